@@ -20,17 +20,18 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// incoming is a record that was read.
+// incoming is a record that was fetched.
 type incoming struct {
 	kafka.Record
-	// fault is why the record can never be applied; nil if no reason is known.
+	// fault is the error with which the record is parked. It is nil until such an error occurs.
 	fault error
-	// result is what was done with the record in the last transaction. If it was parked, reason is why.
+	// result is the outcome in the last transaction: applied, skipped, parked or duplicate. reason
+	// is the error of a parked record.
 	result string
 	reason error
 }
 
-// parkError is the error of a transaction in which a handler parked a record.
+// parkError means that a record is to be parked. The transaction is rolled back and repeated.
 type parkError struct {
 	rec    *incoming
 	reason error
@@ -39,14 +40,14 @@ type parkError struct {
 func (e *parkError) Error() string { return fmt.Sprintf("park event %s: %v", e.rec.EventID, e.reason) }
 func (e *parkError) Unwrap() error { return e.reason }
 
-// apply applies chunks of one topic in one transaction. If the handler parks a record, the transaction is
-// rolled back and repeated with that record parked.
+// apply applies chunks of one topic in one transaction. If the handler parks a record, the
+// transaction is rolled back and repeated with that record parked.
 func (c *Consumer) apply(ctx context.Context, chunks ...*chunk) error {
 	for {
 		onCommit, err := c.applyOnce(ctx, chunks)
 		var park *parkError
 		if errors.As(err, &park) {
-			continue // handle has set the fault
+			continue // handle or applyOnce has set the fault
 		}
 		if err != nil {
 			return err
@@ -60,7 +61,7 @@ func (c *Consumer) apply(ctx context.Context, chunks ...*chunk) error {
 	}
 }
 
-// committed counts the records of a transaction and reports those that were parked.
+// committed counts the records of a committed transaction and logs those that were parked.
 func (c *Consumer) committed(chunks []*chunk) {
 	wake := false
 	for _, ch := range chunks {
@@ -81,7 +82,8 @@ func (c *Consumer) committed(chunks []*chunk) {
 }
 
 func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit func(), err error) {
-	// last is the only record whose handler left statements for the commit; nil if there are others.
+	// last is the record whose handler queued statements for the commit. It is nil if the batch has
+	// several records.
 	var last *incoming
 	err = pg.InPipeline(ctx, c.pool, func(tx *pg.Pipeline) error {
 		last = nil
@@ -115,7 +117,7 @@ func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit fun
 }
 
 // sort divides records into records to apply, records to park, and duplicates. A record is parked
-// if an earlier record with the same key is parked.
+// if an earlier record of its key is parked.
 func (b *lookup) sort(chunks []*chunk) (fresh, toPark []*incoming) {
 	for _, ch := range chunks {
 		for _, rec := range ch.records {
@@ -141,8 +143,8 @@ func (b *lookup) sort(chunks []*chunk) (fresh, toPark []*incoming) {
 	return fresh, toPark
 }
 
-// handle calls the handler for records of one topic. If records are to be parked, it sets their fault and
-// returns a parkError for the first one.
+// handle calls the handler for records of one topic. If the handler parks records, handle sets
+// their fault and returns a parkError for the first one.
 func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, records []*incoming) (outcome Outcome, err error) {
 	if len(records) == 0 {
 		return outcome, nil
@@ -186,7 +188,7 @@ func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, records []*incoming) (
 	return outcome, nil
 }
 
-// traced starts the span of a record.
+// traced starts the span in which a record is handled.
 func (c *Consumer) traced(ctx context.Context, rec *incoming) Record {
 	_, span := telemetry.Continue(ctx, "process "+rec.Topic, rec.Headers[kafka.HeaderTraceParent], time.Since(rec.Time),
 		attribute.String("messaging.system", "kafka"),
@@ -210,28 +212,29 @@ func (c *Consumer) callHandler(ctx context.Context, tx pgx.Tx, batch []Record) (
 	return c.handlers[batch[0].Topic](ctx, tx, batch)
 }
 
-// isPermanent reports whether the same record would fail in the same way again.
+// isPermanent reports whether every further try would fail in the same way.
 func isPermanent(err error) bool {
 	return kafka.IsPark(err) || errors.Is(err, errPanicked) || errors.Is(err, outbox.ErrTooLarge) || neverFits(err)
 }
 
-// neverFits reports whether the database refused the values themselves: a data exception, a value that a
-// column may not have, or a limit of the database.
+// neverFits reports whether the database rejected the values: a data exception, a value that
+// violates NOT NULL or a CHECK, or a limit of the database.
 func neverFits(err error) bool {
 	var fault *pgconn.PgError
 	if !errors.As(err, &fault) || len(fault.Code) != 5 {
 		return false
 	}
 	classes := []string{"22", "54"} // data exception, program limit exceeded
-	// Not null, and a check. A missing partition is reported as a check without a name.
+	// Not null and check violations. A missing partition is reported as a check violation without a
+	// name.
 	return slices.Contains(classes, fault.Code[:2]) || fault.Code == "23502" ||
 		fault.Code == "23514" && fault.ConstraintName != ""
 }
 
-// refuses reports whether the database ran the record's statements and refused their result: a
-// constraint or an exception that a function raised. The state that causes it can change, so the
-// record is tried again, but not forever (worker.applySingle). Errors of the connection, timeouts,
-// conflicts and missing objects are no refusals.
+// refuses reports whether the database executed the statements and rejected the result: a
+// constraint violation or an exception of a function. Other data can change that, so the record is
+// retried for a limited time (worker.applySingle). Errors of the connection, timeouts, conflicts
+// and missing objects do not count.
 func refuses(err error) bool {
 	var fault *pgconn.PgError
 	if !errors.As(err, &fault) || len(fault.Code) != 5 || isMissingPartition(err) {

@@ -51,9 +51,9 @@ type applyBench struct {
 	mu      sync.Mutex
 	calls   []string // the values of each call of the handler
 	commits int      // calls of OnCommit
-	// respond, if not nil, decides the outcome after the effects were written.
+	// respond, if not nil, returns the outcome after the effects were written.
 	respond func(values []string) (Outcome, error)
-	// last: the effects are written by Outcome.Last.
+	// last means that the effects are written by Outcome.Last.
 	last bool
 }
 
@@ -222,7 +222,7 @@ func TestApply_HandlerGetsNewRecordsOnly(t *testing.T) {
 	}
 }
 
-// copies returns records with the same events, as a relay that publishes twice produces them.
+// copies returns records with the same events, as if a relay had published them twice.
 func (b *applyBench) copies(records []*incoming) (copies []*incoming) {
 	for _, rec := range records {
 		copies = append(copies, &incoming{Record: rec.Record})
@@ -262,9 +262,9 @@ func TestApply_ErrorRollsEverythingBack(t *testing.T) {
 	}
 }
 
-// TestApply_ParksARecordWithTheEffectsOfItsNeighbours checks that one transaction parks a record and the
+// TestApply_ParksARecordWithTheEffectsOfOthers checks that one transaction parks a record and the
 // later records of its key, and applies the others.
-func TestApply_ParksARecordWithTheEffectsOfItsNeighbours(t *testing.T) {
+func TestApply_ParksARecordWithTheEffectsOfOthers(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, func(values []string) (Outcome, error) {
 		results := make([]Result, len(values))
@@ -301,8 +301,8 @@ func TestApply_ParksARecordWithTheEffectsOfItsNeighbours(t *testing.T) {
 	b.wantResults(map[string]float64{applied: 4, parked: 3})
 }
 
-// TestApply_ParksAllRecordsAfterOneRollback checks that the number of rolled-back transactions does not grow
-// with the number of records that the handler parks.
+// TestApply_ParksAllRecordsAfterOneRollback checks that the number of rolled-back transactions does
+// not grow with the number of records that the handler parks.
 func TestApply_ParksAllRecordsAfterOneRollback(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, func(values []string) (Outcome, error) {
@@ -326,8 +326,8 @@ func TestApply_ParksAllRecordsAfterOneRollback(t *testing.T) {
 	}
 }
 
-// TestWorker_AppliesRecordsSinglyAfterAFailedStatement checks that only the record is parked that the
-// database or the handler can never take.
+// TestWorker_AppliesRecordsSinglyAfterAFailedStatement checks that only the records are parked that
+// the database or the handler can never accept.
 func TestWorker_AppliesRecordsSinglyAfterAFailedStatement(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -358,7 +358,7 @@ func TestWorker_AppliesRecordsSinglyAfterAFailedStatement(t *testing.T) {
 			if err := w.applyShared(records); err == nil {
 				t.Error("applyShared = nil, want an error")
 			}
-			for _, rec := range records { // as applyPart does
+			for _, rec := range records { // like applyPart
 				if err := w.applySingle(rec); err != nil {
 					t.Fatalf("applySingle %s: %v", rec.Value, err)
 				}
@@ -372,7 +372,8 @@ func TestWorker_AppliesRecordsSinglyAfterAFailedStatement(t *testing.T) {
 	}
 }
 
-// TestApply_ConflictIsRepeated checks that OnCommit is called once if COMMIT failed with a conflict.
+// TestApply_ConflictIsRepeated checks that OnCommit is called once if COMMIT failed with a
+// conflict.
 func TestApply_ConflictIsRepeated(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
@@ -395,9 +396,9 @@ func TestApply_ConflictIsRepeated(t *testing.T) {
 	}
 }
 
-// TestApply_SecondProcessCannotApplyTheSameRecords applies the same records from the same position twice,
-// as a process does that was stopped during a rebalance. Event ids are removed in between: the position
-// alone prevents the second effect.
+// TestApply_SecondProcessCannotApplyTheSameRecords applies the same records from the same position
+// twice, like a process that was stopped during a rebalance. The event ids are deleted in between,
+// so only the position prevents the second effect.
 func TestApply_SecondProcessCannotApplyTheSameRecords(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
@@ -439,8 +440,8 @@ func TestApply_PartitionsShareATransaction(t *testing.T) {
 	b.wantPosition(2, 1)
 }
 
-// TestApply_ReadsNoOldVersionsOfAPosition moves a position many times while another transaction holds an
-// old snapshot, and counts the pages of one more move.
+// TestApply_ReadsNoOldVersionsOfAPosition moves a position many times while another transaction
+// holds an old snapshot, and counts the pages of one more move.
 func TestApply_ReadsNoOldVersionsOfAPosition(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)

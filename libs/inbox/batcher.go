@@ -9,32 +9,34 @@ import (
 	"time"
 )
 
-// chunk is some consecutive records of one partition, to be applied in one transaction.
+// chunk has consecutive records of one partition that are applied in one transaction.
 type chunk struct {
 	ctx       context.Context
 	partition partition
 	records   []*incoming
-	// before is the position from which the records were read; after is the offset behind the last one.
+	// before is the position from which the records were read. after is the offset following the
+	// last record.
 	before position
 	after  int64
-	// moved is the new position once done has received nil.
+	// moved is the new position. It is valid after done has received nil.
 	moved position
-	// started is set by the batcher when it takes the chunk, or by the worker when it withdraws it.
+	// started is set by the batcher when it takes the chunk, or by the worker when it withdraws the
+	// chunk.
 	started atomic.Bool
-	done    chan error // has room for one error
+	done    chan error // buffered for one error
 }
 
-// enoughRecords is how many records must wait, for each running transaction of their topic, before
-// another transaction is started beside them. Slow handlers then soon run in parallel, and the records of
-// fast ones share commits.
+// enoughRecords is the number of waiting records per running transaction of a topic from which
+// another transaction starts concurrently. Slow handlers therefore run in parallel, and records of
+// fast handlers share commits.
 const enoughRecords = 16
 
-// longestRest bounds the pause after a transaction.
-const longestRest = 20 * time.Millisecond
+// maxPause is the maximum pause after a transaction.
+const maxPause = 20 * time.Millisecond
 
-// batcher puts chunks of several partitions of a topic into one transaction. While a transaction runs,
-// and for as long after it, chunks wait and are applied together in the next one. The busier a topic is,
-// the fewer commits a record costs. A record that arrives later does not wait.
+// batcher applies chunks of several partitions of a topic in one transaction. Chunks wait while a
+// transaction of the topic runs, and for the same time after it. They are then applied together, so
+// a busy topic needs few commits. A chunk that arrives while the topic is idle does not wait.
 type batcher struct {
 	consumer *Consumer
 
@@ -71,12 +73,12 @@ func (b *batcher) run(topic string) {
 		if len(chunks) == 0 {
 			return
 		}
-		time.Sleep(min(time.Since(began), longestRest))
+		time.Sleep(min(time.Since(began), maxPause))
 	}
 }
 
-// take removes the oldest chunks, as many as one transaction may have, and returns them ordered by
-// partition. Transactions that lock rows per partition therefore lock in the same order.
+// take removes the oldest chunks, up to the size of a transaction, and returns them ordered by
+// partition. Transactions that lock rows per partition therefore lock them in the same order.
 func (b *batcher) take(topic string) []*chunk {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,8 +98,8 @@ func (b *batcher) take(topic string) []*chunk {
 	return taken
 }
 
-// apply applies chunks in one transaction. If it fails, each chunk is applied in its own transaction, so
-// that an error in one partition does not affect the others.
+// apply applies chunks in one transaction. If it fails, each chunk is applied in its own
+// transaction, so that an error in one partition does not affect the others.
 func (b *batcher) apply(chunks []*chunk) {
 	if len(chunks) > 1 && b.applyTogether(chunks) == nil {
 		for _, ch := range chunks {
@@ -117,7 +119,7 @@ func (b *batcher) applyTogether(chunks []*chunk) error {
 		if ch.ctx.Err() != nil {
 			return ch.ctx.Err()
 		}
-		context.AfterFunc(ch.ctx, cancel) // a lost partition ends the transaction; the others try again
+		context.AfterFunc(ch.ctx, cancel) // a lost partition cancels the transaction; the other chunks are retried
 	}
 	return b.consumer.apply(ctx, chunks...)
 }

@@ -17,14 +17,14 @@ import (
 	"ringfence.dev/libs/outbox"
 )
 
-// The headers that a dead letter has besides those of its record.
+// The headers of a dead letter in addition to those of its record.
 const (
 	headerDLQTopic     = "dlq_topic"
 	headerDLQPartition = "dlq_partition"
 	headerDLQOffset    = "dlq_offset"
 	headerDLQEventID   = "dlq_event_id"
 	headerDLQError     = "dlq_error"
-	// headerDLQCut lists the parts that were too large. They must be read from the record's topic and offset.
+	// headerDLQCut lists the parts that were too large. They are only in the original record.
 	headerDLQCut = "dlq_cut"
 )
 
@@ -40,7 +40,8 @@ const insertDeadLetter = `
 INSERT INTO dead_letters (consumer, topic, event_id, key, error)
 VALUES (@consumer, @topic, @event_id, @key, @error)`
 
-// park stores records in the table dead_letters and puts them into the outbox, which publishes them to the DLQ.
+// park stores records in dead_letters and writes them to the outbox, which publishes them to the
+// DLQ.
 func (c *Consumer) park(ctx context.Context, tx pgx.Tx, records []*incoming) error {
 	if len(records) == 0 {
 		return nil
@@ -60,8 +61,9 @@ func (c *Consumer) park(ctx context.Context, tx pgx.Tx, records []*incoming) err
 	return nil
 }
 
-// deadLetter returns the record as it was, with its origin and the reason why it was parked. Parts that do
-// not fit into a row of the outbox are left out, so that every record can be parked.
+// deadLetter returns the dead letter of a record: the unchanged record with its origin and the
+// reason. Parts that do not fit into a row of the outbox are omitted, so that every record can be
+// parked.
 func (c *Consumer) deadLetter(rec *incoming) outbox.Event {
 	headers, key, value := maps.Clone(rec.Headers), rec.Key, rec.Value
 	if headers == nil {
@@ -89,7 +91,7 @@ func (c *Consumer) deadLetter(rec *incoming) outbox.Event {
 	return outbox.Event{ID: rec.EventID, TopicName: c.dlq(rec.Topic), Key: key, Raw: value, RawHeaders: headers}
 }
 
-// revive is the inverse of deadLetter: it returns the record as its topic contains it.
+// revive returns the original record of a dead letter.
 func revive(letter kafka.Record) (kafka.Record, error) {
 	rec, headers := letter, letter.Headers
 	if cut := headers[headerDLQCut]; cut != "" {
@@ -115,7 +117,7 @@ func (c *Consumer) logParked(rec *incoming) {
 		"offset", rec.Offset, "event_id", rec.EventID, "event_type", rec.Type, "dlq", c.dlq(rec.Topic), "error", rec.reason)
 }
 
-// brief returns an error's text as a row and a header can store it.
+// brief returns the text of an error, shortened and valid for a row and a header.
 func brief(err error) string {
 	text := err.Error()
 	text = strings.ToValidUTF8(text[:min(len(text), maxErrorBytes)], "")

@@ -17,17 +17,18 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// keepLateDays is how long the ids in inbox_late_events are kept. The DLQ keeps records for 30 days.
+// keepLateDays is how long the ids in inbox_late_events are kept. The DLQ keeps records for 30
+// days.
 const keepLateDays = 31
 
-// The statements store the ids that are new and return them. They differ in how they find an id that is
-// stored already.
+// The statements store the ids that are new and return them. They differ in how they find a stored
+// id.
 //
-// insertIDs finds an id in the day of the event's time only. That is sufficient for an id of UUID version 7,
-// which the outbox generates: the event is always published with the same id and time.
+// insertIDs finds an id in the day of the event's time only. That is sufficient for an id of UUID
+// version 7, which the outbox generates: the event is always published with the same id and time.
 //
-// insertIDsOfAnyDay searches all days, which is slower. Producers derive other ids from the object that an
-// event describes, and can publish the event again with another time.
+// insertIDsOfAnyDay searches all days, which is slower. Producers derive other ids from the object
+// that an event describes, and can publish the event again with another time.
 //
 // Events of days without a partition are stored in inbox_late_events.
 const (
@@ -62,31 +63,32 @@ incoming AS (
 SELECT event_id FROM recent UNION ALL SELECT event_id FROM late`
 )
 
-// mayBeOfAnotherDay reports whether the id may be stored with another day than that of the record's time, or
-// is about to move from inbox_events to inbox_late_events because of its age.
+// mayBeOfAnotherDay reports whether the id may be stored under another day than that of the
+// record's time, or is about to become too old for inbox_events.
 func (rec *incoming) mayBeOfAnotherDay() bool {
 	return rec.EventID.Version() != 7 || time.Since(rec.Time) > 7*24*time.Hour
 }
 
-// A statement after the insert: if that waited for another transaction, this one reads what it parked.
+// This statement follows the insert: if the insert waited for another transaction, it sees the keys
+// that transaction parked.
 const selectParkedKeys = `
 SELECT DISTINCT key_hash FROM dead_letters
 WHERE consumer = @consumer AND topic = @topic AND key_hash = ANY(@hashes::bytea[])`
 
-// keyHash identifies a key in the table dead_letters.
+// keyHash is the hash of a key in dead_letters.
 type keyHash [sha256.Size]byte
 
 func hashOf(key string) keyHash { return sha256.Sum256([]byte(key)) }
 
-// lookup is the result of the first statements of a transaction: the event ids that were new, and the
-// keys with parked records.
+// lookup is the result of the first statements of a transaction: the event ids that were new, and
+// the keys with parked records.
 type lookup struct {
 	fresh      map[uuid.UUID]bool
 	parkedKeys map[keyHash]bool
 }
 
-// begin moves the positions of the chunks, stores the ids of their records and finds parked keys, in one
-// round trip. It returns errPositionChanged if one of the positions has changed.
+// begin moves the positions of the chunks, stores the ids of their records and finds parked keys,
+// in one round trip. It returns errPositionChanged if one of the positions has changed.
 func (c *Consumer) begin(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) (*lookup, error) {
 	var batch pgx.Batch
 	moved := make([]pgtype.TID, len(chunks))
@@ -145,7 +147,7 @@ const (
 	dropDays   = `SELECT inbox_drop_days()`
 )
 
-// deleteRows is the number of rows that one statement of the retention deletes.
+// deleteRows is the number of rows that one DELETE deletes.
 const deleteRows = 5000
 
 const deleteLateEvents = `
@@ -155,8 +157,8 @@ DELETE FROM inbox_late_events WHERE (consumer, topic, event_id) IN (
 	ORDER BY received_at LIMIT @rows
 	FOR UPDATE SKIP LOCKED)`
 
-// Retain creates the partitions of event ids for the next days and deletes ids that are older than the
-// records in Kafka. Run calls it at the start and every hour.
+// Retain creates the partitions of event ids for the next days and deletes ids that are older than
+// the records in Kafka. Run calls it at the start and every hour.
 func (c *Consumer) Retain(ctx context.Context) error {
 	if err := c.createDays(ctx); err != nil {
 		return err
@@ -185,7 +187,7 @@ func (c *Consumer) createDays(ctx context.Context) error {
 	return nil
 }
 
-// retain calls Retain about every hour, not in all replicas at the same time.
+// retain calls Retain about every hour, at different times in the replicas.
 func (c *Consumer) retain(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := c.Retain(ctx); err != nil && ctx.Err() == nil {
@@ -195,7 +197,7 @@ func (c *Consumer) retain(ctx context.Context) {
 	}
 }
 
-// isMissingPartition reports whether a row belongs to a partition that does not exist (yet).
+// isMissingPartition reports whether a row has no partition.
 func isMissingPartition(err error) bool {
 	var fault *pgconn.PgError
 	return errors.As(err, &fault) && fault.Code == "23514" && fault.ConstraintName == ""

@@ -18,8 +18,8 @@ func (b *applyBench) at(value string, daysAgo int) *incoming {
 	return rec
 }
 
-// TestApply_FindsAnEventThatWasPublishedTwice covers events of different ages, and events that were published
-// again with another time.
+// TestApply_FindsAnEventThatWasPublishedTwice covers events of different ages, and events that were
+// published again with another time.
 func TestApply_FindsAnEventThatWasPublishedTwice(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -66,8 +66,8 @@ func TestApply_FindsAnEventOfTheOldestDayAfterMidnight(t *testing.T) {
 	b.wantCalls()
 }
 
-// TestApply_KeepsAnEventOfTheFutureAmongLateEvents checks where the id is stored. Its day would change at each
-// midnight if it were limited to tomorrow.
+// TestApply_KeepsAnEventOfTheFutureAmongLateEvents checks where the id is stored. Its day would
+// change at each midnight if it were limited to tomorrow.
 func TestApply_KeepsAnEventOfTheFutureAmongLateEvents(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
@@ -103,7 +103,8 @@ func (b *applyBench) days() (n int) {
 	return n
 }
 
-// TestRetain_CreatesDaysWhileAnotherTransactionReadsEventIDs covers a backup that reads the table for hours.
+// TestRetain_CreatesDaysWhileAnotherTransactionReadsEventIDs covers a backup that reads the table
+// for hours.
 func TestRetain_CreatesDaysWhileAnotherTransactionReadsEventIDs(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)

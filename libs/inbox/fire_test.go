@@ -19,7 +19,7 @@ import (
 
 const keys = 40
 
-// produceFacts writes n facts of each key, in order, with a tenth of them twice.
+// produceFacts produces n records of each key in order, a tenth of them twice.
 func (b *bench) produceFacts(from, to int64) {
 	b.Helper()
 	var records []*kgo.Record
@@ -35,7 +35,7 @@ func (b *bench) produceFacts(from, to int64) {
 	b.produce(records...)
 }
 
-// wantAll checks that each key has its effects 1..n once and in order.
+// wantAll checks that each key has the effects 1..n, once and in order.
 func (b *bench) wantAll(n int64) {
 	b.Helper()
 	b.eventually("all effects are there", func() bool { return b.count("SELECT count(*) FROM effect") >= int(n)*keys })
@@ -53,22 +53,22 @@ func (b *bench) wantAll(n int64) {
 	}
 }
 
-func TestConsumer_MembersComeAndGoWithoutASecondEffect(t *testing.T) {
+func TestConsumer_JoiningAndLeavingMembersApplyOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.run(b.pool)
 	const rounds = 6
 	for round := range int64(rounds) {
-		stop := b.run(b.pool) // a member joins while records flow
+		stop := b.run(b.pool) // a member joins while records arrive
 		b.produceFacts(round*20+1, round*20+10)
 		b.eventually("half of the round is done", func() bool { return b.count("SELECT count(*) FROM effect") >= int(round*20+5)*keys })
 		b.produceFacts(round*20+11, round*20+20)
-		stop() // and leaves in the middle of them
+		stop() // and leaves while records wait
 	}
 	b.wantAll(rounds * 20)
 }
 
-func TestConsumer_DatabaseGoesAwayAndNothingIsLost(t *testing.T) {
+func TestConsumer_DatabaseOutageLosesNoRecord(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	proxy := newProxy(t, b.pool)

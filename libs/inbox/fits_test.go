@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-func TestNeverFits_OnlyErrorsThatEachTryRepeats(t *testing.T) {
+func TestNeverFits_OnlyPermanentErrors(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		fault error
@@ -18,7 +18,7 @@ func TestNeverFits_OnlyErrorsThatEachTryRepeats(t *testing.T) {
 		{&pgconn.PgError{Code: "54000"}, true},
 		{&pgconn.PgError{Code: "23502"}, true},
 		{&pgconn.PgError{Code: "23514", ConstraintName: "calls_status_check"}, true},
-		{&pgconn.PgError{Code: "23514", TableName: "events_default"}, false}, // the bounds of a partition that is just being made
+		{&pgconn.PgError{Code: "23514", TableName: "events_default"}, false}, // the partition is being created
 		{&pgconn.PgError{Code: "40P01"}, false},
 		{errors.New("no database"), false},
 	} {

@@ -24,29 +24,30 @@ const (
 	// txRecords is the maximum number of records in a transaction. A transaction keeps its row
 	// locks until it ends, and API requests wait for these locks.
 	txRecords = 100
-	// pollTime is how long a poll waits for records. A seek starts with the next poll.
+	// pollTime is the timeout of a poll. A seek takes effect with the next poll.
 	pollTime = time.Second
-	// sessionTimeout is how long a killed member keeps its partitions. Brokers allow no less than 6 s by
-	// default.
+	// sessionTimeout is how long a killed member keeps its partitions. The default minimum of
+	// brokers is 6 s.
 	sessionTimeout    = 6 * time.Second
 	heartbeatInterval = 2 * time.Second
-	// rebalanceTimeout is how long a rebalance waits for a member that hangs or is slow to drain. The member
-	// can go on with its transaction; the position decides which process applies a record.
+	// rebalanceTimeout is how long a rebalance waits for a member that hangs or is slow. The member
+	// can continue its transaction; only one process can move the position.
 	rebalanceTimeout = 10 * time.Second
-	// requestOverhead is how much longer than its own timeout a request may take. It also bounds the wait
-	// for a group leader that hangs.
+	// requestOverhead is added to the timeout of a request. It also limits the wait for a group
+	// leader that hangs.
 	requestOverhead = 6 * time.Second
 	commitInterval  = time.Second
 	commitTimeout   = 5 * time.Second
-	// positionInterval is how often the positions of idle workers are compared with the stored ones.
+	// positionInterval is the time between two comparisons of idle workers' positions with the
+	// stored ones.
 	positionInterval = 5 * time.Second
-	// repeatLogAfter is the interval at which the same error is logged again.
+	// repeatLogAfter is the time after which the same error is logged again.
 	repeatLogAfter = 10 * time.Second
 )
 
-// Run consumes until ctx ends. Then it lets the workers finish their transactions, commits the group's
-// offsets and leaves the group. It waits for brokers and for a database that are not available, and creates
-// missing topics. It returns an error if trying again cannot help.
+// Run consumes until ctx is canceled. The workers then finish their transactions, the group's
+// offsets are committed and the member leaves the group. Run waits for unavailable brokers and
+// databases and creates missing topics. It returns an error only if a retry cannot help.
 func (c *Consumer) Run(ctx context.Context) error {
 	if err := c.ensureTopics(ctx); err != nil || ctx.Err() != nil {
 		return err
@@ -56,23 +57,23 @@ func (c *Consumer) Run(ctx context.Context) error {
 	client, err := kafka.NewClient(c.cfg, c.name+"-consumer", c.registry, append(g.identity(),
 		kgo.ConsumerGroup(c.group),
 		kgo.ConsumeTopics(slices.Collect(maps.Keys(c.handlers))...),
-		// A partition without a position or whose offset is no longer in the log is read from its start.
+		// A partition is read from its start if it has no position or if the offset was deleted.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		// Workers have records only while the partition is assigned to this process.
+		// A rebalance waits until the workers have stopped, so only assigned partitions are read.
 		kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(g.assigned),
 		kgo.AdjustFetchOffsetsFn(g.startOffsets),
 		kgo.OnPartitionsRevoked(g.revoked),
 		kgo.OnPartitionsLost(g.lost),
-		// The group's offsets are committed for metrics of the lag only. The positions decide.
+		// The offsets of the group are committed only for lag metrics.
 		kgo.AutoCommitMarks(),
 		kgo.AutoCommitInterval(commitInterval),
 		kgo.SessionTimeout(sessionTimeout),
 		kgo.HeartbeatInterval(heartbeatInterval),
 		kgo.RebalanceTimeout(rebalanceTimeout),
 		kgo.RequestTimeoutOverhead(requestOverhead),
-		// Records that are fetched for a paused partition are dropped and fetched again.
+		// Fetched records of a paused partition are dropped and fetched again.
 		kgo.FetchMaxPartitionBytes(512<<10),
 		kgo.FetchMaxWait(time.Second),
 	)...)
@@ -88,7 +89,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	stopBackground()
 	jobs.Wait()
 
-	// In this order: workers get no new records, finish, their offsets are committed, then the member leaves.
+	// Order: stop fetching, let workers finish, commit their offsets, leave the group.
 	g.stop(g.all(), drainTimeout)
 	g.commit(context.WithoutCancel(ctx), client.Client)
 	client.CloseAllowingRebalance()
@@ -96,8 +97,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitDays creates the partitions of event ids for the next days. It tries again until it succeeds or ctx
-// ends.
+// awaitDays creates the partitions of event ids for the next days. It retries until it succeeds or
+// ctx is canceled.
 func (c *Consumer) awaitDays(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := c.createDays(ctx)
@@ -109,7 +110,7 @@ func (c *Consumer) awaitDays(ctx context.Context) {
 	}
 }
 
-// identity makes the member a static one if the replica has a name.
+// identity makes the member static if the replica has an instance id.
 func (g *group) identity() []kgo.Opt {
 	if g.consumer.cfg.InstanceID == "" {
 		return nil
@@ -117,8 +118,8 @@ func (g *group) identity() []kgo.Opt {
 	return []kgo.Opt{kgo.InstanceID(g.consumer.cfg.InstanceID)}
 }
 
-// leave removes a static member from the group, so that other replicas get its partitions. The client does
-// this itself only for members that are not static.
+// leave removes a static member from the group, so that other replicas get its partitions. The
+// client does this only for members that are not static.
 func (g *group) leave() {
 	c := g.consumer
 	if c.cfg.InstanceID == "" {
@@ -128,7 +129,7 @@ func (g *group) leave() {
 	defer cancel()
 	client, err := kafka.NewClient(c.cfg, c.name+"-leave", nil)
 	if err != nil {
-		return // the settings were valid before
+		return // cannot happen: the settings were valid before
 	}
 	defer client.Close()
 	left, err := kadm.NewClient(client.Client).LeaveGroup(ctx,
@@ -139,8 +140,8 @@ func (g *group) leave() {
 	}
 }
 
-// ensureTopics creates the topics that the consumer reads and their dead-letter topics. It waits for the
-// brokers.
+// ensureTopics creates the topics that the consumer reads and their dead-letter topics. It waits
+// for the brokers.
 func (c *Consumer) ensureTopics(ctx context.Context) error {
 	client, err := kafka.NewClient(c.cfg, c.name+"-topics", nil)
 	if err != nil {
@@ -165,7 +166,7 @@ func (c *Consumer) ensureTopics(ctx context.Context) error {
 		if err == nil || errors.As(err, &permanent) || ctx.Err() != nil {
 			return err
 		}
-		if err.Error() != logged || time.Since(loggedAt) > repeatLogAfter { // the reason can change while it waits
+		if err.Error() != logged || time.Since(loggedAt) > repeatLogAfter { // the reason can change
 			slog.Warn("consumer waits for Kafka", "consumer", c.name, "error", err)
 			logged, loggedAt = err.Error(), time.Now()
 		}
@@ -191,13 +192,13 @@ type group struct {
 	client   *kgo.Client
 	workers  map[partition]*worker
 	topics   map[string]uuid.UUID // the ids of the topics that are read
-	// rejoining are topics whose id is not the one in use. rejoin removes them from the subscription and adds
-	// them again after the next poll.
+	// rejoining are topics whose id differs from the one in use. rejoin removes them from the
+	// subscription, and adds them again after the next poll.
 	rejoining []string
 }
 
-// poll passes fetched records to the workers until ctx ends. It does not wait for workers: a partition
-// whose worker is behind is paused, and the worker resumes it.
+// poll passes fetched records to the workers until ctx ends. It does not wait for workers: a
+// partition whose worker is behind is paused, and the worker resumes it.
 func (g *group) poll(ctx context.Context, client *kgo.Client) {
 	var last string
 	for ctx.Err() == nil {
@@ -210,7 +211,7 @@ func (g *group) poll(ctx context.Context, client *kgo.Client) {
 		failed := false
 		fetches.EachError(func(topic string, number int32, err error) {
 			if topic == "" && errors.Is(err, context.DeadlineExceeded) {
-				return // no records within pollTime
+				return // timeout of the poll
 			}
 			failed = true
 			g.fetchFailed(ctx, client, partition{topic, number}, err, &last)
@@ -229,7 +230,7 @@ func (g *group) poll(ctx context.Context, client *kgo.Client) {
 	}
 }
 
-// fetchFailed reports an error of a fetch. last is the text of the last one that was logged.
+// fetchFailed logs an error of a fetch. last is the text of the last logged error.
 func (g *group) fetchFailed(ctx context.Context, client *kgo.Client, p partition, err error, last *string) {
 	c := g.consumer
 	c.metrics.fetchErrors.Inc()
@@ -238,13 +239,13 @@ func (g *group) fetchFailed(ctx context.Context, client *kgo.Client, p partition
 	}
 	if err.Error() != *last {
 		*last = err.Error()
-		slog.Warn("fetch failed, it is tried again",
+		slog.Warn("fetch failed, it is retried",
 			"consumer", c.name, "topic", p.topic, "partition", p.number, "error", err)
 	}
 }
 
-// checkRecreated rejoins a topic if it was deleted and created again. The client does not read the new
-// topic otherwise.
+// checkRecreated rejoins a topic if it was deleted and created again. Otherwise the client would
+// not read the new topic.
 func (g *group) checkRecreated(ctx context.Context, client *kgo.Client, topic string) {
 	ids, err := lookUpIDs(ctx, client, []string{topic})
 	if err != nil {
@@ -258,7 +259,7 @@ func (g *group) checkRecreated(ctx context.Context, client *kgo.Client, topic st
 	}
 }
 
-// rejoinTopic lets the poll loop stop the workers of a topic and start them with the topic's present id.
+// rejoinTopic makes the poll loop restart the workers of a topic with its current id.
 func (g *group) rejoinTopic(topic string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -267,8 +268,8 @@ func (g *group) rejoinTopic(topic string) {
 	}
 }
 
-// rejoin removes topics from the subscription and adds them again. Their partitions are then assigned
-// again, and startOffsets looks up their ids.
+// rejoin removes topics from the subscription and adds them again. Their partitions are then
+// assigned again, and startOffsets looks up their ids.
 func (g *group) rejoin(client *kgo.Client) {
 	g.mu.Lock()
 	topics := g.rejoining
@@ -285,7 +286,8 @@ func (g *group) rejoin(client *kgo.Client) {
 	client.AddConsumeTopics(topics...)
 }
 
-// take passes records to the worker of their partition. logStart is the offset at which the log begins.
+// take passes records to the worker of their partition. logStart is the first offset of the
+// partition.
 func (g *group) take(client *kgo.Client, p partition, records []*kgo.Record, logStart int64) {
 	g.mu.Lock()
 	w := g.workers[p]
@@ -300,8 +302,8 @@ func (g *group) take(client *kgo.Client, p partition, records []*kgo.Record, log
 	}
 	w.mu.Unlock()
 	if first := records[0]; !seeking && first.Offset < next {
-		// The log was shorter than the position, and the client started at its beginning. Without
-		// setOffset the group's offset would not move backwards.
+		// The position was beyond the end of the log, and the client started at the beginning.
+		// Without setOffset the offset of the group would not move back.
 		g.consumer.movedBack(p, logTruncated, next, first.Offset)
 		setOffset(client, p, first.Offset)
 		return // the same records are fetched again
@@ -312,8 +314,8 @@ func (g *group) take(client *kgo.Client, p partition, records []*kgo.Record, log
 	w.take(records)
 }
 
-// comparePositions compares the positions of idle workers with the stored ones. A restored database would
-// otherwise be found only with the next record of each partition.
+// comparePositions compares the positions of idle workers with the stored ones. Otherwise a
+// restored database would be noticed only with the next record of each partition.
 func (g *group) comparePositions(ctx context.Context) {
 	for pause(ctx, positionInterval); ctx.Err() == nil; pause(ctx, positionInterval) {
 		stored, err := g.consumer.storedPositions(ctx)
@@ -329,7 +331,7 @@ func (g *group) comparePositions(ctx context.Context) {
 	}
 }
 
-// applySeeks lets the client continue where workers ask for it.
+// applySeeks makes the client continue at the offsets that workers requested.
 func (g *group) applySeeks(client *kgo.Client) {
 	g.mu.Lock()
 	workers := maps.Clone(g.workers)
@@ -358,14 +360,14 @@ func (g *group) assigned(_ context.Context, client *kgo.Client, added map[string
 			w := newWorker(g, client, p)
 			g.workers[p] = w
 			g.consumer.backlog.Took(topic, number)
-			client.ResumeFetchPartitions(p.asMap()) // a pause outlives a rebalance
+			client.ResumeFetchPartitions(p.asMap()) // a pause is not removed by a rebalance
 			go w.run()
 		}
 	}
 }
 
-// startOffsets replaces the offsets that the group committed with the stored positions. The client calls
-// it before it fetches from partitions that were assigned. It waits for the database.
+// startOffsets replaces the offsets that the group committed with the stored positions. The client
+// calls it before it fetches from partitions that were assigned. It waits for the database.
 func (g *group) startOffsets(
 	ctx context.Context, offsets map[string]map[int32]kgo.Offset,
 ) (map[string]map[int32]kgo.Offset, error) {
@@ -443,7 +445,7 @@ func lookUpIDs(ctx context.Context, client *kgo.Client, topics []string) (map[st
 	return ids, nil
 }
 
-// revoked lets the workers finish and commits before another member starts.
+// revoked lets the workers finish and commits the offsets before another member starts.
 func (g *group) revoked(ctx context.Context, client *kgo.Client, gone map[string][]int32) {
 	g.stop(g.remove(gone), drainTimeout)
 	g.commit(ctx, client)
@@ -479,7 +481,8 @@ func (g *group) all() []*worker {
 	return all
 }
 
-// stop lets workers finish their transactions for as long as drain, then cancels these, and waits.
+// stop gives workers the time drain to finish their transactions, then cancels the transactions and
+// waits.
 func (g *group) stop(workers []*worker, drain time.Duration) {
 	for _, w := range workers {
 		close(w.stopping)
@@ -497,8 +500,8 @@ func (g *group) stop(workers []*worker, drain time.Duration) {
 	}
 }
 
-// ended reports whether the workers ended within timeout. A transaction that goes on cannot commit if
-// another process applies the same records.
+// ended reports whether the workers ended within timeout. A transaction that continues cannot
+// commit if another process applies the same records.
 func ended(workers []*worker, timeout time.Duration) bool {
 	late := time.After(timeout)
 	for _, w := range workers {
@@ -521,7 +524,7 @@ func (g *group) commit(ctx context.Context, client *kgo.Client) {
 	}
 }
 
-// pause waits for d, or until ctx ends.
+// pause waits for d or until ctx is canceled.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -1,6 +1,6 @@
-// Package inbox applies Kafka records to a service's schema. The effect of a record, its event id and
-// the new position of its partition commit in one transaction, so each record is applied once. Records
-// that cannot be applied are parked and published to a dead-letter topic.
+// Package inbox applies Kafka records to a service's schema. The effect of a record, its event id
+// and the new position of its partition commit in one transaction, so each record is applied once.
+// Records that cannot be applied are parked and published to a dead-letter topic.
 package inbox
 
 import (
@@ -25,8 +25,8 @@ import (
 //go:embed migrations/*.sql
 var files embed.FS
 
-// Migrations are the tables of the inbox, for pg.Open and pgtest.New. A consumer also needs the tables
-// of the outbox, which publishes parked records.
+// Migrations are the tables of the inbox, for pg.Open and pgtest.New. A consumer also needs the
+// tables of the outbox, which publishes parked records.
 var Migrations = pg.Migrations{Name: "inbox", FS: sub(files)}
 
 // sub cannot fail: the folder is embedded.
@@ -47,7 +47,7 @@ func (r Record) Context(ctx context.Context) context.Context {
 	return trace.ContextWithSpan(ctx, r.Span)
 }
 
-// Result is what a handler did with one record. The zero value means that the record was applied.
+// Result is the outcome of one record. The zero value means applied.
 type Result struct {
 	outcome string
 	reason  error
@@ -79,44 +79,45 @@ func ResultOf(err error) (Result, error) {
 	return Result{}, err
 }
 
-// Outcome is what a handler did with a batch.
+// Outcome is the outcome of a batch.
 type Outcome struct {
 	// Results has one element per record of the batch.
 	Results []Result
-	// Last, if not nil, has the last statements of the handler. They are sent together with COMMIT, which
-	// saves a round trip. If one fails, that is an error of the handler.
+	// Last, if not nil, has the last statements of the handler. They are sent together with COMMIT,
+	// which saves a round trip. An error of a statement is an error of the handler.
 	Last *pgx.Batch
-	// OnCommit, if not nil, is called once after the transaction has committed. It is not called if the
-	// transaction was rolled back or if it is unknown whether it committed. It must not block.
+	// OnCommit, if not nil, is called once after the transaction has committed. It is not called if
+	// the transaction was rolled back or if it is unknown whether it committed. It must not block.
 	OnCommit func()
 }
 
 // Handler applies a batch of records of one topic in tx. The same transaction stores the ids of the
-// records and moves the positions of their partitions. The records have not been applied before. They
-// can come from several partitions; those of one partition are in the order of the log.
+// records and moves the positions of their partitions. The records have not been applied before.
+// They can come from several partitions; those of one partition are in the order of the log.
 //
 // If a result is Park, tx is rolled back, and the handler is called again without that record and
-// without later records of its key. These are then parked in the same transaction as the effects of the
-// others.
+// without later records of its key. These are then parked in the same transaction as the effects of
+// the others.
 //
 // An error rolls tx back. The records are then handled one by one. A single record is parked if its
-// handler panics, returns outbox.ErrTooLarge or writes a value that the database can never store. After
-// any other error it is tried again until it succeeds; its partition waits. If the database refuses the
-// same record for refusedTime because of a constraint, while it accepts other records of this consumer,
-// the record is parked as well. A database that is not available never parks a record.
+// handler panics, returns outbox.ErrTooLarge or writes a value that the database can never store.
+// After any other error it is tried again until it succeeds; its partition waits. If the database
+// refuses the same record for refusedTime because of a constraint, while it accepts other records
+// of this consumer, the record is parked as well. A database that is not available never parks a
+// record.
 //
-// A handler must not call Begin, Commit or Rollback of tx: the consumer begins and ends the transaction. These
-// methods of a pg.Pipeline return an error.
+// A handler must not call Begin, Commit or Rollback of tx: the consumer begins and ends the
+// transaction. These methods of a pg.Pipeline return an error.
 //
-// A handler can be called several times for a record, so it must have no effects outside of tx except
-// through Outcome.OnCommit.
+// A handler can be called several times for a record, so it must have no effects outside of tx
+// except through Outcome.OnCommit.
 type Handler func(ctx context.Context, tx pgx.Tx, batch []Record) (Outcome, error)
 
 // Handlers maps a topic to its handler.
 type Handlers map[string]Handler
 
-// Each returns a handler that calls apply for each record in order and passes its error to ResultOf.
-// onCommit, if not nil, becomes Outcome.OnCommit.
+// Each returns a handler that calls apply for each record in order and passes its error to
+// ResultOf. onCommit, if not nil, becomes Outcome.OnCommit.
 func Each(apply func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error, onCommit func()) Handler {
 	return func(ctx context.Context, tx pgx.Tx, batch []Record) (Outcome, error) {
 		outcome := Outcome{Results: make([]Result, len(batch)), OnCommit: onCommit}
@@ -130,9 +131,9 @@ func Each(apply func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error, on
 	}
 }
 
-// Consumer reads topics for one service. Each assigned partition has a worker. Workers of one topic share
-// transactions. If a shared transaction fails, each worker applies its own records; if that fails, one by
-// one.
+// Consumer reads topics for one service. Each assigned partition has a worker, and workers of a
+// topic share transactions. If a shared transaction fails, each worker applies its records alone,
+// and then one by one.
 type Consumer struct {
 	name     string
 	group    string // the consumer group: name, except in tests

@@ -30,12 +30,12 @@ import (
 
 const (
 	schema  = "inbox_test"
-	service = "dialer" // a reader of the topic, so that its DLQ is in the catalogue
+	service = "dialer" // a reader of the topic, so that its DLQ exists
 )
 
 var topic = kafka.CallRequests
 
-// bench is a database, a Kafka, and a handler that writes each effect down.
+// bench has a database, a Kafka and a handler that stores each effect.
 type bench struct {
 	testing.TB
 	pool *pgxpool.Pool
@@ -86,7 +86,7 @@ func (b *bench) handle(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	return nil
 }
 
-// sicken makes the handler return the result of f after it has written its effect. nil removes f.
+// sicken makes the handler return the result of f after it has stored its effect. nil removes f.
 func (b *bench) sicken(f func(rec kafka.Record, value int64) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,7 +105,7 @@ func (b *bench) consumer(pool *pgxpool.Pool) *inbox.Consumer {
 		prometheus.NewRegistry())
 }
 
-// run starts a consumer; stop ends it and waits.
+// run starts a consumer. stop stops it and waits.
 func (b *bench) run(pool *pgxpool.Pool) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -121,7 +121,7 @@ func (b *bench) run(pool *pgxpool.Pool) (stop func()) {
 	return stop
 }
 
-// relay publishes what is parked.
+// relay publishes dead letters.
 func (b *bench) relay() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -149,7 +149,7 @@ func again(rec *kgo.Record) *kgo.Record {
 	return &kgo.Record{Topic: rec.Topic, Key: rec.Key, Value: rec.Value, Headers: rec.Headers}
 }
 
-// effects are the values of a key in the order of their effect.
+// effects returns the values of a key in the order of their effects.
 func (b *bench) effects(key string) []int64 {
 	b.Helper()
 	rows, err := b.pool.Query(b.Context(), "SELECT value FROM effect WHERE key = $1 ORDER BY n", key)
@@ -184,21 +184,21 @@ func (b *bench) wantEffects(key string, want ...int64) {
 	}
 }
 
-func TestConsumer_RecordDeliveredTwiceActsOnce(t *testing.T) {
+func TestConsumer_RepeatedRecordHasOneEffect(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	one, two := record("a", 1), record("a", 2)
-	b.produce(one, again(one), two, again(one), again(two)) // twice in one batch, and behind newer ones
+	b.produce(one, again(one), two, again(one), again(two)) // twice in one batch, and after newer ones
 	stop := b.run(b.pool)
 	b.wantEffects("a", 1, 2)
 	stop()
 
-	b.produce(again(two), again(one), record("a", 3)) // and to a consumer that was started again
+	b.produce(again(two), again(one), record("a", 3)) // and to a restarted consumer
 	b.run(b.pool)
 	b.wantEffects("a", 1, 2, 3)
 }
 
-func TestConsumer_SkippedRecordLeavesNothingBehind(t *testing.T) {
+func TestConsumer_SkippedRecordIsNotParked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.sicken(func(_ kafka.Record, value int64) error {
@@ -215,7 +215,7 @@ func TestConsumer_SkippedRecordLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestConsumer_ParksAPoisonRecordAndItsKeyOnly(t *testing.T) {
+func TestConsumer_ParksAnInvalidRecordAndItsKey(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.relay()
@@ -260,15 +260,15 @@ func TestConsumer_ParksAPoisonRecordAndItsKeyOnly(t *testing.T) {
 	}
 }
 
-// TestConsumer_ValueTheDatabaseCannotTakeIsParked: what no try can ever write must not hold up its partition, which is everybody's.
-func TestConsumer_ValueTheDatabaseCannotTakeIsParked(t *testing.T) {
+// A value that the database can never store must not block the partition.
+func TestConsumer_InvalidValueIsParked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	_, err := pgtest.Owner(t, b.pool, schema).Exec(t.Context(), "ALTER TABLE effect ADD CHECK (value <> 13), ADD CHECK (1000 / (value - 14) <> 1001)")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.produce(record("a", 1), record("a", 13), record("a", 2), record("b", 14), record("c", 1)) // 14 divides by zero
+	b.produce(record("a", 1), record("a", 13), record("a", 2), record("b", 14), record("c", 1)) // the value 14 causes a division by zero
 	b.run(b.pool)
 	b.eventually("three records are parked", func() bool { return b.count("SELECT count(*) FROM dead_letters") == 3 })
 	b.wantEffects("a", 1)
@@ -276,7 +276,7 @@ func TestConsumer_ValueTheDatabaseCannotTakeIsParked(t *testing.T) {
 	b.wantEffects("c", 1)
 }
 
-// dlq reads n letters, by key.
+// dlq reads n dead letters, by key.
 func (b *bench) dlq(n int) map[string][]*kgo.Record {
 	b.Helper()
 	client, err := kafka.NewClient(b.cfg, "dlq", nil, kgo.ConsumeTopics(kafka.DLQ(topic, service).Name), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))
@@ -299,7 +299,7 @@ func (b *bench) dlq(n int) map[string][]*kgo.Record {
 	return letters
 }
 
-func TestConsumer_RetriesInPlaceUntilTheHandlerRecovers(t *testing.T) {
+func TestConsumer_RetriesUntilTheHandlerSucceeds(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.sicken(func(_ kafka.Record, value int64) error {
@@ -315,7 +315,7 @@ func TestConsumer_RetriesInPlaceUntilTheHandlerRecovers(t *testing.T) {
 	b.wantEffects("a", 1, 2, 3)
 }
 
-func TestConsumer_OffsetOutOfRangeGoesBackToTheEarliest(t *testing.T) {
+func TestConsumer_OffsetOutOfRangeReadsFromTheStart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	one := record("a", 1)
@@ -323,7 +323,7 @@ func TestConsumer_OffsetOutOfRangeGoesBackToTheEarliest(t *testing.T) {
 	stop := b.run(b.pool)
 	b.wantEffects("a", 1)
 	stop()
-	offsets := kadm.Offsets{} // the broker was restored from an older state than the group's
+	offsets := kadm.Offsets{} // as if the broker was restored from an older state than the group
 	for number := range topic.Partitions {
 		offsets.AddOffset(topic.Name, number, 1000, -1)
 	}
@@ -344,12 +344,12 @@ func TestConsumer_OffsetOutOfRangeGoesBackToTheEarliest(t *testing.T) {
 			behind++
 		}
 	})
-	if behind != 1 { // else the log would grow past the old offset and records be skipped
+	if behind != 1 { // otherwise the log would grow past the old offset, and records would be skipped
 		t.Errorf("%d partitions are committed at 2, want the one with the records: %v", behind, committed)
 	}
 }
 
-func TestConsumer_HandlerContinuesTheTraceOfTheWriter(t *testing.T) {
+func TestConsumer_HandlerContinuesTheTraceOfTheProducer(t *testing.T) {
 	b := newBench(t)
 	provider := sdktrace.NewTracerProvider()
 	otel.SetTracerProvider(provider)

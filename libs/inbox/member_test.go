@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// A killed replica with an instance id is the same member when it starts again. It does not wait for the
-// session timeout of 6 s.
+// A killed replica with an instance id is the same member when it starts again. It does not wait
+// for the session timeout of 6 s.
 func TestConsumer_RestartedReplicaGetsItsPartitionsWithoutAWait(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

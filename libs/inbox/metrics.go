@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// What was done with a record.
+// The outcomes of a record.
 const (
 	applied   = "applied"
 	duplicate = "duplicate"
@@ -13,7 +13,7 @@ const (
 	parked    = "parked"
 )
 
-// Why a position moved back.
+// The causes of a position that moved back.
 const (
 	databaseRestored = "database_restored"
 	topicRecreated   = "topic_recreated"

@@ -15,19 +15,19 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// position is how far a partition has been applied, as it is stored in inbox_positions.
+// position is a row of inbox_positions.
 type position struct {
-	// topicID is Kafka's id of the topic. A topic that is created again gets another one.
+	// topicID is Kafka's id of the topic. A topic that is created again gets another id.
 	topicID uuid.UUID
 	// next is the offset of the next record to apply.
 	next int64
-	// row is the place of the stored row (ctid). An update by place does not read the row's earlier
-	// versions, which vacuum cannot remove while another transaction holds an old snapshot.
+	// row is the ctid of the row. An update by ctid does not read old versions of the row, which
+	// vacuum cannot remove while another transaction has an old snapshot.
 	row pgtype.TID
 }
 
-// errPositionChanged means that the stored position is not the one from which records were read. Another
-// process has applied them, or the database was restored.
+// errPositionChanged means that the stored position differs from the one from which records were
+// read: another process has applied them, or the database was restored.
 var errPositionChanged = errors.New("the stored position of the partition has changed")
 
 const movePosition = `
@@ -36,8 +36,8 @@ WHERE ctid = @row AND consumer = @consumer AND topic = @topic AND partition = @p
 	AND topic_id = @topic_id AND next_offset = @before
 RETURNING ctid`
 
-// queueMove adds the move of a chunk's position to batch. After the batch was sent, moved is the new
-// place of the row; it is not valid if the position has changed.
+// queueMove adds the update of a chunk's position to batch. After the batch was sent, moved is the
+// new ctid. It is invalid if the position has changed.
 func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, moved *pgtype.TID) {
 	args := c.positionArgs(ch.partition, ch.before.topicID, 0)
 	args["row"], args["before"], args["after"] = ch.before.row, ch.before.next, ch.after
@@ -50,7 +50,7 @@ func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, moved *pgtype.TID) {
 	})
 }
 
-// assigned is a partition that this process has just been given.
+// assigned is a partition that was just assigned to this process.
 type assigned struct {
 	partition
 	topicID uuid.UUID
@@ -73,10 +73,10 @@ const selectPosition = `
 SELECT topic_id, next_offset, ctid FROM inbox_positions
 WHERE consumer = @consumer AND topic = @topic AND partition = @partition`
 
-// startPositions returns where partitions are to be read from. The first time, a partition takes over
-// assigned.committed. If the topic was created again, it starts at the beginning.
+// startPositions returns the positions from which partitions are read. A partition without a stored
+// position starts at assigned.committed. If the topic was created again, it starts at 0.
 func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[partition]position, error) {
-	// Two processes insert their rows in the same order, so they do not deadlock.
+	// A fixed order, so that two processes that insert rows do not deadlock.
 	slices.SortFunc(added, func(a, b assigned) int {
 		return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.number, b.number))
 	})
@@ -102,14 +102,15 @@ func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[pa
 // started is the position at which a partition starts.
 type started struct {
 	position
-	// inserted: no position was stored. recreated: the position of another topic id was stored.
+	// inserted means that no position was stored, recreated that the stored one belonged to another
+	// topic id.
 	inserted, recreated bool
 }
 
-// logStart reports a start that is not at the offset which the consumer group committed.
+// logStart logs a start that differs from the committed offset of the group.
 func (c *Consumer) logStart(a assigned, s started) {
 	switch {
-	case s.inserted && s.next == 0: // nothing was consumed before, for example on a new installation
+	case s.inserted && s.next == 0: // a new installation
 	case s.inserted:
 		slog.Info("inbox position taken over from the consumer group", "consumer", c.name,
 			"topic", a.topic, "partition", a.number, "offset", s.next)
@@ -120,12 +121,12 @@ func (c *Consumer) logStart(a assigned, s started) {
 	}
 }
 
-// errTopicRecreated means that the stored position belongs to a topic of the same name with another id.
+// errTopicRecreated means that the stored position belongs to another topic id.
 var errTopicRecreated = errors.New("the stored position belongs to another topic id")
 
-// reloadPosition returns the stored position of a partition that this process reads; had is the one that it
-// used. If no position is stored, the database was restored to a time before this consumer's first start.
-// The partition is then read from its start.
+// reloadPosition returns the stored position of a partition that this process reads. had is the
+// position that it used. If no position is stored, the database was restored to a time before the
+// first start of the consumer, and the partition is read from its start.
 func (c *Consumer) reloadPosition(ctx context.Context, of partition, had position) (p position, err error) {
 	args := c.positionArgs(of, had.topicID, 0)
 	var batch pgx.Batch
@@ -178,7 +179,7 @@ func (c *Consumer) positionArgs(of partition, topicID uuid.UUID, committed int64
 
 func (p *position) scan(row pgx.Row) error { return row.Scan(&p.topicID, &p.next, &p.row) }
 
-// readAny sets found if a statement returned a row.
+// readAny returns a function that sets found if the statement returned a row.
 func readAny(found *bool) func(rows pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		*found = rows.Next()
@@ -194,7 +195,7 @@ func (c *Consumer) movedBack(p partition, cause string, was, is int64) {
 		"consumer", c.name, "topic", p.topic, "partition", p.number, "cause", cause, "was", was, "is", is)
 }
 
-// expired reports records from offset next on that Kafka deleted before they were applied.
+// expired reports records from offset next that Kafka deleted before they were applied.
 func (c *Consumer) expired(p partition, next, logStart int64) {
 	c.metrics.expired.WithLabelValues(p.topic).Add(float64(logStart - next))
 	slog.Error("records were deleted before they were applied", "consumer", c.name, "topic", p.topic,

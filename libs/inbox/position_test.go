@@ -15,7 +15,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// movedBack returns the counts of ringfence_inbox_position_moved_back_total that are not 0, by cause.
+// movedBack returns the counts of ringfence_inbox_position_moved_back_total that are not 0, by
+// cause.
 func movedBack(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -97,8 +98,8 @@ func (b *bench) saveState(t *testing.T) (restore func()) {
 	}
 }
 
-// TestConsumer_RestoredDatabaseReadsTheRecordsAgain restores the database while no consumer runs. The
-// group's offsets are ahead of the tables then.
+// TestConsumer_RestoredDatabaseReadsTheRecordsAgain restores the database while no consumer runs.
+// The group's offsets are ahead of the tables then.
 func TestConsumer_RestoredDatabaseReadsTheRecordsAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -121,8 +122,8 @@ func TestConsumer_RestoredDatabaseReadsTheRecordsAgain(t *testing.T) {
 	}
 }
 
-// TestConsumer_DatabaseIsRestoredUnderARunningConsumer covers the failover to a standby that has not
-// received the last commits.
+// TestConsumer_DatabaseIsRestoredUnderARunningConsumer covers the failover to a standby that has
+// not received the last commits.
 func TestConsumer_DatabaseIsRestoredUnderARunningConsumer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -140,8 +141,8 @@ func TestConsumer_DatabaseIsRestoredUnderARunningConsumer(t *testing.T) {
 	}
 }
 
-// TestConsumer_DatabaseIsRestoredUnderAnIdleConsumer covers a partition that receives no record after a
-// failover.
+// TestConsumer_DatabaseIsRestoredUnderAnIdleConsumer covers a partition that receives no record
+// after a failover.
 func TestConsumer_DatabaseIsRestoredUnderAnIdleConsumer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -158,8 +159,8 @@ func TestConsumer_DatabaseIsRestoredUnderAnIdleConsumer(t *testing.T) {
 	}
 }
 
-// TestConsumer_RestoredToBeforeTheTopicWasCreatedAgain restores positions of a topic that no longer exists,
-// while the consumer reads its successor.
+// TestConsumer_RestoredToBeforeTheTopicWasCreatedAgain restores positions of a topic that no longer
+// exists, while the consumer reads its successor.
 func TestConsumer_RestoredToBeforeTheTopicWasCreatedAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -175,8 +176,9 @@ func TestConsumer_RestoredToBeforeTheTopicWasCreatedAgain(t *testing.T) {
 	}
 }
 
-// TestConsumer_CrashBeforeTheGroupCommitAppliesNothingTwice starts a consumer whose group has committed
-// less than was applied. Event ids are removed, so that only the position can prevent a second effect.
+// TestConsumer_CrashBeforeTheGroupCommitAppliesNothingTwice starts a consumer whose group has
+// committed less than was applied. Event ids are removed, so that only the position can prevent a
+// second effect.
 func TestConsumer_CrashBeforeTheGroupCommitAppliesNothingTwice(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -249,7 +251,8 @@ func (b *bench) commitGroup(offset int64) {
 	}
 }
 
-// TestConsumer_FirstStartTakesOverTheGroupsOffsets covers a new database with the Kafka of an earlier one.
+// TestConsumer_FirstStartTakesOverTheGroupsOffsets covers a new database with the Kafka of an
+// earlier one.
 func TestConsumer_FirstStartTakesOverTheGroupsOffsets(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -299,9 +302,9 @@ func (b *bench) recreate() {
 	})
 }
 
-// TestConsumer_StaleProcessAppliesNothing holds a process in the middle of a batch until another process
-// has applied the batch, as after a rebalance that did not wait for it. The event ids of the other
-// process are removed, so that only the position can prevent a second effect.
+// TestConsumer_StaleProcessAppliesNothing holds a process in the middle of a batch until another
+// process has applied the batch, as after a rebalance that did not wait for it. The event ids of
+// the other process are removed, so that only the position can prevent a second effect.
 func TestConsumer_StaleProcessAppliesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -334,8 +337,8 @@ func TestConsumer_StaleProcessAppliesNothing(t *testing.T) {
 	b.wantEffects("a", 1, 2)
 }
 
-// TestConsumer_TwoProcessesOnOnePartition lets a second process, which is in no group with the first one,
-// read the same partitions. Each record is applied once.
+// TestConsumer_TwoProcessesOnOnePartition lets a second process, which is in no group with the
+// first one, read the same partitions. Each record is applied once.
 func TestConsumer_TwoProcessesOnOnePartition(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -355,8 +358,8 @@ func TestConsumer_TwoProcessesOnOnePartition(t *testing.T) {
 	b.wantAll(30)
 }
 
-// TestConsumer_LateAndOutOfOrderRecordsAreAppliedOnce publishes events again behind newer ones of their
-// key.
+// TestConsumer_LateAndOutOfOrderRecordsAreAppliedOnce publishes events again behind newer ones of
+// their key.
 func TestConsumer_LateAndOutOfOrderRecordsAreAppliedOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -16,7 +16,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// produceTo produces a record with this value to the partition, or to any other one. It returns the key.
+// produceTo produces a record to the partition, or, if same is false, to another one. It returns
+// the key.
 func (b *bench) produceTo(partition int32, same bool, value int64) (key string) {
 	b.Helper()
 	for n := 0; ; n++ {
@@ -91,7 +92,8 @@ func TestConsumer_RefusedRecordIsParkedWhileOthersSucceed(t *testing.T) {
 	}
 }
 
-// TestConsumer_EventTooLargeIsParked covers a handler that puts an event into the outbox that is too large to publish.
+// TestConsumer_EventTooLargeIsParked covers a handler that writes an event to the outbox that is
+// too large.
 func TestConsumer_EventTooLargeIsParked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// TestRefusal_IsFinal covers when a record that fails again and again may be parked.
+// TestRefusal_IsFinal covers when a record that fails repeatedly is parked.
 func TestRefusal_IsFinal(t *testing.T) {
 	t.Parallel()
 	unique := &pgconn.PgError{Code: "23505", ConstraintName: "calls_pkey"}

@@ -23,14 +23,14 @@ import (
 	"ringfence.dev/libs/service"
 )
 
-// dlqTimeout is how long Replay waits for parked records that the outbox has not published to the DLQ yet.
+// dlqTimeout is how long Replay waits for parked records that the outbox has not published yet.
 const dlqTimeout = 5 * time.Second
 
-// Replay applies the parked records of one topic. It reads <topic>.<name>.dlq from its start and calls the
-// handler for each parked record in order. A key is no longer parked when all its records are applied.
-// Replay returns how many records were applied and how many are still parked. It may run beside the
-// consumer, and several times: a record is removed from the table dead_letters in the transaction of its effect.
-// It stops at an error that is neither a skip nor a park.
+// Replay applies the parked records of a topic. It reads <topic>.<name>.dlq from its start and
+// calls the handler for each parked record in order. When all records of a key are applied, the key
+// is no longer parked. Replay returns the number of applied records and of those that are still
+// parked. It can run beside the consumer and repeatedly, because a record is removed from
+// dead_letters in the transaction of its effect. It stops at an error other than skip or park.
 func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked int, err error) {
 	if c.handlers[topic] == nil {
 		return 0, 0, fmt.Errorf("%s does not read topic %s", c.name, topic)
@@ -72,7 +72,7 @@ func (c *Consumer) countParked(ctx context.Context, topic string) (n int, err er
 	return n, nil
 }
 
-// replayOnce reads the DLQ from its start to its present end.
+// replayOnce reads the DLQ from its start to its current end.
 func (c *Consumer) replayOnce(ctx context.Context, topic string) (applied, refused int, err error) {
 	client, err := kafka.NewClient(c.cfg, c.name+"-replay", nil)
 	if err != nil {
@@ -142,12 +142,12 @@ func unread(ctx context.Context, client *kafka.Client, topic string) (map[int32]
 	return ahead, nil
 }
 
-// replay is one pass over a DLQ.
+// replay is the state of one pass over a DLQ.
 type replay struct {
 	consumer *Consumer
 	topic    string
 	applied  int
-	blocked  map[string]bool // keys with a record that was parked again: later ones are not tried
+	blocked  map[string]bool // keys of records that were parked again; later records of them are not tried
 	refused  map[uuid.UUID]bool
 }
 
@@ -162,7 +162,7 @@ INSERT INTO inbox_late_events (consumer, topic, event_id) VALUES (@consumer, @to
 
 func (r *replay) one(ctx context.Context, wire *kgo.Record) error {
 	c := r.consumer
-	letter, _ := kafka.Read(wire) // revive refuses a record without an id
+	letter, _ := kafka.Read(wire) // revive returns an error for a record without an id
 	if id, err := uuid.Parse(letter.Headers[headerDLQEventID]); err == nil {
 		letter.EventID = id
 	}
@@ -228,9 +228,9 @@ func (r *replay) apply(ctx context.Context, tx pgx.Tx, letter kafka.Record) (onC
 	return outcome.OnCommit, nil
 }
 
-// PutBack is the command `replay` of a service. It writes to out how many parked records of the topic were
-// applied and how many are still parked. Without a topic it lists all parked records with the reasons. A
-// script (service.Scripted) gets a JSON object, or an array for the list.
+// PutBack is the command `replay` of a service. It prints how many parked records of the topic were
+// applied and how many are still parked. Without a topic it lists all parked records with the
+// reasons. If service.Scripted is true, it prints a JSON object, or an array for the list.
 func (c *Consumer) PutBack(ctx context.Context, topic string, out io.Writer) error {
 	if topic == "" {
 		return c.list(ctx, out)
@@ -249,7 +249,7 @@ func (c *Consumer) PutBack(ctx context.Context, topic string, out io.Writer) err
 	return err
 }
 
-// listedParked is the number of rows of one listing.
+// listedParked is the maximum number of listed records.
 const listedParked = 1000
 
 const listParked = `
@@ -285,7 +285,7 @@ func (c *Consumer) list(ctx context.Context, out io.Writer) error {
 	if service.Scripted(ctx) {
 		return json.NewEncoder(out).Encode(found)
 	}
-	lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) // Flush returns the writer's error
+	lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) // Flush returns errors of the writer
 	if len(found) == 0 {
 		_, _ = fmt.Fprintln(lines, "nothing is parked")
 	} else {

@@ -27,7 +27,7 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	b.putsBack(t.Context(), "", `^TOPIC +PARKED AT +EVENT +KEY +ERROR\n(`+topic.Name+` +\S+Z +\S{36} +"[ab]" +"(newer than this build|an earlier record of this key is parked)"\n){4}$`)
 	b.putsBack(frame.ForScript(t.Context()), "", `^\[(\{"topic":"`+topic.Name+`","parked_at":"[^"]+Z","event_id":"[^"]{36}","key":"[ab]","error":"(newer than this build|an earlier record of this key is parked)"\},?){4}\]\n$`)
 
-	b.sicken(func(rec kafka.Record, value int64) error { // the next build understands a, not yet b
+	b.sicken(func(rec kafka.Record, value int64) error { // the next build can decode a, but not b
 		if rec.Key == "b" {
 			return refuse(rec, value)
 		}
@@ -45,7 +45,7 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	}
 	b.wantEffects("a", 1, 2, 3)
 	b.produce(record("a", 4), record("b", 52))
-	b.wantEffects("a", 1, 2, 3, 4) // unparked
+	b.wantEffects("a", 1, 2, 3, 4) // no longer parked
 	b.eventually("b is still parked", func() bool { return b.count("SELECT count(*) FROM dead_letters") == 3 })
 
 	b.sicken(nil)
@@ -55,8 +55,8 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	b.wantEffects("a", 1, 2, 3, 4)
 }
 
-// The ids of replayed records are kept after the ids of their day are deleted: a dead letter can be replayed for
-// longer than that.
+// The ids of replayed records are kept longer than the ids of their day, because a dead letter can
+// be replayed later.
 func TestReplay_KeepsTheIDsOfReplayedRecords(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -89,7 +89,7 @@ func TestReplay_KeepsTheIDsOfReplayedRecords(t *testing.T) {
 	b.wantEffects("a", 1, 2)
 }
 
-// putsBack what is parked of a topic, or lists it all.
+// putsBack runs the command replay and compares its output with want, a regular expression.
 func (b *bench) putsBack(ctx context.Context, topic, want string) {
 	b.Helper()
 	var said bytes.Buffer

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// said is a log that can be read.
+// said is the output of a logger.
 type said struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -33,7 +33,7 @@ func (s *said) has(words string) bool {
 	return strings.Contains(s.text.String(), words)
 }
 
-// partitions counts those of the topics that are there.
+// partitions returns the number of partitions of the topics.
 func (b *bench) partitions(names ...string) (n int) {
 	found, err := kadm.NewClient(b.wire.Client).ListTopics(b.Context(), names...)
 	if err != nil {
@@ -45,7 +45,7 @@ func (b *bench) partitions(names ...string) (n int) {
 	return n
 }
 
-// remove deletes topics and waits until the brokers know.
+// remove deletes topics and waits until the brokers have deleted them.
 func (b *bench) remove(names ...string) {
 	b.Helper()
 	if _, err := kadm.NewClient(b.wire.Client).DeleteTopics(b.Context(), names...); err != nil {

@@ -16,54 +16,54 @@ import (
 const (
 	minBackoff = 250 * time.Millisecond
 	maxBackoff = 5 * time.Second
-	// drainTimeout is how long a worker may go on with its transaction after it was stopped. Then the
-	// transaction is canceled, and cancelTimeout is how long that may take.
+	// drainTimeout is how long a stopped worker may continue its transaction. cancelTimeout is how
+	// long the cancellation after it may take.
 	drainTimeout  = 5 * time.Second
 	cancelTimeout = 3 * time.Second
-	// txTimeout bounds one transaction, so that a database that does not answer is an error like others.
+	// txTimeout is the timeout of a transaction.
 	txTimeout = 60 * time.Second
-	// refusedTime is how long a record is tried again that the database refuses because of a constraint.
+	// refusedTime is how long a record is retried that violates a constraint.
 	refusedTime = 15 * time.Minute
 	// A partition is paused when pauseBatches batches wait. It then receives no more, so a queue of
-	// maxBatches is never full.
+	// maxBatches does not fill up.
 	pauseBatches, maxBatches = 4, 8
 )
 
 var errStopping = errors.New("the worker was stopped")
 
-// fetched is what one fetch returned for a partition.
+// fetched has the records that a fetch returned for a partition.
 type fetched struct {
-	// generation is the worker's at the time of the fetch.
+	// generation is that of the worker at the time of the fetch.
 	generation int
 	records    []*kgo.Record
 }
 
-// worker applies the records of one partition in order, as long as the partition is assigned to this
+// worker applies the records of one partition in order while the partition is assigned to this
 // process.
 type worker struct {
 	group     *group
 	client    *kgo.Client
 	partition partition
 	work      chan fetched
-	// stored receives the position that the table contains, when the worker is idle.
+	// stored receives the position in the table while the worker is idle.
 	stored    chan position
-	stopping  chan struct{} // closed: start no more transactions
+	stopping  chan struct{} // closed when no further transaction may start
 	ctx       context.Context
 	cancel    context.CancelFunc
 	done      chan struct{}
 	lastError string
-	// position is where the partition has been applied to. startOffsets sets it before the first fetch;
-	// after that only run uses it.
+	// position is the current position. startOffsets sets it before the first fetch; later only run
+	// accesses it.
 	position position
 
 	mu     sync.Mutex
 	paused bool
 	// started is true once position is set.
 	started bool
-	// fetchNext is the offset that the next fetched record has, or a higher one.
+	// fetchNext is the lowest offset that the next fetched record can have.
 	fetchNext int64
-	// seekTo is where the poll loop must continue to fetch; nil if nowhere else. Each seek increments
-	// generation; records of an earlier generation are dropped.
+	// seekTo is the offset at which the poll loop must continue, or nil. Each seek increments
+	// generation. Records of an earlier generation are dropped.
 	seekTo     *int64
 	generation int
 }
@@ -77,15 +77,15 @@ func newWorker(g *group, client *kgo.Client, p partition) *worker {
 	}
 }
 
-// start sets the position from which the partition is fetched.
+// start sets the first position.
 func (w *worker) start(p position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.position, w.fetchNext, w.started = p, p.next, true
 }
 
-// compare passes the stored position to the worker if it is idle. A busy worker finds a changed position
-// in its next transaction.
+// compare passes the stored position to the worker if it is idle. A busy worker notices a changed
+// position in its next transaction.
 func (w *worker) compare(stored position) {
 	w.mu.Lock()
 	started := w.started
@@ -106,7 +106,7 @@ func (w *worker) run() {
 		case <-w.stopping:
 			return
 		case next := <-w.work:
-			// If stopping was closed too, select may still have chosen this case.
+			// If both channels are ready, select chooses one at random.
 			if w.stopped() || !w.apply(w.withWaiting(next)) {
 				return
 			}
@@ -119,8 +119,8 @@ func (w *worker) run() {
 	}
 }
 
-// take queues fetched records and pauses the partition if too many wait. Records that were fetched before
-// a seek are dropped.
+// take queues fetched records, and pauses the partition if too many batches wait. Records that were
+// fetched before a seek are dropped.
 func (w *worker) take(records []*kgo.Record) {
 	w.mu.Lock()
 	if w.seekTo != nil {
@@ -151,8 +151,8 @@ func (w *worker) resume() {
 	}
 }
 
-// withWaiting adds waiting records, up to the size of a transaction, and drops those that were fetched
-// before a seek.
+// withWaiting appends queued records up to the size of a transaction, without those fetched before
+// a seek.
 func (w *worker) withWaiting(next fetched) []*kgo.Record {
 	records := w.current(next)
 	for len(records) < txRecords {
@@ -185,8 +185,8 @@ func (w *worker) stopped() bool {
 	}
 }
 
-// apply applies a batch in transactions of at most txRecords. It returns false if the worker has to stop
-// first. If the stored position has changed, it drops the rest of the batch and seeks.
+// apply applies a batch in transactions of at most txRecords. It returns false if the worker must
+// stop. If the stored position has changed, it drops the rest of the batch and seeks.
 func (w *worker) apply(records []*kgo.Record) bool {
 	if len(records) == 0 {
 		return true
@@ -207,8 +207,8 @@ func (w *worker) apply(records []*kgo.Record) bool {
 	return true
 }
 
-// applyPart applies records in one transaction, or one by one if that fails. It returns errStopping or
-// errPositionChanged.
+// applyPart applies records in one transaction, or one by one if that fails. Its error is
+// errStopping or errPositionChanged.
 func (w *worker) applyPart(wire []*kgo.Record) error {
 	if w.stopped() {
 		return errStopping
@@ -235,8 +235,8 @@ func (w *worker) applyPart(wire []*kgo.Record) error {
 	return nil
 }
 
-// applySingle tries one record until it is applied, skipped or parked. It returns errStopping or
-// errPositionChanged.
+// applySingle retries one record until it is applied, skipped or parked. Its error is errStopping
+// or errPositionChanged.
 func (w *worker) applySingle(rec *incoming) error {
 	wait, tries := minBackoff, 0
 	refused := refusal{consumer: w.group.consumer}
@@ -265,7 +265,7 @@ func (w *worker) applySingle(rec *incoming) error {
 		w.logRetry(rec, err)
 		w.group.consumer.metrics.retries.WithLabelValues(rec.Topic).Inc()
 		if isMissingPartition(err) {
-			_ = w.group.consumer.createDays(w.ctx) // changes nothing if the partition is one of another table
+			_ = w.group.consumer.createDays(w.ctx) // no effect if the missing partition is one of another table
 		}
 		if !w.pause(wait) {
 			return errStopping
@@ -274,7 +274,7 @@ func (w *worker) applySingle(rec *incoming) error {
 	}
 }
 
-// pause waits. It returns false if the worker has to stop.
+// pause waits for d. It returns false if the worker must stop.
 func (w *worker) pause(d time.Duration) bool {
 	select {
 	case <-w.stopping:
@@ -286,9 +286,9 @@ func (w *worker) pause(d time.Duration) bool {
 	}
 }
 
-// correct replaces the worker's position if stored differs from it: another process has applied records, or
-// the database was restored. stored can also be older than the worker's last transaction, so it is read
-// again. correct returns false if the worker has to stop.
+// correct replaces the worker's position if the stored one differs: another process has applied
+// records, or the database was restored. stored can be older than the worker's last transaction, so
+// correct reads the position again. It returns false if the worker must stop.
 func (w *worker) correct(stored position) bool {
 	if stored == w.position {
 		return true
@@ -303,8 +303,8 @@ func (w *worker) correct(stored position) bool {
 	return true
 }
 
-// reposition reads the stored position and lets the poll loop continue there. It returns false if the
-// worker has to stop.
+// reposition reads the stored position and makes the poll loop continue there. It returns false if
+// the worker must stop.
 func (w *worker) reposition() bool {
 	if !w.reload() {
 		return false
@@ -313,8 +313,8 @@ func (w *worker) reposition() bool {
 	return true
 }
 
-// reload reads the stored position. It tries again until it succeeds, and returns false if the worker has
-// to stop.
+// reload reads the stored position. It retries until it succeeds, and returns false if the worker
+// must stop.
 func (w *worker) reload() bool {
 	c := w.group.consumer
 	for {
@@ -338,7 +338,7 @@ func (w *worker) reload() bool {
 	}
 }
 
-// seek lets the poll loop continue to fetch at an offset.
+// seek makes the poll loop continue at an offset.
 func (w *worker) seek(offset int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -346,18 +346,19 @@ func (w *worker) seek(offset int64) {
 	w.seekTo = &offset
 }
 
-// refusal decides when a record that the database refuses again and again is parked.
+// refusal decides when a record that repeatedly violates a constraint is parked.
 type refusal struct {
 	consumer *Consumer
-	// since is the time of the first refusal without another error in between. It is zero if there is none.
+	// since is the time of the first violation without another error after it. It is zero if there
+	// is none.
 	since time.Time
-	// applied is the number of records that the consumer had applied by then.
+	// applied is the number of records that the consumer had applied at that time.
 	applied int64
 }
 
-// isFinal reports whether the record is to be parked: the database refused it for refusedTime and took
-// other records of the consumer meanwhile. If it takes no other record either, the cause is probably
-// not in the record.
+// isFinal reports whether the record is to be parked: it violated a constraint for refusedTime
+// while other records of the consumer were applied. If no other record is applied either, the cause
+// is probably not the record.
 func (r *refusal) isFinal(err error, now time.Time) bool {
 	switch {
 	case !refuses(err):
@@ -370,7 +371,7 @@ func (r *refusal) isFinal(err error, now time.Time) bool {
 	return now.Sub(r.since) >= r.consumer.refusedTime && r.consumer.applied.Load() > r.applied
 }
 
-// chunk returns records with the move of the position that they cause.
+// chunk returns a chunk with the records and the resulting move of the position.
 func (w *worker) chunk(ctx context.Context, records []*incoming) *chunk {
 	return &chunk{
 		ctx: ctx, partition: w.partition, records: records,
@@ -378,7 +379,7 @@ func (w *worker) chunk(ctx context.Context, records []*incoming) *chunk {
 	}
 }
 
-// applyShared applies records in one transaction, possibly together with those of other partitions.
+// applyShared applies records in one transaction, possibly with records of other partitions.
 func (w *worker) applyShared(records []*incoming) error {
 	ctx, cancel := context.WithTimeout(w.ctx, txTimeout)
 	defer cancel()
@@ -417,7 +418,7 @@ func (w *worker) applyAlone(rec *incoming) error {
 	return nil
 }
 
-// logRetry logs an error once, and again when it changes.
+// logRetry logs an error, unless it is the same as the last one.
 func (w *worker) logRetry(rec *incoming, err error) {
 	if text := err.Error(); text != w.lastError && w.ctx.Err() == nil {
 		w.lastError = text

@@ -14,8 +14,9 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// TestWorker_StopsBeforeTheRecordsBehindAFailedOne stops a worker that cannot apply a record while more
-// wait. None of these may be applied: the position does not move over a record that was not applied.
+// TestWorker_StopsBeforeTheRecordsBehindAFailedOne stops a worker that cannot apply a record while
+// more wait. None of these may be applied: the position does not move over a record that was not
+// applied.
 func TestWorker_StopsBeforeTheRecordsBehindAFailedOne(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "inbox_test", Migrations, outbox.Migrations)

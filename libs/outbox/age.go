@@ -13,14 +13,15 @@ const (
 	idleSample = 5 * time.Second
 )
 
-// ageSample is how old the oldest row was at one instant of this process's clock.
+// ageSample is the age of the oldest row at a time of this process's clock.
 type ageSample struct {
 	age time.Duration
 	at  time.Time
 }
 
-// OldestAge is how long the oldest unpublished row waits (sampled once a second on every replica, leader or not, every 5 s
-// while the outbox is empty); zero when the outbox is empty. It grows on between samples, and while the database is away.
+// OldestAge returns how long the oldest unpublished row has been waiting, or 0 if the outbox is
+// empty. Every replica samples it every second, or every 5 s while the outbox is empty. It grows
+// between samples and while the database is unavailable.
 func (r *Relay) OldestAge() time.Duration {
 	sample := r.age.Load()
 	if sample == nil || sample.age == 0 {
@@ -29,8 +30,8 @@ func (r *Relay) OldestAge() time.Duration {
 	return sample.age + time.Since(sample.at)
 }
 
-// The row with the lowest id is taken as the oldest one. Rows are counted up to a bound. Both start at the
-// floor that the relay stored with its lease.
+// The row with the lowest id is taken as the oldest one. Rows are counted up to a bound. Both start
+// at the floor that the relay stored with its lease.
 const sampleAge = `
 WITH lease AS MATERIALIZED (SELECT floor FROM outbox_leases)
 SELECT coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - created_at), 0.001)
@@ -41,7 +42,7 @@ SELECT coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - created_
 func (r *Relay) sampleAges(ctx context.Context) {
 	for {
 		pause := busySample
-		// A leader that has just found nothing needs no second look.
+		// A leader that has just found the outbox empty does not read it again.
 		last := r.age.Load()
 		if r.leads.Load() && last != nil && last.age == 0 && time.Since(last.at) < 2*slowPoll {
 			r.metrics.rows.Set(0)
@@ -81,20 +82,20 @@ type relayMetrics struct {
 func newRelayMetrics(registry prometheus.Registerer, r *Relay) *relayMetrics {
 	factory := promauto.With(registry)
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringfence_outbox_oldest_age_seconds", Help: "How long the oldest unpublished row waits; 0 when there is none.",
+		Name: "ringfence_outbox_oldest_age_seconds", Help: "Age of the oldest unpublished row; 0 if there is none.",
 	}, func() float64 { return r.OldestAge().Seconds() })
 	return &relayMetrics{
-		rows: factory.NewGauge(prometheus.GaugeOpts{Name: "ringfence_outbox_rows", Help: "Rows that wait, counted up to 10000."}),
+		rows: factory.NewGauge(prometheus.GaugeOpts{Name: "ringfence_outbox_rows", Help: "Unpublished rows, counted up to 10000."}),
 		leader: factory.NewGauge(prometheus.GaugeOpts{Name: "ringfence_outbox_leader",
-			Help: "1 when this replica's relay holds the lease."}),
+			Help: "1 if the relay of this replica has the lease."}),
 		batchRows: factory.NewHistogram(prometheus.HistogramOpts{
-			Name: "ringfence_outbox_batch_rows", Help: "Rows in one batch.", Buckets: prometheus.ExponentialBuckets(1, 4, 7),
+			Name: "ringfence_outbox_batch_rows", Help: "Rows of a batch.", Buckets: prometheus.ExponentialBuckets(1, 4, 7),
 		}),
 		publishSeconds: factory.NewHistogram(prometheus.HistogramOpts{
-			Name: "ringfence_outbox_publish_duration_seconds", Help: "From handing a batch to Kafka until it was deleted.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+			Name: "ringfence_outbox_publish_duration_seconds", Help: "Time from sending a batch to Kafka until its rows were deleted.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}),
 		records: factory.NewCounterVec(prometheus.CounterOpts{Name: "ringfence_outbox_published_total", Help: "Rows acknowledged by Kafka."}, []string{"topic"}),
-		faults:  factory.NewCounterVec(prometheus.CounterOpts{Name: "ringfence_outbox_publish_errors_total", Help: "Rows that Kafka refused; they are published again."}, []string{"topic"}),
+		faults:  factory.NewCounterVec(prometheus.CounterOpts{Name: "ringfence_outbox_publish_errors_total", Help: "Rows that Kafka did not accept; they are published again."}, []string{"topic"}),
 	}
 }
 

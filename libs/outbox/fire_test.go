@@ -21,8 +21,8 @@ import (
 
 const aggregates = 16
 
-// writeAll counts each aggregate up, a second time onwards from there, in transactions that lock it before they put the fact, with some time between
-// insert and commit, so that ids do not commit in their order.
+// writeAll writes events of several aggregates, each numbered in order. A transaction locks its
+// aggregate and waits between insert and commit, so that ids are not committed in their order.
 func writeAll(t testing.TB, pool *pgxpool.Pool, perAggregate int, wake func()) {
 	t.Helper()
 	_, err := pgtest.Owner(t, pool, schema).Exec(t.Context(), `
@@ -66,7 +66,8 @@ func writeAll(t testing.TB, pool *pgxpool.Pool, perAggregate int, wake func()) {
 	writers.Wait()
 }
 
-// firsts are the facts of each key in the order in which they first appear, and how many came again.
+// firsts returns the events of each key in the order of their first delivery, and the number of
+// repeats.
 func firsts(t testing.TB, records []*kgo.Record) (byKey map[string][]int, duplicates int) {
 	byKey, seen := map[string][]int{}, map[string]bool{}
 	for _, wire := range records {
@@ -100,7 +101,8 @@ func wantComplete(t testing.TB, byKey map[string][]int, perAggregate int) {
 	}
 }
 
-// collectAll waits until the outbox is empty and reads until so many different facts have been seen.
+// collectAll waits until the outbox is empty and reads until that many different events were
+// received.
 func collectAll(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config, facts int) []*kgo.Record {
 	t.Helper()
 	testkit.Until(t, "the outbox is empty", func() bool { return countRows(t, pool) == 0 })
@@ -110,7 +112,7 @@ func collectAll(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config, facts int) [
 	})
 }
 
-func TestRelay_ConcurrentWritersLoseNothingAndKeepOrder(t *testing.T) {
+func TestRelay_ConcurrentWritersKeepAllEventsInOrder(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	relay, _ := startRelay(t, pool, cfg)
@@ -120,21 +122,23 @@ func TestRelay_ConcurrentWritersLoseNothingAndKeepOrder(t *testing.T) {
 }
 
 const (
-	// relaySession selects the session of a relay by its last statement. A sample of the age runs in the pool.
+	// relaySession selects the session of a relay by its last statement. A sample of the age runs
+	// in the pool.
 	relaySession = ` FROM pg_stat_activity WHERE datname = current_database()
 		AND query LIKE ANY (ARRAY['DELETE FROM outbox WHERE%', '%bytes_before%', '%outbox_leases%', 'LISTEN%'])
 			AND query NOT LIKE '%AS bounded%' AND pid <> pg_backend_pid()`
-	// leading ends the session of the relay.
+	// leading ends the session of the leading relay.
 	leading = `SELECT count(pg_terminate_backend(pid))` + relaySession
-	// lingers counts it when it has published and is about to delete.
+	// lingers counts sessions that have published and are about to delete.
 	lingers = `SELECT count(*)` + relaySession + ` AND wait_event = 'PgSleep'`
 )
 
-func TestRelay_KilledBetweenAckAndDeleteRepeatsAndLosesNothing(t *testing.T) {
+func TestRelay_KilledBetweenAckAndDeleteRepeatsEvents(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	super := pgtest.Super(t, pool, schema)
-	// A delete of published rows waits: the first until its relay is killed, which is between ack and delete for certain; then a moment, and the kills come at any instant.
+	// The delete of published rows waits. The first one waits until its relay is killed, which is
+	// then between ack and delete. Later ones wait a moment, and kills come at any time.
 	_, err := super.Exec(t.Context(), `
 		CREATE TABLE lingering AS SELECT 3600::float8 AS seconds;
 		GRANT SELECT ON lingering TO PUBLIC;
@@ -182,7 +186,7 @@ func TestRelay_KilledBetweenAckAndDeleteRepeatsAndLosesNothing(t *testing.T) {
 	}
 }
 
-func TestRelay_TwoReplicasPublishInOrderAndTakeOver(t *testing.T) {
+func TestRelay_TwoReplicasKeepTheOrderAtATakeover(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	first, stop := startRelay(t, pool, cfg)
@@ -194,26 +198,26 @@ func TestRelay_TwoReplicasPublishInOrderAndTakeOver(t *testing.T) {
 	second, _ := startRelay(t, pool, cfg)
 	var n atomic.Int64
 	done := make(chan struct{})
-	go func() { // the leader leaves in the middle
+	go func() { // stops the leader while it publishes
 		defer close(done)
 		testkit.Until(t, "half is written", func() bool { return n.Load() > 300 })
 		stop()
 	}()
 	writeAll(t, pool, 40, func() { n.Add(1); second.Wake() })
 	<-done
-	byKey, _ := firsts(t, collectAll(t, pool, cfg, 1+40*aggregates)) // the leader may leave between an ack and its delete
+	byKey, _ := firsts(t, collectAll(t, pool, cfg, 1+40*aggregates)) // the leader may stop between an ack and its delete
 	byKey[keyOf(0)] = byKey[keyOf(0)][1:]
 	wantComplete(t, byKey, 40)
 }
 
-func TestRelay_OneUnknownTopicDoesNotHoldTheOthers(t *testing.T) {
+func TestRelay_MissingTopicDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	relay, _ := startRelay(t, pool, cfg)
 	lost := fact("k", 1)
 	lost.TopicName = "nowhere.v1"
 	dlq := fact("k", 2)
-	dlq.TopicName = kafka.DLQ(kafka.CallRequests, "newcomer").Name // not there yet, and known to the catalogue
+	dlq.TopicName = kafka.DLQ(kafka.CallRequests, "newcomer").Name // in the catalogue, but not created yet
 	if err := put(t, pool, lost, dlq, fact("k", 3)); err != nil {
 		t.Fatal(err)
 	}

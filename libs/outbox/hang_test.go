@@ -33,7 +33,8 @@ const (
 	aloneStop     = "RELAY_ALONE_STOP"
 )
 
-// TestMain runs a relay alone in a process that startAlone made, which can be stopped; else the tests.
+// TestMain runs the tests. In a process of startAlone it runs only a relay, which a test can stop
+// with SIGSTOP.
 func TestMain(m *testing.M) {
 	if os.Getenv(alonePostgres) == "" {
 		os.Exit(m.Run())
@@ -55,7 +56,7 @@ func alone(ctx context.Context) error {
 	return outbox.NewRelay(pool, client, nil, outbox.Config{}).Run(ctx)
 }
 
-// stopper stops its process while it hands a row to Kafka, once, when the file is there.
+// stopper stops its own process once, when a row is passed to Kafka and the file exists.
 type stopper struct{ file string }
 
 func (s stopper) OnProduceRecordBuffered(*kgo.Record) {
@@ -63,11 +64,11 @@ func (s stopper) OnProduceRecordBuffered(*kgo.Record) {
 		goesOn := make(chan os.Signal, 1)
 		signal.Notify(goesOn, syscall.SIGCONT)
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		<-goesOn // the signal needs an instant to arrive, and no row is handed over in it
+		<-goesOn // the signal takes a moment; no row is passed in it
 	}
 }
 
-// process is a relay in a process of its own.
+// process is a relay in its own process.
 type process struct {
 	t    testing.TB
 	cmd  *exec.Cmd
@@ -117,9 +118,9 @@ func leader(t testing.TB, pool *pgxpool.Pool) (holder string) {
 	return holder
 }
 
-// TestRelay_LeaderThatIsStoppedIsReplaced stops the leading process under load. Another relay takes over.
-// When the first one continues, it does not lead until the second has stopped.
-func TestRelay_LeaderThatIsStoppedIsReplaced(t *testing.T) {
+// TestRelay_StoppedLeaderIsReplaced stops the process of the leader under load. Another relay takes
+// over. When the first one continues, it does not lead until the second has stopped.
+func TestRelay_StoppedLeaderIsReplaced(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	first := startAlone(t, pool, cfg)
@@ -148,9 +149,9 @@ func TestRelay_LeaderThatIsStoppedIsReplaced(t *testing.T) {
 	wantComplete(t, byKey, 100)
 }
 
-// TestRelay_LeaderStoppedAmidARoundPublishesNoMore stops the leader while it hands the rows it has read to Kafka, and lets it go on when another has published
-// them and what followed.
-func TestRelay_LeaderStoppedAmidARoundPublishesNoMore(t *testing.T) {
+// TestRelay_StoppedLeaderPublishesNoMoreRows stops the leader while it passes rows to Kafka. It
+// continues after another relay has published these rows and later ones.
+func TestRelay_StoppedLeaderPublishesNoMoreRows(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	first := startAlone(t, pool, cfg)
@@ -195,7 +196,7 @@ func TestRelay_LeaderStoppedAmidARoundPublishesNoMore(t *testing.T) {
 			t.Fatalf("fact %d came at place %d", seq, i+1)
 		}
 	}
-	// The row that it was handing over when it was stopped is in its client's hands.
+	// One row was already in its Kafka client when it was stopped.
 	if n := len(byKey[keyOf(0)]); n != facts+2 {
 		t.Errorf("n = %v, want %v", n, facts+2)
 	} else if duplicates > 1 {
@@ -203,7 +204,7 @@ func TestRelay_LeaderStoppedAmidARoundPublishesNoMore(t *testing.T) {
 	}
 }
 
-// wire is a way to Kafka that can be cut.
+// wire is a connection to Kafka that can be cut.
 type wire struct {
 	mu    sync.Mutex
 	cut   bool
@@ -234,8 +235,9 @@ func (w *wire) set(cut bool) {
 	}
 }
 
-// TestRelay_LeaderWithoutKafkaLetsAnotherTry cuts only the leader off from Kafka, under load, and mends the wire when another has gone on.
-func TestRelay_LeaderWithoutKafkaLetsAnotherTry(t *testing.T) {
+// TestRelay_LeaderWithoutKafkaIsReplaced cuts the connection of the leader to Kafka under load, and
+// restores it after another relay has taken over.
+func TestRelay_LeaderWithoutKafkaIsReplaced(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	var way wire

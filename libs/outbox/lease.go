@@ -11,11 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Config is the outbox part of a service's environment.
+// Config has the settings of the outbox.
 type Config struct {
-	// Lease is how long a lease lasts without a renewal. A relay whose process was killed or stopped is
-	// replaced after it. NewRelay uses 5 s instead of zero, and minLease instead of a shorter time.
-	Lease time.Duration `env:"OUTBOX_LEASE" envDefault:"5s" help:"how long after its last sign of life the process that publishes a service's events is replaced by another replica, as a duration; at least 1s"`
+	// Lease is how long a lease lasts without a renewal. A relay whose process was killed or
+	// stopped is replaced after it. NewRelay uses 5 s instead of zero, and minLease instead of a
+	// shorter time.
+	Lease time.Duration `env:"OUTBOX_LEASE" envDefault:"5s" help:"how long a replica that publishes events may fail to renew its lease before another replica takes over, as a duration; at least 1s"`
 }
 
 const (
@@ -41,8 +42,8 @@ func newLeaseTimes(cfg Config) leaseTimes {
 	return leaseTimes{duration: lease, doubt: lease * 4 / 5, renewInterval: lease / 5, acquireInterval: lease / 5}
 }
 
-// pollInterval returns how long a leader that found no rows for the given time waits for a wake before it
-// reads the outbox again. Each read renews the lease.
+// pollInterval returns how long a leader that found no rows for the given time waits for a wake
+// before it reads the outbox again. Each read renews the lease.
 func (l leaseTimes) pollInterval(quiet time.Duration) time.Duration {
 	if quiet <= quietAfter {
 		return fastPoll
@@ -75,8 +76,8 @@ func (s *session) acquire() (held bool, err error) {
 	return s.updateLease(acquireLease, statementTimeout)
 }
 
-// verifyLease returns an error unless the lease was renewed less than maxAge ago. Otherwise it renews the
-// lease first.
+// verifyLease returns an error unless the lease was renewed less than maxAge ago. Otherwise it
+// renews the lease first.
 func (s *session) verifyLease(maxAge time.Duration) error {
 	if time.Since(s.renewed) < maxAge {
 		return nil
@@ -94,11 +95,11 @@ func (s *session) verifyLease(maxAge time.Duration) error {
 // release lets another relay take the lease immediately.
 func (s *session) release() {
 	if _, err := s.updateLease(releaseLease, time.Second); err != nil {
-		slog.Warn("outbox relay did not release its lease, which expires by itself", "error", err)
+		slog.Warn("outbox lease not released, it expires", "error", err)
 	}
 }
 
-// updateLease runs one of the statements above and reports whether the lease was this relay's to change.
+// updateLease runs one of the statements above. It reports whether this relay has the lease.
 func (s *session) updateLease(statement string, timeout time.Duration) (held bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()

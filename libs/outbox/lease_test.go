@@ -12,9 +12,9 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// TestRelay_AdvisoryLocksOfOthersDoNotStopIt takes the advisory lock that the relay used to need. Advisory
-// locks belong to the whole database, so the role of every other service can take it.
-func TestRelay_AdvisoryLocksOfOthersDoNotStopIt(t *testing.T) {
+// TestRelay_IgnoresAdvisoryLocks takes an advisory lock with the name of the relay. Advisory locks
+// are shared by the whole database, so a relay that needs one could be stopped by another service.
+func TestRelay_IgnoresAdvisoryLocks(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	other := pgtest.Super(t, pool, schema)
@@ -31,7 +31,7 @@ func TestRelay_AdvisoryLocksOfOthersDoNotStopIt(t *testing.T) {
 	}
 }
 
-// giveLease gives the lease to a holder that is no relay of this test. expires is a timestamp of Postgres.
+// giveLease gives the lease to another holder until expires, an expression of SQL.
 func giveLease(t *testing.T, pool *pgxpool.Pool, expires string) {
 	t.Helper()
 	tag, err := pool.Exec(t.Context(),
@@ -44,8 +44,8 @@ func giveLease(t *testing.T, pool *pgxpool.Pool, expires string) {
 	}
 }
 
-// TestRelay_LeaderWithoutTheLeaseStopsPublishing takes the lease from a relay that publishes. It publishes
-// again only when the lease has expired.
+// TestRelay_LeaderWithoutTheLeaseStopsPublishing takes the lease from a relay that publishes. It
+// publishes again after the lease has expired.
 func TestRelay_LeaderWithoutTheLeaseStopsPublishing(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -83,8 +83,8 @@ func TestRelay_LeaderWithoutTheLeaseStopsPublishing(t *testing.T) {
 	}
 }
 
-// TestRelay_StoppedRelayReleasesTheLease: a relay that stops in order does not make its successor wait for
-// the lease to expire.
+// TestRelay_StoppedRelayReleasesTheLease checks that another relay need not wait until the lease
+// expires.
 func TestRelay_StoppedRelayReleasesTheLease(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -100,7 +100,7 @@ func TestRelay_StoppedRelayReleasesTheLease(t *testing.T) {
 	}
 }
 
-// TestLease_RunningRoleCannotDeleteTheRow: without the row, no relay could ever lead.
+// Without the row, no relay could acquire the lease.
 func TestLease_RunningRoleCannotDeleteTheRow(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, outbox.Migrations)

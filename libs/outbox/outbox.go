@@ -1,6 +1,7 @@
-// Package outbox publishes events. An event is a row that is written in the transaction that changes
-// state. The relay publishes the rows to Kafka and deletes those that Kafka acknowledged. Writers lock the
-// row of their aggregate before they write its event: that keeps the events of a key in order.
+// Package outbox publishes events. An event is a row that is written in the transaction that
+// changes state. The relay publishes the rows to Kafka and deletes those that Kafka acknowledged.
+// Writers lock the row of their aggregate before they write its event: that keeps the events of a
+// key in order.
 package outbox
 
 import (
@@ -25,7 +26,7 @@ import (
 //go:embed migrations/*.sql
 var files embed.FS
 
-// Migrations is the outbox's own track: pass it to pg.Open and pgtest.New.
+// Migrations are the tables of the outbox, for pg.Open and pgtest.New.
 var Migrations = pg.Migrations{Name: "outbox", FS: sub(files)}
 
 // sub cannot fail: the folder is embedded.
@@ -34,30 +35,33 @@ func sub(files embed.FS) fs.FS {
 	return dir
 }
 
-// MaxPayload bounds a record's value in bytes; a larger one fails the transaction that wrote it.
+// MaxPayload is the maximum size of a value in bytes. A larger one is an error in the transaction
+// that writes it.
 const MaxPayload = 900 << 10
 
-// Event is one fact to publish.
+// Event is an event to publish.
 type Event struct {
-	// ID is the event's identity for every reader's inbox; uuid.Nil: a new UUIDv7.
+	// ID identifies the event for inboxes. uuid.Nil means a new UUID of version 7.
 	ID    uuid.UUID
 	Topic kafka.Topic
-	// Key is the aggregate whose order matters.
+	// Key is the key of the record. Events of one key stay in order.
 	Key         string
 	WorkspaceID uuid.UUID
-	// Message becomes the value; its full name becomes ce_type.
+	// Message is the value. Its full name is ce_type.
 	Message proto.Message
-	// Time is the time of the event. If it is zero, the database's clock is used. An event that is written
-	// again with the same ID needs the same time, because inboxes find an id by the day of its event.
+	// Time is the time of the event. If it is zero, the database's clock is used. An event that is
+	// written again with the same ID needs the same time, because inboxes find an id by the day of
+	// its event.
 	Time time.Time
-	// Raw, with RawHeaders, is for records copied as they are (the DLQ); Message is nil then.
+	// Raw and RawHeaders are for records that are copied unchanged to a DLQ. Message is then nil.
 	Raw        []byte
 	RawHeaders map[string]string
-	// TopicName overrides Topic (a DLQ's name).
+	// TopicName replaces Topic if it is set, for DLQs.
 	TopicName string
 }
 
-// Put writes events in the caller's transaction, in order, in one round trip. The span of ctx rides along as traceparent.
+// Put writes events in tx, in order, in one round trip. The trace of ctx is stored in the header
+// traceparent.
 func Put(ctx context.Context, tx pgx.Tx, events ...Event) error {
 	if len(events) == 0 {
 		return nil
@@ -72,8 +76,9 @@ func Put(ctx context.Context, tx pgx.Tx, events ...Event) error {
 	return nil
 }
 
-// Source and time are the database's: it knows the schema, and its clock orders what one schema says.
-const insertFact = `
+// The database sets source and time: it knows the schema, and one clock is used for all events of a
+// schema.
+const insertEvent = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 VALUES (@event_id, @topic, @key, @headers::jsonb || jsonb_build_object(
 	'ce_source', '/' || current_schema(),
@@ -84,8 +89,8 @@ const insertCopy = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 VALUES (@event_id, @topic, @key, @headers::jsonb, @payload)`
 
-// The same for an event that is to be only under a condition.
-const insertFactIf = `
+// insertEventIf inserts the event only if a condition is true.
+const insertEventIf = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 SELECT @event_id::uuid, @topic::text, @key::bytea, @headers::jsonb || jsonb_build_object(
 	'ce_source', '/' || current_schema(),
@@ -97,20 +102,21 @@ WHERE `
 // event can never be published. libs/inbox parks the record whose handler returns it.
 var ErrTooLarge = errors.New("event too large")
 
-// Queue adds the same inserts to a batch that the caller sends itself.
+// Queue adds the inserts of Put to a batch, which the caller sends.
 func Queue(ctx context.Context, batch *pgx.Batch, events ...Event) error {
 	for _, event := range events {
-		if err := queue(ctx, batch, insertFact, pg.Args{}, event); err != nil {
+		if err := queue(ctx, batch, insertEvent, pg.Args{}, event); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// QueueIf adds the insert of a fact that is put only where condition, SQL of the caller's with the named arguments args, holds. It is
-// for a batch that is a transaction by itself: nobody can look at the earlier results before it commits.
-func QueueIf(ctx context.Context, batch *pgx.Batch, condition string, args pg.Args, fact Event) error {
-	return queue(ctx, batch, insertFactIf+condition, maps.Clone(args), fact)
+// QueueIf adds the insert of an event that is written only if condition is true. condition is SQL
+// with the named arguments args. Use it in a batch that is its own transaction, where earlier
+// results cannot be read.
+func QueueIf(ctx context.Context, batch *pgx.Batch, condition string, args pg.Args, event Event) error {
+	return queue(ctx, batch, insertEventIf+condition, maps.Clone(args), event)
 }
 
 func queue(ctx context.Context, batch *pgx.Batch, statement string, args pg.Args, event Event) error {
@@ -134,7 +140,7 @@ func queue(ctx context.Context, batch *pgx.Batch, statement string, args pg.Args
 			return fmt.Errorf("encode event %s for %s: %w", event.ID, topic, err)
 		}
 		if value == nil {
-			value = []byte{} // an empty message is a value; nil would be a tombstone
+			value = []byte{} // nil would be a tombstone
 		}
 		payload, headers = value, event.headers(ctx)
 	}
@@ -152,7 +158,7 @@ func queue(ctx context.Context, batch *pgx.Batch, statement string, args pg.Args
 	return nil
 }
 
-// headers are those of a fact of ours, all but source and time.
+// headers returns the headers of an event, except source and time.
 func (e Event) headers(ctx context.Context) map[string]string {
 	headers := map[string]string{
 		kafka.HeaderSpecVersion: "1.0",
@@ -169,8 +175,8 @@ func (e Event) headers(ctx context.Context) map[string]string {
 	return headers
 }
 
-// clean makes foreign headers storable: jsonb takes neither NUL nor broken UTF-8, and a poison record must not become a
-// statement that fails for ever.
+// clean makes headers of other producers storable: jsonb accepts neither NUL nor invalid UTF-8.
+// Otherwise a record with such headers could not be parked.
 func clean(headers map[string]string) map[string]string {
 	cleaned := make(map[string]string, len(headers))
 	for name, value := range headers {

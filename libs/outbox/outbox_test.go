@@ -59,7 +59,7 @@ func startRelay(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config) (relay *outb
 	return relay, stop
 }
 
-// collect reads a topic from its start until enough says so.
+// collect reads a topic from its start until enough returns true.
 func collect(t testing.TB, cfg kafka.Config, topic string, enough func([]*kgo.Record) bool) []*kgo.Record {
 	t.Helper()
 	client := newClient(t, cfg, kgo.ConsumeTopics(topic), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))
@@ -88,7 +88,7 @@ func countRows(t testing.TB, pool *pgxpool.Pool) (n int) {
 	return n
 }
 
-func TestPut_EventIsPublishedWithItsEnvelope(t *testing.T) {
+func TestPut_EventIsPublishedWithItsHeaders(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	relay, _ := startRelay(t, pool, cfg)
@@ -153,7 +153,7 @@ func TestPut_OversizeEventFailsItsTransaction(t *testing.T) {
 	}
 }
 
-func TestPut_ForeignHeadersAreStorable(t *testing.T) {
+func TestPut_StoresInvalidHeaders(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, outbox.Migrations)
 	err := put(t, pool, outbox.Event{TopicName: "x.dlq", Key: "\xff\x00", Raw: []byte{0, 255}, RawHeaders: map[string]string{"a\x00": "\xff\x00b"}})
@@ -162,7 +162,7 @@ func TestPut_ForeignHeadersAreStorable(t *testing.T) {
 	}
 }
 
-func TestOldestAge_GrowsWhileKafkaIsAway(t *testing.T) {
+func TestOldestAge_GrowsWhileKafkaIsUnavailable(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, outbox.Migrations)
 	relay, _ := startRelay(t, pool, kafka.Config{Brokers: []string{"127.0.0.1:1"}})
@@ -191,8 +191,8 @@ func seqOf(t testing.TB, wire *kgo.Record) int {
 
 func keyOf(n int) string { return fmt.Sprintf("aggregate-%d", n) }
 
-// TestRelay_PublishesARowThatCommitsLate keeps the transaction of a row open until rows with higher ids were
-// published, several times, so that the floor rises in between.
+// TestRelay_PublishesARowThatCommitsLate keeps the transaction of a row open until rows with higher
+// ids were published, several times, so that the floor rises in between.
 func TestRelay_PublishesARowThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -221,8 +221,8 @@ func TestRelay_PublishesARowThatCommitsLate(t *testing.T) {
 	}
 }
 
-// TestRelay_KeepsTheOrderOfARowThatCommitsLate gives the transaction that commits late a higher id than the
-// transactions that ended when the relay read the outbox.
+// TestRelay_KeepsTheOrderOfARowThatCommitsLate gives the transaction that commits late a higher id
+// than the transactions that ended when the relay read the outbox.
 func TestRelay_KeepsTheOrderOfARowThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)

@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// row is one event that is not published.
+// row is an event that has not been published.
 type row struct {
 	ID        int64
 	EventID   uuid.UUID
@@ -33,8 +33,8 @@ type row struct {
 	CreatedAt time.Time
 }
 
-// oldestRows returns the rows from the floor on, and the id below which all transactions had ended. Reading
-// from the last published row instead would miss a row with a lower id that commits later.
+// oldestRows returns the rows from the floor on, and the id below which all transactions had ended.
+// Reading from the last published row instead would miss a row with a lower id that commits later.
 // bytes_before bounds the memory: the batch ends with the row that reaches 16 MiB. If there are no
 // rows, one row with NULL columns contains that id.
 const oldestRows = `
@@ -47,17 +47,17 @@ LEFT JOIN (
 	FROM outbox
 	WHERE id >= @floor
 	ORDER BY id
-	LIMIT @most
+	LIMIT @limit
 ) AS oldest ON coalesce(bytes_before, 0) < 16777216
 ORDER BY oldest.id`
 
 const deleteRows = `DELETE FROM outbox WHERE id = ANY($1) RETURNING pg_current_xact_id()::text::bigint`
 
-// maxBytes is where oldestRows stops.
+// maxBytes is the size at which oldestRows ends a batch.
 const maxBytes = 16 << 20
 
-// relayBatch publishes the oldest rows and deletes those acknowledged. No transaction is open meanwhile. It answers how many
-// rows it found, and whether those were all there were.
+// relayBatch publishes the oldest rows and deletes those that Kafka acknowledged. No transaction is
+// open in between. It returns the number of rows, and whether there were no others.
 func (s *session) relayBatch(ctx context.Context) (found int, all bool, err error) {
 	if err := s.verifyLease(s.relay.lease.renewInterval); err != nil {
 		return 0, false, err
@@ -117,11 +117,12 @@ func (s *session) delete(ids []int64) (transaction int64, err error) {
 	return transaction, err
 }
 
-// read returns the oldest rows with at least the id from, and the id below which all transactions had ended.
+// read returns the oldest rows with at least the id from, and the id below which all transactions
+// had ended.
 func (s *session) read(from int64) (rows []row, xmin int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
-	found, err := s.conn.Query(ctx, oldestRows, pg.Args{"floor": from, "most": batchRows})
+	found, err := s.conn.Query(ctx, oldestRows, pg.Args{"floor": from, "limit": batchRows})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -136,32 +137,35 @@ func (s *session) read(from int64) (rows []row, xmin int64, err error) {
 		if id != nil {
 			rows = append(rows, row{*id, *eventID, *topic, key, headers, payload, *createdAt})
 		}
-		key, payload, headers = nil, nil, nil // the next row gets its own
+		key, payload, headers = nil, nil, nil // the next row must not reuse their memory
 		return nil
 	})
 	return rows, xmin, err
 }
 
 var (
-	// errOpen is the fault of a row that Kafka had not answered for when the waiting ended. It may have it, or get it yet.
+	// errOpen is the result of a row without an acknowledgement. Kafka may have it, or receive it
+	// later.
 	errOpen = errors.New("not acknowledged")
-	// errSilent ends the session of a leader that Kafka does not answer: another replica may reach it.
+	// errSilent ends the session of a leader whose rows Kafka does not acknowledge. Another replica
+	// may reach Kafka.
 	errSilent = errors.New(
-		"no acknowledgement: the brokers are away, or fewer replicas are in sync than min.insync.replicas asks for")
+		"no acknowledgement: the brokers are unavailable, or fewer replicas are in sync than min.insync.replicas requires")
 )
 
-// ack is Kafka's answer for one row.
+// ack is the result of a row.
 type ack struct {
 	row int
 	err error
 }
 
-// publish passes all rows to the Kafka client in order and waits for every acknowledgement. faults[i] is
-// the result of rows[i].
+// publish passes all rows to the Kafka client in order and waits for every acknowledgement.
+// faults[i] is the result of rows[i].
 //
-// With an error, publish stopped waiting because ctx ended a while ago, Kafka is silent, or the lease may
-// be lost. If the lease may be lost, faults is nil and no row may be deleted. The client does not send
-// the rows that it had not sent by then. A record that is already on its way cannot be called back.
+// With an error, publish stopped waiting because ctx ended a while ago, Kafka is silent, or the
+// lease may be lost. If the lease may be lost, faults is nil and no row may be deleted. The client
+// does not send the rows that it had not sent by then. A record that is already on its way cannot
+// be called back.
 func (s *session) publish(ctx context.Context, rows []row) (faults []error, err error) {
 	round, abandon := context.WithCancel(context.Background())
 	defer abandon()
@@ -182,17 +186,17 @@ func (s *session) publish(ctx context.Context, rows []row) (faults []error, err 
 	return faults, nil
 }
 
-// await takes in the answers to all rows.
+// await receives the results of all rows.
 func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) error {
 	ticks := time.NewTicker(s.relay.lease.renewInterval)
 	defer ticks.Stop()
 	var late <-chan time.Time
-	done, heard := ctx.Done(), time.Now()
+	done, lastAck := ctx.Done(), time.Now()
 	for waiting := len(faults); waiting > 0; {
 		select {
 		case answer := <-acks:
 			faults[answer.row] = answer.err
-			waiting, heard = waiting-1, time.Now()
+			waiting, lastAck = waiting-1, time.Now()
 		case <-done:
 			done, late = nil, time.After(grace)
 		case <-late:
@@ -201,7 +205,7 @@ func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) er
 			if err := s.verifyLease(s.relay.lease.renewInterval); err != nil {
 				return err
 			}
-			if time.Since(heard) > s.relay.ackTimeout {
+			if time.Since(lastAck) > s.relay.ackTimeout {
 				return fmt.Errorf("%d rows waiting for Kafka since %s: %w", waiting, s.relay.ackTimeout, errSilent)
 			}
 		}
@@ -209,7 +213,7 @@ func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) er
 	return nil
 }
 
-// produce hands one row to the client. When round ends before it was sent, it fails.
+// produce passes a row to the Kafka client. The row fails if round is canceled before it was sent.
 func (r *Relay) produce(round context.Context, w row, answered func(error)) {
 	record, span := w.record(round)
 	r.open.Add(1)
@@ -223,7 +227,8 @@ func (r *Relay) produce(round context.Context, w row, answered func(error)) {
 	})
 }
 
-// record is the row on the wire, with a span that continues the trace of the transaction that wrote it.
+// record returns the Kafka record of a row. Its span continues the trace of the transaction that
+// wrote the row.
 func (w row) record(round context.Context) (*kgo.Record, trace.Span) {
 	ctx := propagation.TraceContext{}.Extract(round, propagation.MapCarrier(w.Headers))
 	span := trace.SpanFromContext(ctx)
@@ -245,8 +250,8 @@ func (w row) record(round context.Context) (*kgo.Record, trace.Span) {
 	return record, span
 }
 
-// acknowledged are the ids that may go: in each topic those before its first fault. What follows a fault is published
-// again behind it, twice rather than out of order.
+// acknowledged returns the ids of rows to delete: in each topic those before the first failed row.
+// Rows after it are published again, so that the order of a topic's events is kept.
 func acknowledged(rows []row, faults []error) []int64 {
 	ids := make([]int64, 0, len(rows))
 	faulty := map[string]bool{}
@@ -261,8 +266,7 @@ func acknowledged(rows []row, faults []error) []int64 {
 	return ids
 }
 
-// mend makes topics that are missing, when the catalogue knows them, and answers what went wrong: the session starts
-// again after a pause.
+// mend creates missing topics of the catalogue and returns the errors of the rows.
 func (r *Relay) mend(ctx context.Context, rows []row, faults []error) error {
 	seen := map[string]error{}
 	for i, row := range rows {
@@ -281,7 +285,7 @@ func (r *Relay) mend(ctx context.Context, rows []row, faults []error) error {
 		if err := kafka.EnsureTopics(creating, r.client, []kafka.Topic{topic}); err != nil {
 			all = append(all, err)
 		} else {
-			slog.Warn("outbox relay made a topic that was missing", "topic", name)
+			slog.Warn("missing topic created", "topic", name)
 		}
 		cancel()
 	}

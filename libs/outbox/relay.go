@@ -20,31 +20,31 @@ import (
 
 const (
 	batchRows = 2000
-	// A row whose wake was lost waits one poll. After quietAfter without rows the leader relies on NOTIFY and polls
-	// at the slow pace.
+	// If a wake is lost, a row waits for one poll. After quietAfter without rows the leader polls
+	// at slowPoll and relies on NOTIFY.
 	fastPoll   = 250 * time.Millisecond
 	slowPoll   = 2500 * time.Millisecond
 	quietAfter = 5 * time.Second
-	// longestRest bounds the pause after a batch.
-	longestRest      = 20 * time.Millisecond
+	// maxPause is the maximum pause after a batch.
+	maxPause         = 20 * time.Millisecond
 	statementTimeout = 15 * time.Second
-	// ackTimeout is how long a leader waits for Kafka's next acknowledgement before it releases the lease,
-	// and standBack is how many of their attempts it then leaves to other replicas.
-	ackTimeout = 10 * time.Second
-	standBack  = 3
-	// grace is how long a stopping relay goes on publishing.
+	// ackTimeout is how long a leader waits for the next acknowledgement before it releases the
+	// lease. It then leaves skippedAttempts attempts to acquire the lease to other replicas.
+	ackTimeout      = 10 * time.Second
+	skippedAttempts = 3
+	// grace is how long a relay that stops continues to publish.
 	grace = 3 * time.Second
 )
 
-// Relay publishes the outbox of one schema. Only the relay that holds the schema's lease publishes; the
-// others wait. A relay that was killed or stopped loses the lease within Config.Lease. A relay that
-// cannot reach Kafka releases it.
+// Relay publishes the outbox of one schema. Only the relay that holds the schema's lease publishes;
+// the others wait. A relay that was killed or stopped loses the lease within Config.Lease. A relay
+// that cannot reach Kafka releases it.
 //
-// A relay that lost its lease may still have rows in its Kafka client, and they may be published after
-// those of its successor. Each of these rows was still in the outbox, so the successor publishes it too,
-// in order. A reader therefore receives the events of a key in order, and may receive an event again
-// later with the same event ID. In a compacted topic the repeated event can remain instead of a newer
-// one until the key's next event; readers compare versions.
+// A relay that lost its lease may still have rows in its Kafka client, and they may be published
+// after those of its successor. Each of these rows was still in the outbox, so the successor
+// publishes it too, in order. A reader therefore receives the events of a key in order, and may
+// receive an event again later with the same event ID. In a compacted topic the repeated event can
+// remain instead of a newer one until the key's next event; readers compare versions.
 type Relay struct {
 	// id is the holder of the lease. It is new in each process.
 	id      uuid.UUID
@@ -71,21 +71,21 @@ func NewRelay(pool *pgxpool.Pool, client *kafka.Client, metrics prometheus.Regis
 	return r
 }
 
-// Wake tells the relay, in this process and in the other replicas (coalesced NOTIFY after commit), that rows were
-// committed. It never blocks. Calling it late or never costs at most the poll: 250 ms, or 2.5 s once the outbox has
-// been empty for a while. A nil relay does nothing.
+// Wake notifies the relays of all replicas that rows were committed. It does not block. If it is
+// not called, the rows wait for the next poll: 250 ms, or 2.5 s if the outbox has been empty for a
+// while. A nil relay does nothing.
 func (r *Relay) Wake() {
 	if r == nil {
 		return
 	}
 	select {
 	case r.wake <- struct{}{}:
-	default: // one is waiting already, and it stands for this one too
+	default: // another wake is already pending
 	}
 }
 
-// Run relays until ctx ends, then publishes what it can within a few seconds. It never gives up: while the database or
-// Kafka is away it tries again.
+// Run publishes rows until ctx is canceled, then continues for up to 3 s. It retries while the
+// database or Kafka is unavailable.
 func (r *Relay) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { r.sampleAges(ctx); return nil })
@@ -93,7 +93,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// keepRelaying opens one session after another, with a pause between when they fail.
+// keepRelaying runs one session after another, with a pause after an error.
 func (r *Relay) keepRelaying(ctx context.Context) {
 	var last string
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; {
@@ -102,19 +102,19 @@ func (r *Relay) keepRelaying(ctx context.Context) {
 		r.lead(false)
 		if ctx.Err() != nil {
 			if err != nil {
-				slog.Warn("outbox relay stopped early", "err", err)
+				slog.Warn("outbox relay stopped before the outbox was empty", "error", err)
 			}
 			return
 		}
 		if err != nil && err.Error() != last {
-			slog.Warn("outbox relay lost its session and starts another", "err", err)
+			slog.Warn("outbox relay session failed, another one starts", "error", err)
 			last = err.Error()
 		}
 		if time.Since(started) > 10*time.Second {
 			pause, last = 100*time.Millisecond, ""
 		}
 		if errors.Is(err, errSilent) {
-			pause = standBack * r.lease.acquireInterval
+			pause = skippedAttempts * r.lease.acquireInterval
 		}
 		select {
 		case <-ctx.Done():
@@ -125,7 +125,8 @@ func (r *Relay) keepRelaying(ctx context.Context) {
 	}
 }
 
-// settle waits until Kafka has answered for every row of an earlier session: two of its rounds in the client at once would grow without bound.
+// settle waits until Kafka has answered for the rows of the earlier session. Otherwise the rows of
+// several sessions could accumulate in the client.
 func (r *Relay) settle(ctx context.Context) {
 	for ctx.Err() == nil && r.open.Load() > 0 {
 		select {
@@ -169,13 +170,13 @@ func (r *Relay) session(ctx context.Context) error {
 	return s.relayUntilDone(ctx)
 }
 
-// The payload is empty: a wake says only "look".
+// The payload is empty: the receiver reads the outbox.
 const notify = `SELECT pg_notify('outbox_' || current_schema(), '')`
 
 const listen = `SELECT format('LISTEN %I', 'outbox_' || current_schema())`
 
-// awaitLeadership returns true when the relay holds the lease, and false when ctx has ended. Until then
-// it forwards the wakes of this process to the leader.
+// awaitLeadership returns true when the relay holds the lease, and false when ctx has ended. Until
+// then it forwards the wakes of this process to the leader.
 func (s *session) awaitLeadership(ctx context.Context) (held bool, err error) {
 	ticks := time.NewTicker(s.relay.lease.acquireInterval)
 	defer ticks.Stop()
@@ -202,7 +203,7 @@ func (s *session) awaitLeadership(ctx context.Context) (held bool, err error) {
 	}
 }
 
-// listen lets the wakes of other replicas end the waits of this session.
+// listen subscribes to wakes of other replicas.
 func (s *session) listen() error {
 	var statement string
 	if err := s.row(listen, &statement); err != nil {
@@ -214,7 +215,7 @@ func (s *session) listen() error {
 	return nil
 }
 
-// relayUntilDone publishes batch after batch, and waits when it has seen all there was.
+// relayUntilDone publishes batches, and waits when there are no more rows.
 func (s *session) relayUntilDone(ctx context.Context) error {
 	lastRows := time.Now()
 	for ctx.Err() == nil {
@@ -230,9 +231,10 @@ func (s *session) relayUntilDone(ctx context.Context) error {
 			continue
 		}
 		if rows > 0 {
-			rest(ctx, time.Since(began))
+			pauseAfter(ctx, time.Since(began))
 		}
-		// Each commit sends a wake. A wake that arrived during the publishing ends the wait immediately.
+		// Each commit sends a wake. A wake that arrived during the publishing ends the wait
+		// immediately.
 		if err := s.wait(ctx, s.relay.lease.pollInterval(time.Since(lastRows))); err != nil {
 			return err
 		}
@@ -247,17 +249,18 @@ func (s *session) relayUntilDone(ctx context.Context) error {
 	return nil
 }
 
-// rest pauses for as long as the last batch took, at most longestRest. Rows that are committed meanwhile
-// are published together, and their readers apply them together. A row that is committed while the relay
-// is idle does not wait.
-func rest(ctx context.Context, took time.Duration) {
+// pauseAfter waits for as long as the last batch took, at most maxPause. Rows that are committed
+// meanwhile are published in one batch, which readers also apply together. A row that is committed
+// while the relay is idle is not delayed.
+func pauseAfter(ctx context.Context, took time.Duration) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(min(took, longestRest)):
+	case <-time.After(min(took, maxPause)):
 	}
 }
 
-// wait ends at a wake from this process or another, after the poll, or with ctx; only a broken connection is an error.
+// wait returns after a wake of any replica, after poll, or when ctx is canceled. Only a broken
+// connection is an error.
 func (s *session) wait(ctx context.Context, poll time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, poll)
 	woken := make(chan struct{})

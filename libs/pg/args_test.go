@@ -11,8 +11,9 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// TestArgs_AreTheNamedArgsOfPgx holds each answer against pgx's own, the first time and from memory.
-func TestArgs_AreTheNamedArgsOfPgx(t *testing.T) {
+// TestArgs_MatchPgxNamedArgs compares the results with those of pgx, for the first use of a
+// statement and later ones.
+func TestArgs_MatchPgxNamedArgs(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)
 	conn, err := pool.Acquire(t.Context())
@@ -66,7 +67,8 @@ func TestArgs_AreTheNamedArgsOfPgx(t *testing.T) {
 	}
 }
 
-// One and Value fail unless the statement has one row. Many and Values return all rows in their order.
+// One and Value fail unless the statement has one row. Many and Values return all rows in their
+// order.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/puddle/v2"
 )
 
-// IsDown says whether the error means that the database cannot be reached or is ending or
-// starting, so that the caller answers 503 unavailable rather than 500.
+// IsDown reports whether err means that the database is unreachable, stopping or starting. The
+// caller then responds 503 unavailable instead of 500.
 func IsDown(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false
@@ -24,8 +24,8 @@ func IsDown(err error) bool {
 	}
 	var connecting *pgconn.ConnectError
 	var network net.Error
-	return errors.As(err, &connecting) || // nothing the server said, else a PgError would be inside
-		errors.As(err, &network) || // refused, reset, broken pipe, timed out
+	return errors.As(err, &connecting) || // no response of the server, otherwise it would contain a PgError
+		errors.As(err, &network) || // refused, reset, broken pipe, timeout
 		errors.Is(err, pgconn.ErrConnClosed) ||
 		errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, puddle.ErrClosedPool) ||
@@ -33,8 +33,8 @@ func IsDown(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
-// IsUnanswered says whether the statement that failed with err, a COMMIT perhaps, may have taken effect all the same: it was on its
-// way when the database went.
+// IsUnanswered reports whether the statement that failed with err, for example a COMMIT, may have
+// taken effect anyway: it was sent, and the connection broke before the response.
 func IsUnanswered(err error) bool {
 	var fault *pgconn.PgError
 	var connecting *pgconn.ConnectError
@@ -48,8 +48,8 @@ func IsUnanswered(err error) bool {
 }
 
 func isDownState(code string) bool {
-	// Ending, crashed, starting, dropped while idle in a transaction; too many connections; out of disk or memory; a
-	// statement that the server gave up on; a standby where the primary should be: outages, and nothing of the request's making.
+	// Stopping, crashed, starting, ended while idle in a transaction; too many connections; out of
+	// disk or memory; a statement timeout; a standby instead of the primary.
 	return strings.HasPrefix(code, "08") ||
 		slices.Contains([]string{"57P01", "57P02", "57P03", "57P05", "25P03", "25006", "57014", "53100", "53200", "53300"}, code)
 }

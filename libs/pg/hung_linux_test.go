@@ -5,13 +5,14 @@ import (
 	"testing"
 )
 
-// TestOpen_AnswerThatIsNotReadIsEnded: the server is not idle in such a transaction, it writes.
+// TestOpen_AnswerThatIsNotReadIsEnded covers a client that does not read the result of its statement.
+// The server is writing, so idle_in_transaction_session_timeout does not apply.
 func TestOpen_AnswerThatIsNotReadIsEnded(t *testing.T) {
 	t.Parallel()
 	pool, id, tx := aThing(t)
 	conn := tx.Conn().PgConn()
 	if _, overTCP := conn.Conn().(*net.TCPConn); !overTCP {
-		return // who reads no Unix socket is known only when it closes
+		return // with a Unix socket the server cannot detect it
 	}
 	if _, err := tx.Exec(t.Context(), "SET LOCAL tcp_user_timeout = '500ms'"); err != nil {
 		t.Fatal(err)
@@ -19,6 +20,6 @@ func TestOpen_AnswerThatIsNotReadIsEnded(t *testing.T) {
 	answers := conn.Exec(t.Context(), "SELECT repeat('x', 1000000) FROM generate_series(1, 200)")
 	change(t, pool, id)
 	if err := answers.Close(); err == nil {
-		t.Error("the whole answer came in the end")
+		t.Error("the whole result arrived, want an error")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// aThing is a row that somebody has locked and will not let go of.
+// aThing inserts a row and returns a transaction that has locked it.
 func aThing(t *testing.T) (pool *pgxpool.Pool, id uuid.UUID, tx pgx.Tx) {
 	t.Helper()
 	pool, id = pgtest.New(t, schema, track), uuid.New()
@@ -36,8 +36,8 @@ func change(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) {
 	}
 }
 
-// TestOpen_SessionsEndWhatHangs checks the timeouts with which Postgres ends the transactions of a process
-// that was stopped or does not read its answers. The tests below use shorter ones.
+// TestOpen_SessionsEndWhatHangs checks the timeouts with which Postgres ends the transactions of a
+// process that was stopped or does not read its answers. The tests below use shorter ones.
 func TestOpen_SessionsEndWhatHangs(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)
@@ -52,7 +52,7 @@ func TestOpen_SessionsEndWhatHangs(t *testing.T) {
 			t.Fatalf("read %s: %v", tt.name, err)
 		}
 		if tt.name == "tcp_user_timeout" && got == "0ms" {
-			continue // a Unix socket has none
+			continue // a Unix socket does not have it
 		}
 		if got != tt.want {
 			t.Errorf("%s = %s, want %s", tt.name, got, tt.want)

@@ -1,6 +1,3 @@
-// Package pgwatch exports metrics of a service's database: its pool, whether the database answers, how far
-// apart the clocks are, and whether vacuum removes deleted rows. It changes nothing.
-
 package pg
 
 import (
@@ -11,25 +8,25 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// lookLimit is how long a scrape waits for the database.
-const lookLimit = time.Second
+// scrapeTimeout is how long a scrape waits for the database.
+const scrapeTimeout = time.Second
 
-// Pool registers what a pool tells of itself, and what one question in each scrape tells of the database: whether it answers within a second, and how
-// far its clock is from ours.
+// Pool registers metrics of the pool and, with one query per scrape, of the database: whether it
+// responds within a second, its clock, and its deleted rows.
 func Pool(pool *pgxpool.Pool, metrics prometheus.Registerer) {
 	metrics.MustRegister(&watch{
 		pool:        pool,
-		connections: described("pool_connections", "Connections of this process by state: busy (lent out), idle, opening.", "state"),
-		most:        described("pool_max_connections", "Most connections of this process."),
-		acquires:    described("pool_acquires_total", "Times that a connection was lent out."),
-		waits:       described("pool_waits_total", "Times that somebody had to wait for a connection, since none was idle."),
-		waited:      described("pool_wait_seconds_total", "Time spent waiting for a connection."),
-		gaveUp:      described("pool_acquire_timeouts_total", "Times that somebody stopped waiting for a connection."),
-		up:          described("up", "1 when the database answered this scrape within a second."),
+		connections: described("pool_connections", "Connections of the pool by state: busy, idle, opening.", "state"),
+		most:        described("pool_max_connections", "Maximum number of connections of the pool."),
+		acquires:    described("pool_acquires_total", "Times that a connection was acquired."),
+		waits:       described("pool_waits_total", "Times that an acquire waited because no connection was idle."),
+		waited:      described("pool_wait_seconds_total", "Time that acquires waited for a connection."),
+		gaveUp:      described("pool_acquire_timeouts_total", "Times that an acquire was canceled while it waited."),
+		up:          described("up", "1 if the database responded to this scrape within a second."),
 		deadRows: described("queue_dead_rows",
-			"Deleted rows that vacuum has not removed, of the queue table of this schema that has the most."),
-		offset: described("clock_offset_seconds", "How far the database's clock is ahead of this process's, "+
-			"to within half of the time that the question took."),
+			"Deleted rows that vacuum has not removed, in the queue table of this schema that has the most."),
+		offset: described("clock_offset_seconds", "How far the database's clock is ahead of this process's clock, "+
+			"accurate to half of the query's duration."),
 	})
 }
 
@@ -43,7 +40,7 @@ type watch struct {
 	deadRows                                                       *prometheus.Desc
 }
 
-// Describe tells the metrics' names.
+// Describe implements prometheus.Collector.
 func (w *watch) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{w.connections, w.most, w.acquires, w.waits, w.waited, w.gaveUp, w.up,
 		w.offset, w.deadRows} {
@@ -51,7 +48,7 @@ func (w *watch) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect looks at the pool and asks the database.
+// Collect implements prometheus.Collector. It queries the database.
 func (w *watch) Collect(to chan<- prometheus.Metric) {
 	stat := w.pool.Stat()
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
@@ -68,7 +65,7 @@ func (w *watch) Collect(to chan<- prometheus.Metric) {
 	counter(w.waits, float64(stat.EmptyAcquireCount()))
 	counter(w.waited, stat.EmptyAcquireWaitTime().Seconds())
 	counter(w.gaveUp, float64(stat.CanceledAcquireCount()))
-	offset, deadRows, err := w.ask()
+	offset, deadRows, err := w.query()
 	if err != nil {
 		gauge(w.up, 0)
 		return
@@ -78,16 +75,16 @@ func (w *watch) Collect(to chan<- prometheus.Metric) {
 	gauge(w.deadRows, float64(deadRows))
 }
 
-// Queue tables are those that are vacuumed by a count of rows. The statistics are visible to every role, so
-// they show an old snapshot of any session, a replication slot or a prepared transaction.
+// Queue tables are those that are vacuumed after a number of rows. The statistics are visible to
+// every role. They show an old snapshot of a session, a replication slot or a prepared transaction.
 const countDeadRows = `
 SELECT coalesce(max(pg_stat_get_dead_tuples(c.oid)), 0) FROM pg_class c
 WHERE c.relnamespace = current_schema()::regnamespace AND c.reloptions @> ARRAY['autovacuum_vacuum_scale_factor=0']`
 
-func (w *watch) ask() (offset time.Duration, deadRows int64, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), lookLimit)
+func (w *watch) query() (offset time.Duration, deadRows int64, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
-	conn, err := w.pool.Acquire(ctx) // before the clocks are compared: opening a connection takes its time
+	conn, err := w.pool.Acquire(ctx) // before the clock is read, because opening a connection takes time
 	if err != nil {
 		return 0, 0, err
 	}

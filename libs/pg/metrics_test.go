@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// TestPool_TellsWhetherTheDatabaseAnswersAndWhatItsClockSays looks at a pool while it works, and once it is closed.
-func TestPool_TellsWhetherTheDatabaseAnswersAndWhatItsClockSays(t *testing.T) {
+// TestPool_ReportsTheDatabaseAndItsClock checks the metrics of an open pool and of a closed one.
+func TestPool_ReportsTheDatabaseAndItsClock(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "watched")
 	registry := prometheus.NewPedanticRegistry()
@@ -36,7 +36,7 @@ func TestPool_TellsWhetherTheDatabaseAnswersAndWhatItsClockSays(t *testing.T) {
 	}
 }
 
-// values are those of metrics without labels.
+// values returns the values of the metrics without labels.
 func values(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()

@@ -15,8 +15,8 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// Migrate brings every track of the schema up to date, under one advisory lock, as the owning role. An empty URL is refused: pgx would take the
-// machine's own defaults, and so whatever database stands there.
+// Migrate applies the migrations of all tracks as the owning role, under one advisory lock. An
+// empty URL is an error: pgx would otherwise connect to the default database of the machine.
 func Migrate(ctx context.Context, ownerURL, schema string, tracks ...Migrations) error {
 	if ownerURL == "" {
 		return errors.New("POSTGRES_MIGRATE_URL is not set: migrations run as the schema's owner")
@@ -30,7 +30,7 @@ func Migrate(ctx context.Context, ownerURL, schema string, tracks ...Migrations)
 	defer func() { _ = db.Close() }()
 
 	var lock *sql.Conn
-	err = patiently(ctx, func(ctx context.Context) error {
+	err = untilUp(ctx, func(ctx context.Context) error {
 		lock, err = db.Conn(ctx)
 		return err
 	})
@@ -54,13 +54,14 @@ func Migrate(ctx context.Context, ownerURL, schema string, tracks ...Migrations)
 	return nil
 }
 
-// lockMigrations holds until the connection closes. It asks again and again instead of waiting in the server: a waiting
-// statement would hold a snapshot open, and with it CREATE INDEX CONCURRENTLY of the one that migrates.
+// lockMigrations takes the lock until the connection closes. It retries instead of waiting in the
+// server: a waiting statement has an open snapshot, and CREATE INDEX CONCURRENTLY of the other
+// process would wait for it.
 func lockMigrations(ctx context.Context, lock *sql.Conn, schema string) error {
 	var exists bool
 	err := lock.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema).Scan(&exists)
 	if err != nil {
-		return fmt.Errorf("look for schema %s: %w", schema, err)
+		return fmt.Errorf("find schema %s: %w", schema, err)
 	}
 	if !exists {
 		return fmt.Errorf("schema %s does not exist: provision it and its roles %s and %s as a superuser first", schema, OwnerRole(schema), AppRole(schema))
@@ -91,30 +92,31 @@ func migrateTrack(ctx context.Context, db *sql.DB, schema string, track Migratio
 	if _, err := goer.Up(ctx); err != nil {
 		return err
 	}
-	// The running role reads versions and never writes them. The revoke is repeated because it is cheap and the default
-	// privileges may have been granted after the table was made.
+	// The running role may only read the versions. The grant is repeated, because default
+	// privileges may have been granted after the table was created.
 	var exists bool
 	err = db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", AppRole(schema)).Scan(&exists)
 	if err != nil || !exists {
 		return err
 	}
 	table, app := pgx.Identifier{track.versions()}.Sanitize(), pgx.Identifier{AppRole(schema)}.Sanitize()
-	// At once: another replica may be reading the version this instant.
+	// In one statement, because another replica may be reading the version.
 	if _, err := db.ExecContext(ctx, "REVOKE ALL ON "+table+" FROM "+app+"; GRANT SELECT ON "+table+" TO "+app); err != nil {
-		return fmt.Errorf("let %s read %s: %w", app, table, err)
+		return fmt.Errorf("grant %s access to %s: %w", app, table, err)
 	}
 	return nil
 }
 
-// checkVersions fails when a track of the database is older than this build. A newer one is fine: migrations are
-// backwards compatible for one release, and another replica may already run the next build.
+// checkVersions returns an error if a track of the database is older than this build. A newer one
+// is accepted: migrations are compatible with the previous release, and another replica may run the
+// next build.
 func checkVersions(ctx context.Context, pool *pgxpool.Pool, schema string, tracks []Migrations) error {
 	if err := pool.Ping(ctx); err != nil {
-		return fmt.Errorf("reach schema %s: %w", schema, err)
+		return fmt.Errorf("connect to schema %s: %w", schema, err)
 	}
 	var current *string
 	if err := pool.QueryRow(ctx, "SELECT current_schema()").Scan(&current); err != nil {
-		return fmt.Errorf("ask for the schema: %w", err)
+		return fmt.Errorf("read the current schema: %w", err)
 	}
 	if pool.Config().BeforeConnect != nil && (current == nil || *current != schema) {
 		return fmt.Errorf("behind the pooler, statements do not find schema %[1]s: give the running role its settings (ALTER ROLE %[2]s SET search_path = %[1]s, "+
@@ -143,8 +145,8 @@ func checkVersions(ctx context.Context, pool *pgxpool.Pool, schema string, track
 // versions returns the name of the table with the versions that were applied.
 func (m Migrations) versions() string { return "schema_" + m.Name }
 
-// ErrOldSchema is the error of Migrate and Open for a schema that a version before the first release
-// made. Its migrations were replaced by other ones with the same numbers.
+// ErrOldSchema is the error of Migrate and Open for a schema that a version before the first
+// release made. Its migrations were replaced by other ones with the same numbers.
 var ErrOldSchema = errors.New("made by a version before the first release, and this version cannot read it")
 
 const oldSchemaRemedy = "To keep the data, run the old version: it is the parent of the commit that added " +
@@ -160,7 +162,7 @@ func (m Migrations) refuseOld(schema string, query func(sql string, arg any) sca
 	var exists bool
 	err := query("SELECT to_regclass($1) IS NOT NULL", pgx.Identifier{m.Name + "_version"}.Sanitize()).Scan(&exists)
 	if err != nil {
-		return fmt.Errorf("look for the old version table of schema %s: track %s: %w", schema, m.Name, err)
+		return fmt.Errorf("find the old version table of schema %s: track %s: %w", schema, m.Name, err)
 	}
 	if exists {
 		return fmt.Errorf("schema %s was %w. "+oldSchemaRemedy, schema, ErrOldSchema, schema)
@@ -168,7 +170,7 @@ func (m Migrations) refuseOld(schema string, query func(sql string, arg any) sca
 	return nil
 }
 
-// newest is the highest number among the files; zero when there are none.
+// newest returns the highest version number among the migration files, or 0 if there are none.
 func (m Migrations) newest() (int64, error) {
 	files, err := fs.Glob(m.FS, "*.sql")
 	if err != nil {
@@ -178,14 +180,14 @@ func (m Migrations) newest() (int64, error) {
 	for _, file := range files {
 		version, err := goose.NumericComponent(path.Base(file))
 		if err != nil {
-			return 0, fmt.Errorf("number migration %s: %w", file, err)
+			return 0, fmt.Errorf("parse the number of migration %s: %w", file, err)
 		}
 		newest = max(newest, version)
 	}
 	return newest, nil
 }
 
-// applied is the database's version of the track; zero when the track has never run.
+// applied returns the version of the track in the database, or 0 if it was never migrated.
 func (m Migrations) applied(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 	var exists bool
 	err := pool.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", pgx.Identifier{m.versions()}.Sanitize()).Scan(&exists)

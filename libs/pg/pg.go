@@ -1,5 +1,5 @@
-// Package pg owns how a service reaches its Postgres schema: the pool, the two roles, forward-only
-// migrations under a lock. It knows no table.
+// Package pg connects a service to its Postgres schema. It has the connection pool, the two roles
+// of a schema, migrations, transactions and metrics.
 package pg
 
 import (
@@ -19,51 +19,53 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Config is the database part of every service's environment.
+// Config has the settings of Postgres.
 type Config struct {
 	// URL connects as the running role <schema>_app.
-	URL string `env:"POSTGRES_URL,required" help:"database URL of the running role <schema>_app"`
-	// MigrateURL connects as the owning role <schema>_owner; empty: migrations are somebody else's job
-	// and the service only checks that they ran.
-	MigrateURL string `env:"POSTGRES_MIGRATE_URL" help:"database URL of the owning role <schema>_owner; empty: the service checks that somebody migrated and does not migrate itself"`
-	// DirectURL is the way past a pooler in transaction mode; empty: there is none.
-	DirectURL string `env:"POSTGRES_DIRECT_URL" help:"database URL of the running role past a pooler in transaction mode, for what needs a session of its own (the outbox's relay, listening); empty: POSTGRES_URL leads to Postgres itself"`
-	// MaxConns bounds the pool; zero means 16.
-	MaxConns int32 `env:"POSTGRES_MAX_CONNS" envDefault:"16" help:"most connections of one process, its one or two sessions apart not counted; 0 means 16"`
-	// StatementTimeout ends a statement that hangs; zero means 15 s.
-	StatementTimeout time.Duration `env:"POSTGRES_STATEMENT_TIMEOUT" envDefault:"15s" help:"how long one statement may take, as a duration (15s, 500ms); 0 means 15s"`
+	URL string `env:"POSTGRES_URL,required" help:"URL of the database for the running role <schema>_app"`
+	// MigrateURL connects as the owning role <schema>_owner. If it is empty, the service does not
+	// migrate and only checks the versions.
+	MigrateURL string `env:"POSTGRES_MIGRATE_URL" help:"URL of the database for the owning role <schema>_owner, with which the service migrates at its start; empty: it only checks that the schema is current"`
+	// DirectURL bypasses a pooler in transaction mode. If it is empty, there is no pooler.
+	DirectURL string `env:"POSTGRES_DIRECT_URL" help:"URL of the database that bypasses a pooler in transaction mode, for sessions of the outbox relay and of LISTEN; empty: POSTGRES_URL connects without a pooler"`
+	// MaxConns is the size of the pool. 0 means DefaultMaxConns.
+	MaxConns int32 `env:"POSTGRES_MAX_CONNS" envDefault:"16" help:"maximum number of connections in the pool of one process, which has one or two more outside the pool; 0: 16"`
+	// StatementTimeout is the timeout of a statement. 0 means 15 s.
+	StatementTimeout time.Duration `env:"POSTGRES_STATEMENT_TIMEOUT" envDefault:"15s" help:"timeout of one statement, as a duration; 0: 15s"`
 }
 
-// Migrations is one track of numbered SQL files with its own version table, so that libs' tables
-// (outbox, inbox) and the service's move apart.
+// Migrations is a track: numbered SQL files with their own version table. The tables of the
+// libraries (outbox, inbox) and those of the service are separate tracks.
 type Migrations struct {
-	// Name is the track: "outbox", "inbox", or the service's schema.
+	// Name is "outbox", "inbox", or the name of the service's schema.
 	Name string
 	FS   fs.FS
 }
 
-// DefaultMaxConns is the size of a pool whose Config.MaxConns is zero.
+// DefaultMaxConns is used if Config.MaxConns is 0.
 const DefaultMaxConns = 16
 
 const (
 	defaultStatementTimeout = 15 * time.Second
-	openPatience            = 30 * time.Second
+	openTimeout             = 30 * time.Second
 	connectTimeout          = 5 * time.Second
-	// pingTimeout bounds the check of a connection that has rested, so that a database that went away without
-	// a word costs a caller seconds, not minutes.
+	// pingTimeout is the timeout of the check of an idle connection, so that a connection without a
+	// response costs a caller seconds, not minutes.
 	pingTimeout = 3 * time.Second
-	// silence is how long what was sent may stay unacknowledged; the kernel's own patience is a quarter of an hour.
-	silence = 30 * time.Second
-	// A process that was stopped, or hangs, keeps the rows that it has locked for hungInside when it is between two statements of a
-	// transaction, for hungReading when it does not read an answer. Nothing of ours thinks that long with a transaction open.
-	hungInside  = 5 * time.Second
-	hungReading = 10 * time.Second
+	// unackedTimeout is how long sent data may remain unacknowledged. The kernel's default is 15
+	// minutes.
+	unackedTimeout = 30 * time.Second
+	// A process that hangs keeps the rows that it has locked. The server ends its transaction after
+	// idleTimeout between two statements, and after unreadTimeout if it does not read a response.
+	idleTimeout   = 5 * time.Second
+	unreadTimeout = 10 * time.Second
 )
 
-// Open makes the pool (traced with otelpgx, search_path set to the schema) and waits up to 30 s for the
-// database to answer. A transaction that nobody goes on with is ended by the server after 5 s, unless the URL says otherwise
-// (idle_in_transaction_session_timeout). With DirectURL set the pool leads through a pooler in transaction mode. With MigrateURL set it migrates first; without, it fails when a track is older than this build.
-// Times come back in UTC.
+// Open returns a pool on the schema, traced with otelpgx, and waits up to 30 s for the database. If
+// MigrateURL is set, it migrates first; otherwise it returns an error if a track is older than this
+// build. It returns ErrOldSchema for a schema from before the first release. Times are returned in
+// UTC. The server ends a transaction that is idle for 5 s, unless the URL sets
+// idle_in_transaction_session_timeout.
 func Open(ctx context.Context, cfg Config, schema string, tracks ...Migrations) (*pgxpool.Pool, error) {
 	if cfg.MigrateURL != "" {
 		if err := Migrate(ctx, cfg.MigrateURL, schema, tracks...); err != nil {
@@ -78,7 +80,7 @@ func Open(ctx context.Context, cfg Config, schema string, tracks ...Migrations) 
 	if err != nil {
 		return nil, fmt.Errorf("open pool of schema %s: %w", schema, err)
 	}
-	err = patiently(ctx, func(ctx context.Context) error { return checkVersions(ctx, pool, schema, tracks) })
+	err = untilUp(ctx, func(ctx context.Context) error { return checkVersions(ctx, pool, schema, tracks) })
 	if err != nil {
 		pool.Close()
 		return nil, err
@@ -117,25 +119,26 @@ func poolConfig(cfg Config, schema string) (*pgxpool.Config, error) {
 	return settings, nil
 }
 
-// equip sets what every connection of the running role has.
+// equip sets what every connection of the running role needs.
 func equip(conn *pgx.ConnConfig, cfg Config, schema string) {
 	prepare(conn, schema)
 	conn.RuntimeParams["statement_timeout"] = milliseconds(cfg.StatementTimeout)
-	if _, given := conn.RuntimeParams[idleInside]; !given {
-		conn.RuntimeParams[idleInside] = milliseconds(hungInside)
+	if _, given := conn.RuntimeParams[idleInTransaction]; !given {
+		conn.RuntimeParams[idleInTransaction] = milliseconds(idleTimeout)
 	}
-	conn.RuntimeParams["tcp_user_timeout"] = milliseconds(hungReading)
+	conn.RuntimeParams["tcp_user_timeout"] = milliseconds(unreadTimeout)
 	conn.Tracer = otelpgx.NewTracer(otelpgx.WithDisableAcquireTracer())
 }
 
-const idleInside = "idle_in_transaction_session_timeout"
+const idleInTransaction = "idle_in_transaction_session_timeout"
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// prepare sets what every connection of ours has, whichever its role.
+// prepare sets what every connection needs, for both roles.
 func prepare(conn *pgx.ConnConfig, schema string) {
 	conn.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize()
-	// Statements here read a few rows. Compiling one because its cost was guessed too high takes hundreds of times as long as running it.
+	// Statements read few rows. The planner can overestimate their cost and compile them, which
+	// takes much longer than running them.
 	conn.RuntimeParams["jit"] = "off"
 	if conn.RuntimeParams["application_name"] == "" {
 		conn.RuntimeParams["application_name"] = schema
@@ -143,18 +146,19 @@ func prepare(conn *pgx.ConnConfig, schema string) {
 	if conn.ConnectTimeout == 0 {
 		conn.ConnectTimeout = connectTimeout
 	}
-	dialer := &net.Dialer{Timeout: conn.ConnectTimeout, Control: endSilence, KeepAliveConfig: net.KeepAliveConfig{
+	dialer := &net.Dialer{Timeout: conn.ConnectTimeout, Control: setUnackedTimeout, KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3,
 	}}
 	conn.DialFunc = dialer.DialContext
 }
 
-// past asks BeforeConnect of a pool for the way past the pooler.
-type past struct{}
+// bypassKey marks a context in which BeforeConnect of the pool bypasses the pooler.
+type bypassKey struct{}
 
-// behindPooler makes the pool fit for a pooler in transaction mode, which gives every transaction another session of the server: nothing is
-// set at the start of a connection (the role's own settings hold, see Provision), and no statement is kept prepared unless the URL
-// says default_query_exec_mode=cache_statement, for a pooler that follows prepared statements.
+// behindPooler adapts the pool to a pooler in transaction mode, in which each transaction can have
+// another session. Connections set no parameters (the role has them, see Provision). No statements
+// are prepared, unless the URL sets default_query_exec_mode=cache_statement for a pooler that
+// supports them.
 func behindPooler(settings *pgxpool.Config, cfg Config, schema string) error {
 	direct, err := pgx.ParseConfig(cfg.DirectURL)
 	if err != nil {
@@ -166,7 +170,7 @@ func behindPooler(settings *pgxpool.Config, cfg Config, schema string) error {
 		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
 	settings.BeforeConnect = func(ctx context.Context, conn *pgx.ConnConfig) error {
-		if ctx.Value(past{}) != nil {
+		if ctx.Value(bypassKey{}) != nil {
 			*conn = *direct.Copy()
 		}
 		return nil
@@ -174,12 +178,12 @@ func behindPooler(settings *pgxpool.Config, cfg Config, schema string) error {
 	return nil
 }
 
-// Dedicated connects beside the pool: a session that is the caller's alone, to lock and to listen in, and to close. With
-// POSTGRES_DIRECT_URL it goes past the pooler.
+// Dedicated opens a connection outside the pool, for locks and LISTEN. It bypasses the pooler if
+// POSTGRES_DIRECT_URL is set. The caller must close it.
 func Dedicated(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
 	settings := pool.Config()
 	if settings.BeforeConnect != nil {
-		if err := settings.BeforeConnect(context.WithValue(ctx, past{}, true), settings.ConnConfig); err != nil {
+		if err := settings.BeforeConnect(context.WithValue(ctx, bypassKey{}, true), settings.ConnConfig); err != nil {
 			return nil, err
 		}
 	}
@@ -196,10 +200,10 @@ func Dedicated(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// patiently repeats f while the database is away, up to 30 s.
-func patiently(ctx context.Context, f func(context.Context) error) error {
-	patience := time.NewTimer(openPatience)
-	defer patience.Stop()
+// untilUp repeats f while the database is unavailable, for up to 30 s.
+func untilUp(ctx context.Context, f func(context.Context) error) error {
+	timeout := time.NewTimer(openTimeout)
+	defer timeout.Stop()
 	for {
 		err := f(ctx)
 		if err == nil || !IsDown(err) || ctx.Err() != nil {
@@ -208,8 +212,8 @@ func patiently(ctx context.Context, f func(context.Context) error) error {
 		select {
 		case <-ctx.Done():
 			return err
-		case <-patience.C:
-			return fmt.Errorf("database did not answer within %s: %w", openPatience, err)
+		case <-timeout.C:
+			return fmt.Errorf("database did not answer within %s: %w", openTimeout, err)
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
@@ -217,8 +221,8 @@ func patiently(ctx context.Context, f func(context.Context) error) error {
 
 const maxTries = 5
 
-// InTx runs f in one transaction; a serialization failure or deadlock is tried again (at most 5 times), so f may run
-// more than once.
+// InTx runs f in a transaction. After a serialization failure or deadlock it runs f again, up to 5
+// times in total.
 func InTx(ctx context.Context, pool *pgxpool.Pool, f func(pgx.Tx) error) error {
 	for try := 1; ; try++ {
 		err := pgx.BeginFunc(ctx, pool, f)

@@ -44,7 +44,7 @@ func wantCode(t *testing.T, err error, code string) {
 	}
 }
 
-func TestOpen_RunningRoleReadsAndWritesAndCannotDefine(t *testing.T) {
+func TestOpen_RunningRoleCannotChangeTheSchema(t *testing.T) {
 	t.Parallel()
 	pool, ctx := pgtest.New(t, schema, track), t.Context()
 	if _, err := pool.Exec(ctx, "INSERT INTO serial (v) VALUES (1)"); err != nil {
@@ -63,13 +63,13 @@ func TestOpen_RunningRoleReadsAndWritesAndCannotDefine(t *testing.T) {
 	}
 }
 
-func TestProvision_AnotherSchemasRoleSeesNothing(t *testing.T) {
+func TestProvision_RoleOfAnotherSchemaHasNoAccess(t *testing.T) {
 	t.Parallel()
 	pool, ctx := pgtest.New(t, schema, track), t.Context()
 	super := pgtest.Super(t, pool, schema)
 	address := super.Config().ConnString()
 	var wait sync.WaitGroup
-	for range 4 { // at once and again: it is idempotent
+	for range 4 { // concurrent and repeated calls must succeed
 		wait.Go(func() {
 			if err := pg.Provision(ctx, address, "postgres_test_other", "o", "a"); err != nil {
 				t.Errorf("Provision: %v", err)
@@ -102,7 +102,7 @@ func TestOpen_OldSchemaIsRefusedWithTheRemedy(t *testing.T) {
 		t.Fatalf(`err = %q, want it to contain "POSTGRES_MIGRATE_URL"`, err.Error())
 	}
 	var wait sync.WaitGroup
-	for range 4 { // replicas start together
+	for range 4 { // replicas start at the same time
 		wait.Go(func() {
 			pool, err := pg.Open(t.Context(), pg.Config{URL: running, MigrateURL: owning}, schema, nextTrack)
 			if err != nil {
@@ -113,7 +113,7 @@ func TestOpen_OldSchemaIsRefusedWithTheRemedy(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	newer, err := pg.Open(t.Context(), pg.Config{URL: running}, schema, track) // the build before
+	newer, err := pg.Open(t.Context(), pg.Config{URL: running}, schema, track) // the previous build
 	if err != nil {
 		t.Fatalf("a newer database is refused: %v", err)
 	}
@@ -172,7 +172,7 @@ func TestMigrate_MissingSchemaNamesTheRemedy(t *testing.T) {
 	}
 }
 
-func TestMigrate_NowhereIsNotTheMachinesOwnDatabase(t *testing.T) {
+func TestMigrate_RejectsAnEmptyURL(t *testing.T) {
 	t.Setenv("PGHOST", "127.0.0.1")
 	t.Setenv("PGPORT", "1")
 	err := pg.Migrate(t.Context(), "", schema, track)
@@ -189,7 +189,7 @@ type thing struct {
 	At    time.Time  `db:"at"`
 }
 
-func TestPool_NothingIsCompiled(t *testing.T) {
+func TestPool_JITIsOff(t *testing.T) {
 	t.Parallel()
 	var jit string
 	if err := pgtest.New(t, schema, track).QueryRow(t.Context(), "SHOW jit").Scan(&jit); err != nil {
@@ -199,7 +199,7 @@ func TestPool_NothingIsCompiled(t *testing.T) {
 	}
 }
 
-func TestPool_UUIDsAndTimesComeBackAsTheyWent(t *testing.T) {
+func TestPool_UUIDsAndTimesAreUnchanged(t *testing.T) {
 	t.Parallel()
 	pool, ctx := pgtest.New(t, schema, track), t.Context()
 	id, other := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
@@ -248,7 +248,7 @@ func TestPool_UUIDsAndTimesComeBackAsTheyWent(t *testing.T) {
 	}
 }
 
-func TestInTx_ConflictIsTriedAgain(t *testing.T) {
+func TestInTx_RepeatsAfterAConflict(t *testing.T) {
 	t.Parallel()
 	pool, tries := pgtest.New(t, schema, track), 0
 	err := pg.InTx(t.Context(), pool, func(pgx.Tx) error {

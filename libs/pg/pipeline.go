@@ -10,9 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Pipeline is a transaction with few round trips. BEGIN is sent together with the first statements, and
-// statements of LaterAll together with the next ones or with COMMIT. Statements run in the order of the calls.
-// Begin, Commit and Rollback return an error, because InPipeline begins and ends the transaction.
+// Pipeline is a transaction with few round trips. BEGIN is sent together with the first statements,
+// and statements of LaterAll together with the next ones or with COMMIT. Statements run in the
+// order of the calls. Begin, Commit and Rollback return an error, because InPipeline begins and
+// ends the transaction.
 type Pipeline struct {
 	conn   *pgxpool.Conn
 	queued pgx.Batch
@@ -28,8 +29,9 @@ var (
 // rollbackTime is the timeout of ROLLBACK. After it the connection is closed.
 const rollbackTime = 5 * time.Second
 
-// InPipeline is InTx with a Pipeline. It commits if f returns nil and rolls back otherwise. A transaction that
-// sends one batch and queues its other statements with LaterAll takes two round trips.
+// InPipeline is InTx with a Pipeline. It commits if f returns nil and rolls back otherwise. A
+// transaction that sends one batch and queues its other statements with LaterAll takes two round
+// trips.
 func InPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) error) error {
 	for try := 1; ; try++ {
 		err := runPipeline(ctx, pool, f)
@@ -44,7 +46,7 @@ func runPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) erro
 	if err != nil {
 		return err
 	}
-	// A connection that is still in a transaction the pool closes.
+	// The pool closes a connection that is still in a transaction.
 	defer conn.Release()
 	tx, done := &Pipeline{conn: conn}, false
 	defer func() {
@@ -72,19 +74,21 @@ func runPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) erro
 	return nil
 }
 
-// LaterAll queues a batch. It is sent before the next statement of another method, or with COMMIT. An error of its
-// statements fails the transaction, not this call. The batch's own functions read the results.
+// LaterAll queues a batch. It is sent before the next statement of another method, or with COMMIT.
+// An error of its statements fails the transaction, not this call. The batch's own functions read
+// the results.
 func (p *Pipeline) LaterAll(batch *pgx.Batch) {
 	p.queued.QueuedQueries = append(p.queued.QueuedQueries, batch.QueuedQueries...)
 }
 
-// Ask sends what is queued and the batch in one round trip; the batch's own functions read the answers.
+// Ask sends the queued statements and the batch in one round trip. The batch's own functions read
+// the results.
 func (p *Pipeline) Ask(ctx context.Context, batch *pgx.Batch) error {
 	p.LaterAll(batch)
 	return p.flush(ctx)
 }
 
-// flush sends BEGIN, when it was not, and what is queued.
+// flush sends BEGIN, if it was not sent, and the queued statements.
 func (p *Pipeline) flush(ctx context.Context) error {
 	var batch pgx.Batch
 	if !p.begun {
@@ -99,7 +103,7 @@ func (p *Pipeline) flush(ctx context.Context) error {
 	return p.conn.SendBatch(ctx, &batch).Close()
 }
 
-// Exec runs a statement at once, after what is queued.
+// Exec sends the queued statements, then the statement.
 func (p *Pipeline) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	if err := p.flush(ctx); err != nil {
 		return pgconn.CommandTag{}, err

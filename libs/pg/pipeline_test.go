@@ -74,8 +74,8 @@ func TestInPipeline_RunsInOrderAndCommitsAll(t *testing.T) {
 	}
 }
 
-// A pipeline that fails, wherever it does, leaves nothing behind, and its connection is as good as before.
-func TestInPipeline_AFaultTakesAllBack(t *testing.T) {
+// A pipeline that fails has no effect, and its connection can be used again.
+func TestInPipeline_ErrorRollsBack(t *testing.T) {
 	t.Parallel()
 	pool, ctx := pgtest.New(t, schema, track), t.Context()
 	twice := uuid.Must(uuid.NewV7())
@@ -120,7 +120,7 @@ func TestInPipeline_AFaultTakesAllBack(t *testing.T) {
 	}
 }
 
-func TestInPipeline_ACommitThatOnlyEndsAFailedTransactionIsNoCommit(t *testing.T) {
+func TestInPipeline_CommitOfAFailedTransactionIsAnError(t *testing.T) {
 	t.Parallel()
 	pool, ctx := pgtest.New(t, schema, track), t.Context()
 	err := pg.InPipeline(ctx, pool, func(tx *pg.Pipeline) error {
@@ -133,7 +133,7 @@ func TestInPipeline_ACommitThatOnlyEndsAFailedTransactionIsNoCommit(t *testing.T
 	}
 }
 
-func TestInPipeline_TriesAgainAfterAConflict(t *testing.T) {
+func TestInPipeline_RepeatsAfterAConflict(t *testing.T) {
 	t.Parallel()
 	pool, tries := pgtest.New(t, schema, track), 0
 	err := pg.InPipeline(t.Context(), pool, func(tx *pg.Pipeline) error {
@@ -159,7 +159,7 @@ func TestInPipeline_TriesAgainAfterAConflict(t *testing.T) {
 	}
 }
 
-func TestInPipeline_ACallerWhoLeavesLeavesNothing(t *testing.T) {
+func TestInPipeline_CanceledContextRollsBack(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)
 	ctx, cancel := context.WithCancel(t.Context())

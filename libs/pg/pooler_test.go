@@ -15,7 +15,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// pooled leads to the database of a pool through a PgBouncer in transaction mode with one session for all.
+// pooled returns a configuration that connects through a PgBouncer in transaction mode with one
+// session.
 func pooled(t *testing.T, pool *pgxpool.Pool) pg.Config {
 	t.Helper()
 	at := pool.Config().ConnConfig
@@ -30,7 +31,8 @@ func pooled(t *testing.T, pool *pgxpool.Pool) pg.Config {
 	return pg.Config{URL: through.String(), DirectURL: direct.String(), MaxConns: 8}
 }
 
-// TestOpen_ThroughAPoolerTransactionsShareOneSession runs what the services do on eight connections that the pooler makes one of.
+// TestOpen_ThroughAPoolerTransactionsShareOneSession runs typical statements on eight connections,
+// for which the pooler has one session.
 func TestOpen_ThroughAPoolerTransactionsShareOneSession(t *testing.T) {
 	t.Parallel()
 	cfg := pooled(t, pgtest.New(t, schema, track))
@@ -85,7 +87,7 @@ func TestOpen_ThroughAPoolerTransactionsShareOneSession(t *testing.T) {
 			t.Fatalf("read %s: %v", name, err)
 		}
 		if strings.HasPrefix(got, "0") {
-			continue // a Unix socket has no timeout of TCP
+			continue // a Unix socket has no TCP timeout
 		}
 		if got = strings.Replace(got, "000ms", "s", 1); got != value {
 			t.Errorf("%s = %q, want %q", name, got, value)
@@ -93,8 +95,9 @@ func TestOpen_ThroughAPoolerTransactionsShareOneSession(t *testing.T) {
 	}
 }
 
-// TestDedicated_GoesPastThePooler keeps a lock that no transaction of the pool can lose.
-func TestDedicated_GoesPastThePooler(t *testing.T) {
+// TestDedicated_BypassesThePooler takes a session lock, which transactions of the pool cannot
+// release.
+func TestDedicated_BypassesThePooler(t *testing.T) {
 	t.Parallel()
 	cfg := pooled(t, pgtest.New(t, schema, track))
 	pool, err := pg.Open(t.Context(), cfg, schema, track)
@@ -136,7 +139,8 @@ func TestDedicated_GoesPastThePooler(t *testing.T) {
 	}
 }
 
-// TestOpen_RoleWithoutItsSettingsIsNamed: what a connection sets at its start does not reach the server behind a pooler.
+// TestOpen_RoleWithoutItsSettingsIsNamed covers a role without search_path: parameters of a
+// connection do not reach the server behind a pooler.
 func TestOpen_RoleWithoutItsSettingsIsNamed(t *testing.T) {
 	t.Parallel()
 	cfg := pooled(t, pgtest.New(t, schema, track))

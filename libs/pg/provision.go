@@ -11,24 +11,24 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// OwnerRole and AppRole name the two roles of a schema: the first migrates and owns, the second is what the service runs as.
+// OwnerRole returns the name of the role that owns a schema and migrates it.
 func OwnerRole(schema string) string { return schema + "_owner" }
 
-// AppRole is the running role's name.
+// AppRole returns the name of the role with which the service runs.
 func AppRole(schema string) string { return schema + "_app" }
 
-// roleTries is how often Provision is up against others at once.
+// roleTries is how often Provision tries again after a conflict with another process.
 const roleTries = 20
 
-// Provision creates a schema with its owning and running role (passwords given), default
-// privileges and the running role's settings included, as a superuser. It is idempotent. No other role gets any right on it.
+// Provision creates a schema with its two roles, their passwords, default privileges and settings.
+// It needs a superuser and can be repeated. Other roles get no access to the schema.
 func Provision(ctx context.Context, superURL, schema, ownerPassword, appPassword string) error {
 	settings, err := pgx.ParseConfig(superURL)
 	if err != nil {
 		return fmt.Errorf("parse superuser URL: %w", err)
 	}
 	var conn *pgx.Conn
-	err = patiently(ctx, func(ctx context.Context) error {
+	err = untilUp(ctx, func(ctx context.Context) error {
 		conn, err = pgx.ConnectConfig(ctx, settings)
 		return err
 	})
@@ -39,7 +39,7 @@ func Provision(ctx context.Context, superURL, schema, ownerPassword, appPassword
 
 	for try := 1; ; try++ {
 		err = provision(ctx, conn, schema, ownerPassword, appPassword)
-		// Roles belong to the whole cluster: another database may be provisioned this instant.
+		// Roles belong to the cluster, so provisioning of another database can conflict.
 		if err == nil || try == roleTries || !isRoleRace(err) {
 			break
 		}
@@ -63,7 +63,7 @@ func provision(ctx context.Context, conn *pgx.Conn, schema, ownerPassword, appPa
 	}
 	var database string
 	if err := conn.QueryRow(ctx, "SELECT current_database()").Scan(&database); err != nil {
-		return fmt.Errorf("ask for the database's name: %w", err)
+		return fmt.Errorf("read the name of the database: %w", err)
 	}
 	db, name := pgx.Identifier{database}.Sanitize(), pgx.Identifier{schema}.Sanitize()
 	owner, app := pgx.Identifier{OwnerRole(schema)}.Sanitize(), pgx.Identifier{AppRole(schema)}.Sanitize()
@@ -79,12 +79,12 @@ func provision(ctx context.Context, conn *pgx.Conn, schema, ownerPassword, appPa
 			"GRANT USAGE ON SCHEMA " + name + " TO " + app,
 			defaults + " GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO " + app,
 			defaults + " GRANT USAGE ON SEQUENCES TO " + app,
-			// What a connection of ours sets at its start (prepare, equip), for those that a pooler opens.
+			// prepare and equip set these on direct connections. A pooler does not pass them on.
 			"ALTER ROLE " + app + " SET search_path = " + name,
 			"ALTER ROLE " + app + " SET jit = off",
 			"ALTER ROLE " + app + " SET statement_timeout = " + milliseconds(defaultStatementTimeout),
-			"ALTER ROLE " + app + " SET " + idleInside + " = " + milliseconds(hungInside),
-			"ALTER ROLE " + app + " SET tcp_user_timeout = " + milliseconds(hungReading),
+			"ALTER ROLE " + app + " SET " + idleInTransaction + " = " + milliseconds(idleTimeout),
+			"ALTER ROLE " + app + " SET tcp_user_timeout = " + milliseconds(unreadTimeout),
 		} {
 			if _, err := tx.Exec(ctx, statement); err != nil {
 				return fmt.Errorf("%s: %w", statement, err)
@@ -94,18 +94,18 @@ func provision(ctx context.Context, conn *pgx.Conn, schema, ownerPassword, appPa
 	})
 }
 
-// provisionRole makes the role when it is missing and sets its password either way.
+// provisionRole creates the role if it is missing, and sets its password.
 func provisionRole(ctx context.Context, conn *pgx.Conn, role, password string) error {
 	var exists bool
 	err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", role).Scan(&exists)
 	if err != nil {
-		return fmt.Errorf("look for role %s: %w", role, err)
+		return fmt.Errorf("find role %s: %w", role, err)
 	}
 	verb := "CREATE"
 	if exists {
 		verb = "ALTER"
 	}
-	// The password never stands in an error: the statement is not wrapped into it.
+	// The statement is not part of the error, because it contains the password.
 	var statement string
 	err = conn.QueryRow(ctx, `SELECT format(
 		'%s ROLE %I LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION PASSWORD %L', $1::text, $2::text, $3::text)`,
@@ -124,6 +124,7 @@ func isRoleRace(err error) bool {
 	if !errors.As(err, &fault) {
 		return false
 	}
-	// duplicate_object and unique_violation: made by another; XX000 is "tuple concurrently updated".
+	// duplicate_object and unique_violation: created by another process. XX000 is "tuple
+	// concurrently updated".
 	return fault.Code == "42710" || fault.Code == "23505" || fault.Code == "XX000"
 }

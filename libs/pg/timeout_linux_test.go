@@ -10,16 +10,16 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-func TestOpen_ConnectionsDoNotWaitInSilence(t *testing.T) {
+func TestOpen_LimitsUnacknowledgedData(t *testing.T) {
 	t.Parallel()
-	conn, err := pgtest.New(t, "silence", outbox.Migrations).Acquire(t.Context())
+	conn, err := pgtest.New(t, "unackedTimeout", outbox.Migrations).Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Release()
 	socket, ok := conn.Conn().PgConn().Conn().(*net.TCPConn)
 	if !ok {
-		return // over a Unix socket there is nobody to be cut off from
+		return // a Unix socket has no such timeout
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {

@@ -4,5 +4,5 @@ package pg
 
 import "syscall"
 
-// endSilence: only Linux bounds how long what was sent may stay unacknowledged.
-func endSilence(_, _ string, _ syscall.RawConn) error { return nil }
+// setUnackedTimeout does nothing: only Linux has TCP_USER_TIMEOUT.
+func setUnackedTimeout(_, _ string, _ syscall.RawConn) error { return nil }

@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// TestPool_UUIDsOfEveryShape sends ids and takes them back: single, as pointer, in arrays, missing.
+// TestPool_UUIDsOfEveryShape writes and reads ids as values, pointers, arrays and NULL.
 func TestPool_UUIDsOfEveryShape(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)
@@ -60,8 +60,9 @@ func TestPool_UUIDsOfEveryShape(t *testing.T) {
 	}
 }
 
-// TestPool_AUUIDCostsNoMoreThanItsBytes is not parallel: it counts allocations. Without the codec an id costs a dozen more.
-func TestPool_AUUIDCostsNoMoreThanItsBytes(t *testing.T) {
+// TestPool_UUIDNeedsNoAllocation is not parallel, because it counts allocations. Without the codec
+// an id needs a dozen.
+func TestPool_UUIDNeedsNoAllocation(t *testing.T) {
 	pool := pgtest.New(t, schema, track)
 	a := uuid.Must(uuid.NewV7())
 	var single uuid.UUID
