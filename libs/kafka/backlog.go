@@ -15,21 +15,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// backlogEvery is how often the brokers are asked.
-const backlogEvery = 5 * time.Second
+// backlogInterval is the time between two reads of the offsets.
+const backlogInterval = 5 * time.Second
 
-// Backlog tells how far a group is behind, partition by partition, and how its topics stand. Every replica tells all partitions of
-// the group, also those that nobody has: take the maximum over the replicas. The gauges are gone while the brokers do not answer.
+// Backlog has the metrics of a consumer group: its lag by partition and the state of its topics.
+// Each replica reports all partitions of the group, so the maximum over the replicas is the value.
+// The metrics are absent while the brokers do not respond.
 type Backlog struct {
 	group  string
 	topics []string
 
 	mu     sync.Mutex
-	seen   []topicState
+	states []topicState
 	waits  map[topicPartition]time.Time
 	failed string
 
-	lag, age, partitions, thin *prometheus.Desc
+	lag, age, partitions, underReplicated *prometheus.Desc
 }
 
 type topicPartition struct {
@@ -37,27 +38,28 @@ type topicPartition struct {
 	partition int32
 }
 
-// topicState is a topic as the brokers told it last.
+// topicState is the state of a topic at the last read.
 type topicState struct {
 	name string
-	// lag by partition; thin counts partitions with fewer replicas in sync than they have.
-	lag              map[int32]int64
-	partitions, thin int
+	// lag is by partition. underReplicated counts partitions with fewer replicas in sync than they
+	// have.
+	lag                         map[int32]int64
+	partitions, underReplicated int
 }
 
-// NewBacklog makes the metrics of a group over these topics; nil registers none.
+// NewBacklog registers the metrics of a group. If registry is nil, none are registered.
 func NewBacklog(group string, topics []string, registry prometheus.Registerer) *Backlog {
 	of := prometheus.Labels{"group": group}
 	each := []string{"topic", "partition"}
 	b := &Backlog{
 		group: group, topics: slices.Sorted(slices.Values(topics)), waits: map[topicPartition]time.Time{},
 		lag: prometheus.NewDesc("ringfence_kafka_consumer_lag_records",
-			"Records of a partition behind the offset that the group has committed (once a second at most), sampled every 5 s; the maximum over the replicas counts.", each, of),
+			"Records of a partition after the offset that the group has committed, sampled every 5 s. Use the maximum over the replicas.", each, of),
 		age: prometheus.NewDesc("ringfence_kafka_consumer_oldest_record_seconds",
-			"Age of the oldest record that this replica has fetched and not settled; 0 when there is none. Only for partitions that it has.", each, of),
+			"Age of the oldest record that this replica has fetched and not applied, for its partitions; 0 if there is none.", each, of),
 		partitions: prometheus.NewDesc("ringfence_kafka_topic_partitions", "Partitions of a topic that the group reads.", []string{"topic"}, of),
-		thin: prometheus.NewDesc("ringfence_kafka_under_replicated_partitions",
-			"Partitions of a topic that the group reads with fewer replicas in sync than they should have.", []string{"topic"}, of),
+		underReplicated: prometheus.NewDesc("ringfence_kafka_under_replicated_partitions",
+			"Partitions, of a topic that the group reads, with fewer replicas in sync than configured.", []string{"topic"}, of),
 	}
 	if registry != nil {
 		registry.MustRegister(b)
@@ -65,14 +67,15 @@ func NewBacklog(group string, topics []string, registry prometheus.Registerer) *
 	return b
 }
 
-// Took says that the partition is ours, and nothing of it waits.
+// Took records that the partition was assigned to this process and that no record waits.
 func (b *Backlog) Took(topic string, partition int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waits[topicPartition{topic, partition}] = time.Time{}
 }
 
-// Waits says from when the oldest record is that was fetched of a partition of ours and is not settled; the zero time: there is none.
+// Waits records the time of the oldest fetched record of a partition that is not applied. The zero
+// time means that there is none.
 func (b *Backlog) Waits(topic string, partition int32, since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,19 +85,19 @@ func (b *Backlog) Waits(topic string, partition int32, since time.Time) {
 	}
 }
 
-// Left says that the partition is not ours any more.
+// Left records that the partition is no longer assigned to this process.
 func (b *Backlog) Left(topic string, partition int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.waits, topicPartition{topic, partition})
 }
 
-// Watch asks the brokers until ctx ends.
+// Watch reads the offsets every 5 s until ctx is canceled.
 func (b *Backlog) Watch(ctx context.Context, client *Client) {
-	tick := time.NewTicker(backlogEvery)
+	tick := time.NewTicker(backlogInterval)
 	defer tick.Stop()
 	for {
-		b.look(ctx, client)
+		b.update(ctx, client)
 		select {
 		case <-ctx.Done():
 			return
@@ -103,41 +106,41 @@ func (b *Backlog) Watch(ctx context.Context, client *Client) {
 	}
 }
 
-func (b *Backlog) look(ctx context.Context, client *Client) {
-	asking, cancel := context.WithTimeout(ctx, backlogEvery)
+func (b *Backlog) update(ctx context.Context, client *Client) {
+	readCtx, cancel := context.WithTimeout(ctx, backlogInterval)
 	defer cancel()
-	seen, err := b.ask(asking, kadm.NewClient(client.Client))
+	seen, err := b.read(readCtx, kadm.NewClient(client.Client))
 	if ctx.Err() != nil {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.seen = seen
-	told := ""
+	b.states = seen
+	failed := ""
 	if err != nil {
-		told = err.Error()
+		failed = err.Error()
 	}
-	if told != "" && told != b.failed {
-		slog.Warn("consumer lag is not known", "consumer", b.group, "err", err)
+	if failed != "" && failed != b.failed {
+		slog.Warn("consumer lag not read", "consumer", b.group, "error", err)
 	}
-	b.failed = told
+	b.failed = failed
 }
 
-func (b *Backlog) ask(ctx context.Context, admin *kadm.Client) ([]topicState, error) {
+func (b *Backlog) read(ctx context.Context, admin *kadm.Client) ([]topicState, error) {
 	topics, err := admin.ListTopics(ctx, b.topics...)
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
 	}
 	committed, err := admin.FetchOffsets(ctx, b.group)
-	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // a group that has not begun has committed nothing
+	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // a group that has never committed
 		return nil, fmt.Errorf("fetch offsets of %s: %w", b.group, err)
 	}
 	starts, err := admin.ListStartOffsets(ctx, b.topics...)
-	if nothing(err) {
+	if allFailed(err) {
 		return nil, fmt.Errorf("list start offsets: %w", err)
 	}
 	ends, err := admin.ListEndOffsets(ctx, b.topics...)
-	if nothing(err) {
+	if allFailed(err) {
 		return nil, fmt.Errorf("list end offsets: %w", err)
 	}
 	var all []topicState
@@ -148,14 +151,14 @@ func (b *Backlog) ask(ctx context.Context, admin *kadm.Client) ([]topicState, er
 		state := topicState{name: name, lag: map[int32]int64{}, partitions: len(topics[name].Partitions)}
 		for number, detail := range topics[name].Partitions {
 			if len(detail.ISR) < len(detail.Replicas) {
-				state.thin++
+				state.underReplicated++
 			}
 			start, known := starts.Lookup(name, number)
 			end, knownToo := ends.Lookup(name, number)
 			if !known || !knownToo || start.Err != nil || end.Err != nil {
 				continue
 			}
-			at := start.Offset // a group without an offset begins there, and so does one whose offset is gone
+			at := start.Offset // used if the group has no offset, or if the record at its offset was deleted
 			if offset, found := committed.Lookup(name, number); found && offset.Err == nil {
 				at = max(at, offset.At)
 			}
@@ -166,29 +169,30 @@ func (b *Backlog) ask(ctx context.Context, admin *kadm.Client) ([]topicState, er
 	return all, nil
 }
 
-// nothing says that no broker has answered; while one is away, the others' partitions are told.
-func nothing(err error) bool {
+// allFailed reports whether no broker has responded. If only some are unavailable, the other
+// partitions are reported.
+func allFailed(err error) bool {
 	var some *kadm.ShardErrors
 	return err != nil && (!errors.As(err, &some) || some.AllFailed)
 }
 
-// Describe is the registry's.
+// Describe implements prometheus.Collector.
 func (b *Backlog) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{b.lag, b.age, b.partitions, b.thin} {
+	for _, desc := range []*prometheus.Desc{b.lag, b.age, b.partitions, b.underReplicated} {
 		to <- desc
 	}
 }
 
-// Collect is the registry's.
+// Collect implements prometheus.Collector.
 func (b *Backlog) Collect(to chan<- prometheus.Metric) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
-	for _, topic := range b.seen {
+	for _, topic := range b.states {
 		gauge(b.partitions, float64(topic.partitions), topic.name)
-		gauge(b.thin, float64(topic.thin), topic.name)
+		gauge(b.underReplicated, float64(topic.underReplicated), topic.name)
 		for number, lag := range topic.lag {
 			gauge(b.lag, float64(lag), topic.name, strconv.Itoa(int(number)))
 		}

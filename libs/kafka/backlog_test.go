@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/libs/testkit/kafkatest"
 )
 
-func TestBacklog_CountsWhatAGroupHasNotCommitted(t *testing.T) {
+func TestBacklog_CountsUncommittedRecords(t *testing.T) {
 	t.Parallel()
 	client, err := kafka.NewClient(kafkatest.New(t), "test", nil, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
@@ -44,7 +44,7 @@ func TestBacklog_CountsWhatAGroupHasNotCommitted(t *testing.T) {
 	backlog.Took(topic, 1)
 	oldest := time.Now().Add(-time.Minute)
 	backlog.Waits(topic, 1, oldest)
-	backlog.Waits(topic, 2, time.Now().Add(-time.Hour)) // not ours: somebody else's to tell
+	backlog.Waits(topic, 2, time.Now().Add(-time.Hour)) // not assigned to this process: ignored
 
 	want := map[string]float64{
 		"ringfence_kafka_consumer_lag_records agents.v1 0": 3, "ringfence_kafka_consumer_lag_records agents.v1 1": 3, "ringfence_kafka_consumer_lag_records agents.v1 2": 0,
@@ -74,8 +74,8 @@ func TestBacklog_CountsWhatAGroupHasNotCommitted(t *testing.T) {
 	}
 }
 
-// A group that has not begun has committed nothing: it is behind by all there is.
-func TestBacklog_AGroupThatHasNotBegunIsBehindByEverything(t *testing.T) {
+// A group that has never committed has a lag of all records.
+func TestBacklog_NewGroupLagsByAllRecords(t *testing.T) {
 	t.Parallel()
 	client, err := kafka.NewClient(kafkatest.New(t), "test", nil, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
@@ -87,7 +87,7 @@ func TestBacklog_AGroupThatHasNotBegunIsBehindByEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
-	backlog := kafka.NewBacklog("nobody-yet", []string{topic}, registry)
+	backlog := kafka.NewBacklog("new-group", []string{topic}, registry)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); backlog.Watch(ctx, client) }()
@@ -99,7 +99,7 @@ func TestBacklog_AGroupThatHasNotBegunIsBehindByEverything(t *testing.T) {
 	}
 }
 
-// gauges are all values by name and labels, without the group.
+// gauges returns the values of all metrics by name and labels, without the group.
 func gauges(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	families, err := registry.Gather()
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Making is what a service does about topics.
+// Making has the settings of new topics.
 type Making struct {
 	// Topics is "create" or "verify".
-	Topics string `env:"KAFKA_TOPICS" envDefault:"create" help:"create: topics that are missing are made; verify: they are only looked at, and the command that makes them is told"`
-	// Replication and MinInsync: zero means by the size of the cluster.
-	Replication int `env:"KAFKA_REPLICATION" envDefault:"0" help:"replicas of each topic; 0: 3 when the cluster has as many brokers, else 1"`
-	MinInsync   int `env:"KAFKA_MIN_INSYNC" envDefault:"0" help:"replicas that must have a record before it counts; 0: one fewer than there are, at least 1"`
+	Topics string `env:"KAFKA_TOPICS" envDefault:"create" help:"create: missing topics are created; verify: a missing topic is an error with the command that creates it"`
+	// Replication and MinInsync depend on the number of brokers if they are 0.
+	Replication int `env:"KAFKA_REPLICATION" envDefault:"0" help:"replicas of each topic; 0: 3 if the cluster has 3 brokers or more, otherwise 1"`
+	MinInsync   int `env:"KAFKA_MIN_INSYNC" envDefault:"0" help:"replicas that must store a record before it is acknowledged; 0: one fewer than KAFKA_REPLICATION, at least 1"`
 }
 
 func (m Making) check() error {
@@ -29,12 +29,12 @@ func (m Making) check() error {
 		return fmt.Errorf("KAFKA_TOPICS is %q: set it to create or verify", m.Topics)
 	}
 	if m.Replication < 0 || m.MinInsync < 0 || m.Replication > 0 && m.MinInsync > m.Replication {
-		return fmt.Errorf("KAFKA_MIN_INSYNC is %d and KAFKA_REPLICATION %d: a record can not be on more replicas than there are", m.MinInsync, m.Replication)
+		return fmt.Errorf("KAFKA_MIN_INSYNC is %d and KAFKA_REPLICATION %d: the first must not exceed the second", m.MinInsync, m.Replication)
 	}
 	return nil
 }
 
-// on is the same for a cluster of so many brokers, all numbers settled.
+// on returns the settings for a cluster with that many brokers, with defaults filled in.
 func (m Making) on(brokers int) Making {
 	if m.Replication == 0 {
 		m.Replication = 1
@@ -48,15 +48,18 @@ func (m Making) on(brokers int) Making {
 	return m
 }
 
-// EnsureTopics makes what is missing of these topics and of their readers' DLQs, waits until the brokers know it, and holds what was there before against
-// the catalogue: what exists keeps its settings. A TopicsError is what trying again does not mend; lesser differences are logged. With KAFKA_TOPICS=verify
-// nothing is made, and what is missing is an error with the commands that make it.
+// EnsureTopics creates missing topics and the DLQs of their readers, waits until the brokers report
+// them, and compares existing topics with the catalogue. It does not change the settings of
+// existing topics, except the timestamp type. A difference that can lose or reorder records is a
+// *TopicsError; other differences are logged. With KAFKA_TOPICS=verify nothing is created, and
+// missing topics are an error with the commands.
 func EnsureTopics(ctx context.Context, client *Client, topics []Topic) error {
 	e := ensuring{client: client, admin: kadm.NewClient(client.Client), topics: withDLQs(topics)}
 	return client.Explain(e.ensure(ctx))
 }
 
-// withDLQs has each topic once: brokers refuse a request that names one twice.
+// withDLQs adds the DLQs of the topics' readers. Each topic is listed once, because brokers reject
+// duplicates.
 func withDLQs(topics []Topic) (wanted []Topic) {
 	want := func(topic Topic) {
 		if !slices.Contains(wanted, topic) {
@@ -99,7 +102,7 @@ func (e *ensuring) ensure(ctx context.Context) error {
 		case !known, errors.Is(found.Err, kerr.UnknownTopicOrPartition):
 			missing = append(missing, topic)
 		case found.Err != nil:
-			return fmt.Errorf("look at topic %s: %w", topic.Name, found.Err)
+			return fmt.Errorf("list topic %s: %w", topic.Name, found.Err)
 		default:
 			there = append(there, topic)
 		}
@@ -135,7 +138,7 @@ func (e *ensuring) create(ctx context.Context, missing []Topic) error {
 		switch {
 		case err == nil, errors.Is(err, kerr.TopicAlreadyExists):
 		case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
-			return fmt.Errorf("KAFKA_USER may not make topics (%w): set KAFKA_TOPICS=verify, and have somebody who may run:\n%s", err, e.commands(missing))
+			return fmt.Errorf("KAFKA_USER has no permission to create topics (%w): set KAFKA_TOPICS=verify, and run as a user with the permission:\n%s", err, e.commands(missing))
 		case errors.Is(err, kerr.InvalidReplicationFactor):
 			return fmt.Errorf("create topic %s with %d replicas: %w: set KAFKA_REPLICATION to at most the number of brokers",
 				made.Topic, e.making.Replication, err)
@@ -146,7 +149,8 @@ func (e *ensuring) create(ctx context.Context, missing []Topic) error {
 	return e.known(ctx)
 }
 
-// known waits until every partition has a leader: the controller answers before the brokers have heard.
+// known waits until every partition has a leader. The controller responds before the brokers know
+// the topics.
 func (e *ensuring) known(ctx context.Context) error {
 	for {
 		have, err := e.admin.ListTopics(ctx, e.names()...)
@@ -158,7 +162,7 @@ func (e *ensuring) known(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait until the brokers know topics that were made: %w", ctx.Err())
+			return fmt.Errorf("wait until the brokers know the created topics: %w", ctx.Err())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -173,7 +177,7 @@ func led(have kadm.TopicDetail, topic Topic) bool {
 	return have.Err == nil && len(have.Partitions) > 0 && len(have.Partitions) >= int(topic.Partitions)
 }
 
-// commands make the topics with Kafka's own tool.
+// commands returns the kafka-topics.sh commands that create the topics.
 func (e *ensuring) commands(missing []Topic) string {
 	var all strings.Builder
 	for _, topic := range missing {
@@ -190,12 +194,12 @@ func (e *ensuring) commands(missing []Topic) string {
 	return all.String()
 }
 
-// TopicsError is topics that are not as the catalogue has them, in what can lose or disorder facts. Trying again does not help.
+// TopicsError lists topics whose settings can lose or reorder records. A retry does not help.
 type TopicsError struct{ Faults []string }
 
 func (e *TopicsError) Error() string { return strings.Join(e.Faults, "; ") }
 
-// verify holds topics against the catalogue.
+// verify compares topics with the catalogue.
 func (e *ensuring) verify(ctx context.Context, topics []Topic, have kadm.TopicDetails) error {
 	if len(topics) == 0 {
 		return nil
@@ -216,7 +220,7 @@ func (e *ensuring) verify(ctx context.Context, topics []Topic, have kadm.TopicDe
 		wrong, doubtful := e.compare(topic, have[topic.Name], described)
 		faults = append(faults, wrong...)
 		for _, doubt := range doubtful {
-			slog.Warn("a topic is not as the catalogue has it", "topic", topic.Name, "fault", doubt)
+			slog.Warn("topic differs from the catalogue", "topic", topic.Name, "fault", doubt)
 		}
 	}
 	if len(faults) > 0 {
@@ -225,16 +229,17 @@ func (e *ensuring) verify(ctx context.Context, topics []Topic, have kadm.TopicDe
 	return nil
 }
 
-// The brokers stamp each record when they append it. Retention goes by that time. With the producer's time
-// (CreateTime), a relay whose clock is a week behind writes records that retention deletes immediately,
-// and one whose clock is ahead keeps a segment for longer than erasure promises.
+// The brokers stamp each record when they append it. Retention goes by that time. With the
+// producer's time (CreateTime), a relay whose clock is a week behind writes records that retention
+// deletes immediately, and one whose clock is ahead keeps a segment for longer than erasure
+// promises.
 const (
 	timestampType = "message.timestamp.type"
 	logAppendTime = "LogAppendTime"
 )
 
-// alterTimestamps changes topics that were created with another timestamp type. If it must not or may not,
-// it logs the command. Records that are already in a topic keep their time.
+// alterTimestamps changes topics that were created with another timestamp type. If it must not or
+// may not, it logs the command. Records that are already in a topic keep their time.
 func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceConfigs) error {
 	var names []string
 	for _, topic := range described {
@@ -272,12 +277,12 @@ func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceC
 	return nil
 }
 
-// compare tells what is wrong, and what only may be.
+// compare returns differences that can lose or reorder records, and other ones.
 func (e *ensuring) compare(topic Topic, have kadm.TopicDetail, described kadm.ResourceConfigs) (wrong, doubtful []string) {
 	if n := len(have.Partitions); n != int(topic.Partitions) {
 		wrong = append(wrong,
 			fmt.Sprintf("topic %s has %d partitions and the catalogue says %d: the count decides which keys share an order, "+
-				"so put it back or move to a new topic", topic.Name, n, topic.Partitions))
+				"so restore it or use a new topic", topic.Name, n, topic.Partitions))
 	}
 	replicas := fewestReplicas(have.Partitions)
 	if replicas < e.making.Replication {
@@ -291,7 +296,7 @@ func (e *ensuring) compare(topic Topic, have kadm.TopicDetail, described kadm.Re
 	}
 	configs, err := described.On(topic.Name, nil)
 	if err != nil || configs.Err != nil {
-		return wrong, append(doubtful, fmt.Sprintf("its settings can not be read (KAFKA_USER needs DescribeConfigs): %v", errors.Join(err, configs.Err)))
+		return wrong, append(doubtful, fmt.Sprintf("its settings cannot be read (KAFKA_USER needs DescribeConfigs): %v", errors.Join(err, configs.Err)))
 	}
 	set := map[string]string{}
 	for _, config := range configs.Configs {
@@ -301,18 +306,19 @@ func (e *ensuring) compare(topic Topic, have kadm.TopicDetail, described kadm.Re
 		switch {
 		case insync > replicas:
 			wrong = append(wrong,
-				fmt.Sprintf("topic %s has %d replicas and min.insync.replicas %d: nothing can be written to it; lower that to "+
+				fmt.Sprintf("topic %s has %d replicas and min.insync.replicas %d: no record can be written to it; lower it to "+
 					"%d", topic.Name, replicas, insync, max(1, replicas-1)))
 		case insync == replicas && replicas > 1:
-			doubtful = append(doubtful, fmt.Sprintf("min.insync.replicas is %d, as many as there are replicas: no broker may ever stop; lower it to %d", insync, replicas-1))
+			doubtful = append(doubtful, fmt.Sprintf("min.insync.replicas is %d, equal to the number of replicas: no broker may stop; lower it to %d", insync, replicas-1))
 		case insync < min(e.making.MinInsync, replicas-1):
-			doubtful = append(doubtful, fmt.Sprintf("min.insync.replicas is %d and should be %d: a fact may be on one broker alone when it counts as kept", insync, e.making.MinInsync))
+			doubtful = append(doubtful, fmt.Sprintf("min.insync.replicas is %d and should be %d: a record may be on only one broker when it is acknowledged", insync, e.making.MinInsync))
 		}
 	}
 	return append(wrong, policyFaults(topic, set)...), append(doubtful, retentionDoubts(topic, set)...)
 }
 
-// fewestReplicas are those of the partition that has the fewest: a reassignment may have stopped half-way.
+// fewestReplicas returns the lowest number of replicas of a partition. An interrupted reassignment
+// can leave different numbers.
 func fewestReplicas(partitions kadm.PartitionDetails) (fewest int) {
 	for _, partition := range partitions {
 		if n := len(partition.Replicas); fewest == 0 || n < fewest {
@@ -327,8 +333,8 @@ func policyFaults(topic Topic, set map[string]string) []string {
 	if compacts := strings.Contains(policy, "compact"); policy == "" || compacts == topic.Compacted && (!compacts || policy == "compact") {
 		return nil
 	}
-	return []string{fmt.Sprintf("topic %s has cleanup.policy %s and the catalogue says %s: facts would be lost; "+
-		"kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config cleanup.policy=%s mends it", topic.Name, policy, topic.policy(), topic.Name, topic.policy())}
+	return []string{fmt.Sprintf("topic %s has cleanup.policy %s and the catalogue says %s: records would be lost; to change it, run "+
+		"kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config cleanup.policy=%s", topic.Name, policy, topic.policy(), topic.Name, topic.policy())}
 }
 
 func retentionDoubts(topic Topic, set map[string]string) []string {
@@ -336,7 +342,7 @@ func retentionDoubts(topic Topic, set map[string]string) []string {
 	if err != nil || topic.Compacted || kept < 0 || kept == topic.Retention.Milliseconds() {
 		return nil
 	}
-	return []string{fmt.Sprintf("retention.ms is %d and the catalogue says %d: a reader that is away for longer than that misses facts, and what is kept longer may hold what should be erased",
+	return []string{fmt.Sprintf("retention.ms is %d and the catalogue says %d: a consumer that is stopped for longer loses records, and a longer retention can keep data that should be erased",
 		kept, topic.Retention.Milliseconds())}
 }
 
@@ -347,7 +353,7 @@ func (t Topic) policy() string {
 	return "delete"
 }
 
-// settings are those that the topic is made with.
+// settings are the settings with which the topic is created.
 func (t Topic) settings(minInsync int) map[string]*string {
 	policy, insync, timestamps := t.policy(), strconv.Itoa(minInsync), logAppendTime
 	settings := map[string]*string{"cleanup.policy": &policy, "min.insync.replicas": &insync, timestampType: &timestamps}

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// clusterOf starts so many brokers and says how to reach them.
+// clusterOf starts that many brokers and returns their configuration.
 func clusterOf(t *testing.T, brokers int, opts ...kfake.Opt) kafka.Config {
 	t.Helper()
 	cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(brokers))...)
@@ -37,7 +37,7 @@ func connect(t *testing.T, cfg kafka.Config) *kafka.Client {
 
 func text(s string) *string { return &s }
 
-func TestEnsureTopics_ReplicasFollowTheClusterOrTheSetting(t *testing.T) {
+func TestEnsureTopics_ReplicasDependOnClusterAndSetting(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name             string
@@ -81,7 +81,7 @@ func TestEnsureTopics_ReplicasFollowTheClusterOrTheSetting(t *testing.T) {
 	}
 }
 
-func TestEnsureTopics_RefusesWhatLosesFacts(t *testing.T) {
+func TestEnsureTopics_RejectsSettingsThatLoseRecords(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name    string
@@ -124,14 +124,14 @@ func TestEnsureTopics_RefusesWhatLosesFacts(t *testing.T) {
 	}
 }
 
-func TestEnsureTopics_WhoMayNotMakeThemTellsTheCommand(t *testing.T) {
+func TestEnsureTopics_WithoutPermissionPrintsTheCommand(t *testing.T) {
 	t.Parallel()
 	cfg := clusterOf(t, 1)
 	cfg.Topics = "verify"
 	client := connect(t, cfg)
 	err := kafka.EnsureTopics(t.Context(), client, []kafka.Topic{kafka.Agents})
 	var fault *kafka.TopicsError
-	if err == nil || errors.As(err, &fault) { // somebody may make them: it is tried again
+	if err == nil || errors.As(err, &fault) { // a TopicsError would not be retried
 		t.Fatalf("err = %v, want one that trying again can mend", err)
 	}
 	for _, command := range []string{
@@ -152,8 +152,8 @@ func TestEnsureTopics_WhoMayNotMakeThemTellsTheCommand(t *testing.T) {
 	}
 }
 
-// Of several brokers in KAFKA_BROKERS one that lives is enough.
-func TestEnsureTopics_OneBrokerIsEnoughToBeginWith(t *testing.T) {
+// One reachable broker of KAFKA_BROKERS is enough.
+func TestEnsureTopics_OneReachableBrokerIsEnough(t *testing.T) {
 	t.Parallel()
 	cfg := clusterOf(t, 1)
 	cfg.Brokers = append([]string{"127.0.0.1:1", "no-such-host.invalid:9092"}, cfg.Brokers...)

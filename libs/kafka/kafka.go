@@ -1,5 +1,5 @@
-// Package kafka owns how we speak to the brokers: the client's settings, the record as a handler
-// sees it, the topic catalogue and the errors a handler answers with. It knows no service.
+// Package kafka has the Kafka client, the form of a record, the catalogue of topics, and the errors
+// with which a handler skips or parks a record.
 package kafka
 
 import (
@@ -17,27 +17,29 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// Config is the Kafka part of every service's environment.
+// Config has the settings of Kafka.
 type Config struct {
-	// Brokers are where the client begins; it learns the others from them.
-	Brokers []string `env:"KAFKA_BROKERS,required" envSeparator:"," help:"brokers to begin with, as host:port,host:port"`
-	// InstanceID is this replica's name, the same over its restarts and no other replica's. A consumer that was killed
-	// then takes its partitions up at once; without one they wait until the broker gives the dead member up.
-	InstanceID string `env:"KAFKA_INSTANCE_ID" help:"name of this replica, unique among the service's and kept over restarts (a StatefulSet's pod name): a killed consumer goes on at once; empty: after 6 s or more"`
+	// Brokers are the first brokers to which the client connects. It learns the others from them.
+	Brokers []string `env:"KAFKA_BROKERS,required" envSeparator:"," help:"comma-separated addresses host:port of the first brokers to connect to"`
+	// InstanceID is unique among the replicas and the same after a restart. A consumer that was
+	// killed then gets its partitions back immediately. Without it, the partitions wait until the
+	// broker removes the dead member.
+	InstanceID string `env:"KAFKA_INSTANCE_ID" help:"name of this replica, unique in the service and the same after a restart, such as a StatefulSet's pod name, so that a killed consumer continues immediately; empty: it continues after 6 s or more"`
 	Security
 	Making
 }
 
-// Client produces (acks all, idempotent, linger 0) and administers.
+// Client is a producer (acks=all, idempotent, no linger) and an admin client.
 type Client struct {
 	*kgo.Client
 	cfg Config
 	log *logger
 }
 
-// NewClient connects lazily; it fails on settings that no broker can mend, and not while the brokers are away or refuse us: that is tried again, and
-// told with its remedy. Metrics carry the client ID as a label, so
-// one registry takes each ID once; nil registers none.
+// NewClient returns a client that connects later. It returns an error only for invalid settings.
+// While the brokers are unavailable or reject the client, it retries and logs the remedy. The
+// metrics have the client ID as a label, so a registry accepts each ID once. If metrics is nil,
+// none are registered.
 func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts ...kgo.Opt) (*Client, error) {
 	secure, err := cfg.options()
 	if err == nil {
@@ -52,12 +54,12 @@ func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts 
 		kgo.ClientID(clientID),
 		kgo.WithLogger(log),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
-		// The relay's own batches are the batching; kgo's default of 10 ms would be paid once a hop.
+		// The relay sends batches itself; the default linger of 10 ms would delay every event.
 		kgo.ProducerLinger(0),
-		// Well above a 900 KiB value with its headers, below the broker's 1 MiB.
+		// More than a value of 900 KiB with headers, less than the broker's limit of 1 MiB.
 		kgo.ProducerBatchMaxBytes(1_000_012),
 		kgo.DialTimeout(5*time.Second),
-		// How soon a client notices that a broker came back or a topic was made.
+		// How soon the client notices that a broker is back or a topic was created.
 		kgo.MetadataMinAge(250*time.Millisecond),
 		kgo.RetryBackoffFn(backoff),
 	)
@@ -73,7 +75,7 @@ func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts 
 	}
 	client, err := kgo.NewClient(append(all, opts...)...)
 	if err != nil {
-		return nil, fmt.Errorf("make kafka client %s of KAFKA_BROKERS (host:port,host:port): %w", clientID, err)
+		return nil, fmt.Errorf("create kafka client %s of KAFKA_BROKERS (host:port,host:port): %w", clientID, err)
 	}
 	return &Client{client, cfg, log}, nil
 }
@@ -82,15 +84,16 @@ func backoff(try int) time.Duration {
 	return min(100*time.Millisecond<<min(try, 6), 2*time.Second)
 }
 
-// logger hands the client's warnings on. What it tells at info is mostly its own bookkeeping, with one exception: a
-// consumer that found its offset gone starts over, and that is to be seen.
+// logger passes warnings and errors of the client to slog. Messages at level info are dropped,
+// except that a consumer's offset was out of range and it starts again.
 type logger struct {
 	to  *slog.Logger
 	cfg Config
-	// told is when each warning was told last: a client that tries again ten times a second says so once in a while.
-	mu   sync.Mutex
-	told map[string]time.Time
-	// fault is the newest, of faultAt.
+	mu  sync.Mutex
+	// logged has the time at which each warning was logged: the client repeats some ten times a
+	// second.
+	logged map[string]time.Time
+	// fault is the last error, and faultAt its time.
 	fault   error
 	faultAt time.Time
 }
@@ -119,7 +122,7 @@ func (l *logger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	l.to.Error("kafka client: "+msg, keyvals...)
 }
 
-// faultIn is the error among the attributes.
+// faultIn returns the error among the attributes.
 func faultIn(keyvals []any) error {
 	for _, value := range keyvals {
 		if err, is := value.(error); is {
@@ -130,9 +133,10 @@ func faultIn(keyvals []any) error {
 }
 
 const (
-	// sameFault is how long a warning that goes on is not told again, and faultsKept how many are remembered for it.
-	sameFault  = 10 * time.Second
-	faultsKept = 100
+	// repeatInterval is the time between two logs of the same warning, maxLogged the number of
+	// warnings remembered.
+	repeatInterval = 10 * time.Second
+	maxLogged      = 100
 )
 
 func (l *logger) note(level kgo.LogLevel, fault error) {
@@ -144,11 +148,11 @@ func (l *logger) note(level kgo.LogLevel, fault error) {
 	l.fault, l.faultAt = fault, time.Now()
 }
 
-// lately is the newest fault, if it is no older than a fault that goes on.
+// lately returns the last error, unless it is older than repeatInterval.
 func (l *logger) lately() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if time.Since(l.faultAt) > sameFault {
+	if time.Since(l.faultAt) > repeatInterval {
 		return nil
 	}
 	return l.fault
@@ -157,13 +161,13 @@ func (l *logger) lately() error {
 func (l *logger) repeats(warning string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if time.Since(l.told[warning]) < sameFault {
+	if time.Since(l.logged[warning]) < repeatInterval {
 		return true
 	}
-	if l.told == nil || len(l.told) >= faultsKept {
-		l.told = map[string]time.Time{}
+	if l.logged == nil || len(l.logged) >= maxLogged {
+		l.logged = map[string]time.Time{}
 	}
-	l.told[warning] = time.Now()
+	l.logged[warning] = time.Now()
 	return false
 }
 
@@ -176,19 +180,20 @@ type parkError struct{ reason error }
 func (e *parkError) Error() string { return e.reason.Error() }
 func (e *parkError) Unwrap() error { return e.reason }
 
-// Skipf says that the record needs no effect: the batch commits and the skip is counted.
+// Skipf returns an error for a record that needs no effect. The batch commits and the record is
+// counted.
 func Skipf(format string, args ...any) error { return &skipError{fmt.Sprintf(format, args...)} }
 
-// Parkf says that the record can never be applied by this build.
+// Parkf returns an error for a record that this build can never apply.
 func Parkf(format string, args ...any) error { return &parkError{fmt.Errorf(format, args...)} }
 
-// IsSkip tells a Skipf, wrapped or not.
+// IsSkip reports whether err is or wraps an error of Skipf.
 func IsSkip(err error) bool {
 	var skip *skipError
 	return errors.As(err, &skip)
 }
 
-// IsPark tells a Parkf, wrapped or not.
+// IsPark reports whether err is or wraps an error of Parkf.
 func IsPark(err error) bool {
 	var park *parkError
 	return errors.As(err, &park)

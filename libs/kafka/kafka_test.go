@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/testkit/kafkatest"
 )
 
-func TestEnsureTopics_MakesTheCatalogueWithItsDLQs(t *testing.T) {
+func TestEnsureTopics_CreatesTheCatalogueWithDLQs(t *testing.T) {
 	t.Parallel()
 	cfg := kafkatest.New(t)
 	client, err := kafka.NewClient(cfg, "test", nil)
@@ -71,7 +71,7 @@ func TestNamed_FindsTopicsAndTheirDLQs(t *testing.T) {
 	}
 }
 
-func TestErrors_AreToldApartWhenWrapped(t *testing.T) {
+func TestErrors_AreFoundWhenWrapped(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("cause")
 	skip, park := fmt.Errorf("x: %w", kafka.Skipf("s")), fmt.Errorf("x: %w", kafka.Parkf("p: %w", cause))
@@ -98,7 +98,7 @@ func TestErrors_AreToldApartWhenWrapped(t *testing.T) {
 	}
 }
 
-func TestRead_RecordWithoutIDHasAnIdentityAllTheSame(t *testing.T) {
+func TestRead_RecordWithoutIDGetsADerivedID(t *testing.T) {
 	t.Parallel()
 	wire := &kgo.Record{Topic: "t", Partition: 1, Offset: 7}
 	first, err := kafka.Read(wire)
@@ -114,7 +114,7 @@ func TestRead_RecordWithoutIDHasAnIdentityAllTheSame(t *testing.T) {
 	}
 }
 
-func TestDecode_WrongTypeOrBytesArePoison(t *testing.T) {
+func TestDecode_ParksWrongTypeOrBytes(t *testing.T) {
 	t.Parallel()
 	var value wrapperspb.Int64Value
 	if err := (kafka.Record{Type: "google.protobuf.BoolValue"}).Decode(&value); !kafka.IsPark(err) {

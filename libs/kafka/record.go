@@ -9,7 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The headers of an event: CloudEvents 1.0, Kafka binding, binary mode, and the trace context.
+// The headers of an event: CloudEvents 1.0 with the Kafka binding in binary mode, and the trace
+// context.
 const (
 	HeaderID          = "ce_id"
 	HeaderSource      = "ce_source"
@@ -24,7 +25,7 @@ const (
 	HeaderTraceState  = "tracestate"
 )
 
-// Record is one fact as a handler sees it.
+// Record is a Kafka record as a handler receives it.
 type Record struct {
 	Topic       string
 	Partition   int32
@@ -34,15 +35,15 @@ type Record struct {
 	Type        string
 	WorkspaceID string
 	Time        time.Time
-	// Logged is the log's own time for it, which Span.Since goes by. It is when the broker appended it, or, on
-	// a broker or in a topic without LogAppendTime, when the producer sent it.
+	// Logged is the timestamp of the record in Kafka: when the broker appended it, or, in a topic
+	// without LogAppendTime, when the producer sent it.
 	Logged  time.Time
 	Value   []byte
 	Headers map[string]string
 }
 
-// Read takes a record off the wire. Without a valid ce_id the error is a Parkf and EventID is made of topic, partition
-// and offset, so that the record has an identity all the same.
+// Read parses a record. If it has no valid ce_id, the error is of Parkf, and EventID is derived
+// from topic, partition and offset, so that the record can be parked.
 func Read(wire *kgo.Record) (Record, error) {
 	rec := Record{
 		Topic: wire.Topic, Partition: wire.Partition, Offset: wire.Offset, Key: string(wire.Key), Value: wire.Value,
@@ -53,8 +54,8 @@ func Read(wire *kgo.Record) (Record, error) {
 	}
 	rec.Type, rec.WorkspaceID = rec.Headers[HeaderType], rec.Headers[HeaderWorkspaceID]
 	rec.Time, rec.Logged = wire.Timestamp.UTC(), wire.Timestamp.UTC()
-	if told, err := time.Parse(time.RFC3339Nano, rec.Headers[HeaderTime]); err == nil {
-		rec.Time = told.UTC()
+	if eventTime, err := time.Parse(time.RFC3339Nano, rec.Headers[HeaderTime]); err == nil {
+		rec.Time = eventTime.UTC()
 	}
 	id, err := uuid.Parse(rec.Headers[HeaderID])
 	if err != nil {
@@ -65,7 +66,7 @@ func Read(wire *kgo.Record) (Record, error) {
 	return rec, nil
 }
 
-// Decode unmarshals the value after checking that ce_type is the message's name; its error parks the record.
+// Decode unmarshals the value if ce_type is the name of the message. Its error is of Parkf.
 func (r Record) Decode(into proto.Message) error {
 	if want := string(into.ProtoReflect().Descriptor().FullName()); r.Type != want {
 		return Parkf("record is of type %q, this build reads %q from %s", r.Type, want, r.Topic)

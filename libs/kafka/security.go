@@ -17,19 +17,19 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
-// Security is how we speak to brokers that do not trust everybody.
+// Security has the settings of TLS and SASL.
 type Security struct {
-	TLS      bool   `env:"KAFKA_TLS" envDefault:"false" help:"speak TLS to the brokers"`
-	CAFile   string `env:"KAFKA_CA_FILE" help:"PEM file of the authorities that the brokers' certificates come from; empty: the system's"`
-	CertFile string `env:"KAFKA_CERT_FILE" help:"PEM file of our own certificate, where brokers ask for one; read anew for each connection"`
-	KeyFile  string `env:"KAFKA_KEY_FILE" help:"PEM file of the key of KAFKA_CERT_FILE"`
-	// Mechanism is empty where the brokers ask for no password.
-	Mechanism string `env:"KAFKA_SASL_MECHANISM" help:"SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN; empty: no password"`
-	User      string `env:"KAFKA_USER" help:"user of KAFKA_SASL_MECHANISM"`
+	TLS      bool   `env:"KAFKA_TLS" envDefault:"false" help:"whether to connect to the brokers with TLS"`
+	CAFile   string `env:"KAFKA_CA_FILE" help:"PEM file of the certificate authorities of the brokers; empty: those of the system"`
+	CertFile string `env:"KAFKA_CERT_FILE" help:"PEM file of the client certificate, read for each connection; empty: none"`
+	KeyFile  string `env:"KAFKA_KEY_FILE" help:"PEM file of the private key of KAFKA_CERT_FILE"`
+	// Mechanism is empty if the brokers require no password.
+	Mechanism string `env:"KAFKA_SASL_MECHANISM" help:"SASL mechanism: SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN; empty: no password"`
+	User      string `env:"KAFKA_USER" help:"user name for KAFKA_SASL_MECHANISM"`
 	Password  string `env:"KAFKA_PASSWORD" help:"password of KAFKA_USER"`
 }
 
-// options fails on settings that no broker can mend.
+// options returns the client options. Its error names the invalid setting.
 func (s Security) options() ([]kgo.Opt, error) {
 	var options []kgo.Opt
 	switch {
@@ -106,7 +106,7 @@ func (s Security) sasl() (sasl.Mechanism, error) {
 	return nil, fmt.Errorf("KAFKA_SASL_MECHANISM is %q: set it to SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN", s.Mechanism)
 }
 
-// remedy is what a person can do about a connection that the broker, or we, refuse; "" when nothing is known.
+// remedy returns what an operator can do about a failed connection, or "".
 func (s Security) remedy(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
@@ -116,43 +116,43 @@ func (s Security) remedy(err error) string {
 	var dial *net.OpError
 	switch text := err.Error(); {
 	case errors.As(err, &unknown):
-		return "the brokers' certificate comes from an authority that is not in KAFKA_CA_FILE (empty: the system's): set it to theirs"
+		return "the brokers' certificate is signed by an authority that is not in KAFKA_CA_FILE (empty: those of the system): add it"
 	case errors.As(err, &name):
-		return "the brokers' certificate is for another name than KAFKA_BROKERS has: use the name that it has"
+		return "the brokers' certificate is for another name than KAFKA_BROKERS: use the name in the certificate"
 	case errors.As(err, &stale):
-		return "the brokers' certificate is not valid: renew it, or mend the clock"
+		return "the brokers' certificate is not valid: renew it, or correct the clock"
 	case errors.As(err, &record):
-		return "the brokers speak no TLS at this port: set KAFKA_TLS=false, or KAFKA_BROKERS to their TLS port"
+		return "the brokers do not use TLS at this port: set KAFKA_TLS=false, or KAFKA_BROKERS to their TLS port"
 	case strings.Contains(text, "remote error: tls:"):
-		return "the brokers refuse our certificate: look at KAFKA_CERT_FILE and KAFKA_KEY_FILE"
+		return "the brokers reject the client certificate: check KAFKA_CERT_FILE and KAFKA_KEY_FILE"
 	case errors.Is(err, kerr.SaslAuthenticationFailed), strings.Contains(text, "SASL_AUTHENTICATION_FAILED"):
-		return "the brokers refuse KAFKA_USER with KAFKA_PASSWORD: set both to what the brokers know, for KAFKA_SASL_MECHANISM " + s.Mechanism
+		return "the brokers reject KAFKA_USER and KAFKA_PASSWORD: check both, for KAFKA_SASL_MECHANISM " + s.Mechanism
 	case errors.Is(err, kerr.UnsupportedSaslMechanism), strings.Contains(text, "UNSUPPORTED_SASL_MECHANISM"):
-		return "the brokers do not offer KAFKA_SASL_MECHANISM " + s.Mechanism + ": set it to one that they do"
+		return "the brokers do not offer KAFKA_SASL_MECHANISM " + s.Mechanism + ": set it to one that they offer"
 	case errors.As(err, &host):
-		return "no host is known here by the name " + host.Name + ": look at KAFKA_BROKERS, and at advertised.listeners of the brokers, which say where clients go on to"
+		return "the host name " + host.Name + " cannot be resolved: check KAFKA_BROKERS, and advertised.listeners of the brokers, which clients use after the first connection"
 	case errors.As(err, &dial) && dial.Op == "dial":
-		return "nobody answers there: look at KAFKA_BROKERS, at advertised.listeners of the brokers, which say where clients go on to, and at what stands in between"
+		return "the connection failed: check KAFKA_BROKERS, advertised.listeners of the brokers, which clients use after the first connection, and firewalls"
 	case errors.Is(err, kerr.UnsupportedVersion), strings.Contains(text, "broker is too old"):
-		return "the brokers in KAFKA_BROKERS are too old to be asked this: have Kafka 2.4 or newer"
+		return "the brokers in KAFKA_BROKERS are too old: use Kafka 2.8 or newer"
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.GroupAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
-		return "KAFKA_USER may not do this: give it the right (docs/kafka.md lists them)"
+		return "KAFKA_USER has no permission for this: grant it (docs/kafka.md lists the permissions)"
 	case !s.TLS && (hungUp(text) || strings.Contains(text, "invalid large response size")):
-		return "the brokers hang up on us; unless they are only starting: if this is their TLS port, set KAFKA_TLS=true; if they ask for a password, set KAFKA_SASL_MECHANISM"
+		return "the brokers close the connection; unless they are starting: if this is their TLS port, set KAFKA_TLS=true; if they require a password, set KAFKA_SASL_MECHANISM"
 	case s.Mechanism == "" && hungUp(text):
-		return "the brokers hang up on us; unless they are only starting: if they ask for a password, set KAFKA_SASL_MECHANISM, KAFKA_USER and KAFKA_PASSWORD"
+		return "the brokers close the connection; unless they are starting: if they require a password, set KAFKA_SASL_MECHANISM, KAFKA_USER and KAFKA_PASSWORD"
 	case s.Mechanism != "" && hungUp(text):
-		return "the brokers hang up on us; unless they are only starting: look at KAFKA_SASL_MECHANISM, KAFKA_USER and KAFKA_PASSWORD"
+		return "the brokers close the connection; unless they are starting: check KAFKA_SASL_MECHANISM, KAFKA_USER and KAFKA_PASSWORD"
 	}
 	return ""
 }
 
-// hungUp tells a connection that the broker closed before it said anything.
+// hungUp reports whether the broker closed the connection before it responded.
 func hungUp(text string) bool {
 	return strings.HasSuffix(text, "EOF") || strings.Contains(text, "closed the connection immediately")
 }
 
-// Explain adds the remedy to an error of the brokers' where one is known, and to an end of the patience why no broker was reached.
+// Explain adds the remedy to an error of Kafka, and the last error of the connection to a timeout.
 func (c *Client) Explain(err error) error {
 	if err == nil {
 		return nil

@@ -29,13 +29,13 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// guarded starts a broker behind TLS and a password and says how to reach it.
+// guarded starts a broker with TLS and a password and returns its configuration.
 func guarded(t *testing.T, mechanism string) kafka.Config {
 	t.Helper()
 	return guardedAs(t, mechanism, net.IPv4(127, 0, 0, 1), time.Hour)
 }
 
-// guardedAs has a certificate for that address which is valid until then.
+// guardedAs is guarded with a certificate for an address and an expiry.
 func guardedAs(t *testing.T, mechanism string, address net.IP, until time.Duration) kafka.Config {
 	t.Helper()
 	certificate, file := certifyFor(t, address, until)
@@ -50,13 +50,13 @@ func guardedAs(t *testing.T, mechanism string, address net.IP, until time.Durati
 	}}
 }
 
-// certify makes a certificate of 127.0.0.1 that is its own authority.
+// certify creates a self-signed certificate for 127.0.0.1.
 func certify(t *testing.T) (certificate tls.Certificate, file string) {
 	t.Helper()
 	return certifyFor(t, net.IPv4(127, 0, 0, 1), time.Hour)
 }
 
-// certifyFor makes one of another address that is valid until then.
+// certifyFor creates a self-signed certificate for an address with an expiry.
 func certifyFor(t *testing.T, address net.IP, until time.Duration) (certificate tls.Certificate, file string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -79,7 +79,7 @@ func certifyFor(t *testing.T, address net.IP, until time.Duration) (certificate 
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, file
 }
 
-func TestSecurity_TLSAndPasswordLetUsIn(t *testing.T) {
+func TestSecurity_ConnectsWithTLSAndPassword(t *testing.T) {
 	t.Parallel()
 	for _, mechanism := range []string{"SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"} {
 		t.Run(mechanism, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestSecurity_TLSAndPasswordLetUsIn(t *testing.T) {
 	}
 }
 
-func TestSecurity_RefusalNamesTheSettingAndIsNoEnd(t *testing.T) {
+func TestSecurity_ErrorNamesTheSettingAndClientRetries(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -117,8 +117,8 @@ func TestSecurity_RefusalNamesTheSettingAndIsNoEnd(t *testing.T) {
 		{"a certificate that has run out", func(t *testing.T, cfg *kafka.Config) {
 			*cfg = guardedAs(t, "SCRAM-SHA-512", net.IPv4(127, 0, 0, 1), -time.Hour)
 		}, "renew it"},
-		{"nobody there", func(_ *testing.T, cfg *kafka.Config) { cfg.Brokers = []string{"127.0.0.1:1"} }, "look at KAFKA_BROKERS"},
-		{"no such host", func(_ *testing.T, cfg *kafka.Config) { cfg.Brokers = []string{"no-such-host.invalid:9092"} }, "look at KAFKA_BROKERS"},
+		{"no broker at the address", func(_ *testing.T, cfg *kafka.Config) { cfg.Brokers = []string{"127.0.0.1:1"} }, "check KAFKA_BROKERS"},
+		{"no such host", func(_ *testing.T, cfg *kafka.Config) { cfg.Brokers = []string{"no-such-host.invalid:9092"} }, "check KAFKA_BROKERS"},
 		{"brokers of another age", func(t *testing.T, cfg *kafka.Config) {
 			*cfg = clusterOf(t, 1, kfake.MaxVersions(kversion.V0_10_0()))
 		}, "too old"},
@@ -145,7 +145,7 @@ func TestSecurity_RefusalNamesTheSettingAndIsNoEnd(t *testing.T) {
 	}
 }
 
-func TestNewClient_RefusesSettingsThatNoBrokerCanMend(t *testing.T) {
+func TestNewClient_RejectsInvalidSettings(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty.pem")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
@@ -184,8 +184,8 @@ func TestNewClient_RefusesSettingsThatNoBrokerCanMend(t *testing.T) {
 	}
 }
 
-// Not parallel: it listens to the log.
-func TestClient_TellsAFaultThatGoesOnOnceInAWhile(t *testing.T) {
+// Not parallel: it replaces the default logger.
+func TestClient_LogsARepeatedWarningRarely(t *testing.T) {
 	var said lines
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&said, nil)))
@@ -205,7 +205,7 @@ func TestClient_TellsAFaultThatGoesOnOnceInAWhile(t *testing.T) {
 	}
 }
 
-// lines is a log that can be read.
+// lines is the output of a logger.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -228,8 +228,9 @@ func (l *lines) with(word string) (n int) {
 	return n
 }
 
-// TestSecurity_TellsWhenOurCertificateExpires: of the file as it is now, once a process, however many clients it has.
-func TestSecurity_TellsWhenOurCertificateExpires(t *testing.T) {
+// TestSecurity_ReportsWhenTheCertificateExpires checks that the file is read at each scrape, with
+// one metric for two clients.
+func TestSecurity_ReportsWhenTheCertificateExpires(t *testing.T) {
 	t.Parallel()
 	pair, file := certify(t)
 	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
@@ -259,7 +260,7 @@ func TestSecurity_TellsWhenOurCertificateExpires(t *testing.T) {
 				return family.GetMetric()[0].GetGauge().GetValue()
 			}
 		}
-		t.Fatal("nobody tells")
+		t.Fatal("no metric")
 		return 0
 	}
 	leaf, err := x509.ParseCertificate(pair.Certificate[0])

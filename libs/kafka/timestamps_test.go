@@ -8,9 +8,9 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// TestEnsureTopics_BrokersStampTheRecords covers new topics, and topics that were created with the
-// producers' timestamps.
-func TestEnsureTopics_BrokersStampTheRecords(t *testing.T) {
+// TestEnsureTopics_BrokersSetTheTimestamps covers new topics, and topics with the producers'
+// timestamps.
+func TestEnsureTopics_BrokersSetTheTimestamps(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -49,7 +49,8 @@ func TestEnsureTopics_BrokersStampTheRecords(t *testing.T) {
 	}
 }
 
-// createWithProducerTimestamps creates a topic with that cleanup policy whose records keep the producer's timestamps.
+// createWithProducerTimestamps creates a topic with a cleanup policy whose records have the
+// producers' timestamps.
 func createWithProducerTimestamps(t *testing.T, admin *kadm.Client, topic kafka.Topic, cleanup string) {
 	t.Helper()
 	settings := map[string]*string{"message.timestamp.type": text("CreateTime"), "cleanup.policy": text(cleanup)}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Topic is one entry of the catalogue.
+// Topic is a topic of the catalogue.
 type Topic struct {
 	Name       string
 	Partitions int32
@@ -19,7 +19,7 @@ const (
 	dlqSuffix    = ".dlq"
 )
 
-// The catalogue: architecture.md, Topics.
+// The catalogue (docs/architecture.md#events).
 var (
 	Workspaces   = Topic{Name: "workspaces.v1", Partitions: 3, Compacted: true}
 	Agents       = Topic{Name: "agents.v1", Partitions: 3, Compacted: true}
@@ -28,19 +28,19 @@ var (
 	WalletEvents = Topic{Name: "wallet-events.v1", Partitions: 12, Retention: week}
 	CallEvents   = Topic{Name: "call-events.v1", Partitions: 12, Retention: week}
 	Contacts     = Topic{Name: "contacts.v1", Partitions: 3, Retention: week}
-	// ErasureReports is the one topic with several writers: each tells of its own part of an erasure.
+	// ErasureReports has several producers: each service reports its own part of an erasure.
 	ErasureReports = Topic{Name: "erasure-reports.v1", Partitions: 3, Retention: week}
 	// DialIntents has one record per dial, which is published before the fence of the dial commits.
 	DialIntents = Topic{Name: "dial-intents.v1", Partitions: 3, Retention: week}
 )
 
-// Catalogue lists every topic; EnsureTopics adds each reader's DLQ (see Readers).
+// Catalogue returns all topics. EnsureTopics also creates a DLQ for each reader (see Readers).
 func Catalogue() []Topic {
 	return []Topic{Workspaces, Agents, CallRequests, DialEvents, WalletEvents, CallEvents, Contacts, ErasureReports,
 		DialIntents}
 }
 
-// Readers are the services that consume a topic of the catalogue; each has a DLQ of its own for it.
+// Readers returns the services that consume a topic of the catalogue. Each has its own DLQ for it.
 func Readers(topic string) []string {
 	switch topic {
 	case Workspaces.Name:
@@ -63,7 +63,7 @@ func Readers(topic string) []string {
 	return nil
 }
 
-// Named finds a topic by its name, be it in the catalogue or a DLQ of one that is.
+// Named returns the topic with the name: a topic of the catalogue or one of its DLQs.
 func Named(name string) (Topic, bool) {
 	for _, topic := range Catalogue() {
 		if topic.Name == name {
@@ -78,7 +78,7 @@ func Named(name string) (Topic, bool) {
 	return Topic{}, false
 }
 
-// DLQ is the dead-letter topic of a topic and its consumer, kept 30 days.
+// DLQ returns the dead-letter topic of a topic and a consumer. It keeps records for 30 days.
 func DLQ(topic Topic, consumer string) Topic {
 	return Topic{Name: topic.Name + "." + consumer + dlqSuffix, Partitions: topic.Partitions, Retention: dlqRetention}
 }
