@@ -1,6 +1,5 @@
-// Package app runs a service of Ringfence from a specification. It owns what every service has:
-// telemetry, the connection pool, the Kafka client, the outbox relay, the consumer, and the
-// commands migrate and replay. libs/service owns the process.
+// Package app runs a service from a specification. It sets up what every service has: telemetry,
+// connection pool, Kafka client, outbox relay, consumer, and the commands migrate and replay.
 package app
 
 import (
@@ -66,7 +65,7 @@ type Command[C Configured] struct {
 	Run func(ctx context.Context, cfg C, pool *pgxpool.Pool) error
 }
 
-// Runtime is what a service works with.
+// Runtime has the resources that a service uses.
 type Runtime struct {
 	Telemetry *telemetry.Telemetry
 	Keys      *serviceauth.Keys
@@ -74,7 +73,7 @@ type Runtime struct {
 	Kafka     *kafka.Client
 	Relay     *outbox.Relay
 	// Heartbeats is a pool with one connection, taken from POSTGRES_MAX_CONNS. A heartbeat must not
-	// wait behind other work: a busy process would look dead.
+	// wait for other work, because other replicas would treat a busy process as dead.
 	Heartbeats *pgxpool.Pool
 
 	name      string
@@ -83,8 +82,8 @@ type Runtime struct {
 	workLimit time.Duration
 }
 
-// FinishWork lets running work go on after SIGTERM, for up to limit. A second
-// signal cuts it short (service.RunPatiently).
+// FinishWork lets running work continue after SIGTERM for up to limit. A second signal ends it
+// (service.RunPatiently).
 func (rt *Runtime) FinishWork(limit time.Duration) { rt.patient, rt.workLimit = true, limit }
 
 // HTTP returns the part that serves a handler on HTTP_ADDR.

@@ -19,36 +19,38 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// WriteJSON answers with status and body. Nothing is written when the body does not encode.
+// WriteJSON sends a response with status and body. If the body cannot be encoded, it writes
+// nothing.
 func WriteJSON(w http.ResponseWriter, status int, body any) error {
 	var encoded bytes.Buffer
 	encoder := json.NewEncoder(&encoded)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(body); err != nil {
-		return fmt.Errorf("encode answer: %w", err)
+		return fmt.Errorf("encode response: %w", err)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(encoded.Len()))
 	w.WriteHeader(status)
-	_, _ = w.Write(encoded.Bytes()) // the client went away; nobody is left to tell
+	_, _ = w.Write(encoded.Bytes()) // fails only if the client has disconnected
 	return nil
 }
 
-// WriteError answers with the error body: an *apierr.Error as it is, a database or peer that is down as 503 unavailable,
-// anything else as 500 internal_error, logged.
+// WriteError sends the error body. An *apierr.Error is sent as it is. If the database or another
+// service is unavailable, the response is 503 unavailable. Any other error is logged and sent as
+// 500 internal_error.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	writeRefusal(w, r, refusal(r, err))
 }
 
-// writeRefusal writes the error body. The error code becomes an attribute of the request's log line and
-// span.
+// writeRefusal writes the error body. The error code becomes an attribute of the request's log line
+// and span.
 func writeRefusal(w http.ResponseWriter, r *http.Request, shown *apierr.Error) {
 	telemetry.Annotate(r.Context(), "code", shown.Code)
 	if shown.RetryAfter > 0 {
 		seconds := (shown.RetryAfter + time.Second - 1) / time.Second
 		w.Header().Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
 	}
-	if shown.Status == http.StatusUnauthorized { // RFC 9110, 11.6.1: which scheme would do
+	if shown.Status == http.StatusUnauthorized { // RFC 9110 section 11.6.1 requires the scheme
 		w.Header().Set("WWW-Authenticate", `Bearer realm="ringfence"`)
 	}
 	inner := map[string]string{"code": shown.Code, "message": shown.Message}
@@ -58,11 +60,11 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, shown *apierr.Error) {
 	}
 	body["error"] = inner
 	if err := WriteJSON(w, shown.Status, body); err != nil {
-		slog.ErrorContext(r.Context(), "an error could not be written", "error", err)
+		slog.ErrorContext(r.Context(), "error response not encoded", "error", err)
 	}
 }
 
-// refusal is the error as the client may see it.
+// refusal converts an error to the one that the client receives.
 func refusal(r *http.Request, err error) *apierr.Error {
 	var shown *apierr.Error
 	if errors.As(err, &shown) {
@@ -74,17 +76,17 @@ func refusal(r *http.Request, err error) *apierr.Error {
 	}
 	ctx := r.Context()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		slog.InfoContext(ctx, "the client went away before its answer")
+		slog.InfoContext(ctx, "client disconnected before the response")
 		return apierr.Unavailable("The service")
 	}
 	if isDown(err) {
-		slog.WarnContext(ctx, "a peer or the database is away", "error", err)
-		if pg.IsUnanswered(err) && r.Method != http.MethodGet && r.Method != http.MethodHead { // the commit may have held
+		slog.WarnContext(ctx, "database or service unavailable", "error", err)
+		if pg.IsUnanswered(err) && r.Method != http.MethodGet && r.Method != http.MethodHead { // the commit may have succeeded
 			return apierr.Unanswered("The service")
 		}
 		return apierr.Unavailable("The service")
 	}
-	slog.ErrorContext(ctx, "request ended with a fault", "error", err)
+	slog.ErrorContext(ctx, "request failed", "error", err)
 	return internal()
 }
 

@@ -17,9 +17,10 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-// DecodeJSON reads the body into v: 422 validation_error naming the field for what does not parse, a wrong type,
-// invalid UTF-8 or a NUL byte; 413 for a body over MaxBody. Unknown fields are ignored, the last of two equal keys
-// counts. An empty body is an error unless v points to a pointer, which then stays nil.
+// DecodeJSON decodes the body into v. Invalid JSON, a wrong type, invalid UTF-8 or a NUL character
+// is 422 validation_error with the field; a body over MaxBody is 413. Unknown fields are ignored,
+// and the last of two equal keys is used. An empty body is an error, unless v points to a pointer,
+// which then stays nil.
 func DecodeJSON(r *http.Request, v any) error {
 	raw, err := ReadBody(r)
 	if err != nil {
@@ -50,8 +51,8 @@ func DecodeJSON(r *http.Request, v any) error {
 	return decodeFault(body, target, err)
 }
 
-// ReadBody reads a bounded body to its end: 413 for one over its bound, 408 for one that does not arrive in time, 422 for
-// one that breaks off. None of them is a fault of ours.
+// ReadBody reads a bounded body. It returns 413 if the body exceeds its limit, 408 if it does not
+// arrive in time, and 422 if the connection breaks.
 func ReadBody(r *http.Request) ([]byte, error) {
 	raw, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -91,7 +92,8 @@ func decodeFault(body []byte, target reflect.Type, err error) error {
 	return apierr.Validation(path, "is not valid: %v.", cause)
 }
 
-// wrongType says what the field must be. Of an UnmarshalTypeError only kinds are shown, never the value.
+// wrongType returns the error for a value of the wrong type. Of an UnmarshalTypeError it shows the
+// kind of the value, never the value.
 func wrongType(path string, wrong *json.UnmarshalTypeError) error {
 	if path == "" {
 		path = "body"
@@ -103,7 +105,8 @@ func wrongType(path string, wrong *json.UnmarshalTypeError) error {
 	return apierr.Validation(path, "must be %s, not %s.", aJSON(wrong.Type), article(got))
 }
 
-// blame finds the field that a custom type (UUID, time) refused, since encoding/json does not name it.
+// blame finds the field whose custom type (UUID, time) returned err. encoding/json does not report
+// it.
 func blame(target reflect.Type, body []byte, err error) (string, error) {
 	for target.Kind() == reflect.Pointer {
 		target = target.Elem()
@@ -153,7 +156,7 @@ func blameMember(target reflect.Type, members map[string]json.RawMessage, err er
 	return "body", err
 }
 
-// aJSON names a Go type as a JSON reader knows it.
+// aJSON names a Go type in JSON terms.
 func aJSON(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -215,7 +218,7 @@ func article(kind string) string {
 	return "a " + kind
 }
 
-// notJSON is the 422 for text that breaks off or is no JSON at all.
+// notJSON is the 422 for text that is not JSON or is cut off.
 func notJSON(body []byte, offset int) error {
 	if field := fieldAt(body, offset); field != "" {
 		return apierr.Validation(field, "is not valid JSON (near byte %d of the body).", offset)
@@ -231,7 +234,7 @@ func invalidText(body []byte, offset int, what string) error {
 	return apierr.Validation(field, "holds %s. Send UTF-8 text without it.", what)
 }
 
-// invalidUTF8 is where the first byte stands that is not UTF-8; -1 when all is.
+// invalidUTF8 returns the offset of the first byte that is not UTF-8, or -1.
 func invalidUTF8(body []byte) int {
 	if utf8.Valid(body) {
 		return -1

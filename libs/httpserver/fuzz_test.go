@@ -23,7 +23,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// mustRefuse demands a 4xx whose message begins with a field's name.
+// mustRefuse checks that err is a 4xx whose message begins with one of the fields.
 func mustRefuse(t *testing.T, err error, fields ...string) {
 	t.Helper()
 	var refused *apierr.Error
@@ -47,7 +47,7 @@ func mustRefuse(t *testing.T, err error, fields ...string) {
 	}
 }
 
-// FuzzDecodeJSON decodes into every shape a body has here: typed, free, a list, an optional one.
+// FuzzDecodeJSON decodes into every kind of target: a struct, a map, a list, an optional body.
 func FuzzDecodeJSON(f *testing.F) {
 	good := `{"to":"x","agent_id":"0190c2a0-7b2c-7c3e-8f00-aabbccddeeff","scheduled_for":"2026-06-04T09:00:00Z","retries":1,"urgent":true,` +
 		`"events":["a"],"variables":{"a":1},"window":{"start":"a","agent":"0190c2a0-7b2c-7c3e-8f00-aabbccddeeff"},"raw":{},"metadata":{"a":"b"}}`
@@ -71,7 +71,8 @@ func FuzzDecodeJSON(f *testing.F) {
 	})
 }
 
-// mustKeep demands that an accepted body is text that Postgres keeps, and the same when it is encoded and read again.
+// mustKeep checks that Postgres can store an accepted body, and that it is the same after encoding
+// and decoding.
 func mustKeep(t *testing.T, body []byte, target any) {
 	t.Helper()
 	encoded, err := json.Marshal(target)
@@ -84,7 +85,7 @@ func mustKeep(t *testing.T, body []byte, target any) {
 	if bytes.Contains(encoded, []byte(`\u0000`)) && !bytes.Contains(encoded, []byte(`\\u0000`)) {
 		t.Fatalf("encoded = %q, want it to contain %q; body = %q", encoded, []byte(`\\u0000`), body)
 	}
-	if string(encoded) == "null" { // an optional body that was empty
+	if string(encoded) == "null" { // an empty optional body
 		return
 	}
 	r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(encoded))
@@ -136,7 +137,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// FuzzPath sends path values through a router, as they are and escaped.
+// FuzzPath sends path values through a router, raw and escaped.
 func FuzzPath(f *testing.F) {
 	for _, segment := range testkit.Segments() {
 		f.Add(segment)
@@ -168,9 +169,9 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// FuzzWire sends bytes to the real server. Every response, net/http's own refusals included, must be HTTP. A
-// response other than 2xx must have the error body and the promised headers. The connection is in a bubble, so a
-// request whose body never ends meets the server's own timeouts without a wait.
+// FuzzWire sends bytes to the server. Every response must be valid HTTP, also those of net/http. A
+// response other than 2xx must have the error body and the headers of the API. The connection is in
+// a synctest bubble, so the timeouts of the server take no time.
 func FuzzWire(f *testing.F) {
 	for _, request := range wireSeeds() {
 		f.Add([]byte(request))
@@ -223,8 +224,8 @@ func wireSeeds() []string {
 	}
 }
 
-// mustBeAnswers reads one answer after the other. The length of each is its own word: what lies between two is the server's fault. When we have hung up, the
-// last may have been cut anywhere.
+// mustBeAnswers reads the responses one after the other. Bytes between two responses are an error.
+// The last response may be incomplete if the test has closed the connection.
 func mustBeAnswers(t *testing.T, request, said []byte) {
 	t.Helper()
 	for len(said) > 0 {

@@ -1,5 +1,5 @@
-// Package httpserver owns how an HTTP answer is made: the error body, JSON in and out, limits, and
-// the server's timeouts and drain. It knows no route.
+// Package httpserver has what all HTTP APIs share: the error body, decoding and encoding of JSON,
+// parameters, limits, and a server with timeouts and graceful shutdown.
 package httpserver
 
 import (
@@ -19,24 +19,26 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// Version is sent as Service-Version on every response (specification part 9).
+// Version is the header Service-Version of every response
+// (docs/reference/api/README.md#conventions).
 const Version = "2026-06-04"
 
-// limit is how long a handler may take: with a database that hangs, requests end with 503 instead of piling up.
-const limit = 30 * time.Second
+// limit is the timeout of a handler. If the database hangs, requests end with 503 instead of
+// accumulating.
+const handlerTimeout = 30 * time.Second
 
-// MaxBody bounds a request body in bytes; over it 413 request_too_large.
+// MaxBody is the maximum size of a request body in bytes. A larger one is 413 request_too_large.
 const MaxBody = 256 << 10
 
-// Config is the listening part of every service's environment.
+// Config is the address of the HTTP server.
 type Config struct {
-	Addr string `env:"HTTP_ADDR" envDefault:"127.0.0.1:0" help:"address the service listens on"`
+	Addr string `env:"HTTP_ADDR" envDefault:"127.0.0.1:0" help:"address on which the service listens; port 0: any free port"`
 }
 
-// Handler answers a request or returns an error; WriteError renders it.
+// Handler responds to a request or returns an error, which WriteError sends.
 type Handler func(w http.ResponseWriter, r *http.Request) error
 
-// Handle adapts a Handler to chi.
+// Handle converts a Handler for chi.
 func Handle(h Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
@@ -45,11 +47,12 @@ func Handle(h Handler) http.HandlerFunc {
 	}
 }
 
-// NewRouter is a chi router with the error body for unknown routes (404), methods (405), panics (500), the body limit,
-// Service-Version, telemetry and a deadline of 30 s. HEAD is answered wherever GET is. tel may be nil in tests.
+// NewRouter returns a chi router with the error body for unknown routes (404), methods (405) and
+// panics (500), a limit of the body, Service-Version, telemetry and a timeout of 30 s. HEAD works
+// wherever GET does. tel may be nil in tests.
 func NewRouter(tel *telemetry.Telemetry) *chi.Mux { return newRouter(tel.Middleware) }
 
-// NewEdgeRouter is NewRouter for requests from outside the house: the client's trace is linked, not continued.
+// NewEdgeRouter is NewRouter for requests of clients: their trace is linked, not continued.
 func NewEdgeRouter(tel *telemetry.Telemetry) *chi.Mux { return newRouter(tel.Edge) }
 
 func newRouter(observe func(http.Handler) http.Handler) *chi.Mux {
@@ -62,8 +65,7 @@ func newRouter(observe func(http.Handler) http.Handler) *chi.Mux {
 	return router
 }
 
-// Recover sets Service-Version and answers a panic with 500 internal_error. NewRouter has it; it stands alone for a handler
-// that routes by itself.
+// Recover sets Service-Version and converts a panic to 500 internal_error. NewRouter includes it.
 func Recover(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Service-Version", Version)
@@ -76,13 +78,13 @@ func Recover(next http.Handler) http.Handler {
 
 func limitTime(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), limit)
+		ctx, cancel := context.WithTimeout(r.Context(), handlerTimeout)
 		defer cancel()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
-// LimitBody answers 413 for a body that says it is over MaxBody, and ends the reading of one that turns out to be.
+// LimitBody responds 413 if Content-Length exceeds MaxBody, and otherwise stops reading at MaxBody.
 func LimitBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength > MaxBody {
@@ -94,29 +96,30 @@ func LimitBody(next http.Handler) http.Handler {
 	})
 }
 
-// BoundBody ends the reading of a body at MaxBody. The connection closes behind a larger one: net/http would otherwise wait for its
-// rest before it lets the 413 go.
+// BoundBody stops reading the body at MaxBody. The connection is closed after a larger body,
+// because net/http would otherwise read the rest before it sends the 413.
 func BoundBody(w http.ResponseWriter, r *http.Request) {
 	for {
 		wrapped, ok := w.(interface{ Unwrap() http.ResponseWriter })
 		if !ok {
 			break
 		}
-		w = wrapped.Unwrap() // only net/http's own writer hears of it
+		w = wrapped.Unwrap() // only the writer of net/http can close the connection
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
 }
 
-// Hurry bounds from now on how long the rest of a body may take to arrive. net/http waits for one that nobody read before it
-// answers: whoever is refused unread must not hold a connection for the whole of the server's patience.
+// Hurry sets the timeout for the rest of the body. net/http reads an unread body before it
+// responds, so a client that is rejected could otherwise keep the connection for the whole
+// ReadTimeout.
 func Hurry(w http.ResponseWriter, r *http.Request, within time.Duration) {
 	if r.ContentLength == 0 {
-		return // nothing to wait for; a deadline would look like the client's going away
+		return // no body; a deadline would look like a disconnect of the client
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)) // a writer that cannot has no connection
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)) // not supported only by writers without a connection
 }
 
-// recoverTo turns a panic into 500, or cuts the connection when the answer had begun.
+// recoverTo responds 500 to a panic. If the response has begun, it closes the connection.
 func recoverTo(w middleware.WrapResponseWriter, r *http.Request) {
 	fault := recover()
 	if fault == nil {
@@ -125,14 +128,14 @@ func recoverTo(w middleware.WrapResponseWriter, r *http.Request) {
 	if err, ok := fault.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(fault)
 	}
-	slog.ErrorContext(r.Context(), "a handler panicked", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
+	slog.ErrorContext(r.Context(), "handler panicked", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
 	if w.Status() != 0 {
 		panic(http.ErrAbortHandler)
 	}
 	writeRefusal(w, r, internal())
 }
 
-// NoRoute is the 404 for a path that names no route.
+// NoRoute is the 404 for an unknown path.
 func NoRoute() error {
 	return apierr.New(http.StatusNotFound, "not_found", "There is nothing at this path. Check the path and its version prefix /v1.")
 }
@@ -142,7 +145,7 @@ func TooLarge() error {
 	return apierr.New(http.StatusRequestEntityTooLarge, "request_too_large", "The request body is larger than %d KiB. Send less.", MaxBody>>10)
 }
 
-// WrongMethod is the 405; it sets the Allow header.
+// WrongMethod is the 405. It sets the header Allow.
 func WrongMethod(w http.ResponseWriter, method string, allow ...string) error {
 	w.Header().Set("Allow", strings.Join(allow, ", "))
 	if len(method) > 16 {
@@ -151,7 +154,7 @@ func WrongMethod(w http.ResponseWriter, method string, allow ...string) error {
 	return apierr.New(http.StatusMethodNotAllowed, "method_not_allowed", "%s is not allowed here. Use %s.", method, strings.Join(allow, ", "))
 }
 
-// allowed lists the methods that the request's path knows.
+// allowed returns the methods that exist for the path of the request.
 func allowed(r *http.Request) []string {
 	path := r.URL.RawPath
 	if path == "" {

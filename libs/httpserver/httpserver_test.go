@@ -45,7 +45,7 @@ func decode(body string, v any) error {
 	return DecodeJSON(r, v)
 }
 
-func TestDecodeJSON_Refuses(t *testing.T) {
+func TestDecodeJSON_Rejects(t *testing.T) {
 	for _, row := range []struct {
 		name, body string
 		says       []string
@@ -107,7 +107,7 @@ func TestDecodeJSON_Refuses(t *testing.T) {
 	}
 }
 
-func TestDecodeJSON_Takes(t *testing.T) {
+func TestDecodeJSON_Accepts(t *testing.T) {
 	for name, body := range map[string]string{
 		"unknown fields":            `{"to":"x","more":{"a":[1]}}`,
 		"the last of two":           `{"to":"y","to":"x"}`,
@@ -230,7 +230,7 @@ func TestRouter_EveryErrorHasTheErrorBody(t *testing.T) {
 	}
 }
 
-func TestRouter_ChunkedBodyIsBoundedToo(t *testing.T) {
+func TestRouter_LimitsChunkedBodies(t *testing.T) {
 	server := httptest.NewServer(router())
 	defer server.Close()
 	unsized := io.MultiReader(strings.NewReader(`{"to":"`), strings.NewReader(strings.Repeat("x", MaxBody)), strings.NewReader(`"}`))
@@ -244,7 +244,7 @@ func TestRouter_ChunkedBodyIsBoundedToo(t *testing.T) {
 	}
 }
 
-func TestRouter_HeadWhereGetIs(t *testing.T) {
+func TestRouter_RespondsToHeadWhereGetExists(t *testing.T) {
 	server := httptest.NewServer(router())
 	defer server.Close()
 	answer, err := http.Head(server.URL + "/v1/calls/" + uuid.Must(uuid.NewV7()).String())
@@ -272,7 +272,7 @@ func TestPathText_DecodesTheNumber(t *testing.T) {
 	}
 }
 
-func TestWriteError_Maps(t *testing.T) {
+func TestWriteError_StatusAndCode(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		err    error
@@ -307,7 +307,7 @@ func TestWriteError_Maps(t *testing.T) {
 	}
 }
 
-func TestWriteError_PromisesNothingOfALostCommit(t *testing.T) {
+func TestWriteError_LostCommitHasAnUnknownResult(t *testing.T) {
 	lost := fmt.Errorf("commit: %w", io.ErrUnexpectedEOF)
 	for method, unchanged := range map[string]bool{http.MethodGet: true, http.MethodHead: true, http.MethodPost: false, http.MethodPatch: false} {
 		answer := httptest.NewRecorder()
@@ -325,7 +325,7 @@ func TestWriteError_PromisesNothingOfALostCommit(t *testing.T) {
 	}
 }
 
-func TestWriteError_FieldsStandTwice(t *testing.T) {
+func TestWriteError_AddsFieldsToErrorAndBody(t *testing.T) {
 	answer := httptest.NewRecorder()
 	WriteError(answer, httptest.NewRequest(http.MethodGet, "/", nil),
 		&apierr.Error{Status: 409, Code: "contact_exists", Message: "There.", Fields: map[string]string{"existing_id": "7"}})
@@ -430,11 +430,11 @@ func TestServer_DrainsOpenRequests(t *testing.T) {
 	}
 }
 
-func TestRouter_EndsWhatHangs(t *testing.T) {
+func TestRouter_CancelsAHangingHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		router := NewRouter(nil)
 		router.Get("/v1/hangs", Handle(func(_ http.ResponseWriter, r *http.Request) error {
-			<-r.Context().Done() // as a statement does on a database that went silent
+			<-r.Context().Done() // like a statement on a database that does not respond
 			return fmt.Errorf("read wallet: %w", r.Context().Err())
 		}))
 		answer, begun := httptest.NewRecorder(), time.Now()
@@ -445,8 +445,8 @@ func TestRouter_EndsWhatHangs(t *testing.T) {
 		if answer.Header().Get("Retry-After") == "" {
 			t.Errorf("Retry-After is empty")
 		}
-		if time.Since(begun) != limit {
-			t.Errorf("time.Since(begun) = %v, want %v", time.Since(begun), limit)
+		if time.Since(begun) != handlerTimeout {
+			t.Errorf("time.Since(begun) = %v, want %v", time.Since(begun), handlerTimeout)
 		}
 	})
 }

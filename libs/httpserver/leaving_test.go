@@ -13,8 +13,10 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// TestServer_LeavingServesAndSendsAway: a process that was told to stop still answers, asks to close, whoever came before too, and is not ready; then nobody can come any more.
-func TestServer_LeavingServesAndSendsAway(t *testing.T) {
+// TestServer_ClosesConnectionsWhileLeaving checks a process that received the signal to stop. It
+// still responds, with "Connection: close", and /readyz fails. After the delay it accepts no
+// connection.
+func TestServer_ClosesConnectionsWhileLeaving(t *testing.T) {
 	public, private := free(t), free(t)
 	tel, err := telemetry.Start(t.Context(), telemetry.Config{PrivateAddr: private, LogFormat: "text"}, "test")
 	if err != nil {
@@ -107,7 +109,7 @@ func TestServer_LeavingServesAndSendsAway(t *testing.T) {
 	}
 }
 
-// late is taking, and some answers that begin when they may, each in its own way.
+// late has handlers that begin their responses, each in another way, when the test lets them.
 func late(asked chan<- struct{}, answers <-chan struct{}) http.Handler {
 	handler := http.NewServeMux()
 	handler.Handle("/", taking())
@@ -129,7 +131,7 @@ func late(asked chan<- struct{}, answers <-chan struct{}) http.Handler {
 	return handler
 }
 
-// free is an address that nobody else takes until the server does.
+// free returns a free address of this machine.
 func free(t *testing.T) string {
 	t.Helper()
 	port, err := testkit.Port()

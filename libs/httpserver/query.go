@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-// PathID is the path parameter as a UUID; a malformed one is 404 not_found for the thing.
+// PathID returns a path parameter as a UUID. A malformed id is 404 not_found for the thing.
 func PathID(r *http.Request, name, thing string) (uuid.UUID, error) {
 	id, ok := parseUUID(chi.URLParam(r, name))
 	if !ok {
@@ -26,8 +26,8 @@ func PathID(r *http.Request, name, thing string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// PathText is the path parameter as text, percent-decoded (chi hands it over as it was sent: "%2B15550100" for a number).
-// What cannot be decoded comes back as it was.
+// PathText returns a path parameter with its percent-encoding decoded. chi returns it as it was
+// sent, for example "%2B15550100". A parameter that cannot be decoded is returned unchanged.
 func PathText(r *http.Request, name string) string {
 	raw := chi.URLParam(r, name)
 	if r.URL.RawPath == "" {
@@ -40,8 +40,8 @@ func PathText(r *http.Request, name string) string {
 	return text
 }
 
-// QueryEnum is an optional query parameter limited to the allowed values; "" when absent; 422 otherwise. QueryUUID, QueryTime and
-// QueryText read the others: nil when absent, 422 naming the parameter when malformed.
+// QueryEnum returns an optional query parameter that must have one of the allowed values. It
+// returns "" if the parameter is absent and 422 for another value.
 func QueryEnum(q url.Values, name string, allowed ...string) (string, error) {
 	value, given, err := once(q, name)
 	if err != nil || !given {
@@ -53,7 +53,7 @@ func QueryEnum(q url.Values, name string, allowed ...string) (string, error) {
 	return value, nil
 }
 
-// QueryUUID reads an optional id.
+// QueryUUID returns an optional id, nil if it is absent, and 422 if it is malformed.
 func QueryUUID(q url.Values, name string) (*uuid.UUID, error) {
 	value, given, err := once(q, name)
 	if err != nil || !given {
@@ -66,7 +66,8 @@ func QueryUUID(q url.Values, name string) (*uuid.UUID, error) {
 	return &id, nil
 }
 
-// QueryTime takes a raw plus (decoded to a space) as a plus.
+// QueryTime returns an optional time, nil if it is absent, and 422 if it is malformed. It accepts
+// "+" that was not percent-encoded and therefore decoded to a space.
 func QueryTime(q url.Values, name string) (*time.Time, error) {
 	value, given, err := once(q, name)
 	if err != nil || !given {
@@ -79,7 +80,8 @@ func QueryTime(q url.Values, name string) (*time.Time, error) {
 	return &at, nil
 }
 
-// QueryText refuses NUL bytes and invalid UTF-8. A parameter that is there and empty is text like any other.
+// QueryText returns an optional text, nil if it is absent. NUL characters and invalid UTF-8 are
+// 422. An empty parameter is present.
 func QueryText(q url.Values, name string) (*string, error) {
 	value, given, err := once(q, name)
 	if err != nil || !given {
@@ -91,7 +93,7 @@ func QueryText(q url.Values, name string) (*string, error) {
 	return &value, nil
 }
 
-// once is the value of a parameter. One that stands twice leaves open which was meant: 422.
+// once returns the value of a parameter. A repeated parameter is ambiguous: 422.
 func once(q url.Values, name string) (value string, given bool, err error) {
 	if len(q[name]) > 1 {
 		return "", true, apierr.Validation(name, "must stand once in the query.")
@@ -99,11 +101,12 @@ func once(q url.Values, name string) (value string, given bool, err error) {
 	return q.Get(name), q.Has(name), nil
 }
 
-// ParseTime reads an RFC 3339 date-time with its offset, to the letter: time.Parse also takes one-digit hours, a comma before
-// the fraction and an offset of 24 hours, and refuses the small t and z of RFC 3339, 5.6.
+// ParseTime parses an RFC 3339 date-time with offset. It is stricter than time.Parse, which accepts
+// hours of one digit, a comma before the fraction and an offset of 24 hours. Unlike time.Parse it
+// accepts lower-case t and z (RFC 3339 section 5.6).
 func ParseTime(text string) (time.Time, error) {
 	if !dateTime.MatchString(text) {
-		return time.Time{}, errors.New("read date-time: it is not written as RFC 3339 says")
+		return time.Time{}, errors.New("read date-time: not an RFC 3339 date-time with an offset")
 	}
 	at, err := time.Parse(time.RFC3339, strings.ToUpper(text))
 	if err != nil {
@@ -114,7 +117,7 @@ func ParseTime(text string) (time.Time, error) {
 
 var dateTime = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
-// parseUUID takes the 36-character form only: uuid.Parse also takes braces, urn: and no hyphens.
+// parseUUID accepts only the form of 36 characters. uuid.Parse accepts other forms as well.
 func parseUUID(text string) (uuid.UUID, bool) {
 	if len(text) != 36 {
 		return uuid.Nil, false

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestQuery_ReadsToTheLetter(t *testing.T) {
+func TestParseTime_AcceptsRFC3339Only(t *testing.T) {
 	for _, row := range []struct {
 		name, query string
 		taken       bool

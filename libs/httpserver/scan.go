@@ -10,10 +10,12 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-// maxDepth bounds the nesting of a body: far more than any resource needs, far less than what costs stack.
+// maxDepth is the maximum nesting of a body. Resources need much less, and deeper nesting would
+// cost stack.
 const maxDepth = 32
 
-// scan refuses what encoding/json would let through or pay for: invalid UTF-8, halves of surrogate pairs, NUL characters, deep nesting.
+// scan rejects what encoding/json accepts: invalid UTF-8, single surrogates, NUL characters and
+// deep nesting.
 func scan(body []byte) error {
 	if at := invalidUTF8(body); at >= 0 {
 		return invalidText(body, at, "bytes that are not UTF-8")
@@ -29,7 +31,7 @@ func scan(body []byte) error {
 			if wrong != "" {
 				return invalidText(body, i, wrong)
 			}
-			i += size - 1 // whatever is escaped ends nothing
+			i += size - 1 // an escaped quote does not end the string
 		case c == '"':
 			inString = !inString
 		case inString:
@@ -44,8 +46,8 @@ func scan(body []byte) error {
 	return nil
 }
 
-// escape is the length of the escape sequence that text begins with, and what is wrong with it. Of the malformed encoding/json
-// tells.
+// escape returns the length of the escape sequence at the start of text, and what is wrong with it.
+// Malformed sequences are left to encoding/json.
 func escape(text []byte) (size int, wrong string) {
 	first, ok := codeUnit(text)
 	switch {
@@ -63,7 +65,7 @@ func escape(text []byte) (size int, wrong string) {
 	return 12, ""
 }
 
-// codeUnit reads a \uXXXX.
+// codeUnit parses \uXXXX.
 func codeUnit(text []byte) (rune, bool) {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return 0, false
@@ -79,8 +81,8 @@ func orBody(field string) string {
 	return field
 }
 
-// fieldAt is the top-level member of an object inside which offset lies; "" when there is none. It reads text that may be
-// broken, so it only looks at strings and brackets.
+// fieldAt returns the top-level field of the object in which offset is, or "". The text may be
+// invalid JSON, so it looks only at strings and brackets.
 func fieldAt(body []byte, offset int) string {
 	depth, key := 0, ""
 	for i := 0; i < min(offset, len(body)); i++ {
@@ -110,7 +112,7 @@ func fieldAt(body []byte, offset int) string {
 	return key
 }
 
-// stringEnd is the index of the quote that ends the string begun at start.
+// stringEnd returns the index of the quote that ends the string at start.
 func stringEnd(body []byte, start int) int {
 	for i := start + 1; i < len(body); i++ {
 		switch body[i] {

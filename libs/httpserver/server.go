@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/service"
 )
 
-// drainTimeout is how long open requests get to end after the listener was closed.
+// drainTimeout is how long open requests may take after the listener was closed.
 const drainTimeout = 15 * time.Second
 
 // Server serves a handler with timeouts (header 10 s, request 30 s, response 75 s, idle 2 min)
@@ -20,19 +20,20 @@ const drainTimeout = 15 * time.Second
 type Server struct {
 	Addr    string
 	Handler http.Handler
-	// Variable names the setting Addr came from, for the message when the port is taken; HTTP_ADDR
-	// when empty.
+	// Variable is the environment variable of Addr, for the error if the port is in use. If empty,
+	// it is HTTP_ADDR.
 	Variable string
-	// Header is added to the answers to what cannot be read as a request, which no handler sees.
+	// Header is added to the responses to bytes that are not a valid HTTP request, for which no
+	// handler is called.
 	Header http.Header
 }
 
 // Run serves until ctx ends. It then closes the listener and waits up to 15 s for open requests.
 //
-// ctx of a part of service.Run ends DRAIN_DELAY after the process received SIGTERM. In between,
-// /readyz fails, so that balancers send new connections elsewhere, and each response asks the
-// client to close its connection. A client can still meet the close of a connection that it has
-// kept unused during the whole delay.
+// The ctx of a part of service.Run is canceled DRAIN_DELAY after SIGTERM. In between, /readyz
+// fails, so that load balancers send new connections to other replicas, and each response has the
+// header "Connection: close". A client can still meet the close of a connection that it kept unused
+// during the whole delay.
 func (s *Server) Run(ctx context.Context) error {
 	variable := s.Variable
 	if variable == "" {
@@ -43,7 +44,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	server := s.settings()
-	server.Handler = parting(s.Handler)
+	server.Handler = closeWhenLeaving(s.Handler)
 	server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	slog.InfoContext(ctx, "listening", "addr", listener.Addr().String(), "setting", variable)
 	ended := make(chan error, 1)
@@ -65,49 +66,48 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// parting lets clients that keep connections leave by themselves while the process does: every
-// answer that is begun then says so, also to a request that came before.
-func parting(next http.Handler) http.Handler {
+// closeWhenLeaving adds "Connection: close" to every response that begins while the process is
+// stopping.
+func closeWhenLeaving(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p := &parter{ResponseWriter: w, ctx: r.Context()}
+		p := &leavingWriter{ResponseWriter: w, ctx: r.Context()}
 		next.ServeHTTP(p, r)
-		p.part() // an answer without a word is begun behind us
+		p.setClose() // for handlers that write nothing
 	})
 }
 
-// parter asks the client to close when the process is leaving at the moment in which the answer
-// begins; later it changes nothing.
-type parter struct {
+// leavingWriter sets "Connection: close" if the process is stopping when the response begins.
+type leavingWriter struct {
 	http.ResponseWriter
-	ctx context.Context //nolint:containedctx // the request's, for as long as its answer
+	ctx context.Context //nolint:containedctx // of the request
 }
 
-func (p *parter) part() {
+func (p *leavingWriter) setClose() {
 	if service.IsLeaving(p.ctx) {
 		p.Header().Set("Connection", "close")
 	}
 }
 
-func (p *parter) WriteHeader(status int) {
-	p.part()
+func (p *leavingWriter) WriteHeader(status int) {
+	p.setClose()
 	p.ResponseWriter.WriteHeader(status)
 }
 
-func (p *parter) Write(body []byte) (int, error) {
-	p.part()
-	return p.ResponseWriter.Write(body) //nolint:wrapcheck // as the server says it
+func (p *leavingWriter) Write(body []byte) (int, error) {
+	p.setClose()
+	return p.ResponseWriter.Write(body) //nolint:wrapcheck // of net/http
 }
 
-// Flush is for handlers that look for it; http.ResponseController finds its own way by Unwrap.
-func (p *parter) Flush() {
-	p.part()
+// Flush is for handlers that check for http.Flusher. http.ResponseController uses Unwrap.
+func (p *leavingWriter) Flush() {
+	p.setClose()
 	_ = http.NewResponseController(p.ResponseWriter).Flush()
 }
 
-// Unwrap is http.ResponseController's.
-func (p *parter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+// Unwrap is for http.ResponseController.
+func (p *leavingWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// settings are the timeouts and bounds of every listener.
+// settings returns the timeouts and limits of every server.
 func (s *Server) settings() *http.Server {
 	return &http.Server{
 		Handler:           s.Handler,
@@ -117,7 +117,7 @@ func (s *Server) settings() *http.Server {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
-		// OPTIONS * must meet the same checks as anything else.
+		// OPTIONS * must pass the same checks as other requests.
 		DisableGeneralOptionsHandler: true,
 	}
 }

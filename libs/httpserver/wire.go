@@ -31,7 +31,7 @@ func serveWire(server *http.Server, listener net.Listener, header http.Header) e
 			conn.handled.Store(false)
 		}
 	}
-	return server.Serve(wire{listener, header}) //nolint:wrapcheck // the caller compares it
+	return server.Serve(wire{listener, header}) //nolint:wrapcheck // the caller compares the error
 }
 
 type wireKey struct{}
@@ -46,7 +46,7 @@ type wire struct {
 func (l wire) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // net/http looks at it
+		return nil, err //nolint:wrapcheck // net/http compares the error
 	}
 	return &wireConn{Conn: conn, header: l.header}, nil
 }
@@ -54,15 +54,15 @@ func (l wire) Accept() (net.Conn, error) {
 type wireConn struct {
 	net.Conn
 	header http.Header
-	// handled is true from the start of a handler until its response is complete. What is written
-	// meanwhile is the handler's and must not be changed, whatever it looks like.
+	// handled is true from the start of a handler until its response is complete. Bytes written in
+	// between belong to the handler and must not be changed.
 	handled atomic.Bool
 }
 
 // Write replaces an error response of net/http.
 func (c *wireConn) Write(answer []byte) (int, error) {
 	if c.handled.Load() {
-		return c.Conn.Write(answer) //nolint:wrapcheck // net/http looks at it
+		return c.Conn.Write(answer) //nolint:wrapcheck // net/http compares the error
 	}
 	status := bareStatus(answer)
 	if status == 0 {
@@ -74,7 +74,7 @@ func (c *wireConn) Write(answer []byte) (int, error) {
 	return len(answer), nil
 }
 
-// CloseWrite lets net/http end its side first, so that the client can still read a refusal.
+// CloseWrite lets net/http close its side first, so that the client can read the error response.
 func (c *wireConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite() //nolint:wrapcheck // as above

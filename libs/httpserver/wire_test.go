@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestWire_EveryRefusalHasTheErrorBody: also what net/http answers by itself.
-func TestWire_EveryRefusalHasTheErrorBody(t *testing.T) {
+// TestWire_EveryErrorHasTheErrorBody includes the responses that net/http writes itself.
+func TestWire_EveryErrorHasTheErrorBody(t *testing.T) {
 	t.Parallel()
 	router := NewRouter(nil)
 	router.Get("/v1/calls/{id}", Handle(func(w http.ResponseWriter, _ *http.Request) error {
@@ -78,15 +78,15 @@ func TestWire_EveryRefusalHasTheErrorBody(t *testing.T) {
 	}
 }
 
-// TestWire_BodyThatLooksLikeARefusalIsNotChanged writes a body whose second part is written to the
-// connection by itself and begins like an error response of net/http. A stored recording or file can
-// have such content.
-func TestWire_BodyThatLooksLikeARefusalIsNotChanged(t *testing.T) {
+// TestWire_BodyThatLooksLikeAnErrorIsNotChanged sends a body whose second part is written
+// separately and begins like an error response of net/http. A stored recording or file can have
+// such content.
+func TestWire_BodyThatLooksLikeAnErrorIsNotChanged(t *testing.T) {
 	t.Parallel()
 	parts := []string{"a part of a file, ", "HTTP/1.1 400 Bad Request\r\n\r\n and the rest"}
 	router := NewRouter(nil)
 	router.Get("/recordings/1", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", strconv.Itoa(len(parts[0])+len(parts[1]))) // no chunks: the bytes go out as they are
+		w.Header().Set("Content-Length", strconv.Itoa(len(parts[0])+len(parts[1]))) // not chunked: the bytes are sent unchanged
 		for _, part := range parts {
 			_, _ = io.WriteString(w, part)
 			_ = http.NewResponseController(w).Flush()

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// Variable is one line of the table that --help prints.
+// Variable is one line of the table of --help.
 type Variable struct {
 	Name     string
 	Default  string
@@ -17,7 +17,8 @@ type Variable struct {
 	Help     string
 }
 
-// Variables lists what C reads from the environment, embedded and nested structs included, in the order of the fields.
+// Variables lists the environment variables of C in the order of the fields, with those of nested
+// structs.
 func Variables[C any]() []Variable { return variables(reflect.TypeFor[C](), "") }
 
 func variables(t reflect.Type, prefix string) []Variable {
@@ -52,19 +53,19 @@ func variables(t reflect.Type, prefix string) []Variable {
 func help[C any](out io.Writer, name string, commands Commands[C]) {
 	fmt.Fprintf(out, "%s [command]\n\nCommands\n", name)
 	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintf(table, "  serve\truns the service until SIGTERM or Ctrl-C (the default)\n")
+	fmt.Fprintf(table, "  serve\trun the service until SIGTERM or Ctrl-C (default)\n")
 	if commands.Migrate != nil {
-		fmt.Fprintf(table, "  migrate\tbrings the schema up to date and ends\n")
+		fmt.Fprintf(table, "  migrate\tapply the migrations of the schema and exit\n")
 	}
 	if commands.Replay != nil {
-		fmt.Fprintf(table, "  replay [topic]\tputs the parked records of a topic back; without one, lists what is parked and why\n    --json\tanswers in JSON, for scripts\n")
+		fmt.Fprintf(table, "  replay [topic]\tapply the parked records of a topic again; without a topic, list all parked records with the reasons\n    --json\tprint JSON, for scripts\n")
 	}
-	fmt.Fprintf(table, "  healthy\tasks the service at PRIVATE_ADDR whether it is ready; status 1 when it is not\n  --version\tprints the version\n")
+	fmt.Fprintf(table, "  healthy\tcheck the readiness of the service at PRIVATE_ADDR; exit status 1 if it is not ready\n  --version\tprint the version\n")
 	for _, further := range commands.Further {
 		fmt.Fprintf(table, "  %s\t%s\n", further.Name, further.Help)
 		further.flags().VisitAll(func(f *flag.Flag) {
 			what, help := flag.UnquoteUsage(f)
-			if what != "" { // a switch takes nothing
+			if what != "" { // a switch has no value
 				what = " <" + what + ">"
 			}
 			fmt.Fprintf(table, "    --%s%s\t%s\n", f.Name, what, help)
@@ -74,14 +75,14 @@ func help[C any](out io.Writer, name string, commands Commands[C]) {
 	fmt.Fprintf(out, "\nEnvironment\n")
 	table = tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	for _, v := range append(Variables[C](), Variables[frame]()...) {
-		standard := v.Default
+		defaultValue := v.Default
 		if v.Required {
-			standard = "(required)"
-		} else if standard == "" {
-			standard = "(empty)"
+			defaultValue = "(required)"
+		} else if defaultValue == "" {
+			defaultValue = "(empty)"
 		}
-		fmt.Fprintf(table, "  %s\t%s\t%s\n", v.Name, standard, v.Help)
+		fmt.Fprintf(table, "  %s\t%s\t%s\n", v.Name, defaultValue, v.Help)
 	}
-	fmt.Fprintf(table, "  OTEL_EXPORTER_OTLP_ENDPOINT\t(empty)\twhere traces are sent (OTLP over HTTP); empty sends none\n")
+	fmt.Fprintf(table, "  OTEL_EXPORTER_OTLP_ENDPOINT\t(empty)\tURL to which traces are sent (OTLP over HTTP); empty: none are sent\n")
 	_ = table.Flush()
 }

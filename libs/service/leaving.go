@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// frame is what every service reads besides its own settings.
+// frame has the settings of every service.
 type frame struct {
-	// DrainDelay is longer than the services keep a connection to each other unused (trust.IdleFor).
-	DrainDelay time.Duration `env:"DRAIN_DELAY" envDefault:"0s" help:"how long a service still accepts requests after SIGTERM while /readyz fails, as a duration; as long as load balancers need to stop sending requests to it"`
+	// DrainDelay must be longer than the services keep unused connections to each other
+	// (serviceauth.IdleFor).
+	DrainDelay time.Duration `env:"DRAIN_DELAY" envDefault:"0s" help:"how long a service accepts requests after SIGTERM while /readyz fails, as a duration: the time that load balancers need to stop sending requests; 0: no delay"`
 }
 
 type (
@@ -16,7 +17,7 @@ type (
 	leavingKey struct{}
 )
 
-// leaving is one process's way out.
+// leaving is the state of a process that stops.
 type leaving struct {
 	delay time.Duration
 	begun chan struct{}
@@ -41,14 +42,15 @@ func (l leaving) linger(hurried, failed, finished <-chan struct{}) {
 	}
 }
 
-// Leaving is closed once the process that a part runs in was told to stop: what must not come to it any more is to be sent elsewhere. A context
-// that is none of a part's is never Leaving.
+// Leaving returns a channel that is closed when the process has received the signal to stop. A part
+// can then redirect new work. In a context that is not of a part it returns nil, a channel that is
+// never closed.
 func Leaving(ctx context.Context) <-chan struct{} {
 	begun, _ := ctx.Value(leavingKey{}).(chan struct{})
 	return begun
 }
 
-// IsLeaving says whether Leaving is closed.
+// IsLeaving reports whether Leaving is closed.
 func IsLeaving(ctx context.Context) bool {
 	select {
 	case <-Leaving(ctx):

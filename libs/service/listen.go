@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Listen opens the TCP address addr. variable names the setting that the address came from: the
-// error for an address in use names it.
+// Listen listens on the TCP address addr. variable is the environment variable with the address.
+// The error for an address in use contains it.
 func Listen(ctx context.Context, addr, variable string) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {

@@ -18,29 +18,30 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
-// Commands are what every service binary can do: serve (the default), migrate, replay [topic].
+// Commands are the commands of a service: serve (the default), migrate, replay [topic] and Further.
 type Commands[C any] struct {
 	Serve func(ctx context.Context, cfg C) error
-	// Migrate brings the schema up to date and ends.
+	// Migrate applies the migrations of the schema.
 	Migrate func(ctx context.Context, cfg C) error
-	// Replay puts the parked records of one topic back, or lists all when the topic is empty; nil when the service consumes nothing.
+	// Replay applies the parked records of a topic again, or lists all parked records if the topic
+	// is empty. It is nil if the service has no consumer.
 	Replay func(ctx context.Context, cfg C, topic string) error
-	// Further are what this service alone can do.
+	// Further are the commands that only this service has.
 	Further []Command[C]
 }
 
-// Command is one more thing that a service does and ends.
+// Command is a command of one service.
 type Command[C any] struct {
-	// Name is one word; Help is its line in --help.
+	// Name is one word. Help is its description in --help.
 	Name, Help string
-	// Flags says what may follow the name; nil: nothing may.
+	// Flags defines the flags of the command. If nil, there are none.
 	Flags func(*flag.FlagSet)
-	// JSON: it takes --json and then answers as Scripted says.
+	// JSON adds the flag --json, which sets Scripted.
 	JSON bool
 	Run  func(ctx context.Context, cfg C) error
 }
 
-// flags are the command's own; what they may not hold is an error, not an exit.
+// flags returns the flag set of the command. A parse error does not exit the process.
 func (c Command[C]) flags() *flag.FlagSet {
 	set := flag.NewFlagSet(c.Name, flag.ContinueOnError)
 	set.SetOutput(io.Discard)
@@ -48,30 +49,33 @@ func (c Command[C]) flags() *flag.FlagSet {
 		c.Flags(set)
 	}
 	if c.JSON {
-		set.Bool(jsonFlag, false, "answers in JSON, for scripts")
+		set.Bool(jsonFlag, false, "print JSON, for scripts")
 	}
 	return set
 }
 
-// Main is the frame of every main.go: it parses the environment into C (all faults listed together, exit 2), answers --version, and --help with
-// the commands and a table of the variables (their meaning is the struct tag `help`), and runs the command with a
-// context ended by SIGTERM or SIGINT. A service that fails logs it, any other command says so on standard error, and the exit status is 1.
+// Main is the main function of a service. It reads the environment into C and exits with status 2
+// after listing all faults. It handles --version and --help, whose table of variables uses the
+// struct tag help. Otherwise it runs the command with a context that SIGTERM and SIGINT cancel. A
+// service that fails logs the error; another command prints it to standard error. The exit status
+// is then 1.
 func Main[C any](name string, commands Commands[C]) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	context.AfterFunc(ctx, stop) // a second signal kills
+	context.AfterFunc(ctx, stop) // a second signal kills the process
 	os.Exit(start(ctx, name, commands, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// gcPercent stands in for Go's own 100 where GOGC is not set. A service keeps a few MB alive and makes garbage with every request: at 100
-// a tenth of its CPU goes into collecting (measured under POST /v1/calls), at 400 it holds some 20 MB more. GOMEMLIMIT still bounds it.
+// gcPercent is used if GOGC is not set. A service has a few MB of live memory and allocates with
+// every request. With 100, Go's default, a tenth of its CPU is spent on garbage collection under
+// POST /v1/calls. With 400 it uses about 20 MB more. GOMEMLIMIT is still a limit.
 const gcPercent = 400
 
-// start is Main without the process: it returns the exit status.
+// start is Main without os.Exit: it returns the exit status.
 func start[C any](ctx context.Context, name string, commands Commands[C], args []string, out, faults io.Writer) int {
-	if len(args) == 1 && args[0] == "healthy" { // it needs no environment but the address
+	if len(args) == 1 && args[0] == "healthy" { // needs no other environment variable
 		if err := Healthy(ctx, os.Getenv("PRIVATE_ADDR"), "/readyz"); err != nil {
 			fmt.Fprintf(faults, "%s: %v\n", name, err)
 			return 1
@@ -103,17 +107,18 @@ func start[C any](ctx context.Context, name string, commands Commands[C], args [
 	switch err = run(context.WithValue(ctx, delayKey{}, own.DrainDelay), cfg); {
 	case err == nil, serves && ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return 0
-	case !serves: // somebody waits for it
+	case !serves: // a command: print the error
 		fmt.Fprintf(faults, "%s %s: %v\n", name, strings.Join(args, " "), err)
 		return 1
 	}
-	slog.ErrorContext(ctx, "the service ended with a fault", "service", name, "error", err)
+	slog.ErrorContext(ctx, "service failed", "service", name, "error", err)
 	return 1
 }
 
 type logKey struct{}
 
-// Log is where a process logs: standard output, but standard error for a command, which prints its answer on the other.
+// Log returns the destination of the log: standard output for a service, standard error for a
+// command, which prints its result to standard output.
 func Log(ctx context.Context) io.Writer {
 	if faults, ok := ctx.Value(logKey{}).(io.Writer); ok {
 		return faults
@@ -125,20 +130,21 @@ const jsonFlag = "json"
 
 type scriptKey struct{}
 
-// Scripted says whether a command answers a script: with one JSON value on standard output, in the place of its text.
+// Scripted reports whether the command must print one JSON value instead of text.
 func Scripted(ctx context.Context) bool {
 	is, _ := ctx.Value(scriptKey{}).(bool)
 	return is
 }
 
-// ForScript is the context of a command that does.
+// ForScript returns a context in which Scripted is true.
 func ForScript(ctx context.Context) context.Context { return context.WithValue(ctx, scriptKey{}, true) }
 
 func scripted[C any](run func(context.Context, C) error) func(context.Context, C) error {
 	return func(ctx context.Context, cfg C) error { return run(ForScript(ctx), cfg) }
 }
 
-// choose finds the command; nil without an error means that help was the answer.
+// choose returns the command. It returns nil without an error if it has printed the help or the
+// version.
 func choose[C any](name string, commands Commands[C], args []string, out io.Writer) (func(context.Context, C) error, error) {
 	if len(args) == 0 {
 		args = []string{"serve"}
@@ -168,7 +174,7 @@ func choose[C any](name string, commands Commands[C], args []string, out io.Writ
 func chooseReplay[C any](replay func(context.Context, C, string) error, args []string) (func(context.Context, C) error, error) {
 	topics := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--"+jsonFlag })
 	if len(args)-len(topics) > 1 || len(topics) > 1 || slices.Contains(topics, "") {
-		return nil, errors.New("replay takes one topic, or none to list what is parked")
+		return nil, errors.New("replay takes one topic, or none to list the parked records")
 	}
 	run := func(ctx context.Context, cfg C) error { return replay(ctx, cfg, strings.Join(topics, "")) }
 	if len(topics) < len(args) {
@@ -190,7 +196,7 @@ func (c Command[C]) choose(args []string) (func(context.Context, C) error, error
 	return c.Run, nil
 }
 
-// configFaults are the single faults of the parses that err joins.
+// configFaults returns the faults of all joined errors.
 func configFaults(err error) (faults []string) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, one := range joined.Unwrap() {

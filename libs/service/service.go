@@ -1,5 +1,6 @@
-// Package service owns a process's life: its parts start together, SIGTERM and Ctrl-C drain them,
-// the first fault ends them all. It also owns the frame of every main.go and how a port is opened and left.
+// Package service runs the process of a service. Its parts start together, SIGTERM and Ctrl-C stop
+// them in order, and an error of one stops all. It also has the main function, the health check and
+// the listener.
 package service
 
 import (
@@ -13,31 +14,32 @@ import (
 	"time"
 )
 
-// drain is how long the parts get to end once the service is told to stop.
+// drain is how long the parts may take to stop.
 const drain = 20 * time.Second
 
-// Part is one thing a service does until its context ends.
+// Part is a job of a service that runs until its context is canceled.
 type Part struct {
 	Name string
 	Run  func(context.Context) error
 }
 
-// Run starts the parts and waits. It ends when ctx ends, on SIGTERM or SIGINT, or when a part fails; then the
-// others are told to stop and get 20 s. A process that was told to stop, and did not fail, is Leaving for DRAIN_DELAY before that. Parts stop one after another in reverse order of the list: put what is fed
-// (private port, relay) first and what feeds (consumers, HTTP) last. A part that returns nil early is simply done. A
-// second signal kills the process.
+// Run starts the parts and waits for them. It stops them when ctx is canceled, on SIGTERM or
+// SIGINT, or when a part fails. If no part has failed, it first waits for DRAIN_DELAY while Leaving
+// is closed. The parts stop one after another in reverse order, within 20 s together. List parts
+// that others depend on first (private port, relay), and parts that cause work last (consumers,
+// HTTP). A part that returns nil earlier stops nothing. A second signal kills the process.
 func Run(ctx context.Context, parts ...Part) error { return run(ctx, drain, parts) }
 
-// RunPatiently is Run for a service with long work: its parts get longer than usual to end. A second
-// signal does not kill the process but closes Hurried, upon which the parts must end their work at once.
-// A third signal kills.
+// RunPatiently is Run for a service with long work. Its parts may take longer to stop, by longer. A
+// second signal does not kill the process but closes Hurried; the parts must then end their work
+// immediately. A third signal kills the process.
 func RunPatiently(ctx context.Context, longer time.Duration, parts ...Part) error {
 	ctx, stop := withHurry(ctx)
 	defer stop()
 	return run(ctx, drain+longer, parts)
 }
 
-// running is one started part: its own stop, its end and its error.
+// running is a part that was started.
 type running struct {
 	Part
 	stop context.CancelFunc
@@ -49,14 +51,14 @@ func run(ctx context.Context, budget time.Duration, parts []Part) error {
 	ctx, unhook := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer unhook()
 	defer context.AfterFunc(ctx, unhook)()
-	told, leaving := withLeaving(ctx)
+	partCtx, leaving := withLeaving(ctx)
 
 	started := make([]*running, len(parts))
 	failed := make(chan struct{})
 	var once sync.Once
 	var all sync.WaitGroup
 	for i, part := range parts {
-		own, stop := context.WithCancel(context.WithoutCancel(told))
+		own, stop := context.WithCancel(context.WithoutCancel(partCtx))
 		p := &running{Part: part, stop: stop, done: make(chan struct{})}
 		started[i] = p
 		all.Go(func() {
@@ -79,8 +81,9 @@ func run(ctx context.Context, budget time.Duration, parts []Part) error {
 	return stopAll(started, finished, budget)
 }
 
-// stopAll ends the parts from the last to the first. When all but a tenth of the usual budget is gone, the rest are told all at
-// once; who has not ended when it is spent is named and left behind.
+// stopAll stops the parts from the last to the first. Shortly before the budget is spent, it
+// cancels all parts that are left. Parts that have not returned after the budget are named in the
+// error.
 func stopAll(started []*running, finished <-chan struct{}, budget time.Duration) error {
 	orderly := time.NewTimer(budget - min(budget/10, drain/10))
 	defer orderly.Stop()

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// waiting is a part that notes when it was told to stop.
+// waiting returns a part that records its name when it is stopped.
 func waiting(name string, stopped *[]string, mu *sync.Mutex) Part {
 	return Part{name, func(ctx context.Context) error {
 		<-ctx.Done()
@@ -45,7 +45,7 @@ func TestRun_StopsInReverseOrder(t *testing.T) {
 	}
 }
 
-func TestRun_FirstFaultEndsAll(t *testing.T) {
+func TestRun_FirstErrorStopsAll(t *testing.T) {
 	var mu sync.Mutex
 	var stopped []string
 	broken := errors.New("broken")
@@ -60,7 +60,7 @@ func TestRun_FirstFaultEndsAll(t *testing.T) {
 	}
 }
 
-func TestRun_PartThatIsDoneEndsNothing(t *testing.T) {
+func TestRun_PartThatReturnsStopsNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	once := Part{"once", func(context.Context) error { return nil }}
 	after := Part{"after", func(ctx context.Context) error {
@@ -73,7 +73,7 @@ func TestRun_PartThatIsDoneEndsNothing(t *testing.T) {
 	}
 }
 
-func TestRun_SIGTERMDrains(t *testing.T) {
+func TestRun_SIGTERMStopsTheParts(t *testing.T) {
 	var mu sync.Mutex
 	var stopped []string
 	kill := Part{"kill", func(context.Context) error { return syscall.Kill(syscall.Getpid(), syscall.SIGTERM) }}
@@ -85,8 +85,8 @@ func TestRun_SIGTERMDrains(t *testing.T) {
 	}
 }
 
-func TestRun_NamesWhatDoesNotStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // relay has a fifth of a second to stop in
+func TestRun_NamesPartsThatDoNotStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // relay gets a fifth of a second to stop
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		hold := make(chan struct{})
@@ -117,7 +117,7 @@ type config struct {
 	Embed
 }
 
-// Embed is what a lib's config is to a service's.
+// Embed is like the configuration of a library in that of a service.
 type Embed struct {
 	Wait time.Duration `env:"TEST_WAIT" envDefault:"1s"`
 }
@@ -137,7 +137,7 @@ func TestStart_ListsAllFaultsOfTheEnvironment(t *testing.T) {
 	}
 }
 
-// A command that was stopped half way has not done it, unlike a service, and logs beside its answer.
+// A command that is stopped has failed, unlike a service. It logs to standard error.
 func TestStart_StoppedCommandHasFailed(t *testing.T) {
 	t.Setenv("TEST_NAME", "x")
 	var said bytes.Buffer
@@ -233,7 +233,7 @@ func TestStart_Commands(t *testing.T) {
 	}
 }
 
-func TestRun_LeavesBeforeItStops(t *testing.T) {
+func TestRun_WaitsForTheDrainDelayBeforeItStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), delayKey{}, 5*time.Second))
 		var told time.Time
@@ -263,7 +263,7 @@ func TestRun_LeavesBeforeItStops(t *testing.T) {
 	})
 }
 
-func TestRun_FaultDoesNotLinger(t *testing.T) {
+func TestRun_ErrorSkipsTheDrainDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), delayKey{}, time.Minute))
 		cancel()
@@ -277,7 +277,7 @@ func TestRun_FaultDoesNotLinger(t *testing.T) {
 	})
 }
 
-func TestStart_DrainDelayIsEveryServices(t *testing.T) {
+func TestStart_EveryServiceHasADrainDelay(t *testing.T) {
 	t.Setenv("TEST_NAME", "x")
 	t.Setenv("DRAIN_DELAY", "7s")
 	var delay time.Duration
@@ -299,7 +299,7 @@ func TestStart_DrainDelayIsEveryServices(t *testing.T) {
 	}
 }
 
-func TestHealthy_IsWhatReadyzSays(t *testing.T) {
+func TestHealthy_ReturnsTheStatusOfReadyz(t *testing.T) {
 	status := http.StatusOK
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/readyz" {
@@ -325,8 +325,9 @@ func TestHealthy_IsWhatReadyzSays(t *testing.T) {
 	}
 }
 
-// With the node's own network a service listens at one address of it, in brackets (helm/ringfence-lib), and not on the loopback.
-func TestHealthy_AsksWhereTheServiceListens(t *testing.T) {
+// With the host's network (helm/ringfence-lib) a service listens at one address of the host, not on
+// the loopback address.
+func TestHealthy_ConnectsToTheListenAddress(t *testing.T) {
 	t.Parallel()
 	for addr, host := range map[string]string{"127.0.0.2:0": "127.0.0.2", "[::1]:0": "::1"} {
 		listener, err := net.Listen("tcp", addr)
@@ -344,9 +345,9 @@ func TestHealthy_AsksWhereTheServiceListens(t *testing.T) {
 	}
 }
 
-// TestRunPatiently_SecondSignalHurries checks that the second signal reaches the parts instead of
-// killing the process.
-func TestRunPatiently_SecondSignalHurries(t *testing.T) {
+// TestRunPatiently_SecondSignalClosesHurried checks that the second signal reaches the parts
+// instead of killing the process.
+func TestRunPatiently_SecondSignalClosesHurried(t *testing.T) {
 	calls := Part{"calls", func(ctx context.Context) error {
 		<-ctx.Done()
 		if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {

@@ -2,10 +2,11 @@ package service
 
 import "runtime/debug"
 
-// version is stamped by the linker: -ldflags '-X ringfence.dev/libs/service.version=1.2.3' (deploy/Dockerfile).
+// version is set by the linker: -ldflags '-X ringfence.dev/libs/service.version=1.2.3'
+// (deploy/Dockerfile).
 var version string
 
-// Version is what this binary was stamped with; "devel" when it was not.
+// Version returns the version of this binary, or "devel" if it was built without one.
 func Version() string {
 	if version != "" {
 		return version

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// Access is what a key may do.
+// Access is what an API key permits.
 type Access string
 
 const (
@@ -22,24 +22,25 @@ const (
 	Write Access = "write"
 )
 
-// webhooks is the feature's name in the token.
+// webhooks is the name of the feature in the token.
 const webhooks = "webhooks"
 
-// Caller is the customer or operator on whose behalf the gateway forwards a request.
+// Caller is the client or operator for which the gateway forwards a request.
 type Caller struct {
 	WorkspaceID uuid.UUID
 	RequestID   uuid.UUID
 	Access      Access
-	// Webhooks says that the plan has the webhooks feature.
+	// Webhooks is true if the plan includes webhooks.
 	Webhooks bool
-	// Operator is the operator's name on /admin/v1 and internal routes, else empty.
+	// Operator is the operator's name on /admin/v1 and internal routes, otherwise empty.
 	Operator string
 }
 
-// CallerHeader carries the token; gateways strip it from outside requests.
+// CallerHeader contains the token. Gateways remove it from requests of clients.
 const CallerHeader = "X-Ringfence-Caller"
 
-// SignCaller makes the token for one forwarded request to the service aud, good for 60 s.
+// SignCaller returns the token for a request that is forwarded to the service aud. It is valid for
+// 60 s.
 func (k *Keys) SignCaller(aud string, c Caller) (string, error) {
 	signed := claims{Use: forCaller, RequestID: c.RequestID, Workspace: c.WorkspaceID, Access: c.Access, Operator: c.Operator}
 	if c.Webhooks {
@@ -50,13 +51,15 @@ func (k *Keys) SignCaller(aud string, c Caller) (string, error) {
 
 type callerKey struct{}
 
-// RequireCaller lets only requests with a valid gateway-signed caller through (401 invalid_api_key otherwise)
-// and puts the Caller into the context. The request's span and log line get its workspace and request id.
+// RequireCaller rejects requests without a valid token of the gateway with 401 invalid_api_key. It
+// puts the Caller into the context, and the workspace and request id into the span and the log
+// line.
 func (k *Keys) RequireCaller(next http.Handler) http.Handler {
 	return k.require(next, func(Caller) bool { return true })
 }
 
-// RequireOperator additionally demands an operator's name; for /admin/v1 and /internal/v1 routes.
+// RequireOperator is RequireCaller and requires the name of an operator, for /admin/v1 and
+// /internal/v1.
 func (k *Keys) RequireOperator(next http.Handler) http.Handler {
 	return k.require(next, func(c Caller) bool { return c.Operator != "" })
 }
@@ -67,7 +70,7 @@ func (k *Keys) require(next http.Handler, may func(Caller) bool) http.Handler {
 		signed, err := k.verify(r.Header.Get(CallerHeader), forCaller, time.Now())
 		caller := signed.caller()
 		if err != nil || signed.Issuer != Gateway || !may(caller) {
-			slog.WarnContext(ctx, "a request without a good caller was refused", "issuer", signed.Issuer, "error", err)
+			slog.WarnContext(ctx, "request without a valid caller refused", "issuer", signed.Issuer, "error", err)
 			httpserver.WriteError(w, r, apierr.New(http.StatusUnauthorized, "invalid_api_key",
 				"This request does not come through the gateway. Send it to the public address with an API key."))
 			return
@@ -83,16 +86,16 @@ func (c claims) caller() Caller {
 		Webhooks: slices.Contains(c.Features, webhooks), Operator: c.Operator}
 }
 
-// CallerFrom is the caller RequireCaller found; it panics on a route without it (a wiring fault).
+// CallerFrom returns the caller of a request. It panics on a route without RequireCaller.
 func CallerFrom(ctx context.Context) Caller {
 	caller, ok := ctx.Value(callerKey{}).(Caller)
 	if !ok {
-		panic("trust: this route is not behind RequireCaller")
+		panic("serviceauth: this route is not behind RequireCaller")
 	}
 	return caller
 }
 
-// WithCaller is for tests.
+// WithCaller returns a context with a caller, for tests.
 func WithCaller(ctx context.Context, c Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }

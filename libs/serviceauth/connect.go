@@ -15,41 +15,47 @@ import (
 	"ringfence.dev/libs/httpserver"
 )
 
-// ServiceHeader carries the token of the asking service; gateways strip it from outside requests.
+// ServiceHeader contains the token of the calling service. Gateways remove it from requests of
+// clients.
 const ServiceHeader = "X-Ringfence-Service"
 
-// Ask is the client interceptor of questions 2 to 5: it adds a token for the service aud, the same one for half of a token's life.
-func (k *Keys) Ask(aud string) connect.Interceptor { return asking{&shown{keys: k, aud: aud}} }
+// Ask returns the client interceptor for calls to the service aud. It adds a token, which is used
+// for half of its validity.
+func (k *Keys) Ask(aud string) connect.Interceptor { return clientAuth{&tokenCache{keys: k, aud: aud}} }
 
-// Answer is the server's side: only the named services may call (CodeUnauthenticated, CodePermissionDenied), and a question is at
-// most httpserver.MaxBody long. Connect unpacks and decodes before any interceptor, so without the bound a few packed
-// kilobytes from a stranger would fill the memory.
-func (k *Keys) Answer(askers ...string) connect.HandlerOption {
-	return connect.WithHandlerOptions(connect.WithInterceptors(answering{k, askers}), connect.WithReadMaxBytes(httpserver.MaxBody))
+// Answer returns the option for a handler that only the named services may call. Other callers get
+// CodeUnauthenticated or CodePermissionDenied. A request is at most httpserver.MaxBody bytes. The
+// limit is needed because Connect decompresses and decodes a message before it calls an
+// interceptor.
+func (k *Keys) Answer(callers ...string) connect.HandlerOption {
+	return connect.WithHandlerOptions(connect.WithInterceptors(serverAuth{k, callers}), connect.WithReadMaxBytes(httpserver.MaxBody))
 }
 
-// reach bounds the connecting to a peer. net/http goes on with it after the question has ended, so that without a bound of its
-// own each question to a machine that is cut off would leave a socket behind for two minutes.
-const reach = 2 * time.Second
+// connectTimeout is the timeout of connecting to a service. net/http continues to connect after the
+// request has ended. Without a timeout, each request to an unreachable machine leaves a socket open
+// for two minutes.
+const connectTimeout = 2 * time.Second
 
-// IdleFor is how long a connection inside the house is kept without use. It is less than the DRAIN_DELAY that the charts set: whoever leaves has by then
-// asked every client that still speaks to close, and no POST meets a connection that is being closed.
+// IdleFor is how long an unused connection between services is kept. It is shorter than the
+// DRAIN_DELAY of the charts: a process that stops closes its connections in that time, so no POST
+// uses a connection that is closing.
 const IdleFor = 2 * time.Second
 
-// Client is the HTTP client to ask peers with: no proxy, connections kept, each made within 2 s. Deadlines are the questions'.
+// Client returns the HTTP client for calls to other services. It uses no proxy and keeps
+// connections. The deadline of a call is that of its context.
 func Client() *http.Client {
-	dialer := &net.Dialer{Timeout: reach, KeepAlive: 15 * time.Second}
+	dialer := &net.Dialer{Timeout: connectTimeout, KeepAlive: 15 * time.Second}
 	return &http.Client{Transport: &http.Transport{
-		Proxy: nil, DialContext: dialer.DialContext, TLSHandshakeTimeout: reach,
+		Proxy: nil, DialContext: dialer.DialContext, TLSHandshakeTimeout: connectTimeout,
 		MaxIdleConns: 512, MaxIdleConnsPerHost: 128, IdleConnTimeout: IdleFor,
 	}}
 }
 
-type asking struct{ shown *shown }
+type clientAuth struct{ token *tokenCache }
 
-// shown is the token that one service shows another. It names nobody but the two, so it serves every question until half its life
-// is over; a signature a question would cost more than most questions.
-type shown struct {
+// tokenCache has the token of this service for one other service. It is used for many requests
+// until half of its validity is over, because a signature takes longer than most requests.
+type tokenCache struct {
 	keys *Keys
 	aud  string
 
@@ -58,7 +64,7 @@ type shown struct {
 	signed time.Time
 }
 
-func (s *shown) at(now time.Time) (string, error) {
+func (s *tokenCache) at(now time.Time) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if age := now.Sub(s.signed); s.token != "" && age >= 0 && age < life/2 {
@@ -72,8 +78,8 @@ func (s *shown) at(now time.Time) (string, error) {
 	return token, nil
 }
 
-func (a asking) show(header http.Header) error {
-	token, err := a.shown.at(time.Now())
+func (a clientAuth) addToken(header http.Header) error {
+	token, err := a.token.at(time.Now())
 	if err != nil {
 		return connect.NewError(connect.CodeInternal, err)
 	}
@@ -81,44 +87,44 @@ func (a asking) show(header http.Header) error {
 	return nil
 }
 
-func (a asking) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+func (a clientAuth) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
-		if err := a.show(request.Header()); err != nil {
+		if err := a.addToken(request.Header()); err != nil {
 			return nil, err
 		}
 		return next(ctx, request)
 	}
 }
 
-func (a asking) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+func (a clientAuth) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
 		stream := next(ctx, spec)
-		_ = a.show(stream.RequestHeader()) // without a token the other side refuses
+		_ = a.addToken(stream.RequestHeader()) // without a token the server rejects the stream
 		return stream
 	}
 }
 
-func (a asking) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+func (a clientAuth) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return next
 }
 
-type answering struct {
-	keys   *Keys
-	askers []string
+type serverAuth struct {
+	keys    *Keys
+	callers []string
 }
 
-func (a answering) check(header http.Header) error {
-	shown, err := a.keys.recognise(header.Get(ServiceHeader), time.Now())
+func (a serverAuth) check(header http.Header) error {
+	token, err := a.keys.verifyService(header.Get(ServiceHeader), time.Now())
 	if err != nil {
 		return connect.NewError(connect.CodeUnauthenticated, errors.New("no valid service token"))
 	}
-	if !slices.Contains(a.askers, shown.Issuer) {
-		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s may not ask this", shown.Issuer))
+	if !slices.Contains(a.callers, token.Issuer) {
+		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s may not call this", token.Issuer))
 	}
 	return nil
 }
 
-func (a answering) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+func (a serverAuth) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
 		if err := a.check(request.Header()); err != nil {
 			return nil, err
@@ -127,11 +133,11 @@ func (a answering) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-func (a answering) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+func (a serverAuth) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }
 
-func (a answering) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+func (a serverAuth) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, stream connect.StreamingHandlerConn) error {
 		if err := a.check(stream.RequestHeader()); err != nil {
 			return err

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// signedBy looks at the signature alone, in the one spelling it has.
+// signedBy checks the signature only, in its canonical encoding.
 func signedBy(k *Keys, text string) bool {
 	dot := max(strings.LastIndexByte(text, '.'), 0)
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimPrefix(text[dot:], "."))
@@ -20,7 +20,8 @@ func signedBy(k *Keys, text string) bool {
 	return err == nil && ed25519.Verify(public, []byte(text[:dot]), raw)
 }
 
-// FuzzRequireCaller: a token that this gateway did not sign lets nobody in, whatever its shape; the answer is 401 with the error body.
+// FuzzRequireCaller checks that every token without a signature of the gateway gets 401 with the
+// error body.
 func FuzzRequireCaller(f *testing.F) {
 	made := func(self string, trusted ...string) *Keys {
 		k, err := New(self, Config{SigningKey: base64.StdEncoding.EncodeToString([]byte(strings.Repeat(self[:1], ed25519.SeedSize))), TrustedKeys: trusted})

@@ -1,5 +1,6 @@
-// Package serviceauth owns who is asking: the caller a gateway signs for, and the token one service shows
-// another (contract.md §9). Ed25519 JWTs; public keys are given by configuration, two at a time for rotation.
+// Package serviceauth authenticates requests between services: the token of the gateway with the
+// caller of a request, and the token of a service that calls another one. Tokens are Ed25519 JWTs.
+// Public keys come from the configuration; a service can have two during a rotation.
 package serviceauth
 
 import (
@@ -12,30 +13,32 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Gateway is the only service whose word about callers counts.
+// Gateway is the only service whose tokens for callers are accepted.
 const Gateway = "gateway"
 
-// Config is the key part of every service's environment.
+// Config has the keys of a service.
 type Config struct {
-	// SigningKey is this service's own Ed25519 seed, base64 (32 bytes).
-	SigningKey string `env:"SIGNING_KEY,required" help:"this service's own Ed25519 seed: 32 bytes in base64"`
-	// TrustedKeys are the public keys of those who may ask: "gateway=<base64>,calls=<base64>"; a name may stand twice.
-	TrustedKeys []string `env:"TRUSTED_KEYS" envSeparator:"," help:"public keys of those who may ask: gateway=<base64>,calls=<base64>; a name may stand twice for rotation"`
+	// SigningKey is the Ed25519 seed of this service, 32 bytes in base64.
+	SigningKey string `env:"SIGNING_KEY,required" help:"Ed25519 seed of this service, 32 bytes in base64"`
+	// TrustedKeys are the public keys of the services that may call this one:
+	// "gateway=<base64>,calls=<base64>". A name may occur twice.
+	TrustedKeys []string `env:"TRUSTED_KEYS" envSeparator:"," help:"public keys of the services that may call this one, gateway=<base64>,calls=<base64>; a name may occur twice for rotation"`
 }
 
-// Keys signs as one service and verifies others.
+// Keys signs tokens of this service and verifies tokens of others.
 type Keys struct {
 	self    string
 	private ed25519.PrivateKey
 	public  map[string][]jwt.VerificationKey
 
-	familiar familiar
+	verified tokenSet
 }
 
-// New parses the keys; self is the service's name ("calls"), used as iss and expected as aud. All faults are listed together.
+// New parses the keys. self is the name of the service ("calls"): the issuer of its tokens, and the
+// audience that it accepts. The error lists all faults.
 func New(self string, cfg Config) (*Keys, error) {
 	var faults []error
-	keys := &Keys{self: self, public: map[string][]jwt.VerificationKey{}, familiar: familiar{tokens: map[string]claims{}}}
+	keys := &Keys{self: self, public: map[string][]jwt.VerificationKey{}, verified: tokenSet{tokens: map[string]claims{}}}
 	seed, err := decode(cfg.SigningKey)
 	if err != nil || len(seed) != ed25519.SeedSize {
 		faults = append(faults, fmt.Errorf("SIGNING_KEY must be %d bytes in base64", ed25519.SeedSize))
@@ -58,13 +61,13 @@ func New(self string, cfg Config) (*Keys, error) {
 	return keys, errors.Join(faults...)
 }
 
-// Public is the public key of the signing key in base64: what the others are given as "<self>=<public>".
+// Public returns the public key of this service in base64, for TRUSTED_KEYS of other services.
 func (k *Keys) Public() string {
 	public, _ := k.private.Public().(ed25519.PublicKey)
 	return base64.StdEncoding.EncodeToString(public)
 }
 
-// decode reads base64 with or without padding, in either alphabet.
+// decode accepts base64 with or without padding, in the standard and the URL alphabet.
 func decode(text string) ([]byte, error) {
 	text = strings.TrimRight(strings.TrimSpace(text), "=")
 	text = strings.NewReplacer("-", "+", "_", "/").Replace(text)

@@ -41,11 +41,12 @@ func keys(t *testing.T, self string, trusted ...string) *Keys {
 
 func trusts(k *Keys) string { return k.self + "=" + k.Public() }
 
-func somebody() Caller {
+func testCaller() Caller {
 	return Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: Write, Webhooks: true}
 }
 
-// call sends a request with the token to a route behind middleware and gives the status and the caller that arrived.
+// call sends a request with the token to a route behind middleware. It returns the status and the
+// received caller.
 func call(middleware func(http.Handler) http.Handler, token string) (int, Caller, string) {
 	var seen Caller
 	handler := middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = CallerFrom(r.Context()) }))
@@ -58,10 +59,10 @@ func call(middleware func(http.Handler) http.Handler, token string) (int, Caller
 	return answer.Code, seen, answer.Body.String()
 }
 
-func TestRequireCaller_CarriesTheCaller(t *testing.T) {
+func TestRequireCaller_PassesTheCaller(t *testing.T) {
 	gateway := keys(t, Gateway)
 	calls := keys(t, "calls", trusts(gateway))
-	want := somebody()
+	want := testCaller()
 	token, err := gateway.SignCaller("calls", want)
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +84,7 @@ func TestRequireCaller_CarriesTheCaller(t *testing.T) {
 	}
 }
 
-func TestRequireCaller_Refuses(t *testing.T) { synctest.Test(t, refuses) } // tokens of one instant are shown in the same
+func TestRequireCaller_Refuses(t *testing.T) { synctest.Test(t, refuses) } // in synctest, so that all tokens are verified at the time of their signature
 
 func refuses(t *testing.T) {
 	gateway, dialer, stranger := keys(t, Gateway), keys(t, "dialer"), keys(t, Gateway)
@@ -147,11 +148,11 @@ func refuses(t *testing.T) {
 	}
 }
 
-func TestKeys_OldAndNewKeyOfANameBothCount(t *testing.T) {
+func TestKeys_OldAndNewKeyAreBothAccepted(t *testing.T) {
 	before, after := keys(t, Gateway), keys(t, Gateway)
 	calls := keys(t, "calls", trusts(before), trusts(after))
 	for _, k := range []*Keys{before, after} {
-		token, _ := k.SignCaller("calls", somebody())
+		token, _ := k.SignCaller("calls", testCaller())
 		if status, _, _ := call(calls.RequireCaller, token); status != http.StatusOK {
 			t.Errorf("status = %d, want 200 with either key", status)
 		}
@@ -171,7 +172,7 @@ func TestNew_ListsEveryFault(t *testing.T) {
 	}
 }
 
-// ask sends one unary question from asker's client interceptor to answerer's server interceptor.
+// ask sends one unary call through the client interceptor and the handler option.
 func ask(t *testing.T, client []connect.ClientOption, answer connect.HandlerOption) error {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -186,11 +187,11 @@ func ask(t *testing.T, client []connect.ClientOption, answer connect.HandlerOpti
 	return err
 }
 
-func TestQuestion_OnlyTheNamedMayAsk(t *testing.T) {
+func TestAnswer_AcceptsOnlyTheNamedServices(t *testing.T) {
 	calls, dialer, stranger := keys(t, "calls"), keys(t, "dialer"), keys(t, "calls")
 	wallet := keys(t, "billing-wallet", trusts(calls), trusts(dialer))
 	callerToken := func(k *Keys) []connect.ClientOption {
-		token, _ := k.SignCaller("billing-wallet", somebody())
+		token, _ := k.SignCaller("billing-wallet", testCaller())
 		return []connect.ClientOption{connect.WithInterceptors(connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
 			return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
 				r.Header().Set(ServiceHeader, token)
@@ -221,7 +222,7 @@ func TestQuestion_OnlyTheNamedMayAsk(t *testing.T) {
 	}
 }
 
-func TestQuestion_PackedBodyIsBounded(t *testing.T) {
+func TestAnswer_LimitsCompressedBodies(t *testing.T) {
 	calls := keys(t, "calls")
 	wallet := keys(t, "billing-wallet", trusts(calls))
 	decoded := 0
@@ -233,7 +234,7 @@ func TestQuestion_PackedBodyIsBounded(t *testing.T) {
 	defer server.Close()
 	asking := connect.NewClient[wrapperspb.StringValue, emptypb.Empty](server.Client(), server.URL+"/q/Ask",
 		connect.WithSendGzip(), connect.WithInterceptors(calls.Ask("billing-wallet")))
-	_, err := asking.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String(strings.Repeat("a", 4<<20)))) // a few KiB when packed
+	_, err := asking.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String(strings.Repeat("a", 4<<20)))) // a few KiB when compressed
 	if connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("a packed 4 MiB: connect.CodeOf(err) = %v, want %v", connect.CodeOf(err), connect.CodeResourceExhausted)
 	} else if decoded != 0 {
@@ -241,10 +242,10 @@ func TestQuestion_PackedBodyIsBounded(t *testing.T) {
 	}
 }
 
-// hang is how long a connection may stay open behind its question.
-const hang = 5 * reach
+// hang is how long a connection may stay open after its request.
+const hang = 5 * connectTimeout
 
-func TestClient_ASilentPeerKeepsNoConnection(t *testing.T) {
+func TestClient_ClosesConnectionsToASilentServer(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -268,13 +269,13 @@ func TestClient_ASilentPeerKeepsNoConnection(t *testing.T) {
 	}()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go func() { <-accepted; cancel() }() // whoever asked gives up while the handshake waits
+	go func() { <-accepted; cancel() }() // cancel while the handshake waits
 	request, _ := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+silent.Addr().String(), nil)
 	if answer, err := Client().Do(request); err == nil {
 		_ = answer.Body.Close()
 		t.Error("a silent peer answered")
 	}
 	if err := <-closed; errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%s after the question its connection is still open, want it closed %s after it was made", hang, reach)
+		t.Errorf("%s after the question its connection is still open, want it closed %s after it was made", hang, connectTimeout)
 	}
 }

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// life is how long a token is good; leeway is what two clocks may differ (contract.md §9).
+	// life is the validity of a token. leeway is the allowed difference between two clocks.
 	life   = 60 * time.Second
 	leeway = 30 * time.Second
 )
 
-// use keeps the two kinds of token apart: one must never pass for the other.
+// use distinguishes tokens of callers and of services, so that one is not accepted as the other.
 type use string
 
 const (
@@ -38,11 +38,12 @@ type claims struct {
 	Operator  string    `json:"operator,omitempty"`
 }
 
-// head is the first part of every token of ours: {"alg":"EdDSA","typ":"JWT"}.
+// head is the first part of every token: {"alg":"EdDSA","typ":"JWT"}.
 const head = "eyJhbGciOiJFZERTQSIsInR5cCI6IkpXVCJ9."
 
-// body is claims as sign writes them: its own four stand for the library's, which cost more to encode, by reflection and a map, than
-// the signature does, and a caller's token is signed for every request.
+// body is claims as sign encodes them. Its own four fields replace those of the library, which are
+// encoded with reflection and a map. That takes longer than the signature, and a token is signed
+// for every request.
 type body struct {
 	Issuer    string `json:"iss"`
 	Audience  string `json:"aud"`
@@ -65,7 +66,7 @@ func (k *Keys) sign(aud string, c claims, now time.Time) (string, error) {
 	return string(base64.RawURLEncoding.AppendEncode(append(token, '.'), signature)), nil
 }
 
-// verify checks signature, issuer, audience, life and kind, in the sense of contract.md §9.
+// verify checks signature, issuer, audience, validity and use of a token.
 func (k *Keys) verify(token string, want use, now time.Time) (claims, error) {
 	var c claims
 	_, err := jwt.ParseWithClaims(token, &c, k.keysOf,
@@ -76,7 +77,7 @@ func (k *Keys) verify(token string, want use, now time.Time) (claims, error) {
 		return claims{}, fmt.Errorf("verify token: %w", err)
 	}
 	if c.ExpiresAt.After(now.Add(life + leeway)) {
-		return claims{}, errors.New("verify token: it lives longer than a token may")
+		return claims{}, errors.New("verify token: its validity is too long")
 	}
 	if c.Use != want {
 		return claims{}, fmt.Errorf("verify token: it is for %q, not %q", c.Use, want)
@@ -84,20 +85,21 @@ func (k *Keys) verify(token string, want use, now time.Time) (claims, error) {
 	return c, nil
 }
 
-// familiar remembers service tokens whose signature was checked, which come again for half a minute. Only genuine ones get in.
-type familiar struct {
+// tokenSet has tokens of services whose signature was verified. A token is used for half a minute.
+type tokenSet struct {
 	mu     sync.Mutex
 	tokens map[string]claims
 }
 
-// mostFamiliar bounds the memory: a peer's replica shows two tokens a minute.
-const mostFamiliar = 512
+// maxVerified is the maximum number of tokens. A replica uses two tokens a minute.
+const maxVerified = 512
 
-// recognise is verify for a service's token. One that was verified before is looked at for its end alone.
-func (k *Keys) recognise(token string, now time.Time) (claims, error) {
-	k.familiar.mu.Lock()
-	known, ok := k.familiar.tokens[token]
-	k.familiar.mu.Unlock()
+// verifyService verifies the token of a service. For a token that was verified before, it checks
+// the expiry only.
+func (k *Keys) verifyService(token string, now time.Time) (claims, error) {
+	k.verified.mu.Lock()
+	known, ok := k.verified.tokens[token]
+	k.verified.mu.Unlock()
 	if ok && now.Before(known.ExpiresAt.Add(leeway)) {
 		return known, nil
 	}
@@ -105,16 +107,16 @@ func (k *Keys) recognise(token string, now time.Time) (claims, error) {
 	if err != nil {
 		return claims{}, err
 	}
-	k.familiar.mu.Lock()
-	defer k.familiar.mu.Unlock()
-	if len(k.familiar.tokens) >= mostFamiliar {
-		clear(k.familiar.tokens)
+	k.verified.mu.Lock()
+	defer k.verified.mu.Unlock()
+	if len(k.verified.tokens) >= maxVerified {
+		clear(k.verified.tokens)
 	}
-	k.familiar.tokens[token] = c
+	k.verified.tokens[token] = c
 	return c, nil
 }
 
-// keysOf gives the keys of the token's issuer, old and new.
+// keysOf returns the configured keys of the token's issuer.
 func (k *Keys) keysOf(token *jwt.Token) (any, error) {
 	issuer, err := token.Claims.GetIssuer()
 	if err != nil {
@@ -122,7 +124,7 @@ func (k *Keys) keysOf(token *jwt.Token) (any, error) {
 	}
 	known := k.public[issuer]
 	if len(known) == 0 {
-		return nil, fmt.Errorf("issuer %q is not known here", issuer)
+		return nil, fmt.Errorf("issuer %q is not configured", issuer)
 	}
 	return jwt.VerificationKeySet{Keys: slices.Clone(known)}, nil
 }

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-func TestShown_OneTokenServesHalfItsLife(t *testing.T) {
+func TestTokenCache_UsesATokenForHalfItsValidity(t *testing.T) {
 	t.Parallel()
 	calls := keys(t, "calls")
-	desk := &shown{keys: calls, aud: "billing-wallet"}
+	desk := &tokenCache{keys: calls, aud: "billing-wallet"}
 	now := time.Now()
 	show := func(after time.Duration) string {
 		token, err := desk.at(now.Add(after))
@@ -19,18 +19,18 @@ func TestShown_OneTokenServesHalfItsLife(t *testing.T) {
 	}
 	first := show(0)
 	if show(life/2-time.Second) != first {
-		t.Error("a token is signed anew before half its life is over")
+		t.Error("a new token was signed before half of the validity")
 	}
 	second := show(life / 2)
 	if second == first {
-		t.Error("a token is shown when half its life is over")
+		t.Error("a token was used after half of its validity")
 	}
 	if show(-time.Hour) == second {
-		t.Error("a clock that was set back keeps an old token in use")
+		t.Error("an old token was used after the clock was set back")
 	}
 }
 
-func TestRecognise_AFamiliarTokenEndsInTime(t *testing.T) {
+func TestVerifyService_VerifiedTokenExpires(t *testing.T) {
 	t.Parallel()
 	calls := keys(t, "calls")
 	wallet := keys(t, "billing-wallet", trusts(calls))
@@ -50,30 +50,26 @@ func TestRecognise_AFamiliarTokenEndsInTime(t *testing.T) {
 		{"after it", life + leeway, false},
 		{"and not again", life + leeway + time.Second, false},
 	} {
-		if c, err := wallet.recognise(token, now.Add(row.at)); (err == nil) != row.good {
-			t.Errorf("%s: recognise error = %v, want success = %v", row.name, err, row.good)
+		if c, err := wallet.verifyService(token, now.Add(row.at)); (err == nil) != row.good {
+			t.Errorf("%s: verifyService error = %v, want success = %v", row.name, err, row.good)
 		} else if row.good && c.Issuer != "calls" {
 			t.Errorf(`%s: c.Issuer = %q, want "calls"`, row.name, c.Issuer)
 		}
 	}
-	if forged := token[:len(token)-4] + "AAAA"; wallet.recogniseOK(forged, now) {
-		t.Error("a token with another signature passes for one that is known")
+	forged := token[:len(token)-4] + "AAAA"
+	if _, err := wallet.verifyService(forged, now); err == nil {
+		t.Error("a token with another signature was accepted")
 	}
 	caller, err := calls.sign("billing-wallet", claims{Use: forCaller}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if wallet.recogniseOK(caller, now) {
-			t.Error("a caller's token passes for a service's")
+		if _, err := wallet.verifyService(caller, now); err == nil {
+			t.Error("a caller's token was accepted as a service's token")
 		}
 	}
-	if n := len(wallet.familiar.tokens); n != 1 {
-		t.Errorf("%d tokens are remembered, want the genuine one", n)
+	if n := len(wallet.verified.tokens); n != 1 {
+		t.Errorf("verified tokens = %d, want 1", n)
 	}
-}
-
-func (k *Keys) recogniseOK(token string, now time.Time) bool {
-	_, err := k.recognise(token, now)
-	return err == nil
 }

@@ -1,6 +1,6 @@
-// Package settings makes a setting that one service owns take effect in other services before the
-// write is answered. The owner commits the setting and then calls Confirm, which calls ApplySetting
-// of every service that acts on the setting.
+// Package settings applies a setting of one service to other services before the write is answered.
+// The owner commits the setting and calls Confirm. Confirm calls ApplySetting of every service that
+// uses the setting.
 package settings
 
 import (
@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// Timeout is how long Confirm waits for all services together (contract.md 7.3).
+	// Timeout is how long Confirm waits for all services together
+	// (docs/reference/api/operator-api.md#workspace-fields).
 	Timeout = 2 * time.Second
 	// retryInterval is the pause before a service that was unavailable is called again.
 	retryInterval = 50 * time.Millisecond

@@ -10,8 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Certificate tells when the certificate of the file that a variable names expires, and with it the first of its chain. read is asked at each scrape; what
-// cannot be read counts as expired. A variable that is told of already stays as it is.
+// Certificate registers a metric with the expiry of a certificate: the earliest of its chain.
+// variable is the environment variable with the file. read is called at each scrape; if it fails,
+// the metric is 0. If a metric for the variable exists already, it is kept.
 func Certificate(metrics prometheus.Registerer, variable string, read func() (*tls.Certificate, error)) error {
 	gauge := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ringfence_certificate_expires_timestamp_seconds", Help: "When a certificate that this process holds expires, by the variable that names its file.",
@@ -25,7 +26,7 @@ func Certificate(metrics prometheus.Registerer, variable string, read func() (*t
 	})
 	var twice prometheus.AlreadyRegisteredError
 	if err := metrics.Register(gauge); err != nil && !errors.As(err, &twice) {
-		return fmt.Errorf("tell when %s expires: %w", variable, err)
+		return fmt.Errorf("register the expiry of %s: %w", variable, err)
 	}
 	return nil
 }

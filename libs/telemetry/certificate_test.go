@@ -16,13 +16,14 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// TestCertificate_TellsTheFirstOfItsChain finds the intermediate that expires before the leaf, a file that was renewed, and one that is gone.
-func TestCertificate_TellsTheFirstOfItsChain(t *testing.T) {
+// TestCertificate_ReportsTheFirstExpiryOfTheChain covers an intermediate certificate that expires
+// before the leaf, a file that was replaced, and a missing file.
+func TestCertificate_ReportsTheFirstExpiryOfTheChain(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Truncate(time.Second)
 	pair, fault := &tls.Certificate{Certificate: [][]byte{until(t, now.Add(90*24*time.Hour)), until(t, now.Add(time.Hour))}}, error(nil)
 	registry := prometheus.NewRegistry()
-	for range 2 { // two clients of one process hold one file
+	for range 2 { // two clients of one process use the same file
 		err := telemetry.Certificate(registry, "KAFKA_CERT_FILE", func() (*tls.Certificate, error) { return pair, fault })
 		if err != nil {
 			t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/libs/service"
 )
 
-// Observe adds a value to a histogram. The trace of ctx, when it is kept, stands beside the value's bucket as an exemplar (trace_id), so that
-// a dashboard leads from a slow point to what was slow.
+// Observe adds a value to a histogram. If the trace of ctx is sampled, its id is added as an
+// exemplar (trace_id), so that a dashboard can link a slow value to its trace.
 func Observe(ctx context.Context, histogram prometheus.Observer, value float64) {
 	span := trace.SpanContextFromContext(ctx)
 	marking, ok := histogram.(prometheus.ExemplarObserver)
@@ -22,7 +22,8 @@ func Observe(ctx context.Context, histogram prometheus.Observer, value float64) 
 	marking.ObserveWithExemplar(value, prometheus.Labels{"trace_id": span.TraceID().String()})
 }
 
-// newBuild is 1, with what runs here as labels: two versions at once are seen while an upgrade rolls.
+// newBuild returns a metric with value 1 and the version as a label. Two versions are visible
+// during an upgrade.
 func newBuild(name string) prometheus.Gauge {
 	labels := prometheus.Labels{"service": name, "version": service.Version(), "go_version": runtime.Version()}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{

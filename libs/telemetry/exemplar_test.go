@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// TestObserve_LeavesTheTraceBesideTheValue finds the trace's id where Prometheus looks for it, and none of a trace that is not kept.
-func TestObserve_LeavesTheTraceBesideTheValue(t *testing.T) {
+// TestObserve_AddsTheTraceAsExemplar also checks that a trace that is not sampled is not added.
+func TestObserve_AddsTheTraceAsExemplar(t *testing.T) {
 	t.Parallel()
 	const id = "0102030405060708090a0b0c0d0e0f10"
 	for name, flags := range map[string]trace.TraceFlags{"a trace that is kept": trace.FlagsSampled, "a trace that is not": 0} {

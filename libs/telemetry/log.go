@@ -25,7 +25,7 @@ func logHandler(out io.Writer, format string, level slog.Level) (slog.Handler, e
 	return nil, fmt.Errorf("LOG_FORMAT is %q: it must be json or text", format)
 }
 
-// traced adds the trace of the context to each line.
+// traced adds the trace id of the context to each line.
 type traced struct{ slog.Handler }
 
 func (h traced) Handle(ctx context.Context, record slog.Record) error {
@@ -38,8 +38,8 @@ func (h traced) Handle(ctx context.Context, record slog.Record) error {
 func (h traced) WithAttrs(attrs []slog.Attr) slog.Handler { return traced{h.Handler.WithAttrs(attrs)} }
 func (h traced) WithGroup(name string) slog.Handler       { return traced{h.Handler.WithGroup(name)} }
 
-// text writes one line a record for people: time, level, message, key=value. The service's name is left out, since
-// whoever reads text prefixes the lines or knows what was started.
+// text writes one line per record for people: time, level, message, key=value. It omits the name of
+// the service, because the local stack prefixes each line with it.
 type text struct {
 	out    io.Writer
 	level  slog.Level
@@ -114,7 +114,7 @@ func appendAttr(line []byte, prefix string, a slog.Attr) []byte {
 	return append(line, shown...)
 }
 
-// unprintable characters could write lines of their own or speak to the terminal.
+// unprintable reports whether a character could end the line or control the terminal.
 func unprintable(r rune) bool { return !unicode.IsPrint(r) }
 
 func oneLine(s string) string {

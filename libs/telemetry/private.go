@@ -18,22 +18,24 @@ import (
 	"ringfence.dev/libs/service"
 )
 
-// checkLimit is how long one readiness check may take.
-const checkLimit = 2 * time.Second
+// checkLimit is the timeout of a readiness check.
+const checkTimeout = 2 * time.Second
 
 type check struct {
 	name string
 	ask  func(context.Context) error
 }
 
-// Ready adds a readiness check; /readyz answers 503 with the names of those that fail. A check has 2 s.
+// Ready adds a readiness check. /readyz responds 503 with the names of the checks that fail or
+// exceed 2 s.
 func (t *Telemetry) Ready(name string, ask func(context.Context) error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.checks = append(t.checks, check{name, ask})
 }
 
-// Private serves the private port until ctx ends, as a service.Part. A process that is leaving is not ready.
+// Private is the part of service.Run that serves the private port. /readyz fails while the process
+// is stopping.
 func (t *Telemetry) Private(ctx context.Context) error {
 	listener, err := service.Listen(ctx, t.addr, "PRIVATE_ADDR")
 	if err != nil {
@@ -83,28 +85,28 @@ func (t *Telemetry) privateHandler() http.Handler {
 	return mux
 }
 
-// failing asks every check side by side and names those that fail or do not answer in time.
+// failing runs all checks concurrently and returns the names of those that fail or time out.
 func (t *Telemetry) failing(ctx context.Context) []string {
 	t.mu.Lock()
 	checks := slices.Clone(t.checks)
 	t.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	failing := []string{}
 	var all sync.WaitGroup
 	for _, c := range checks {
 		all.Go(func() {
-			verdict := make(chan error, 1)
-			go func() { verdict <- c.ask(ctx) }()
+			result := make(chan error, 1)
+			go func() { result <- c.ask(ctx) }()
 			var err error
 			select {
-			case err = <-verdict:
-			case <-ctx.Done(): // a check that ignores its context does not hold the probe
+			case err = <-result:
+			case <-ctx.Done(): // a check that ignores its context does not delay the response
 				err = ctx.Err()
 			}
 			if err != nil {
-				slog.DebugContext(ctx, "readiness check fails", "check", c.name, "error", err)
+				slog.DebugContext(ctx, "readiness check failed", "check", c.name, "error", err)
 				mu.Lock()
 				defer mu.Unlock()
 				failing = append(failing, c.name)
@@ -124,5 +126,5 @@ type probe struct {
 func answer(w http.ResponseWriter, status int, body probe) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // the prober went away; nobody is left to tell
+	_ = json.NewEncoder(w).Encode(body) // fails only if the client has disconnected
 }

@@ -18,7 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// note is what the handlers of one request add to its span and its log line.
+// note has what the handlers of a request add to its span and its log line.
 type note struct {
 	mu    sync.Mutex
 	route string
@@ -27,7 +27,7 @@ type note struct {
 
 type noteKey struct{}
 
-// Route names the request's route template where chi does not know it.
+// Route sets the route template of a request that chi does not route.
 func Route(ctx context.Context, template string) {
 	if n, ok := ctx.Value(noteKey{}).(*note); ok {
 		n.mu.Lock()
@@ -36,8 +36,8 @@ func Route(ctx context.Context, template string) {
 	}
 }
 
-// Annotate adds a fact (workspace_id, call_id, …) to the request's span and to its one log line. Outside a request it
-// reaches the span alone.
+// Annotate adds an attribute (workspace_id, call_id) to the span and the log line of the request.
+// Outside a request it is added to the span only.
 func Annotate(ctx context.Context, key, value string) {
 	trace.SpanFromContext(ctx).SetAttributes(attribute.String(key, value))
 	if n, ok := ctx.Value(noteKey{}).(*note); ok {
@@ -47,8 +47,9 @@ func Annotate(ctx context.Context, key, value string) {
 	}
 }
 
-// Middleware gives each HTTP request a span named after its route template, metrics and one log line. The span continues
-// the caller's trace. Neither path nor query is ever recorded: they hold phone numbers.
+// Middleware gives each HTTP request a span named after its route template, metrics and one log
+// line. The span continues the caller's trace. Path and query are never recorded, because they
+// contain phone numbers.
 func (t *Telemetry) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := otel.GetTextMapPropagator().Extract(r.Context(), propagation.HeaderCarrier(r.Header))
@@ -57,8 +58,8 @@ func (t *Telemetry) Middleware(next http.Handler) http.Handler {
 	})
 }
 
-// Edge is Middleware for requests from outside: each begins a trace of its own, linked to the client's traceparent, which
-// is taken off the request and not believed (contract.md §9).
+// Edge is Middleware for requests of clients. Each request starts a new trace that is linked to the
+// client's traceparent. The tracing headers of the client are removed.
 func (t *Telemetry) Edge(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithNewRoot()}
@@ -90,7 +91,8 @@ func (t *Telemetry) observe(w http.ResponseWriter, r *http.Request, span trace.S
 	aborted = false
 }
 
-// conclude names the span, counts the request and writes its line. aborted: the handler panicked and the connection is cut.
+// conclude names the span, records the metrics and writes the log line. aborted means that the
+// handler panicked and the connection is closed.
 func (t *Telemetry) conclude(ctx context.Context, n *note, r *http.Request, w middleware.WrapResponseWriter, span trace.Span, took time.Duration, aborted bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -117,7 +119,7 @@ func (t *Telemetry) conclude(ctx context.Context, n *note, r *http.Request, w mi
 	log.LogAttrs(ctx, levelOf(route), "request", attrs...)
 }
 
-// levelOf keeps the probes of a load balancer, several a second, out of the lines that people read.
+// levelOf returns debug for the probes of load balancers, which arrive several times a second.
 func levelOf(route string) slog.Level {
 	if route == "/readyz" || route == "/livez" {
 		return slog.LevelDebug
@@ -125,7 +127,8 @@ func levelOf(route string) slog.Level {
 	return slog.LevelInfo
 }
 
-// routeOf is the template of the route: a closed set, whatever the client asked for.
+// routeOf returns the route template. Unknown paths share one value, so that clients cannot add
+// label values.
 func routeOf(ctx context.Context, n *note) string {
 	if n.route != "" {
 		return n.route

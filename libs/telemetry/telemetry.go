@@ -1,5 +1,5 @@
-// Package telemetry owns what a service tells about itself: slog as JSON or readable text, OTLP
-// traces, Prometheus metrics, pprof and probes on the private port. It leaves what is worth telling to the services.
+// Package telemetry sets up the logs (slog as JSON or text), traces (OTLP), Prometheus metrics,
+// pprof and the probes on the private port.
 package telemetry
 
 import (
@@ -22,16 +22,17 @@ import (
 	"ringfence.dev/libs/service"
 )
 
-// Config is the telemetry part of every service's environment; the OTEL_* variables are read by the SDK.
+// Config has the settings of telemetry. The SDK reads the OTEL_* variables itself.
 type Config struct {
 	// PrivateAddr serves /metrics, /debug/pprof, /livez and /readyz.
-	PrivateAddr string `env:"PRIVATE_ADDR" envDefault:"127.0.0.1:0" help:"address of /metrics, /debug/pprof, /livez and /readyz; port 0 takes any"`
+	PrivateAddr string `env:"PRIVATE_ADDR" envDefault:"127.0.0.1:0" help:"address of /metrics, /debug/pprof, /livez and /readyz; port 0: any free port"`
 	// LogFormat is json or text.
-	LogFormat string     `env:"LOG_FORMAT" envDefault:"json" help:"json, or text for people"`
-	LogLevel  slog.Level `env:"LOG_LEVEL" envDefault:"info" help:"debug, info, warn or error"`
+	LogFormat string     `env:"LOG_FORMAT" envDefault:"json" help:"format of the log: json, or text for reading"`
+	LogLevel  slog.Level `env:"LOG_LEVEL" envDefault:"info" help:"lowest level that is logged: debug, info, warn or error"`
 }
 
-// Telemetry is one process's. A nil *Telemetry serves tests: Middleware works, without metrics.
+// Telemetry has the metrics and the log of a process. With a nil *Telemetry, Middleware works
+// without metrics, for tests.
 type Telemetry struct {
 	Metrics *prometheus.Registry
 	Log     *slog.Logger
@@ -45,8 +46,9 @@ type Telemetry struct {
 	checks []check
 }
 
-// Start sets the slog default, the tracer provider (OTLP over HTTP when OTEL_EXPORTER_OTLP_ENDPOINT or
-// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set, else none) and the W3C propagator (trace context only: baggage is not carried).
+// Start sets the default logger, the W3C propagator (trace context only, no baggage) and the tracer
+// provider. Traces are sent by OTLP over HTTP if OTEL_EXPORTER_OTLP_ENDPOINT or
+// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set.
 func Start(ctx context.Context, cfg Config, name string) (*Telemetry, error) {
 	handler, err := logHandler(service.Log(ctx), cfg.LogFormat, cfg.LogLevel)
 	if err != nil {
@@ -62,7 +64,7 @@ func Start(ctx context.Context, cfg Config, name string) (*Telemetry, error) {
 			Buckets: []float64{.0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"method", "route", "status"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_http_requests_in_flight", Help: "HTTP requests being answered now.",
+			Name: "ringfence_http_requests_in_flight", Help: "HTTP requests in progress.",
 		}),
 		flush: func(context.Context) error { return nil },
 	}
@@ -70,7 +72,7 @@ func Start(ctx context.Context, cfg Config, name string) (*Telemetry, error) {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	slog.SetDefault(t.Log)
 	otel.SetTextMapPropagator(propagation.TraceContext{})
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { t.Log.Warn("telemetry could not be sent", "error", err) }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { t.Log.Warn("telemetry not sent", "error", err) }))
 	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
 		return t, nil
 	}
@@ -85,7 +87,8 @@ func (t *Telemetry) sendTraces(ctx context.Context, service string) error {
 	if err != nil {
 		return fmt.Errorf("make the OTLP exporter: %w", err)
 	}
-	// The processes of one stack inherit one environment, so the service's own name comes last and wins.
+	// All processes of a stack inherit one environment, so the attribute of this service comes last
+	// and takes precedence.
 	about, err := resource.New(ctx, resource.WithFromEnv(), resource.WithTelemetrySDK(),
 		resource.WithAttributes(attribute.String("service.name", service)))
 	if err != nil {
@@ -101,7 +104,8 @@ func (t *Telemetry) sendTraces(ctx context.Context, service string) error {
 	return nil
 }
 
-// Close flushes the spans, for at most 5 s, also when ctx has ended. What the collector does not take is lost, and logged.
+// Close sends the remaining spans, for at most 5 s, even if ctx has ended. Spans that cannot be
+// sent are lost; the error is logged.
 func (t *Telemetry) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

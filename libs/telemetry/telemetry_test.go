@@ -24,7 +24,8 @@ import (
 
 const clientParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// recordSpans makes the process record its spans in memory. The provider is the process's, so these tests are not parallel.
+// recordSpans records the spans of the process in memory. The provider is global, so these tests
+// are not parallel.
 func recordSpans(t *testing.T) *tracetest.SpanRecorder {
 	t.Helper()
 	recorder := tracetest.NewSpanRecorder()
@@ -63,7 +64,7 @@ func serve(tel *Telemetry, middleware func(http.Handler) http.Handler, header ht
 	_ = tel
 }
 
-func TestMiddleware_NamesTheTemplateAndNeverThePath(t *testing.T) {
+func TestMiddleware_RecordsTheTemplateNotThePath(t *testing.T) {
 	spans := recordSpans(t)
 	tel, lines := started(t)
 	serve(tel, tel.Middleware, http.Header{"Traceparent": {clientParent}})
@@ -124,7 +125,7 @@ func TestMiddleware_UnknownRoutesAndMethodsShareALabel(t *testing.T) {
 	}
 }
 
-func TestEdge_LinksButDoesNotAdoptTheClientsTrace(t *testing.T) {
+func TestEdge_LinksTheClientsTrace(t *testing.T) {
 	spans := recordSpans(t)
 	tel, _ := started(t)
 	serve(tel, tel.Edge, http.Header{"Traceparent": {clientParent}, "Tracestate": {"a=b"}, "Baggage": {"c=d"}})
@@ -142,7 +143,7 @@ func TestEdge_LinksButDoesNotAdoptTheClientsTrace(t *testing.T) {
 	}
 }
 
-func TestEdge_WithoutExporterBelievesNothing(t *testing.T) {
+func TestEdge_RemovesTracingHeadersWithoutAnExporter(t *testing.T) {
 	otel.SetTracerProvider(noop.NewTracerProvider())
 	tel, _ := started(t)
 	var carried string
@@ -174,7 +175,7 @@ func TestContinue(t *testing.T) {
 		{"without a traceparent it is a new trace", "", 0, false, 0},
 		{"a broken traceparent is none", "00-zz", 0, false, 0},
 	} {
-		// A span that happens to be open here must not become the parent.
+		// An open span in the context must not become the parent.
 		around, other := tracer().Start(t.Context(), "worker loop")
 		_, span := Continue(around, row.name, row.traceparent, row.waited, CallID("c-1"))
 		span.End()
@@ -192,7 +193,7 @@ func TestContinue(t *testing.T) {
 	}
 }
 
-func TestReadyz_NamesWhatFails(t *testing.T) {
+func TestReadyz_NamesFailingChecks(t *testing.T) {
 	tel, _ := started(t)
 	get := func(path string) (int, string) {
 		answer := httptest.NewRecorder()
@@ -221,7 +222,7 @@ func TestReadyz_NamesWhatFails(t *testing.T) {
 	}
 }
 
-func TestPrivate_ServesUntilTold(t *testing.T) {
+func TestPrivate_ServesUntilCanceled(t *testing.T) {
 	tel, _ := started(t)
 	said := make(chan string, 1)
 	tel.Log = slog.New(slog.NewJSONHandler(writerFunc(func(p []byte) {
@@ -248,7 +249,7 @@ type writerFunc func([]byte)
 
 func (f writerFunc) Write(p []byte) (int, error) { f(p); return len(p), nil }
 
-func TestText_IsOneLineARecord(t *testing.T) {
+func TestText_WritesOneLinePerRecord(t *testing.T) {
 	var out bytes.Buffer
 	handler, err := logHandler(&out, "text", slog.LevelInfo)
 	if err != nil {
@@ -270,7 +271,7 @@ func TestText_IsOneLineARecord(t *testing.T) {
 	}
 }
 
-func TestMiddleware_ProbesDoNotFloodTheLog(t *testing.T) {
+func TestMiddleware_LogsProbesAtDebugLevel(t *testing.T) {
 	var out bytes.Buffer
 	handler, err := logHandler(&out, "text", slog.LevelInfo)
 	if err != nil {
