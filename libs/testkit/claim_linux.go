@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Claim keeps a port from everybody else who claims, in any process, until this one ends, however it does. It says whether nobody had claimed it before, this
-// process included. The claim is a socket with a name of the port's in the kernel's abstract namespace (unix(7)), which is never closed.
+// Claim reserves a port until this process ends, against every other caller of Claim on this
+// machine. It returns false if the port was claimed before. The claim is a socket with a name in
+// the abstract namespace of the kernel (unix(7)), which is never closed.
 func Claim(port int) bool {
 	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Values are JSON values that fit few fields, or lie at the edge of what fits.
+// Values are JSON values that most fields do not accept, and limits of accepted values.
 func Values() []string {
 	return []string{
 		`null`, `true`, `0`, `-0`, `-1`, `0.1e-400`, `1e999999`, `9223372036854775808`, `[]`, `{}`, `[null]`, `[[]]`, `{"a":null}`,
@@ -19,7 +19,7 @@ func Values() []string {
 	}
 }
 
-// Bodies are bodies that are wrong as a whole.
+// Bodies are invalid bodies.
 func Bodies() []string {
 	return []string{
 		"", " ", "null", "[]", `"x"`, "1", "{", "}", `{"a"`, `{"a":}`, `{"a":1,}`, `{"a":1}{}`, "\ufeff{}", "\xff", "\x00", `{"\u0000":1}`,
@@ -28,8 +28,8 @@ func Bodies() []string {
 	}
 }
 
-// Mutations are the good body with each of its fields, in turn, left out and set to every hostile value, its fields twice, and
-// the body broken off.
+// Mutations returns variants of a valid body: each field omitted, each field set to every hostile
+// value, duplicate fields, and a truncated body.
 func Mutations(good string) []string {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal([]byte(good), &fields) != nil {
@@ -57,7 +57,7 @@ func Mutations(good string) []string {
 	return mutations
 }
 
-// Segments are path values that a router or a decoder might read in two ways.
+// Segments are path values that a router and a decoder could read differently.
 func Segments() []string {
 	return []string{
 		"x", ".", "..", "%2e%2e", "%2F", "a%2Fb", "%00", "%ff", "%", "%zz", "%20", "+", "%2B", "+14155550123", "%2B14155550123", "%2b1415555012%33",
@@ -67,7 +67,7 @@ func Segments() []string {
 	}
 }
 
-// Parameters are values of query parameters, encoded.
+// Parameters are encoded values of query parameters.
 func Parameters() []string {
 	return []string{
 		"", "0", "1", "100", "101", "-1", "+5", "%2B5", "1e2", "1.5", "99999999999999999999", "%00", "%ff", "%zz", "%", ";", "null", "true",

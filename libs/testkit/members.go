@@ -1,5 +1,3 @@
-// Package jsontest compares members of JSON objects in tests.
-
 package testkit
 
 import (

@@ -1,6 +1,3 @@
-// Package pagetest holds a list to its contract (package page): a walk through its pages, newest first, neither skips nor repeats
-// an item while others come and change.
-
 package testkit
 
 import (
@@ -13,26 +10,27 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Page is one answer of a list.
+// Page is a page of a list.
 type Page struct {
 	IDs  []uuid.UUID
 	More bool
 }
 
-// List is the one under test. Its functions end the test when they cannot do what they say.
+// List is the list under test. Its functions must fail the test on an error.
 type List struct {
-	// Fetch reads a page; after is uuid.Nil for the first.
+	// Fetch reads a page. after is uuid.Nil for the first one.
 	Fetch func(limit int, after uuid.UUID) Page
-	// Insert adds an item, newer than those before, that may or may not match what Fetch filters by.
+	// Insert adds an item that is newer than all others. It may or may not match the filter of
+	// Fetch.
 	Insert func(rt *rapid.T) uuid.UUID
-	// Change alters an item, perhaps so that it matches or no longer does.
+	// Change alters an item. It can change whether the item matches the filter.
 	Change func(rt *rapid.T, id uuid.UUID)
-	// Matches says whether Fetch should show the item as it is now.
+	// Matches reports whether Fetch should return the item in its present state.
 	Matches func(id uuid.UUID) bool
 }
 
-// CheckPages takes a random course of insertions, changes and steps of a walk and demands that each page is exactly what the items as they
-// are at that moment make of it, whatever has become of the item the cursor names.
+// CheckPages inserts and changes items at random while it reads pages. Each page must equal the
+// page of the present items, even if the item of the cursor no longer matches.
 func CheckPages(rt *rapid.T, l List) {
 	var items []uuid.UUID
 	for range rapid.IntRange(0, 8).Draw(rt, "items at the start") {
@@ -70,11 +68,12 @@ func expected(items []uuid.UUID, matches func(uuid.UUID) bool, limit int, after 
 	return Page{IDs: left[:min(limit, len(left))], More: len(left) > limit}
 }
 
-// perWalk bounds what one goroutine inserts during a walk, which would never end behind others that are quicker.
+// perWalk is the number of items that one goroutine inserts during a walk. Without a limit the walk
+// might not end.
 const perWalk = 60
 
-// Race walks through a list while others insert as fast as they can, perWalk items each, and demands every item of the start, once,
-// newest first. insert is called by several goroutines; what it adds matches, now and later.
+// Race reads all pages while goroutines insert perWalk items each. Every item that existed at the
+// start must appear once, newest first. insert is called concurrently; its items match the filter.
 func Race(t *testing.T, insert func() uuid.UUID, fetch func(limit int, after uuid.UUID) Page) {
 	t.Helper()
 	var start []uuid.UUID
@@ -100,7 +99,7 @@ func Race(t *testing.T, insert func() uuid.UUID, fetch func(limit int, after uui
 	}
 }
 
-// walkPages turns the pages of a list from its newest item to its oldest.
+// walkPages reads all pages of a list.
 func walkPages(t *testing.T, limit int, fetch func(limit int, after uuid.UUID) Page) (seen []uuid.UUID) {
 	t.Helper()
 	for after, more := uuid.Nil, true; more; {

@@ -1,6 +1,3 @@
-// Package loopback chooses ports of 127.0.0.1 for programs that open them later: no two of them are given the same, whichever processes ask. It opens none
-// itself.
-
 package testkit
 
 import (
@@ -13,18 +10,19 @@ import (
 	"strings"
 )
 
-// The ports lie below those that Linux gives to outgoing connections (from 32768), so that a program which was killed finds its own free when it is back,
-// and below those that local stacks choose for themselves (from 20000).
+// The ports are below those of outgoing connections on Linux (from 32768), so that a restarted
+// program finds its port free, and below those of local stacks (from 20000).
 const (
 	lowest, highest = 10_000, 19_999
-	// together is how many are given away at once.
+	// together is the number of ports that are given together.
 	together = 4
 )
 
-// Port is the first, an even one, of four in a row that nobody has, neither for TCP nor for UDP. All four are the caller's until its process ends.
+// Port returns the first of four consecutive ports of 127.0.0.1, an even one. No other process has
+// them, for TCP or UDP. They are reserved until this process ends.
 func Port() (int, error) {
 	for range 1000 {
-		first := lowest + together*rand.IntN((highest-lowest+1)/together) //nolint:gosec // hides nothing
+		first := lowest + together*rand.IntN((highest-lowest+1)/together) //nolint:gosec // no secret
 		if Claim(first) && vacant(first) {
 			return first, nil
 		}
@@ -32,7 +30,7 @@ func Port() (int, error) {
 	return 0, errors.New("no four free ports in a row between 10000 and 19999 on 127.0.0.1")
 }
 
-// vacant says that nobody has any of those that are given away together.
+// vacant reports whether all ports that are given together are free.
 func vacant(first int) bool {
 	for port := first; port < first+together; port++ {
 		if !bindable("udp", port) || !bindable("tcp", port) {
@@ -52,8 +50,9 @@ func bindable(network string, port int) bool {
 	return err == nil && listener.Close() == nil
 }
 
-// Open reports whether a program has a port open: "tcp" and "tcp6" (it listens there), "udp" and "udp6". On Linux it
-// reads proc(5), because a socket that it opened to find out could be in the way of the program that is about to start.
+// Open reports whether a program has a port open: "tcp" and "tcp6" (it listens), "udp" and "udp6".
+// On Linux it reads proc(5), because a socket that it opens could collide with the program that is
+// about to start.
 func Open(network string, port int) bool {
 	table, err := os.ReadFile("/proc/net/" + network)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 
 const asking = "LOOPBACK_CLAIMS"
 
-// TestMain claims a port for a test that started this process, and tells with its end whether it could; else the tests.
+// TestMain runs the tests. In a process that a test started it claims a port, and its exit status
+// is the result.
 func TestMain(m *testing.M) {
 	port, err := strconv.Atoi(os.Getenv(asking))
 	switch {
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-func TestPort_IsGivenToNobodyElse(t *testing.T) {
+func TestPort_GivesEachPortOnce(t *testing.T) {
 	var mu sync.Mutex
 	var askers sync.WaitGroup
 	given := map[int]bool{}
@@ -60,7 +61,7 @@ func TestPort_IsGivenToNobodyElse(t *testing.T) {
 	askers.Wait()
 }
 
-func TestPort_NeitherItNorTheNextThreeAreTaken(t *testing.T) {
+func TestPort_AllFourPortsAreFree(t *testing.T) {
 	port, err := testkit.Port()
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +81,7 @@ func TestPort_NeitherItNorTheNextThreeAreTaken(t *testing.T) {
 	}
 }
 
-func TestOpen_TellsWhoListens(t *testing.T) {
+func TestOpen_ReportsListeners(t *testing.T) {
 	port, err := testkit.Port()
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +110,7 @@ func TestOpen_TellsWhoListens(t *testing.T) {
 	}
 }
 
-func TestClaim_HoldsAgainstOtherProcessesUntilItsOwnEnds(t *testing.T) {
+func TestClaim_LastsUntilTheProcessEnds(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("a claim is kept on Linux only")
 	}

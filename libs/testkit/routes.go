@@ -1,5 +1,3 @@
-// Package routetest holds a service's routes against what is described of them, so that neither has one more.
-
 package testkit
 
 import (
@@ -13,11 +11,11 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// parameter is a placeholder in a template; what it is called inside a service is the service's business.
+// parameter is a placeholder in a template. Its name may differ.
 var parameter = regexp.MustCompile(`\{[^}]*\}`)
 
-// Customers fails the test when the customer's routes (/v1) of a chi router differ from the operations, each of which prints as
-// "GET /v1/calls/{id}".
+// Customers fails the test if the routes of a chi router below /v1 differ from the operations. An
+// operation prints as "GET /v1/calls/{id}".
 func Customers[O fmt.Stringer](t *testing.T, router http.Handler, operations []O) {
 	t.Helper()
 	routes, ok := router.(chi.Routes)
@@ -41,7 +39,7 @@ func Customers[O fmt.Stringer](t *testing.T, router http.Handler, operations []O
 	Same(t, answered, described)
 }
 
-// Same fails the test when one of the two has an operation that the other has not, or has one twice.
+// Same fails the test if the two lists differ or have duplicates.
 func Same(t *testing.T, answered, described []string) {
 	t.Helper()
 	if len(described) == 0 {

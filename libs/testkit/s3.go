@@ -1,6 +1,3 @@
-// Package s3test is a small S3 for tests, in memory: it puts, gets and deletes objects of one bucket, and refuses whoever has not signed the request (AWS Signature Version 4, in the
-// header or as a link) or whose link has ended. What else S3 can do, it cannot.
-
 package testkit
 
 import (
@@ -25,19 +22,21 @@ import (
 	"ringfence.dev/libs/recordingstore"
 )
 
-// The one account and bucket.
+// The account and the bucket of the server.
 const (
 	Region, Bucket       = "test-1", "recordings"
 	AccessKey, SecretKey = "test-access", "test-secret-of-the-bucket"
 )
 
-// Object is one that was put.
+// Object is a stored object.
 type Object struct {
 	Body        []byte
 	ContentType string
 }
 
-// Server is one.
+// Server is an S3 server in memory with one bucket. It supports put, get and delete, and rejects
+// requests without a valid signature (AWS Signature Version 4, in the header or in a link) and
+// expired links.
 type Server struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -46,33 +45,33 @@ type Server struct {
 	ahead   time.Duration
 }
 
-// New serves on loopback until Close.
+// New starts a server on 127.0.0.1. It runs until Close.
 func New() *Server {
 	s := &Server{objects: map[string]Object{}}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.answer))
 	return s
 }
 
-// Storage is how a service reaches it.
+// Storage returns the configuration of the server.
 func (s *Server) Storage() recordingstore.Storage {
 	return recordingstore.Storage{URL: s.URL, Region: Region, Bucket: Bucket, AccessKey: AccessKey, SecretKey: SecretKey}
 }
 
-// Away has every request fail from now on, or no more.
+// Away lets every request fail while away is true.
 func (s *Server) Away(away bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.away = away
 }
 
-// Later sets its clock ahead.
+// Later sets the clock of the server forward.
 func (s *Server) Later(by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ahead += by
 }
 
-// Objects are all that there is, by key.
+// Objects returns all objects by key.
 func (s *Server) Objects() map[string]Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +109,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		s.objects[key] = Object{body, r.Header.Get("Content-Type")}
 		s.mu.Unlock()
-		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, md5.Sum(body))) // what S3 calls an object's tag, no secret
+		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, md5.Sum(body))) // the ETag of S3, no secret
 	case http.MethodGet, http.MethodHead:
 		object, found := s.Objects()[key]
 		if !found {
@@ -135,7 +134,7 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	_, _ = fmt.Fprintf(w, "<Error><Code>%s</Code></Error>", code)
 }
 
-// payload reads a body, be it in signed chunks ("size;chunk-signature=…") or plain.
+// payload reads a plain body or one in signed chunks ("size;chunk-signature=…").
 func payload(r *http.Request) ([]byte, error) {
 	if !strings.HasPrefix(r.Header.Get("X-Amz-Content-Sha256"), "STREAMING-") {
 		return io.ReadAll(r.Body)
@@ -160,7 +159,7 @@ func payload(r *http.Request) ([]byte, error) {
 	}
 }
 
-// check holds a request to its signature and a link to its end.
+// check verifies the signature of a request, and the expiry of a link.
 func check(r *http.Request, now time.Time) error {
 	query := r.URL.Query()
 	var credential, signed, given, sum, at string
@@ -211,7 +210,7 @@ func mac(key []byte, text string) []byte {
 }
 
 func canonical(query url.Values) string {
-	return strings.ReplaceAll(query.Encode(), "+", "%20") // sorted by name; a plus itself is written %2B
+	return strings.ReplaceAll(query.Encode(), "+", "%20") // sorted by name; "+" itself is encoded as %2B
 }
 
 func headers(r *http.Request, signed string) string {

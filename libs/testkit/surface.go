@@ -1,6 +1,3 @@
-// Package fuzztest owns what every HTTP surface of the house is fuzzed for: whatever arrives, the answer is a 2xx or a refusal
-// with the error body, never a fault of ours (contract.md §1). It brings the hostile values that every such target begins with.
-
 package testkit
 
 import (
@@ -15,25 +12,27 @@ import (
 	"unicode/utf8"
 )
 
-// longestMessage bounds the sentence of a refusal, in bytes: it must not hand back what was sent.
-const longestMessage = 1 << 10
+// maxMessage is the maximum length of an error message in bytes. It must not repeat what was sent.
+const maxMessage = 1 << 10
 
-// Surface is a handler and what is worth asking it.
+// Surface is an HTTP handler and the input for its fuzz test. Every response must be a 2xx or a 4xx
+// with the error body.
 type Surface struct {
 	Handler http.Handler
-	// Prepare makes the request one that the handler lets in: a signed caller, a key.
+	// Prepare adds what the handler requires: a signed caller or a key.
 	Prepare func(testing.TB, *http.Request)
-	// Routes are "METHOD /path"; a {} in the path takes what is fuzzed, as it is.
+	// Routes are "METHOD /path". Each {} in the path is replaced by a fuzzed value.
 	Routes []string
-	// IDs are path values that name something.
+	// IDs are path values of existing objects.
 	IDs []string
-	// Bodies are good bodies by their route: each field of each is fuzzed with every hostile value.
+	// Bodies are valid bodies by route. Each field of each body is replaced by every hostile value.
 	Bodies map[string][]string
-	// Queries are the names of parameters by their route.
+	// Queries are names of parameters by route.
 	Queries map[string][]string
 }
 
-// Fuzz asks the surface for everything: any route, path value, query and body. A route beyond the list takes the path alone.
+// Fuzz sends requests with fuzzed route, path value, query and body. For a route number that
+// Routes does not have, it sends GET with the fuzzed path.
 func (s Surface) Fuzz(f *testing.F) {
 	f.Helper()
 	s.seed(f)
@@ -89,7 +88,8 @@ func (s Surface) seed(f *testing.F) {
 	}
 }
 
-// Request is a request as net/http would hand it to a handler; ok is false for a target that net/http answers by itself.
+// Request returns a request as net/http passes it to a handler. ok is false if net/http rejects the
+// target itself.
 func Request(t testing.TB, method, target string, body []byte) (r *http.Request, ok bool) {
 	address, err := url.ParseRequestURI(target)
 	if err != nil || address.Host != "" || strings.ContainsAny(target, " \t\r\n") {
@@ -103,7 +103,7 @@ func Request(t testing.TB, method, target string, body []byte) (r *http.Request,
 	return r, true
 }
 
-// MustAnswer demands what the contract promises of every answer.
+// MustAnswer checks the response: 2xx or 4xx, JSON, the error body and Service-Version.
 func MustAnswer(t testing.TB, r *http.Request, answer *httptest.ResponseRecorder) {
 	t.Helper()
 	text := answer.Body.String()
@@ -131,7 +131,7 @@ func MustAnswer(t testing.TB, r *http.Request, answer *httptest.ResponseRecorder
 	if err := json.Unmarshal([]byte(text), &refusal); err != nil || refusal.Error.Code == "" || refusal.Error.Message == "" {
 		t.Fatalf("%s %q = %d %s, want the error body", r.Method, r.RequestURI, answer.Code, text)
 	}
-	if len(refusal.Error.Message) > longestMessage {
+	if len(refusal.Error.Message) > maxMessage {
 		t.Errorf("%s %q: the message is %d bytes long", r.Method, r.RequestURI, len(refusal.Error.Message))
 	}
 }

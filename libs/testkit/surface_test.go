@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// judged is a test that takes note instead of failing.
+// judged records a failure instead of failing.
 type judged struct {
 	testing.TB
 	failed bool
@@ -20,7 +20,7 @@ func (j *judged) Helper()               {}
 func (j *judged) Errorf(string, ...any) { j.failed = true }
 func (j *judged) Fatalf(string, ...any) { j.failed = true }
 
-func TestMustAnswer_SeesEveryBrokenPromise(t *testing.T) {
+func TestMustAnswer_FindsEveryInvalidResponse(t *testing.T) {
 	t.Parallel()
 	good := `{"error":{"code":"not_found","message":"No."}}`
 	for _, row := range []struct {
@@ -65,7 +65,7 @@ func TestMutations_ChangeOneFieldAtATime(t *testing.T) {
 	}
 }
 
-func TestRequest_RefusesWhatNetHTTPRefuses(t *testing.T) {
+func TestRequest_RejectsTargetsThatNetHTTPRejects(t *testing.T) {
 	t.Parallel()
 	for target, want := range map[string]bool{"/v1/calls?a=b": true, "/a%zz": false, "/a b": false, "v1/calls": false, "http://other/v1": false, "/%2e%2e": true} {
 		if _, ok := testkit.Request(t, http.MethodGet, target, nil); ok != want {

@@ -1,5 +1,3 @@
-// Package timetest checks the timestamps of JSON documents.
-
 package testkit
 
 import (
@@ -15,9 +13,9 @@ var (
 	shown    = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$`)
 )
 
-// CheckTimestamps reports every timestamp of a JSON document that is not in UTC with exactly three decimals
-// (contract.md 11.1). Members named in except are skipped with everything in them. Check returns
-// the number of timestamps that it found. A document that is not JSON has none.
+// CheckTimestamps reports every timestamp of a JSON document that is not in UTC with exactly three
+// decimals. Members named in except are skipped with their content. It returns the number of
+// timestamps; a document that is not JSON has none.
 func CheckTimestamps(t testing.TB, document []byte, except ...string) int {
 	t.Helper()
 	var value any

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-func TestWalk_FindsEveryTimestamp(t *testing.T) {
+func TestWalkTimestamps_FindsEveryTimestamp(t *testing.T) {
 	t.Parallel()
 	document := map[string]any{
 		"created_at": "2026-06-04T09:00:00Z",
@@ -25,7 +25,7 @@ func TestWalk_FindsEveryTimestamp(t *testing.T) {
 	}
 }
 
-func TestShown_AcceptsThreeDecimalsInUTCOnly(t *testing.T) {
+func TestCheckTimestamps_AcceptsThreeDecimalsInUTCOnly(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
 		"2026-06-04T09:00:00.000Z":      true,

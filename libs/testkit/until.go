@@ -1,5 +1,3 @@
-// Package polltest lets tests wait for a condition that nothing else announces.
-
 package testkit
 
 import (
@@ -13,8 +11,8 @@ const Timeout = 2 * time.Minute
 
 const pause = 5 * time.Millisecond
 
-// Until waits until the condition is true. what describes the condition for the message of a test that
-// hangs, for example "the outbox is empty".
+// Until waits until the condition is true. what describes the condition for the message of a test
+// that hangs, for example "the outbox is empty".
 func Until(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	poll(t, func() error {

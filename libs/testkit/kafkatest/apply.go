@@ -1,5 +1,3 @@
-// Package inboxtest calls handlers of libs/inbox in tests, without Kafka.
-
 package kafkatest
 
 import (
@@ -14,9 +12,9 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// Apply calls a handler with one record in tx and returns the reason if it skips or parks the record:
-// kafka.IsSkip and kafka.IsPark tell them apart. The record's id is not stored, so a handler can be
-// tested with repeated records. OnCommit is not called.
+// Apply calls a handler with one record in tx. It returns the reason if the handler skips or parks
+// the record; see kafka.IsSkip and kafka.IsPark. The id of the record is not stored, so a test can
+// repeat records. OnCommit is not called.
 func Apply(ctx context.Context, tx pgx.Tx, handler inbox.Handler, rec kafka.Record) error {
 	_, err := apply(ctx, tx, handler, rec)
 	return err

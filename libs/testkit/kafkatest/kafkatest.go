@@ -1,5 +1,5 @@
-// Package kafkatest gives each test a Kafka of its own: kfake in memory, or, with KAFKA_BROKERS set, that cluster for itself alone as
-// long as the test runs.
+// Package kafkatest gives each test its own Kafka: kfake in memory, or the cluster of
+// KAFKA_BROKERS, which one test at a time uses. It also calls inbox handlers without Kafka.
 package kafkatest
 
 import (
@@ -21,12 +21,13 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// Throwaway is how the id of a cluster begins that tests may empty; the brokers of test/apachekafka have such a one.
+// Throwaway is the prefix of the id of a cluster that tests may empty, such as that of
+// test/apachekafka.
 const Throwaway = "ringfence-throwaway-"
 
-// New gives a Kafka with the whole catalogue created and nothing in it; it ends with the test. A real cluster is emptied of every group and
-// topic that was used first, and refused unless its id says that it may be. A test that asks for one while another has it waits, whatever the package or process: call
-// New once, before anything that reads or writes is started.
+// New returns a Kafka that contains the empty topics of the catalogue. It ends with the test. A
+// real cluster is emptied first, and rejected unless its id begins with Throwaway. Tests that use
+// it wait for each other, also across processes. Call New once, before anything reads or writes.
 func New(t testing.TB) kafka.Config {
 	t.Helper()
 	given := os.Getenv("KAFKA_BROKERS")
@@ -42,7 +43,7 @@ func New(t testing.TB) kafka.Config {
 	return furnish(t, kafka.Config{Brokers: strings.Split(given, ",")}, empty)
 }
 
-// furnish makes the catalogue.
+// furnish creates the catalogue.
 func furnish(t testing.TB, cfg kafka.Config, clear func(context.Context, *kadm.Client) error) kafka.Config {
 	t.Helper()
 	client, err := kafka.NewClient(cfg, "kafkatest", nil)
@@ -63,7 +64,8 @@ func furnish(t testing.TB, cfg kafka.Config, clear func(context.Context, *kadm.C
 	return cfg
 }
 
-// reserve holds the cluster against the other tests of this machine until the test has ended.
+// reserve waits until no other test of this machine uses the cluster, and reserves it for this
+// test.
 func reserve(t testing.TB, brokers string) {
 	t.Helper()
 	name := strings.NewReplacer(":", "-", ",", "-", "/", "-").Replace(brokers)
@@ -77,23 +79,23 @@ func reserve(t testing.TB, brokers string) {
 	}
 }
 
-// empty deletes every group and every topic that was used, and waits until they are gone.
+// empty deletes all groups and all topics that were used, and waits until they are deleted.
 func empty(ctx context.Context, admin *kadm.Client) error {
 	cluster, err := admin.BrokerMetadata(ctx)
 	if err != nil {
 		return err
 	}
 	if !strings.HasPrefix(cluster.Cluster, Throwaway) {
-		return fmt.Errorf("it is cluster %q, which is not for tests: they delete its topics; `make test-kafka` brings one that is, or unset KAFKA_BROKERS", cluster.Cluster)
+		return fmt.Errorf("the cluster %q is not for tests, which delete its topics: use `make test-kafka`, or unset KAFKA_BROKERS", cluster.Cluster)
 	}
 	for {
 		used, err := usedTopics(ctx, admin)
 		groups, listing := admin.ListGroups(ctx)
-		err = errors.Join(err, listing) // of a topic that is just going, not every broker knows the same
+		err = errors.Join(err, listing) // brokers can disagree about a topic that is being deleted
 		if err == nil && len(used) == 0 && len(groups) == 0 {
 			return nil
 		}
-		// A member that left with its connection only is waited for.
+		// A member whose connection was closed is removed later.
 		_, leaving := admin.DeleteGroups(ctx, groups.Groups()...)
 		_, deleting := admin.DeleteTopics(ctx, used...)
 		select {
@@ -104,7 +106,7 @@ func empty(ctx context.Context, admin *kadm.Client) error {
 	}
 }
 
-// usedTopics are those that are not as EnsureTopics makes them: they have had records, or nobody's catalogue names them.
+// usedTopics returns topics that contained records, or that are not in the catalogue.
 func usedTopics(ctx context.Context, admin *kadm.Client) ([]string, error) {
 	all, err := admin.ListTopics(ctx)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 // asteriskVariable names the folder into which `make asterisk` installed Asterisk.
 const asteriskVariable = "RINGFENCE_ASTERISK"
 
-// AsteriskInstalled skips the test unless Asterisk is installed. With CI=true the test fails instead.
+// AsteriskInstalled skips the test unless Asterisk is installed. With CI=true the test fails
+// instead.
 func AsteriskInstalled(t testing.TB) {
 	t.Helper()
 	if !enabled {
@@ -37,8 +38,9 @@ type Asterisk struct {
 	dir string
 }
 
-// StartAsterisk starts Asterisk with the given configuration files (name, content) and waits until it is ready. It runs
-// until Stop. All files that it writes are in dir; recordings are in dir/spool/monitor.
+// StartAsterisk starts Asterisk with the given configuration files (name, content) and waits until
+// it is ready. It runs until Stop. All files that it writes are in dir; recordings are in
+// dir/spool/monitor.
 func StartAsterisk(dir string, files map[string]string) (*Asterisk, error) {
 	root := os.Getenv(asteriskVariable)
 	libraries, err := asteriskLibraries(root)
@@ -85,7 +87,8 @@ astlogdir => %[1]s/log
 	return a, nil
 }
 
-// Shell returns the beginning of a shell command that runs this Asterisk's program, for example with -rx.
+// Shell returns the beginning of a shell command that runs this Asterisk's program, for example
+// with -rx.
 func (a *Asterisk) Shell() string {
 	root := os.Getenv(asteriskVariable)
 	libraries, _ := asteriskLibraries(root)
@@ -109,8 +112,8 @@ func (a *Asterisk) awaitReady() error {
 	return nil
 }
 
-// asteriskCommand runs Asterisk with the loader of the Debian release that it comes from: it needs a newer C
-// library than the machine's.
+// asteriskCommand runs Asterisk with the dynamic loader of its Debian release, because it needs a
+// newer C library than that of this machine.
 func asteriskCommand(root, libraries, dir string, args ...string) []string {
 	loaders, _ := filepath.Glob(filepath.Join(libraries, "ld-linux*.so.*"))
 	loader := slices.Concat(loaders, []string{"ld-linux is missing"})[0]

@@ -9,11 +9,11 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// modules of kamailio that every routing may use.
+// modules are the Kamailio modules that every configuration can use.
 const modules = "kex tm tmx sl rr pv maxfwd auth textops siputils usrloc registrar"
 
-// Kamailio runs one in a folder: it listens at a port of the loopback, for UDP and for the other transports that are named, and does with requests what the
-// routing says, before which modules and settings of its own may stand.
+// Kamailio starts Kamailio in a folder. It listens at a port of 127.0.0.1 for UDP and for the named
+// transports. routing is its request routing; modules and settings may precede it.
 func Kamailio(dir, routing string, transports ...string) (p *Program, port int, err error) {
 	if port, err = testkit.Port(); err != nil {
 		return nil, 0, err

@@ -1,5 +1,5 @@
-// Package peertest runs other people's programs beside a test: what telephones with us (sipp, baresip, kamailio) and what makes and reads sound. It knows how
-// they are started, watched and ended; what they are to do stands where they are used.
+// Package peertest starts, watches and stops external programs beside a test: SIP peers (sipp,
+// baresip, kamailio, Asterisk) and audio tools.
 package peertest
 
 import (
@@ -20,8 +20,9 @@ import (
 // hangTimeout ends a wait for a program that would otherwise hang.
 const hangTimeout = testkit.Timeout
 
-// Installed skips the test unless the programs are installed. With CI=true a missing program fails the test instead.
-// Tests with peers take too long for `make test`, so without the build tag peers they are always skipped.
+// Installed skips the test unless the programs are installed. With CI=true a missing program fails
+// the test instead. Tests with peers take too long for `make test`, so without the build tag peers
+// they are always skipped.
 func Installed(t testing.TB, programs ...string) {
 	t.Helper()
 	if !enabled {
@@ -39,7 +40,7 @@ func Installed(t testing.TB, programs ...string) {
 	}
 }
 
-// modulesOf is where Debian puts what a program loads; empty: it is not there.
+// modulesOf returns the folder in which Debian installs the modules of a program, or "".
 func modulesOf(program string) string {
 	where := map[string]string{"kamailio": "/usr/lib/*/kamailio/modules", "baresip": "/usr/lib/baresip/modules"}[program]
 	found, err := filepath.Glob(cmp.Or(where, "/"))
@@ -49,7 +50,7 @@ func modulesOf(program string) string {
 	return found[0]
 }
 
-// Port is one of the loopback that nobody has, for UDP and TCP, and the next three as well.
+// Port returns the first of four consecutive free ports of 127.0.0.1, for UDP and TCP.
 func Port(t testing.TB) int {
 	t.Helper()
 	port, err := testkit.Port()
@@ -59,21 +60,21 @@ func Port(t testing.TB) int {
 	return port
 }
 
-// Program is one that runs, or has ended.
+// Program is a started program.
 type Program struct {
 	cmd  *exec.Cmd
 	mu   sync.Mutex
 	said bytes.Buffer
-	done chan struct{} // closed when it has ended, with err
+	done chan struct{} // closed when the program has ended; err is then set
 	err  error
 }
 
-// Run starts a program in a folder, which is its home, too.
+// Run starts a program. dir is its working and home folder.
 func Run(dir, program string, args ...string) (*Program, error) {
 	p := &Program{cmd: exec.Command(program, args...), done: make(chan struct{})} //nolint:gosec // a test names it
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, p, p
 	p.cmd.Env = append(os.Environ(), "HOME="+dir, "TERM=dumb")
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with those that it starts itself
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a process group with its children
 	p.cmd.WaitDelay = 2 * time.Second
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, err)
@@ -82,7 +83,7 @@ func Run(dir, program string, args ...string) (*Program, error) {
 	return p, nil
 }
 
-// Start runs a program until the test ends. What it said is shown when that fails.
+// Start starts a program and stops it when the test ends. If the test fails, its output is logged.
 func Start(t testing.TB, dir, program string, args ...string) *Program {
 	t.Helper()
 	p, err := Run(dir, program, args...)
@@ -98,27 +99,27 @@ func Start(t testing.TB, dir, program string, args ...string) *Program {
 	return p
 }
 
-// Write keeps what the program says.
+// Write stores output of the program.
 func (p *Program) Write(text []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.said.Write(text)
 }
 
-// Said is all that the program said.
+// Said returns the output of the program.
 func (p *Program) Said() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.said.String()
 }
 
-// Wait waits for the program's end, and answers how it was.
+// Wait waits until the program has ended, and returns its error.
 func (p *Program) Wait() error {
 	<-p.done
 	return p.err
 }
 
-// Ends waits for the program's end, which must be a good one.
+// Ends waits until the program has ended. It must succeed.
 func (p *Program) Ends(t testing.TB) {
 	t.Helper()
 	select {
@@ -131,7 +132,7 @@ func (p *Program) Ends(t testing.TB) {
 	}
 }
 
-// Listens waits until the program has a port of the loopback.
+// Listens waits until the program has a port of 127.0.0.1 open.
 func (p *Program) Listens(network string, port int) error {
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
@@ -148,7 +149,7 @@ func (p *Program) Listens(network string, port int) error {
 	return nil
 }
 
-// Stop ends the program, and all that it started: with a word first, since some take back what they said elsewhere.
+// Stop ends the program and its children: first with SIGTERM, because some unregister elsewhere.
 func (p *Program) Stop() {
 	_ = p.cmd.Process.Signal(os.Interrupt)
 	select {

@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// Phone is a baresip that can be told what to do.
+// Phone is a baresip that a test controls.
 type Phone struct {
-	// Port is where it listens for SIP by UDP, and at the next by TLS.
+	// Port is the port for SIP over UDP. The next one is for TLS.
 	Port int
-	// Dir is where its files lie.
+	// Dir has its files.
 	Dir  string
 	ctrl net.Conn
 }
@@ -39,7 +39,8 @@ module_app ctrl_tcp.so
 ctrl_tcp_listen 127.0.0.1:%d
 `
 
-// NewPhone runs a phone at a port until the test ends. config follows the settings that each phone has: what it plays, its audio ports, its certificate. account is who it is.
+// NewPhone starts a phone that runs until the test ends. config is added to the common settings:
+// audio source, audio ports, certificate. account is its SIP account.
 func NewPhone(t testing.TB, dir string, port int, config, account string) *Phone {
 	t.Helper()
 	Installed(t, "baresip")
@@ -68,7 +69,7 @@ func NewPhone(t testing.TB, dir string, port int, config, account string) *Phone
 	return p
 }
 
-// Do has the phone do something: its control takes netstrings of JSON.
+// Do sends a command to the phone's control port, which uses netstrings of JSON.
 func (p *Phone) Do(t testing.TB, command string, params ...string) {
 	t.Helper()
 	text := fmt.Sprintf(`{"command":%q,"params":%q}`, command, strings.Join(params, " "))
@@ -77,7 +78,7 @@ func (p *Phone) Do(t testing.TB, command string, params ...string) {
 	}
 }
 
-// Certificate is one for a host, signed by itself: key and certificate in PEM.
+// Certificate returns a self-signed certificate for a host: key and certificate in PEM.
 func Certificate(host string) (key, cert []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package pgtest gives each test a database of its own, cloned from a migrated template. Templates are kept in the
-// server, one for each set of migrations, and shared by all packages and processes.
+// Package pgtest gives each test its own database, cloned from a migrated template. The server
+// keeps one template per set of migrations, which all packages and processes share.
 package pgtest
 
 import (
@@ -30,9 +30,9 @@ const (
 	patience       = 2 * time.Minute
 )
 
-// New clones a database with the migrated schema and connects to it as the application role. The server is the one of
-// RINGFENCE_TEST_POSTGRES, a superuser URL that `make test` sets. Without the variable the test fails, or is skipped
-// with -short. The database is dropped when the test ends.
+// New clones a database with the migrated schema and connects to it as the application role. The
+// server is the one of RINGFENCE_TEST_POSTGRES, a superuser URL that `make test` sets. Without the
+// variable the test fails, or is skipped with -short. The database is dropped when the test ends.
 func New(t testing.TB, schema string, tracks ...pg.Migrations) *pgxpool.Pool {
 	t.Helper()
 	super := os.Getenv(serverVariable)
@@ -71,7 +71,7 @@ func Owner(t testing.TB, pool *pgxpool.Pool, schema string) *pgxpool.Pool {
 	return connect(t, pool, schema, pg.OwnerRole(schema))
 }
 
-// Super connects to the same database as the superuser, to break what the service's own roles may not.
+// Super connects to the same database as the superuser.
 func Super(t testing.TB, pool *pgxpool.Pool, schema string) *pgxpool.Pool {
 	t.Helper()
 	return connect(t, pool, schema, "")
@@ -79,7 +79,7 @@ func Super(t testing.TB, pool *pgxpool.Pool, schema string) *pgxpool.Pool {
 
 func connect(t testing.TB, pool *pgxpool.Pool, schema, role string) *pgxpool.Pool {
 	t.Helper()
-	// What a test holds up, it holds as long as it needs, and what it fills a table with may take its time.
+	// Connections of a test may hold locks and run statements for as long as they need.
 	address, err := url.Parse(as(os.Getenv(serverVariable), pool.Config().ConnConfig.Database, role))
 	if err != nil {
 		t.Fatalf("parse %s: %v", serverVariable, err)
@@ -95,8 +95,8 @@ func connect(t testing.TB, pool *pgxpool.Pool, schema, role string) *pgxpool.Poo
 	return other
 }
 
-// template answers the name of the migrated database to clone, made now when it is missing. The advisory lock lives in
-// the server's first database, which all processes share.
+// template returns the name of the migrated database to clone, and creates it if it is missing. The
+// advisory lock is taken in the server's first database, which all processes share.
 func template(ctx context.Context, admin *pgx.Conn, super, schema string, tracks []pg.Migrations) (string, error) {
 	sum, err := fingerprint(schema, tracks)
 	if err != nil {
@@ -132,10 +132,10 @@ func template(ctx context.Context, admin *pgx.Conn, super, schema string, tracks
 	return name, err
 }
 
-// fingerprint is the hash of everything that shapes the template.
+// fingerprint is a hash of everything that determines the template.
 func fingerprint(schema string, tracks []pg.Migrations) (string, error) {
 	hash := sha256.New()
-	fmt.Fprintf(hash, "2 %s\n", schema) // count up when Provision changes
+	fmt.Fprintf(hash, "2 %s\n", schema) // increment when Provision changes
 	for _, track := range tracks {
 		err := fs.WalkDir(track.FS, ".", func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
@@ -152,7 +152,7 @@ func fingerprint(schema string, tracks []pg.Migrations) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil))[:16], nil
 }
 
-// clone copies the template. An autovacuum worker in it is a passing hindrance (object_in_use).
+// clone copies the template. It retries while autovacuum uses the template (object_in_use).
 func clone(ctx context.Context, admin *pgx.Conn, name, template string) error {
 	for {
 		_, err := admin.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE "+pgx.Identifier{template}.Sanitize())
@@ -175,8 +175,8 @@ func drop(t testing.TB, super, name string) {
 	}
 }
 
-// server is the superuser's connection to the test server. All tests of the process share it, because a connection
-// costs as much as a fourth of a clone. It stays open until the process ends.
+// server is the superuser's connection to the test server. All tests of the process share it,
+// because a connection costs as much as a fourth of a clone. It stays open until the process ends.
 var server adminConn
 
 type adminConn struct {
@@ -185,7 +185,8 @@ type adminConn struct {
 	url  string
 }
 
-// use calls do with the connection. It connects first if there is no connection or if url is another server's.
+// use calls do with the connection. It connects first if there is no connection or if url is
+// another server's.
 func (a *adminConn) use(ctx context.Context, url string, do func(*pgx.Conn) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -202,7 +203,8 @@ func (a *adminConn) use(ctx context.Context, url string, do func(*pgx.Conn) erro
 	return do(a.conn)
 }
 
-// closeSoon does not hang on a connection that the test never gave back: dropping the database ends it.
+// closeSoon does not wait for a connection that the test never released: dropping the database ends
+// it.
 func closeSoon(pool *pgxpool.Pool) {
 	closed := make(chan struct{})
 	go func() { pool.Close(); close(closed) }()
@@ -212,7 +214,7 @@ func closeSoon(pool *pgxpool.Pool) {
 	}
 }
 
-// as is the server's URL for another database and, when named, another role.
+// as returns the URL of the server for another database and, if it is given, another role.
 func as(super, database, role string) string {
 	address, err := url.Parse(super)
 	if err != nil {

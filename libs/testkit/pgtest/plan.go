@@ -15,14 +15,15 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// The two ways Postgres plans a prepared statement: once for all values, or for those at hand. pgx gets both, sooner or later.
+// The two kinds of plan of a prepared statement: for all values, or for the given values. pgx uses
+// both.
 const (
 	GenericPlan = "force_generic_plan"
 	CustomPlan  = "force_custom_plan"
 )
 
-// Watched remembers the statements with arguments that went through a pool, alone or in a batch of their own, so that a test can look
-// at their plans.
+// Watched records the statements with arguments that run in a pool, so that a test can check their
+// plans.
 type Watched struct {
 	pool *pgxpool.Pool
 	last []statement
@@ -31,11 +32,12 @@ type Watched struct {
 type statement struct {
 	sql  string
 	args pgx.NamedArgs
-	// settings are the statements without arguments that went before it in its batch.
+	// settings are the statements without arguments before it in its batch.
 	settings []string
 }
 
-// Watch is a second pool on the same database, with named arguments only, and what went through it.
+// Watch returns a second pool on the same database and records its statements. It accepts only
+// named arguments.
 func Watch(t testing.TB, pool *pgxpool.Pool) (*pgxpool.Pool, *Watched) {
 	t.Helper()
 	settings, watched := pool.Config(), &Watched{pool: pool}
@@ -48,7 +50,7 @@ func Watch(t testing.TB, pool *pgxpool.Pool) (*pgxpool.Pool, *Watched) {
 	return again, watched
 }
 
-// TraceQueryStart is pgx's hook.
+// TraceQueryStart implements pgx.QueryTracer.
 func (w *Watched) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
 	if len(q.Args) > 0 {
 		switch args := q.Args[len(q.Args)-1].(type) {
@@ -61,7 +63,7 @@ func (w *Watched) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQ
 	return ctx
 }
 
-// TraceBatchStart is pgx's hook.
+// TraceBatchStart implements pgx.BatchTracer.
 func (w *Watched) TraceBatchStart(ctx context.Context, _ *pgx.Conn, of pgx.TraceBatchStartData) context.Context {
 	var settings []string
 	for _, q := range of.Batch.QueuedQueries {
@@ -74,17 +76,17 @@ func (w *Watched) TraceBatchStart(ctx context.Context, _ *pgx.Conn, of pgx.Trace
 	return ctx
 }
 
-// TraceBatchQuery is pgx's hook.
+// TraceBatchQuery implements pgx.BatchTracer.
 func (*Watched) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 
-// TraceBatchEnd is pgx's hook.
+// TraceBatchEnd implements pgx.BatchTracer.
 func (*Watched) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// TraceQueryEnd is pgx's hook.
+// TraceQueryEnd implements pgx.QueryTracer.
 func (*Watched) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// Pages runs every statement since the last time again, planned in the given way, and says how many pages of the database all
-// of them touched and how they were planned.
+// Pages runs all recorded statements again with the given kind of plan. It returns the number of
+// pages that they read, and their plans.
 func (w *Watched) Pages(t testing.TB, mode string) (pages int, plans string) {
 	t.Helper()
 	for _, s := range w.last {
@@ -98,7 +100,7 @@ func (w *Watched) Pages(t testing.TB, mode string) (pages int, plans string) {
 	return pages, plans
 }
 
-// Forget lets go of the statements so far.
+// Forget removes the recorded statements.
 func (w *Watched) Forget() { w.last = nil }
 
 func (s statement) explain(ctx context.Context, pool *pgxpool.Pool, mode string) (pages int, plan string, err error) {
@@ -116,7 +118,7 @@ func (s statement) explain(ctx context.Context, pool *pgxpool.Pool, mode string)
 		places := make([]string, len(args))
 		for i, arg := range args {
 			places[i] = fmt.Sprintf("$%d", i+1)
-			if ids, ok := arg.([]uuid.UUID); ok { // as text: the simple protocol knows no array of them
+			if ids, ok := arg.([]uuid.UUID); ok { // as text: the simple protocol does not encode arrays of them
 				args[i] = uuid.UUIDs(ids).Strings()
 			}
 		}

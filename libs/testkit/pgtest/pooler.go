@@ -16,23 +16,26 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// poolerVariable set to "transaction" leads every pool of New through a PgBouncer of the test's own (`make pooler`).
+// poolerVariable, if it is "transaction", connects every pool of New through its own PgBouncer
+// (`make pooler`).
 const poolerVariable = "RINGFENCE_TEST_POOLER"
 
-// poolSessions are few, so that transactions of one client meet sessions that others have used.
+// poolSessions is low, so that a client gets sessions that other clients have used.
 const poolSessions = 3
 
-// nobody runs what refuses to run as root.
-const nobody = 65534
+// unprivileged is the user id of PgBouncer, which refuses to run as root.
+const unprivileged = 65534
 
-// Pooler starts a PgBouncer in transaction mode in front of a server, with so many sessions for a role and database, and answers its
-// address. It asks the server for the roles' secrets, as the superuser of the URL. It goes with the test. Without the program the test is skipped, and fails with CI=true.
+// Pooler starts a PgBouncer in transaction mode in front of a server, with that many sessions per
+// role and database. It returns its address and stops it when the test ends. It reads the secrets
+// of roles with the superuser's URL. Without the program the test is skipped; with CI=true it
+// fails.
 func Pooler(t testing.TB, super string, sessions int) (address string) {
 	t.Helper()
 	program, err := exec.LookPath("pgbouncer")
 	if err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatalf("no PgBouncer here (`make peers` installs it): %v", err)
+			t.Fatalf("PgBouncer is missing (`make peers` installs it): %v", err)
 		}
 		t.Skip("no PgBouncer here: apt-get install pgbouncer")
 	}
@@ -49,7 +52,7 @@ func Pooler(t testing.TB, super string, sessions int) (address string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { // nobody reads it
+	if err := os.Chmod(dir, 0o755); err != nil { // the unprivileged user reads it
 		t.Fatal(err)
 	}
 	secret, _ := to.User.Password()
@@ -75,7 +78,7 @@ max_client_conn = 1000
 	}
 	cmd := exec.Command(program, filepath.Join(dir, "pgbouncer.ini"))
 	if os.Geteuid() == 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: unprivileged, Gid: unprivileged}}
 	}
 	said, err := cmd.StderrPipe()
 	if err != nil {
@@ -101,14 +104,14 @@ max_client_conn = 1000
 	select {
 	case <-up:
 	case <-drained:
-		t.Fatalf("PgBouncer ended before it was up: %s", last)
+		t.Fatalf("PgBouncer ended before it was ready: %s", last)
 	case <-time.After(patience):
-		t.Fatal("PgBouncer does not come up")
+		t.Fatal("PgBouncer is not ready")
 	}
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// reach is how the running role's pool gets to its database.
+// reach returns the configuration with which the pool of the running role connects.
 func reach(t testing.TB, super, database, schema string) pg.Config {
 	t.Helper()
 	direct := as(super, database, pg.AppRole(schema))
