@@ -1,4 +1,4 @@
-// Package aimodel knows when OpenAI retires the models that agents and the configuration can name.
+// Package aimodel lists when OpenAI retires the models that agents and the configuration can use.
 package aimodel
 
 import (
@@ -59,7 +59,8 @@ func retirements() []row {
 			"gpt-4o-audio-preview", "gpt-4o-audio-preview-2024-12-17", "gpt-4o-audio-preview-2025-06-03",
 			"gpt-4o-mini-audio-preview", "gpt-4o-mini-audio-preview-2024-12-17",
 		}},
-		// openai-go has no date for these: the Realtime beta, and with it its models, ended on that day.
+		// openai-go has no date for these: the Realtime beta, and with it its models, ended on that
+		// day.
 		{day: "2026-05-07", successor: "gpt-realtime-2.1", models: []string{
 			"gpt-4o-realtime-preview", "gpt-4o-realtime-preview-2024-12-17", "gpt-4o-realtime-preview-2025-06-03",
 		}},

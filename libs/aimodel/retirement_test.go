@@ -66,7 +66,7 @@ func TestRetirement_DueSixtyDaysAhead(t *testing.T) {
 	}
 }
 
-// A model that is listed twice, or a successor that retires itself, would give wrong advice.
+// A duplicate model, or a successor that retires as well, would give wrong advice.
 func TestRetirements_TableIsConsistent(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

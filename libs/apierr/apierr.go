@@ -1,6 +1,6 @@
-// Package apierr owns the errors a customer can act on: a status, a machine code of the
-// specification's part 7 (or contract.md §1) and one sentence. Every other error is a fault of
-// ours and is shown as 500 internal_error by httpserver.
+// Package apierr defines the errors that a client can act on: an HTTP status, a code of
+// docs/reference/errors.md and one sentence. httpserver sends every other error as 500
+// internal_error.
 package apierr
 
 import (
@@ -11,30 +11,30 @@ import (
 	"time"
 )
 
-// Error is one refusal as the client sees it: {"error":{"code","message"}}.
+// Error is an error response: {"error":{"code","message"}}.
 type Error struct {
 	Status  int
 	Code    string
 	Message string
-	// RetryAfter is sent as the Retry-After header, rounded up to seconds; zero sends none.
+	// RetryAfter is the Retry-After header, rounded up to seconds. 0 sends no header.
 	RetryAfter time.Duration
-	// Fields are added inside "error" and at the top level of the body (contact_exists' existing_id).
+	// Fields are added to "error" and to the top level of the body, for example existing_id.
 	Fields map[string]string
 }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
-// New makes an error with any status and code.
+// New returns an error with the given status and code.
 func New(status int, code, format string, args ...any) *Error {
 	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Unprocessable is a 422 with the given code.
+// Unprocessable returns a 422 with the given code.
 func Unprocessable(code, format string, args ...any) *Error {
 	return New(http.StatusUnprocessableEntity, code, format, args...)
 }
 
-// Validation is 422 validation_error; the message starts with the field it names.
+// Validation returns 422 validation_error. The message starts with the name of the field.
 func Validation(field, format string, args ...any) *Error {
 	return Unprocessable(validationError, "%s %s", field, fmt.Sprintf(format, args...))
 }
@@ -62,27 +62,28 @@ func Join(faults ...error) error {
 	return Unprocessable(validationError, "%s", strings.Join(messages, " "))
 }
 
-// NotFound is 404 not_found.
+// NotFound returns 404 not_found. thing is the kind of object, for example "call".
 func NotFound(thing string) *Error {
 	return New(http.StatusNotFound, "not_found", "No such %s in this workspace.", thing)
 }
 
-// Conflict is a 409 with the given code.
+// Conflict returns a 409 with the given code.
 func Conflict(code, format string, args ...any) *Error {
 	return New(http.StatusConflict, code, format, args...)
 }
 
-// Unavailable is 503 unavailable with Retry-After: a peer or the database is down, and nothing was changed.
+// Unavailable returns 503 unavailable with Retry-After. Use it only if nothing was changed.
 func Unavailable(what string) *Error {
-	return away("%s is not available at the moment. Nothing was changed; try again.", what)
+	return unavailable("%s is not available at the moment. Nothing was changed; try again.", what)
 }
 
-// Unanswered is 503 unavailable with Retry-After: it was asked, and the end was not seen.
+// Unanswered returns 503 unavailable with Retry-After. Use it if a request was sent and its result
+// is unknown.
 func Unanswered(what string) *Error {
-	return away("%s did not answer. Whether the request took effect is not known: look, or repeat it with the same idempotency key.", what)
+	return unavailable("%s did not answer. Whether the request took effect is not known: look, or repeat it with the same idempotency key.", what)
 }
 
-func away(format, what string) *Error {
+func unavailable(format, what string) *Error {
 	err := New(http.StatusServiceUnavailable, "unavailable", format, what)
 	err.RetryAfter = 2 * time.Second
 	return err

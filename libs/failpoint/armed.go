@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Inject kills the process with SIGKILL when the file CRASH_FILE holds its name. The file is
-// removed first and only who removes it dies, so one arming is one death.
+// Inject kills the process with SIGKILL if the file CRASH_FILE contains name. It removes the file
+// first, so that one file kills one process.
 func Inject(name string) {
 	path := os.Getenv("CRASH_FILE")
 	armed, err := os.ReadFile(path)
@@ -16,5 +16,5 @@ func Inject(name string) {
 		return
 	}
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {} // SIGKILL needs an instant to arrive; nothing more may happen
+	select {} // block until the signal arrives
 }

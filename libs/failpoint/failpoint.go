@@ -1,9 +1,9 @@
 //go:build !crashpoints
 
-// Package failpoint marks the instants between two steps at which a process may die, so that a test can
-// kill it exactly there. In an ordinary build a point costs nothing and does nothing.
+// Package failpoint has named places in the code at which tests kill the process. It does nothing
+// unless the program is built with the tag crashpoints.
 package failpoint
 
-// Inject marks one instant. Built with -tags crashpoints, the process kills itself here with SIGKILL when the
-// file CRASH_FILE names the point.
+// Inject is a failpoint. With the build tag crashpoints it kills the process if the file CRASH_FILE
+// contains name.
 func Inject(string) {}

@@ -1,5 +1,5 @@
-// Package money owns amounts: integer micro-credits inside, JSON numbers exact to six places at
-// the edge (contract.md §4).
+// Package money has amounts of credits. They are integers of millionths inside the services and
+// JSON numbers with at most six decimal places in the API (docs/reference/api/billing.md).
 package money
 
 import (
@@ -19,11 +19,11 @@ const Credit Micro = 1_000_000
 
 const places = 6
 
-// ErrAmount says that a text is no amount; Parse wraps it with what is wrong.
+// ErrAmount is the error of Parse for a text that is not an amount. Parse adds the reason.
 var ErrAmount = errors.New("not an amount")
 
-// Parse reads a decimal string of at most six places ("12.5", "-0.000001"). It refuses exponents,
-// blanks, more places and what does not fit.
+// Parse reads a decimal number with at most six decimal places ("12.5", "-0.000001"). It rejects
+// exponents, spaces and numbers that do not fit into Micro.
 func Parse(text string) (Micro, error) {
 	digits, negative := strings.CutPrefix(text, "-")
 	whole, fraction, pointed := strings.Cut(digits, ".")
@@ -56,11 +56,11 @@ func decimal(digits string) bool {
 	return true
 }
 
-// String prints the shortest exact decimal ("0.5", "10", "-0.000001").
+// String returns the shortest exact decimal ("0.5", "10", "-0.000001").
 func (m Micro) String() string {
 	sign, size := "", uint64(m)
 	if m < 0 {
-		sign, size = "-", -uint64(m) // two's complement: right for the smallest int64 as well
+		sign, size = "-", -uint64(m) // also correct for the smallest int64
 	}
 	whole, fraction := size/uint64(Credit), size%uint64(Credit)
 	if fraction == 0 {
@@ -70,17 +70,17 @@ func (m Micro) String() string {
 	return strings.TrimRight(text, "0")
 }
 
-// MarshalJSON prints the amount as a JSON number.
+// MarshalJSON returns the amount as a JSON number.
 func (m Micro) MarshalJSON() ([]byte, error) { return []byte(m.String()), nil }
 
-// UnmarshalJSON reads a JSON number or decimal string; null changes nothing.
+// UnmarshalJSON accepts a JSON number or a decimal string. null changes nothing.
 func (m *Micro) UnmarshalJSON(data []byte) error {
 	text := string(data)
 	if text == "null" {
 		return nil
 	}
 	if len(text) >= 2 && text[0] == '"' {
-		text = text[1 : len(text)-1] // an escape inside is no digit and is refused
+		text = text[1 : len(text)-1] // Parse rejects escape sequences
 	}
 	value, err := Parse(text)
 	if err != nil {
@@ -90,9 +90,9 @@ func (m *Micro) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Price is the charge for seconds of talk at perMinute, billed in started increments of
-// incrementSeconds (at least 1), rounded up to a whole micro-credit. No talk or no rate costs nothing; what
-// does not fit is the largest amount there is.
+// Price returns the charge for a talk time of seconds at the rate perMinute. The time is rounded up
+// to a multiple of incrementSeconds (at least 1), and the charge to a whole micro-credit. The
+// charge is 0 if seconds or perMinute is 0 or less, and the largest Micro if it does not fit.
 func Price(perMinute Micro, seconds, incrementSeconds int32) Micro {
 	if perMinute <= 0 || seconds <= 0 {
 		return 0

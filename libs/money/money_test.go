@@ -43,7 +43,7 @@ func TestParse_ReadsExactDecimals(t *testing.T) {
 	}
 }
 
-func TestParse_RefusesWhatIsNoAmount(t *testing.T) {
+func TestParse_RejectsInvalidAmounts(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"", " ", "1 ", " 1", "+1", "1e3", "1E3", ".5", "5.", "-", "-.5", "1.2.3", "1,5", "0x10", "NaN", "Inf", "--1",
@@ -55,7 +55,7 @@ func TestParse_RefusesWhatIsNoAmount(t *testing.T) {
 	}
 }
 
-func TestMicro_TravelsThroughTextAndJSONUnchanged(t *testing.T) {
+func TestMicro_IsUnchangedByTextAndJSON(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		want := money.Micro(rapid.Int64().Draw(t, "amount"))
@@ -80,7 +80,7 @@ func TestMicro_TravelsThroughTextAndJSONUnchanged(t *testing.T) {
 	})
 }
 
-func TestMicro_UnmarshalTakesNumbersAndStrings(t *testing.T) {
+func TestUnmarshalJSON_AcceptsNumbersAndStrings(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]money.Micro{`0.05`: 50_000, `"0.05"`: 50_000, `-3`: -3_000_000, `null`: 42} {
 		got := money.Micro(42)
@@ -98,7 +98,7 @@ func TestMicro_UnmarshalTakesNumbersAndStrings(t *testing.T) {
 	}
 }
 
-func TestPrice_RoundsUpOnceToTheIncrementAndOnceToTheMicroCredit(t *testing.T) {
+func TestPrice_RoundsUpToIncrementAndMicroCredit(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name      string
@@ -129,7 +129,7 @@ func TestPrice_RoundsUpOnceToTheIncrementAndOnceToTheMicroCredit(t *testing.T) {
 	}
 }
 
-func TestPrice_IsTheExactCeiling(t *testing.T) {
+func TestPrice_EqualsExactArithmetic(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.Int64Range(0, math.MaxInt64).Draw(t, "rate")

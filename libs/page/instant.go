@@ -1,6 +1,3 @@
-// Package instant reads the time inside a UUIDv7. The order, the cursor and created_at of every list
-// come from the id (contract.md 1.12).
-
 package page
 
 import (
@@ -9,7 +6,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// TimeOf is the instant inside a UUIDv7, to the millisecond. Other ids hold none, and what comes out for them means nothing.
+// TimeOf returns the time in a UUID of version 7, in milliseconds. Lists are sorted by id, and
+// created_at is read from the id. For other ids the result is meaningless.
 func TimeOf(id uuid.UUID) time.Time {
 	var ms int64
 	for _, b := range id[:6] {
@@ -18,10 +16,11 @@ func TimeOf(id uuid.UUID) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// beyond is behind the last millisecond that a UUIDv7 holds.
+// beyond is the first millisecond that does not fit into a UUID of version 7.
 const beyond = 1 << 48
 
-// FirstID is the lowest id of the millisecond that at lies in. An instant that no UUIDv7 can hold comes out as the nearest.
+// FirstID returns the lowest id of the millisecond of at. If no UUID of version 7 has that time, it
+// returns the nearest id.
 func FirstID(at time.Time) (id uuid.UUID) {
 	ms := max(at.UnixMilli(), 0)
 	if ms >= beyond {

@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/libs/page"
 )
 
-func TestOf_IsTheMillisecondOfTheID(t *testing.T) {
+func TestTimeOf_ReturnsTheMillisecondOfTheID(t *testing.T) {
 	t.Parallel()
 	id := uuid.MustParse("019aa2e4-9c00-7abc-8def-0123456789ab")
 	if got, want := page.TimeOf(id), time.UnixMilli(0x019aa2e49c00).UTC(); !got.Equal(want) {
@@ -19,7 +19,7 @@ func TestOf_IsTheMillisecondOfTheID(t *testing.T) {
 	}
 }
 
-func TestFirstID_BeginsItsMillisecond(t *testing.T) {
+func TestFirstID_IsTheLowestOfItsMillisecond(t *testing.T) {
 	t.Parallel()
 	id := uuid.Must(uuid.NewV7())
 	at := page.TimeOf(id)

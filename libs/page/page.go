@@ -1,5 +1,5 @@
-// Package page owns the list contract of the specification's part 4: limit, starting_after and
-// the Page body, newest first.
+// Package page implements list responses: the parameters limit and starting_after, and the body,
+// newest item first (docs/reference/api/README.md#conventions).
 package page
 
 import (
@@ -12,36 +12,37 @@ import (
 )
 
 const (
-	standard = 25
-	most     = 100
+	defaultLimit = 25
+	maxLimit     = 100
 )
 
-// Request is one page asked for.
+// Request has the parameters of one page.
 type Request struct {
-	// Limit is 1 to 100, 25 unless asked.
+	// Limit is the number of items, 1 to 100. The default is 25.
 	Limit int
-	// After is the id of the last item of the page before; uuid.Nil: from the newest.
+	// After is the id of the last item of the previous page. uuid.Nil starts at the newest item.
 	After uuid.UUID
 }
 
-// Page is the body of every list response.
+// Page is the body of a list response.
 type Page[T any] struct {
 	Data    []T  `json:"data"`
 	HasMore bool `json:"has_more"`
 }
 
-// Parse reads limit and starting_after. Errors are 422 validation_error naming the parameter.
+// Parse reads limit and starting_after. Its error is a 422 validation_error that names the
+// parameter.
 func Parse(query url.Values) (Request, error) {
-	asked := Request{Limit: standard}
+	asked := Request{Limit: defaultLimit}
 	for _, name := range []string{"limit", "starting_after"} {
 		if len(query[name]) > 1 {
 			return Request{}, apierr.Validation(name, "must stand once in the query.")
 		}
 	}
 	if query.Has("limit") {
-		limit, err := strconv.ParseUint(query.Get("limit"), 10, 8) // digits alone: Atoi would take a sign
-		if err != nil || limit < 1 || limit > most {
-			return Request{}, apierr.Validation("limit", "must be a whole number from 1 to %d.", most)
+		limit, err := strconv.ParseUint(query.Get("limit"), 10, 8) // Atoi would accept a sign
+		if err != nil || limit < 1 || limit > maxLimit {
+			return Request{}, apierr.Validation("limit", "must be a whole number from 1 to %d.", maxLimit)
 		}
 		asked.Limit = int(limit)
 	}
@@ -56,7 +57,7 @@ func Parse(query url.Values) (Request, error) {
 	return asked, nil
 }
 
-// Below is the first id beyond the page's newest item: the cursor, or beyond every id when there is none.
+// Below returns the id below which the page starts: After, or the highest id if After is uuid.Nil.
 func (r Request) Below() uuid.UUID {
 	if r.After == uuid.Nil {
 		return uuid.Max
@@ -64,10 +65,10 @@ func (r Request) Below() uuid.UUID {
 	return r.After
 }
 
-// Rows is how many rows a store should read: one more than the page holds.
+// Rows returns the number of rows to read: one more than Limit, to find out whether more follow.
 func (r Request) Rows() int { return r.Limit + 1 }
 
-// Of cuts rows (read with Rows) to a page and renders each item. Data is never null in JSON.
+// Of returns the first Limit of rows as a page. view renders one row. Data is never null in JSON.
 func Of[Row, View any](r Request, rows []Row, view func(Row) View) Page[View] {
 	cut := rows[:min(len(rows), r.Limit)]
 	page := Page[View]{Data: make([]View, 0, len(cut)), HasMore: len(rows) > r.Limit}
@@ -77,7 +78,7 @@ func Of[Row, View any](r Request, rows []Row, view func(Row) View) Page[View] {
 	return page
 }
 
-// UnknownCursor is the 422 for a starting_after that names nothing in the workspace.
+// UnknownCursor is the 422 for a starting_after that is not the id of an item of the workspace.
 func UnknownCursor() error {
 	return apierr.Validation("starting_after", "names no item of this list. Take the id of the last item of the page before.")
 }

@@ -50,7 +50,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestOf_CutsTheExtraRow(t *testing.T) {
+func TestOf_RemovesTheExtraRow(t *testing.T) {
 	double := func(n int) int { return 2 * n }
 	asked := Request{Limit: 2}
 	got := Of(asked, []int{1, 2, 3}, double)

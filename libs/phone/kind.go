@@ -9,9 +9,10 @@ import (
 // Unassigned is the kind of a number whose country calling code is not assigned.
 const Unassigned = "unassigned country calling code"
 
-// Forbidden returns why a number is never dialled (contract.md 3.8): the kind of the number (premium
-// rate, shared cost, satellite, short) or Unassigned. It returns "" if the number may be dialled. A
-// number that the metadata does not know may be dialled if its country calling code is assigned.
+// Forbidden returns why a number is never dialed (docs/reference/api/compliance.md#destinations):
+// the kind of the number (premium rate, shared cost, satellite, short) or Unassigned. It returns ""
+// if the number may be dialed. A number that the metadata does not contain may be dialed if its
+// country calling code is assigned.
 func (n Number) Forbidden() string {
 	switch {
 	case !n.assigned():
@@ -23,12 +24,13 @@ func (n Number) Forbidden() string {
 	case n.HasPrefix([]string{"+808"}):
 		return "shared cost" // international shared cost service
 	}
-	// North America is the metadata's dearest question (two dozen countries under one code, 26 µs), and its answer is known beforehand: of
-	// the kinds that matter here it has premium numbers alone, under 900 and in the exchange 976 of Barbados and the Cayman Islands.
+	// The metadata needs 26 µs for a number of North America, because two dozen countries share one
+	// code. The only forbidden kind there is premium rate: 900, and the exchange 976 in Barbados
+	// (246) and the Cayman Islands (345). Other area codes are therefore not looked up.
 	if n.HasPrefix([]string{"+1"}) && !n.HasPrefix([]string{"+1900", "+1246", "+1345"}) {
 		return ""
 	}
-	return n.looked()
+	return n.forbiddenKind()
 }
 
 // reserved returns the codes that are assigned but not in use, so that the metadata does not have
@@ -51,8 +53,8 @@ func (n Number) assigned() bool {
 	return n.HasPrefix(reserved())
 }
 
-// looked asks the metadata.
-func (n Number) looked() string {
+// forbiddenKind reads the kind of the number from the metadata.
+func (n Number) forbiddenKind() string {
 	parsed, err := phonenumbers.Parse(string(n), "")
 	if err != nil {
 		return ""
@@ -70,8 +72,8 @@ func (n Number) looked() string {
 	return ""
 }
 
-// short holds for helplines, emergency and service codes written after a country code. North America is left
-// out: its codes that fit E.164 are for text messages only and no carrier rings them.
+// short reports whether the number is a helpline, emergency or service code behind a country code.
+// North America is excluded: its short codes that fit E.164 are for text messages only.
 func short(parsed *phonenumbers.PhoneNumber) bool {
 	return parsed.GetCountryCode() != nanp && phonenumbers.IsValidShortNumber(parsed)
 }

@@ -1,5 +1,5 @@
-// Package phone owns what a telephone number is to us: its E.164 shape, where on earth it may
-// ring, and whether it is of a kind that is never dialled. It knows no policy.
+// Package phone has phone numbers: their E.164 form, the places and time zones where they can ring,
+// and the kinds of number that are never dialed.
 package phone
 
 import (
@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Number is an E.164 number, leading plus included ("+14155550123").
+// Number is an E.164 number with its plus sign ("+14155550123").
 type Number string
 
-// Parse accepts exactly ^\+[1-9]\d{6,14}$ (contract.md §1); there is no other test of validity.
+// Parse accepts numbers that match ^\+[1-9]\d{6,14}$. It does not check whether the number exists.
 func Parse(text string) (n Number, ok bool) {
 	if len(text) < 1+7 || len(text) > 1+15 || text[0] != '+' || text[1] == '0' {
 		return "", false
@@ -23,7 +23,7 @@ func Parse(text string) (n Number, ok bool) {
 	return Number(text), true
 }
 
-// Masked shows the last four digits only, for logs and spans.
+// Masked returns an ellipsis and the last four digits, for logs and spans.
 func (n Number) Masked() string {
 	if len(n) <= 4 {
 		return "…"
@@ -31,7 +31,8 @@ func (n Number) Masked() string {
 	return "…" + string(n[len(n)-4:])
 }
 
-// HasPrefix says whether the number begins with one of the prefixes ("+1", "+4420").
+// HasPrefix reports whether the number begins with one of the prefixes ("+1", "+4420"). An empty
+// prefix matches nothing.
 func (n Number) HasPrefix(prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return p != "" && strings.HasPrefix(string(n), p) })
 }

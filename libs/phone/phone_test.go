@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/phone"
 )
 
-func TestParse_AcceptsExactlyTheContractsShape(t *testing.T) {
+func TestParse_AcceptsE164Only(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
 		"+1234567": true, "+123456789012345": true, "+15005550006": true, "+999999999": true,
@@ -64,11 +64,11 @@ func TestZones_KnownNumbers(t *testing.T) {
 	}
 }
 
-func TestZones_WhereTheMetadataIsWrongOrGuesses(t *testing.T) {
+func TestZones_CorrectsTheMetadata(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, number string
-		want         []string // all of these are among the answer
+		want         []string // the zones must include all of these
 		not          string
 	}{
 		{"a mobile may ring anywhere in Australia", "+61412345678", []string{"Australia/Adelaide", "Australia/Darwin", "Australia/Perth", "Australia/Sydney"}, ""},
@@ -129,7 +129,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-func TestForbidden_NamesTheKind(t *testing.T) {
+func TestForbidden_ReturnsTheKind(t *testing.T) {
 	t.Parallel()
 	for number, want := range map[phone.Number]string{
 		"+19005551234": "premium rate", "+449098790000": "premium rate", "+9791234567": "premium rate", "+33899123456": "premium rate",
@@ -145,7 +145,7 @@ func TestForbidden_NamesTheKind(t *testing.T) {
 	}
 }
 
-func TestForbidden_NeverRefusesWhatTestsDial(t *testing.T) {
+func TestForbidden_AllowsTheNumbersOfTheTests(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		n := phone.Number(fmt.Sprintf("+1%s555%04d", rapid.SampledFrom([]string{"500", "555", "415", "212"}).Draw(t, "area"), rapid.IntRange(0, 9999).Draw(t, "line")))

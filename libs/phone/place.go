@@ -9,15 +9,17 @@ import (
 	"github.com/nyaruka/phonenumbers"
 )
 
-// Place is where a number was given out; the person may have moved since.
+// Place is where a number was assigned. Its owner may have moved.
 type Place struct {
-	// Country is an ISO 3166-1 code ("US"), "" when the number does not tell: toll-free, satellite, unassigned.
+	// Country is an ISO 3166-1 code ("US"), or "" if the number has none: toll-free, satellite,
+	// unassigned.
 	Country string `json:"country"`
-	// Regions are the states or provinces it may belong to ("US-FL"); none: the country has none that we tell apart, or is not known.
+	// Regions are the states or provinces to which the number may belong ("US-FL"). It is empty if
+	// they are unknown, or if the rules of the country do not depend on them.
 	Regions []string `json:"regions,omitempty"`
 }
 
-// Place tells country and, in North America, state or province.
+// Place returns the country and, in North America, the state or province.
 func (n Number) Place() Place {
 	if strings.HasPrefix(string(n), "+1") {
 		a := n.area()
@@ -28,11 +30,11 @@ func (n Number) Place() Place {
 		return Place{}
 	}
 	country := phonenumbers.GetRegionCodeForNumber(parsed)
-	if country == "" { // a range newer than the metadata belongs to whoever leads the calling code
+	if country == "" { // a range that the metadata does not contain: use the main country of the calling code
 		country = phonenumbers.GetRegionCodeForCountryCode(int(parsed.GetCountryCode()))
 	}
 	if len(country) != 2 || country == phonenumbers.UNKNOWN_REGION {
-		return Place{} // "001" is the world's, "ZZ" nobody's
+		return Place{} // "001" is international, "ZZ" is unknown
 	}
 	return Place{Country: country}
 }
@@ -40,13 +42,14 @@ func (n Number) Place() Place {
 //go:embed nanp.txt
 var areaText string
 
-// area is one code of the North American plan.
+// area is an area code of the North American Numbering Plan.
 type area struct {
 	country        string
 	regions, zones []string
 }
 
-// areas is read once. A file that cannot be read knows no area, and every number without one is refused; a test sees to it that this never ships.
+// areas has the content of nanp.txt. If the file is invalid, it is empty and every number of North
+// America is refused. A test checks the file.
 var areas = sync.OnceValue(func() map[string]area {
 	read, err := readAreas(areaText)
 	if err != nil {
@@ -73,7 +76,8 @@ func readAreas(text string) (map[string]area, error) {
 	return read, nil
 }
 
-// area is that of a number that begins with +1; none when it is too short, or its code rings nowhere in particular.
+// area returns the area of a number that begins with +1. It returns the zero value if the number is
+// too short, or if its area code is not geographic.
 func (n Number) area() area {
 	if len(n) != len("+1")+10 {
 		return area{}

@@ -8,27 +8,29 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // zones must not depend on what the machine has installed
+	_ "time/tzdata" // the zones must not depend on the machine
 
 	"github.com/nyaruka/phonenumbers"
 )
 
-// Zones lists every time zone (canonical IANA names, sorted) the number may ring in; empty when unknown
-// (toll-free, not geographic, unassigned).
+// Zones returns every time zone in which the number may ring, as canonical IANA names in
+// alphabetical order. It is empty if the zones are unknown: toll-free, not geographic or unassigned
+// numbers.
 func (n Number) Zones() []*time.Location {
 	names := n.zoneNames()
 	zones := make([]*time.Location, 0, len(names))
 	for _, name := range names {
 		zone := locations()[name]
 		if zone == nil {
-			return nil // a zone we cannot judge is a zone that may be asleep: unknown
+			return nil // one zone could not be loaded: treat all as unknown
 		}
 		zones = append(zones, zone)
 	}
 	return zones
 }
 
-// locations are all zones that a number may have, read once (some 10 ms): reading one costs more than finding out which it is.
+// locations has all zones that a number may have. They are loaded once (about 10 ms), because
+// loading one takes longer than finding out which zone is needed.
 var locations = sync.OnceValue(func() map[string]*time.Location {
 	known, o := map[string]*time.Location{}, overlays()
 	keep := func(names []string) {
@@ -49,16 +51,17 @@ var locations = sync.OnceValue(func() map[string]*time.Location {
 			keep(names)
 		}
 	}
-	for code := range 1000 { // what the metadata says of a country holds all that it says of its prefixes; a test looks at every one of them
+	for code := range 1000 { // a country's entry includes the zones of all its prefixes; a test checks this
 		keep(lookup("+" + strconv.Itoa(code)))
 	}
 	return known
 })
 
-const nanp = 1 // the North American plan: one calling code, two dozen countries
+const nanp = 1 // country calling code of the North American Numbering Plan
 
-// zoneNames asks our own table for North America. Elsewhere it takes the metadata's longest prefix, corrected by our overlay; a mobile whose
-// number carries no area, and a range that the metadata does not know, may be anywhere in the country.
+// zoneNames uses nanp.txt for North America. Elsewhere it uses the longest prefix of the metadata,
+// corrected by overlay.txt. A mobile number without an area code, or of a range that the metadata
+// does not contain, gets all zones of the country.
 func (n Number) zoneNames() []string {
 	if strings.HasPrefix(string(n), "+1") {
 		return n.area().zones
@@ -83,22 +86,24 @@ func (n Number) zoneNames() []string {
 func geographic(kind phonenumbers.PhoneNumberType) bool {
 	switch kind {
 	case phonenumbers.FIXED_LINE, phonenumbers.MOBILE, phonenumbers.FIXED_LINE_OR_MOBILE, phonenumbers.UNKNOWN:
-		return true // UNKNOWN: new ranges are in use before the metadata knows them
+		return true // new ranges are in use before the metadata contains them
 	default:
 		return false
 	}
 }
 
-// mobileCarriesArea holds for Argentina and Brazil, whose mobile numbers begin with the area code.
+// mobileCarriesArea reports whether mobile numbers begin with the area code: in Argentina and
+// Brazil.
 func mobileCarriesArea(country int) bool { return country == 54 || country == 55 }
 
 //go:embed overlay.txt
 var overlayText string
 
-// overlay is what overlay.txt corrects, by prefix.
+// overlay is the content of overlay.txt, by prefix.
 type overlay struct{ only, add, country map[string][]string }
 
-// overlays is read once. A file that cannot be read corrects nothing; a test sees to it that this never ships.
+// overlays has the content of overlay.txt. If the file is invalid, it is empty. A test checks the
+// file.
 var overlays = sync.OnceValue(func() overlay {
 	o, err := readOverlay(overlayText)
 	if err != nil {
@@ -120,20 +125,21 @@ func readOverlay(text string) (overlay, error) {
 	return o, nil
 }
 
-// lines are those of a data file that say something, under their numbers.
+// lines returns the lines of a data file by line number, without comments and empty lines.
 func lines(text string) map[int]string {
-	say := map[int]string{}
+	found := map[int]string{}
 	i := 0
 	for line := range strings.Lines(text) {
 		i++
 		if line, _, _ = strings.Cut(line, "#"); strings.TrimSpace(line) != "" {
-			say[i] = strings.TrimSpace(line)
+			found[i] = strings.TrimSpace(line)
 		}
 	}
-	return say
+	return found
 }
 
-// corrected is the metadata's answer for a number or prefix as our overlay mends it.
+// corrected returns the zones of a number or prefix: those of the metadata with the corrections of
+// overlay.txt.
 func corrected(prefix string) []string {
 	o := overlays()
 	names, mended := longest(o.only, prefix)
@@ -147,7 +153,7 @@ func corrected(prefix string) []string {
 	return slices.Compact(names)
 }
 
-// wholeCountry is everywhere that a number of the calling code may ring.
+// wholeCountry returns all zones in which a number with the country calling code may ring.
 func wholeCountry(number, code string) []string {
 	if names, ok := longest(overlays().country, number); ok {
 		return names
@@ -155,7 +161,7 @@ func wholeCountry(number, code string) []string {
 	return corrected(code)
 }
 
-// longest is what stands under the longest prefix of number.
+// longest returns the entry of the longest key that is a prefix of number.
 func longest(of map[string][]string, number string) ([]string, bool) {
 	for length := len(number); length > 1; length-- {
 		if names, ok := of[number[:length]]; ok {
@@ -165,7 +171,8 @@ func longest(of map[string][]string, number string) ([]string, bool) {
 	return nil, false
 }
 
-// lookup is the library's answer for a prefix, sorted, canonical and without its "unknown".
+// lookup returns the zones of a prefix in the metadata: sorted, canonical, without the unknown
+// zone.
 func lookup(prefix string) []string {
 	found, err := phonenumbers.GetTimezonesForPrefix(prefix)
 	if err != nil {
@@ -181,7 +188,7 @@ func lookup(prefix string) []string {
 	return names
 }
 
-// canonical replaces the retired spellings that the metadata still uses (found by enumeration of all its prefixes).
+// canonical replaces the old zone names that the metadata contains.
 func canonical(name string) string {
 	switch name {
 	case "Africa/Asmera":

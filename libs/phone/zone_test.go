@@ -18,9 +18,12 @@ var update = flag.Bool("update", false, "rewrite testdata/zones.golden after rea
 
 const golden = "testdata/zones.golden"
 
-// TestZones_Golden pins every answer, so that an upgrade of the metadata moves no zone silently. One line a calling code: a digest over the answers for
-// all its prefixes of five digits (three where there is but one zone), where a number without an area may ring, and how many prefixes have which zones.
-// What changed is read in the diff after `go test ./phone -run Golden -update`, and put right in overlay.txt or nanp.txt where the metadata is wrong.
+// TestZones_Golden compares the zones of all prefixes with a golden file, so that an upgrade of the
+// metadata changes no zone unnoticed. Each line is for one calling code: a digest of the zones of
+// all prefixes of five digits (three digits in countries with one zone), the zones of numbers
+// without an area code, and the number of prefixes per set of zones. To update the file, run `go
+// test ./phone -run Golden -update`, read the diff, and correct the metadata in overlay.txt or
+// nanp.txt.
 func TestZones_Golden(t *testing.T) {
 	t.Parallel()
 	got := enumerate()
@@ -58,7 +61,7 @@ func enumerate() string {
 	for code := 2; code < 1000; code++ {
 		prefix := "+" + strconv.Itoa(code)
 		if prefix[1] == '1' || len(lookup(prefix)) == 0 {
-			continue // North America, or not assigned
+			continue // North America or unassigned
 		}
 		if len(prefix) > 2 && len(lookup(prefix[:2])) > 0 {
 			continue // part of a shorter code
@@ -82,7 +85,8 @@ func enumerate() string {
 	return b.String()
 }
 
-// answers digests what ask says to every prefix with so many more digits, and counts its answers.
+// answers returns a digest of the results of ask for all prefixes with that many more digits, and
+// their counts.
 func answers(prefix string, digits int, ask func(string) []string) string {
 	sum, counts := sha256.New(), map[string]int{}
 	for rest := range pow10(digits) {
@@ -93,7 +97,7 @@ func answers(prefix string, digits int, ask func(string) []string) string {
 	for answer := range counts {
 		for _, name := range strings.Fields(answer) {
 			if locations()[name] == nil {
-				write(sum, name+" is not loaded") // the golden file shows it
+				write(sum, name+" is not loaded") // makes the test fail with this text in the diff
 			}
 		}
 	}
@@ -106,7 +110,7 @@ func answers(prefix string, digits int, ask func(string) []string) string {
 }
 
 func write(sum hash.Hash, text string) {
-	_, _ = sum.Write([]byte(text + "\n")) // a hash never fails
+	_, _ = sum.Write([]byte(text + "\n")) // a hash returns no error
 }
 
 func pow10(digits int) int {
@@ -117,7 +121,7 @@ func pow10(digits int) int {
 	return n
 }
 
-func TestDataFiles_AreWholeAndTheirZonesExist(t *testing.T) {
+func TestDataFiles_AreCompleteWithExistingZones(t *testing.T) {
 	t.Parallel()
 	o, err := readOverlay(overlayText)
 	if err != nil {
@@ -170,13 +174,13 @@ func TestDataFiles_AreWholeAndTheirZonesExist(t *testing.T) {
 	}
 }
 
-// What the metadata knows of an area code, our table knows too, but for what it has wrong.
-func TestAreas_HoldWhatTheMetadataKnows(t *testing.T) {
+// Every area code of the metadata is in nanp.txt with the same zones, except those listed here.
+func TestAreas_ContainEveryAreaOfTheMetadata(t *testing.T) {
 	t.Parallel()
 	wrong := map[string]string{
-		"474": "America/Winnipeg",            // an overlay of 306: Saskatchewan has no summer time
-		"689": "America/Chicago",             // an overlay of 407: Orlando is on Eastern time
-		"605": "America/North_Dakota/Center", // Central time by another name
+		"474": "America/Winnipeg",            // serves the area of 306 (Saskatchewan), which has no daylight saving time
+		"689": "America/Chicago",             // serves the area of 407 (Orlando), which is on Eastern time
+		"605": "America/North_Dakota/Center", // the same times as Central time
 		"701": "America/North_Dakota/Center",
 	}
 	world := lookup("+1")
@@ -201,8 +205,8 @@ func TestAreas_HoldWhatTheMetadataKnows(t *testing.T) {
 	}
 }
 
-// Overlays lie over the whole of an area: their zones are the same.
-func TestAreas_OverlaysHaveTheZonesOfWhatTheyLieOver(t *testing.T) {
+// An overlay area code serves the same area as another code, so it has the same zones.
+func TestAreas_OverlaysHaveTheZonesOfTheirArea(t *testing.T) {
 	t.Parallel()
 	for _, group := range [][]string{
 		{"270", "364"}, {"850", "448"}, {"541", "458"}, {"423", "729"}, {"812", "930"}, {"208", "986"}, {"250", "236", "257", "672", "778"},
@@ -216,7 +220,7 @@ func TestAreas_OverlaysHaveTheZonesOfWhatTheyLieOver(t *testing.T) {
 	}
 }
 
-func TestOverlay_NamesTheLineThatCannotBeRead(t *testing.T) {
+func TestReadOverlay_ErrorNamesTheLine(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"+1 only", "1 only UTC", "+1 none UTC", "\n\n+33 add UTC\n+33 add UTC"} {
 		if _, err := readOverlay(text); err == nil {

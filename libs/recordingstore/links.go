@@ -13,19 +13,21 @@ import (
 	"time"
 )
 
-// Path is where links to a local directory lead on the gateway; the recording's key follows.
+// Path is the path of links on the gateway. The key of the recording follows it.
 const Path = "/recordings/"
 
-// ErrBadLink says that a link was not made by us, or has ended.
+// ErrBadLink means that the signature of a link is invalid or that the link has expired.
 var ErrBadLink = errors.New("the link is not good, or not any more")
 
-// Links are those to recordings in a local directory: whoever has one may fetch that recording, until it ends.
+// Links signs and checks links to recordings in a local directory. A link gives access to one
+// recording.
 type Links struct {
 	keys [][]byte
 	base string
 }
 
-// NewLinks signs with the first of the storage's link keys and knows all of them.
+// NewLinks returns links that are signed with the first of the storage's keys and checked with all
+// of them.
 func NewLinks(s Storage) (*Links, error) {
 	l := &Links{base: strings.TrimRight(s.LinkURL, "/")}
 	for i, text := range s.LinkKeys {
@@ -41,14 +43,14 @@ func NewLinks(s Storage) (*Links, error) {
 	return l, nil
 }
 
-// Sign is a link to a recording that is good for LinkLife.
+// Sign returns a link to the recording. It is valid for LinkLife.
 func (l *Links) Sign(key string, now time.Time) string {
 	ends := strconv.FormatInt(now.Add(LinkLife).Unix(), 10)
 	query := url.Values{"expires": {ends}, "signature": {hex.EncodeToString(mac(l.keys[0], key, ends))}}
 	return l.base + Path + key + "?" + query.Encode()
 }
 
-// Check says whether a link to the recording with these parameters is good now; ErrBadLink, and nothing more, when not.
+// Check returns ErrBadLink unless the link has a valid signature for the key and has not expired.
 func (l *Links) Check(key string, query url.Values, now time.Time) error {
 	ends := query.Get("expires")
 	at, err := strconv.ParseInt(ends, 10, 64)
@@ -66,6 +68,6 @@ func (l *Links) Check(key string, query url.Values, now time.Time) error {
 
 func mac(key []byte, name, ends string) []byte {
 	sum := hmac.New(sha256.New, key)
-	_, _ = sum.Write([]byte("recording\n" + name + "\n" + ends)) // a hash never fails
+	_, _ = sum.Write([]byte("recording\n" + name + "\n" + ends)) // a hash returns no error
 	return sum.Sum(nil)
 }

@@ -1,5 +1,5 @@
-// Package recordingstore owns what services must agree on about the recordings of calls: the name under which one lies in the operator's storage, where that is, and the links
-// to one in a local directory, which end. Who writes, keeps and serves them is the services' own.
+// Package recordingstore has what services share about recordings: their keys in the storage, the
+// settings of the storage, and signed links to recordings in a local directory.
 package recordingstore
 
 import (
@@ -11,18 +11,19 @@ import (
 	"github.com/google/uuid"
 )
 
-// LinkLife is how long a link is good for (specification, Limits).
+// LinkLife is how long a link is valid (docs/reference/api/README.md).
 const LinkLife = 3600 * time.Second
 
-// ContentType of a recording.
+// ContentType is the media type of a recording.
 const ContentType = "audio/wav"
 
-// Key is the name of a call's recording that began at the instant: workspace/yyyy/mm/dd/call_id.wav, the day in UTC.
+// Key returns the key of a recording: workspace/yyyy/mm/dd/call_id.wav with the day of its start in
+// UTC.
 func Key(workspaceID, callID uuid.UUID, begun time.Time) string {
 	return workspaceID.String() + begun.UTC().Format("/2006/01/02/") + callID.String() + ".wav"
 }
 
-// IsKey says whether a text is a name that Key may have made; no other is looked for.
+// IsKey reports whether text has the form of a key.
 func IsKey(text string) bool {
 	parts := strings.Split(text, "/")
 	if len(parts) != 5 {
@@ -35,32 +36,32 @@ func IsKey(text string) bool {
 	return wav && err == nil && fault == nil && wrong == nil && Key(workspaceID, callID, day) == text
 }
 
-// Storage is the operator's, out of the environment: a bucket of an S3-compatible storage, or a local directory of the dialer's, which the gateway's address leads to. Neither:
-// no call is recorded.
+// Storage is where recordings are stored: a bucket of an S3-compatible storage, or a local
+// directory of the dialer, which the gateway serves. If neither is set, no call is recorded.
 type Storage struct {
-	// URL is how we reach it, PublicURL how customers do; a link is signed for its host.
-	URL       string `env:"RECORDINGS_S3_URL" help:"S3-compatible storage for recordings, like https://s3.eu-central-1.amazonaws.com"`
-	PublicURL string `env:"RECORDINGS_S3_PUBLIC_URL" help:"the same storage as customers reach it, which links lead to; empty: RECORDINGS_S3_URL"`
-	Region    string `env:"RECORDINGS_S3_REGION" envDefault:"us-east-1" help:"its region"`
-	Bucket    string `env:"RECORDINGS_S3_BUCKET" help:"the bucket, which must exist and be private"`
-	AccessKey string `env:"RECORDINGS_S3_ACCESS_KEY" help:"access key that may put, get and delete objects in it, and outlives an hour"`
-	SecretKey string `env:"RECORDINGS_S3_SECRET_KEY" help:"its secret key"`
-	// LinkKeys and LinkURL are of a local directory.
-	LinkKeys []string `env:"RECORDINGS_LINK_KEYS" envSeparator:"," help:"for recordings in a local directory: base64 of 32 bytes under which links are signed, the same here and there; the first signs, all count"`
-	LinkURL  string   `env:"RECORDINGS_LINK_URL" help:"for recordings in a local directory: the gateway's public address, which links lead to"`
+	// URL is for the services, PublicURL for customers. A link is signed for the host of PublicURL.
+	URL       string `env:"RECORDINGS_S3_URL" help:"URL of the S3-compatible storage of recordings, such as https://s3.eu-central-1.amazonaws.com; empty: no bucket is used"`
+	PublicURL string `env:"RECORDINGS_S3_PUBLIC_URL" help:"URL of the same storage for customers, used in links; empty: RECORDINGS_S3_URL"`
+	Region    string `env:"RECORDINGS_S3_REGION" envDefault:"us-east-1" help:"region of the bucket"`
+	Bucket    string `env:"RECORDINGS_S3_BUCKET" help:"name of the bucket, which must exist and be private"`
+	AccessKey string `env:"RECORDINGS_S3_ACCESS_KEY" help:"access key with permission to put, get and delete objects; it must be valid for more than an hour"`
+	SecretKey string `env:"RECORDINGS_S3_SECRET_KEY" help:"secret key of RECORDINGS_S3_ACCESS_KEY"`
+	// LinkKeys and LinkURL are for a local directory.
+	LinkKeys []string `env:"RECORDINGS_LINK_KEYS" envSeparator:"," help:"for recordings in a local directory: comma-separated keys of links, base64 of 32 bytes, the same in all services; the first one signs, all are accepted"`
+	LinkURL  string   `env:"RECORDINGS_LINK_URL" help:"for recordings in a local directory: public URL of the gateway, used in links"`
 }
 
-// Where recordings lie.
+// Where is the kind of storage.
 type Where string
 
-// Places.
+// The kinds of storage.
 const (
 	Nowhere Where = ""
 	S3      Where = "s3"
 	Local   Where = "local"
 )
 
-// Where says which storage was chosen. An error lists what is wrong with the settings.
+// Where returns which storage is configured. Its error lists all faults of the settings.
 func (s Storage) Where() (Where, error) {
 	switch {
 	case s.URL != "" && len(s.LinkKeys) > 0:
@@ -85,7 +86,7 @@ func (s Storage) Where() (Where, error) {
 	return S3, errors.Join(faults...)
 }
 
-// Endpoint is the host of one of the storage's URLs, and whether it is spoken to over TLS.
+// Endpoint returns the host of one of the storage's URLs, and whether it uses TLS.
 func Endpoint(text string) (host string, secure bool) {
 	parsed, err := url.Parse(text)
 	if err != nil {

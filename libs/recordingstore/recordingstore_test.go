@@ -25,7 +25,7 @@ func links(t *testing.T, keys ...string) *recordingstore.Links {
 	return l
 }
 
-func TestKey_NamesWorkspaceDayAndCall(t *testing.T) {
+func TestKey_HasWorkspaceDayAndCall(t *testing.T) {
 	t.Parallel()
 	workspace, call := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	key := recordingstore.Key(workspace, call, time.Date(2026, 11, 21, 23, 59, 0, 0, time.FixedZone("", -3600)))
@@ -79,7 +79,7 @@ func TestLinks_OpenOneRecordingForAnHour(t *testing.T) {
 	}
 }
 
-func TestStorage_OnePlaceOrNone(t *testing.T) {
+func TestStorage_AcceptsOneConfiguredStorageOrNone(t *testing.T) {
 	t.Parallel()
 	s3 := recordingstore.Storage{URL: "https://s3.example.com", Bucket: "b", AccessKey: "a", SecretKey: "s"}
 	path, keyless := s3, s3

@@ -8,13 +8,13 @@ import (
 	"ringfence.dev/libs/seal"
 )
 
-// FuzzOpen: nothing opens but what was sealed, under the same words.
+// FuzzOpen checks that Open accepts only ciphertexts of Seal with the same about.
 func FuzzOpen(f *testing.F) {
 	b, err := seal.New(seal.Config{Keys: []string{key("new", 1), key("old", 2)}})
 	if err != nil {
 		f.Fatal(err)
 	}
-	sealed, err := base64.StdEncoding.DecodeString("A25ld4AZyf58VZwrT4csy6qqB75miFQsa0WFDzU613dlg5Db+f4=") // one text for every process that fuzzes
+	sealed, err := base64.StdEncoding.DecodeString("A25ld4AZyf58VZwrT4csy6qqB75miFQsa0WFDzU613dlg5Db+f4=") // the same for every fuzzing process
 	if err != nil {
 		f.Fatal(err)
 	}

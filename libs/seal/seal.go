@@ -1,5 +1,5 @@
-// Package seal owns secrets at rest: AES-256-GCM under keys from the environment, each ciphertext naming its key.
-// It knows neither what a secret is for nor where it lies.
+// Package seal encrypts secrets for storage: AES-256-GCM with keys from the environment. A
+// ciphertext contains the id of its key.
 package seal
 
 import (
@@ -12,13 +12,13 @@ import (
 	"strings"
 )
 
-// Config is the sealing part of a service's environment.
+// Config has the keys.
 type Config struct {
-	// Keys are "<id>=<base64 of 32 bytes>"; the first seals, all open.
-	Keys []string `env:"SEALING_KEYS,required" envSeparator:"," help:"<id>=<base64 of 32 bytes>,…; the first seals, all open"`
+	// Keys are "<id>=<base64 of 32 bytes>". The first one encrypts; all of them decrypt.
+	Keys []string `env:"SEALING_KEYS,required" envSeparator:"," help:"comma-separated keys <id>=<base64 of 32 bytes>; the first one encrypts, all of them decrypt"`
 }
 
-// ErrUnknownKey says that the ciphertext names a key that is no longer configured.
+// ErrUnknownKey means that the ciphertext was made with a key that is not configured.
 var ErrUnknownKey = errors.New("sealed under a key that is not configured")
 
 const (
@@ -26,24 +26,25 @@ const (
 	maxID    = 64
 )
 
-// Box seals and opens. It is safe for concurrent use.
+// Box encrypts and decrypts. It can be used concurrently.
 type Box struct {
 	first string
 	keys  map[string]cipher.AEAD
 }
 
-// New parses the keys.
+// New parses the keys. Its error does not contain key material.
 func New(cfg Config) (*Box, error) {
 	box := &Box{keys: make(map[string]cipher.AEAD, len(cfg.Keys))}
 	for i, entry := range cfg.Keys {
 		id, text, found := strings.Cut(strings.TrimSpace(entry), "=")
 		key, err := base64.StdEncoding.DecodeString(text)
 		if !found || id == "" || len(id) > maxID || err != nil || len(key) != keyBytes {
-			// Without an id, what stands before the = is the key itself: nothing of the entry is shown.
+			// If the id is missing, the part before "=" is the key. The error therefore shows no
+			// part of the entry.
 			return nil, fmt.Errorf("sealing key %d: want <id>=<base64 of %d bytes>", i+1, keyBytes)
 		}
 		if _, twice := box.keys[id]; twice {
-			return nil, fmt.Errorf("sealing key %q stands twice", id)
+			return nil, fmt.Errorf("sealing key %q is configured twice", id)
 		}
 		block, err := aes.NewCipher(key)
 		if err != nil {
@@ -64,14 +65,14 @@ func New(cfg Config) (*Box, error) {
 	return box, nil
 }
 
-// Seal encrypts; about is bound to the ciphertext and must be given again to Open.
+// Seal encrypts plain with the first key. about is authenticated and must be passed to Open again.
 func (b *Box) Seal(plain []byte, about string) (sealed []byte, err error) {
 	aead := b.keys[b.first]
 	nonce := make([]byte, aead.NonceSize())
 	if _, err := rand.Read(nonce); err != nil {
 		return nil, fmt.Errorf("draw nonce: %w", err)
 	}
-	// length of the key's id | the id | nonce | ciphertext and tag
+	// format: length of the key id, key id, nonce, ciphertext with tag
 	sealed = make([]byte, 0, 1+len(b.first)+len(nonce)+len(plain)+aead.Overhead())
 	sealed = append(sealed, byte(len(b.first)))
 	sealed = append(sealed, b.first...)
@@ -79,7 +80,8 @@ func (b *Box) Seal(plain []byte, about string) (sealed []byte, err error) {
 	return aead.Seal(sealed, nonce, plain, []byte(about)), nil
 }
 
-// Open decrypts.
+// Open decrypts a ciphertext of Seal. It returns an error if about differs or the ciphertext was
+// changed.
 func (b *Box) Open(sealed []byte, about string) ([]byte, error) {
 	id, rest, err := split(sealed)
 	if err != nil {
@@ -99,8 +101,9 @@ func (b *Box) Open(sealed []byte, about string) ([]byte, error) {
 	return plain, nil
 }
 
-// Reseal opens a text and seals it again under the first key. A text that lies under that key comes back as it is, with current
-// set, but is opened all the same: an error says that it cannot be read any more.
+// Reseal decrypts a ciphertext and encrypts it with the first key. A ciphertext of the first key is
+// returned unchanged with current set. It is decrypted too, so that an error shows that it is
+// unreadable.
 func (b *Box) Reseal(sealed []byte, about string) (again []byte, current bool, err error) {
 	plain, err := b.Open(sealed, about)
 	if err != nil {
@@ -113,7 +116,8 @@ func (b *Box) Reseal(sealed []byte, about string) (again []byte, current bool, e
 	return again, false, err
 }
 
-// KeyID is the key that a text says it was sealed under; "" when it is no sealed text.
+// KeyID returns the id of the key with which a ciphertext was made, or "" if it is not a ciphertext
+// of Seal.
 func KeyID(sealed []byte) string {
 	id, _, err := split(sealed)
 	if err != nil {

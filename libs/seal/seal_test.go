@@ -23,7 +23,7 @@ func box(t *testing.T, keys ...string) *seal.Box {
 	return b
 }
 
-func TestSeal_OpensOnlyUnchangedAndAboutTheSameThing(t *testing.T) {
+func TestOpen_RejectsAChangedCiphertextOrAbout(t *testing.T) {
 	t.Parallel()
 	b := box(t, key("k1", 1))
 	sealed, err := b.Seal([]byte("whsec_secret"), "subscription-1")
@@ -57,7 +57,7 @@ func TestSeal_OpensOnlyUnchangedAndAboutTheSameThing(t *testing.T) {
 	}
 }
 
-func TestSeal_TwiceGivesTwoTexts(t *testing.T) {
+func TestSeal_GivesAnotherCiphertextEachTime(t *testing.T) {
 	t.Parallel()
 	b := box(t, key("k1", 1))
 	one, _ := b.Seal([]byte("same"), "x")
@@ -67,7 +67,7 @@ func TestSeal_TwiceGivesTwoTexts(t *testing.T) {
 	}
 }
 
-func TestSeal_RotationKeepsOldSecretsReadable(t *testing.T) {
+func TestOpen_DecryptsWithOlderKeys(t *testing.T) {
 	t.Parallel()
 	before := box(t, key("k1", 1))
 	sealed, err := before.Seal([]byte("old"), "x")
@@ -89,7 +89,7 @@ func TestSeal_RotationKeepsOldSecretsReadable(t *testing.T) {
 	}
 }
 
-func TestNew_RefusesBadKeys(t *testing.T) {
+func TestNew_RejectsInvalidKeys(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
@@ -112,9 +112,9 @@ func TestNew_RefusesBadKeys(t *testing.T) {
 	}
 }
 
-func TestNew_AKeyWithoutItsIDIsNotShown(t *testing.T) {
+func TestNew_ErrorDoesNotShowAKeyWithoutID(t *testing.T) {
 	t.Parallel()
-	secret := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32)) // ends in =, so all before it reads as an id
+	secret := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32)) // ends in "=", so that all before it is read as an id
 	_, err := seal.New(seal.Config{Keys: []string{secret}})
 	if err == nil {
 		t.Error("New without an id = nil, want an error")
@@ -123,7 +123,7 @@ func TestNew_AKeyWithoutItsIDIsNotShown(t *testing.T) {
 	}
 }
 
-func TestReseal_BringsEveryTextUnderTheFirstKey(t *testing.T) {
+func TestReseal_EncryptsWithTheFirstKey(t *testing.T) {
 	t.Parallel()
 	sealed, err := box(t, key("k1", 1)).Seal([]byte("secret"), "x")
 	if err != nil {

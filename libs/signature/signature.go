@@ -1,4 +1,5 @@
-// Package signature owns the X-Service-Signature of what we send to customers' endpoints (specification 6.3): webhooks, and the opening of an agent's socket.
+// Package signature signs requests to endpoints of customers: webhooks, and the WebSocket handshake
+// with an agent (docs/reference/api/webhooks.md#signature).
 package signature
 
 import (
@@ -9,11 +10,11 @@ import (
 	"time"
 )
 
-// Header is the header's name.
+// Header is the name of the header.
 const Header = "X-Service-Signature"
 
-// Sign is the header's value (spec 6.3): t=<unix seconds>,v1=<hex HMAC-SHA256 of "t.body">, keyed by the whole
-// secret string.
+// Sign returns the value of the header: t=<unix seconds>,v1=<hex HMAC-SHA256 of "t.body">. The key
+// is the whole secret string.
 func Sign(secret string, at time.Time, body []byte) string {
 	t := strconv.FormatInt(at.Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(secret))

@@ -1,6 +1,6 @@
-// Package ssrf prevents server-side request forgery: a URL that a customer configured may lead to public
-// addresses and to the networks that the operator allows, and nowhere else. The address is checked when
-// a connection is opened, after the name was resolved.
+// Package ssrf prevents server-side request forgery. URLs of customers may lead only to public
+// addresses and to networks that the operator allows. The address is checked when a connection is
+// opened, after DNS.
 package ssrf
 
 import (
@@ -14,11 +14,11 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// Guard decides which addresses may be reached: public ones, and the networks the operator allows. It judges the
-// address that is about to be connected to, after DNS, so a name that changes its mind does not help.
+// Guard decides which addresses may be reached. It checks the address after DNS, so that a name
+// that changes its address is checked as well.
 type Guard struct{ guardian *ssrf.Guardian }
 
-// New makes a guard that allows the networks given besides the public ones.
+// New returns a guard that allows public addresses and the given networks.
 func New(allowed []netip.Prefix) *Guard {
 	var v4, v6 []netip.Prefix
 	for _, prefix := range allowed {
@@ -28,20 +28,20 @@ func New(allowed []netip.Prefix) *Guard {
 			v6 = append(v6, prefix.Masked())
 		}
 	}
-	// Azure answers its machines there with their settings and certificates: as good as a metadata address, though it looks public.
+	// Azure serves the settings and certificates of virtual machines at this public address.
 	azure := netip.PrefixFrom(netip.AddrFrom4([4]byte{168, 63, 129, 16}), 32)
 	return &Guard{ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...), ssrf.WithDeniedV4Prefixes(azure))}
 }
 
-// Reachable says whether the address may be reached.
+// Reachable reports whether the address may be reached.
 func (g *Guard) Reachable(addr netip.Addr) bool { return g.guardian.SafeAddr(addr) == nil }
 
-// Control is the net.Dialer's: it refuses before the first packet leaves.
+// Control is for net.Dialer.Control. It returns an error before the first packet is sent.
 func (g *Guard) Control(network, address string, conn syscall.RawConn) error {
 	return g.guardian.Safe(network, address, conn)
 }
 
-// Refused says that err is the guard's no, and not a fault of the network.
+// Refused reports whether err is a refusal of the guard, not an error of the network.
 func Refused(err error) bool {
 	return errors.Is(err, ssrf.ErrProhibitedIP) || errors.Is(err, ssrf.ErrProhibitedNetwork) ||
 		errors.Is(err, ssrf.ErrProhibitedPort) || errors.Is(err, ssrf.ErrInvalidHostPort)
@@ -50,13 +50,13 @@ func Refused(err error) bool {
 // Dialing opens connections, like the DialContext of an http.Transport.
 type Dialing func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Dialing returns a function that connects only to addresses that the guard allows. timeout bounds one
-// connect; 0 means that only the context bounds it.
+// Dialing returns a function that connects only to addresses that the guard allows. timeout bounds
+// one connect; 0 means that only the context bounds it.
 func (g *Guard) Dialing(timeout time.Duration) Dialing {
 	return (&net.Dialer{Timeout: timeout, Control: g.Control}).DialContext
 }
 
-// Unguarded returns a function that connects to any address. Use it only for URLs that the operator
-// configured, and never with the HTTP client that is used for URLs of customers: a customer's URL with
-// the operator's host must be judged by the guard.
+// Unguarded returns a function that connects to any address. Use it only for URLs of the operator,
+// with a separate HTTP client: a URL of a customer can name the same host and must be checked by
+// the guard.
 func Unguarded(timeout time.Duration) Dialing { return (&net.Dialer{Timeout: timeout}).DialContext }

@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/libs/ssrf"
 )
 
-// Only the control function is called: no connection to any of these is ever opened.
-func TestGuard_RefusesWhatIsNotPublic(t *testing.T) {
+// The test calls only Control, so it opens no connection.
+func TestGuard_RefusesAddressesThatAreNotPublic(t *testing.T) {
 	t.Parallel()
 	g := ssrf.New(nil)
 	for _, address := range []string{
@@ -44,7 +44,7 @@ func TestGuard_RefusesWhatIsNotPublic(t *testing.T) {
 	}
 }
 
-func TestGuard_AllowsTheNetworksGivenAndNoMore(t *testing.T) {
+func TestGuard_AllowsOnlyTheGivenNetworks(t *testing.T) {
 	t.Parallel()
 	g := ssrf.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("::1/128")})
 	for address, want := range map[string]bool{
@@ -56,7 +56,7 @@ func TestGuard_AllowsTheNetworksGivenAndNoMore(t *testing.T) {
 	}
 }
 
-func TestDialing_RefusesBeforeAnythingLeaves(t *testing.T) {
+func TestDialing_RefusesBeforeAPacketIsSent(t *testing.T) {
 	t.Parallel()
 	dial := ssrf.New(nil).Dialing(0)
 	for _, address := range []string{"127.0.0.1:1", "[::1]:443", "169.254.169.254:80"} {

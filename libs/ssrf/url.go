@@ -9,12 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// MaxURL bounds a url in characters (contract.md §6).
+// MaxURL is the maximum length of a URL in characters.
 const MaxURL = 2048
 
-// CheckURL refuses every url that a customer must not give us to connect to (contract.md §5): only of the scheme (https, wss), no user info, no fragment, and no
-// literal address that reachable refuses. What a name resolves to is judged on connect. What it returns has its scheme in
-// small letters. Its error is the rest of a sentence that begins with the url's name.
+// CheckURL checks a URL that a customer configured. It must have the given scheme (https, wss), a
+// host, no user info and no fragment. An address in the URL must be reachable; a name is checked
+// when a connection is opened. CheckURL returns the URL with its scheme in lower case. Its error is
+// a sentence without the name of the field.
 func CheckURL(text, scheme string, reachable func(netip.Addr) bool) (string, error) {
 	if utf8.RuneCountInString(text) > MaxURL {
 		return "", errors.New("is longer than " + strconv.Itoa(MaxURL) + " characters")
@@ -32,7 +33,7 @@ func CheckURL(text, scheme string, reachable func(netip.Addr) bool) (string, err
 		return "", errors.New("must not carry a user name or password")
 	case strings.Contains(text, "#"):
 		return "", errors.New("must not carry a fragment")
-	case strings.ContainsAny(text, " \"<>\\^`{|}"): // RFC 3986, 2: in no part of a URL; net/http would send another than was written
+	case strings.ContainsAny(text, " \"<>\\^`{|}"): // not allowed by RFC 3986 section 2; net/http would change them
 		return "", errors.New("holds a space or one of \"<>\\^`{|}; percent-encode it")
 	}
 	if err := checkPort(parsed); err != nil {
@@ -82,7 +83,8 @@ func checkHost(host string, reachable func(netip.Addr) bool) error {
 	return nil
 }
 
-// numeric says that the last label is a number, as in 127.1, 0x7f.0.0.1 or 2130706433: some resolvers read such names as addresses.
+// numeric reports whether the last label is a number, as in 127.1, 0x7f.0.0.1 or 2130706433. Some
+// resolvers read such names as addresses.
 func numeric(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	_, err := strconv.ParseUint(last, 0, 64)
