@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 )
 
-// stack is the content of .ringfence/demo.json (docs/reference/api/local-stack.md).
+// stack is the content of .ringfence/demo.json (cmd/ringfence-local/README.md).
 type stack struct {
 	BaseURL     string `json:"base_url"`
 	AdminURL    string `json:"admin_url"`

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// logEntry is one item of GET /log (docs/reference/api/local-stack.md).
+// logEntry is one item of GET /log (cmd/simcarrier/README.md).
 type logEntry struct {
 	Seq    int64     `json:"seq"`
 	At     time.Time `json:"at"`

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// Demo is the content of demo.json (docs/reference/api/local-stack.md).
+// Demo is the content of demo.json (cmd/ringfence-local/README.md).
 type Demo struct {
 	BaseURL     string `json:"base_url"`
 	AdminURL    string `json:"admin_url"`

@@ -47,6 +47,36 @@ func TestDocuments_EveryLinkExists(t *testing.T) {
 	}
 }
 
+// citation is a page of docs in a Go file, with an anchor or without.
+var citation = regexp.MustCompile(`\bdocs/[\w/.-]+\.md(?:#[\w-]+)?`)
+
+// TestCitations_NamePagesAndHeadings follows each page that a Go file cites, and its anchor to a heading.
+func TestCitations_NamePagesAndHeadings(t *testing.T) {
+	t.Parallel()
+	pages, cited := documents(t), 0
+	sources, err := read(os.DirFS(repository))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sources {
+		for _, group := range s.file.Comments {
+			for _, found := range citation.FindAllString(group.Text(), -1) {
+				file, anchor, _ := strings.Cut(found, "#")
+				cited++
+				page, ok := pages[file]
+				if !ok {
+					t.Errorf("%s:%d cites %s, which does not exist", s.path, s.line(group.Pos()), file)
+				} else if anchor != "" && !anchors(page)[anchor] {
+					t.Errorf("%s:%d cites %s, which has no such heading", s.path, s.line(group.Pos()), found)
+				}
+			}
+		}
+	}
+	if cited < 20 {
+		t.Errorf("citations = %d, want at least 20", cited)
+	}
+}
+
 // documents returns the Markdown files of the repository by their path.
 func documents(t *testing.T) map[string]string {
 	t.Helper()

@@ -278,7 +278,7 @@ func (op operator) once(ctx context.Context, method, path string, payload []byte
 	return resp.StatusCode, answer, err
 }
 
-// demoJSON is .ringfence/demo.json (docs/reference/api/local-stack.md).
+// demoJSON is .ringfence/demo.json (cmd/ringfence-local/README.md).
 type demoJSON struct {
 	BaseURL     string `json:"base_url"`
 	AdminURL    string `json:"admin_url"`

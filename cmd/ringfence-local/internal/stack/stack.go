@@ -1,6 +1,6 @@
 // Package stack starts and stops Ringfence on one machine: Postgres and the broker, then the
 // simulated carrier and the six services, then the demo workspace
-// (docs/reference/api/local-stack.md).
+// (cmd/ringfence-local/README.md).
 package stack
 
 import (

@@ -183,7 +183,7 @@ func TestEvaluate_RequiresConsentOnEveryLocalDateOfTheRule(t *testing.T) {
 }
 
 // If there is no opening within 30 days, the call is denied
-// (docs/reference/api/call-requests.md#closed-calling-window-at-dial-time).
+// (docs/reference/api/call-requests.md#closed-calling-window).
 func TestEvaluate_SearchesThirtyDaysAhead(t *testing.T) {
 	t.Parallel()
 	for days, want := range map[int]gate.Result{29: gate.Deferred, 30: gate.Deferred, 31: gate.Denied} {

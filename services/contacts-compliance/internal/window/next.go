@@ -3,7 +3,7 @@ package window
 import "time"
 
 // Horizon is how far ahead an opening is searched
-// (docs/reference/api/call-requests.md#closed-calling-window-at-dial-time).
+// (docs/reference/api/call-requests.md#closed-calling-window).
 const Horizon = 30 * 24 * time.Hour
 
 // Next returns the earliest time from `from` on at which the window is open in every zone. ok is

@@ -76,7 +76,7 @@ func (k statusBody) callStatus() carrier.CallStatus {
 }
 
 // Originate dials a number. The simulated network rings for each request that it receives
-// (docs/reference/api/local-stack.md), so Originate sends one.
+// (cmd/simcarrier/README.md), so Originate sends one.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
 	if !c.originated.First(o.CallID) {
 		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)

@@ -12,7 +12,7 @@ import (
 const UserAgent = "Ringfence-Webhooks/1.0"
 
 // Sign returns the X-Service-Signature header
-// (docs/reference/api/webhooks.md#headers-and-signature).
+// (docs/reference/api/webhooks.md#signature).
 func Sign(secret string, at time.Time, body []byte) string { return signature.Sign(secret, at, body) }
 
 // Header returns the headers of an attempt that is signed at the given time. It must not contain

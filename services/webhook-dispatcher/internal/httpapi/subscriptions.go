@@ -19,7 +19,7 @@ import (
 )
 
 // viewSubscription returns the customer's view of a subscription
-// (docs/reference/api/webhooks.md#webhook-subscriptions).
+// (docs/reference/api/webhooks.md).
 func viewSubscription(s subscriptions.Subscription) openapi.WebhookSubscription {
 	return openapi.WebhookSubscription{
 		ID: s.ID, Name: s.Name, URL: s.URL, Events: s.Events, Status: openapi.WebhookSubscriptionStatus(s.Status),

@@ -20,7 +20,7 @@ import (
 )
 
 // MaxActive is the maximum number of active subscriptions of a workspace
-// (docs/reference/api/webhooks.md#webhook-subscriptions).
+// (docs/reference/api/webhooks.md).
 const MaxActive = 5
 
 // MaxSubscriptions is the maximum number of subscriptions of a workspace, whatever their status.
