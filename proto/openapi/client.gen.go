@@ -92,21 +92,21 @@ type ClientInterface interface {
 
 	// ReadReference The reference page
 	//
-	// This description as a page to read; it loads nothing from elsewhere. Not counted against any rate.
+	// This description as an HTML page. It loads nothing from other hosts. No rate limit applies.
 	//
 	// Corresponds with GET /docs (the `ReadReference` operationId).
 	ReadReference(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReadInterfaceDescription This description
 	//
-	// The OpenAPI document of this service. Not counted against any rate.
+	// The OpenAPI document of this service. No rate limit applies.
 	//
 	// Corresponds with GET /openapi.json (the `ReadInterfaceDescription` operationId).
 	ReadInterfaceDescription(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReadReadiness Whether calls can be placed
 	//
-	// 200 once calls can be placed end to end. Not counted against any rate.
+	// 200 if calls can be placed end to end. No rate limit applies.
 	//
 	// Corresponds with GET /readyz (the `ReadReadiness` operationId).
 	ReadReadiness(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -120,54 +120,57 @@ type ClientInterface interface {
 
 	// ReadCallRequest Read a call request
 	//
-	// The order as it stands, with the id of its call once one exists.
+	// The present state of the request, with the id of its call if there is one.
 	//
 	// Corresponds with GET /v1/call-requests/{id} (the `ReadCallRequest` operationId).
 	ReadCallRequest(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CancelCallRequest Cancel a queued call request
 	//
-	// Takes the order back while it is queued. Cancel and dial race safely: whichever commits first wins, and the answer is the
-	// truth. After a 503 look again: it may be queued still, or canceled. No body is read.
+	// Cancels the request while it is queued. If a cancel and the dial happen at the same time, the one that commits first
+	// wins, and the response states the result. After a 503 read the request: it may be queued or canceled. The body is
+	// ignored.
 	//
 	// Corresponds with POST /v1/call-requests/{id}/cancel (the `CancelCallRequest` operationId).
 	CancelCallRequest(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListCalls List calls
 	//
-	// The calls of the workspace, newest first, in their light form. Filters are combined with and.
+	// The calls of the workspace, newest first, in the short form. Several filters must all match.
 	//
 	// Corresponds with GET /v1/calls (the `ListCalls` operationId).
 	ListCalls(ctx context.Context, params *ListCallsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateCallWithBody Ask for a call
+	// CreateCallWithBody Place a call
 	//
-	// Queues a call request and answers at once; the call itself follows within seconds, or when it is due. What becomes
-	// of it arrives as webhooks and shows in the call request.
+	// Queues a call request and responds immediately. The call follows within seconds, or when it is due. Webhooks and the
+	// call request show the result.
 	//
-	// With an idempotency key a repeated request answers 200 with the first call request, and nobody is called twice; the rest
-	// of the body is not looked at then. A refusal does not use up the key. Keys are free again 30 days after their request ended.
+	// With an idempotency key, a repeated request returns 200 with the first call request, and no second call is placed. The
+	// rest of the body is then ignored. An error does not use up the key. A key can be used again 30 days after its request
+	// ended.
 	//
-	// A call request that ends **without a call** (blocked, canceled, or failed before anything was dialled) sends no event: read
-	// it at `GET /v1/call-requests/{id}`. Every call that exists sends exactly one of call.completed, call.no_answer,
-	// call.busy and call.failed.
+	// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event.
+	// Read it at `GET /v1/call-requests/{id}`. Every call sends exactly one of call.completed, call.no_answer, call.busy and
+	// call.failed.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/calls (the `CreateCall` operationId).
 	CreateCallWithBody(ctx context.Context, params *CreateCallParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateCall Ask for a call
+	// CreateCall Place a call
 	//
-	// Queues a call request and answers at once; the call itself follows within seconds, or when it is due. What becomes
-	// of it arrives as webhooks and shows in the call request.
+	// Queues a call request and responds immediately. The call follows within seconds, or when it is due. Webhooks and the
+	// call request show the result.
 	//
-	// With an idempotency key a repeated request answers 200 with the first call request, and nobody is called twice; the rest
-	// of the body is not looked at then. A refusal does not use up the key. Keys are free again 30 days after their request ended.
+	// With an idempotency key, a repeated request returns 200 with the first call request, and no second call is placed. The
+	// rest of the body is then ignored. An error does not use up the key. A key can be used again 30 days after its request
+	// ended.
 	//
-	// A call request that ends **without a call** (blocked, canceled, or failed before anything was dialled) sends no event: read
-	// it at `GET /v1/call-requests/{id}`. Every call that exists sends exactly one of call.completed, call.no_answer,
-	// call.busy and call.failed.
+	// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event.
+	// Read it at `GET /v1/call-requests/{id}`. Every call sends exactly one of call.completed, call.no_answer, call.busy and
+	// call.failed.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -176,38 +179,41 @@ type ClientInterface interface {
 
 	// ReadCall Read a call
 	//
-	// The full form, the same as the data of the call's events.
+	// The full form, as in the data of the call's events.
 	//
 	// Corresponds with GET /v1/calls/{id} (the `ReadCall` operationId).
 	ReadCall(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReadRecording Get a link to a call's recording
 	//
-	// A link to the call's recording, good for an hour and for whoever has it: WAV, mu-law, 8 kHz, the person left and the agent right. The operator turns recordings on for a
-	// workspace. A call is recorded from the moment in which the person has heard that it is, and not at all if they object; the recording is there some seconds after
-	// the end. Without one, and once it was deleted (30 days after the call unless the workspace has another time), the answer is 404 recording_not_available.
+	// A link to the recording of the call: WAV, mu-law, 8 kHz, the person on the left and the agent on the right channel.
+	// The link works for an hour without an API key. The operator turns recordings on for a workspace. A call is recorded
+	// after the person has heard the notice, and not if the person objects. The recording is available some seconds after
+	// the end of the call. Without a recording, and after its deletion (30 days after the call, unless the workspace has
+	// another retention), the response is 404 recording_not_available.
 	//
 	// Corresponds with GET /v1/calls/{id}/recording (the `ReadRecording` operationId).
 	ReadRecording(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReadTranscript Read a call's transcript
 	//
-	// What was said in the call. The operator turns transcripts on for a workspace; until then, of calls from before, and once it was deleted (30 days
-	// after the call unless the workspace has another time), the answer is 404 transcript_not_available.
+	// The transcript of the call. The operator turns transcripts on for a workspace. The response is 404
+	// transcript_not_available if transcripts are off, if the call is older than that setting, and after the deletion of the
+	// transcript (30 days after the call, unless the workspace has another retention).
 	//
 	// Corresponds with GET /v1/calls/{id}/transcript (the `ReadTranscript` operationId).
 	ReadTranscript(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListContacts List contacts
 	//
-	// The contacts of the workspace, newest first. Filters are combined with and.
+	// The contacts of the workspace, newest first. Several filters must all match.
 	//
 	// Corresponds with GET /v1/contacts (the `ListContacts` operationId).
 	ListContacts(ctx context.Context, params *ListContactsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateContactWithBody Create a contact
 	//
-	// Adds the one record of a number. Calls and opt-outs create contacts by themselves.
+	// Creates the record of a number. Calls and opt-outs also create contacts.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -216,7 +222,7 @@ type ClientInterface interface {
 
 	// CreateContact Create a contact
 	//
-	// Adds the one record of a number. Calls and opt-outs create contacts by themselves.
+	// Creates the record of a number. Calls and opt-outs also create contacts.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -225,14 +231,15 @@ type ClientInterface interface {
 
 	// ReadContact Read a contact
 	//
-	// The contact as it is now.
+	// The present state of the contact.
 	//
 	// Corresponds with GET /v1/contacts/{id} (the `ReadContact` operationId).
 	ReadContact(ctx context.Context, id ContactID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateContactWithBody Change a contact
 	//
-	// `name: null` clears the name. `metadata` is merged key by key; a key set to null is removed. What is absent stays as it is.
+	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
+	// not changed.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -241,7 +248,8 @@ type ClientInterface interface {
 
 	// UpdateContact Change a contact
 	//
-	// `name: null` clears the name. `metadata` is merged key by key; a key set to null is removed. What is absent stays as it is.
+	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
+	// not changed.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -250,8 +258,8 @@ type ClientInterface interface {
 
 	// CreateOptOutWithBody Opt a number out
 	//
-	// From 2 s after the answer no dial to this number starts, whatever was queued before. Creates the contact if needed and
-	// writes an auditable consent record. Doing it again is no error.
+	// From 2 s after the response no dial to this number starts, whatever was queued before. Creates the contact if it does
+	// not exist and writes an auditable consent record. A repeated opt-out succeeds.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -260,46 +268,47 @@ type ClientInterface interface {
 
 	// CreateOptOut Opt a number out
 	//
-	// From 2 s after the answer no dial to this number starts, whatever was queued before. Creates the contact if needed and
-	// writes an auditable consent record. Doing it again is no error.
+	// From 2 s after the response no dial to this number starts, whatever was queued before. Creates the contact if it does
+	// not exist and writes an auditable consent record. A repeated opt-out succeeds.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/opt-outs (the `CreateOptOut` operationId).
 	CreateOptOut(ctx context.Context, body CreateOptOutJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteOptOut Take an opt-out back
+	// DeleteOptOut Remove an opt-out
 	//
-	// Sets the number's dnd_status to clean and leaves a record of who did it. Consent is not touched.
+	// Sets the number's dnd_status to clean and records who did it. Consent is not changed.
 	//
 	// Corresponds with DELETE /v1/opt-outs/{phone_e164} (the `DeleteOptOut` operationId).
 	DeleteOptOut(ctx context.Context, phoneE164 PhoneInPath, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReadOptOut Read a number's opt-out status
 	//
-	// Whether the number may be called, as far as opt-out and consent go.
+	// Whether opt-out and consent permit calls to the number.
 	//
 	// Corresponds with GET /v1/opt-outs/{phone_e164} (the `ReadOptOut` operationId).
 	ReadOptOut(ctx context.Context, phoneE164 PhoneInPath, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReadWallet Read the wallet
 	//
-	// The balance includes what is held for calls that are queued or live.
+	// The balance includes the amounts held for queued and live calls.
 	//
 	// Corresponds with GET /v1/wallet (the `ReadWallet` operationId).
 	ReadWallet(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListWebhookSubscriptions List webhook subscriptions
 	//
-	// The subscriptions of the workspace, newest first, their secrets masked.
+	// The subscriptions of the workspace, newest first, with masked secrets.
 	//
 	// Corresponds with GET /v1/webhook-subscriptions (the `ListWebhookSubscriptions` operationId).
 	ListWebhookSubscriptions(ctx context.Context, params *ListWebhookSubscriptionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateWebhookSubscriptionWithBody Create a webhook subscription
 	//
-	// Begins active. At most five subscriptions of a workspace are active. The signing secret is shown here and at rotation, never
-	// again. An address in a private, loopback or link-local network is refused, here and again when a delivery connects.
+	// The subscription is active. A workspace can have five active subscriptions. The signing secret is returned here and by
+	// a rotation, and never again. A URL in a private, loopback or link-local network is refused, here and again at each
+	// delivery.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -308,8 +317,9 @@ type ClientInterface interface {
 
 	// CreateWebhookSubscription Create a webhook subscription
 	//
-	// Begins active. At most five subscriptions of a workspace are active. The signing secret is shown here and at rotation, never
-	// again. An address in a private, loopback or link-local network is refused, here and again when a delivery connects.
+	// The subscription is active. A workspace can have five active subscriptions. The signing secret is returned here and by
+	// a rotation, and never again. A URL in a private, loopback or link-local network is refused, here and again at each
+	// delivery.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -318,15 +328,16 @@ type ClientInterface interface {
 
 	// DeleteWebhookSubscription Delete a webhook subscription
 	//
-	// Removes the subscription and its delivery history; what was queued for it is not sent.
+	// Deletes the subscription and its delivery history. Its queued deliveries are not sent.
 	//
 	// Corresponds with DELETE /v1/webhook-subscriptions/{id} (the `DeleteWebhookSubscription` operationId).
 	DeleteWebhookSubscription(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateWebhookSubscriptionWithBody Change, pause or resume a webhook subscription
 	//
-	// What is absent stays as it is. Paused: no new deliveries are created and queued ones are held. Active: held ones flow, and the
-	// failure counters start at zero. No attempt with the old state starts later than 1 s after the answer.
+	// Absent fields are not changed. Paused: no new deliveries are created, and queued ones wait. Active: waiting deliveries
+	// are sent, and the failure counters start at zero. No attempt with the old state starts later than 1 s after the
+	// response.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -335,8 +346,9 @@ type ClientInterface interface {
 
 	// UpdateWebhookSubscription Change, pause or resume a webhook subscription
 	//
-	// What is absent stays as it is. Paused: no new deliveries are created and queued ones are held. Active: held ones flow, and the
-	// failure counters start at zero. No attempt with the old state starts later than 1 s after the answer.
+	// Absent fields are not changed. Paused: no new deliveries are created, and queued ones wait. Active: waiting deliveries
+	// are sent, and the failure counters start at zero. No attempt with the old state starts later than 1 s after the
+	// response.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -345,14 +357,14 @@ type ClientInterface interface {
 
 	// RotateWebhookSecret Replace the signing secret
 	//
-	// Every attempt that starts after the answer is signed with the new secret. No body is read.
+	// Every attempt that starts after the response is signed with the new secret. The body is ignored.
 	//
 	// Corresponds with POST /v1/webhook-subscriptions/{id}/rotate-secret (the `RotateWebhookSecret` operationId).
 	RotateWebhookSecret(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// TestWebhookSubscription Send a test event
 	//
-	// Queues one webhook.test to this subscription only, signed like any other. No body is read.
+	// Queues one webhook.test for this subscription only, signed like every event. The body is ignored.
 	//
 	// Corresponds with POST /v1/webhook-subscriptions/{id}/test (the `TestWebhookSubscription` operationId).
 	TestWebhookSubscription(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -360,7 +372,7 @@ type ClientInterface interface {
 
 // ReadReference The reference page
 //
-// This description as a page to read; it loads nothing from elsewhere. Not counted against any rate.
+// This description as an HTML page. It loads nothing from other hosts. No rate limit applies.
 //
 // Corresponds with GET /docs (the `ReadReference` operationId).
 func (c *Client) ReadReference(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -377,7 +389,7 @@ func (c *Client) ReadReference(ctx context.Context, reqEditors ...RequestEditorF
 
 // ReadInterfaceDescription This description
 //
-// The OpenAPI document of this service. Not counted against any rate.
+// The OpenAPI document of this service. No rate limit applies.
 //
 // Corresponds with GET /openapi.json (the `ReadInterfaceDescription` operationId).
 func (c *Client) ReadInterfaceDescription(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -394,7 +406,7 @@ func (c *Client) ReadInterfaceDescription(ctx context.Context, reqEditors ...Req
 
 // ReadReadiness Whether calls can be placed
 //
-// 200 once calls can be placed end to end. Not counted against any rate.
+// 200 if calls can be placed end to end. No rate limit applies.
 //
 // Corresponds with GET /readyz (the `ReadReadiness` operationId).
 func (c *Client) ReadReadiness(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -428,7 +440,7 @@ func (c *Client) ListCallRequests(ctx context.Context, params *ListCallRequestsP
 
 // ReadCallRequest Read a call request
 //
-// The order as it stands, with the id of its call once one exists.
+// The present state of the request, with the id of its call if there is one.
 //
 // Corresponds with GET /v1/call-requests/{id} (the `ReadCallRequest` operationId).
 func (c *Client) ReadCallRequest(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -445,8 +457,9 @@ func (c *Client) ReadCallRequest(ctx context.Context, id CallRequestID, reqEdito
 
 // CancelCallRequest Cancel a queued call request
 //
-// Takes the order back while it is queued. Cancel and dial race safely: whichever commits first wins, and the answer is the
-// truth. After a 503 look again: it may be queued still, or canceled. No body is read.
+// Cancels the request while it is queued. If a cancel and the dial happen at the same time, the one that commits first
+// wins, and the response states the result. After a 503 read the request: it may be queued or canceled. The body is
+// ignored.
 //
 // Corresponds with POST /v1/call-requests/{id}/cancel (the `CancelCallRequest` operationId).
 func (c *Client) CancelCallRequest(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -463,7 +476,7 @@ func (c *Client) CancelCallRequest(ctx context.Context, id CallRequestID, reqEdi
 
 // ListCalls List calls
 //
-// The calls of the workspace, newest first, in their light form. Filters are combined with and.
+// The calls of the workspace, newest first, in the short form. Several filters must all match.
 //
 // Corresponds with GET /v1/calls (the `ListCalls` operationId).
 func (c *Client) ListCalls(ctx context.Context, params *ListCallsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -478,17 +491,18 @@ func (c *Client) ListCalls(ctx context.Context, params *ListCallsParams, reqEdit
 	return c.Client.Do(req)
 }
 
-// CreateCallWithBody Ask for a call
+// CreateCallWithBody Place a call
 //
-// Queues a call request and answers at once; the call itself follows within seconds, or when it is due. What becomes
-// of it arrives as webhooks and shows in the call request.
+// Queues a call request and responds immediately. The call follows within seconds, or when it is due. Webhooks and the
+// call request show the result.
 //
-// With an idempotency key a repeated request answers 200 with the first call request, and nobody is called twice; the rest
-// of the body is not looked at then. A refusal does not use up the key. Keys are free again 30 days after their request ended.
+// With an idempotency key, a repeated request returns 200 with the first call request, and no second call is placed. The
+// rest of the body is then ignored. An error does not use up the key. A key can be used again 30 days after its request
+// ended.
 //
-// A call request that ends **without a call** (blocked, canceled, or failed before anything was dialled) sends no event: read
-// it at `GET /v1/call-requests/{id}`. Every call that exists sends exactly one of call.completed, call.no_answer,
-// call.busy and call.failed.
+// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event.
+// Read it at `GET /v1/call-requests/{id}`. Every call sends exactly one of call.completed, call.no_answer, call.busy and
+// call.failed.
 //
 // Takes any type of body and a specified content type.
 //
@@ -505,17 +519,18 @@ func (c *Client) CreateCallWithBody(ctx context.Context, params *CreateCallParam
 	return c.Client.Do(req)
 }
 
-// CreateCall Ask for a call
+// CreateCall Place a call
 //
-// Queues a call request and answers at once; the call itself follows within seconds, or when it is due. What becomes
-// of it arrives as webhooks and shows in the call request.
+// Queues a call request and responds immediately. The call follows within seconds, or when it is due. Webhooks and the
+// call request show the result.
 //
-// With an idempotency key a repeated request answers 200 with the first call request, and nobody is called twice; the rest
-// of the body is not looked at then. A refusal does not use up the key. Keys are free again 30 days after their request ended.
+// With an idempotency key, a repeated request returns 200 with the first call request, and no second call is placed. The
+// rest of the body is then ignored. An error does not use up the key. A key can be used again 30 days after its request
+// ended.
 //
-// A call request that ends **without a call** (blocked, canceled, or failed before anything was dialled) sends no event: read
-// it at `GET /v1/call-requests/{id}`. Every call that exists sends exactly one of call.completed, call.no_answer,
-// call.busy and call.failed.
+// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event.
+// Read it at `GET /v1/call-requests/{id}`. Every call sends exactly one of call.completed, call.no_answer, call.busy and
+// call.failed.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -534,7 +549,7 @@ func (c *Client) CreateCall(ctx context.Context, params *CreateCallParams, body 
 
 // ReadCall Read a call
 //
-// The full form, the same as the data of the call's events.
+// The full form, as in the data of the call's events.
 //
 // Corresponds with GET /v1/calls/{id} (the `ReadCall` operationId).
 func (c *Client) ReadCall(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -551,9 +566,11 @@ func (c *Client) ReadCall(ctx context.Context, id CallID, reqEditors ...RequestE
 
 // ReadRecording Get a link to a call's recording
 //
-// A link to the call's recording, good for an hour and for whoever has it: WAV, mu-law, 8 kHz, the person left and the agent right. The operator turns recordings on for a
-// workspace. A call is recorded from the moment in which the person has heard that it is, and not at all if they object; the recording is there some seconds after
-// the end. Without one, and once it was deleted (30 days after the call unless the workspace has another time), the answer is 404 recording_not_available.
+// A link to the recording of the call: WAV, mu-law, 8 kHz, the person on the left and the agent on the right channel.
+// The link works for an hour without an API key. The operator turns recordings on for a workspace. A call is recorded
+// after the person has heard the notice, and not if the person objects. The recording is available some seconds after
+// the end of the call. Without a recording, and after its deletion (30 days after the call, unless the workspace has
+// another retention), the response is 404 recording_not_available.
 //
 // Corresponds with GET /v1/calls/{id}/recording (the `ReadRecording` operationId).
 func (c *Client) ReadRecording(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -570,8 +587,9 @@ func (c *Client) ReadRecording(ctx context.Context, id CallID, reqEditors ...Req
 
 // ReadTranscript Read a call's transcript
 //
-// What was said in the call. The operator turns transcripts on for a workspace; until then, of calls from before, and once it was deleted (30 days
-// after the call unless the workspace has another time), the answer is 404 transcript_not_available.
+// The transcript of the call. The operator turns transcripts on for a workspace. The response is 404
+// transcript_not_available if transcripts are off, if the call is older than that setting, and after the deletion of the
+// transcript (30 days after the call, unless the workspace has another retention).
 //
 // Corresponds with GET /v1/calls/{id}/transcript (the `ReadTranscript` operationId).
 func (c *Client) ReadTranscript(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -588,7 +606,7 @@ func (c *Client) ReadTranscript(ctx context.Context, id CallID, reqEditors ...Re
 
 // ListContacts List contacts
 //
-// The contacts of the workspace, newest first. Filters are combined with and.
+// The contacts of the workspace, newest first. Several filters must all match.
 //
 // Corresponds with GET /v1/contacts (the `ListContacts` operationId).
 func (c *Client) ListContacts(ctx context.Context, params *ListContactsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -605,7 +623,7 @@ func (c *Client) ListContacts(ctx context.Context, params *ListContactsParams, r
 
 // CreateContactWithBody Create a contact
 //
-// Adds the one record of a number. Calls and opt-outs create contacts by themselves.
+// Creates the record of a number. Calls and opt-outs also create contacts.
 //
 // Takes any type of body and a specified content type.
 //
@@ -624,7 +642,7 @@ func (c *Client) CreateContactWithBody(ctx context.Context, contentType string, 
 
 // CreateContact Create a contact
 //
-// Adds the one record of a number. Calls and opt-outs create contacts by themselves.
+// Creates the record of a number. Calls and opt-outs also create contacts.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -643,7 +661,7 @@ func (c *Client) CreateContact(ctx context.Context, body CreateContactJSONReques
 
 // ReadContact Read a contact
 //
-// The contact as it is now.
+// The present state of the contact.
 //
 // Corresponds with GET /v1/contacts/{id} (the `ReadContact` operationId).
 func (c *Client) ReadContact(ctx context.Context, id ContactID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -660,7 +678,8 @@ func (c *Client) ReadContact(ctx context.Context, id ContactID, reqEditors ...Re
 
 // UpdateContactWithBody Change a contact
 //
-// `name: null` clears the name. `metadata` is merged key by key; a key set to null is removed. What is absent stays as it is.
+// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
+// not changed.
 //
 // Takes any type of body and a specified content type.
 //
@@ -679,7 +698,8 @@ func (c *Client) UpdateContactWithBody(ctx context.Context, id ContactID, conten
 
 // UpdateContact Change a contact
 //
-// `name: null` clears the name. `metadata` is merged key by key; a key set to null is removed. What is absent stays as it is.
+// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
+// not changed.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -698,8 +718,8 @@ func (c *Client) UpdateContact(ctx context.Context, id ContactID, body UpdateCon
 
 // CreateOptOutWithBody Opt a number out
 //
-// From 2 s after the answer no dial to this number starts, whatever was queued before. Creates the contact if needed and
-// writes an auditable consent record. Doing it again is no error.
+// From 2 s after the response no dial to this number starts, whatever was queued before. Creates the contact if it does
+// not exist and writes an auditable consent record. A repeated opt-out succeeds.
 //
 // Takes any type of body and a specified content type.
 //
@@ -718,8 +738,8 @@ func (c *Client) CreateOptOutWithBody(ctx context.Context, contentType string, b
 
 // CreateOptOut Opt a number out
 //
-// From 2 s after the answer no dial to this number starts, whatever was queued before. Creates the contact if needed and
-// writes an auditable consent record. Doing it again is no error.
+// From 2 s after the response no dial to this number starts, whatever was queued before. Creates the contact if it does
+// not exist and writes an auditable consent record. A repeated opt-out succeeds.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -736,9 +756,9 @@ func (c *Client) CreateOptOut(ctx context.Context, body CreateOptOutJSONRequestB
 	return c.Client.Do(req)
 }
 
-// DeleteOptOut Take an opt-out back
+// DeleteOptOut Remove an opt-out
 //
-// Sets the number's dnd_status to clean and leaves a record of who did it. Consent is not touched.
+// Sets the number's dnd_status to clean and records who did it. Consent is not changed.
 //
 // Corresponds with DELETE /v1/opt-outs/{phone_e164} (the `DeleteOptOut` operationId).
 func (c *Client) DeleteOptOut(ctx context.Context, phoneE164 PhoneInPath, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -755,7 +775,7 @@ func (c *Client) DeleteOptOut(ctx context.Context, phoneE164 PhoneInPath, reqEdi
 
 // ReadOptOut Read a number's opt-out status
 //
-// Whether the number may be called, as far as opt-out and consent go.
+// Whether opt-out and consent permit calls to the number.
 //
 // Corresponds with GET /v1/opt-outs/{phone_e164} (the `ReadOptOut` operationId).
 func (c *Client) ReadOptOut(ctx context.Context, phoneE164 PhoneInPath, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -772,7 +792,7 @@ func (c *Client) ReadOptOut(ctx context.Context, phoneE164 PhoneInPath, reqEdito
 
 // ReadWallet Read the wallet
 //
-// The balance includes what is held for calls that are queued or live.
+// The balance includes the amounts held for queued and live calls.
 //
 // Corresponds with GET /v1/wallet (the `ReadWallet` operationId).
 func (c *Client) ReadWallet(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -789,7 +809,7 @@ func (c *Client) ReadWallet(ctx context.Context, reqEditors ...RequestEditorFn) 
 
 // ListWebhookSubscriptions List webhook subscriptions
 //
-// The subscriptions of the workspace, newest first, their secrets masked.
+// The subscriptions of the workspace, newest first, with masked secrets.
 //
 // Corresponds with GET /v1/webhook-subscriptions (the `ListWebhookSubscriptions` operationId).
 func (c *Client) ListWebhookSubscriptions(ctx context.Context, params *ListWebhookSubscriptionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -806,8 +826,9 @@ func (c *Client) ListWebhookSubscriptions(ctx context.Context, params *ListWebho
 
 // CreateWebhookSubscriptionWithBody Create a webhook subscription
 //
-// Begins active. At most five subscriptions of a workspace are active. The signing secret is shown here and at rotation, never
-// again. An address in a private, loopback or link-local network is refused, here and again when a delivery connects.
+// The subscription is active. A workspace can have five active subscriptions. The signing secret is returned here and by
+// a rotation, and never again. A URL in a private, loopback or link-local network is refused, here and again at each
+// delivery.
 //
 // Takes any type of body and a specified content type.
 //
@@ -826,8 +847,9 @@ func (c *Client) CreateWebhookSubscriptionWithBody(ctx context.Context, contentT
 
 // CreateWebhookSubscription Create a webhook subscription
 //
-// Begins active. At most five subscriptions of a workspace are active. The signing secret is shown here and at rotation, never
-// again. An address in a private, loopback or link-local network is refused, here and again when a delivery connects.
+// The subscription is active. A workspace can have five active subscriptions. The signing secret is returned here and by
+// a rotation, and never again. A URL in a private, loopback or link-local network is refused, here and again at each
+// delivery.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -846,7 +868,7 @@ func (c *Client) CreateWebhookSubscription(ctx context.Context, body CreateWebho
 
 // DeleteWebhookSubscription Delete a webhook subscription
 //
-// Removes the subscription and its delivery history; what was queued for it is not sent.
+// Deletes the subscription and its delivery history. Its queued deliveries are not sent.
 //
 // Corresponds with DELETE /v1/webhook-subscriptions/{id} (the `DeleteWebhookSubscription` operationId).
 func (c *Client) DeleteWebhookSubscription(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -863,8 +885,9 @@ func (c *Client) DeleteWebhookSubscription(ctx context.Context, id WebhookSubscr
 
 // UpdateWebhookSubscriptionWithBody Change, pause or resume a webhook subscription
 //
-// What is absent stays as it is. Paused: no new deliveries are created and queued ones are held. Active: held ones flow, and the
-// failure counters start at zero. No attempt with the old state starts later than 1 s after the answer.
+// Absent fields are not changed. Paused: no new deliveries are created, and queued ones wait. Active: waiting deliveries
+// are sent, and the failure counters start at zero. No attempt with the old state starts later than 1 s after the
+// response.
 //
 // Takes any type of body and a specified content type.
 //
@@ -883,8 +906,9 @@ func (c *Client) UpdateWebhookSubscriptionWithBody(ctx context.Context, id Webho
 
 // UpdateWebhookSubscription Change, pause or resume a webhook subscription
 //
-// What is absent stays as it is. Paused: no new deliveries are created and queued ones are held. Active: held ones flow, and the
-// failure counters start at zero. No attempt with the old state starts later than 1 s after the answer.
+// Absent fields are not changed. Paused: no new deliveries are created, and queued ones wait. Active: waiting deliveries
+// are sent, and the failure counters start at zero. No attempt with the old state starts later than 1 s after the
+// response.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -903,7 +927,7 @@ func (c *Client) UpdateWebhookSubscription(ctx context.Context, id WebhookSubscr
 
 // RotateWebhookSecret Replace the signing secret
 //
-// Every attempt that starts after the answer is signed with the new secret. No body is read.
+// Every attempt that starts after the response is signed with the new secret. The body is ignored.
 //
 // Corresponds with POST /v1/webhook-subscriptions/{id}/rotate-secret (the `RotateWebhookSecret` operationId).
 func (c *Client) RotateWebhookSecret(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -920,7 +944,7 @@ func (c *Client) RotateWebhookSecret(ctx context.Context, id WebhookSubscription
 
 // TestWebhookSubscription Send a test event
 //
-// Queues one webhook.test to this subscription only, signed like any other. No body is read.
+// Queues one webhook.test for this subscription only, signed like every event. The body is ignored.
 //
 // Corresponds with POST /v1/webhook-subscriptions/{id}/test (the `TestWebhookSubscription` operationId).
 func (c *Client) TestWebhookSubscription(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2152,7 +2176,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReadReferenceWithResponse The reference page
 	//
-	// This description as a page to read; it loads nothing from elsewhere. Not counted against any rate.
+	// This description as an HTML page. It loads nothing from other hosts. No rate limit applies.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2161,7 +2185,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReadInterfaceDescriptionWithResponse This description
 	//
-	// The OpenAPI document of this service. Not counted against any rate.
+	// The OpenAPI document of this service. No rate limit applies.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2170,7 +2194,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReadReadinessWithResponse Whether calls can be placed
 	//
-	// 200 once calls can be placed end to end. Not counted against any rate.
+	// 200 if calls can be placed end to end. No rate limit applies.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2188,7 +2212,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReadCallRequestWithResponse Read a call request
 	//
-	// The order as it stands, with the id of its call once one exists.
+	// The present state of the request, with the id of its call if there is one.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2197,8 +2221,9 @@ type ClientWithResponsesInterface interface {
 
 	// CancelCallRequestWithResponse Cancel a queued call request
 	//
-	// Takes the order back while it is queued. Cancel and dial race safely: whichever commits first wins, and the answer is the
-	// truth. After a 503 look again: it may be queued still, or canceled. No body is read.
+	// Cancels the request while it is queued. If a cancel and the dial happen at the same time, the one that commits first
+	// wins, and the response states the result. After a 503 read the request: it may be queued or canceled. The body is
+	// ignored.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2207,41 +2232,43 @@ type ClientWithResponsesInterface interface {
 
 	// ListCallsWithResponse List calls
 	//
-	// The calls of the workspace, newest first, in their light form. Filters are combined with and.
+	// The calls of the workspace, newest first, in the short form. Several filters must all match.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/calls (the `ListCalls` operationId).
 	ListCallsWithResponse(ctx context.Context, params *ListCallsParams, reqEditors ...RequestEditorFn) (*ListCallsResponse, error)
 
-	// CreateCallWithBodyWithResponse Ask for a call
+	// CreateCallWithBodyWithResponse Place a call
 	//
-	// Queues a call request and answers at once; the call itself follows within seconds, or when it is due. What becomes
-	// of it arrives as webhooks and shows in the call request.
+	// Queues a call request and responds immediately. The call follows within seconds, or when it is due. Webhooks and the
+	// call request show the result.
 	//
-	// With an idempotency key a repeated request answers 200 with the first call request, and nobody is called twice; the rest
-	// of the body is not looked at then. A refusal does not use up the key. Keys are free again 30 days after their request ended.
+	// With an idempotency key, a repeated request returns 200 with the first call request, and no second call is placed. The
+	// rest of the body is then ignored. An error does not use up the key. A key can be used again 30 days after its request
+	// ended.
 	//
-	// A call request that ends **without a call** (blocked, canceled, or failed before anything was dialled) sends no event: read
-	// it at `GET /v1/call-requests/{id}`. Every call that exists sends exactly one of call.completed, call.no_answer,
-	// call.busy and call.failed.
+	// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event.
+	// Read it at `GET /v1/call-requests/{id}`. Every call sends exactly one of call.completed, call.no_answer, call.busy and
+	// call.failed.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/calls (the `CreateCall` operationId).
 	CreateCallWithBodyWithResponse(ctx context.Context, params *CreateCallParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateCallResponse, error)
 
-	// CreateCallWithResponse Ask for a call
+	// CreateCallWithResponse Place a call
 	//
-	// Queues a call request and answers at once; the call itself follows within seconds, or when it is due. What becomes
-	// of it arrives as webhooks and shows in the call request.
+	// Queues a call request and responds immediately. The call follows within seconds, or when it is due. Webhooks and the
+	// call request show the result.
 	//
-	// With an idempotency key a repeated request answers 200 with the first call request, and nobody is called twice; the rest
-	// of the body is not looked at then. A refusal does not use up the key. Keys are free again 30 days after their request ended.
+	// With an idempotency key, a repeated request returns 200 with the first call request, and no second call is placed. The
+	// rest of the body is then ignored. An error does not use up the key. A key can be used again 30 days after its request
+	// ended.
 	//
-	// A call request that ends **without a call** (blocked, canceled, or failed before anything was dialled) sends no event: read
-	// it at `GET /v1/call-requests/{id}`. Every call that exists sends exactly one of call.completed, call.no_answer,
-	// call.busy and call.failed.
+	// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event.
+	// Read it at `GET /v1/call-requests/{id}`. Every call sends exactly one of call.completed, call.no_answer, call.busy and
+	// call.failed.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2250,7 +2277,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReadCallWithResponse Read a call
 	//
-	// The full form, the same as the data of the call's events.
+	// The full form, as in the data of the call's events.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2259,9 +2286,11 @@ type ClientWithResponsesInterface interface {
 
 	// ReadRecordingWithResponse Get a link to a call's recording
 	//
-	// A link to the call's recording, good for an hour and for whoever has it: WAV, mu-law, 8 kHz, the person left and the agent right. The operator turns recordings on for a
-	// workspace. A call is recorded from the moment in which the person has heard that it is, and not at all if they object; the recording is there some seconds after
-	// the end. Without one, and once it was deleted (30 days after the call unless the workspace has another time), the answer is 404 recording_not_available.
+	// A link to the recording of the call: WAV, mu-law, 8 kHz, the person on the left and the agent on the right channel.
+	// The link works for an hour without an API key. The operator turns recordings on for a workspace. A call is recorded
+	// after the person has heard the notice, and not if the person objects. The recording is available some seconds after
+	// the end of the call. Without a recording, and after its deletion (30 days after the call, unless the workspace has
+	// another retention), the response is 404 recording_not_available.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2270,8 +2299,9 @@ type ClientWithResponsesInterface interface {
 
 	// ReadTranscriptWithResponse Read a call's transcript
 	//
-	// What was said in the call. The operator turns transcripts on for a workspace; until then, of calls from before, and once it was deleted (30 days
-	// after the call unless the workspace has another time), the answer is 404 transcript_not_available.
+	// The transcript of the call. The operator turns transcripts on for a workspace. The response is 404
+	// transcript_not_available if transcripts are off, if the call is older than that setting, and after the deletion of the
+	// transcript (30 days after the call, unless the workspace has another retention).
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2280,7 +2310,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListContactsWithResponse List contacts
 	//
-	// The contacts of the workspace, newest first. Filters are combined with and.
+	// The contacts of the workspace, newest first. Several filters must all match.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2289,7 +2319,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateContactWithBodyWithResponse Create a contact
 	//
-	// Adds the one record of a number. Calls and opt-outs create contacts by themselves.
+	// Creates the record of a number. Calls and opt-outs also create contacts.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2298,7 +2328,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateContactWithResponse Create a contact
 	//
-	// Adds the one record of a number. Calls and opt-outs create contacts by themselves.
+	// Creates the record of a number. Calls and opt-outs also create contacts.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2307,7 +2337,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReadContactWithResponse Read a contact
 	//
-	// The contact as it is now.
+	// The present state of the contact.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2316,7 +2346,8 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateContactWithBodyWithResponse Change a contact
 	//
-	// `name: null` clears the name. `metadata` is merged key by key; a key set to null is removed. What is absent stays as it is.
+	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
+	// not changed.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2325,7 +2356,8 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateContactWithResponse Change a contact
 	//
-	// `name: null` clears the name. `metadata` is merged key by key; a key set to null is removed. What is absent stays as it is.
+	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
+	// not changed.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2334,8 +2366,8 @@ type ClientWithResponsesInterface interface {
 
 	// CreateOptOutWithBodyWithResponse Opt a number out
 	//
-	// From 2 s after the answer no dial to this number starts, whatever was queued before. Creates the contact if needed and
-	// writes an auditable consent record. Doing it again is no error.
+	// From 2 s after the response no dial to this number starts, whatever was queued before. Creates the contact if it does
+	// not exist and writes an auditable consent record. A repeated opt-out succeeds.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2344,17 +2376,17 @@ type ClientWithResponsesInterface interface {
 
 	// CreateOptOutWithResponse Opt a number out
 	//
-	// From 2 s after the answer no dial to this number starts, whatever was queued before. Creates the contact if needed and
-	// writes an auditable consent record. Doing it again is no error.
+	// From 2 s after the response no dial to this number starts, whatever was queued before. Creates the contact if it does
+	// not exist and writes an auditable consent record. A repeated opt-out succeeds.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/opt-outs (the `CreateOptOut` operationId).
 	CreateOptOutWithResponse(ctx context.Context, body CreateOptOutJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateOptOutResponse, error)
 
-	// DeleteOptOutWithResponse Take an opt-out back
+	// DeleteOptOutWithResponse Remove an opt-out
 	//
-	// Sets the number's dnd_status to clean and leaves a record of who did it. Consent is not touched.
+	// Sets the number's dnd_status to clean and records who did it. Consent is not changed.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2363,7 +2395,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReadOptOutWithResponse Read a number's opt-out status
 	//
-	// Whether the number may be called, as far as opt-out and consent go.
+	// Whether opt-out and consent permit calls to the number.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2372,7 +2404,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReadWalletWithResponse Read the wallet
 	//
-	// The balance includes what is held for calls that are queued or live.
+	// The balance includes the amounts held for queued and live calls.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2381,7 +2413,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListWebhookSubscriptionsWithResponse List webhook subscriptions
 	//
-	// The subscriptions of the workspace, newest first, their secrets masked.
+	// The subscriptions of the workspace, newest first, with masked secrets.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2390,8 +2422,9 @@ type ClientWithResponsesInterface interface {
 
 	// CreateWebhookSubscriptionWithBodyWithResponse Create a webhook subscription
 	//
-	// Begins active. At most five subscriptions of a workspace are active. The signing secret is shown here and at rotation, never
-	// again. An address in a private, loopback or link-local network is refused, here and again when a delivery connects.
+	// The subscription is active. A workspace can have five active subscriptions. The signing secret is returned here and by
+	// a rotation, and never again. A URL in a private, loopback or link-local network is refused, here and again at each
+	// delivery.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2400,8 +2433,9 @@ type ClientWithResponsesInterface interface {
 
 	// CreateWebhookSubscriptionWithResponse Create a webhook subscription
 	//
-	// Begins active. At most five subscriptions of a workspace are active. The signing secret is shown here and at rotation, never
-	// again. An address in a private, loopback or link-local network is refused, here and again when a delivery connects.
+	// The subscription is active. A workspace can have five active subscriptions. The signing secret is returned here and by
+	// a rotation, and never again. A URL in a private, loopback or link-local network is refused, here and again at each
+	// delivery.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2410,7 +2444,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteWebhookSubscriptionWithResponse Delete a webhook subscription
 	//
-	// Removes the subscription and its delivery history; what was queued for it is not sent.
+	// Deletes the subscription and its delivery history. Its queued deliveries are not sent.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2419,8 +2453,9 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateWebhookSubscriptionWithBodyWithResponse Change, pause or resume a webhook subscription
 	//
-	// What is absent stays as it is. Paused: no new deliveries are created and queued ones are held. Active: held ones flow, and the
-	// failure counters start at zero. No attempt with the old state starts later than 1 s after the answer.
+	// Absent fields are not changed. Paused: no new deliveries are created, and queued ones wait. Active: waiting deliveries
+	// are sent, and the failure counters start at zero. No attempt with the old state starts later than 1 s after the
+	// response.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2429,8 +2464,9 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateWebhookSubscriptionWithResponse Change, pause or resume a webhook subscription
 	//
-	// What is absent stays as it is. Paused: no new deliveries are created and queued ones are held. Active: held ones flow, and the
-	// failure counters start at zero. No attempt with the old state starts later than 1 s after the answer.
+	// Absent fields are not changed. Paused: no new deliveries are created, and queued ones wait. Active: waiting deliveries
+	// are sent, and the failure counters start at zero. No attempt with the old state starts later than 1 s after the
+	// response.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2439,7 +2475,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateWebhookSecretWithResponse Replace the signing secret
 	//
-	// Every attempt that starts after the answer is signed with the new secret. No body is read.
+	// Every attempt that starts after the response is signed with the new secret. The body is ignored.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2448,7 +2484,7 @@ type ClientWithResponsesInterface interface {
 
 	// TestWebhookSubscriptionWithResponse Send a test event
 	//
-	// Queues one webhook.test to this subscription only, signed like any other. No body is read.
+	// Queues one webhook.test for this subscription only, signed like every event. The body is ignored.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3665,7 +3701,7 @@ func (r TestWebhookSubscriptionResponse) ContentType() string {
 
 // ReadReferenceWithResponse The reference page
 //
-// This description as a page to read; it loads nothing from elsewhere. Not counted against any rate.
+// This description as an HTML page. It loads nothing from other hosts. No rate limit applies.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -3680,7 +3716,7 @@ func (c *ClientWithResponses) ReadReferenceWithResponse(ctx context.Context, req
 
 // ReadInterfaceDescriptionWithResponse This description
 //
-// The OpenAPI document of this service. Not counted against any rate.
+// The OpenAPI document of this service. No rate limit applies.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -3695,7 +3731,7 @@ func (c *ClientWithResponses) ReadInterfaceDescriptionWithResponse(ctx context.C
 
 // ReadReadinessWithResponse Whether calls can be placed
 //
-// 200 once calls can be placed end to end. Not counted against any rate.
+// 200 if calls can be placed end to end. No rate limit applies.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -3725,7 +3761,7 @@ func (c *ClientWithResponses) ListCallRequestsWithResponse(ctx context.Context, 
 
 // ReadCallRequestWithResponse Read a call request
 //
-// The order as it stands, with the id of its call once one exists.
+// The present state of the request, with the id of its call if there is one.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -3740,8 +3776,9 @@ func (c *ClientWithResponses) ReadCallRequestWithResponse(ctx context.Context, i
 
 // CancelCallRequestWithResponse Cancel a queued call request
 //
-// Takes the order back while it is queued. Cancel and dial race safely: whichever commits first wins, and the answer is the
-// truth. After a 503 look again: it may be queued still, or canceled. No body is read.
+// Cancels the request while it is queued. If a cancel and the dial happen at the same time, the one that commits first
+// wins, and the response states the result. After a 503 read the request: it may be queued or canceled. The body is
+// ignored.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -3756,7 +3793,7 @@ func (c *ClientWithResponses) CancelCallRequestWithResponse(ctx context.Context,
 
 // ListCallsWithResponse List calls
 //
-// The calls of the workspace, newest first, in their light form. Filters are combined with and.
+// The calls of the workspace, newest first, in the short form. Several filters must all match.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -3769,17 +3806,18 @@ func (c *ClientWithResponses) ListCallsWithResponse(ctx context.Context, params 
 	return ParseListCallsResponse(rsp)
 }
 
-// CreateCallWithBodyWithResponse Ask for a call
+// CreateCallWithBodyWithResponse Place a call
 //
-// Queues a call request and answers at once; the call itself follows within seconds, or when it is due. What becomes
-// of it arrives as webhooks and shows in the call request.
+// Queues a call request and responds immediately. The call follows within seconds, or when it is due. Webhooks and the
+// call request show the result.
 //
-// With an idempotency key a repeated request answers 200 with the first call request, and nobody is called twice; the rest
-// of the body is not looked at then. A refusal does not use up the key. Keys are free again 30 days after their request ended.
+// With an idempotency key, a repeated request returns 200 with the first call request, and no second call is placed. The
+// rest of the body is then ignored. An error does not use up the key. A key can be used again 30 days after its request
+// ended.
 //
-// A call request that ends **without a call** (blocked, canceled, or failed before anything was dialled) sends no event: read
-// it at `GET /v1/call-requests/{id}`. Every call that exists sends exactly one of call.completed, call.no_answer,
-// call.busy and call.failed.
+// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event.
+// Read it at `GET /v1/call-requests/{id}`. Every call sends exactly one of call.completed, call.no_answer, call.busy and
+// call.failed.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -3792,17 +3830,18 @@ func (c *ClientWithResponses) CreateCallWithBodyWithResponse(ctx context.Context
 	return ParseCreateCallResponse(rsp)
 }
 
-// CreateCallWithResponse Ask for a call
+// CreateCallWithResponse Place a call
 //
-// Queues a call request and answers at once; the call itself follows within seconds, or when it is due. What becomes
-// of it arrives as webhooks and shows in the call request.
+// Queues a call request and responds immediately. The call follows within seconds, or when it is due. Webhooks and the
+// call request show the result.
 //
-// With an idempotency key a repeated request answers 200 with the first call request, and nobody is called twice; the rest
-// of the body is not looked at then. A refusal does not use up the key. Keys are free again 30 days after their request ended.
+// With an idempotency key, a repeated request returns 200 with the first call request, and no second call is placed. The
+// rest of the body is then ignored. An error does not use up the key. A key can be used again 30 days after its request
+// ended.
 //
-// A call request that ends **without a call** (blocked, canceled, or failed before anything was dialled) sends no event: read
-// it at `GET /v1/call-requests/{id}`. Every call that exists sends exactly one of call.completed, call.no_answer,
-// call.busy and call.failed.
+// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event.
+// Read it at `GET /v1/call-requests/{id}`. Every call sends exactly one of call.completed, call.no_answer, call.busy and
+// call.failed.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -3817,7 +3856,7 @@ func (c *ClientWithResponses) CreateCallWithResponse(ctx context.Context, params
 
 // ReadCallWithResponse Read a call
 //
-// The full form, the same as the data of the call's events.
+// The full form, as in the data of the call's events.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -3832,9 +3871,11 @@ func (c *ClientWithResponses) ReadCallWithResponse(ctx context.Context, id CallI
 
 // ReadRecordingWithResponse Get a link to a call's recording
 //
-// A link to the call's recording, good for an hour and for whoever has it: WAV, mu-law, 8 kHz, the person left and the agent right. The operator turns recordings on for a
-// workspace. A call is recorded from the moment in which the person has heard that it is, and not at all if they object; the recording is there some seconds after
-// the end. Without one, and once it was deleted (30 days after the call unless the workspace has another time), the answer is 404 recording_not_available.
+// A link to the recording of the call: WAV, mu-law, 8 kHz, the person on the left and the agent on the right channel.
+// The link works for an hour without an API key. The operator turns recordings on for a workspace. A call is recorded
+// after the person has heard the notice, and not if the person objects. The recording is available some seconds after
+// the end of the call. Without a recording, and after its deletion (30 days after the call, unless the workspace has
+// another retention), the response is 404 recording_not_available.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -3849,8 +3890,9 @@ func (c *ClientWithResponses) ReadRecordingWithResponse(ctx context.Context, id 
 
 // ReadTranscriptWithResponse Read a call's transcript
 //
-// What was said in the call. The operator turns transcripts on for a workspace; until then, of calls from before, and once it was deleted (30 days
-// after the call unless the workspace has another time), the answer is 404 transcript_not_available.
+// The transcript of the call. The operator turns transcripts on for a workspace. The response is 404
+// transcript_not_available if transcripts are off, if the call is older than that setting, and after the deletion of the
+// transcript (30 days after the call, unless the workspace has another retention).
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -3865,7 +3907,7 @@ func (c *ClientWithResponses) ReadTranscriptWithResponse(ctx context.Context, id
 
 // ListContactsWithResponse List contacts
 //
-// The contacts of the workspace, newest first. Filters are combined with and.
+// The contacts of the workspace, newest first. Several filters must all match.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -3880,7 +3922,7 @@ func (c *ClientWithResponses) ListContactsWithResponse(ctx context.Context, para
 
 // CreateContactWithBodyWithResponse Create a contact
 //
-// Adds the one record of a number. Calls and opt-outs create contacts by themselves.
+// Creates the record of a number. Calls and opt-outs also create contacts.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -3895,7 +3937,7 @@ func (c *ClientWithResponses) CreateContactWithBodyWithResponse(ctx context.Cont
 
 // CreateContactWithResponse Create a contact
 //
-// Adds the one record of a number. Calls and opt-outs create contacts by themselves.
+// Creates the record of a number. Calls and opt-outs also create contacts.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -3910,7 +3952,7 @@ func (c *ClientWithResponses) CreateContactWithResponse(ctx context.Context, bod
 
 // ReadContactWithResponse Read a contact
 //
-// The contact as it is now.
+// The present state of the contact.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -3925,7 +3967,8 @@ func (c *ClientWithResponses) ReadContactWithResponse(ctx context.Context, id Co
 
 // UpdateContactWithBodyWithResponse Change a contact
 //
-// `name: null` clears the name. `metadata` is merged key by key; a key set to null is removed. What is absent stays as it is.
+// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
+// not changed.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -3940,7 +3983,8 @@ func (c *ClientWithResponses) UpdateContactWithBodyWithResponse(ctx context.Cont
 
 // UpdateContactWithResponse Change a contact
 //
-// `name: null` clears the name. `metadata` is merged key by key; a key set to null is removed. What is absent stays as it is.
+// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
+// not changed.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -3955,8 +3999,8 @@ func (c *ClientWithResponses) UpdateContactWithResponse(ctx context.Context, id 
 
 // CreateOptOutWithBodyWithResponse Opt a number out
 //
-// From 2 s after the answer no dial to this number starts, whatever was queued before. Creates the contact if needed and
-// writes an auditable consent record. Doing it again is no error.
+// From 2 s after the response no dial to this number starts, whatever was queued before. Creates the contact if it does
+// not exist and writes an auditable consent record. A repeated opt-out succeeds.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -3971,8 +4015,8 @@ func (c *ClientWithResponses) CreateOptOutWithBodyWithResponse(ctx context.Conte
 
 // CreateOptOutWithResponse Opt a number out
 //
-// From 2 s after the answer no dial to this number starts, whatever was queued before. Creates the contact if needed and
-// writes an auditable consent record. Doing it again is no error.
+// From 2 s after the response no dial to this number starts, whatever was queued before. Creates the contact if it does
+// not exist and writes an auditable consent record. A repeated opt-out succeeds.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -3985,9 +4029,9 @@ func (c *ClientWithResponses) CreateOptOutWithResponse(ctx context.Context, body
 	return ParseCreateOptOutResponse(rsp)
 }
 
-// DeleteOptOutWithResponse Take an opt-out back
+// DeleteOptOutWithResponse Remove an opt-out
 //
-// Sets the number's dnd_status to clean and leaves a record of who did it. Consent is not touched.
+// Sets the number's dnd_status to clean and records who did it. Consent is not changed.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -4002,7 +4046,7 @@ func (c *ClientWithResponses) DeleteOptOutWithResponse(ctx context.Context, phon
 
 // ReadOptOutWithResponse Read a number's opt-out status
 //
-// Whether the number may be called, as far as opt-out and consent go.
+// Whether opt-out and consent permit calls to the number.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -4017,7 +4061,7 @@ func (c *ClientWithResponses) ReadOptOutWithResponse(ctx context.Context, phoneE
 
 // ReadWalletWithResponse Read the wallet
 //
-// The balance includes what is held for calls that are queued or live.
+// The balance includes the amounts held for queued and live calls.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -4032,7 +4076,7 @@ func (c *ClientWithResponses) ReadWalletWithResponse(ctx context.Context, reqEdi
 
 // ListWebhookSubscriptionsWithResponse List webhook subscriptions
 //
-// The subscriptions of the workspace, newest first, their secrets masked.
+// The subscriptions of the workspace, newest first, with masked secrets.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -4047,8 +4091,9 @@ func (c *ClientWithResponses) ListWebhookSubscriptionsWithResponse(ctx context.C
 
 // CreateWebhookSubscriptionWithBodyWithResponse Create a webhook subscription
 //
-// Begins active. At most five subscriptions of a workspace are active. The signing secret is shown here and at rotation, never
-// again. An address in a private, loopback or link-local network is refused, here and again when a delivery connects.
+// The subscription is active. A workspace can have five active subscriptions. The signing secret is returned here and by
+// a rotation, and never again. A URL in a private, loopback or link-local network is refused, here and again at each
+// delivery.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4063,8 +4108,9 @@ func (c *ClientWithResponses) CreateWebhookSubscriptionWithBodyWithResponse(ctx 
 
 // CreateWebhookSubscriptionWithResponse Create a webhook subscription
 //
-// Begins active. At most five subscriptions of a workspace are active. The signing secret is shown here and at rotation, never
-// again. An address in a private, loopback or link-local network is refused, here and again when a delivery connects.
+// The subscription is active. A workspace can have five active subscriptions. The signing secret is returned here and by
+// a rotation, and never again. A URL in a private, loopback or link-local network is refused, here and again at each
+// delivery.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4079,7 +4125,7 @@ func (c *ClientWithResponses) CreateWebhookSubscriptionWithResponse(ctx context.
 
 // DeleteWebhookSubscriptionWithResponse Delete a webhook subscription
 //
-// Removes the subscription and its delivery history; what was queued for it is not sent.
+// Deletes the subscription and its delivery history. Its queued deliveries are not sent.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -4094,8 +4140,9 @@ func (c *ClientWithResponses) DeleteWebhookSubscriptionWithResponse(ctx context.
 
 // UpdateWebhookSubscriptionWithBodyWithResponse Change, pause or resume a webhook subscription
 //
-// What is absent stays as it is. Paused: no new deliveries are created and queued ones are held. Active: held ones flow, and the
-// failure counters start at zero. No attempt with the old state starts later than 1 s after the answer.
+// Absent fields are not changed. Paused: no new deliveries are created, and queued ones wait. Active: waiting deliveries
+// are sent, and the failure counters start at zero. No attempt with the old state starts later than 1 s after the
+// response.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4110,8 +4157,9 @@ func (c *ClientWithResponses) UpdateWebhookSubscriptionWithBodyWithResponse(ctx 
 
 // UpdateWebhookSubscriptionWithResponse Change, pause or resume a webhook subscription
 //
-// What is absent stays as it is. Paused: no new deliveries are created and queued ones are held. Active: held ones flow, and the
-// failure counters start at zero. No attempt with the old state starts later than 1 s after the answer.
+// Absent fields are not changed. Paused: no new deliveries are created, and queued ones wait. Active: waiting deliveries
+// are sent, and the failure counters start at zero. No attempt with the old state starts later than 1 s after the
+// response.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4126,7 +4174,7 @@ func (c *ClientWithResponses) UpdateWebhookSubscriptionWithResponse(ctx context.
 
 // RotateWebhookSecretWithResponse Replace the signing secret
 //
-// Every attempt that starts after the answer is signed with the new secret. No body is read.
+// Every attempt that starts after the response is signed with the new secret. The body is ignored.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -4141,7 +4189,7 @@ func (c *ClientWithResponses) RotateWebhookSecretWithResponse(ctx context.Contex
 
 // TestWebhookSubscriptionWithResponse Send a test event
 //
-// Queues one webhook.test to this subscription only, signed like any other. No body is read.
+// Queues one webhook.test for this subscription only, signed like every event. The body is ignored.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -264,7 +264,7 @@ func (e WebhookSubscriptionStatus) Valid() bool {
 	}
 }
 
-// Call A call in its full form. `recording_url` and `transcript` are present only when there is one to be had.
+// Call The full form of a call. `recording_url` and `transcript` are present only if they exist.
 type Call struct {
 	CallID    openapi_types.UUID `json:"call_id"`
 	Direction Direction          `json:"direction"`
@@ -288,7 +288,7 @@ type Call struct {
 	HangupCause *string     `json:"hangup_cause"`
 	Timings     CallTimings `json:"timings"`
 
-	// CreditsCharged What was charged, exact to six places; null until then, and when nothing is.
+	// CreditsCharged The charge with six decimals. Null until the charge is known, and if nothing is charged.
 	CreditsCharged *json.Number `json:"credits_charged"`
 
 	// Outcome The business result; null unless answered. interested, not_interested, callback_requested, appointment_booked, qualified,
@@ -300,19 +300,19 @@ type Call struct {
 	Disposition *string      `json:"disposition"`
 	Summary     *CallSummary `json:"summary"`
 
-	// ExternalRef What the call request carried.
+	// ExternalRef The variables of the call request.
 	ExternalRef *string `json:"external_ref"`
 
-	// RecordingURL A link as GET /v1/calls/{id}/recording gives it. In no event: it is good for an hour only, and the recording is there only after the call.
+	// RecordingURL A link as in GET /v1/calls/{id}/recording. Events do not contain it, because it expires after an hour and the recording exists only after the call.
 	RecordingURL *string         `json:"recording_url,omitempty"`
 	Transcript   *Transcript     `json:"transcript,omitempty"`
 	Disclosure   *CallDisclosure `json:"disclosure,omitempty"`
 }
 
-// CallDisclosure What the person heard of the disclosure. Present once the call has ended, unless the disclosure is turned off or its playout is
-// not known. If `started_at` is null, nothing of it was played. Otherwise either `finished_at` or `cut_at` is set.
-// The times are those of the audio; audio that could not be sent counts as not played. `text` is what the agent was asked to
-// say. The agent can have spoken other words: its first turns in the transcript and the recording show those.
+// CallDisclosure The part of the disclosure that the person heard. Present when the call has ended, unless the disclosure is turned off
+// or its playout is unknown. If `started_at` is null, nothing was played. Otherwise either `finished_at` or `cut_at` is
+// set. The times are those of the audio; audio that could not be sent counts as not played. `text` is what the agent was
+// asked to say. The agent can have said other words: see its first turns in the transcript, and the recording.
 type CallDisclosure struct {
 	// Text What the agent was asked to say first: the disclosure, and the notice if the call is recorded.
 	Text string `json:"text"`
@@ -336,7 +336,7 @@ type CallEvent struct {
 	CreatedAt   Timestamp           `json:"created_at"`
 	WorkspaceID openapi_types.UUID  `json:"workspace_id"`
 
-	// Sequence Counts the events of a call from 1.
+	// Sequence The number of the event in its call, from 1.
 	Sequence int32 `json:"sequence"`
 	Data     Call  `json:"data"`
 }
@@ -357,21 +357,22 @@ type CallRequest struct {
 	ID     openapi_types.UUID `json:"id"`
 	Status CallRequestStatus  `json:"status"`
 
-	// CallID Set once a call exists.
+	// CallID Set when a call exists.
 	CallID      *openapi_types.UUID `json:"call_id"`
 	To          PhoneNumber         `json:"to"`
 	AgentID     openapi_types.UUID  `json:"agent_id"`
 	ExternalRef *string             `json:"external_ref"`
 
-	// ScheduledFor As last moved.
+	// ScheduledFor The present time, after deferrals.
 	ScheduledFor Timestamp `json:"scheduled_for"`
 
-	// ErrorCode Why it ended blocked (recipient_dnd, consent_withdrawn, outside_calling_hours, invalid_agent, api_not_enabled, destination_not_allowed) or
-	// failed (invalid_number, provider_rejected, provider_unavailable, agent_unavailable, capacity_timeout, queue_expired,
-	// dial_state_unknown, internal_error). invalid_agent: the agent was deleted, or it has no number for a real call.
+	// ErrorCode Why it ended blocked (recipient_dnd, consent_withdrawn, outside_calling_hours, invalid_agent, api_not_enabled,
+	// destination_not_allowed) or failed (invalid_number, provider_rejected, provider_unavailable, agent_unavailable,
+	// capacity_timeout, queue_expired, dial_state_unknown, internal_error). invalid_agent: the agent was deleted, or it
+	// has no number for a real call.
 	ErrorCode *string `json:"error_code"`
 
-	// ErrorDetail One sentence to act on.
+	// ErrorDetail One sentence with the remedy.
 	ErrorDetail *string    `json:"error_detail"`
 	DialedAt    *Timestamp `json:"dialed_at"`
 
@@ -396,12 +397,12 @@ type CallRequestStatus string
 // inbound calls begin with it.
 type CallStatus string
 
-// CallSummary What the conversation came to. Every key is optional, and more may come.
+// CallSummary The summary of the conversation. Every key is optional, and keys can be added.
 type CallSummary = json.RawMessage
 
-// CallSummaryItem A call in its light form.
+// CallSummaryItem The short form of a call.
 type CallSummaryItem struct {
-	// ID The same as call_id of the full form.
+	// ID The same as call_id in the full form.
 	ID        openapi_types.UUID `json:"id"`
 	Direction Direction          `json:"direction"`
 
@@ -414,30 +415,30 @@ type CallSummaryItem struct {
 	AgentID   openapi_types.UUID  `json:"agent_id"`
 	ContactID *openapi_types.UUID `json:"contact_id"`
 
-	// Outcome The business result; null unless answered.
+	// Outcome The business result. Null unless the call was answered.
 	Outcome     *string   `json:"outcome"`
 	TalkSeconds *int32    `json:"talk_seconds"`
 	CreatedAt   Timestamp `json:"created_at"`
 	ExternalRef *string   `json:"external_ref"`
 }
 
-// CallTimings Seconds are rounded up; each is null when its start never came.
+// CallTimings Seconds are rounded up. A value is null if its period did not begin.
 type CallTimings struct {
 	// QueuedAt When the request was accepted; null for an inbound call.
 	QueuedAt *Timestamp `json:"queued_at"`
 
-	// DialedAt When the carrier was asked.
+	// DialedAt When the carrier received the call.
 	DialedAt   *Timestamp `json:"dialed_at"`
 	AnsweredAt *Timestamp `json:"answered_at"`
 	EndedAt    *Timestamp `json:"ended_at"`
 
-	// RingSeconds First ringing to answer or end.
+	// RingSeconds From the first ringing to the answer or the end.
 	RingSeconds *int32 `json:"ring_seconds"`
 
-	// TalkSeconds Answer to end.
+	// TalkSeconds From the answer to the end.
 	TalkSeconds *int32 `json:"talk_seconds"`
 
-	// TotalSeconds dialed_at to end.
+	// TotalSeconds From dialed_at to the end.
 	TotalSeconds *int32 `json:"total_seconds"`
 }
 
@@ -470,7 +471,7 @@ type ContactExistsDetail struct {
 	Code    ContactExistsDetailCode `json:"code"`
 	Message string                  `json:"message"`
 
-	// ExistingID The contact that has the number.
+	// ExistingID The contact with the number.
 	ExistingID openapi_types.UUID `json:"existing_id"`
 }
 
@@ -493,23 +494,23 @@ type CreateCall struct {
 	// To The E.164 number to call.
 	To string `json:"to"`
 
-	// ContactID The contact called; its number must be `to`. Without it the contact is found or created by number.
+	// ContactID The called contact. Its number must be `to`. Without it, the contact is found or created by number.
 	ContactID *openapi_types.UUID `json:"contact_id,omitempty"`
 
 	// Variables Merged into the contact's variables (a key set to null is removed) and given to the agent. At most 100 keys, 5 levels and 64 KiB after merging.
 	Variables json.RawMessage `json:"variables,omitempty"`
 
-	// ExternalRef Your reference: echoed in webhooks, and a filter.
+	// ExternalRef Your reference. It is in webhooks and can be used as a filter.
 	ExternalRef *string `json:"external_ref,omitempty"`
 
-	// IdempotencyKey The dedupe key, 1 to 255 printable ASCII characters. Wins over the Idempotency-Key header.
+	// IdempotencyKey The idempotency key, 1 to 255 printable ASCII characters. It has precedence over the Idempotency-Key header.
 	IdempotencyKey *string `json:"idempotency_key,omitempty"`
 
 	// ScheduledFor Dial at or after this time. Without it, dial now. It needs an offset. A time up to 7 days in the past counts as now. A time
 	// earlier than that, or more than 366 days ahead, is refused with 422 validation_error.
 	ScheduledFor *Timestamp `json:"scheduled_for,omitempty"`
 
-	// ScheduleIfOutsideHours Queue for the next opening of the calling window instead of refusing.
+	// ScheduleIfOutsideHours Outside the calling window, queue for its next opening instead of an error.
 	ScheduleIfOutsideHours *bool `json:"schedule_if_outside_hours,omitempty"`
 }
 
@@ -559,7 +560,7 @@ type ErrorDetail struct {
 	// Code Machine-readable; branch on it.
 	Code string `json:"code"`
 
-	// Message What is wrong and what to do about it, for people.
+	// Message What is wrong and how to correct it, for people.
 	Message string `json:"message"`
 }
 
@@ -594,7 +595,7 @@ type Recording struct {
 	// URL A signed URL.
 	URL string `json:"url"`
 
-	// ExpiresIn Seconds the URL is good for.
+	// ExpiresIn Seconds until the URL expires.
 	//
 	// Examples: 3600
 	ExpiresIn int32 `json:"expires_in"`
@@ -631,34 +632,35 @@ type TestEventData struct {
 type Transcript struct {
 	Turns []TranscriptTurn `json:"turns"`
 
-	// Truncated Present and true when the transcript was cut at 256 KiB.
+	// Truncated True if the transcript was cut at 256 KiB. Otherwise absent.
 	Truncated *bool `json:"truncated,omitempty"`
 }
 
 // TranscriptTurn defines model for TranscriptTurn.
 type TranscriptTurn struct {
-	// Role Who spoke: `person` or `agent`. More may come.
+	// Role The speaker: `person` or `agent`. Values can be added.
 	Role string `json:"role"`
 
-	// Text What was said. Of an agent's turn that was cut off, it is about the part that was played, with a dash at the cut. The
-	// cut is an estimate: the text is shortened in proportion to the audio that was sent, because no agent reports where a
-	// word is in its audio. `ended_at` is exact. The recording shows which words were sent.
+	// Text The spoken text. For an agent's turn that was cut off, it is approximately the part that was played, with a dash
+	// at the cut. The cut is an estimate: the text is shortened in proportion to the audio that was sent, because agents
+	// do not report the position of words. `ended_at` is exact. The recording shows which words were sent.
 	Text string `json:"text"`
 
 	// At When it began.
 	At Timestamp `json:"at"`
 
-	// EndedAt When the last audio of an agent's turn was sent. Absent if that is not known, and for turns of the person.
+	// EndedAt When the last audio of an agent's turn was sent. Absent if unknown, and for turns of the person.
 	EndedAt *Timestamp `json:"ended_at,omitempty"`
 }
 
 // UpdateContact defines model for UpdateContact.
 type UpdateContact struct {
-	// Name Null clears the name.
+	// Name Null deletes the name.
 	Name Nullable[string] `json:"name,omitzero"`
 
-	// Metadata Merged key by key; a key set to null is removed. At most 100 keys, 5 levels and 64 KiB after merging. The key `time_zone` (an IANA name) is
-	// the contact's own time zone, added to those of the number. Null in place of the object is refused: it could be read as removing everything.
+	// Metadata Merged by key; a key with the value null is removed. At most 100 keys, 5 levels and 64 KiB after merging. The key
+	// `time_zone` (an IANA name) is the contact's own time zone, in addition to those of the number. Null instead of an
+	// object is refused.
 	Metadata *map[string]json.RawMessage `json:"metadata,omitempty"`
 }
 
@@ -668,13 +670,13 @@ type UpdateWebhookSubscription struct {
 	URL    *string      `json:"url,omitempty"`
 	Events *[]EventType `json:"events,omitempty"`
 
-	// Status active or paused. Every other value is refused.
+	// Status active or paused. Other values are refused.
 	Status *string `json:"status,omitempty"`
 }
 
 // Wallet defines model for Wallet.
 type Wallet struct {
-	// Balance Exact to six places.
+	// Balance With six decimals.
 	Balance json.Number `json:"balance"`
 
 	// Currency A currency code.
@@ -688,7 +690,7 @@ type Wallet struct {
 type WebhookSecret struct {
 	SigningSecret string `json:"signing_secret"`
 
-	// StoreThis A reminder that the secret is shown once.
+	// StoreThis A reminder that the secret is returned once.
 	StoreThis string `json:"store_this"`
 }
 
@@ -703,7 +705,7 @@ type WebhookSubscription struct {
 	// SigningSecret Masked: `whsec_`, an ellipsis and the last four characters.
 	SigningSecret string `json:"signing_secret"`
 
-	// ConsecutiveFailures Failed attempts in a row; a success or a resume sets 0.
+	// ConsecutiveFailures Failed attempts in a row. A success or a resume sets 0.
 	ConsecutiveFailures int32      `json:"consecutive_failures"`
 	LastSuccessAt       *Timestamp `json:"last_success_at"`
 	LastFailureAt       *Timestamp `json:"last_failure_at"`
@@ -715,7 +717,7 @@ type WebhookSubscriptionCreated struct {
 	ID            openapi_types.UUID `json:"id"`
 	SigningSecret string             `json:"signing_secret"`
 
-	// StoreThis A reminder that the secret is shown once.
+	// StoreThis A reminder that the secret is returned once.
 	StoreThis string `json:"store_this"`
 }
 
@@ -733,7 +735,7 @@ type WebhookSubscriptionPage struct {
 	HasMore bool `json:"has_more"`
 }
 
-// WebhookSubscriptionStatus failed is set by the service after repeated delivery failures; set it to active again once the endpoint is mended.
+// WebhookSubscriptionStatus The service sets failed after repeated delivery failures. Set it to active again when the endpoint is repaired.
 type WebhookSubscriptionStatus string
 
 // WebhookTestQueued defines model for WebhookTestQueued.
@@ -834,25 +836,25 @@ type WriteForbidden = Error
 
 // ListCallRequestsParams defines parameters for ListCallRequests.
 type ListCallRequestsParams struct {
-	// Limit How many items a page may hold.
+	// Limit The maximum number of items in a page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// StartingAfter The id of the last item of the page before.
+	// StartingAfter The id of the last item of the previous page.
 	StartingAfter *StartingAfter `form:"starting_after,omitempty" json:"starting_after,omitempty"`
 
 	// Status Only call requests in this status.
 	Status *CallRequestStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// ExternalRef Only items with exactly this external_ref.
+	// ExternalRef Only items with this external_ref.
 	ExternalRef *ExternalRef `form:"external_ref,omitempty" json:"external_ref,omitempty"`
 }
 
 // ListCallsParams defines parameters for ListCalls.
 type ListCallsParams struct {
-	// Limit How many items a page may hold.
+	// Limit The maximum number of items in a page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// StartingAfter The id of the last item of the page before.
+	// StartingAfter The id of the last item of the previous page.
 	StartingAfter *StartingAfter `form:"starting_after,omitempty" json:"starting_after,omitempty"`
 
 	// Status Only calls in this status.
@@ -861,40 +863,40 @@ type ListCallsParams struct {
 	// Direction Only inbound or only outbound calls.
 	Direction *Direction `form:"direction,omitempty" json:"direction,omitempty"`
 
-	// AgentID Only calls that this agent held.
+	// AgentID Only calls of this agent.
 	AgentID *openapi_types.UUID `form:"agent_id,omitempty" json:"agent_id,omitempty"`
 
 	// ContactID Only calls with this contact.
 	ContactID *openapi_types.UUID `form:"contact_id,omitempty" json:"contact_id,omitempty"`
 
-	// ExternalRef Only items with exactly this external_ref.
+	// ExternalRef Only items with this external_ref.
 	ExternalRef *ExternalRef `form:"external_ref,omitempty" json:"external_ref,omitempty"`
 
-	// CreatedAfter Only calls created later than this instant (exclusive, to the millisecond). Needs an offset; a raw `+` is understood.
+	// CreatedAfter Only calls created after this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
 	CreatedAfter *Timestamp `form:"created_after,omitempty" json:"created_after,omitempty"`
 
-	// CreatedBefore Only calls created earlier than this instant (exclusive, to the millisecond). Needs an offset; a raw `+` is understood.
+	// CreatedBefore Only calls created before this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
 	CreatedBefore *Timestamp `form:"created_before,omitempty" json:"created_before,omitempty"`
 }
 
 // CreateCallParams defines parameters for CreateCall.
 type CreateCallParams struct {
-	// IdempotencyKey The dedupe key, where the body has none. When both are present the body wins.
+	// IdempotencyKey The idempotency key. The field in the body has precedence.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListContactsParams defines parameters for ListContacts.
 type ListContactsParams struct {
-	// Limit How many items a page may hold.
+	// Limit The maximum number of items in a page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// StartingAfter The id of the last item of the page before.
+	// StartingAfter The id of the last item of the previous page.
 	StartingAfter *StartingAfter `form:"starting_after,omitempty" json:"starting_after,omitempty"`
 
-	// Phone The contact with exactly this number. A raw `+` is understood.
+	// Phone The contact with this number. A raw `+` is accepted.
 	Phone *PhoneNumber `form:"phone,omitempty" json:"phone,omitempty"`
 
-	// Q Only contacts whose name contains this text, upper and lower case alike. `%` and `_` mean themselves.
+	// Q Only contacts whose name contains this text, ignoring case. `%` and `_` have no special meaning.
 	Q *string `form:"q,omitempty" json:"q,omitempty"`
 
 	// DndStatus Only contacts in this opt-out state.
@@ -906,122 +908,129 @@ type ListContactsParams struct {
 
 // ListWebhookSubscriptionsParams defines parameters for ListWebhookSubscriptions.
 type ListWebhookSubscriptionsParams struct {
-	// Limit How many items a page may hold.
+	// Limit The maximum number of items in a page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// StartingAfter The id of the last item of the page before.
+	// StartingAfter The id of the last item of the previous page.
 	StartingAfter *StartingAfter `form:"starting_after,omitempty" json:"starting_after,omitempty"`
 }
 
 // CallAnsweredParams defines parameters for CallAnswered.
 type CallAnsweredParams struct {
-	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`, keyed by the whole signing_secret, `whsec_`
-	// included. Compare in constant time, and reject a t more than 300 s from now.
+	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`. The key is the whole
+	// signing_secret, including `whsec_`. Compare in constant time, and reject a t that differs from the present time by
+	// more than 300 s.
 	XServiceSignature DeliverySignature `json:"X-Service-Signature"`
 
-	// XServiceEventID The event's id, the same in every delivery of it.
+	// XServiceEventID The id of the event, the same in every delivery.
 	XServiceEventID DeliveryEventID `json:"X-Service-Event-Id"`
 
-	// XServiceDeliveryID The delivery's id, the same in every attempt. Deliveries are at least once; tell repeats by it.
+	// XServiceDeliveryID The id of the delivery, the same in every attempt. Deliveries are at least once; ignore a repeated id.
 	XServiceDeliveryID DeliveryDeliveryID `json:"X-Service-Delivery-Id"`
 
-	// XServiceDeliveryAttempt Which attempt this is, from 1.
+	// XServiceDeliveryAttempt The number of the attempt, from 1.
 	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
 }
 
 // CallBusyParams defines parameters for CallBusy.
 type CallBusyParams struct {
-	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`, keyed by the whole signing_secret, `whsec_`
-	// included. Compare in constant time, and reject a t more than 300 s from now.
+	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`. The key is the whole
+	// signing_secret, including `whsec_`. Compare in constant time, and reject a t that differs from the present time by
+	// more than 300 s.
 	XServiceSignature DeliverySignature `json:"X-Service-Signature"`
 
-	// XServiceEventID The event's id, the same in every delivery of it.
+	// XServiceEventID The id of the event, the same in every delivery.
 	XServiceEventID DeliveryEventID `json:"X-Service-Event-Id"`
 
-	// XServiceDeliveryID The delivery's id, the same in every attempt. Deliveries are at least once; tell repeats by it.
+	// XServiceDeliveryID The id of the delivery, the same in every attempt. Deliveries are at least once; ignore a repeated id.
 	XServiceDeliveryID DeliveryDeliveryID `json:"X-Service-Delivery-Id"`
 
-	// XServiceDeliveryAttempt Which attempt this is, from 1.
+	// XServiceDeliveryAttempt The number of the attempt, from 1.
 	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
 }
 
 // CallCompletedParams defines parameters for CallCompleted.
 type CallCompletedParams struct {
-	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`, keyed by the whole signing_secret, `whsec_`
-	// included. Compare in constant time, and reject a t more than 300 s from now.
+	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`. The key is the whole
+	// signing_secret, including `whsec_`. Compare in constant time, and reject a t that differs from the present time by
+	// more than 300 s.
 	XServiceSignature DeliverySignature `json:"X-Service-Signature"`
 
-	// XServiceEventID The event's id, the same in every delivery of it.
+	// XServiceEventID The id of the event, the same in every delivery.
 	XServiceEventID DeliveryEventID `json:"X-Service-Event-Id"`
 
-	// XServiceDeliveryID The delivery's id, the same in every attempt. Deliveries are at least once; tell repeats by it.
+	// XServiceDeliveryID The id of the delivery, the same in every attempt. Deliveries are at least once; ignore a repeated id.
 	XServiceDeliveryID DeliveryDeliveryID `json:"X-Service-Delivery-Id"`
 
-	// XServiceDeliveryAttempt Which attempt this is, from 1.
+	// XServiceDeliveryAttempt The number of the attempt, from 1.
 	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
 }
 
 // CallFailedParams defines parameters for CallFailed.
 type CallFailedParams struct {
-	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`, keyed by the whole signing_secret, `whsec_`
-	// included. Compare in constant time, and reject a t more than 300 s from now.
+	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`. The key is the whole
+	// signing_secret, including `whsec_`. Compare in constant time, and reject a t that differs from the present time by
+	// more than 300 s.
 	XServiceSignature DeliverySignature `json:"X-Service-Signature"`
 
-	// XServiceEventID The event's id, the same in every delivery of it.
+	// XServiceEventID The id of the event, the same in every delivery.
 	XServiceEventID DeliveryEventID `json:"X-Service-Event-Id"`
 
-	// XServiceDeliveryID The delivery's id, the same in every attempt. Deliveries are at least once; tell repeats by it.
+	// XServiceDeliveryID The id of the delivery, the same in every attempt. Deliveries are at least once; ignore a repeated id.
 	XServiceDeliveryID DeliveryDeliveryID `json:"X-Service-Delivery-Id"`
 
-	// XServiceDeliveryAttempt Which attempt this is, from 1.
+	// XServiceDeliveryAttempt The number of the attempt, from 1.
 	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
 }
 
 // CallNoAnswerParams defines parameters for CallNoAnswer.
 type CallNoAnswerParams struct {
-	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`, keyed by the whole signing_secret, `whsec_`
-	// included. Compare in constant time, and reject a t more than 300 s from now.
+	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`. The key is the whole
+	// signing_secret, including `whsec_`. Compare in constant time, and reject a t that differs from the present time by
+	// more than 300 s.
 	XServiceSignature DeliverySignature `json:"X-Service-Signature"`
 
-	// XServiceEventID The event's id, the same in every delivery of it.
+	// XServiceEventID The id of the event, the same in every delivery.
 	XServiceEventID DeliveryEventID `json:"X-Service-Event-Id"`
 
-	// XServiceDeliveryID The delivery's id, the same in every attempt. Deliveries are at least once; tell repeats by it.
+	// XServiceDeliveryID The id of the delivery, the same in every attempt. Deliveries are at least once; ignore a repeated id.
 	XServiceDeliveryID DeliveryDeliveryID `json:"X-Service-Delivery-Id"`
 
-	// XServiceDeliveryAttempt Which attempt this is, from 1.
+	// XServiceDeliveryAttempt The number of the attempt, from 1.
 	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
 }
 
 // CallRingingParams defines parameters for CallRinging.
 type CallRingingParams struct {
-	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`, keyed by the whole signing_secret, `whsec_`
-	// included. Compare in constant time, and reject a t more than 300 s from now.
+	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`. The key is the whole
+	// signing_secret, including `whsec_`. Compare in constant time, and reject a t that differs from the present time by
+	// more than 300 s.
 	XServiceSignature DeliverySignature `json:"X-Service-Signature"`
 
-	// XServiceEventID The event's id, the same in every delivery of it.
+	// XServiceEventID The id of the event, the same in every delivery.
 	XServiceEventID DeliveryEventID `json:"X-Service-Event-Id"`
 
-	// XServiceDeliveryID The delivery's id, the same in every attempt. Deliveries are at least once; tell repeats by it.
+	// XServiceDeliveryID The id of the delivery, the same in every attempt. Deliveries are at least once; ignore a repeated id.
 	XServiceDeliveryID DeliveryDeliveryID `json:"X-Service-Delivery-Id"`
 
-	// XServiceDeliveryAttempt Which attempt this is, from 1.
+	// XServiceDeliveryAttempt The number of the attempt, from 1.
 	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
 }
 
 // WebhookTestParams defines parameters for WebhookTest.
 type WebhookTestParams struct {
-	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`, keyed by the whole signing_secret, `whsec_`
-	// included. Compare in constant time, and reject a t more than 300 s from now.
+	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`. The key is the whole
+	// signing_secret, including `whsec_`. Compare in constant time, and reject a t that differs from the present time by
+	// more than 300 s.
 	XServiceSignature DeliverySignature `json:"X-Service-Signature"`
 
-	// XServiceEventID The event's id, the same in every delivery of it.
+	// XServiceEventID The id of the event, the same in every delivery.
 	XServiceEventID DeliveryEventID `json:"X-Service-Event-Id"`
 
-	// XServiceDeliveryID The delivery's id, the same in every attempt. Deliveries are at least once; tell repeats by it.
+	// XServiceDeliveryID The id of the delivery, the same in every attempt. Deliveries are at least once; ignore a repeated id.
 	XServiceDeliveryID DeliveryDeliveryID `json:"X-Service-Delivery-Id"`
 
-	// XServiceDeliveryAttempt Which attempt this is, from 1.
+	// XServiceDeliveryAttempt The number of the attempt, from 1.
 	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
 }
 
