@@ -107,10 +107,10 @@ func TestKeys_RotationWithTwoKeys(t *testing.T) {
 		t.Errorf("without the old key: broken.Seq = %v, want 1", broken.Seq)
 	}
 	if !strings.Contains(broken.Why, consentchain.ErrUnknownKey.Error()) {
-		t.Errorf("without the old key: %s does not contain %q", broken.Why, consentchain.ErrUnknownKey.Error())
+		t.Errorf("without the old key: break = %s, want it to contain %q", broken.Why, consentchain.ErrUnknownKey.Error())
 	}
 	if !strings.Contains(broken.String(), `"old"`) {
-		t.Errorf("without the old key: %s does not contain %q", broken.String(), `"old"`)
+		t.Errorf("without the old key: break = %s, want it to contain %q", broken.String(), `"old"`)
 	}
 	stood := keys(t, "stand")
 	first.Sign(stood, consentchain.Link{})

@@ -35,7 +35,7 @@ func FuzzDocument(f *testing.F) {
 					t.Fatalf("%q: %v, want a short refusal that names metadata", raw, err)
 				}
 				if !strings.HasPrefix(refused.Message, "metadata") {
-					t.Fatalf("%q: %s does not begin with %q", raw, refused.Message, "metadata")
+					t.Fatalf("%q: message = %s, want it to begin with %q", raw, refused.Message, "metadata")
 				}
 				if len(refused.Message) > 1<<10 {
 					t.Fatalf("%q: %v, want a short refusal that names metadata", raw, err)
@@ -45,10 +45,10 @@ func FuzzDocument(f *testing.F) {
 		}
 		encoded := merged.Encode()
 		if len(merged) > contacts.MaxKeys {
-			t.Fatalf("%q and %q make %q", first, second, encoded)
+			t.Fatalf("merge of %q and %q = %q, want it within the limits", first, second, encoded)
 		}
 		if len(encoded) > contacts.MaxBytes {
-			t.Fatalf("%q and %q make %q", first, second, encoded)
+			t.Fatalf("merge of %q and %q = %q, want it within the limits", first, second, encoded)
 		}
 		if !json.Valid(encoded) {
 			t.Fatalf("json.Valid(encoded) = false, want true")

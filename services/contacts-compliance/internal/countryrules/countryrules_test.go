@@ -77,7 +77,7 @@ func TestLoad_ErrorNamesFileAndField(t *testing.T) {
 		{what: "no countries", old: `["US"]`, new: `[]`, want: "countries: list"},
 		{what: "no purpose", old: `["marketing","service"]`, new: `[]`, want: "rules[0].purposes"},
 		{what: "an unknown purpose", old: `"service"]`, new: `"parties"]`, want: `rules[0].purposes: "parties"`},
-		{what: "nothing for service", old: `["marketing","service"]`, new: `["marketing"]`,
+		{what: "no rule for service", old: `["marketing","service"]`, new: `["marketing"]`,
 			want: "rules: there is none without a region for service"},
 		{what: "a day missing", old: `,"sat-sun":[]`, want: `rules[0].hours: sun is missing; write "sun": []`},
 		{what: "a day twice", old: `"sat-sun"`, new: `"fri-sun"`, want: "rules[0].hours: fri is listed twice"},
@@ -93,7 +93,7 @@ func TestLoad_ErrorNamesFileAndField(t *testing.T) {
 		{what: "no citation", old: `"citation":"x"`, new: `"citation":" "`, want: "rules[0].citation"},
 		{what: "a cap of 0 calls", old: `"consent"`, new: `"caps":[{"calls":0,"hours":24}],"consent"`,
 			want: "rules[0].caps[0]"},
-		{what: "a region elsewhere", old: `"purposes"`, new: `"region":"CA-BC","purposes"`, want: "rules[0].region"},
+		{what: "a region of another country", old: `"purposes"`, new: `"region":"CA-BC","purposes"`, want: "rules[0].region"},
 		{what: "until before from", old: `"consent"`, new: `"from":"2026-02-02","until":"2026-02-01","consent"`,
 			want: "rules[0].until"},
 		{what: "a gap in time", old: `"consent"`, new: `"until":"2026-02-01","consent"`, want: "rules[0]: has a period"},
@@ -110,13 +110,13 @@ func TestLoad_ErrorNamesFileAndField(t *testing.T) {
 		}
 		_, err := countryrules.Load(fstest.MapFS{"xx.json": {Data: []byte(text)}, "default.json": fallback})
 		if err == nil {
-			t.Fatalf("%s: %v\nwant xx.json and %q", tt.what, err, tt.want)
+			t.Fatalf("%s: Load = %v, want an error with xx.json and %q", tt.what, err, tt.want)
 		}
 		if !strings.Contains(err.Error(), "xx.json: ") {
-			t.Errorf("%s: %s does not contain %q", tt.what, err.Error(), "xx.json: ")
+			t.Errorf("%s: error = %s, want it to contain %q", tt.what, err.Error(), "xx.json: ")
 		}
 		if !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %s does not contain %q", tt.what, err.Error(), tt.want)
+			t.Errorf("%s: error = %s, want it to contain %q", tt.what, err.Error(), tt.want)
 		}
 	}
 	if _, err := countryrules.Load(fstest.MapFS{}); err == nil {
@@ -183,14 +183,15 @@ func TestFor_ReturnsTheRulesOfAPlace(t *testing.T) {
 		place   phone.Place
 		regions string
 	}{
-		{name: "a state with rules of its own", packs: []string{"us"},
+		{name: "a state with own rules", packs: []string{"us"},
 			place: phone.Place{Country: "US", Regions: []string{"US-FL"}}, regions: "us us/US-FL"},
-		{name: "a state without", packs: []string{"us"}, place: phone.Place{Country: "US", Regions: []string{"US-CA"}},
+		{name: "a state without own rules", packs: []string{"us"},
+			place:   phone.Place{Country: "US", Regions: []string{"US-CA"}},
 			regions: "us"},
 		{name: "a territory has the federal rule", packs: []string{"us"}, place: phone.Place{Country: "PR"}, regions: "us"},
-		{name: "for service the states say nothing", packs: []string{"us:service"},
+		{name: "the states have no rules for service calls", packs: []string{"us:service"},
 			place: phone.Place{Country: "US", Regions: []string{"US-FL"}}, regions: "us"},
-		{name: "another purpose is held to the next stricter", packs: []string{"us:emergency"},
+		{name: "a purpose without rules uses the next stricter purpose", packs: []string{"us:emergency"},
 			place: phone.Place{Country: "US", Regions: []string{"US-FL"}}, regions: "us"},
 		{name: "a country in no pack", packs: []string{"us", "fr"}, place: phone.Place{Country: "JP"}, regions: "default"},
 		{name: "only the packs of the country", packs: []string{"us", "fr"}, place: phone.Place{Country: "FR"},
@@ -199,7 +200,8 @@ func TestFor_ReturnsTheRulesOfAPlace(t *testing.T) {
 			regions: "xx default"},
 		{name: "one of two provinces", packs: []string{"ca"},
 			place: phone.Place{Country: "CA", Regions: []string{"CA-NS", "CA-PE"}}, regions: "ca"},
-		{name: "the fallback by its name", packs: []string{"default"}, place: phone.Place{Country: "JP"}, regions: "default"},
+		{name: "the fallback pack chosen by name", packs: []string{"default"}, place: phone.Place{Country: "JP"},
+			regions: "default"},
 	} {
 		var choices []countryrules.Choice
 		for _, text := range tt.packs {
@@ -288,7 +290,7 @@ func TestRule_JSONRoundTrip(t *testing.T) {
 		for day, n := (window.Date{Year: 2026, Month: 1, Day: 1}), 0; n < 1200; day, n = day.AddDays(1), n+1 {
 			if len(r.On(day))+len(back.On(day)) > 0 && !reflect.DeepEqual(r.On(day), back.On(day)) ||
 				r.Holiday(day) != back.Holiday(day) {
-				t.Fatalf("%s on %s: %v, from the record %v", r.Source(), day, r.On(day), back.On(day))
+				t.Fatalf("%s on %s: hours = %v, from JSON = %v", r.Source(), day, r.On(day), back.On(day))
 			}
 		}
 		if got := back.Source(); got != r.Source() {
@@ -331,8 +333,8 @@ func TestFreeAt(t *testing.T) {
 	}{
 		{name: "none"},
 		{name: "two of three", dials: ago(1, 2)},
-		{name: "three: the oldest must be a day ago", dials: ago(1, 5, 20), want: 4 * time.Hour},
-		{name: "just a day ago counts no more", dials: ago(1, 5, 24)},
+		{name: "three dials: free a day after the oldest", dials: ago(1, 5, 20), want: 4 * time.Hour},
+		{name: "exactly a day ago is outside the cap", dials: ago(1, 5, 24)},
 		{name: "more than the cap", dials: ago(1, 2, 3, 4), want: 21 * time.Hour},
 	} {
 		if got := three.FreeAt(tt.dials, start); !got.Equal(start.Add(tt.want)) {

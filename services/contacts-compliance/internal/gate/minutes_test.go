@@ -60,13 +60,13 @@ func walkCases(t testing.TB) map[string]gate.Facts {
 		choice, _, _ := strings.Cut(name, " ")
 		add(name, withPacks(t, number, choice), same)
 	}
-	add("toll-free in New York, held to every state", withPacks(t, "+18005551234", "us"),
+	add("toll-free in New York, with the rules of every state", withPacks(t, "+18005551234", "us"),
 		func(f *gate.Facts) { f.ContactZone = zone("America/New_York") })
-	add("two packs and a contact elsewhere", withPacks(t, "+33123456789", "fr", "de"),
+	add("two packs and a contact in another zone", withPacks(t, "+33123456789", "fr", "de"),
 		func(f *gate.Facts) { f.ContactZone = zone("Africa/Cairo") })
 	add("Lord Howe changes by half an hour", withPacks(t, "+33123456789", "default"),
 		func(f *gate.Facts) { f.NumberZones, f.Place = zones(t, "Australia/Lord_Howe"), nil })
-	add("its own window too", withPacks(t, "+12145551234", "us"), func(f *gate.Facts) {
+	add("a pack and an own window", withPacks(t, "+12145551234", "us"), func(f *gate.Facts) {
 		f.Policy.Window.Start, f.Policy.Window.End = 13*60, 20*60+30
 		f.Policy.Window.Days, _ = window.ParseDays([]string{"mon", "sat", "sun"})
 	})

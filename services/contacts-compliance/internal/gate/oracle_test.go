@@ -103,9 +103,9 @@ type oracle struct {
 	dates    []ruleTexts    // by rule
 	shut     []uint64       // one bit for each minute
 	seen     []bool         // by UTC day: shut is computed
-	// asked is the minute of the last search for an opening, and ahead is the opening that it
+	// searched is the minute of the last search for an opening, and found is the opening that it
 	// found.
-	asked, ahead int
+	searched, found int
 }
 
 // ruleTexts contains the dates of a rule as text.
@@ -188,18 +188,18 @@ func (o *oracle) open(minute int) bool {
 // next returns the first open minute from the given one on. If there is none, it returns a minute
 // after farthest.
 func (o *oracle) next(minute int) int {
-	if minute < o.asked || minute > o.ahead {
-		o.asked, o.ahead = minute, minute
+	if minute < o.searched || minute > o.found {
+		o.searched, o.found = minute, minute
 	}
-	for end := (len(o.seen) - 1) * minutesOfDay; o.ahead < end && !o.open(o.ahead); {
-		if !o.seen[(o.ahead|63)/minutesOfDay] { // the last minutes of this word belong to a day that is not computed yet
-			o.ahead++
+	for end := (len(o.seen) - 1) * minutesOfDay; o.found < end && !o.open(o.found); {
+		if !o.seen[(o.found|63)/minutesOfDay] { // the last minutes of this word belong to a day that is not computed yet
+			o.found++
 			continue
 		}
-		shut := bits.TrailingZeros64(^o.shut[o.ahead/64] >> (o.ahead % 64))
-		o.ahead += min(max(1, shut), 64-o.ahead%64)
+		shut := bits.TrailingZeros64(^o.shut[o.found/64] >> (o.found % 64))
+		o.found += min(max(1, shut), 64-o.found%64)
 	}
-	return o.ahead
+	return o.found
 }
 
 func (o *oracle) close(minute int) { o.shut[minute/64] |= 1 << (minute % 64) }

@@ -145,7 +145,7 @@ func TestConsent_Refusals(t *testing.T) {
 		got := r.operator(t, http.MethodPut, path, body)
 		r.checkResponse(t, got, http.StatusUnprocessableEntity, "validation_error")
 		if !strings.HasPrefix(got.message(), field) {
-			t.Errorf("%s: message %q does not name %s", body, got.message(), field)
+			t.Errorf("%s: message = %q, want it to name %s", body, got.message(), field)
 		}
 	}
 	r.checkResponse(t, r.operator(t, http.MethodGet, path, ""), http.StatusNotFound, "not_found")

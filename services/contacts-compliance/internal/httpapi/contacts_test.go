@@ -96,7 +96,7 @@ func TestContacts_ErrorNamesTheInvalidField(t *testing.T) {
 		{name: "metadata too deep", method: "PATCH", path: "/v1/contacts/" + id,
 			body: `{"metadata":{"a":{"b":{"c":{"d":{"e":{}}}}}}}`, field: "metadata"},
 		{name: "null metadata", method: "PATCH", path: "/v1/contacts/" + id, body: `{"metadata":null}`, field: "metadata"},
-		{name: "a time zone that is none", method: "PATCH", path: "/v1/contacts/" + id,
+		{name: "an unknown time zone", method: "PATCH", path: "/v1/contacts/" + id,
 			body: `{"metadata":{"time_zone":"Mars/Olympus"}}`, field: "metadata.time_zone"},
 		{name: "a time zone that is no string", method: "POST", path: "/v1/contacts",
 			body: `{"phone_e164":"+15005550002","metadata":{"time_zone":7}}`, field: "metadata.time_zone"},
@@ -117,7 +117,7 @@ func TestContacts_ErrorNamesTheInvalidField(t *testing.T) {
 			got := r.customer(t, tt.method, tt.path, tt.body)
 			r.checkResponse(t, got, http.StatusUnprocessableEntity, "validation_error")
 			if !strings.HasPrefix(got.message(), tt.field) {
-				t.Errorf("message %q does not name %s", got.message(), tt.field)
+				t.Errorf("message = %q, want it to name %s", got.message(), tt.field)
 			}
 		})
 	}
@@ -225,6 +225,6 @@ func TestContacts_AreInvisibleToOtherWorkspaces(t *testing.T) {
 	}
 	if got := r.send(t, stranger, http.MethodPost, "/v1/contacts",
 		`{"phone_e164":"+15005550001"}`); got.status != http.StatusCreated {
-		t.Errorf("the same number in another workspace: %d %s", got.status, got.raw)
+		t.Errorf("create of the number in another workspace = %d %s, want 201", got.status, got.raw)
 	}
 }

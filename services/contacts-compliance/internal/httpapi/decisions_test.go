@@ -72,13 +72,13 @@ func TestDecisions_FilterByCallRequestAndNumber(t *testing.T) {
 	}
 	inputs, _ := newest["inputs"].(map[string]any)
 	if !maps.Equal(keysOf(newest), fields) {
-		t.Errorf("a decision is %v", newest)
+		t.Errorf("decision = %v, want all documented fields", newest)
 	}
 	if inputs["dnd_status"] != "dnd" {
 		t.Errorf("dnd_status = %v, want dnd", inputs["dnd_status"])
 	}
 	if inputs["policy"] == nil {
-		t.Fatalf("a decision is %v", newest)
+		t.Fatalf("decision = %v, want all documented fields", newest)
 	}
 	if newest["call_request_id"] != first {
 		t.Errorf("call_request_id = %v, want %v", newest["call_request_id"], first)
@@ -88,7 +88,7 @@ func TestDecisions_FilterByCallRequestAndNumber(t *testing.T) {
 		t.Errorf("one decision: status = %v, want %v", member.status, http.StatusOK)
 	}
 	if !maps.Equal(keysOf(member.body), fields) {
-		t.Errorf("one decision: %d %s", member.status, member.raw)
+		t.Errorf("fields of one decision differ: %d %s, want those of the list", member.status, member.raw)
 	}
 	if member.body["id"] != newest["id"] {
 		t.Errorf("one decision: id = %v, want %v", member.body["id"], newest["id"])

@@ -336,7 +336,7 @@ func TestErasure_EarlierPreCheckKeepsItsErasureCount(t *testing.T) {
 		t.Errorf("repeated: got.GetErasures() = %v, want 0", got)
 	}
 	if strings.Contains(string(got.GetVariablesJson()), "Secret") {
-		t.Errorf("repeated: %s contains %q", string(got.GetVariablesJson()), "Secret")
+		t.Errorf("repeated: variables = %s, want them without %q", string(got.GetVariablesJson()), "Secret")
 	}
 	if got := preCheck(since); got != nil {
 		t.Errorf("pre-check without consent = %v, want a refusal", got)

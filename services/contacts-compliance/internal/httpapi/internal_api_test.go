@@ -199,14 +199,14 @@ func TestPreCheck_UsesTheContactsZoneIfTheNumberHasNone(t *testing.T) {
 		return got.Msg.GetRefused().GetCode()
 	}
 	if got := code(12); got != "outside_calling_hours" {
-		t.Errorf("toll-free without a zone: %q", got)
+		t.Errorf("toll-free without a zone: code = %q, want outside_calling_hours", got)
 	}
 	r.create(t, `{"phone_e164":"+18005551234","metadata":{"time_zone":"Asia/Tokyo"}}`)
 	if got := code(3); got != "" {
-		t.Errorf("at noon in Tokyo: %q", got)
+		t.Errorf("at noon in Tokyo: code = %q, want none", got)
 	}
 	if got := code(12); got != "outside_calling_hours" {
-		t.Errorf("at nine in the evening in Tokyo: %q", got)
+		t.Errorf("at nine in the evening in Tokyo: code = %q, want outside_calling_hours", got)
 	}
 }
 
@@ -225,8 +225,8 @@ func TestInternalAPI_RefusesOtherCallers(t *testing.T) {
 		err  error
 		want connect.Code
 	}{
-		"the dialer's pre-check":      {err: byDialer, want: connect.CodePermissionDenied},
-		"calls at the gate":           {err: byCalls, want: connect.CodePermissionDenied},
+		"pre-check by the dialer":     {err: byDialer, want: connect.CodePermissionDenied},
+		"dial check by calls":         {err: byCalls, want: connect.CodePermissionDenied},
 		"dial check without a caller": {err: anonymous, want: connect.CodeUnauthenticated},
 		"an empty request":            {err: malformed, want: connect.CodeInvalidArgument},
 	} {

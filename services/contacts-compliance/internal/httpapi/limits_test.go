@@ -73,12 +73,12 @@ func TestLimits_LargestAllowedAndOneMore(t *testing.T) {
 		{name: "the depth of metadata", send: patch, field: "metadata", at: levels(5), one: levels(6)},
 	} {
 		if got := row.send(`"` + row.field + `":` + row.at); got.status >= 300 {
-			t.Errorf("%s at the limit = %d %.200s", row.name, got.status, got.raw)
+			t.Errorf("%s at the limit = %d %.200s, want success", row.name, got.status, got.raw)
 		}
 		got := row.send(`"` + row.field + `":` + row.one)
 		r.checkResponse(t, got, http.StatusUnprocessableEntity, "validation_error")
 		if !strings.HasPrefix(got.message(), row.field+" ") {
-			t.Errorf("%s: message %q does not name %s", row.name, got.message(), row.field)
+			t.Errorf("%s: message = %q, want it to name %s", row.name, got.message(), row.field)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func TestLimits_ApplyToMergedMetadata(t *testing.T) {
 	r := start(t)
 	for _, row := range []struct{ name, first, fits, refused string }{
 		{name: "keys", first: keys(99), fits: `{"one more":1}`, refused: `{"too many":1}`},
-		{name: "a key for a key", first: keys(100), fits: `{"k0":null,"other":1}`, refused: `{"another":1}`},
+		{name: "one key replaces another", first: keys(100), fits: `{"k0":null,"other":1}`, refused: `{"another":1}`},
 		{name: "bytes", first: `{"a":"` + strings.Repeat("x", 40<<10) + `"}`,
 			fits: `{"b":"` + strings.Repeat("x", 20<<10) + `"}`, refused: `{"c":"` + strings.Repeat("x", 5<<10) + `"}`},
 	} {
@@ -170,9 +170,9 @@ func TestOptOuts_NumbersInAPath(t *testing.T) {
 		{name: "no plus", path: "14155550123", status: 422, code: "invalid_phone"},
 		{name: "a space for the plus", path: "%2014155550123", status: 422, code: "invalid_phone"},
 		{name: "encoded twice", path: "%252B14155550123", status: 422, code: "invalid_phone"},
-		{name: "a line end behind it", path: "+14155550123%0A", status: 422, code: "invalid_phone"},
-		{name: "a NUL behind it", path: "+14155550123%00", status: 422, code: "invalid_phone"},
-		{name: "bytes that are no text", path: "+1415555%ff", status: 422, code: "invalid_phone"},
+		{name: "a line feed after the number", path: "+14155550123%0A", status: 422, code: "invalid_phone"},
+		{name: "a NUL after the number", path: "+14155550123%00", status: 422, code: "invalid_phone"},
+		{name: "bytes that are not UTF-8", path: "+1415555%ff", status: 422, code: "invalid_phone"},
 		{name: "digits of another script", path: "+%D9%A1%D9%A4%D9%A1%D9%A5%D9%A5%D9%A5%D9%A5", status: 422,
 			code: "invalid_phone"},
 		{name: "a slash inside", path: "+1415555%2F0123", status: 422, code: "invalid_phone"},

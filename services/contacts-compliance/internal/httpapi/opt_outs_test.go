@@ -73,16 +73,16 @@ func TestImports_UploadStartAndRead(t *testing.T) {
 		t.Errorf("done: numbers = %v, want 2", got)
 	}
 	if !strings.Contains(bad, "line:4") {
-		t.Errorf("done: %s does not contain %q", bad, "line:4")
+		t.Errorf("import = %s, want it to contain %q", bad, "line:4")
 	}
 	if !strings.Contains(bad, "value:absent") {
-		t.Errorf("done: %s does not contain %q", bad, "value:absent")
+		t.Errorf("import = %s, want it to contain %q", bad, "value:absent")
 	}
 	if !maps.Equal(keysOf(done.body), fields) {
-		t.Errorf("done: %d %s", done.status, done.raw)
+		t.Errorf("fields of the import differ: %d %s", done.status, done.raw)
 	}
 	if got := r.customer(t, http.MethodGet, "/v1/opt-outs/+15005550001", ""); got.body["dnd_status"] != "dnd" {
-		t.Errorf("a number of the list: %s", got.raw)
+		t.Errorf("opt-out of a number of the list = %s, want dnd", got.raw)
 	}
 	records := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records?phone=+15005550002", "")
 	data, _ := records.body["data"].([]any)

@@ -26,7 +26,7 @@ func (r *fixture) fetch(t *testing.T, workspace uuid.UUID, query url.Values) fun
 		}
 		got := r.send(t, caller, http.MethodGet, "/v1/contacts?"+query.Encode(), "")
 		if got.status != http.StatusOK {
-			t.Errorf("%s = %d %s", query.Encode(), got.status, got.raw)
+			t.Errorf("GET ?%s = %d %s, want 200", query.Encode(), got.status, got.raw)
 			return page
 		}
 		for _, item := range got.body["data"].([]any) {

@@ -61,7 +61,7 @@ func TestPreview_ReturnsOutcomeNextTimeAndRule(t *testing.T) {
 		"may_be_called": false, "code": "outside_calling_hours", "country": "US",
 	})
 	if !strings.Contains(got.raw, "US-LA") {
-		t.Errorf("Sunday in New Orleans: %s does not contain %q", got.raw, "US-LA")
+		t.Errorf("Sunday in New Orleans: preview = %s, want it to contain %q", got.raw, "US-LA")
 	}
 	source, _ := got.body["source"].(string)
 	rule := got.body["rule"]
@@ -69,10 +69,10 @@ func TestPreview_ReturnsOutcomeNextTimeAndRule(t *testing.T) {
 		t.Errorf("rule = %v, source = %q, want the rule of Louisiana", got.body["rule"], source)
 	}
 	if !strings.Contains(source, "US-LA") {
-		t.Errorf("%s does not contain %q", source, "US-LA")
+		t.Errorf("got %s, want it to contain %q", source, "US-LA")
 	}
 	if !strings.Contains(source, "R-29617") {
-		t.Errorf("%s does not contain %q", source, "R-29617")
+		t.Errorf("got %s, want it to contain %q", source, "R-29617")
 	}
 	if got = ask("+15045551234", "?at="+next); got.body["may_be_called"] != true {
 		t.Errorf(`at its own next_at %s: got.body["may_be_called"] = %v, want true; got.raw = %s`,

@@ -132,9 +132,9 @@ func TestPolicy_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 			steps: []step{{kafka: true, version: 3, policy: at("11:00", 3)}, {version: 2, policy: at("10:00", 2)}}},
 		{name: "change of another setting keeps the policy", want: []string{"10:00"},
 			steps: []step{{version: 2, policy: at("10:00", 2)}, {version: 3, policy: at("10:00", 2)}}},
-		{name: "event without a policy erases nothing", want: []string{"10:00"},
+		{name: "event without a policy keeps the policy", want: []string{"10:00"},
 			steps: []step{{version: 2, policy: at("10:00", 2)}, {kafka: true, version: 3}, {version: 4}}},
-		{name: "event delivers what ApplySetting did not", want: []string{"09:30", "10:00"},
+		{name: "event applies a policy that ApplySetting did not", want: []string{"09:30", "10:00"},
 			steps: []step{{version: 1, policy: at("09:30", 1)}, {kafka: true, version: 2, policy: at("10:00", 2)}}},
 	}
 	for _, tt := range tests {

@@ -111,7 +111,7 @@ func (r *fixture) requireIntact() {
 	r.Helper()
 	var out bytes.Buffer
 	if err := consentlog.Verify(r.Context(), store.NewArchive(r.pool, r.keys), r.keys, "", &out); err != nil {
-		r.Errorf("verify: %v\n%s", err, out.String())
+		r.Errorf("verify = %v, want nil\n%s", err, out.String())
 	}
 }
 
@@ -222,7 +222,7 @@ func (r *fixture) checkRecord(t *testing.T, number phone.Number, done store.Impo
 		t.Errorf("records[0].After = %v, want dnd", records[0].After)
 	}
 	if !strings.Contains(string(records[0].Evidence), *done.ListSHA256) {
-		t.Errorf("%s does not contain %q", string(records[0].Evidence), *done.ListSHA256)
+		t.Errorf("got %s, want it to contain %q", string(records[0].Evidence), *done.ListSHA256)
 	}
 }
 

@@ -17,7 +17,7 @@ func TestParse_AcceptsValidPolicies(t *testing.T) {
 	tests := []struct{ name, given, want string }{
 		{name: "null is the default", given: `null`, want: `{"window":{"start":"09:00","end":"20:00","days":` + everyDay +
 			`},"timezone":"recipient"}`},
-		{name: "nothing is the default", want: `{"window":{"start":"09:00","end":"20:00","days":` + everyDay +
+		{name: "an empty policy is the default", want: `{"window":{"start":"09:00","end":"20:00","days":` + everyDay +
 			`},"timezone":"recipient"}`},
 		{name: "all day", given: `{"window":{"start":"00:00","end":"24:00"}}`,
 			want: `{"window":{"start":"00:00","end":"24:00","days":` + everyDay + `},"timezone":"recipient"}`},
@@ -26,7 +26,7 @@ func TestParse_AcceptsValidPolicies(t *testing.T) {
 			want:  `{"window":{"start":"08:30","end":"12:00","days":["mon","fri"]},"timezone":"Europe/Berlin"}`},
 		{name: "a zone alone keeps the default window", given: `{"timezone":"Asia/Kolkata"}`,
 			want: `{"window":{"start":"09:00","end":"20:00","days":` + everyDay + `},"timezone":"Asia/Kolkata"}`},
-		{name: "no packs is none", given: `{"packs":[]}`, want: `{"window":{"start":"09:00","end":"20:00","days":` +
+		{name: "an empty list of packs", given: `{"packs":[]}`, want: `{"window":{"start":"09:00","end":"20:00","days":` +
 			everyDay + `},"timezone":"recipient"}`},
 	}
 	for _, tt := range tests {
@@ -63,14 +63,15 @@ func TestParse_Packs(t *testing.T) {
 		hours       bool // the hours of the packs apply
 	}{
 		{name: "packs alone", given: `{"packs":["us","fr:service"]}`, always: true, hours: true},
-		{name: "a tighter window is free", given: `{"packs":["us"],"window":{"start":"10:00","end":"17:00"}}`, hours: true},
-		{name: "the same hours are not looser", given: `{"packs":["us"],"window":{"start":"08:00","end":"21:00"}}`,
+		{name: "a narrower window needs no override", given: `{"packs":["us"],"window":{"start":"10:00","end":"17:00"}}`,
+			hours: true},
+		{name: "the same hours need no override", given: `{"packs":["us"],"window":{"start":"08:00","end":"21:00"}}`,
 			hours: true},
 		{name: "inside one of two ranges", given: `{"packs":["fr"],"window":{"start":"14:00","end":"18:00","days":["mon"]}}`,
 			hours: true},
-		{name: "looser with a reason",
+		{name: "a wider window with a reason",
 			given: `{"packs":["us"],"window":{"start":"07:00","end":"22:00"},"override":{"reason":"our own staff"}}`},
-		{name: "by another clock both bind",
+		{name: "a window in another time zone and the pack both apply",
 			given: `{"packs":["us"],"window":{"start":"00:00","end":"24:00"},"timezone":"Europe/Berlin"}`, always: true,
 			hours: true},
 	} {
@@ -85,7 +86,7 @@ func TestParse_Packs(t *testing.T) {
 			t.Errorf("%s: p.PackHours() = %v, want %v", tt.name, got, tt.hours)
 		}
 		if len(p.Choices()) == 0 {
-			t.Fatalf("%s: %+v %v", tt.name, p, err)
+			t.Fatalf("%s: Parse = %+v, %v", tt.name, p, err)
 		}
 		if by := p.WithOperator("ann"); p.Override != nil && (by.Override.Operator != "ann" || p.Override.Operator != "") {
 			t.Errorf("%s: override = %+v, original = %+v", tt.name, by.Override, p.Override)

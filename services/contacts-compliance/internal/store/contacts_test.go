@@ -83,7 +83,7 @@ func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 						t.Errorf("%s: %d pages, want at most %d\n%s", mode, n, tt.pages, plans)
 					}
 					if strings.Contains(plans, `"Seq Scan"`) {
-						t.Errorf("%s: %s contains %q", mode, plans, `"Seq Scan"`)
+						t.Errorf("%s: plan = %s, want it without %q", mode, plans, `"Seq Scan"`)
 					}
 				}
 			})

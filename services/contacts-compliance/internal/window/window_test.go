@@ -99,10 +99,10 @@ func TestNext_MatchesAMinuteByMinuteSearch(t *testing.T) {
 			return
 		}
 		if ok && next.Before(from.Add(72*time.Hour)) {
-			t.Fatalf("Next(%v) = %v, which is closed", from, next)
+			t.Fatalf("Next(%v) = %v, want an open time", from, next)
 		}
 		if ok && !openByTheClock(w, locs, next) {
-			t.Fatalf("Next(%v) = %v, which is closed", from, next)
+			t.Fatalf("Next(%v) = %v, want an open time", from, next)
 		}
 	})
 }
