@@ -77,6 +77,20 @@ func TestCitations_NamePagesAndHeadings(t *testing.T) {
 	}
 }
 
+// TestDocuments_TablesHaveHeaders fails for a table without a header row, which Markdown shows as plain text.
+func TestDocuments_TablesHaveHeaders(t *testing.T) {
+	t.Parallel()
+	for name, text := range documents(t) {
+		lines := strings.Split(codeBlock.ReplaceAllString(text, ""), "\n")
+		for i, line := range lines {
+			first := strings.HasPrefix(line, "|") && (i == 0 || !strings.HasPrefix(lines[i-1], "|"))
+			if first && (i+1 == len(lines) || !strings.HasPrefix(lines[i+1], "|--")) {
+				t.Errorf("%s: the table that begins with %q has no header", name, line)
+			}
+		}
+	}
+}
+
 // documents returns the Markdown files of the repository by their path.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
