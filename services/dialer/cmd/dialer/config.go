@@ -21,69 +21,58 @@ import (
 	"ringfence.dev/services/dialer/internal/summary"
 )
 
-// Config is the environment.
+// Config is the configuration, read from the environment.
 type Config struct {
 	app.Config
 	Sealing seal.Config
 
-	// ContactsURL is contacts-compliance, which is asked before every dial.
-	ContactsURL string `env:"CONTACTS_URL,required" help:"base URL of contacts-compliance, asked before every dial"`
-	// Carrier is what calls go over.
-	Carrier string `env:"CARRIER" envDefault:"sim" help:"what calls go over: sim (the simulated carrier) or sip (the trunks under /admin/v1/trunks)"`
-	// SimURL is the simulated carrier.
-	SimURL string `env:"SIM_URL" help:"base URL of the simulated carrier; required with CARRIER=sim"`
-	SIP    sipConfig
-	// Realtime is the operator's own model.
+	ContactsURL string `env:"CONTACTS_URL,required" help:"base URL of contacts-compliance, which checks every dial"`
+	Carrier     string `env:"CARRIER"               help:"carrier of the calls: sim (the simulated carrier) or sip (the trunks of /admin/v1/trunks)" envDefault:"sim"`
+	SimURL      string `env:"SIM_URL"               help:"base URL of the simulated carrier; required with CARRIER=sim"`
+	SIP         sipConfig
+	// Realtime configures the operator's model of openai_realtime agents.
 	Realtime realtime.Config
-	// Live is the operator's own model for openai_live agents, which are experimental.
+	// Live configures the operator's model of openai_live agents.
 	Live live.Config
-	// Summary is the operator's own endpoint for summaries.
+	// Summary configures the operator's model for summaries.
 	Summary summary.Config
 
-	// Recordings is where recordings of calls lie.
 	Recordings recordingsConfig
 
-	// Attempts is how many requests this process works on at once.
-	Attempts int `env:"DIAL_ATTEMPTS" envDefault:"64" help:"requests this process works on at once"`
-	// TrunkChannels and TrunkCallsPerSecond bound the trunk over all replicas.
-	TrunkChannels       int `env:"TRUNK_CHANNELS" envDefault:"10000" help:"live calls the trunk takes, over all replicas"`
-	TrunkCallsPerSecond int `env:"TRUNK_CALLS_PER_SECOND" envDefault:"500" help:"originations a second the trunk takes, over all replicas"`
-	// MaxLiveCalls and CallsPerSecond bound all trunks together.
-	MaxLiveCalls   int `env:"MAX_LIVE_CALLS" envDefault:"10000" help:"live calls of all workspaces over all trunks and replicas"`
-	CallsPerSecond int `env:"CALLS_PER_SECOND" envDefault:"500" help:"originations a second of all workspaces over all trunks and replicas"`
-	// CircuitFailures and CircuitRest are the trunk's circuit breaker.
-	CircuitFailures int           `env:"CIRCUIT_FAILURES" envDefault:"5" help:"failures of the carrier in a row after which this process stops asking it for a while"`
-	CircuitRest     time.Duration `env:"CIRCUIT_REST" envDefault:"1s" help:"how long a failing carrier is left alone at first, as a duration; doubled by each probe that fails, up to 32 times"`
+	Attempts int `env:"DIAL_ATTEMPTS"          envDefault:"64"    help:"highest number of requests that this process works on at a time"`
+	// TrunkChannels and TrunkCallsPerSecond limit all replicas together.
+	TrunkChannels       int           `env:"TRUNK_CHANNELS"         envDefault:"10000" help:"highest number of live calls over trunks, of all replicas together"`
+	TrunkCallsPerSecond int           `env:"TRUNK_CALLS_PER_SECOND" envDefault:"500"   help:"originations per second over trunks, of all replicas together"`
+	MaxLiveCalls        int           `env:"MAX_LIVE_CALLS"         envDefault:"10000" help:"highest number of live calls, of all workspaces and replicas together"`
+	CallsPerSecond      int           `env:"CALLS_PER_SECOND"       envDefault:"500"   help:"originations per second, of all workspaces and replicas together"`
+	CircuitFailures     int           `env:"CIRCUIT_FAILURES"       envDefault:"5"     help:"consecutive failures after which the circuit of a carrier, trunk or agent opens"`
+	CircuitRest         time.Duration `env:"CIRCUIT_REST"           envDefault:"1s"    help:"first time that a circuit stays open, as a duration; each failed test doubles it, up to 32 times"`
 
-	// QueueLimit ends a request that was not dialed, counted from its due time.
-	QueueLimit time.Duration `env:"QUEUE_LIMIT" envDefault:"24h" help:"how long after its due time a request that was not dialed stays queued, as a duration shorter than 1440h"`
-	// CapacityLimit ends a request that found no room.
-	CapacityLimit time.Duration `env:"CAPACITY_LIMIT" envDefault:"24h" help:"how long a request that is due waits for room under the limits, as a duration; what QUEUE_LIMIT ends is told apart as well"`
-	// ClaimLease is how long a request that was taken from the queue is one process's alone.
-	ClaimLease time.Duration `env:"CLAIM_LEASE" envDefault:"15s" help:"how long a request taken from the queue belongs to one process, as a duration"`
-	// InstanceLease is how long after its last sign of life a process counts as gone.
-	InstanceLease time.Duration `env:"INSTANCE_LEASE" envDefault:"5s" help:"how long after its last sign of life a process counts as gone, as a duration"`
-	// RingLimit is how long we let it ring.
-	RingLimit time.Duration `env:"RING_LIMIT" envDefault:"60s" help:"how long it may ring, as a duration"`
-	// LookEvery is how often a carrier with a feed is asked about live calls.
-	LookEvery time.Duration `env:"LOOK_EVERY" envDefault:"1m" help:"how often the simulated carrier is asked about each live call, in case its events left out the end, as a duration; 0: never"`
-	// WatchdogGrace is how long after its longest time a call is ended without the carrier's word.
-	WatchdogGrace time.Duration `env:"WATCHDOG_GRACE" envDefault:"60s" help:"how long past its longest time a call is ended without the carrier's word, as a duration"`
+	QueueLimit    time.Duration `env:"QUEUE_LIMIT"    envDefault:"24h" help:"time after its due time at which a request that was not dialed fails, as a duration shorter than 1440h"`
+	CapacityLimit time.Duration `env:"CAPACITY_LIMIT" envDefault:"24h" help:"how long a due request waits for capacity before it fails with capacity_timeout, as a duration"`
+	ClaimLease    time.Duration `env:"CLAIM_LEASE"    envDefault:"15s" help:"how long a claimed request belongs to one process, as a duration"`
+	InstanceLease time.Duration `env:"INSTANCE_LEASE" envDefault:"5s"  help:"time after its last heartbeat at which a process counts as dead, as a duration"`
+	RingLimit     time.Duration `env:"RING_LIMIT"     envDefault:"60s" help:"how long a phone may ring, as a duration"`
+	LookEvery     time.Duration `env:"LOOK_EVERY"     envDefault:"1m"  help:"interval at which the dialer asks the simulated carrier about each live call, in case an end event is missing, as a duration; 0: never"`
+	WatchdogGrace time.Duration `env:"WATCHDOG_GRACE" envDefault:"60s" help:"time after the longest duration of a call at which the call ends without an end event, as a duration"`
 }
 
-// check returns the faults of the configuration.
+// check validates values that depend on each other or on a constant.
 func (c Config) check() error {
-	// A request can arrive again after its row was deleted. It is then past QUEUE_LIMIT, so that it is not dialed again
-	// (ADR 12).
+	// A request can arrive again after its row was deleted. It is then older than QUEUE_LIMIT, so
+	// it is not dialed again (ADR 12).
 	if c.QueueLimit <= 0 || c.QueueLimit >= calls.RowPeriod {
-		return fmt.Errorf("QUEUE_LIMIT (%s) must be longer than zero and shorter than %gh: the rows of ended requests are "+
-			"deleted after that time, and a request that arrives again would be dialed twice. Set a shorter QUEUE_LIMIT",
-			c.QueueLimit, calls.RowPeriod.Hours())
+		return fmt.Errorf(
+			"QUEUE_LIMIT (%s) must be longer than zero and shorter than %gh: the rows of ended requests are "+
+				"deleted after that time, and a request that arrives again would be dialed twice. Set a shorter QUEUE_LIMIT",
+			c.QueueLimit,
+			calls.RowPeriod.Hours(),
+		)
 	}
 	return nil
 }
 
-// models returns the models that the configuration names, by variable.
+// models returns the configured models by variable.
 func (c Config) models() []agent.ConfiguredModel {
 	return []agent.ConfiguredModel{
 		{Variable: "REALTIME_MODEL", Model: c.Realtime.Model},
@@ -108,26 +97,22 @@ func (c Config) limits(
 	}
 }
 
-// sipConfig is where SIP and audio come and go.
+// sipConfig configures the addresses of SIP and audio.
 type sipConfig struct {
-	UDP string `env:"SIP_UDP_ADDR" envDefault:"127.0.0.1:5060" help:"where SIP is listened for over UDP; empty: nowhere"`
-	TCP string `env:"SIP_TCP_ADDR" help:"where SIP is listened for over TCP; empty: nowhere"`
-	TLS string `env:"SIP_TLS_ADDR" help:"where SIP is listened for over TLS; empty: nowhere"`
-	// Certificate is ours.
-	Certificate string `env:"SIP_TLS_CERT_FILE" help:"PEM certificate for SIP_TLS_ADDR"`
-	Key         string `env:"SIP_TLS_KEY_FILE" help:"its PEM key"`
-	// Advertised is how trunks reach us.
-	Advertised string `env:"SIP_ADVERTISED_ADDR" help:"IP address that trunks reach this process at, for SIP and audio; empty: the address of the first SIP listener, which must then be an IP address other than 0.0.0.0 and ::"`
-	RTP        string `env:"RTP_ADDR" envDefault:"127.0.0.1" help:"IP address that audio is bound to"`
-	PortLow    uint16 `env:"RTP_PORT_LOW" envDefault:"10000" help:"lowest UDP port for audio; the even ones are used"`
-	PortHigh   uint16 `env:"RTP_PORT_HIGH" envDefault:"20000" help:"highest UDP port for audio"`
-	// Drain is how long calls may go on after the process was told to stop.
-	Drain time.Duration `env:"DRAIN_LIMIT" envDefault:"15s" help:"how long live SIP calls may continue after SIGTERM, as a duration. Then the process hangs them up, which takes at most 15 s more"`
-	// Guard of the URLs that agents name.
-	AllowNetworks []string `env:"AGENT_ALLOW_NETWORKS" help:"networks, as CIDRs, that an agent's own URL may lead to besides public addresses"`
+	UDP           string        `env:"SIP_UDP_ADDR"         envDefault:"127.0.0.1:5060" help:"address to listen on for SIP over UDP; empty: none"`
+	TCP           string        `env:"SIP_TCP_ADDR"                                     help:"address to listen on for SIP over TCP; empty: none"`
+	TLS           string        `env:"SIP_TLS_ADDR"                                     help:"address to listen on for SIP over TLS; empty: none"`
+	Certificate   string        `env:"SIP_TLS_CERT_FILE"                                help:"PEM certificate for SIP_TLS_ADDR"`
+	Key           string        `env:"SIP_TLS_KEY_FILE"                                 help:"PEM key of SIP_TLS_CERT_FILE"`
+	Advertised    string        `env:"SIP_ADVERTISED_ADDR"                              help:"IP address at which trunks reach this process, for SIP and audio; empty: the address of the first SIP listener, which must not be 0.0.0.0 or ::"`
+	RTP           string        `env:"RTP_ADDR"             envDefault:"127.0.0.1"      help:"IP address to bind for audio"`
+	PortLow       uint16        `env:"RTP_PORT_LOW"         envDefault:"10000"          help:"lowest UDP port for audio; only even ports are used"`
+	PortHigh      uint16        `env:"RTP_PORT_HIGH"        envDefault:"20000"          help:"highest UDP port for audio"`
+	Drain         time.Duration `env:"DRAIN_LIMIT"          envDefault:"15s"            help:"how long live SIP calls may continue after SIGTERM, as a duration. Then the process hangs them up, which takes at most 15 s more"`
+	AllowNetworks []string      `env:"AGENT_ALLOW_NETWORKS"                             help:"networks, as CIDRs, that the URLs of agents may use in addition to public addresses"`
 }
 
-// listening returns where this process listens.
+// listening returns the addresses on which this process listens.
 func (c sipConfig) listening() replicas.SIP {
 	return replicas.SIP{
 		UDP: c.UDP, TCP: c.TCP, TLS: c.TLS, Advertised: c.Advertised,
@@ -135,8 +120,8 @@ func (c sipConfig) listening() replicas.SIP {
 	}
 }
 
-// advertised returns the IP address that trunks reach this process at. If it is not set, it is the address
-// of the first SIP listener.
+// advertised returns the IP address at which trunks reach this process. If it is not set, it is the
+// address of the first SIP listener.
 func (c sipConfig) advertised() (netip.Addr, error) {
 	if c.Advertised != "" {
 		ip, err := netip.ParseAddr(c.Advertised)
@@ -157,11 +142,10 @@ func (c sipConfig) advertised() (netip.Addr, error) {
 	return ip, nil
 }
 
-// recordingsConfig is where recordings lie, and are written before.
+// recordingsConfig configures the storage and the spool of recordings.
 type recordingsConfig struct {
-	Storage recordingstore.Storage
-	// Directory is the storage with RECORDINGS_LINK_KEYS.
-	Directory string        `env:"RECORDINGS_DIR" help:"with RECORDINGS_LINK_KEYS: the directory that recordings lie in, the same for all replicas"`
-	Spool     string        `env:"RECORDINGS_SPOOL_DIR" help:"where calls are recorded while they go on; what a killed process left there is brought into the storage by the next one; empty: .spool in RECORDINGS_DIR, or ringfence-recordings in the directory for temporary files"`
-	Keep      time.Duration `env:"RECORDINGS_KEEP" envDefault:"720h" help:"how long recordings are kept where their workspace says nothing, as a duration"`
+	Storage   recordingstore.Storage
+	Directory string        `env:"RECORDINGS_DIR"       help:"directory of recordings with RECORDINGS_LINK_KEYS, shared by all replicas"`
+	Spool     string        `env:"RECORDINGS_SPOOL_DIR" help:"directory of the recordings of live calls; a new process stores what a killed one left there; empty: .spool in RECORDINGS_DIR, or ringfence-recordings in the temporary directory"`
+	Keep      time.Duration `env:"RECORDINGS_KEEP"      help:"how long recordings are stored if the workspace does not set it, as a duration"                                                                                                    envDefault:"720h"`
 }

@@ -1,4 +1,5 @@
-// Command dialer dials every call request at most once, talks to carriers and AI agents, and ends every call.
+// Command dialer dials every call request at most once, connects calls with AI agents, and ends
+// every call.
 package main
 
 import (
@@ -39,14 +40,14 @@ func spec() app.Spec[Config] {
 		Commands: []app.Command[Config]{{
 			Command: service.Command[Config]{
 				Name: "accept-intents", JSON: true,
-				Help: "lets dialing begin although records of dial-intents.v1 are missing (ADR 4)",
+				Help: "permits dialing although records of dial-intents.v1 are missing (ADR 4)",
 			},
 			Run: acceptIntents,
 		}},
 	}
 }
 
-// start builds the parts of the dialer.
+// start creates the parts of the dialer.
 func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, error) {
 	tel, keys, pool, relay := rt.Telemetry, rt.Keys, rt.Pool, rt.Relay
 	db := pools{work: rt.Pool, beats: rt.Heartbeats}
@@ -59,7 +60,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	if err != nil {
 		return nil, err
 	}
-	heart := calls.NewHeartbeat(st.On(rt.Heartbeats), cfg.InstanceLease)
+	heartbeat := calls.NewHeartbeat(st.On(rt.Heartbeats), cfg.InstanceLease)
 	intents, err := dbfailover.NewPublisher(cfg.Kafka, tel.Metrics)
 	if err != nil {
 		return nil, err
@@ -70,23 +71,23 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	if err != nil {
 		return nil, err
 	}
-	tapes, err := openTaping(cfg.Recordings, pool, st, relay.Wake, tel)
+	recordings, err := openRecordings(cfg.Recordings, pool, st, relay.Wake, tel)
 	if err != nil {
 		return nil, err
 	}
 	circuits := agent.NewCircuits(cfg.CircuitFailures, cfg.CircuitRest)
 	tel.Metrics.MustRegister(circuits)
-	trunk, err := openLines(cfg, db, st, relay, known, tapes, circuits, tel)
+	trunk, err := openCarrier(cfg, db, st, relay, known, recordings, circuits, tel)
 	if err != nil {
 		return nil, err
 	}
 	reconciler.OnChange(trunk.refresh)
-	recoverer := calls.NewRecoverer(st, heart, trunk, relay, tel.Metrics)
+	recoverer := calls.NewRecoverer(st, heartbeat, trunk, relay, tel.Metrics)
 	reporter := calls.NewOptOutReporter(st, contacts)
 	answerer := calls.NewAnswerer(st, contacts, trunk, relay)
 	limits := cfg.limits(trunk.limit, reconciler.MayDial, circuits)
 	limits.From, limits.Reconciled = trunk.from, reconciler.Reconciled
-	dialer := dial.New(st, contacts, trunk, relay, heart, intents, limits, tel.Metrics)
+	dialer := dial.New(st, contacts, trunk, relay, heartbeat, intents, limits, tel.Metrics)
 	analyser, err := openAnalyser(cfg, st, known, relay)
 	if err != nil {
 		return nil, err
@@ -101,37 +102,40 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		return nil, err
 	}
 	api, err := httpapi.New(st, known.trunks, reports, store.NewTraces(pool, cfg.InstanceLease), known.keys,
-		httpapi.Recordings{Files: tapes.files, Links: tapes.links}, trunk.check, relay, keys, tel)
+		httpapi.Recordings{Files: recordings.files, Links: recordings.links}, trunk.check, relay, keys, tel)
 	if err != nil {
 		return nil, err
 	}
 	tel.Ready("dial intents", func(context.Context) error { return reconciler.Ready() })
 	rt.FinishWork(trunk.drain)
 	return []service.Part{
-		{Name: "heart", Run: heart.Run},
-		{Name: "intent publisher", Run: func(ctx context.Context) error { defer intents.Close(); return intents.Run(ctx) }},
+		{Name: "heartbeat", Run: heartbeat.Run},
+		{
+			Name: "intent publisher",
+			Run:  func(ctx context.Context) error { defer intents.Close(); return intents.Run(ctx) },
+		},
 		{Name: "reconciler", Run: reconciler.Run},
 		{Name: "fence review", Run: dialer.Review},
-		{Name: "recovering", Run: recoverer.Run},
+		{Name: "recovery", Run: recoverer.Run},
 		{Name: "retention", Run: calls.NewRetentionJob(st).Run},
 		{Name: "erasure", Run: calls.NewErasureJob(st).Run},
 		{Name: "replica report", Run: replicaJob.Run},
-		{Name: "measuring", Run: dial.NewQueueMetrics(pool, trunk.limit, tel.Metrics).Run},
+		{Name: "queue metrics", Run: dial.NewQueueMetrics(pool, trunk.limit, tel.Metrics).Run},
 		{Name: "model retirement", Run: agent.NewRetirementMonitor(st.AgentModels, cfg.models(), tel.Metrics).Run},
-		{Name: "reporting", Run: reporter.Run},
-		{Name: "analysing", Run: analyser.Run},
-		{Name: "answering", Run: answerer.Run},
-		{Name: "recording", Run: tapes.run},
+		{Name: "opt-out reports", Run: reporter.Run},
+		{Name: "analysis", Run: analyser.Run},
+		{Name: "inbound calls", Run: answerer.Run},
+		{Name: "recordings", Run: recordings.run},
 		{Name: "carrier events", Run: trunk.readEvents(st, relay, cfg.LookEvery, dialer.Wake)},
-		{Name: "lines", Run: trunk.run}, // its calls end before the parts above stop
+		{Name: "carrier", Run: trunk.run}, // its calls end before the parts above stop
 		{Name: "dialing", Run: dialer.Run},
 		rt.Consumer(handlers(st, rt, dialer.Wake)),
 		rt.HTTP(api),
 	}, nil
 }
 
-// acceptIntents lets the serving processes reconcile with the records that dial-intents.v1 has, although older ones are
-// missing. A request whose intent is missing may be dialed a second time.
+// acceptIntents lets the serving processes reconcile with the remaining records of dial-intents.v1,
+// although older ones are missing. A request whose intent is missing may be dialed a second time.
 func acceptIntents(ctx context.Context, cfg Config, pool *pgxpool.Pool) error {
 	st, err := openStore(cfg, pool)
 	if err != nil {

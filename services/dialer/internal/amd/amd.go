@@ -1,20 +1,22 @@
-// Package amd guesses from sound alone who answered a call: whether somebody speaks, whether it goes on as a machine's greeting does, and whether
-// a tone is a machine's beep or a fax. Pure functions over frames of 20 ms µ-law; time is counted in frames. Everything here is a hint: thresholds are
-// those of Asterisk's AMD, tried on synthesised speech, and no ground to hang up on somebody.
+// Package amd guesses from audio who answered a call: whether a person or a machine speaks, and
+// whether a tone is a machine's beep or a fax. It reads no clock: frames of 20 ms mu-law go in. Its
+// results are only hints, and no reason to hang up on a person. The thresholds are those of
+// Asterisk's AMD, tested with synthesised speech.
 package amd
 
 import "time"
 
-// frameTime is a frame's. frameSamples are its bytes.
+// frameTime is the length of a frame, and frameSamples its size in bytes.
 const (
 	frameTime    = 20 * time.Millisecond
 	frameSamples = 160
 )
 
-// Signal is what a frame brings to light; several at once are or-ed.
+// Signal is what a frame shows. Several signals are combined by OR.
 type Signal int32
 
-// Signals, each told once: the one who answered speaks as a machine's greeting does; a machine beeped, and wants a message now; a fax answers.
+// Each signal is returned once. Machine: the speech resembles a machine's greeting. Beep: a machine
+// starts to record. Fax: a fax machine answered.
 const (
 	Nothing Signal = 0
 	Machine Signal = 1
@@ -22,14 +24,14 @@ const (
 	Fax     Signal = 4
 )
 
-// Detector listens to a call's first minute. Not safe for use by several goroutines.
+// Detector analyses the start of a call. It is not safe for concurrent use.
 type Detector struct {
 	greeting Greeting
 	tones    Tones
 	judged   bool
 }
 
-// Hear takes the next frame of the far end.
+// Hear analyses the far end's next frame.
 func (d *Detector) Hear(frame []byte) (signal Signal) {
 	tone, told := d.tones.Hear(frame)
 	switch {

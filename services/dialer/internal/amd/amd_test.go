@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/dialer/internal/media"
 )
 
-// sound is made of pieces, one behind the other, at 8 kHz.
+// sound consists of consecutive pieces, at 8 kHz.
 type sound struct {
 	samples []float64
 	random  *rand.Rand
@@ -34,7 +34,8 @@ func (s *sound) tone(ms int, hertz, level float64) *sound {
 	return s.piece(ms, func(t float64) float64 { return level * math.Sin(2*math.Pi*hertz*t) })
 }
 
-// speech is words of 300 ms with 80 ms between: a pitch that moves, harmonics under two formants that move from vowel to vowel.
+// speech returns words of 300 ms with pauses of 80 ms: a changing pitch, with harmonics under two
+// formants that change from vowel to vowel.
 func (s *sound) speech(ms int, pitch float64) *sound {
 	phase, last := 0.0, -1.0
 	var weights []float64
@@ -47,7 +48,10 @@ func (s *sound) speech(ms int, pitch float64) *sound {
 			last, weights = vowel, nil
 			for f := pitch; f < 3600; f += pitch {
 				near := func(formant, width float64) float64 { off := (f - formant) / width; return math.Exp(-off * off) }
-				weights = append(weights, near(350+150*math.Mod(vowel, 4), 150)+0.6*near(900+300*math.Mod(vowel, 5), 250)+0.15*pitch/f)
+				weights = append(
+					weights,
+					near(350+150*math.Mod(vowel, 4), 150)+0.6*near(900+300*math.Mod(vowel, 5), 250)+0.15*pitch/f,
+				)
 			}
 		}
 		phase += 2 * math.Pi * pitch * (1 + 0.08*math.Sin(2*math.Pi*3.1*t)) / 8000
@@ -59,7 +63,7 @@ func (s *sound) speech(ms int, pitch float64) *sound {
 	})
 }
 
-// frames are the sound as a call carries it, with a hiss below.
+// frames returns the sound as a call transports it, with noise.
 func (s *sound) frames(hear func(frame []byte, at time.Duration)) {
 	frame := make([]byte, frameSamples)
 	for at := 0; at+frameSamples <= len(s.samples); at += frameSamples {
@@ -70,7 +74,7 @@ func (s *sound) frames(hear func(frame []byte, at time.Duration)) {
 	}
 }
 
-func TestGreeting(t *testing.T) {
+func TestGreeting_ClassifiesByLength(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		sound  *sound
@@ -106,14 +110,14 @@ func TestGreeting(t *testing.T) {
 	}
 }
 
-// mix is a sound with noise under it.
+// mix returns a sound with noise.
 func mix(over *sound, noise float64) func(float64) float64 {
 	return func(t float64) float64 {
 		return over.samples[min(int(math.Round(t*8000)), len(over.samples)-1)] + noise*over.random.NormFloat64()
 	}
 }
 
-func TestTones(t *testing.T) {
+func TestTones_DetectBeepsAndFax(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		sound    *sound
@@ -161,7 +165,7 @@ func TestTones(t *testing.T) {
 	}
 }
 
-func TestTones_ALostFrameDoesNotEndABeep(t *testing.T) {
+func TestTones_LostFrameDoesNotEndABeep(t *testing.T) {
 	var tones Tones
 	var told []Tone
 	frames := 0
@@ -187,14 +191,32 @@ func TestTones_ALostFrameDoesNotEndABeep(t *testing.T) {
 	}
 }
 
-func TestDetector_TellsAMachineOnce(t *testing.T) {
+func TestDetector_ReportsAMachineOnce(t *testing.T) {
 	var d Detector
 	machines, beeps := 0, 0
-	newSound().silence(300).speech(4000, 120).silence(300).tone(500, 1400, 6000).silence(2000).speech(3000, 120).frames(func(frame []byte, _ time.Duration) {
-		signal := d.Hear(frame)
-		machines += int(signal & Machine)
-		beeps += int(signal&Beep) / int(Beep)
-	})
+	newSound().silence(
+		300,
+	).speech(
+		4000,
+		120,
+	).silence(
+		300,
+	).tone(
+		500,
+		1400,
+		6000,
+	).silence(
+		2000,
+	).speech(
+		3000,
+		120,
+	).frames(
+		func(frame []byte, _ time.Duration) {
+			signal := d.Hear(frame)
+			machines += int(signal & Machine)
+			beeps += int(signal&Beep) / int(Beep)
+		},
+	)
 	if machines != 1 {
 		t.Errorf("machines = %v, want 1", machines)
 	} else if beeps != 1 {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// spoken is a text as espeak-ng says it, at 8 kHz.
+// spoken is a text spoken by espeak-ng, at 8 kHz.
 func spoken(t *testing.T, voice, text string) *sound {
 	t.Helper()
 	wav, err := exec.Command("espeak-ng", "-v", voice, "-s", "160", "--stdout", text).Output()
@@ -29,14 +29,15 @@ func spoken(t *testing.T, voice, text string) *sound {
 	}
 	return newSound().silence(500).piece(int(float64(len(samples))/rate*1000), func(at float64) float64 {
 		first, n, sum := int(at*rate), max(int(rate/8000), 1), 0.0
-		for i := first; i < first+n; i++ { // the mean keeps most of what 4 kHz cannot carry out
+		for i := first; i < first+n; i++ { // the mean removes most of what is above 4 kHz
 			sum += samples[min(i, len(samples)-1)]
 		}
 		return sum / float64(n)
 	})
 }
 
-// Two more that it gets wrong are left out: a business greeting of 3 s is a recording to it, and a recording of 2 s a person.
+// Two samples that the detector gets wrong are left out: it takes a business greeting of 3 s for a
+// recording, and a recording of 2 s for a person.
 func TestDetector_OnSynthesisedSpeech(t *testing.T) {
 	if _, err := exec.LookPath("espeak-ng"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -53,8 +54,10 @@ func TestDetector_OnSynthesisedSpeech(t *testing.T) {
 		{"en+f3", "Hello, this is Mary speaking.", Person, false},
 		{"de", "Ja bitte?", Person, false},
 		{"de+f2", "Müller.", Person, false},
-		{"en-us", "Hi, you have reached the voicemail of John Smith. I can not take your call right now. Please leave a message after the tone.", Recording, true},
-		{"de+f4", "Der gewünschte Gesprächspartner ist zurzeit nicht erreichbar. Bitte hinterlassen Sie eine Nachricht nach dem Signalton.", Recording, true},
+		{"en-us", "Hi, you have reached the voicemail of John Smith. I can not take your call right now. Please leave a " +
+			"message after the tone.", Recording, true},
+		{"de+f4", "Der gewünschte Gesprächspartner ist zurzeit nicht erreichbar. Bitte hinterlassen Sie eine Nachricht " +
+			"nach dem Signalton.", Recording, true},
 		{"en+f2", "Please leave a message after the tone, we will call you back as soon as we can.", Recording, true},
 	} {
 		said := spoken(t, row.voice, row.text)

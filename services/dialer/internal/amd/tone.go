@@ -8,14 +8,17 @@ import (
 )
 
 const (
-	// hertz is the distance of the frequencies that a frame of 20 ms tells apart.
+	// hertz is the frequency resolution of a frame of 20 ms.
 	hertz = 50
-	// lowest and highest are those looked at, in steps of hertz: beeps have 400 to 2,500.
+	// lowest and highest are the analysed frequencies, in steps of hertz. Beeps have 400 to 2,500
+	// Hz.
 	lowest, highest = 400 / hertz, 2500 / hertz
 	bins            = highest - lowest + 1
-	// dominant is the share of a frame's energy that a tone has, its neighbours' leakage included. A vowel spreads over its harmonics.
+	// dominant is the share of a frame's energy that a tone has, including leakage into
+	// neighbouring bins. The energy of a vowel is spread over its harmonics.
 	dominant = 0.8
-	// shortestTone is the shortest beep, longestBeep the longest: what goes on is a dial tone, a hold tone or a fax.
+	// shortestTone is the shortest beep and longestBeep the longest. A longer tone is a dial tone,
+	// a hold tone or a fax.
 	shortestTone = 160 * time.Millisecond
 	longestBeep  = 1500 * time.Millisecond
 	// loudTone is the mean square of the quietest tone, -35 dB of the loudest.
@@ -30,21 +33,23 @@ var coefficients = func() (c [bins]float64) {
 	return c
 }()
 
-// Tone is one frequency that was heard for a while.
+// Tone is one frequency that lasted for some time.
 type Tone struct {
-	Hertz int // exact to 50
+	Hertz int // accurate to 50 Hz
 	For   time.Duration
-	// Ended: silence or something else came after it.
+	// Ended means that silence or another sound followed.
 	Ended bool
 }
 
-// Beep says whether it is one after which a machine listens: what is too long for that is told before it ends.
+// Beep reports whether a machine records after the tone. A tone that is too long for a beep is
+// reported before its end.
 func (t Tone) Beep() bool { return t.Ended }
 
-// Fax says whether it is the answer of a fax (2,100 Hz for 2.6 s and more, ITU-T T.30), heard long enough to be no beep.
+// Fax reports whether the tone is the answer of a fax machine (2,100 Hz for 2.6 s or more, ITU-T
+// T.30) and too long for a beep.
 func (t Tone) Fax() bool { return !t.Ended && t.Hertz >= 2050 && t.Hertz <= 2150 }
 
-// Tones tells steady tones from everything else. The zero Tones is ready.
+// Tones detects steady tones. The zero value is ready to use.
 type Tones struct {
 	bin    int
 	frames int
@@ -52,10 +57,11 @@ type Tones struct {
 	told   bool
 }
 
-// Sounds says whether the last frame was a tone's.
+// Sounds reports whether the last frame was part of a tone.
 func (t *Tones) Sounds() bool { return t.frames > 0 && t.gap == 0 }
 
-// Hear takes the next frame, and tells a tone once: at its end, or when it has become too long to be a beep.
+// Hear analyses the next frame. It reports a tone once: at its end, or when it is too long for a
+// beep.
 func (t *Tones) Hear(frame []byte) (tone Tone, told bool) {
 	bin, is := strongest(frame)
 	if is && t.frames > 0 && max(bin-t.bin, t.bin-bin) <= 1 {
@@ -67,7 +73,7 @@ func (t *Tones) Hear(frame []byte) (tone Tone, told bool) {
 		}
 		return tone, told
 	}
-	if t.frames > 0 && !is && t.gap == 0 { // one bad frame is a lost packet, not an end
+	if t.frames > 0 && !is && t.gap == 0 { // one bad frame is a lost packet, not the end
 		t.gap = 1
 		return tone, false
 	}
@@ -84,7 +90,7 @@ func (t *Tones) tone(ended bool) Tone {
 	return Tone{Hertz: (lowest + t.bin) * hertz, For: time.Duration(t.frames) * frameTime, Ended: ended}
 }
 
-// strongest is the one frequency that a frame consists of, if it does.
+// strongest returns the single frequency of a frame, if it has one.
 func strongest(frame []byte) (bin int, is bool) {
 	if len(frame) != frameSamples {
 		return 0, false
@@ -98,18 +104,20 @@ func strongest(frame []byte) (bin int, is bool) {
 	if energy < loudTone*frameSamples {
 		return 0, false
 	}
-	// A sine of the bin's own frequency has power energy·N/2.
+	// A sine at the frequency of the bin has the power energy·N/2.
 	bin, power := loudest(&samples)
 	return bin, power >= dominant*energy*frameSamples/2
 }
 
-// around is how many bins on both sides of the guess are looked at: noise draws the guess away.
+// around is how many bins on both sides of the estimate are analysed, because noise shifts the
+// estimate.
 const around = 3
 
-// loudest is the strongest bin about the frequency that a sine would have to have, and its power with that of its neighbours.
+// loudest returns the strongest bin near the estimated frequency, and its power with that of its
+// neighbours.
 func loudest(samples *[frameSamples]float64) (bin int, sum float64) {
-	// Of a sine, each sample is c times the one before less the one before that; c = 2·cos ω is guessed by least squares. It costs as much as one
-	// bin and spares the others.
+	// In a sine, each sample is c times the previous one minus the one before that, with c = 2·cos
+	// ω. c is estimated by least squares, which costs as much as one bin instead of all.
 	var up, down float64
 	for i := 2; i < frameSamples; i++ {
 		up += samples[i-1] * (samples[i] + samples[i-2])

@@ -6,7 +6,7 @@ import (
 	"ringfence.dev/services/dialer/internal/media"
 )
 
-// Level is the mean magnitude of a frame, of 32,124.
+// Level returns the mean magnitude of a frame, at most 32,124.
 func Level(frame []byte) int {
 	sum := 0
 	for _, b := range frame {
@@ -17,21 +17,23 @@ func Level(frame []byte) int {
 }
 
 const (
-	// quietest is what counts as a voice on a silent line: the threshold of Asterisk's AMD.
+	// quietest is the lowest level of a voice on a silent line: the threshold of Asterisk's AMD.
 	quietest = 256
-	// above is how many times louder than the line's own noise a voice is.
+	// above is how many times louder than the line's noise a voice is.
 	above = 3
-	// floorRise lets the measured noise follow a line that becomes noisier, by a 64th a frame: it doubles in 0.9 s, and falls back in each pause between words.
+	// floorRise limits how fast the measured noise rises: by a 64th per frame, so it doubles in 0.9
+	// s. It falls in each pause between words.
 	floorRise = 64
 )
 
-// Voice says frame by frame whether somebody speaks. The zero Voice is ready.
+// Voice detects speech frame by frame. The zero value is ready to use.
 type Voice struct {
-	floor int // of the line's noise, 64 times
+	floor int // 64 times the line's noise
 	known bool
 }
 
-// Hear says whether a voice, or anything else that is louder than the line's noise, is in the frame.
+// Hear reports whether the frame contains a voice, or another sound that is louder than the line's
+// noise.
 func (v *Voice) Hear(frame []byte) bool {
 	level := 64 * Level(frame)
 	if v.known {
@@ -44,10 +46,11 @@ func (v *Voice) Hear(frame []byte) bool {
 	return level >= above*v.floor
 }
 
-// Verdict is what a greeting sounds like.
+// Verdict classifies a greeting.
 type Verdict string
 
-// Undecided: go on listening. Unsure: it cannot be told by its length. Person: a short greeting, and then somebody waits. Recording: it goes on and on.
+// Undecided: analyse further frames. Unsure: the length decides nothing. Person: a short greeting,
+// and then a pause. Recording: a long greeting.
 const (
 	Undecided Verdict = ""
 	Unsure    Verdict = "unsure"
@@ -55,27 +58,30 @@ const (
 	Recording Verdict = "recording"
 )
 
-// Limits of Asterisk's AMD; its 1.5 s of greeting were too short for people who answer with name and company.
+// Limits of Asterisk's AMD, except the greeting: 1.5 s are too short for persons who answer with
+// name and company.
 const (
 	initialSilence = 2500 * time.Millisecond
 	afterGreeting  = 800 * time.Millisecond
 	longGreeting   = 2600 * time.Millisecond
 	wholeTime      = 5 * time.Second
-	// shortest is what counts as a word; less is a click.
+	// shortest is the shortest word. A shorter sound is a click.
 	shortest = 100 * time.Millisecond
 )
 
-// Greeting judges the one who answered by how long the first words are. The zero Greeting is ready.
+// Greeting classifies the greeting by the length of the first words. The zero value is ready to
+// use.
 type Greeting struct {
 	voice   Voice
 	heard   time.Duration
 	spoken  time.Duration // words so far
-	word    time.Duration // the one that is going on
+	word    time.Duration // current word
 	silence time.Duration
 	verdict Verdict
 }
 
-// Hear takes the next frame; a tone is no voice. The verdict comes once, with a frame, and stays.
+// Hear analyses the next frame. A tone is not a voice. The verdict does not change once it is
+// decided.
 func (g *Greeting) Hear(frame []byte, tone bool) Verdict {
 	if g.verdict != Undecided {
 		return g.verdict

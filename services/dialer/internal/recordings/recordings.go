@@ -1,6 +1,8 @@
-// Package recordings writes what is said in calls into files of this machine, and brings each, once its call is over, to where the operator keeps recordings; and it takes away what is
-// too old, what an erasure names and what the person did not want. What is to be done stands in the database, so that a process that dies leaves nothing behind that the next one in its
-// spool directory does not finish. Whether a call may be recorded, and from when on, is its caller's to know.
+// Package recordings records calls into files of the spool directory, and uploads each file to the
+// operator's storage after its call. It deletes recordings that are too old, that an erasure names,
+// or that the person objected to. The work is stored in the database, so another process of the
+// spool directory finishes what a dead one left. The caller decides whether and from when a call
+// may be recorded.
 package recordings
 
 import (
@@ -21,50 +23,64 @@ import (
 )
 
 const (
-	// flush is how often what was heard goes into the files: so much of a call is lost with its process.
-	flush = 500 * time.Millisecond
-	// round is between two looks at what is to be done, and tidy between two at what is too old, out of reach, or nobody's.
-	round, tidy = time.Second, time.Minute
-	// atOnce bounds what one round takes on, and patience what one object may take.
-	atOnce, patience = 8, 2 * time.Minute
-	// parting is how long the last files may take to reach the storage when the process ends.
-	parting = 20 * time.Second
-	// unreachable is how long nobody may have worked in a spool before what it holds counts as lost.
-	unreachable = time.Hour
-	// batch of what expires at once.
+	// flushInterval is the time between two writes of the files. A dead process loses that much of
+	// a recording.
+	flushInterval = 500 * time.Millisecond
+	// roundInterval is the time between two rounds of uploads and deletes. tidyInterval is the time
+	// between two searches for old, unreachable and unknown recordings.
+	roundInterval, tidyInterval = time.Second, time.Minute
+	// maxObjects limits the objects of one round. storageTimeout limits one upload or delete.
+	maxObjects, storageTimeout = 8, 2 * time.Minute
+	// stopTimeout limits the upload of the last files when the process ends.
+	stopTimeout = 20 * time.Second
+	// unreachableAfter is the time without a heartbeat of a spool after which its recordings count
+	// as lost.
+	unreachableAfter = time.Hour
+	// batch is the number of recordings that expire together.
 	batch = 500
 )
 
-// Storage is where recordings are kept.
+// Storage stores recordings.
 type Storage interface {
-	// Put brings a file there; again, it takes its place.
+	// Put uploads a file. It replaces an existing object.
 	Put(ctx context.Context, key, file string) error
-	// Delete takes an object away; one that is not there is no fault.
+	// Delete deletes an object. A missing object is no error.
 	Delete(ctx context.Context, key string) error
 }
 
-// Recorder records.
+// Recorder records calls. It is safe for concurrent use.
 type Recorder struct {
-	spool   *Spool
-	rows    *store.Recordings
-	calls   *store.Store
-	storage Storage
-	keep    time.Duration
-	told    func()
-	woken   chan struct{}
-	results *prometheus.CounterVec
+	spool     *Spool
+	rows      *store.Recordings
+	calls     *store.Store
+	storage   Storage
+	keep      time.Duration
+	wakeRelay func()
+	woken     chan struct{}
+	results   *prometheus.CounterVec
 
 	mu    sync.Mutex
 	tapes map[uuid.UUID]*Tape
 }
 
-// New records into the spool and from there into the storage, where recordings stay for as long as their workspace wants, or keep. told is called when facts were written. Run
-// must run beside it.
-func New(spool *Spool, rows *store.Recordings, calls *store.Store, storage Storage, keep time.Duration, told func(), metrics prometheus.Registerer) *Recorder {
+// New returns a recorder that writes to the spool and uploads to the storage. Recordings stay there
+// as long as their workspace wants, or for keep. wakeRelay is called after events were written. Run must
+// run.
+func New(
+	spool *Spool,
+	rows *store.Recordings,
+	calls *store.Store,
+	storage Storage,
+	keep time.Duration,
+	wakeRelay func(),
+	metrics prometheus.Registerer,
+) *Recorder {
 	r := &Recorder{
-		spool: spool, rows: rows, calls: calls, storage: storage, keep: keep, told: told, woken: make(chan struct{}, 1), tapes: map[uuid.UUID]*Tape{},
+		spool: spool, rows: rows, calls: calls, storage: storage, keep: keep, wakeRelay: wakeRelay, woken: make(chan struct{}, 1), tapes: map[uuid.UUID]*Tape{},
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringfence_dialer_recordings_total", Help: "Recordings by what became of them: begun, stored, deleted, lost (their file is gone or out of reach), broken (the disk was too slow; kept up to there), delayed (a try to store or delete that failed).",
+			Name: "ringfence_dialer_recordings_total",
+			Help: "Recordings by result: begun, stored, deleted, lost (the file is missing or cannot be reached), broken " +
+				"(the disk was too slow; stored up to that point), delayed (an upload or delete failed).",
 		}, []string{"result"}),
 	}
 	metrics.MustRegister(r.results)
@@ -74,7 +90,9 @@ func New(spool *Spool, rows *store.Recordings, calls *store.Store, storage Stora
 	return r
 }
 
-// Begin makes the tape of a live call; recordings.ErrRefused when it is not to have one. The file is locked before the row tells of it, so that whoever finds the row finds a file.
+// Begin starts the recording of a live call. It returns store.ErrRefused if the call must not be
+// recorded. The file is locked before the row is written, so a process that finds the row also
+// finds a file.
 func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*Tape, error) {
 	tape, err := r.spool.tape(callID)
 	if err != nil {
@@ -85,7 +103,7 @@ func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*T
 	r.tapes[callID] = tape
 	r.mu.Unlock()
 	if err := r.rows.Begin(ctx, workspaceID, callID, recordingstore.Key(workspaceID, callID, time.Now())); err != nil {
-		tape.Discard() // a row that was written all the same is found by settle
+		tape.Discard() // settle finds a row that was written despite the error
 		return nil, err
 	}
 	r.results.WithLabelValues("begun").Inc()
@@ -99,21 +117,21 @@ func (r *Recorder) wake() {
 	}
 }
 
-// Run works until ctx ends, and then sees the files that are whole to the storage, for a while.
+// Run works until ctx ends, and then uploads complete files for at most stopTimeout.
 func (r *Recorder) Run(ctx context.Context) error {
 	writing, stop := context.WithCancel(context.Background())
 	var writer sync.WaitGroup
 	writer.Go(func() { r.write(writing) })
 	defer writer.Wait()
 	defer stop()
-	rounds, tidies := time.NewTicker(round), time.NewTicker(tidy)
+	rounds, tidies := time.NewTicker(roundInterval), time.NewTicker(tidyInterval)
 	defer rounds.Stop()
 	defer tidies.Stop()
 	r.report(ctx, errors.Join(r.Round(ctx), r.Tidy(ctx, time.Now())))
 	for {
 		select {
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), parting)
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 			defer cancel()
 			r.report(last, r.Round(last))
 			return nil
@@ -129,13 +147,13 @@ func (r *Recorder) Run(ctx context.Context) error {
 
 func (r *Recorder) report(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "recordings wait", "error", err)
+		slog.WarnContext(ctx, "round of recordings failed", "error", err)
 	}
 }
 
-// write brings what was heard into the files.
+// write writes the received audio into the files.
 func (r *Recorder) write(ctx context.Context) {
-	ticker := time.NewTicker(flush)
+	ticker := time.NewTicker(flushInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -145,7 +163,7 @@ func (r *Recorder) write(ctx context.Context) {
 		}
 		for id, tape := range r.open() {
 			if err := tape.flush(); err != nil {
-				slog.WarnContext(ctx, "a recording ends before its call", "call_id", id, "error", err)
+				slog.WarnContext(ctx, "recording ended before its call", "call_id", id, "error", err)
 				r.results.WithLabelValues("broken").Inc()
 			}
 		}
@@ -162,25 +180,25 @@ func (r *Recorder) open() map[uuid.UUID]*Tape {
 	return open
 }
 
-// Round does what is to be done now: files that are whole go into the storage, and what is to leave, leaves.
+// Round uploads complete files and deletes what must be deleted.
 func (r *Recorder) Round(ctx context.Context) error {
 	err := errors.Join(r.rows.Heartbeat(ctx), r.settle(ctx))
-	if err != nil { // the database is away
+	if err != nil { // the database cannot be reached
 		return err
 	}
-	uploads, err := r.rows.DueUploads(ctx, atOnce)
+	uploads, err := r.rows.DueUploads(ctx, maxObjects)
 	for _, due := range uploads {
 		err = errors.Join(err, r.try(r.upload(ctx, due)))
 	}
-	leavings, fault := r.rows.DueDeletions(ctx, atOnce)
+	leavings, fault := r.rows.DueDeletions(ctx, maxObjects)
 	err = errors.Join(err, fault)
 	for _, due := range leavings {
 		err = errors.Join(err, r.try(r.remove(ctx, due)))
 	}
 	if len(uploads)+len(leavings) > 0 {
-		r.told()
+		r.wakeRelay()
 	}
-	if len(uploads) == atOnce || len(leavings) == atOnce {
+	if len(uploads) == maxObjects || len(leavings) == maxObjects {
 		r.wake()
 	}
 	return err
@@ -193,7 +211,8 @@ func (r *Recorder) try(err error) error {
 	return err
 }
 
-// settle looks at the files that nobody has said to be whole: those of tapes that are over, and those that a process left behind, whose headers are mended.
+// settle finishes the files that no process has marked as complete: those of ended recordings, and
+// those of dead processes, whose headers it repairs.
 func (r *Recorder) settle(ctx context.Context) error {
 	unsettled, err := r.rows.Unfinished(ctx)
 	for _, id := range unsettled {
@@ -229,7 +248,7 @@ func (r *Recorder) close(ctx context.Context, id uuid.UUID, dropped bool) error 
 	sound, err := r.spool.mend(id)
 	switch {
 	case errors.Is(err, errBusy):
-		return nil // another process in this spool writes it
+		return nil // another process of this spool writes it
 	case errors.Is(err, os.ErrNotExist):
 		lost, err := r.rows.MarkLost(ctx, id)
 		if lost {
@@ -243,13 +262,13 @@ func (r *Recorder) close(ctx context.Context, id uuid.UUID, dropped bool) error 
 }
 
 func (r *Recorder) lost(ctx context.Context, id uuid.UUID) {
-	slog.ErrorContext(ctx, "a recording is lost: its file is not there", "call_id", id)
+	slog.ErrorContext(ctx, "recording lost: file missing", "call_id", id)
 	r.results.WithLabelValues("lost").Inc()
 }
 
-// upload brings one file into the storage, tells where it lies, and takes the file away.
+// upload uploads one file, publishes its key, and deletes the file.
 func (r *Recorder) upload(ctx context.Context, due store.Due) error {
-	limited, cancel := context.WithTimeout(ctx, patience)
+	limited, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
 	file := r.spool.path(due.CallID)
 	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
@@ -273,9 +292,10 @@ func (r *Recorder) upload(ctx context.Context, due store.Due) error {
 	return remove(file)
 }
 
-// remove takes away all that there is of a recording; that nobody can have it any more is told first.
+// remove deletes all parts of a recording. It first publishes that the recording is not available
+// any more.
 func (r *Recorder) remove(ctx context.Context, due store.Due) error {
-	limited, cancel := context.WithTimeout(ctx, patience)
+	limited, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
 	if err := r.tell(ctx, due.CallID, ""); err != nil {
 		return err
@@ -306,7 +326,8 @@ func (r *Recorder) tell(ctx context.Context, callID uuid.UUID, key string) error
 	return r.calls.Record(ctx, callID, key, time.Now())
 }
 
-// Tidy has recordings leave that are too old at the given time, gives up those whose spool is out of reach, and removes files that nobody needs.
+// Tidy marks recordings that are too old at the given time, gives up those whose spool cannot be
+// reached, and deletes files that belong to no recording.
 func (r *Recorder) Tidy(ctx context.Context, now time.Time) error {
 	var faults error
 	for gone := int64(batch); gone == batch; {
@@ -314,14 +335,14 @@ func (r *Recorder) Tidy(ctx context.Context, now time.Time) error {
 		gone, err = r.rows.Expire(ctx, now, r.keep, batch)
 		faults = errors.Join(faults, err)
 	}
-	given, err := r.rows.MarkUnreachableLost(ctx, unreachable)
+	given, err := r.rows.MarkUnreachableLost(ctx, unreachableAfter)
 	for _, id := range given {
 		r.lost(ctx, id)
 	}
 	return errors.Join(faults, err, r.sweep(ctx))
 }
 
-// sweep removes files of calls that no row tells of: a process died between the two.
+// sweep deletes the files of calls without a row: a process died between the two.
 func (r *Recorder) sweep(ctx context.Context) error {
 	found, err := r.spool.files()
 	if err != nil || len(found) == 0 {

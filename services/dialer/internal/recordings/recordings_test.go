@@ -27,8 +27,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// rig is a database, a storage, a spool, and the recorders that work with them.
-type rig struct {
+// fixture is a database, a storage, a spool, and recorders.
+type fixture struct {
 	t         *testing.T
 	pool      *pgxpool.Pool
 	store     *store.Store
@@ -38,17 +38,30 @@ type rig struct {
 	calls     int
 }
 
-func newRig(t *testing.T) *rig {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
-	r := &rig{t: t, pool: pool, store: store.New(pool, uuid.New(), store.Timing{}), s3: testkit.New(), spool: t.TempDir(), workspace: uuid.New()}
+	pool := pgtest.New(
+		t,
+		"dialer",
+		outbox.Migrations,
+		inbox.Migrations,
+		pg.Migrations{Name: "dialer", FS: store.Migrations},
+	)
+	r := &fixture{
+		t:         t,
+		pool:      pool,
+		store:     store.New(pool, uuid.New(), store.Timing{}),
+		s3:        testkit.New(),
+		spool:     t.TempDir(),
+		workspace: uuid.New(),
+	}
 	t.Cleanup(r.s3.Close)
 	return r
 }
 
-// recorder is another process in the spool.
-func (r *rig) recorder(spool string) *recordings.Recorder {
+// recorder returns the recorder of another process with the spool directory.
+func (r *fixture) recorder(spool string) *recordings.Recorder {
 	r.t.Helper()
 	opened, err := recordings.OpenSpool(spool)
 	if err != nil {
@@ -58,43 +71,57 @@ func (r *rig) recorder(spool string) *recordings.Recorder {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return recordings.New(opened, store.NewRecordings(r.pool, opened.Name()), r.store, bucket, 30*24*time.Hour, func() {}, prometheus.NewRegistry())
+	return recordings.New(
+		opened,
+		store.NewRecordings(r.pool, opened.Name()),
+		r.store,
+		bucket,
+		30*24*time.Hour,
+		func() {},
+		prometheus.NewRegistry(),
+	)
 }
 
-// call is one that goes on.
-func (r *rig) call() uuid.UUID {
+// call stores a live call.
+func (r *fixture) call() uuid.UUID {
 	id := uuid.Must(uuid.NewV7())
-	r.calls++ // each to another number: one has one live call
-	r.exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status, queued_at, max_call_seconds, deadline_at, traceparent, dialed_at, answered_at, version)
-		VALUES ($1, $2, $3, 'outbound', '+15005550006', $4, $2, 'in_progress', now(), 60, now() + interval '1 hour', '', now(), now(), 3)`, id, uuid.Must(uuid.NewV7()), r.workspace, fmt.Sprintf("+1415555%04d", r.calls))
+	r.calls++ // each call has another number, because a number has at most one live call
+	r.exec(
+		`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status, queued_at, max_call_seconds, deadline_at, traceparent, dialed_at, answered_at, version)
+		VALUES ($1, $2, $3, 'outbound', '+15005550006', $4, $2, 'in_progress', now(), 60, now() + interval '1 hour', '', now(), now(), 3)`,
+		id,
+		uuid.Must(uuid.NewV7()),
+		r.workspace,
+		fmt.Sprintf("+1415555%04d", r.calls),
+	)
 	return id
 }
 
-func (r *rig) hangUp(id uuid.UUID) {
+func (r *fixture) hangUp(id uuid.UUID) {
 	r.exec(`UPDATE calls SET status = 'completed', ended_at = now() WHERE call_id = $1`, id)
 }
 
-func (r *rig) exec(sql string, args ...any) {
+func (r *fixture) exec(sql string, args ...any) {
 	r.t.Helper()
 	if _, err := r.pool.Exec(r.t.Context(), sql, args...); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-// due lets every wait be over.
-func (r *rig) due() { r.t.Helper(); r.exec(`UPDATE recordings SET try_at = now()`) }
+// due makes every retry due.
+func (r *fixture) due() { r.t.Helper(); r.exec(`UPDATE recordings SET try_at = now()`) }
 
-func (r *rig) round(rec *recordings.Recorder) error { r.due(); return rec.Round(r.t.Context()) }
+func (r *fixture) round(rec *recordings.Recorder) error { r.due(); return rec.Round(r.t.Context()) }
 
-func (r *rig) mustRound(rec *recordings.Recorder) {
+func (r *fixture) mustRound(rec *recordings.Recorder) {
 	r.t.Helper()
 	if err := r.round(rec); err != nil {
 		r.t.Errorf("round: %v", err)
 	}
 }
 
-// begin records a second of a call.
-func (r *rig) begin(rec *recordings.Recorder, id uuid.UUID) *recordings.Tape {
+// begin records one second of a call.
+func (r *fixture) begin(rec *recordings.Recorder, id uuid.UUID) *recordings.Tape {
 	r.t.Helper()
 	tape, err := rec.Begin(r.t.Context(), r.workspace, id)
 	if err != nil {
@@ -110,7 +137,7 @@ func second(tape *recordings.Tape) {
 	}
 }
 
-func (r *rig) state(id uuid.UUID) (state string) {
+func (r *fixture) state(id uuid.UUID) (state string) {
 	r.t.Helper()
 	if err := r.pool.QueryRow(r.t.Context(), `SELECT coalesce((SELECT state FROM recordings WHERE call_id = $1), 'gone')`, id).Scan(&state); err != nil {
 		r.t.Fatal(err)
@@ -118,8 +145,8 @@ func (r *rig) state(id uuid.UUID) (state string) {
 	return state
 }
 
-// told are the keys that dial-events.v1 was told of the call, in order.
-func (r *rig) told(id uuid.UUID) (keys []string) {
+// publishedKeys returns the recording keys that dial-events.v1 has for the call, in order.
+func (r *fixture) publishedKeys(id uuid.UUID) (keys []string) {
 	r.t.Helper()
 	for _, payload := range r.payloads("dial-events.v1") {
 		var ev eventv1.DialEvent
@@ -133,8 +160,8 @@ func (r *rig) told(id uuid.UUID) (keys []string) {
 	return keys
 }
 
-// steps are the refs of erasure steps that were reported done, and of those announced.
-func (r *rig) steps() (done, next []string) {
+// steps returns the erasure steps that were reported as done, and the announced ones.
+func (r *fixture) steps() (done, next []string) {
 	r.t.Helper()
 	for _, payload := range r.payloads("erasure-reports.v1") {
 		var ev eventv1.ErasureReport
@@ -149,7 +176,7 @@ func (r *rig) steps() (done, next []string) {
 	return done, next
 }
 
-func (r *rig) payloads(topic string) [][]byte {
+func (r *fixture) payloads(topic string) [][]byte {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `SELECT payload FROM outbox WHERE topic = $1 ORDER BY id`, topic)
 	if err != nil {
@@ -162,13 +189,13 @@ func (r *rig) payloads(topic string) [][]byte {
 	return found
 }
 
-func (r *rig) files() []string {
+func (r *fixture) files() []string {
 	found, _ := filepath.Glob(filepath.Join(r.spool, "*.wav"))
 	return found
 }
 
-// object is the one that was stored, checked as a file.
-func (r *rig) object(seconds int) {
+// object checks the only stored object.
+func (r *fixture) object(seconds int) {
 	r.t.Helper()
 	objects := r.s3.Objects()
 	if len(objects) != 1 {
@@ -177,35 +204,39 @@ func (r *rig) object(seconds int) {
 	for _, object := range objects {
 		body := object.Body
 		if len(body) != recordings.HeaderBytes+seconds*recordings.BytesPerSecond {
-			r.t.Fatalf("length of body = %d, want %d", len(body), recordings.HeaderBytes+seconds*recordings.BytesPerSecond)
+			r.t.Fatalf(
+				"length of body = %d, want %d",
+				len(body),
+				recordings.HeaderBytes+seconds*recordings.BytesPerSecond,
+			)
 		}
 		if !bytes.Equal(body[:recordings.HeaderBytes], recordings.Header(int64(seconds*recordings.BytesPerSecond))) {
 			r.t.Fatalf("body[:wav.HeaderBytes] = %q, want %q",
 				body[:recordings.HeaderBytes], recordings.Header(int64(seconds*recordings.BytesPerSecond)))
 		}
 		if sound := body[recordings.HeaderBytes:]; !bytes.Equal(sound, bytes.Repeat([]byte{1, 2}, len(sound)/2)) {
-			r.t.Error("the two sides are not left and right")
+			r.t.Error("the channels are not person left and agent right")
 		}
 	}
 }
 
-func TestRecorder_ACallBecomesAnObjectOnce(t *testing.T) {
-	r := newRig(t)
+func TestRecorder_UploadsARecordingOnce(t *testing.T) {
+	r := newFixture(t)
 	rec, id := r.recorder(r.spool), r.call()
 	tape := r.begin(rec, id)
 	if _, err := rec.Begin(t.Context(), r.workspace, id); err == nil {
-		t.Error("a call has two tapes")
+		t.Error("Begin of a second recording of a call succeeded")
 	}
 	r.mustRound(rec)
 	if r.state(id) != "recording" {
-		t.Errorf("while it goes on it is %s", r.state(id))
+		t.Errorf("state during the call = %s", r.state(id))
 	}
 	tape.Close()
-	second(tape) // nobody hears it
+	second(tape) // after the end, so it is not recorded
 	r.mustRound(rec)
 	if got := r.state(id); got != "recorded" {
-		t.Errorf(`before the end of the call is published: r.state(id) = %q, want "recorded"`, got)
-	} else if got := len(r.told(id)); got != 0 {
+		t.Errorf(`before the end of the call is published: state of id = %q, want "recorded"`, got)
+	} else if got := len(r.publishedKeys(id)); got != 0 {
 		t.Errorf("before the end of the call is published: published events = %d, want 0", got)
 	}
 	r.hangUp(id)
@@ -214,56 +245,59 @@ func TestRecorder_ACallBecomesAnObjectOnce(t *testing.T) {
 	case r.round(rec) == nil:
 		t.Error("r.round(rec) is nil")
 	case r.state(id) != "recorded":
-		t.Errorf(`r.state(id) = %v, want "recorded"`, r.state(id))
-	case len(r.told(id)) != 0:
-		t.Errorf("published recording keys = %d, want 0", len(r.told(id)))
+		t.Errorf(`state of id = %v, want "recorded"`, r.state(id))
+	case len(r.publishedKeys(id)) != 0:
+		t.Errorf("published recording keys = %d, want 0", len(r.publishedKeys(id)))
 	}
 	r.s3.Away(false)
 	r.mustRound(rec)
 	r.mustRound(rec)
 	if got := r.state(id); got != "stored" {
-		t.Errorf(`it: r.state(id) = %q, want "stored"`, got)
+		t.Errorf(`after the round: state of id = %q, want "stored"`, got)
 	} else if got := len(r.files()); got != 0 {
-		t.Errorf("it: length of r.files() = %d, want 0", got)
+		t.Errorf("after the round: files in the spool = %d, want 0", got)
 	}
 	r.object(1)
 	want := r.workspace.String() + time.Now().UTC().Format("/2006/01/02/") + id.String() + ".wav"
-	if got := r.told(id); !slices.Equal(got, []string{want}) {
-		t.Errorf("told %v, want %s once", got, want)
+	if got := r.publishedKeys(id); !slices.Equal(got, []string{want}) {
+		t.Errorf("published keys = %v, want %s once", got, want)
 	}
-	// Its time is over.
+	// the recording expires
 	if err := rec.Tidy(t.Context(), time.Now().Add(29*24*time.Hour)); err != nil {
 		t.Errorf("a day before: Tidy: %v", err)
 	} else if got := r.state(id); got != "stored" {
-		t.Errorf(`a day before: r.state(id) = %q, want "stored"`, got)
+		t.Errorf(`a day before: state of id = %q, want "stored"`, got)
 	}
 	if err := rec.Tidy(t.Context(), time.Now().Add(31*24*time.Hour)); err != nil {
 		t.Errorf("a day after: Tidy: %v", err)
 	} else if got := r.state(id); got != "leaving" {
-		t.Errorf(`a day after: r.state(id) = %q, want "leaving"`, got)
+		t.Errorf(`a day after: state of id = %q, want "leaving"`, got)
 	}
 	r.s3.Away(true)
 	if r.round(rec) == nil {
-		t.Error("it is forgotten though it lies there: r.round(rec) = nil, want a value")
+		t.Error("after a failed delete: r.round(rec) = nil, want a value")
 	} else if got := r.state(id); got != "leaving" {
-		t.Errorf(`it is forgotten though it lies there: r.state(id) = %q, want "leaving"`, got)
+		t.Errorf(`after a failed delete: state of id = %q, want "leaving"`, got)
 	}
 	r.s3.Away(false)
 	r.mustRound(rec)
-	switch got := r.told(id); {
+	switch got := r.publishedKeys(id); {
 	case r.state(id) != "gone":
-		t.Errorf(`r.state(id) = %v, want "gone"`, r.state(id))
+		t.Errorf(`state of id = %v, want "gone"`, r.state(id))
 	case len(r.s3.Objects()) != 0:
-		t.Errorf("length of r.s3.Objects() = %v, want 0", len(r.s3.Objects()))
+		t.Errorf("stored objects = %v, want 0", len(r.s3.Objects()))
 	case !slices.Equal(got, []string{want, ""}):
 		t.Errorf("got = %v, want %v", got, []string{want, ""})
 	}
 }
 
-func TestRecorder_TheWorkspaceSaysForHowLong(t *testing.T) {
-	r := newRig(t)
-	r.exec(`INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations, recordings, keep_recordings_days)
-		VALUES ($1, 1, 'active', true, 1, 1, '{}', true, 2)`, r.workspace)
+func TestRecorder_KeepsRecordingsAsLongAsTheWorkspaceWants(t *testing.T) {
+	r := newFixture(t)
+	r.exec(
+		`INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations, recordings, keep_recordings_days)
+		VALUES ($1, 1, 'active', true, 1, 1, '{}', true, 2)`,
+		r.workspace,
+	)
 	rec, id := r.recorder(r.spool), r.call()
 	r.begin(rec, id).Close()
 	r.hangUp(id)
@@ -271,17 +305,17 @@ func TestRecorder_TheWorkspaceSaysForHowLong(t *testing.T) {
 	if err := rec.Tidy(t.Context(), time.Now().Add(3*24*time.Hour)); err != nil {
 		t.Errorf("Tidy: %v", err)
 	} else if got := r.state(id); got != "leaving" {
-		t.Errorf(`r.state(id) = %q, want "leaving"`, got)
+		t.Errorf(`state of id = %q, want "leaving"`, got)
 	}
 }
 
-func TestRecorder_WhoObjectsWasNeverRecorded(t *testing.T) {
-	r := newRig(t)
+func TestRecorder_ObjectionDeletesTheRecording(t *testing.T) {
+	r := newFixture(t)
 	rec, id := r.recorder(r.spool), r.call()
 	tape := r.begin(rec, id)
 	tape.Discard()
 	if len(r.files()) != 0 {
-		t.Error("the file outlives the objection")
+		t.Error("the file exists after the objection")
 	}
 	second(tape)
 	r.hangUp(id)
@@ -289,18 +323,18 @@ func TestRecorder_WhoObjectsWasNeverRecorded(t *testing.T) {
 	r.mustRound(rec)
 	switch {
 	case r.state(id) != "gone":
-		t.Errorf(`r.state(id) = %v, want "gone"`, r.state(id))
+		t.Errorf(`state of id = %v, want "gone"`, r.state(id))
 	case len(r.s3.Objects()) != 0:
-		t.Errorf("length of r.s3.Objects() = %v, want 0", len(r.s3.Objects()))
-	case len(r.told(id)) != 0:
-		t.Errorf("published recording keys = %d, want 0", len(r.told(id)))
+		t.Errorf("stored objects = %v, want 0", len(r.s3.Objects()))
+	case len(r.publishedKeys(id)) != 0:
+		t.Errorf("published recording keys = %d, want 0", len(r.publishedKeys(id)))
 	case len(r.files()) != 0:
-		t.Errorf("length of r.files() = %v, want 0", len(r.files()))
+		t.Errorf("files in the spool = %v, want 0", len(r.files()))
 	}
 }
 
-func TestRecorder_WhatAKilledProcessLeft(t *testing.T) {
-	r := newRig(t)
+func TestRecorder_UploadsTheFilesOfAKilledProcess(t *testing.T) {
+	r := newFixture(t)
 	killed, id, empty, lost := r.recorder(r.spool), r.call(), r.call(), r.call()
 	tape := r.begin(killed, id)
 	tape.Close()
@@ -309,7 +343,7 @@ func TestRecorder_WhatAKilledProcessLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As it lies on the disk in the middle of a call: no sizes in the header, half a sample at the end.
+	// the file in the middle of a call: no sizes in the header, and half a sample at the end
 	if err := os.WriteFile(file, slices.Concat(recordings.Header(0), body[recordings.HeaderBytes:], []byte{9}), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +365,7 @@ func TestRecorder_WhatAKilledProcessLeft(t *testing.T) {
 	if err := elsewhere.Tidy(t.Context(), time.Now()); err != nil {
 		t.Errorf("Tidy: %v", err)
 	} else if got := r.state(id); got != "recording" {
-		t.Errorf(`r.state(id) = %q, want "recording"`, got)
+		t.Errorf(`state of id = %q, want "recording"`, got)
 	}
 	next := r.recorder(r.spool)
 	r.mustRound(next)
@@ -341,20 +375,20 @@ func TestRecorder_WhatAKilledProcessLeft(t *testing.T) {
 	}
 	switch {
 	case r.state(id) != "stored":
-		t.Errorf(`r.state(id) = %v, want "stored"`, r.state(id))
+		t.Errorf(`state of id = %v, want "stored"`, r.state(id))
 	case r.state(lost) != "lost":
-		t.Errorf(`r.state(lost) = %v, want "lost"`, r.state(lost))
+		t.Errorf(`state of lost = %v, want "lost"`, r.state(lost))
 	case r.state(empty) != "gone":
-		t.Errorf(`r.state(empty) = %v, want "gone"`, r.state(empty))
+		t.Errorf(`state of empty = %v, want "gone"`, r.state(empty))
 	}
 	r.object(1)
 	if left := r.files(); len(left) != 0 {
-		t.Errorf("files %v", left)
+		t.Errorf("files = %v", left)
 	}
 }
 
-func TestRecorder_AProcessBesideWritesItsOwn(t *testing.T) {
-	r := newRig(t)
+func TestRecorder_IgnoresTheFilesOfAnotherLiveProcess(t *testing.T) {
+	r := newFixture(t)
 	mine, beside, id := r.recorder(r.spool), r.recorder(r.spool), r.call()
 	tape := r.begin(mine, id)
 	r.mustRound(beside)
@@ -362,9 +396,9 @@ func TestRecorder_AProcessBesideWritesItsOwn(t *testing.T) {
 	case err != nil:
 		t.Errorf("Tidy: %v", err)
 	case r.state(id) != "recording":
-		t.Errorf(`r.state(id) = %v, want "recording"`, r.state(id))
+		t.Errorf(`state of id = %v, want "recording"`, r.state(id))
 	case len(r.files()) != 1:
-		t.Errorf("length of r.files() = %v, want 1", len(r.files()))
+		t.Errorf("files in the spool = %v, want 1", len(r.files()))
 	}
 	tape.Close()
 	r.hangUp(id)
@@ -372,8 +406,8 @@ func TestRecorder_AProcessBesideWritesItsOwn(t *testing.T) {
 	r.object(1)
 }
 
-func TestRecorder_WhatNobodyReachesIsLost(t *testing.T) {
-	r := newRig(t)
+func TestRecorder_GivesUpAnUnreachableSpool(t *testing.T) {
+	r := newFixture(t)
 	gone, id, erased := r.recorder(t.TempDir()), r.call(), r.call()
 	r.begin(gone, id)
 	r.begin(gone, erased)
@@ -383,27 +417,27 @@ func TestRecorder_WhatNobodyReachesIsLost(t *testing.T) {
 	erasure := r.erase(erased)
 	here := r.recorder(r.spool)
 	if err := here.Tidy(t.Context(), time.Now()); err != nil {
-		t.Errorf("lost too soon: Tidy: %v", err)
+		t.Errorf("before the timeout: Tidy: %v", err)
 	} else if got := r.state(id); got != "recording" {
-		t.Errorf(`lost too soon: r.state(id) = %q, want "recording"`, got)
+		t.Errorf(`before the timeout: state of id = %q, want "recording"`, got)
 	}
 	r.exec(`UPDATE recording_spools SET seen_at = now() - interval '61 minutes'`)
 	if err := here.Tidy(t.Context(), time.Now()); err != nil {
-		t.Errorf("it: Tidy: %v", err)
+		t.Errorf("after the round: Tidy: %v", err)
 	} else if got := r.state(id); got != "lost" {
-		t.Errorf(`it: r.state(id) = %q, want "lost"`, got)
+		t.Errorf(`after the round: state of id = %q, want "lost"`, got)
 	}
 	r.mustRound(here)
 	if done, _ := r.steps(); r.state(erased) != "gone" {
-		t.Errorf(`erasure %s waits for ever: r.state(erased) = %q, want "gone"`, erasure, r.state(erased))
+		t.Errorf(`erasure %s does not end: state of erased = %q, want "gone"`, erasure, r.state(erased))
 	} else if !slices.Contains(done, erased.String()) {
-		t.Errorf("erasure %s waits for ever: done = %v, want it to contain %v", erasure, done, erased.String())
+		t.Errorf("erasure %s does not end: done = %v, want it to contain %v", erasure, done, erased.String())
 	}
 }
 
-// TestTape_SoxReadsIt has sox judge the file, where there is one.
-func TestTape_SoxReadsIt(t *testing.T) {
-	r := newRig(t)
+// sox must be able to read the file. The test needs sox.
+func TestTape_IsReadableBySox(t *testing.T) {
+	r := newFixture(t)
 	rec, id := r.recorder(r.spool), r.call()
 	r.begin(rec, id).Close()
 	body, err := os.ReadFile(r.files()[0])
@@ -411,7 +445,7 @@ func TestTape_SoxReadsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if size := binary.LittleEndian.Uint32(body[4:]); int(size) != len(body)-8 {
-		t.Errorf("the header says %d of %d bytes", size, len(body))
+		t.Errorf("length in the header = %d, want %d", size, len(body))
 	}
 	sox, err := exec.LookPath("soxi")
 	if err != nil {

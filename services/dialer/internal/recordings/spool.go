@@ -11,16 +11,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// Spool is a directory in which calls are recorded while they go on. Its name lies in it: whoever works in it later, or beside us, is told by that.
+// Spool is the directory of the recordings of live calls. A file in it has its name, so that all
+// processes that use it, also later, know it by that name.
 type Spool struct {
 	dir  string
 	name uuid.UUID
 }
 
-// nameFile holds the spool's name.
+// nameFile contains the spool's name.
 const nameFile = "spool.id"
 
-// OpenSpool works in the directory, which is made.
+// OpenSpool opens the directory, and creates it if necessary.
 func OpenSpool(dir string) (*Spool, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the spool of recordings: %w", err)
@@ -35,7 +36,8 @@ func OpenSpool(dir string) (*Spool, error) {
 	if err = errors.Join(err, made.Sync(), made.Close()); err != nil {
 		return nil, fmt.Errorf("name the spool of recordings: %w", err)
 	}
-	if err := os.Link(made.Name(), path); err != nil && !errors.Is(err, os.ErrExist) { // whole, and the first counts
+	// the link is atomic, and the first process wins
+	if err := os.Link(made.Name(), path); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("name the spool of recordings: %w", err)
 	}
 	text, err := os.ReadFile(path)
@@ -49,12 +51,12 @@ func OpenSpool(dir string) (*Spool, error) {
 	return &Spool{dir: dir, name: name}, nil
 }
 
-// Name is the same for all who work in the directory.
+// Name returns the spool's name. It is the same for all processes that use the directory.
 func (s *Spool) Name() uuid.UUID { return s.name }
 
 func (s *Spool) path(callID uuid.UUID) string { return filepath.Join(s.dir, callID.String()+".wav") }
 
-// tape makes the file of a call, which is locked while somebody writes it.
+// tape creates the file of a call. It is locked while a process writes it.
 func (s *Spool) tape(callID uuid.UUID) (*Tape, error) {
 	file, err := os.OpenFile(s.path(callID), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -69,10 +71,10 @@ func (s *Spool) tape(callID uuid.UUID) (*Tape, error) {
 	return newTape(file), nil
 }
 
-// errBusy says that a process writes the file.
+// errBusy means that another process writes the file.
 var errBusy = errors.New("the recording is being written")
 
-// lock takes a file for this process for as long as it is open: also a killed one lets go of it.
+// lock locks a file until it is closed. The system releases the lock of a killed process.
 func lock(file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -81,7 +83,8 @@ func lock(file *os.File) error {
 	return err
 }
 
-// mend writes the header by the file's length, and answers how many bytes of sound there are. errBusy, os.ErrNotExist.
+// mend writes the header by the file's length, and returns the number of bytes of audio. It returns
+// errBusy or os.ErrNotExist.
 func (s *Spool) mend(callID uuid.UUID) (sound int64, err error) {
 	file, err := os.OpenFile(s.path(callID), os.O_RDWR, 0)
 	if err != nil {
@@ -94,7 +97,7 @@ func (s *Spool) mend(callID uuid.UUID) (sound int64, err error) {
 	return fix(file)
 }
 
-// fix cuts half a sample off and writes the header.
+// fix removes an incomplete sample and writes the header.
 func fix(file *os.File) (sound int64, err error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -110,7 +113,7 @@ func fix(file *os.File) (sound int64, err error) {
 	return sound, file.Sync()
 }
 
-// files are the calls of which there is a file.
+// files returns the calls that have a file.
 func (s *Spool) files() (calls []uuid.UUID, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

@@ -7,19 +7,20 @@ import (
 )
 
 const (
-	// roomy is what a tape keeps in memory between two writes, and mostKept what it keeps at most, 10 s, while the disk does not take it.
-	roomy, mostKept = 2 * BytesPerSecond, 10 * BytesPerSecond
+	// usualBuffer is the audio that a recording keeps in memory between two writes. maxBuffer is
+	// the highest amount, 10 s, while the disk is slow.
+	usualBuffer, maxBuffer = 2 * BytesPerSecond, 10 * BytesPerSecond
 )
 
-// Tape is one call's recording while it goes on.
+// Tape is the recording of one live call.
 type Tape struct {
 	over func()
 
 	mu     sync.Mutex
 	sound  []byte
-	broken bool // no more is taken
+	broken bool // no further audio is recorded
 	ended  bool
-	gone   bool // it is to be as if it had never been
+	gone   bool // the recording is discarded
 
 	disk  sync.Mutex // held while the file is written
 	file  *os.File
@@ -27,17 +28,17 @@ type Tape struct {
 }
 
 func newTape(file *os.File) *Tape {
-	return &Tape{file: file, over: func() {}, sound: make([]byte, 0, roomy), spare: make([]byte, 0, roomy)}
+	return &Tape{file: file, over: func() {}, sound: make([]byte, 0, usualBuffer), spare: make([]byte, 0, usualBuffer)}
 }
 
-// Tick takes 20 ms of both sides. It does not wait for the disk.
+// Tick records 20 ms of both sides. It does not wait for the disk.
 func (t *Tape) Tick(person, agent []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended || t.broken {
 		return
 	}
-	if len(t.sound) >= mostKept { // a gap would move all that follows
+	if len(t.sound) >= maxBuffer { // a gap would shift all later audio
 		t.broken = true
 		return
 	}
@@ -46,7 +47,7 @@ func (t *Tape) Tick(person, agent []byte) {
 
 var errSlow = errors.New("the disk is too slow")
 
-// flush writes what was taken. An error comes once, and is the end of the recording.
+// flush writes the received audio. An error is returned once and ends the recording.
 func (t *Tape) flush() error {
 	t.disk.Lock()
 	defer t.disk.Unlock()
@@ -70,10 +71,10 @@ func (t *Tape) flush() error {
 	return err
 }
 
-// Close ends the recording: its file is whole then. Again, it does nothing.
+// Close ends the recording, and completes its file. Later calls have no effect.
 func (t *Tape) Close() { t.end(false) }
 
-// Discard ends the recording and leaves nothing of it. Once it returns the file is gone.
+// Discard ends the recording and deletes the file before it returns.
 func (t *Tape) Discard() { t.end(true) }
 
 func (t *Tape) end(discard bool) {
@@ -85,13 +86,13 @@ func (t *Tape) end(discard bool) {
 		return
 	}
 	if !discard {
-		_ = t.flush() // what could not be written is not there
+		_ = t.flush() // the file ends where the write failed
 	}
 	t.disk.Lock()
 	if discard {
 		_ = os.Remove(t.file.Name())
 	} else {
-		_, _ = fix(t.file) // it is mended again before it leaves
+		_, _ = fix(t.file) // the header is repaired again before the upload
 	}
 	_ = t.file.Close()
 	t.file = nil
@@ -102,7 +103,7 @@ func (t *Tape) end(discard bool) {
 	t.over()
 }
 
-// state says whether the file is whole, and whether it was discarded.
+// state reports whether the file is complete, and whether it was discarded.
 func (t *Tape) state() (over, discarded bool) {
 	t.disk.Lock()
 	defer t.disk.Unlock()

@@ -8,7 +8,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// FuzzRead holds what a far end may write against both readers: neither panics, what they agree to can be acted on, and our answer is one that we can read.
+// Neither reader may panic on a far end's text. What they accept can be used, and the answer can be
+// read again.
 func FuzzRead(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.sdp")
 	if err != nil {

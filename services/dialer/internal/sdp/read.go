@@ -10,27 +10,28 @@ import (
 	pion "github.com/pion/sdp/v3"
 )
 
-// The most that is read. A call between two phones takes a tenth of it.
+// Limits of a description. That of a phone call has a tenth of it.
 const (
-	mostBytes   = 16 << 10
-	mostLines   = 512
+	maxBytes    = 16 << 10
+	maxLines    = 512
 	mostStreams = 16
 	mostFormats = 64
 )
 
-// text is a description cut into its parts, before anything in it is believed.
+// text is a description split into lines, without validation.
 type text struct {
-	session []string   // c= and a= of the session
-	streams [][]string // per m-line: the m-line, then its c= and a=
+	session []string   // c= and a= lines of the session
+	streams [][]string // per m= line: the m= line, then its c= and a= lines
 }
 
-// cut takes a description apart. Only c=, m= and a= matter to us; the other lines, which far ends write in every order and spelling, are passed over.
+// cut splits a description. Only c=, m= and a= lines are used. Far ends write the others in any
+// order and spelling.
 func cut(body []byte) (t text, err error) {
-	if len(body) > mostBytes {
+	if len(body) > maxBytes {
 		return t, fmt.Errorf("%w: %d bytes", ErrMalformed, len(body))
 	}
 	lines := strings.FieldsFunc(string(body), func(r rune) bool { return r == '\r' || r == '\n' })
-	if len(lines) == 0 || len(lines) > mostLines || lines[0] != "v=0" {
+	if len(lines) == 0 || len(lines) > maxLines || lines[0] != "v=0" {
 		return t, fmt.Errorf("%w: %d lines, or not version 0", ErrMalformed, len(lines))
 	}
 	for _, line := range lines[1:] {
@@ -53,16 +54,16 @@ func cut(body []byte) (t text, err error) {
 	return t, nil
 }
 
-// stream is one m-line, read.
+// stream is a decoded m= line.
 type stream struct {
 	media, proto string
 	port         int
 	formats      []string
-	// parsed is nil for a stream that is not audio over RTP: it is only ever refused.
+	// parsed is nil for a stream that is not audio over RTP. Such a stream is always refused.
 	parsed *pion.SessionDescription
 }
 
-// streams reads the m-lines in order, each with the session's lines before its own.
+// read decodes the m= lines in order, each with the session's lines before its own.
 func (t text) read() ([]stream, error) {
 	var all []stream
 	for _, lines := range t.streams {
@@ -104,17 +105,17 @@ const (
 	secureRTP = "RTP/SAVP"
 )
 
-// audio is a stream that we could talk over, as the far end describes it.
+// audio is a usable audio stream as the far end describes it.
 type audio struct {
-	address   netip.AddrPort // invalid: it wants no audio
-	codecs    []Codec        // in the far end's order, those that we know
+	address   netip.AddrPort // invalid: the far end wants no audio
+	codecs    []Codec        // supported codecs in the far end's order
 	event     uint8
-	direction Direction // the far end's
+	direction Direction // of the far end
 	secure    bool      // RTP/SAVP
 	crypto    []offeredKey
 }
 
-// audio reads what matters of an audio stream.
+// audio reads the relevant parts of an audio stream.
 func (s stream) audio() (a audio, err error) {
 	if s.parsed == nil || s.port == 0 {
 		return a, ErrNoAudio
@@ -151,7 +152,8 @@ func (s stream) audio() (a audio, err error) {
 			if !slices.Contains(a.codecs, codec) {
 				a.codecs = append(a.codecs, codec)
 			}
-		case number >= 96 && name == "telephone-event/8000" && a.event == 0: // dynamic types only (RFC 3551 3)
+		// dynamic types only (RFC 3551 section 3)
+		case number >= 96 && name == "telephone-event/8000" && a.event == 0:
 			a.event = uint8(number)
 		}
 	}
@@ -159,7 +161,8 @@ func (s stream) audio() (a audio, err error) {
 	return a, nil
 }
 
-// heldAt0 is the direction of a far end that names 0.0.0.0, the hold of RFC 2543: it takes no audio, whatever else it says.
+// heldAt0 returns the direction of a far end with address 0.0.0.0, the hold of RFC 2543. It
+// receives no audio, whatever its attribute states.
 func heldAt0(said Direction) Direction {
 	if said.Sends() {
 		return SendOnly
@@ -167,7 +170,8 @@ func heldAt0(said Direction) Direction {
 	return Inactive
 }
 
-// direction is the last one said, the stream's before the session's; sendrecv when none is (RFC 4566 6).
+// direction returns the last direction attribute of the stream, else of the session, else sendrecv
+// (RFC 4566 section 6).
 func direction(session, media []pion.Attribute) Direction {
 	for _, level := range [][]pion.Attribute{media, session} {
 		for _, a := range slices.Backward(level) {
@@ -180,7 +184,8 @@ func direction(session, media []pion.Attribute) Direction {
 	return Both
 }
 
-// mappings are the rtpmaps of a stream by payload type: encoding and rate, in small letters, "/1" left out.
+// mappings returns the rtpmap attributes of a stream by payload type: encoding and rate, in lower
+// case, without "/1".
 func mappings(attributes []pion.Attribute) map[string]string {
 	maps := map[string]string{}
 	for _, a := range attributes {

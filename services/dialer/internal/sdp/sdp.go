@@ -1,6 +1,7 @@
-// Package sdp knows how two sides of a call agree on its audio (RFC 4566, RFC 3264): what we offer, what an answer or an offer of the
-// far end means for us, and what we answer. G.711 at 20 ms, telephone-event (RFC 4733) and SDES keys (RFC 4568); every other stream
-// is refused. Pure: keys and ids are arguments, and nothing is sent. What the far end wrote is hostile until it was read here.
+// Package sdp negotiates the audio of a call (RFC 4566, RFC 3264): it writes offers and answers,
+// and reads those of the far end. It supports G.711 with 20 ms, telephone-event (RFC 4733) and SDES
+// keys (RFC 4568), and refuses every other stream. It has no state outside a Session: keys and ids
+// are arguments, and nothing is sent. The far end's description is untrusted input.
 package sdp
 
 import (
@@ -9,16 +10,16 @@ import (
 	"net/netip"
 )
 
-// Codec is a G.711 law, by its static payload type (RFC 3551 table 4).
+// Codec is a law of G.711, by its static payload type (RFC 3551 table 4).
 type Codec uint8
 
-// The two codecs of the house.
+// The supported codecs.
 const (
 	PCMU Codec = 0
 	PCMA Codec = 8
 )
 
-// String is the name in rtpmap.
+// String returns the name in rtpmap.
 func (c Codec) String() string {
 	if c == PCMA {
 		return "PCMA"
@@ -26,10 +27,10 @@ func (c Codec) String() string {
 	return "PCMU"
 }
 
-// Direction says which way audio may go, from our side.
+// Direction is the direction of audio, from the local side.
 type Direction string
 
-// The four directions of RFC 3264. Anything but Both is a hold.
+// The directions of RFC 3264. Every one except Both is a hold.
 const (
 	Both     Direction = "sendrecv"
 	SendOnly Direction = "sendonly"
@@ -37,13 +38,13 @@ const (
 	Inactive Direction = "inactive"
 )
 
-// Sends says whether we may send.
+// Sends reports whether the local side may send.
 func (d Direction) Sends() bool { return d == Both || d == SendOnly }
 
-// Receives says whether the far end may send.
+// Receives reports whether the far end may send.
 func (d Direction) Receives() bool { return d == Both || d == RecvOnly }
 
-// mirrored is what a side's direction means for the other side.
+// mirrored returns the direction from the other side.
 func (d Direction) mirrored() Direction {
 	switch d {
 	case SendOnly:
@@ -54,24 +55,25 @@ func (d Direction) mirrored() Direction {
 	return d
 }
 
-// Secrecy is what a trunk says about SRTP.
+// Secrecy is a trunk's setting of SRTP.
 type Secrecy string
 
-// Off: plain RTP, and a far end that insists on SRTP is refused. Optional: RTP/AVP with a key beside it, which old far ends pass over;
-// what the far end takes decides. Required: RTP/SAVP, and nothing else.
+// Off: plain RTP; a far end that requires SRTP is refused. Optional: RTP/AVP with a key, which old
+// far ends ignore; the far end decides. Required: RTP/SAVP only.
 const (
 	Off      Secrecy = "off"
 	Optional Secrecy = "optional"
 	Required Secrecy = "required"
 )
 
-// Key is the master key and salt of AES_CM_128_HMAC_SHA1_80, 30 bytes (RFC 4568 6.2). It never prints itself.
+// Key is the master key and salt of AES_CM_128_HMAC_SHA1_80, 30 bytes (RFC 4568 section 6.2). It
+// never prints its value.
 type Key [30]byte
 
-// Master is the key, 16 bytes.
+// Master returns the key, 16 bytes.
 func (k Key) Master() []byte { return k[:16] }
 
-// Salt is the salt, 14 bytes.
+// Salt returns the salt, 14 bytes.
 func (k Key) Salt() []byte { return k[16:] }
 
 // String hides the key from logs.
@@ -82,34 +84,37 @@ func (k Key) GoString() string { return "[key]" }
 
 func (k Key) inline() string { return base64.StdEncoding.EncodeToString(k[:]) }
 
-// Agreed is what both sides said, as it binds us.
+// Agreed is the result of a negotiation.
 type Agreed struct {
-	// Remote is where the far end wants its audio; invalid while it wants none (a hold by 0.0.0.0, RFC 2543).
+	// Remote is the address to which audio is sent. It is invalid while the far end wants none
+	// (hold with 0.0.0.0, RFC 2543).
 	Remote netip.AddrPort
-	// Codecs may all arrive; the first is the one to send.
+	// Codecs are the codecs that may arrive. The first is the one to send.
 	Codecs []Codec
-	// EventOut is the payload type of a telephone-event to the far end, EventIn of one from it; 0: there are none. EventIn may
-	// also come under EventOut, as some far ends have it.
+	// EventOut is the payload type of sent telephone-events, and EventIn that of received ones. 0
+	// means none. Some far ends send events with EventOut.
 	EventOut, EventIn uint8
-	// Direction is ours.
+	// Direction is that of the local side.
 	Direction Direction
-	// Out encrypts what we send, In decrypts what comes. Both or neither is set.
+	// Out encrypts sent packets, and In decrypts received ones. Both or neither are set.
 	Out, In *Key
 }
 
-// Hold says whether the far end has put us on hold, or we it.
+// Hold reports whether either side holds the call.
 func (a Agreed) Hold() bool { return a.Direction != Both }
 
-// Why a description cannot be agreed to. All of them end a call with incompatible_destination (488), ErrMalformed included.
+// Reasons why a description is refused. All of them end the call with incompatible_destination
+// (488).
 var (
-	// ErrMalformed: it is no SDP, or beyond what a phone call needs.
+	// ErrMalformed means that the text is not SDP, or exceeds the limits.
 	ErrMalformed = errors.New("malformed session description")
-	// ErrNoAudio: there is no audio over RTP in it, or it was refused with port 0.
+	// ErrNoAudio means that there is no audio over RTP, or that it was refused with port 0.
 	ErrNoAudio = errors.New("no audio stream")
-	// ErrNoCodec: audio, but neither PCMU nor PCMA that both sides take.
+	// ErrNoCodec means that there is audio, but no common codec of PCMU and PCMA.
 	ErrNoCodec = errors.New("no codec in common")
-	// ErrNoAddress: the connection address is no IP address to send to.
+	// ErrNoAddress means that the connection address is not a usable IP address.
 	ErrNoAddress = errors.New("no usable media address")
-	// ErrSecrecy: SRTP is required by one side and not taken by the other, or its key cannot be used.
+	// ErrSecrecy means that one side requires SRTP and the other does not accept it, or that the
+	// key cannot be used.
 	ErrSecrecy = errors.New("no agreement on SRTP")
 )

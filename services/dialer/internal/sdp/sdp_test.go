@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// key is a key that can be told from others by its first byte.
+// key returns a key that starts with the byte.
 func key(first byte) (k sdp.Key) {
 	for i := range k {
 		k[i] = first + byte(i)
@@ -64,7 +64,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-func TestOffer(t *testing.T) {
+func TestOffer_BySettings(t *testing.T) {
 	for name, s := range map[string]*sdp.Session{
 		"offer_plain":    session(),
 		"offer_alaw_v6":  session(codecs(sdp.PCMA, sdp.PCMU), at("2001:db8::7")),
@@ -82,7 +82,7 @@ func TestOffer(t *testing.T) {
 	}
 }
 
-func TestOffer_VersionGoesUpOnlyWithAChange(t *testing.T) {
+func TestOffer_VersionIncreasesOnlyWithAChange(t *testing.T) {
 	s := session()
 	version := func(body []byte, err error) string {
 		t.Helper()
@@ -105,9 +105,10 @@ func TestOffer_VersionGoesUpOnlyWithAChange(t *testing.T) {
 		{version(s.Offer(sdp.Both)), "1"},
 		{version(s.Offer(sdp.SendOnly)), "2"},
 		{version(s.Offer(sdp.Both)), "3"},
-		{version(answer(offer)), "4"}, // one codec, and their payload type
+		{version(answer(offer)), "4"}, // one codec, and the far end's payload type
 		{version(answer(offer)), "4"},
-		{version(answer(strings.ReplaceAll(offer, "203.0.113.9", "203.0.113.10"))), "4"}, // they moved, we did not
+		// only the far end's address changed
+		{version(answer(strings.ReplaceAll(offer, "203.0.113.9", "203.0.113.10"))), "4"},
 		{version(answer(strings.ReplaceAll(offer, "a=ptime", "a=sendonly\r\na=ptime"))), "5"},
 	} {
 		if step.got != step.want {
@@ -116,24 +117,32 @@ func TestOffer_VersionGoesUpOnlyWithAChange(t *testing.T) {
 	}
 }
 
-// far is a description as a far end might write it.
+// far returns a description of a far end.
 type far struct{ session, media []string }
 
 func (f far) String() string {
-	return strings.Join(append(append([]string{"v=0", "o=FreeSWITCH 17 18 IN IP4 203.0.113.9", "s=call"}, f.session...), f.media...), "\r\n") + "\r\n"
+	return strings.Join(
+		append(append([]string{"v=0", "o=FreeSWITCH 17 18 IN IP4 203.0.113.9", "s=call"}, f.session...), f.media...),
+		"\r\n",
+	) + "\r\n"
 }
 
-// theirs has the given formats, telephone-event under 96 and other attributes of the stream.
+// theirs has the given formats, telephone-event with type 96, and other attributes of the stream.
 func theirs(formats, attributes string, session ...string) far {
 	f := far{session: append([]string{"c=IN IP4 203.0.113.9", "t=0 0"}, session...)}
-	f.media = []string{"m=audio 40000 RTP/AVP " + formats + " 96", "a=rtpmap:96 telephone-event/8000", "a=fmtp:96 0-15", "a=ptime:20"}
+	f.media = []string{
+		"m=audio 40000 RTP/AVP " + formats + " 96",
+		"a=rtpmap:96 telephone-event/8000",
+		"a=fmtp:96 0-15",
+		"a=ptime:20",
+	}
 	if attributes != "" {
 		f.media = append(f.media, strings.Split(attributes, "\n")...)
 	}
 	return f
 }
 
-func TestReadAnswer(t *testing.T) {
+func TestReadAnswer_AcceptsOrRefuses(t *testing.T) {
 	remote := netip.MustParseAddrPort("203.0.113.9:40000")
 	plain := sdp.Agreed{Remote: remote, Codecs: []sdp.Codec{sdp.PCMU}, EventOut: 96, EventIn: 101, Direction: sdp.Both}
 	changed := func(change func(*sdp.Agreed)) sdp.Agreed { a := plain; change(&a); return a }
@@ -168,7 +177,8 @@ func TestReadAnswer(t *testing.T) {
 		{"no address at all", local(), strings.ReplaceAll(theirs("0", "").String(), "c=IN IP4 203.0.113.9\r\n", ""), sdp.Agreed{}, sdp.ErrNoAddress},
 		{"port 0 refuses", local(), strings.ReplaceAll(theirs("0", "").String(), "40000", "0"), sdp.Agreed{}, sdp.ErrNoAudio},
 		{"lines in another order, unknown ones, bare line feeds", local(),
-			"v=0\no=x y\na=tool:z\ni=\nb=X:9\nt=0 0\nr=\nc=IN IP4 203.0.113.9\nm=audio 40000 RTP/AVP 0 96\nb=RS:0\na=rtpmap:96 telephone-event/8000/1\nk=clear:x\nm=image 0 udptl t38\n", plain, nil},
+			"v=0\no=x y\na=tool:z\ni=\nb=X:9\nt=0 0\nr=\nc=IN IP4 203.0.113.9\nm=audio 40000 RTP/AVP 0 " +
+				"96\nb=RS:0\na=rtpmap:96 telephone-event/8000/1\nk=clear:x\nm=image 0 udptl t38\n", plain, nil},
 		{"not asked for SRTP, not taken", local(), theirs("0", crypto).String(), plain, nil},
 		{"optional and taken", local(with(sdp.Optional)), theirs("0", crypto).String(), encrypted, nil},
 		{"optional and not taken", local(with(sdp.Optional)), theirs("0", "").String(), plain, nil},
@@ -196,7 +206,7 @@ func TestReadAnswer(t *testing.T) {
 	}
 }
 
-func TestReadAnswer_OurOwnHoldStays(t *testing.T) {
+func TestReadAnswer_KeepsTheLocalHold(t *testing.T) {
 	got, err := session().ReadAnswer([]byte(theirs("0", "").String()), sdp.SendOnly)
 	if err != nil {
 		t.Errorf("answered sendrecv to our sendonly: ReadAnswer: %v", err)
@@ -205,14 +215,28 @@ func TestReadAnswer_OurOwnHoldStays(t *testing.T) {
 	}
 }
 
-func TestAnswer(t *testing.T) {
+func TestAnswer_AcceptsOrRefuses(t *testing.T) {
 	crypto := "a=crypto:3 F8_128_HMAC_SHA1_80 inline:" + otherKey + "\na=crypto:7 AES_CM_128_HMAC_SHA1_80 inline:" + theirKey
 	several := far{
 		session: []string{"c=IN IP4 203.0.113.9", "t=0 0"},
-		media: []string{"m=video 5000 RTP/AVP 31 97", "a=rtpmap:97 H264/90000", "m=image 5002 udptl t38", "m=audio 0 RTP/AVP 0",
-			"m=audio 40000 RTP/AVP 8 0 96", "a=rtpmap:96 telephone-event/8000", "a=sendonly", "m=audio 40002 RTP/AVP 0"},
+		media: []string{
+			"m=video 5000 RTP/AVP 31 97",
+			"a=rtpmap:97 H264/90000",
+			"m=image 5002 udptl t38",
+			"m=audio 0 RTP/AVP 0",
+			"m=audio 40000 RTP/AVP 8 0 96",
+			"a=rtpmap:96 telephone-event/8000",
+			"a=sendonly",
+			"m=audio 40002 RTP/AVP 0",
+		},
 	}
-	both := theirs("0", "").String() + strings.Join([]string{"m=audio 40008 RTP/SAVP 0", "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:" + theirKey}, "\r\n") + "\r\n"
+	both := theirs(
+		"0",
+		"",
+	).String() + strings.Join(
+		[]string{"m=audio 40008 RTP/SAVP 0", "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:" + theirKey},
+		"\r\n",
+	) + "\r\n"
 	for _, row := range []struct {
 		name   string
 		local  sdp.Local

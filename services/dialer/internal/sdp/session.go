@@ -10,30 +10,33 @@ import (
 	pion "github.com/pion/sdp/v3"
 )
 
-// eventType is the payload type under which we offer telephone-event.
+// eventType is the offered payload type of telephone-event.
 const eventType = 101
 
-// Local is what we say of ourselves.
+// Local describes the local side.
 type Local struct {
-	// Address is the one the far end sends to: the advertised one, which need not be the one we bind.
+	// Address is the advertised address, to which the far end sends. It can differ from the bound
+	// one.
 	Address netip.Addr
 	Port    uint16
-	// Codecs in the trunk's order; empty: PCMU, PCMA.
+	// Codecs are in the trunk's order. Empty means PCMU, PCMA.
 	Codecs  []Codec
 	Secrecy Secrecy
-	// Key encrypts what we send; fresh random bytes for each call. Unused when Secrecy is Off.
+	// Key encrypts sent packets. It is random for each call, and unused if Secrecy is Off.
 	Key Key
 }
 
-// Session is our side of the audio of one dialog: its id and version, and what was offered last. Not safe for use by several goroutines.
+// Session is the local side of one dialog's audio: its id, its version and the last description. It
+// is not safe for concurrent use.
 type Session struct {
 	local   Local
 	id      uint64
 	version uint64
-	said    string // the last description, without its version
+	said    string // last description, without its version
 }
 
-// NewSession begins a dialog's audio. id tells the sessions of this host apart (RFC 4566 5.2); the first version is 1.
+// NewSession starts the audio of a dialog. id distinguishes the sessions of this host (RFC 4566
+// section 5.2). The first version is 1.
 func NewSession(id uint64, local Local) *Session {
 	if len(local.Codecs) == 0 {
 		local.Codecs = []Codec{PCMU, PCMA}
@@ -41,10 +44,11 @@ func NewSession(id uint64, local Local) *Session {
 	if local.Secrecy == "" {
 		local.Secrecy = Off
 	}
-	return &Session{local: local, id: id >> 1} // many read it as a signed number
+	return &Session{local: local, id: id >> 1} // some far ends read it as a signed number
 }
 
-// Offer is our description for an INVITE, or for a re-INVITE that changes the direction. The same again has the same version: a refresh.
+// Offer returns the description for an INVITE, or for a re-INVITE that changes the direction. The
+// same description has the same version, as a refresh demands.
 func (s *Session) Offer(d Direction) ([]byte, error) {
 	m := &pion.MediaDescription{MediaName: pion.MediaName{
 		Media: "audio", Port: pion.RangedPort{Value: int(s.local.Port)}, Protos: []string{"RTP", "AVP"},
@@ -60,7 +64,7 @@ func (s *Session) Offer(d Direction) ([]byte, error) {
 	return s.write([]*pion.MediaDescription{m})
 }
 
-// ReadAnswer says what an answer to our last Offer binds us to, offered being the direction of that offer.
+// ReadAnswer reads the answer to the last Offer. offered is the direction of that offer.
 func (s *Session) ReadAnswer(body []byte, offered Direction) (Agreed, error) {
 	t, err := cut(body)
 	if err != nil {
@@ -73,7 +77,7 @@ func (s *Session) ReadAnswer(body []byte, offered Direction) (Agreed, error) {
 	if len(streams) == 0 {
 		return Agreed{}, ErrNoAudio
 	}
-	a, err := streams[0].audio() // ours was the first and only one (RFC 3264 6)
+	a, err := streams[0].audio() // the offer had only one stream (RFC 3264 section 6)
 	if err != nil {
 		return Agreed{}, err
 	}
@@ -99,8 +103,9 @@ func (s *Session) ReadAnswer(body []byte, offered Direction) (Agreed, error) {
 	return agreed, nil
 }
 
-// Answer is our description in answer to an offer, a first one or that of a re-INVITE (hold, resume, refresh, a changed address), and what
-// the two bind us to. wanted is the direction that we want: Both, unless we hold. One audio stream is taken, every other is refused.
+// Answer returns the answer to an offer: the first one, or that of a re-INVITE (hold, resume,
+// refresh, changed address). It also returns the result. wanted is the local direction: Both,
+// unless the local side holds. One audio stream is accepted, and all others are refused.
 func (s *Session) Answer(offer []byte, wanted Direction) (body []byte, agreed Agreed, err error) {
 	t, err := cut(offer)
 	if err != nil {
@@ -146,7 +151,7 @@ func (s *Session) Answer(offer []byte, wanted Direction) (body []byte, agreed Ag
 	return body, agreed, err
 }
 
-// take says whether an offered stream is one that we can talk over, and by which of its keys.
+// take checks whether an offered stream can be used, and with which of its keys.
 func (s *Session) take(offered stream) (a audio, agreed Agreed, key offeredKey, err error) {
 	if a, err = offered.audio(); err != nil {
 		return a, agreed, key, err
@@ -166,7 +171,8 @@ func (s *Session) take(offered stream) (a audio, agreed Agreed, key offeredKey, 
 	return a, agreed, key, nil
 }
 
-// agree is what goes for offers and answers alike: address, codecs in the far end's order, the far end's payload type for events.
+// agree returns what offers and answers have in common: address, codecs in the far end's order, and
+// the far end's payload type of events.
 func (s *Session) agree(a audio) (Agreed, error) {
 	agreed := Agreed{Remote: a.address, EventOut: a.event}
 	for _, c := range a.codecs {
@@ -180,7 +186,7 @@ func (s *Session) agree(a audio) (Agreed, error) {
 	return agreed, nil
 }
 
-// narrower is what both directions, each of ours, allow.
+// narrower returns the direction that both local directions allow.
 func narrower(a, b Direction) Direction {
 	switch sends, receives := a.Sends() && b.Sends(), a.Receives() && b.Receives(); {
 	case sends && receives:
@@ -193,7 +199,7 @@ func narrower(a, b Direction) Direction {
 	return Inactive
 }
 
-// describe writes formats and their attributes; no event type: no telephone-event.
+// describe writes formats and their attributes. Without an event type it writes no telephone-event.
 func (s *Session) describe(m *pion.MediaDescription, codecs []Codec, event uint8) {
 	for _, c := range codecs {
 		number := strconv.Itoa(int(c))
@@ -203,12 +209,17 @@ func (s *Session) describe(m *pion.MediaDescription, codecs []Codec, event uint8
 	if event != 0 {
 		number := strconv.Itoa(int(event))
 		m.MediaName.Formats = append(m.MediaName.Formats, number)
-		m.Attributes = append(m.Attributes, pion.NewAttribute("rtpmap", number+" telephone-event/8000"), pion.NewAttribute("fmtp", number+" 0-16"))
+		m.Attributes = append(
+			m.Attributes,
+			pion.NewAttribute("rtpmap", number+" telephone-event/8000"),
+			pion.NewAttribute("fmtp", number+" 0-16"),
+		)
 	}
 	m.Attributes = append(m.Attributes, pion.NewAttribute("ptime", "20"))
 }
 
-// write puts the session's lines before the streams. The version goes up when anything else differs from what was said last (RFC 3264 8).
+// write adds the session's lines before the streams. The version increases if the description has
+// changed (RFC 3264 section 8).
 func (s *Session) write(streams []*pion.MediaDescription) ([]byte, error) {
 	kind := "IP4"
 	if s.local.Address.Is6() && !s.local.Address.Is4In6() {
@@ -216,11 +227,21 @@ func (s *Session) write(streams []*pion.MediaDescription) ([]byte, error) {
 	}
 	address := s.local.Address.Unmap().String()
 	d := pion.SessionDescription{
-		Origin:                pion.Origin{Username: "-", SessionID: s.id, NetworkType: "IN", AddressType: kind, UnicastAddress: address},
-		SessionName:           "-",
-		ConnectionInformation: &pion.ConnectionInformation{NetworkType: "IN", AddressType: kind, Address: &pion.Address{Address: address}},
-		TimeDescriptions:      []pion.TimeDescription{{}},
-		MediaDescriptions:     streams,
+		Origin: pion.Origin{
+			Username:       "-",
+			SessionID:      s.id,
+			NetworkType:    "IN",
+			AddressType:    kind,
+			UnicastAddress: address,
+		},
+		SessionName: "-",
+		ConnectionInformation: &pion.ConnectionInformation{
+			NetworkType: "IN",
+			AddressType: kind,
+			Address:     &pion.Address{Address: address},
+		},
+		TimeDescriptions:  []pion.TimeDescription{{}},
+		MediaDescriptions: streams,
 	}
 	said, err := d.Marshal()
 	if err != nil {

@@ -1,5 +1,3 @@
-// Package analysing sees to the analysis of calls that an agent held by itself: once such a call has ended, it is summarised and told. A call is analysed without a summary when none can be had.
-
 package summary
 
 import (
@@ -21,29 +19,31 @@ import (
 )
 
 const (
-	every = time.Second
-	// patience bounds a summary; the lease of a claimed call is longer.
-	patience = time.Minute
-	// begins is how often a summary is begun: whoever died of one is followed, but not for ever.
-	begins = 3
-	// atOnce is how many calls are analysed side by side, ofOne how many of them may be one workspace's: an endpoint that hangs keeps only the summaries of its own
-	// calls waiting. They are taken up to batch at a time.
-	atOnce = 128
-	ofOne  = atOnce / 4
-	batch  = 16
+	analysisInterval = time.Second
+	// analysisTimeout limits one summary. The lease of a claimed call is longer.
+	analysisTimeout = time.Minute
+	// maxStarts is how often the summary of a call is started, so that one that kills its process
+	// is given up.
+	maxStarts = 3
+	// maxAnalyses is the highest number of concurrent analyses, and maxPerWorkspace that of one
+	// workspace. A slow endpoint delays only summaries of the same workspace. batch calls are
+	// claimed together.
+	maxAnalyses     = 128
+	maxPerWorkspace = maxAnalyses / 4
+	batch           = 16
 )
 
-// SummaryModel makes a summary; nil without an error: there is none to be had.
+// SummaryModel summarises calls. It returns nil without an error if there is nothing to summarise.
 type SummaryModel interface {
 	Summarise(ctx context.Context, c Call) (*agent.Summary, error)
 }
 
-// Keys are what workspaces' own endpoints are reached with.
+// Keys returns the keys of workspaces' own endpoints.
 type Keys interface {
 	Key(ctx context.Context, workspaceID, agentID uuid.UUID) (string, error)
 }
 
-// Analyser analyses.
+// Analyser publishes the analysis of each ended conversation, with a summary if one can be made.
 type Analyser struct {
 	store      *store.Store
 	keys       Keys
@@ -51,21 +51,21 @@ type Analyser struct {
 	relay      *outbox.Relay
 	wake       chan struct{}
 	busy       chan struct{}
-	// turn is the workspace behind which the next look begins. Run's alone.
+	// turn is the workspace after which the next search starts. Only Run uses it.
 	turn uuid.UUID
 
 	mu      sync.Mutex
 	ongoing map[uuid.UUID]int // by workspace
 }
 
-// NewAnalyser analyses what the store holds.
+// NewAnalyser returns an analyser of the calls in the store.
 func NewAnalyser(st *store.Store, keys Keys, summariser SummaryModel, relay *outbox.Relay) *Analyser {
 	return &Analyser{
-		store: st, keys: keys, summariser: summariser, relay: relay, wake: make(chan struct{}, 1), busy: make(chan struct{}, atOnce), ongoing: map[uuid.UUID]int{},
+		store: st, keys: keys, summariser: summariser, relay: relay, wake: make(chan struct{}, 1), busy: make(chan struct{}, maxAnalyses), ongoing: map[uuid.UUID]int{},
 	}
 }
 
-// Wake says that calls have ended. It never blocks.
+// Wake reports that calls ended. It never blocks.
 func (a *Analyser) Wake() {
 	select {
 	case a.wake <- struct{}{}:
@@ -73,9 +73,9 @@ func (a *Analyser) Wake() {
 	}
 }
 
-// Run analyses until ctx ends.
+// Run analyses calls until ctx ends.
 func (a *Analyser) Run(ctx context.Context) error {
-	ticker := time.NewTicker(every)
+	ticker := time.NewTicker(analysisInterval)
 	defer ticker.Stop()
 	var begun sync.WaitGroup
 	defer begun.Wait()
@@ -87,12 +87,13 @@ func (a *Analyser) Run(ctx context.Context) error {
 		case <-a.wake:
 		}
 		if err := a.round(ctx, &begun); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "calls wait to be analysed", "error", err)
+			slog.WarnContext(ctx, "search for analyses failed", "error", err)
 		}
 	}
 }
 
-// round begins what is due, the workspaces in turn, until once around nothing is, and waits for none of it.
+// round starts the due analyses, the workspaces in turn, until a whole turn finds none. It does not
+// wait for them.
 func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
 	for quiet := a.turn == uuid.Nil; ; { // since the first workspace
 		due, next, err := a.store.DueAnalyses(ctx, a.turn, a.room())
@@ -104,13 +105,13 @@ func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
 		for _, one := range due {
 			select {
 			case a.busy <- struct{}{}:
-			case <-ctx.Done(): // the next to look has it
+			case <-ctx.Done(): // another process will claim the call
 				return nil
 			}
 			begun.Go(func() {
 				defer func() { <-a.busy; a.leave(one.WorkspaceID) }()
 				if err := a.analyse(ctx, one); err != nil {
-					slog.WarnContext(ctx, "the analysis of a call waits", "call_id", one.CallID, "error", err)
+					slog.WarnContext(ctx, "analysis failed, retrying", "call_id", one.CallID, "error", err)
 				}
 			})
 		}
@@ -123,11 +124,11 @@ func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
 	}
 }
 
-// room is what may be taken without any workspace having more than its part.
+// room returns how many calls may be claimed, by workspace.
 func (a *Analyser) room() store.AnalysisLimits {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return store.AnalysisLimits{Total: batch, PerWorkspace: ofOne, Ongoing: maps.Clone(a.ongoing)}
+	return store.AnalysisLimits{Total: batch, PerWorkspace: maxPerWorkspace, Ongoing: maps.Clone(a.ongoing)}
 }
 
 func (a *Analyser) enter(due []store.Analysis) {
@@ -138,11 +139,11 @@ func (a *Analyser) enter(due []store.Analysis) {
 	}
 }
 
-// leave looks again at once for a workspace that was left out.
+// leave wakes the analyser for a workspace that had reached its limit.
 func (a *Analyser) leave(workspace uuid.UUID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.ongoing[workspace] >= ofOne {
+	if a.ongoing[workspace] >= maxPerWorkspace {
 		a.Wake()
 	}
 	if a.ongoing[workspace]--; a.ongoing[workspace] == 0 {
@@ -152,13 +153,13 @@ func (a *Analyser) leave(workspace uuid.UUID) {
 
 func (a *Analyser) analyse(ctx context.Context, one store.Analysis) error {
 	var summary *agent.Summary
-	if one.Analyses <= begins {
+	if one.Analyses <= maxStarts {
 		var err error
 		if summary, err = a.summarise(ctx, one); err != nil {
-			if ctx.Err() != nil { // told to stop
-				return nil //nolint:nilerr // the next to look has it
+			if ctx.Err() != nil { // the process stops
+				return nil //nolint:nilerr // another process claims the call
 			}
-			slog.WarnContext(ctx, "a call has no summary", "call_id", one.CallID, "error", err)
+			slog.WarnContext(ctx, "summary failed", "call_id", one.CallID, "error", err)
 		}
 	}
 	err := a.store.Change(ctx, []uuid.UUID{one.CallID}, func(calls map[uuid.UUID]*callstate.Call) {
@@ -176,16 +177,27 @@ func (a *Analyser) summarise(ctx context.Context, one store.Analysis) (*agent.Su
 		return nil, err
 	}
 	var key string
-	if settings.Kind != agent.MediaWS { // its key signs, and is told to nobody
+	if settings.Kind != agent.MediaWS { // its key signs requests and is sent to no server
 		if key, err = a.keys.Key(ctx, one.WorkspaceID, one.AgentID); err != nil && !errors.Is(err, pg.ErrNotFound) {
 			return nil, err
 		}
 	}
-	if one.Outcome == agent.OutcomeUnknown { // nothing has settled it
+	if one.Outcome == agent.OutcomeUnknown { // not decided yet
 		one.Outcome = ""
 	}
 	zone := callstate.Zone(one.TimeZone, phone.Number(one.Person))
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, analysisTimeout)
 	defer cancel()
-	return a.summariser.Summarise(ctx, Call{Settings: settings, Key: key, Turns: one.Turns, EndedAt: one.EndedAt, Zone: zone, Outcome: one.Outcome, CallbackAt: one.CallbackAt})
+	return a.summariser.Summarise(
+		ctx,
+		Call{
+			Settings:   settings,
+			Key:        key,
+			Turns:      one.Turns,
+			EndedAt:    one.EndedAt,
+			Zone:       zone,
+			Outcome:    one.Outcome,
+			CallbackAt: one.CallbackAt,
+		},
+	)
 }

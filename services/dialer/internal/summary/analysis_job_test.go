@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/services/dialer/internal/summary"
 )
 
-// endpoint summarises as a test wants it, and remembers what it was asked.
+// endpoint is a fake SummaryModel that records its calls.
 type endpoint struct {
 	summarise func(ctx context.Context, c summary.Call) (*agent.Summary, error)
 	mu        sync.Mutex
@@ -38,7 +38,7 @@ func (oneKey) Key(context.Context, uuid.UUID, uuid.UUID) (string, error) {
 	return "the agent's own", nil
 }
 
-// ended writes down a call that has ended, with an agent of these settings, and is to be analysed.
+// ended stores an ended call of an agent with the settings, which is due to be analysed.
 func ended(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, settings, outcome string) uuid.UUID {
 	t.Helper()
 	call := uuid.Must(uuid.NewV7())
@@ -78,11 +78,17 @@ func run(t *testing.T, pool *pgxpool.Pool, e *endpoint) {
 
 func newPool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	return pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
+	return pgtest.New(
+		t,
+		"dialer",
+		outbox.Migrations,
+		inbox.Migrations,
+		pg.Migrations{Name: "dialer", FS: store.Migrations},
+	)
 }
 
-// One workspace's endpoint hangs, and another's calls are summarised all the same.
-func TestRun_AnEndpointThatHangsHoldsUpNobodyElse(t *testing.T) {
+// The endpoint of one workspace hangs. The calls of another workspace are summarised anyway.
+func TestRun_HangingEndpointDelaysOnlyItsWorkspace(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	for range 20 {
@@ -103,8 +109,9 @@ func TestRun_AnEndpointThatHangsHoldsUpNobodyElse(t *testing.T) {
 	analysed(t, pool, ended(t, pool, uuid.New(), `{}`, "unknown"))
 }
 
-// However many calls of one workspace wait for its endpoint, three quarters of what is analysed side by side are others', and its own go on when some are done.
-func TestRun_OneWorkspaceHasAQuarterOfTheRoom(t *testing.T) {
+// One workspace gets at most a quarter of the concurrent analyses, however many of its calls wait.
+// It gets further ones when some end.
+func TestRun_OneWorkspaceGetsAQuarterOfTheAnalyses(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	const quarter = 32
@@ -126,7 +133,7 @@ func TestRun_OneWorkspaceHasAQuarterOfTheRoom(t *testing.T) {
 	for range quarter {
 		<-begun
 	}
-	for range 2 { // the second is looked for behind everything that the first was
+	for range 2 { // the second call is searched after the first one's workspace
 		analysed(t, pool, ended(t, pool, uuid.New(), `{}`, "unknown"))
 	}
 	var claimed int
@@ -142,7 +149,7 @@ func TestRun_OneWorkspaceHasAQuarterOfTheRoom(t *testing.T) {
 	}
 }
 
-func TestRun_WhatTheSummaryIsAskedWith(t *testing.T) {
+func TestRun_InputOfTheSummary(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ settings, outcome, key, settled string }{
 		"an agent at a model":                     {`{"kind":"openai_realtime"}`, "interested", "the agent's own", "interested"},

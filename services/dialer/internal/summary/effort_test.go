@@ -2,7 +2,7 @@ package summary
 
 import "testing"
 
-// The default model reasons unless it is asked not to. Other endpoints may refuse the field.
+// The default model reasons unless the request turns it off. Other endpoints may refuse the field.
 func TestSummarise_ReasoningEffortOnlyForTheDefaultModel(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -21,7 +21,7 @@ func TestSummarise_ReasoningEffortOnlyForTheDefaultModel(t *testing.T) {
 			if _, err := s.Summarise(t.Context(), aCall()); err != nil {
 				t.Fatalf("Summarise: %v", err)
 			}
-			asked := endpoint.questions()
+			asked := endpoint.requests()
 			if len(asked) != 1 {
 				t.Fatalf("questions = %d, want 1", len(asked))
 			}

@@ -1,5 +1,7 @@
-// Package summarising asks a language model, over any OpenAI-compatible endpoint, what became of a conversation. The transcript is a stranger's word: it is data in the
-// question, no tool is offered, and of the answer only what has the right form and stands in the agent's own list counts. Without an endpoint nothing is asked.
+// Package summary summarises ended conversations with a language model, and publishes the analysis
+// of calls. The model has any OpenAI-compatible API. The transcript contains a stranger's words, so
+// the request presents it as data and offers no tools. Of the answer, only values of the right form
+// and outcomes of the agent's list are used. Without an endpoint, no request is sent.
 
 package summary
 
@@ -21,52 +23,55 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Config is the summaries' part of the environment: the operator's own endpoint, for agents that name no other.
+// Config configures the operator's endpoint, for agents without their own.
 type Config struct {
-	URL     string        `env:"SUMMARY_URL" help:"base of an OpenAI-compatible API (…/v1), for agents without a summary.base_url; empty: no summaries"`
-	Key     string        `env:"SUMMARY_KEY" help:"its key, as a bearer token; empty: none is sent"`
-	Model   string        `env:"SUMMARY_MODEL" envDefault:"gpt-6-luna" help:"model that summarises"`
-	Timeout time.Duration `env:"SUMMARY_TIMEOUT" envDefault:"15s" help:"bound of one question"`
+	URL     string        `env:"SUMMARY_URL"     help:"base URL of an OpenAI-compatible API (…/v1), for agents without a summary.base_url; empty: no summaries"`
+	Key     string        `env:"SUMMARY_KEY"     help:"bearer token for SUMMARY_URL; empty: none"`
+	Model   string        `env:"SUMMARY_MODEL"   help:"model that summarises"                                                                                   envDefault:"gpt-6-luna"`
+	Timeout time.Duration `env:"SUMMARY_TIMEOUT" help:"bound of one question"                                                                                   envDefault:"15s"`
 }
 
 const (
-	// tries is how often a summary is asked for in all, and rest the pause after a fault of the endpoint's, doubled each time.
-	tries = 4
-	rest  = 250 * time.Millisecond
-	// maxAnswer bounds an answer, in bytes.
+	// maxTries is how often a summary is requested. retryPause is the pause after an error, which
+	// doubles each time.
+	maxTries = 4
+	rest     = 250 * time.Millisecond
+	// maxAnswer limits an answer, in bytes.
 	maxAnswer = 256 << 10
-	// defaultTimeout stands for a Timeout of zero.
+	// defaultTimeout replaces a Timeout of 0.
 	defaultTimeout = 15 * time.Second
 )
 
-// Call is what there is to summarise.
+// Call is the input of a summary.
 type Call struct {
 	Settings agent.Settings
-	// Key is the workspace's own for its base URL.
+	// Key is the workspace's key for its own base URL.
 	Key   string
 	Turns []agent.Turn
-	// EndedAt is the end of the call, Zone the person's (nil: UTC).
+	// EndedAt is the end of the call. Zone is the person's time zone; nil means UTC.
 	EndedAt time.Time
 	Zone    *time.Location
-	// Outcome is what a tool or the telephone has settled, and CallbackAt what was agreed there: the model does not overrule them.
+	// Outcome and CallbackAt are already decided by a tool or the telephone. The model cannot
+	// change them.
 	Outcome    string
 	CallbackAt *time.Time
 }
 
-// ErrNone says that the endpoint gave no summary in all its tries.
+// ErrNone means that the endpoint gave no valid summary.
 var ErrNone = errors.New("no summary")
 
-// Summariser asks.
+// Summariser requests summaries. It is safe for concurrent use.
 type Summariser struct {
 	cfg   Config
 	guard *ssrf.Guard
-	// own connects to the operator's URL, guarded to the URLs of workspaces.
+	// own connects to the operator's URL. guarded connects to the URLs of workspaces.
 	own, guarded *http.Client
 	rest         time.Duration
 }
 
-// NewSummariser returns a Summariser. Connections to the summary.base_url of an agent go through the guard.
-// Connections to the operator's own URL do not. If roots is nil, the system's root certificates are used.
+// NewSummariser returns a summariser. Connections to an agent's summary.base_url go through the
+// guard. Connections to the operator's URL do not. If roots is nil, the system's root certificates
+// are used.
 func NewSummariser(cfg Config, g *ssrf.Guard, roots *x509.CertPool) *Summariser {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = defaultTimeout
@@ -93,8 +98,8 @@ type endpoint struct {
 	client          *http.Client
 }
 
-// endpoint returns the endpoint of a call. If its url is empty, the call has none. The operator's key is
-// sent to the operator's URL only, and the guard judges every URL of a workspace.
+// endpoint returns the endpoint of a call. If its url is empty, the call has none. The operator's
+// key is sent only to the operator's URL, and the guard checks every URL of a workspace.
 func (s *Summariser) endpoint(c Call) (endpoint, error) {
 	to := endpoint{url: s.cfg.URL, key: s.cfg.Key, model: s.cfg.Model, client: s.own}
 	if own := c.Settings.Summary.BaseURL; own != "" {
@@ -113,7 +118,8 @@ func (s *Summariser) endpoint(c Call) (endpoint, error) {
 	return to, nil
 }
 
-// Summarise answers nil and no error when there is no endpoint, or when nobody said a word: then nothing was sent. It takes as long as ctx and four tries last.
+// Summarise returns nil without an error if there is no endpoint or no conversation; then no
+// request is sent. It lasts until ctx ends or maxTries is reached.
 func (s *Summariser) Summarise(ctx context.Context, c Call) (*agent.Summary, error) {
 	to, err := s.endpoint(c)
 	if err != nil || to.url == "" || !anybody(c.Turns) {
@@ -121,7 +127,7 @@ func (s *Summariser) Summarise(ctx context.Context, c Call) (*agent.Summary, err
 	}
 	step, pause := schema, s.rest
 	var last error
-	for try := range tries {
+	for try := range maxTries {
 		text, err := s.ask(ctx, to, c, step)
 		var no *refusal
 		switch {
@@ -136,7 +142,7 @@ func (s *Summariser) Summarise(ctx context.Context, c Call) (*agent.Summary, err
 			step++
 		case errors.As(err, &no) && !no.again:
 			return nil, fmt.Errorf("ask for a summary: %w", err)
-		case try < tries-1:
+		case try < maxTries-1:
 			select {
 			case <-ctx.Done():
 				return nil, fmt.Errorf("ask for a summary: %w", errors.Join(ctx.Err(), err))
@@ -148,7 +154,7 @@ func (s *Summariser) Summarise(ctx context.Context, c Call) (*agent.Summary, err
 			break
 		}
 	}
-	return nil, fmt.Errorf("%w after %d tries: %w", ErrNone, tries, last)
+	return nil, fmt.Errorf("%w after %d tries: %w", ErrNone, maxTries, last)
 }
 
 func anybody(turns []agent.Turn) bool {
@@ -160,7 +166,8 @@ func anybody(turns []agent.Turn) bool {
 	return false
 }
 
-// refusal is a status that is no success. form: what we asked for, not that we asked, may be at fault; again: it may be gone the next time.
+// refusal is an error status. form means that the form of the request may be the reason. again
+// means that another try may succeed.
 type refusal struct {
 	status      int
 	form, again bool
@@ -168,7 +175,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("the endpoint answered %d", r.status) }
 
-// ask puts the question once, and answers the model's text.
+// ask sends one request and returns the model's text.
 func (s *Summariser) ask(ctx context.Context, to endpoint, c Call, step step) (string, error) {
 	body, err := json.Marshal(question(to.model, c, step))
 	if err != nil {
@@ -186,10 +193,10 @@ func (s *Summariser) ask(ctx context.Context, to endpoint, c Call, step step) (s
 	}
 	resp, err := to.client.Do(req)
 	if told := (*url.Error)(nil); errors.As(err, &told) {
-		err = told.Err // without the URL: a customer's may hold a token
+		err = told.Err // without the URL, because a customer's can contain a token
 	}
 	if err != nil {
-		return "", fmt.Errorf("ask the endpoint: %w", err)
+		return "", fmt.Errorf("request summary: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -207,7 +214,7 @@ func (s *Summariser) ask(ctx context.Context, to endpoint, c Call, step step) (s
 		} `json:"choices"`
 	}
 	if json.Unmarshal(answer, &reply) != nil || len(reply.Choices) == 0 {
-		return "", nil // read as an answer that says nothing
+		return "", nil // read then returns an error
 	}
 	return reply.Choices[0].Message.Content, nil
 }
@@ -215,7 +222,10 @@ func (s *Summariser) ask(ctx context.Context, to endpoint, c Call, step step) (s
 func refused(status int) *refusal {
 	r := &refusal{status: status}
 	switch status {
-	case http.StatusBadRequest, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity, http.StatusNotImplemented:
+	case http.StatusBadRequest,
+		http.StatusUnsupportedMediaType,
+		http.StatusUnprocessableEntity,
+		http.StatusNotImplemented:
 		r.form = true
 	case http.StatusRequestTimeout, http.StatusTooManyRequests:
 		r.again = true

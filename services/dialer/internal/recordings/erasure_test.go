@@ -13,16 +13,21 @@ import (
 )
 
 // erase erases the person of a call.
-func (r *rig) erase(call uuid.UUID) uuid.UUID {
+func (r *fixture) erase(call uuid.UUID) uuid.UUID {
 	r.t.Helper()
 	var request uuid.UUID
 	if err := r.pool.QueryRow(r.t.Context(), `SELECT call_request_id FROM calls WHERE call_id = $1`, call).Scan(&request); err != nil {
 		r.t.Fatal(err)
 	}
 	erasure := uuid.New()
-	for range 2 { // told again, it is the same
+	for range 2 { // the second erased event has the same effect
 		err := pg.InTx(r.t.Context(), r.pool, func(tx pgx.Tx) error {
-			return r.store.EraseRequest(r.t.Context(), tx, request, store.Erasure{ID: erasure, WorkspaceID: r.workspace})
+			return r.store.EraseRequest(
+				r.t.Context(),
+				tx,
+				request,
+				store.Erasure{ID: erasure, WorkspaceID: r.workspace},
+			)
 		})
 		if err != nil {
 			r.t.Fatal(err)
@@ -31,8 +36,8 @@ func (r *rig) erase(call uuid.UUID) uuid.UUID {
 	return erasure
 }
 
-func TestRecorder_AnErasureWaitsForTheObject(t *testing.T) {
-	r := newRig(t)
+func TestRecorder_ErasureWaitsForTheDeleteOfTheObject(t *testing.T) {
+	r := newFixture(t)
 	rec, stored, live := r.recorder(r.spool), r.call(), r.call()
 	r.begin(rec, stored).Close()
 	tape := r.begin(rec, live)
@@ -55,15 +60,15 @@ func TestRecorder_AnErasureWaitsForTheObject(t *testing.T) {
 	if fresh := r.call(); true {
 		r.erase(fresh)
 		if _, err := rec.Begin(t.Context(), r.workspace, fresh); err == nil {
-			t.Error("an erased person is recorded")
+			t.Error("the call of an erased person is recorded")
 		}
 	}
 	r.s3.Away(true)
 	if r.round(rec) == nil {
-		t.Error("the storage is away, and nobody says so")
+		t.Error("Round = nil while the storage is unreachable, want an error")
 	}
 	if done, _ := r.steps(); slices.Contains(done, stored.String()) {
-		t.Error("told as done though the object lies there")
+		t.Error("the step was reported as done before the object was deleted")
 	}
 	r.s3.Away(false)
 	r.mustRound(rec)
@@ -74,20 +79,23 @@ func TestRecorder_AnErasureWaitsForTheObject(t *testing.T) {
 	done, _ = r.steps()
 	for _, id := range []uuid.UUID{stored, live} {
 		if got := r.state(id); got != "gone" {
-			t.Errorf(`it: r.state(id) = %q, want "gone"`, got)
+			t.Errorf(`after the round: state of id = %q, want "gone"`, got)
 		} else if !slices.Contains(done, id.String()) {
-			t.Errorf("it: done = %v, want it to contain %v", done, id.String())
+			t.Errorf("after the round: done = %v, want it to contain %v", done, id.String())
 		}
 	}
 	if len(r.s3.Objects())+len(r.files()) != 0 {
-		t.Errorf("objects %d, files %v", len(r.s3.Objects()), r.files())
+		t.Errorf("objects = %d, files = %v, want none", len(r.s3.Objects()), r.files())
 	}
 }
 
-func TestRecorder_AnErasureOfWhoCalledUs(t *testing.T) {
-	r := newRig(t)
+func TestRecorder_ErasureOfACaller(t *testing.T) {
+	r := newFixture(t)
 	rec, id := r.recorder(r.spool), r.call()
-	r.exec(`UPDATE calls SET direction = 'inbound', call_request_id = NULL, from_number = '+14155550177' WHERE call_id = $1`, id)
+	r.exec(
+		`UPDATE calls SET direction = 'inbound', call_request_id = NULL, from_number = '+14155550177' WHERE call_id = $1`,
+		id,
+	)
 	r.begin(rec, id).Close()
 	r.hangUp(id)
 	r.mustRound(rec)
@@ -106,18 +114,18 @@ func TestRecorder_AnErasureOfWhoCalledUs(t *testing.T) {
 		}
 	}
 	if _, next := r.steps(); !slices.Contains(next, "dialer "+id.String()) {
-		t.Errorf("next %v: the recording is a step of its own", next)
+		t.Errorf("announced steps = %v, want a separate one for the recording", next)
 	}
 	r.mustRound(rec)
 	switch done, _ := r.steps(); {
 	case r.state(id) != "gone":
-		t.Errorf(`r.state(id) = %v, want "gone"`, r.state(id))
+		t.Errorf(`state of id = %v, want "gone"`, r.state(id))
 	case !slices.Contains(done, id.String()):
 		t.Errorf("done = %v, want it to contain %v", done, id.String())
 	case len(r.s3.Objects()) != 0:
-		t.Errorf("length of r.s3.Objects() = %v, want 0", len(r.s3.Objects()))
+		t.Errorf("stored objects = %v, want 0", len(r.s3.Objects()))
 	}
-	if keys := r.told(id); keys[len(keys)-1] != "" {
-		t.Errorf("told %v", keys)
+	if keys := r.publishedKeys(id); keys[len(keys)-1] != "" {
+		t.Errorf("published keys = %v", keys)
 	}
 }

@@ -37,38 +37,38 @@ import (
 	"ringfence.dev/services/dialer/internal/summary"
 )
 
-// kept is how long the journal keeps legs that have ended.
-const kept = 10 * time.Minute
+// legPeriod is how long ended legs are stored.
+const legPeriod = 10 * time.Minute
 
-// pools are the process's connections: for work, and for heartbeats alone.
+// pools are the process's database connections: for work, and for heartbeats only.
 type pools struct{ work, beats *pgxpool.Pool }
 
-// lines are what calls go over, and what has to run for it.
-type lines struct {
+// carrierParts are the carrier of the calls and what belongs to it.
+type carrierParts struct {
 	carrier.Carrier
 	run   func(context.Context) error
 	drain time.Duration
-	// limit is what they carry, over all replicas.
+	// limit returns the capacity of the trunks, for all replicas together.
 	limit func(context.Context) (dialqueue.Limit, error)
-	// from is dialing.Limits.From.
+	// from is dial.Limits.From.
 	from func(ctx context.Context, wanted string, without []string) (number, over string, err error)
-	// report is what this process reports to operators.
+	// report returns what this process reports to operators.
 	report func() replicas.Report
-	// check tests a trunk; nil without SIP.
+	// check tests a trunk. It is nil without SIP.
 	check httpapi.Check
-	// refresh applies the events of the live calls of this process again, after the server of the
-	// database has changed.
+	// refresh applies the events of this process's live calls again, after the database server has
+	// changed.
 	refresh func()
-	// feed is the carrier if it stores its events itself; nil: the carrier applies its events to
-	// calls.
+	// feed is the event stream of a carrier that stores its events. It is nil if the carrier
+	// applies its events to calls itself.
 	feed carrier.EventStream
 	// calls applies the events of the carrier.
 	calls *calls.Applier
 }
 
-// readEvents returns what reads the feed of the carrier. Without a feed it waits until it is to
-// end.
-func (l lines) readEvents(
+// readEvents returns the function that reads the event stream. Without a stream it waits until ctx
+// ends.
+func (l carrierParts) readEvents(
 	st *store.Store, relay *outbox.Relay, lookEvery time.Duration, ended func(),
 ) func(context.Context) error {
 	return func(ctx context.Context) error {
@@ -83,29 +83,37 @@ func (l lines) readEvents(
 	}
 }
 
-func openLines(
-	cfg Config, db pools, st *store.Store, relay *outbox.Relay, known secrets, tapes taping, circuits *agent.Circuits,
+func openCarrier(
+	cfg Config,
+	db pools,
+	st *store.Store,
+	relay *outbox.Relay,
+	known secrets,
+	recordings recordingParts,
+	circuits *agent.Circuits,
 	tel *telemetry.Telemetry,
-) (lines, error) {
+) (carrierParts, error) {
 	most := dialqueue.Limit{Live: cfg.TrunkChannels, PerSecond: cfg.TrunkCallsPerSecond}
 	switch {
 	case cfg.Carrier == "sim" && cfg.SimURL != "":
 		over := simcarrier.New(cfg.SimURL)
-		return lines{
+		return carrierParts{
 			Carrier: over, feed: over, calls: calls.NewApplier(st, relay, over.Find),
 			run:    func(context.Context) error { return nil },
 			limit:  func(context.Context) (dialqueue.Limit, error) { return most, nil },
 			report: func() replicas.Report { return replicas.Report{AgentCircuits: circuits.Open()} },
-			// The reader of the feed reads again from the place that the database has.
+			// The reader of the stream continues at the position in the database.
 			refresh: func() {},
 		}, nil
 	case cfg.Carrier == "sim":
-		return lines{}, errors.New("SIM_URL is missing: it is the simulated carrier's base URL, with CARRIER=sim")
+		return carrierParts{}, errors.New(
+			"SIM_URL is missing: it is the simulated carrier's base URL, with CARRIER=sim",
+		)
 	case cfg.Carrier == "sip":
 		to := calls.NewApplier(st, relay, nil)
-		opened, line, err := openSIP(cfg, db, st, to, known, tapes, circuits, tel)
+		opened, line, err := openSIP(cfg, db, st, to, known, recordings, circuits, tel)
 		if err != nil {
-			return lines{}, err
+			return carrierParts{}, err
 		}
 		opened.from, opened.check, opened.calls, opened.refresh = line.From, line.Check, to, line.Refresh
 		opened.limit = func(ctx context.Context) (dialqueue.Limit, error) {
@@ -117,42 +125,48 @@ func openLines(
 		}
 		return opened, nil
 	}
-	return lines{}, fmt.Errorf("CARRIER is %q: it must be sim or sip", cfg.Carrier)
+	return carrierParts{}, fmt.Errorf("CARRIER is %q: it must be sim or sip", cfg.Carrier)
 }
 
 func openSIP(
-	cfg Config, db pools, st *store.Store, to *calls.Applier, known secrets, tapes taping, circuits *agent.Circuits,
+	cfg Config,
+	db pools,
+	st *store.Store,
+	to *calls.Applier,
+	known secrets,
+	recordings recordingParts,
+	circuits *agent.Circuits,
 	tel *telemetry.Telemetry,
-) (lines, *sipcarrier.Carrier, error) {
+) (carrierParts, *sipcarrier.Carrier, error) {
 	bind, err := netip.ParseAddr(cfg.SIP.RTP)
 	if err != nil {
-		return lines{}, nil, fmt.Errorf("read RTP_ADDR: %w", err)
+		return carrierParts{}, nil, fmt.Errorf("read RTP_ADDR: %w", err)
 	}
 	advertised, err := cfg.SIP.advertised()
 	if err != nil {
-		return lines{}, nil, err
+		return carrierParts{}, nil, err
 	}
 	cfg.SIP.Advertised = advertised.String()
 	var line *sipcarrier.Carrier
 	strangers := sipcarrier.NewRejectedCalls()
 	tel.Metrics.MustRegister(strangers)
-	door, opened := sipcarrier.NewInboundFilter(known.trunks), make(chan struct{})
+	inbound, opened := sipcarrier.NewInboundFilter(known.trunks), make(chan struct{})
 	host, err := os.Hostname()
 	if err != nil {
-		return lines{}, nil, fmt.Errorf("read host name: %w", err)
+		return carrierParts{}, nil, fmt.Errorf("read host name: %w", err)
 	}
-	door.Trace = &siptrace.Recorder{Replica: host}
+	inbound.Trace = &siptrace.Recorder{Replica: host}
 	settings := sip.Config{
-		UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence", Admit: door.Admit,
-		Rejected: strangers.Unknown, Peer: door.Peer,
-		Trace: door.Trace,
+		UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence", Admit: inbound.Admit,
+		Rejected: strangers.Unknown, Peer: inbound.Peer,
+		Trace: inbound.Trace,
 		TrunkAt: func(peer netip.AddrPort, transport string) (uuid.UUID, bool) {
-			t, ok := door.Trunk(peer, transport)
+			t, ok := inbound.Trunk(peer, transport)
 			return t.TrunkID, ok
 		},
 		Arrive: func(a *sip.Arrival) {
 			<-opened
-			if t, ok := door.CallFrom(context.Background(), a.Source, a.Transport); ok {
+			if t, ok := inbound.CallFrom(context.Background(), a.Source, a.Transport); ok {
 				line.Arrive(a, t)
 				return
 			}
@@ -162,36 +176,39 @@ func openSIP(
 	if cfg.SIP.TLS != "" {
 		pair, err := tls.LoadX509KeyPair(cfg.SIP.Certificate, cfg.SIP.Key)
 		if err != nil {
-			return lines{}, nil, fmt.Errorf("read SIP_TLS_CERT_FILE and SIP_TLS_KEY_FILE: %w", err)
+			return carrierParts{}, nil, fmt.Errorf("read SIP_TLS_CERT_FILE and SIP_TLS_KEY_FILE: %w", err)
 		}
 		settings.Certificate = &pair
 		if err := telemetry.Certificate(tel.Metrics, "SIP_TLS_CERT_FILE", func() (*tls.Certificate, error) { return &pair, nil }); err != nil {
-			return lines{}, nil, err
+			return carrierParts{}, nil, err
 		}
 	}
 	agents, err := openAgents(cfg, circuits)
 	if err != nil {
-		return lines{}, nil, err
+		return carrierParts{}, nil, err
 	}
-	streams, err := media.New(media.Settings{Bind: bind, PortLow: cfg.SIP.PortLow, PortHigh: cfg.SIP.PortHigh}, tel.Metrics)
+	streams, err := media.New(
+		media.Settings{Bind: bind, PortLow: cfg.SIP.PortLow, PortHigh: cfg.SIP.PortHigh},
+		tel.Metrics,
+	)
 	if err != nil {
-		return lines{}, nil, err
+		return carrierParts{}, nil, err
 	}
 	ua, err := sip.New(settings)
 	if err != nil {
-		return lines{}, nil, fmt.Errorf("listen for SIP: %w", err)
+		return carrierParts{}, nil, fmt.Errorf("listen for SIP: %w", err)
 	}
 	var recorder conversation.CallRecorder
-	if tapes.recorder != nil {
-		recorder = tapes.recorder
+	if recordings.recorder != nil {
+		recorder = recordings.recorder
 	}
 	owner, err := uuid.NewV7()
 	if err != nil {
-		return lines{}, nil, err
+		return carrierParts{}, nil, err
 	}
 	line = sipcarrier.New(ua, store.NewLegs(db.work, db.beats, owner, cfg.InstanceLease), to, known.trunks,
 		conversation.NewSIPCalls(st, known.keys, streams, advertised, agents, recorder), sipcarrier.Config{
-			RingLimit: cfg.RingLimit, Ring: cfg.RingLimit + time.Minute, Keep: kept, Drain: cfg.SIP.Drain,
+			RingLimit: cfg.RingLimit, Ring: cfg.RingLimit + time.Minute, Keep: legPeriod, Drain: cfg.SIP.Drain,
 			CircuitFailures: cfg.CircuitFailures, CircuitRest: cfg.CircuitRest,
 			Serves: st.Serves, Rejected: strangers,
 			MayReach: func(ctx context.Context, callID uuid.UUID, to string) error {
@@ -212,23 +229,23 @@ func openSIP(
 			Trunks: line.Trunks(), Rejected: strangers.Last(), SIP: &listening, AgentCircuits: circuits.Open(),
 		}
 	}
-	return lines{Carrier: line, report: report, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {
+	return carrierParts{Carrier: line, report: report, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {
 		defer ua.Close()
 		// No call arrives before the listeners of the applier are set.
 		close(opened)
-		paced, stop := context.WithCancel(context.WithoutCancel(ctx)) // audio goes on while calls drain
+		paced, stop := context.WithCancel(context.WithoutCancel(ctx)) // audio continues while calls drain
 		defer stop()
 		var both errgroup.Group
 		both.Go(func() error { return streams.Run(paced) })
-		both.Go(func() error { return door.Run(paced) })
-		both.Go(func() error { return siptrace.NewJob(door.Trace, recorded, owner).Run(paced) })
+		both.Go(func() error { return inbound.Run(paced) })
+		both.Go(func() error { return siptrace.NewJob(inbound.Trace, recorded, owner).Run(paced) })
 		err := line.Run(ctx)
 		stop()
 		return errors.Join(err, both.Wait())
 	}}, line, nil
 }
 
-// openAgents are those that this build knows, by kind.
+// openAgents returns the openers by kind of agent.
 func openAgents(cfg Config, circuits *agent.Circuits) (map[string]agent.Opener, error) {
 	over, err := cfg.guard()
 	if err != nil {
@@ -238,7 +255,9 @@ func openAgents(cfg Config, circuits *agent.Circuits) (map[string]agent.Opener, 
 		agent.Realtime: circuits.Watch(realtime.New(cfg.Realtime, over, nil)),
 		agent.Live:     circuits.Watch(live.New(cfg.Live, over, nil, slog.Default())),
 		agent.MediaWS:  circuits.Watch(mediaws.New(over, nil)),
-		agent.Scripted: agent.New(func(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop }),
+		agent.Scripted: agent.New(
+			func(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop },
+		),
 	}, nil
 }
 
@@ -250,7 +269,7 @@ func openAnalyser(cfg Config, st *store.Store, known secrets, relay *outbox.Rela
 	return summary.NewAnalyser(st, known.keys, summary.NewSummariser(cfg.Summary, over, nil), relay), nil
 }
 
-// guard judges where the URLs of agents may lead.
+// guard returns the guard for the URLs of agents.
 func (c Config) guard() (*ssrf.Guard, error) {
 	var networks []netip.Prefix
 	for _, text := range c.SIP.AllowNetworks {

@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// openStore is the store as a new instance: every start of the process is another.
+// openStore returns a store with a new instance id. Every start of the process is another instance.
 func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 	instance, err := uuid.NewV7()
 	if err != nil {
@@ -29,13 +29,13 @@ func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 	}), nil
 }
 
-// secrets are what lies sealed.
+// secrets are the stores with sealed secrets.
 type secrets struct {
 	trunks *store.Trunks
 	keys   *store.AgentKeys
 }
 
-// openSecrets keeps trunks and agents' keys, and brings what is sealed under the first sealing key.
+// openSecrets opens the stores and seals all secrets again with the first sealing key.
 func openSecrets(ctx context.Context, cfg Config, pool *pgxpool.Pool) (secrets, error) {
 	box, err := seal.New(cfg.Sealing)
 	if err != nil {
@@ -45,16 +45,16 @@ func openSecrets(ctx context.Context, cfg Config, pool *pgxpool.Pool) (secrets, 
 	for what, reseal := range map[string]func(context.Context) (int, error){"passwords of trunks": opened.trunks.Reseal, "keys of agents": opened.keys.Reseal} {
 		moved, err := reseal(ctx)
 		if err != nil {
-			slog.ErrorContext(ctx, "secrets stay under an old key", "secrets", what, "error", err)
+			slog.ErrorContext(ctx, "reseal of secrets failed", "secrets", what, "error", err)
 		}
 		if moved > 0 {
-			slog.InfoContext(ctx, "secrets were sealed under the first key", "secrets", what, "moved", moved)
+			slog.InfoContext(ctx, "secrets resealed", "secrets", what, "moved", moved)
 		}
 	}
 	return opened, nil
 }
 
-// handlers returns the handlers of this service's topics.
+// handlers returns the handlers of the service's topics.
 func handlers(st *store.Store, rt *app.Runtime, wakeDialing func()) inbox.Handlers {
 	return consumer.New(st, consumer.Wakes{Dialing: wakeDialing, Relay: rt.Relay.Wake}, rt.Telemetry.Metrics).Handlers()
 }

@@ -14,32 +14,39 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// taping is what calls are recorded with. Nothing of it is there where the operator has named no storage; files only where it is a local directory.
-type taping struct {
+// recordingParts are the parts for recordings. They are nil if no storage is configured. files and
+// links are set only for a local directory.
+type recordingParts struct {
 	recorder *recordings.Recorder
 	files    *recordings.Directory
 	links    *recordingstore.Links
 }
 
-// openTaping opens the storage and the spool.
-func openTaping(cfg recordingsConfig, pool *pgxpool.Pool, st *store.Store, told func(), tel *telemetry.Telemetry) (t taping, err error) {
+// openRecordings opens the storage and the spool.
+func openRecordings(
+	cfg recordingsConfig,
+	pool *pgxpool.Pool,
+	st *store.Store,
+	wakeRelay func(),
+	tel *telemetry.Telemetry,
+) (t recordingParts, err error) {
 	where, err := cfg.Storage.Where()
 	if err != nil || where == recordingstore.Nowhere {
 		return t, err
 	}
-	spooled := cfg.Spool
+	spoolDir := cfg.Spool
 	var storage recordings.Storage
 	if where == recordingstore.S3 {
-		if spooled == "" {
-			spooled = filepath.Join(os.TempDir(), "ringfence-recordings")
+		if spoolDir == "" {
+			spoolDir = filepath.Join(os.TempDir(), "ringfence-recordings")
 		}
 		storage, err = recordings.NewBucket(cfg.Storage)
 	} else {
 		if cfg.Directory == "" {
-			return t, errors.New("RECORDINGS_DIR is empty: with RECORDINGS_LINK_KEYS it is the directory that recordings lie in")
+			return t, errors.New("RECORDINGS_DIR is empty: it is required with RECORDINGS_LINK_KEYS")
 		}
-		if spooled == "" {
-			spooled = filepath.Join(cfg.Directory, ".spool")
+		if spoolDir == "" {
+			spoolDir = filepath.Join(cfg.Directory, ".spool")
 		}
 		if t.links, err = recordingstore.NewLinks(cfg.Storage); err == nil {
 			t.files, err = recordings.NewDirectory(cfg.Directory)
@@ -49,16 +56,24 @@ func openTaping(cfg recordingsConfig, pool *pgxpool.Pool, st *store.Store, told 
 	if err != nil {
 		return t, err
 	}
-	spool, err := recordings.OpenSpool(spooled)
+	spool, err := recordings.OpenSpool(spoolDir)
 	if err != nil {
 		return t, err
 	}
-	t.recorder = recordings.New(spool, store.NewRecordings(pool, spool.Name()), st, storage, cfg.Keep, told, tel.Metrics)
+	t.recorder = recordings.New(
+		spool,
+		store.NewRecordings(pool, spool.Name()),
+		st,
+		storage,
+		cfg.Keep,
+		wakeRelay,
+		tel.Metrics,
+	)
 	return t, nil
 }
 
-// run tapes until ctx ends.
-func (t taping) run(ctx context.Context) error {
+// run records until ctx ends.
+func (t recordingParts) run(ctx context.Context) error {
 	if t.recorder == nil {
 		<-ctx.Done()
 		return nil

@@ -1,6 +1,3 @@
-// Package storing brings recordings to where the operator keeps them, an S3-compatible bucket or a local directory, and takes them away again. What a recording is, and when it goes, it
-// does not know.
-
 package recordings
 
 import (
@@ -17,18 +14,22 @@ import (
 	"ringfence.dev/libs/recordingstore"
 )
 
-// Bucket is one of an S3-compatible storage.
+// Bucket is a bucket of S3-compatible storage.
 type Bucket struct {
 	client *minio.Client
 	name   string
 }
 
-// NewBucket reaches the storage of the settings, whose host is the operator's own and goes round the guard.
+// NewBucket returns the configured bucket. Its host is the operator's own and is not guarded.
 func NewBucket(s recordingstore.Storage) (*Bucket, error) {
 	host, secure := recordingstore.Endpoint(s.URL)
 	client, err := minio.New(host, &minio.Options{
-		Creds: credentials.NewStaticV4(s.AccessKey, s.SecretKey, ""), Secure: secure, Region: s.Region, BucketLookup: minio.BucketLookupPath,
-		MaxRetries: 1, // who asks tries again by himself
+		Creds: credentials.NewStaticV4(
+			s.AccessKey,
+			s.SecretKey,
+			"",
+		), Secure: secure, Region: s.Region, BucketLookup: minio.BucketLookupPath,
+		MaxRetries: 1, // the caller tries again itself
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the storage of recordings: %w", err)
@@ -36,7 +37,7 @@ func NewBucket(s recordingstore.Storage) (*Bucket, error) {
 	return &Bucket{client: client, name: s.Bucket}, nil
 }
 
-// Put brings a file there under the key; again, it takes its place.
+// Put uploads a file. It replaces an existing object.
 func (b *Bucket) Put(ctx context.Context, key, file string) error {
 	if _, err := b.client.FPutObject(ctx, b.name, key, file, minio.PutObjectOptions{ContentType: recordingstore.ContentType}); err != nil {
 		return fmt.Errorf("put %s into the storage: %w", key, err)
@@ -44,7 +45,7 @@ func (b *Bucket) Put(ctx context.Context, key, file string) error {
 	return nil
 }
 
-// Delete takes an object away; one that is not there is no fault.
+// Delete deletes an object. A missing object is no error.
 func (b *Bucket) Delete(ctx context.Context, key string) error {
 	if err := b.client.RemoveObject(ctx, b.name, key, minio.RemoveObjectOptions{}); err != nil {
 		return fmt.Errorf("delete %s from the storage: %w", key, err)
@@ -52,10 +53,10 @@ func (b *Bucket) Delete(ctx context.Context, key string) error {
 	return nil
 }
 
-// Directory is a local one.
+// Directory is a local directory.
 type Directory struct{ root string }
 
-// NewDirectory keeps objects as files below root, which is made.
+// NewDirectory stores objects as files below root, which it creates if necessary.
 func NewDirectory(root string) (*Directory, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of recordings: %w", err)
@@ -63,7 +64,7 @@ func NewDirectory(root string) (*Directory, error) {
 	return &Directory{root: filepath.Clean(root)}, nil
 }
 
-// Put brings a file there under the key; again, it takes its place. Whoever looks finds all of it, or nothing.
+// Put copies a file. It replaces an existing one. A reader finds the complete file or none.
 func (d *Directory) Put(_ context.Context, key, file string) error {
 	to := filepath.Join(d.root, filepath.FromSlash(key))
 	err := os.MkdirAll(filepath.Dir(to), 0o700)
@@ -95,7 +96,7 @@ func copyFile(to, from string) (err error) {
 	return errors.Join(err, out.Close())
 }
 
-// Delete takes a file away, and the directories of its day that are empty then; one that is not there is no fault.
+// Delete deletes a file, and the directories that are empty then. A missing file is no error.
 func (d *Directory) Delete(_ context.Context, key string) error {
 	path := filepath.Join(d.root, filepath.FromSlash(key))
 	for _, name := range []string{path, path + ".part"} {
@@ -104,13 +105,13 @@ func (d *Directory) Delete(_ context.Context, key string) error {
 		}
 	}
 	dir := filepath.Dir(path)
-	for len(dir) > len(d.root) && os.Remove(dir) == nil { // up to one that holds another's
+	for len(dir) > len(d.root) && os.Remove(dir) == nil { // until a directory is not empty
 		dir = filepath.Dir(dir)
 	}
 	return nil
 }
 
-// Open is a file there; os.ErrNotExist.
+// Open opens a file. It returns os.ErrNotExist for an unknown or invalid key.
 func (d *Directory) Open(key string) (*os.File, error) {
 	if !recordingstore.IsKey(key) {
 		return nil, os.ErrNotExist

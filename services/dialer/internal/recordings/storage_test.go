@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/recordings"
 )
 
-// storage is what both kinds are.
+// storage is the interface of both kinds.
 type storage interface {
 	Put(ctx context.Context, key, file string) error
 	Delete(ctx context.Context, key string) error
@@ -32,11 +32,19 @@ func aFile(t *testing.T, text string) string {
 	return path
 }
 
-// hold holds a storage to its promises; there tells what lies under a key.
-func hold(t *testing.T, s storage, there func(key string) (string, bool)) {
+// checkStorage checks a storage. there returns the object with a key.
+func checkStorage(t *testing.T, s storage, there func(key string) (string, bool)) {
 	t.Helper()
-	key, other := recordingstore.Key(uuid.New(), uuid.New(), time.Now()), recordingstore.Key(uuid.New(), uuid.New(), time.Now())
-	for _, text := range []string{"one", "two"} { // again, it takes its place
+	key, other := recordingstore.Key(
+		uuid.New(),
+		uuid.New(),
+		time.Now(),
+	), recordingstore.Key(
+		uuid.New(),
+		uuid.New(),
+		time.Now(),
+	)
+	for _, text := range []string{"one", "two"} { // the second Put replaces the object
 		if err := s.Put(t.Context(), key, aFile(t, text)); err != nil {
 			t.Fatal(err)
 		}
@@ -53,22 +61,22 @@ func hold(t *testing.T, s storage, there func(key string) (string, bool)) {
 		t.Fatal(err)
 	}
 	if err := s.Put(t.Context(), key, "no such file"); err == nil {
-		t.Error("a file that is not there was put")
+		t.Error("Put of a missing file succeeded")
 	}
-	for range 2 { // again, it is no fault
+	for range 2 { // the second Delete is no error
 		if err := s.Delete(t.Context(), key); err != nil {
 			t.Errorf("delete: %v", err)
 		}
 	}
 	if _, found := there(key); found {
-		t.Error("it is still there")
+		t.Error("the object exists after Delete")
 	}
 	if _, found := there(other); !found {
-		t.Error("another went with it")
+		t.Error("Delete deleted another object")
 	}
 }
 
-func TestBucket(t *testing.T) {
+func TestBucket_PutsAndDeletes(t *testing.T) {
 	t.Parallel()
 	server := testkit.New()
 	defer server.Close()
@@ -76,16 +84,16 @@ func TestBucket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hold(t, bucket, func(key string) (string, bool) {
+	checkStorage(t, bucket, func(key string) (string, bool) {
 		object, found := server.Objects()[key]
 		if found && object.ContentType != recordingstore.ContentType {
-			t.Errorf("it is %s", object.ContentType)
+			t.Errorf("content type = %s", object.ContentType)
 		}
 		return string(object.Body), found
 	})
 	server.Away(true)
 	if err := bucket.Put(t.Context(), "x", aFile(t, "x")); err == nil {
-		t.Error("a storage that is away took it")
+		t.Error("Put succeeded while the storage is unreachable")
 	}
 	wrong := server.Storage()
 	wrong.SecretKey = "another"
@@ -95,18 +103,18 @@ func TestBucket(t *testing.T) {
 	}
 	server.Away(false)
 	if err := stranger.Put(t.Context(), "x", aFile(t, "x")); err == nil {
-		t.Error("a wrong key was let in")
+		t.Error("Put with a wrong access key succeeded")
 	}
 }
 
-func TestDirectory(t *testing.T) {
+func TestDirectory_PutsAndDeletes(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join(t.TempDir(), "kept")
 	directory, err := recordings.NewDirectory(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	hold(t, directory, func(key string) (string, bool) {
+	checkStorage(t, directory, func(key string) (string, bool) {
 		file, err := directory.Open(key)
 		if err != nil {
 			return "", false
@@ -120,7 +128,7 @@ func TestDirectory(t *testing.T) {
 	}
 	for _, key := range []string{"secret", "../kept/secret", ""} {
 		if _, err := directory.Open(key); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%q was opened", key)
+			t.Errorf("Open(%q) succeeded, want an error", key)
 		}
 	}
 }

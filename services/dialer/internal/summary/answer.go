@@ -13,13 +13,15 @@ import (
 )
 
 const (
-	// maxText, maxName and maxList bound what is taken of an answer: characters of a sentence, of a name, and entries.
+	// maxText, maxName and maxList limit what is used of an answer: characters of a sentence, of a
+	// name, and entries of a list.
 	maxText, maxName, maxList = 500, 200, 10
-	// ahead is how far in the future a call may be scheduled (contract.md §1).
-	ahead = 366 * 24 * time.Hour
+	// maxAhead is how far in the future a call can be scheduled
+	// (docs/reference/api/call-requests.md#scheduled_for).
+	maxAhead = 366 * 24 * time.Hour
 )
 
-// answer as the model writes it.
+// answer is the JSON that the model writes.
 type answer struct {
 	Outcome       string   `json:"outcome"`
 	Confidence    *float64 `json:"confidence"`
@@ -31,8 +33,8 @@ type answer struct {
 	ScheduledFor  any      `json:"scheduled_for"`
 }
 
-// read takes a summary out of the model's text: the one object in it, fenced or not. An outcome that the agent does not list makes it none; a time that
-// is none, or past, is left out.
+// read decodes the summary in the model's text: the single object, in a code block or not. An
+// outcome that the agent does not list is an error. An invalid or past time is left out.
 func read(text string, c Call) (*agent.Summary, error) {
 	begin, end := strings.IndexByte(text, '{'), strings.LastIndexByte(text, '}')
 	if begin < 0 || end < begin {
@@ -61,7 +63,8 @@ func read(text string, c Call) (*agent.Summary, error) {
 	return &summary, nil
 }
 
-// scheduled is a time that was agreed on, with the offset of the person's zone. Without an offset it is the person's clock.
+// scheduled returns an agreed time with the offset of the person's time zone. A time without an
+// offset is in that time zone.
 func (c Call) scheduled(said any) (string, bool) {
 	const layout = "2006-01-02T15:04:05-07:00"
 	if c.CallbackAt != nil {
@@ -74,7 +77,7 @@ func (c Call) scheduled(said any) (string, bool) {
 			at, err = time.ParseInLocation(local, text, c.zone())
 		}
 	}
-	if err != nil || !at.After(c.EndedAt) || at.Sub(c.EndedAt) > ahead {
+	if err != nil || !at.After(c.EndedAt) || at.Sub(c.EndedAt) > maxAhead {
 		return "", false
 	}
 	return at.In(c.zone()).Format(layout), true
@@ -100,7 +103,7 @@ func list(texts []string) []string {
 	return kept
 }
 
-// clean is a text of one line without control characters, so long at most.
+// clean returns a text of one line without control characters, with at most so many characters.
 func clean(text string, most int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == unicode.ReplacementChar {
