@@ -11,7 +11,7 @@ import (
 
 // An attempt may begin as late as its statement may take, and must end before its lease all the
 // same.
-func TestCheck_AnAttemptEndsBeforeItsLease(t *testing.T) {
+func TestCheck_LeaseMustBeLongerThanTheTimeoutOfAnAttempt(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		lease, timeout time.Duration

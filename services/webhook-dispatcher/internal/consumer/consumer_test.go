@@ -40,8 +40,8 @@ func wantEqual[T comparable](t testing.TB, what string, got, want T) {
 	}
 }
 
-// house is the consumer on a Kafka and a database of its own.
-type house struct {
+// fixture is the consumer on a Kafka and a database of its own.
+type fixture struct {
 	t     *testing.T
 	pool  *pgxpool.Pool
 	store *store.Store
@@ -54,23 +54,23 @@ type house struct {
 	endpoint   *endpoint
 }
 
-func newHouse(t *testing.T) *house {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	h := emptyHouse(t)
+	h := newDatabaseFixture(t)
 	h.consume()
 	return h
 }
 
-// newSendingHouse is one with a dispatcher.
-func newSendingHouse(t *testing.T) *house {
+// newSendingFixture is one with a dispatcher.
+func newSendingFixture(t *testing.T) *fixture {
 	t.Helper()
-	h := emptyHouse(t)
+	h := newDatabaseFixture(t)
 	h.dispatcher, h.endpoint = dispatcher(t, h.store)
 	h.consume(h.dispatcher.Add)
 	return h
 }
 
-func emptyHouse(t *testing.T) *house {
+func newDatabaseFixture(t *testing.T) *fixture {
 	t.Helper()
 	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: store.Migrations})
 	cfg := kafkatest.New(t)
@@ -82,13 +82,13 @@ func emptyHouse(t *testing.T) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &house{t: t, pool: pool, store: store.New(pool, box), kafka: cfg, bus: bus, woken: make(chan struct{}, 1)}
+	h := &fixture{t: t, pool: pool, store: store.New(pool, box), kafka: cfg, bus: bus, woken: make(chan struct{}, 1)}
 	t.Cleanup(bus.Close)
 	return h
 }
 
 // consume starts the consumer. added are called with the subscriptions that got due deliveries.
-func (h *house) consume(added ...func([]store.Due)) {
+func (h *fixture) consume(added ...func([]store.Due)) {
 	h.t.Helper()
 	wake := func() {
 		select {
@@ -118,7 +118,7 @@ func (h *house) consume(added ...func([]store.Due)) {
 	})
 }
 
-func (h *house) publish(topic kafka.Topic, id uuid.UUID, key string, msg proto.Message) {
+func (h *fixture) publish(topic kafka.Topic, id uuid.UUID, key string, msg proto.Message) {
 	h.t.Helper()
 	value, err := proto.Marshal(msg)
 	if err != nil {
@@ -134,12 +134,12 @@ func (h *house) publish(topic kafka.Topic, id uuid.UUID, key string, msg proto.M
 	}
 }
 
-func (h *house) subscribe(workspace uuid.UUID, events ...openapi.EventType) uuid.UUID {
+func (h *fixture) subscribe(workspace uuid.UUID, events ...openapi.EventType) uuid.UUID {
 	h.t.Helper()
 	return h.subscribeAt("https://example.com/", workspace, events...)
 }
 
-func (h *house) subscribeAt(url string, workspace uuid.UUID, events ...openapi.EventType) uuid.UUID {
+func (h *fixture) subscribeAt(url string, workspace uuid.UUID, events ...openapi.EventType) uuid.UUID {
 	h.t.Helper()
 	id := uuid.Must(uuid.NewV7())
 	sub := subscriptions.Subscription{ID: id, WorkspaceID: workspace, Name: "test", URL: url, Events: events}
@@ -149,7 +149,7 @@ func (h *house) subscribeAt(url string, workspace uuid.UUID, events ...openapi.E
 	return id
 }
 
-func (h *house) await(sql string, want int, args ...any) {
+func (h *fixture) await(sql string, want int, args ...any) {
 	h.t.Helper()
 	testkit.NoError(h.t, func() error {
 		var n int
@@ -163,7 +163,7 @@ func (h *house) await(sql string, want int, args ...any) {
 	})
 }
 
-func fact(call, workspace uuid.UUID, sequence int32, kind string) (*eventv1.CallEvent, uuid.UUID) {
+func callEvent(call, workspace uuid.UUID, sequence int32, kind string) (*eventv1.CallEvent, uuid.UUID) {
 	id := uuid.NewSHA1(call, []byte(kind))
 	return &eventv1.CallEvent{
 		CallId: call.String(), WorkspaceId: workspace.String(), OccurredAt: timestamppb.New(time.Unix(1780574400, 0)),
@@ -173,21 +173,21 @@ func fact(call, workspace uuid.UUID, sequence int32, kind string) (*eventv1.Call
 	}, id
 }
 
-func TestCallEvents_TwiceAndOutOfOrderGiveOneDeliveryEach(t *testing.T) {
+func TestCallEvents_RepeatedAndReorderedEventsAreDeliveredOnce(t *testing.T) {
 	t.Parallel()
-	h, ws, call := newHouse(t), uuid.New(), uuid.New()
+	h, ws, call := newFixture(t), uuid.New(), uuid.New()
 	sub := h.subscribe(ws, "call.ringing", "call.completed")
 	h.subscribe(ws, "call.completed")
 	h.subscribe(uuid.New(), "call.completed") // somebody else's
 	for _, kind := range []string{"call.completed", "call.answered", "call.ringing", "call.completed", "call.ringing"} {
-		f, id := fact(call, ws, 1, kind)
+		f, id := callEvent(call, ws, 1, kind)
 		h.publish(kafka.CallEvents, id, call.String(), f)
 	}
 	// The same event under another record id: a fact published again by a calls service that lost
 	// its outbox.
-	again, _ := fact(call, ws, 1, "call.completed")
+	again, _ := callEvent(call, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, uuid.New(), call.String(), again)
-	end, id := fact(uuid.New(), ws, 1, "call.completed")
+	end, id := callEvent(uuid.New(), ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, id, call.String(), end) // the same key: read after all the others
 	h.await(`SELECT count(*) FROM deliveries WHERE event_id = $1`, 2, id)
 	h.await(`SELECT count(*) FROM deliveries WHERE subscription_id = $1 AND call_id = $2`, 2, sub, call)
@@ -202,11 +202,11 @@ func TestCallEvents_TwiceAndOutOfOrderGiveOneDeliveryEach(t *testing.T) {
 	}
 }
 
-func TestCallEvents_AReadAgainAfterItWasDeliveredSendsNothing(t *testing.T) {
+func TestCallEvents_DeliveredEventThatIsReadAgainIsNotQueued(t *testing.T) {
 	t.Parallel()
-	h, ws, call := newHouse(t), uuid.New(), uuid.New()
+	h, ws, call := newFixture(t), uuid.New(), uuid.New()
 	h.subscribe(ws, "call.completed")
-	f, id := fact(call, ws, 1, "call.completed")
+	f, id := callEvent(call, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, id, call.String(), f)
 	h.await(`SELECT count(*) FROM delivery_queue`, 1)
 	if err := pgx.BeginFunc(t.Context(), h.pool, func(tx pgx.Tx) error {
@@ -219,31 +219,31 @@ func TestCallEvents_AReadAgainAfterItWasDeliveredSendsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.publish(kafka.CallEvents, uuid.New(), call.String(), f)
-	end, endID := fact(uuid.New(), ws, 1, "call.completed")
+	end, endID := callEvent(uuid.New(), ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, endID, call.String(), end)
 	h.await(`SELECT count(*) FROM delivery_queue WHERE event_id = $1`, 1, endID)
 	h.await(`SELECT count(*) FROM delivery_queue`, 1)
 }
 
-func TestCallEvents_WhatCannotBeReadIsParkedAndTheRestGoesOn(t *testing.T) {
+func TestCallEvents_UnreadableRecordsAreParkedAndOthersApplied(t *testing.T) {
 	t.Parallel()
-	h, ws := newHouse(t), uuid.New()
+	h, ws := newFixture(t), uuid.New()
 	h.subscribe(ws, "call.completed")
-	broken, id := fact(uuid.New(), ws, 1, "call.completed")
+	broken, id := callEvent(uuid.New(), ws, 1, "call.completed")
 	broken.GetPublic().Body = []byte("not JSON")
 	h.publish(kafka.CallEvents, id, "broken", broken)
 	newer := &eventv1.CallEvent{CallId: uuid.NewString(), WorkspaceId: ws.String()}
 	h.publish(kafka.CallEvents, uuid.New(), "newer", newer)
-	good, goodID := fact(uuid.New(), ws, 1, "call.completed")
+	good, goodID := callEvent(uuid.New(), ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, goodID, "good", good)
 	h.await(`SELECT count(*) FROM delivery_queue WHERE event_id = $1`, 1, goodID)
 	h.await(`SELECT count(*) FROM dead_letters`, 2)
 	h.await(`SELECT count(*) FROM outbox`, 2)
 }
 
-func TestWorkspaces_TheNewestVersionWins(t *testing.T) {
+func TestWorkspaces_NewestVersionIsStored(t *testing.T) {
 	t.Parallel()
-	h, ws := newHouse(t), uuid.New()
+	h, ws := newFixture(t), uuid.New()
 	for _, step := range []struct {
 		version int64
 		status  string

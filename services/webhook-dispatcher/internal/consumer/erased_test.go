@@ -21,9 +21,9 @@ const (
 	holding = `convert_from(body, 'UTF8') LIKE '%Xylophone%'`
 )
 
-// spoken is an event whose body tells of the person.
-func spoken(call, workspace uuid.UUID, sequence int32, kind string) (*eventv1.CallEvent, uuid.UUID) {
-	f, id := fact(call, workspace, sequence, kind)
+// personalEvent is an event whose body tells of the person.
+func personalEvent(call, workspace uuid.UUID, sequence int32, kind string) (*eventv1.CallEvent, uuid.UUID) {
+	f, id := callEvent(call, workspace, sequence, kind)
 	f.GetPublic().Body = fmt.Appendf(nil, `{"id":%q,"type":%q,"sequence":%d,"data":{"call_id":%q,"outcome":"interested","summary":{"customer_name":"Xylophone"},"transcript":{"turns":["Xylophone"]}}}`,
 		id, kind, sequence, call)
 	return f, id
@@ -37,8 +37,8 @@ func erased(call, workspace, erasure uuid.UUID) *eventv1.CallEvent {
 	return &eventv1.CallEvent{CallId: call.String(), WorkspaceId: workspace.String(), Event: &eventv1.CallEvent_Erased{Erased: told}}
 }
 
-// take claims what is due of a subscription.
-func (h *house) take(sub uuid.UUID, want int) []deliveries.Work {
+// claimAll claims what is due of a subscription.
+func (h *fixture) claimAll(sub uuid.UUID, want int) []deliveries.Work {
 	h.t.Helper()
 	claimed, err := h.store.ClaimDue(h.t.Context(), store.Claim{
 		Quotas: []store.Quota{{SubscriptionID: sub, Total: 10, Retries: 5}}, Lease: time.Minute, Attempts: 5,
@@ -53,7 +53,7 @@ func (h *house) take(sub uuid.UUID, want int) []deliveries.Work {
 }
 
 // emptyBodies empties the erased bodies that no delivery waits for, and returns how many.
-func (h *house) emptyBodies() int {
+func (h *fixture) emptyBodies() int {
 	h.t.Helper()
 	n, err := h.store.EmptyBodies(h.t.Context(), 10)
 	if err != nil {
@@ -62,8 +62,8 @@ func (h *house) emptyBodies() int {
 	return n
 }
 
-// answer ends an attempt at an endpoint that repeats what it was sent.
-func (h *house) answer(work deliveries.Work, outcome deliveries.Outcome) {
+// complete ends an attempt at an endpoint that repeats what it was sent.
+func (h *fixture) complete(work deliveries.Work, outcome deliveries.Outcome) {
 	h.t.Helper()
 	result := deliveries.Result{
 		DeliveryID: work.DeliveryID, Attempt: work.Attempt, Replay: work.Replay, Outcome: outcome, Delay: time.Hour,
@@ -76,30 +76,30 @@ func (h *house) answer(work deliveries.Work, outcome deliveries.Outcome) {
 	wantEqual(h.t, "settled results", done.Settled, 1)
 }
 
-// TestErased_GoesAndWhatWaitsIsSentWithoutIt has a call whose first event ended, whose second waits
+// TestErased_WaitingBodiesAreSentWithoutPersonalData has a call whose first event ended, whose second waits
 // for its retry and whose third is under way; and another call.
-func TestErased_GoesAndWhatWaitsIsSentWithoutIt(t *testing.T) {
+func TestErased_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	t.Parallel()
-	h, ws, call, other, erasure := newHouse(t), uuid.New(), uuid.New(), uuid.New(), uuid.New()
+	h, ws, call, other, erasure := newFixture(t), uuid.New(), uuid.New(), uuid.New(), uuid.New()
 	sub := h.subscribe(ws, "call.ringing", "call.answered", "call.completed")
 	ids := map[string]uuid.UUID{}
 	var underWay deliveries.Work
 	for n, kind := range []string{"call.ringing", "call.answered", "call.completed"} {
-		f, id := spoken(call, ws, int32(n+1), kind)
+		f, id := personalEvent(call, ws, int32(n+1), kind)
 		h.publish(kafka.CallEvents, id, call.String(), f)
 		h.await(`SELECT count(*) FROM delivery_queue WHERE event_id = $1`, 1, id)
 		ids[kind] = id
-		work := h.take(sub, 1)
+		work := h.claimAll(sub, 1)
 		switch kind {
 		case "call.ringing":
-			h.answer(work[0], deliveries.OutcomeFailed)
+			h.complete(work[0], deliveries.OutcomeFailed)
 		case "call.answered":
-			h.answer(work[0], deliveries.OutcomeRetry)
+			h.complete(work[0], deliveries.OutcomeRetry)
 		case "call.completed":
 			underWay = work[0]
 		}
 	}
-	f, id := spoken(other, ws, 1, "call.completed")
+	f, id := personalEvent(other, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, id, other.String(), f)
 	h.await(`SELECT count(*) FROM events WHERE `+holding, 4)
 	for range 2 { // told again, as another fact: nothing more
@@ -110,29 +110,29 @@ func TestErased_GoesAndWhatWaitsIsSentWithoutIt(t *testing.T) {
 	h.await(`SELECT count(*) FROM events WHERE call_id = $1 AND `+holding, 1, other)
 	h.await(`SELECT count(*) FROM events WHERE id = $1 AND body = '' AND erased_at IS NOT NULL`, 1, ids["call.ringing"])
 	h.await(`SELECT count(*) FROM events WHERE call_id = $1 AND body <> '' AND erased_at IS NOT NULL`, 2, call)
-	h.answer(underWay, deliveries.OutcomeDelivered)
+	h.complete(underWay, deliveries.OutcomeDelivered)
 	h.await(`SELECT count(*) FROM attempts`, 3)
 	h.await(`SELECT count(*) FROM attempts WHERE excerpt IS NOT NULL`, 0)
-	h.shown(sub, ws, call, erasure)
+	h.checkErased(sub, ws, call, erasure)
 
 	if _, err := h.pool.Exec(t.Context(), `UPDATE delivery_queue SET due_at = now()`); err != nil {
 		t.Fatal(err)
 	}
-	for _, work := range h.take(sub, 2) {
+	for _, work := range h.claimAll(sub, 2) {
 		wantEqual(t, "body is set", len(work.Body) > 0, true)
 		wantEqual(t, "body names the person", bytes.Contains(work.Body, []byte(secret)), *work.CallID != call)
 		if n := h.emptyBodies(); n > 1 { // the body of the attempt that was in flight
 			t.Errorf("emptied bodies = %d, want at most 1", n)
 		}
-		h.answer(work, deliveries.OutcomeDelivered)
+		h.complete(work, deliveries.OutcomeDelivered)
 	}
 	wantEqual(t, "emptied bodies after the retry", h.emptyBodies(), 1)
 	h.await(`SELECT count(*) FROM events WHERE body <> ''`, 1)
 	h.await(`SELECT count(*) FROM attempts WHERE excerpt IS NOT NULL`, 1)
 }
 
-// shown checks what operators see of an erased call, and what was reported.
-func (h *house) shown(sub, ws, call, erasure uuid.UUID) {
+// checkErased checks what operators see of an erased call, and what was reported.
+func (h *fixture) checkErased(sub, ws, call, erasure uuid.UUID) {
 	h.t.Helper()
 	rows, err := h.store.Deliveries(h.t.Context(), ws, sub, store.Filter{CallID: &call}, page.Request{Limit: 10})
 	if err != nil {
@@ -163,12 +163,12 @@ func (h *house) shown(sub, ws, call, erasure uuid.UUID) {
 }
 
 // The events and the erasure are published before the consumer starts, so they arrive in one batch.
-func TestErased_InOneBatchWithItsEvents(t *testing.T) {
+func TestErased_ErasureInTheSameBatchAsItsEvents(t *testing.T) {
 	t.Parallel()
-	h, ws, call, other := emptyHouse(t), uuid.New(), uuid.New(), uuid.New()
+	h, ws, call, other := newDatabaseFixture(t), uuid.New(), uuid.New(), uuid.New()
 	sub := h.subscribe(ws, "call.completed")
 	for _, id := range []uuid.UUID{call, other} {
-		f, event := spoken(id, ws, 1, "call.completed")
+		f, event := personalEvent(id, ws, 1, "call.completed")
 		h.publish(kafka.CallEvents, event, "one partition", f)
 	}
 	h.publish(kafka.CallEvents, uuid.New(), "one partition", erased(call, ws, uuid.New()))
@@ -176,7 +176,7 @@ func TestErased_InOneBatchWithItsEvents(t *testing.T) {
 	h.await(`SELECT count(*) FROM outbox WHERE topic = 'erasure-reports.v1'`, 1)
 	h.await(`SELECT count(*) FROM events WHERE `+holding, 1)
 	sent := map[uuid.UUID][]byte{}
-	for _, w := range h.take(sub, 2) {
+	for _, w := range h.claimAll(sub, 2) {
 		sent[*w.CallID] = w.Body
 	}
 	wantEqual(t, "event of the erased call is sent", len(sent[call]) > 0, true)
@@ -186,16 +186,16 @@ func TestErased_InOneBatchWithItsEvents(t *testing.T) {
 
 // TestErased_WhatIsToldLaterIsNotKeptLonger: an event of a call whose person was erased before it
 // is forgotten once it was sent, or never will be.
-func TestErased_WhatIsToldLaterIsNotKeptLonger(t *testing.T) {
+func TestErased_EventAfterTheErasureIsEmptiedAfterItsDelivery(t *testing.T) {
 	t.Parallel()
-	h, ws, call := newHouse(t), uuid.New(), uuid.New()
+	h, ws, call := newFixture(t), uuid.New(), uuid.New()
 	sub := h.subscribe(ws, "call.completed")
-	f, id := fact(call, ws, 1, "call.completed")
+	f, id := callEvent(call, ws, 1, "call.completed")
 	f.GetPublic().Erased = true
 	h.publish(kafka.CallEvents, id, call.String(), f)
 	h.await(`SELECT count(*) FROM delivery_queue`, 1)
 	wantEqual(t, "emptied bodies before the delivery", h.emptyBodies(), 0)
-	h.answer(h.take(sub, 1)[0], deliveries.OutcomeDelivered)
+	h.complete(h.claimAll(sub, 1)[0], deliveries.OutcomeDelivered)
 	wantEqual(t, "emptied bodies after the delivery", h.emptyBodies(), 1)
 	h.await(`SELECT count(*) FROM attempts WHERE excerpt IS NOT NULL`, 0)
 }

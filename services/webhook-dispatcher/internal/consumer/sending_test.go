@@ -36,7 +36,7 @@ type endpoint struct {
 	seen map[string]int
 }
 
-func (e *endpoint) sum() (deliveries, requests int) {
+func (e *endpoint) counts() (deliveries, requests int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, n := range e.seen {
@@ -80,14 +80,14 @@ func dispatcher(t *testing.T, st *store.Store) (*dispatch.Dispatcher, *endpoint)
 // lists are rolled back and tried again singly. Every delivery is sent once.
 func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
 	t.Parallel()
-	h := newSendingHouse(t)
+	h := newSendingFixture(t)
 	e, ws := h.endpoint, uuid.New()
 	h.subscribeAt(e.url, ws, "call.ringing", "call.completed")
 	const rounds = 60
 	for i := range rounds {
 		call := uuid.New()
 		for sequence, kind := range []string{"call.ringing", "call.answered", "call.completed"} {
-			f, id := fact(call, ws, int32(sequence+1), kind)
+			f, id := callEvent(call, ws, int32(sequence+1), kind)
 			h.publish(kafka.CallEvents, id, call.String(), f)
 			if i%4 == 0 {
 				h.publish(kafka.CallEvents, id, call.String(), f)         // the record again
@@ -95,7 +95,7 @@ func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
 			}
 		}
 		if i%10 == 0 {
-			broken, id := fact(uuid.New(), ws, 1, "call.completed")
+			broken, id := callEvent(uuid.New(), ws, 1, "call.completed")
 			broken.GetPublic().Body = []byte("not JSON")
 			h.publish(kafka.CallEvents, id, uuid.NewString(), broken)
 		}
@@ -103,7 +103,7 @@ func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
 	h.await(`SELECT count(*) FROM dead_letters`, rounds/10)
 	h.await(`SELECT count(*) FROM deliveries WHERE status = 'delivered' AND attempts = 1`, 2*rounds)
 	h.await(`SELECT count(*) FROM delivery_queue`, 0)
-	deliveries, requests := e.sum()
+	deliveries, requests := e.counts()
 	wantEqual(t, "deliveries that were sent", deliveries, 2*rounds)
 	wantEqual(t, "requests", requests, 2*rounds)
 }
@@ -111,7 +111,7 @@ func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
 // `webhook-dispatcher replay` calls the same handlers. The running service sends what they queue.
 func TestReplay_QueuesDeliveries(t *testing.T) {
 	t.Parallel()
-	h, ws, call := newHouse(t), uuid.New(), uuid.New()
+	h, ws, call := newFixture(t), uuid.New(), uuid.New()
 	relay := outbox.NewRelay(h.pool, h.bus, prometheus.NewRegistry(), outbox.Config{})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -121,7 +121,7 @@ func TestReplay_QueuesDeliveries(t *testing.T) {
 	newer := &eventv1.CallEvent{CallId: call.String(), WorkspaceId: ws.String()}
 	h.publish(kafka.CallEvents, uuid.New(), call.String(), newer)
 	h.await(`SELECT count(*) FROM dead_letters`, 1)
-	f, id := fact(call, ws, 1, "call.completed")
+	f, id := callEvent(call, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, id, call.String(), f)
 	h.await(`SELECT count(*) FROM dead_letters`, 2)
 	if _, err := h.pool.Exec(t.Context(), `DELETE FROM dead_letters WHERE event_id <> $1`, id); err != nil { // the newer one was given up

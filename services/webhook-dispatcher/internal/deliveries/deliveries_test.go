@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-func spec() deliveries.Schedule {
+func defaultSchedule() deliveries.Schedule {
 	return deliveries.Schedule{Delays: []time.Duration{60 * time.Second, 120 * time.Second, 240 * time.Second, 480 * time.Second}}
 }
 
@@ -48,7 +48,7 @@ func TestNext(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got, again := spec().Next(tt.attempt, tt.spread, tt.asked)
+			got, again := defaultSchedule().Next(tt.attempt, tt.spread, tt.asked)
 			if got != tt.want {
 				t.Errorf("Next(%d, %v, %s) = %s, want %s", tt.attempt, tt.spread, tt.asked, got, tt.want)
 			}
@@ -57,18 +57,18 @@ func TestNext(t *testing.T) {
 			}
 		})
 	}
-	if got := spec().Attempts(); got != 5 {
+	if got := defaultSchedule().Attempts(); got != 5 {
 		t.Errorf("Attempts = %d, want 5", got)
 	}
 }
 
-func TestNext_StaysInsideTheSpecWhateverIsAsked(t *testing.T) {
+func TestNext_StaysWithinTheLimitsForAnyRetryAfter(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		attempt := rapid.IntRange(1, 4).Draw(t, "attempt")
 		spread := rapid.Float64Range(-1, 1).Draw(t, "spread")
 		asked := time.Duration(rapid.Int64Range(0, int64(100*time.Hour)).Draw(t, "asked"))
-		wait, again := spec().Next(attempt, spread, asked)
+		wait, again := defaultSchedule().Next(attempt, spread, asked)
 		if !again {
 			t.Fatalf("Next(%d, %v, %s): again = false, want true", attempt, spread, asked)
 		}
@@ -114,7 +114,7 @@ func TestRetryAfter(t *testing.T) {
 
 // The vector was computed apart from this code: printf '1780574400.%s' "$body" | openssl dgst
 // -sha256 -hmac "$secret".
-func TestHeader_IsTheSpecificationsToTheByte(t *testing.T) {
+func TestHeader_MatchesTheDocumentedHeaders(t *testing.T) {
 	t.Parallel()
 	work := deliveries.Work{
 		DeliveryID: uuid.MustParse("0196f3a0-0000-5000-8000-000000000001"), EventID: uuid.MustParse("0196f3a0-0000-5000-8000-000000000002"),
@@ -136,7 +136,7 @@ func TestHeader_IsTheSpecificationsToTheByte(t *testing.T) {
 
 // The vectors were computed apart from this code, and the receivers that customers copy are held
 // against the same.
-func TestSign_IsWhatEveryReceiverIsTestedWith(t *testing.T) {
+func TestSign_MatchesTheVectorsOfTheExampleReceivers(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "examples", "receivers", "vectors.json"))
 	if err != nil {
@@ -165,7 +165,7 @@ func TestSign_IsWhatEveryReceiverIsTestedWith(t *testing.T) {
 	}
 }
 
-func TestNewTest_HasTheEnvelope(t *testing.T) {
+func TestNewTest_MatchesTheDocumentedEnvelope(t *testing.T) {
 	t.Parallel()
 	ev, err := deliveries.NewTest(uuid.MustParse("019aa2e4-9c00-7000-8000-000000000001"), uuid.MustParse("019aa2e4-9c00-7000-8000-000000000002"),
 		uuid.MustParse("019aa2e4-9c00-7000-8000-000000000003"), time.Date(2026, 6, 4, 14, 0, 0, 123_456_789, time.FixedZone("", 7200)))
@@ -181,7 +181,7 @@ func TestNewTest_HasTheEnvelope(t *testing.T) {
 	}
 }
 
-func TestID_IsTheSameForTheSameEventAndSubscription(t *testing.T) {
+func TestID_DependsOnEventAndSubscriptionOnly(t *testing.T) {
 	t.Parallel()
 	sub, event := uuid.MustParse("019aa2e4-9c00-7000-8000-000000000003"), uuid.MustParse("019aa2e4-9c00-7000-8000-000000000001")
 	// The value was computed apart from this code: SHA-1 over both ids, version 5.

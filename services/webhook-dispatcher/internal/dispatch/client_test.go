@@ -69,7 +69,7 @@ func work(url string) deliveries.Work {
 	}
 }
 
-func TestSend_JudgesTheAnswerByItsStatus(t *testing.T) {
+func TestSend_OnlyA2xxStatusIsASuccess(t *testing.T) {
 	t.Parallel()
 	c := client(t, longTimeout)
 	for _, code := range []int{200, 201, 202, 204, 299} {
@@ -106,7 +106,7 @@ func TestSend_DoesNotFollowARedirect(t *testing.T) {
 	}
 }
 
-func TestSend_SendsTheBytesAndNothingOfOurs(t *testing.T) {
+func TestSend_SendsTheBodyUnchangedWithoutInternalHeaders(t *testing.T) {
 	t.Parallel()
 	var got http.Header
 	var body []byte
@@ -129,7 +129,7 @@ func TestSend_SendsTheBytesAndNothingOfOurs(t *testing.T) {
 	}
 }
 
-func TestSend_NamesWhatWentWrong(t *testing.T) {
+func TestSend_ClassifiesFailures(t *testing.T) {
 	t.Parallel()
 	trusting := client(t, longTimeout)
 	server := testReceiver(t, func(http.ResponseWriter, *http.Request) {})
@@ -190,7 +190,7 @@ func TestSend_IgnoresTheProxyOfTheEnvironment(t *testing.T) {
 	requireEqual(t, "requests reach the proxy", asked.Load(), false)
 }
 
-func TestNew_SaysWhatIsWrongWithTheCAFile(t *testing.T) {
+func TestNewClient_NamesTheVariableOfAnInvalidCAFile(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty.pem")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {

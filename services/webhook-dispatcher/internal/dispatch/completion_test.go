@@ -22,9 +22,9 @@ import (
 
 // A result that waits until its lease has passed is sent again: what is not settled must not pile
 // up behind a slow database.
-func TestSettle_ASlowDatabaseSlowsTheClaims(t *testing.T) {
+func TestComplete_SlowDatabaseLimitsTheRequests(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	hook := newReceiver(t, nil)
 	sub, _ := r.subscribe(hook.URL)
 	const events = 2000
@@ -67,9 +67,9 @@ func TestSettle_ASlowDatabaseSlowsTheClaims(t *testing.T) {
 
 // Another transaction locks the failing subscription until the end of the test. Results of other
 // subscriptions are written meanwhile.
-func TestSettle_SwitchingOneOffDelaysNobodyElse(t *testing.T) {
+func TestComplete_LockedSubscriptionDoesNotDelayOtherResults(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	r.withoutStatementTimeout()
 	bad, good := newReceiver(t, always(500)), newReceiver(t, nil)
 	sick, _ := r.subscribe(bad.URL, "call.failed")
@@ -105,12 +105,12 @@ func TestSettle_SwitchingOneOffDelaysNobodyElse(t *testing.T) {
 
 // A call's next event may become due while the one before is being written: it is too late for the
 // claim that its arrival called for.
-func TestSettle_LooksForWhatBecameDueMeanwhile(t *testing.T) {
+func TestComplete_StoredResultStartsTheNextEventOfTheCall(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	hook := newReceiver(t, nil)
 	sub, _ := r.subscribe(hook.URL)
-	d := r.dispatch(blind())
+	d := r.dispatch(wakeOnlyConfig())
 	tx, err := pgtest.Owner(t, r.pool, schema).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -120,10 +120,10 @@ func TestSettle_LooksForWhatBecameDueMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	call := uuid.New()
-	r.through(d, r.event(call, 1, "call.ringing"))
+	r.ingestAndAdd(d, r.event(call, 1, "call.ringing"))
 	hook.await(t, 1)
 	r.awaitLocked()
-	r.through(d, r.event(call, 2, "call.completed"))
+	r.ingestAndAdd(d, r.event(call, 2, "call.completed"))
 	testkit.NoError(t, func() error {
 		if d.claims(t) == 0 {
 			return fmt.Errorf("no claim was made in vain")
@@ -137,7 +137,7 @@ func TestSettle_LooksForWhatBecameDueMeanwhile(t *testing.T) {
 }
 
 // claims is how many claims were made.
-func (d running) claims(t *testing.T) (n uint64) {
+func (d runningDispatcher) claims(t *testing.T) (n uint64) {
 	t.Helper()
 	families, err := d.metrics.Gather()
 	if err != nil {
@@ -151,31 +151,31 @@ func (d running) claims(t *testing.T) (n uint64) {
 	return n
 }
 
-// lossy takes what the database answers and loses it, once, when it was told to: nobody knows then
+// lossyConn takes what the database answers and loses it, once, when it was told to: nobody knows then
 // how the COMMIT in it ended.
-type lossy struct {
+type lossyConn struct {
 	net.Conn
-	lose *atomic.Bool
-	sent atomic.Int64 // the size of the last write
+	armed     *atomic.Bool
+	lastWrite atomic.Int64 // the size of the last write
 }
 
-func (c *lossy) Write(b []byte) (int, error) {
-	c.sent.Store(int64(len(b)))
+func (c *lossyConn) Write(b []byte) (int, error) {
+	c.lastWrite.Store(int64(len(b)))
 	return c.Conn.Write(b)
 }
 
-func (c *lossy) Read(b []byte) (int, error) {
+func (c *lossyConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 && c.sent.Load() > 500 && c.lose.CompareAndSwap(true, false) { // results are long, LISTEN is short
+	if n > 0 && c.lastWrite.Load() > 500 && c.armed.CompareAndSwap(true, false) { // results are long, LISTEN is short
 		_ = c.Close()
 		return 0, io.ErrUnexpectedEOF
 	}
 	return n, err
 }
 
-func TestSettle_AnAnswerThatWasLostCountsNothingTwice(t *testing.T) {
+func TestComplete_LostCommitResponseIsNotCountedTwice(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	hook := newReceiver(t, always(500))
 	sub, _ := r.subscribe(hook.URL)
 	var lose atomic.Bool
@@ -183,7 +183,7 @@ func TestSettle_AnAnswerThatWasLostCountsNothingTwice(t *testing.T) {
 	dial := cfg.ConnConfig.DialFunc
 	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
-		return &lossy{Conn: conn, lose: &lose}, err
+		return &lossyConn{Conn: conn, armed: &lose}, err
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	if err != nil {
@@ -199,10 +199,10 @@ func TestSettle_AnAnswerThatWasLostCountsNothingTwice(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "SELECT FROM subscription_health WHERE subscription_id = $1 FOR UPDATE", sub); err != nil {
 		t.Fatal(err)
 	}
-	settings := blind()
+	settings := wakeOnlyConfig()
 	settings.RetryDelays = []time.Duration{time.Hour}
 	d := r.dispatch(settings)
-	r.through(d, r.event(uuid.New(), 1, "call.completed"))
+	r.ingestAndAdd(d, r.event(uuid.New(), 1, "call.completed"))
 	r.awaitLocked()
 	lose.Store(true)
 	if err := tx.Rollback(t.Context()); err != nil {

@@ -25,14 +25,14 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// names is a name server that answers the questions of a kind with one address after another, the
+// nameServer is a name server that answers the questions of a kind with one address after another, the
 // last for ever; the zero one is none.
-type names struct {
+type nameServer struct {
 	mu     sync.Mutex
 	v4, v6 []netip.Addr
 }
 
-func (n *names) next(kind uint16) netip.Addr {
+func (n *nameServer) next(kind uint16) netip.Addr {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	list := map[uint16]*[]netip.Addr{1: &n.v4, 28: &n.v6}[kind]
@@ -47,7 +47,7 @@ func (n *names) next(kind uint16) netip.Addr {
 }
 
 // resolver asks the names over UDP on this machine (RFC 1035, 4.1).
-func (n *names) resolver(t *testing.T) *net.Resolver {
+func (n *nameServer) resolver(t *testing.T) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -88,19 +88,19 @@ func (n *names) resolver(t *testing.T) *net.Resolver {
 	}}
 }
 
-var errNotHere = errors.New("the test dials nobody")
+var errDialRefused = errors.New("the test dials nobody")
 
-// TestConnect_AsksTheGuardEachTime is about names that turn private once they are trusted: what a
+// TestSend_ChecksTheAddressAtEachConnection is about names that turn private once they are trusted: what a
 // name resolved to before counts for nothing.
-func TestConnect_AsksTheGuardEachTime(t *testing.T) {
+func TestSend_ChecksTheAddressAtEachConnection(t *testing.T) {
 	t.Parallel()
 	for _, private := range []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "168.63.129.16", "::ffff:127.0.0.1", "::ffff:169.254.169.254"} {
 		t.Run(private, func(t *testing.T) {
 			t.Parallel()
 			public, later, none := netip.MustParseAddr("93.184.215.14"), netip.MustParseAddr(private), netip.Addr{}
-			dns := &names{v4: []netip.Addr{public, later}, v6: []netip.Addr{none}}
+			dns := &nameServer{v4: []netip.Addr{public, later}, v6: []netip.Addr{none}}
 			if later.Is6() {
-				dns = &names{v4: []netip.Addr{public, none}, v6: []netip.Addr{none, later}}
+				dns = &nameServer{v4: []netip.Addr{public, none}, v6: []netip.Addr{none, later}}
 			}
 			g := ssrf.New(nil)
 			var mu sync.Mutex
@@ -112,7 +112,7 @@ func TestConnect_AsksTheGuardEachTime(t *testing.T) {
 				defer mu.Unlock()
 				asked = append(asked, address)
 				if err == nil {
-					return errNotHere
+					return errDialRefused
 				}
 				return err
 			}
@@ -140,8 +140,8 @@ func TestConnect_AsksTheGuardEachTime(t *testing.T) {
 	}
 }
 
-// asking is a client that counts how often it connects, and an endpoint on this machine for it.
-func asking(t *testing.T, handler http.HandlerFunc) (c *Client, url string, connects func() int) {
+// countingClient is a client that counts how often it connects, and an endpoint on this machine for it.
+func countingClient(t *testing.T, handler http.HandlerFunc) (c *Client, url string, connects func() int) {
 	t.Helper()
 	server := httptest.NewTLSServer(handler)
 	t.Cleanup(server.Close)
@@ -170,13 +170,13 @@ func asking(t *testing.T, handler http.HandlerFunc) (c *Client, url string, conn
 	}
 }
 
-func TestSend_KeepsItsConnections(t *testing.T) {
+func TestSend_ReusesConnections(t *testing.T) {
 	t.Parallel()
 	sizes := map[string]int{"no body": 0, "a short one": 10, "one of 40 KiB": 40 << 10}
 	for name, size := range sizes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, url, connects := asking(t, func(w http.ResponseWriter, r *http.Request) {
+			c, url, connects := countingClient(t, func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				w.WriteHeader(http.StatusInternalServerError)
 				_, _ = io.WriteString(w, strings.Repeat("x", size))
@@ -199,10 +199,10 @@ func TestSend_KeepsItsConnections(t *testing.T) {
 }
 
 // As many as a host may have open at once come back for the next round.
-func TestSend_KeepsAsManyConnectionsAsAHostMayHave(t *testing.T) {
+func TestSend_KeepsOneIdleConnectionPerAllowedRequest(t *testing.T) {
 	t.Parallel()
 	var arrived, leave sync.WaitGroup
-	c, url, connects := asking(t, func(_ http.ResponseWriter, r *http.Request) {
+	c, url, connects := countingClient(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		arrived.Done()
 		leave.Wait()

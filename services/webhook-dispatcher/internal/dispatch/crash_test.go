@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// claimOf asks for a first window of each subscription.
-func claimOf(ids ...uuid.UUID) store.Claim {
+// claimFirst asks for a first window of each subscription.
+func claimFirst(ids ...uuid.UUID) store.Claim {
 	claim := store.Claim{Lease: 300 * time.Millisecond, Attempts: 5}
 	for _, id := range ids {
 		claim.Quotas = append(claim.Quotas, store.Quota{SubscriptionID: id, Total: 8, Retries: 4})
@@ -26,9 +26,9 @@ func claimOf(ids ...uuid.UUID) store.Claim {
 
 // A process that dies between send and completion leaves exactly this: claimed rows, and requests
 // the receiver has seen.
-func TestCrash_AfterSendRepeatsOnlyWhatWasInFlightWithTheSameID(t *testing.T) {
+func TestCrash_RepeatsOnlyTheRequestsInFlight(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	recv := newReceiver(t, nil)
 	id, _ := r.subscribe(recv.URL)
 	const total = 30
@@ -37,7 +37,7 @@ func TestCrash_AfterSendRepeatsOnlyWhatWasInFlightWithTheSameID(t *testing.T) {
 		events[i] = r.event(uuid.New(), 1, "call.completed")
 	}
 	r.ingest(events...)
-	inFlight := r.claim(claimOf(id))
+	inFlight := r.claim(claimFirst(id))
 	wantEqual(t, "deliveries claimed by the dead process", len(inFlight), 8)
 	claimed := map[string]bool{}
 	for _, w := range inFlight {
@@ -54,9 +54,9 @@ func TestCrash_AfterSendRepeatsOnlyWhatWasInFlightWithTheSameID(t *testing.T) {
 	})
 	seen := map[string]int{}
 	for _, g := range recv.all() {
-		seen[g.delivery()]++
-		if want := map[bool]string{true: "2", false: "1"}[claimed[g.delivery()]]; g.header.Get("X-Service-Delivery-Attempt") != want {
-			t.Errorf("delivery %s has attempt %s, want %s", g.delivery(), g.header.Get("X-Service-Delivery-Attempt"), want)
+		seen[g.deliveryID()]++
+		if want := map[bool]string{true: "2", false: "1"}[claimed[g.deliveryID()]]; g.header.Get("X-Service-Delivery-Attempt") != want {
+			t.Errorf("delivery %s has attempt %s, want %s", g.deliveryID(), g.header.Get("X-Service-Delivery-Attempt"), want)
 		}
 	}
 	for _, ev := range events {
@@ -73,13 +73,13 @@ func TestCrash_AfterSendRepeatsOnlyWhatWasInFlightWithTheSameID(t *testing.T) {
 	wantEqual(t, "consecutive failures after a late completion", r.subscription(id).ConsecutiveFailures, 0)
 }
 
-func TestComplete_AStaleAttemptIsFencedOff(t *testing.T) {
+func TestComplete_IgnoresTheResultOfAnOlderAttempt(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	id, _ := r.subscribe("https://example.com/")
 	ev := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(ev)
-	claim := claimOf(id)
+	claim := claimFirst(id)
 	claim.Lease = time.Nanosecond
 	if first := r.claim(claim); len(first) != 1 {
 		t.Fatalf("first claim took %d deliveries, want 1", len(first))
@@ -103,14 +103,14 @@ func TestComplete_AStaleAttemptIsFencedOff(t *testing.T) {
 
 // Crash after crash uses up the attempts; the delivery ends visibly, and the endpoint is not
 // blamed.
-func TestCrash_ALoopOfCrashesEndsAfterFiveAttempts(t *testing.T) {
+func TestCrash_RepeatedCrashesUseUpTheAttempts(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	recv := newReceiver(t, nil)
 	id, _ := r.subscribe(recv.URL)
 	ev := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(ev)
-	claim := claimOf(id)
+	claim := claimFirst(id)
 	claim.Lease = time.Nanosecond
 	for n := 1; n <= 5; n++ {
 		work := r.claim(claim)
@@ -133,7 +133,7 @@ func TestCrash_ALoopOfCrashesEndsAfterFiveAttempts(t *testing.T) {
 
 func TestReplicas_SendEachEventOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	recv := newReceiver(t, nil)
 	r.subscribe(recv.URL)
 	r.subscribe(recv.URL)
@@ -154,21 +154,21 @@ func TestReplicas_SendEachEventOnce(t *testing.T) {
 	})
 	seen := map[string]int{}
 	for _, g := range recv.all() {
-		seen[g.delivery()]++
+		seen[g.deliveryID()]++
 	}
 	wantEqual(t, "deliveries that were sent", len(seen), 4*calls)
 	wantEqual(t, "requests", len(recv.all()), 4*calls)
 }
 
-func TestClaim_IsFairOverSubscriptionsAndBounded(t *testing.T) {
+func TestClaim_TakesAtMostTheQuotaOfEachSubscription(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	first, _ := r.subscribe("https://one.example/", "call.completed")
 	second, _ := r.subscribe("https://two.example/", "call.completed", "call.busy")
 	for range 40 {
 		r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	}
-	claim := claimOf(first, second)
+	claim := claimFirst(first, second)
 	claim.Lease = time.Minute
 	claim.Quotas[1].Total, claim.Quotas[1].Retries = 3, 1
 	work := r.claim(claim)
@@ -180,9 +180,9 @@ func TestClaim_IsFairOverSubscriptionsAndBounded(t *testing.T) {
 	wantEqual(t, "deliveries claimed of the second subscription", per[second], 3)
 }
 
-func TestClaim_RetriesStandBehindFirstTries(t *testing.T) {
+func TestClaim_FirstAttemptsAreClaimedBeforeRetries(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	id, _ := r.subscribe("https://one.example/")
 	for range 20 {
 		r.ingest(r.event(uuid.New(), 1, "call.completed"))
@@ -191,7 +191,7 @@ func TestClaim_RetriesStandBehindFirstTries(t *testing.T) {
 	for range 6 {
 		r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	}
-	claim := claimOf(id)
+	claim := claimFirst(id)
 	claim.Lease = time.Minute
 	work := r.claim(claim)
 	var retries, firsts int
@@ -206,9 +206,9 @@ func TestClaim_RetriesStandBehindFirstTries(t *testing.T) {
 	wantEqual(t, "claimed retries, in what is left of the window", retries, 2)
 }
 
-func TestStop_WhatAClaimTookIsStillSent(t *testing.T) {
+func TestStop_SendsTheDeliveriesOfARunningClaim(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	sink := newReceiver(t, nil)
 	id, _ := r.subscribe(sink.URL)
 	ev := r.event(uuid.New(), 1, "call.completed")
@@ -225,7 +225,7 @@ func TestStop_WhatAClaimTookIsStillSent(t *testing.T) {
 	r.awaitLocked()
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); d.stop() }() // SIGTERM in the middle of a claim
-	<-d.told
+	<-d.stopping
 	if err := blocker.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -237,9 +237,9 @@ func TestStop_WhatAClaimTookIsStillSent(t *testing.T) {
 }
 
 // Nothing but the claim's own limit, a fifth of the lease, ends the statement here.
-func TestClaim_GivesUpAStatementThatTakesTooLong(t *testing.T) {
+func TestClaim_IsCanceledAfterItsStartLimit(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	r.withoutStatementTimeout()
 	sink := newReceiver(t, nil)
 	r.subscribe(sink.URL)
@@ -252,7 +252,7 @@ func TestClaim_GivesUpAStatementThatTakesTooLong(t *testing.T) {
 	if _, err := blocker.Exec(t.Context(), `LOCK TABLE delivery_queue IN EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)
 	}
-	cfg := blind()
+	cfg := wakeOnlyConfig()
 	cfg.Lease = 2 * time.Second
 	r.dispatch(cfg)
 	r.awaitLocked()

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 
 // verify checks the signature as the specification (6.3) describes it for receivers. It shares no
 // code with the sender. 300 s is the receiver's tolerance, not a latency goal.
-func verify(g got, secret string) error {
+func verify(g receivedRequest, secret string) error {
 	signature := g.header.Get("X-Service-Signature")
 	at, _, found := strings.Cut(strings.TrimPrefix(signature, "t="), ",v1=")
 	if !found {
@@ -61,7 +61,7 @@ func verify(g got, secret string) error {
 
 func TestDispatch_OneSignedDeliveryPerMatchingSubscription(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	all, some := newReceiver(t, nil), newReceiver(t, nil)
 	allID, allSecret := r.subscribe(all.URL)
 	r.subscribe(some.URL, "call.failed")
@@ -100,9 +100,9 @@ func TestDispatch_OneSignedDeliveryPerMatchingSubscription(t *testing.T) {
 	wantEqual(t, "stored bodies of two events", r.count(`SELECT count(*) FROM events`), 2)
 }
 
-func TestDispatch_RetriesTheSameBytesFiveTimesOnSchedule(t *testing.T) {
+func TestDispatch_SendsTheSameBodyFiveTimesOnSchedule(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	bad := newReceiver(t, always(500))
 	id, secret := r.subscribe(bad.URL)
 	d := r.dispatch(config())
@@ -121,7 +121,7 @@ func TestDispatch_RetriesTheSameBytesFiveTimesOnSchedule(t *testing.T) {
 			t.Errorf("attempt %d: %v", i+1, err)
 		}
 		wantEqual(t, "attempt", g.header.Get("X-Service-Delivery-Attempt"), strconv.Itoa(i+1))
-		wantEqual(t, "delivery id", g.delivery(), all[0].delivery())
+		wantEqual(t, "delivery id", g.deliveryID(), all[0].deliveryID())
 		wantEqual(t, "body", string(g.body), string(ev.Body))
 		if i == 0 {
 			continue
@@ -149,9 +149,9 @@ func TestDispatch_RetriesTheSameBytesFiveTimesOnSchedule(t *testing.T) {
 
 func TestDispatch_KeepsTheOrderOfACall(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	release := make(chan struct{})
-	recv := newReceiver(t, func(got, int) int {
+	recv := newReceiver(t, func(receivedRequest, int) int {
 		<-release
 		return 200
 	})
@@ -168,7 +168,7 @@ func TestDispatch_KeepsTheOrderOfACall(t *testing.T) {
 	d.Wake()
 	for i := range kinds {
 		recv.await(t, i+1)
-		wantEqual(t, "deliveries claimed while an earlier event is in its first attempt", len(r.claim(claimOf(id))), 0)
+		wantEqual(t, "deliveries claimed while an earlier event is in its first attempt", len(r.claim(claimFirst(id))), 0)
 		release <- struct{}{}
 	}
 	for i, g := range recv.await(t, 3) {
@@ -178,10 +178,10 @@ func TestDispatch_KeepsTheOrderOfACall(t *testing.T) {
 	}
 }
 
-func TestDispatch_AFailedEventDoesNotHoldBackItsCall(t *testing.T) {
+func TestDispatch_FailedEventDoesNotDelayLaterEventsOfItsCall(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	recv := newReceiver(t, func(g got, _ int) int {
+	r := newFixture(t)
+	recv := newReceiver(t, func(g receivedRequest, _ int) int {
 		if g.Type == "call.ringing" {
 			return 503
 		}
@@ -198,9 +198,9 @@ func TestDispatch_AFailedEventDoesNotHoldBackItsCall(t *testing.T) {
 	r.awaitStatus(id, last.ID, deliveries.Delivered)
 }
 
-func TestPause_HoldsAndResumeReleases(t *testing.T) {
+func TestPause_HoldsDeliveriesUntilTheResumption(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	recv := newReceiver(t, nil)
 	id, _ := r.subscribe(recv.URL)
 	const queued = 100
@@ -208,7 +208,7 @@ func TestPause_HoldsAndResumeReleases(t *testing.T) {
 		r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	}
 	r.setStatus(id, subscriptions.Paused)
-	d := r.dispatch(blind()) // only Wake makes it read the queue
+	d := r.dispatch(wakeOnlyConfig()) // only Wake makes it read the queue
 	skipped := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(skipped)
 	if got := r.delivery(id, skipped.ID).Status; got != deliveries.Skipped {
@@ -235,15 +235,15 @@ func TestPause_HoldsAndResumeReleases(t *testing.T) {
 	})
 	seen := map[string]int{}
 	for _, g := range recv.all() {
-		seen[g.delivery()]++
+		seen[g.deliveryID()]++
 	}
 	wantEqual(t, "deliveries that were sent", len(seen), queued)
 	wantEqual(t, "requests", len(recv.all()), queued)
 }
 
-func TestPause_LeavesARetryItsTime(t *testing.T) {
+func TestPause_KeepsTheDueTimeOfARetry(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	recv := newReceiver(t, always(500))
 	id, _ := r.subscribe(recv.URL)
 	cfg := config()
@@ -268,9 +268,9 @@ func TestPause_LeavesARetryItsTime(t *testing.T) {
 
 func TestRotate_TheNextAttemptSignsWithTheNewSecret(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	rotated := make(chan struct{})
-	recv := newReceiver(t, func(_ got, n int) int {
+	recv := newReceiver(t, func(_ receivedRequest, n int) int {
 		if n > 1 {
 			return 200
 		}
@@ -303,9 +303,9 @@ func TestRotate_TheNextAttemptSignsWithTheNewSecret(t *testing.T) {
 
 func TestChange_TheNextAttemptGoesToTheNewURL(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	changed := make(chan struct{})
-	before, after := newReceiver(t, func(got, int) int { <-changed; return 500 }), newReceiver(t, nil)
+	before, after := newReceiver(t, func(receivedRequest, int) int { <-changed; return 500 }), newReceiver(t, nil)
 	id, _ := r.subscribe(before.URL)
 	d := r.dispatch(config())
 	release := sync.OnceFunc(func() { close(changed) })
@@ -323,9 +323,9 @@ func TestChange_TheNextAttemptGoesToTheNewURL(t *testing.T) {
 	}
 }
 
-func TestDelete_ErasesTheHistoryBesideRequestsInFlight(t *testing.T) {
+func TestDelete_RemovesTheHistoryDuringRequestsInFlight(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	recv := newReceiver(t, always(500))
 	id, _ := r.subscribe(recv.URL)
 	d := r.dispatch(config())

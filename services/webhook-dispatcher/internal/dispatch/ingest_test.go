@@ -18,21 +18,21 @@ func TestIngest_EventsOfACallAreSentInOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t)
+			r := newFixture(t)
 			release := make(chan struct{})
-			recv := newReceiver(t, func(got, int) int {
+			recv := newReceiver(t, func(receivedRequest, int) int {
 				<-release
 				return 200
 			})
 			r.subscribe(recv.URL)
-			d := r.dispatch(blind())
+			d := r.dispatch(wakeOnlyConfig())
 			call := uuid.New()
 			for _, batch := range batches {
 				var events []deliveries.Event
 				for _, i := range batch {
 					events = append(events, r.event(call, int32(i+1), kinds[i]))
 				}
-				r.through(d, events...)
+				r.ingestAndAdd(d, events...)
 				recv.await(t, 1)
 			}
 			for i := range kinds {
@@ -41,7 +41,7 @@ func TestIngest_EventsOfACallAreSentInOrder(t *testing.T) {
 				wantEqual(t, "type of the request", all[i].Type, kinds[i])
 				release <- struct{}{}
 			}
-			r.settled()
+			r.awaitEmptyQueue()
 		})
 	}
 }
@@ -50,16 +50,16 @@ func TestIngest_EventsOfACallAreSentInOrder(t *testing.T) {
 // after the response of the pause: TestIngest_APauseThatIsAnsweredFindsEveryRowBeforeIt.
 func TestIngest_EveryEventAroundAPauseIsDeliveredOrSkipped(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	recv := newReceiver(t, nil)
 	id, _ := r.subscribe(recv.URL)
-	d := r.dispatch(blind())
+	d := r.dispatch(wakeOnlyConfig())
 	const total = 300
 	halfway := make(chan struct{})
 	var ingesting sync.WaitGroup
 	ingesting.Go(func() {
 		for i := range total {
-			r.through(d, r.event(uuid.New(), 1, "call.completed"))
+			r.ingestAndAdd(d, r.event(uuid.New(), 1, "call.completed"))
 			if i == total/3 {
 				close(halfway)
 			}
@@ -70,7 +70,7 @@ func TestIngest_EveryEventAroundAPauseIsDeliveredOrSkipped(t *testing.T) {
 	ingesting.Wait()
 	r.setStatus(id, subscriptions.Active)
 	d.Wake()
-	r.settled()
+	r.awaitEmptyQueue()
 	skipped := r.count(`SELECT count(*) FROM deliveries WHERE status = 'skipped'`)
 	sent := len(recv.all())
 	wantEqual(t, "delivered and skipped events", sent+skipped, total)
@@ -84,7 +84,7 @@ func TestIngest_EveryEventAroundAPauseIsDeliveredOrSkipped(t *testing.T) {
 
 func TestIngest_TwoReplicasSendEachDeliveryOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	recv := newReceiver(t, nil)
 	r.subscribe(recv.URL)
 	r.subscribe(recv.URL)
@@ -97,22 +97,22 @@ func TestIngest_TwoReplicasSendEachDeliveryOnce(t *testing.T) {
 	}
 	var ingesting sync.WaitGroup
 	// Both ingest the shared events, as after a rebalance, and some events that only they get.
-	for _, d := range []running{one, two} {
+	for _, d := range []runningDispatcher{one, two} {
 		ingesting.Go(func() {
 			for i, call := range ids {
-				r.through(d, r.event(call, 1, "call.ringing"), r.event(call, 2, "call.completed"))
+				r.ingestAndAdd(d, r.event(call, 1, "call.ringing"), r.event(call, 2, "call.completed"))
 				if call := uuid.New(); i < own {
-					r.through(d, r.event(call, 1, "call.ringing"), r.event(call, 2, "call.completed"))
+					r.ingestAndAdd(d, r.event(call, 1, "call.ringing"), r.event(call, 2, "call.completed"))
 				}
 			}
 		})
 	}
 	ingesting.Wait()
 	recv.await(t, 4*calls)
-	r.settled()
+	r.awaitEmptyQueue()
 	seen := map[string]int{}
 	for _, g := range recv.all() {
-		seen[g.delivery()]++
+		seen[g.deliveryID()]++
 	}
 	wantEqual(t, "deliveries that were sent", len(seen), 4*calls)
 	wantEqual(t, "requests", len(recv.all()), 4*calls)

@@ -10,9 +10,9 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// lateness is how many terminal events were delivered, and how many of them within a bound of the
+// terminalDeliveries is how many terminal events were delivered, and how many of them within a bound of the
 // histogram.
-func (d running) lateness(t *testing.T, bound float64) (all, within uint64) {
+func (d runningDispatcher) terminalDeliveries(t *testing.T, bound float64) (all, within uint64) {
 	t.Helper()
 	families, err := d.metrics.Gather()
 	if err != nil {
@@ -35,25 +35,25 @@ func (d running) lateness(t *testing.T, bound float64) (all, within uint64) {
 }
 
 // The lateness is measured from the time in the event. deploy/prometheus computes the SLO from it.
-func TestMetrics_LatenessOfATerminalEventCountsFromItsTime(t *testing.T) {
+func TestMetrics_DelayOfATerminalEventStartsAtTheEventTime(t *testing.T) {
 	t.Parallel()
 	const events = 20
-	r := newRig(t)
+	r := newFixture(t)
 	r.subscribe(newReceiver(t, nil).URL)
-	d := r.dispatch(blind())
+	d := r.dispatch(wakeOnlyConfig())
 	for range events {
 		ev := r.event(uuid.New(), 1, "call.completed")
 		ev.CreatedAt = time.Now().Add(-400 * time.Second)
-		r.through(d, ev)
+		r.ingestAndAdd(d, ev)
 	}
 	testkit.NoError(t, func() error {
-		if all, _ := d.lateness(t, 300); all != events {
+		if all, _ := d.terminalDeliveries(t, 300); all != events {
 			return fmt.Errorf("counted events = %d, want %d", all, events)
 		}
 		return nil
 	})
-	_, early := d.lateness(t, 300)
+	_, early := d.terminalDeliveries(t, 300)
 	wantEqual(t, "events in buckets up to 300 s", early, 0)
-	_, right := d.lateness(t, 900)
+	_, right := d.terminalDeliveries(t, 900)
 	wantEqual(t, "events in buckets up to 900 s", right, events)
 }

@@ -212,7 +212,7 @@ func TestLimits_AStalledEndpointGetsNothingUntilItResponds(t *testing.T) {
 
 // However many endpoints do not respond, an endpoint that has responded before has quota
 // immediately, and up to a number of them also an endpoint without history.
-func TestLimits_EndpointsThatHangLeaveRoom(t *testing.T) {
+func TestLimits_HangingEndpointsDoNotUseAllRequests(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		hanging     int
@@ -271,7 +271,7 @@ func TestLimits_AHostHasALimitOverAllSubscriptions(t *testing.T) {
 	wantEqual(t, "requests of the endpoint on another host", len(other.inFlight), minLimit)
 }
 
-func TestLimits_ADeliveryThatMovedToAFullHostIsGivenBack(t *testing.T) {
+func TestLimits_DeliveryThatMovedToAFullHostIsReleased(t *testing.T) {
 	t.Parallel()
 	l := newLimits(512, 1)
 	full, moved := newCustomer(l, 1, 0), newCustomer(l, 1, 0)
@@ -293,7 +293,7 @@ func TestLimits_ADeliveryThatMovedToAFullHostIsGivenBack(t *testing.T) {
 	check(t, l, full, moved)
 }
 
-func TestLimits_RetriesLeaveRoomForFirstAttempts(t *testing.T) {
+func TestLimits_RetriesNeverUseAllRequestsOfAnEndpoint(t *testing.T) {
 	t.Parallel()
 	l := newLimits(512, 128)
 	c := newCustomer(l, 0, 100)
@@ -346,7 +346,7 @@ func TestLimits_ADeliveryThatIsAddedDuringAClaimIsClaimedNext(t *testing.T) {
 	wantEqual(t, "quotas of the next claim", len(l.reserve()), 1)
 }
 
-func TestLimits_ResumedEndpointsBeginWithTheLeastLimit(t *testing.T) {
+func TestLimits_ResumedEndpointsStartWithTheMinimumLimit(t *testing.T) {
 	t.Parallel()
 	l := newLimits(512, 128)
 	c := newCustomer(l, 1000, 0)
@@ -402,7 +402,7 @@ func sendAll(l *limits, all ...*customer) (left int) {
 
 // No request is counted twice or forgotten in any order of events, and when every endpoint
 // responds, all deliveries are sent.
-func TestLimits_AddUpInAnyOrder(t *testing.T) {
+func TestLimits_CountersMatchTheRequestsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(100) {
 		synctest.Test(t, func(t *testing.T) {

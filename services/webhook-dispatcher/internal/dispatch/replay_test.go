@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-func (r *rig) replayFailed(sub uuid.UUID, want int) {
+func (r *fixture) replayFailed(sub uuid.UUID, want int) {
 	r.t.Helper()
 	done, err := r.store.Replay(r.t.Context(), r.workspace, sub, store.Replay{Status: deliveries.Failed, Since: time.Unix(0, 0), Limit: 100})
 	if err != nil {
@@ -22,9 +22,9 @@ func (r *rig) replayFailed(sub uuid.UUID, want int) {
 	wantEqual(r.t, "replayed deliveries", done.Count, want)
 }
 
-func TestReplay_IsTheSameDeliveryWithFiveFreshAttempts(t *testing.T) {
+func TestReplay_SendsTheSameDeliveryWithFiveNewAttempts(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	recv := newReceiver(t, always(500))
 	id, secret := r.subscribe(recv.URL)
 	d := r.dispatch(config())
@@ -36,7 +36,7 @@ func TestReplay_IsTheSameDeliveryWithFiveFreshAttempts(t *testing.T) {
 	r.replayFailed(id, 1)
 	d.Wake()
 	r.awaitStatus(id, ev.ID, deliveries.Failed)
-	recv.answering(nil)
+	recv.respondWith(nil)
 	r.replayFailed(id, 1)
 	d.Wake()
 	r.awaitStatus(id, ev.ID, deliveries.Delivered)
@@ -50,7 +50,7 @@ func TestReplay_IsTheSameDeliveryWithFiveFreshAttempts(t *testing.T) {
 			t.Errorf("request %d: %v", i, err)
 		}
 		wantEqual(t, "attempt", g.header.Get("X-Service-Delivery-Attempt"), strconv.Itoa(i%5+1))
-		wantEqual(t, "delivery id", g.delivery(), all[0].delivery())
+		wantEqual(t, "delivery id", g.deliveryID(), all[0].deliveryID())
 		wantEqual(t, "event id", g.header.Get("X-Service-Event-Id"), ev.ID.String())
 		wantEqual(t, "body", string(g.body), string(ev.Body))
 	}
@@ -70,9 +70,9 @@ func TestReplay_IsTheSameDeliveryWithFiveFreshAttempts(t *testing.T) {
 	}
 }
 
-func TestReplay_WhileTheWorkspaceIsSuspendedIsHeld(t *testing.T) {
+func TestReplay_IsHeldWhileTheWorkspaceIsSuspended(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	recv := newReceiver(t, always(500))
 	id, _ := r.subscribe(recv.URL)
 	d := r.dispatch(config())
@@ -89,7 +89,7 @@ func TestReplay_WhileTheWorkspaceIsSuspendedIsHeld(t *testing.T) {
 			t.Fatal(err)
 		}
 		if suspended {
-			recv.answering(nil)
+			recv.respondWith(nil)
 			r.replayFailed(id, 1)
 			r.awaitStatus(id, ev.ID, deliveries.Held)
 		}

@@ -39,8 +39,8 @@ import (
 
 const schema = "webhook_dispatcher"
 
-// rig is one database with dispatchers that a test starts and kills.
-type rig struct {
+// fixture is one database with dispatchers that a test starts and kills.
+type fixture struct {
 	t         *testing.T
 	pool      *pgxpool.Pool
 	box       *seal.Box
@@ -48,10 +48,10 @@ type rig struct {
 	workspace uuid.UUID
 	caFile    string
 	// sending is how its dispatchers send.
-	sending dispatch.ClientConfig
+	client dispatch.ClientConfig
 }
 
-func newRig(t *testing.T) *rig {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: store.Migrations})
 	box, err := seal.New(seal.Config{Keys: []string{"t=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})
@@ -64,12 +64,12 @@ func newRig(t *testing.T) *rig {
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &rig{t: t, pool: pool, box: box, store: store.New(pool, box), workspace: uuid.Must(uuid.NewV7()), caFile: file,
-		sending: dispatch.ClientConfig{ExtraCAFile: file, Timeout: 10 * time.Second}}
+	return &fixture{t: t, pool: pool, box: box, store: store.New(pool, box), workspace: uuid.Must(uuid.NewV7()), caFile: file,
+		client: dispatch.ClientConfig{ExtraCAFile: file, Timeout: 10 * time.Second}}
 }
 
-// through ingests events in one transaction and adds them to the dispatcher, like the consumer.
-func (r *rig) through(d running, events ...deliveries.Event) {
+// ingestAndAdd ingests events in one transaction and adds them to the dispatcher, like the consumer.
+func (r *fixture) ingestAndAdd(d runningDispatcher, events ...deliveries.Event) {
 	r.t.Helper()
 	var done store.Ingested
 	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) (err error) {
@@ -82,8 +82,8 @@ func (r *rig) through(d running, events ...deliveries.Event) {
 	d.Add(done.Due)
 }
 
-// settled waits until no delivery is open.
-func (r *rig) settled() {
+// awaitEmptyQueue waits until no delivery is open.
+func (r *fixture) awaitEmptyQueue() {
 	r.t.Helper()
 	testkit.NoError(r.t, func() error {
 		if n := r.count(`SELECT count(*) FROM delivery_queue`); n != 0 {
@@ -93,8 +93,8 @@ func (r *rig) settled() {
 	})
 }
 
-// blind is a configuration with which only Wake makes the dispatcher read the queue.
-func blind() dispatch.Config {
+// wakeOnlyConfig is a configuration with which only Wake makes the dispatcher read the queue.
+func wakeOnlyConfig() dispatch.Config {
 	cfg := config()
 	cfg.Poll = time.Hour
 	return cfg
@@ -108,18 +108,18 @@ func config() dispatch.Config {
 	}
 }
 
-// running is one dispatcher; stop ends it as SIGTERM would, told closes once it has been told to.
-type running struct {
+// runningDispatcher is one dispatcher; stop ends it as SIGTERM would, told closes once it has been told to.
+type runningDispatcher struct {
 	*dispatch.Dispatcher
-	stop    func()
-	told    <-chan struct{}
-	metrics *prometheus.Registry
+	stop     func()
+	stopping <-chan struct{}
+	metrics  *prometheus.Registry
 }
 
-func (r *rig) dispatch(cfg dispatch.Config) running {
+func (r *fixture) dispatch(cfg dispatch.Config) runningDispatcher {
 	r.t.Helper()
 	g := ssrf.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
-	client, err := dispatch.NewClient(r.sending, g)
+	client, err := dispatch.NewClient(r.client, g)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -136,10 +136,10 @@ func (r *rig) dispatch(cfg dispatch.Config) running {
 		<-done
 	}
 	r.t.Cleanup(stop)
-	return running{d, stop, ctx.Done(), metrics}
+	return runningDispatcher{d, stop, ctx.Done(), metrics}
 }
 
-func (r *rig) subscribe(url string, events ...openapi.EventType) (id uuid.UUID, secret string) {
+func (r *fixture) subscribe(url string, events ...openapi.EventType) (id uuid.UUID, secret string) {
 	r.t.Helper()
 	secret, err := subscriptions.NewSecret()
 	if err != nil {
@@ -160,7 +160,7 @@ func (r *rig) subscribe(url string, events ...openapi.EventType) (id uuid.UUID, 
 }
 
 // event is a call event of the rig's workspace; the same call and sequence are the same event.
-func (r *rig) event(call uuid.UUID, sequence int32, kind string) deliveries.Event {
+func (r *fixture) event(call uuid.UUID, sequence int32, kind string) deliveries.Event {
 	id := uuid.NewSHA1(call, []byte(kind))
 	return deliveries.Event{
 		ID: id, WorkspaceID: r.workspace, CallID: &call, Type: kind, Sequence: sequence, CreatedAt: time.Unix(1780574400, 0).UTC(),
@@ -168,7 +168,7 @@ func (r *rig) event(call uuid.UUID, sequence int32, kind string) deliveries.Even
 	}
 }
 
-func (r *rig) ingest(events ...deliveries.Event) {
+func (r *fixture) ingest(events ...deliveries.Event) {
 	r.t.Helper()
 	err := pg.InTx(r.t.Context(), r.pool, func(tx pgx.Tx) error {
 		for _, ev := range events {
@@ -183,7 +183,7 @@ func (r *rig) ingest(events ...deliveries.Event) {
 	}
 }
 
-func (r *rig) setStatus(id uuid.UUID, status subscriptions.Status) subscriptions.Subscription {
+func (r *fixture) setStatus(id uuid.UUID, status subscriptions.Status) subscriptions.Subscription {
 	r.t.Helper()
 	sub, err := r.store.Change(r.t.Context(), r.workspace, id, store.Change{Status: &status})
 	if err != nil {
@@ -192,7 +192,7 @@ func (r *rig) setStatus(id uuid.UUID, status subscriptions.Status) subscriptions
 	return sub
 }
 
-func (r *rig) subscription(id uuid.UUID) subscriptions.Subscription {
+func (r *fixture) subscription(id uuid.UUID) subscriptions.Subscription {
 	r.t.Helper()
 	sub, err := r.store.Subscription(r.t.Context(), r.workspace, id)
 	if err != nil {
@@ -201,7 +201,7 @@ func (r *rig) subscription(id uuid.UUID) subscriptions.Subscription {
 	return sub
 }
 
-func (r *rig) delivery(sub, event uuid.UUID) store.Delivery {
+func (r *fixture) delivery(sub, event uuid.UUID) store.Delivery {
 	r.t.Helper()
 	d, err := r.store.Delivery(r.t.Context(), r.workspace, sub, deliveries.ID(sub, event))
 	if err != nil {
@@ -210,7 +210,7 @@ func (r *rig) delivery(sub, event uuid.UUID) store.Delivery {
 	return d
 }
 
-func (r *rig) awaitStatus(sub, event uuid.UUID, want deliveries.Status) {
+func (r *fixture) awaitStatus(sub, event uuid.UUID, want deliveries.Status) {
 	r.t.Helper()
 	testkit.NoError(r.t, func() error {
 		if d := r.delivery(sub, event); d.Status != want {
@@ -222,7 +222,7 @@ func (r *rig) awaitStatus(sub, event uuid.UUID, want deliveries.Status) {
 
 // withoutStatementTimeout makes a statement that waits for a lock wait until its caller gives it
 // up.
-func (r *rig) withoutStatementTimeout() {
+func (r *fixture) withoutStatementTimeout() {
 	r.t.Helper()
 	settings := r.pool.Config()
 	settings.ConnConfig.RuntimeParams["statement_timeout"] = "0"
@@ -235,7 +235,7 @@ func (r *rig) withoutStatementTimeout() {
 }
 
 // claim claims for the subscriptions like a replica that has just started.
-func (r *rig) claim(claim store.Claim) []deliveries.Work {
+func (r *fixture) claim(claim store.Claim) []deliveries.Work {
 	r.t.Helper()
 	claimed, err := r.store.ClaimDue(r.t.Context(), claim)
 	if err != nil {
@@ -245,7 +245,7 @@ func (r *rig) claim(claim store.Claim) []deliveries.Work {
 }
 
 // complete settles results and returns how many of them counted.
-func (r *rig) complete(results ...deliveries.Result) int {
+func (r *fixture) complete(results ...deliveries.Result) int {
 	r.t.Helper()
 	done, err := r.store.Complete(r.t.Context(), results)
 	if err != nil {
@@ -255,7 +255,7 @@ func (r *rig) complete(results ...deliveries.Result) int {
 }
 
 // count reads one number.
-func (r *rig) count(sql string, args ...any) (n int) {
+func (r *fixture) count(sql string, args ...any) (n int) {
 	r.t.Helper()
 	if err := r.pool.QueryRow(r.t.Context(), sql, args...).Scan(&n); err != nil {
 		r.t.Fatalf("%s: %v", sql, err)
@@ -263,7 +263,7 @@ func (r *rig) count(sql string, args ...any) (n int) {
 	return n
 }
 
-func (r *rig) exec(sql string, args ...any) {
+func (r *fixture) exec(sql string, args ...any) {
 	r.t.Helper()
 	if _, err := r.pool.Exec(r.t.Context(), sql, args...); err != nil {
 		r.t.Fatalf("%s: %v", sql, err)
@@ -271,7 +271,7 @@ func (r *rig) exec(sql string, args ...any) {
 }
 
 // awaitLocked returns once a statement waits for a lock.
-func (r *rig) awaitLocked() {
+func (r *fixture) awaitLocked() {
 	r.t.Helper()
 	testkit.NoError(r.t, func() error {
 		if r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
@@ -288,8 +288,8 @@ func wantEqual[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// got is one request as a receiver saw it.
-type got struct {
+// receivedRequest is one request as a receiver saw it.
+type receivedRequest struct {
 	at       time.Time
 	header   http.Header
 	body     []byte
@@ -298,22 +298,22 @@ type got struct {
 	Data     json.RawMessage `json:"data"`
 }
 
-func (g got) delivery() string { return g.header.Get("X-Service-Delivery-Id") }
+func (g receivedRequest) deliveryID() string { return g.header.Get("X-Service-Delivery-Id") }
 
 // receiver is an HTTPS endpoint that keeps what it received and answers as it is told.
 type receiver struct {
 	URL    string
 	mu     sync.Mutex
-	got    []got
-	answer func(got, int) int
+	got    []receivedRequest
+	answer func(receivedRequest, int) int
 }
 
 // newReceiver answers each request with answer(request, number from 1); nil answers 200.
-func newReceiver(t *testing.T, answer func(got, int) int) *receiver {
+func newReceiver(t *testing.T, answer func(receivedRequest, int) int) *receiver {
 	t.Helper()
 	r := &receiver{answer: answer}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		g := got{at: time.Now(), header: req.Header.Clone()}
+		g := receivedRequest{at: time.Now(), header: req.Header.Clone()}
 		g.body, _ = io.ReadAll(req.Body)
 		_ = json.Unmarshal(g.body, &g)
 		r.mu.Lock()
@@ -329,21 +329,23 @@ func newReceiver(t *testing.T, answer func(got, int) int) *receiver {
 	return r
 }
 
-func (r *receiver) answering(answer func(got, int) int) {
+func (r *receiver) respondWith(answer func(receivedRequest, int) int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answer = answer
 }
 
-func always(code int) func(got, int) int { return func(got, int) int { return code } }
+func always(code int) func(receivedRequest, int) int {
+	return func(receivedRequest, int) int { return code }
+}
 
-func (r *receiver) all() []got {
+func (r *receiver) all() []receivedRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.got)
 }
 
-func (r *receiver) await(t *testing.T, n int) []got {
+func (r *receiver) await(t *testing.T, n int) []receivedRequest {
 	t.Helper()
 	testkit.NoError(t, func() error {
 		if have := len(r.all()); have < n {

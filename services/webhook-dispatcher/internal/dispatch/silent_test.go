@@ -17,7 +17,7 @@ const closeTimeout = time.Minute
 
 // net/http lets a dial go on after its request has ended, so the handshake needs a bound of its
 // own.
-func TestSend_AnEndpointThatNeverShakesHandsKeepsNoConnection(t *testing.T) {
+func TestSend_ClosesAConnectionWithoutATLSHandshake(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -47,7 +47,7 @@ func TestSend_AnEndpointThatNeverShakesHandsKeepsNoConnection(t *testing.T) {
 
 // After a 101 net/http hands the bare connection over as the body, and no deadline of the request
 // ends a read from it.
-func TestSend_AnEndpointThatSwitchesProtocolsIsLetGo(t *testing.T) {
+func TestSend_ClosesAConnectionThatSwitchedProtocols(t *testing.T) {
 	t.Parallel()
 	closed := make(chan error, 8)
 	server := testReceiver(t, func(w http.ResponseWriter, r *http.Request) {

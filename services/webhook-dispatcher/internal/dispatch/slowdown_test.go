@@ -45,7 +45,7 @@ func TestSlowdown_Delayed(t *testing.T) {
 	}
 }
 
-func TestSlowdown_APauseDelaysWhatIsOlder(t *testing.T) {
+func TestSlowdown_PauseDelaysOlderDeliveries(t *testing.T) {
 	t.Parallel()
 	resumed := time.Date(2026, 6, 4, 12, 0, 0, 0, time.UTC)
 	var s slowdown

@@ -16,9 +16,9 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-func TestSuspension_HoldsAWorkspaceAndItsEndReleases(t *testing.T) {
+func TestSuspension_HoldsDeliveriesUntilItsEnd(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	recv := newReceiver(t, nil)
 	id, _ := r.subscribe(recv.URL)
 	pausedID, _ := r.subscribe(recv.URL)
@@ -43,7 +43,7 @@ func TestSuspension_HoldsAWorkspaceAndItsEndReleases(t *testing.T) {
 			t.Errorf("delivery of a suspended workspace is %s, want held", got)
 		}
 	}
-	wantEqual(t, "deliveries claimed of a suspended workspace", len(r.claim(claimOf(id))), 0)
+	wantEqual(t, "deliveries claimed of a suspended workspace", len(r.claim(claimFirst(id))), 0)
 	set(3, false)
 	d := r.dispatch(config())
 	r.awaitStatus(id, late.ID, deliveries.Delivered)
@@ -56,9 +56,9 @@ func TestSuspension_HoldsAWorkspaceAndItsEndReleases(t *testing.T) {
 	r.awaitStatus(pausedID, early.ID, deliveries.Delivered)
 }
 
-func TestFailure_SwitchesOffAndResumingClears(t *testing.T) {
+func TestFailure_DisablesTheSubscriptionUntilItIsResumed(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	recv := newReceiver(t, always(500))
 	id, _ := r.subscribe(recv.URL)
 	cfg := config()
@@ -87,7 +87,7 @@ func TestFailure_SwitchesOffAndResumingClears(t *testing.T) {
 	if got := r.delivery(id, ev.ID).Status; got != deliveries.Skipped {
 		t.Errorf("event while failed is %s, want skipped", got)
 	}
-	recv.answering(nil)
+	recv.respondWith(nil)
 	sub = r.setStatus(id, subscriptions.Active)
 	wantEqual(t, "consecutive failures after the resumption", sub.ConsecutiveFailures, 0)
 	wantEqual(t, "FailedAt after the resumption", sub.FailedAt, nil)
@@ -103,9 +103,9 @@ func TestFailure_SwitchesOffAndResumingClears(t *testing.T) {
 	})
 }
 
-func TestFailure_TestDeliveriesMoveTheCounterButDoNotSwitchOff(t *testing.T) {
+func TestFailure_TestDeliveriesCountButDoNotDisable(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	recv := newReceiver(t, always(500))
 	id, _ := r.subscribe(recv.URL)
 	cfg := config()
@@ -127,7 +127,7 @@ func TestFailure_TestDeliveriesMoveTheCounterButDoNotSwitchOff(t *testing.T) {
 	wantEqual(t, "status after four failed tests", sub.Status, subscriptions.Active)
 	wantEqual(t, "consecutive failures after four failed tests", sub.ConsecutiveFailures, 8)
 	wantEqual(t, "LastFailureAt is set", sub.LastFailureAt != nil, true)
-	recv.answering(nil)
+	recv.respondWith(nil)
 	ev, _ := deliveries.NewTest(uuid.Must(uuid.NewV7()), r.workspace, id, time.Now())
 	if err := r.store.EnqueueTest(t.Context(), id, ev); err != nil {
 		t.Fatal(err)
@@ -139,9 +139,9 @@ func TestFailure_TestDeliveriesMoveTheCounterButDoNotSwitchOff(t *testing.T) {
 	wantEqual(t, "LastSuccessAt is set", sub.LastSuccessAt != nil, true)
 }
 
-func TestFailure_WhatWeCannotSendIsNotTheEndpointsFault(t *testing.T) {
+func TestFailure_UnsendableDeliveriesAreNotCountedAsFailures(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	sink := newReceiver(t, nil)
 	id, _ := r.subscribe(sink.URL)
 	r.exec(`UPDATE subscriptions SET secret_sealed = 'a key that was taken away' WHERE id = $1`, id)

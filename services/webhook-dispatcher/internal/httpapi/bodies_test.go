@@ -7,15 +7,15 @@ import (
 	"github.com/google/uuid"
 )
 
-func (a answer) message() string {
+func (a response) message() string {
 	refused, _ := a.body["error"].(map[string]any)
 	message, _ := refused["message"].(string)
 	return message
 }
 
-func TestSubscriptionBodies_OneRefusalNamesEveryInvalidField(t *testing.T) {
+func TestSubscriptionBodies_ErrorNamesEveryInvalidField(t *testing.T) {
 	t.Parallel()
-	h, ws := newHouse(t), uuid.New()
+	h, ws := newFixture(t), uuid.New()
 	id, _ := h.create(ws)
 	const (
 		noName    = "name is required: say what this subscription is for."
@@ -23,11 +23,11 @@ func TestSubscriptionBodies_OneRefusalNamesEveryInvalidField(t *testing.T) {
 		notTypes  = "events must be an array of event types."
 		notString = "events must be an array of event types, each a string."
 	)
-	create := func(body string) answer { return h.do(ws, http.MethodPost, collection, body) }
-	change := func(body string) answer { return h.do(ws, http.MethodPatch, collection+"/"+id, body) }
+	create := func(body string) response { return h.customer(ws, http.MethodPost, collection, body) }
+	change := func(body string) response { return h.customer(ws, http.MethodPatch, collection+"/"+id, body) }
 	tests := []struct {
 		name        string
-		send        func(body string) answer
+		send        func(body string) response
 		body        string
 		code        string
 		wantMessage string // "" if any message will do

@@ -11,15 +11,15 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 )
 
-func TestDelete_LeavesNothingOfHistoryOrWorkInFlight(t *testing.T) {
+func TestDelete_RemovesHistoryAndIgnoresResultsInFlight(t *testing.T) {
 	t.Parallel()
-	p := newPast(t)
+	p := newReplayFixture(t)
 	p.event(uuid.New(), 1)
-	p.end(deliveries.OutcomeFailed)
-	p.wants("replay", p.replay(`{"status":"failed",`+longAgo+`}`), 1, false)
+	p.sendAll(deliveries.OutcomeFailed)
+	p.requireReplayed("replay", p.replay(`{"status":"failed",`+longAgo+`}`), 1, false)
 	p.event(uuid.New(), 1)
 	p.event(uuid.New(), 1)
-	claimed, err := p.store.ClaimDue(t.Context(), dueOf(p.sub, 2))
+	claimed, err := p.store.ClaimDue(t.Context(), claimUpTo(p.sub, 2))
 	if err != nil {
 		t.Fatalf("ClaimDue: %v", err)
 	}
@@ -27,10 +27,10 @@ func TestDelete_LeavesNothingOfHistoryOrWorkInFlight(t *testing.T) {
 	if len(flying) != 2 {
 		t.Fatalf("claimed deliveries = %d, want 2", len(flying))
 	}
-	if got := p.do(p.ws, http.MethodDelete, collection+"/"+p.sub, ""); got.status != 200 {
+	if got := p.customer(p.ws, http.MethodDelete, collection+"/"+p.sub, ""); got.status != 200 {
 		t.Fatalf("DELETE = %d %v", got.status, got.body)
 	}
-	for _, path := range []string{p.home(), p.home() + "/" + flying[0].DeliveryID.String()} {
+	for _, path := range []string{p.path(), p.path() + "/" + flying[0].DeliveryID.String()} {
 		if got := p.operator(http.MethodGet, path, ""); got.status != 404 {
 			t.Errorf("GET %s = %d, want 404", path, got.status)
 		}
@@ -53,16 +53,16 @@ func TestDelete_LeavesNothingOfHistoryOrWorkInFlight(t *testing.T) {
 	}
 }
 
-func TestDeliveries_EachFilter(t *testing.T) {
+func TestDeliveries_FiltersSelectMatchingDeliveries(t *testing.T) {
 	t.Parallel()
-	p := newPast(t)
+	p := newReplayFixture(t)
 	call := uuid.New()
 	delivered := p.event(call, 1)
-	p.end(deliveries.OutcomeDelivered)
+	p.sendAll(deliveries.OutcomeDelivered)
 	failed := p.event(uuid.New(), 2)
-	p.end(deliveries.OutcomeFailed)
+	p.sendAll(deliveries.OutcomeFailed)
 	held := p.event(call, 3)
-	p.status("paused")
+	p.setStatus("paused")
 	skipped := p.event(uuid.New(), 4)
 	for query, want := range map[string][]uuid.UUID{
 		"": {skipped, held, failed, delivered}, "?status=delivered": {delivered}, "?status=failed": {failed}, "?status=held": {held}, "?status=queued": nil,
@@ -74,16 +74,16 @@ func TestDeliveries_EachFilter(t *testing.T) {
 		for _, id := range want {
 			ids = append(ids, id.String())
 		}
-		got := p.operator(http.MethodGet, p.home()+query, "")
+		got := p.operator(http.MethodGet, p.path()+query, "")
 		wantStatus(t, "query "+query, got, 200, "")
 		wantList(t, "deliveries of query "+query, got.list(), ids)
 	}
-	p.status("active")
-	queued := p.operator(http.MethodGet, p.home()+"?status=queued", "").list()
+	p.setStatus("active")
+	queued := p.operator(http.MethodGet, p.path()+"?status=queued", "").list()
 	wantList(t, "queued deliveries after the resumption", queued, []string{held.String()})
 	other, _ := p.create(p.ws)
 	p.event(uuid.New(), 5)
-	home := strings.Replace(p.home(), p.sub, other, 1)
+	home := strings.Replace(p.path(), p.sub, other, 1)
 	foreign := p.operator(http.MethodGet, home, "").list()
 	if len(foreign) != 1 {
 		t.Fatalf("the other subscription has %v, want one", foreign)
@@ -91,7 +91,7 @@ func TestDeliveries_EachFilter(t *testing.T) {
 	for _, query := range []string{
 		"?status=nope", "?event_type=call.nope", "?call_id=seven", "?starting_after=" + uuid.NewString(), "?starting_after=" + foreign[0], "?limit=0", "?limit=101",
 	} {
-		if got := p.operator(http.MethodGet, p.home()+query, ""); got.status != 422 {
+		if got := p.operator(http.MethodGet, p.path()+query, ""); got.status != 422 {
 			t.Errorf("%q = %d, want 422", query, got.status)
 		}
 	}

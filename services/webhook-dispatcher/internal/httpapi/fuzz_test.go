@@ -12,7 +12,7 @@ import (
 
 // FuzzAPI asks the whole service, as a customer and as an operator of one workspace.
 func FuzzAPI(f *testing.F) {
-	h, workspace := newHouse(f), uuid.Must(uuid.NewV7())
+	h, workspace := newFixture(f), uuid.Must(uuid.NewV7())
 	id, _ := h.create(workspace)
 	home := "/admin/v1/workspaces/" + workspace.String() + "/webhook-subscriptions"
 	testkit.Surface{

@@ -37,8 +37,8 @@ import (
 
 const schema = "webhook_dispatcher"
 
-// house is the API behind a gateway of the test's own.
-type house struct {
+// fixture is the API behind a gateway of the test's own.
+type fixture struct {
 	t       testing.TB
 	pool    *pgxpool.Pool
 	store   *store.Store
@@ -46,7 +46,7 @@ type house struct {
 	handler http.Handler
 }
 
-func newHouse(t testing.TB) *house {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: store.Migrations})
 	box, err := seal.New(seal.Config{Keys: []string{"t=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})
@@ -73,28 +73,28 @@ func newHouse(t testing.TB) *house {
 	st := store.New(pool, box)
 	nothing := func() {}
 	api := httpapi.New(st, ssrf.New(nil).Reachable, nothing, nothing)
-	return &house{t: t, pool: pool, store: st, gateway: gateway, handler: api.Routes(keys, nil)}
+	return &fixture{t: t, pool: pool, store: st, gateway: gateway, handler: api.Routes(keys, nil)}
 }
 
-// answer is a response with its body read.
-type answer struct {
+// response is a response with its body read.
+type response struct {
 	status int
 	header http.Header
 	body   map[string]any
 }
 
-func (a answer) code() string {
+func (a response) code() string {
 	refused, _ := a.body["error"].(map[string]any)
 	code, _ := refused["code"].(string)
 	return code
 }
 
-func (a answer) text(field string) string {
+func (a response) text(field string) string {
 	text, _ := a.body[field].(string)
 	return text
 }
 
-func (a answer) list() (ids []string) {
+func (a response) list() (ids []string) {
 	items, _ := a.body["data"].([]any)
 	for _, item := range items {
 		ids = append(ids, item.(map[string]any)["id"].(string))
@@ -102,7 +102,7 @@ func (a answer) list() (ids []string) {
 	return ids
 }
 
-func (h *house) as(caller serviceauth.Caller, method, path, body string) answer {
+func (h *fixture) do(caller serviceauth.Caller, method, path, body string) response {
 	h.t.Helper()
 	caller.RequestID = uuid.New()
 	token, err := h.gateway.SignCaller("webhook-dispatcher", caller)
@@ -114,30 +114,30 @@ func (h *house) as(caller serviceauth.Caller, method, path, body string) answer 
 	rec := httptest.NewRecorder()
 	h.handler.ServeHTTP(rec, req)
 	testkit.CheckTimestamps(h.t, rec.Body.Bytes())
-	got := answer{status: rec.Code, header: rec.Header()}
+	got := response{status: rec.Code, header: rec.Header()}
 	if err := json.NewDecoder(bytes.NewReader(rec.Body.Bytes())).Decode(&got.body); err != nil {
 		h.t.Fatalf("%s %s answered %d with %q: %v", method, path, rec.Code, rec.Body.String(), err)
 	}
 	return got
 }
 
-func (h *house) do(workspace uuid.UUID, method, path, body string) answer {
+func (h *fixture) customer(workspace uuid.UUID, method, path, body string) response {
 	h.t.Helper()
-	return h.as(serviceauth.Caller{WorkspaceID: workspace, Access: serviceauth.Write, Webhooks: true}, method, path, body)
+	return h.do(serviceauth.Caller{WorkspaceID: workspace, Access: serviceauth.Write, Webhooks: true}, method, path, body)
 }
 
-func (h *house) admin(workspace uuid.UUID, path string) answer {
+func (h *fixture) admin(workspace uuid.UUID, path string) response {
 	h.t.Helper()
-	return h.as(serviceauth.Caller{WorkspaceID: workspace, Operator: "eve"}, http.MethodGet, "/admin/v1/workspaces/"+workspace.String()+path, "")
+	return h.do(serviceauth.Caller{WorkspaceID: workspace, Operator: "eve"}, http.MethodGet, "/admin/v1/workspaces/"+workspace.String()+path, "")
 }
 
-const good = `{"name":"orders","url":"https://example.com/hook","events":["call.completed"]}`
+const validSubscription = `{"name":"orders","url":"https://example.com/hook","events":["call.completed"]}`
 
 const collection = "/v1/webhook-subscriptions"
 
-func (h *house) create(workspace uuid.UUID) (id, secret string) {
+func (h *fixture) create(workspace uuid.UUID) (id, secret string) {
 	h.t.Helper()
-	got := h.do(workspace, http.MethodPost, collection, good)
+	got := h.customer(workspace, http.MethodPost, collection, validSubscription)
 	if got.status != http.StatusCreated {
 		h.t.Fatalf("create = %d %v", got.status, got.body)
 	}
@@ -159,7 +159,7 @@ func wantList[T any](t testing.TB, what string, got, want []T) {
 }
 
 // wantStatus checks the status of a response and its error code, which is "" for a success.
-func wantStatus(t testing.TB, what string, got answer, status int, code string) {
+func wantStatus(t testing.TB, what string, got response, status int, code string) {
 	t.Helper()
 	if got.status != status {
 		t.Errorf("%s: status = %d %v, want %d", what, got.status, got.body, status)
@@ -178,17 +178,17 @@ func keysOf(body map[string]any) []string {
 	return names
 }
 
-func TestCreate_ShowsTheSecretOnceAndMasksItEverAfter(t *testing.T) {
+func TestCreate_ReturnsTheSecretOnceAndMasksItLater(t *testing.T) {
 	t.Parallel()
-	h, ws := newHouse(t), uuid.New()
+	h, ws := newFixture(t), uuid.New()
 	before := time.Now().Truncate(time.Millisecond)
-	created := h.do(ws, http.MethodPost, collection, good)
+	created := h.customer(ws, http.MethodPost, collection, validSubscription)
 	after := time.Now()
 	wantStatus(t, "POST", created, 201, "")
 	wantList(t, "members of the response", keysOf(created.body), []string{"id", "signing_secret", "store_this"})
 	wantEqual(t, "Cache-Control of a response with a secret", created.header.Get("Cache-Control"), "no-store")
 	secret := created.text("signing_secret")
-	listed := h.do(ws, http.MethodGet, collection, "")
+	listed := h.customer(ws, http.MethodGet, collection, "")
 	wantStatus(t, "GET", listed, 200, "")
 	wantEqual(t, "has_more", listed.body["has_more"], any(false))
 	items, _ := listed.body["data"].([]any)
@@ -217,9 +217,9 @@ func TestCreate_ShowsTheSecretOnceAndMasksItEverAfter(t *testing.T) {
 	}
 }
 
-func TestCreate_RefusesInOrder(t *testing.T) {
+func TestCreate_ReturnsErrorsInTheDocumentedOrder(t *testing.T) {
 	t.Parallel()
-	h, ws := newHouse(t), uuid.New()
+	h, ws := newFixture(t), uuid.New()
 	for name, tt := range map[string]struct{ body, want string }{
 		"no JSON":                         {`{`, "validation_error"},
 		"no name comes before everything": {`{"url":"nope","events":[]}`, "validation_error"},
@@ -233,23 +233,23 @@ func TestCreate_RefusesInOrder(t *testing.T) {
 		"a NUL byte":                      {`{"name":"a\u0000b","url":"https://example.com","events":["call.busy"]}`, "validation_error"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wantStatus(t, "POST "+tt.body, h.do(ws, http.MethodPost, collection, tt.body), 422, tt.want)
+			wantStatus(t, "POST "+tt.body, h.customer(ws, http.MethodPost, collection, tt.body), 422, tt.want)
 		})
 	}
-	if got := h.do(ws, http.MethodGet, collection, ""); len(got.list()) != 0 {
+	if got := h.customer(ws, http.MethodGet, collection, ""); len(got.list()) != 0 {
 		t.Errorf("refusals left %v behind", got.list())
 	}
 }
 
-func TestCreate_FiveActiveUnderTwentyAtOnce(t *testing.T) {
+func TestCreate_TwentyConcurrentRequestsCreateFive(t *testing.T) {
 	t.Parallel()
-	h, ws := newHouse(t), uuid.New()
+	h, ws := newFixture(t), uuid.New()
 	var mu sync.Mutex
 	codes := map[string]int{}
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			got := h.do(ws, http.MethodPost, collection, good)
+			got := h.customer(ws, http.MethodPost, collection, validSubscription)
 			mu.Lock()
 			defer mu.Unlock()
 			codes[fmt.Sprint(got.status, got.code())]++
@@ -259,15 +259,15 @@ func TestCreate_FiveActiveUnderTwentyAtOnce(t *testing.T) {
 	if diff := cmp.Diff(map[string]int{"201": 5, "409subscription_limit_reached": 15}, codes); diff != "" {
 		t.Fatalf("responses to 20 creations at the same time (-want +got):\n%s", diff)
 	}
-	ids := h.do(ws, http.MethodGet, collection, "").list()
-	pause := func(id, status string) answer {
-		return h.do(ws, http.MethodPatch, collection+"/"+id, `{"status":"`+status+`"}`)
+	ids := h.customer(ws, http.MethodGet, collection, "").list()
+	pause := func(id, status string) response {
+		return h.customer(ws, http.MethodPatch, collection+"/"+id, `{"status":"`+status+`"}`)
 	}
 	wantStatus(t, "pause", pause(ids[0], "paused"), 200, "")
 	h.create(ws)
 	wantStatus(t, "resumption of a sixth", pause(ids[0], "active"), 409, "subscription_limit_reached")
 	wantStatus(t, "PATCH to active of an active one at the limit", pause(ids[1], "active"), 200, "")
-	deleted := h.do(ws, http.MethodDelete, collection+"/"+ids[1], "")
+	deleted := h.customer(ws, http.MethodDelete, collection+"/"+ids[1], "")
 	wantStatus(t, "DELETE", deleted, 200, "")
 	wantEqual(t, "deleted", deleted.body["deleted"], any(true))
 	wantEqual(t, "id", deleted.text("id"), ids[1])
@@ -277,7 +277,7 @@ func TestCreate_FiveActiveUnderTwentyAtOnce(t *testing.T) {
 
 func TestPatch(t *testing.T) {
 	t.Parallel()
-	h, ws := newHouse(t), uuid.New()
+	h, ws := newFixture(t), uuid.New()
 	id, _ := h.create(ws)
 	for name, tt := range map[string]struct {
 		body   string
@@ -294,29 +294,29 @@ func TestPatch(t *testing.T) {
 		"null changes no url or events": {`{"url":null,"events":null}`, 200, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wantStatus(t, "PATCH "+tt.body, h.do(ws, http.MethodPatch, collection+"/"+id, tt.body), tt.status, tt.want)
+			wantStatus(t, "PATCH "+tt.body, h.customer(ws, http.MethodPatch, collection+"/"+id, tt.body), tt.status, tt.want)
 		})
 	}
-	got := h.do(ws, http.MethodPatch, collection+"/"+id, `{"url":"HTTPS://new.example/x","events":["call.busy","call.failed"],"status":"paused"}`)
+	got := h.customer(ws, http.MethodPatch, collection+"/"+id, `{"url":"HTTPS://new.example/x","events":["call.busy","call.failed"],"status":"paused"}`)
 	wantStatus(t, "PATCH of everything", got, 200, "")
 	wantEqual(t, "url", got.text("url"), "https://new.example/x")
 	wantEqual(t, "status", got.text("status"), "paused")
 	wantEqual(t, "events", fmt.Sprint(got.body["events"]), "[call.busy call.failed]")
-	tested := h.do(ws, http.MethodPost, collection+"/"+id+"/test", "")
+	tested := h.customer(ws, http.MethodPost, collection+"/"+id+"/test", "")
 	wantStatus(t, "test of a paused subscription", tested, 409, "subscription_not_active")
 }
 
 func TestTestAndRotate(t *testing.T) {
 	t.Parallel()
-	h, ws := newHouse(t), uuid.New()
+	h, ws := newFixture(t), uuid.New()
 	id, secret := h.create(ws)
-	got := h.do(ws, http.MethodPost, collection+"/"+id+"/test", "")
+	got := h.customer(ws, http.MethodPost, collection+"/"+id+"/test", "")
 	wantStatus(t, "test", got, 202, "")
 	wantList(t, "members of the response", keysOf(got.body), []string{"delivery_id", "event_id", "queued"})
 	wantEqual(t, "queued", got.body["queued"], any(true))
 	wantID := deliveries.ID(uuid.MustParse(id), uuid.MustParse(got.text("event_id"))).String()
 	wantEqual(t, "delivery_id", got.text("delivery_id"), wantID)
-	rotated := h.do(ws, http.MethodPost, collection+"/"+id+"/rotate-secret", "")
+	rotated := h.customer(ws, http.MethodPost, collection+"/"+id+"/rotate-secret", "")
 	wantStatus(t, "rotate-secret", rotated, 200, "")
 	wantList(t, "members of the response", keysOf(rotated.body), []string{"signing_secret", "store_this"})
 	wantEqual(t, "Cache-Control of a response with a secret", rotated.header.Get("Cache-Control"), "no-store")
@@ -325,9 +325,9 @@ func TestTestAndRotate(t *testing.T) {
 	}
 }
 
-func TestEverything_IsNotFoundInAnotherWorkspace(t *testing.T) {
+func TestRoutes_ReturnNotFoundForAnotherWorkspace(t *testing.T) {
 	t.Parallel()
-	h, ws := newHouse(t), uuid.New()
+	h, ws := newFixture(t), uuid.New()
 	id, _ := h.create(ws)
 	for _, workspace := range []uuid.UUID{uuid.New(), ws} {
 		id := id
@@ -338,27 +338,27 @@ func TestEverything_IsNotFoundInAnotherWorkspace(t *testing.T) {
 			{http.MethodPatch, "/" + id, `{}`}, {http.MethodDelete, "/" + id, ""},
 			{http.MethodPost, "/" + id + "/rotate-secret", ""}, {http.MethodPost, "/" + id + "/test", ""},
 		} {
-			wantStatus(t, tt.method+" "+tt.path, h.do(workspace, tt.method, collection+tt.path, tt.body), 404, "not_found")
+			wantStatus(t, tt.method+" "+tt.path, h.customer(workspace, tt.method, collection+tt.path, tt.body), 404, "not_found")
 		}
 	}
-	if got := h.do(ws, http.MethodGet, collection+"?starting_after="+uuid.NewString(), ""); got.status != 422 {
+	if got := h.customer(ws, http.MethodGet, collection+"?starting_after="+uuid.NewString(), ""); got.status != 422 {
 		t.Errorf("unknown cursor = %d %v, want 422", got.status, got.body)
 	}
-	if got := h.do(ws, http.MethodPut, collection, ""); got.status != 405 {
+	if got := h.customer(ws, http.MethodPut, collection, ""); got.status != 405 {
 		t.Errorf("PUT = %d, want 405", got.status)
 	}
 }
 
-func TestList_RunsOnPages(t *testing.T) {
+func TestList_Paginates(t *testing.T) {
 	t.Parallel()
-	h, ws := newHouse(t), uuid.New()
+	h, ws := newFixture(t), uuid.New()
 	var want []string
 	for range 5 {
 		id, _ := h.create(ws)
 		want = append([]string{id}, want...)
 	}
-	first := h.do(ws, http.MethodGet, collection+"?limit=3", "")
-	second := h.do(ws, http.MethodGet, collection+"?limit=3&starting_after="+want[2], "")
+	first := h.customer(ws, http.MethodGet, collection+"?limit=3", "")
+	second := h.customer(ws, http.MethodGet, collection+"?limit=3&starting_after="+want[2], "")
 	wantList(t, "ids of both pages", append(first.list(), second.list()...), want)
 	wantEqual(t, "has_more of the first page", first.body["has_more"], any(true))
 	wantEqual(t, "has_more of the second page", second.body["has_more"], any(false))
@@ -366,7 +366,7 @@ func TestList_RunsOnPages(t *testing.T) {
 
 func TestAdmin_ShowsDeliveriesAndAttempts(t *testing.T) {
 	t.Parallel()
-	h, ws := newHouse(t), uuid.New()
+	h, ws := newFixture(t), uuid.New()
 	text, _ := h.create(ws)
 	call := uuid.New()
 	var first deliveries.Event
@@ -383,7 +383,7 @@ func TestAdmin_ShowsDeliveriesAndAttempts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	found, err := h.store.ClaimDue(t.Context(), dueOf(text, 1))
+	found, err := h.store.ClaimDue(t.Context(), claimUpTo(text, 1))
 	if err != nil {
 		t.Fatalf("ClaimDue: %v", err)
 	}
@@ -432,7 +432,7 @@ func TestAdmin_ShowsDeliveriesAndAttempts(t *testing.T) {
 	if got := h.admin(uuid.New(), base+"/deliveries"); got.status != 404 {
 		t.Errorf("deliveries seen from another workspace = %d, want 404", got.status)
 	}
-	if got := h.do(ws, http.MethodGet, "/admin/v1/workspaces/"+ws.String()+"/webhook-subscriptions", ""); got.status != 401 {
+	if got := h.customer(ws, http.MethodGet, "/admin/v1/workspaces/"+ws.String()+"/webhook-subscriptions", ""); got.status != 401 {
 		t.Errorf("admin route with a customer's token = %d, want 401", got.status)
 	}
 }

@@ -18,14 +18,14 @@ func operatorPath(workspace uuid.UUID, id string) string {
 }
 
 // operator sends a request with an operator's caller token for the workspace.
-func (h *house) operator(workspace uuid.UUID, method, path, body string) answer {
+func (h *fixture) operator(workspace uuid.UUID, method, path, body string) response {
 	h.t.Helper()
-	return h.as(serviceauth.Caller{WorkspaceID: workspace, Operator: "ann"}, method, path, body)
+	return h.do(serviceauth.Caller{WorkspaceID: workspace, Operator: "ann"}, method, path, body)
 }
 
 func TestOperator_PausesResumesAndDeletes(t *testing.T) {
 	t.Parallel()
-	p := newPast(t)
+	p := newReplayFixture(t)
 	path := operatorPath(p.ws, p.sub)
 	queued := p.event(uuid.New(), 1)
 
@@ -33,20 +33,20 @@ func TestOperator_PausesResumesAndDeletes(t *testing.T) {
 		{status: "paused", delivery: "held"},
 		{status: "active", delivery: "queued"},
 	} {
-		got := p.house.operator(p.ws, http.MethodPatch, path, `{"status":"`+step.status+`"}`)
+		got := p.fixture.operator(p.ws, http.MethodPatch, path, `{"status":"`+step.status+`"}`)
 		if got.status != http.StatusOK {
 			t.Fatalf("PATCH to %s = %d %v, want 200", step.status, got.status, got.body)
 		}
 		if got.text("status") != step.status {
 			t.Errorf("status after PATCH = %q, want %q", got.text("status"), step.status)
 		}
-		row := p.house.operator(p.ws, http.MethodGet, path+"/deliveries/"+queued.String(), "")
+		row := p.fixture.operator(p.ws, http.MethodGet, path+"/deliveries/"+queued.String(), "")
 		if row.text("status") != step.delivery {
 			t.Errorf("delivery of a subscription set to %s = %q, want %q", step.status, row.text("status"), step.delivery)
 		}
 	}
 
-	got := p.house.operator(p.ws, http.MethodDelete, path, "")
+	got := p.fixture.operator(p.ws, http.MethodDelete, path, "")
 	if got.status != http.StatusOK {
 		t.Fatalf("DELETE = %d %v, want 200", got.status, got.body)
 	}
@@ -56,16 +56,16 @@ func TestOperator_PausesResumesAndDeletes(t *testing.T) {
 	if got.body["deleted"] != true {
 		t.Errorf("deleted = %v, want true", got.body["deleted"])
 	}
-	if gone := p.house.operator(p.ws, http.MethodGet, path, ""); gone.status != http.StatusNotFound {
+	if gone := p.fixture.operator(p.ws, http.MethodGet, path, ""); gone.status != http.StatusNotFound {
 		t.Errorf("GET after DELETE = %d, want 404", gone.status)
 	}
 }
 
-func TestOperator_ResumesAFailedSubscriptionSoThatReplayWorks(t *testing.T) {
+func TestOperator_ReplayWorksAfterResumingAFailedSubscription(t *testing.T) {
 	t.Parallel()
-	p := newPast(t)
+	p := newReplayFixture(t)
 	p.event(uuid.New(), 1)
-	p.end(deliveries.OutcomeFailed)
+	p.sendAll(deliveries.OutcomeFailed)
 	const fail = `
 		UPDATE subscriptions SET status = 'failed', failed_at = now(), failed_reason = 'test' WHERE id = $1`
 	if _, err := p.pool.Exec(t.Context(), fail, p.sub); err != nil {
@@ -76,7 +76,7 @@ func TestOperator_ResumesAFailedSubscriptionSoThatReplayWorks(t *testing.T) {
 		t.Fatalf("replay to a failed subscription = %d %v, want subscription_not_active", got.status, got.body)
 	}
 
-	resumed := p.house.operator(p.ws, http.MethodPatch, operatorPath(p.ws, p.sub), `{"status":"active"}`)
+	resumed := p.fixture.operator(p.ws, http.MethodPatch, operatorPath(p.ws, p.sub), `{"status":"active"}`)
 	if resumed.status != http.StatusOK {
 		t.Fatalf("PATCH to active = %d %v, want 200", resumed.status, resumed.body)
 	}
@@ -88,9 +88,9 @@ func TestOperator_ResumesAFailedSubscriptionSoThatReplayWorks(t *testing.T) {
 	}
 }
 
-func TestOperator_StatusRefusals(t *testing.T) {
+func TestOperator_InvalidStatusChangesAreRejected(t *testing.T) {
 	t.Parallel()
-	h, ws := newHouse(t), uuid.New()
+	h, ws := newFixture(t), uuid.New()
 	id, _ := h.create(ws)
 	for range 4 {
 		h.create(ws)
@@ -132,7 +132,7 @@ func TestOperator_StatusRefusals(t *testing.T) {
 		t.Errorf("resumption of a sixth subscription = %d %v, want subscription_limit_reached", got.status, got.body)
 	}
 	for _, method := range []string{http.MethodPatch, http.MethodDelete} {
-		if got := h.do(ws, method, path, `{"status":"active"}`); got.status != http.StatusUnauthorized {
+		if got := h.customer(ws, method, path, `{"status":"active"}`); got.status != http.StatusUnauthorized {
 			t.Errorf("%s with a customer's token = %d, want 401", method, got.status)
 		}
 	}
@@ -140,14 +140,14 @@ func TestOperator_StatusRefusals(t *testing.T) {
 
 func TestSetWorkspace_KeepsTheHealthOfSubscriptions(t *testing.T) {
 	t.Parallel()
-	p := newPast(t)
+	p := newReplayFixture(t)
 	p.event(uuid.New(), 1)
-	p.end(deliveries.OutcomeDelivered)
+	p.sendAll(deliveries.OutcomeDelivered)
 	p.event(uuid.New(), 2)
-	p.end(deliveries.OutcomeFailed)
+	p.sendAll(deliveries.OutcomeFailed)
 	p.event(uuid.New(), 3) // is held and released
 	health := func() string {
-		view := p.house.operator(p.ws, http.MethodGet, operatorPath(p.ws, p.sub), "").body
+		view := p.fixture.operator(p.ws, http.MethodGet, operatorPath(p.ws, p.sub), "").body
 		return fmt.Sprint(view["consecutive_failures"], view["last_success_at"], view["last_failure_at"], view["last_error"])
 	}
 	want := health()

@@ -13,14 +13,14 @@ import (
 )
 
 // fetch reads a page of subscriptions as a workspace.
-func (h *house) fetch(workspace uuid.UUID) func(int, uuid.UUID) testkit.Page {
+func (h *fixture) fetch(workspace uuid.UUID) func(int, uuid.UUID) testkit.Page {
 	return func(limit int, after uuid.UUID) (page testkit.Page) {
 		h.t.Helper()
 		path := fmt.Sprintf("%s?limit=%d", collection, limit)
 		if after != uuid.Nil {
 			path += "&starting_after=" + after.String()
 		}
-		got := h.do(workspace, http.MethodGet, path, "")
+		got := h.customer(workspace, http.MethodGet, path, "")
 		if got.status != http.StatusOK {
 			h.t.Errorf("%s = %d %v", path, got.status, got.body)
 			return page
@@ -34,15 +34,15 @@ func (h *house) fetch(workspace uuid.UUID) func(int, uuid.UUID) testkit.Page {
 }
 
 // subscribe makes one and pauses it: only five may be active.
-func (h *house) subscribe(workspace uuid.UUID) uuid.UUID {
+func (h *fixture) subscribe(workspace uuid.UUID) uuid.UUID {
 	h.t.Helper()
 	id, _ := h.create(workspace)
-	h.do(workspace, http.MethodPatch, collection+"/"+id, `{"status":"paused"}`)
+	h.customer(workspace, http.MethodPatch, collection+"/"+id, `{"status":"paused"}`)
 	return uuid.MustParse(id)
 }
 
 // subscribed makes a paused one, however many there are.
-func (h *house) subscribed(workspace uuid.UUID) uuid.UUID {
+func (h *fixture) subscribed(workspace uuid.UUID) uuid.UUID {
 	h.t.Helper()
 	id := uuid.Must(uuid.NewV7())
 	if _, err := h.pool.Exec(h.t.Context(), `
@@ -56,9 +56,9 @@ func (h *house) subscribed(workspace uuid.UUID) uuid.UUID {
 	return id
 }
 
-func TestSubscriptions_EveryPageIsExact(t *testing.T) {
+func TestSubscriptions_PagesOfEverySize(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		workspace := uuid.Must(uuid.NewV7())
 		testkit.CheckPages(rt, testkit.List{
@@ -66,7 +66,7 @@ func TestSubscriptions_EveryPageIsExact(t *testing.T) {
 			Insert: func(*rapid.T) uuid.UUID { return h.subscribe(workspace) },
 			Change: func(_ *rapid.T, id uuid.UUID) {
 				for _, status := range []string{"active", "paused"} {
-					h.do(workspace, http.MethodPatch, collection+"/"+id.String(), `{"status":"`+status+`"}`)
+					h.customer(workspace, http.MethodPatch, collection+"/"+id.String(), `{"status":"`+status+`"}`)
 				}
 			},
 			Matches: func(uuid.UUID) bool { return true },
@@ -74,19 +74,19 @@ func TestSubscriptions_EveryPageIsExact(t *testing.T) {
 	})
 }
 
-func TestSubscriptions_AWalkMeetsEveryItemOnceWhileOthersCome(t *testing.T) {
+func TestSubscriptions_PagingReturnsEachItemOnceDuringInserts(t *testing.T) {
 	t.Parallel()
-	h, workspace := newHouse(t), uuid.Must(uuid.NewV7())
+	h, workspace := newFixture(t), uuid.Must(uuid.NewV7())
 	testkit.Race(t, func() uuid.UUID { return h.subscribed(workspace) }, h.fetch(workspace))
 }
 
-func TestSubscriptions_OnlyItsOwnItemsAreCursors(t *testing.T) {
+func TestSubscriptions_CursorsOfOtherListsAreRejected(t *testing.T) {
 	t.Parallel()
-	h, workspace := newHouse(t), uuid.Must(uuid.NewV7())
+	h, workspace := newFixture(t), uuid.Must(uuid.NewV7())
 	gone, other := h.subscribe(workspace), h.subscribe(uuid.Must(uuid.NewV7()))
-	h.do(workspace, http.MethodDelete, collection+"/"+gone.String(), "")
+	h.customer(workspace, http.MethodDelete, collection+"/"+gone.String(), "")
 	for name, cursor := range map[string]uuid.UUID{"deleted": gone, "of another workspace": other, "of nobody": uuid.Must(uuid.NewV7()), "a workspace": workspace} {
-		got := h.do(workspace, http.MethodGet, collection+"?starting_after="+cursor.String(), "")
+		got := h.customer(workspace, http.MethodGet, collection+"?starting_after="+cursor.String(), "")
 		wantStatus(t, "cursor "+name, got, 422, "validation_error")
 		if !strings.HasPrefix(got.message(), "starting_after ") {
 			t.Errorf("cursor %s: message = %q, want it to name starting_after", name, got.message())

@@ -19,36 +19,36 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// past is a subscription of one workspace with events that lie in its history.
-type past struct {
-	*house
+// replayFixture is a subscription of one workspace with events that lie in its history.
+type replayFixture struct {
+	*fixture
 	ws  uuid.UUID
 	sub string
 }
 
-func newPast(t *testing.T) *past {
+func newReplayFixture(t *testing.T) *replayFixture {
 	t.Helper()
-	h, ws := newHouse(t), uuid.New()
+	h, ws := newFixture(t), uuid.New()
 	id, _ := h.create(ws)
-	return &past{h, ws, id}
+	return &replayFixture{h, ws, id}
 }
 
-func (p *past) home() string {
+func (p *replayFixture) path() string {
 	return "/admin/v1/workspaces/" + p.ws.String() + "/webhook-subscriptions/" + p.sub + "/deliveries"
 }
 
-func (p *past) operator(method, path, body string) answer {
+func (p *replayFixture) operator(method, path, body string) response {
 	p.t.Helper()
-	return p.as(serviceauth.Caller{WorkspaceID: p.ws, Operator: "eve"}, method, path, body)
+	return p.do(serviceauth.Caller{WorkspaceID: p.ws, Operator: "eve"}, method, path, body)
 }
 
-func (p *past) replay(body string) answer {
+func (p *replayFixture) replay(body string) response {
 	p.t.Helper()
-	return p.operator(http.MethodPost, p.home()+"/replay", body)
+	return p.operator(http.MethodPost, p.path()+"/replay", body)
 }
 
 // event ingests an event of the call and says its delivery's id.
-func (p *past) event(call uuid.UUID, sequence int32) uuid.UUID {
+func (p *replayFixture) event(call uuid.UUID, sequence int32) uuid.UUID {
 	p.t.Helper()
 	ev := deliveries.Event{ID: uuid.New(), WorkspaceID: p.ws, CallID: &call, Type: "call.completed", Sequence: sequence, Body: []byte(`{}`), CreatedAt: time.Unix(1780574400+int64(sequence), 0)}
 	if err := pgx.BeginFunc(p.t.Context(), p.pool, func(tx pgx.Tx) error {
@@ -60,16 +60,16 @@ func (p *past) event(call uuid.UUID, sequence int32) uuid.UUID {
 	return deliveries.ID(uuid.MustParse(p.sub), ev.ID)
 }
 
-// dueOf claims of one subscription.
-func dueOf(sub string, most int) store.Claim {
+// claimUpTo claims of one subscription.
+func claimUpTo(sub string, most int) store.Claim {
 	quota := store.Quota{SubscriptionID: uuid.MustParse(sub), Total: most, Retries: most}
 	return store.Claim{Quotas: []store.Quota{quota}, Lease: time.Minute, Attempts: 5}
 }
 
-// end sends everything that is due once and gives it this outcome; it says what was sent.
-func (p *past) end(outcome deliveries.Outcome) []deliveries.Work {
+// sendAll sends everything that is due once and gives it this outcome; it says what was sent.
+func (p *replayFixture) sendAll(outcome deliveries.Outcome) []deliveries.Work {
 	p.t.Helper()
-	claimed, err := p.store.ClaimDue(p.t.Context(), dueOf(p.sub, 5000))
+	claimed, err := p.store.ClaimDue(p.t.Context(), claimUpTo(p.sub, 5000))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func (p *past) end(outcome deliveries.Outcome) []deliveries.Work {
 	return claimed.Work
 }
 
-func (p *past) settle(work []deliveries.Work, outcome deliveries.Outcome) int {
+func (p *replayFixture) settle(work []deliveries.Work, outcome deliveries.Outcome) int {
 	p.t.Helper()
 	results := make([]deliveries.Result, len(work))
 	for i, w := range work {
@@ -90,15 +90,15 @@ func (p *past) settle(work []deliveries.Work, outcome deliveries.Outcome) int {
 	return done.Settled
 }
 
-func (p *past) status(status string) {
+func (p *replayFixture) setStatus(status string) {
 	p.t.Helper()
-	if got := p.do(p.ws, http.MethodPatch, collection+"/"+p.sub, `{"status":"`+status+`"}`); got.status != 200 {
+	if got := p.customer(p.ws, http.MethodPatch, collection+"/"+p.sub, `{"status":"`+status+`"}`); got.status != 200 {
 		p.t.Fatalf("PATCH to %s = %d %v", status, got.status, got.body)
 	}
 }
 
 // awaitLocked returns once that many statements of this database wait for a lock.
-func (p *past) awaitLocked(want int) {
+func (p *replayFixture) awaitLocked(want int) {
 	p.t.Helper()
 	const waiting = `SELECT count(*) FROM pg_stat_activity
 		WHERE datname = current_database() AND wait_event_type = 'Lock'`
@@ -114,7 +114,7 @@ func (p *past) awaitLocked(want int) {
 	})
 }
 
-func (p *past) wants(what string, got answer, replayed int, more bool) {
+func (p *replayFixture) requireReplayed(what string, got response, replayed int, more bool) {
 	p.t.Helper()
 	wantStatus(p.t, what, got, 202, "")
 	if diff := cmp.Diff(map[string]any{"replayed": float64(replayed), "has_more": more}, got.body); diff != "" {
@@ -124,23 +124,23 @@ func (p *past) wants(what string, got answer, replayed int, more bool) {
 
 const longAgo = `"since":"2026-01-01T00:00:00Z"`
 
-func TestReplay_OneMakesFreshAttemptsOfTheSameDelivery(t *testing.T) {
+func TestReplay_OfOneDeliveryStartsNewAttempts(t *testing.T) {
 	t.Parallel()
-	p := newPast(t)
+	p := newReplayFixture(t)
 	id := p.event(uuid.New(), 1)
-	path := p.home() + "/" + id.String()
-	p.wants("replay of what is queued", p.operator(http.MethodPost, path+"/replay", ""), 0, false)
-	p.wants("with a body of nothing", p.operator(http.MethodPost, path+"/replay", "\n"), 0, false)
-	before := p.end(deliveries.OutcomeFailed)
+	path := p.path() + "/" + id.String()
+	p.requireReplayed("replay of what is queued", p.operator(http.MethodPost, path+"/replay", ""), 0, false)
+	p.requireReplayed("with a body of nothing", p.operator(http.MethodPost, path+"/replay", "\n"), 0, false)
+	before := p.sendAll(deliveries.OutcomeFailed)
 	for round := 1; round <= 2; round++ {
-		p.wants("replay", p.operator(http.MethodPost, path+"/replay", `{}`), 1, false)
-		p.wants("the same again", p.operator(http.MethodPost, path+"/replay", ""), 0, false)
+		p.requireReplayed("replay", p.operator(http.MethodPost, path+"/replay", `{}`), 1, false)
+		p.requireReplayed("the same again", p.operator(http.MethodPost, path+"/replay", ""), 0, false)
 		shown := p.operator(http.MethodGet, path, "")
 		wantEqual(t, "status", shown.text("status"), "queued")
 		wantEqual(t, "attempts", shown.body["attempts"], any(0.0))
 		wantEqual(t, "replays", shown.body["replays"], any(float64(round)))
 		wantEqual(t, "done_at", shown.body["done_at"], nil)
-		work := p.end(deliveries.OutcomeDelivered)
+		work := p.sendAll(deliveries.OutcomeDelivered)
 		if len(work) != 1 {
 			t.Fatalf("deliveries claimed after replay %d = %d, want 1", round, len(work))
 		}
@@ -162,13 +162,13 @@ func TestReplay_OneMakesFreshAttemptsOfTheSameDelivery(t *testing.T) {
 }
 
 // What a process that was given up still knows of the attempts before the replay settles nothing.
-func TestReplay_IsNotSettledByAnAttemptBeforeIt(t *testing.T) {
+func TestReplay_IgnoresResultsOfEarlierAttempts(t *testing.T) {
 	t.Parallel()
-	p := newPast(t)
+	p := newReplayFixture(t)
 	id := p.event(uuid.New(), 1)
-	stale := p.end(deliveries.OutcomeFailed)
-	p.wants("replay", p.operator(http.MethodPost, p.home()+"/"+id.String()+"/replay", ""), 1, false)
-	claimed, err := p.store.ClaimDue(t.Context(), dueOf(p.sub, 1))
+	stale := p.sendAll(deliveries.OutcomeFailed)
+	p.requireReplayed("replay", p.operator(http.MethodPost, p.path()+"/"+id.String()+"/replay", ""), 1, false)
+	claimed, err := p.store.ClaimDue(t.Context(), claimUpTo(p.sub, 1))
 	if err != nil {
 		t.Fatalf("ClaimDue: %v", err)
 	}
@@ -185,21 +185,21 @@ func TestReplay_IsNotSettledByAnAttemptBeforeIt(t *testing.T) {
 	}
 }
 
-func TestReplay_AllFailedSince(t *testing.T) {
+func TestReplay_OfAllFailedDeliveriesSinceATime(t *testing.T) {
 	t.Parallel()
-	p := newPast(t)
+	p := newReplayFixture(t)
 	p.event(uuid.New(), 1)
-	p.end(deliveries.OutcomeDelivered)
+	p.sendAll(deliveries.OutcomeDelivered)
 	for range 3 {
 		p.event(uuid.New(), 1)
 	}
-	if got := p.do(p.ws, http.MethodPost, collection+"/"+p.sub+"/test", ""); got.status != 202 {
+	if got := p.customer(p.ws, http.MethodPost, collection+"/"+p.sub+"/test", ""); got.status != 202 {
 		t.Fatalf("test = %d", got.status)
 	}
-	p.end(deliveries.OutcomeFailed)
+	p.sendAll(deliveries.OutcomeFailed)
 	cut := time.Now().UTC().Add(time.Hour).Format(time.RFC3339)
-	p.wants("since the future", p.replay(`{"status":"failed","since":"`+cut+`"}`), 0, false)
-	p.wants("before everything", p.replay(`{"status":"failed",`+longAgo+`,"before":"2026-01-02T00:00:00Z"}`), 0, false)
+	p.requireReplayed("since the future", p.replay(`{"status":"failed","since":"`+cut+`"}`), 0, false)
+	p.requireReplayed("before everything", p.replay(`{"status":"failed",`+longAgo+`,"before":"2026-01-02T00:00:00Z"}`), 0, false)
 
 	// All five have chosen before one of them may write.
 	gate, err := p.pool.Begin(t.Context())
@@ -230,7 +230,7 @@ func TestReplay_AllFailedSince(t *testing.T) {
 	if n := replayed.Load(); n != 3 {
 		t.Errorf("five at once replayed %d, want each of the 3 once", n)
 	}
-	if work := p.end(deliveries.OutcomeFailed); len(work) != 3 {
+	if work := p.sendAll(deliveries.OutcomeFailed); len(work) != 3 {
 		t.Errorf("%d claimed, want the 3: the delivered one and the test stay as they are", len(work))
 	}
 	// They failed again: the same request with its before does nothing, without it a new round
@@ -239,66 +239,66 @@ func TestReplay_AllFailedSince(t *testing.T) {
 	if err := p.pool.QueryRow(t.Context(), `SELECT min(done_at) FROM deliveries WHERE replays = 1`).Scan(&moment); err != nil {
 		t.Fatal(err)
 	}
-	p.wants("repeated with before", p.replay(`{"status":"failed",`+longAgo+`,"before":"`+moment.UTC().Format(time.RFC3339Nano)+`"}`), 0, false)
-	p.wants("asked anew", p.replay(`{"status":"failed",`+longAgo+`}`), 3, false)
+	p.requireReplayed("repeated with before", p.replay(`{"status":"failed",`+longAgo+`,"before":"`+moment.UTC().Format(time.RFC3339Nano)+`"}`), 0, false)
+	p.requireReplayed("asked anew", p.replay(`{"status":"failed",`+longAgo+`}`), 3, false)
 }
 
-func TestReplay_OfACallInItsOrder(t *testing.T) {
+func TestReplay_OfACallKeepsTheOrderOfItsEvents(t *testing.T) {
 	t.Parallel()
-	p := newPast(t)
+	p := newReplayFixture(t)
 	call := uuid.New()
 	second := p.event(call, 2)
-	p.end(deliveries.OutcomeFailed)
+	p.sendAll(deliveries.OutcomeFailed)
 	first := p.event(call, 1)
 	p.event(uuid.New(), 1)
-	p.end(deliveries.OutcomeDelivered)
+	p.sendAll(deliveries.OutcomeDelivered)
 	body := `{"call_id":"` + call.String() + `"}`
-	p.wants("replay of a call", p.replay(body), 2, false)
-	p.wants("the same again", p.replay(body), 0, false)
-	p.wants("another call", p.replay(`{"call_id":"`+uuid.NewString()+`"}`), 0, false)
+	p.requireReplayed("replay of a call", p.replay(body), 2, false)
+	p.requireReplayed("the same again", p.replay(body), 0, false)
+	p.requireReplayed("another call", p.replay(`{"call_id":"`+uuid.NewString()+`"}`), 0, false)
 	for _, want := range []uuid.UUID{first, second} {
 		var claimed []uuid.UUID
-		for _, work := range p.end(deliveries.OutcomeDelivered) {
+		for _, work := range p.sendAll(deliveries.OutcomeDelivered) {
 			claimed = append(claimed, work.DeliveryID)
 		}
 		wantList(t, "claimed deliveries of the call", claimed, []uuid.UUID{want})
 	}
-	if got := p.operator(http.MethodGet, p.home()+"?call_id="+call.String(), ""); len(got.list()) != 2 {
+	if got := p.operator(http.MethodGet, p.path()+"?call_id="+call.String(), ""); len(got.list()) != 2 {
 		t.Errorf("the call's deliveries = %v", got.body)
 	}
 }
 
-func TestReplay_OfWhatAPauseLeftOut(t *testing.T) {
+func TestReplay_OfDeliveriesSkippedDuringAPause(t *testing.T) {
 	t.Parallel()
-	p := newPast(t)
-	p.status("paused")
+	p := newReplayFixture(t)
+	p.setStatus("paused")
 	left := []string{p.event(uuid.New(), 1).String(), p.event(uuid.New(), 2).String()}
-	for _, refused := range []answer{
+	for _, refused := range []response{
 		p.replay(`{"status":"skipped",` + longAgo + `}`), p.replay(`{"call_id":"` + uuid.NewString() + `"}`),
-		p.operator(http.MethodPost, p.home()+"/"+left[0]+"/replay", ""),
+		p.operator(http.MethodPost, p.path()+"/"+left[0]+"/replay", ""),
 	} {
 		wantStatus(t, "replay while paused", refused, 409, "subscription_not_active")
 	}
-	p.status("active")
-	if n := len(p.end(deliveries.OutcomeDelivered)); n != 0 {
+	p.setStatus("active")
+	if n := len(p.sendAll(deliveries.OutcomeDelivered)); n != 0 {
 		t.Fatalf("%d sent on resume, want none", n)
 	}
-	p.wants("failed are not skipped", p.replay(`{"status":"failed",`+longAgo+`}`), 0, false)
-	p.wants("replay of what was skipped", p.replay(`{"status":"skipped",`+longAgo+`}`), 2, false)
-	p.wants("the same again", p.replay(`{"status":"skipped",`+longAgo+`}`), 0, false)
-	p.status("paused") // what was replayed is queued work like any other
-	if got := p.operator(http.MethodGet, p.home()+"?status=held", ""); len(got.list()) != 2 {
+	p.requireReplayed("failed are not skipped", p.replay(`{"status":"failed",`+longAgo+`}`), 0, false)
+	p.requireReplayed("replay of what was skipped", p.replay(`{"status":"skipped",`+longAgo+`}`), 2, false)
+	p.requireReplayed("the same again", p.replay(`{"status":"skipped",`+longAgo+`}`), 0, false)
+	p.setStatus("paused") // what was replayed is queued work like any other
+	if got := p.operator(http.MethodGet, p.path()+"?status=held", ""); len(got.list()) != 2 {
 		t.Errorf("held = %v, want both", got.body)
 	}
-	p.status("active")
-	if n := len(p.end(deliveries.OutcomeDelivered)); n != 2 {
+	p.setStatus("active")
+	if n := len(p.sendAll(deliveries.OutcomeDelivered)); n != 2 {
 		t.Errorf("%d sent, want 2", n)
 	}
 }
 
-func TestReplay_InBatches(t *testing.T) {
+func TestReplay_IsLimitedTo1000Deliveries(t *testing.T) {
 	t.Parallel()
-	p := newPast(t)
+	p := newReplayFixture(t)
 	if _, err := p.pool.Exec(t.Context(), `WITH e AS (
 			INSERT INTO events (id, created_at, workspace_id, type, sequence, body)
 			SELECT gen_random_uuid(), now() - n * interval '1 minute', $1, 'call.busy', 1, '{}' FROM generate_series(1, 1001) n RETURNING *)
@@ -306,19 +306,19 @@ func TestReplay_InBatches(t *testing.T) {
 		SELECT id, created_at, workspace_id, $2, id, type, 1, 'failed', created_at FROM e`, p.ws, p.sub); err != nil {
 		t.Fatal(err)
 	}
-	p.wants("first batch", p.replay(`{"status":"failed",`+longAgo+`}`), 1000, true)
-	if got := p.operator(http.MethodGet, p.home()+"?status=failed", ""); len(got.list()) != 1 {
+	p.requireReplayed("first batch", p.replay(`{"status":"failed",`+longAgo+`}`), 1000, true)
+	if got := p.operator(http.MethodGet, p.path()+"?status=failed", ""); len(got.list()) != 1 {
 		t.Errorf("failed = %v, want the one that failed last", got.body)
 	}
-	p.wants("second batch", p.replay(`{"status":"failed",`+longAgo+`}`), 1, false)
-	if n := len(p.end(deliveries.OutcomeDelivered)); n != 1001 {
+	p.requireReplayed("second batch", p.replay(`{"status":"failed",`+longAgo+`}`), 1, false)
+	if n := len(p.sendAll(deliveries.OutcomeDelivered)); n != 1001 {
 		t.Errorf("%d sent, want 1001", n)
 	}
 }
 
-func TestReplay_Refuses(t *testing.T) {
+func TestReplay_RejectsInvalidRequests(t *testing.T) {
 	t.Parallel()
-	p := newPast(t)
+	p := newReplayFixture(t)
 	for name, body := range map[string]string{
 		"no JSON": `{`, "nothing chosen": `{}`, "no since": `{"status":"failed"}`, "no status": `{` + longAgo + `}`,
 		"a status that has not ended": `{"status":"queued",` + longAgo + `}`, "delivered": `{"status":"delivered",` + longAgo + `}`,
@@ -329,9 +329,9 @@ func TestReplay_Refuses(t *testing.T) {
 		wantStatus(t, name, p.replay(body), 422, "validation_error")
 	}
 	id := p.event(uuid.New(), 1)
-	p.end(deliveries.OutcomeFailed)
+	p.sendAll(deliveries.OutcomeFailed)
 	for name, path := range map[string]string{
-		"unknown": p.home() + "/" + uuid.NewString() + "/replay", "no UUID": p.home() + "/seven/replay",
+		"unknown": p.path() + "/" + uuid.NewString() + "/replay", "no UUID": p.path() + "/seven/replay",
 		"another subscription's":  "/admin/v1/workspaces/" + p.ws.String() + "/webhook-subscriptions/" + uuid.NewString() + "/deliveries/" + id.String() + "/replay",
 		"an unknown subscription": "/admin/v1/workspaces/" + p.ws.String() + "/webhook-subscriptions/" + uuid.NewString() + "/deliveries/replay",
 	} {
@@ -340,18 +340,18 @@ func TestReplay_Refuses(t *testing.T) {
 	stranger := uuid.New()
 	for _, path := range []string{"/deliveries/replay", "/deliveries/" + id.String() + "/replay"} {
 		path = "/admin/v1/workspaces/" + stranger.String() + "/webhook-subscriptions/" + p.sub + path
-		if got := p.as(serviceauth.Caller{WorkspaceID: stranger, Operator: "eve"}, http.MethodPost, path, `{"status":"failed",`+longAgo+`}`); got.status != 404 {
+		if got := p.do(serviceauth.Caller{WorkspaceID: stranger, Operator: "eve"}, http.MethodPost, path, `{"status":"failed",`+longAgo+`}`); got.status != 404 {
 			t.Errorf("from another workspace: %d %v, want 404", got.status, got.body)
 		}
 	}
-	if got := p.do(p.ws, http.MethodPost, p.home()+"/replay", `{"status":"failed",`+longAgo+`}`); got.status != 401 {
+	if got := p.customer(p.ws, http.MethodPost, p.path()+"/replay", `{"status":"failed",`+longAgo+`}`); got.status != 401 {
 		t.Errorf("as a customer: %d, want 401", got.status)
 	}
 	if _, err := p.pool.Exec(t.Context(), `DELETE FROM events`); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.operator(http.MethodPost, p.home()+"/"+id.String()+"/replay", ""); got.status != 404 {
+	if got := p.operator(http.MethodPost, p.path()+"/"+id.String()+"/replay", ""); got.status != 404 {
 		t.Errorf("without a stored body: %d %v, want 404", got.status, got.body)
 	}
-	p.wants("all failed without a body", p.replay(`{"status":"failed",`+longAgo+`}`), 0, false)
+	p.requireReplayed("all failed without a body", p.replay(`{"status":"failed",`+longAgo+`}`), 0, false)
 }

@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/httpapi"
 )
 
-func TestRoutes_AreTheDocumentsOperations(t *testing.T) {
+func TestRoutes_MatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	operations, err := openapi.Operations("Webhooks")
 	if err != nil {

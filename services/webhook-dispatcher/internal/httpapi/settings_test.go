@@ -16,7 +16,7 @@ import (
 )
 
 // A workspace arrives twice, by ApplySetting and by the consumer's SetWorkspace, in any order.
-func TestApplySetting_NewestVersionIsInForceInAnyOrder(t *testing.T) {
+func TestApplySetting_NewestVersionIsStoredInAnyOrder(t *testing.T) {
 	t.Parallel()
 	type step struct {
 		consumer  bool // by the consumer of workspaces.v1, otherwise by ApplySetting
@@ -38,7 +38,7 @@ func TestApplySetting_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 		{name: "late ApplySetting of an older version",
 			steps: []step{{consumer: true, version: 3}, {version: 2, suspended: true}}},
 	}
-	h := newHouse(t)
+	h := newFixture(t)
 	server := httptest.NewServer(h.handler)
 	t.Cleanup(server.Close)
 	client := settingsv1.NewSettingServiceClient(http.DefaultClient, server.URL,
@@ -82,7 +82,7 @@ func TestApplySetting_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 }
 
 // setWorkspace stores the event's workspace as the consumer does.
-func (h *house) setWorkspace(t *testing.T, event *eventv1.WorkspaceEvent) {
+func (h *fixture) setWorkspace(t *testing.T, event *eventv1.WorkspaceEvent) {
 	t.Helper()
 	workspace, err := store.WorkspaceOf(event)
 	if err != nil {

@@ -16,16 +16,16 @@ import (
 // decimals.
 func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	t.Parallel()
-	h, ws := newHouse(t), uuid.New()
+	h, ws := newFixture(t), uuid.New()
 	id, _ := h.create(ws)
-	if got := h.do(ws, http.MethodPost, collection+"/"+id+"/test", ""); got.status != http.StatusAccepted {
+	if got := h.customer(ws, http.MethodPost, collection+"/"+id+"/test", ""); got.status != http.StatusAccepted {
 		t.Fatalf("POST test = %d %v", got.status, got.body)
 	}
 	if _, err := h.pool.Exec(t.Context(),
 		`UPDATE subscription_health SET last_success_at = '2026-06-04 09:00:00+00'`); err != nil {
 		t.Fatal(err)
 	}
-	list := h.do(ws, http.MethodGet, collection, "")
+	list := h.customer(ws, http.MethodGet, collection, "")
 	deliveries := h.admin(ws, "/webhook-subscriptions/"+id+"/deliveries")
 	for name, body := range map[string]map[string]any{"subscriptions": list.body, "deliveries": deliveries.body} {
 		document, err := json.Marshal(body)

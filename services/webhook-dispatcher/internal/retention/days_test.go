@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-func around(from, to int) (names []string) {
+func daysAround(from, to int) (names []string) {
 	for d := from; d <= to; d++ {
 		names = append(names, noon().AddDate(0, 0, d).Format("20060102"))
 	}
@@ -20,9 +20,9 @@ func around(from, to int) (names []string) {
 
 func tables() []string { return []string{"events", "deliveries", "attempts"} }
 
-func TestRotateDays_TwiceAndByManyAtOnceMakesEachDayOnce(t *testing.T) {
+func TestRotateDays_ConcurrentCallsCreateEachPartitionOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	var all sync.WaitGroup
 	for range 6 {
 		all.Go(func() {
@@ -37,7 +37,7 @@ func TestRotateDays_TwiceAndByManyAtOnceMakesEachDayOnce(t *testing.T) {
 	}
 	all.Wait()
 	for _, table := range tables() {
-		wantEqual(t, table, r.days(table), around(-7, 3))
+		wantEqual(t, table, r.days(table), daysAround(-7, 3))
 	}
 	added, err := r.store.AddDays(t.Context(), noon().AddDate(0, 0, -7).Truncate(day), noon().Truncate(day))
 	if err != nil {
@@ -48,32 +48,32 @@ func TestRotateDays_TwiceAndByManyAtOnceMakesEachDayOnce(t *testing.T) {
 	}
 }
 
-func TestRotateDays_MidnightDividesAndDropsWholeDaysOnly(t *testing.T) {
+func TestRotateDays_DropsWholeUTCDaysOnly(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.turn(noon())
+	r := newFixture(t)
+	r.rotate(noon())
 	midnight := noon().Truncate(day)
 	r.ingest(midnight.Add(-time.Microsecond))
 	r.ingest(midnight)
 	yesterday, today := midnight.Add(-day).Format("_20060102"), midnight.Format("_20060102")
-	wantEqual(t, "places", r.places("deliveries"), []string{"deliveries" + yesterday, "deliveries" + today})
-	wantEqual(t, "places", r.places("events"), []string{"events" + yesterday, "events" + today})
+	wantEqual(t, "places", r.partitionsOfRows("deliveries"), []string{"deliveries" + yesterday, "deliveries" + today})
+	wantEqual(t, "places", r.partitionsOfRows("events"), []string{"events" + yesterday, "events" + today})
 	r.settle(r.claim(), deliveries.OutcomeDelivered, midnight)
-	wantEqual(t, "places of attempts", r.places("attempts"), []string{"attempts" + today, "attempts" + today})
+	wantEqual(t, "places of attempts", r.partitionsOfRows("attempts"), []string{"attempts" + today, "attempts" + today})
 
 	end := midnight.Add(keep) // yesterday ended keep ago at this instant, and not a moment sooner
-	r.turn(end.Add(-time.Nanosecond))
+	r.rotate(end.Add(-time.Nanosecond))
 	if n := r.count(`SELECT count(*) FROM deliveries`); n != 2 {
 		t.Fatalf("%d deliveries left just before the day is old enough, want both", n)
 	}
 	for range 2 {
-		r.turn(end)
-		wantEqual(t, "places after the drop", r.places("deliveries"), []string{"deliveries" + today})
-		wantEqual(t, "bodies after the drop", r.places("events"), []string{"events" + today})
+		r.rotate(end)
+		wantEqual(t, "places after the drop", r.partitionsOfRows("deliveries"), []string{"deliveries" + today})
+		wantEqual(t, "bodies after the drop", r.partitionsOfRows("events"), []string{"events" + today})
 	}
-	r.turn(end.Add(day))
+	r.rotate(end.Add(day))
 	for _, table := range tables() {
-		if left := r.places(table); len(left) != 0 {
+		if left := r.partitionsOfRows(table); len(left) != 0 {
 			t.Errorf("%s still holds %v", table, left)
 		}
 		days := r.days(table)
@@ -86,31 +86,31 @@ func TestRotateDays_MidnightDividesAndDropsWholeDaysOnly(t *testing.T) {
 	}
 }
 
-func TestRotateDays_ClocksAheadAndBehindLandAndAreTidied(t *testing.T) {
+func TestRotateDays_RowsWithWrongClocksAreInTheDefaultPartition(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.turn(noon())
+	r := newFixture(t)
+	r.rotate(noon())
 	for _, off := range []time.Duration{-40 * day, 9 * day, 9*day + time.Hour, 4000 * day} {
 		r.ingest(noon().Add(off))
 	}
 	rest := "deliveries_default"
-	wantEqual(t, "places", r.places("deliveries"), []string{rest, rest, rest, rest})
+	wantEqual(t, "places", r.partitionsOfRows("deliveries"), []string{rest, rest, rest, rest})
 	work := r.claim()
 	if n := r.settle(work, deliveries.OutcomeDelivered, noon()); n != 4 {
 		t.Fatalf("%d of 4 settled in the default partition", n)
 	}
-	r.turn(noon().Add(day)) // too old goes; what is ahead waits for its day
-	wantEqual(t, "places", r.places("deliveries"), []string{rest, rest, rest})
-	r.turn(noon().Add(7 * day))
+	r.rotate(noon().Add(day)) // too old goes; what is ahead waits for its day
+	wantEqual(t, "places", r.partitionsOfRows("deliveries"), []string{rest, rest, rest})
+	r.rotate(noon().Add(7 * day))
 	ninth := "deliveries" + noon().Add(9*day).Format("_20060102")
-	wantEqual(t, "places once the day is made", r.places("deliveries"), []string{ninth, ninth, rest})
-	wantEqual(t, "bodies once the day is made", r.places("events"), []string{"events" + ninth[len("deliveries"):], "events" + ninth[len("deliveries"):], "events_default"})
+	wantEqual(t, "places once the day is made", r.partitionsOfRows("deliveries"), []string{ninth, ninth, rest})
+	wantEqual(t, "bodies once the day is made", r.partitionsOfRows("events"), []string{"events" + ninth[len("deliveries"):], "events" + ninth[len("deliveries"):], "events_default"})
 }
 
-func TestRotateDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
+func TestRotateDays_QueuedDeliveriesSurviveTheDropOfTheirDay(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.turn(noon())
+	r := newFixture(t)
+	r.rotate(noon())
 	r.ingest(noon())
 	r.settle(r.claim(), deliveries.OutcomeDelivered, noon())
 	open := r.ingest(noon())
@@ -125,12 +125,12 @@ func TestRotateDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
 		})
 	}
 	all.Wait()
-	wantEqual(t, "deliveries", r.places("deliveries"), []string{"deliveries_default"})
-	wantEqual(t, "bodies", r.places("events"), []string{"events_default"})
+	wantEqual(t, "deliveries", r.partitionsOfRows("deliveries"), []string{"deliveries_default"})
+	wantEqual(t, "bodies", r.partitionsOfRows("events"), []string{"events_default"})
 	if n := r.count(`SELECT count(*) FROM attempts`); n != 0 {
 		t.Errorf("%d attempts are kept, want none", n)
 	}
-	r.turn(late.Add(20 * day)) // held for another while
+	r.rotate(late.Add(20 * day)) // held for another while
 	r.setStatus("active")
 	work := r.claim()
 	if len(work) != 1 {
@@ -152,9 +152,9 @@ func TestRotateDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
 	if d.Status != deliveries.Delivered {
 		t.Errorf("status = %q, want delivered", d.Status)
 	}
-	r.turn(late.Add(21 * day))
+	r.rotate(late.Add(21 * day))
 	for _, table := range []string{"deliveries", "events"} {
-		if left := r.places(table); len(left) != 0 {
+		if left := r.partitionsOfRows(table); len(left) != 0 {
 			t.Errorf("%s still holds %v after its end", table, left)
 		}
 	}
@@ -162,7 +162,7 @@ func TestRotateDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
 
 // rotateUntil rotates the partitions for one day after another, again from the first one after span
 // days.
-func (r *rig) rotateUntil(done <-chan struct{}, first, span int) {
+func (r *fixture) rotateUntil(done <-chan struct{}, first, span int) {
 	r.t.Helper()
 	for d := first; ; d = (d + 1) % span {
 		select {
@@ -176,7 +176,7 @@ func (r *rig) rotateUntil(done <-chan struct{}, first, span int) {
 	}
 }
 
-func TestRotateDays_LosesNothingThatComesMeanwhile(t *testing.T) {
+func TestRotateDays_ConcurrentInsertsAreNotLost(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		span  int // how many days the clock runs through, again and again
@@ -187,7 +187,7 @@ func TestRotateDays_LosesNothingThatComesMeanwhile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t)
+			r := newFixture(t)
 			done := make(chan struct{})
 			var turning sync.WaitGroup
 			stop := sync.OnceFunc(func() { close(done); turning.Wait() })
@@ -214,9 +214,9 @@ func TestRotateDays_LosesNothingThatComesMeanwhile(t *testing.T) {
 	}
 }
 
-func TestRun_TurnsAtOnceByTheDatabasesClock(t *testing.T) {
+func TestRun_RotatesImmediatelyByTheDatabaseClock(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = r.job.Run(ctx) })
@@ -234,10 +234,10 @@ func TestRun_TurnsAtOnceByTheDatabasesClock(t *testing.T) {
 	}
 }
 
-func TestRotateDays_TheRunningRoleCanDoNoMore(t *testing.T) {
+func TestRotateDays_RunningRoleCannotChangePartitionsItself(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.turn(noon())
+	r := newFixture(t)
+	r.rotate(noon())
 	today := noon().Format("20060102")
 	for _, sql := range []string{
 		`CREATE TABLE mine (id int)`,

@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// subscribed is the same house seen by another subscription, of the workspace or of another.
-func (r *rig) subscribed(workspace uuid.UUID) *rig {
+// withSubscription is the same house seen by another subscription, of the workspace or of another.
+func (r *fixture) withSubscription(workspace uuid.UUID) *fixture {
 	r.t.Helper()
 	other := *r
 	other.workspace, other.sub = workspace, uuid.Must(uuid.NewV7())
@@ -27,14 +27,14 @@ func (r *rig) subscribed(workspace uuid.UUID) *rig {
 	return &other
 }
 
-// TestForget_WhatAWorkspaceDoesNotWantKept has events of ten days in two workspaces, one of which
+// TestDeleteExpired_DeletesAfterTheRetentionPeriodOfTheWorkspace has events of ten days in two workspaces, one of which
 // wants three. An event goes with the last of its deliveries, and what has not ended stays.
-func TestForget_WhatAWorkspaceDoesNotWantKept(t *testing.T) {
+func TestDeleteExpired_DeletesAfterTheRetentionPeriodOfTheWorkspace(t *testing.T) {
 	t.Parallel()
-	first := newRig(t)
+	first := newFixture(t)
 	now := noon()
-	first.turn(now)
-	second, stranger := first.subscribed(first.workspace), first.subscribed(uuid.Must(uuid.NewV7()))
+	first.rotate(now)
+	second, stranger := first.withSubscription(first.workspace), first.withSubscription(uuid.Must(uuid.NewV7()))
 	for n := range 7 {
 		first.ingest(now.Add(-time.Duration(n) * day))
 		stranger.ingest(now.Add(-time.Duration(n) * day))

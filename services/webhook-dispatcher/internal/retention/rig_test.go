@@ -33,8 +33,8 @@ const (
 // noon is the day that tests begin on.
 func noon() time.Time { return time.Date(2026, 6, 4, 12, 0, 0, 0, time.UTC) }
 
-// rig is one database, seen as the running role sees it.
-type rig struct {
+// fixture is one database, seen as the running role sees it.
+type fixture struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
 	store     *store.Store
@@ -47,7 +47,7 @@ func tracks() []pg.Migrations {
 	return []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: schema, FS: store.Migrations}}
 }
 
-func newRig(t testing.TB) *rig {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	pool := pgtest.New(t, schema, tracks()...)
 	box, err := seal.New(seal.Config{Keys: []string{"t=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})
@@ -56,7 +56,7 @@ func newRig(t testing.TB) *rig {
 	}
 	st := store.New(pool, box)
 	job := retention.New(st, retention.Config{Keep: keep})
-	r := &rig{t: t, pool: pool, store: st, job: job, workspace: uuid.Must(uuid.NewV7())}
+	r := &fixture{t: t, pool: pool, store: st, job: job, workspace: uuid.Must(uuid.NewV7())}
 	r.sub = uuid.Must(uuid.NewV7())
 	err = st.Create(t.Context(), subscriptions.Subscription{
 		ID: r.sub, WorkspaceID: r.workspace, Name: "a", URL: "https://example.com/", Events: []openapi.EventType{"call.completed"},
@@ -67,8 +67,8 @@ func newRig(t testing.TB) *rig {
 	return r
 }
 
-// turn turns the days as if it were now.
-func (r *rig) turn(now time.Time) {
+// rotate turns the days as if it were now.
+func (r *fixture) rotate(now time.Time) {
 	r.t.Helper()
 	if err := r.job.RotateDays(r.t.Context(), now); err != nil {
 		r.t.Fatalf("RotateDays at %s: %v", now, err)
@@ -76,7 +76,7 @@ func (r *rig) turn(now time.Time) {
 }
 
 // ingest stores an event of that time and says which it is.
-func (r *rig) ingest(at time.Time) uuid.UUID {
+func (r *fixture) ingest(at time.Time) uuid.UUID {
 	r.t.Helper()
 	call := uuid.New()
 	ev := deliveries.Event{ID: uuid.New(), WorkspaceID: r.workspace, CallID: &call, Type: "call.completed", Sequence: 1, Body: []byte(`{}`), CreatedAt: at}
@@ -97,7 +97,7 @@ func (r *rig) ingest(at time.Time) uuid.UUID {
 }
 
 // claim takes everything that is due.
-func (r *rig) claim() []deliveries.Work {
+func (r *fixture) claim() []deliveries.Work {
 	r.t.Helper()
 	claimed, err := r.store.ClaimDue(r.t.Context(), store.Claim{
 		Quotas: []store.Quota{{SubscriptionID: r.sub, Total: 100, Retries: 100}}, Lease: time.Minute, Attempts: 5})
@@ -108,7 +108,7 @@ func (r *rig) claim() []deliveries.Work {
 }
 
 // settle ends claimed work; the attempts are of that time.
-func (r *rig) settle(work []deliveries.Work, outcome deliveries.Outcome, at time.Time) (settled int) {
+func (r *fixture) settle(work []deliveries.Work, outcome deliveries.Outcome, at time.Time) (settled int) {
 	r.t.Helper()
 	results := make([]deliveries.Result, len(work))
 	for i, w := range work {
@@ -121,7 +121,7 @@ func (r *rig) settle(work []deliveries.Work, outcome deliveries.Outcome, at time
 	return done.Settled
 }
 
-func (r *rig) count(sql string, args ...any) (n int) {
+func (r *fixture) count(sql string, args ...any) (n int) {
 	r.t.Helper()
 	if err := r.pool.QueryRow(r.t.Context(), sql, args...).Scan(&n); err != nil {
 		r.t.Fatalf("%s: %v", sql, err)
@@ -129,8 +129,8 @@ func (r *rig) count(sql string, args ...any) (n int) {
 	return n
 }
 
-// places names the partition of every row of a table, sorted.
-func (r *rig) places(table string) (names []string) {
+// partitionsOfRows names the partition of every row of a table, sorted.
+func (r *fixture) partitionsOfRows(table string) (names []string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), "SELECT tableoid::regclass::text FROM "+table)
 	if err == nil {
@@ -144,7 +144,7 @@ func (r *rig) places(table string) (names []string) {
 }
 
 // days names the partitions of a table, sorted, the default one left out.
-func (r *rig) days(table string) (names []string) {
+func (r *fixture) days(table string) (names []string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `SELECT right(inhrelid::regclass::text, 8) FROM pg_inherits
 		WHERE inhparent = $1::regclass AND inhrelid <> format('%s_default', $1::text)::regclass ORDER BY 1`, table)
@@ -164,7 +164,7 @@ func wantEqual(t testing.TB, what string, got, want []string) {
 	}
 }
 
-func (r *rig) setStatus(text string) {
+func (r *fixture) setStatus(text string) {
 	r.t.Helper()
 	status := subscriptions.Status(text)
 	if _, err := r.store.Change(r.t.Context(), r.workspace, r.sub, store.Change{Status: &status}); err != nil {

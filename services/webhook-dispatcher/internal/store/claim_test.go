@@ -35,9 +35,9 @@ func queueLength() int {
 	return 20_000
 }
 
-// crowd adds @subs subscriptions with @each due deliveries each. Four of five subscriptions are
+// insertCrowd adds @subs subscriptions with @each due deliveries each. Four of five subscriptions are
 // paused. Every second call has an event that waits for an earlier one.
-const crowd = `
+const insertCrowd = `
 WITH sub AS (
     INSERT INTO subscriptions (id, workspace_id, name, url, events, status, secret_sealed, secret_last4)
     SELECT format('00000000-0000-7000-8000-%s', lpad(to_hex(n), 12, '0'))::uuid, gen_random_uuid(), 'a',
@@ -58,11 +58,11 @@ SELECT gen_random_uuid(), event.created_at, sub.workspace_id, sub.id, event.id, 
        now() - @age::interval - n * interval '1 second'
 FROM sub JOIN event USING (id) CROSS JOIN generate_series(1, @each::int) n`
 
-func crowded(t *testing.T, subs, each int, age string) *pgxpool.Pool {
+func newCrowd(t *testing.T, subs, each int, age string) *pgxpool.Pool {
 	t.Helper()
 	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: store.Migrations})
 	owner := pgtest.Owner(t, pool, schema)
-	if _, err := owner.Exec(t.Context(), crowd, pgx.NamedArgs{"subs": subs, "each": each, "age": age}); err != nil {
+	if _, err := owner.Exec(t.Context(), insertCrowd, pgx.NamedArgs{"subs": subs, "each": each, "age": age}); err != nil {
 		t.Fatal(err)
 	}
 	const analyze = `VACUUM (ANALYZE) delivery_queue, subscriptions, events`
@@ -123,9 +123,9 @@ func (m *meteredStore) poll(after time.Time) store.Polled {
 	return polled
 }
 
-func TestClaim_ReadsOnlyWhatItTakes(t *testing.T) {
+func TestClaim_ReadsFewPagesPerDelivery(t *testing.T) {
 	t.Parallel()
-	m := newMeteredStore(t, crowded(t, 5000, 16, "0 s"))
+	m := newMeteredStore(t, newCrowd(t, 5000, 16, "0 s"))
 	var due []store.Due
 	wantAtMost(t, "pages read to list 256 subscriptions", m.pagesBy(func() { due = m.listDue(uuid.Nil, 256) }), 256*20)
 	wantEqual(t, "listed kinds of due deliveries", len(due), 512) // first attempts and retries
@@ -148,9 +148,9 @@ func TestClaim_ReadsOnlyWhatItTakes(t *testing.T) {
 }
 
 // 8,000 of 10,000 subscriptions are paused. All of them have due deliveries.
-func TestPoll_ReadsNothingOfPausedSubscriptions(t *testing.T) {
+func TestPoll_DoesNotReadDeliveriesOfPausedSubscriptions(t *testing.T) {
 	t.Parallel()
-	pool := crowded(t, 10_000, 2, "1 hour")
+	pool := newCrowd(t, 10_000, 2, "1 hour")
 	const rest = `UPDATE subscriptions SET status = 'paused' WHERE id > '00000000-0000-7000-8000-000000000005'`
 	if _, err := pgtest.Owner(t, pool, schema).Exec(t.Context(), rest); err != nil {
 		t.Fatal(err)
@@ -170,9 +170,9 @@ func TestPoll_ReadsNothingOfPausedSubscriptions(t *testing.T) {
 	wantAtMost(t, "pages read by a list of the active subscriptions", list, 2200)
 }
 
-func TestStatus_ChangesReadNothingOfALongQueue(t *testing.T) {
+func TestStatus_ChangesDoNotReadTheQueue(t *testing.T) {
 	t.Parallel()
-	r, ws, other := newRig(t), uuid.New(), uuid.New()
+	r, ws, other := newFixture(t), uuid.New(), uuid.New()
 	sub, neighbor := r.subscribe(ws, "call.completed"), r.subscribe(other, "call.completed")
 	r.setWorkspace(store.Workspace{ID: ws, Version: 1, Webhooks: true})
 	addQueue(t, r.pool, ws, sub, queueLength())
@@ -239,9 +239,9 @@ func TestStatus_ChangesReadNothingOfALongQueue(t *testing.T) {
 
 // Another transaction locks every queued delivery of the subscription. A statement that waited for
 // one would be ended by the statement timeout of the pool.
-func TestStatus_ChangesLockNoDelivery(t *testing.T) {
+func TestStatus_ChangesDoNotWaitForLockedDeliveries(t *testing.T) {
 	t.Parallel()
-	r, ws, other := newRig(t), uuid.New(), uuid.New()
+	r, ws, other := newFixture(t), uuid.New(), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
 	r.subscribe(other, "call.completed")
 	addQueue(t, r.pool, ws, sub, 1000)
@@ -285,9 +285,9 @@ const entriesRead = `SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes 
 
 // While another transaction holds an old snapshot, no vacuum removes the deliveries that were sent.
 // A poll and a claim read as much after 4,000 of them as after 400.
-func TestClaim_ReadsNoDeadRowsWithoutBound(t *testing.T) {
+func TestClaim_DoesNotReadMoreWithMoreDeadRows(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
 	snapshot, err := pgtest.Owner(t, r.pool, schema).BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {
@@ -362,7 +362,7 @@ func TestClaim_ReadsNoDeadRowsWithoutBound(t *testing.T) {
 // sent.
 func TestClaim_ReturnsALostDeliveryUnlessItsSubscriptionIsPaused(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
 	r.ingest(nil, event(ws, uuid.New(), 1, "call.completed"))
 	const last = `UPDATE delivery_queue SET attempt = 5, due_at = now() - interval '1 second'`
@@ -384,9 +384,9 @@ func TestClaim_ReturnsALostDeliveryUnlessItsSubscriptionIsPaused(t *testing.T) {
 	wantEqual(t, "attempt", work[0].Attempt, 5)
 }
 
-func TestClaim_ReturnsWhatIsLeft(t *testing.T) {
+func TestClaim_ReturnsTheRemainingDueDeliveries(t *testing.T) {
 	t.Parallel()
-	r, ws, call := newRig(t), uuid.New(), uuid.New()
+	r, ws, call := newFixture(t), uuid.New(), uuid.New()
 	sub, empty := r.subscribe(ws, "call.ringing", "call.completed"), r.subscribe(uuid.New(), "call.completed")
 	r.ingest(nil, event(ws, call, 1, "call.ringing"), event(ws, call, 2, "call.completed"))
 	claim := claimOf(sub, 8)
@@ -407,7 +407,7 @@ func TestClaim_ReturnsWhatIsLeft(t *testing.T) {
 
 func TestListDue_VisitsEveryActiveSubscriptionOnce(t *testing.T) {
 	t.Parallel()
-	st := store.New(crowded(t, 5000, 2, "0 s"), box(t))
+	st := store.New(newCrowd(t, 5000, 2, "0 s"), box(t))
 	seen := map[uuid.UUID]int{}
 	calls := 0
 	for after, more := uuid.Nil, true; more; calls++ {
@@ -432,9 +432,9 @@ func TestListDue_VisitsEveryActiveSubscriptionOnce(t *testing.T) {
 // At the time of the statistics the queue had retries of one subscription only. The planner then
 // expects one of them at the beginning of the index that polls use. That index now begins with
 // 4,000 retries of others.
-func TestDue_IsReadThroughTheIndexOfTheSubscription(t *testing.T) {
+func TestDue_UsesTheIndexOfTheSubscription(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
 	owner := pgtest.Owner(t, r.pool, schema)
 	const retries = `
@@ -477,7 +477,7 @@ func TestDue_IsReadThroughTheIndexOfTheSubscription(t *testing.T) {
 // retries.
 func TestDue_DeliveriesThatAreDueLaterAreNotRead(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
 	const later = `
 		INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence,
@@ -513,7 +513,7 @@ func TestDue_DeliveriesThatAreDueLaterAreNotRead(t *testing.T) {
 
 func TestPoll_ContinuesAfterItsLimit(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
 	addQueue(t, r.pool, ws, sub, 25) // all with the same due time
 	var position store.Position
@@ -532,9 +532,9 @@ func TestPoll_ContinuesAfterItsLimit(t *testing.T) {
 	wantEqual(t, "polls that found the subscription", found, 3)
 }
 
-func TestPoll_FindsWhatBecameDeliverable(t *testing.T) {
+func TestPoll_FindsResumedSubscriptionsAndWorkspaces(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
 	addQueue(t, r.pool, ws, sub, 1)
 	if err := r.setStatus(ws, sub, subscriptions.Paused); err != nil {
@@ -565,9 +565,9 @@ func TestPoll_FindsWhatBecameDeliverable(t *testing.T) {
 }
 
 // The backlog is what active subscriptions can receive now.
-func TestCountBacklog_LeavesPausedDeliveriesOut(t *testing.T) {
+func TestCountBacklog_DoesNotCountPausedSubscriptions(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	sub, paused := r.subscribe(ws, "call.completed"), r.subscribe(ws, "call.completed")
 	addQueue(t, r.pool, ws, sub, 30)
 	addQueue(t, r.pool, ws, paused, 30)
@@ -600,9 +600,9 @@ func TestCountBacklog_LeavesPausedDeliveriesOut(t *testing.T) {
 	}
 }
 
-func TestRelease_CountsNoAttemptAndKeepsItsPlace(t *testing.T) {
+func TestRelease_RestoresAttemptAndDueTime(t *testing.T) {
 	t.Parallel()
-	pool := crowded(t, 5, 12, "0 s")
+	pool := newCrowd(t, 5, 12, "0 s")
 	m := newMeteredStore(t, pool)
 	due := m.listDue(uuid.Nil, 256)
 	if len(due) != 2 {
@@ -645,7 +645,7 @@ func TestClaim_ReadsTheStatusOfSubscriptionAndWorkspace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, ws := newRig(t), uuid.New()
+			r, ws := newFixture(t), uuid.New()
 			sub, want := r.subscribe(ws, "call.completed"), 0
 			if name == "active" {
 				want = 1

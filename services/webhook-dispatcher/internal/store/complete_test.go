@@ -17,9 +17,9 @@ import (
 // While the database is away, results of one delivery may gather: of an attempt whose lease passed
 // and of the next, or of the last attempt and that it was lost. One of them is of the attempt that
 // the row waits for, wherever it stands.
-func TestComplete_SeveralResultsOfOneDelivery(t *testing.T) {
+func TestComplete_OnlyTheResultOfTheCurrentAttemptCounts(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
 	done := deliveries.Response{Code: 200, At: time.Now(), Duration: time.Millisecond}
 	for name, results := range map[string]func(id uuid.UUID) []deliveries.Result{
@@ -71,9 +71,9 @@ func TestComplete_SeveralResultsOfOneDelivery(t *testing.T) {
 
 // One failure is counted once: twice in a batch, and in a batch that is written again because
 // nobody knows how its COMMIT ended.
-func TestComplete_AFailureThatComesAgainIsOne(t *testing.T) {
+func TestComplete_RepeatedFailureIsCountedOnce(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
 	before, after := event(ws, uuid.New(), 1, "call.completed"), event(ws, uuid.New(), 1, "call.completed")
 	r.ingest(nil, before, after)
@@ -108,7 +108,7 @@ func TestComplete_AFailureThatComesAgainIsOne(t *testing.T) {
 // An erasure that commits while Complete waits for it: the response of the endpoint is not stored.
 func TestComplete_StoresNoResponseOfACallThatIsBeingErased(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	sub, ev := r.subscribe(ws, "call.completed"), event(ws, uuid.New(), 1, "call.completed")
 	r.ingest(nil, ev)
 	work := r.claimAll(sub)
@@ -145,9 +145,9 @@ func TestComplete_StoresNoResponseOfACallThatIsBeingErased(t *testing.T) {
 
 // A success that is written while Disable waits for the subscription, as it does for every ingest,
 // has come first.
-func TestDisable_ASuccessThatCameFirstKeepsTheSubscription(t *testing.T) {
+func TestDisable_EarlierSuccessKeepsTheSubscriptionActive(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	sub, ev := r.subscribe(ws, "call.completed"), event(ws, uuid.New(), 1, "call.completed")
 	r.ingest(nil, ev)
 	for _, sql := range []string{
@@ -198,7 +198,7 @@ func TestDisable_ASuccessThatCameFirstKeepsTheSubscription(t *testing.T) {
 }
 
 // awaitLocked returns once a statement of this database waits for a lock.
-func (r *rig) awaitLocked() {
+func (r *fixture) awaitLocked() {
 	r.t.Helper()
 	const locked = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
 	testkit.Until(r.t, "a statement waits for a lock", func() bool { return r.count(locked) > 0 })

@@ -8,9 +8,9 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-func TestDelete_LeavesNothingToClaimAndStepsRemoveTheRows(t *testing.T) {
+func TestDelete_StopsClaimsAndStepsDeleteTheRows(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	sub, other := r.subscribe(ws, "call.completed"), r.subscribe(ws, "call.completed")
 	for range 25 {
 		r.ingest(nil, event(ws, uuid.New(), 1, "call.completed"))

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-func (r *rig) bodyOf(event uuid.UUID) (body []byte) {
+func (r *fixture) bodyOf(event uuid.UUID) (body []byte) {
 	r.t.Helper()
 	const query = `SELECT body FROM events WHERE id = $1`
 	if err := r.pool.QueryRow(r.t.Context(), query, event).Scan(&body); err != nil {
@@ -33,7 +33,7 @@ func sqlState(err error) string {
 	return ""
 }
 
-func (r *rig) eraseCall(e store.Erasure) {
+func (r *fixture) eraseCall(e store.Erasure) {
 	r.t.Helper()
 	err := pg.InTx(r.t.Context(), r.pool, func(tx pgx.Tx) error { return r.store.EraseCall(r.t.Context(), tx, e) })
 	if err != nil {
@@ -57,7 +57,7 @@ func decoded(t *testing.T, body []byte) (value any) {
 
 func TestEraseCall_StripsABodyThatADeliveryWaitsFor(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	r.subscribe(ws, "call.completed")
 	tests := []struct {
 		name, body, want string
@@ -98,7 +98,7 @@ func TestEraseCall_StripsABodyThatADeliveryWaitsFor(t *testing.T) {
 
 func TestEraseCall_KeepsTheBytesOfAStrippedBody(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	r.subscribe(ws, "call.completed")
 	ev := event(ws, uuid.New(), 1, "call.completed")
 	ev.Body = []byte(`{"data":{"summary":null}}`)
@@ -111,7 +111,7 @@ func TestEraseCall_KeepsTheBytesOfAStrippedBody(t *testing.T) {
 
 func TestEraseBody_TheRunningRoleCannotForgeABody(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	r.subscribe(ws, "call.completed")
 	const body = `{"data":{"outcome":"interested","summary":"Xy"}}`
 	tests := []struct {

@@ -30,22 +30,22 @@ func wantEqual[T comparable](t testing.TB, what string, got, want T) {
 	}
 }
 
-// rig is a store whose round trips are counted.
-type rig struct {
+// fixture is a store whose round trips are counted.
+type fixture struct {
 	t     *testing.T
 	pool  *pgxpool.Pool
 	store *store.Store
 	trips atomic.Int64
 }
 
-func newRig(t *testing.T) *rig {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	r := &rig{t: t}
+	r := &fixture{t: t}
 	cfg := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: store.Migrations}).Config().Copy()
 	dial := cfg.ConnConfig.DialFunc
 	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
-		return &counted{Conn: conn, trips: &r.trips}, err
+		return &countingConn{Conn: conn, trips: &r.trips}, err
 	}
 	cfg.MaxConns = 4
 	var err error
@@ -57,19 +57,19 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// counted counts how often an answer follows what was sent.
-type counted struct {
+// countingConn counts how often an answer follows what was sent.
+type countingConn struct {
 	net.Conn
 	trips *atomic.Int64
 	sent  atomic.Bool
 }
 
-func (c *counted) Write(b []byte) (int, error) {
+func (c *countingConn) Write(b []byte) (int, error) {
 	c.sent.Store(true)
 	return c.Conn.Write(b)
 }
 
-func (c *counted) Read(b []byte) (int, error) {
+func (c *countingConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && c.sent.Swap(false) {
 		c.trips.Add(1)
@@ -77,7 +77,7 @@ func (c *counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (r *rig) subscribe(workspace uuid.UUID, events ...openapi.EventType) uuid.UUID {
+func (r *fixture) subscribe(workspace uuid.UUID, events ...openapi.EventType) uuid.UUID {
 	r.t.Helper()
 	sub := subscriptions.Subscription{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Name: "a", URL: "https://example.com/", Events: events}
 	if err := r.store.Create(r.t.Context(), sub, "whsec_"+sub.ID.String()); err != nil {
@@ -86,12 +86,12 @@ func (r *rig) subscribe(workspace uuid.UUID, events ...openapi.EventType) uuid.U
 	return sub.ID
 }
 
-func (r *rig) setStatus(workspace, id uuid.UUID, status subscriptions.Status) error {
+func (r *fixture) setStatus(workspace, id uuid.UUID, status subscriptions.Status) error {
 	_, err := r.store.Change(context.WithoutCancel(r.t.Context()), workspace, id, store.Change{Status: &status})
 	return err
 }
 
-func (r *rig) suspend(workspace uuid.UUID) {
+func (r *fixture) suspend(workspace uuid.UUID) {
 	r.t.Helper()
 	if err := pg.InTx(r.t.Context(), r.pool, func(tx pgx.Tx) error {
 		w := store.Workspace{ID: workspace, Version: 1, Suspended: true, Webhooks: true}
@@ -103,7 +103,7 @@ func (r *rig) suspend(workspace uuid.UUID) {
 }
 
 // ingest stores events in one transaction; before runs ahead of COMMIT.
-func (r *rig) ingest(before func(), events ...deliveries.Event) (done store.Ingested) {
+func (r *fixture) ingest(before func(), events ...deliveries.Event) (done store.Ingested) {
 	r.t.Helper()
 	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) (err error) {
 		var claim pgx.Batch // as the inbox's, with BEGIN
@@ -123,7 +123,7 @@ func (r *rig) ingest(before func(), events ...deliveries.Event) (done store.Inge
 	return done
 }
 
-func (r *rig) count(sql string, args ...any) (n int) {
+func (r *fixture) count(sql string, args ...any) (n int) {
 	r.t.Helper()
 	if err := r.pool.QueryRow(r.t.Context(), sql, args...).Scan(&n); err != nil {
 		r.t.Fatalf("%s: %v", sql, err)
@@ -138,9 +138,9 @@ func event(workspace, call uuid.UUID, sequence int32, kind string) deliveries.Ev
 	}
 }
 
-func TestIngest_AHundredEventsOfManyWorkspacesInFourRoundTrips(t *testing.T) {
+func TestIngest_HundredEventsTakeFourRoundTrips(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	busy, still, silent := uuid.New(), uuid.New(), uuid.New()
 	all := r.subscribe(busy, "call.ringing", "call.completed")
 	ends := r.subscribe(busy, "call.completed")
@@ -202,9 +202,9 @@ func TestIngest_AHundredEventsOfManyWorkspacesInFourRoundTrips(t *testing.T) {
 
 // A calls service that was restored to an older database tells an event anew, at another time: that
 // must not stop its partition.
-func TestIngest_AnOpenEventToldAnewAtAnotherTimeIsNotQueuedTwice(t *testing.T) {
+func TestIngest_EventRepublishedWithAnotherTimeIsQueuedOnce(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	r.subscribe(ws, "call.completed")
 	ev := event(ws, uuid.New(), 1, "call.completed")
 	r.ingest(nil, ev)
@@ -214,17 +214,17 @@ func TestIngest_AnOpenEventToldAnewAtAnotherTimeIsNotQueuedTwice(t *testing.T) {
 }
 
 // A change that is answered while a batch is being ingested waits for the batch.
-func TestIngest_AChangeOfTheSubscriptionWaitsForTheBatch(t *testing.T) {
+func TestIngest_ChangeOfASubscriptionWaitsForTheCommit(t *testing.T) {
 	t.Parallel()
-	for name, stop := range map[string]func(r *rig, ws, sub uuid.UUID) error{
-		"pause": func(r *rig, ws, sub uuid.UUID) error { return r.setStatus(ws, sub, subscriptions.Paused) },
-		"delete": func(r *rig, ws, sub uuid.UUID) error {
+	for name, stop := range map[string]func(r *fixture, ws, sub uuid.UUID) error{
+		"pause": func(r *fixture, ws, sub uuid.UUID) error { return r.setStatus(ws, sub, subscriptions.Paused) },
+		"delete": func(r *fixture, ws, sub uuid.UUID) error {
 			return r.store.Delete(context.WithoutCancel(r.t.Context()), ws, sub)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, ws := newRig(t), uuid.New()
+			r, ws := newFixture(t), uuid.New()
 			sub := r.subscribe(ws, "call.completed")
 			if err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 				_, err := r.store.SetWorkspace(t.Context(), tx, store.Workspace{ID: ws, Version: 1, Webhooks: true})

@@ -13,9 +13,9 @@ import (
 
 // Whoever pauses what he makes has no end of subscriptions otherwise, and each event leaves a row
 // for every one.
-func TestCreate_ThePausedAreBoundedToo(t *testing.T) {
+func TestCreate_PausedSubscriptionsAreLimited(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	var last uuid.UUID
 	for range subscriptions.MaxSubscriptions {
 		last = r.subscribe(ws, "call.completed")

@@ -33,7 +33,7 @@ func repeatUntil(ctx context.Context, t *testing.T, action func() error) {
 // time. Postgres counts the deadlocks, those that are retried too.
 func TestLocks_NoDeadlock(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	settings := r.pool.Config()
 	settings.MaxConns = 8
 	pool, err := pgxpool.NewWithConfig(t.Context(), settings)

@@ -25,9 +25,9 @@ SELECT id, created_at, workspace_id, subscription_id, event_id, event_type, sequ
 const entries = `SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname LIKE 'deliveries%' OR relname = 'delivery_queue'`
 
 // A connection keeps the plans that it made while the day was young.
-func TestComplete_ReadsWhatItWritesHoweverFullTheDay(t *testing.T) {
+func TestComplete_ReadsFewIndexEntriesInAFullPartition(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	settings := r.pool.Config()
 	settings.MaxConns = 1
 	single, err := pgxpool.NewWithConfig(t.Context(), settings)

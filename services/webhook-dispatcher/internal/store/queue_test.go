@@ -112,7 +112,7 @@ func fillQueue(t *testing.T, pool *pgxpool.Pool) {
 
 func TestDropDays_ReadsOnlyTheOpenDeliveriesOfTheDay(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	day := time.Date(2026, 6, 4, 0, 0, 0, 0, time.UTC)
 	if _, err := r.store.AddDays(t.Context(), day, day); err != nil {
 		t.Fatal(err)

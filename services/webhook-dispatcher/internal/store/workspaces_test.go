@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-func (r *rig) setWorkspace(w store.Workspace) (changed bool) {
+func (r *fixture) setWorkspace(w store.Workspace) (changed bool) {
 	r.t.Helper()
 	err := pg.InTx(r.t.Context(), r.pool, func(tx pgx.Tx) (err error) {
 		changed, err = r.store.SetWorkspace(r.t.Context(), tx, w)
@@ -27,14 +27,14 @@ func (r *rig) setWorkspace(w store.Workspace) (changed bool) {
 }
 
 // claimAll claims every due delivery of the subscription.
-func (r *rig) claimAll(sub uuid.UUID) []deliveries.Work {
+func (r *fixture) claimAll(sub uuid.UUID) []deliveries.Work {
 	r.t.Helper()
 	quota := []store.Quota{{SubscriptionID: sub, Total: 100, Retries: 100}}
 	return mustClaim(r.t, r.store, store.Claim{Quotas: quota, Lease: time.Minute, Attempts: 5})
 }
 
 // statusOf returns the status of the delivery of an event, as operators see it.
-func (r *rig) statusOf(workspace, sub, event uuid.UUID) deliveries.Status {
+func (r *fixture) statusOf(workspace, sub, event uuid.UUID) deliveries.Status {
 	r.t.Helper()
 	row, err := r.store.Delivery(r.t.Context(), workspace, sub, deliveries.ID(sub, event))
 	if err != nil {
@@ -45,7 +45,7 @@ func (r *rig) statusOf(workspace, sub, event uuid.UUID) deliveries.Status {
 
 func TestSetWorkspace_HoldsDeliveriesWhileTheWebhooksFeatureIsOff(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	sub, paused := r.subscribe(ws, "call.completed"), r.subscribe(ws, "call.completed")
 	r.setWorkspace(store.Workspace{ID: ws, Version: 1, Webhooks: true})
 	before := event(ws, uuid.New(), 1, "call.completed")
@@ -99,7 +99,7 @@ func TestSetWorkspace_NeedsBothTheFeatureAndNoSuspension(t *testing.T) {
 		{name: "without the feature", wantQueued: deliveries.Held, wantNew: deliveries.Skipped},
 		{name: "suspended without the feature", suspended: true, wantQueued: deliveries.Held, wantNew: deliveries.Skipped},
 	}
-	r := newRig(t)
+	r := newFixture(t)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			ws := uuid.New()
@@ -120,7 +120,7 @@ func TestSetWorkspace_NeedsBothTheFeatureAndNoSuspension(t *testing.T) {
 
 func TestSetWorkspace_IgnoresOldVersions(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
+	r, ws := newFixture(t), uuid.New()
 	if changed := r.setWorkspace(store.Workspace{ID: ws, Version: 2, Suspended: true, KeepDays: 3}); !changed {
 		t.Error("changed = false for the first version, want true")
 	}
@@ -138,9 +138,9 @@ func TestSetWorkspace_IgnoresOldVersions(t *testing.T) {
 
 // A consumer's batch reads each event after ApplySetting has stored it. Until the batch commits,
 // such an event must not delay the next change of its workspace.
-func TestSetWorkspace_AStoredVersionLocksNothing(t *testing.T) {
+func TestSetWorkspace_StoredVersionLocksNoRow(t *testing.T) {
 	t.Parallel()
-	r, stored := newRig(t), store.Workspace{ID: uuid.New(), Version: 1, Webhooks: true}
+	r, stored := newFixture(t), store.Workspace{ID: uuid.New(), Version: 1, Webhooks: true}
 	r.setWorkspace(stored)
 	batch, err := r.pool.Begin(t.Context())
 	if err != nil {

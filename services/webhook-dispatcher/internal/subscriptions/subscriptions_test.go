@@ -187,7 +187,7 @@ func TestParseStatus(t *testing.T) {
 	}
 }
 
-func TestSecret_IsMaskedButForItsEnd(t *testing.T) {
+func TestMaskedSecret_ShowsTheLastFourCharacters(t *testing.T) {
 	t.Parallel()
 	secret, err := subscriptions.NewSecret()
 	if err != nil {
@@ -208,7 +208,7 @@ func TestSecret_IsMaskedButForItsEnd(t *testing.T) {
 	}
 }
 
-func TestCreatedAt_IsTheInstantInsideTheID(t *testing.T) {
+func TestCreatedAt_IsTheTimeInTheID(t *testing.T) {
 	t.Parallel()
 	sub := subscriptions.Subscription{ID: uuid.MustParse("019aa2e4-9c00-7000-8000-000000000000")}
 	if got, want := sub.CreatedAt(), time.UnixMilli(0x019aa2e49c00).UTC(); !got.Equal(want) {
