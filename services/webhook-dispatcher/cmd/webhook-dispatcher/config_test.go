@@ -9,8 +9,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 )
 
-// An attempt may begin as late as its statement may take, and must end before its lease all the
-// same.
+// An attempt can start store.StartLimit after its claim and must still end before the lease.
 func TestCheck_LeaseMustBeLongerThanTheTimeoutOfAnAttempt(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

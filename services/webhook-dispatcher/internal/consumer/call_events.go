@@ -71,7 +71,7 @@ func (c *Consumer) onCallEvents(
 	return outcome, nil
 }
 
-// read returns a record as an event or as an erasure.
+// read decodes a record, which has an event or an erasure. erased is nil for an event.
 func read(ctx context.Context, rec inbox.Record) (ev deliveries.Event, erased *store.Erasure, err error) {
 	var message eventv1.CallEvent
 	if err := rec.Decode(&message); err != nil {
@@ -116,13 +116,13 @@ func event(fact *eventv1.CallEvent, public *eventv1.PublicEvent) (deliveries.Eve
 	}, nil
 }
 
-func erasure(told *eventv1.BodiesErased) (*store.Erasure, error) {
-	id, err := uuid.Parse(told.GetErasureId())
+func erasure(message *eventv1.BodiesErased) (*store.Erasure, error) {
+	id, err := uuid.Parse(message.GetErasureId())
 	if err != nil {
-		return nil, kafka.Parkf("erasure_id %q: %w", told.GetErasureId(), err)
+		return nil, kafka.Parkf("erasure_id %q: %w", message.GetErasureId(), err)
 	}
 	erased := &store.Erasure{ID: id}
-	for _, text := range told.GetEventIds() {
+	for _, text := range message.GetEventIds() {
 		event, err := uuid.Parse(text)
 		if err != nil {
 			return nil, kafka.Parkf("event_ids %q: %w", text, err)

@@ -17,7 +17,7 @@ type Wakes struct {
 	Dispatcher, Relay func()
 }
 
-// Consumer applies the topics to the store.
+// Consumer stores the records of the topics. It is safe for concurrent use.
 type Consumer struct {
 	store *store.Store
 	wakes Wakes
@@ -30,7 +30,7 @@ func New(st *store.Store, wakes Wakes) *Consumer { return &Consumer{store: st, w
 func (c *Consumer) Handlers() inbox.Handlers {
 	return inbox.Handlers{
 		kafka.CallEvents.Name: c.onCallEvents,
-		// A workspace that is no longer suspended has deliveries that are due.
+		// The deliveries of a workspace are due again when its suspension ends.
 		kafka.Workspaces.Name: inbox.Each(c.onWorkspace, c.wakes.Dispatcher),
 	}
 }

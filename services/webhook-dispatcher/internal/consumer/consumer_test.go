@@ -40,7 +40,7 @@ func wantEqual[T comparable](t testing.TB, what string, got, want T) {
 	}
 }
 
-// fixture is the consumer on a Kafka and a database of its own.
+// fixture is a consumer with its own Kafka and database.
 type fixture struct {
 	t     *testing.T
 	pool  *pgxpool.Pool
@@ -49,7 +49,7 @@ type fixture struct {
 	bus   *kafka.Client
 	woken chan struct{}
 
-	// A house with a dispatcher has these.
+	// dispatcher and endpoint are nil without newSendingFixture.
 	dispatcher *dispatch.Dispatcher
 	endpoint   *endpoint
 }
@@ -61,7 +61,7 @@ func newFixture(t *testing.T) *fixture {
 	return h
 }
 
-// newSendingFixture is one with a dispatcher.
+// newSendingFixture returns a fixture with a dispatcher.
 func newSendingFixture(t *testing.T) *fixture {
 	t.Helper()
 	h := newDatabaseFixture(t)
@@ -87,7 +87,8 @@ func newDatabaseFixture(t *testing.T) *fixture {
 	return h
 }
 
-// consume starts the consumer. added are called with the subscriptions that got due deliveries.
+// consume starts the consumer. The functions in added are called with the subscriptions that got
+// due deliveries.
 func (h *fixture) consume(added ...func([]store.Due)) {
 	h.t.Helper()
 	wake := func() {
@@ -178,17 +179,16 @@ func TestCallEvents_RepeatedAndReorderedEventsAreDeliveredOnce(t *testing.T) {
 	h, ws, call := newFixture(t), uuid.New(), uuid.New()
 	sub := h.subscribe(ws, "call.ringing", "call.completed")
 	h.subscribe(ws, "call.completed")
-	h.subscribe(uuid.New(), "call.completed") // somebody else's
+	h.subscribe(uuid.New(), "call.completed") // of another workspace
 	for _, kind := range []string{"call.completed", "call.answered", "call.ringing", "call.completed", "call.ringing"} {
 		f, id := callEvent(call, ws, 1, kind)
 		h.publish(kafka.CallEvents, id, call.String(), f)
 	}
-	// The same event under another record id: a fact published again by a calls service that lost
-	// its outbox.
+	// The same event in another record: a calls service whose outbox was lost publishes it again.
 	again, _ := callEvent(call, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, uuid.New(), call.String(), again)
 	end, id := callEvent(uuid.New(), ws, 1, "call.completed")
-	h.publish(kafka.CallEvents, id, call.String(), end) // the same key: read after all the others
+	h.publish(kafka.CallEvents, id, call.String(), end) // the same key, so it is read after all others
 	h.await(`SELECT count(*) FROM deliveries WHERE event_id = $1`, 2, id)
 	h.await(`SELECT count(*) FROM deliveries WHERE subscription_id = $1 AND call_id = $2`, 2, sub, call)
 	h.await(`SELECT count(*) FROM deliveries`, 5)
@@ -198,7 +198,7 @@ func TestCallEvents_RepeatedAndReorderedEventsAreDeliveredOnce(t *testing.T) {
 	select {
 	case <-h.woken:
 	default:
-		t.Error("nobody was woken after the commit")
+		t.Error("the wake function was not called after the commit")
 	}
 }
 

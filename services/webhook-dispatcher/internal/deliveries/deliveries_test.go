@@ -24,36 +24,36 @@ func defaultSchedule() deliveries.Schedule {
 func TestNext(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		name    string
-		attempt int
-		spread  float64
-		asked   time.Duration
-		want    time.Duration // 0: no further attempt
+		name       string
+		attempt    int
+		jitter     float64
+		retryAfter time.Duration
+		want       time.Duration // 0: no further attempt
 	}{
-		{"first failure waits the spec minimum", 1, 0, 0, 60 * time.Second},
-		{"second failure waits twice that", 2, 0, 0, 120 * time.Second},
-		{"third failure waits twice that", 3, 0, 0, 240 * time.Second},
-		{"fourth failure waits the spec maximum", 4, 0, 0, 480 * time.Second},
-		{"fifth failure exhausts the delivery", 5, 0, 0, 0},
-		{"jitter never goes below the minimum", 1, -1, 0, 60 * time.Second},
-		{"jitter lengthens the first wait", 1, 1, 0, 66 * time.Second},
-		{"jitter shortens a middle wait", 2, -1, 0, 108 * time.Second},
-		{"jitter never goes above the maximum", 4, 1, 0, 480 * time.Second},
-		{"jitter shortens the last wait", 4, -1, 0, 432 * time.Second},
-		{"Retry-After lengthens the wait", 1, 0, 100 * time.Second, 100 * time.Second},
-		{"Retry-After never shortens it", 3, 0, time.Second, 240 * time.Second},
-		{"Retry-After ends at the maximum", 1, 0, time.Hour, 480 * time.Second},
-		{"Retry-After does not give a sixth attempt", 5, 0, time.Second, 0},
+		{name: "first failure waits the minimum", attempt: 1, want: 60 * time.Second},
+		{name: "second failure waits twice that", attempt: 2, want: 120 * time.Second},
+		{name: "third failure waits twice that", attempt: 3, want: 240 * time.Second},
+		{name: "fourth failure waits the maximum", attempt: 4, want: 480 * time.Second},
+		{name: "fifth failure exhausts the delivery", attempt: 5},
+		{name: "jitter never goes below the minimum", attempt: 1, jitter: -1, want: 60 * time.Second},
+		{name: "jitter lengthens the first wait", attempt: 1, jitter: 1, want: 66 * time.Second},
+		{name: "jitter shortens a middle wait", attempt: 2, jitter: -1, want: 108 * time.Second},
+		{name: "jitter never goes above the maximum", attempt: 4, jitter: 1, want: 480 * time.Second},
+		{name: "jitter shortens the last wait", attempt: 4, jitter: -1, want: 432 * time.Second},
+		{name: "Retry-After lengthens the wait", attempt: 1, retryAfter: 100 * time.Second, want: 100 * time.Second},
+		{name: "Retry-After never shortens it", attempt: 3, retryAfter: time.Second, want: 240 * time.Second},
+		{name: "Retry-After ends at the maximum", attempt: 1, retryAfter: time.Hour, want: 480 * time.Second},
+		{name: "Retry-After does not give a sixth attempt", attempt: 5, retryAfter: time.Second},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got, again := defaultSchedule().Next(tt.attempt, tt.spread, tt.asked)
+			got, again := defaultSchedule().Next(tt.attempt, tt.jitter, tt.retryAfter)
 			if got != tt.want {
-				t.Errorf("Next(%d, %v, %s) = %s, want %s", tt.attempt, tt.spread, tt.asked, got, tt.want)
+				t.Errorf("Next(%d, %v, %s) = %s, want %s", tt.attempt, tt.jitter, tt.retryAfter, got, tt.want)
 			}
 			if wantAgain := tt.want != 0; again != wantAgain {
-				t.Errorf("Next(%d, %v, %s): again = %v, want %v", tt.attempt, tt.spread, tt.asked, again, wantAgain)
+				t.Errorf("Next(%d, %v, %s): again = %v, want %v", tt.attempt, tt.jitter, tt.retryAfter, again, wantAgain)
 			}
 		})
 	}
@@ -66,17 +66,17 @@ func TestNext_StaysWithinTheLimitsForAnyRetryAfter(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		attempt := rapid.IntRange(1, 4).Draw(t, "attempt")
-		spread := rapid.Float64Range(-1, 1).Draw(t, "spread")
-		asked := time.Duration(rapid.Int64Range(0, int64(100*time.Hour)).Draw(t, "asked"))
-		wait, again := defaultSchedule().Next(attempt, spread, asked)
+		jitter := rapid.Float64Range(-1, 1).Draw(t, "jitter")
+		retryAfter := time.Duration(rapid.Int64Range(0, int64(100*time.Hour)).Draw(t, "retryAfter"))
+		wait, again := defaultSchedule().Next(attempt, jitter, retryAfter)
 		if !again {
-			t.Fatalf("Next(%d, %v, %s): again = false, want true", attempt, spread, asked)
+			t.Fatalf("Next(%d, %v, %s): again = false, want true", attempt, jitter, retryAfter)
 		}
-		if least := max(60*time.Second, min(asked, 480*time.Second)); wait < least {
-			t.Fatalf("Next(%d, %v, %s) = %s, want at least %s", attempt, spread, asked, wait, least)
+		if least := max(60*time.Second, min(retryAfter, 480*time.Second)); wait < least {
+			t.Fatalf("Next(%d, %v, %s) = %s, want at least %s", attempt, jitter, retryAfter, wait, least)
 		}
 		if wait > 480*time.Second {
-			t.Fatalf("Next(%d, %v, %s) = %s, want at most 480 s", attempt, spread, asked, wait)
+			t.Fatalf("Next(%d, %v, %s) = %s, want at most 480 s", attempt, jitter, retryAfter, wait)
 		}
 	})
 }
@@ -90,17 +90,17 @@ func TestRetryAfter(t *testing.T) {
 		header string
 		want   time.Duration
 	}{
-		{"seconds of a 429", 429, "120", 120 * time.Second},
-		{"seconds of a 503", 503, " 5 ", 5 * time.Second},
-		{"a date", 503, "Thu, 04 Jun 2026 12:01:30 GMT", 90 * time.Second},
-		{"a date gone by", 503, "Thu, 04 Jun 2026 11:00:00 GMT", 0},
-		{"a negative number", 429, "-3", 0},
-		{"more seconds than a number holds", 429, "99999999999999999999", math.MaxInt32 * time.Second},
-		{"less than a number holds", 429, "-99999999999999999999", 0},
-		{"nonsense", 429, "soon", 0},
-		{"nothing", 429, "", 0},
-		{"other codes are not asked", 500, "120", 0},
-		{"nor is success", 200, "120", 0},
+		{name: "seconds of a 429", code: 429, header: "120", want: 120 * time.Second},
+		{name: "seconds of a 503", code: 503, header: " 5 ", want: 5 * time.Second},
+		{name: "a date", code: 503, header: "Thu, 04 Jun 2026 12:01:30 GMT", want: 90 * time.Second},
+		{name: "a date in the past", code: 503, header: "Thu, 04 Jun 2026 11:00:00 GMT"},
+		{name: "a negative number", code: 429, header: "-3"},
+		{name: "a number above the integer range", code: 429, header: "99999999999999999999", want: math.MaxInt32 * time.Second},
+		{name: "a number below the integer range", code: 429, header: "-99999999999999999999"},
+		{name: "nonsense", code: 429, header: "soon"},
+		{name: "no header", code: 429},
+		{name: "other status codes are ignored", code: 500, header: "120"},
+		{name: "success is ignored", code: 200, header: "120"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -112,8 +112,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// The vector was computed apart from this code: printf '1780574400.%s' "$body" | openssl dgst
-// -sha256 -hmac "$secret".
+// The signature was computed with printf '1780574400.%s' "$body" | openssl dgst -sha256 -hmac
+// "$secret".
 func TestHeader_MatchesTheDocumentedHeaders(t *testing.T) {
 	t.Parallel()
 	work := deliveries.Work{
@@ -134,8 +134,7 @@ func TestHeader_MatchesTheDocumentedHeaders(t *testing.T) {
 	}
 }
 
-// The vectors were computed apart from this code, and the receivers that customers copy are held
-// against the same.
+// The vectors were not computed by this code. The tests of the example receivers use them too.
 func TestSign_MatchesTheVectorsOfTheExampleReceivers(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "examples", "receivers", "vectors.json"))
@@ -184,7 +183,7 @@ func TestNewTest_MatchesTheDocumentedEnvelope(t *testing.T) {
 func TestID_DependsOnEventAndSubscriptionOnly(t *testing.T) {
 	t.Parallel()
 	sub, event := uuid.MustParse("019aa2e4-9c00-7000-8000-000000000003"), uuid.MustParse("019aa2e4-9c00-7000-8000-000000000001")
-	// The value was computed apart from this code: SHA-1 over both ids, version 5.
+	// The value was computed with another program: SHA-1 of both ids, as UUID version 5.
 	const want = "d64703ec-23aa-5d21-9b4e-a53f78f2c6db"
 	if got := deliveries.ID(sub, event).String(); got != want {
 		t.Errorf("ID = %s, want %s", got, want)

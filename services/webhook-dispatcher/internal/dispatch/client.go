@@ -107,49 +107,49 @@ func rootCAs(extra string) (*x509.CertPool, error) {
 
 // Send signs and sends one attempt. It succeeds if a response with a 2xx status arrives within the
 // timeout. Redirects are not followed.
-func (c *Client) Send(ctx context.Context, w deliveries.Work) (answer deliveries.Response) {
+func (c *Client) Send(ctx context.Context, w deliveries.Work) (response deliveries.Response) {
 	start := time.Now()
-	answer.At = start
-	defer func() { answer.Duration = time.Since(start) }()
+	response.At = start
+	defer func() { response.Duration = time.Since(start) }()
 	if w.Secret == "" || len(w.Body) == 0 {
-		answer.Failure = deliveries.NotSendable
-		return answer
+		response.Failure = deliveries.NotSendable
+		return response
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		answer.Connected, answer.Reused = true, info.Reused
+		response.Connected, response.Reused = true, info.Reused
 	}})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(w.Body))
 	if err != nil {
-		answer.Failure = deliveries.NotSendable
-		return answer
+		response.Failure = deliveries.NotSendable
+		return response
 	}
 	req.Header = deliveries.Header(w, start)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		answer.Failure = classify(err)
-		return answer
+		response.Failure = classify(err)
+		return response
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) { // the response can be a consequence of the cancellation
-		answer.Failure = classify(err)
-		return answer
+		response.Failure = classify(err)
+		return response
 	}
-	answer.Code = resp.StatusCode
+	response.Code = resp.StatusCode
 	if resp.StatusCode == http.StatusSwitchingProtocols { // the body is the connection, and ctx does not interrupt reads from it
 		_ = resp.Body.Close()
 	}
 	// The status decides, so errors of the body are ignored. A body that was read to its end lets
 	// the connection be reused.
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxExcerpt))
-	answer.Excerpt = excerpt(body)
+	response.Excerpt = excerpt(body)
 	_, _ = io.CopyN(io.Discard, resp.Body, maxRead-maxExcerpt)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		answer.Failure = deliveries.BadStatus
-		answer.RetryAfter = deliveries.RetryAfter(resp.StatusCode, resp.Header.Get("Retry-After"), start)
+		response.Failure = deliveries.BadStatus
+		response.RetryAfter = deliveries.RetryAfter(resp.StatusCode, resp.Header.Get("Retry-After"), start)
 	}
-	return answer
+	return response
 }
 
 // Close ends the idle connections.

@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
 )
 
-// longTimeout is the timeout of attempts that end by themselves.
+// longTimeout is the timeout of attempts that are expected to end before it.
 const longTimeout = 5 * time.Minute
 
 func requireEqual[T comparable](t *testing.T, what string, got, want T) {
@@ -32,7 +32,8 @@ func requireEqual[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// client trusts the test server's certificate and may reach this machine.
+// client returns a client that trusts the certificate of the test server and may connect to
+// loopback.
 func client(t *testing.T, timeout time.Duration) *dispatch.Client {
 	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
@@ -74,20 +75,20 @@ func TestSend_OnlyA2xxStatusIsASuccess(t *testing.T) {
 	c := client(t, longTimeout)
 	for _, code := range []int{200, 201, 202, 204, 299} {
 		server := testReceiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
-		answer := c.Send(t.Context(), work(server.URL))
-		requireEqual(t, fmt.Sprintf("failure of status %d", code), answer.Failure, "")
-		requireEqual(t, "code", answer.Code, code)
+		response := c.Send(t.Context(), work(server.URL))
+		requireEqual(t, fmt.Sprintf("failure of status %d", code), response.Failure, "")
+		requireEqual(t, "code", response.Code, code)
 	}
 	for _, code := range []int{300, 301, 302, 304, 307, 308, 400, 404, 410, 429, 500, 503} {
 		server := testReceiver(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "77")
 			w.WriteHeader(code)
 		})
-		answer := c.Send(t.Context(), work(server.URL))
-		requireEqual(t, fmt.Sprintf("failure of status %d", code), answer.Failure, deliveries.BadStatus)
-		requireEqual(t, "code", answer.Code, code)
+		response := c.Send(t.Context(), work(server.URL))
+		requireEqual(t, fmt.Sprintf("failure of status %d", code), response.Failure, deliveries.BadStatus)
+		requireEqual(t, "code", response.Code, code)
 		wantRetryAfter := map[int]time.Duration{429: 77 * time.Second, 503: 77 * time.Second}[code]
-		requireEqual(t, fmt.Sprintf("RetryAfter of status %d", code), answer.RetryAfter, wantRetryAfter)
+		requireEqual(t, fmt.Sprintf("RetryAfter of status %d", code), response.RetryAfter, wantRetryAfter)
 	}
 }
 
@@ -97,12 +98,12 @@ func TestSend_DoesNotFollowARedirect(t *testing.T) {
 	target := testReceiver(t, func(http.ResponseWriter, *http.Request) { reached.Store(true) })
 	for _, code := range []int{301, 302, 303, 307, 308} {
 		server := testReceiver(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, target.URL, code) })
-		answer := client(t, longTimeout).Send(t.Context(), work(server.URL))
-		requireEqual(t, "code", answer.Code, code)
-		requireEqual(t, fmt.Sprintf("failure of redirect %d", code), answer.Failure, deliveries.BadStatus)
+		response := client(t, longTimeout).Send(t.Context(), work(server.URL))
+		requireEqual(t, "code", response.Code, code)
+		requireEqual(t, fmt.Sprintf("failure of redirect %d", code), response.Failure, deliveries.BadStatus)
 	}
 	if reached.Load() {
-		t.Error("the target of a redirect was asked")
+		t.Error("the target of a redirect received a request, want none")
 	}
 }
 
@@ -116,15 +117,15 @@ func TestSend_SendsTheBodyUnchangedWithoutInternalHeaders(t *testing.T) {
 		body, _ = io.ReadAll(r.Body)
 	})
 	w := work(server.URL + "/hook?a=1")
-	if answer := client(t, longTimeout).Send(t.Context(), w); answer.Failure != "" {
-		t.Fatalf("Send = %+v", answer)
+	if response := client(t, longTimeout).Send(t.Context(), w); response.Failure != "" {
+		t.Fatalf("Send = %+v, want success", response)
 	}
 	requireEqual(t, "body", string(body), string(w.Body))
 	requireEqual(t, "method", method, http.MethodPost)
 	requireEqual(t, "protocol", proto, "HTTP/1.1")
 	for _, name := range []string{"Traceparent", "Tracestate", "Baggage", "Authorization", "Idempotency-Key", "X-Ringfence-Caller", "Accept-Encoding"} {
 		if got.Get(name) != "" {
-			t.Errorf("header %s = %q goes out to customers", name, got.Get(name))
+			t.Errorf("header %s = %q, want it to be absent", name, got.Get(name))
 		}
 	}
 }
@@ -161,33 +162,33 @@ func TestSend_ClassifiesFailures(t *testing.T) {
 	}{
 		{"a certificate of an unknown authority", untrusting, work(server.URL), deliveries.TLSFailed},
 		{"a certificate of another host", trusting, work(strings.Replace(server.URL, "127.0.0.1", "localhost", 1)), deliveries.TLSFailed},
-		{"no TLS at all", trusting, work(strings.Replace(plain.URL, "http:", "https:", 1)), deliveries.TLSFailed},
-		{"nobody listens", trusting, work(closed.URL), deliveries.ConnectionFailed},
+		{"no TLS", trusting, work(strings.Replace(plain.URL, "http:", "https:", 1)), deliveries.TLSFailed},
+		{"no listener", trusting, work(closed.URL), deliveries.ConnectionFailed},
 		{"the connection breaks", trusting, work(reset.URL), deliveries.ConnectionFailed},
-		{"the answer is no HTTP", trusting, work(garbled.URL), deliveries.BadResponse},
+		{"the response is no HTTP", trusting, work(garbled.URL), deliveries.BadResponse},
 		{"a private address", trusting, work("https://10.255.255.1/"), deliveries.BlockedAddress},
-		{"no secret to sign with", trusting, noSecret, deliveries.NotSendable},
+		{"no signing secret", trusting, noSecret, deliveries.NotSendable},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			answer := tt.client.Send(t.Context(), tt.work)
-			requireEqual(t, "failure", answer.Failure, tt.want)
-			requireEqual(t, "code", answer.Code, 0)
+			response := tt.client.Send(t.Context(), tt.work)
+			requireEqual(t, "failure", response.Failure, tt.want)
+			requireEqual(t, "code", response.Code, 0)
 		})
 	}
 }
 
 func TestSend_IgnoresTheProxyOfTheEnvironment(t *testing.T) {
-	var asked atomic.Bool
-	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Store(true) }))
+	var proxied atomic.Bool
+	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { proxied.Store(true) }))
 	defer proxy.Close()
 	t.Setenv("HTTPS_PROXY", proxy.URL)
 	t.Setenv("https_proxy", proxy.URL)
 	server := testReceiver(t, func(http.ResponseWriter, *http.Request) {})
-	answer := client(t, longTimeout).Send(context.Background(), work(server.URL))
-	requireEqual(t, "failure", answer.Failure, "")
-	requireEqual(t, "requests reach the proxy", asked.Load(), false)
+	response := client(t, longTimeout).Send(context.Background(), work(server.URL))
+	requireEqual(t, "failure", response.Failure, "")
+	requireEqual(t, "requests reach the proxy", proxied.Load(), false)
 }
 
 func TestNewClient_NamesTheVariableOfAnInvalidCAFile(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// A result that waits until its lease has passed is sent again: what is not settled must not pile
-// up behind a slow database.
+// A delivery whose result is stored after its lease is sent again. The number of results that wait
+// for a slow database must be limited.
 func TestComplete_SlowDatabaseLimitsTheRequests(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -46,27 +46,27 @@ func TestComplete_SlowDatabaseLimitsTheRequests(t *testing.T) {
 	r.dispatch(cfg)
 	testkit.NoError(t, func() error {
 		if n := r.count("SELECT count(*) FROM delivery_queue WHERE attempt > 0 AND due_at <= now()"); n < 200 {
-			return fmt.Errorf("%d leases have passed", n)
+			return fmt.Errorf("ended leases = %d", n)
 		}
 		return nil
 	})
 	// One batch is being stored, one is in the channel, and the endpoint has at most 64 in flight.
 	if n := len(hook.all()); n > 2*256+64 {
-		t.Errorf("%d requests were made of which none is settled, want 576 at most", n)
+		t.Errorf("requests without a stored result = %d, want at most 576", n)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	testkit.NoError(t, func() error {
 		if n := r.count("SELECT count(*) FROM delivery_queue"); n > 0 {
-			return fmt.Errorf("%d deliveries are open", n)
+			return fmt.Errorf("queued deliveries = %d, want 0", n)
 		}
 		return nil
 	})
 }
 
 // Another transaction locks the failing subscription until the end of the test. Results of other
-// subscriptions are written meanwhile.
+// subscriptions are stored meanwhile.
 func TestComplete_LockedSubscriptionDoesNotDelayOtherResults(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -97,14 +97,14 @@ func TestComplete_LockedSubscriptionDoesNotDelayOtherResults(t *testing.T) {
 	}
 	testkit.NoError(t, func() error {
 		if sub := r.subscription(sick); sub.Status != subscriptions.Failed {
-			return fmt.Errorf("the failing endpoint is %s", sub.Status)
+			return fmt.Errorf("status of the failing subscription = %s", sub.Status)
 		}
 		return nil
 	})
 }
 
-// A call's next event may become due while the one before is being written: it is too late for the
-// claim that its arrival called for.
+// The next event of a call arrives while the result of the previous one is being stored. The claim
+// for it finds nothing, because the previous event is still in its first attempt.
 func TestComplete_StoredResultStartsTheNextEventOfTheCall(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -126,7 +126,7 @@ func TestComplete_StoredResultStartsTheNextEventOfTheCall(t *testing.T) {
 	r.ingestAndAdd(d, r.event(call, 2, "call.completed"))
 	testkit.NoError(t, func() error {
 		if d.claims(t) == 0 {
-			return fmt.Errorf("no claim was made in vain")
+			return fmt.Errorf("no claim without a delivery was made")
 		}
 		return nil
 	})
@@ -136,7 +136,7 @@ func TestComplete_StoredResultStartsTheNextEventOfTheCall(t *testing.T) {
 	hook.await(t, 2)
 }
 
-// claims is how many claims were made.
+// claims returns the number of claims.
 func (d runningDispatcher) claims(t *testing.T) (n uint64) {
 	t.Helper()
 	families, err := d.metrics.Gather()
@@ -151,8 +151,8 @@ func (d runningDispatcher) claims(t *testing.T) (n uint64) {
 	return n
 }
 
-// lossyConn takes what the database answers and loses it, once, when it was told to: nobody knows then
-// how the COMMIT in it ended.
+// lossyConn discards one response of the database if it is armed. The client then does not know
+// whether the COMMIT succeeded.
 type lossyConn struct {
 	net.Conn
 	armed     *atomic.Bool
@@ -166,7 +166,7 @@ func (c *lossyConn) Write(b []byte) (int, error) {
 
 func (c *lossyConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 && c.lastWrite.Load() > 500 && c.armed.CompareAndSwap(true, false) { // results are long, LISTEN is short
+	if n > 0 && c.lastWrite.Load() > 500 && c.armed.CompareAndSwap(true, false) { // the statement with results is long, LISTEN is short
 		_ = c.Close()
 		return 0, io.ErrUnexpectedEOF
 	}
@@ -217,7 +217,7 @@ func TestComplete_LostCommitResponseIsNotCountedTwice(t *testing.T) {
 		}
 		return nil
 	})
-	d.stop() // it is settled then
+	d.stop() // the result is stored then
 	wantEqual(t, "consecutive failures", r.subscription(sub).ConsecutiveFailures, 1)
 	wantEqual(t, "requests", len(hook.all()), 1)
 }

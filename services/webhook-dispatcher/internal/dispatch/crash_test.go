@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// claimFirst asks for a first window of each subscription.
+// claimFirst returns the claim that a replica sends first for the subscriptions.
 func claimFirst(ids ...uuid.UUID) store.Claim {
 	claim := store.Claim{Lease: 300 * time.Millisecond, Attempts: 5}
 	for _, id := range ids {
@@ -24,8 +24,7 @@ func claimFirst(ids ...uuid.UUID) store.Claim {
 	return claim
 }
 
-// A process that dies between send and completion leaves exactly this: claimed rows, and requests
-// the receiver has seen.
+// A process that is killed after its requests and before it stores the results leaves claimed rows.
 func TestCrash_RepeatsOnlyTheRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -38,7 +37,7 @@ func TestCrash_RepeatsOnlyTheRequestsInFlight(t *testing.T) {
 	}
 	r.ingest(events...)
 	inFlight := r.claim(claimFirst(id))
-	wantEqual(t, "deliveries claimed by the dead process", len(inFlight), 8)
+	wantEqual(t, "deliveries claimed by the killed process", len(inFlight), 8)
 	claimed := map[string]bool{}
 	for _, w := range inFlight {
 		claimed[w.DeliveryID.String()] = true
@@ -48,7 +47,7 @@ func TestCrash_RepeatsOnlyTheRequestsInFlight(t *testing.T) {
 	recv.await(t, total)
 	testkit.NoError(t, func() error {
 		if n := r.count(`SELECT count(*) FROM deliveries WHERE status = 'delivered'`); n != total {
-			return fmt.Errorf("%d of %d delivered", n, total)
+			return fmt.Errorf("delivered = %d, want %d", n, total)
 		}
 		return nil
 	})
@@ -56,21 +55,21 @@ func TestCrash_RepeatsOnlyTheRequestsInFlight(t *testing.T) {
 	for _, g := range recv.all() {
 		seen[g.deliveryID()]++
 		if want := map[bool]string{true: "2", false: "1"}[claimed[g.deliveryID()]]; g.header.Get("X-Service-Delivery-Attempt") != want {
-			t.Errorf("delivery %s has attempt %s, want %s", g.deliveryID(), g.header.Get("X-Service-Delivery-Attempt"), want)
+			t.Errorf("attempt of delivery %s = %s, want %s", g.deliveryID(), g.header.Get("X-Service-Delivery-Attempt"), want)
 		}
 	}
 	for _, ev := range events {
 		if n := seen[deliveries.ID(id, ev.ID).String()]; n != 1 {
-			t.Errorf("delivery of event %s sent %d times by the survivor, want once", ev.ID, n)
+			t.Errorf("requests of the new process for event %s = %d, want 1", ev.ID, n)
 		}
 	}
-	// The dead process comes back and reports: its leases have passed, nothing changes.
+	// The killed process stores its results after its leases have ended. They are ignored.
 	late := make([]deliveries.Result, len(inFlight))
 	for i, w := range inFlight {
 		late[i] = deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Outcome: deliveries.OutcomeFailed, Response: deliveries.Response{Failure: deliveries.Timeout, At: time.Now()}}
 	}
-	wantEqual(t, "results settled by a late completion", r.complete(late...), 0)
-	wantEqual(t, "consecutive failures after a late completion", r.subscription(id).ConsecutiveFailures, 0)
+	wantEqual(t, "results stored after the end of the leases", r.complete(late...), 0)
+	wantEqual(t, "consecutive failures after these results", r.subscription(id).ConsecutiveFailures, 0)
 }
 
 func TestComplete_IgnoresTheResultOfAnOlderAttempt(t *testing.T) {
@@ -82,27 +81,26 @@ func TestComplete_IgnoresTheResultOfAnOlderAttempt(t *testing.T) {
 	claim := claimFirst(id)
 	claim.Lease = time.Nanosecond
 	if first := r.claim(claim); len(first) != 1 {
-		t.Fatalf("first claim took %d deliveries, want 1", len(first))
+		t.Fatalf("deliveries of the first claim = %d, want 1", len(first))
 	}
 	second := r.claim(claim)
 	if len(second) != 1 {
-		t.Fatalf("second claim took %d deliveries, want 1", len(second))
+		t.Fatalf("deliveries of the second claim = %d, want 1", len(second))
 	}
 	wantEqual(t, "attempt of the second claim", second[0].Attempt, 2)
 	wantEqual(t, "retry of the second claim", second[0].Retry, false)
 	ok := deliveries.Response{Code: 200, At: time.Now()}
 	result := deliveries.Result{DeliveryID: second[0].DeliveryID, Outcome: deliveries.OutcomeDelivered, Response: ok}
 	result.Attempt = 1
-	wantEqual(t, "results settled by the stale attempt", r.complete(result), 0)
+	wantEqual(t, "stored results of the older attempt", r.complete(result), 0)
 	result.Attempt = 2
-	wantEqual(t, "results settled by the live attempt", r.complete(result), 1)
+	wantEqual(t, "stored results of the current attempt", r.complete(result), 1)
 	d := r.delivery(id, ev.ID)
 	wantEqual(t, "status", d.Status, deliveries.Delivered)
 	wantEqual(t, "attempts", d.Attempts, 2)
 }
 
-// Crash after crash uses up the attempts; the delivery ends visibly, and the endpoint is not
-// blamed.
+// After five crashes the delivery fails. The failure is not counted against the endpoint.
 func TestCrash_RepeatedCrashesUseUpTheAttempts(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -115,7 +113,7 @@ func TestCrash_RepeatedCrashesUseUpTheAttempts(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		work := r.claim(claim)
 		if len(work) != 1 {
-			t.Fatalf("claim %d took %d deliveries, want 1", n, len(work))
+			t.Fatalf("deliveries of claim %d = %d, want 1", n, len(work))
 		}
 		wantEqual(t, "attempt", work[0].Attempt, n)
 	}
@@ -148,7 +146,7 @@ func TestReplicas_SendEachEventOnce(t *testing.T) {
 	recv.await(t, 4*calls)
 	testkit.NoError(t, func() error {
 		if n := r.count(`SELECT count(*) FROM delivery_queue`); n != 0 {
-			return fmt.Errorf("%d rows of open work left", n)
+			return fmt.Errorf("queue rows = %d, want 0", n)
 		}
 		return nil
 	})
@@ -203,7 +201,7 @@ func TestClaim_FirstAttemptsAreClaimedBeforeRetries(t *testing.T) {
 		}
 	}
 	wantEqual(t, "claimed first attempts", firsts, 6)
-	wantEqual(t, "claimed retries, in what is left of the window", retries, 2)
+	wantEqual(t, "claimed retries, which fill the rest of the quota", retries, 2)
 }
 
 func TestStop_SendsTheDeliveriesOfARunningClaim(t *testing.T) {
@@ -224,19 +222,19 @@ func TestStop_SendsTheDeliveriesOfARunningClaim(t *testing.T) {
 	d := r.dispatch(config())
 	r.awaitLocked()
 	stopped := make(chan struct{})
-	go func() { defer close(stopped); d.stop() }() // SIGTERM in the middle of a claim
+	go func() { defer close(stopped); d.stop() }() // SIGTERM during a claim
 	<-d.stopping
 	if err := blocker.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	<-stopped
 	if n := len(sink.all()); n != 1 {
-		t.Errorf("%d requests, want 1: the claim had counted the attempt", n)
+		t.Errorf("requests = %d, want 1, because the claim has counted the attempt", n)
 	}
 	r.awaitStatus(id, ev.ID, deliveries.Delivered)
 }
 
-// Nothing but the claim's own limit, a fifth of the lease, ends the statement here.
+// Only the start limit of the claim, a fifth of the lease, can cancel the statement.
 func TestClaim_IsCanceledAfterItsStartLimit(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -258,7 +256,7 @@ func TestClaim_IsCanceledAfterItsStartLimit(t *testing.T) {
 	r.awaitLocked()
 	testkit.NoError(t, func() error {
 		if n := r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`); n > 0 {
-			return fmt.Errorf("%d statements wait", n)
+			return fmt.Errorf("waiting statements = %d", n)
 		}
 		return nil
 	})

@@ -140,31 +140,31 @@ func (d *Dispatcher) attempt(ctx context.Context, w deliveries.Work, slowed bool
 	ctx, span := telemetry.Continue(ctx, "webhook attempt", w.Traceparent, w.Age, attrs...)
 	defer span.End()
 
-	answer := d.client.Send(ctx, w)
+	response := d.client.Send(ctx, w)
 	failpoint.Inject("webhook-dispatcher: after send")
 
-	result := d.resultOf(w, answer)
+	result := d.resultOf(w, response)
 	d.metrics.attempt(ctx, w, slowed, result)
-	span.SetAttributes(attribute.Int("http.response.status_code", answer.Code), attribute.String("webhook.outcome",
+	span.SetAttributes(attribute.Int("http.response.status_code", response.Code), attribute.String("webhook.outcome",
 		string(result.Outcome)))
-	if answer.Failure != "" {
-		span.SetStatus(codes.Error, string(answer.Failure))
+	if response.Failure != "" {
+		span.SetStatus(codes.Error, string(response.Failure))
 	}
-	slog.LogAttrs(ctx, slog.LevelInfo, "webhook attempt finished", logAttrs(w, answer, result)...)
+	slog.LogAttrs(ctx, slog.LevelInfo, "webhook attempt finished", logAttrs(w, response, result)...)
 	return result
 }
 
 // logAttrs returns the log attributes of an attempt. It omits failure if there was none, and
 // retry_in if there is no retry.
-func logAttrs(w deliveries.Work, answer deliveries.Response, result deliveries.Result) []slog.Attr {
+func logAttrs(w deliveries.Work, response deliveries.Response, result deliveries.Result) []slog.Attr {
 	attrs := []slog.Attr{
 		slog.Any("delivery_id", w.DeliveryID), slog.Any("subscription_id", w.SubscriptionID),
 		slog.String("event_type", w.EventType),
-		slog.Any("attempt", w.Attempt), slog.Any("outcome", result.Outcome), slog.Int("code", answer.Code),
-		slog.Int64("ms", answer.Duration.Milliseconds()), slog.Int64("lag_ms", w.ClaimDelay.Milliseconds()),
+		slog.Any("attempt", w.Attempt), slog.Any("outcome", result.Outcome), slog.Int("code", response.Code),
+		slog.Int64("ms", response.Duration.Milliseconds()), slog.Int64("lag_ms", w.ClaimDelay.Milliseconds()),
 	}
-	if answer.Failure != "" {
-		attrs = append(attrs, slog.String("failure", string(answer.Failure)))
+	if response.Failure != "" {
+		attrs = append(attrs, slog.String("failure", string(response.Failure)))
 	}
 	if result.Delay > 0 {
 		attrs = append(attrs, slog.String("retry_in", result.Delay.String()))
@@ -172,13 +172,13 @@ func logAttrs(w deliveries.Work, answer deliveries.Response, result deliveries.R
 	return attrs
 }
 
-func (d *Dispatcher) resultOf(w deliveries.Work, answer deliveries.Response) deliveries.Result {
-	result := deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Response: answer,
+func (d *Dispatcher) resultOf(w deliveries.Work, response deliveries.Response) deliveries.Result {
+	result := deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Response: response,
 		Outcome: deliveries.OutcomeDelivered}
-	if answer.Failure == "" {
+	if response.Failure == "" {
 		return result
 	}
-	wait, again := d.schedule.Next(w.Attempt, 2*rand.Float64()-1, answer.RetryAfter)
+	wait, again := d.schedule.Next(w.Attempt, 2*rand.Float64()-1, response.RetryAfter)
 	if !again {
 		result.Outcome = deliveries.OutcomeFailed
 		return result

@@ -36,13 +36,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// verify checks the signature as the specification (6.3) describes it for receivers. It shares no
-// code with the sender. 300 s is the receiver's tolerance, not a latency goal.
+// verify checks a signature as a receiver must do
+// (docs/reference/api/webhooks.md#headers-and-signature). It uses no code of the sender. 300 s is
+// the documented tolerance of receivers.
 func verify(g receivedRequest, secret string) error {
 	signature := g.header.Get("X-Service-Signature")
 	at, _, found := strings.Cut(strings.TrimPrefix(signature, "t="), ",v1=")
 	if !found {
-		return fmt.Errorf("signature %q is not t=…,v1=…", signature)
+		return fmt.Errorf("signature = %q, want t=…,v1=…", signature)
 	}
 	unix, err := strconv.ParseInt(at, 10, 64)
 	if err != nil {
@@ -85,7 +86,7 @@ func TestDispatch_OneSignedDeliveryPerMatchingSubscription(t *testing.T) {
 		}
 	}
 	r.awaitStatus(allID, ev.ID, deliveries.Delivered)
-	r.ingest(ev) // the record comes again
+	r.ingest(ev) // Kafka delivers the record again
 	d.Wake()
 	other := r.event(uuid.New(), 1, "call.failed")
 	r.ingest(other)
@@ -113,7 +114,7 @@ func TestDispatch_SendsTheSameBodyFiveTimesOnSchedule(t *testing.T) {
 	r.awaitStatus(id, ev.ID, deliveries.Failed)
 	all := bad.all()
 	if len(all) != 5 {
-		t.Fatalf("%d attempts, want 5", len(all))
+		t.Fatalf("requests = %d, want 5", len(all))
 	}
 	least := config().RetryDelays
 	for i, g := range all {
@@ -126,9 +127,9 @@ func TestDispatch_SendsTheSameBodyFiveTimesOnSchedule(t *testing.T) {
 		if i == 0 {
 			continue
 		}
-		// A lower bound only: a retry is never early, however slow the machine is.
+		// Only the lower bound is checked: it does not depend on the speed of the machine.
 		if delay := g.at.Sub(all[i-1].at); delay < least[i-1]*9/10 {
-			t.Errorf("delay before attempt %d = %s, want at least %s less a tenth", i+1, delay, least[i-1])
+			t.Errorf("delay before attempt %d = %s, want at least nine tenths of %s", i+1, delay, least[i-1])
 		}
 	}
 	attempts, err := r.store.Attempts(t.Context(), deliveries.ID(id, ev.ID))
@@ -163,7 +164,7 @@ func TestDispatch_KeepsTheOrderOfACall(t *testing.T) {
 	for i, kind := range kinds {
 		events[i] = r.event(call, int32(i+1), kind)
 	}
-	slices.Reverse(events) // whatever order the rows were written in
+	slices.Reverse(events) // the order of the rows must not matter
 	r.ingest(events...)
 	d.Wake()
 	for i := range kinds {
@@ -173,7 +174,7 @@ func TestDispatch_KeepsTheOrderOfACall(t *testing.T) {
 	}
 	for i, g := range recv.await(t, 3) {
 		if g.Type != kinds[i] {
-			t.Errorf("event %d is %s, want %s", i+1, g.Type, kinds[i])
+			t.Errorf("type of request %d = %s, want %s", i+1, g.Type, kinds[i])
 		}
 	}
 }
@@ -208,20 +209,20 @@ func TestPause_HoldsDeliveriesUntilTheResumption(t *testing.T) {
 		r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	}
 	r.setStatus(id, subscriptions.Paused)
-	d := r.dispatch(wakeOnlyConfig()) // only Wake makes it read the queue
+	d := r.dispatch(wakeOnlyConfig()) // polls only after Wake
 	skipped := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(skipped)
 	if got := r.delivery(id, skipped.ID).Status; got != deliveries.Skipped {
-		t.Errorf("event while paused is %s, want skipped", got)
+		t.Errorf("status of a delivery that was ingested during the pause = %s, want skipped", got)
 	}
-	// A delivery of a second subscription proves that the dispatcher has read the queue meanwhile.
+	// The delivery of a second subscription shows that the dispatcher has read the queue.
 	other := newReceiver(t, nil)
 	r.subscribe(other.URL)
 	r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	d.Wake()
 	other.await(t, 1)
 	if n := len(recv.all()); n != 0 {
-		t.Fatalf("%d requests while paused, want 0", n)
+		t.Fatalf("requests during the pause = %d, want 0", n)
 	}
 
 	r.setStatus(id, subscriptions.Active)
@@ -229,7 +230,7 @@ func TestPause_HoldsDeliveriesUntilTheResumption(t *testing.T) {
 	recv.await(t, queued)
 	testkit.NoError(t, func() error {
 		if n := r.count(`SELECT count(*) FROM deliveries WHERE subscription_id = $1 AND status = 'delivered'`, id); n != queued {
-			return fmt.Errorf("%d delivered, want %d", n, queued)
+			return fmt.Errorf("delivered = %d, want %d", n, queued)
 		}
 		return nil
 	})
@@ -262,7 +263,7 @@ func TestPause_KeepsTheDueTimeOfARetry(t *testing.T) {
 	r.setStatus(id, subscriptions.Paused)
 	r.setStatus(id, subscriptions.Active)
 	if after := *r.delivery(id, ev.ID).NextAttemptAt; !after.Equal(before) {
-		t.Errorf("retry moved from %s to %s by pause and resume", before, after)
+		t.Errorf("due time of the retry = %[2]s after pause and resumption, want %[1]s", before, after)
 	}
 }
 
@@ -274,7 +275,7 @@ func TestRotate_TheNextAttemptSignsWithTheNewSecret(t *testing.T) {
 		if n > 1 {
 			return 200
 		}
-		<-rotated // however long that takes here, the next attempt is behind it
+		<-rotated // the next attempt is claimed after the rotation
 		return 500
 	})
 	id, old := r.subscribe(recv.URL)
@@ -294,10 +295,10 @@ func TestRotate_TheNextAttemptSignsWithTheNewSecret(t *testing.T) {
 		t.Errorf("retry after rotation: %v", err)
 	}
 	if got := r.subscription(id).MaskedSecret(); got != "whsec_\u2026_new" {
-		t.Errorf("masked secret = %q", got)
+		t.Errorf("masked secret = %q, want the end of the new one", got)
 	}
 	if n := r.count(`SELECT count(*) FROM subscriptions WHERE position('whsec' IN encode(secret_sealed, 'escape')) > 0`); n != 0 {
-		t.Error("a secret lies in the database as it is")
+		t.Error("the secret is stored without encryption")
 	}
 }
 
@@ -319,7 +320,7 @@ func TestChange_TheNextAttemptGoesToTheNewURL(t *testing.T) {
 	release()
 	after.await(t, 1)
 	if n := len(before.all()); n != 1 {
-		t.Errorf("%d requests to the old url, want 1", n)
+		t.Errorf("requests to the old url = %d, want 1", n)
 	}
 }
 
@@ -340,10 +341,10 @@ func TestDelete_RemovesTheHistoryDuringRequestsInFlight(t *testing.T) {
 	if err := retention.New(r.store, retention.Config{}).DeleteSubscriptions(t.Context(), 7); err != nil {
 		t.Fatal(err)
 	}
-	d.stop() // whatever was under way is settled now
+	d.stop() // it waits for the requests in flight
 	for _, table := range []string{"subscriptions", "subscription_health", "delivery_queue", "deliveries", "attempts"} {
 		if n := r.count(`SELECT count(*) FROM ` + table); n != 0 {
-			t.Errorf("%d rows left in %s", n, table)
+			t.Errorf("%[2]s: rows = %[1]d, want 0", n, table)
 		}
 	}
 	if err := r.store.Delete(t.Context(), r.workspace, id); !errors.Is(err, pg.ErrNotFound) {

@@ -17,26 +17,26 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// hangingEndpoint is an endpoint that answers nothing until it is let go, and counts what is open.
+// hangingEndpoint is an endpoint that does not respond until release is called.
 type hangingEndpoint struct {
-	URL  string
-	mu   sync.Mutex
-	now  int
-	most int
-	all  int
-	gone chan struct{}
-	once sync.Once
+	URL      string
+	mu       sync.Mutex
+	now      int
+	most     int
+	all      int
+	released chan struct{}
+	once     sync.Once
 }
 
 func newHangingEndpoint(t *testing.T) *hangingEndpoint {
 	t.Helper()
-	h := &hangingEndpoint{gone: make(chan struct{})}
+	h := &hangingEndpoint{released: make(chan struct{})}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 		_, _ = io.ReadAll(req.Body)
 		h.count(1)
 		defer h.count(-1)
 		select {
-		case <-h.gone:
+		case <-h.released:
 		case <-req.Context().Done():
 		}
 	}))
@@ -46,7 +46,7 @@ func newHangingEndpoint(t *testing.T) *hangingEndpoint {
 	return h
 }
 
-func (h *hangingEndpoint) release() { h.once.Do(func() { close(h.gone) }) }
+func (h *hangingEndpoint) release() { h.once.Do(func() { close(h.released) }) }
 
 func (h *hangingEndpoint) count(by int) {
 	h.mu.Lock()
@@ -56,14 +56,15 @@ func (h *hangingEndpoint) count(by int) {
 	h.most = max(h.most, h.now)
 }
 
-// counts is how many requests it holds now; all is how many there were, most how many at once.
+// counts returns the number of open requests, of all requests, and the highest number of requests
+// that were open at the same time.
 func (h *hangingEndpoint) counts() (now, all, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.now, h.all, h.most
 }
 
-// longTimeouts makes attempts and leases longer than any test: what hangs hangs to its end.
+// longTimeouts returns a configuration with timeouts and leases that are longer than any test.
 func (r *fixture) longTimeouts() dispatch.Config {
 	r.client.Timeout = testkit.Timeout
 	cfg := config()
@@ -71,7 +72,7 @@ func (r *fixture) longTimeouts() dispatch.Config {
 	return cfg
 }
 
-// subscribeOtherWorkspace subscribes a url in a workspace of its own and queues n events for it.
+// subscribeOtherWorkspace subscribes a url in a new workspace and queues n events for it.
 func (r *fixture) subscribeOtherWorkspace(url string, n int) uuid.UUID {
 	r.t.Helper()
 	r.workspace = uuid.Must(uuid.NewV7())
@@ -80,7 +81,7 @@ func (r *fixture) subscribeOtherWorkspace(url string, n int) uuid.UUID {
 	return id
 }
 
-// ingestMore queues n more events for the subscriptions of the present workspace.
+// ingestMore queues n more events for the subscriptions of the current workspace.
 func (r *fixture) ingestMore(n int) {
 	r.t.Helper()
 	events := make([]deliveries.Event, n)
@@ -90,7 +91,8 @@ func (r *fixture) ingestMore(n int) {
 	r.ingest(events...)
 }
 
-// releaseAtCleanup lets go what hangs before the dispatcher is stopped, which waits for its requests.
+// releaseAtCleanup releases the endpoints before the cleanup stops the dispatcher, which waits for
+// its requests.
 func releaseAtCleanup(t *testing.T, all ...*hangingEndpoint) {
 	t.Cleanup(func() {
 		for _, h := range all {
@@ -101,7 +103,7 @@ func releaseAtCleanup(t *testing.T, all ...*hangingEndpoint) {
 
 func TestHanging_ManyEndpointsDoNotDelayAHealthyOne(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{1, 20} { // TestLimits_EndpointsThatHangLeaveRoom has up to 1000
+	for _, n := range []int{1, 20} { // TestLimits_HangingEndpointsDoNotUseAllRequests has up to 1000
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			r := newFixture(t)
@@ -117,12 +119,12 @@ func TestHanging_ManyEndpointsDoNotDelayAHealthyOne(t *testing.T) {
 			testkit.NoError(t, func() error {
 				for i, h := range bad {
 					if now, _, _ := h.counts(); now == 0 {
-						return fmt.Errorf("endpoint %d of %d has nothing to hang on", i, n)
+						return fmt.Errorf("endpoint %d of %d has no request", i, n)
 					}
 				}
 				return nil
 			})
-			// An endpoint nobody knows yet, with a backlog, and then one event after another.
+			// A new endpoint gets a backlog, and then single events.
 			healthy := newReceiver(t, nil)
 			r.subscribeOtherWorkspace(healthy.URL, 200)
 			d.Wake()
@@ -136,11 +138,11 @@ func TestHanging_ManyEndpointsDoNotDelayAHealthyOne(t *testing.T) {
 			for _, h := range bad {
 				now, all, _ := h.counts()
 				if open += now; now != all {
-					t.Fatalf("%d of %d requests that should hang have ended: the test shows nothing", all-now, all)
+					t.Fatalf("requests to hanging endpoints that ended = %d of %d, want 0", all-now, all)
 				}
 			}
 			if open >= cfg.MaxInFlight*3/4 {
-				t.Errorf("%d of %d requests hang, want less than three quarters", open, cfg.MaxInFlight)
+				t.Errorf("requests in flight of %[2]d that hang = %[1]d, want less than three quarters", open, cfg.MaxInFlight)
 			}
 		})
 	}
@@ -160,7 +162,7 @@ func TestHanging_HostIsLimitedOverAllItsSubscriptions(t *testing.T) {
 	d.Wake()
 	testkit.NoError(t, func() error {
 		if now, _, _ := bad.counts(); now < 20 {
-			return fmt.Errorf("%d requests open, want the cap of 20", now)
+			return fmt.Errorf("open requests = %d, want the limit of 20", now)
 		}
 		return nil
 	})
@@ -173,7 +175,7 @@ func TestHanging_HostIsLimitedOverAllItsSubscriptions(t *testing.T) {
 	wantEqual(t, "requests to the host", all, 20)
 	wantEqual(t, "most requests at the same time", most, 20)
 	bad.release()
-	r.awaitEmptyQueue() // its deliveries share the cap until all are sent
+	r.awaitEmptyQueue() // the deliveries share the limit until all are sent
 	_, all, most = bad.counts()
 	wantEqual(t, "requests to the host", all, 500)
 	wantEqual(t, "most requests at the same time", most, 20)
@@ -192,11 +194,11 @@ func TestResume_StartsWithTwoRequests(t *testing.T) {
 	d.Wake()
 	testkit.NoError(t, func() error {
 		if now, _, _ := back.counts(); now < 2 {
-			return fmt.Errorf("%d requests open, want 2", now)
+			return fmt.Errorf("open requests = %d, want 2", now)
 		}
 		return nil
 	})
-	// Another endpoint shows that the dispatcher has looked at the queue again and again.
+	// The deliveries of another endpoint show that the dispatcher has read the queue several times.
 	other := newReceiver(t, nil)
 	resumed := r.workspace
 	r.subscribeOtherWorkspace(other.URL, 0)
@@ -206,13 +208,13 @@ func TestResume_StartsWithTwoRequests(t *testing.T) {
 		other.await(t, i+1)
 	}
 	if _, all, _ := back.counts(); all != 2 {
-		t.Errorf("%d requests before the first was answered, want 2", all)
+		t.Errorf("requests before the first response = %d, want 2", all)
 	}
 	r.workspace = resumed
 	back.release()
 	r.awaitEmptyQueue()
 	if _, all, _ := back.counts(); all != 200 {
-		t.Errorf("%d requests, want each of 200 once", all)
+		t.Errorf("requests = %d, want 200", all)
 	}
 }
 
@@ -229,7 +231,7 @@ func TestReplicas_HaveSeparateLimitsAndSendOnce(t *testing.T) {
 	two.Wake()
 	testkit.NoError(t, func() error {
 		if now, _, _ := bad.counts(); now < 4 {
-			return fmt.Errorf("%d requests in flight, want 2 of each replica", now)
+			return fmt.Errorf("requests in flight = %d, want 2 of each replica", now)
 		}
 		return nil
 	})
@@ -239,12 +241,12 @@ func TestReplicas_HaveSeparateLimitsAndSendOnce(t *testing.T) {
 	two.Wake()
 	healthy.await(t, backlog)
 	if _, all, _ := bad.counts(); all != 4 {
-		t.Errorf("requests to the endpoint that hangs = %d, want 4", all)
+		t.Errorf("requests to the hanging endpoint = %d, want 4", all)
 	}
 	bad.release()
 	r.awaitEmptyQueue()
 	_, all, _ := bad.counts()
-	wantEqual(t, "requests to the endpoint that hung", all, backlog)
+	wantEqual(t, "requests to the hanging endpoint", all, backlog)
 	wantEqual(t, "requests to the healthy endpoint", len(healthy.all()), backlog)
 }
 
@@ -269,7 +271,7 @@ func TestHost_LimitAppliesToAllSubscriptionsTogether(t *testing.T) {
 	}
 	testkit.NoError(t, func() error {
 		if now, _, _ := shared.counts(); now < 5 {
-			return fmt.Errorf("%d requests open, want the cap of 5", now)
+			return fmt.Errorf("open requests = %d, want the limit of 5", now)
 		}
 		return nil
 	})
@@ -299,7 +301,7 @@ func TestHanging_EventsOfAHealthyEndpointAreNotDelayed(t *testing.T) {
 	testkit.NoError(t, func() error {
 		for i, h := range bad {
 			if now, _, _ := h.counts(); now == 0 {
-				return fmt.Errorf("endpoint %d has nothing to hang on", i)
+				return fmt.Errorf("endpoint %d has no request", i)
 			}
 		}
 		return nil

@@ -46,8 +46,7 @@ func TestIngest_EventsOfACallAreSentInOrder(t *testing.T) {
 	}
 }
 
-// Every event that is ingested around a pause is either delivered or skipped. Nothing is claimed
-// after the response of the pause: TestIngest_APauseThatIsAnsweredFindsEveryRowBeforeIt.
+// Every event that is ingested during a change to paused is either delivered or skipped.
 func TestIngest_EveryEventAroundAPauseIsDeliveredOrSkipped(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -96,7 +95,7 @@ func TestIngest_TwoReplicasSendEachDeliveryOnce(t *testing.T) {
 		ids[i] = uuid.New()
 	}
 	var ingesting sync.WaitGroup
-	// Both ingest the shared events, as after a rebalance, and some events that only they get.
+	// Both dispatchers ingest the shared events, as after a rebalance, and some that only they get.
 	for _, d := range []runningDispatcher{one, two} {
 		ingesting.Go(func() {
 			for i, call := range ids {

@@ -21,8 +21,7 @@ const (
 	// with which it starts. With two, a retry never takes the only one.
 	minLimit = 2
 	maxLimit = 64
-	// fastLimit is the limit up to which each quick response adds one request. Above it, a number
-	// of quick responses that equals the limit adds one.
+	// fastLimit is the limit up to which each quick response adds 1 to the limit. Above it, each quick response adds 1/limit.
 	fastLimit = 8
 	// slowThreshold is the duration after which a request is slow.
 	slowThreshold = time.Second
@@ -128,7 +127,7 @@ type request struct {
 	host     *host
 	started  time.Time
 	retry    bool
-	// slowed is true if the delivery waited for its own endpoint.
+	// slowed is true if the endpoint delayed the delivery, see slowdown.
 	slowed bool
 }
 
@@ -292,22 +291,22 @@ func (l *limits) start(quotas []store.Quota, claimed store.Claimed) (requests []
 }
 
 // end ends a request and adapts the limit of its endpoint to the response.
-func (l *limits) end(r *request, answer deliveries.Response) {
+func (l *limits) end(r *request, response deliveries.Response) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e, now := r.endpoint, time.Now()
-	if answer.Failure.Internal() {
+	if response.Failure.Internal() {
 		l.release(r)
 		return
 	}
 	e.respondedAt = now
 	quick := false
 	switch {
-	case congested(answer):
+	case congested(response):
 		if r.started.After(e.decreasedAt) {
 			e.limit, e.decreasedAt = max(minLimit, e.limit/2), now
 		}
-	case answer.Duration <= slowThreshold:
+	case response.Duration <= slowThreshold:
 		quick = true
 		e.limit = min(maxLimit, e.limit+increase(e.limit))
 	}
@@ -333,8 +332,8 @@ func increase(limit float64) float64 {
 }
 
 // congested reports whether the endpoint did not respond, or responded that it is overloaded.
-func congested(answer deliveries.Response) bool {
-	switch answer.Code {
+func congested(response deliveries.Response) bool {
+	switch response.Code {
 	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
 	default:
@@ -387,7 +386,7 @@ func (l *limits) backlog(limit int) (due []store.Quota) {
 	return due
 }
 
-// stalled reports whether the endpoint has requests in flight and has not responded for slowTime.
+// stalled reports whether the endpoint has requests in flight and has not responded for slowThreshold.
 func (l *limits) stalled(e *endpoint, now time.Time) bool {
 	return e.inFlight > 0 && now.Sub(e.respondedAt) > slowThreshold
 }

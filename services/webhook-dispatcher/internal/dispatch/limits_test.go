@@ -18,7 +18,7 @@ var (
 	timeout = deliveries.Response{Failure: deliveries.Timeout, Duration: 10 * time.Second}
 )
 
-// customer is one subscription with due deliveries, as the tests of limits see it.
+// customer is a subscription with due deliveries.
 type customer struct {
 	l              *limits
 	id             uuid.UUID
@@ -32,7 +32,7 @@ func newCustomer(l *limits, first, retries int) *customer {
 	return &customer{l: l, id: id, url: "https://" + id.String() + ".example/", first: first, retries: retries}
 }
 
-// poll reports the due deliveries of the customers to the limits.
+// poll adds the due deliveries of the customers to the limits.
 func poll(customers ...*customer) {
 	for _, c := range customers {
 		var due []store.Due
@@ -46,7 +46,7 @@ func poll(customers ...*customer) {
 	}
 }
 
-// claim claims until there is no quota. The deliveries come from the customers.
+// claim claims deliveries of the customers until the limits allow no more.
 func claim(l *limits, customers ...*customer) {
 	byID := map[uuid.UUID]*customer{}
 	for _, c := range customers {
@@ -87,10 +87,10 @@ func claim(l *limits, customers ...*customer) {
 	}
 }
 
-// end ends the n oldest requests with the answer.
-func (c *customer) end(n int, answer deliveries.Response) {
+// end ends the n oldest requests with the given response.
+func (c *customer) end(n int, response deliveries.Response) {
 	for _, r := range c.inFlight[:n] {
-		c.l.end(r, answer)
+		c.l.end(r, response)
 	}
 	c.inFlight = c.inFlight[n:]
 }
@@ -210,8 +210,9 @@ func TestLimits_AStalledEndpointGetsNothingUntilItResponds(t *testing.T) {
 	})
 }
 
-// However many endpoints do not respond, an endpoint that has responded before has quota
-// immediately, and up to a number of them also an endpoint without history.
+// An endpoint that has responded before gets a request immediately, whatever the number of
+// endpoints that do not respond. An endpoint without history gets one only up to a certain number
+// of them.
 func TestLimits_HangingEndpointsDoNotUseAllRequests(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -282,14 +283,14 @@ func TestLimits_DeliveryThatMovedToAFullHostIsReleased(t *testing.T) {
 	if len(quotas) != 1 {
 		t.Fatalf("quotas = %d, want 1", len(quotas))
 	}
-	work := []deliveries.Work{{SubscriptionID: moved.id, URL: full.url}} // a PATCH came first
+	work := []deliveries.Work{{SubscriptionID: moved.id, URL: full.url}} // a PATCH changed the url before the claim
 	requests, _, back := l.start(quotas, store.Claimed{Work: work})
 	wantEqual(t, "requests", len(requests), 0)
-	wantEqual(t, "deliveries given back", len(back), 1)
+	wantEqual(t, "released deliveries", len(back), 1)
 	moved.url = full.url
 	full.end(1, quick)
 	claim(l, moved)
-	wantEqual(t, "requests after the host has quota", len(moved.inFlight), 1)
+	wantEqual(t, "requests after the host may have more", len(moved.inFlight), 1)
 	check(t, l, full, moved)
 }
 
@@ -334,7 +335,7 @@ func TestLimits_ABlockedEndpointWaitsForAResult(t *testing.T) {
 	wantEqual(t, "quotas after the result", len(l.reserve()), 1)
 }
 
-// A delivery that is committed while a claim runs is not seen by that claim.
+// A claim does not read a delivery that is committed while it runs.
 func TestLimits_ADeliveryThatIsAddedDuringAClaimIsClaimedNext(t *testing.T) {
 	t.Parallel()
 	l := newLimits(512, 128)
@@ -376,14 +377,15 @@ func TestLimits_RemovesIdleEndpoints(t *testing.T) {
 		poll(waiting)
 		time.Sleep(idleTimeout + time.Second)
 		l.tick()
-		wantEqual(t, "an idle endpoint is remembered", l.endpoints[idle.id] != nil, false)
-		wantEqual(t, "an endpoint with a request is remembered", l.endpoints[busy.id] != nil, true)
-		wantEqual(t, "an endpoint with due deliveries is remembered", l.endpoints[waiting.id] != nil, true)
-		wantEqual(t, "remembered hosts", len(l.hosts), 1)
+		wantEqual(t, "an idle endpoint is kept", l.endpoints[idle.id] != nil, false)
+		wantEqual(t, "an endpoint with a request is kept", l.endpoints[busy.id] != nil, true)
+		wantEqual(t, "an endpoint with due deliveries is kept", l.endpoints[waiting.id] != nil, true)
+		wantEqual(t, "kept hosts", len(l.hosts), 1)
 	})
 }
 
-// sendAll lets every request succeed until no delivery is left. It returns how many are never sent.
+// sendAll lets every request succeed until no more can be claimed. It returns the number of
+// deliveries that are left.
 func sendAll(l *limits, all ...*customer) (left int) {
 	for range 5000 {
 		left = 0
@@ -400,8 +402,8 @@ func sendAll(l *limits, all ...*customer) (left int) {
 	return left
 }
 
-// No request is counted twice or forgotten in any order of events, and when every endpoint
-// responds, all deliveries are sent.
+// Random operations must not make the counters differ from the requests in flight. When every
+// endpoint responds, all deliveries must be sent.
 func TestLimits_CountersMatchTheRequestsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(100) {
@@ -439,7 +441,7 @@ func TestLimits_CountersMatchTheRequestsInAnyOrder(t *testing.T) {
 				}
 			}
 			if left := sendAll(l, all...); left > 0 {
-				t.Fatalf("seed %d: %d deliveries are never sent", seed, left)
+				t.Fatalf("seed %d: deliveries that are left = %d, want 0", seed, left)
 			}
 			check(t, l, all...)
 		})

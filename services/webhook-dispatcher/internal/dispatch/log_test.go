@@ -11,21 +11,21 @@ func TestLogAttrs_OmitsFailureAndRetryIfThereIsNone(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name        string
-		answer      deliveries.Response
+		response    deliveries.Response
 		result      deliveries.Result
 		wantFailure string
 		wantRetryIn string
 	}{
-		{name: "delivered", answer: deliveries.Response{Code: 204}},
-		{name: "failed with a retry", answer: deliveries.Response{Code: 500, Failure: "http_5xx"},
+		{name: "delivered", response: deliveries.Response{Code: 204}},
+		{name: "failed with a retry", response: deliveries.Response{Code: 500, Failure: "http_5xx"},
 			result:      deliveries.Result{Delay: time.Minute},
 			wantFailure: "http_5xx", wantRetryIn: "1m0s"},
-		{name: "failed without a retry", answer: deliveries.Response{Failure: "timeout"}, wantFailure: "timeout"},
+		{name: "failed without a retry", response: deliveries.Response{Failure: "timeout"}, wantFailure: "timeout"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := map[string]string{}
-			for _, attr := range logAttrs(deliveries.Work{}, tt.answer, tt.result) {
+			for _, attr := range logAttrs(deliveries.Work{}, tt.response, tt.result) {
 				got[attr.Key] = attr.Value.String()
 			}
 			failure, logged := got["failure"]

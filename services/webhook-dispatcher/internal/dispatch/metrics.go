@@ -92,9 +92,9 @@ const (
 var terminalEvents = []string{"call.completed", "call.failed", "call.no_answer", "call.busy"}
 
 func (m *metrics) attempt(ctx context.Context, w deliveries.Work, slowed bool, judged deliveries.Result) {
-	result, answer := delivered, judged.Response
-	if answer.Failure != "" {
-		result = string(answer.Failure)
+	result, response := delivered, judged.Response
+	if response.Failure != "" {
+		result = string(response.Failure)
 	}
 	try, by := first, heldNo
 	if w.Retry {
@@ -110,10 +110,10 @@ func (m *metrics) attempt(ctx context.Context, w deliveries.Work, slowed bool, j
 	case judged.Outcome == deliveries.OutcomeDelivered && w.Replay == 0 && slices.Contains(terminalEvents, w.EventType):
 		telemetry.Observe(ctx, m.terminal.WithLabelValues(try, by), max(0, time.Since(w.CreatedAt).Seconds()))
 	}
-	if answer.Connected {
-		m.connections.WithLabelValues(strconv.FormatBool(answer.Reused)).Inc()
+	if response.Connected {
+		m.connections.WithLabelValues(strconv.FormatBool(response.Reused)).Inc()
 	}
-	telemetry.Observe(ctx, m.seconds, answer.Duration.Seconds())
+	telemetry.Observe(ctx, m.seconds, response.Duration.Seconds())
 	m.lag.WithLabelValues(try).Observe(w.ClaimDelay.Seconds())
 }
 

@@ -43,7 +43,7 @@ func TestReplay_SendsTheSameDeliveryWithFiveNewAttempts(t *testing.T) {
 
 	all := recv.all()
 	if len(all) != 11 {
-		t.Fatalf("%d requests, want five, five, and the one that arrived", len(all))
+		t.Fatalf("requests = %d, want 11: five, five, and the one that succeeded", len(all))
 	}
 	for i, g := range all {
 		if err := verify(g, secret); err != nil {
@@ -61,12 +61,12 @@ func TestReplay_SendsTheSameDeliveryWithFiveNewAttempts(t *testing.T) {
 	if len(attempts) != 11 {
 		t.Fatalf("attempts in history = %d, want 11", len(attempts))
 	}
-	wantEqual(t, "round of the last attempt", attempts[10].Replay, 2)
+	wantEqual(t, "replay of the last attempt", attempts[10].Replay, 2)
 	wantEqual(t, "number of the last attempt", attempts[10].No, 1)
-	r.ingest(ev) // the record comes again
+	r.ingest(ev) // Kafka delivers the record again
 	d.Wake()
 	if n := r.count(`SELECT count(*) FROM delivery_queue`); n != 0 {
-		t.Errorf("%d rows of open work, want none: an event read again after its replay stays done", n)
+		t.Errorf("queue rows after a replayed event was read again = %d, want 0", n)
 	}
 }
 

@@ -52,6 +52,6 @@ func TestSlowdown_PauseDelaysOlderDeliveries(t *testing.T) {
 	s.resume(resumed)
 	hourAgo := resumed.Add(-time.Hour)
 	if got := s.delayed(hourAgo, hourAgo, resumed.Add(time.Second)); !got {
-		t.Error("delayed of a delivery that a pause held = false, want true")
+		t.Error("delayed = false for a delivery that was held by a pause, want true")
 	}
 }

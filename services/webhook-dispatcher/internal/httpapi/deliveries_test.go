@@ -23,14 +23,14 @@ func TestDelete_RemovesHistoryAndIgnoresResultsInFlight(t *testing.T) {
 	if err != nil {
 		t.Fatalf("ClaimDue: %v", err)
 	}
-	flying := claimed.Work
-	if len(flying) != 2 {
-		t.Fatalf("claimed deliveries = %d, want 2", len(flying))
+	inFlight := claimed.Work
+	if len(inFlight) != 2 {
+		t.Fatalf("claimed deliveries = %d, want 2", len(inFlight))
 	}
 	if got := p.customer(p.ws, http.MethodDelete, collection+"/"+p.sub, ""); got.status != 200 {
 		t.Fatalf("DELETE = %d %v", got.status, got.body)
 	}
-	for _, path := range []string{p.path(), p.path() + "/" + flying[0].DeliveryID.String()} {
+	for _, path := range []string{p.path(), p.path() + "/" + inFlight[0].DeliveryID.String()} {
 		if got := p.operator(http.MethodGet, path, ""); got.status != 404 {
 			t.Errorf("GET %s = %d, want 404", path, got.status)
 		}
@@ -41,8 +41,8 @@ func TestDelete_RemovesHistoryAndIgnoresResultsInFlight(t *testing.T) {
 	if err := retention.New(p.store, retention.Config{}).DeleteSubscriptions(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	if n := p.settle(flying, deliveries.OutcomeDelivered); n != 0 {
-		t.Errorf("what was in flight settled %d after the deletion", n)
+	if n := p.settle(inFlight, deliveries.OutcomeDelivered); n != 0 {
+		t.Errorf("results of requests in flight stored after the deletion = %d, want 0", n)
 	}
 	for _, table := range []string{"deliveries", "attempts", "delivery_queue", "subscriptions", "subscription_health"} {
 		var n int
@@ -86,7 +86,7 @@ func TestDeliveries_FiltersSelectMatchingDeliveries(t *testing.T) {
 	home := strings.Replace(p.path(), p.sub, other, 1)
 	foreign := p.operator(http.MethodGet, home, "").list()
 	if len(foreign) != 1 {
-		t.Fatalf("the other subscription has %v, want one", foreign)
+		t.Fatalf("deliveries of the other subscription = %v, want one", foreign)
 	}
 	for _, query := range []string{
 		"?status=nope", "?event_type=call.nope", "?call_id=seven", "?starting_after=" + uuid.NewString(), "?starting_after=" + foreign[0], "?limit=0", "?limit=101",

@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// FuzzAPI asks the whole service, as a customer and as an operator of one workspace.
+// FuzzAPI sends requests to all routes, as a customer and as an operator of one workspace.
 func FuzzAPI(f *testing.F) {
 	h, workspace := newFixture(f), uuid.Must(uuid.NewV7())
 	id, _ := h.create(workspace)

@@ -37,7 +37,7 @@ import (
 
 const schema = "webhook_dispatcher"
 
-// fixture is the API behind a gateway of the test's own.
+// fixture is the API, with caller tokens that the test signs instead of the gateway.
 type fixture struct {
 	t       testing.TB
 	pool    *pgxpool.Pool
@@ -221,23 +221,23 @@ func TestCreate_ReturnsErrorsInTheDocumentedOrder(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()
 	for name, tt := range map[string]struct{ body, want string }{
-		"no JSON":                         {`{`, "validation_error"},
-		"no name comes before everything": {`{"url":"nope","events":[]}`, "validation_error"},
-		"no url comes before bad events":  {`{"name":"a","events":["nope"]}`, "validation_error"},
-		"empty url":                       {`{"name":"a","url":"","events":["call.busy"]}`, "invalid_url"},
-		"private address":                 {`{"name":"a","url":"https://10.0.0.1/","events":["call.busy"]}`, "invalid_url"},
-		"no events":                       {`{"name":"a","url":"https://example.com"}`, "no_events"},
-		"events null":                     {`{"name":"a","url":"https://example.com","events":null}`, "no_events"},
-		"events empty":                    {`{"name":"a","url":"https://example.com","events":[]}`, "no_events"},
-		"unknown event":                   {`{"name":"a","url":"https://example.com","events":["call.busy","nope"]}`, "invalid_event_type"},
-		"a NUL byte":                      {`{"name":"a\u0000b","url":"https://example.com","events":["call.busy"]}`, "validation_error"},
+		"not JSON": {`{`, "validation_error"},
+		"missing name takes precedence over other errors":  {`{"url":"nope","events":[]}`, "validation_error"},
+		"missing url takes precedence over invalid events": {`{"name":"a","events":["nope"]}`, "validation_error"},
+		"empty url":       {`{"name":"a","url":"","events":["call.busy"]}`, "invalid_url"},
+		"private address": {`{"name":"a","url":"https://10.0.0.1/","events":["call.busy"]}`, "invalid_url"},
+		"no events":       {`{"name":"a","url":"https://example.com"}`, "no_events"},
+		"events null":     {`{"name":"a","url":"https://example.com","events":null}`, "no_events"},
+		"events empty":    {`{"name":"a","url":"https://example.com","events":[]}`, "no_events"},
+		"unknown event":   {`{"name":"a","url":"https://example.com","events":["call.busy","nope"]}`, "invalid_event_type"},
+		"a NUL byte":      {`{"name":"a\u0000b","url":"https://example.com","events":["call.busy"]}`, "validation_error"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wantStatus(t, "POST "+tt.body, h.customer(ws, http.MethodPost, collection, tt.body), 422, tt.want)
 		})
 	}
 	if got := h.customer(ws, http.MethodGet, collection, ""); len(got.list()) != 0 {
-		t.Errorf("refusals left %v behind", got.list())
+		t.Errorf("subscriptions after rejected requests = %v, want none", got.list())
 	}
 }
 
@@ -272,7 +272,7 @@ func TestCreate_TwentyConcurrentRequestsCreateFive(t *testing.T) {
 	wantEqual(t, "deleted", deleted.body["deleted"], any(true))
 	wantEqual(t, "id", deleted.text("id"), ids[1])
 	wantStatus(t, "resumption after a deletion", pause(ids[0], "active"), 200, "")
-	h.create(uuid.New()) // another workspace has five of its own
+	h.create(uuid.New()) // another workspace has its own limit
 }
 
 func TestPatch(t *testing.T) {
@@ -284,14 +284,14 @@ func TestPatch(t *testing.T) {
 		status int
 		want   string
 	}{
-		"failed is not for customers":   {`{"status":"failed"}`, 422, "invalid_action"},
-		"unknown status":                {`{"status":"deleted"}`, 422, "invalid_status"},
-		"plain http":                    {`{"url":"http://example.com"}`, 422, "invalid_url"},
-		"no events":                     {`{"events":[]}`, 422, "no_events"},
-		"unknown event":                 {`{"events":["nope"]}`, 422, "invalid_event_type"},
-		"one fault changes nothing":     {`{"url":"https://changed.example","status":"nope"}`, 422, "invalid_status"},
-		"nothing to change is no fault": {`{}`, 200, ""},
-		"null changes no url or events": {`{"url":null,"events":null}`, 200, ""},
+		"failed cannot be set by customers": {`{"status":"failed"}`, 422, "invalid_action"},
+		"unknown status":                    {`{"status":"deleted"}`, 422, "invalid_status"},
+		"plain http":                        {`{"url":"http://example.com"}`, 422, "invalid_url"},
+		"no events":                         {`{"events":[]}`, 422, "no_events"},
+		"unknown event":                     {`{"events":["nope"]}`, 422, "invalid_event_type"},
+		"one error changes nothing":         {`{"url":"https://changed.example","status":"nope"}`, 422, "invalid_status"},
+		"empty change is accepted":          {`{}`, 200, ""},
+		"null changes no url or events":     {`{"url":null,"events":null}`, 200, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wantStatus(t, "PATCH "+tt.body, h.customer(ws, http.MethodPatch, collection+"/"+id, tt.body), tt.status, tt.want)
@@ -332,7 +332,7 @@ func TestRoutes_ReturnNotFoundForAnotherWorkspace(t *testing.T) {
 	for _, workspace := range []uuid.UUID{uuid.New(), ws} {
 		id := id
 		if workspace == ws {
-			id = "nope" // an id that is no UUID
+			id = "nope" // not a UUID
 		}
 		for _, tt := range []struct{ method, path, body string }{
 			{http.MethodPatch, "/" + id, `{}`}, {http.MethodDelete, "/" + id, ""},
@@ -430,9 +430,9 @@ func TestAdmin_ShowsDeliveriesAndAttempts(t *testing.T) {
 		t.Errorf("attempt without its time (-want +got):\n%s", diff)
 	}
 	if got := h.admin(uuid.New(), base+"/deliveries"); got.status != 404 {
-		t.Errorf("deliveries seen from another workspace = %d, want 404", got.status)
+		t.Errorf("status of the deliveries for another workspace = %d, want 404", got.status)
 	}
 	if got := h.customer(ws, http.MethodGet, "/admin/v1/workspaces/"+ws.String()+"/webhook-subscriptions", ""); got.status != 401 {
-		t.Errorf("admin route with a customer's token = %d, want 401", got.status)
+		t.Errorf("status of an operator route with a customer's token = %d, want 401", got.status)
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// TestSubscriptionBodies_MaximumLengths counts in characters (contract.md §6).
+// TestSubscriptionBodies_MaximumLengths checks that lengths are counted in characters, not bytes
+// (docs/reference/api/README.md#field-sizes).
 func TestSubscriptionBodies_MaximumLengths(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -36,7 +37,7 @@ func TestSubscriptionBodies_MaximumLengths(t *testing.T) {
 	wantStatus(t, "PATCH of the url one character longer", refused, 422, "invalid_url")
 }
 
-// The route's 404 comes before the resource's own rules (contract.md §1).
+// 404 takes precedence over errors of the body (docs/reference/api/README.md#order-of-checks).
 func TestPatch_UnknownSubscriptionIsNotFoundForAnyBody(t *testing.T) {
 	t.Parallel()
 	h, workspace := newFixture(t), uuid.New()

@@ -56,8 +56,8 @@ func TestOperator_PausesResumesAndDeletes(t *testing.T) {
 	if got.body["deleted"] != true {
 		t.Errorf("deleted = %v, want true", got.body["deleted"])
 	}
-	if gone := p.fixture.operator(p.ws, http.MethodGet, path, ""); gone.status != http.StatusNotFound {
-		t.Errorf("GET after DELETE = %d, want 404", gone.status)
+	if after := p.fixture.operator(p.ws, http.MethodGet, path, ""); after.status != http.StatusNotFound {
+		t.Errorf("GET after DELETE = %d, want 404", after.status)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestSetWorkspace_KeepsTheHealthOfSubscriptions(t *testing.T) {
 	p.sendAll(deliveries.OutcomeDelivered)
 	p.event(uuid.New(), 2)
 	p.sendAll(deliveries.OutcomeFailed)
-	p.event(uuid.New(), 3) // is held and released
+	p.event(uuid.New(), 3) // is held, then queued again
 	health := func() string {
 		view := p.fixture.operator(p.ws, http.MethodGet, operatorPath(p.ws, p.sub), "").body
 		return fmt.Sprint(view["consecutive_failures"], view["last_success_at"], view["last_failure_at"], view["last_error"])

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// fetch reads a page of subscriptions as a workspace.
+// fetch returns a function that reads a page of the subscriptions of a workspace.
 func (h *fixture) fetch(workspace uuid.UUID) func(int, uuid.UUID) testkit.Page {
 	return func(limit int, after uuid.UUID) (page testkit.Page) {
 		h.t.Helper()
@@ -33,7 +33,7 @@ func (h *fixture) fetch(workspace uuid.UUID) func(int, uuid.UUID) testkit.Page {
 	}
 }
 
-// subscribe makes one and pauses it: only five may be active.
+// subscribe creates a subscription by the API and pauses it, because only five may be active.
 func (h *fixture) subscribe(workspace uuid.UUID) uuid.UUID {
 	h.t.Helper()
 	id, _ := h.create(workspace)
@@ -41,7 +41,7 @@ func (h *fixture) subscribe(workspace uuid.UUID) uuid.UUID {
 	return uuid.MustParse(id)
 }
 
-// subscribed makes a paused one, however many there are.
+// subscribed inserts a paused subscription without the limit of the API.
 func (h *fixture) subscribed(workspace uuid.UUID) uuid.UUID {
 	h.t.Helper()
 	id := uuid.Must(uuid.NewV7())
@@ -83,9 +83,9 @@ func TestSubscriptions_PagingReturnsEachItemOnceDuringInserts(t *testing.T) {
 func TestSubscriptions_CursorsOfOtherListsAreRejected(t *testing.T) {
 	t.Parallel()
 	h, workspace := newFixture(t), uuid.Must(uuid.NewV7())
-	gone, other := h.subscribe(workspace), h.subscribe(uuid.Must(uuid.NewV7()))
-	h.customer(workspace, http.MethodDelete, collection+"/"+gone.String(), "")
-	for name, cursor := range map[string]uuid.UUID{"deleted": gone, "of another workspace": other, "of nobody": uuid.Must(uuid.NewV7()), "a workspace": workspace} {
+	deleted, other := h.subscribe(workspace), h.subscribe(uuid.Must(uuid.NewV7()))
+	h.customer(workspace, http.MethodDelete, collection+"/"+deleted.String(), "")
+	for name, cursor := range map[string]uuid.UUID{"deleted": deleted, "of another workspace": other, "unknown": uuid.Must(uuid.NewV7()), "a workspace": workspace} {
 		got := h.customer(workspace, http.MethodGet, collection+"?starting_after="+cursor.String(), "")
 		wantStatus(t, "cursor "+name, got, 422, "validation_error")
 		if !strings.HasPrefix(got.message(), "starting_after ") {

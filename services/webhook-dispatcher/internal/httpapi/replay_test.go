@@ -19,7 +19,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// replayFixture is a subscription of one workspace with events that lie in its history.
+// replayFixture is a subscription whose deliveries are replayed.
 type replayFixture struct {
 	*fixture
 	ws  uuid.UUID
@@ -47,7 +47,7 @@ func (p *replayFixture) replay(body string) response {
 	return p.operator(http.MethodPost, p.path()+"/replay", body)
 }
 
-// event ingests an event of the call and says its delivery's id.
+// event ingests an event of the call and returns the id of its delivery.
 func (p *replayFixture) event(call uuid.UUID, sequence int32) uuid.UUID {
 	p.t.Helper()
 	ev := deliveries.Event{ID: uuid.New(), WorkspaceID: p.ws, CallID: &call, Type: "call.completed", Sequence: sequence, Body: []byte(`{}`), CreatedAt: time.Unix(1780574400+int64(sequence), 0)}
@@ -60,13 +60,14 @@ func (p *replayFixture) event(call uuid.UUID, sequence int32) uuid.UUID {
 	return deliveries.ID(uuid.MustParse(p.sub), ev.ID)
 }
 
-// claimUpTo claims of one subscription.
+// claimUpTo returns a claim of at most that many deliveries of one subscription.
 func claimUpTo(sub string, most int) store.Claim {
 	quota := store.Quota{SubscriptionID: uuid.MustParse(sub), Total: most, Retries: most}
 	return store.Claim{Quotas: []store.Quota{quota}, Lease: time.Minute, Attempts: 5}
 }
 
-// sendAll sends everything that is due once and gives it this outcome; it says what was sent.
+// sendAll claims all due deliveries and stores the given outcome. It returns the claimed
+// deliveries.
 func (p *replayFixture) sendAll(outcome deliveries.Outcome) []deliveries.Work {
 	p.t.Helper()
 	claimed, err := p.store.ClaimDue(p.t.Context(), claimUpTo(p.sub, 5000))
@@ -97,7 +98,7 @@ func (p *replayFixture) setStatus(status string) {
 	}
 }
 
-// awaitLocked returns once that many statements of this database wait for a lock.
+// awaitLocked waits until the given number of statements of this database wait for a lock.
 func (p *replayFixture) awaitLocked(want int) {
 	p.t.Helper()
 	const waiting = `SELECT count(*) FROM pg_stat_activity
@@ -147,7 +148,7 @@ func TestReplay_OfOneDeliveryStartsNewAttempts(t *testing.T) {
 		wantEqual(t, "claimed delivery", work[0].DeliveryID, id)
 		wantEqual(t, "claimed event", work[0].EventID, before[0].EventID)
 		wantEqual(t, "attempt", work[0].Attempt, 1)
-		wantEqual(t, "round", work[0].Replay, round)
+		wantEqual(t, "replay", work[0].Replay, round)
 		wantEqual(t, "body", string(work[0].Body), `{}`)
 	}
 	shown := p.operator(http.MethodGet, path, "")
@@ -161,7 +162,7 @@ func TestReplay_OfOneDeliveryStartsNewAttempts(t *testing.T) {
 	wantList(t, "round and number of each attempt", rounds, []string{"0 1", "1 1", "2 1"})
 }
 
-// What a process that was given up still knows of the attempts before the replay settles nothing.
+// A process stores a result of an attempt before the replay after the lease of the attempt ended.
 func TestReplay_IgnoresResultsOfEarlierAttempts(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
@@ -178,10 +179,10 @@ func TestReplay_IgnoresResultsOfEarlierAttempts(t *testing.T) {
 	}
 	wantEqual(t, "attempt of the replay", fresh[0].Attempt, stale[0].Attempt)
 	if n := p.settle(stale, deliveries.OutcomeFailed); n != 0 {
-		t.Errorf("a result of before the replay settled %d", n)
+		t.Errorf("stored results of an attempt before the replay = %d, want 0", n)
 	}
 	if n := p.settle(fresh, deliveries.OutcomeDelivered); n != 1 {
-		t.Errorf("the replay's own result settled %d, want 1", n)
+		t.Errorf("stored results of the replay = %d, want 1", n)
 	}
 }
 
@@ -201,7 +202,7 @@ func TestReplay_OfAllFailedDeliveriesSinceATime(t *testing.T) {
 	p.requireReplayed("since the future", p.replay(`{"status":"failed","since":"`+cut+`"}`), 0, false)
 	p.requireReplayed("before everything", p.replay(`{"status":"failed",`+longAgo+`,"before":"2026-01-02T00:00:00Z"}`), 0, false)
 
-	// All five have chosen before one of them may write.
+	// All five requests have selected the deliveries before one of them may write.
 	gate, err := p.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +218,7 @@ func TestReplay_OfAllFailedDeliveriesSinceATime(t *testing.T) {
 			got := p.replay(`{"status":"failed",` + longAgo + `}`)
 			n, _ := got.body["replayed"].(float64)
 			if got.status != 202 {
-				t.Errorf("replay beside others = %d %v", got.status, got.body)
+				t.Errorf("concurrent replay = %d %v, want 202", got.status, got.body)
 			}
 			replayed.Add(int64(n))
 		})
@@ -228,19 +229,19 @@ func TestReplay_OfAllFailedDeliveriesSinceATime(t *testing.T) {
 	}
 	all.Wait()
 	if n := replayed.Load(); n != 3 {
-		t.Errorf("five at once replayed %d, want each of the 3 once", n)
+		t.Errorf("deliveries replayed by five concurrent requests = %d, want 3", n)
 	}
 	if work := p.sendAll(deliveries.OutcomeFailed); len(work) != 3 {
-		t.Errorf("%d claimed, want the 3: the delivered one and the test stay as they are", len(work))
+		t.Errorf("claimed deliveries = %d, want the 3 that failed", len(work))
 	}
-	// They failed again: the same request with its before does nothing, without it a new round
-	// begins.
+	// The deliveries failed again. The same request with before replays nothing; without before it
+	// replays them again.
 	var moment time.Time
 	if err := p.pool.QueryRow(t.Context(), `SELECT min(done_at) FROM deliveries WHERE replays = 1`).Scan(&moment); err != nil {
 		t.Fatal(err)
 	}
 	p.requireReplayed("repeated with before", p.replay(`{"status":"failed",`+longAgo+`,"before":"`+moment.UTC().Format(time.RFC3339Nano)+`"}`), 0, false)
-	p.requireReplayed("asked anew", p.replay(`{"status":"failed",`+longAgo+`}`), 3, false)
+	p.requireReplayed("repeated without before", p.replay(`{"status":"failed",`+longAgo+`}`), 3, false)
 }
 
 func TestReplay_OfACallKeepsTheOrderOfItsEvents(t *testing.T) {
@@ -264,7 +265,7 @@ func TestReplay_OfACallKeepsTheOrderOfItsEvents(t *testing.T) {
 		wantList(t, "claimed deliveries of the call", claimed, []uuid.UUID{want})
 	}
 	if got := p.operator(http.MethodGet, p.path()+"?call_id="+call.String(), ""); len(got.list()) != 2 {
-		t.Errorf("the call's deliveries = %v", got.body)
+		t.Errorf("deliveries of the call = %v", got.body)
 	}
 }
 
@@ -281,18 +282,18 @@ func TestReplay_OfDeliveriesSkippedDuringAPause(t *testing.T) {
 	}
 	p.setStatus("active")
 	if n := len(p.sendAll(deliveries.OutcomeDelivered)); n != 0 {
-		t.Fatalf("%d sent on resume, want none", n)
+		t.Fatalf("deliveries sent after the resumption = %d, want 0", n)
 	}
 	p.requireReplayed("failed are not skipped", p.replay(`{"status":"failed",`+longAgo+`}`), 0, false)
 	p.requireReplayed("replay of what was skipped", p.replay(`{"status":"skipped",`+longAgo+`}`), 2, false)
 	p.requireReplayed("the same again", p.replay(`{"status":"skipped",`+longAgo+`}`), 0, false)
-	p.setStatus("paused") // what was replayed is queued work like any other
+	p.setStatus("paused") // replayed deliveries are held like others
 	if got := p.operator(http.MethodGet, p.path()+"?status=held", ""); len(got.list()) != 2 {
-		t.Errorf("held = %v, want both", got.body)
+		t.Errorf("held deliveries = %v, want 2", got.body)
 	}
 	p.setStatus("active")
 	if n := len(p.sendAll(deliveries.OutcomeDelivered)); n != 2 {
-		t.Errorf("%d sent, want 2", n)
+		t.Errorf("sent deliveries = %d, want 2", n)
 	}
 }
 
@@ -308,11 +309,11 @@ func TestReplay_IsLimitedTo1000Deliveries(t *testing.T) {
 	}
 	p.requireReplayed("first batch", p.replay(`{"status":"failed",`+longAgo+`}`), 1000, true)
 	if got := p.operator(http.MethodGet, p.path()+"?status=failed", ""); len(got.list()) != 1 {
-		t.Errorf("failed = %v, want the one that failed last", got.body)
+		t.Errorf("failed deliveries = %v, want the one that failed last", got.body)
 	}
 	p.requireReplayed("second batch", p.replay(`{"status":"failed",`+longAgo+`}`), 1, false)
 	if n := len(p.sendAll(deliveries.OutcomeDelivered)); n != 1001 {
-		t.Errorf("%d sent, want 1001", n)
+		t.Errorf("sent deliveries = %d, want 1001", n)
 	}
 }
 
@@ -320,7 +321,7 @@ func TestReplay_RejectsInvalidRequests(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	for name, body := range map[string]string{
-		"no JSON": `{`, "nothing chosen": `{}`, "no since": `{"status":"failed"}`, "no status": `{` + longAgo + `}`,
+		"not JSON": `{`, "nothing chosen": `{}`, "no since": `{"status":"failed"}`, "no status": `{` + longAgo + `}`,
 		"a status that has not ended": `{"status":"queued",` + longAgo + `}`, "delivered": `{"status":"delivered",` + longAgo + `}`,
 		"since without an offset": `{"status":"failed","since":"2026-01-01T00:00:00"}`, "before that is no time": `{"status":"failed",` + longAgo + `,"before":"now"}`,
 		"a call and a status": `{"call_id":"` + uuid.NewString() + `","status":"failed"}`, "a call that is no UUID": `{"call_id":"seven"}`,
@@ -337,21 +338,21 @@ func TestReplay_RejectsInvalidRequests(t *testing.T) {
 	} {
 		wantStatus(t, name, p.operator(http.MethodPost, path, `{`), 404, "not_found")
 	}
-	stranger := uuid.New()
+	other := uuid.New()
 	for _, path := range []string{"/deliveries/replay", "/deliveries/" + id.String() + "/replay"} {
-		path = "/admin/v1/workspaces/" + stranger.String() + "/webhook-subscriptions/" + p.sub + path
-		if got := p.do(serviceauth.Caller{WorkspaceID: stranger, Operator: "eve"}, http.MethodPost, path, `{"status":"failed",`+longAgo+`}`); got.status != 404 {
-			t.Errorf("from another workspace: %d %v, want 404", got.status, got.body)
+		path = "/admin/v1/workspaces/" + other.String() + "/webhook-subscriptions/" + p.sub + path
+		if got := p.do(serviceauth.Caller{WorkspaceID: other, Operator: "eve"}, http.MethodPost, path, `{"status":"failed",`+longAgo+`}`); got.status != 404 {
+			t.Errorf("replay in another workspace = %d %v, want 404", got.status, got.body)
 		}
 	}
 	if got := p.customer(p.ws, http.MethodPost, p.path()+"/replay", `{"status":"failed",`+longAgo+`}`); got.status != 401 {
-		t.Errorf("as a customer: %d, want 401", got.status)
+		t.Errorf("replay by a customer = %d, want 401", got.status)
 	}
 	if _, err := p.pool.Exec(t.Context(), `DELETE FROM events`); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.operator(http.MethodPost, p.path()+"/"+id.String()+"/replay", ""); got.status != 404 {
-		t.Errorf("without a stored body: %d %v, want 404", got.status, got.body)
+		t.Errorf("replay without a stored body = %d %v, want 404", got.status, got.body)
 	}
 	p.requireReplayed("all failed without a body", p.replay(`{"status":"failed",`+longAgo+`}`), 0, false)
 }

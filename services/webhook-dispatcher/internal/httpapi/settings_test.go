@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// A workspace arrives twice, by ApplySetting and by the consumer's SetWorkspace, in any order.
+// Each version of a workspace arrives by ApplySetting and by the consumer, in any order.
 func TestApplySetting_NewestVersionIsStoredInAnyOrder(t *testing.T) {
 	t.Parallel()
 	type step struct {
@@ -81,7 +81,7 @@ func TestApplySetting_NewestVersionIsStoredInAnyOrder(t *testing.T) {
 	}
 }
 
-// setWorkspace stores the event's workspace as the consumer does.
+// setWorkspace stores the workspace of the event as the consumer does.
 func (h *fixture) setWorkspace(t *testing.T, event *eventv1.WorkspaceEvent) {
 	t.Helper()
 	workspace, err := store.WorkspaceOf(event)

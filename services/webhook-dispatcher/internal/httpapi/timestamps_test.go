@@ -12,8 +12,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// The stored times are whole seconds. An encoder that leaves out zeros writes them without
-// decimals.
+// The stored times are whole seconds: an encoder that omits trailing zeros would write no decimals.
 func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()

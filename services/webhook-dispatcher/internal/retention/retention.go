@@ -22,7 +22,7 @@ type Config struct {
 
 const (
 	interval = 30 * time.Second
-	// batchSize bounds the rows of one transaction.
+	// batchSize is the maximum number of rows of one transaction.
 	batchSize = 1000
 
 	daysInterval = time.Hour

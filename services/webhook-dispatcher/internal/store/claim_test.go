@@ -25,9 +25,9 @@ import (
 
 const schema = "webhook_dispatcher"
 
-var large = flag.Bool("large", false, "test with queues of 1,000,000 deliveries, as make test-nightly does")
+var large = flag.Bool("large", false, "test with queues of 1,000,000 deliveries, as in make test-nightly")
 
-// queueLength is the length of a long queue.
+// queueLength returns the length of a long queue.
 func queueLength() int {
 	if *large {
 		return 1_000_000
@@ -35,8 +35,8 @@ func queueLength() int {
 	return 20_000
 }
 
-// insertCrowd adds @subs subscriptions with @each due deliveries each. Four of five subscriptions are
-// paused. Every second call has an event that waits for an earlier one.
+// insertCrowd adds @subs subscriptions with @each due deliveries each. Four of five subscriptions
+// are paused. Every second call has an event that waits for an earlier one.
 const insertCrowd = `
 WITH sub AS (
     INSERT INTO subscriptions (id, workspace_id, name, url, events, status, secret_sealed, secret_last4)
@@ -129,7 +129,7 @@ func TestClaim_ReadsFewPagesPerDelivery(t *testing.T) {
 	var due []store.Due
 	wantAtMost(t, "pages read to list 256 subscriptions", m.pagesBy(func() { due = m.listDue(uuid.Nil, 256) }), 256*20)
 	wantEqual(t, "listed kinds of due deliveries", len(due), 512) // first attempts and retries
-	wantEqual(t, "url of the first one", due[0].URL, "https://example.com/5")
+	wantEqual(t, "url of the first subscription", due[0].URL, "https://example.com/5")
 
 	one := m.pagesBy(func() {
 		claim := claimOf(due[200].SubscriptionID, 1)
@@ -212,7 +212,7 @@ func TestStatus_ChangesDoNotReadTheQueue(t *testing.T) {
 			t.Errorf("Ingest: %v", err)
 		}
 	}
-	ingest() // the session learns the statements and the partitions
+	ingest() // the session prepares the statements and reads the catalog
 	for _, step := range []struct {
 		name   string
 		action func()
@@ -279,8 +279,8 @@ func TestStatus_ChangesDoNotWaitForLockedDeliveries(t *testing.T) {
 	}
 }
 
-// entriesRead is the number of index entries of the queue that all sessions have read, entries of
-// deleted rows included.
+// entriesRead is the number of index entries of the queue that all sessions have read, including
+// entries of deleted rows.
 const entriesRead = `SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname = 'delivery_queue'`
 
 // While another transaction holds an old snapshot, no vacuum removes the deliveries that were sent.
@@ -358,8 +358,7 @@ func TestClaim_DoesNotReadMoreWithMoreDeadRows(t *testing.T) {
 	wantAtMost(t, "index entries read by a poll and a claim after 4,000 deliveries", late, 2*early)
 }
 
-// A delivery whose last attempt was lost with its process is ended by the next claim. It is not
-// sent.
+// The last attempt of the delivery was claimed by a process that ended without a result.
 func TestClaim_ReturnsALostDeliveryUnlessItsSubscriptionIsPaused(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -429,9 +428,9 @@ func TestListDue_VisitsEveryActiveSubscriptionOnce(t *testing.T) {
 	}
 }
 
-// At the time of the statistics the queue had retries of one subscription only. The planner then
-// expects one of them at the beginning of the index that polls use. That index now begins with
-// 4,000 retries of others.
+// When the statistics were collected, the queue had retries of one subscription only. The planner
+// then expects to find one of them at the start of the index that polls use. That index now starts
+// with 4,000 retries of other subscriptions.
 func TestDue_UsesTheIndexOfTheSubscription(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -529,7 +528,7 @@ func TestPoll_ContinuesAfterItsLimit(t *testing.T) {
 		position, more = polled.Next, polled.More
 	}
 	wantEqual(t, "polls of 10 of 25 deliveries", polls, 3)
-	wantEqual(t, "polls that found the subscription", found, 3)
+	wantEqual(t, "polls that returned the subscription", found, 3)
 }
 
 func TestPoll_FindsResumedSubscriptionsAndWorkspaces(t *testing.T) {
@@ -550,7 +549,7 @@ func TestPoll_FindsResumedSubscriptionsAndWorkspaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	resumed := m.poll(begin).Due
-	if len(resumed) != 2 { // first attempts and retries of any due time
+	if len(resumed) != 2 { // its first attempts and its retries, with an unknown due time
 		t.Fatalf("due kinds after the resumption = %d, want 2", len(resumed))
 	}
 	wantEqual(t, "ResumedAt is set", resumed[0].ResumedAt != nil, true)
@@ -564,7 +563,6 @@ func TestPoll_FindsResumedSubscriptionsAndWorkspaces(t *testing.T) {
 	wantEqual(t, "due kinds after the suspension", len(m.poll(begin).Due), 2)
 }
 
-// The backlog is what active subscriptions can receive now.
 func TestCountBacklog_DoesNotCountPausedSubscriptions(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -628,7 +626,7 @@ func TestRelease_RestoresAttemptAndDueTime(t *testing.T) {
 		slices.Sort(ids)
 		return ids
 	}
-	// The one that another process has claimed meanwhile is not released.
+	// The delivery that another process has claimed meanwhile is not released.
 	if diff := cmp.Diff(ids(first[1:]), ids(again)); diff != "" {
 		t.Errorf("deliveries that were claimed again (-want +got):\n%s", diff)
 	}

@@ -14,9 +14,9 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// While the database is away, results of one delivery may gather: of an attempt whose lease passed
-// and of the next, or of the last attempt and that it was lost. One of them is of the attempt that
-// the row waits for, wherever it stands.
+// While the database is not reachable, one batch can get several results of a delivery: of an
+// attempt whose lease ended and of the next one, or of the last attempt and that it was lost. Only
+// the result of the current attempt counts, whatever its position in the batch.
 func TestComplete_OnlyTheResultOfTheCurrentAttemptCounts(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -69,8 +69,8 @@ func TestComplete_OnlyTheResultOfTheCurrentAttemptCounts(t *testing.T) {
 	wantEqual(t, "status", got.Status, subscriptions.Active)
 }
 
-// One failure is counted once: twice in a batch, and in a batch that is written again because
-// nobody knows how its COMMIT ended.
+// A failure is counted once if it is twice in a batch, or if the batch is stored again because the
+// response to its COMMIT was lost.
 func TestComplete_RepeatedFailureIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -105,7 +105,7 @@ func TestComplete_RepeatedFailureIsCountedOnce(t *testing.T) {
 	want("again, with one that had not been written", done, err, 1, 2)
 }
 
-// An erasure that commits while Complete waits for it: the response of the endpoint is not stored.
+// Complete waits for an erasure that commits then.
 func TestComplete_StoresNoResponseOfACallThatIsBeingErased(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -143,8 +143,7 @@ func TestComplete_StoresNoResponseOfACallThatIsBeingErased(t *testing.T) {
 	wantEqual(t, "stored responses", r.count(`SELECT count(*) FROM attempts WHERE excerpt IS NOT NULL`), 0)
 }
 
-// A success that is written while Disable waits for the subscription, as it does for every ingest,
-// has come first.
+// A success is stored while Disable waits for the lock of the subscription, which an ingest has.
 func TestDisable_EarlierSuccessKeepsTheSubscriptionActive(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -192,12 +191,12 @@ func TestDisable_EarlierSuccessKeepsTheSubscriptionActive(t *testing.T) {
 	wantEqual(t, "subscription is disabled after a success", got.disabled, false)
 	first, err := r.store.MarkWarned(t.Context(), sub)
 	if err != nil {
-		t.Fatalf("Warn: %v", err)
+		t.Fatalf("MarkWarned: %v", err)
 	}
-	wantEqual(t, "an endpoint that works is warned", first, false)
+	wantEqual(t, "a healthy subscription is warned", first, false)
 }
 
-// awaitLocked returns once a statement of this database waits for a lock.
+// awaitLocked waits until a statement of this database waits for a lock.
 func (r *fixture) awaitLocked() {
 	r.t.Helper()
 	const locked = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`

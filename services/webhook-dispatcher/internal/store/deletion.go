@@ -115,9 +115,9 @@ func (s *Store) DeleteHistory(
 		if _, err := tx.Exec(ctx, useIndexes); err != nil {
 			return err
 		}
-		gone, err := pg.Many[HistoryPosition](ctx, tx, deleteHistory, args)
-		if n = len(gone); n > 0 {
-			next = gone[n-1]
+		deleted, err := pg.Many[HistoryPosition](ctx, tx, deleteHistory, args)
+		if n = len(deleted); n > 0 {
+			next = deleted[n-1]
 		}
 		return err
 	})
@@ -133,10 +133,10 @@ WITH oldest AS MATERIALIZED (
     WHERE subscription_id = @id AND (created_at, id) < (@after_at::timestamptz, @after_id::uuid)
     ORDER BY created_at DESC, id DESC
     LIMIT @limit
-), gone AS (
+), deleted AS (
     DELETE FROM deliveries d USING oldest o WHERE d.id = o.id AND d.created_at = o.created_at RETURNING d.id
 ), tries AS (
-    DELETE FROM attempts a USING gone WHERE a.delivery_id = gone.id
+    DELETE FROM attempts a USING deleted WHERE a.delivery_id = deleted.id
 )
 SELECT id, created_at FROM oldest ORDER BY created_at DESC, id DESC`
 

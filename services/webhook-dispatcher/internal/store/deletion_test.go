@@ -39,7 +39,7 @@ func TestDelete_StopsClaimsAndStepsDeleteTheRows(t *testing.T) {
 			t.Fatalf("DeleteQueued: %v", err)
 		}
 		if n != want {
-			t.Errorf("step %d deleted %d open deliveries, want %d", i, n, want)
+			t.Errorf("queue rows deleted by step %d = %d, want %d", i, n, want)
 		}
 		place = next
 	}
@@ -50,12 +50,12 @@ func TestDelete_StopsClaimsAndStepsDeleteTheRows(t *testing.T) {
 			t.Fatalf("DeleteHistory: %v", err)
 		}
 		if n != want {
-			t.Errorf("step %d deleted %d deliveries, want %d", i, n, want)
+			t.Errorf("deliveries deleted by step %d = %d, want %d", i, n, want)
 		}
 		history = next
 	}
 	if err := r.store.DeleteSubscription(t.Context(), other); err != nil {
-		t.Fatalf("DeleteSubscription of another one: %v", err)
+		t.Fatalf("DeleteSubscription of a subscription that is not marked: %v", err)
 	}
 	if err := r.store.DeleteSubscription(t.Context(), sub); err != nil {
 		t.Fatalf("DeleteSubscription: %v", err)

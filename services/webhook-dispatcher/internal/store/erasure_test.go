@@ -24,7 +24,7 @@ func (r *fixture) bodyOf(event uuid.UUID) (body []byte) {
 	return body
 }
 
-// sqlState is the SQLSTATE of an error that Postgres returned, or "".
+// sqlState returns the SQLSTATE of a Postgres error, or "" for other errors.
 func sqlState(err error) string {
 	var fault *pgconn.PgError
 	if errors.As(err, &fault) {
@@ -41,7 +41,7 @@ func (r *fixture) eraseCall(e store.Erasure) {
 	}
 }
 
-// decoded is the JSON value of a body, with numbers as they are written.
+// decoded returns the JSON value of a body. Numbers keep their text form.
 func decoded(t *testing.T, body []byte) (value any) {
 	t.Helper()
 	if len(body) == 0 {
@@ -73,7 +73,7 @@ func TestEraseCall_StripsABodyThatADeliveryWaitsFor(t *testing.T) {
 			want: `{"data":{"credits_charged":"0.10","n":1.50,"note":"Zoë \u00e9 \ud83d\ude00"}}`,
 		},
 		{
-			name: "nothing to take away",
+			name: "nothing to remove",
 			body: `{"data":{"to":"+1","summary":null}}`,
 			want: `{"data":{"to":"+1","summary":null}}`,
 		},
@@ -120,7 +120,7 @@ func TestEraseBody_TheRunningRoleCannotForgeABody(t *testing.T) {
 		want      string
 	}{
 		{
-			name: "members to take away", sql: `SELECT erase_body(@id, @created, true, '{outcome}', '{forged}')`,
+			name: "members that are removed", sql: `SELECT erase_body(@id, @created, true, '{outcome}', '{forged}')`,
 			want: `{"data":{"summary":"Xy"}}`,
 		},
 		{

@@ -103,28 +103,28 @@ WITH oldest AS (
         ORDER BY created_at DESC, id DESC LIMIT @limit) d
     WHERE s.workspace_id = @workspace_id
     LIMIT @limit
-), gone AS (
+), deleted AS (
     DELETE FROM deliveries d USING oldest o WHERE d.id = o.id AND d.created_at = o.created_at RETURNING d.id, d.created_at, d.event_id
 ), tries AS (
-    DELETE FROM attempts a USING gone WHERE a.delivery_id = gone.id
+    DELETE FROM attempts a USING deleted WHERE a.delivery_id = deleted.id
 ), bodies AS (
-    DELETE FROM events e USING (SELECT DISTINCT event_id, created_at FROM gone) g
+    DELETE FROM events e USING (SELECT DISTINCT event_id, created_at FROM deleted) g
     WHERE e.id = g.event_id AND e.created_at = g.created_at AND NOT EXISTS (
-        SELECT FROM deliveries o WHERE o.call_id = e.call_id AND o.event_id = e.id AND o.id NOT IN (SELECT id FROM gone))
+        SELECT FROM deliveries o WHERE o.call_id = e.call_id AND o.event_id = e.id AND o.id NOT IN (SELECT id FROM deleted))
 )
-SELECT count(*) FROM gone`
+SELECT count(*) FROM deleted`
 
 // DeleteExpired deletes at most limit ended deliveries of the workspace whose events are older than
 // the given time, with their attempts and bodies. It returns the number of deliveries.
-func (s *Store) DeleteExpired(ctx context.Context, workspaceID uuid.UUID, before time.Time, limit int) (gone int, err error) {
+func (s *Store) DeleteExpired(ctx context.Context, workspaceID uuid.UUID, before time.Time, limit int) (deleted int, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, useIndexes); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, deleteExpired, pgx.NamedArgs{"workspace_id": workspaceID, "before": before, "limit": limit}).Scan(&gone)
+		return tx.QueryRow(ctx, deleteExpired, pgx.NamedArgs{"workspace_id": workspaceID, "before": before, "limit": limit}).Scan(&deleted)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("delete expired history of workspace %s: %w", workspaceID, err)
 	}
-	return gone, nil
+	return deleted, nil
 }

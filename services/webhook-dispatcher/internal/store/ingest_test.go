@@ -30,7 +30,7 @@ func wantEqual[T comparable](t testing.TB, what string, got, want T) {
 	}
 }
 
-// fixture is a store whose round trips are counted.
+// fixture is a store with a connection that counts round trips.
 type fixture struct {
 	t     *testing.T
 	pool  *pgxpool.Pool
@@ -57,7 +57,7 @@ func newFixture(t *testing.T) *fixture {
 	return r
 }
 
-// countingConn counts how often an answer follows what was sent.
+// countingConn counts the reads that follow a write.
 type countingConn struct {
 	net.Conn
 	trips *atomic.Int64
@@ -102,11 +102,11 @@ func (r *fixture) suspend(workspace uuid.UUID) {
 	}
 }
 
-// ingest stores events in one transaction; before runs ahead of COMMIT.
+// ingest stores events in one transaction. It calls before, if it is not nil, before the COMMIT.
 func (r *fixture) ingest(before func(), events ...deliveries.Event) (done store.Ingested) {
 	r.t.Helper()
 	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) (err error) {
-		var claim pgx.Batch // as the inbox's, with BEGIN
+		var claim pgx.Batch // the inbox sends its first statements together with BEGIN
 		claim.Queue("SELECT 1")
 		if err := tx.Ask(r.t.Context(), &claim); err != nil {
 			return err
@@ -162,15 +162,15 @@ func TestIngest_HundredEventsTakeFourRoundTrips(t *testing.T) {
 		}
 		return append(events, events[:20]...) // published twice
 	}
-	r.ingest(nil, batch()...) // the connection learns the statements
+	r.ingest(nil, batch()...) // the connection prepares the statements
 	warm := r.count(`SELECT count(*) FROM deliveries`)
 	events := batch()
 	before := r.trips.Load()
 	done := r.ingest(nil, events...)
 	if n := r.trips.Load() - before; n != 4 {
-		t.Errorf("a hundred events took %d round trips, want 4: claim, match, the rows, COMMIT", n)
+		t.Errorf("round trips of a hundred events = %d, want 4: claim, match, inserts, COMMIT", n)
 	}
-	for i, want := range []int{2, 3, 1, 0} { // ringing: all and failed; completed: all, ends and paused
+	for i, want := range []int{2, 3, 1, 0} { // ringing matches the subscriptions all and failed; completed matches all, ends and paused
 		wantEqual(t, fmt.Sprintf("subscriptions of event %d", i), done.Matched[i], want)
 		wantEqual(t, fmt.Sprintf("subscriptions of event %d", 80+i), done.Matched[80+i], want)
 	}
@@ -180,7 +180,7 @@ func TestIngest_HundredEventsTakeFourRoundTrips(t *testing.T) {
 	const open = `SELECT count(*) FROM delivery_queue WHERE subscription_id = $1`
 	wantEqual(t, "deliveries", r.count(`SELECT count(*) FROM deliveries`)-warm, 20*6)
 	wantEqual(t, "queued for all events", r.count(open+` AND attempt = 0`, all), 2*40)
-	wantEqual(t, "queued for the last events", r.count(open, ends), 2*20)
+	wantEqual(t, "queued for terminal events", r.count(open, ends), 2*20)
 	wantEqual(t, "queued in a suspended workspace", r.count(open, held), 2*20)
 	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM delivery_queue`), 2*80)
 	const skipped = `SELECT count(*) FROM deliveries WHERE status = 'skipped' AND done_at IS NOT NULL`
@@ -196,12 +196,12 @@ func TestIngest_HundredEventsTakeFourRoundTrips(t *testing.T) {
 	slices.Reverse(again)
 	r.ingest(nil, again...)
 	if n := r.count(`SELECT count(*) FROM delivery_queue`); n != 160 {
-		t.Errorf("%d rows of open work after the same events again, want 160", n)
+		t.Errorf("queue rows after the same events again = %d, want 160", n)
 	}
 }
 
-// A calls service that was restored to an older database tells an event anew, at another time: that
-// must not stop its partition.
+// A calls service whose database was restored publishes an event again with another time. This must
+// not be an error, which would stop the Kafka partition.
 func TestIngest_EventRepublishedWithAnotherTimeIsQueuedOnce(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -213,7 +213,7 @@ func TestIngest_EventRepublishedWithAnotherTimeIsQueuedOnce(t *testing.T) {
 	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM delivery_queue`), 1)
 }
 
-// A change that is answered while a batch is being ingested waits for the batch.
+// A change of a subscription that matches a batch returns after the commit of the batch.
 func TestIngest_ChangeOfASubscriptionWaitsForTheCommit(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(r *fixture, ws, sub uuid.UUID) error{
@@ -238,7 +238,7 @@ func TestIngest_ChangeOfASubscriptionWaitsForTheCommit(t *testing.T) {
 				for r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
 					select {
 					case err := <-answered:
-						t.Fatalf("answered (%v) while a batch was being written", err)
+						t.Fatalf("the change returned %v before the commit, want it to wait", err)
 					case <-time.After(time.Millisecond):
 					}
 				}
@@ -247,12 +247,12 @@ func TestIngest_ChangeOfASubscriptionWaitsForTheCommit(t *testing.T) {
 				t.Fatal(err)
 			}
 			if work := r.claimAll(sub); len(work) != 0 {
-				t.Errorf("claimed %d deliveries after the answer, want 0", len(work))
+				t.Errorf("deliveries claimed after the change = %d, want 0", len(work))
 			}
 			before := r.count(`SELECT count(*) FROM delivery_queue`)
 			r.ingest(nil, event(ws, uuid.New(), 1, "call.completed"))
 			if n := r.count(`SELECT count(*) FROM delivery_queue`); n != before {
-				t.Errorf("%d deliveries were queued after the answer, want 0", n-before)
+				t.Errorf("deliveries queued after the change = %d, want 0", n-before)
 			}
 		})
 	}

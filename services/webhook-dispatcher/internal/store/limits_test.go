@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// Whoever pauses what he makes has no end of subscriptions otherwise, and each event leaves a row
-// for every one.
+// Each event adds a row for every subscription, including paused ones, so their number is limited
+// too.
 func TestCreate_PausedSubscriptionsAreLimited(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -31,12 +31,12 @@ func TestCreate_PausedSubscriptionsAreLimited(t *testing.T) {
 	}
 	wantEqual(t, "code", fault.Code, "subscription_limit_reached")
 	if err := r.setStatus(ws, last, subscriptions.Active); err != nil {
-		t.Errorf("resume at the limit: %v", err)
+		t.Errorf("resumption at the limit: %v", err)
 	}
 	if err := r.store.Delete(t.Context(), ws, last); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.store.Create(t.Context(), one, "whsec_x"); err != nil {
-		t.Errorf("in place of a deleted one: %v", err)
+		t.Errorf("Create after a deletion: %v", err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// repeatUntil repeats the action until ctx ends. A deadlock is an error of the test.
+// repeatUntil repeats the action until ctx ends. The test fails if it returns an error.
 func repeatUntil(ctx context.Context, t *testing.T, action func() error) {
 	t.Helper()
 	for ctx.Err() == nil {
@@ -29,8 +29,8 @@ func repeatUntil(ctx context.Context, t *testing.T, action func() error) {
 	}
 }
 
-// Ingest, claims, completions, changes, replays and the deletion of subscriptions run at the same
-// time. Postgres counts the deadlocks, those that are retried too.
+// Ingests, claims, completions, changes, replays and deletions of subscriptions run concurrently.
+// The deadlocks are read from the statistics of Postgres, which also count those that were retried.
 func TestLocks_NoDeadlock(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -103,7 +103,7 @@ func TestLocks_NoDeadlock(t *testing.T) {
 		version++
 		return st.ApplyWorkspace(ctx, store.Workspace{ID: ws, Version: version, Suspended: version%2 == 0, Webhooks: true})
 	})
-	remove := repeat(func() error { // the last one is deleted and removed while the others work
+	remove := repeat(func() error { // the last subscription is deleted while the others are used
 		if err := st.Delete(ctx, ws, subs[3]); err != nil && !errors.Is(err, pg.ErrNotFound) {
 			return err
 		}
@@ -121,6 +121,6 @@ func TestLocks_NoDeadlock(t *testing.T) {
 	const deadlocks = `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`
 	wantEqual(t, "deadlocks", r.count(deadlocks), 0)
 	if n := r.count(`SELECT count(*) FROM attempts`); n == 0 {
-		t.Error("stored attempts = 0: the test has tested nothing")
+		t.Error("stored attempts = 0, want some")
 	}
 }

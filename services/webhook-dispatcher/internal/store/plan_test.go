@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// fill makes a backlog of one subscription, all of it claimed once.
+// fill queues deliveries of one subscription that were claimed once.
 const fill = `
 WITH history AS (
     INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, status)
@@ -21,10 +21,10 @@ WITH history AS (
 INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, attempt)
 SELECT id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, 1 FROM history RETURNING delivery_id`
 
-// entries are how many index entries of history and queue were read so far.
+// entries is the number of index entries of deliveries and the queue that were read.
 const entries = `SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname LIKE 'deliveries%' OR relname = 'delivery_queue'`
 
-// A connection keeps the plans that it made while the day was young.
+// A connection keeps the plan that it made when the partition of the day was almost empty.
 func TestComplete_ReadsFewIndexEntriesInAFullPartition(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -63,7 +63,7 @@ func TestComplete_ReadsFewIndexEntriesInAFullPartition(t *testing.T) {
 		if err := single.QueryRow(t.Context(), entries).Scan(&before); err != nil {
 			t.Fatal(err)
 		}
-		for i := range batch { // from all over the day
+		for i := range batch { // distributed over the day
 			results[i] = results[i*(rows/batch)]
 		}
 		done, err := st.Complete(t.Context(), results[:batch])
@@ -81,7 +81,7 @@ func TestComplete_ReadsFewIndexEntriesInAFullPartition(t *testing.T) {
 		}
 		return read - before
 	}
-	complete(2000, 1) // the plan is made beside a day that has just begun
+	complete(2000, 1) // the plan is made while the partition is small
 	read := complete(20_000, 256)
 	if read > 256*8 {
 		t.Errorf("a completion of 256 of 20,000 deliveries reads %d index entries, want at most %d", read, 256*8)

@@ -22,11 +22,11 @@ SELECT gen_random_uuid(), now(), gen_random_uuid(), format('00000000-0000-7000-8
        now() + CASE WHEN n % 3 = 0 THEN 1 ELSE -1 END * interval '1 minute'
 FROM generate_series(1, 12000) n`
 
-// rowsRead is the number of rows of the queue that all sessions have read.
+// rowsRead is the number of queue rows that all sessions have read.
 const rowsRead = `
 SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'delivery_queue'`
 
-// meteredStore is a store on one session, which counts the rows of the queue that it reads.
+// meteredStore is a store with one session, which counts the queue rows and pages that it reads.
 type meteredStore struct {
 	*store.Store
 	t    *testing.T
@@ -45,8 +45,8 @@ func newMeteredStore(t *testing.T, of *pgxpool.Pool) *meteredStore {
 	return &meteredStore{Store: store.New(pool, box(t)), t: t, pool: pool}
 }
 
-// pagesRead is the number of pages of the queue, the subscriptions and the workspaces that all
-// sessions have read, of their indexes too.
+// pagesRead is the number of pages of these tables and their indexes that all
+// sessions have read.
 const pagesRead = `
 SELECT sum(heap_blks_read + heap_blks_hit + coalesce(idx_blks_read, 0) + coalesce(idx_blks_hit, 0))::bigint
 FROM pg_statio_user_tables WHERE relname IN ('delivery_queue', 'subscriptions', 'workspaces', 'subscription_health')`
@@ -76,10 +76,10 @@ func addQueue(t *testing.T, pool *pgxpool.Pool, workspace, sub uuid.UUID, n int)
 	}
 }
 
-// read returns a number of the statistics.
+// read returns the number that a query of the statistics selects.
 func (m *meteredStore) read(query string) (n int64) {
 	m.t.Helper()
-	for range 2 { // a session reports its numbers when the statement after the request ends
+	for range 2 { // a session reports its counters after the statement that follows the request
 		if _, err := m.pool.Exec(m.t.Context(), "SELECT pg_stat_force_next_flush()"); err != nil {
 			m.t.Fatal(err)
 		}
@@ -140,24 +140,24 @@ func TestDropDays_ReadsOnlyTheOpenDeliveriesOfTheDay(t *testing.T) {
 		return err
 	})
 	if dropped != 3 {
-		t.Errorf("dropped %d partitions, want 3", dropped)
+		t.Errorf("dropped partitions = %d, want 3", dropped)
 	}
 	if read > 100 {
-		t.Errorf("dropping a day with one open delivery reads %d rows of the queue, want at most 100", read)
+		t.Errorf("queue rows read by the drop of a day with one queued delivery = %d, want at most 100", read)
 	}
 	if events := r.count(`SELECT count(*) FROM events`); events != 1 {
-		t.Errorf("events left = %d, want the one of the open delivery", events)
+		t.Errorf("events = %d, want 1, that of the queued delivery", events)
 	}
 	if got := r.statusOf(ws, sub, open.ID); got != deliveries.Queued {
-		t.Errorf("open delivery after its day was dropped = %q, want queued", got)
+		t.Errorf("status of the queued delivery after the drop = %q, want queued", got)
 	}
 
-	// The open row is in the default partition now. A later call must not scan the queue for it.
+	// The row is in the default partition now. A later call must not scan the queue for it.
 	read = m.readBy(func() (err error) {
 		_, err = m.DropDays(t.Context(), day.AddDate(0, 0, 2))
 		return err
 	})
 	if read > 100 {
-		t.Errorf("looking into the default partition reads %d rows of the queue, want at most 100", read)
+		t.Errorf("queue rows read by the check of the default partition = %d, want at most 100", read)
 	}
 }

@@ -33,7 +33,7 @@ func (r *fixture) claimAll(sub uuid.UUID) []deliveries.Work {
 	return mustClaim(r.t, r.store, store.Claim{Quotas: quota, Lease: time.Minute, Attempts: 5})
 }
 
-// statusOf returns the status of the delivery of an event, as operators see it.
+// statusOf returns the status of the delivery of an event in the operator API.
 func (r *fixture) statusOf(workspace, sub, event uuid.UUID) deliveries.Status {
 	r.t.Helper()
 	row, err := r.store.Delivery(r.t.Context(), workspace, sub, deliveries.ID(sub, event))
@@ -74,12 +74,12 @@ func TestSetWorkspace_HoldsDeliveriesWhileTheWebhooksFeatureIsOff(t *testing.T) 
 		t.Errorf("delivery replayed without the feature = %q, want held", got)
 	}
 	if work := r.claimAll(sub); len(work) != 0 {
-		t.Errorf("claimed %d deliveries without the feature, want 0", len(work))
+		t.Errorf("deliveries claimed without the feature = %d, want 0", len(work))
 	}
 
 	r.setWorkspace(store.Workspace{ID: ws, Version: 3, Webhooks: true})
 	if work := r.claimAll(sub); len(work) != 2 {
-		t.Errorf("claimed %d deliveries after the feature returned, want 2", len(work))
+		t.Errorf("deliveries claimed after the feature returned = %d, want 2", len(work))
 	}
 	if got := r.statusOf(ws, paused, before.ID); got != deliveries.Held {
 		t.Errorf("delivery of a paused subscription after the feature returned = %q, want held", got)
@@ -91,8 +91,8 @@ func TestSetWorkspace_NeedsBothTheFeatureAndNoSuspension(t *testing.T) {
 	tests := []struct {
 		name                string
 		suspended, webhooks bool
-		wantQueued          deliveries.Status // of a delivery that was queued before
-		wantNew             deliveries.Status // of an event that is ingested then
+		wantQueued          deliveries.Status // status of a delivery that was queued before the change
+		wantNew             deliveries.Status // status of the delivery of an event that is ingested after the change
 	}{
 		{name: "active with the feature", webhooks: true, wantQueued: deliveries.Queued, wantNew: deliveries.Queued},
 		{name: "suspended", suspended: true, webhooks: true, wantQueued: deliveries.Held, wantNew: deliveries.Held},

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// FuzzCheckURL: an accepted url is one that net/http can send to, over https, to a public address
-// or a name, and is accepted again.
+// FuzzCheckURL checks that net/http can send to an accepted url over https, that its host is a name
+// or a public address, and that the result is accepted unchanged.
 func FuzzCheckURL(f *testing.F) {
 	for _, text := range []string{
 		"https://example.com/hook", "HTTPS://EXAMPLE.com:8443/a?b=c", "http://example.com", "https://", "https:example.com", "https:///x", "https://user:pw@example.com", "https://example.com/#f",

@@ -130,9 +130,8 @@ func CheckEvents(events []openapi.EventType) ([]openapi.EventType, error) {
 	return once, nil
 }
 
-// ParseStatus returns the status in a JSON value. A request can set active and paused. ParseStatus
-// refuses failed with invalid_action, and every other JSON value, null included, with
-// invalid_status.
+// ParseStatus returns the status in a JSON value. A request can set active and paused. It
+// returns invalid_action for failed, and invalid_status for every other value, including null.
 func ParseStatus(raw json.RawMessage) (Status, error) {
 	var text string
 	if err := json.Unmarshal(raw, &text); err != nil {

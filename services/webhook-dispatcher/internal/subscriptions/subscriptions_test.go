@@ -73,7 +73,7 @@ func TestCheckURL(t *testing.T) {
 		"label over 63 characters":         "https://" + strings.Repeat("a", 64) + ".com/",
 		"characters that no name may have": "https://exa$mple.com/",
 		"a space in the path":              "https://example.com/a b",
-		"a placeholder nobody filled":      "https://example.com/{tenant}?key=x",
+		"a placeholder in braces":          "https://example.com/{tenant}?key=x",
 		"a bar in the query":               "https://example.com/?a|b",
 	}
 	for name, url := range refused {
@@ -84,7 +84,7 @@ func TestCheckURL(t *testing.T) {
 			}
 		})
 	}
-	taken := map[string]string{
+	accepted := map[string]string{
 		"a name":            "https://example.com/hook?x=1",
 		"any port":          "https://hooks.example.com:8443/a/b",
 		"upper case":        "HTTPS://EXAMPLE.COM",
@@ -96,8 +96,8 @@ func TestCheckURL(t *testing.T) {
 		"other scripts":     "https://bücher.example/",
 		"an encoded space":  "https://example.com/a%20b?c=%7Bd%7D",
 	}
-	for name, url := range taken {
-		t.Run(name+" is taken", func(t *testing.T) {
+	for name, url := range accepted {
+		t.Run(name+" is accepted", func(t *testing.T) {
 			t.Parallel()
 			got, err := subscriptions.CheckURL(url, public)
 			if err != nil {
@@ -108,7 +108,7 @@ func TestCheckURL(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a private network the operator allows is taken", func(t *testing.T) {
+	t.Run("a private network that the operator allows is accepted", func(t *testing.T) {
 		t.Parallel()
 		local := ssrf.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}).Reachable
 		for _, url := range []string{"https://127.0.0.1:9443/", "https://localhost:9443/"} {
@@ -128,15 +128,15 @@ func TestCheckEvents(t *testing.T) {
 		events []openapi.EventType
 		want   string
 	}{
-		"none":            {nil, "no_events"},
-		"an empty list":   {[]openapi.EventType{}, "no_events"},
-		"an unknown type": {[]openapi.EventType{"call.completed", "call.exploded"}, "invalid_event_type"},
-		"an empty type":   {[]openapi.EventType{""}, "invalid_event_type"},
-		"every type of the spec": {[]openapi.EventType{
+		"none":            {events: nil, want: "no_events"},
+		"an empty list":   {events: []openapi.EventType{}, want: "no_events"},
+		"an unknown type": {events: []openapi.EventType{"call.completed", "call.exploded"}, want: "invalid_event_type"},
+		"an empty type":   {events: []openapi.EventType{""}, want: "invalid_event_type"},
+		"every documented type": {events: []openapi.EventType{
 			"call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy", "webhook.test",
-		}, ""},
-		"webhook.test does no harm":   {[]openapi.EventType{"webhook.test"}, ""},
-		"upper case is another thing": {[]openapi.EventType{"CALL.COMPLETED"}, "invalid_event_type"},
+		}, want: ""},
+		"webhook.test": {events: []openapi.EventType{"webhook.test"}, want: ""},
+		"upper case":   {events: []openapi.EventType{"CALL.COMPLETED"}, want: "invalid_event_type"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -223,16 +223,16 @@ func TestFailureRule(t *testing.T) {
 		health     subscriptions.Health
 		half, full bool
 	}{
-		"healthy":                        {subscriptions.Health{}, false, false},
-		"many failures in a second":      {subscriptions.Health{Failures: 500, Exhausted: 9, FailingFor: time.Second}, false, false},
-		"long but few":                   {subscriptions.Health{Failures: 5, Exhausted: 1, FailingFor: time.Hour}, false, false},
-		"nothing exhausted yet":          {subscriptions.Health{Failures: 40, Exhausted: 0, FailingFor: time.Hour}, false, false},
-		"half of each":                   {subscriptions.Health{Failures: 10, Exhausted: 2, FailingFor: 450 * time.Second}, true, false},
-		"one failure short of the rule":  {subscriptions.Health{Failures: 19, Exhausted: 3, FailingFor: 15 * time.Minute}, true, false},
-		"one delivery short of the rule": {subscriptions.Health{Failures: 20, Exhausted: 2, FailingFor: 15 * time.Minute}, true, false},
-		"an instant short of the rule":   {subscriptions.Health{Failures: 20, Exhausted: 3, FailingFor: 15*time.Minute - 1}, true, false},
-		"exactly the rule":               {subscriptions.Health{Failures: 20, Exhausted: 3, FailingFor: 15 * time.Minute}, true, true},
-		"far beyond":                     {subscriptions.Health{Failures: 900, Exhausted: 200, FailingFor: 24 * time.Hour}, true, true},
+		"healthy":                        {health: subscriptions.Health{}},
+		"many failures in a second":      {health: subscriptions.Health{Failures: 500, Exhausted: 9, FailingFor: time.Second}},
+		"long but few":                   {health: subscriptions.Health{Failures: 5, Exhausted: 1, FailingFor: time.Hour}},
+		"nothing exhausted yet":          {health: subscriptions.Health{Failures: 40, Exhausted: 0, FailingFor: time.Hour}},
+		"half of each":                   {health: subscriptions.Health{Failures: 10, Exhausted: 2, FailingFor: 450 * time.Second}, half: true},
+		"one failure short of the rule":  {health: subscriptions.Health{Failures: 19, Exhausted: 3, FailingFor: 15 * time.Minute}, half: true},
+		"one delivery short of the rule": {health: subscriptions.Health{Failures: 20, Exhausted: 2, FailingFor: 15 * time.Minute}, half: true},
+		"an instant short of the rule":   {health: subscriptions.Health{Failures: 20, Exhausted: 3, FailingFor: 15*time.Minute - 1}, half: true},
+		"exactly the rule":               {health: subscriptions.Health{Failures: 20, Exhausted: 3, FailingFor: 15 * time.Minute}, half: true, full: true},
+		"far beyond":                     {health: subscriptions.Health{Failures: 900, Exhausted: 200, FailingFor: 24 * time.Hour}, half: true, full: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -39,7 +39,7 @@ import (
 
 const schema = "webhook_dispatcher"
 
-// fixture is one database with dispatchers that a test starts and kills.
+// fixture is one database with one workspace and the dispatchers that a test starts on it.
 type fixture struct {
 	t         *testing.T
 	pool      *pgxpool.Pool
@@ -47,7 +47,7 @@ type fixture struct {
 	store     *store.Store
 	workspace uuid.UUID
 	caFile    string
-	// sending is how its dispatchers send.
+	// sending is the configuration of the client of its dispatchers.
 	client dispatch.ClientConfig
 }
 
@@ -68,7 +68,8 @@ func newFixture(t *testing.T) *fixture {
 		client: dispatch.ClientConfig{ExtraCAFile: file, Timeout: 10 * time.Second}}
 }
 
-// ingestAndAdd ingests events in one transaction and adds them to the dispatcher, like the consumer.
+// ingestAndAdd ingests events in one transaction and adds them to the dispatcher, as the consumer
+// does.
 func (r *fixture) ingestAndAdd(d runningDispatcher, events ...deliveries.Event) {
 	r.t.Helper()
 	var done store.Ingested
@@ -82,7 +83,7 @@ func (r *fixture) ingestAndAdd(d runningDispatcher, events ...deliveries.Event) 
 	d.Add(done.Due)
 }
 
-// awaitEmptyQueue waits until no delivery is open.
+// awaitEmptyQueue waits until no delivery is queued.
 func (r *fixture) awaitEmptyQueue() {
 	r.t.Helper()
 	testkit.NoError(r.t, func() error {
@@ -93,7 +94,7 @@ func (r *fixture) awaitEmptyQueue() {
 	})
 }
 
-// wakeOnlyConfig is a configuration with which only Wake makes the dispatcher read the queue.
+// wakeOnlyConfig returns a configuration with which the dispatcher polls only after Wake.
 func wakeOnlyConfig() dispatch.Config {
 	cfg := config()
 	cfg.Poll = time.Hour
@@ -108,7 +109,8 @@ func config() dispatch.Config {
 	}
 }
 
-// runningDispatcher is one dispatcher; stop ends it as SIGTERM would, told closes once it has been told to.
+// runningDispatcher is a dispatcher that runs. stop ends it as SIGTERM does; stopping is closed
+// when stop has canceled its context.
 type runningDispatcher struct {
 	*dispatch.Dispatcher
 	stop     func()
@@ -159,7 +161,7 @@ func (r *fixture) subscribe(url string, events ...openapi.EventType) (id uuid.UU
 	return id, secret
 }
 
-// event is a call event of the rig's workspace; the same call and sequence are the same event.
+// event returns a call event of the workspace. Its id depends on the call and the sequence only.
 func (r *fixture) event(call uuid.UUID, sequence int32, kind string) deliveries.Event {
 	id := uuid.NewSHA1(call, []byte(kind))
 	return deliveries.Event{
@@ -214,14 +216,14 @@ func (r *fixture) awaitStatus(sub, event uuid.UUID, want deliveries.Status) {
 	r.t.Helper()
 	testkit.NoError(r.t, func() error {
 		if d := r.delivery(sub, event); d.Status != want {
-			return fmt.Errorf("delivery is %s after %d attempts, want %s", d.Status, d.Attempts, want)
+			return fmt.Errorf("status = %s after %d attempts, want %s", d.Status, d.Attempts, want)
 		}
 		return nil
 	})
 }
 
-// withoutStatementTimeout makes a statement that waits for a lock wait until its caller gives it
-// up.
+// withoutStatementTimeout removes the statement timeout, so that only its caller can cancel a
+// statement.
 func (r *fixture) withoutStatementTimeout() {
 	r.t.Helper()
 	settings := r.pool.Config()
@@ -234,7 +236,7 @@ func (r *fixture) withoutStatementTimeout() {
 	r.store = store.New(pool, r.box)
 }
 
-// claim claims for the subscriptions like a replica that has just started.
+// claim claims deliveries as a replica does that has just started.
 func (r *fixture) claim(claim store.Claim) []deliveries.Work {
 	r.t.Helper()
 	claimed, err := r.store.ClaimDue(r.t.Context(), claim)
@@ -244,7 +246,7 @@ func (r *fixture) claim(claim store.Claim) []deliveries.Work {
 	return claimed.Work
 }
 
-// complete settles results and returns how many of them counted.
+// complete stores results and returns how many of them were not ignored.
 func (r *fixture) complete(results ...deliveries.Result) int {
 	r.t.Helper()
 	done, err := r.store.Complete(r.t.Context(), results)
@@ -254,7 +256,7 @@ func (r *fixture) complete(results ...deliveries.Result) int {
 	return done.Settled
 }
 
-// count reads one number.
+// count returns the single number that the query selects.
 func (r *fixture) count(sql string, args ...any) (n int) {
 	r.t.Helper()
 	if err := r.pool.QueryRow(r.t.Context(), sql, args...).Scan(&n); err != nil {
@@ -270,7 +272,7 @@ func (r *fixture) exec(sql string, args ...any) {
 	}
 }
 
-// awaitLocked returns once a statement waits for a lock.
+// awaitLocked waits until a statement waits for a lock.
 func (r *fixture) awaitLocked() {
 	r.t.Helper()
 	testkit.NoError(r.t, func() error {
@@ -288,7 +290,7 @@ func wantEqual[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// receivedRequest is one request as a receiver saw it.
+// receivedRequest is a request that a receiver got.
 type receivedRequest struct {
 	at       time.Time
 	header   http.Header
@@ -300,28 +302,29 @@ type receivedRequest struct {
 
 func (g receivedRequest) deliveryID() string { return g.header.Get("X-Service-Delivery-Id") }
 
-// receiver is an HTTPS endpoint that keeps what it received and answers as it is told.
+// receiver is an HTTPS endpoint that stores the requests it receives.
 type receiver struct {
-	URL    string
-	mu     sync.Mutex
-	got    []receivedRequest
-	answer func(receivedRequest, int) int
+	URL      string
+	mu       sync.Mutex
+	got      []receivedRequest
+	response func(receivedRequest, int) int
 }
 
-// newReceiver answers each request with answer(request, number from 1); nil answers 200.
-func newReceiver(t *testing.T, answer func(receivedRequest, int) int) *receiver {
+// newReceiver starts a receiver. It responds with the status that response returns for a request and
+// its number, counted from 1. With nil it responds 200.
+func newReceiver(t *testing.T, response func(receivedRequest, int) int) *receiver {
 	t.Helper()
-	r := &receiver{answer: answer}
+	r := &receiver{response: response}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		g := receivedRequest{at: time.Now(), header: req.Header.Clone()}
 		g.body, _ = io.ReadAll(req.Body)
 		_ = json.Unmarshal(g.body, &g)
 		r.mu.Lock()
 		r.got = append(r.got, g)
-		n, answer := len(r.got), r.answer
+		n, response := len(r.got), r.response
 		r.mu.Unlock()
-		if answer != nil {
-			w.WriteHeader(answer(g, n))
+		if response != nil {
+			w.WriteHeader(response(g, n))
 		}
 	}))
 	t.Cleanup(server.Close)
@@ -329,10 +332,10 @@ func newReceiver(t *testing.T, answer func(receivedRequest, int) int) *receiver 
 	return r
 }
 
-func (r *receiver) respondWith(answer func(receivedRequest, int) int) {
+func (r *receiver) respondWith(response func(receivedRequest, int) int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.answer = answer
+	r.response = response
 }
 
 func always(code int) func(receivedRequest, int) int {
@@ -349,7 +352,7 @@ func (r *receiver) await(t *testing.T, n int) []receivedRequest {
 	t.Helper()
 	testkit.NoError(t, func() error {
 		if have := len(r.all()); have < n {
-			return fmt.Errorf("%d requests received, want %d", have, n)
+			return fmt.Errorf("received requests = %d, want %d", have, n)
 		}
 		return nil
 	})

@@ -40,7 +40,7 @@ func TestSuspension_HoldsDeliveriesUntilItsEnd(t *testing.T) {
 	r.ingest(late)
 	for _, ev := range []deliveries.Event{early, late} {
 		if got := r.delivery(id, ev.ID).Status; got != deliveries.Held {
-			t.Errorf("delivery of a suspended workspace is %s, want held", got)
+			t.Errorf("status of a delivery in a suspended workspace = %s, want held", got)
 		}
 	}
 	wantEqual(t, "deliveries claimed of a suspended workspace", len(r.claim(claimFirst(id))), 0)
@@ -49,7 +49,7 @@ func TestSuspension_HoldsDeliveriesUntilItsEnd(t *testing.T) {
 	r.awaitStatus(id, late.ID, deliveries.Delivered)
 	r.awaitStatus(id, early.ID, deliveries.Delivered)
 	if got := r.delivery(pausedID, early.ID).Status; got != deliveries.Held {
-		t.Errorf("delivery of a paused subscription is %s after the suspension, want held", got)
+		t.Errorf("status of a delivery of a paused subscription after the suspension = %s, want held", got)
 	}
 	r.setStatus(pausedID, subscriptions.Active)
 	d.Wake()
@@ -71,7 +71,7 @@ func TestFailure_DisablesTheSubscriptionUntilItIsResumed(t *testing.T) {
 	d.Wake()
 	testkit.NoError(t, func() error {
 		if sub := r.subscription(id); sub.Status != subscriptions.Failed {
-			return fmt.Errorf("subscription is %s with %d failures", sub.Status, sub.ConsecutiveFailures)
+			return fmt.Errorf("status = %s after %d failures", sub.Status, sub.ConsecutiveFailures)
 		}
 		return nil
 	})
@@ -85,7 +85,7 @@ func TestFailure_DisablesTheSubscriptionUntilItIsResumed(t *testing.T) {
 	ev := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(ev)
 	if got := r.delivery(id, ev.ID).Status; got != deliveries.Skipped {
-		t.Errorf("event while failed is %s, want skipped", got)
+		t.Errorf("status of a delivery to a failed subscription = %s, want skipped", got)
 	}
 	recv.respondWith(nil)
 	sub = r.setStatus(id, subscriptions.Active)
@@ -97,7 +97,7 @@ func TestFailure_DisablesTheSubscriptionUntilItIsResumed(t *testing.T) {
 	d.Wake()
 	testkit.NoError(t, func() error {
 		if n := r.count(`SELECT count(*) FROM deliveries WHERE status = 'queued'`); n != 0 {
-			return fmt.Errorf("%d deliveries still open after resuming", n)
+			return fmt.Errorf("queued deliveries after the resumption = %d, want 0", n)
 		}
 		return nil
 	})

@@ -45,7 +45,7 @@ func (e *endpoint) counts() (deliveries, requests int) {
 	return len(e.seen), requests
 }
 
-// dispatcher sends to endpoints of this machine and never looks at the queue unasked.
+// dispatcher returns a dispatcher that sends to loopback and polls only after Wake.
 func dispatcher(t *testing.T, st *store.Store) (*dispatch.Dispatcher, *endpoint) {
 	t.Helper()
 	e := &endpoint{seen: map[string]int{}}
@@ -76,8 +76,8 @@ func dispatcher(t *testing.T, st *store.Store) (*dispatch.Dispatcher, *endpoint)
 	return d, e
 }
 
-// Batches with records that cannot be read, with duplicates and with events that no subscription
-// lists are rolled back and tried again singly. Every delivery is sent once.
+// Batches that contain unreadable records, duplicates and events that no subscription lists are
+// rolled back, and their records are applied one by one. Every delivery is sent once.
 func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
 	t.Parallel()
 	h := newSendingFixture(t)
@@ -90,8 +90,8 @@ func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
 			f, id := callEvent(call, ws, int32(sequence+1), kind)
 			h.publish(kafka.CallEvents, id, call.String(), f)
 			if i%4 == 0 {
-				h.publish(kafka.CallEvents, id, call.String(), f)         // the record again
-				h.publish(kafka.CallEvents, uuid.New(), call.String(), f) // the event in another record
+				h.publish(kafka.CallEvents, id, call.String(), f)         // the same record
+				h.publish(kafka.CallEvents, uuid.New(), call.String(), f) // the same event in another record
 			}
 		}
 		if i%10 == 0 {
@@ -124,7 +124,7 @@ func TestReplay_QueuesDeliveries(t *testing.T) {
 	f, id := callEvent(call, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, id, call.String(), f)
 	h.await(`SELECT count(*) FROM dead_letters`, 2)
-	if _, err := h.pool.Exec(t.Context(), `DELETE FROM dead_letters WHERE event_id <> $1`, id); err != nil { // the newer one was given up
+	if _, err := h.pool.Exec(t.Context(), `DELETE FROM dead_letters WHERE event_id <> $1`, id); err != nil { // the newer record is abandoned
 		t.Fatal(err)
 	}
 	box, err := seal.New(seal.Config{Keys: []string{"t=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})

@@ -31,7 +31,7 @@ func TestRotateDays_ConcurrentCallsCreateEachPartitionOnce(t *testing.T) {
 				err = r.job.RotateDays(t.Context(), noon())
 			}
 			if err != nil {
-				t.Errorf("RotateDays beside others: %v", err)
+				t.Errorf("concurrent RotateDays: %v", err)
 			}
 		})
 	}
@@ -61,10 +61,10 @@ func TestRotateDays_DropsWholeUTCDaysOnly(t *testing.T) {
 	r.settle(r.claim(), deliveries.OutcomeDelivered, midnight)
 	wantEqual(t, "places of attempts", r.partitionsOfRows("attempts"), []string{"attempts" + today, "attempts" + today})
 
-	end := midnight.Add(keep) // yesterday ended keep ago at this instant, and not a moment sooner
+	end := midnight.Add(keep) // the time at which yesterday ended exactly keep ago
 	r.rotate(end.Add(-time.Nanosecond))
 	if n := r.count(`SELECT count(*) FROM deliveries`); n != 2 {
-		t.Fatalf("%d deliveries left just before the day is old enough, want both", n)
+		t.Fatalf("deliveries just before the day is old enough = %d, want 2", n)
 	}
 	for range 2 {
 		r.rotate(end)
@@ -78,10 +78,10 @@ func TestRotateDays_DropsWholeUTCDaysOnly(t *testing.T) {
 		}
 		days := r.days(table)
 		if old := midnight.Format("20060102"); slices.Contains(days, old) {
-			t.Errorf("days of %s = %v, want them without %s", table, days, old)
+			t.Errorf("days of %s = %v, want them not to contain %s", table, days, old)
 		}
 		if next := end.Add(4 * day).Format("20060102"); !slices.Contains(days, next) {
-			t.Errorf("days of %s = %v, want them with %s", table, days, next)
+			t.Errorf("days of %s = %v, want them to contain %s", table, days, next)
 		}
 	}
 }
@@ -97,14 +97,14 @@ func TestRotateDays_RowsWithWrongClocksAreInTheDefaultPartition(t *testing.T) {
 	wantEqual(t, "places", r.partitionsOfRows("deliveries"), []string{rest, rest, rest, rest})
 	work := r.claim()
 	if n := r.settle(work, deliveries.OutcomeDelivered, noon()); n != 4 {
-		t.Fatalf("%d of 4 settled in the default partition", n)
+		t.Fatalf("stored results in the default partition = %d, want 4", n)
 	}
-	r.rotate(noon().Add(day)) // too old goes; what is ahead waits for its day
+	r.rotate(noon().Add(day)) // the old row is deleted; rows of future days stay
 	wantEqual(t, "places", r.partitionsOfRows("deliveries"), []string{rest, rest, rest})
 	r.rotate(noon().Add(7 * day))
 	ninth := "deliveries" + noon().Add(9*day).Format("_20060102")
-	wantEqual(t, "places once the day is made", r.partitionsOfRows("deliveries"), []string{ninth, ninth, rest})
-	wantEqual(t, "bodies once the day is made", r.partitionsOfRows("events"), []string{"events" + ninth[len("deliveries"):], "events" + ninth[len("deliveries"):], "events_default"})
+	wantEqual(t, "partitions of deliveries once the day has a partition", r.partitionsOfRows("deliveries"), []string{ninth, ninth, rest})
+	wantEqual(t, "partitions of events once the day has a partition", r.partitionsOfRows("events"), []string{"events" + ninth[len("deliveries"):], "events" + ninth[len("deliveries"):], "events_default"})
 }
 
 func TestRotateDays_QueuedDeliveriesSurviveTheDropOfTheirDay(t *testing.T) {
@@ -120,7 +120,7 @@ func TestRotateDays_QueuedDeliveriesSurviveTheDropOfTheirDay(t *testing.T) {
 	for range 3 {
 		all.Go(func() {
 			if err := r.job.RotateDays(t.Context(), late); err != nil {
-				t.Errorf("RotateDays beside others: %v", err)
+				t.Errorf("concurrent RotateDays: %v", err)
 			}
 		})
 	}
@@ -128,9 +128,9 @@ func TestRotateDays_QueuedDeliveriesSurviveTheDropOfTheirDay(t *testing.T) {
 	wantEqual(t, "deliveries", r.partitionsOfRows("deliveries"), []string{"deliveries_default"})
 	wantEqual(t, "bodies", r.partitionsOfRows("events"), []string{"events_default"})
 	if n := r.count(`SELECT count(*) FROM attempts`); n != 0 {
-		t.Errorf("%d attempts are kept, want none", n)
+		t.Errorf("attempts = %d, want 0", n)
 	}
-	r.rotate(late.Add(20 * day)) // held for another while
+	r.rotate(late.Add(20 * day)) // the subscription is still paused
 	r.setStatus("active")
 	work := r.claim()
 	if len(work) != 1 {
@@ -143,7 +143,7 @@ func TestRotateDays_QueuedDeliveriesSurviveTheDropOfTheirDay(t *testing.T) {
 		t.Errorf("claimed body = %s, want {}", work[0].Body)
 	}
 	if n := r.settle(work, deliveries.OutcomeDelivered, late); n != 1 {
-		t.Fatalf("%d settled, want 1", n)
+		t.Fatalf("stored results = %d, want 1", n)
 	}
 	d, err := r.store.Delivery(t.Context(), r.workspace, r.sub, work[0].DeliveryID)
 	if err != nil {
@@ -155,13 +155,13 @@ func TestRotateDays_QueuedDeliveriesSurviveTheDropOfTheirDay(t *testing.T) {
 	r.rotate(late.Add(21 * day))
 	for _, table := range []string{"deliveries", "events"} {
 		if left := r.partitionsOfRows(table); len(left) != 0 {
-			t.Errorf("%s still holds %v after its end", table, left)
+			t.Errorf("rows of %s = %v after their end, want none", table, left)
 		}
 	}
 }
 
-// rotateUntil rotates the partitions for one day after another, again from the first one after span
-// days.
+// rotateUntil calls RotateDays for consecutive days until done is closed. After span days it starts
+// again with the first one.
 func (r *fixture) rotateUntil(done <-chan struct{}, first, span int) {
 	r.t.Helper()
 	for d := first; ; d = (d + 1) % span {
@@ -179,11 +179,11 @@ func (r *fixture) rotateUntil(done <-chan struct{}, first, span int) {
 func TestRotateDays_ConcurrentInsertsAreNotLost(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		span  int // how many days the clock runs through, again and again
+		span  int // the number of days after which the clock starts again
 		stays bool
 	}{
-		"while days are made":             {12, true},
-		"while days are made and dropped": {60, false},
+		"while partitions are created":             {12, true},
+		"while partitions are created and dropped": {60, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -198,17 +198,17 @@ func TestRotateDays_ConcurrentInsertsAreNotLost(t *testing.T) {
 			const events = 60
 			settled := 0
 			for i := range events {
-				r.ingest(noon().AddDate(0, 0, i%20-4)) // before, in and after the days there are
+				r.ingest(noon().AddDate(0, 0, i%20-4)) // before, within and after the existing days
 				if i%10 == 9 {
 					settled += r.settle(r.claim(), deliveries.OutcomeDelivered, noon())
 				}
 			}
 			stop()
 			if settled != events {
-				t.Errorf("%d of %d settled", settled, events)
+				t.Errorf("stored results = %d, want %d", settled, events)
 			}
 			if n := r.count(`SELECT count(*) FROM deliveries WHERE status = 'delivered'`); row.stays && n != events {
-				t.Errorf("%d of %d in history", n, events)
+				t.Errorf("deliveries = %d, want %d", n, events)
 			}
 		})
 	}
@@ -229,7 +229,7 @@ func TestRun_RotatesImmediatelyByTheDatabaseClock(t *testing.T) {
 	days := r.days("deliveries")
 	for _, ahead := range []int{0, 2} {
 		if want := today.AddDate(0, 0, ahead).Format("20060102"); !slices.Contains(days, want) {
-			t.Errorf("days = %v, want them with %s", days, want)
+			t.Errorf("days = %v, want them to contain %s", days, want)
 		}
 	}
 }
@@ -255,10 +255,10 @@ func TestRotateDays_RunningRoleCannotChangePartitionsItself(t *testing.T) {
 		`SELECT add_day('events; DROP TABLE workspaces', '2026-01-01')`,
 	} {
 		if _, err := r.pool.Exec(t.Context(), sql); err == nil {
-			t.Errorf("the running role may %s", sql)
+			t.Errorf("%s by the running role succeeds, want an error", sql)
 		}
 	}
 	if n := r.count(`SELECT count(*) FROM subscriptions`); n != 1 {
-		t.Errorf("%d subscriptions, want the one", n)
+		t.Errorf("subscriptions = %d, want 1", n)
 	}
 }

@@ -62,7 +62,7 @@ func TestSend_EndsAtItsTimeout(t *testing.T) {
 			failure: deliveries.Timeout,
 		},
 		{ // over TLS, a server can still respond after it has received the close notification
-			name: "response to a request that was given up",
+			name: "response after the request was canceled",
 			transport: func(r *http.Request) (*http.Response, error) {
 				<-r.Context().Done()
 				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
@@ -81,18 +81,18 @@ func TestSend_EndsAtItsTimeout(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				answer := sendIn(t, tt.transport)
-				if answer.Duration != 10*time.Second {
-					t.Errorf("Took = %s, want the timeout of 10 s", answer.Duration)
+				response := sendIn(t, tt.transport)
+				if response.Duration != 10*time.Second {
+					t.Errorf("Took = %s, want the timeout of 10 s", response.Duration)
 				}
-				if answer.Failure != tt.failure {
-					t.Errorf("Failure = %q, want %q", answer.Failure, tt.failure)
+				if response.Failure != tt.failure {
+					t.Errorf("Failure = %q, want %q", response.Failure, tt.failure)
 				}
-				if answer.Code != tt.code {
-					t.Errorf("Code = %d, want %d", answer.Code, tt.code)
+				if response.Code != tt.code {
+					t.Errorf("Code = %d, want %d", response.Code, tt.code)
 				}
-				if answer.Excerpt != tt.excerpt {
-					t.Errorf("Excerpt = %q, want %q", answer.Excerpt, tt.excerpt)
+				if response.Excerpt != tt.excerpt {
+					t.Errorf("Excerpt = %q, want %q", response.Excerpt, tt.excerpt)
 				}
 			})
 		})
@@ -112,16 +112,16 @@ func (b *hugeBody) Close() error { return nil }
 func TestSend_ReadsABoundedPartOfABody(t *testing.T) {
 	t.Parallel()
 	body := &hugeBody{}
-	answer := sendIn(t, func(*http.Request) (*http.Response, error) {
+	response := sendIn(t, func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusTeapot, Body: body}, nil
 	})
-	if answer.Code != http.StatusTeapot {
-		t.Errorf("Code = %d, want 418", answer.Code)
+	if response.Code != http.StatusTeapot {
+		t.Errorf("Code = %d, want 418", response.Code)
 	}
 	if body.read > maxRead {
 		t.Errorf("read %d bytes of the body, want at most %d", body.read, maxRead)
 	}
-	if len(answer.Excerpt) > maxExcerpt {
-		t.Errorf("Excerpt has %d bytes, want at most %d", len(answer.Excerpt), maxExcerpt)
+	if len(response.Excerpt) > maxExcerpt {
+		t.Errorf("Excerpt has %d bytes, want at most %d", len(response.Excerpt), maxExcerpt)
 	}
 }

@@ -21,7 +21,7 @@ const (
 	holding = `convert_from(body, 'UTF8') LIKE '%Xylophone%'`
 )
 
-// personalEvent is an event whose body tells of the person.
+// personalEvent returns an event whose body contains personal data.
 func personalEvent(call, workspace uuid.UUID, sequence int32, kind string) (*eventv1.CallEvent, uuid.UUID) {
 	f, id := callEvent(call, workspace, sequence, kind)
 	f.GetPublic().Body = fmt.Appendf(nil, `{"id":%q,"type":%q,"sequence":%d,"data":{"call_id":%q,"outcome":"interested","summary":{"customer_name":"Xylophone"},"transcript":{"turns":["Xylophone"]}}}`,
@@ -30,14 +30,14 @@ func personalEvent(call, workspace uuid.UUID, sequence int32, kind string) (*eve
 }
 
 func erased(call, workspace, erasure uuid.UUID) *eventv1.CallEvent {
-	told := &eventv1.BodiesErased{ErasureId: erasure.String()}
+	message := &eventv1.BodiesErased{ErasureId: erasure.String()}
 	for _, kind := range []string{"call.ringing", "call.answered", "call.completed"} {
-		told.EventIds = append(told.EventIds, uuid.NewSHA1(call, []byte(kind)).String())
+		message.EventIds = append(message.EventIds, uuid.NewSHA1(call, []byte(kind)).String())
 	}
-	return &eventv1.CallEvent{CallId: call.String(), WorkspaceId: workspace.String(), Event: &eventv1.CallEvent_Erased{Erased: told}}
+	return &eventv1.CallEvent{CallId: call.String(), WorkspaceId: workspace.String(), Event: &eventv1.CallEvent_Erased{Erased: message}}
 }
 
-// claimAll claims what is due of a subscription.
+// claimAll claims the due deliveries of a subscription, and checks their number.
 func (h *fixture) claimAll(sub uuid.UUID, want int) []deliveries.Work {
 	h.t.Helper()
 	claimed, err := h.store.ClaimDue(h.t.Context(), store.Claim{
@@ -52,7 +52,7 @@ func (h *fixture) claimAll(sub uuid.UUID, want int) []deliveries.Work {
 	return claimed.Work
 }
 
-// emptyBodies empties the erased bodies that no delivery waits for, and returns how many.
+// emptyBodies empties the erased bodies for which no delivery waits, and returns their number.
 func (h *fixture) emptyBodies() int {
 	h.t.Helper()
 	n, err := h.store.EmptyBodies(h.t.Context(), 10)
@@ -62,7 +62,7 @@ func (h *fixture) emptyBodies() int {
 	return n
 }
 
-// complete ends an attempt at an endpoint that repeats what it was sent.
+// complete stores the result of an attempt. The response of the endpoint repeats the request.
 func (h *fixture) complete(work deliveries.Work, outcome deliveries.Outcome) {
 	h.t.Helper()
 	result := deliveries.Result{
@@ -76,8 +76,8 @@ func (h *fixture) complete(work deliveries.Work, outcome deliveries.Outcome) {
 	wantEqual(h.t, "settled results", done.Settled, 1)
 }
 
-// TestErased_WaitingBodiesAreSentWithoutPersonalData has a call whose first event ended, whose second waits
-// for its retry and whose third is under way; and another call.
+// TestErased_WaitingBodiesAreSentWithoutPersonalData has a call whose first event ended, whose
+// second waits for its retry and whose third is under way; and another call.
 func TestErased_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	t.Parallel()
 	h, ws, call, other, erasure := newFixture(t), uuid.New(), uuid.New(), uuid.New(), uuid.New()
@@ -102,7 +102,7 @@ func TestErased_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	f, id := personalEvent(other, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, id, other.String(), f)
 	h.await(`SELECT count(*) FROM events WHERE `+holding, 4)
-	for range 2 { // told again, as another fact: nothing more
+	for range 2 { // the second record with the erasure changes nothing
 		h.publish(kafka.CallEvents, uuid.New(), call.String(), erased(call, ws, erasure))
 	}
 	h.await(`SELECT count(*) FROM outbox WHERE topic = 'erasure-reports.v1'`, 2)
@@ -120,7 +120,7 @@ func TestErased_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	}
 	for _, work := range h.claimAll(sub, 2) {
 		wantEqual(t, "body is set", len(work.Body) > 0, true)
-		wantEqual(t, "body names the person", bytes.Contains(work.Body, []byte(secret)), *work.CallID != call)
+		wantEqual(t, "body has personal data", bytes.Contains(work.Body, []byte(secret)), *work.CallID != call)
 		if n := h.emptyBodies(); n > 1 { // the body of the attempt that was in flight
 			t.Errorf("emptied bodies = %d, want at most 1", n)
 		}
@@ -131,7 +131,7 @@ func TestErased_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	h.await(`SELECT count(*) FROM attempts WHERE excerpt IS NOT NULL`, 1)
 }
 
-// checkErased checks what operators see of an erased call, and what was reported.
+// checkErased checks the operator API for an erased call, and the report of the erasure.
 func (h *fixture) checkErased(sub, ws, call, erasure uuid.UUID) {
 	h.t.Helper()
 	rows, err := h.store.Deliveries(h.t.Context(), ws, sub, store.Filter{CallID: &call}, page.Request{Limit: 10})
@@ -141,7 +141,7 @@ func (h *fixture) checkErased(sub, ws, call, erasure uuid.UUID) {
 	wantEqual(h.t, "deliveries of the call", len(rows), 3)
 	for _, row := range rows {
 		if row.ErasedAt == nil {
-			h.t.Errorf("the operator is not shown that %s was erased", row.EventType)
+			h.t.Errorf("ErasedAt of the delivery of %s = nil, want a time", row.EventType)
 		}
 	}
 	again, err := h.store.Replay(h.t.Context(), ws, sub, store.Replay{CallID: call, Limit: 10})
@@ -180,12 +180,11 @@ func TestErased_ErasureInTheSameBatchAsItsEvents(t *testing.T) {
 		sent[*w.CallID] = w.Body
 	}
 	wantEqual(t, "event of the erased call is sent", len(sent[call]) > 0, true)
-	wantEqual(t, "event of the erased call names the person", bytes.Contains(sent[call], []byte(secret)), false)
-	wantEqual(t, "event of the other call names the person", bytes.Contains(sent[other], []byte(secret)), true)
+	wantEqual(t, "event of the erased call has personal data", bytes.Contains(sent[call], []byte(secret)), false)
+	wantEqual(t, "event of the other call has personal data", bytes.Contains(sent[other], []byte(secret)), true)
 }
 
-// TestErased_WhatIsToldLaterIsNotKeptLonger: an event of a call whose person was erased before it
-// is forgotten once it was sent, or never will be.
+// The body of an event that was published after the erasure of its call is emptied when no delivery waits for it.
 func TestErased_EventAfterTheErasureIsEmptiedAfterItsDelivery(t *testing.T) {
 	t.Parallel()
 	h, ws, call := newFixture(t), uuid.New(), uuid.New()

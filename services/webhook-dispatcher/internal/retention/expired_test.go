@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// withSubscription is the same house seen by another subscription, of the workspace or of another.
+// withSubscription returns the fixture with another subscription of the given workspace.
 func (r *fixture) withSubscription(workspace uuid.UUID) *fixture {
 	r.t.Helper()
 	other := *r
@@ -27,20 +27,21 @@ func (r *fixture) withSubscription(workspace uuid.UUID) *fixture {
 	return &other
 }
 
-// TestDeleteExpired_DeletesAfterTheRetentionPeriodOfTheWorkspace has events of ten days in two workspaces, one of which
-// wants three. An event goes with the last of its deliveries, and what has not ended stays.
+// TestDeleteExpired_DeletesAfterTheRetentionPeriodOfTheWorkspace has events of ten days in two
+// workspaces, one of which wants three. An event goes with the last of its deliveries, and what has
+// not ended stays.
 func TestDeleteExpired_DeletesAfterTheRetentionPeriodOfTheWorkspace(t *testing.T) {
 	t.Parallel()
 	first := newFixture(t)
 	now := noon()
 	first.rotate(now)
-	second, stranger := first.withSubscription(first.workspace), first.withSubscription(uuid.Must(uuid.NewV7()))
+	second, other := first.withSubscription(first.workspace), first.withSubscription(uuid.Must(uuid.NewV7()))
 	for n := range 7 {
 		first.ingest(now.Add(-time.Duration(n) * day))
-		stranger.ingest(now.Add(-time.Duration(n) * day))
+		other.ingest(now.Add(-time.Duration(n) * day))
 	}
 	first.settle(first.claim(), deliveries.OutcomeDelivered, now)
-	stranger.settle(stranger.claim(), deliveries.OutcomeDelivered, now)
+	other.settle(other.claim(), deliveries.OutcomeDelivered, now)
 	if err := pg.InTx(t.Context(), first.pool, func(tx pgx.Tx) error {
 		kept := store.Workspace{ID: first.workspace, Version: 5, Webhooks: true, KeepDays: 3}
 		if _, err := first.store.SetWorkspace(t.Context(), tx, kept); err != nil {
@@ -54,7 +55,7 @@ func TestDeleteExpired_DeletesAfterTheRetentionPeriodOfTheWorkspace(t *testing.T
 	}
 	forget := func(at time.Time, deliveries, events int) {
 		t.Helper()
-		for range 2 { // a second time changes nothing
+		for range 2 { // the second call changes nothing
 			if err := first.job.DeleteExpired(t.Context(), at); err != nil {
 				t.Fatal(err)
 			}
@@ -62,14 +63,14 @@ func TestDeleteExpired_DeletesAfterTheRetentionPeriodOfTheWorkspace(t *testing.T
 		got := [...]int{
 			first.count("SELECT count(*) FROM deliveries WHERE workspace_id = $1", first.workspace),
 			first.count("SELECT count(*) FROM events WHERE workspace_id = $1", first.workspace),
-			first.count("SELECT count(*) FROM deliveries WHERE workspace_id = $1", stranger.workspace),
+			first.count("SELECT count(*) FROM deliveries WHERE workspace_id = $1", other.workspace),
 			first.count("SELECT count(*) FROM attempts a WHERE NOT EXISTS (SELECT FROM deliveries d WHERE d.id = a.delivery_id)"),
 		}
 		if got != [...]int{deliveries, events, 7, 0} {
-			t.Errorf("at %s: deliveries, events, a stranger's deliveries, attempts of nothing = %v, want %d, %d, 7, 0", at, got, deliveries, events)
+			t.Errorf("at %s: deliveries, events, deliveries of the other workspace, attempts without delivery = %v, want %d, %d, 7, 0", at, got, deliveries, events)
 		}
 	}
-	forget(now, 4+7, 7) // the second subscription's are still queued, and need the bodies
+	forget(now, 4+7, 7) // deliveries of the second subscription are queued and need the bodies
 	second.settle(second.claim(), deliveries.OutcomeDelivered, now)
 	forget(now, 4+4, 4)
 	forget(now.Add(10*day), 0, 0)

@@ -30,10 +30,10 @@ const (
 	keep   = 30 * day
 )
 
-// noon is the day that tests begin on.
+// noon is the time at which tests start.
 func noon() time.Time { return time.Date(2026, 6, 4, 12, 0, 0, 0, time.UTC) }
 
-// fixture is one database, seen as the running role sees it.
+// fixture is a database that is accessed by the running role, with one subscription.
 type fixture struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
@@ -67,7 +67,7 @@ func newFixture(t testing.TB) *fixture {
 	return r
 }
 
-// rotate turns the days as if it were now.
+// rotate calls RotateDays with the given time.
 func (r *fixture) rotate(now time.Time) {
 	r.t.Helper()
 	if err := r.job.RotateDays(r.t.Context(), now); err != nil {
@@ -75,7 +75,7 @@ func (r *fixture) rotate(now time.Time) {
 	}
 }
 
-// ingest stores an event of that time and says which it is.
+// ingest stores an event of the given time and returns its id.
 func (r *fixture) ingest(at time.Time) uuid.UUID {
 	r.t.Helper()
 	call := uuid.New()
@@ -89,14 +89,14 @@ func (r *fixture) ingest(at time.Time) uuid.UUID {
 		switch {
 		case err == nil:
 			return ev.ID
-		case errors.As(err, &fault) && fault.Code == "23514" && fault.ConstraintName == "": // a day was made in this instant: the inbox tries again, too
+		case errors.As(err, &fault) && fault.Code == "23514" && fault.ConstraintName == "": // a partition was created meanwhile; the inbox retries too
 		default:
 			r.t.Fatalf("Ingest: %v", err)
 		}
 	}
 }
 
-// claim takes everything that is due.
+// claim claims all due deliveries.
 func (r *fixture) claim() []deliveries.Work {
 	r.t.Helper()
 	claimed, err := r.store.ClaimDue(r.t.Context(), store.Claim{
@@ -107,7 +107,8 @@ func (r *fixture) claim() []deliveries.Work {
 	return claimed.Work
 }
 
-// settle ends claimed work; the attempts are of that time.
+// settle stores results of claimed deliveries, with attempts of the given time. It returns the
+// number of stored results.
 func (r *fixture) settle(work []deliveries.Work, outcome deliveries.Outcome, at time.Time) (settled int) {
 	r.t.Helper()
 	results := make([]deliveries.Result, len(work))
@@ -129,7 +130,7 @@ func (r *fixture) count(sql string, args ...any) (n int) {
 	return n
 }
 
-// partitionsOfRows names the partition of every row of a table, sorted.
+// partitionsOfRows returns the partition of every row of a table, sorted.
 func (r *fixture) partitionsOfRows(table string) (names []string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), "SELECT tableoid::regclass::text FROM "+table)
@@ -143,7 +144,7 @@ func (r *fixture) partitionsOfRows(table string) (names []string) {
 	return names
 }
 
-// days names the partitions of a table, sorted, the default one left out.
+// days returns the days of the partitions of a table, sorted, without the default partition.
 func (r *fixture) days(table string) (names []string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `SELECT right(inhrelid::regclass::text, 8) FROM pg_inherits
@@ -172,8 +173,8 @@ func (r *fixture) setStatus(text string) {
 	}
 }
 
-// lockTimeout says that the lock was not had within a second: the keeper tries again at its next
-// turn.
+// lockTimeout reports whether the error is a lock timeout, after which the job tries again at its
+// next run.
 func lockTimeout(err error) bool {
 	var fault *pgconn.PgError
 	return errors.As(err, &fault) && fault.Code == "55P03"

@@ -12,11 +12,11 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// closeTimeout ends a wait for a connection that is never closed.
+// closeTimeout limits the wait for a connection to be closed.
 const closeTimeout = time.Minute
 
-// net/http lets a dial go on after its request has ended, so the handshake needs a bound of its
-// own.
+// net/http continues a dial after its request has ended, so the TLS handshake needs its own
+// timeout.
 func TestSend_ClosesAConnectionWithoutATLSHandshake(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -33,20 +33,20 @@ func TestSend_ClosesAConnectionWithoutATLSHandshake(t *testing.T) {
 		}
 		defer func() { _ = conn.Close() }()
 		_ = conn.SetReadDeadline(time.Now().Add(closeTimeout))
-		for err == nil { // the hello, then the end
+		for err == nil { // reads the ClientHello until the connection is closed
 			_, err = conn.Read(make([]byte, 4096))
 		}
 		closed <- err
 	}()
-	answer := client(t, 2*time.Second).Send(t.Context(), work("https://"+silent.Addr().String()))
-	requireEqual(t, "failure", answer.Failure, deliveries.Timeout)
+	response := client(t, 2*time.Second).Send(t.Context(), work("https://"+silent.Addr().String()))
+	requireEqual(t, "failure", response.Failure, deliveries.Timeout)
 	if err := <-closed; errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the connection is still open %s after it was accepted, want it closed after the attempt", closeTimeout)
+		t.Errorf("the connection is open %s after it was accepted, want it to be closed after the attempt", closeTimeout)
 	}
 }
 
-// After a 101 net/http hands the bare connection over as the body, and no deadline of the request
-// ends a read from it.
+// After a 101 the response body is the connection, and the deadline of the request does not
+// interrupt reads from it.
 func TestSend_ClosesAConnectionThatSwitchedProtocols(t *testing.T) {
 	t.Parallel()
 	closed := make(chan error, 8)
@@ -63,10 +63,10 @@ func TestSend_ClosesAConnectionThatSwitchedProtocols(t *testing.T) {
 		_, err = conn.Read(make([]byte, 1))
 		closed <- err
 	})
-	answer := client(t, longTimeout).Send(t.Context(), work(server.URL))
-	requireEqual(t, "failure", answer.Failure, deliveries.BadStatus)
-	requireEqual(t, "code", answer.Code, http.StatusSwitchingProtocols)
+	response := client(t, longTimeout).Send(t.Context(), work(server.URL))
+	requireEqual(t, "failure", response.Failure, deliveries.BadStatus)
+	requireEqual(t, "code", response.Code, http.StatusSwitchingProtocols)
 	if err := <-closed; errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the connection is still open %s after the response, want it closed", closeTimeout)
+		t.Errorf("the connection is open %s after the response, want it to be closed", closeTimeout)
 	}
 }

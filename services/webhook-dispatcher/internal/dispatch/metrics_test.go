@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// terminalDeliveries is how many terminal events were delivered, and how many of them within a bound of the
-// histogram.
+// terminalDeliveries returns how many terminal events were delivered, and how many of them up to a
+// bucket bound of the histogram.
 func (d runningDispatcher) terminalDeliveries(t *testing.T, bound float64) (all, within uint64) {
 	t.Helper()
 	families, err := d.metrics.Gather()
@@ -34,7 +34,7 @@ func (d runningDispatcher) terminalDeliveries(t *testing.T, bound float64) (all,
 	return all, within
 }
 
-// The lateness is measured from the time in the event. deploy/prometheus computes the SLO from it.
+// The delay is measured from the time in the event. deploy/prometheus computes the SLO from it.
 func TestMetrics_DelayOfATerminalEventStartsAtTheEventTime(t *testing.T) {
 	t.Parallel()
 	const events = 20

@@ -25,8 +25,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// nameServer is a name server that answers the questions of a kind with one address after another, the
-// last for ever; the zero one is none.
+// nameServer is a name server. It returns one address after another for each record type and
+// repeats the last one. The zero address means no record.
 type nameServer struct {
 	mu     sync.Mutex
 	v4, v6 []netip.Addr
@@ -46,7 +46,7 @@ func (n *nameServer) next(kind uint16) netip.Addr {
 	return first
 }
 
-// resolver asks the names over UDP on this machine (RFC 1035, 4.1).
+// resolver returns a resolver that queries the name server over UDP on loopback (RFC 1035, 4.1).
 func (n *nameServer) resolver(t *testing.T) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -73,14 +73,14 @@ func (n *nameServer) resolver(t *testing.T) *net.Resolver {
 				continue
 			}
 			kind := binary.BigEndian.Uint16(buf[end+1:])
-			answer := append([]byte{buf[0], buf[1], 0x84, 0, 0, 1, 0, 0, 0, 0, 0, 0}, buf[12:end+5]...)
+			response := append([]byte{buf[0], buf[1], 0x84, 0, 0, 1, 0, 0, 0, 0, 0, 0}, buf[12:end+5]...)
 			if addr := n.next(kind); addr.IsValid() {
 				data := addr.AsSlice()
-				answer[7] = 1
-				answer = append(answer, 0xc0, 12, 0, byte(kind), 0, 1, 0, 0, 0, 0, 0, byte(len(data)))
-				answer = append(answer, data...)
+				response[7] = 1
+				response = append(response, 0xc0, 12, 0, byte(kind), 0, 1, 0, 0, 0, 0, 0, byte(len(data)))
+				response = append(response, data...)
 			}
-			_, _ = conn.WriteTo(answer, from)
+			_, _ = conn.WriteTo(response, from)
 		}
 	}()
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -88,10 +88,10 @@ func (n *nameServer) resolver(t *testing.T) *net.Resolver {
 	}}
 }
 
-var errDialRefused = errors.New("the test dials nobody")
+var errDialRefused = errors.New("the test refuses every connection")
 
-// TestSend_ChecksTheAddressAtEachConnection is about names that turn private once they are trusted: what a
-// name resolved to before counts for nothing.
+// TestSend_ChecksTheAddressAtEachConnection is about names that turn private once they are trusted:
+// what a name resolved to before counts for nothing.
 func TestSend_ChecksTheAddressAtEachConnection(t *testing.T) {
 	t.Parallel()
 	for _, private := range []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "168.63.129.16", "::ffff:127.0.0.1", "::ffff:169.254.169.254"} {
@@ -104,13 +104,13 @@ func TestSend_ChecksTheAddressAtEachConnection(t *testing.T) {
 			}
 			g := ssrf.New(nil)
 			var mu sync.Mutex
-			var asked []string
+			var checked []string
 			dialer := &net.Dialer{Timeout: time.Minute, Resolver: dns.resolver(t)}
 			dialer.Control = func(network, address string, raw syscall.RawConn) error {
 				err := g.Control(network, address, raw)
 				mu.Lock()
 				defer mu.Unlock()
-				asked = append(asked, address)
+				checked = append(checked, address)
 				if err == nil {
 					return errDialRefused
 				}
@@ -122,25 +122,26 @@ func TestSend_ChecksTheAddressAtEachConnection(t *testing.T) {
 			}
 			t.Cleanup(c.Close)
 			w := deliveries.Work{DeliveryID: uuid.New(), EventID: uuid.New(), Attempt: 1, URL: "https://turning.example/", Secret: "whsec_test", Body: []byte(`{}`)}
-			if answer := c.Send(t.Context(), w); answer.Failure != deliveries.ConnectionFailed {
-				t.Errorf("while public: %+v, want the test's own refusal", answer)
+			if response := c.Send(t.Context(), w); response.Failure != deliveries.ConnectionFailed {
+				t.Errorf("Send to a public address = %+v, want the refusal of the test", response)
 			}
-			answer := c.Send(t.Context(), w)
-			if answer.Failure != deliveries.BlockedAddress {
-				t.Errorf("failure once the address is private = %q, want %q", answer.Failure, deliveries.BlockedAddress)
+			response := c.Send(t.Context(), w)
+			if response.Failure != deliveries.BlockedAddress {
+				t.Errorf("failure once the address is private = %q, want %q", response.Failure, deliveries.BlockedAddress)
 			}
-			if answer.Connected {
-				t.Error("a connection to a private address was made, want none")
+			if response.Connected {
+				t.Error("a connection to a private address was opened, want none")
 			}
 			bare := later.Unmap().String()
-			if want := []string{public.String() + ":443", bare + ":443"}; !slices.Equal(asked, want) {
-				t.Errorf("the guard was asked about %v, want %v", asked, want)
+			if want := []string{public.String() + ":443", bare + ":443"}; !slices.Equal(checked, want) {
+				t.Errorf("addresses that the guard checked = %v, want %v", checked, want)
 			}
 		})
 	}
 }
 
-// countingClient is a client that counts how often it connects, and an endpoint on this machine for it.
+// countingClient returns a client that counts its connections, and the url of an endpoint on
+// loopback.
 func countingClient(t *testing.T, handler http.HandlerFunc) (c *Client, url string, connects func() int) {
 	t.Helper()
 	server := httptest.NewTLSServer(handler)
@@ -183,22 +184,22 @@ func TestSend_ReusesConnections(t *testing.T) {
 			})
 			for i := range 5 {
 				w := deliveries.Work{URL: url, Secret: "whsec_test", Body: []byte(`{}`)}
-				answer := c.Send(t.Context(), w)
-				if !answer.Connected {
-					t.Errorf("attempt %d: no connection: %+v", i+1, answer)
+				response := c.Send(t.Context(), w)
+				if !response.Connected {
+					t.Errorf("attempt %d = %+v, want a connection", i+1, response)
 				}
-				if want := i > 0; answer.Reused != want {
-					t.Errorf("attempt %d: Reused = %v, want %v", i+1, answer.Reused, want)
+				if want := i > 0; response.Reused != want {
+					t.Errorf("attempt %d: Reused = %v, want %v", i+1, response.Reused, want)
 				}
 			}
 			if n := connects(); n != 1 {
-				t.Errorf("%d connections for 5 attempts, want 1", n)
+				t.Errorf("connections for 5 attempts = %d, want 1", n)
 			}
 		})
 	}
 }
 
-// As many as a host may have open at once come back for the next round.
+// Two rounds of as many concurrent requests as a host may have use the same connections.
 func TestSend_KeepsOneIdleConnectionPerAllowedRequest(t *testing.T) {
 	t.Parallel()
 	var arrived, leave sync.WaitGroup
@@ -213,8 +214,8 @@ func TestSend_KeepsOneIdleConnectionPerAllowedRequest(t *testing.T) {
 		var sent sync.WaitGroup
 		for range c.PerHost() {
 			sent.Go(func() {
-				if answer := c.Send(t.Context(), deliveries.Work{URL: url, Secret: "whsec_test", Body: []byte(`{}`)}); answer.Failure != "" {
-					t.Errorf("Send = %+v", answer)
+				if response := c.Send(t.Context(), deliveries.Work{URL: url, Secret: "whsec_test", Body: []byte(`{}`)}); response.Failure != "" {
+					t.Errorf("Send = %+v, want success", response)
 				}
 			})
 		}
@@ -223,6 +224,6 @@ func TestSend_KeepsOneIdleConnectionPerAllowedRequest(t *testing.T) {
 		sent.Wait()
 	}
 	if n := connects(); n != c.PerHost() {
-		t.Errorf("%d connections for two rounds of %d at once, want %d", n, c.PerHost(), c.PerHost())
+		t.Errorf("connections for two rounds of %[2]d concurrent requests = %[1]d, want %[3]d", n, c.PerHost(), c.PerHost())
 	}
 }
