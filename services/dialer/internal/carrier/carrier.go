@@ -70,7 +70,7 @@ type EventStream interface {
 var ErrUnknownCall = errors.New("the carrier does not know this call")
 
 // ErrAlreadyOriginated is returned if this process has originated the call before.
-var ErrAlreadyOriginated = errors.New("the carrier was asked to originate this call before")
+var ErrAlreadyOriginated = errors.New("this process has originated the call before")
 
 // ErrNotPermitted is returned if Originate.Permit refused the first request: nothing was sent. If
 // Permit refused a later request, a *Refused wraps ErrNotPermitted: the trunk did not accept the

@@ -147,7 +147,7 @@ func (c *Carrier) Events(ctx context.Context, after int64, wait time.Duration) (
 		err = fmt.Errorf("status %d", status)
 	}
 	if err != nil {
-		return carrier.Batch{}, fmt.Errorf("read carrier news after %d: %w", after, err)
+		return carrier.Batch{}, fmt.Errorf("read carrier events after %d: %w", after, err)
 	}
 	batch := carrier.Batch{Feed: page.Feed, Events: make([]carrier.Event, 0, len(page.Data))}
 	for _, e := range page.Data {

@@ -42,10 +42,10 @@ type Arrival struct {
 // handleInvite handles an INVITE that belongs to no dialog.
 func (a *UserAgent) handleInvite(req *sip.Request, tx *sip.ServerTx) {
 	a.mu.Lock()
-	draining, room := a.draining, a.arrivalLimit.take(time.Now())
+	draining, permitted := a.draining, a.arrivalLimit.take(time.Now())
 	a.mu.Unlock()
 	switch {
-	case draining || !room:
+	case draining || !permitted:
 		a.respondUnavailable(req, tx)
 		return
 	case a.cfg.Arrive == nil:
@@ -188,11 +188,11 @@ func (r *Arrival) Take(t Trunk, seen Observer) (*Dialog, error) {
 	r.handled = true
 	d.addPeer(req.Source())
 	d.addPeer(d.leg.way().Hop)
-	gone := make(chan struct{})
-	if !r.tx.OnCancel(func(*sip.Request) { close(gone) }) {
+	canceled := make(chan struct{})
+	if !r.tx.OnCancel(func(*sip.Request) { close(canceled) }) {
 		d.requestHangup(callstate.OriginatorCancel) // the CANCEL arrived before the handler was set
 	}
-	r.agent.spawn(func() { d.runInbound(gone) })
+	r.agent.spawn(func() { d.runInbound(canceled) })
 	return d, nil
 }
 
@@ -207,10 +207,10 @@ type answerRequest struct {
 }
 
 // runInbound handles an inbound call until its end.
-func (d *Dialog) runInbound(gone <-chan struct{}) {
+func (d *Dialog) runInbound(canceled <-chan struct{}) {
 	defer d.linger()
-	longest := time.NewTimer(maxArrivalTime)
-	defer longest.Stop()
+	limit := time.NewTimer(maxArrivalTime)
+	defer limit.Stop()
 	select {
 	case up := <-d.answers:
 		err := d.sendAnswer(up.body)
@@ -220,7 +220,7 @@ func (d *Dialog) runInbound(gone <-chan struct{}) {
 			return
 		}
 		d.end(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: terminated})
-	case <-gone:
+	case <-canceled:
 		d.end(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: terminated})
 	case cause := <-d.remoteBye: // a BYE before the answer
 		d.refuseInvite(sip.StatusRequestTerminated, terminated, cause)
@@ -230,7 +230,7 @@ func (d *Dialog) runInbound(gone <-chan struct{}) {
 		code, text := StatusOf(cause)
 		d.refuseInvite(code, text, cause)
 		d.end(End{At: time.Now(), Cause: cause, ByUs: true, Status: code, Reason: text})
-	case <-longest.C:
+	case <-limit.C:
 		code, text := sip.StatusTemporarilyUnavailable, "Temporarily Unavailable"
 		d.refuseInvite(code, text, callstate.NoAnswer)
 		d.end(End{At: time.Now(), Cause: callstate.NoAnswer, ByUs: true, Status: code, Reason: text})

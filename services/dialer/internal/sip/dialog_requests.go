@@ -319,7 +319,7 @@ func (d *Dialog) closeRemoteOffer(req *sip.Request) {
 }
 
 // errNoOfferHandler is returned if the observer has no function Offered.
-var errNoOfferHandler = errors.New("nobody answers offers of this leg")
+var errNoOfferHandler = errors.New("this leg has no handler for offers")
 
 func (d *Dialog) offered(offer []byte) (answer []byte, err error) {
 	err = errNoOfferHandler

@@ -53,7 +53,7 @@ const confirmTimeout = 5 * time.Second
 func (i *Invite) complete() error {
 	for _, text := range []string{i.CallID, i.From, i.To, i.ContentType} {
 		if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`<>;,"@?`, r) }) {
-			return fmt.Errorf("%q cannot stand in a SIP header", text)
+			return fmt.Errorf("%q is not valid in a SIP header", text)
 		}
 	}
 	if i.CallID == "" || i.To == "" {

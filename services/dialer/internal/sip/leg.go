@@ -76,7 +76,7 @@ func (t Trunk) Check() error {
 	}
 	for _, text := range []string{t.Host, t.Proxy, t.Domain, t.Username} {
 		if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune(`<>;,"?`, r) }) {
-			return fmt.Errorf("check trunk %s: %q cannot stand in a SIP header", t.Name, text)
+			return fmt.Errorf("check trunk %s: %q is not valid in a SIP header", t.Name, text)
 		}
 	}
 	if t.Proxy != "" {
@@ -323,7 +323,7 @@ func restored(s TeardownState) (l leg, invite *sip.Request, err error) {
 		return l, nil, fmt.Errorf("read teardown state: %w", err)
 	}
 	if l.target.Host == "" || l.local.Params.GetOr("tag", "") == "" {
-		return l, nil, errors.New("read teardown state: it names no leg of ours")
+		return l, nil, errors.New("read teardown state: it has no local tag")
 	}
 	if s.Answered {
 		return l, nil, nil
@@ -334,7 +334,7 @@ func restored(s TeardownState) (l leg, invite *sip.Request, err error) {
 	}
 	via, is := headers[0].(*sip.ViaHeader)
 	if !is || len(headers) != 1 || via.Params.GetOr("branch", "") == "" {
-		return l, nil, errors.New("read teardown state: its Via is none of ours")
+		return l, nil, errors.New("read teardown state: invalid Via")
 	}
 	invite = l.request(sip.INVITE)
 	invite.PrependHeader(via)

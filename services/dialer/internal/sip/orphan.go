@@ -336,7 +336,7 @@ func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	d.closeInvite()
 	d.tag = us.local.Params.GetOr("tag", "")
 	if known := a.find(&us.callID, d.tag); known != nil && !known.isOrphan() {
-		return fmt.Errorf("reap call %s: it lives in this process", us.callID)
+		return fmt.Errorf("reap call %s: this process has the call", us.callID)
 	}
 	if err := a.addLeg(d); err != nil {
 		return err

@@ -24,7 +24,7 @@ type Final struct {
 // (normal clearing). Otherwise the status decides. The table is in
 // docs/reference/api/calls.md#sip-responses-and-hangup-causes.
 func (f Final) Cause() callstate.Cause {
-	if number, told := Q850(f.Reasons); told && !isNormalClearing(number) {
+	if number, found := Q850(f.Reasons); found && !isNormalClearing(number) {
 		if cause, listed := causeOf(number); listed {
 			return cause
 		}
@@ -42,7 +42,7 @@ func (f Final) Elsewhere() bool {
 	if f.Status == 401 || f.Status == 407 {
 		return true
 	}
-	if number, told := Q850(f.Reasons); told && !isNormalClearing(number) {
+	if number, found := Q850(f.Reasons); found && !isNormalClearing(number) {
 		if cause, listed := causeOf(number); listed && cause != callstate.NetworkOutOfOrder && cause != callstate.NormalTemporaryFailure && cause != callstate.SwitchCongestion {
 			return false
 		}
@@ -103,7 +103,7 @@ func (f Final) byStatus() callstate.Cause {
 // ByeCause returns the cause of a call that the peer hung up after the answer: the one of a known
 // Q.850 number, or else normal_clearing.
 func ByeCause(reasons []string) callstate.Cause {
-	if number, told := Q850(reasons); told && !isNormalClearing(number) {
+	if number, found := Q850(reasons); found && !isNormalClearing(number) {
 		if cause, listed := causeOf(number); listed {
 			return cause
 		}
@@ -204,7 +204,7 @@ func StatusOf(cause callstate.Cause) (code int, text string) {
 
 // Q850 returns the first Q.850 cause in Reason headers. A header can have several values. It
 // returns false if there is none between 1 and 127.
-func Q850(headers []string) (number int, told bool) {
+func Q850(headers []string) (number int, found bool) {
 	for _, header := range headers {
 		for _, value := range split(header, ',') {
 			parts := split(value, ';')

@@ -193,7 +193,7 @@ func (d *Dialog) sendRefresh() (*sip.Response, error) {
 // reinvite sends an INVITE within the dialog and acknowledges the response.
 func (d *Dialog) reinvite(ctx context.Context, req *sip.Request, us leg) (*sip.Response, error) {
 	if !d.reserveInvite() {
-		res := sip.NewResponse(sip.StatusRequestPending, "an INVITE of theirs is under way")
+		res := sip.NewResponse(sip.StatusRequestPending, "an INVITE of the peer is open")
 		return res, nil
 	}
 	defer d.releaseInvite()
@@ -280,13 +280,13 @@ var ErrReferred = errors.New("the call was not handed on")
 // if the peer refused, if the target did not answer, or if the leg has ended. Only one transfer is
 // possible at a time.
 func (d *Dialog) Refer(ctx context.Context, to string) error {
-	told := make(chan int, 1)
+	result := make(chan int, 1)
 	d.mu.Lock()
 	if !d.established || d.ended || d.referred != nil {
 		d.mu.Unlock()
-		return fmt.Errorf("%w: it is not a call that can be", ErrReferred)
+		return fmt.Errorf("%w: the leg is not established, or a transfer is in progress", ErrReferred)
 	}
-	d.referred = told
+	d.referred = result
 	d.leg.cseq++
 	us := d.leg
 	d.mu.Unlock()
@@ -309,11 +309,11 @@ func (d *Dialog) Refer(ctx context.Context, to string) error {
 		return fmt.Errorf("%w: %d %s", ErrReferred, res.StatusCode, res.Reason)
 	}
 	select {
-	case status := <-told:
+	case status := <-result:
 		if status/100 == 2 {
 			return nil
 		}
-		return fmt.Errorf("%w: the far end was told %d", ErrReferred, status)
+		return fmt.Errorf("%w: the status of the transfer is %d", ErrReferred, status)
 	case <-d.done:
 		return fmt.Errorf("%w: it has ended", ErrReferred)
 	case <-ctx.Done():
@@ -325,9 +325,9 @@ func (d *Dialog) Refer(ctx context.Context, to string) error {
 // 3420). Only a final status counts, or the end of the subscription without one.
 func (d *Dialog) handleNotify(req *sip.Request, tx *sip.ServerTx) {
 	d.mu.Lock()
-	told := d.referred
+	result := d.referred
 	d.mu.Unlock()
-	if event, _, _ := strings.Cut(strings.Join(values(req, "Event"), ","), ";"); told == nil || strings.TrimSpace(event) != "refer" {
+	if event, _, _ := strings.Cut(strings.Join(values(req, "Event"), ","), ";"); result == nil || strings.TrimSpace(event) != "refer" {
 		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Subscription Does Not Exist")
 		return
 	}
@@ -338,7 +338,7 @@ func (d *Dialog) handleNotify(req *sip.Request, tx *sip.ServerTx) {
 		return
 	}
 	select {
-	case told <- status:
+	case result <- status:
 	default: // only the first status counts
 	}
 }

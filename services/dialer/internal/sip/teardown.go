@@ -77,7 +77,7 @@ func (s TeardownState) check() error {
 	}
 	for _, value := range append([]string{s.CallID, s.From, s.To, s.URI, s.Contact, s.Hop, s.Via}, s.Routes...) {
 		if len(value) > maxFieldBytes || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return errors.New("read teardown state: a field is no header value")
+			return errors.New("read teardown state: invalid header value")
 		}
 	}
 	_, port, err := net.SplitHostPort(s.Hop)
@@ -96,7 +96,7 @@ func (s TeardownState) check() error {
 		return fmt.Errorf("read teardown state: %d routes", len(s.Routes))
 	}
 	if !s.Answered && s.Via == "" {
-		return errors.New("read teardown state: it rings, and there is no Via to cancel it with")
+		return errors.New("read teardown state: no Via")
 	}
 	return nil
 }

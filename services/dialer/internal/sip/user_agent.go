@@ -158,7 +158,7 @@ func (a *UserAgent) transportTo(t Trunk, to transport.Route) (*transport.Transpo
 	case a.tlsTransports[by] != nil:
 		return a.tlsTransports[by], nil
 	case len(a.tlsTransports) == maxTLSTransports:
-		return nil, fmt.Errorf("reach %s over TLS: there are %d other names already", by.name, maxTLSTransports)
+		return nil, fmt.Errorf("reach %s over TLS: %d other names are in use", by.name, maxTLSTransports)
 	}
 	settings := transport.Config{
 		Advertised: a.transport.Host(), Ports: a.transport.Ports(), ServerName: by.name, Log: a.cfg.Log, Names: a.cfg.Names, HasCall: a.hasCall, Request: a.handleRequest, Response: a.handleResponse,

@@ -15,7 +15,7 @@ import (
 var (
 	errNoActive    = errors.New("no trunk is active; set one up under /admin/v1/trunks")
 	errFull        = errors.New("no active trunk that answers has a free channel")
-	errOtherNumber = errors.New("every trunk would show another number")
+	errOtherNumber = errors.New("each trunk would show another number")
 	errCircuitOpen = errors.New("the circuit of this trunk is open")
 )
 

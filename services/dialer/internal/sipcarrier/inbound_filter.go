@@ -112,7 +112,7 @@ func (d *InboundFilter) reload(ctx context.Context) error {
 	return nil
 }
 
-// followTraced tells the recorder for which trunks it records messages.
+// followTraced sets the trunks whose messages the recorder records.
 func (d *InboundFilter) followTraced(active []trunks.Trunk) {
 	if d.Trace == nil {
 		return

@@ -601,5 +601,5 @@ func (l *leg) notPermitted(e sip.End, elsewhere bool) *carrier.Refused {
 var (
 	errNoTransfer = errors.New("this call cannot be handed on")
 	errRestored   = errors.New("the row of the leg was missing and is stored again")
-	errNoResult   = errors.New("the trunk did not say whether it took the call")
+	errNoResult   = errors.New("the trunk did not respond to the INVITE")
 )

@@ -234,7 +234,7 @@ func (c *Carrier) inviteNotSent(ctx context.Context, l *leg, o carrier.Originate
 	return why
 }
 
-var errLegNotDeleted = errors.New("the call that never left still stands in the journal")
+var errLegNotDeleted = errors.New("the leg of a call that was not sent was not deleted")
 
 func notSentError(o carrier.Originate, why error) error {
 	why = fmt.Errorf("originate %s: %w", o.CallID, why)

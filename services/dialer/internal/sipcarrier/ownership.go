@@ -52,7 +52,7 @@ func (c *Carrier) Run(ctx context.Context) error {
 	defer stop()
 	var leaving sync.WaitGroup
 	defer leaving.Wait() // the transport is closed after Run returns
-	told := ctx.Done()
+	stopping := ctx.Done()
 	var drained <-chan struct{}
 	if err == nil { // the first call is offered after the first answered OPTIONS
 		err = c.updateMonitors(working)
@@ -63,13 +63,13 @@ func (c *Carrier) Run(ctx context.Context) error {
 	for {
 		var err error
 		select {
-		case <-told:
-			told, drained = nil, c.drain(working)
+		case <-stopping:
+			stopping, drained = nil, c.drain(working)
 			leaving.Go(c.stopMonitors)
 		case <-drained:
 			return nil
 		case <-searches.C:
-			if err = c.takeoverRound(working); err == nil && told != nil {
+			if err = c.takeoverRound(working); err == nil && stopping != nil {
 				err = c.updateMonitors(working)
 			}
 		case <-prunes.C:
@@ -98,13 +98,13 @@ func (c *Carrier) takeoverRound(ctx context.Context) error {
 // heartbeatLoop sends heartbeats independently of all other work. Another process ends the calls of
 // a process without heartbeats.
 func (c *Carrier) heartbeatLoop(ctx context.Context) {
-	looks := time.NewTicker(heartbeatInterval)
-	defer looks.Stop()
+	ticker := time.NewTicker(heartbeatInterval)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-looks.C:
+		case <-ticker.C:
 		}
 		if err := c.heartbeat(ctx); err != nil && ctx.Err() == nil {
 			slog.WarnContext(ctx, "SIP heartbeat failed", "error", err)

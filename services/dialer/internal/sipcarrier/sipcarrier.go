@@ -65,14 +65,14 @@ type Talk interface {
 	// Offer returns the SDP offer.
 	Offer() []byte
 	// Answer receives the SDP answer and starts the conversation.
-	Answer(answer []byte, told TalkCallbacks) error
+	Answer(answer []byte, callbacks TalkCallbacks) error
 	// Ready opens the agent's session and returns when it is open, or when the talk has ended. It
 	// may be called several times and concurrently.
 	Ready(ctx context.Context) error
 	// Accept returns the SDP answer to the offer of an inbound call. If offer is empty, it returns
 	// an offer, and Agreed receives the answer. Begin then starts the conversation.
 	Accept(offer []byte) (answer []byte, err error)
-	Begin(told TalkCallbacks)
+	Begin(callbacks TalkCallbacks)
 	// Offered returns the answer to an offer within the call. If offer is nil, it returns an offer,
 	// and Agreed receives the answer.
 	Offered(offer []byte) ([]byte, error)
@@ -295,7 +295,7 @@ func (c *Carrier) Hangup(ctx context.Context, callID uuid.UUID) (carrier.CallSta
 		}
 		select {
 		case <-ctx.Done():
-			return carrier.CallStatus{}, fmt.Errorf("hang up %s: its owner has not done it: %w", callID, ctx.Err())
+			return carrier.CallStatus{}, fmt.Errorf("hang up %s: the owner has not ended it: %w", callID, ctx.Err())
 		case <-woken:
 		case <-time.After(pollInterval):
 		}

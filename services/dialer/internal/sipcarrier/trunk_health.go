@@ -31,8 +31,8 @@ func (r *Response) Error() string {
 }
 
 // trunkHealth is what this process knows of one version of a trunk. After a change of the trunk a
-// new trunkHealth replaces it, whose circuit is closed. The methods accept a nil pointer, which
-// stands for a trunk that is not monitored yet.
+// new trunkHealth replaces it, whose circuit is closed. The methods accept a nil pointer: the trunk
+// is not monitored yet.
 type trunkHealth struct {
 	name    string
 	version int64

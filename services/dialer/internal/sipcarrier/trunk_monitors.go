@@ -126,17 +126,17 @@ func (c *Carrier) updateMonitors(ctx context.Context) error {
 	if c.monitored.all == nil {
 		c.monitored.all = map[uuid.UUID]*trunkHealth{}
 	}
-	gone := map[uuid.UUID]bool{}
+	removed := map[uuid.UUID]bool{}
 	for id := range c.monitored.all {
-		gone[id] = true
+		removed[id] = true
 	}
 	for _, t := range active {
 		if old := c.monitored.all[t.TrunkID]; old == nil || old.version != t.Version {
 			c.monitored.all[t.TrunkID] = c.startMonitor(ctx, t, old)
 		}
-		delete(gone, t.TrunkID)
+		delete(removed, t.TrunkID)
 	}
-	for id := range gone {
+	for id := range removed {
 		c.monitored.all[id].stop()
 		c.deleteMetrics(c.monitored.all[id].name)
 		delete(c.monitored.all, id)

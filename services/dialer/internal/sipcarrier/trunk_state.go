@@ -32,7 +32,7 @@ type minute struct {
 }
 
 // probed stores the result of an OPTIONS request.
-func (s *trunkState) probed(begun, now time.Time, status int, err error) {
+func (s *trunkState) probed(start, now time.Time, status int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.optionsError = ""
@@ -40,7 +40,7 @@ func (s *trunkState) probed(begun, now time.Time, status int, err error) {
 		s.optionsError = err.Error()
 	}
 	if status != 0 {
-		s.answer = &replicas.Answer{At: now.UTC(), Status: status, RoundTripMillis: now.Sub(begun).Milliseconds()}
+		s.answer = &replicas.Answer{At: now.UTC(), Status: status, RoundTripMillis: now.Sub(start).Milliseconds()}
 	}
 }
 
@@ -88,32 +88,32 @@ func (o *trunkHealth) replicaReport(trunkID uuid.UUID, now time.Time) replicas.T
 	o.mu.Unlock()
 	o.state.mu.Lock()
 	defer o.state.mu.Unlock()
-	told := replicas.Trunk{
+	report := replicas.Trunk{
 		TrunkID: trunkID, Version: o.version, State: replicas.Unknown, LastAnswer: o.state.answer,
 		OptionsError: o.state.optionsError, RegisterError: o.state.registerError, Recent: o.state.recent(now),
 	}
 	switch {
 	case !o.monitor.Up():
-		told.State = replicas.Down
+		report.State = replicas.Down
 	case open:
-		told.State = replicas.CircuitOpen
+		report.State = replicas.CircuitOpen
 	case o.monitor.Answered():
-		told.State = replicas.Up
+		report.State = replicas.Up
 	}
 	if rest > 0 {
 		until := now.Add(rest).UTC()
-		told.OpenUntil = &until
+		report.OpenUntil = &until
 	}
 	registered, asked := o.monitor.Registered()
 	if !asked {
-		return told
+		return report
 	}
-	told.Registered = &registered
+	report.Registered = &registered
 	if registered {
 		until := o.state.registeredUntil
-		told.RegisteredUntil = &until
+		report.RegisteredUntil = &until
 	}
-	return told
+	return report
 }
 
 // Trunks returns the state of the monitored trunks, as this process sees them.

@@ -34,7 +34,7 @@ const agentKnown = `SELECT EXISTS (SELECT 1 FROM agents WHERE workspace_id = @wo
 func (s *AgentKeys) Known(ctx context.Context, workspaceID, agentID uuid.UUID) error {
 	var found bool
 	if err := s.pool.QueryRow(ctx, agentKnown, pg.Args{"workspace_id": workspaceID, "agent_id": agentID}).Scan(&found); err != nil {
-		return fmt.Errorf("look for agent %s: %w", agentID, err)
+		return fmt.Errorf("find agent %s: %w", agentID, err)
 	}
 	if !found {
 		return ErrAgentOfKey
@@ -61,7 +61,7 @@ func (s *AgentKeys) Put(ctx context.Context, workspaceID, agentID uuid.UUID, key
 		return at, ErrAgentOfKey
 	}
 	if err != nil {
-		return at, fmt.Errorf("keep key of agent %s: %w", agentID, err)
+		return at, fmt.Errorf("store key of agent %s: %w", agentID, err)
 	}
 	return at, nil
 }
@@ -105,11 +105,11 @@ const removeAgentKey = `DELETE FROM agent_keys WHERE workspace_id = @workspace_i
 
 // Remove deletes the key of an agent. It returns pg.ErrNotFound if the agent has none.
 func (s *AgentKeys) Remove(ctx context.Context, workspaceID, agentID uuid.UUID) error {
-	gone, err := s.pool.Exec(ctx, removeAgentKey, pg.Args{"workspace_id": workspaceID, "agent_id": agentID})
+	deleted, err := s.pool.Exec(ctx, removeAgentKey, pg.Args{"workspace_id": workspaceID, "agent_id": agentID})
 	switch {
 	case err != nil:
 		return fmt.Errorf("remove key of agent %s: %w", agentID, err)
-	case gone.RowsAffected() == 0:
+	case deleted.RowsAffected() == 0:
 		return pg.ErrNotFound
 	}
 	return nil

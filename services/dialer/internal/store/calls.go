@@ -117,7 +117,7 @@ func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*cal
 				"evidence": o.Evidence, "heard_at": o.HeardAt,
 			})
 		}
-		if err := queueTraced(ctx, &batch, "call news", c.Traceparent, c.Facts()...); err != nil {
+		if err := queueTraced(ctx, &batch, "call events", c.Traceparent, c.Facts()...); err != nil {
 			return err
 		}
 	}
@@ -227,7 +227,7 @@ const forgetOrphan = `DELETE FROM orphaned_calls WHERE call_id = @call_id`
 // ForgetOrphan deletes an orphaned call that the carrier has hung up.
 func (s *Store) ForgetOrphan(ctx context.Context, callID uuid.UUID) error {
 	if _, err := s.pool.Exec(ctx, forgetOrphan, pg.Args{"call_id": callID}); err != nil {
-		return fmt.Errorf("forget orphan %s: %w", callID, err)
+		return fmt.Errorf("delete orphaned call %s: %w", callID, err)
 	}
 	return nil
 }
@@ -279,7 +279,7 @@ const acknowledge = `UPDATE opt_outs SET acknowledged_at = now(), evidence = '' 
 // the evidence here. From now on the opt-out gate of contacts-compliance refuses the number.
 func (s *Store) Acknowledged(ctx context.Context, callID uuid.UUID) error {
 	if _, err := s.pool.Exec(ctx, acknowledge, pg.Args{"call_id": callID}); err != nil {
-		return fmt.Errorf("acknowledge opt-out heard in %s: %w", callID, err)
+		return fmt.Errorf("acknowledge opt-out of call %s: %w", callID, err)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ const storedCall = `SELECT EXISTS (SELECT FROM sip_legs WHERE call_id = @call_id
 func (j *Legs) notStored(ctx context.Context, c Leg) error {
 	var stored bool
 	if err := j.pool.QueryRow(ctx, storedCall, pg.Args{"call_id": c.CallID}).Scan(&stored); err != nil {
-		return fmt.Errorf("look for call %s: %w", c.CallID, err)
+		return fmt.Errorf("find call %s: %w", c.CallID, err)
 	}
 	if stored {
 		return ErrLegExists

@@ -41,7 +41,7 @@ type Depth struct {
 func ReadDepth(ctx context.Context, pool *pgxpool.Pool) (Depth, error) {
 	found, err := pg.One[Depth](ctx, pool, count, nil)
 	if err != nil {
-		return Depth{}, fmt.Errorf("count what waits: %w", err)
+		return Depth{}, fmt.Errorf("count queued requests and live calls: %w", err)
 	}
 	return found, nil
 }

@@ -254,7 +254,7 @@ UPDATE calls SET turns = '[]' WHERE call_id = ANY (ARRAY(
 func (s *Store) ForgetSpoken(ctx context.Context, at time.Time, limit int) (int64, error) {
 	did, err := s.pool.Exec(ctx, forgetSpoken, pg.Args{"at": at, "limit": limit})
 	if err != nil {
-		return 0, fmt.Errorf("forget what was said: %w", err)
+		return 0, fmt.Errorf("delete transcripts: %w", err)
 	}
 	return did.RowsAffected(), nil
 }

@@ -27,9 +27,9 @@ func about(workspace uuid.UUID, number int) dialqueue.Request {
 	return r
 }
 
-// told returns the dial events and reports in the outbox, by name. Those that contain the secret
+// published returns the dial events and reports in the outbox, by name. Those that contain the secret
 // are marked.
-func told(t *testing.T, pool *pgxpool.Pool, of string) (names []string) {
+func published(t *testing.T, pool *pgxpool.Pool, of string) (names []string) {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), "SELECT topic, payload FROM outbox WHERE position($1 in encode(payload, 'escape')) > 0 ORDER BY id", of)
 	if err != nil {
@@ -93,7 +93,7 @@ func TestEraseRequest_QueuedRequestsEndAsBlocked(t *testing.T) {
 		t.Errorf("%d requests are blocked and forgotten, want both", n)
 	}
 	for _, r := range []dialqueue.Request{ahead, claimed} {
-		if got := strings.Join(told(t, pool, r.CallRequestID.String()), ", "); got != "blocked, erasure-reports.v1, erasure-reports.v1" {
+		if got := strings.Join(published(t, pool, r.CallRequestID.String()), ", "); got != "blocked, erasure-reports.v1, erasure-reports.v1" {
 			t.Errorf("told %q of a queued request, want one blocked and a report each time", got)
 		}
 	}
@@ -149,10 +149,10 @@ func TestEraseRequest_LiveCallEndsWithoutPersonalData(t *testing.T) {
 		c.Hear("Still "+secret+". Goodbye.", now.Add(3*time.Second))
 		c.End(callstate.End{At: now.Add(4 * time.Second), Cause: callstate.NormalClearing, Zone: time.UTC})
 	})
-	if got := strings.Join(told(t, pool, mine.String()), ", "); got != "dialing, answered, ended, analysed" {
+	if got := strings.Join(published(t, pool, mine.String()), ", "); got != "dialing, answered, ended, analysed" {
 		t.Errorf("told %q of the erased person's call", got)
 	}
-	if got := strings.Join(told(t, pool, theirs.String()), ", "); got != "dialing, answered, ended, analysed with the secret" {
+	if got := strings.Join(published(t, pool, theirs.String()), ", "); got != "dialing, answered, ended, analysed with the secret" {
 		t.Errorf("told %q of the other person's call", got)
 	}
 	if n := count(t, pool, "SELECT count(*) FROM calls WHERE call_id = $1 AND (variables IS NOT NULL OR turns::text <> '[]')", mine); n != 0 {
@@ -224,14 +224,14 @@ func TestOrderErasure_PublishesErasedAfterEarlierEvents(t *testing.T) {
 		live: "ringing, answered, erased, erasure-reports.v1, erased, erasure-reports.v1, ended, analysed", since: "ringing, answered, ended, analysed with the secret", silent: "ringing, answered, ended, analysed",
 		foreign: "ringing, answered, ended, analysed with the secret",
 	} {
-		if got := strings.Join(told(t, pool, id.String()), ", "); got != want {
+		if got := strings.Join(published(t, pool, id.String()), ", "); got != want {
 			t.Errorf("told %q, want %q", got, want)
 		}
 	}
 	if n := kept(t, pool); n != 2 {
 		t.Errorf("%d rows hold something to forget, want the other workspace's and the new relation's", n)
 	}
-	if n := len(told(t, pool, e.ID.String())); n != 6 { // two calls in the events, and a report each time
+	if n := len(published(t, pool, e.ID.String())); n != 6 { // two calls in the events, and a report each time
 		t.Errorf("%d records name the erasure, want 6", n)
 	}
 }
@@ -263,7 +263,7 @@ func TestEraseRequest_RunningAnalysisPublishesNoSummary(t *testing.T) {
 	change(func(c *callstate.Call) {
 		c.Analyse(&agent.Summary{Outcome: "interested", CustomerName: &name}, now.Add(2*time.Second))
 	})
-	if got := strings.Join(told(t, pool, id.String()), ", "); got != "dialing, answered, ended, analysed" {
+	if got := strings.Join(published(t, pool, id.String()), ", "); got != "dialing, answered, ended, analysed" {
 		t.Errorf("told %q", got)
 	}
 	if n := kept(t, pool); n != 0 {

@@ -47,10 +47,10 @@ func (s *Store) ReadFeed(ctx context.Context, trunk string) (place FeedPosition,
 			return place, true, nil
 		}
 		if !errors.Is(err, pg.ErrNotFound) {
-			return FeedPosition{}, false, fmt.Errorf("read place in feed %s: %w", trunk, err)
+			return FeedPosition{}, false, fmt.Errorf("read position of carrier %s: %w", trunk, err)
 		}
 		if _, err := s.pool.Exec(ctx, openFeed, args); err != nil {
-			return FeedPosition{}, false, fmt.Errorf("open feed %s: %w", trunk, err)
+			return FeedPosition{}, false, fmt.Errorf("insert position of carrier %s: %w", trunk, err)
 		}
 	}
 	return FeedPosition{}, false, nil

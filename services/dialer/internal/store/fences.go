@@ -257,11 +257,11 @@ func (s *Store) Void(ctx context.Context, r dialqueue.Request, callID uuid.UUID,
 		if err := tx.QueryRow(ctx, voidRequest, args).Scan(&at); err != nil {
 			return fmt.Errorf("end request %s of void call: %w", r.CallRequestID, err)
 		}
-		news := dialqueue.NewBlocked(r.CallRequestID, r.WorkspaceID, why, at)
+		event := dialqueue.NewBlocked(r.CallRequestID, r.WorkspaceID, why, at)
 		if state == dialqueue.Failed {
-			news = dialqueue.NewFailed(r.CallRequestID, r.WorkspaceID, why, at)
+			event = dialqueue.NewFailed(r.CallRequestID, r.WorkspaceID, why, at)
 		}
-		return outbox.Put(ctx, tx, outgoing(news)...)
+		return outbox.Put(ctx, tx, outgoing(event)...)
 	})
 }
 

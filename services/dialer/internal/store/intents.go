@@ -126,7 +126,7 @@ WHERE NOT EXISTS (SELECT FROM fences f WHERE f.call_id = i.call_id)`
 func (s *Store) Unfenced(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
 	found, err := pg.Values[uuid.UUID](ctx, s.pool, unfenced, pg.Args{"call_ids": ids})
 	if err != nil {
-		return nil, fmt.Errorf("look for %d fences: %w", len(ids), err)
+		return nil, fmt.Errorf("find %d fences: %w", len(ids), err)
 	}
 	return found, nil
 }
@@ -263,7 +263,7 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, settled *
 	}
 	var alive bool
 	if err := tx.QueryRow(ctx, mayLive, args).Scan(&alive); err != nil {
-		return fmt.Errorf("look for the owner: %w", err)
+		return fmt.Errorf("find the owner: %w", err)
 	}
 	args["alive"] = alive
 	restored, err := restore(ctx, tx, args)

@@ -103,7 +103,7 @@ const liveOwners = `SELECT count(*) FROM sip_leg_owners WHERE seen_at > now() - 
 // LiveOwners returns the number of owners with a heartbeat.
 func (j *Legs) LiveOwners(ctx context.Context) (n int, err error) {
 	if err := j.pool.QueryRow(ctx, liveOwners, pg.Args{"lease": j.lease}).Scan(&n); err != nil {
-		return 0, fmt.Errorf("count who lives: %w", err)
+		return 0, fmt.Errorf("count live owners: %w", err)
 	}
 	return n, nil
 }
@@ -112,17 +112,17 @@ const lost = `SELECT call_id FROM sip_legs WHERE call_id = ANY (@calls) AND (own
 
 // LostLegs returns those of the calls whose leg has another owner or has ended.
 func (j *Legs) LostLegs(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error) {
-	gone, err := pg.Values[uuid.UUID](ctx, j.pool, lost, pg.Args{"calls": calls, "owner": j.owner})
+	found, err := pg.Values[uuid.UUID](ctx, j.pool, lost, pg.Args{"calls": calls, "owner": j.owner})
 	if err != nil {
-		return nil, fmt.Errorf("look for lost calls: %w", err)
+		return nil, fmt.Errorf("find lost legs: %w", err)
 	}
-	return gone, nil
+	return found, nil
 }
 
 func many(ctx context.Context, pool *pgxpool.Pool, sql string, args pg.Args) ([]Leg, error) {
 	found, err := pg.Many[Leg](ctx, pool, sql, args)
 	if err != nil {
-		return nil, fmt.Errorf("read the journal: %w", err)
+		return nil, fmt.Errorf("read legs: %w", err)
 	}
 	return found, nil
 }
@@ -152,13 +152,13 @@ DELETE FROM sip_attempts WHERE attempt_id = ANY (ARRAY(
 
 // Prune deletes legs that ended longer ago than older, and attempts that started more than 30 days
 // ago, at most 1000 rows of each. It returns how many rows it deleted.
-func (j *Legs) Prune(ctx context.Context, older time.Duration) (gone int64, err error) {
+func (j *Legs) Prune(ctx context.Context, older time.Duration) (deleted int64, err error) {
 	for _, sql := range []string{pruneCalls, pruneOwners, pruneAttempts} {
 		done, err := j.pool.Exec(ctx, sql, pg.Args{"older": older, "attempts": keepAttempts})
 		if err != nil {
-			return gone, fmt.Errorf("prune the journal: %w", err)
+			return deleted, fmt.Errorf("delete old legs and attempts: %w", err)
 		}
-		gone += done.RowsAffected()
+		deleted += done.RowsAffected()
 	}
-	return gone, nil
+	return deleted, nil
 }

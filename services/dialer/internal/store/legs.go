@@ -92,7 +92,7 @@ SELECT call_id FROM changed`
 )
 
 // ErrLegExists is returned if the call has a leg already.
-var ErrLegExists = errors.New("the journal has this call already")
+var ErrLegExists = errors.New("the call has a leg already")
 
 // StoreOutbound stores a leg before its INVITE is sent. It returns ErrLegExists if any process has
 // stored one before, and ErrChannels if the trunk has no free channel.

@@ -167,7 +167,7 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 		return false, nil // a request of another workspace
 	}
 	if err != nil {
-		return false, fmt.Errorf("look at request %s: %w", id, err)
+		return false, fmt.Errorf("read state of request %s: %w", id, err)
 	}
 	return withdrawn, nil
 }

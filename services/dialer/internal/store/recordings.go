@@ -61,7 +61,7 @@ const spoolHeartbeat = `INSERT INTO recording_spools (spool) VALUES (@spool) ON 
 // Heartbeat records that a process uses the spool.
 func (s *Recordings) Heartbeat(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, spoolHeartbeat, pg.Args{"spool": s.spool}); err != nil {
-		return fmt.Errorf("say that the spool is worked in: %w", err)
+		return fmt.Errorf("store spool heartbeat: %w", err)
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ const lose = `UPDATE recordings SET state = 'lost', ended_at = coalesce(ended_at
 func (s *Recordings) MarkLost(ctx context.Context, callID uuid.UUID) (lost bool, err error) {
 	did, err := s.pool.Exec(ctx, lose, pg.Args{"call_id": callID})
 	if err != nil {
-		return false, fmt.Errorf("lose the recording of call %s: %w", callID, err)
+		return false, fmt.Errorf("mark recording of call %s as lost: %w", callID, err)
 	}
 	if did.RowsAffected() == 1 {
 		return true, nil
@@ -189,7 +189,7 @@ const stored = `UPDATE recordings SET state = 'stored', tries = 0 WHERE call_id 
 func (s *Recordings) MarkStored(ctx context.Context, callID uuid.UUID) (bool, error) {
 	did, err := s.pool.Exec(ctx, stored, pg.Args{"call_id": callID})
 	if err != nil {
-		return false, fmt.Errorf("note that the recording of call %s is stored: %w", callID, err)
+		return false, fmt.Errorf("mark recording of call %s as stored: %w", callID, err)
 	}
 	return did.RowsAffected() == 1, nil
 }
@@ -207,7 +207,7 @@ func (s *Recordings) Delete(ctx context.Context, callID uuid.UUID) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("forget the recording of call %s: %w", callID, err)
+			return fmt.Errorf("delete recording of call %s: %w", callID, err)
 		}
 		for _, id := range erasures {
 			done := &eventv1.ErasureReport{

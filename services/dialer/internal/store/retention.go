@@ -68,7 +68,7 @@ func (s *Store) DeleteEnded(ctx context.Context, ended time.Time, batch int) (de
 			var n int64
 			args := pg.Args{"after": *after, "before": idAt(ended), "ended": ended, "most": batch}
 			if err := s.pool.QueryRow(ctx, statement, args).Scan(&after, &n); err != nil {
-				return deleted, fmt.Errorf("delete what ended before %s: %w", ended.Format(time.DateOnly), err)
+				return deleted, fmt.Errorf("delete rows that ended before %s: %w", ended.Format(time.DateOnly), err)
 			}
 			deleted += n
 		}

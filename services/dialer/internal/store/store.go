@@ -87,7 +87,7 @@ ON CONFLICT (instance_id) DO UPDATE SET
 // looks dead.
 func (s *Store) Heartbeat(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, instanceHeartbeat, pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease}); err != nil {
-		return fmt.Errorf("beat: %w", err)
+		return fmt.Errorf("store heartbeat: %w", err)
 	}
 	return nil
 }
@@ -111,10 +111,10 @@ WHERE i.seen_at < now() - interval '1 hour' AND NOT EXISTS (SELECT 1 FROM calls 
 func (s *Store) TakeOver(ctx context.Context) (int64, error) {
 	taken, err := s.pool.Exec(ctx, takeOver, pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease})
 	if err != nil {
-		return 0, fmt.Errorf("take over orphans: %w", err)
+		return 0, fmt.Errorf("take over calls: %w", err)
 	}
 	if _, err := s.pool.Exec(ctx, forgetDead); err != nil {
-		return 0, fmt.Errorf("forget dead instances: %w", err)
+		return 0, fmt.Errorf("delete dead instances: %w", err)
 	}
 	return taken.RowsAffected(), nil
 }
@@ -132,7 +132,7 @@ DELETE FROM instances WHERE instance_id = @instance`
 // carrier's events continues them. A fenced call stays with this process, and recovery ends it.
 func (s *Store) HandOver(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, handOver, pg.Args{"instance": s.instance}); err != nil {
-		return fmt.Errorf("hand over: %w", err)
+		return fmt.Errorf("release the calls of this instance: %w", err)
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (s *Store) StillFenced(ctx context.Context, callID uuid.UUID) (bool, error)
 	var mine bool
 	err := s.pool.QueryRow(ctx, stillFenced, pg.Args{"call_id": callID, "instance": s.instance}).Scan(&mine)
 	if err != nil {
-		return false, fmt.Errorf("look at fence of %s: %w", callID, err)
+		return false, fmt.Errorf("read fence of call %s: %w", callID, err)
 	}
 	return mine, nil
 }

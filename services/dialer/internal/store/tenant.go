@@ -67,7 +67,7 @@ func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w dialqueue.Worksp
 		return nil
 	}
 	if _, err := tx.Exec(ctx, makeWorkspaceDue, pg.Args{"workspace_id": w.WorkspaceID}); err != nil {
-		return fmt.Errorf("look at requests of workspace %s: %w", w.WorkspaceID, err)
+		return fmt.Errorf("make requests of workspace %s due: %w", w.WorkspaceID, err)
 	}
 	return nil
 }
@@ -106,10 +106,10 @@ func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a dialqueue.Agent) err
 		return nil
 	}
 	if _, err := tx.Exec(ctx, makeAgentDue, pg.Args{"agent_id": a.AgentID}); err != nil {
-		return fmt.Errorf("look at requests of agent %s: %w", a.AgentID, err)
+		return fmt.Errorf("make requests of agent %s due: %w", a.AgentID, err)
 	}
 	if _, err := tx.Exec(ctx, dropKey, pg.Args{"workspace_id": a.WorkspaceID, "agent_id": a.AgentID}); err != nil {
-		return fmt.Errorf("drop key of agent %s: %w", a.AgentID, err)
+		return fmt.Errorf("delete key of agent %s: %w", a.AgentID, err)
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func (s *Store) ConversationInputs(ctx context.Context, callID uuid.UUID) (o Con
 		return o, ErrNoCall
 	}
 	if err != nil {
-		return o, fmt.Errorf("read the order of call %s: %w", callID, err)
+		return o, fmt.Errorf("read conversation inputs of call %s: %w", callID, err)
 	}
 	if o.Settings = []byte(settings); variables != nil {
 		o.Variables = []byte(*variables)
@@ -210,17 +210,17 @@ FROM walk WHERE walk.workspace_id IS NOT NULL ORDER BY walk.n`
 
 const takeAnalyses = `
 WITH due AS MATERIALIZED (
-	SELECT oldest.call_id FROM unnest(@workspaces::uuid[], @room::int[]) AS lane (workspace_id, room), LATERAL (
-		SELECT c.call_id FROM calls c WHERE c.workspace_id = lane.workspace_id AND c.analyse_at <= now()
-		ORDER BY c.analyse_at LIMIT lane.room FOR UPDATE SKIP LOCKED) oldest
+	SELECT oldest.call_id FROM unnest(@workspaces::uuid[], @counts::int[]) AS w (workspace_id, count), LATERAL (
+		SELECT c.call_id FROM calls c WHERE c.workspace_id = w.workspace_id AND c.analyse_at <= now()
+		ORDER BY c.analyse_at LIMIT w.count FOR UPDATE SKIP LOCKED) oldest
 	LIMIT @most
-), begun AS (
+), claimed AS (
 	UPDATE calls SET analyse_at = now() + interval '90 seconds', analyses = analyses + 1
 	WHERE call_id = ANY (ARRAY(SELECT due.call_id FROM due))
 	RETURNING call_id, workspace_id, agent_id, CASE WHEN direction = 'inbound' THEN from_number ELSE to_e164 END AS person, time_zone, turns, ended_at, outcome, analyses
 )
 SELECT d.call_id, d.workspace_id, d.agent_id, d.person, d.time_zone, d.turns, d.ended_at, d.outcome, d.analyses, convert_to(coalesce(a.settings, '{}')::text, 'UTF8') AS settings, s.callback_at
-FROM begun d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id = d.workspace_id LEFT JOIN sip_legs s ON s.call_id = d.call_id`
+FROM claimed d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id = d.workspace_id LEFT JOIN sip_legs s ON s.call_id = d.call_id`
 
 // Analysis is an ended call whose conversation must be summarized. Analyses is the number of
 // attempts, including this one.
@@ -248,16 +248,16 @@ type AnalysisLimits struct {
 // DueAnalyses claims calls whose analysis is due, of at most 64 workspaces with ids after after. A
 // call is due again after 90 s unless its analysis was stored. next is the value of after for the
 // next claim. It is uuid.Nil after the last workspace.
-func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, room AnalysisLimits) (due []Analysis, next uuid.UUID, err error) {
-	workspaces, left, next, err := s.workspacesWithAnalyses(ctx, after, room)
+func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, limits AnalysisLimits) (due []Analysis, next uuid.UUID, err error) {
+	workspaces, left, next, err := s.workspacesWithAnalyses(ctx, after, limits)
 	if err != nil || len(workspaces) == 0 {
 		return nil, next, err
 	}
-	args := pg.Args{"workspaces": workspaces, "room": left, "most": room.Total}
+	args := pg.Args{"workspaces": workspaces, "counts": left, "most": limits.Total}
 	if due, err = pg.Many[Analysis](ctx, s.pool, takeAnalyses, args); err != nil {
 		return nil, uuid.Nil, fmt.Errorf("claim analyses: %w", err)
 	}
-	if len(due) == room.Total { // the next claim continues after the last workspace that was served
+	if len(due) == limits.Total { // the next claim continues after the last workspace that was served
 		next = slices.MaxFunc(due, func(a, b Analysis) int { return bytes.Compare(a.WorkspaceID[:], b.WorkspaceID[:]) }).WorkspaceID
 	}
 	return due, next, nil
@@ -265,10 +265,10 @@ func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, room AnalysisL
 
 // workspacesWithAnalyses returns the workspaces with due analyses that may have more in progress,
 // and how many more.
-func (s *Store) workspacesWithAnalyses(ctx context.Context, after uuid.UUID, room AnalysisLimits) (workspaces []uuid.UUID, left []int, next uuid.UUID, err error) {
+func (s *Store) workspacesWithAnalyses(ctx context.Context, after uuid.UUID, limits AnalysisLimits) (workspaces []uuid.UUID, left []int, next uuid.UUID, err error) {
 	rows, err := s.pool.Query(ctx, dueAnalyses, pg.Args{"after": after, "steps": dialqueue.WorkspacesPerClaim})
 	if err != nil {
-		return nil, nil, uuid.Nil, fmt.Errorf("look for analyses: %w", err)
+		return nil, nil, uuid.Nil, fmt.Errorf("find due analyses: %w", err)
 	}
 	var workspace uuid.UUID
 	var last, due bool
@@ -276,12 +276,12 @@ func (s *Store) workspacesWithAnalyses(ctx context.Context, after uuid.UUID, roo
 		if last {
 			next = workspace
 		}
-		if n := room.PerWorkspace - room.Ongoing[workspace]; due && n > 0 {
+		if n := limits.PerWorkspace - limits.Ongoing[workspace]; due && n > 0 {
 			workspaces, left = append(workspaces, workspace), append(left, n)
 		}
 		return nil
 	}); err != nil {
-		return nil, nil, uuid.Nil, fmt.Errorf("look for analyses: %w", err)
+		return nil, nil, uuid.Nil, fmt.Errorf("find due analyses: %w", err)
 	}
 	return workspaces, left, next, nil
 }
@@ -348,7 +348,7 @@ func (s *Store) DialInputs(ctx context.Context, requests ...dialqueue.Request) (
 		return err
 	})
 	if err := s.pool.SendBatch(ctx, &batch).Close(); err != nil {
-		return nil, fmt.Errorf("read the circumstances of %d requests: %w", len(requests), err)
+		return nil, fmt.Errorf("read dial inputs of %d requests: %w", len(requests), err)
 	}
 	known := make([]DialInputs, len(requests))
 	for i, r := range requests {

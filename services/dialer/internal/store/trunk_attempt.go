@@ -67,7 +67,7 @@ func (j *Legs) DeleteRefused(ctx context.Context, c Leg, r Refusal) error {
 		"reason": shortened(r.Answer.Reason), "cause": string(r.Cause), "by_us": r.ByUs, "error": shortened(r.Answer.Error),
 	})
 	if err != nil {
-		return fmt.Errorf("forget call %s: %w", c.CallID, err)
+		return fmt.Errorf("delete refused leg of call %s: %w", c.CallID, err)
 	}
 	return nil
 }

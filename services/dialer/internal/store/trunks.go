@@ -135,11 +135,11 @@ const removeTrunk = `DELETE FROM trunks WHERE trunk_id = @trunk_id`
 // Remove deletes a trunk. It returns pg.ErrNotFound if there is none.
 func (s *Trunks) Remove(ctx context.Context, id uuid.UUID) error {
 	defer s.dropCache()
-	gone, err := s.pool.Exec(ctx, removeTrunk, pg.Args{"trunk_id": id})
+	deleted, err := s.pool.Exec(ctx, removeTrunk, pg.Args{"trunk_id": id})
 	switch {
 	case err != nil:
 		return fmt.Errorf("remove trunk %s: %w", id, err)
-	case gone.RowsAffected() == 0:
+	case deleted.RowsAffected() == 0:
 		return pg.ErrNotFound
 	}
 	return nil

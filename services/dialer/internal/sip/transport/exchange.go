@@ -74,7 +74,7 @@ func (l *Transport) Prepare(req *sip.Request, to Route) error {
 		}
 	}
 	if l.ports[transport] == 0 {
-		return &NotSent{fmt.Errorf("nobody listens at %s here", transport)}
+		return &NotSent{fmt.Errorf("there is no %s listener", transport)}
 	}
 	if transport == UDP {
 		req.Laddr = l.udp
@@ -90,7 +90,7 @@ func (l *Transport) Prepare(req *sip.Request, to Route) error {
 // Restore sets the destination of an INVITE that another process sent. It sends nothing.
 func (l *Transport) Restore(invite *sip.Request, hop, transport string) error {
 	if l.ports[transport] == 0 {
-		return &NotSent{fmt.Errorf("nobody listens at %s here", transport)}
+		return &NotSent{fmt.Errorf("there is no %s listener", transport)}
 	}
 	invite.SetTransport(transport)
 	invite.SetDestination(hop)

@@ -42,7 +42,7 @@ func (l *Transport) address(to Route, transport string) (string, error) {
 			}
 		}
 	}
-	fault := fmt.Errorf("%s leads nowhere else", host)
+	fault := fmt.Errorf("%s has no other address", host)
 	for _, target := range targets {
 		hosts, err := l.hosts(target.Host)
 		if err != nil {
