@@ -17,16 +17,16 @@ func TestOriginatedCalls_RemembersTheLatest(t *testing.T) {
 	for i := range ids {
 		ids[i] = uuid.New()
 		if !asked.First(ids[i]) {
-			t.Fatalf("call %d was asked before", i)
+			t.Fatalf("First(call %d) = false, want true", i)
 		}
 	}
 	for i, id := range ids[len(ids)-latest:] {
 		if asked.First(id) {
-			t.Fatalf("call %d of the latest %d is forgotten", i, latest)
+			t.Fatalf("First(call %d of the latest %d) = true, want false", i, latest)
 		}
 	}
 	if !asked.First(ids[0]) { // old ids are forgotten
-		t.Errorf("the first of %d is still remembered", len(ids))
+		t.Errorf("First of the oldest of %d calls = false, want true", len(ids))
 	}
 }
 
@@ -43,6 +43,6 @@ func TestOriginatedCalls_OneOfManyConcurrentCallsIsFirst(t *testing.T) {
 	}
 	all.Wait()
 	if first.Load() != 1 {
-		t.Errorf("%d were first", first.Load())
+		t.Errorf("calls of First that returned true = %d, want 1", first.Load())
 	}
 }

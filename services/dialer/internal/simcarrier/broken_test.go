@@ -22,7 +22,7 @@ type broken struct {
 	answer    func(context.Context, uuid.UUID) error
 	hangup    func(context.Context, uuid.UUID) (carrier.CallStatus, error)
 	find      func(context.Context, uuid.UUID) (carrier.CallStatus, error)
-	news      func(context.Context, int64, time.Duration) (carrier.Batch, error)
+	events    func(context.Context, int64, time.Duration) (carrier.Batch, error)
 	ready     func(context.Context) error
 	name      string
 }
@@ -63,8 +63,8 @@ func (b *broken) Find(ctx context.Context, id uuid.UUID) (carrier.CallStatus, er
 }
 
 func (b *broken) Events(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
-	if b.news != nil {
-		return b.news(ctx, after, wait)
+	if b.events != nil {
+		return b.events(ctx, after, wait)
 	}
 	return b.Carrier.Events(ctx, after, wait)
 }
@@ -113,22 +113,22 @@ func judge(t *testing.T, rule string, n *carriertest.Network) []string {
 	return v.faults
 }
 
-// eachNews changes every batch.
-func eachNews(b *broken, rewrite func([]carrier.Event) []carrier.Event) {
-	b.news = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+// eachBatch changes every batch.
+func eachBatch(b *broken, rewrite func([]carrier.Event) []carrier.Event) {
+	b.events = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 		batch, err := b.Carrier.Events(ctx, after, wait)
 		batch.Events = rewrite(batch.Events)
 		return batch, err
 	}
 }
 
-// eachItem changes every event.
-func eachItem(b *broken, rewrite func(*carrier.Event)) {
-	eachNews(b, func(news []carrier.Event) []carrier.Event {
-		for i := range news {
-			rewrite(&news[i])
+// eachEvent changes every event.
+func eachEvent(b *broken, rewrite func(*carrier.Event)) {
+	eachBatch(b, func(events []carrier.Event) []carrier.Event {
+		for i := range events {
+			rewrite(&events[i])
 		}
-		return news
+		return events
 	})
 }
 

@@ -21,21 +21,21 @@ type mutation struct {
 }
 
 const (
-	wholeCall   = "a call is told from its dial to its end"
-	twice       = "asked twice dials once"
+	wholeCall   = "the events of a call are complete"
+	twice       = "a second originate of a call dials nothing"
 	refusal     = "a refusal is definite"
-	isAway      = "a carrier that is away was not asked and knows nothing"
-	silentOne   = "an originate that is not answered is nobody's refusal"
-	givenUp     = "an originate that is given up is nobody's refusal"
-	unpermitted = "nothing leaves that is not permitted"
-	nobody      = "a call that nobody dialled is unknown"
+	isAway      = "an unreachable carrier returns no call"
+	silentOne   = "an originate without a response is not a refusal"
+	givenUp     = "a canceled originate is not a refusal"
+	unpermitted = "nothing is sent without a permit"
+	nobody      = "a call that was not dialed is unknown"
 	ringing     = "a call is hung up while it rings"
-	byItself    = "a call that ended by itself stays as it ended"
+	byItself    = "hanging up an ended call does not change it"
 	inboundCall = "an inbound call rings, is answered and ends"
-	again       = "news are read again from any place"
-	waiting     = "news are waited for, and only when there are none"
-	restart     = "a restarted carrier knows what it told and ends what it lost"
-	forgetting  = "a carrier without its memory begins its news anew"
+	again       = "events can be read again from any position"
+	waiting     = "Events waits only if there are no events"
+	restart     = "a restarted carrier keeps its events and ends lost calls"
+	forgetting  = "a carrier without its memory starts a new stream"
 )
 
 // mutations break one rule each.
@@ -56,9 +56,9 @@ func originateMutations() []mutation {
 				return b.Carrier.Originate(ctx, o)
 			}
 		}},
-		{"dials again when asked again", twice, unguarded},
-		{"dials again when asked by many", "asked by many at once dials once", unguarded},
-		{"says yes when asked again", twice, func(b *broken, _ *carriertest.Network) {
+		{"dials again at a second originate", twice, unguarded},
+		{"dials again at concurrent originates", "concurrent originates of a call dial once", unguarded},
+		{"accepts a second originate", twice, func(b *broken, _ *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				at, err := b.Carrier.Originate(ctx, o)
 				if !errors.Is(err, carrier.ErrAlreadyOriginated) {
@@ -67,7 +67,7 @@ func originateMutations() []mutation {
 				return at, nil
 			}
 		}},
-		{"takes no for perhaps", refusal, func(b *broken, _ *carriertest.Network) {
+		{"reports a refusal as an unknown result", refusal, func(b *broken, _ *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				at, err := b.Carrier.Originate(ctx, o)
 				if err != nil {
@@ -95,7 +95,7 @@ func originateMutations() []mutation {
 				return at, err
 			}
 		}},
-		{"takes silence for no", silentOne, func(b *broken, _ *carriertest.Network) {
+		{"reports no response as a refusal", silentOne, func(b *broken, _ *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				at, err := b.Carrier.Originate(ctx, o)
 				if err != nil {
@@ -104,13 +104,13 @@ func originateMutations() []mutation {
 				return at, nil
 			}
 		}},
-		{"takes silence for yes", givenUp, func(b *broken, _ *carriertest.Network) {
+		{"reports no response as success", givenUp, func(b *broken, _ *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				at, _ := b.Carrier.Originate(ctx, o)
 				return at, nil
 			}
 		}},
-		{"asks again when nobody answers", givenUp, func(b *broken, n *carriertest.Network) {
+		{"originates again if there is no response", givenUp, func(b *broken, n *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				at, err := b.Carrier.Originate(ctx, o)
 				if err == nil || errors.Is(err, carrier.ErrAlreadyOriginated) {
@@ -121,21 +121,21 @@ func originateMutations() []mutation {
 				return n.Another().Originate(again, o)
 			}
 		}},
-		{"sends what is not permitted", unpermitted, func(b *broken, _ *carriertest.Network) {
+		{"sends without a permit", unpermitted, func(b *broken, _ *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				o.Permit = nil
 				return b.Carrier.Originate(ctx, o)
 			}
 		}},
-		{"goes on when it is given up", givenUp, func(b *broken, _ *carriertest.Network) {
+		{"continues after the originate is canceled", givenUp, func(b *broken, _ *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				return b.Carrier.Originate(ignoring(ctx), o)
 			}
 		}},
-		{"is ready when it is away", isAway, func(b *broken, _ *carriertest.Network) {
+		{"reports that it is ready while it is unreachable", isAway, func(b *broken, _ *carriertest.Network) {
 			b.ready = func(context.Context) error { return nil }
 		}},
-		{"takes away for perhaps", isAway, func(b *broken, _ *carriertest.Network) {
+		{"reports an unreachable carrier as an unknown result", isAway, func(b *broken, _ *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				at, err := b.Carrier.Originate(ctx, o)
 				if err != nil {
@@ -144,7 +144,7 @@ func originateMutations() []mutation {
 				return at, nil
 			}
 		}},
-		{"knows no call when it is away", isAway, func(b *broken, _ *carriertest.Network) {
+		{"returns ErrUnknownCall while it is unreachable", isAway, func(b *broken, _ *carriertest.Network) {
 			b.find = func(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
 				known, err := b.Carrier.Find(ctx, id)
 				if err != nil {
@@ -168,17 +168,17 @@ func hangupMutations() []mutation {
 	}
 	deaf := func(b *broken, _ *carriertest.Network) { b.hangup = b.Carrier.Find }
 	return []mutation{
-		{"hangs up nothing before it rings", "a call is hung up before it rings", deaf},
-		{"hangs up nothing that rings", ringing, deaf},
-		{"hangs up nothing that talks", "a call is hung up after the answer", deaf},
-		{"hangs up only what it dialled itself", "another process ends what this one dialled", func(_ *broken, n *carriertest.Network) {
+		{"does not hang up before the phone rings", "a call is hung up before it rings", deaf},
+		{"does not hang up a ringing call", ringing, deaf},
+		{"does not hang up an answered call", "a call is hung up after the answer", deaf},
+		{"hangs up only calls of its own process", "another process can end a call of this one", func(_ *broken, n *carriertest.Network) {
 			another := n.Another
 			n.Another = func() carrier.EventStream { b := &broken{Carrier: another()}; b.hangup = b.Carrier.Find; return b }
 		}},
-		{"is another trunk in each process", "another process ends what this one dialled", func(b *broken, _ *carriertest.Network) { b.name = "here" }},
-		{"knows every call when hanging up", nobody, hangup(func(_ *broken, _ *carrier.CallStatus, err *error) { *err = nil })},
-		{"does not say when it ended", ringing, hangup(func(_ *broken, known *carrier.CallStatus, _ *error) { known.EndedAt = nil })},
-		{"claims every end for us", byItself, hangup(func(_ *broken, known *carrier.CallStatus, _ *error) { known.ByUs = true })},
+		{"has another name in each process", "another process can end a call of this one", func(b *broken, _ *carriertest.Network) { b.name = "here" }},
+		{"returns no error when it hangs up an unknown call", nobody, hangup(func(_ *broken, _ *carrier.CallStatus, err *error) { *err = nil })},
+		{"returns no time of the end", ringing, hangup(func(_ *broken, known *carrier.CallStatus, _ *error) { known.EndedAt = nil })},
+		{"reports every end as a hangup by the dialer", byItself, hangup(func(_ *broken, known *carrier.CallStatus, _ *error) { known.ByUs = true })},
 		{"forgets a call that it hung up", ringing, func(b *broken, _ *carriertest.Network) {
 			done := map[uuid.UUID]bool{}
 			b.hangup = func(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
@@ -189,20 +189,20 @@ func hangupMutations() []mutation {
 				return b.Carrier.Hangup(ctx, id)
 			}
 		}},
-		{"finds every call", nobody, func(b *broken, _ *carriertest.Network) {
+		{"returns no error for an unknown call", nobody, func(b *broken, _ *carriertest.Network) {
 			b.find = func(context.Context, uuid.UUID) (carrier.CallStatus, error) { return carrier.CallStatus{}, nil }
 		}},
-		{"finds less than it told", wholeCall, func(b *broken, _ *carriertest.Network) {
+		{"returns less than the events contain", wholeCall, func(b *broken, _ *carriertest.Network) {
 			b.find = func(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
 				known, err := b.Carrier.Find(ctx, id)
 				known.AnsweredAt = nil
 				return known, err
 			}
 		}},
-		{"answers calls that are not there", nobody, func(b *broken, _ *carriertest.Network) {
+		{"answers unknown calls", nobody, func(b *broken, _ *carriertest.Network) {
 			b.answer = func(context.Context, uuid.UUID) error { return nil }
 		}},
-		{"is offended by a second answer", inboundCall, func(b *broken, _ *carriertest.Network) {
+		{"returns an error for a second answer", inboundCall, func(b *broken, _ *carriertest.Network) {
 			done := false
 			b.answer = func(ctx context.Context, id uuid.UUID) error {
 				if done {
@@ -212,7 +212,7 @@ func hangupMutations() []mutation {
 				return b.Carrier.Answer(ctx, id)
 			}
 		}},
-		{"forgets over a restart", restart, func(b *broken, n *carriertest.Network) {
+		{"loses its calls in a restart", restart, func(b *broken, n *carriertest.Network) {
 			begin := n.Start
 			n.Start = func(forgetful bool) {
 				begin(forgetful)
@@ -239,31 +239,31 @@ func hangupMutations() []mutation {
 
 func newsMutations() []mutation {
 	rewriting := func(rewrite func([]carrier.Event) []carrier.Event) func(*broken, *carriertest.Network) {
-		return func(b *broken, _ *carriertest.Network) { eachNews(b, rewrite) }
+		return func(b *broken, _ *carriertest.Network) { eachBatch(b, rewrite) }
 	}
 	item := func(rewrite func(*carrier.Event)) func(*broken, *carriertest.Network) {
-		return func(b *broken, _ *carriertest.Network) { eachItem(b, rewrite) }
+		return func(b *broken, _ *carriertest.Network) { eachEvent(b, rewrite) }
 	}
 	without := func(kind carrier.Kind) func(*broken, *carriertest.Network) {
-		return rewriting(func(news []carrier.Event) []carrier.Event {
-			return slices.DeleteFunc(news, func(n carrier.Event) bool { return n.Kind == kind })
+		return rewriting(func(events []carrier.Event) []carrier.Event {
+			return slices.DeleteFunc(events, func(n carrier.Event) bool { return n.Kind == kind })
 		})
 	}
 	return []mutation{
-		{"tells news backwards", wholeCall, rewriting(func(news []carrier.Event) []carrier.Event {
-			if !slices.ContainsFunc(news, func(n carrier.Event) bool { return n.Kind == carrier.Ended }) {
+		{"returns the events in reverse order", wholeCall, rewriting(func(events []carrier.Event) []carrier.Event {
+			if !slices.ContainsFunc(events, func(n carrier.Event) bool { return n.Kind == carrier.Ended }) {
 				return nil // until all events of the call exist
 			}
-			slices.Reverse(news)
-			return news
+			slices.Reverse(events)
+			return events
 		})},
 		{"swaps answer and ringing", wholeCall, item(func(n *carrier.Event) {
 			if swapped, is := map[carrier.Kind]carrier.Kind{carrier.Ringing: carrier.Answered, carrier.Answered: carrier.Ringing}[n.Kind]; is {
 				n.Kind = swapped
 			}
 		})},
-		{"tells every answer twice", wholeCall, rewriting(func(news []carrier.Event) (all []carrier.Event) {
-			for _, n := range news {
+		{"returns every answer event twice", wholeCall, rewriting(func(events []carrier.Event) (all []carrier.Event) {
+			for _, n := range events {
 				n.Seq *= 2
 				if all = append(all, n); n.Kind == carrier.Answered {
 					n.Seq++
@@ -272,48 +272,48 @@ func newsMutations() []mutation {
 			}
 			return all
 		})},
-		{"does not tell of ringing", wholeCall, without(carrier.Ringing)},
-		{"does not tell what was said", wholeCall, without(carrier.Utterance)},
-		{"has no clock", wholeCall, item(func(n *carrier.Event) { n.At = time.Time{} })},
-		{"has a clock that is a day ahead", wholeCall, item(func(n *carrier.Event) { n.At = n.At.Add(24 * time.Hour) })},
-		{"forgets when we dialled", wholeCall, item(func(n *carrier.Event) { n.DialedAt = nil })},
-		{"forgets who was called", wholeCall, item(func(n *carrier.Event) { n.To = "" })},
-		{"gives no cause", wholeCall, item(func(n *carrier.Event) { n.Cause = "" })},
-		{"gives every call the same cause", "a busy number ends without an answer", item(func(n *carrier.Event) {
+		{"returns no ringing event", wholeCall, without(carrier.Ringing)},
+		{"returns no utterance", wholeCall, without(carrier.Utterance)},
+		{"sets no time", wholeCall, item(func(n *carrier.Event) { n.At = time.Time{} })},
+		{"has a clock that is one day fast", wholeCall, item(func(n *carrier.Event) { n.At = n.At.Add(24 * time.Hour) })},
+		{"returns no time of the dial", wholeCall, item(func(n *carrier.Event) { n.DialedAt = nil })},
+		{"returns no called number", wholeCall, item(func(n *carrier.Event) { n.To = "" })},
+		{"returns no cause", wholeCall, item(func(n *carrier.Event) { n.Cause = "" })},
+		{"returns the same cause for every call", "a busy number ends without an answer", item(func(n *carrier.Event) {
 			if n.Kind == carrier.Ended {
 				n.Cause = callstate.NormalClearing
 			}
 		})},
-		{"takes our hang-up for theirs", ringing, item(func(n *carrier.Event) { n.ByUs = false })},
-		{"takes callers for callees", inboundCall, item(func(n *carrier.Event) { n.Inbound = false })},
-		{"mixes calls up", "news of many calls keep the order of each", func(b *broken, _ *carriertest.Network) {
+		{"reports a hangup of the dialer as one of the callee", ringing, item(func(n *carrier.Event) { n.ByUs = false })},
+		{"swaps the caller and the callee", inboundCall, item(func(n *carrier.Event) { n.Inbound = false })},
+		{"mixes the events of two calls", "events of concurrent calls keep the order of each call", func(b *broken, _ *carriertest.Network) {
 			var last uuid.UUID
-			eachItem(b, func(n *carrier.Event) {
+			eachEvent(b, func(n *carrier.Event) {
 				if n.Kind == carrier.Answered {
 					n.CallID, last = last, n.CallID
 				}
 			})
 		}},
-		{"begins at the beginning each time", again, func(b *broken, _ *carriertest.Network) {
-			b.news = func(ctx context.Context, _ int64, wait time.Duration) (carrier.Batch, error) {
+		{"returns the events from the beginning each time", again, func(b *broken, _ *carriertest.Network) {
+			b.events = func(ctx context.Context, _ int64, wait time.Duration) (carrier.Batch, error) {
 				return b.Carrier.Events(ctx, 0, wait)
 			}
 		}},
-		{"tells each piece of news to one reader only", again, func(_ *broken, n *carriertest.Network) {
+		{"returns each event to one reader only", again, func(_ *broken, n *carriertest.Network) {
 			another := n.Another
 			n.Another = func() carrier.EventStream {
 				b := &broken{Carrier: another()}
-				eachNews(b, func([]carrier.Event) []carrier.Event { return nil })
+				eachBatch(b, func([]carrier.Event) []carrier.Event { return nil })
 				return b
 			}
 		}},
-		{"does not wait", waiting, func(b *broken, _ *carriertest.Network) {
-			b.news = func(ctx context.Context, after int64, _ time.Duration) (carrier.Batch, error) {
+		{"does not wait for events", waiting, func(b *broken, _ *carriertest.Network) {
+			b.events = func(ctx context.Context, after int64, _ time.Duration) (carrier.Batch, error) {
 				return b.Carrier.Events(ctx, after, 0)
 			}
 		}},
-		{"waits though there are news", waiting, func(b *broken, _ *carriertest.Network) {
-			b.news = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+		{"waits although there are events", waiting, func(b *broken, _ *carriertest.Network) {
+			b.events = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 				batch, err := b.Carrier.Events(ctx, after+1_000_000, wait)
 				if err != nil || wait < 10*time.Second {
 					return b.Carrier.Events(ctx, after, 0)
@@ -321,17 +321,17 @@ func newsMutations() []mutation {
 				return batch, err
 			}
 		}},
-		{"calls its feed the same whatever it forgot", forgetting, func(b *broken, _ *carriertest.Network) {
-			b.news = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+		{"keeps the name of the stream after it lost its memory", forgetting, func(b *broken, _ *carriertest.Network) {
+			b.events = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 				batch, err := b.Carrier.Events(ctx, after, wait)
 				batch.Feed = "feed"
 				return batch, err
 			}
 		}},
-		{"names its feed anew over a restart", restart, func(b *broken, n *carriertest.Network) {
+		{"changes the name of the stream in a restart", restart, func(b *broken, n *carriertest.Network) {
 			begin, times := n.Start, 0
 			n.Start = func(forgetful bool) { begin(forgetful); times++ }
-			b.news = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+			b.events = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 				batch, err := b.Carrier.Events(ctx, after, wait)
 				batch.Feed += strings.Repeat("x", times)
 				return batch, err
@@ -352,7 +352,7 @@ func TestConformance_FindsEveryBrokenRule(t *testing.T) {
 			n.Carrier = b
 			faults := judge(t, m.caughtBy, n)
 			if len(faults) == 0 {
-				t.Errorf("%q does not catch a carrier that %s", m.caughtBy, m.name)
+				t.Errorf("%q does not find a carrier that %s", m.caughtBy, m.name)
 			}
 			t.Logf("caught: %s", strings.Join(faults, "; "))
 		})

@@ -141,7 +141,7 @@ func TestArrival_IsRefused(t *testing.T) {
 	d.of(rings.id).ends(callstate.UnallocatedNumber, true)
 	rings.ends(callstate.UnallocatedNumber, false, "taken", "rang")
 	if d.Live() != 0 {
-		t.Errorf("%d legs live", d.Live())
+		t.Errorf("live legs = %d, want 0", d.Live())
 	}
 }
 
@@ -197,14 +197,14 @@ func TestArrival_RateLimitDrainAndUnknownSources(t *testing.T) {
 		}
 	}
 	if took := time.Since(begun); refused < 6-int(3*took.Seconds()) {
-		t.Errorf("%d of 12 calls within %s were refused", refused, took)
+		t.Errorf("%d of 12 calls within %s were refused, want some", refused, took)
 	}
 	drained := newDesk(t)
 	if err := drained.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if end := drained.rig(transport.UDP).dial("", to("talks")).ends(callstate.SwitchCongestion, false); !end.Elsewhere {
-		t.Errorf("refused while draining: %+v", end)
+		t.Errorf("end of a call during the drain = %+v", end)
 	}
 	closed := newDesk(t, func(cfg *sip.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
 	stranger := closed.rig(transport.UDP).dial("", to("talks"), func(o *sip.Invite, _ *leg) { o.FirstResponse = 200 * time.Millisecond })
@@ -375,18 +375,18 @@ func TestAdmit_PeerOfACallMayOpenANewConnection(t *testing.T) {
 		_ = conn.SetReadDeadline(time.Now().Add(siptest.Timeout))
 		_, err = conn.Read(make([]byte, 1))
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatal("neither closed nor answered")
+			t.Fatal("the connection was neither closed nor answered")
 		}
 		return err == nil
 	}
 	if heard() {
-		t.Error("a stranger is heard")
+		t.Error("a message from an unknown address was accepted")
 	}
 	r.exchange.On("01", func(c *siptest.Call) { c.Answer(answer); c.Hangup() })
 	l := r.dial("01")
 	l.until("answered", 1)
 	if !heard() {
-		t.Error("the far end of a call is not heard")
+		t.Error("a message from the peer of a call was not accepted")
 	}
 	l.hangUp(callstate.NormalClearing)
 	testkit.Until(t, "it is a stranger again", func() bool { return !heard() })

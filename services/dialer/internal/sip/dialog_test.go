@@ -24,7 +24,7 @@ func TestHangup_CancelsInEveryPhaseOfSetup(t *testing.T) {
 		r.exchange.On("01", func(c *siptest.Call) {
 			<-hungUp
 			if !c.NotCanceledFor(100 * time.Millisecond) {
-				t.Error("cancelled before anything was heard (RFC 3261 9.1)")
+				t.Error("the INVITE was canceled before a response (RFC 3261 section 9.1)")
 			}
 			c.Respond(100, "")
 			c.Canceled()
@@ -102,7 +102,7 @@ func TestInvite_ResponsesAfterTheEnd(t *testing.T) {
 	answered.mu.Lock()
 	defer answered.mu.Unlock()
 	if count(answered.told, "answered") != 0 {
-		t.Errorf("told %v", answered.told)
+		t.Errorf("notifications = %v", answered.told)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestInvite_OtherForksAreHungUp(t *testing.T) {
 		bye := c.Hangup()
 		for _, req := range []siptest.Request{ack, bye} {
 			if tag := req.To().Params.GetOr("tag", ""); tag != "the-loser" {
-				t.Errorf("%s goes to %q", req.Method, tag)
+				t.Errorf("To tag of %s = %q", req.Method, tag)
 			}
 		}
 		c.Send(lost)
@@ -134,14 +134,14 @@ func TestInvite_OtherForksAreHungUp(t *testing.T) {
 	l := r.dial("01")
 	first, second := <-branches, <-branches
 	if first == "" {
-		t.Error("the first branch is empty")
+		t.Error("the branch of the first ACK is empty")
 	}
 	if second == first {
-		t.Errorf("the second branch = %q, the same as the first", second)
+		t.Errorf("branch of the second ACK = %q, want another one than that of the first", second)
 	}
 	l.ends(callstate.NormalClearing, false, "taken", "rang", "answered")
 	if n := r.heard(l, sipmsg.BYE); n != 1 {
-		t.Errorf("%d BYEs", n)
+		t.Errorf("BYEs = %d", n)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestOffered_HoldAndResume(t *testing.T) {
 				t.Error("UPDATE: length of res.Body() = 0, want more")
 			}
 			if res := c.Request(sipmsg.INVITE, "refused"); res.StatusCode != 488 {
-				t.Errorf("an offer that is refused: %s", res)
+				t.Errorf("response to a refused offer = %s", res)
 			}
 			c.Request(sipmsg.BYE, "", "Reason: Q.850;cause=38")
 		})
@@ -233,10 +233,10 @@ func TestDialog_OtherRequestsWithinTheCall(t *testing.T) {
 		} {
 			res := c.Request(one.method, "", one.header)
 			if res.StatusCode != one.want {
-				t.Errorf("%s %s: %d, want %d", one.method, one.header, res.StatusCode, one.want)
+				t.Errorf("response to %s %s = %d, want %d", one.method, one.header, res.StatusCode, one.want)
 			}
 			if one.want == 420 && res.GetHeader("Unsupported").Value() != "100rel, x-y" {
-				t.Errorf("unsupported: %s", res)
+				t.Errorf("response to an unsupported extension = %s", res)
 			}
 		}
 		c.Request(sipmsg.BYE, "")
@@ -298,7 +298,7 @@ func TestDrain_RefusesNewCallsAndWaitsForLiveOnes(t *testing.T) {
 	ctx, done := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer done()
 	if err := r.agent.Drain(ctx); err == nil {
-		t.Error("drained while a leg lives")
+		t.Error("Drain returned while a leg was live")
 	}
 	l.hangUp(callstate.NormalClearing)
 	if err := <-drained; err != nil {
@@ -323,6 +323,6 @@ func TestProbeAndRegister_AgainstATrunk(t *testing.T) {
 	}
 	r.trunk.Password = "wrong"
 	if _, err := r.agent.Register(t.Context(), r.trunk, time.Hour); err == nil {
-		t.Error("registered with a wrong password")
+		t.Error("Register succeeded with a wrong password, want an error")
 	}
 }

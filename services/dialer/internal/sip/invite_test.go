@@ -59,7 +59,7 @@ func TestHangup_AfterTheAnswer(t *testing.T) {
 		l.hangUp(callstate.MaxDuration)
 		l.ends(callstate.MaxDuration, true, "taken", "rang", "answered")
 		if n := r.heard(l, sipmsg.BYE); n != 1 {
-			t.Errorf("%d BYEs", n)
+			t.Errorf("BYEs = %d", n)
 		}
 	})
 }
@@ -77,7 +77,7 @@ func TestInvite_ManyProvisionalResponses(t *testing.T) {
 	l := r.dial("01")
 	l.until("answered", 1)
 	if l.answer != answer {
-		t.Errorf("the answer of the early media is %q", l.answer)
+		t.Errorf("SDP passed to Answered = %q", l.answer)
 	}
 	l.hangUp(callstate.NormalClearing)
 	l.ends(callstate.NormalClearing, true, "taken", "rang", "answered")
@@ -112,7 +112,7 @@ func TestInvite_CauseOfEachFinalResponse(t *testing.T) {
 			case end.Elsewhere != (sip.Final{Status: code}).Elsewhere():
 				t.Errorf("end.Elsewhere = %v, want %v", end.Elsewhere, (sip.Final{Status: code}).Elsewhere())
 			case r.heard(l, sipmsg.INVITE) != 1:
-				t.Error("r.heard(l, sip.INVITE) is not 1")
+				t.Error("number of INVITEs is not 1")
 			}
 		})
 	}
@@ -132,7 +132,7 @@ func TestInvite_ReasonAndRetryAfterChangeTheCause(t *testing.T) {
 	} {
 		r.exchange.On(suffix, script.play)
 		if end := r.dial(suffix).ends(script.want, false); script.told != "" && end.Elsewhere {
-			t.Errorf("%s: it rang and may be tried elsewhere", suffix)
+			t.Errorf("%s: Elsewhere = true after ringing, want false", suffix)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func TestInvite_AnswersChallenges(t *testing.T) {
 				c.Respond(180, "")
 				ack := func() siptest.Request { c.Respond(200, answer); return c.Next(sipmsg.ACK) }()
 				if ack.GetHeader("Authorization") == nil && ack.GetHeader("Proxy-Authorization") == nil {
-					t.Errorf("the ACK has no credentials: %s", ack)
+					t.Errorf("ACK without credentials: %s", ack)
 				}
 				bye := c.Next(sipmsg.BYE)
 				name, said := "Proxy-Authenticate", "Proxy-Authorization"
@@ -208,13 +208,13 @@ func TestInvite_ReturnsAnErrorIfNothingCanBeSent(t *testing.T) {
 	} {
 		trunk, order := r.trunk, sip.Invite{CallID: "unsent-" + strings.ReplaceAll(name, " ", "-"), From: "+1", To: "+2", Body: []byte(offer)}
 		spoil(&trunk, &order)
-		_, err := r.agent.Invite(t.Context(), trunk, order, sip.Observer{Ended: func(e sip.End) { t.Errorf("%s: told an end: %+v", name, e) }})
+		_, err := r.agent.Invite(t.Context(), trunk, order, sip.Observer{Ended: func(e sip.End) { t.Errorf("%s: Ended was called with %+v", name, e) }})
 		if !transport.Refused(err) {
-			t.Errorf("%s: %v, want a definite error", name, err)
+			t.Errorf("%s: error = %v, want a *transport.NotSent", name, err)
 		}
 	}
 	if r.agent.Live() != 0 {
-		t.Errorf("%d legs live", r.agent.Live())
+		t.Errorf("live legs = %d, want 0", r.agent.Live())
 	}
 	_, err := r.agent.Invite(t.Context(), r.trunk, sip.Invite{CallID: "unkept", To: "+2"}, sip.Observer{Keep: func([]byte) error { return errors.New("no store") }})
 	if !transport.Refused(err) {
@@ -249,7 +249,7 @@ func TestInvite_LargeRequestUsesTCP(t *testing.T) {
 		r.trunk.Port, r.trunk.LargeOverTCP = one.x.Port(transport.UDP), one.allowed
 		r.dial("01", large).ends(callstate.UserBusy, false)
 		if got := <-by; got != one.want {
-			t.Errorf("%s: it went by %s, want %s", one.name, got, one.want)
+			t.Errorf("%s: transport = %s, want %s", one.name, got, one.want)
 		}
 	}
 }
@@ -280,7 +280,7 @@ func TestInvite_CallerIDHeaders(t *testing.T) {
 	r.trunk.CallerID = sip.InFrom
 	r.dial("01", func(order *sip.Invite, _ *leg) { order.From = "" }).ends(callstate.UserBusy, false)
 	if req := <-got; req.From().Address.Host != "anonymous.invalid" {
-		t.Errorf("withheld: %s", req)
+		t.Errorf("INVITE with a withheld number = %s", req)
 	}
 }
 

@@ -83,13 +83,13 @@ func TestKamailio_CredentialsRegistrationAndProbe(t *testing.T) {
 		t.Errorf("granted = %v, want at most %v", granted, time.Hour)
 	}
 	if granted, err := r.agent.Register(t.Context(), r.trunk, 0); err != nil {
-		t.Errorf("take the registration back: Register: %v", err)
+		t.Errorf("remove the registration: Register: %v", err)
 	} else if granted != 0 {
 		t.Errorf("take the registration back: granted = %v, want 0", granted)
 	}
 	r.trunk.Password = "wrong"
 	if _, err := r.agent.Register(t.Context(), r.trunk, time.Hour); err == nil {
-		t.Error("registered with a wrong password")
+		t.Error("Register succeeded with a wrong password, want an error")
 	}
 	r.dial("01").ends(callstate.ProviderAuthFailed, false)
 }

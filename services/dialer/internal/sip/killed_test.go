@@ -135,7 +135,7 @@ func killedWhen(t *testing.T, word string, what doomed) []byte {
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		said, text, _ := strings.Cut(lines.Text(), " ")
 		if said == "failed" {
-			t.Fatalf("the process that dials: %s", text)
+			t.Fatalf("output of the dialing process: %s", text)
 		}
 		if said == word {
 			state, err := hex.DecodeString(text)
@@ -145,6 +145,6 @@ func killedWhen(t *testing.T, word string, what doomed) []byte {
 			return state
 		}
 	}
-	t.Fatalf("the process that dials ended without the word %q", word)
+	t.Fatalf("the dialing process ended without printing %q", word)
 	return nil
 }

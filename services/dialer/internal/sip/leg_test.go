@@ -43,7 +43,7 @@ func FuzzRestored(f *testing.F) {
 		}
 		_ = us.way()
 		if again, err := ParseTeardown(us.state(invite)); err == nil && again.CallID != s.CallID {
-			t.Errorf("written down again: %+v", again)
+			t.Errorf("state after Encode and ParseTeardown = %+v", again)
 		}
 	})
 }

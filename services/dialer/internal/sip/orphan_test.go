@@ -63,11 +63,11 @@ func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 		}
 		for name, state := range states {
 			if err := next.Reap(ctx, r.trunk, state); err != nil {
-				t.Errorf("reap the %s one: %v", name, err)
+				t.Errorf("Reap of the %s call: %v", name, err)
 			}
 		}
 		if n := r.heard(talks, sipmsg.BYE); n != 1 {
-			t.Errorf("%d BYEs", n)
+			t.Errorf("BYEs = %d", n)
 		}
 		if err := next.Reap(ctx, r.trunk, talking); err != nil {
 			t.Errorf("reap again: %v", err)
@@ -207,7 +207,7 @@ func TestAdmit_UnknownSourcesGetNoResponse(t *testing.T) {
 		said = heard(siptest.Timeout)
 	}
 	if !strings.HasPrefix(said, "SIP/2.0 200") {
-		t.Errorf("after garbage, OPTIONS are answered %q", said)
+		t.Errorf("response to OPTIONS after invalid messages = %q", said)
 	}
 	// Messages of a call of this process are accepted from any address.
 	r.exchange.On("01", func(c *siptest.Call) { c.Answer(answer); c.Request(sipmsg.BYE, "") })

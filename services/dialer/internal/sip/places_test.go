@@ -84,10 +84,10 @@ func TestInvite_TriesTheNextAddressOnlyIfTheFirstHasNotTheCall(t *testing.T) {
 				}
 			})
 			if end := l.ends(tt.cause, tt.status == 0); end.Status != tt.status {
-				t.Errorf("ended with status %d, want %d", end.Status, tt.status)
+				t.Errorf("status of the end = %d, want %d", end.Status, tt.status)
 			}
 			if got := r.heard(l, sipmsg.INVITE); got != tt.asked {
-				t.Errorf("the second place heard %d INVITEs, want %d", got, tt.asked)
+				t.Errorf("INVITEs at the second address = %d, want %d", got, tt.asked)
 			}
 		})
 	}
@@ -167,10 +167,10 @@ func TestInvite_NoAddressAcceptsTheCall(t *testing.T) {
 	var unsent *transport.NotSent
 	_, err := r.agent.Invite(t.Context(), r.trunk, sip.Invite{CallID: uuid.NewString(), From: "+15005550006", To: "+14155550101", Body: []byte(offer)}, sip.Observer{})
 	if !errors.As(err, &unsent) {
-		t.Errorf("invite: %v, want that nothing was sent", err)
+		t.Errorf("Invite = %v, want a *transport.NotSent", err)
 	}
 	if err := r.agent.Probe(t.Context(), r.trunk); err == nil {
-		t.Error("a trunk is there where nobody is")
+		t.Error("Probe succeeded without a listener, want an error")
 	}
 }
 

@@ -116,7 +116,7 @@ func FuzzReason(f *testing.F) {
 	f.Fuzz(func(t *testing.T, header string, status int) {
 		number, told := sip.Q850([]string{header})
 		if told != (number >= 1 && number <= 127) {
-			t.Errorf("%q: %d, %v", header, number, told)
+			t.Errorf("Q850(%q) = %d, %v", header, number, told)
 		}
 		for _, cause := range []callstate.Cause{sip.ByeCause([]string{header}), sip.Final{Status: status, Reasons: []string{header}}.Cause()} {
 			if cause == "" {
@@ -135,15 +135,15 @@ func TestFinal_ElsewhereOnlyForFaultsOfTheTrunk(t *testing.T) {
 	for status := 300; status < 700; status++ {
 		want := slices.Contains([]int{401, 403, 407, 502, 503}, status)
 		if got := (sip.Final{Status: status}).Elsewhere(); got != want {
-			t.Errorf("%d: %v", status, got)
+			t.Errorf("Elsewhere of status %d = %v", status, got)
 		}
 		if (sip.Final{Status: status, Rang: true}).Elsewhere() {
-			t.Errorf("%d after ringing", status)
+			t.Errorf("Elsewhere of status %d after ringing = true, want false", status)
 		}
 	}
 	for number, want := range map[int]bool{1: false, 16: true, 17: false, 19: false, 21: false, 31: true, 34: true, 38: true, 41: true, 42: true, 102: false} {
 		if got := (sip.Final{Status: 503, Reasons: []string{fmt.Sprintf("Q.850;cause=%d", number)}}).Elsewhere(); got != want {
-			t.Errorf("503 with Q.850 %d: %v", number, got)
+			t.Errorf("Elsewhere of 503 with Q.850 %d = %v", number, got)
 		}
 	}
 	for _, status := range []int{401, 407} {
@@ -156,6 +156,6 @@ func TestFinal_ElsewhereOnlyForFaultsOfTheTrunk(t *testing.T) {
 		}
 	}
 	if (sip.Final{}).Elsewhere() {
-		t.Error("silence")
+		t.Error("Elsewhere without a response = true, want false")
 	}
 }

@@ -67,7 +67,7 @@ func TestSession_HangsUpIfThePeerDoesNotRefresh(t *testing.T) {
 	l := r.dial("01")
 	l.ends(callstate.RecoveryOnTimerExpire, true, "taken", "answered")
 	if took := time.Since(<-refreshed); took < 500*time.Millisecond {
-		t.Errorf("hung up %s after the last refresh", took)
+		t.Errorf("hangup %s after the last refresh", took)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestReinvite_RefusedWhileOursIsOpen(t *testing.T) {
 		c.Answer(answer, "Session-Expires: 2;refresher=uac")
 		ours := c.Next(sipmsg.INVITE)
 		if res := c.Request(sipmsg.INVITE, answer); res.StatusCode != 491 {
-			t.Errorf("crossing: %s", res)
+			t.Errorf("response to the crossing INVITE = %s", res)
 		}
 		ours.Reply(200)
 		c.Next(sipmsg.ACK)
@@ -153,7 +153,7 @@ func TestRefer_ReturnsWhenTheTargetHasAnswered(t *testing.T) {
 		{"the person hangs up", func(c *siptest.Call) { c.Request(sipmsg.BYE, "") }, false},
 		{"of something else", func(c *siptest.Call) {
 			if res := c.Request(sipmsg.NOTIFY, "SIP/2.0 200 OK", "Event: presence", over); res.StatusCode != 481 {
-				t.Errorf("NOTIFY was answered %d", res.StatusCode)
+				t.Errorf("response to NOTIFY = %d", res.StatusCode)
 			}
 			c.Request(sipmsg.BYE, "")
 		}, false},

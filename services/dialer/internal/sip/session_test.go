@@ -57,7 +57,7 @@ func TestExpires_Accept(t *testing.T) {
 	t.Parallel()
 	const least = 90 * time.Second
 	if _, small := (sip.Expires{After: 10 * time.Second}).Accept(least); !small {
-		t.Error("10 s are accepted where 90 s are the least")
+		t.Error("Accept of 10 s with a minimum of 90 s: tooSmall = false, want true")
 	}
 	if got, small := (sip.Expires{}).Accept(least); small {
 		t.Error("nothing was asked for: small = true, want false")
@@ -91,7 +91,7 @@ func FuzzParseSessionExpires(f *testing.F) {
 			t.Fatalf("e.Lost() = %v, want less than %v", e.Lost(), e.After)
 		}
 		if again, same := sip.ParseSessionExpires(e.String()); ok && (!same || again != e) {
-			t.Fatalf("%q reads back as %+v", value, again)
+			t.Fatalf("ParseSessionExpires(%q) of the written value = %+v", value, again)
 		}
 	})
 }
@@ -122,10 +122,10 @@ func TestTimer_NextAction(t *testing.T) {
 	}
 	timer.StartRefresh()
 	if wait, _ := timer.Next(now); wait != sip.Never {
-		t.Errorf("due in %s while at it", wait)
+		t.Errorf("Next during a refresh = %s, want Never", wait)
 	}
 	if !timer.Failed(3*time.Second, now) {
-		t.Error("no time for another try")
+		t.Error("Failed = false, want true")
 	}
 	if wait, mine := timer.Next(now); wait != 3*time.Second {
 		t.Errorf("Next: wait = %v, want %v", wait, 3*time.Second)
@@ -133,7 +133,7 @@ func TestTimer_NextAction(t *testing.T) {
 		t.Error("Next: mine = false, want true")
 	}
 	if timer.Failed(3*time.Second, now.Add(90*time.Second)) {
-		t.Error("a session that is lost is refreshed again")
+		t.Error("Failed of an expired session = true, want false")
 	}
 	timer.Agree("120;refresher=uas", now)
 	if wait, mine := timer.Next(now); wait != 88*time.Second {
@@ -143,6 +143,6 @@ func TestTimer_NextAction(t *testing.T) {
 	}
 	timer.Agree("", now)
 	if wait, _ := timer.Next(now); wait != sip.Never {
-		t.Errorf("a session without a timer is due in %s", wait)
+		t.Errorf("Next without a timer = %s, want Never", wait)
 	}
 }

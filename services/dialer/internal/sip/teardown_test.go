@@ -21,7 +21,7 @@ func TestTeardownState_IsReadBack(t *testing.T) {
 	want := ringingState()
 	text := want.Encode()
 	if len(text) > 700 {
-		t.Errorf("a state has %d bytes", len(text))
+		t.Errorf("encoded state has %d bytes", len(text))
 	}
 	got, err := sip.ParseTeardown(text)
 	switch {
@@ -53,12 +53,12 @@ func TestParseTeardown_RejectsInvalidStates(t *testing.T) {
 		s := ringingState()
 		spoil(&s)
 		if _, err := sip.ParseTeardown(s.Encode()); err == nil {
-			t.Errorf("%s: it is read", name)
+			t.Errorf("%s: ParseTeardown succeeded, want an error", name)
 		}
 	}
 	for _, text := range []string{"", "{}", "null", `{"v":2}`, "[1]"} {
 		if _, err := sip.ParseTeardown([]byte(text)); err == nil {
-			t.Errorf("%q is read", text)
+			t.Errorf("ParseTeardown(%q) succeeded, want an error", text)
 		}
 	}
 }

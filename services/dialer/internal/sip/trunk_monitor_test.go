@@ -43,7 +43,7 @@ func TestTrunkMonitor_TwoUnansweredOPTIONSMeanDown(t *testing.T) {
 		stop()
 		<-done
 		if !slices.Equal(told, []bool{false, true}) {
-			t.Errorf("told %v", told)
+			t.Errorf("notifications = %v", told)
 		}
 	})
 }

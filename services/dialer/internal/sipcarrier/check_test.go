@@ -91,7 +91,7 @@ func TestCheck_StepsAndRemedies(t *testing.T) {
 			return true
 		}
 		if req.GetHeader("Contact") != nil {
-			t.Error("the check changes our registration: REGISTER has a Contact")
+			t.Error("REGISTER of the check has a Contact, want none")
 		}
 		return false
 	})
@@ -243,7 +243,7 @@ func TestCheck_StepsAndRemedies(t *testing.T) {
 				t.Errorf("results = %q, want %q", got, tt.want)
 			}
 			if !strings.Contains(last.Seen, tt.seen) {
-				t.Errorf("the last step that was tried saw %q, want it to contain %q", last.Seen, tt.seen)
+				t.Errorf("Seen of the last step = %q, want it to contain %q", last.Seen, tt.seen)
 			}
 			if !strings.Contains(last.Remedy, tt.remedy) {
 				t.Errorf("remedy = %q, want it to contain %q", last.Remedy, tt.remedy)

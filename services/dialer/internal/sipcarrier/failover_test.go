@@ -338,7 +338,7 @@ func TestReady_OneAnsweringTrunkIsEnough(t *testing.T) {
 	}
 	known.set(known.now[:5]...)
 	if err := p.Ready(t.Context()); err == nil {
-		t.Error("ready, and no trunk answers")
+		t.Error("Ready succeeded although no trunk answers")
 	}
 }
 
@@ -436,10 +436,10 @@ func TestOriginate_TriesAnotherTrunkOnlyIfNothingWasSent(t *testing.T) {
 				t.Errorf("originate: %v", err)
 			}
 			if got := x.dials(o.CallID); got != tt.dials {
-				t.Errorf("%d dials, want %d", got, tt.dials)
+				t.Errorf("INVITEs = %d, want %d", got, tt.dials)
 			}
 			if _, err := p.Find(t.Context(), o.CallID); tt.dials == 0 && !errors.Is(err, carrier.ErrUnknownCall) {
-				t.Errorf("find: %v, want ErrUnknownCall", err)
+				t.Errorf("Find = %v, want ErrUnknownCall", err)
 			}
 		})
 	}

@@ -86,7 +86,7 @@ func TestInboundFilter_AdmitsTargetsOfSRVRecords(t *testing.T) {
 			for last := range 7 {
 				source := fmt.Sprintf("203.0.113.%d", last)
 				if got := d.Admit(netip.MustParseAddr(source)); got != slices.Contains(tt.want, source) {
-					t.Errorf("%s is heard: %v, want %v", source, got, tt.want)
+					t.Errorf("Admit(%s) = %v, want %v", source, got, tt.want)
 				}
 			}
 		})
@@ -107,7 +107,7 @@ func TestInboundFilter_AdmitsOnlyTrunks(t *testing.T) {
 		return found.Name
 	}
 	if d.Admit(netip.MustParseAddr("192.0.2.1")) {
-		t.Error("somebody is admitted before anything is known")
+		t.Error("an address is admitted before the trunks are read")
 	}
 	look := func() {
 		t.Helper()
@@ -129,19 +129,19 @@ func TestInboundFilter_AdmitsOnlyTrunks(t *testing.T) {
 	known.err = errors.New("no database")
 	look()
 	if who("192.0.2.1") != "literal" {
-		t.Error("an outage of the database locks the trunks out")
+		t.Error("a trunk is not admitted during an outage of the database")
 	}
 	known.err, names.fault = nil, errors.New("no resolver")
 	// as if it was resolved long ago
 	d.last[named.TrunkID] = resolved{host: named.Host, addresses: d.last[named.TrunkID].addresses}
 	look()
 	if who("203.0.113.9") != "named" {
-		t.Error("an outage of the resolver locks a trunk out")
+		t.Error("a trunk is not admitted during an outage of DNS")
 	}
 	known.trunks = []trunks.Trunk{literal}
 	look()
 	if who("203.0.113.9") != "" {
-		t.Error("a trunk that was removed is still heard")
+		t.Error("a removed trunk is still admitted")
 	}
 }
 
@@ -158,7 +158,7 @@ func TestInboundFilter_FindsATrunkNewerThanTheLastReading(t *testing.T) {
 	source := netip.MustParseAddrPort("192.0.2.1:5060")
 	found, ok := d.CallFrom(t.Context(), source, transport.UDP)
 	if !ok {
-		t.Errorf("CallFrom(%s) finds no trunk, want the added one", source)
+		t.Errorf("CallFrom(%s) returned no trunk, want the added one", source)
 	}
 	if got, want := found.TrunkID, added.TrunkID; got != want {
 		t.Errorf("trunk = %s, want %s", got, want)

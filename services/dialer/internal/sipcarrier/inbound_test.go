@@ -32,11 +32,11 @@ func TestArrive_RefusesCallsBeyondTheChannels(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := <-became; got != want {
-			t.Fatalf("caller %d: %d, want %d", n+1, got, want)
+			t.Fatalf("response to caller %d = %d, want %d", n+1, got, want)
 		}
 	}
 	if got := p.Live(); got != 2 {
-		t.Errorf("%d legs live, want 2", got)
+		t.Errorf("live legs = %d, want 2", got)
 	}
 }
 

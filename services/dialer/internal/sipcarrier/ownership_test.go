@@ -51,7 +51,7 @@ func news(t *testing.T, p *process, id uuid.UUID, kind carrier.Kind) carrier.Eve
 			}
 		}
 	}
-	t.Fatalf("the news never told %s", kind)
+	t.Fatalf("no event of kind %s", kind)
 	return carrier.Event{}
 }
 
@@ -75,7 +75,7 @@ func TestRun_HangsUpLegsThatAnotherProcessTookOver(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(testkit.Timeout):
-		t.Fatal("the far end was left in a call that no process has")
+		t.Fatal("the trunk received no BYE")
 	}
 }
 
@@ -256,7 +256,7 @@ func TestRefresh_RestoresAConversationAfterAFailover(t *testing.T) {
 			return err
 		}
 		if status != "in_progress" || legs != 1 {
-			return fmt.Errorf("the call is %s with %d legs", status, legs)
+			return fmt.Errorf("call status = %s, legs = %d", status, legs)
 		}
 		return nil
 	})
@@ -431,10 +431,10 @@ func TestRun_EndsOrphansOfADisabledTrunk(t *testing.T) {
 	select {
 	case said := <-ended:
 		if said == "" {
-			t.Error("the second BYE does not say who we are")
+			t.Error("the second BYE has no credentials")
 		}
 	case <-time.After(testkit.Timeout):
-		t.Fatal("the far end was left in a call that nobody has")
+		t.Fatal("the trunk received no second BYE")
 	}
 }
 

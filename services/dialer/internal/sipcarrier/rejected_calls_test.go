@@ -65,10 +65,10 @@ func TestRejectedCalls_KeepsTheLastTwenty(t *testing.T) {
 		t.Fatalf("attempts = %d, want %d", got, want)
 	}
 	if got, want := last[0].To, "u49@x"; got != want {
-		t.Errorf("newest attempt is to %q, want %q", got, want)
+		t.Errorf("To of the newest attempt = %q, want %q", got, want)
 	}
 	if got, want := last[19].To, "u30@x"; got != want {
-		t.Errorf("oldest attempt is to %q, want %q", got, want)
+		t.Errorf("To of the oldest attempt = %q, want %q", got, want)
 	}
 	if got, want := last[0].Hint, "add 192.0.2.7 to its inbound_sources"; !strings.Contains(got, want) {
 		t.Errorf("hint = %q, want it to contain %q", got, want)

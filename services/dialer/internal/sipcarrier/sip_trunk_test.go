@@ -14,10 +14,10 @@ func TestSIPTrunk_WithoutPortUsesSRVRecords(t *testing.T) {
 		one := trunks.New(uuid.UUID{1})
 		one.Transport = transport
 		if got := sipTrunk(one).Port; got != 0 {
-			t.Errorf("%s: port %d, want none", transport, got)
+			t.Errorf("%s: port = %d, want 0", transport, got)
 		}
 		if one.Port = 5070; sipTrunk(one).Port != 5070 {
-			t.Errorf("%s: port %d, want the one that was set", transport, sipTrunk(one).Port)
+			t.Errorf("%s: port = %d, want 5070", transport, sipTrunk(one).Port)
 		}
 	}
 }

@@ -205,7 +205,7 @@ func TestChannels_NeedAnAnswerToOPTIONS(t *testing.T) {
 		answers <- nil
 		synctest.Wait()
 		check("after the first answer", 3, 10, true)
-		o.countResult(errors.New("silence"))
+		o.countResult(errors.New("Elsewhere without a response = true, want false"))
 		check("after an INVITE without an answer", 3, 3, false)
 		answers <- nil
 		synctest.Wait()
@@ -215,7 +215,7 @@ func TestChannels_NeedAnAnswerToOPTIONS(t *testing.T) {
 		time.Sleep(time.Second)
 		check("when the circuit is half-open", 3, 4, true)
 		if !o.reserve(uuid.Nil) {
-			t.Error("the half-open circuit does not let one call through")
+			t.Error("reserve on a half-open circuit = false, want true")
 		}
 		check("while one call tests the trunk", 3, 3, false)
 		o.countResult(nil)

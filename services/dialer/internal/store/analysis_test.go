@@ -83,7 +83,7 @@ func TestDueAnalyses_PagesReadDoNotGrowWithTheBacklogOfOneWorkspace(t *testing.T
 	lot := pages()
 	t.Logf("a look touches %d pages beside ten calls of a workspace that hangs, %d beside 30 000", few, lot)
 	if float64(lot) > 1.5*float64(few) {
-		t.Errorf("a look touches %d pages, and %d beside 30 000 of a workspace that hangs", few, lot)
+		t.Errorf("pages read by DueAnalyses = %d with 10 waiting calls, and %d with 30,000", few, lot)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestDueAnalyses_ServesWorkspacesInTurn(t *testing.T) {
 			break
 		}
 		if looks > workspaces {
-			t.Fatal("the look comes to no end")
+			t.Fatal("DueAnalyses never returned next = uuid.Nil")
 		}
 	}
 	switch slices.Sort(got); {

@@ -48,7 +48,7 @@ func TestApplyEvents_InboundCallOfASuspendedWorkspaceIsNotStored(t *testing.T) {
 		}
 		place = next
 		if taken != test.taken {
-			t.Errorf("a call to a workspace that is %s: taken %v", test.status, taken)
+			t.Errorf("inbound call to a workspace that is %s: stored = %v", test.status, taken)
 		}
 	}
 }

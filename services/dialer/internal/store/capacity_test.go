@@ -106,7 +106,7 @@ func TestClaim_ExpiredClaimOfADeadProcessFreesCapacity(t *testing.T) {
 	dead := store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{ClaimLease: 100 * time.Millisecond,
 		QueueLimit: time.Hour})
 	if got := claim(t, dead, 1); len(got) != 1 {
-		t.Fatalf("claimed %d", len(got))
+		t.Fatalf("claimed requests = %d", len(got))
 	}
 	testkit.Until(t, "another process claims", func() bool { return len(claim(t, st, 1)) == 1 })
 	if n := inUse(t, pool); n != 1 {
@@ -131,7 +131,7 @@ func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code st
 	young.DueAt = time.Now().Add(-time.Minute)
 	enqueue(t, pool, st, old, young)
 	if crowded && len(claim(t, st, 5)) != 0 {
-		t.Fatal("claimed beyond the limit of live calls")
+		t.Fatal("Claim took a request beyond the limit of live calls")
 	}
 	if trunkDown {
 		claimWithoutTrunk(t, st, 0)
@@ -142,7 +142,7 @@ func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code st
 		}
 	}
 	if n := count(t, pool, "SELECT count(*) FROM dial_queue WHERE state = 'failed'"); n > 1 {
-		t.Errorf("%d requests ended", n)
+		t.Errorf("requests ended = %d", n)
 	}
 	facts := func(code string) int {
 		return count(t, pool, "SELECT count(*) FROM outbox WHERE key = $1 AND position($2::bytea in payload) > 0",
@@ -179,7 +179,7 @@ func TestExpire_FailsRequestsPastTheirLimits(t *testing.T) {
 			t.Parallel()
 			limit := store.Timing{QueueLimit: tt.queue, CapacityLimit: tt.capacity}
 			if got := expired(t, limit, tt.crowded, tt.trunkDown); got != tt.want {
-				t.Errorf("failed with %q, want %q", got, tt.want)
+				t.Errorf("error code = %q, want %q", got, tt.want)
 			}
 		})
 	}

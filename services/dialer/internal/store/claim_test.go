@@ -65,7 +65,7 @@ func TestClaim_ManyRequestsOfOneWorkspaceDoNotDelayAnother(t *testing.T) {
 		claims := 0
 		for found := false; !found; claims++ {
 			if claims == 2 {
-				t.Fatalf("with %d workers, two claims passed the single request by", workers)
+				t.Fatalf("two claims with %d workers did not take the single request", workers)
 			}
 			claimed, err := replica.claim(t.Context(), wide(workers))
 			if err != nil {
@@ -74,11 +74,11 @@ func TestClaim_ManyRequestsOfOneWorkspaceDoNotDelayAnother(t *testing.T) {
 			taken := claimed.Requests
 			found = slices.ContainsFunc(taken, func(r dialqueue.Request) bool { return r.WorkspaceID == small })
 			if len(taken) != workers {
-				t.Fatalf("claimed %d with %d workers", len(taken), workers)
+				t.Fatalf("claimed requests = %d with %d workers", len(taken), workers)
 			}
 		}
 		if claims > 1 && workers > 1 {
-			t.Errorf("with %d workers, the single request was not in the first claim", workers)
+			t.Errorf("the first claim with %d workers did not take the single request", workers)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func TestClaim_ManyRequestsDueAtTheSameTimeDoNotDelayAnother(t *testing.T) {
 			}
 		}
 	}
-	t.Error("three claims passed the single request by")
+	t.Error("three claims did not take the single request")
 }
 
 // One workspace takes all it can. The last tenth of channels and rate is reserved for workspaces
@@ -208,7 +208,7 @@ func TestClaim_LastTenthOfCapacityIsReservedForSmallWorkspaces(t *testing.T) {
 			enqueue(t, pool, replicas[0], aRequest(small, 1))
 			second, err := claimOnce(t.Context(), replicas[1], r)
 			if err != nil || !slices.ContainsFunc(second.Requests, func(r dialqueue.Request) bool { return r.WorkspaceID == small }) {
-				t.Errorf("a workspace that has nothing found no room: %v %v", second.Requests, err)
+				t.Errorf("claim of a workspace without calls = %v, %v; want one request", second.Requests, err)
 			}
 		})
 	}
@@ -317,7 +317,7 @@ func TestClaim_SecondRequestToANumberWaitsForTheFirstCall(t *testing.T) {
 			}
 			testkit.Until(t, "the others of the number are held", func() bool {
 				if got := claim(t, st, 10); len(got) != 0 {
-					t.Fatalf("claimed %v while the number is in a call", got)
+					t.Fatalf("claimed requests = %v while the number is in a call, want none", got)
 				}
 				return count(t, pool, "SELECT count(*) FROM dial_queue WHERE held") == 2
 			})
@@ -381,7 +381,7 @@ func TestClaim_ProcessPausedInAClaimDoesNotBlockOthers(t *testing.T) {
 	}()
 	<-stall.stopped
 	if got := claim(t, st, 5); len(got) != 1 {
-		t.Errorf("claimed %d beside a paused process, want 1", len(got))
+		t.Errorf("claimed requests while another process is paused = %d, want 1", len(got))
 	}
 	resume()
 	if err := <-failed; err == nil {
@@ -429,7 +429,7 @@ func TestClaim_ReplicasTogetherKeepTheRateLimit(t *testing.T) {
 			all.Wait()
 			// Five tokens are saved up, and a claim of each process can be in progress.
 			if took, want := time.Since(begun), time.Duration(taken.Load()-6)*time.Second/50; took < want {
-				t.Errorf("%d were claimed in %s, at 50 a second not before %s", taken.Load(), took, want)
+				t.Errorf("%d requests were claimed in %s, want at least %s at 50 per second", taken.Load(), took, want)
 			}
 		})
 	}

@@ -179,7 +179,7 @@ func TestOrderErasure_RunningJobDoesNotDelayOtherRecords(t *testing.T) {
 	for running := true; running; records++ {
 		began := time.Now()
 		if err := order("+14155550114", other); err != nil {
-			t.Fatalf("record %d beside the job: %v", records, err)
+			t.Fatalf("record %d during the job: %v", records, err)
 		}
 		longest = max(longest, time.Since(began))
 		select {

@@ -90,18 +90,18 @@ func TestEraseRequest_QueuedRequestsEndAsBlocked(t *testing.T) {
 		erase(t, pool, st, claimed.CallRequestID, e)
 	}
 	if n := count(t, pool, "SELECT count(*) FROM dial_queue WHERE state = 'blocked' AND variables IS NULL"); n != 2 {
-		t.Errorf("%d requests are blocked and forgotten, want both", n)
+		t.Errorf("blocked requests without variables = %d, want 2", n)
 	}
 	for _, r := range []dialqueue.Request{ahead, claimed} {
 		if got := strings.Join(published(t, pool, r.CallRequestID.String()), ", "); got != "blocked, erasure-reports.v1, erasure-reports.v1" {
-			t.Errorf("told %q of a queued request, want one blocked and a report each time", got)
+			t.Errorf("events of a queued request = %q, want one blocked and two reports", got)
 		}
 	}
 	if n := inUse(t, pool); n != 0 {
 		t.Errorf("requests in use = %d, want 0", n)
 	}
 	if err := st.Fence(t.Context(), claimed, uuid.Must(uuid.NewV7()), "+15005550006", "sim"); err == nil {
-		t.Error("a request of an erased person was fenced")
+		t.Error("Fence of a request of an erased person succeeded, want an error")
 	}
 	within(t, pool, func(tx pgx.Tx) error {
 		added, err := st.Enqueue(t.Context(), tx, ahead, claimed)
@@ -111,7 +111,7 @@ func TestEraseRequest_QueuedRequestsEndAsBlocked(t *testing.T) {
 		return err
 	})
 	if n := kept(t, pool); n != 1 {
-		t.Errorf("%d rows hold something to forget, want the other person's alone", n)
+		t.Errorf("rows with personal data = %d, want only the row of the other person", n)
 	}
 	if got := claim(t, st, 5); len(got) != 1 {
 		t.Errorf("claim: length of got = %d, want 1", len(got))
@@ -150,20 +150,20 @@ func TestEraseRequest_LiveCallEndsWithoutPersonalData(t *testing.T) {
 		c.End(callstate.End{At: now.Add(4 * time.Second), Cause: callstate.NormalClearing, Zone: time.UTC})
 	})
 	if got := strings.Join(published(t, pool, mine.String()), ", "); got != "dialing, answered, ended, analysed" {
-		t.Errorf("told %q of the erased person's call", got)
+		t.Errorf("events of the erased person's call = %q", got)
 	}
 	if got := strings.Join(published(t, pool, theirs.String()), ", "); got != "dialing, answered, ended, analysed with the secret" {
-		t.Errorf("told %q of the other person's call", got)
+		t.Errorf("events of the other person's call = %q", got)
 	}
 	if n := count(t, pool, "SELECT count(*) FROM calls WHERE call_id = $1 AND (variables IS NOT NULL OR turns::text <> '[]')", mine); n != 0 {
-		t.Error("something of the conversation was kept")
+		t.Error("variables or transcript of the erased call were kept")
 	}
 	erase(t, pool, st, other.CallRequestID, e) // and one that ended before
 	if n := kept(t, pool); n != 0 {
-		t.Errorf("%d rows hold something to forget", n)
+		t.Errorf("rows with personal data = %d", n)
 	}
 	if n := count(t, pool, "SELECT count(*) FROM calls WHERE status = 'completed'"); n != 2 {
-		t.Errorf("%d calls are completed, want both as they were", n)
+		t.Errorf("completed calls = %d, want 2", n)
 	}
 }
 
@@ -225,14 +225,14 @@ func TestOrderErasure_PublishesErasedAfterEarlierEvents(t *testing.T) {
 		foreign: "ringing, answered, ended, analysed with the secret",
 	} {
 		if got := strings.Join(published(t, pool, id.String()), ", "); got != want {
-			t.Errorf("told %q, want %q", got, want)
+			t.Errorf("events = %q, want %q", got, want)
 		}
 	}
 	if n := kept(t, pool); n != 2 {
-		t.Errorf("%d rows hold something to forget, want the other workspace's and the new relation's", n)
+		t.Errorf("rows with personal data = %d, want those of the other workspace and of the later call", n)
 	}
 	if n := len(published(t, pool, e.ID.String())); n != 6 { // two calls in the events, and a report each time
-		t.Errorf("%d records name the erasure, want 6", n)
+		t.Errorf("outbox rows of the erasure = %d, want 6", n)
 	}
 }
 
@@ -256,7 +256,7 @@ func TestEraseRequest_RunningAnalysisPublishesNoSummary(t *testing.T) {
 		c.End(callstate.End{At: now.Add(time.Second), Cause: callstate.NormalClearing, Judged: &agent.Judgement{Outcome: "interested", Reached: "human"}})
 	})
 	if n := kept(t, pool); n != 1 {
-		t.Fatalf("%d rows hold what was said before it is summarised, want the call's", n)
+		t.Fatalf("rows with the transcript before the summary = %d, want 1", n)
 	}
 	erase(t, pool, st, r.CallRequestID, store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace})
 	name := secret
@@ -264,9 +264,9 @@ func TestEraseRequest_RunningAnalysisPublishesNoSummary(t *testing.T) {
 		c.Analyse(&agent.Summary{Outcome: "interested", CustomerName: &name}, now.Add(2*time.Second))
 	})
 	if got := strings.Join(published(t, pool, id.String()), ", "); got != "dialing, answered, ended, analysed" {
-		t.Errorf("told %q", got)
+		t.Errorf("events = %q", got)
 	}
 	if n := kept(t, pool); n != 0 {
-		t.Errorf("%d rows hold something to forget", n)
+		t.Errorf("rows with personal data = %d", n)
 	}
 }

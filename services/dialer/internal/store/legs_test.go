@@ -91,7 +91,7 @@ func TestGuard_AcceptsOnlyTheOwnerOfALiveLeg(t *testing.T) {
 		t.Fatalf("Find: %v", err)
 	}
 	if known.EndedAt == nil || !known.EndedAt.Equal(at) {
-		t.Errorf("ended at %v, want %v", known.EndedAt, at)
+		t.Errorf("EndedAt = %v, want %v", known.EndedAt, at)
 	}
 	if known.Cause != callstate.NormalClearing {
 		t.Errorf("cause = %s, want %s", known.Cause, callstate.NormalClearing)
@@ -141,7 +141,7 @@ func TestHeartbeat_ReturnsRequestsOnlyToTheOwner(t *testing.T) {
 		return len(calls)
 	}
 	if n := asked(owner); n != 0 {
-		t.Errorf("%d calls to end, and nobody asked", n)
+		t.Errorf("legs to hang up without a request = %d, want 0", n)
 	}
 	switch known, err := other.RequestHangup(t.Context(), id); {
 	case err != nil:
@@ -158,7 +158,7 @@ func TestHeartbeat_ReturnsRequestsOnlyToTheOwner(t *testing.T) {
 	}
 	wants(t, pool, "the end", owner.EndGuard(id, store.End{At: *instant(), Cause: callstate.NormalClearing, ByUs: true}), nil)
 	if n := asked(owner); n != 0 {
-		t.Errorf("%d calls to end after the end", n)
+		t.Errorf("legs to hang up after the end = %d, want 0", n)
 	}
 	if _, err := other.RequestAnswer(t.Context(), uuid.New()); !errors.Is(err, pg.ErrNotFound) {
 		t.Errorf("a call that nobody knows: %v", err)

@@ -53,7 +53,7 @@ func TestDueHangups_AnyProcessReturnsOrphans(t *testing.T) {
 		t.Fatal("got[0].Orphan = false, want true")
 	}
 	if got := due(); len(got) != 0 {
-		t.Errorf("to hang up at once again: %v", got)
+		t.Errorf("DueHangups immediately after the first = %v, want none", got)
 	}
 	later := func() {
 		t.Helper()
@@ -63,13 +63,13 @@ func TestDueHangups_AnyProcessReturnsOrphans(t *testing.T) {
 	}
 	later()
 	if got := due(); len(got) != 1 {
-		t.Errorf("to hang up later: %v, want the orphan again, since the carrier was not told", got)
+		t.Errorf("DueHangups later = %v, want the orphan again", got)
 	}
 	if err := living.ForgetOrphan(t.Context(), orphan); err != nil {
 		t.Fatal(err)
 	}
 	later()
 	if got := due(); len(got) != 0 {
-		t.Errorf("to hang up: %v, though the carrier was told", got)
+		t.Errorf("DueHangups after ForgetOrphan = %v, want none", got)
 	}
 }

@@ -40,12 +40,12 @@ func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 		within(t, pool, func(tx pgx.Tx) error {
 			found, err := st.EnqueueOverdue(t.Context(), tx, r, told, false)
 			if err == nil && found != tt.want {
-				t.Errorf("%s: found %s, want %s", tt.name, found, tt.want)
+				t.Errorf("%s: EnqueueOverdue = %s, want %s", tt.name, found, tt.want)
 			}
 			return err
 		})
 		if count(t, pool, `SELECT count(*) FROM dial_queue WHERE call_request_id = $1 AND state = $2`, r.CallRequestID, tt.is) != 1 {
-			t.Errorf("%s: it is not %s", tt.name, tt.is)
+			t.Errorf("%s: the state of the request is not %s", tt.name, tt.is)
 		}
 	}
 }
@@ -92,6 +92,6 @@ func TestEnqueueOverdue_PublishesTheEndAgain(t *testing.T) {
 	}
 	if got := count(t, pool, `SELECT count(*) FROM dial_queue WHERE call_request_id = $1`,
 		unknown.CallRequestID); got != 0 {
-		t.Errorf("a request was enqueued although only its end was asked for")
+		t.Errorf("EnqueueOverdue with endOnly enqueued the request")
 	}
 }

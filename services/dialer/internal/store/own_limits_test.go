@@ -88,9 +88,9 @@ func TestClaim_StoresSinceWhenAWorkspaceIsAtItsLimits(t *testing.T) {
 			}
 			switch {
 			case tt.noted == "" && count(t, pool, `SELECT count(*) FROM rate_buckets WHERE own_limit_seen IS NOT NULL`) != 0:
-				t.Error("noted, though the room that was missing was everybody's")
+				t.Error("own limits were stored, although a shared limit was reached")
 			case tt.noted != "" && count(t, pool, `SELECT count(*)`+is+tt.noted, workspace) != 1:
-				t.Errorf("not noted so that %s", tt.noted)
+				t.Errorf("the bucket does not satisfy %s", tt.noted)
 			}
 		})
 	}

@@ -51,10 +51,10 @@ func TestReschedule_IsAtLeastOneSecondAhead(t *testing.T) {
 			// The event has the time of the transaction.
 			ahead := due.Sub(event.GetOccurredAt().AsTime().Truncate(time.Microsecond))
 			if ahead < test.least {
-				t.Errorf("due %v ahead, want at least %v", ahead, test.least)
+				t.Errorf("new due time is %v ahead, want at least %v", ahead, test.least)
 			}
 			if ahead > test.most {
-				t.Errorf("due %v ahead, want at most %v", ahead, test.most)
+				t.Errorf("new due time is %v ahead, want at most %v", ahead, test.most)
 			}
 			if got := event.GetRescheduled().GetScheduledFor().AsTime(); !got.Equal(due) {
 				t.Errorf("scheduled_for of the event = %v, want %v", got, due)

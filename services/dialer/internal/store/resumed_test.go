@@ -47,7 +47,7 @@ func wantKept(t *testing.T, pool *pgxpool.Pool, r dialqueue.Request) {
 		t.Fatalf("read the request: %v", err)
 	}
 	if want := r.DueAt.Truncate(time.Microsecond); !got.Equal(want) {
-		t.Errorf("the dialer looks at the request at %s, want %s", got, want)
+		t.Errorf("look_at of the request = %s, want %s", got, want)
 	}
 }
 

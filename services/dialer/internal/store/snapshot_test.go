@@ -118,7 +118,7 @@ func TestQueue_OldSnapshotDoesNotSlowItDown(t *testing.T) {
 		got := step(t)
 		t.Logf("pages of %s = %d beside 2,000 dead requests, %d beside 22,000", name, few[name], got)
 		if got > few[name]+few[name]/2+20 {
-			t.Errorf("pages of %s beside 22,000 dead requests = %d, beside 2,000 = %d", name, got, few[name])
+			t.Errorf("pages read by %s with 22,000 dead requests = %d, with 2,000 = %d", name, got, few[name])
 		}
 	}
 }

@@ -265,11 +265,11 @@ func TestClaim_ReplicasNeverClaimTheSameRequest(t *testing.T) {
 	}
 	all.Wait()
 	if len(taken) != 90 {
-		t.Errorf("%d requests were taken, want 90", len(taken))
+		t.Errorf("claimed requests = %d, want 90", len(taken))
 	}
 	for id, n := range taken {
 		if n != 1 {
-			t.Errorf("%s was taken %d times", id, n)
+			t.Errorf("request %s was claimed %d times, want 1", id, n)
 		}
 	}
 }
@@ -302,11 +302,11 @@ func TestClaim_KeepsLimitsAndSharesCapacity(t *testing.T) {
 		t.Errorf("by[small] = %v, want 1", by[small])
 	}
 	if again := claim(t, st, 10); len(again) != 0 {
-		t.Errorf("%d more were taken beyond the limit of live calls", len(again))
+		t.Errorf("requests claimed beyond the limit of live calls = %d, want 0", len(again))
 	}
 	limited(big, 500, 5) // five per second: one immediately, the next after a fifth of a second
 	if got := len(claim(t, st, 10)); got > 1 {
-		t.Errorf("%d were taken at once at five a second", got)
+		t.Errorf("requests claimed immediately at five per second = %d", got)
 	}
 }
 
@@ -318,7 +318,7 @@ func TestClaim_DoesNotTakeScheduledRequests(t *testing.T) {
 	r.DueAt = time.Now().Add(time.Hour)
 	enqueue(t, pool, st, r)
 	if got := claim(t, st, 10); len(got) != 0 {
-		t.Errorf("taken before its time: %v", got)
+		t.Errorf("requests claimed before their due time = %v, want none", got)
 	}
 	if found := dueWorkspaces(t, st); len(found) != 0 {
 		t.Errorf("workspaces with due requests = %v, want none", found)
@@ -344,7 +344,7 @@ func TestFence_OneLiveCallPerNumber(t *testing.T) {
 	enqueue(t, pool, st, first, second)
 	claimed := claim(t, st, 2)
 	if len(claimed) != 2 {
-		t.Fatalf("claimed %d", len(claimed))
+		t.Fatalf("claimed requests = %d", len(claimed))
 	}
 	// A claim takes one request per number. Here two requests to one number are fenced anyway.
 	if _, err := pool.Exec(t.Context(), "UPDATE dial_queue SET to_e164 = $1", first.To); err != nil {
@@ -363,7 +363,7 @@ func TestFence_OneLiveCallPerNumber(t *testing.T) {
 		t.Errorf("fence of a number in a call = %v, want ErrLost", err)
 	}
 	if n := count(t, pool, "SELECT count(*) FROM fences"); n != 1 {
-		t.Errorf("%d fences, want 1", n)
+		t.Errorf("fences = %d, want 1", n)
 	}
 }
 
@@ -375,7 +375,7 @@ func TestFences_DeletingAYoungFenceIsRejected(t *testing.T) {
 	fenced(t, pool, st, aRequest(uuid.Must(uuid.NewV7()), 1))
 	for _, statement := range []string{"DELETE FROM fences", "UPDATE fences SET trunk = 'x'", "TRUNCATE fences"} {
 		if _, err := pool.Exec(t.Context(), statement); err == nil {
-			t.Errorf("%s was allowed", statement)
+			t.Errorf("statement %s succeeded, want an error", statement)
 		}
 	}
 }
@@ -434,12 +434,12 @@ func TestTakeOver_TakesOnlyCallsOfDeadProcesses(t *testing.T) {
 		t.Errorf("due[0].Ending = %v, want %v", due[0].Ending, callstate.EndingRecovery)
 	}
 	if mine, err := dead.StillFenced(t.Context(), orphan); err != nil {
-		t.Errorf("the dead process may still dial: StillFenced: %v", err)
+		t.Errorf("StillFenced of the dead process: %v", err)
 	} else if mine {
 		t.Error("the dead process may still dial: mine = true, want false")
 	}
 	if mine, err := living.StillFenced(t.Context(), kept); err != nil {
-		t.Errorf("the living process lost its fence: StillFenced: %v", err)
+		t.Errorf("StillFenced of the live process: %v", err)
 	} else if !mine {
 		t.Error("the living process lost its fence: mine = false, want true")
 	}
@@ -473,7 +473,7 @@ func TestApplyEvents_OneReaderAppliesEachBatchOnce(t *testing.T) {
 		t.Fatal("read feed: mine = false, want true")
 	}
 	if _, mine, err := second.ReadFeed(t.Context(), "sim"); err != nil {
-		t.Errorf("a second reader: ReadFeed: %v", err)
+		t.Errorf("ReadFeed by a second reader: %v", err)
 	} else if mine {
 		t.Error("a second reader: mine = true, want false")
 	}

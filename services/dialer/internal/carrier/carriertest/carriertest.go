@@ -67,16 +67,16 @@ func Run(t *testing.T, fresh func(t testing.TB) *Network) {
 // Rules returns all rules.
 func Rules() []Rule {
 	return append(append([]Rule{
-		{"a call is told from its dial to its end", wholeCall},
+		{"the events of a call are complete", wholeCall},
 		{"a busy number ends without an answer", busyCall},
-		{"asked twice dials once", askedTwice},
-		{"asked by many at once dials once", askedAtOnce},
+		{"a second originate of a call dials nothing", askedTwice},
+		{"concurrent originates of a call dial once", askedAtOnce},
 		{"a refusal is definite", refusal},
-		{"a carrier that is away was not asked and knows nothing", away},
-		{"an originate that is not answered is nobody's refusal", silent},
-		{"an originate that is given up is nobody's refusal", givenUp},
-		{"an originate that never arrived leaves an unknown call", neverArrived},
-		{"nothing leaves that is not permitted", notPermitted},
+		{"an unreachable carrier returns no call", away},
+		{"an originate without a response is not a refusal", silent},
+		{"a canceled originate is not a refusal", givenUp},
+		{"an originate that did not arrive leaves an unknown call", neverArrived},
+		{"nothing is sent without a permit", notPermitted},
 	}, hangupRules()...), eventRules()...)
 }
 
@@ -138,41 +138,41 @@ func (r *reader) readBatch(wait time.Duration) int {
 	r.t.Helper()
 	batch, err := r.trunk.Events(r.t.Context(), r.place, wait)
 	if err != nil {
-		r.t.Fatalf("news after %d: %v", r.place, err)
+		r.t.Fatalf("Events after %d: %v", r.place, err)
 	}
 	if batch.Feed == "" || r.feed != "" && batch.Feed != r.feed {
-		r.t.Fatalf("the feed is called %q, was %q", batch.Feed, r.feed)
+		r.t.Fatalf("name of the stream = %q, was %q", batch.Feed, r.feed)
 	}
 	r.feed = batch.Feed
-	for _, news := range batch.Events {
-		if news.Seq <= r.place {
-			r.t.Fatalf("news %d after place %d", news.Seq, r.place)
+	for _, events := range batch.Events {
+		if events.Seq <= r.place {
+			r.t.Fatalf("event %d after position %d", events.Seq, r.place)
 		}
-		r.place = news.Seq
+		r.place = events.Seq
 	}
 	r.all = append(r.all, batch.Events...)
 	return len(batch.Events)
 }
 
 // eventsOf returns the events of one call that were read.
-func (r *reader) eventsOf(callID uuid.UUID) (news []carrier.Event) {
+func (r *reader) eventsOf(callID uuid.UUID) (events []carrier.Event) {
 	for _, one := range r.all {
 		if one.CallID == callID {
-			news = append(news, one)
+			events = append(events, one)
 		}
 	}
-	return news
+	return events
 }
 
 // until reads until the call has an event of the kind, and returns the events of the call.
 func (r *reader) until(callID uuid.UUID, kind carrier.Kind) []carrier.Event {
 	r.t.Helper()
 	for begun := time.Now(); ; r.readBatch(time.Second) {
-		if news := r.eventsOf(callID); count(news, kind) > 0 {
-			return news
+		if events := r.eventsOf(callID); count(events, kind) > 0 {
+			return events
 		}
 		if time.Since(begun) > testTimeout {
-			r.t.Fatalf("no news of kind %s of call %s: %v", kind, callID, kinds(r.eventsOf(callID)))
+			r.t.Fatalf("no event of kind %s of call %s: %v", kind, callID, kinds(r.eventsOf(callID)))
 		}
 	}
 }
@@ -184,8 +184,8 @@ func (r *reader) readAll() {
 	}
 }
 
-func count(news []carrier.Event, kind carrier.Kind) (times int) {
-	for _, one := range news {
+func count(events []carrier.Event, kind carrier.Kind) (times int) {
+	for _, one := range events {
 		if one.Kind == kind {
 			times++
 		}
@@ -193,8 +193,8 @@ func count(news []carrier.Event, kind carrier.Kind) (times int) {
 	return times
 }
 
-func kinds(news []carrier.Event) (all []carrier.Kind) {
-	for _, one := range news {
+func kinds(events []carrier.Event) (all []carrier.Kind) {
+	for _, one := range events {
 		if one.Kind != carrier.Utterance {
 			all = append(all, one.Kind)
 		}

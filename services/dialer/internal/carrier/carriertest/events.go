@@ -13,11 +13,11 @@ import (
 
 func eventRules() []Rule {
 	return []Rule{
-		{"news are read again from any place", eventsReadAgain},
-		{"news are waited for, and only when there are none", eventsLongPoll},
-		{"news of many calls keep the order of each", eventsOfManyCalls},
-		{"a restarted carrier knows what it told and ends what it lost", restarted},
-		{"a carrier without its memory begins its news anew", forgetful},
+		{"events can be read again from any position", eventsReadAgain},
+		{"Events waits only if there are no events", eventsLongPoll},
+		{"events of concurrent calls keep the order of each call", eventsOfManyCalls},
+		{"a restarted carrier keeps its events and ends lost calls", restarted},
+		{"a carrier without its memory starts a new stream", forgetful},
 	}
 }
 
@@ -37,12 +37,12 @@ func eventsReadAgain(t T, n *Network) {
 		other.place = place
 		other.readAll()
 		if other.feed != r.feed || !same(other.all, r.all[i+1:]) {
-			t.Fatalf("after place %d of %s: %v, want %v", place, other.feed, other.all, r.all[i+1:])
+			t.Fatalf("events after position %d of %s = %v, want %v", place, other.feed, other.all, r.all[i+1:])
 		}
 	}
 	far, err := n.Carrier.Events(t.Context(), r.place+1000, 0)
 	if err != nil || far.Feed != r.feed || len(far.Events) != 0 {
-		t.Errorf("after a place that the feed has not reached: %v, %v", far, err)
+		t.Errorf("Events after a position beyond the stream = %v, %v", far, err)
 	}
 }
 
@@ -67,7 +67,7 @@ func eventsLongPoll(t T, n *Network) {
 		t.Errorf("news of an idle carrier = %d, want 0", got)
 	}
 	if got := time.Since(begun); got < 250*time.Millisecond {
-		t.Errorf("the wait for news ended after %v, want 300ms", got)
+		t.Errorf("Events returned after %v, want 300ms", got)
 	}
 	woken := make(chan int, 1)
 	go func() { // an error is reported as no events
@@ -82,14 +82,14 @@ func eventsLongPoll(t T, n *Network) {
 	select {
 	case got := <-woken:
 		if got == 0 {
-			t.Errorf("the long poll returned no news, want at least 1")
+			t.Errorf("the long poll returned no event, want at least 1")
 		}
 	case <-time.After(testTimeout):
-		t.Errorf("the long poll did not return when there was news")
+		t.Errorf("the long poll did not return when there was an event")
 	}
 	r.readAll()
 	if got := read(t, n.Carrier).readBatch(longPoll); got == 0 {
-		t.Errorf("a long poll from the start of the feed returned no news, want at least 1")
+		t.Errorf("a long poll from the start of the stream returned no event, want at least 1")
 	}
 	quiet := read(t, n.Carrier)
 	quiet.until(dial(t, n, n.Busy).CallID, carrier.Ended)
@@ -113,15 +113,15 @@ func eventsOfManyCalls(t T, n *Network) {
 	}
 	r.readAll()
 	for _, o := range all {
-		news := r.eventsOf(o.CallID)
-		checkEvents(t, o, news)
-		got := slices.DeleteFunc(kinds(news), func(k carrier.Kind) bool { return k == carrier.Ringing })
+		events := r.eventsOf(o.CallID)
+		checkEvents(t, o, events)
+		got := slices.DeleteFunc(kinds(events), func(k carrier.Kind) bool { return k == carrier.Ringing })
 		want := []carrier.Kind{carrier.Accepted, carrier.Answered, carrier.Ended}
 		if o.To == n.Busy {
 			want = []carrier.Kind{carrier.Accepted, carrier.Ended}
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("news of %s = %v", o.To, kinds(news))
+			t.Errorf("events of a call to %s = %v", o.To, kinds(events))
 		}
 	}
 }
@@ -137,16 +137,16 @@ func restarted(t T, n *Network) {
 	again := read(t, n.Carrier)
 	again.readAll()
 	if again.feed != r.feed || len(again.all) < len(r.all) || !same(again.all[:len(r.all)], r.all) {
-		t.Fatalf("the feed is %s with %d news, was %s with %d", again.feed, len(again.all), r.feed, len(r.all))
+		t.Fatalf("stream after the restart = %s with %d events, was %s with %d", again.feed, len(again.all), r.feed, len(r.all))
 	}
 	checkFind(t, n, done.CallID, told)
 	// The live call has ended or continues. In both cases its end is reported.
 	if _, err := n.Carrier.Hangup(t.Context(), alive.CallID); err != nil {
 		t.Errorf("hang up: %v", err)
 	}
-	news := again.until(alive.CallID, carrier.Ended)
-	checkEvents(t, alive, news)
-	checkFind(t, n, alive.CallID, news)
+	events := again.until(alive.CallID, carrier.Ended)
+	checkEvents(t, alive, events)
+	checkFind(t, n, alive.CallID, events)
 	checkDials(t, n, alive.CallID, 1)
 	checkDials(t, n, done.CallID, 1)
 	again.until(dial(t, n, n.Busy).CallID, carrier.Ended)
@@ -162,18 +162,18 @@ func forgetful(t T, n *Network) {
 	n.Stop()
 	n.Start(true)
 	if batch, err := n.Carrier.Events(t.Context(), r.place, 0); err != nil || batch.Feed == r.feed || batch.Feed == "" {
-		t.Errorf("the feed is called %q, was %q: %v", batch.Feed, r.feed, err)
+		t.Errorf("name of the stream = %q, want another one than %q; error = %v", batch.Feed, r.feed, err)
 	}
 	_, found := n.Carrier.Find(t.Context(), lost.CallID)
 	_, hungUp := n.Carrier.Hangup(t.Context(), lost.CallID)
 	if !errors.Is(found, carrier.ErrUnknownCall) || !errors.Is(hungUp, carrier.ErrUnknownCall) {
-		t.Errorf("find: %v, hang up: %v, want ErrUnknownCall", found, hungUp)
+		t.Errorf("Find = %v, Hangup = %v, want ErrUnknownCall", found, hungUp)
 	}
 	anew := read(t, n.Carrier)
 	o := dial(t, n, n.Busy)
 	anew.until(o.CallID, carrier.Ended)
 	noCall := func(one carrier.Event) bool { return one.CallID == uuid.Nil }
-	if news := anew.eventsOf(lost.CallID); len(news) != 0 || slices.ContainsFunc(anew.all, noCall) {
-		t.Errorf("news of what was forgotten: %v", anew.all)
+	if events := anew.eventsOf(lost.CallID); len(events) != 0 || slices.ContainsFunc(anew.all, noCall) {
+		t.Errorf("events of the forgotten calls = %v, want none", anew.all)
 	}
 }

@@ -11,12 +11,12 @@ import (
 
 func hangupRules() []Rule {
 	return []Rule{
-		{"a call that nobody dialled is unknown", unknown},
+		{"a call that was not dialed is unknown", unknown},
 		{"a call is hung up before it rings", func(t T, n *Network) { hungUp(t, n, n.Slow, carrier.Accepted) }},
 		{"a call is hung up while it rings", func(t T, n *Network) { hungUp(t, n, n.Rings, carrier.Ringing) }},
 		{"a call is hung up after the answer", func(t T, n *Network) { hungUp(t, n, n.Stays, carrier.Answered) }},
-		{"a call that ended by itself stays as it ended", endedBefore},
-		{"another process ends what this one dialled", elsewhere},
+		{"hanging up an ended call does not change it", endedBefore},
+		{"another process can end a call of this one", elsewhere},
 		{"an inbound call rings, is answered and ends", inbound},
 		{"an inbound call is hung up unanswered", inboundUnanswered},
 	}
@@ -40,20 +40,20 @@ func hungUp(t T, n *Network, to string, state carrier.Kind) {
 	r.until(o.CallID, state)
 	first, err := n.Carrier.Hangup(t.Context(), o.CallID)
 	if err != nil || first.EndedAt == nil || !first.ByUs || first.Cause == "" {
-		t.Fatalf("hang up: %+v, %v", first, err)
+		t.Fatalf("Hangup = %+v, %v", first, err)
 	}
 	again, err := n.Carrier.Hangup(t.Context(), o.CallID)
 	if err != nil || again.EndedAt == nil || !again.EndedAt.Equal(*first.EndedAt) || !again.ByUs || again.Cause != first.Cause {
-		t.Errorf("hung up again: %+v, %v; at first %+v", again, err, first)
+		t.Errorf("second Hangup = %+v, %v; first = %+v", again, err, first)
 	}
 	r.until(o.CallID, carrier.Ended)
 	r.readAll()
-	news := r.eventsOf(o.CallID)
-	if got := count(news, carrier.Ended); got != 1 || !news[len(news)-1].ByUs || news[len(news)-1].Kind != carrier.Ended {
-		t.Errorf("news = %v, ended %d times: %+v", kinds(news), got, news[len(news)-1])
+	events := r.eventsOf(o.CallID)
+	if got := count(events, carrier.Ended); got != 1 || !events[len(events)-1].ByUs || events[len(events)-1].Kind != carrier.Ended {
+		t.Errorf("events = %v, ends = %d, last = %+v", kinds(events), got, events[len(events)-1])
 	}
-	checkEvents(t, o, news)
-	checkFind(t, n, o.CallID, news)
+	checkEvents(t, o, events)
+	checkFind(t, n, o.CallID, events)
 	checkDials(t, n, o.CallID, 1)
 }
 
@@ -63,11 +63,11 @@ func endedBefore(t T, n *Network) {
 	before := r.until(o.CallID, carrier.Ended)
 	known, err := n.Carrier.Hangup(t.Context(), o.CallID)
 	if err != nil || known.ByUs || known.EndedAt == nil || known.AnsweredAt == nil {
-		t.Errorf("hang up: %+v, %v", known, err)
+		t.Errorf("Hangup = %+v, %v", known, err)
 	}
 	r.until(dial(t, n, n.Busy).CallID, carrier.Ended)
 	if after := r.eventsOf(o.CallID); len(after) != len(before) {
-		t.Errorf("after it had ended the news of the call go on: %v", kinds(after))
+		t.Errorf("events after the end = %v, want none", kinds(after))
 	}
 	checkFind(t, n, o.CallID, before)
 }
@@ -78,10 +78,10 @@ func elsewhere(t T, n *Network) {
 	r := read(t, other)
 	r.until(o.CallID, carrier.Answered)
 	if other.Name() != n.Carrier.Name() {
-		t.Errorf("the trunk is called %s here and %s there", n.Carrier.Name(), other.Name())
+		t.Errorf("Name = %s in one process and %s in another", n.Carrier.Name(), other.Name())
 	}
 	if known, err := other.Hangup(t.Context(), o.CallID); err != nil || !known.ByUs {
-		t.Errorf("hang up: %+v, %v", known, err)
+		t.Errorf("Hangup = %+v, %v", known, err)
 	}
 	checkEvents(t, o, read(t, n.Carrier).until(o.CallID, carrier.Ended))
 }
@@ -101,28 +101,28 @@ func inbound(t T, n *Network) {
 		t.Errorf("answer after the end: %v", err)
 	}
 	r.readAll()
-	news := r.eventsOf(id)
-	if got := kinds(news); !slices.Equal(got, []carrier.Kind{carrier.Ringing, carrier.Answered, carrier.Ended}) {
-		t.Errorf("news = %v", got)
+	events := r.eventsOf(id)
+	if got := kinds(events); !slices.Equal(got, []carrier.Kind{carrier.Ringing, carrier.Answered, carrier.Ended}) {
+		t.Errorf("events = %v", got)
 	}
-	for _, one := range news {
+	for _, one := range events {
 		if !one.Inbound || one.From != caller || one.To != ours || one.DialedAt != nil {
 			t.Errorf("%s = %+v", one.Kind, one)
 		}
 	}
-	checkFind(t, n, id, news)
+	checkFind(t, n, id, events)
 }
 
 func inboundUnanswered(t T, n *Network) {
 	id := n.Call("", "+14155559000")
 	r := read(t, n.Carrier)
-	if news := r.until(id, carrier.Ringing); news[0].From != "" {
-		t.Errorf("a withheld number is told as %q", news[0].From)
+	if events := r.until(id, carrier.Ringing); events[0].From != "" {
+		t.Errorf("From of a withheld number = %q, want it empty", events[0].From)
 	}
 	if known, err := n.Carrier.Hangup(t.Context(), id); err != nil || !known.ByUs || known.AnsweredAt != nil {
-		t.Errorf("hang up: %+v, %v", known, err)
+		t.Errorf("Hangup = %+v, %v", known, err)
 	}
-	if news := r.until(id, carrier.Ended); count(news, carrier.Answered) != 0 {
-		t.Errorf("news = %v", kinds(news))
+	if events := r.until(id, carrier.Ended); count(events, carrier.Answered) != 0 {
+		t.Errorf("events = %v", kinds(events))
 	}
 }

@@ -18,64 +18,64 @@ func wholeCall(t T, n *Network) {
 	r := read(t, n.Carrier)
 	r.until(o.CallID, carrier.Ended)
 	r.readAll()
-	news := r.eventsOf(o.CallID)
-	if got := kinds(news); !slices.Equal(got, []carrier.Kind{carrier.Accepted, carrier.Ringing, carrier.Answered, carrier.Ended}) {
-		t.Fatalf("news = %v", got)
+	events := r.eventsOf(o.CallID)
+	if got := kinds(events); !slices.Equal(got, []carrier.Kind{carrier.Accepted, carrier.Ringing, carrier.Answered, carrier.Ended}) {
+		t.Fatalf("events = %v", got)
 	}
-	checkEvents(t, o, news)
-	if count(news, carrier.Utterance) == 0 {
-		t.Errorf("nothing of what was said is told")
+	checkEvents(t, o, events)
+	if count(events, carrier.Utterance) == 0 {
+		t.Errorf("utterances = 0, want at least 1")
 	}
-	end := news[len(news)-1]
+	end := events[len(events)-1]
 	if end.Cause != callstate.NormalClearing || end.ByUs {
-		t.Errorf("ended with %q, by us: %v", end.Cause, end.ByUs)
+		t.Errorf("cause = %q, by us = %v", end.Cause, end.ByUs)
 	}
-	checkFind(t, n, o.CallID, news)
+	checkFind(t, n, o.CallID, events)
 	checkDials(t, n, o.CallID, 1)
 }
 
 func busyCall(t T, n *Network) {
 	o := dial(t, n, n.Busy)
-	news := read(t, n.Carrier).until(o.CallID, carrier.Ended)
-	if end := news[len(news)-1]; count(news, carrier.Answered) != 0 || end.Cause != callstate.UserBusy || end.ByUs {
-		t.Errorf("news = %v, %+v", kinds(news), end)
+	events := read(t, n.Carrier).until(o.CallID, carrier.Ended)
+	if end := events[len(events)-1]; count(events, carrier.Answered) != 0 || end.Cause != callstate.UserBusy || end.ByUs {
+		t.Errorf("events = %v, end = %+v", kinds(events), end)
 	}
-	checkEvents(t, o, news)
-	checkFind(t, n, o.CallID, news)
+	checkEvents(t, o, events)
+	checkFind(t, n, o.CallID, events)
 }
 
 // checkEvents checks the fields of all events of an outbound call.
-func checkEvents(t T, o dialed, news []carrier.Event) {
+func checkEvents(t T, o dialed, events []carrier.Event) {
 	t.Helper()
 	last := o.at.Add(-skew)
-	for _, one := range news {
+	for _, one := range events {
 		if one.At.Before(last) || one.At.After(time.Now().Add(skew)) {
-			t.Errorf("%s happened at %s, dialled at %s, the one before at %s", one.Kind, one.At, o.at, last)
+			t.Errorf("time of %s = %s, dialed at %s, event before at %s", one.Kind, one.At, o.at, last)
 		}
 		last = one.At
 		if one.From != o.From || one.To != o.To || one.Inbound {
-			t.Errorf("%s is of a call from %s to %s, inbound: %v", one.Kind, one.From, one.To, one.Inbound)
+			t.Errorf("event %s: from = %s, to = %s, inbound = %v", one.Kind, one.From, one.To, one.Inbound)
 		}
 		if one.DialedAt == nil || !one.DialedAt.Equal(o.at) {
-			t.Errorf("%s says that we dialled at %v, want %s", one.Kind, one.DialedAt, o.at)
+			t.Errorf("event %s: DialedAt = %v, want %s", one.Kind, one.DialedAt, o.at)
 		}
 		if (one.Kind == carrier.Ended) != (one.Cause != "") {
-			t.Errorf("%s has the cause %q", one.Kind, one.Cause)
+			t.Errorf("event %s: cause = %q", one.Kind, one.Cause)
 		}
 		if (one.Kind == carrier.Utterance) != (one.Text != "") {
-			t.Errorf("%s has the text %q", one.Kind, one.Text)
+			t.Errorf("event %s: text = %q", one.Kind, one.Text)
 		}
 	}
 }
 
 // checkFind checks that Find agrees with the events.
-func checkFind(t T, n *Network, callID uuid.UUID, news []carrier.Event) {
+func checkFind(t T, n *Network, callID uuid.UUID, events []carrier.Event) {
 	t.Helper()
 	known, err := n.Carrier.Find(t.Context(), callID)
 	if err != nil {
 		t.Fatalf("find: %v", err)
 	}
-	for _, one := range news {
+	for _, one := range events {
 		var at *time.Time
 		switch one.Kind {
 		case carrier.Ringing:
@@ -85,24 +85,24 @@ func checkFind(t T, n *Network, callID uuid.UUID, news []carrier.Event) {
 		case carrier.Ended:
 			at = known.EndedAt
 			if known.Cause != one.Cause || known.ByUs != one.ByUs {
-				t.Errorf("find: ended with %q, by us %v; the news: %q, %v", known.Cause, known.ByUs, one.Cause, one.ByUs)
+				t.Errorf("Find: cause = %q, by us = %v; event: %q, %v", known.Cause, known.ByUs, one.Cause, one.ByUs)
 			}
 		default:
 			continue
 		}
 		if at == nil || !at.Equal(one.At) {
-			t.Errorf("find: %s at %v, the news: %s", one.Kind, at, one.At)
+			t.Errorf("Find: time of %s = %v, event: %s", one.Kind, at, one.At)
 		}
 	}
-	if count(news, carrier.Answered) == 0 && known.AnsweredAt != nil {
-		t.Errorf("find: answered at %s, of which the news know nothing", known.AnsweredAt)
+	if count(events, carrier.Answered) == 0 && known.AnsweredAt != nil {
+		t.Errorf("Find: AnsweredAt = %s, and there is no answer event", known.AnsweredAt)
 	}
 }
 
 func checkDials(t T, n *Network, callID uuid.UUID, times int) {
 	t.Helper()
 	if got := n.Dials(callID); got != times {
-		t.Errorf("the far end was rung %d times, want %d", got, times)
+		t.Errorf("dials at the far end = %d, want %d", got, times)
 	}
 }
 
@@ -113,14 +113,14 @@ func askedTwice(t T, n *Network) {
 			read(t, n.Carrier).until(o.CallID, carrier.Ended)
 		}
 		if _, err := n.Carrier.Originate(t.Context(), o.Originate); !errors.Is(err, carrier.ErrAlreadyOriginated) {
-			t.Errorf("asked again: %v, want ErrAlreadyOriginated", err)
+			t.Errorf("second Originate = %v, want ErrAlreadyOriginated", err)
 		}
 		checkDials(t, n, o.CallID, 1)
 	}
 	o := order(n.Refuses)
 	_, _ = n.Carrier.Originate(t.Context(), o)
 	if _, err := n.Carrier.Originate(t.Context(), o); !errors.Is(err, carrier.ErrAlreadyOriginated) {
-		t.Errorf("asked again after a refusal: %v, want ErrAlreadyOriginated", err)
+		t.Errorf("Originate after a refusal = %v, want ErrAlreadyOriginated", err)
 	}
 }
 
@@ -140,11 +140,11 @@ func askedAtOnce(t T, n *Network) {
 			case err == nil:
 				taken++
 			case !errors.Is(err, carrier.ErrAlreadyOriginated):
-				t.Errorf("asked at once: %v, want ErrAlreadyOriginated", err)
+				t.Errorf("concurrent Originate = %v, want ErrAlreadyOriginated", err)
 			}
 		}
 		if taken != 1 {
-			t.Errorf("%d of %d were told that the carrier has it", taken, askers)
+			t.Errorf("%d of %d calls of Originate returned nil, want 1", taken, askers)
 		}
 		checkDials(t, n, o.CallID, 1)
 	}
@@ -154,18 +154,18 @@ func refusal(t T, n *Network) {
 	o := order(n.Refuses)
 	var refused *carrier.Refused
 	if _, err := n.Carrier.Originate(t.Context(), o); !errors.As(err, &refused) {
-		t.Fatalf("originate: %v, want a refusal", err)
+		t.Fatalf("Originate = %v, want a *Refused", err)
 	}
 	if refused.Cause == "" || refused.NotSent {
-		t.Errorf("refused with %q, unsent: %v", refused.Cause, refused.NotSent)
+		t.Errorf("refusal: cause = %q, NotSent = %v", refused.Cause, refused.NotSent)
 	}
 	if _, err := n.Carrier.Find(t.Context(), o.CallID); !errors.Is(err, carrier.ErrUnknownCall) {
-		t.Errorf("find: %v, want ErrUnknownCall", err)
+		t.Errorf("Find = %v, want ErrUnknownCall", err)
 	}
 	r := read(t, n.Carrier)
 	r.until(dial(t, n, n.Busy).CallID, carrier.Ended) // what would have come has come
-	if news := r.eventsOf(o.CallID); len(news) != 0 {
-		t.Errorf("news of a call that was refused: %v", kinds(news))
+	if events := r.eventsOf(o.CallID); len(events) != 0 {
+		t.Errorf("events of a refused call = %v, want none", kinds(events))
 	}
 	checkDials(t, n, o.CallID, 0)
 }
@@ -177,23 +177,23 @@ func away(t T, n *Network) {
 	taken := dial(t, n, n.Rings)
 	n.Stop()
 	if err := n.Carrier.Ready(t.Context()); err == nil {
-		t.Errorf("a carrier that is away is ready")
+		t.Errorf("Ready of an unreachable carrier = nil, want an error")
 	}
 	o := order(n.Talks)
 	var refused *carrier.Refused
 	if _, err := n.Carrier.Originate(t.Context(), o); !errors.As(err, &refused) || !refused.NotSent || refused.Cause == "" {
-		t.Errorf("originate: %v, want a refusal, unsent, with a cause", err)
+		t.Errorf("Originate = %v, want a *Refused with NotSent and a cause", err)
 	}
 	_, found := n.Carrier.Find(t.Context(), taken.CallID)
 	_, hungUp := n.Carrier.Hangup(t.Context(), taken.CallID)
 	answered := n.Carrier.Answer(t.Context(), taken.CallID)
 	for deed, err := range map[string]error{"find": found, "hang up": hungUp, "answer": answered} {
 		if err == nil || errors.Is(err, carrier.ErrUnknownCall) {
-			t.Errorf("%s: %v: a carrier that is away knows nothing", deed, err)
+			t.Errorf("%s of an unreachable carrier = %v, want an error that is not ErrUnknownCall", deed, err)
 		}
 	}
 	if batch, err := n.Carrier.Events(t.Context(), 0, time.Second); err == nil {
-		t.Errorf("news of a carrier that is away: %v", batch)
+		t.Errorf("Events of an unreachable carrier = %v, want an error", batch)
 	}
 	n.Start(false)
 	checkDials(t, n, o.CallID, 0)
@@ -268,7 +268,7 @@ func nobodyKnows(t T, err error) {
 	t.Helper()
 	var refused *carrier.Refused
 	if err == nil || errors.As(err, &refused) || errors.Is(err, carrier.ErrUnknownCall) {
-		t.Errorf("originate: %v, want an error that says neither yes nor no", err)
+		t.Errorf("Originate = %v, want an error that is not a *Refused", err)
 	}
 }
 
@@ -281,7 +281,7 @@ func itRings(t T, n *Network, o dialed) {
 		t.Errorf("find: %v", err)
 	}
 	if known, err := n.Carrier.Hangup(t.Context(), o.CallID); err != nil || known.EndedAt == nil {
-		t.Errorf("hang up: %+v, %v", known, err)
+		t.Errorf("Hangup = %+v, %v", known, err)
 	}
 	checkEvents(t, o, r.until(o.CallID, carrier.Ended))
 	checkDials(t, n, o.CallID, 1)
@@ -297,10 +297,10 @@ func neverArrived(t T, n *Network) {
 	_, err := n.Carrier.Originate(ctx, o)
 	nobodyKnows(t, err)
 	if _, err := n.Carrier.Find(t.Context(), o.CallID); !errors.Is(err, carrier.ErrUnknownCall) {
-		t.Errorf("find: %v, want ErrUnknownCall", err)
+		t.Errorf("Find = %v, want ErrUnknownCall", err)
 	}
 	if _, err := n.Carrier.Hangup(t.Context(), o.CallID); !errors.Is(err, carrier.ErrUnknownCall) {
-		t.Errorf("hang up: %v, want ErrUnknownCall", err)
+		t.Errorf("Hangup = %v, want ErrUnknownCall", err)
 	}
 	checkDials(t, n, o.CallID, 0)
 }

@@ -40,7 +40,7 @@ func TestFilter_ReportsDroppedInvites(t *testing.T) {
 			t.Errorf("%s: filter: %v", tt.name, err)
 		}
 		if len(left) != 0 {
-			t.Errorf("%s: the filter left %q, want nothing", tt.name, left)
+			t.Errorf("%s: filter returned %q, want nothing", tt.name, left)
 		}
 		for i := range tt.want {
 			tt.want[i].Source, tt.want[i].Transport = netip.MustParseAddrPort(source), UDP

@@ -79,7 +79,7 @@ func TestAddress_ExcludedAddressesAreSkipped(t *testing.T) {
 			got, to.Excluded = append(got, at), append(to.Excluded, at)
 		}
 		if !slices.Equal(got, one.want) {
-			t.Errorf("%s leads to %v, want %v", one.hop, got, one.want)
+			t.Errorf("addresses of %s = %v, want %v", one.hop, got, one.want)
 		}
 	}
 }
