@@ -50,15 +50,18 @@ func originateMutations() []mutation {
 		}
 	}
 	return []mutation{
-		{"sends every originate twice", wholeCall, func(b *broken, n *carriertest.Network) {
+		{name: "sends every originate twice", caughtBy: wholeCall, hurt: func(b *broken, n *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				_, _ = n.Another().Originate(ctx, o)
 				return b.Carrier.Originate(ctx, o)
 			}
 		}},
-		{"dials again at a second originate", twice, unguarded},
-		{"dials again at concurrent originates", "concurrent originates of a call dial once", unguarded},
-		{"accepts a second originate", twice, func(b *broken, _ *carriertest.Network) {
+		{name: "dials again at a second originate", caughtBy: twice, hurt: unguarded},
+		{
+			name: "dials again at concurrent originates", caughtBy: "concurrent originates of a call dial once",
+			hurt: unguarded,
+		},
+		{name: "accepts a second originate", caughtBy: twice, hurt: func(b *broken, _ *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				at, err := b.Carrier.Originate(ctx, o)
 				if !errors.Is(err, carrier.ErrAlreadyOriginated) {
@@ -67,16 +70,17 @@ func originateMutations() []mutation {
 				return at, nil
 			}
 		}},
-		{"reports a refusal as an unknown result", refusal, func(b *broken, _ *carriertest.Network) {
-			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
-				at, err := b.Carrier.Originate(ctx, o)
-				if err != nil {
-					return at, errors.New("something went wrong")
+		{name: "reports a refusal as an unknown result", caughtBy: refusal,
+			hurt: func(b *broken, _ *carriertest.Network) {
+				b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
+					at, err := b.Carrier.Originate(ctx, o)
+					if err != nil {
+						return at, errors.New("something went wrong")
+					}
+					return at, nil
 				}
-				return at, nil
-			}
-		}},
-		{"refuses without a cause", refusal, func(b *broken, _ *carriertest.Network) {
+			}},
+		{name: "refuses without a cause", caughtBy: refusal, hurt: func(b *broken, _ *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				at, err := b.Carrier.Originate(ctx, o)
 				if refused, is := errors.AsType[*carrier.Refused](err); is {
@@ -85,7 +89,7 @@ func originateMutations() []mutation {
 				return at, err
 			}
 		}},
-		{"refuses and rings", refusal, func(b *broken, n *carriertest.Network) {
+		{name: "refuses and rings", caughtBy: refusal, hurt: func(b *broken, n *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				at, err := b.Carrier.Originate(ctx, o)
 				if _, is := errors.AsType[*carrier.Refused](err); is {
@@ -95,7 +99,7 @@ func originateMutations() []mutation {
 				return at, err
 			}
 		}},
-		{"reports no response as a refusal", silentOne, func(b *broken, _ *carriertest.Network) {
+		{name: "reports no response as a refusal", caughtBy: silentOne, hurt: func(b *broken, _ *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				at, err := b.Carrier.Originate(ctx, o)
 				if err != nil {
@@ -104,55 +108,60 @@ func originateMutations() []mutation {
 				return at, nil
 			}
 		}},
-		{"reports no response as success", givenUp, func(b *broken, _ *carriertest.Network) {
+		{name: "reports no response as success", caughtBy: givenUp, hurt: func(b *broken, _ *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				at, _ := b.Carrier.Originate(ctx, o)
 				return at, nil
 			}
 		}},
-		{"originates again if there is no response", givenUp, func(b *broken, n *carriertest.Network) {
-			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
-				at, err := b.Carrier.Originate(ctx, o)
-				if err == nil || errors.Is(err, carrier.ErrAlreadyOriginated) {
-					return at, err
+		{name: "originates again if there is no response", caughtBy: givenUp,
+			hurt: func(b *broken, n *carriertest.Network) {
+				b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
+					at, err := b.Carrier.Originate(ctx, o)
+					if err == nil || errors.Is(err, carrier.ErrAlreadyOriginated) {
+						return at, err
+					}
+					again, cancel := context.WithTimeout(ignoring(ctx), time.Second)
+					defer cancel()
+					return n.Another().Originate(again, o)
 				}
-				again, cancel := context.WithTimeout(ignoring(ctx), time.Second)
-				defer cancel()
-				return n.Another().Originate(again, o)
-			}
-		}},
-		{"sends without a permit", unpermitted, func(b *broken, _ *carriertest.Network) {
+			}},
+		{name: "sends without a permit", caughtBy: unpermitted, hurt: func(b *broken, _ *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				o.Permit = nil
 				return b.Carrier.Originate(ctx, o)
 			}
 		}},
-		{"continues after the originate is canceled", givenUp, func(b *broken, _ *carriertest.Network) {
-			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
-				return b.Carrier.Originate(ignoring(ctx), o)
-			}
-		}},
-		{"reports that it is ready while it is unreachable", isAway, func(b *broken, _ *carriertest.Network) {
-			b.ready = func(context.Context) error { return nil }
-		}},
-		{"reports an unreachable carrier as an unknown result", isAway, func(b *broken, _ *carriertest.Network) {
-			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
-				at, err := b.Carrier.Originate(ctx, o)
-				if err != nil {
-					return at, errors.New("something went wrong")
+		{name: "continues after the originate is canceled", caughtBy: givenUp,
+			hurt: func(b *broken, _ *carriertest.Network) {
+				b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
+					return b.Carrier.Originate(ignoring(ctx), o)
 				}
-				return at, nil
-			}
-		}},
-		{"returns ErrUnknownCall while it is unreachable", isAway, func(b *broken, _ *carriertest.Network) {
-			b.find = func(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
-				known, err := b.Carrier.Find(ctx, id)
-				if err != nil {
-					err = carrier.ErrUnknownCall
+			}},
+		{name: "reports that it is ready while it is unreachable", caughtBy: isAway,
+			hurt: func(b *broken, _ *carriertest.Network) {
+				b.ready = func(context.Context) error { return nil }
+			}},
+		{name: "reports an unreachable carrier as an unknown result", caughtBy: isAway,
+			hurt: func(b *broken, _ *carriertest.Network) {
+				b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
+					at, err := b.Carrier.Originate(ctx, o)
+					if err != nil {
+						return at, errors.New("something went wrong")
+					}
+					return at, nil
 				}
-				return known, err
-			}
-		}},
+			}},
+		{name: "returns ErrUnknownCall while it is unreachable", caughtBy: isAway,
+			hurt: func(b *broken, _ *carriertest.Network) {
+				b.find = func(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
+					known, err := b.Carrier.Find(ctx, id)
+					if err != nil {
+						err = carrier.ErrUnknownCall
+					}
+					return known, err
+				}
+			}},
 	}
 }
 
@@ -168,18 +177,31 @@ func hangupMutations() []mutation {
 	}
 	deaf := func(b *broken, _ *carriertest.Network) { b.hangup = b.Carrier.Find }
 	return []mutation{
-		{"does not hang up before the phone rings", "a call is hung up before it rings", deaf},
-		{"does not hang up a ringing call", ringing, deaf},
-		{"does not hang up an answered call", "a call is hung up after the answer", deaf},
-		{"hangs up only calls of its own process", "another process can end a call of this one", func(_ *broken, n *carriertest.Network) {
-			another := n.Another
-			n.Another = func() carrier.EventStream { b := &broken{Carrier: another()}; b.hangup = b.Carrier.Find; return b }
-		}},
-		{"has another name in each process", "another process can end a call of this one", func(b *broken, _ *carriertest.Network) { b.name = "here" }},
-		{"returns no error when it hangs up an unknown call", nobody, hangup(func(_ *broken, _ *carrier.CallStatus, err *error) { *err = nil })},
-		{"returns no time of the end", ringing, hangup(func(_ *broken, known *carrier.CallStatus, _ *error) { known.EndedAt = nil })},
-		{"reports every end as a hangup by the dialer", byItself, hangup(func(_ *broken, known *carrier.CallStatus, _ *error) { known.ByUs = true })},
-		{"forgets a call that it hung up", ringing, func(b *broken, _ *carriertest.Network) {
+		{name: "does not hang up before the phone rings", caughtBy: "a call is hung up before it rings", hurt: deaf},
+		{name: "does not hang up a ringing call", caughtBy: ringing, hurt: deaf},
+		{name: "does not hang up an answered call", caughtBy: "a call is hung up after the answer", hurt: deaf},
+		{name: "hangs up only calls of its own process", caughtBy: "another process can end a call of this one",
+			hurt: func(_ *broken, n *carriertest.Network) {
+				another := n.Another
+				n.Another = func() carrier.EventStream { b := &broken{Carrier: another()}; b.hangup = b.Carrier.Find; return b }
+			}},
+		{
+			name: "has another name in each process", caughtBy: "another process can end a call of this one",
+			hurt: func(b *broken, _ *carriertest.Network) { b.name = "here" },
+		},
+		{
+			name: "returns no error when it hangs up an unknown call", caughtBy: nobody,
+			hurt: hangup(func(_ *broken, _ *carrier.CallStatus, err *error) { *err = nil }),
+		},
+		{
+			name: "returns no time of the end", caughtBy: ringing,
+			hurt: hangup(func(_ *broken, known *carrier.CallStatus, _ *error) { known.EndedAt = nil }),
+		},
+		{
+			name: "reports every end as a hangup by the dialer", caughtBy: byItself,
+			hurt: hangup(func(_ *broken, known *carrier.CallStatus, _ *error) { known.ByUs = true }),
+		},
+		{name: "forgets a call that it hung up", caughtBy: ringing, hurt: func(b *broken, _ *carriertest.Network) {
 			done := map[uuid.UUID]bool{}
 			b.hangup = func(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
 				if done[id] {
@@ -189,30 +211,32 @@ func hangupMutations() []mutation {
 				return b.Carrier.Hangup(ctx, id)
 			}
 		}},
-		{"returns no error for an unknown call", nobody, func(b *broken, _ *carriertest.Network) {
+		{name: "returns no error for an unknown call", caughtBy: nobody, hurt: func(b *broken, _ *carriertest.Network) {
 			b.find = func(context.Context, uuid.UUID) (carrier.CallStatus, error) { return carrier.CallStatus{}, nil }
 		}},
-		{"returns less than the events contain", wholeCall, func(b *broken, _ *carriertest.Network) {
-			b.find = func(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
-				known, err := b.Carrier.Find(ctx, id)
-				known.AnsweredAt = nil
-				return known, err
-			}
-		}},
-		{"answers unknown calls", nobody, func(b *broken, _ *carriertest.Network) {
+		{name: "returns less than the events contain", caughtBy: wholeCall,
+			hurt: func(b *broken, _ *carriertest.Network) {
+				b.find = func(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
+					known, err := b.Carrier.Find(ctx, id)
+					known.AnsweredAt = nil
+					return known, err
+				}
+			}},
+		{name: "answers unknown calls", caughtBy: nobody, hurt: func(b *broken, _ *carriertest.Network) {
 			b.answer = func(context.Context, uuid.UUID) error { return nil }
 		}},
-		{"returns an error for a second answer", inboundCall, func(b *broken, _ *carriertest.Network) {
-			done := false
-			b.answer = func(ctx context.Context, id uuid.UUID) error {
-				if done {
-					return errors.New("answered already")
+		{name: "returns an error for a second answer", caughtBy: inboundCall,
+			hurt: func(b *broken, _ *carriertest.Network) {
+				done := false
+				b.answer = func(ctx context.Context, id uuid.UUID) error {
+					if done {
+						return errors.New("answered already")
+					}
+					done = true
+					return b.Carrier.Answer(ctx, id)
 				}
-				done = true
-				return b.Carrier.Answer(ctx, id)
-			}
-		}},
-		{"loses its calls in a restart", restart, func(b *broken, n *carriertest.Network) {
+			}},
+		{name: "loses its calls in a restart", caughtBy: restart, hurt: func(b *broken, n *carriertest.Network) {
 			begin := n.Start
 			n.Start = func(forgetful bool) {
 				begin(forgetful)
@@ -221,7 +245,7 @@ func hangupMutations() []mutation {
 				}
 			}
 		}},
-		{"dials again after a restart", restart, func(b *broken, n *carriertest.Network) {
+		{name: "dials again after a restart", caughtBy: restart, hurt: func(b *broken, n *carriertest.Network) {
 			begin, orders := n.Start, []carrier.Originate{}
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				orders = append(orders, o)
@@ -250,56 +274,73 @@ func newsMutations() []mutation {
 		})
 	}
 	return []mutation{
-		{"returns the events in reverse order", wholeCall, rewriting(func(events []carrier.Event) []carrier.Event {
-			if !slices.ContainsFunc(events, func(n carrier.Event) bool { return n.Kind == carrier.Ended }) {
-				return nil // until all events of the call exist
-			}
-			slices.Reverse(events)
-			return events
-		})},
-		{"swaps answer and ringing", wholeCall, item(func(n *carrier.Event) {
+		{name: "returns the events in reverse order", caughtBy: wholeCall,
+			hurt: rewriting(func(events []carrier.Event) []carrier.Event {
+				if !slices.ContainsFunc(events, func(n carrier.Event) bool { return n.Kind == carrier.Ended }) {
+					return nil // until all events of the call exist
+				}
+				slices.Reverse(events)
+				return events
+			})},
+		{name: "swaps answer and ringing", caughtBy: wholeCall, hurt: item(func(n *carrier.Event) {
 			if swapped, is := map[carrier.Kind]carrier.Kind{carrier.Ringing: carrier.Answered, carrier.Answered: carrier.Ringing}[n.Kind]; is {
 				n.Kind = swapped
 			}
 		})},
-		{"returns every answer event twice", wholeCall, rewriting(func(events []carrier.Event) (all []carrier.Event) {
-			for _, n := range events {
-				n.Seq *= 2
-				if all = append(all, n); n.Kind == carrier.Answered {
-					n.Seq++
-					all = append(all, n)
+		{name: "returns every answer event twice", caughtBy: wholeCall,
+			hurt: rewriting(func(events []carrier.Event) (all []carrier.Event) {
+				for _, n := range events {
+					n.Seq *= 2
+					if all = append(all, n); n.Kind == carrier.Answered {
+						n.Seq++
+						all = append(all, n)
+					}
 				}
-			}
-			return all
-		})},
-		{"returns no ringing event", wholeCall, without(carrier.Ringing)},
-		{"returns no utterance", wholeCall, without(carrier.Utterance)},
-		{"sets no time", wholeCall, item(func(n *carrier.Event) { n.At = time.Time{} })},
-		{"has a clock that is one day fast", wholeCall, item(func(n *carrier.Event) { n.At = n.At.Add(24 * time.Hour) })},
-		{"returns no time of the dial", wholeCall, item(func(n *carrier.Event) { n.DialedAt = nil })},
-		{"returns no called number", wholeCall, item(func(n *carrier.Event) { n.To = "" })},
-		{"returns no cause", wholeCall, item(func(n *carrier.Event) { n.Cause = "" })},
-		{"returns the same cause for every call", "a busy number ends without an answer", item(func(n *carrier.Event) {
-			if n.Kind == carrier.Ended {
-				n.Cause = callstate.NormalClearing
-			}
-		})},
-		{"reports a hangup of the dialer as one of the callee", ringing, item(func(n *carrier.Event) { n.ByUs = false })},
-		{"swaps the caller and the callee", inboundCall, item(func(n *carrier.Event) { n.Inbound = false })},
-		{"mixes the events of two calls", "events of concurrent calls keep the order of each call", func(b *broken, _ *carriertest.Network) {
-			var last uuid.UUID
-			eachEvent(b, func(n *carrier.Event) {
-				if n.Kind == carrier.Answered {
-					n.CallID, last = last, n.CallID
+				return all
+			})},
+		{name: "returns no ringing event", caughtBy: wholeCall, hurt: without(carrier.Ringing)},
+		{name: "returns no utterance", caughtBy: wholeCall, hurt: without(carrier.Utterance)},
+		{name: "sets no time", caughtBy: wholeCall, hurt: item(func(n *carrier.Event) { n.At = time.Time{} })},
+		{
+			name: "has a clock that is one day fast", caughtBy: wholeCall,
+			hurt: item(func(n *carrier.Event) { n.At = n.At.Add(24 * time.Hour) }),
+		},
+		{
+			name: "returns no time of the dial", caughtBy: wholeCall,
+			hurt: item(func(n *carrier.Event) { n.DialedAt = nil }),
+		},
+		{name: "returns no called number", caughtBy: wholeCall, hurt: item(func(n *carrier.Event) { n.To = "" })},
+		{name: "returns no cause", caughtBy: wholeCall, hurt: item(func(n *carrier.Event) { n.Cause = "" })},
+		{name: "returns the same cause for every call", caughtBy: "a busy number ends without an answer",
+			hurt: item(func(n *carrier.Event) {
+				if n.Kind == carrier.Ended {
+					n.Cause = callstate.NormalClearing
 				}
-			})
-		}},
-		{"returns the events from the beginning each time", again, func(b *broken, _ *carriertest.Network) {
-			b.events = func(ctx context.Context, _ int64, wait time.Duration) (carrier.Batch, error) {
-				return b.Carrier.Events(ctx, 0, wait)
-			}
-		}},
-		{"returns each event to one reader only", again, func(_ *broken, n *carriertest.Network) {
+			})},
+		{
+			name: "reports a hangup of the dialer as one of the callee", caughtBy: ringing,
+			hurt: item(func(n *carrier.Event) { n.ByUs = false }),
+		},
+		{
+			name: "swaps the caller and the callee", caughtBy: inboundCall,
+			hurt: item(func(n *carrier.Event) { n.Inbound = false }),
+		},
+		{name: "mixes the events of two calls",
+			caughtBy: "events of concurrent calls keep the order of each call", hurt: func(b *broken, _ *carriertest.Network) {
+				var last uuid.UUID
+				eachEvent(b, func(n *carrier.Event) {
+					if n.Kind == carrier.Answered {
+						n.CallID, last = last, n.CallID
+					}
+				})
+			}},
+		{name: "returns the events from the beginning each time", caughtBy: again,
+			hurt: func(b *broken, _ *carriertest.Network) {
+				b.events = func(ctx context.Context, _ int64, wait time.Duration) (carrier.Batch, error) {
+					return b.Carrier.Events(ctx, 0, wait)
+				}
+			}},
+		{name: "returns each event to one reader only", caughtBy: again, hurt: func(_ *broken, n *carriertest.Network) {
 			another := n.Another
 			n.Another = func() carrier.EventStream {
 				b := &broken{Carrier: another()}
@@ -307,12 +348,12 @@ func newsMutations() []mutation {
 				return b
 			}
 		}},
-		{"does not wait for events", waiting, func(b *broken, _ *carriertest.Network) {
+		{name: "does not wait for events", caughtBy: waiting, hurt: func(b *broken, _ *carriertest.Network) {
 			b.events = func(ctx context.Context, after int64, _ time.Duration) (carrier.Batch, error) {
 				return b.Carrier.Events(ctx, after, 0)
 			}
 		}},
-		{"waits although there are events", waiting, func(b *broken, _ *carriertest.Network) {
+		{name: "waits although there are events", caughtBy: waiting, hurt: func(b *broken, _ *carriertest.Network) {
 			b.events = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 				batch, err := b.Carrier.Events(ctx, after+1_000_000, wait)
 				if err != nil || wait < 10*time.Second {
@@ -321,22 +362,24 @@ func newsMutations() []mutation {
 				return batch, err
 			}
 		}},
-		{"keeps the name of the stream after it lost its memory", forgetting, func(b *broken, _ *carriertest.Network) {
-			b.events = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
-				batch, err := b.Carrier.Events(ctx, after, wait)
-				batch.Feed = "feed"
-				return batch, err
-			}
-		}},
-		{"changes the name of the stream in a restart", restart, func(b *broken, n *carriertest.Network) {
-			begin, times := n.Start, 0
-			n.Start = func(forgetful bool) { begin(forgetful); times++ }
-			b.events = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
-				batch, err := b.Carrier.Events(ctx, after, wait)
-				batch.Feed += strings.Repeat("x", times)
-				return batch, err
-			}
-		}},
+		{name: "keeps the name of the stream after it lost its memory", caughtBy: forgetting,
+			hurt: func(b *broken, _ *carriertest.Network) {
+				b.events = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+					batch, err := b.Carrier.Events(ctx, after, wait)
+					batch.Feed = "feed"
+					return batch, err
+				}
+			}},
+		{name: "changes the name of the stream in a restart", caughtBy: restart,
+			hurt: func(b *broken, n *carriertest.Network) {
+				begin, times := n.Start, 0
+				n.Start = func(forgetful bool) { begin(forgetful); times++ }
+				b.events = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+					batch, err := b.Carrier.Events(ctx, after, wait)
+					batch.Feed += strings.Repeat("x", times)
+					return batch, err
+				}
+			}},
 	}
 }
 

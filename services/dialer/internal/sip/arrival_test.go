@@ -224,10 +224,10 @@ func TestArrival_FromSipp(t *testing.T) {
 	for _, protocol := range transports {
 		mode := map[string]string{transport.UDP: "u1", transport.TCP: "t1"}[protocol]
 		for name, scenario := range map[string]struct{ number, text string }{
-			"answered":  {"talks", ""},
-			"cancelled": {"rings", calling + ringing + canceling},
-			"refused":   {"busy", calling + `<recv response="486"/>` + refusedAck},
-			"no offer":  {"talks", lateOffer},
+			"answered":  {number: "talks", text: ""},
+			"cancelled": {number: "rings", text: calling + ringing + canceling},
+			"refused":   {number: "busy", text: calling + `<recv response="486"/>` + refusedAck},
+			"no offer":  {number: "talks", text: lateOffer},
 		} {
 			t.Run(protocol+" "+name, func(t *testing.T) {
 				dir := t.TempDir()

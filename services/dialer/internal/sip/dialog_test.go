@@ -228,8 +228,16 @@ func TestDialog_OtherRequestsWithinTheCall(t *testing.T) {
 			header string
 			want   int
 		}{
-			{sipmsg.OPTIONS, "A: b", 200}, {sipmsg.INFO, "A: b", 200}, {sipmsg.UPDATE, "A: b", 200}, {sipmsg.REFER, "Refer-To: <sip:x@127.0.0.1>", 603}, {sipmsg.PRACK, "RAck: 1 1 INVITE", 405},
-			{sipmsg.NOTIFY, "Event: refer", 481}, {sipmsg.UPDATE, "Require: 100rel, timer, x-y", 420}, {sipmsg.UPDATE, "Session-Expires: 0", 200}, {"X-NOBODY", "A: b", 405},
+			{
+				method: sipmsg.OPTIONS, header: "A: b", want: 200}, {method: sipmsg.INFO, header: "A: b",
+				want: 200}, {method: sipmsg.UPDATE, header: "A: b", want: 200}, {method: sipmsg.REFER,
+				header: "Refer-To: <sip:x@127.0.0.1>", want: 603}, {method: sipmsg.PRACK,
+				header: "RAck: 1 1 INVITE", want: 405,
+			},
+			{
+				method: sipmsg.NOTIFY, header: "Event: refer", want: 481}, {method: sipmsg.UPDATE,
+				header: "Require: 100rel, timer, x-y", want: 420}, {method: sipmsg.UPDATE,
+				header: "Session-Expires: 0", want: 200}, {method: "X-NOBODY", header: "A: b", want: 405},
 		} {
 			res := c.Request(one.method, "", one.header)
 			if res.StatusCode != one.want {

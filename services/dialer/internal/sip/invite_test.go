@@ -125,10 +125,13 @@ func TestInvite_ReasonAndRetryAfterChangeTheCause(t *testing.T) {
 		want callstate.Cause
 		told string
 	}{
-		"11": {func(c *siptest.Call) { c.Respond(503, "", "Retry-After: 5") }, callstate.SwitchCongestion, ""},
-		"12": {func(c *siptest.Call) { c.Respond(480, "", `Reason: SIP;cause=480, Q.850;cause=1;text="a, b"`) }, callstate.UnallocatedNumber, ""},
-		"13": {func(c *siptest.Call) { c.Respond(180, ""); c.Respond(480, "") }, callstate.NoAnswer, "rang"},
-		"14": {func(c *siptest.Call) { c.Respond(180, ""); c.Respond(503, "") }, callstate.NormalTemporaryFailure, "rang"},
+		"11": {play: func(c *siptest.Call) { c.Respond(503, "", "Retry-After: 5") },
+			want: callstate.SwitchCongestion, told: ""},
+		"12": {play: func(c *siptest.Call) { c.Respond(480, "", `Reason: SIP;cause=480, Q.850;cause=1;text="a, b"`) }, want: callstate.UnallocatedNumber, told: ""},
+		"13": {play: func(c *siptest.Call) { c.Respond(180, ""); c.Respond(480, "") }, want: callstate.NoAnswer,
+			told: "rang"},
+		"14": {play: func(c *siptest.Call) { c.Respond(180, ""); c.Respond(503, "") },
+			want: callstate.NormalTemporaryFailure, told: "rang"},
 	} {
 		r.exchange.On(suffix, script.play)
 		if end := r.dial(suffix).ends(script.want, false); script.told != "" && end.Elsewhere {
@@ -208,7 +211,8 @@ func TestInvite_ReturnsAnErrorIfNothingCanBeSent(t *testing.T) {
 	} {
 		trunk, order := r.trunk, sip.Invite{CallID: "unsent-" + strings.ReplaceAll(name, " ", "-"), From: "+1", To: "+2", Body: []byte(offer)}
 		spoil(&trunk, &order)
-		_, err := r.agent.Invite(t.Context(), trunk, order, sip.Observer{Ended: func(e sip.End) { t.Errorf("%s: Ended was called with %+v", name, e) }})
+		_, err := r.agent.Invite(t.Context(), trunk, order,
+			sip.Observer{Ended: func(e sip.End) { t.Errorf("%s: Ended was called with %+v", name, e) }})
 		if !transport.Refused(err) {
 			t.Errorf("%s: error = %v, want a *transport.NotSent", name, err)
 		}
@@ -245,7 +249,8 @@ func TestInvite_LargeRequestUsesTCP(t *testing.T) {
 		x       *siptest.Trunk
 		allowed bool
 		want    string
-	}{{"not allowed", both, false, transport.UDP}, {"allowed", both, true, transport.TCP}, {"allowed and refused", only, true, transport.UDP}} {
+	}{{name: "not allowed", x: both, allowed: false, want: transport.UDP}, {name: "allowed", x: both,
+		allowed: true, want: transport.TCP}, {name: "allowed and refused", x: only, allowed: true, want: transport.UDP}} {
 		r.trunk.Port, r.trunk.LargeOverTCP = one.x.Port(transport.UDP), one.allowed
 		r.dial("01", large).ends(callstate.UserBusy, false)
 		if got := <-by; got != one.want {

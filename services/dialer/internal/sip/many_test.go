@@ -81,7 +81,8 @@ func TestInvite_ManyConcurrentCallsLeaveNoLeg(t *testing.T) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if got := len(a.legs) + len(a.peers) + a.live; got != 0 {
-			return fmt.Errorf("legs = %d, peers = %d, live calls = %d, want 0 of each", len(a.legs), len(a.peers), a.live)
+			return fmt.Errorf("legs = %d, peers = %d, live calls = %d, want 0 of each", len(a.legs),
+				len(a.peers), a.live)
 		}
 		return nil
 	})

@@ -64,7 +64,7 @@ func TestInvite_AsksForAPermitBeforeEachINVITE(t *testing.T) {
 		c.Respond(503, "")
 	})
 	known := names{first.Port(transport.UDP), 0}
-	r := newRig(t, transport.UDP, func(cfg *sip.Config) { cfg.Names = slowNames{known, &now} })
+	r := newRig(t, transport.UDP, func(cfg *sip.Config) { cfg.Names = slowNames{names: known, clock: &now} })
 	known[1] = r.exchange.Port(transport.UDP)
 	r.exchange.Challenge(401, "ringfence", "secret")
 	r.exchange.On("01", func(c *siptest.Call) {

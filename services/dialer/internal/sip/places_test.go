@@ -51,15 +51,42 @@ func TestInvite_TriesTheNextAddressOnlyIfTheFirstHasNotTheCall(t *testing.T) {
 		asked, status int
 		cause         callstate.Cause
 	}{
-		{"nobody is there", transport.TCP, nil, says(486), 0, 1, 486, callstate.UserBusy},
-		{"nobody is there, and the next wants to know who we are", transport.TCP, nil, says(486), 407, 2, 486, callstate.UserBusy},
-		{"no room", transport.UDP, says(503), says(486), 0, 1, 486, callstate.UserBusy},
-		{"no room, and the next wants to know who we are", transport.UDP, says(503), says(486), 401, 2, 486, callstate.UserBusy},
-		{"no room anywhere", transport.UDP, says(503), says(503), 0, 1, 503, callstate.NormalTemporaryFailure},
-		{"no room, said by somebody who had tried", transport.UDP, says(100, 503), says(486), 0, 0, 503, callstate.NormalTemporaryFailure},
-		{"no room, behind ringing", transport.UDP, says(180, 503), says(486), 0, 0, 503, callstate.NormalTemporaryFailure},
-		{"another refusal", transport.UDP, says(480), says(486), 0, 0, 480, callstate.SubscriberAbsent},
-		{"silence", transport.UDP, (*siptest.Call).Ignore, says(486), 0, 0, 0, callstate.RecoveryOnTimerExpire},
+		{
+			name: "nobody is there", transport: transport.TCP, first: nil, second: says(486), challenge: 0,
+			asked: 1, status: 486, cause: callstate.UserBusy,
+		},
+		{
+			name: "nobody is there, and the next wants to know who we are", transport: transport.TCP,
+			first: nil, second: says(486), challenge: 407, asked: 2, status: 486, cause: callstate.UserBusy,
+		},
+		{
+			name: "no room", transport: transport.UDP, first: says(503), second: says(486), challenge: 0,
+			asked: 1, status: 486, cause: callstate.UserBusy,
+		},
+		{
+			name: "no room, and the next wants to know who we are", transport: transport.UDP, first: says(503),
+			second: says(486), challenge: 401, asked: 2, status: 486, cause: callstate.UserBusy,
+		},
+		{
+			name: "no room anywhere", transport: transport.UDP, first: says(503), second: says(503),
+			challenge: 0, asked: 1, status: 503, cause: callstate.NormalTemporaryFailure,
+		},
+		{
+			name: "no room, said by somebody who had tried", transport: transport.UDP, first: says(100, 503),
+			second: says(486), challenge: 0, asked: 0, status: 503, cause: callstate.NormalTemporaryFailure,
+		},
+		{
+			name: "no room, behind ringing", transport: transport.UDP, first: says(180, 503), second: says(486),
+			challenge: 0, asked: 0, status: 503, cause: callstate.NormalTemporaryFailure,
+		},
+		{
+			name: "another refusal", transport: transport.UDP, first: says(480), second: says(486),
+			challenge: 0, asked: 0, status: 480, cause: callstate.SubscriberAbsent,
+		},
+		{
+			name: "silence", transport: transport.UDP, first: (*siptest.Call).Ignore, second: says(486),
+			challenge: 0, asked: 0, status: 0, cause: callstate.RecoveryOnTimerExpire,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			first := siptest.New(t, transport.Config{UDP: loopback})

@@ -327,7 +327,8 @@ func (d *Dialog) handleNotify(req *sip.Request, tx *sip.ServerTx) {
 	d.mu.Lock()
 	result := d.referred
 	d.mu.Unlock()
-	if event, _, _ := strings.Cut(strings.Join(values(req, "Event"), ","), ";"); result == nil || strings.TrimSpace(event) != "refer" {
+	if event, _, _ := strings.Cut(strings.Join(values(req, "Event"), ","),
+		";"); result == nil || strings.TrimSpace(event) != "refer" {
 		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Subscription Does Not Exist")
 		return
 	}

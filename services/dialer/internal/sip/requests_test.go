@@ -144,19 +144,26 @@ func TestRefer_ReturnsWhenTheTargetHasAnswered(t *testing.T) {
 		says  func(c *siptest.Call)
 		moved bool
 	}{
-		{"answered", func(c *siptest.Call) {
+		{name: "answered", says: func(c *siptest.Call) {
 			c.Request(sipmsg.NOTIFY, "SIP/2.0 100 Trying", "Event: refer", active)
 			c.Request(sipmsg.NOTIFY, "SIP/2.0 200 OK\r\n", "Event: refer;id=2", over)
-		}, true},
-		{"busy", func(c *siptest.Call) { c.Request(sipmsg.NOTIFY, "SIP/2.0 486 Busy Here", "Event: refer", over) }, false},
-		{"no word of it", func(c *siptest.Call) { c.Request(sipmsg.NOTIFY, "", "Event: refer", over) }, false},
-		{"the person hangs up", func(c *siptest.Call) { c.Request(sipmsg.BYE, "") }, false},
-		{"of something else", func(c *siptest.Call) {
+		}, moved: true},
+		{
+			name:  "busy",
+			says:  func(c *siptest.Call) { c.Request(sipmsg.NOTIFY, "SIP/2.0 486 Busy Here", "Event: refer", over) },
+			moved: false,
+		},
+		{
+			name: "no word of it",
+			says: func(c *siptest.Call) { c.Request(sipmsg.NOTIFY, "", "Event: refer", over) }, moved: false,
+		},
+		{name: "the person hangs up", says: func(c *siptest.Call) { c.Request(sipmsg.BYE, "") }, moved: false},
+		{name: "of something else", says: func(c *siptest.Call) {
 			if res := c.Request(sipmsg.NOTIFY, "SIP/2.0 200 OK", "Event: presence", over); res.StatusCode != 481 {
 				t.Errorf("response to NOTIFY = %d", res.StatusCode)
 			}
 			c.Request(sipmsg.BYE, "")
-		}, false},
+		}, moved: false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t, transport.UDP)

@@ -14,15 +14,15 @@ func TestParseSessionExpires_Values(t *testing.T) {
 		want  sip.Expires
 		ok    bool
 	}{
-		{"1800", sip.Expires{After: 1800 * time.Second}, true},
-		{" 90 ; refresher = UAS ", sip.Expires{After: 90 * time.Second, Refresher: sip.UAS}, true},
-		{"8;a=b;refresher=uac;c", sip.Expires{After: 8 * time.Second, Refresher: sip.UAC}, true},
-		{"90;refresher=me", sip.Expires{After: 90 * time.Second}, true},
-		{"4294967295", sip.Expires{After: 24 * time.Hour}, true},
-		{"0", sip.Expires{}, false},
-		{"-5", sip.Expires{}, false},
-		{"99999999999999999999", sip.Expires{}, false},
-		{"", sip.Expires{}, false},
+		{value: "1800", want: sip.Expires{After: 1800 * time.Second}, ok: true},
+		{value: " 90 ; refresher = UAS ", want: sip.Expires{After: 90 * time.Second, Refresher: sip.UAS}, ok: true},
+		{value: "8;a=b;refresher=uac;c", want: sip.Expires{After: 8 * time.Second, Refresher: sip.UAC}, ok: true},
+		{value: "90;refresher=me", want: sip.Expires{After: 90 * time.Second}, ok: true},
+		{value: "4294967295", want: sip.Expires{After: 24 * time.Hour}, ok: true},
+		{value: "0", want: sip.Expires{}, ok: false},
+		{value: "-5", want: sip.Expires{}, ok: false},
+		{value: "99999999999999999999", want: sip.Expires{}, ok: false},
+		{value: "", want: sip.Expires{}, ok: false},
 	}
 	for _, tt := range tests {
 		if got, ok := sip.ParseSessionExpires(tt.value); got != tt.want {
@@ -38,10 +38,10 @@ func TestExpires_RefreshAndLost(t *testing.T) {
 	tests := []struct {
 		after, refresh, lost time.Duration
 	}{
-		{1800 * time.Second, 900 * time.Second, 1768 * time.Second},
-		{90 * time.Second, 45 * time.Second, 60 * time.Second},
-		{8 * time.Second, 4 * time.Second, 8*time.Second - 8*time.Second/3},
-		{time.Second, time.Second, time.Second - time.Second/3},
+		{after: 1800 * time.Second, refresh: 900 * time.Second, lost: 1768 * time.Second},
+		{after: 90 * time.Second, refresh: 45 * time.Second, lost: 60 * time.Second},
+		{after: 8 * time.Second, refresh: 4 * time.Second, lost: 8*time.Second - 8*time.Second/3},
+		{after: time.Second, refresh: time.Second, lost: time.Second - time.Second/3},
 	}
 	for _, tt := range tests {
 		e := sip.Expires{After: tt.after}

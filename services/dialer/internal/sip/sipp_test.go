@@ -55,7 +55,7 @@ func (s *scenario) respond(code int, tag, body string, headers ...string) *scena
 	return s.send(text, body, headers...)
 }
 
-// ask sends a request within the dialog. A told step must receive the response.
+// ask sends a request within the dialog. A response step must receive the response.
 func (s *scenario) ask(method, body string, seq int, headers ...string) *scenario {
 	text := fmt.Sprintf("%s [$1] SIP/2.0\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\nFrom: [$3]%s\nTo: [$2]\nCall-ID: [call_id]\nCSeq: %d %s\n[routes]\nMax-Forwards: 70\n", method, ownTag, seq, method)
 	text += "Contact: <sip:callee@[local_ip]:[local_port];transport=[transport]>\n"
@@ -77,8 +77,8 @@ func (s *scenario) hear(method string) *scenario {
 	return s.add(fmt.Sprintf(`<recv request=%q rrs="true"/>`, method))
 }
 
-// told waits for a response.
-func (s *scenario) told(code int) *scenario {
+// response waits for a response.
+func (s *scenario) response(code int) *scenario {
 	return s.add(fmt.Sprintf(`<recv response="100" optional="true"/><recv response="%d"/>`, code))
 }
 
@@ -96,7 +96,7 @@ func (s *scenario) hungUp() *scenario { return s.hear("BYE").ok("") }
 
 // hangsUp sends a BYE.
 func (s *scenario) hangsUp(headers ...string) *scenario {
-	return s.ask("BYE", "", 77, headers...).told(200)
+	return s.ask("BYE", "", 77, headers...).response(200)
 }
 
 // canceled waits for the CANCEL of the INVITE and answers it.

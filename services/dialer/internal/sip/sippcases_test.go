@@ -105,16 +105,20 @@ func sippCalls() []sippCase {
 		{name: "ring timeout", far: invited().say(180, "").canceled(), order: quickRing, cause: callstate.NoAnswer, byUs: true, told: []string{"taken", "rang"}},
 		{name: "cancelled after 100", far: invited().say(100, "").canceled(), talk: hangUpWhen("taken"), cause: callstate.OriginatorCancel, byUs: true, told: []string{"taken"}},
 		{name: "cancelled while it rings", far: invited().say(180, "").canceled(), talk: hangUpWhen("rang"), cause: callstate.OriginatorCancel, byUs: true, told: []string{"taken", "rang"}},
-		{name: "hold and resume", far: invited().answered().ask("INVITE", sdpOf("sendonly"), 2).told(200).ask("ACK", "", 2).pause(100).
-			ask("INVITE", sdpOf("sendrecv"), 3).told(200).ask("ACK", "", 3).hungUp(),
+		{name: "hold and resume",
+			far: invited().answered().ask("INVITE", sdpOf("sendonly"), 2).response(200).ask("ACK", "", 2).pause(100).
+				ask("INVITE", sdpOf("sendrecv"), 3).response(200).ask("ACK", "", 3).hungUp(),
 			talk: func(l *leg) { l.until("offered", 2); l.hangUp(callstate.NormalClearing) }, cause: callstate.NormalClearing, byUs: true},
 		{name: "session refreshed by us", far: invited().answered("Session-Expires: 2;refresher=uac", "Require: timer").hear("INVITE").ok(sdpOf("sendrecv"), "Session-Expires: 2;refresher=uac").
 			hear("ACK").hangsUp(), cause: callstate.NormalClearing, told: append(whole, "agreed")},
 		{name: "session not refreshed by them", far: invited().answered("Session-Expires: 1;refresher=uas").hungUp(), cause: callstate.RecoveryOnTimerExpire, byUs: true, told: whole},
-		{name: "session refreshed by them", far: invited().answered("Session-Expires: 90;refresher=uas").ask("UPDATE", "", 2, "Session-Expires: 90;refresher=uac", "Supported: timer").told(200).hangsUp(),
+		{name: "session refreshed by them",
+			far:   invited().answered("Session-Expires: 90;refresher=uas").ask("UPDATE", "", 2, "Session-Expires: 90;refresher=uac", "Supported: timer").response(200).hangsUp(),
 			cause: callstate.NormalClearing, told: whole},
-		{name: "transfer", far: invited().answered().hear("REFER").respond(202, "", "").ask("NOTIFY", "SIP/2.0 100 Trying\n", 2, "Event: refer", "Subscription-State: active;expires=60").told(200).
-			ask("NOTIFY", "SIP/2.0 200 OK\n", 3, "Event: refer", "Subscription-State: terminated;reason=noresource").told(200).hungUp(),
+		{name: "transfer",
+			far: invited().answered().hear("REFER").respond(202, "", "").ask("NOTIFY", "SIP/2.0 100 Trying\n", 2, "Event: refer", "Subscription-State: active;expires=60").response(200).
+				ask("NOTIFY", "SIP/2.0 200 OK\n", 3, "Event: refer",
+					"Subscription-State: terminated;reason=noresource").response(200).hungUp(),
 			talk: func(l *leg) {
 				l.until("answered", 1)
 				if err := l.Refer(l.t.Context(), "+14155559999"); err != nil {
@@ -122,7 +126,8 @@ func sippCalls() []sippCase {
 				}
 				l.hangUp(callstate.NormalClearing)
 			}, cause: callstate.NormalClearing, byUs: true},
-		{name: "INFO OPTIONS REFER", far: invited().answered().ask("INFO", "", 2).told(200).ask("OPTIONS", "", 3).told(200).ask("REFER", "", 4, "Refer-To: <sip:other@127.0.0.1>").told(603).hangsUp(),
+		{name: "INFO OPTIONS REFER",
+			far:   invited().answered().ask("INFO", "", 2).response(200).ask("OPTIONS", "", 3).response(200).ask("REFER", "", 4, "Refer-To: <sip:other@127.0.0.1>").response(603).hangsUp(),
 			cause: callstate.NormalClearing, told: whole},
 		{name: "credentials", trunk: account("secret"), far: invited().say(401, "", challenge).hear("ACK").add(verified).answered().hungUp().add(`<nop next="end"/><label id="bad"/>`).
 			say(403, "").hear("ACK").add(`<label id="end"/>`), talk: hangUpWhen("answered"), cause: callstate.NormalClearing, byUs: true, told: whole},

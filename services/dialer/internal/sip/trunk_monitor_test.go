@@ -72,7 +72,8 @@ func TestTrunkMonitor_RenewsAndRemovesTheRegistration(t *testing.T) {
 		for _, moment := range []struct {
 			until time.Duration
 			want  bool
-		}{{time.Minute, true}, {5*time.Minute + time.Second, false}, {6 * time.Minute, true}} {
+		}{{until: time.Minute, want: true}, {until: 5*time.Minute + time.Second,
+			want: false}, {until: 6 * time.Minute, want: true}} {
 			time.Sleep(moment.until - time.Since(begun))
 			if registered, wanted := u.Registered(); registered != moment.want {
 				t.Errorf("after %s registered: registered = %v, want %v", moment.until, registered, moment.want)

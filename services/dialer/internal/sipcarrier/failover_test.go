@@ -47,17 +47,17 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherIsLeft(t *testing.T) {
 		// named: the next trunk may be tried. taken: the trunk has the call.
 		named, taken bool
 	}{
-		{"503", says(503), true, false},
-		{"503 behind a 100", says(100, 503), true, false},
-		{"403 behind a 100", says(100, 403), true, false},
-		{"502", says(502), true, false},
-		{"404", says(404), false, false},
-		{"404 behind a 100", says(100, 404), false, true},
-		{"486 behind a 100", says(100, 486), false, true},
-		{"603", says(603), false, false},
-		{"503 behind ringing", says(180, 503), false, true},
-		{"503 behind progress", says(183, 503), false, true},
-		{"a 100 and nothing else", says(100), false, true},
+		{name: "503", script: says(503), named: true, taken: false},
+		{name: "503 behind a 100", script: says(100, 503), named: true, taken: false},
+		{name: "403 behind a 100", script: says(100, 403), named: true, taken: false},
+		{name: "502", script: says(502), named: true, taken: false},
+		{name: "404", script: says(404), named: false, taken: false},
+		{name: "404 behind a 100", script: says(100, 404), named: false, taken: true},
+		{name: "486 behind a 100", script: says(100, 486), named: false, taken: true},
+		{name: "603", script: says(603), named: false, taken: false},
+		{name: "503 behind ringing", script: says(180, 503), named: false, taken: true},
+		{name: "503 behind progress", script: says(183, 503), named: false, taken: true},
+		{name: "a 100 and nothing else", script: says(100), named: false, taken: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -403,23 +403,34 @@ func TestOriginate_TriesAnotherTrunkOnlyIfNothingWasSent(t *testing.T) {
 		check func(error) bool
 		dials int
 	}{
-		{"the first has never answered OPTIONS", func(good trunks.Trunk) several {
+		{name: "the first has never answered OPTIONS", order: func(good trunks.Trunk) several {
 			return several{made("silent", silent, trunks.UDP, 10), good}
-		}, "12", func(err error) bool { return err == nil }, 1},
-		{"the first refuses", func(good trunks.Trunk) several {
+		}, to: "12", check: func(err error) bool { return err == nil }, dials: 1},
+		{name: "the first refuses", order: func(good trunks.Trunk) several {
 			again := good
 			again.TrunkID = uuid.New()
 			return several{good, again}
-		}, "13", refusedBy(false), 0},
-		{"nobody listens anywhere", func(trunks.Trunk) several { return several{made("dead", 1, trunks.TCP, 10)} }, "01", refusedBy(true), 0},
-		{"each has sent its calls of this second", func(good trunks.Trunk) several {
+		}, to: "13", check: refusedBy(false), dials: 0},
+		{
+			name:  "nobody listens anywhere",
+			order: func(trunks.Trunk) several { return several{made("dead", 1, trunks.TCP, 10)} }, to: "01",
+			check: refusedBy(true), dials: 0,
+		},
+		{name: "each has sent its calls of this second", order: func(good trunks.Trunk) several {
 			good.CallsPerSecond = 0
 			again := good
 			again.TrunkID = uuid.New()
 			return several{good, again}
-		}, "12", func(err error) bool { return err == nil }, 1},
-		{"the only one is full", func(good trunks.Trunk) several { good.Channels = 0; return several{good} }, "01", refusedBy(true), 0},
-		{"there is none", func(trunks.Trunk) several { return nil }, "01", refusedBy(true), 0},
+		}, to: "12", check: func(err error) bool { return err == nil }, dials: 1},
+		{
+			name:  "the only one is full",
+			order: func(good trunks.Trunk) several { good.Channels = 0; return several{good} }, to: "01",
+			check: refusedBy(true), dials: 0,
+		},
+		{
+			name: "there is none", order: func(trunks.Trunk) several { return nil }, to: "01",
+			check: refusedBy(true), dials: 0,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -118,7 +118,7 @@ func TestFrom_CountsTowardsTheRateOfTheTrunk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		choices[i] = choice{from, over}
+		choices[i] = choice{from: from, over: over}
 		if over == one.TrunkID.String() {
 			wantFirst++
 		}

@@ -67,12 +67,24 @@ func TestInboundFilter_AdmitsTargetsOfSRVRecords(t *testing.T) {
 		port       uint16
 		want       []string
 	}{
-		{"UDP, one target of which is gone", "trunk.test", trunks.UDP, 0, []string{"203.0.113.1", "203.0.113.2"}},
-		{"TCP", "trunk.test", trunks.TCP, 0, []string{"203.0.113.1", "203.0.113.5"}},
-		{"TLS, with two addresses", "trunk.test", trunks.TLS, 0, []string{"203.0.113.1", "203.0.113.3", "203.0.113.4"}},
-		{"a port is set: nobody asks", "trunk.test", trunks.UDP, 5060, []string{"203.0.113.1"}},
-		{"a name with no address of its own", "only.test", trunks.UDP, 0, []string{"203.0.113.2"}},
-		{"nobody", "gone.test", trunks.UDP, 0, nil},
+		{
+			name: "UDP, one target of which is gone", host: "trunk.test", transport: trunks.UDP, port: 0,
+			want: []string{"203.0.113.1", "203.0.113.2"},
+		},
+		{name: "TCP", host: "trunk.test", transport: trunks.TCP, port: 0, want: []string{"203.0.113.1", "203.0.113.5"}},
+		{
+			name: "TLS, with two addresses", host: "trunk.test", transport: trunks.TLS, port: 0,
+			want: []string{"203.0.113.1", "203.0.113.3", "203.0.113.4"},
+		},
+		{
+			name: "a port is set: nobody asks", host: "trunk.test", transport: trunks.UDP, port: 5060,
+			want: []string{"203.0.113.1"},
+		},
+		{
+			name: "a name with no address of its own", host: "only.test", transport: trunks.UDP, port: 0,
+			want: []string{"203.0.113.2"},
+		},
+		{name: "nobody", host: "gone.test", transport: trunks.UDP, port: 0, want: nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -22,7 +22,8 @@ func TestApplyEvents_InboundCallOfASuspendedWorkspaceIsNotStored(t *testing.T) {
 	for i, test := range []struct {
 		status, number string
 		taken          bool
-	}{{"active", "+14155550171", true}, {"suspended", "+14155550172", false}} {
+	}{{status: "active", number: "+14155550171", taken: true}, {status: "suspended", number: "+14155550172",
+		taken: false}} {
 		workspace, agent, id := uuid.New(), uuid.New(), uuid.New()
 		for sql, args := range map[string][]any{
 			"INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations) VALUES ($1, 1, $2, true, 10, 10, '{}')": {workspace, test.status},

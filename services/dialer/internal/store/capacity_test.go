@@ -40,35 +40,39 @@ func TestClaim_CapacityIsFreedByEveryEndOfAClaimOrCall(t *testing.T) {
 		name string
 		end  func(*testing.T, *pgxpool.Pool, *store.Store, dialqueue.Request) error
 	}{
-		{"it is withdrawn", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
+		{name: "it is withdrawn", end: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
 			_, err := st.WithdrawNow(t.Context(), r.CallRequestID, r.WorkspaceID)
 			return err
 		}},
-		{"it is put back", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
+		{name: "it is put back", end: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
 			return st.PutBack(t.Context(), r, time.Hour, 0)
 		}},
-		{"it is rescheduled", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
-			return st.Reschedule(t.Context(), r, time.Now().Add(time.Hour))
-		}},
-		{"it is blocked", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
+		{name: "it is rescheduled",
+			end: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
+				return st.Reschedule(t.Context(), r, time.Now().Add(time.Hour))
+			}},
+		{name: "it is blocked", end: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
 			return st.Block(t.Context(), r, no)
 		}},
-		{"its claim runs out", func(t *testing.T, pool *pgxpool.Pool, _ *store.Store, _ dialqueue.Request) error {
-			_, err := pool.Exec(t.Context(), "UPDATE dial_queue SET look_at = now() - interval '1 second'")
-			return err
-		}},
-		{"it expires while claimed", func(t *testing.T, pool *pgxpool.Pool, st *store.Store, _ dialqueue.Request) error {
-			_, err := pool.Exec(t.Context(),
-				"UPDATE dial_queue SET look_at = now() - interval '1 second', due_at = now() - interval '2 days'")
-			if err == nil {
-				_, err = st.Expire(t.Context())
-			}
-			return err
-		}},
-		{"its fence is void", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
-			return st.Void(t.Context(), r, fence(t, st, r), dialqueue.Blocked, no)
-		}},
-		{"its call ends", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
+		{name: "its claim runs out",
+			end: func(t *testing.T, pool *pgxpool.Pool, _ *store.Store, _ dialqueue.Request) error {
+				_, err := pool.Exec(t.Context(), "UPDATE dial_queue SET look_at = now() - interval '1 second'")
+				return err
+			}},
+		{name: "it expires while claimed",
+			end: func(t *testing.T, pool *pgxpool.Pool, st *store.Store, _ dialqueue.Request) error {
+				_, err := pool.Exec(t.Context(),
+					"UPDATE dial_queue SET look_at = now() - interval '1 second', due_at = now() - interval '2 days'")
+				if err == nil {
+					_, err = st.Expire(t.Context())
+				}
+				return err
+			}},
+		{name: "its fence is void",
+			end: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
+				return st.Void(t.Context(), r, fence(t, st, r), dialqueue.Blocked, no)
+			}},
+		{name: "its call ends", end: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
 			end(t, st, fence(t, st, r))
 			return nil
 		}},

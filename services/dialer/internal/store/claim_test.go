@@ -180,11 +180,11 @@ func TestClaim_LastTenthOfCapacityIsReservedForSmallWorkspaces(t *testing.T) {
 		name           string
 		trunk, overall dialqueue.Limit
 	}{
-		{"of the trunk's channels", dialqueue.Limit{Live: 20, PerSecond: 100_000}, ample},
-		{"of the overall cap", ample, dialqueue.Limit{Live: 20, PerSecond: 100_000}},
+		{name: "of the trunk's channels", trunk: dialqueue.Limit{Live: 20, PerSecond: 100_000}, overall: ample},
+		{name: "of the overall cap", trunk: ample, overall: dialqueue.Limit{Live: 20, PerSecond: 100_000}},
 		// 20 tokens, and 2 of them are the reserve
-		{"of the trunk's calls a second", dialqueue.Limit{Live: 100_000, PerSecond: 200}, ample},
-		{"of all calls a second", ample, dialqueue.Limit{Live: 100_000, PerSecond: 200}},
+		{name: "of the trunk's calls a second", trunk: dialqueue.Limit{Live: 100_000, PerSecond: 200}, overall: ample},
+		{name: "of all calls a second", trunk: ample, overall: dialqueue.Limit{Live: 100_000, PerSecond: 200}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -398,9 +398,12 @@ func TestClaim_ReplicasTogetherKeepTheRateLimit(t *testing.T) {
 		workspace      int32
 		trunk, overall dialqueue.Limit
 	}{
-		{"of the workspace", 50, ample, ample},
-		{"of the trunk", 100_000, dialqueue.Limit{Live: 100_000, PerSecond: 50}, ample},
-		{"of all", 100_000, ample, dialqueue.Limit{Live: 100_000, PerSecond: 50}},
+		{name: "of the workspace", workspace: 50, trunk: ample, overall: ample},
+		{
+			name: "of the trunk", workspace: 100_000, trunk: dialqueue.Limit{Live: 100_000, PerSecond: 50},
+			overall: ample,
+		},
+		{name: "of all", workspace: 100_000, trunk: ample, overall: dialqueue.Limit{Live: 100_000, PerSecond: 50}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -93,7 +93,8 @@ func TestEraseRequest_QueuedRequestsEndAsBlocked(t *testing.T) {
 		t.Errorf("blocked requests without variables = %d, want 2", n)
 	}
 	for _, r := range []dialqueue.Request{ahead, claimed} {
-		if got := strings.Join(published(t, pool, r.CallRequestID.String()), ", "); got != "blocked, erasure-reports.v1, erasure-reports.v1" {
+		if got := strings.Join(published(t, pool, r.CallRequestID.String()),
+			", "); got != "blocked, erasure-reports.v1, erasure-reports.v1" {
 			t.Errorf("events of a queued request = %q, want one blocked and two reports", got)
 		}
 	}
@@ -152,7 +153,8 @@ func TestEraseRequest_LiveCallEndsWithoutPersonalData(t *testing.T) {
 	if got := strings.Join(published(t, pool, mine.String()), ", "); got != "dialing, answered, ended, analysed" {
 		t.Errorf("events of the erased person's call = %q", got)
 	}
-	if got := strings.Join(published(t, pool, theirs.String()), ", "); got != "dialing, answered, ended, analysed with the secret" {
+	if got := strings.Join(published(t, pool, theirs.String()),
+		", "); got != "dialing, answered, ended, analysed with the secret" {
 		t.Errorf("events of the other person's call = %q", got)
 	}
 	if n := count(t, pool, "SELECT count(*) FROM calls WHERE call_id = $1 AND (variables IS NOT NULL OR turns::text <> '[]')", mine); n != 0 {

@@ -23,12 +23,18 @@ func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 		want      dialqueue.Found
 		is        string
 	}{
-		{"it never came", "", nil, dialqueue.Lost, "queued"},
-		{"it is queued", "queued", nil, dialqueue.Waiting, "queued"},
-		{"it is being dialled", "dialing", nil, dialqueue.Waiting, "dialing"},
-		{"it ended just before it was told of again", "failed", ago(30 * time.Second), dialqueue.Waiting, "failed"},
-		{"it ended after it was told of again", "failed", ago(-time.Hour), dialqueue.Waiting, "failed"},
-		{"it ended long before", "failed", ago(2 * time.Minute), dialqueue.Over, "failed"},
+		{name: "it never came", was: "", ended: nil, want: dialqueue.Lost, is: "queued"},
+		{name: "it is queued", was: "queued", ended: nil, want: dialqueue.Waiting, is: "queued"},
+		{name: "it is being dialled", was: "dialing", ended: nil, want: dialqueue.Waiting, is: "dialing"},
+		{
+			name: "it ended just before it was told of again", was: "failed", ended: ago(30 * time.Second),
+			want: dialqueue.Waiting, is: "failed",
+		},
+		{
+			name: "it ended after it was told of again", was: "failed", ended: ago(-time.Hour),
+			want: dialqueue.Waiting, is: "failed",
+		},
+		{name: "it ended long before", was: "failed", ended: ago(2 * time.Minute), want: dialqueue.Over, is: "failed"},
 	} {
 		r := aRequest(workspace, n)
 		if tt.was != "" {

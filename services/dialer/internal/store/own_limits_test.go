@@ -21,10 +21,19 @@ func TestClaim_MarksRequestsHeldBackByOwnLimits(t *testing.T) {
 		due         time.Duration
 		want        bool
 	}{
-		{"it was at its limits before the call was late", "-10 minutes", "1 hour", 9 * time.Minute, true},
-		{"the call was late before it came to its limits", "-1 minute", "1 hour", 10 * time.Minute, false},
-		{"it is not at its limits any more", "-1 hour", "-1 minute", 50 * time.Minute, false},
-		{"it never was", "", "", 10 * time.Minute, false},
+		{
+			name: "it was at its limits before the call was late", since: "-10 minutes", seen: "1 hour",
+			due: 9 * time.Minute, want: true,
+		},
+		{
+			name: "the call was late before it came to its limits", since: "-1 minute", seen: "1 hour",
+			due: 10 * time.Minute, want: false,
+		},
+		{
+			name: "it is not at its limits any more", since: "-1 hour", seen: "-1 minute",
+			due: 50 * time.Minute, want: false,
+		},
+		{name: "it never was", since: "", seen: "", due: 10 * time.Minute, want: false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -61,12 +70,17 @@ func TestClaim_StoresSinceWhenAWorkspaceIsAtItsLimits(t *testing.T) {
 		trunk  int
 		noted  string // the expected content of the bucket; empty: nothing was stored
 	}{
-		{"its own live calls", 1, "", 100, "own_limit_since > now() - interval '1 hour'"},
-		{"the trunk's", 100, "", 1, ""},
-		{"its own, as before", 1, "now() - interval '2 hours', now() + interval '1 hour'", 100,
-			"own_limit_since < now() - interval '1 hour'"},
-		{"its own, once more", 1, "now() - interval '2 hours', now() - interval '90 minutes'", 100,
-			"own_limit_since > now() - interval '1 hour'"},
+		{
+			name: "its own live calls", live: 1, before: "", trunk: 100,
+			noted: "own_limit_since > now() - interval '1 hour'",
+		},
+		{name: "the trunk's", live: 100, before: "", trunk: 1, noted: ""},
+		{name: "its own, as before", live: 1, before: "now() - interval '2 hours', now() + interval '1 hour'",
+			trunk: 100,
+			noted: "own_limit_since < now() - interval '1 hour'"},
+		{name: "its own, once more", live: 1,
+			before: "now() - interval '2 hours', now() - interval '90 minutes'", trunk: 100,
+			noted: "own_limit_since > now() - interval '1 hour'"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -248,7 +248,8 @@ type AnalysisLimits struct {
 // DueAnalyses claims calls whose analysis is due, of at most 64 workspaces with ids after after. A
 // call is due again after 90 s unless its analysis was stored. next is the value of after for the
 // next claim. It is uuid.Nil after the last workspace.
-func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, limits AnalysisLimits) (due []Analysis, next uuid.UUID, err error) {
+func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, limits AnalysisLimits) (due []Analysis,
+	next uuid.UUID, err error) {
 	workspaces, left, next, err := s.workspacesWithAnalyses(ctx, after, limits)
 	if err != nil || len(workspaces) == 0 {
 		return nil, next, err
@@ -265,7 +266,8 @@ func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, limits Analysi
 
 // workspacesWithAnalyses returns the workspaces with due analyses that may have more in progress,
 // and how many more.
-func (s *Store) workspacesWithAnalyses(ctx context.Context, after uuid.UUID, limits AnalysisLimits) (workspaces []uuid.UUID, left []int, next uuid.UUID, err error) {
+func (s *Store) workspacesWithAnalyses(ctx context.Context, after uuid.UUID,
+	limits AnalysisLimits) (workspaces []uuid.UUID, left []int, next uuid.UUID, err error) {
 	rows, err := s.pool.Query(ctx, dueAnalyses, pg.Args{"after": after, "steps": dialqueue.WorkspacesPerClaim})
 	if err != nil {
 		return nil, nil, uuid.Nil, fmt.Errorf("find due analyses: %w", err)

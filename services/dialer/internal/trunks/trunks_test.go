@@ -147,11 +147,11 @@ func TestWriteAndRead_NumberFormats(t *testing.T) {
 		settings, written string
 		read              map[string]string
 	}{
-		{`{"name":"a","host":"h"}`, "+14155550100", map[string]string{
+		{settings: `{"name":"a","host":"h"}`, written: "+14155550100", read: map[string]string{
 			"+14155550100": "+14155550100", "14155550100": "+14155550100", "+14155550100;phone-context=x": "+14155550100", "anonymous": "", "": "", "+1": "", "0014155550100": "",
 		}},
-		{`{"name":"a","host":"h","number_format":"digits"}`, "14155550100", map[string]string{"14155550100": "+14155550100", "+14155550100": "+14155550100", "1415555O100": ""}},
-		{`{"name":"a","host":"h","number_format":"prefix","number_prefix":"00"}`, "0014155550100", map[string]string{
+		{settings: `{"name":"a","host":"h","number_format":"digits"}`, written: "14155550100", read: map[string]string{"14155550100": "+14155550100", "+14155550100": "+14155550100", "1415555O100": ""}},
+		{settings: `{"name":"a","host":"h","number_format":"prefix","number_prefix":"00"}`, written: "0014155550100", read: map[string]string{
 			"0014155550100": "+14155550100", "+14155550100": "+14155550100", "14155550100": "", "00": "", "00" + strings.Repeat("1", 16): "",
 		}},
 	} {
@@ -176,7 +176,11 @@ func TestCallerID_ReturnsANumberOfTheTrunk(t *testing.T) {
 		trunk        Trunk
 		wanted, want string
 	}{
-		{anyone, "+442079460000", "+442079460000"}, {some, "+14155550101", "+14155550101"}, {some, "+442079460000", "+14155550100"},
+		{
+			trunk: anyone, wanted: "+442079460000", want: "+442079460000"}, {trunk: some,
+			wanted: "+14155550101", want: "+14155550101"}, {trunk: some, wanted: "+442079460000",
+			want: "+14155550100",
+		},
 	} {
 		if got := tt.trunk.CallerID(tt.wanted); got != tt.want {
 			t.Errorf("CallerID(%s) = %s, want %s", tt.wanted, got, tt.want)

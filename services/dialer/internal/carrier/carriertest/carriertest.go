@@ -67,16 +67,16 @@ func Run(t *testing.T, fresh func(t testing.TB) *Network) {
 // Rules returns all rules.
 func Rules() []Rule {
 	return append(append([]Rule{
-		{"the events of a call are complete", wholeCall},
-		{"a busy number ends without an answer", busyCall},
-		{"a second originate of a call dials nothing", askedTwice},
-		{"concurrent originates of a call dial once", askedAtOnce},
-		{"a refusal is definite", refusal},
-		{"an unreachable carrier returns no call", away},
-		{"an originate without a response is not a refusal", silent},
-		{"a canceled originate is not a refusal", givenUp},
-		{"an originate that did not arrive leaves an unknown call", neverArrived},
-		{"nothing is sent without a permit", notPermitted},
+		{Name: "the events of a call are complete", Check: wholeCall},
+		{Name: "a busy number ends without an answer", Check: busyCall},
+		{Name: "a second originate of a call dials nothing", Check: askedTwice},
+		{Name: "concurrent originates of a call dial once", Check: askedAtOnce},
+		{Name: "a refusal is definite", Check: refusal},
+		{Name: "an unreachable carrier returns no call", Check: away},
+		{Name: "an originate without a response is not a refusal", Check: silent},
+		{Name: "a canceled originate is not a refusal", Check: givenUp},
+		{Name: "an originate that did not arrive leaves an unknown call", Check: neverArrived},
+		{Name: "nothing is sent without a permit", Check: notPermitted},
 	}, hangupRules()...), eventRules()...)
 }
 
@@ -106,7 +106,7 @@ type dialed struct {
 // originate originates a call. at is the time by the carrier's clock.
 func originate(ctx context.Context, over carrier.Carrier, o carrier.Originate) (dialed, error) {
 	at, err := over.Originate(ctx, o)
-	return dialed{o, at}, err
+	return dialed{Originate: o, at: at}, err
 }
 
 // dial originates a call that the carrier must accept.

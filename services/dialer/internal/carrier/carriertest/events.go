@@ -13,11 +13,11 @@ import (
 
 func eventRules() []Rule {
 	return []Rule{
-		{"events can be read again from any position", eventsReadAgain},
-		{"Events waits only if there are no events", eventsLongPoll},
-		{"events of concurrent calls keep the order of each call", eventsOfManyCalls},
-		{"a restarted carrier keeps its events and ends lost calls", restarted},
-		{"a carrier without its memory starts a new stream", forgetful},
+		{Name: "events can be read again from any position", Check: eventsReadAgain},
+		{Name: "Events waits only if there are no events", Check: eventsLongPoll},
+		{Name: "events of concurrent calls keep the order of each call", Check: eventsOfManyCalls},
+		{Name: "a restarted carrier keeps its events and ends lost calls", Check: restarted},
+		{Name: "a carrier without its memory starts a new stream", Check: forgetful},
 	}
 }
 
@@ -137,7 +137,8 @@ func restarted(t T, n *Network) {
 	again := read(t, n.Carrier)
 	again.readAll()
 	if again.feed != r.feed || len(again.all) < len(r.all) || !same(again.all[:len(r.all)], r.all) {
-		t.Fatalf("stream after the restart = %s with %d events, was %s with %d", again.feed, len(again.all), r.feed, len(r.all))
+		t.Fatalf("stream after the restart = %s with %d events, was %s with %d", again.feed, len(again.all),
+			r.feed, len(r.all))
 	}
 	checkFind(t, n, done.CallID, told)
 	// The live call has ended or continues. In both cases its end is reported.

@@ -11,14 +11,23 @@ import (
 
 func hangupRules() []Rule {
 	return []Rule{
-		{"a call that was not dialed is unknown", unknown},
-		{"a call is hung up before it rings", func(t T, n *Network) { hungUp(t, n, n.Slow, carrier.Accepted) }},
-		{"a call is hung up while it rings", func(t T, n *Network) { hungUp(t, n, n.Rings, carrier.Ringing) }},
-		{"a call is hung up after the answer", func(t T, n *Network) { hungUp(t, n, n.Stays, carrier.Answered) }},
-		{"hanging up an ended call does not change it", endedBefore},
-		{"another process can end a call of this one", elsewhere},
-		{"an inbound call rings, is answered and ends", inbound},
-		{"an inbound call is hung up unanswered", inboundUnanswered},
+		{Name: "a call that was not dialed is unknown", Check: unknown},
+		{
+			Name:  "a call is hung up before it rings",
+			Check: func(t T, n *Network) { hungUp(t, n, n.Slow, carrier.Accepted) },
+		},
+		{
+			Name:  "a call is hung up while it rings",
+			Check: func(t T, n *Network) { hungUp(t, n, n.Rings, carrier.Ringing) },
+		},
+		{
+			Name:  "a call is hung up after the answer",
+			Check: func(t T, n *Network) { hungUp(t, n, n.Stays, carrier.Answered) },
+		},
+		{Name: "hanging up an ended call does not change it", Check: endedBefore},
+		{Name: "another process can end a call of this one", Check: elsewhere},
+		{Name: "an inbound call rings, is answered and ends", Check: inbound},
+		{Name: "an inbound call is hung up unanswered", Check: inboundUnanswered},
 	}
 }
 
@@ -49,7 +58,8 @@ func hungUp(t T, n *Network, to string, state carrier.Kind) {
 	r.until(o.CallID, carrier.Ended)
 	r.readAll()
 	events := r.eventsOf(o.CallID)
-	if got := count(events, carrier.Ended); got != 1 || !events[len(events)-1].ByUs || events[len(events)-1].Kind != carrier.Ended {
+	if got := count(events,
+		carrier.Ended); got != 1 || !events[len(events)-1].ByUs || events[len(events)-1].Kind != carrier.Ended {
 		t.Errorf("events = %v, ends = %d, last = %+v", kinds(events), got, events[len(events)-1])
 	}
 	checkEvents(t, o, events)

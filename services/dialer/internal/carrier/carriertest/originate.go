@@ -19,7 +19,8 @@ func wholeCall(t T, n *Network) {
 	r.until(o.CallID, carrier.Ended)
 	r.readAll()
 	events := r.eventsOf(o.CallID)
-	if got := kinds(events); !slices.Equal(got, []carrier.Kind{carrier.Accepted, carrier.Ringing, carrier.Answered, carrier.Ended}) {
+	if got := kinds(events); !slices.Equal(got,
+		[]carrier.Kind{carrier.Accepted, carrier.Ringing, carrier.Answered, carrier.Ended}) {
 		t.Fatalf("events = %v", got)
 	}
 	checkEvents(t, o, events)
@@ -37,7 +38,8 @@ func wholeCall(t T, n *Network) {
 func busyCall(t T, n *Network) {
 	o := dial(t, n, n.Busy)
 	events := read(t, n.Carrier).until(o.CallID, carrier.Ended)
-	if end := events[len(events)-1]; count(events, carrier.Answered) != 0 || end.Cause != callstate.UserBusy || end.ByUs {
+	if end := events[len(events)-1]; count(events,
+		carrier.Answered) != 0 || end.Cause != callstate.UserBusy || end.ByUs {
 		t.Errorf("events = %v, end = %+v", kinds(events), end)
 	}
 	checkEvents(t, o, events)
@@ -163,7 +165,7 @@ func refusal(t T, n *Network) {
 		t.Errorf("Find = %v, want ErrUnknownCall", err)
 	}
 	r := read(t, n.Carrier)
-	r.until(dial(t, n, n.Busy).CallID, carrier.Ended) // what would have come has come
+	r.until(dial(t, n, n.Busy).CallID, carrier.Ended) // later events would have arrived by now
 	if events := r.eventsOf(o.CallID); len(events) != 0 {
 		t.Errorf("events of a refused call = %v, want none", kinds(events))
 	}
@@ -222,7 +224,7 @@ func givenUp(t T, n *Network) {
 		d, err = originate(ctx, n.Carrier, o)
 		said <- err
 	}()
-	// a poll of the condition
+	// polls the condition
 	for begun := time.Now(); n.Dials(o.CallID) == 0 && len(said) == 0; <-time.After(5 * time.Millisecond) {
 		if time.Since(begun) > testTimeout || t.Context().Err() != nil {
 			t.Fatalf("the originate never reached the far end")
@@ -236,11 +238,12 @@ func givenUp(t T, n *Network) {
 	}
 	itRings(t, n, d)
 	_, err = n.Carrier.Originate(t.Context(), o)
-	nobodyKnows(t, err) // and is not asked again
+	nobodyKnows(t, err) // a second originate is refused, too
 	checkDials(t, n, o.CallID, 1)
 }
 
-// notPermitted: Permit is asked once, and without it no phone rings and the call is unknown.
+// notPermitted checks that Permit is called once, and that without a permit no phone rings and the
+// call is unknown.
 func notPermitted(t T, n *Network) {
 	o, asked := order(n.Rings), 0
 	o.Permit = func(context.Context) bool { asked++; return false }
@@ -272,7 +275,8 @@ func nobodyKnows(t T, err error) {
 	}
 }
 
-// itRings checks that the call of an originate that was not answered is there, once, and that it can be ended.
+// itRings checks that the call of an originate without a response exists once, and that it can be
+// ended.
 func itRings(t T, n *Network, o dialed) {
 	t.Helper()
 	r := read(t, n.Carrier)

@@ -41,9 +41,17 @@ func TestAddress_OfNamesAndAddresses(t *testing.T) {
 		},
 	}}
 	for _, one := range []struct{ hop, transport, want string }{
-		{"192.0.2.9:5070", UDP, "192.0.2.9:5070"}, {"192.0.2.9:0", TLS, "192.0.2.9:5061"}, {"a.test:5070", UDP, "192.0.2.1:5070"},
-		{"a.test:0", TCP, "192.0.2.1:5060"}, {"trunk.test:0", UDP, "192.0.2.2:5080"}, {"trunk.test:0", TLS, "192.0.2.2:5081"}, {"a.test:5061", TLS, "192.0.2.1:5061"},
-		{"nobody.test:5060", UDP, ""}, {"", UDP, ""}, {":5060", UDP, ""}, {"a.test:70000", UDP, ""}, {"a.test", UDP, ""},
+		{
+			hop: "192.0.2.9:5070", transport: UDP, want: "192.0.2.9:5070"}, {hop: "192.0.2.9:0", transport: TLS,
+			want: "192.0.2.9:5061"}, {hop: "a.test:5070", transport: UDP, want: "192.0.2.1:5070"},
+		{
+			hop: "a.test:0", transport: TCP, want: "192.0.2.1:5060"}, {hop: "trunk.test:0", transport: UDP,
+			want: "192.0.2.2:5080"}, {hop: "trunk.test:0", transport: TLS,
+			want: "192.0.2.2:5081"}, {hop: "a.test:5061", transport: TLS, want: "192.0.2.1:5061"},
+		{
+			hop: "nobody.test:5060", transport: UDP, want: ""}, {hop: "", transport: UDP,
+			want: ""}, {hop: ":5060", transport: UDP, want: ""}, {hop: "a.test:70000", transport: UDP,
+			want: ""}, {hop: "a.test", transport: UDP, want: ""},
 	} {
 		got, err := l.address(Route{Hop: one.hop}, one.transport)
 		switch {
@@ -66,7 +74,8 @@ func TestAddress_ExcludedAddressesAreSkipped(t *testing.T) {
 	for _, one := range []struct {
 		hop  string
 		want []string
-	}{{"trunk.test:0", []string{"192.0.2.2:5080", "192.0.2.1:5082"}}, {"a.test:0", []string{"192.0.2.1:5060"}}, {"192.0.2.9:5070", []string{"192.0.2.9:5070"}}} {
+	}{{hop: "trunk.test:0", want: []string{"192.0.2.2:5080", "192.0.2.1:5082"}}, {hop: "a.test:0",
+		want: []string{"192.0.2.1:5060"}}, {hop: "192.0.2.9:5070", want: []string{"192.0.2.9:5070"}}} {
 		to, got := Route{Hop: one.hop}, []string(nil)
 		for range 5 {
 			at, err := l.address(to, TCP)
@@ -97,8 +106,14 @@ func TestFilter_DropsUnknownSources(t *testing.T) {
 		from, transport, id string
 		want                bool
 	}{
-		{"192.0.2.1", "UDP", "any", true}, {"192.0.2.2", "UDP", "any", false}, {"192.0.2.2", "UDP", "ours", true}, {"192.0.2.2", "UDP", "asked", true},
-		{"192.0.2.2", "TCP", "any", true}, {"::ffff:192.0.2.1", "UDP", "any", true},
+		{
+			from: "192.0.2.1", transport: "UDP", id: "any", want: true}, {from: "192.0.2.2", transport: "UDP",
+			id: "any", want: false}, {from: "192.0.2.2", transport: "UDP", id: "ours",
+			want: true}, {from: "192.0.2.2", transport: "UDP", id: "asked", want: true},
+		{
+			from: "192.0.2.2", transport: "TCP", id: "any", want: true}, {from: "::ffff:192.0.2.1",
+			transport: "UDP", id: "any", want: true,
+		},
 	} {
 		from := &net.UDPAddr{IP: net.ParseIP(one.from), Port: 5060}
 		got, err := l.filter(sip.TransportReadProps{Transport: one.transport, RemoteAddr: from}, message(one.id))
@@ -167,7 +182,7 @@ func (f *faultyPackets) ReadFrom([]byte) (int, net.Addr, error) { return 1, nil,
 // Listeners return when they are closed.
 func TestListeners_ContinueAfterErrors(t *testing.T) {
 	t.Parallel()
-	streams := &filteredListener{&faulty{left: 3}, func(net.Addr) bool { return true }, nil}
+	streams := &filteredListener{Listener: &faulty{left: 3}, admits: func(net.Addr) bool { return true }, refused: nil}
 	if conn, err := streams.Accept(); err != nil {
 		t.Errorf("accept: %v", err)
 	} else if conn == nil {
