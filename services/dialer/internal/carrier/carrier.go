@@ -134,6 +134,7 @@ func (o Originate) Permitted(ctx context.Context) bool { return o.Permit == nil 
 // Kind is the kind of an event.
 type Kind string
 
+// Values of Kind.
 const (
 	Accepted  Kind = "originate"
 	Ringing   Kind = "ringing"

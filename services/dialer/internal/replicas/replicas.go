@@ -47,6 +47,7 @@ type AgentCircuit struct {
 // Reason is why an inbound attempt was refused.
 type Reason string
 
+// Values of Reason.
 const (
 	// UnknownSource: the address belongs to no trunk.
 	UnknownSource Reason = "unknown_source"

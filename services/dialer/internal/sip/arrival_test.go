@@ -95,7 +95,10 @@ func (d *desk) arrival(callID string) *sip.Arrival {
 
 func (d *desk) rig(protocol string) *rig {
 	d.t.Helper()
-	return &rig{t: d.t, agent: newAgent(d.t), trunk: sip.Trunk{Name: "desk", Host: "127.0.0.1", Port: d.Port(protocol), Transport: protocol}}
+	return &rig{
+		t: d.t, agent: newAgent(d.t),
+		trunk: sip.Trunk{Name: "desk", Host: "127.0.0.1", Port: d.Port(protocol), Transport: protocol},
+	}
 }
 
 func to(number string) func(*sip.Invite, *leg) {
@@ -207,7 +210,8 @@ func TestArrival_RateLimitDrainAndUnknownSources(t *testing.T) {
 		t.Errorf("end of a call during the drain = %+v", end)
 	}
 	closed := newDesk(t, func(cfg *sip.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
-	stranger := closed.rig(transport.UDP).dial("", to("talks"), func(o *sip.Invite, _ *leg) { o.FirstResponse = 200 * time.Millisecond })
+	stranger := closed.rig(transport.UDP).dial("", to("talks"),
+		func(o *sip.Invite, _ *leg) { o.FirstResponse = 200 * time.Millisecond })
 	stranger.ends(callstate.RecoveryOnTimerExpire, true)
 	if closed.took.Load() != 0 {
 		t.Errorf("a stranger's call came in: closed.took = %v, want 0", closed.took.Load())
@@ -241,7 +245,8 @@ func TestArrival_FromSipp(t *testing.T) {
 					args = []string{"-sf", file}
 				}
 				args = append(args, "-i", "127.0.0.1", "-p", strconv.Itoa(peertest.Port(t)), "-mp", strconv.Itoa(peertest.Port(t)), "-t", mode, "-m", "5", "-r", "20", "-d", "50",
-					"-s", scenario.number, "-nostdin", "-timeout", "20s", "-timeout_error", fmt.Sprintf("127.0.0.1:%d", d.Port(protocol)))
+					"-s", scenario.number, "-nostdin", "-timeout", "20s", "-timeout_error",
+					fmt.Sprintf("127.0.0.1:%d", d.Port(protocol)))
 				peertest.Start(t, dir, "sipp", args...).Ends(t)
 				testkit.Until(t, "no leg lives", func() bool { return d.Live() == 0 })
 			})
@@ -328,7 +333,9 @@ func TestDrain_DispatcherSendsNewCallsToTheOtherAgent(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	one, other := newDesk(t), newDesk(t)
-	port := siptest.Kamailio(t, siptest.Dispatching, fmt.Sprintf("1 sip:127.0.0.1:%d", one.Port(transport.UDP)), fmt.Sprintf("1 sip:127.0.0.1:%d", other.Port(transport.UDP)))
+	port := siptest.Kamailio(t, siptest.Dispatching,
+		fmt.Sprintf("1 sip:127.0.0.1:%d", one.Port(transport.UDP)),
+		fmt.Sprintf("1 sip:127.0.0.1:%d", other.Port(transport.UDP)))
 	dir := t.TempDir()
 	file := filepath.Join(dir, "near.xml")
 	if err := os.WriteFile(file, []byte(`<?xml version="1.0" encoding="ISO-8859-1" ?><scenario name="x">`+lateOffer+"</scenario>"), 0o600); err != nil {

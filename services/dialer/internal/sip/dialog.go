@@ -127,8 +127,13 @@ type Dialog struct {
 
 func newDialog(a *UserAgent, by *transport.Transport, t Trunk, seen Observer, callID sip.CallIDHeader) *Dialog {
 	return &Dialog{
-		agent: a, transport: by, trunk: t, observer: seen, log: a.cfg.Log, id: callID, tag: transport.Token(), hangupRequested: make(chan struct{}), done: make(chan struct{}),
-		remoteBye: make(chan callstate.Cause, 1), answered: make(chan struct{}), answers: make(chan answerRequest), responses: responses{arrived: make(chan struct{}, 1)}, timerChanged: make(chan struct{}, 1), otherForks: map[string]*leg{}, acked: map[uint32]chan []byte{},
+		agent: a, transport: by, trunk: t, observer: seen,
+		log: a.cfg.Log, id: callID, tag: transport.Token(),
+		hangupRequested: make(chan struct{}), done: make(chan struct{}),
+		remoteBye: make(chan callstate.Cause, 1), answered: make(chan struct{}),
+		answers:   make(chan answerRequest),
+		responses: responses{arrived: make(chan struct{}, 1)}, timerChanged: make(chan struct{}, 1),
+		otherForks: map[string]*leg{}, acked: map[uint32]chan []byte{},
 		finished: make(chan struct{}),
 	}
 }

@@ -326,7 +326,8 @@ func (at *attempt) handleResponse(res *sip.Response) (answered, over bool) {
 		return false, false
 	}
 	end := End{
-		At: now, Status: res.StatusCode, Reason: res.Reason, Cause: at.abandonCause, ByUs: at.abandonCause != "", Ours: at.ours,
+		At: now, Status: res.StatusCode, Reason: res.Reason, Cause: at.abandonCause, ByUs: at.abandonCause != "",
+		Ours:         at.ours,
 		NotPermitted: at.notPermitted,
 	}
 	if !end.ByUs {

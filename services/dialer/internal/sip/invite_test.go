@@ -127,7 +127,8 @@ func TestInvite_ReasonAndRetryAfterChangeTheCause(t *testing.T) {
 	}{
 		"11": {play: func(c *siptest.Call) { c.Respond(503, "", "Retry-After: 5") },
 			want: callstate.SwitchCongestion, told: ""},
-		"12": {play: func(c *siptest.Call) { c.Respond(480, "", `Reason: SIP;cause=480, Q.850;cause=1;text="a, b"`) }, want: callstate.UnallocatedNumber, told: ""},
+		"12": {play: func(c *siptest.Call) { c.Respond(480, "", `Reason: SIP;cause=480, Q.850;cause=1;text="a, b"`) },
+			want: callstate.UnallocatedNumber, told: ""},
 		"13": {play: func(c *siptest.Call) { c.Respond(180, ""); c.Respond(480, "") }, want: callstate.NoAnswer,
 			told: "rang"},
 		"14": {play: func(c *siptest.Call) { c.Respond(180, ""); c.Respond(503, "") },

@@ -43,7 +43,8 @@ func (f Final) Elsewhere() bool {
 		return true
 	}
 	if number, found := Q850(f.Reasons); found && !isNormalClearing(number) {
-		if cause, listed := causeOf(number); listed && cause != callstate.NetworkOutOfOrder && cause != callstate.NormalTemporaryFailure && cause != callstate.SwitchCongestion {
+		if cause, listed := causeOf(number); listed && cause != callstate.NetworkOutOfOrder &&
+			cause != callstate.NormalTemporaryFailure && cause != callstate.SwitchCongestion {
 			return false
 		}
 	}

@@ -70,15 +70,19 @@ func TestFinal_CauseOfEachResponse(t *testing.T) {
 			name:  "Q.850 normal before an answer says nothing",
 			final: sip.Final{Status: 486, Reasons: q850(16)}, want: callstate.UserBusy,
 		},
-		{name: "Q.850 behind another protocol", final: sip.Final{Status: 480, Reasons: []string{`SIP;cause=486;text="Busy, here; cause=3", q.850 ; cause = 17`}}, want: callstate.UserBusy},
+		{name: "Q.850 behind another protocol",
+			final: sip.Final{Status: 480, Reasons: []string{`SIP;cause=486;text="Busy, here; cause=3", q.850 ; cause = 17`}},
+			want:  callstate.UserBusy},
 		{
 			name:  "Q.850 in a second header",
 			final: sip.Final{Status: 480, Reasons: []string{"SIP;cause=200", "Q.850;cause=1"}},
 			want:  callstate.UnallocatedNumber,
 		},
-		{name: "Q.850 inside quotes is text", final: sip.Final{Status: 480, Reasons: []string{`SIP;text=",Q.850;cause=17"`}}, want: callstate.SubscriberAbsent},
+		{name: "Q.850 inside quotes is text",
+			final: sip.Final{Status: 480, Reasons: []string{`SIP;text=",Q.850;cause=17"`}}, want: callstate.SubscriberAbsent},
 		{name: "Q.850 out of range",
-			final: sip.Final{Status: 486, Reasons: []string{"Q.850;cause=128", "Q.850;cause=0", "Q.850;cause=-1", "Q.850;cause="}}, want: callstate.UserBusy},
+			final: sip.Final{Status: 486, Reasons: []string{"Q.850;cause=128", "Q.850;cause=0", "Q.850;cause=-1", "Q.850;cause="}},
+			want:  callstate.UserBusy},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -138,7 +142,8 @@ func FuzzReason(f *testing.F) {
 		if told != (number >= 1 && number <= 127) {
 			t.Errorf("Q850(%q) = %d, %v", header, number, told)
 		}
-		for _, cause := range []callstate.Cause{sip.ByeCause([]string{header}), sip.Final{Status: status, Reasons: []string{header}}.Cause()} {
+		final := sip.Final{Status: status, Reasons: []string{header}}
+		for _, cause := range []callstate.Cause{sip.ByeCause([]string{header}), final.Cause()} {
 			if cause == "" {
 				t.Errorf("%q, %d: cause is empty, want a value", header, status)
 			} else if strings.ContainsAny(sip.ReasonHeader(cause), "\r\n") {

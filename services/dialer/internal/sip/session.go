@@ -10,6 +10,7 @@ import (
 // (UAC), or the other (UAS).
 type Refresher string
 
+// Values of Refresher. NoRefresher means that none is named.
 const (
 	NoRefresher Refresher = ""
 	UAC         Refresher = "uac"

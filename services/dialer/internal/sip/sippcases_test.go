@@ -113,10 +113,14 @@ func sippCalls() []sippCase {
 			hear("ACK").hangsUp(), cause: callstate.NormalClearing, told: append(whole, "agreed")},
 		{name: "session not refreshed by them", far: invited().answered("Session-Expires: 1;refresher=uas").hungUp(), cause: callstate.RecoveryOnTimerExpire, byUs: true, told: whole},
 		{name: "session refreshed by them",
-			far:   invited().answered("Session-Expires: 90;refresher=uas").ask("UPDATE", "", 2, "Session-Expires: 90;refresher=uac", "Supported: timer").response(200).hangsUp(),
+			far: invited().answered("Session-Expires: 90;refresher=uas").
+				ask("UPDATE", "", 2, "Session-Expires: 90;refresher=uac", "Supported: timer").
+				response(200).hangsUp(),
 			cause: callstate.NormalClearing, told: whole},
 		{name: "transfer",
-			far: invited().answered().hear("REFER").respond(202, "", "").ask("NOTIFY", "SIP/2.0 100 Trying\n", 2, "Event: refer", "Subscription-State: active;expires=60").response(200).
+			far: invited().answered().hear("REFER").respond(202, "", "").
+				ask("NOTIFY", "SIP/2.0 100 Trying\n", 2, "Event: refer", "Subscription-State: active;expires=60").
+				response(200).
 				ask("NOTIFY", "SIP/2.0 200 OK\n", 3, "Event: refer",
 					"Subscription-State: terminated;reason=noresource").response(200).hungUp(),
 			talk: func(l *leg) {
@@ -127,7 +131,8 @@ func sippCalls() []sippCase {
 				l.hangUp(callstate.NormalClearing)
 			}, cause: callstate.NormalClearing, byUs: true},
 		{name: "INFO OPTIONS REFER",
-			far:   invited().answered().ask("INFO", "", 2).response(200).ask("OPTIONS", "", 3).response(200).ask("REFER", "", 4, "Refer-To: <sip:other@127.0.0.1>").response(603).hangsUp(),
+			far: invited().answered().ask("INFO", "", 2).response(200).ask("OPTIONS", "", 3).response(200).
+				ask("REFER", "", 4, "Refer-To: <sip:other@127.0.0.1>").response(603).hangsUp(),
 			cause: callstate.NormalClearing, told: whole},
 		{name: "credentials", trunk: account("secret"), far: invited().say(401, "", challenge).hear("ACK").add(verified).answered().hungUp().add(`<nop next="end"/><label id="bad"/>`).
 			say(403, "").hear("ACK").add(`<label id="end"/>`), talk: hangUpWhen("answered"), cause: callstate.NormalClearing, byUs: true, told: whole},

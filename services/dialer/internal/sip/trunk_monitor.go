@@ -51,7 +51,9 @@ type TrunkMonitor struct {
 
 // NewTrunkMonitor returns a monitor. It works while Run runs.
 func NewTrunkMonitor(cfg TrunkMonitorConfig) *TrunkMonitor {
-	for value, usual := range map[*time.Duration]time.Duration{&cfg.Interval: probeInterval, &cfg.AnswerTimeout: defaultAnswerTimeout, &cfg.Expires: defaultExpires} {
+	for value, usual := range map[*time.Duration]time.Duration{
+		&cfg.Interval: probeInterval, &cfg.AnswerTimeout: defaultAnswerTimeout, &cfg.Expires: defaultExpires,
+	} {
 		if *value <= 0 {
 			*value = usual
 		}

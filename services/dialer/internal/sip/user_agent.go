@@ -103,7 +103,8 @@ func New(cfg Config) (*UserAgent, error) {
 		cfg.Log = slog.Default()
 	}
 	a := &UserAgent{
-		cfg: cfg, tlsTransports: map[tlsIdentity]*transport.Transport{}, legs: map[sip.CallIDHeader]map[string]*Dialog{}, idle: make(chan struct{}), stop: make(chan struct{}),
+		cfg: cfg, tlsTransports: map[tlsIdentity]*transport.Transport{}, legs: map[sip.CallIDHeader]map[string]*Dialog{},
+		idle: make(chan struct{}), stop: make(chan struct{}),
 		peers: map[netip.Addr]int{}, arrivalLimit: tokenBucket{perSecond: float64(cfg.ArrivalsPerSecond)},
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
@@ -161,7 +162,8 @@ func (a *UserAgent) transportTo(t Trunk, to transport.Route) (*transport.Transpo
 		return nil, fmt.Errorf("reach %s over TLS: %d other names are in use", by.name, maxTLSTransports)
 	}
 	settings := transport.Config{
-		Advertised: a.transport.Host(), Ports: a.transport.Ports(), ServerName: by.name, Log: a.cfg.Log, Names: a.cfg.Names, HasCall: a.hasCall, Request: a.handleRequest, Response: a.handleResponse,
+		Advertised: a.transport.Host(), Ports: a.transport.Ports(), ServerName: by.name, Log: a.cfg.Log,
+		Names: a.cfg.Names, HasCall: a.hasCall, Request: a.handleRequest, Response: a.handleResponse,
 		Trace: a.trace, Tracing: a.cfg.Trace.On,
 	}
 	var err error
@@ -409,7 +411,9 @@ func (a *UserAgent) Register(ctx context.Context, t Trunk, expires time.Duration
 }
 
 // newRequest returns a request outside of dialogs.
-func (a *UserAgent) newRequest(t Trunk, method sip.RequestMethod, uri sip.Uri) (*sip.Request, *transport.Transport, transport.Route, error) {
+func (a *UserAgent) newRequest(
+	t Trunk, method sip.RequestMethod, uri sip.Uri,
+) (*sip.Request, *transport.Transport, transport.Route, error) {
 	if err := t.Check(); err != nil {
 		return nil, nil, transport.Route{}, err
 	}

@@ -33,7 +33,9 @@ func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunks.Tr
 	if err != nil {
 		return nil, err
 	}
-	active = slices.DeleteFunc(slices.Clone(active), func(t trunks.Trunk) bool { return slices.Contains(without, t.TrunkID.String()) })
+	active = slices.DeleteFunc(slices.Clone(active), func(t trunks.Trunk) bool {
+		return slices.Contains(without, t.TrunkID.String())
+	})
 	ordered := trunks.Candidates(active, live, func(id uuid.UUID) bool { return c.monitored.health(id).unavailable() })
 	if len(ordered) == 0 {
 		return nil, errFull

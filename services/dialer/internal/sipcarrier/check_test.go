@@ -189,7 +189,8 @@ func TestCheck_StepsAndRemedies(t *testing.T) {
 			seen: "SRV six.test:5090, six.test 2001:db8::1: no IPv4 address", remedy: "IPv4",
 		},
 		{
-			name: "we do not listen", change: []func(*trunks.Trunk){udp(open), func(t *trunks.Trunk) { t.Transport = trunks.TCP }},
+			name:   "we do not listen",
+			change: []func(*trunks.Trunk){udp(open), func(t *trunks.Trunk) { t.Transport = trunks.TCP }},
 			want:   "dns skipped, transport failed, tls skipped, options skipped, digest skipped",
 			seen:   "does not listen over TCP",
 			remedy: "SIP_TCP_ADDR",

@@ -139,7 +139,9 @@ type pendingOriginate struct {
 
 // sendInvite sends the INVITE. If it returns an error, nothing was sent. followed reports that
 // another trunk can be tried.
-func (c *Carrier) sendInvite(ctx context.Context, o carrier.Originate, over trunks.Trunk, followed bool) (pendingOriginate, error) {
+func (c *Carrier) sendInvite(
+	ctx context.Context, o carrier.Originate, over trunks.Trunk, followed bool,
+) (pendingOriginate, error) {
 	talk, err := c.talks.Begin(ctx, o.CallID, over)
 	if err != nil {
 		return pendingOriginate{}, err

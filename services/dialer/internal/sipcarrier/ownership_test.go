@@ -69,7 +69,8 @@ func TestRun_HangsUpLegsThatAnotherProcessTookOver(t *testing.T) {
 	})
 	p := x.begin(loopback)
 	id := dial(t, p, "21", carrier.Answered)
-	if _, err := x.first.Exec(t.Context(), "UPDATE sip_legs SET owner = $1, ended_at = now(), cause = 'unspecified' WHERE call_id = $2", uuid.New(), id); err != nil {
+	if _, err := x.first.Exec(t.Context(), "UPDATE sip_legs SET owner = $1, ended_at = now(), cause = 'unspecified' WHERE call_id = $2",
+		uuid.New(), id); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -641,7 +642,8 @@ func TestKeep_StoresTheStateLaterAfterAFailure(t *testing.T) {
 	id := dial(t, p, "24", carrier.Ringing)
 	state := func() (state string) {
 		t.Helper()
-		if err := x.first.QueryRow(t.Context(), "SELECT encode(teardown, 'hex') FROM sip_legs WHERE call_id = $1", id).Scan(&state); err != nil {
+		if err := x.first.QueryRow(t.Context(), "SELECT encode(teardown, 'hex') FROM sip_legs WHERE call_id = $1",
+			id).Scan(&state); err != nil {
 			t.Fatal(err)
 		}
 		return state

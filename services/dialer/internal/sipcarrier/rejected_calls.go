@@ -43,6 +43,7 @@ type rejectedCall struct {
 	callID  string
 }
 
+// NewRejectedCalls returns an empty list.
 func NewRejectedCalls() *RejectedCalls {
 	s := &RejectedCalls{counted: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ringfence_dialer_sip_rejected_sources_total",

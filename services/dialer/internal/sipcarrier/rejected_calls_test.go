@@ -57,7 +57,8 @@ func TestRejectedCalls_KeepsTheLastTwenty(t *testing.T) {
 	from := netip.MustParseAddrPort("192.0.2.7:5060")
 	for n := range 50 {
 		for range 3 {
-			s.Unknown(transport.Rejected{Source: from, Transport: transport.UDP, CallID: fmt.Sprint(n), To: fmt.Sprintf("<sip:u%d@x>", n)})
+			s.Unknown(transport.Rejected{
+				Source: from, Transport: transport.UDP, CallID: fmt.Sprint(n), To: fmt.Sprintf("<sip:u%d@x>", n)})
 		}
 	}
 	last := s.Last()

@@ -103,6 +103,7 @@ type Result struct {
 	Disclosure *agent.DisclosureRecord
 }
 
+// Config has the settings of the carrier.
 type Config struct {
 	// RingLimit is how long a phone may ring before the dialer ends the call. If it is shorter than
 	// sip.FirstRing and the trunk has sent 100, a call that does not ring within RingLimit ends as
@@ -168,7 +169,8 @@ func New(agent *sip.UserAgent, j *store.Legs, to Calls, book TrunkStore, talks T
 	return &Carrier{
 		cfg: cfg, agent: agent, legStore: j, calls: to, trunks: book, talks: talks,
 		invites: newInvitesCounter(), refusals: newRefusalsCounter(),
-		legs: map[uuid.UUID]*leg{}, endingOrphans: map[uuid.UUID]bool{}, changed: make(chan struct{}), stopped: make(chan struct{}),
+		legs: map[uuid.UUID]*leg{}, endingOrphans: map[uuid.UUID]bool{},
+		changed: make(chan struct{}), stopped: make(chan struct{}),
 	}
 }
 

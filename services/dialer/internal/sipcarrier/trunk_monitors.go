@@ -25,8 +25,12 @@ const (
 )
 
 var (
-	trunkUp         = prometheus.NewDesc("ringfence_dialer_sip_trunk_up", "1 while the SIP trunk answers OPTIONS, 0 after two requests in a row without an answer.", []string{"sip_trunk"}, nil)
-	trunkRegistered = prometheus.NewDesc("ringfence_dialer_sip_trunk_registered", "1 if the SIP trunk accepted the last REGISTER, otherwise 0. Only for trunks with register.", []string{"sip_trunk"}, nil)
+	trunkUp = prometheus.NewDesc("ringfence_dialer_sip_trunk_up",
+		"1 while the SIP trunk answers OPTIONS, 0 after two requests in a row without an answer.",
+		[]string{"sip_trunk"}, nil)
+	trunkRegistered = prometheus.NewDesc("ringfence_dialer_sip_trunk_registered",
+		"1 if the SIP trunk accepted the last REGISTER, otherwise 0. Only for trunks with register.",
+		[]string{"sip_trunk"}, nil)
 
 	activeTrunks = prometheus.NewDesc("ringfence_dialer_sip_trunks_active",
 		"Active SIP trunks, including those that do not answer. With 0, calls stay queued.", nil, nil)
@@ -34,7 +38,9 @@ var (
 
 func newInvitesCounter() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringfence_dialer_sip_invites_total", Help: "Calls offered to a SIP trunk, by result: answered (any response about the call), refused (a fault of the trunk or of the account) or silent (no response).",
+		Name: "ringfence_dialer_sip_invites_total",
+		Help: "Calls offered to a SIP trunk, by result: answered (any response about the call), " +
+			"refused (a fault of the trunk or of the account) or silent (no response).",
 	}, []string{"sip_trunk", "result"})
 }
 

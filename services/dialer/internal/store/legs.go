@@ -158,7 +158,8 @@ UPDATE sip_legs SET teardown = @teardown WHERE call_id = @call_id AND owner = @o
 // StoreTeardown stores the teardown state of a leg. It does nothing if this process does not own
 // the leg any more.
 func (j *Legs) StoreTeardown(ctx context.Context, callID uuid.UUID, teardown []byte) error {
-	if _, err := j.pool.Exec(ctx, storeTeardown, pg.Args{"call_id": callID, "owner": j.owner, "teardown": teardown}); err != nil {
+	args := pg.Args{"call_id": callID, "owner": j.owner, "teardown": teardown}
+	if _, err := j.pool.Exec(ctx, storeTeardown, args); err != nil {
 		return fmt.Errorf("store teardown state of call %s: %w", callID, err)
 	}
 	return nil

@@ -246,7 +246,8 @@ func TestLiveOwners_CountsRecentHeartbeats(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := pool.Exec(t.Context(), "UPDATE sip_leg_owners SET seen_at = now() - interval '6 minutes' WHERE owner = $1", gone); err != nil {
+	const expire = "UPDATE sip_leg_owners SET seen_at = now() - interval '6 minutes' WHERE owner = $1"
+	if _, err := pool.Exec(t.Context(), expire, gone); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := one.LiveOwners(t.Context()); err != nil {

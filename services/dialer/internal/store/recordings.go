@@ -56,7 +56,8 @@ func (s *Recordings) Begin(ctx context.Context, workspaceID, callID uuid.UUID, k
 	return nil
 }
 
-const spoolHeartbeat = `INSERT INTO recording_spools (spool) VALUES (@spool) ON CONFLICT (spool) DO UPDATE SET seen_at = now()`
+const spoolHeartbeat = `
+INSERT INTO recording_spools (spool) VALUES (@spool) ON CONFLICT (spool) DO UPDATE SET seen_at = now()`
 
 // Heartbeat records that a process uses the spool.
 func (s *Recordings) Heartbeat(ctx context.Context) error {

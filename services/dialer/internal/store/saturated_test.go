@@ -65,7 +65,8 @@ func TestAdopt_TakesNothingDirectlyAfterAFailedHeartbeat(t *testing.T) {
 func TestAdopt_TakesNothingBeforeALeaseOfOwnHeartbeats(t *testing.T) {
 	t.Parallel()
 	pool, owner := newLegPool(t), uuid.New()
-	if _, err := pool.Exec(t.Context(), "INSERT INTO sip_leg_owners (owner, seen_at) VALUES ($1, now())", owner); err != nil {
+	const beat = "INSERT INTO sip_leg_owners (owner, seen_at) VALUES ($1, now())"
+	if _, err := pool.Exec(t.Context(), beat, owner); err != nil {
 		t.Fatal(err)
 	}
 	const orphan = `INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner)

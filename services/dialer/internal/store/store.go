@@ -86,7 +86,8 @@ ON CONFLICT (instance_id) DO UPDATE SET
 // must wait for a lease before it takes over calls: after an outage of the database every process
 // looks dead.
 func (s *Store) Heartbeat(ctx context.Context) error {
-	if _, err := s.pool.Exec(ctx, instanceHeartbeat, pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease}); err != nil {
+	args := pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease}
+	if _, err := s.pool.Exec(ctx, instanceHeartbeat, args); err != nil {
 		return fmt.Errorf("store heartbeat: %w", err)
 	}
 	return nil

@@ -220,7 +220,8 @@ WITH due AS MATERIALIZED (
 	RETURNING call_id, workspace_id, agent_id, CASE WHEN direction = 'inbound' THEN from_number ELSE to_e164 END AS person, time_zone, turns, ended_at, outcome, analyses
 )
 SELECT d.call_id, d.workspace_id, d.agent_id, d.person, d.time_zone, d.turns, d.ended_at, d.outcome, d.analyses, convert_to(coalesce(a.settings, '{}')::text, 'UTF8') AS settings, s.callback_at
-FROM claimed d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id = d.workspace_id LEFT JOIN sip_legs s ON s.call_id = d.call_id`
+FROM claimed d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id = d.workspace_id
+	LEFT JOIN sip_legs s ON s.call_id = d.call_id`
 
 // Analysis is an ended call whose conversation must be summarized. Analyses is the number of
 // attempts, including this one.

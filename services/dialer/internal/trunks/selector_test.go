@@ -45,7 +45,8 @@ func TestCandidates_OrderedByPriorityThenShareOfChannelsInUse(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var got []string
-			for _, trunk := range trunks.Candidates(all, tt.live, func(id uuid.UUID) bool { return slices.Contains(tt.unavailable, id) }) {
+			unavailable := func(id uuid.UUID) bool { return slices.Contains(tt.unavailable, id) }
+			for _, trunk := range trunks.Candidates(all, tt.live, unavailable) {
 				got = append(got, trunk.Name)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {

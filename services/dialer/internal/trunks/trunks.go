@@ -12,6 +12,7 @@ import (
 // Transport is the transport of SIP to the trunk.
 type Transport string
 
+// Values of Transport.
 const (
 	UDP Transport = "udp"
 	TCP Transport = "tcp"

@@ -150,10 +150,12 @@ func TestWriteAndRead_NumberFormats(t *testing.T) {
 		{settings: `{"name":"a","host":"h"}`, written: "+14155550100", read: map[string]string{
 			"+14155550100": "+14155550100", "14155550100": "+14155550100", "+14155550100;phone-context=x": "+14155550100", "anonymous": "", "": "", "+1": "", "0014155550100": "",
 		}},
-		{settings: `{"name":"a","host":"h","number_format":"digits"}`, written: "14155550100", read: map[string]string{"14155550100": "+14155550100", "+14155550100": "+14155550100", "1415555O100": ""}},
-		{settings: `{"name":"a","host":"h","number_format":"prefix","number_prefix":"00"}`, written: "0014155550100", read: map[string]string{
-			"0014155550100": "+14155550100", "+14155550100": "+14155550100", "14155550100": "", "00": "", "00" + strings.Repeat("1", 16): "",
-		}},
+		{settings: `{"name":"a","host":"h","number_format":"digits"}`, written: "14155550100",
+			read: map[string]string{"14155550100": "+14155550100", "+14155550100": "+14155550100", "1415555O100": ""}},
+		{settings: `{"name":"a","host":"h","number_format":"prefix","number_prefix":"00"}`,
+			written: "0014155550100", read: map[string]string{
+				"0014155550100": "+14155550100", "+14155550100": "+14155550100", "14155550100": "", "00": "", "00" + strings.Repeat("1", 16): "",
+			}},
 	} {
 		tr := made(t, tt.settings)
 		if got := tr.Write("+14155550100"); got != tt.written {

@@ -199,7 +199,8 @@ func (x *Trunk) challenged(req *sip.Request, tx *sip.ServerTx) bool {
 
 func (x *Trunk) begin(req *sip.Request, tx *sip.ServerTx) {
 	c := &Call{
-		x: x, Invite: req, tx: tx, Tag: transport.Token(), in: make(chan Request, 64), canceled: make(chan struct{}), cseq: 1000,
+		x: x, Invite: req, tx: tx, Tag: transport.Token(), in: make(chan Request, 64),
+		canceled: make(chan struct{}), cseq: 1000,
 		Contact: x.transport.Contact("callee", req.Transport()),
 	}
 	tx.OnCancel(func(*sip.Request) { close(c.canceled) })

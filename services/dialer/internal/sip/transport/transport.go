@@ -22,6 +22,7 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
+// Transports of SIP.
 const (
 	UDP = "UDP"
 	TCP = "TCP"

@@ -96,7 +96,8 @@ func TestAddress_ExcludedAddressesAreSkipped(t *testing.T) {
 func TestFilter_DropsUnknownSources(t *testing.T) {
 	t.Parallel()
 	l := &Transport{pending: map[string]int{}, cfg: Config{
-		Admit: func(addr netip.Addr) bool { return addr == netip.MustParseAddr("192.0.2.1") }, HasCall: func(id string) bool { return id == "ours" },
+		Admit:   func(addr netip.Addr) bool { return addr == netip.MustParseAddr("192.0.2.1") },
+		HasCall: func(id string) bool { return id == "ours" },
 	}}
 	over := l.expectResponse("asked")
 	message := func(id string) []byte {
