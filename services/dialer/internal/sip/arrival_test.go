@@ -378,7 +378,9 @@ func TestAdmit_PeerOfACallMayOpenANewConnection(t *testing.T) {
 		}
 		defer func() { _ = conn.Close() }()
 		own := conn.LocalAddr().String()
-		_, _ = fmt.Fprintf(conn, "OPTIONS sip:x@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/TCP %s;branch=z9hG4bK%s\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:x@b>\r\nCall-ID: %[1]s\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n", own, transport.Token())
+		const options = "OPTIONS sip:x@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/TCP %s;branch=z9hG4bK%s\r\n" +
+			"From: <sip:a@b>;tag=1\r\nTo: <sip:x@b>\r\nCall-ID: %[1]s\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n"
+		_, _ = fmt.Fprintf(conn, options, own, transport.Token())
 		_ = conn.SetReadDeadline(time.Now().Add(siptest.Timeout))
 		_, err = conn.Read(make([]byte, 1))
 		if errors.Is(err, os.ErrDeadlineExceeded) {

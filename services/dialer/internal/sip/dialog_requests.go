@@ -94,37 +94,54 @@ func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag stri
 	if !req.IsAck() { // the request can overtake the answer
 		waitForEither(d.answered, d.done)
 	}
-	d.mu.Lock()
-	_, loser := d.otherForks[theirTag]
-	known, over := d.established && theirTag == d.leg.remote.Params.GetOr("tag", ""), d.ended
-	stale := known && (req.Method == sip.INVITE || req.Method == sip.UPDATE) && req.CSeq().SeqNo <= d.remoteCSeq
-	if known && !stale && !req.IsAck() && !req.IsCancel() {
-		d.remoteCSeq = max(d.remoteCSeq, req.CSeq().SeqNo)
-	}
-	d.mu.Unlock()
+	known, otherFork, over := d.isFrom(theirTag)
 	switch {
 	case req.IsAck():
 		if known {
 			d.acknowledged(req)
 		}
 		tx.Terminate()
-	case req.Method == sip.BYE && (known || loser):
+	case req.Method == sip.BYE && known:
+		d.outOfOrder(req)
 		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
-		if known {
-			select {
-			case d.remoteBye <- byeCause(req):
-			default:
-			}
+		select {
+		case d.remoteBye <- byeCause(req):
+		default:
 		}
+	case req.Method == sip.BYE && otherFork:
+		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
 	case !known && !over && !d.isEstablished(): // before the answer
 		d.handleEarly(req, tx)
 	case !known || over:
 		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
-	case stale: // RFC 3261 section 12.2.2
+	case d.outOfOrder(req):
 		d.agent.refuse(req, tx, sip.StatusInternalServerError, "CSeq Out Of Order")
 	default:
 		d.handleWithinDialog(req, tx)
 	}
+}
+
+// isFrom reports whether the tag is that of the established dialog, or that of another fork, and
+// whether the leg has ended.
+func (d *Dialog) isFrom(theirTag string) (known, otherFork, over bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, otherFork = d.otherForks[theirTag]
+	return d.established && theirTag == d.leg.remote.Params.GetOr("tag", ""), otherFork, d.ended
+}
+
+// outOfOrder reports whether an INVITE or UPDATE has an old CSeq (RFC 3261 section 12.2.2).
+// Otherwise it stores the CSeq of the request.
+func (d *Dialog) outOfOrder(req *sip.Request) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if (req.Method == sip.INVITE || req.Method == sip.UPDATE) && req.CSeq().SeqNo <= d.remoteCSeq {
+		return true
+	}
+	if !req.IsCancel() {
+		d.remoteCSeq = max(d.remoteCSeq, req.CSeq().SeqNo)
+	}
+	return false
 }
 
 // reorderTimeout is how long a request waits for the message that precedes it. Messages can be

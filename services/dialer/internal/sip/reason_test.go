@@ -81,8 +81,10 @@ func TestFinal_CauseOfEachResponse(t *testing.T) {
 		{name: "Q.850 inside quotes is text",
 			final: sip.Final{Status: 480, Reasons: []string{`SIP;text=",Q.850;cause=17"`}}, want: callstate.SubscriberAbsent},
 		{name: "Q.850 out of range",
-			final: sip.Final{Status: 486, Reasons: []string{"Q.850;cause=128", "Q.850;cause=0", "Q.850;cause=-1", "Q.850;cause="}},
-			want:  callstate.UserBusy},
+			final: sip.Final{
+				Status: 486, Reasons: []string{"Q.850;cause=128", "Q.850;cause=0", "Q.850;cause=-1", "Q.850;cause="},
+			},
+			want: callstate.UserBusy},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

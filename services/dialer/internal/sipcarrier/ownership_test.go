@@ -69,8 +69,8 @@ func TestRun_HangsUpLegsThatAnotherProcessTookOver(t *testing.T) {
 	})
 	p := x.begin(loopback)
 	id := dial(t, p, "21", carrier.Answered)
-	if _, err := x.first.Exec(t.Context(), "UPDATE sip_legs SET owner = $1, ended_at = now(), cause = 'unspecified' WHERE call_id = $2",
-		uuid.New(), id); err != nil {
+	const takeOver = "UPDATE sip_legs SET owner = $1, ended_at = now(), cause = 'unspecified' WHERE call_id = $2"
+	if _, err := x.first.Exec(t.Context(), takeOver, uuid.New(), id); err != nil {
 		t.Fatal(err)
 	}
 	select {

@@ -236,20 +236,8 @@ func TestClaim_ReplicasTogetherKeepTheLimitOfLiveCalls(t *testing.T) {
 	for range 4 {
 		st := newStore(pool)
 		all.Go(func() {
-			for begun := time.Now(); ended.Load() < 180 && time.Since(begun) < testkit.Timeout; {
-				claimed, err := claimOnce(t.Context(), st, r)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				for _, c := range claimed.Requests {
-					id := uuid.Must(uuid.NewV7())
-					if err := st.Fence(t.Context(), c, id, dialqueue.DefaultFrom, "sim"); err != nil {
-						t.Error(err)
-					}
-					end(t, st, id)
-					ended.Add(1)
-				}
+			for begun := time.Now(); ended.Load() < 180 && !t.Failed() && time.Since(begun) < testkit.Timeout; {
+				ended.Add(dialClaimed(t, st, r))
 			}
 		})
 	}
@@ -275,6 +263,24 @@ func TestClaim_ReplicasTogetherKeepTheLimitOfLiveCalls(t *testing.T) {
 	if got := ended.Load(); got != 180 {
 		t.Errorf("ended calls = %d, want 180", got)
 	}
+}
+
+// dialClaimed claims requests, dials each of them, ends the calls and returns their number.
+func dialClaimed(t *testing.T, st *store.Store, capacity store.Capacity) (calls int64) {
+	t.Helper()
+	claimed, err := claimOnce(t.Context(), st, capacity)
+	if err != nil {
+		t.Errorf("Claim: %v", err)
+	}
+	for _, c := range claimed.Requests {
+		id := uuid.Must(uuid.NewV7())
+		if err := st.Fence(t.Context(), c, id, dialqueue.DefaultFrom, "sim"); err != nil {
+			t.Errorf("Fence: %v", err)
+		}
+		end(t, st, id)
+		calls++
+	}
+	return calls
 }
 
 // usedByWorkspace returns the number of requests in use: in total, of one workspace, and of the

@@ -154,7 +154,8 @@ func TestWriteAndRead_NumberFormats(t *testing.T) {
 			read: map[string]string{"14155550100": "+14155550100", "+14155550100": "+14155550100", "1415555O100": ""}},
 		{settings: `{"name":"a","host":"h","number_format":"prefix","number_prefix":"00"}`,
 			written: "0014155550100", read: map[string]string{
-				"0014155550100": "+14155550100", "+14155550100": "+14155550100", "14155550100": "", "00": "", "00" + strings.Repeat("1", 16): "",
+				"0014155550100": "+14155550100", "+14155550100": "+14155550100", "14155550100": "", "00": "",
+				"00" + strings.Repeat("1", 16): "",
 			}},
 	} {
 		tr := made(t, tt.settings)
