@@ -31,8 +31,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// world is a Kafka cluster and a database whose server can change.
-type world struct {
+// fixture is a Kafka cluster and a database whose server can change.
+type fixture struct {
 	*testing.T
 	pool      *pgxpool.Pool
 	store     *store.Store
@@ -41,9 +41,9 @@ type world struct {
 	workspace uuid.UUID
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{T: t, workspace: uuid.Must(uuid.NewV7()), cfg: kafkatest.New(t)}
+	w := &fixture{T: t, workspace: uuid.Must(uuid.NewV7()), cfg: kafkatest.New(t)}
 	w.pool = pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 	w.store = store.New(w.pool, uuid.Must(uuid.NewV7()), store.Timing{
 		InstanceLease: time.Minute, ClaimLease: time.Minute, QueueLimit: time.Hour, CapacityLimit: time.Hour,
@@ -62,7 +62,7 @@ func newWorld(t *testing.T) *world {
 
 // reconciler returns a reconciler that calls meanwhile instead of waiting for the other dialers;
 // nil: it does not wait.
-func (w *world) reconciler(meanwhile func()) *Reconciler {
+func (w *fixture) reconciler(meanwhile func()) *Reconciler {
 	r := NewReconciler(w.cfg, w.publisher, w.store, time.Minute, prometheus.NewRegistry())
 	r.wait = func(context.Context) error {
 		if meanwhile != nil {
@@ -74,7 +74,7 @@ func (w *world) reconciler(meanwhile func()) *Reconciler {
 }
 
 // reconcile reconciles and fails the test on an error.
-func (w *world) reconcile() {
+func (w *fixture) reconcile() {
 	w.Helper()
 	r := w.reconciler(nil)
 	if err := r.check(w.Context()); err != nil {
@@ -86,7 +86,7 @@ func (w *world) reconcile() {
 }
 
 // moveTo makes the database report another server.
-func (w *world) moveTo(server string) {
+func (w *fixture) moveTo(server string) {
 	w.Helper()
 	_, err := pgtest.Owner(w, w.pool, "dialer").Exec(w.Context(), fmt.Sprintf(
 		`CREATE OR REPLACE FUNCTION server_identity() RETURNS text LANGUAGE sql STABLE AS $$ SELECT '%s' $$`, server))
@@ -95,7 +95,7 @@ func (w *world) moveTo(server string) {
 	}
 }
 
-func (w *world) exec(sql string, args ...any) {
+func (w *fixture) exec(sql string, args ...any) {
 	w.Helper()
 	if _, err := w.pool.Exec(w.Context(), sql, args...); err != nil {
 		w.Fatal(err)
@@ -103,7 +103,7 @@ func (w *world) exec(sql string, args ...any) {
 }
 
 // intent returns an intent of a new request to its own number, published by a dead process.
-func (w *world) intent() store.Intent {
+func (w *fixture) intent() store.Intent {
 	id, now := uuid.Must(uuid.NewV7()), time.Now()
 	return store.Intent{
 		CallRequestID: id, WorkspaceID: w.workspace, CallID: uuid.Must(uuid.NewV7()), InstanceID: uuid.Must(uuid.NewV7()),
@@ -119,7 +119,7 @@ func another(i store.Intent) store.Intent {
 }
 
 // enqueue puts the request of an intent into the dial queue.
-func (w *world) enqueue(i store.Intent) {
+func (w *fixture) enqueue(i store.Intent) {
 	w.Helper()
 	r := dialqueue.Request{
 		CallRequestID: i.CallRequestID, WorkspaceID: i.WorkspaceID, To: phone.Number(i.To), AgentID: i.AgentID,
@@ -134,7 +134,7 @@ func (w *world) enqueue(i store.Intent) {
 	}
 }
 
-func (w *world) publish(intents ...store.Intent) {
+func (w *fixture) publish(intents ...store.Intent) {
 	w.Helper()
 	for _, i := range intents {
 		if err := w.publisher.Intend(w.Context(), i); err != nil {
@@ -144,7 +144,7 @@ func (w *world) publish(intents ...store.Intent) {
 }
 
 // withdraw waits until Kafka has acknowledged the withdrawal.
-func (w *world) withdraw(i store.Intent) {
+func (w *fixture) withdraw(i store.Intent) {
 	w.Helper()
 	w.publisher.Withdraw(i)
 	if err := w.publisher.client.Flush(w.Context()); err != nil {
@@ -153,13 +153,13 @@ func (w *world) withdraw(i store.Intent) {
 }
 
 // alive stores a heartbeat of the intent's process.
-func (w *world) alive(i store.Intent) {
+func (w *fixture) alive(i store.Intent) {
 	w.Helper()
 	w.exec(`INSERT INTO instances (instance_id) VALUES ($1)`, i.InstanceID)
 }
 
 // inAnotherCall puts the number of an intent into a live call of another request.
-func (w *world) inAnotherCall(i store.Intent) {
+func (w *fixture) inAnotherCall(i store.Intent) {
 	w.Helper()
 	w.exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
 		max_call_seconds, deadline_at) VALUES ($1, $1, $2, 'outbound', '', $3, $1, 'ringing', 1, now())`,
@@ -168,7 +168,7 @@ func (w *world) inAnotherCall(i store.Intent) {
 
 // dialedOver makes the request of an intent dialing through another call, which a process fenced
 // before. The trunk has refused that call.
-func (w *world) dialedOver(i store.Intent, instance uuid.UUID) {
+func (w *fixture) dialedOver(i store.Intent, instance uuid.UUID) {
 	w.Helper()
 	w.enqueue(i)
 	refused := i
@@ -196,7 +196,7 @@ type outcome struct {
 	Fences, Failed int
 }
 
-func (w *world) outcome(i store.Intent) (got outcome) {
+func (w *fixture) outcome(i store.Intent) (got outcome) {
 	w.Helper()
 	const query = `
 SELECT coalesce((SELECT state FROM dial_queue WHERE call_request_id = $1), ''),
@@ -219,9 +219,9 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 	tests := []struct {
 		name string
 		// before prepares what is known about the intent on the old and on the new server.
-		before func(w *world, i store.Intent)
+		before func(w *fixture, i store.Intent)
 		// meanwhile happens while the reconciler waits for the other dialers.
-		meanwhile func(w *world, i store.Intent)
+		meanwhile func(w *fixture, i store.Intent)
 		// stale: another process publishes an intent of the request after the first one, and
 		// withdraws it meanwhile.
 		stale bool
@@ -229,27 +229,27 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 	}{
 		{
 			name:   "the process is gone",
-			before: func(w *world, i store.Intent) { w.enqueue(i); w.publish(i) },
+			before: func(w *fixture, i store.Intent) { w.enqueue(i); w.publish(i) },
 			want:   outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 1},
 		},
 		{
 			name:   "the order is lost as well",
-			before: func(w *world, i store.Intent) { w.publish(i) },
+			before: func(w *fixture, i store.Intent) { w.publish(i) },
 			want:   outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 1},
 		},
 		{
 			name:   "the process is alive",
-			before: func(w *world, i store.Intent) { w.enqueue(i); w.publish(i); w.alive(i) },
+			before: func(w *fixture, i store.Intent) { w.enqueue(i); w.publish(i); w.alive(i) },
 			want:   outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
 			name:   "the process is alive and the order is lost",
-			before: func(w *world, i store.Intent) { w.publish(i); w.alive(i) },
+			before: func(w *fixture, i store.Intent) { w.publish(i); w.alive(i) },
 			want:   outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
 			name: "the process is alive and the call is over",
-			before: func(w *world, i store.Intent) {
+			before: func(w *fixture, i store.Intent) {
 				i.At = i.At.Add(-time.Hour)
 				w.enqueue(i)
 				w.publish(i)
@@ -259,7 +259,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		},
 		{
 			name: "another call to the number is live",
-			before: func(w *world, i store.Intent) {
+			before: func(w *fixture, i store.Intent) {
 				w.enqueue(i)
 				w.publish(i)
 				w.alive(i)
@@ -269,18 +269,18 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		},
 		{
 			name:   "withdrawn",
-			before: func(w *world, i store.Intent) { w.enqueue(i); w.publish(i); w.withdraw(i) },
+			before: func(w *fixture, i store.Intent) { w.enqueue(i); w.publish(i); w.withdraw(i) },
 			want:   outcome{State: "queued"},
 		},
 		{
 			name:      "withdrawn while the reconciler waits",
-			before:    func(w *world, i store.Intent) { w.enqueue(i); w.publish(i) },
-			meanwhile: func(w *world, i store.Intent) { w.withdraw(i) },
+			before:    func(w *fixture, i store.Intent) { w.enqueue(i); w.publish(i) },
+			meanwhile: func(w *fixture, i store.Intent) { w.withdraw(i) },
 			want:      outcome{State: "queued"},
 		},
 		{
 			name: "a withdrawn intent of another process follows",
-			before: func(w *world, i store.Intent) {
+			before: func(w *fixture, i store.Intent) {
 				stale := another(i)
 				w.enqueue(i)
 				w.publish(i, stale)
@@ -290,7 +290,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		},
 		{
 			name: "a withdrawn intent of another process follows, and the process is alive",
-			before: func(w *world, i store.Intent) {
+			before: func(w *fixture, i store.Intent) {
 				stale := another(i)
 				w.enqueue(i)
 				w.alive(i)
@@ -301,7 +301,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		},
 		{
 			name: "an intent of another process follows, and is withdrawn while the reconciler waits",
-			before: func(w *world, i store.Intent) {
+			before: func(w *fixture, i store.Intent) {
 				w.enqueue(i)
 				w.alive(i)
 				w.publish(i)
@@ -311,7 +311,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		},
 		{
 			name: "the intents of all trunks are withdrawn",
-			before: func(w *world, i store.Intent) {
+			before: func(w *fixture, i store.Intent) {
 				next := another(i)
 				w.enqueue(i)
 				w.publish(i, next)
@@ -322,7 +322,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		},
 		{
 			name: "fenced",
-			before: func(w *world, i store.Intent) {
+			before: func(w *fixture, i store.Intent) {
 				w.enqueue(i)
 				w.publish(i)
 				w.exec(`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id)
@@ -332,22 +332,22 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		},
 		{
 			name:   "the database has the fence of the trunk before",
-			before: func(w *world, i store.Intent) { w.dialedOver(i, i.InstanceID); w.alive(i) },
+			before: func(w *fixture, i store.Intent) { w.dialedOver(i, i.InstanceID); w.alive(i) },
 			want:   outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 2},
 		},
 		{
 			name:   "the database has the fence of the trunk before, and the process is gone",
-			before: func(w *world, i store.Intent) { w.dialedOver(i, i.InstanceID) },
+			before: func(w *fixture, i store.Intent) { w.dialedOver(i, i.InstanceID) },
 			want:   outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 2},
 		},
 		{
 			name:   "the database has the fence of another process",
-			before: func(w *world, i store.Intent) { w.dialedOver(i, uuid.Must(uuid.NewV7())); w.alive(i) },
+			before: func(w *fixture, i store.Intent) { w.dialedOver(i, uuid.Must(uuid.NewV7())); w.alive(i) },
 			want:   outcome{State: "dialing", Fences: 1},
 		},
 		{
 			name: "the request has ended",
-			before: func(w *world, i store.Intent) {
+			before: func(w *fixture, i store.Intent) {
 				w.enqueue(i)
 				w.publish(i)
 				w.exec(`UPDATE dial_queue SET state = 'blocked', ended_at = now()`)
@@ -358,7 +358,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			w.reconcile()
 			i := w.intent()
 			tt.before(w, i)
@@ -390,7 +390,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 // Two dialers read the same open intents. The second one settles them after the first.
 func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.reconcile()
 	i := w.intent()
 	w.enqueue(i)
@@ -417,7 +417,7 @@ func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
 // keeps its commits.
 func TestReconcile_DoesNotSettleIntentsOfTheSameServer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.reconcile()
 	i := w.intent()
 	w.enqueue(i)
@@ -431,7 +431,7 @@ func TestReconcile_DoesNotSettleIntentsOfTheSameServer(t *testing.T) {
 // Consumers of dial-events.v1 can know the call as live, so they receive its end.
 func TestReconcile_PublishesTheEndOfALostCall(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.reconcile()
 	i := w.intent()
 	w.enqueue(i)
@@ -466,7 +466,7 @@ func TestReconcile_PublishesTheEndOfALostCall(t *testing.T) {
 // too.
 func TestReconcile_PublishesTheEndOfACallThatIsNotRestored(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.reconcile()
 	i := w.intent()
 	w.enqueue(i)
@@ -500,7 +500,7 @@ func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
 	for name, enqueued := range map[string]bool{"the order is known": true, "the order is lost": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			w.reconcile()
 			i := w.intent()
 			if enqueued {
@@ -525,7 +525,7 @@ func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
 // While the circuit of the publisher is open, nothing is claimed, and fenced calls are dialed.
 func TestReconciled_IsTrueWhileThePublisherFails(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	r := w.reconciler(nil)
 	if r.Reconciled() {
 		t.Error("Reconciled before the first check = true, want false")
@@ -546,7 +546,7 @@ func TestReconciled_IsTrueWhileThePublisherFails(t *testing.T) {
 // slow, too.
 func TestReconciled_StaysTrueWhileTheServerCannotBeRead(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	r := w.reconciler(nil)
 	if err := r.check(t.Context()); err != nil {
 		t.Fatalf("check = %v", err)
@@ -601,7 +601,7 @@ func TestReconciled_StaysTrueWhileTheServerCannotBeRead(t *testing.T) {
 
 func TestReconcile_NoClaimBeforeReconciliation(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.reconcile()
 	i := w.intent()
 	w.enqueue(i)
@@ -625,7 +625,7 @@ func TestReconcile_NoClaimBeforeReconciliation(t *testing.T) {
 
 func TestOnChange_IsCalledOnceForEachServer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	r, calls := w.reconciler(nil), 0
 	r.OnChange(func() { calls++ })
 	for _, step := range []struct {
@@ -650,11 +650,11 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		lose func(w *world, admin *kadm.Client) error
+		lose func(w *fixture, admin *kadm.Client) error
 	}{
 		{
 			name: "the topic was created again",
-			lose: func(w *world, admin *kadm.Client) error {
+			lose: func(w *fixture, admin *kadm.Client) error {
 				if _, err := admin.DeleteTopics(w.Context(), kafka.DialIntents.Name); err != nil {
 					return err
 				}
@@ -668,7 +668,7 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 		},
 		{
 			name: "retention has deleted intents",
-			lose: func(w *world, admin *kadm.Client) error {
+			lose: func(w *fixture, admin *kadm.Client) error {
 				ends, err := admin.ListEndOffsets(w.Context(), kafka.DialIntents.Name)
 				if err != nil {
 					return err
@@ -681,7 +681,7 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			w.reconcile()
 			w.publish(w.intent())
 			w.moveTo("b")
@@ -713,7 +713,7 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 
 func TestAdvance_NextReconciliationReadsNoIntentAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.reconcile()
 	w.publish(w.intent(), w.intent())
 	r := w.reconciler(nil)
@@ -736,7 +736,7 @@ func TestAdvance_NextReconciliationReadsNoIntentAgain(t *testing.T) {
 // The intent of a claimed request may be published and its fence not committed yet.
 func TestAdvance_KeepsThePositionWhileAClaimCanFence(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.reconcile()
 	i := w.intent()
 	w.enqueue(i)
@@ -765,7 +765,7 @@ func TestAdvance_KeepsThePositionWhileAClaimCanFence(t *testing.T) {
 // A claim that is made while the end of the topic is read may have its intent below that end.
 func TestAdvance_KeepsThePositionForAClaimMadeMeanwhile(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
 	if err != nil {
 		t.Fatal(err)
@@ -825,7 +825,7 @@ func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			w.reconcile()
 			i := w.intent()
 			w.dialedOver(i, i.InstanceID)
@@ -854,7 +854,7 @@ func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
 // claims from before it have ended.
 func TestAdvance_WaitsOnlyForClaimsFromBefore(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.reconcile()
 	r, first, second := w.reconciler(nil), w.intent(), w.intent()
 	claim := func(i store.Intent) {
@@ -895,7 +895,7 @@ func TestAdvance_WaitsOnlyForClaimsFromBefore(t *testing.T) {
 // end, because the next reconciliation would need an operator.
 func TestAdvance_PositionMayMoveBack(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.reconcile()
 	state, err := w.store.ServerState(t.Context())
 	if err != nil {

@@ -73,7 +73,7 @@ func viewCondition(t replicas.Trunk) condition {
 
 // states has the data from which the state of trunks is computed.
 type states struct {
-	reports []replicas.Stored
+	reports []replicas.StoredReport
 	live    map[uuid.UUID]int
 }
 

@@ -76,7 +76,7 @@ const maxRejectedCalls = 20
 
 // RejectedCalls returns the last 20 inbound attempts that were refused at any process, newest
 // first.
-func RejectedCalls(reports []Stored) []RejectedCall {
+func RejectedCalls(reports []StoredReport) []RejectedCall {
 	var all []RejectedCall
 	for _, one := range reports {
 		all = append(all, one.Report.Rejected...)
@@ -137,28 +137,28 @@ type Recent struct {
 	Failures int `json:"failures"`
 }
 
-// Stored is the report of one process as it is stored.
-type Stored struct {
+// StoredReport is the report of one process as it is stored.
+type StoredReport struct {
 	Owner      uuid.UUID
 	Name       string
 	ReportedAt time.Time
 	Report     Report
 }
 
-// Seen is a trunk as one process reported it.
-type Seen struct {
+// ReportedTrunk is a trunk as one process reported it.
+type ReportedTrunk struct {
 	Replica    string
 	ReportedAt time.Time
 	Trunk      Trunk
 }
 
 // OfTrunk returns what the reports say of one version of a trunk. Reports about an earlier version are left out.
-func OfTrunk(reports []Stored, trunkID uuid.UUID, version int64) []Seen {
-	var found []Seen
+func OfTrunk(reports []StoredReport, trunkID uuid.UUID, version int64) []ReportedTrunk {
+	var found []ReportedTrunk
 	for _, one := range reports {
 		for _, t := range one.Report.Trunks {
 			if t.TrunkID == trunkID && t.Version == version {
-				found = append(found, Seen{Replica: one.Name, ReportedAt: one.ReportedAt, Trunk: t})
+				found = append(found, ReportedTrunk{Replica: one.Name, ReportedAt: one.ReportedAt, Trunk: t})
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func OfTrunk(reports []Stored, trunkID uuid.UUID, version int64) []Seen {
 // Merge combines the reports of several processes about one trunk. The trunk is registered if it is
 // registered at every process that registers there, until the first of these registrations ends.
 // Calls are added.
-func Merge(seen []Seen) Trunk {
+func Merge(seen []ReportedTrunk) Trunk {
 	merged := Trunk{State: Unknown}
 	for i, one := range seen {
 		t := one.Trunk

@@ -51,9 +51,9 @@ func TestMerge_CombinesReports(t *testing.T) {
 		},
 	}
 	for _, tt := range tests {
-		var seen []replicas.Seen
+		var seen []replicas.ReportedTrunk
 		for _, one := range tt.seen {
-			seen = append(seen, replicas.Seen{Trunk: one})
+			seen = append(seen, replicas.ReportedTrunk{Trunk: one})
 		}
 		if diff := cmp.Diff(tt.want, replicas.Merge(seen)); diff != "" {
 			t.Errorf("%s: merged trunk differs (-want +got):\n%s", tt.name, diff)
@@ -64,7 +64,7 @@ func TestMerge_CombinesReports(t *testing.T) {
 func TestOfTrunk_LeavesOutOlderVersions(t *testing.T) {
 	t.Parallel()
 	id := uuid.New()
-	reports := []replicas.Stored{
+	reports := []replicas.StoredReport{
 		{Name: "a", Report: replicas.Report{Trunks: []replicas.Trunk{{TrunkID: id, Version: 1}}}},
 		{Name: "b", Report: replicas.Report{Trunks: []replicas.Trunk{
 			{TrunkID: uuid.New(), Version: 2}, {TrunkID: id, Version: 2},

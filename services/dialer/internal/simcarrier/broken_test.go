@@ -76,24 +76,24 @@ func (b *broken) Ready(ctx context.Context) error {
 	return b.Carrier.Ready(ctx)
 }
 
-// verdict is the result of a rule for a carrier.
-type verdict struct {
+// ruleResult is the result of a rule for a carrier.
+type ruleResult struct {
 	ctx    context.Context
 	mu     sync.Mutex
 	faults []string
 }
 
-func (*verdict) Helper()                    {}
-func (v *verdict) Context() context.Context { return v.ctx }
-func (v *verdict) Errorf(format string, args ...any) {
+func (*ruleResult) Helper()                    {}
+func (v *ruleResult) Context() context.Context { return v.ctx }
+func (v *ruleResult) Errorf(format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.faults = append(v.faults, fmt.Sprintf(format, args...))
 }
-func (v *verdict) Fatalf(format string, args ...any) { v.Errorf(format, args...); runtime.Goexit() }
+func (v *ruleResult) Fatalf(format string, args ...any) { v.Errorf(format, args...); runtime.Goexit() }
 
-// judge runs one rule against a network and returns its result.
-func judge(t *testing.T, rule string, n *carriertest.Network) []string {
+// runRule runs one rule against a network and returns its result.
+func runRule(t *testing.T, rule string, n *carriertest.Network) []string {
 	t.Helper()
 	rules := carriertest.Rules()
 	i := slices.IndexFunc(rules, func(r carriertest.Rule) bool { return r.Name == rule })
@@ -103,7 +103,7 @@ func judge(t *testing.T, rule string, n *carriertest.Network) []string {
 	// longer than any rule waits for an event that must not arrive
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	v := &verdict{ctx: ctx}
+	v := &ruleResult{ctx: ctx}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -393,7 +393,7 @@ func TestConformance_FindsEveryBrokenRule(t *testing.T) {
 			b := &broken{Carrier: n.Carrier}
 			m.hurt(b, n)
 			n.Carrier = b
-			faults := judge(t, m.caughtBy, n)
+			faults := runRule(t, m.caughtBy, n)
 			if len(faults) == 0 {
 				t.Errorf("%q does not find a carrier that %s", m.caughtBy, m.name)
 			}

@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// exchange is one process of the simulated carrier.
-type exchange struct {
+// simProcess is one process of the simulated carrier.
+type simProcess struct {
 	t          testing.TB
 	addr, base string
 	dir        string
@@ -58,7 +58,7 @@ func fresh(t testing.TB) *carriertest.Network {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &exchange{t: t, addr: fmt.Sprintf("127.0.0.1:%d", port), dir: t.TempDir()}
+	x := &simProcess{t: t, addr: fmt.Sprintf("127.0.0.1:%d", port), dir: t.TempDir()}
 	x.base = "http://" + x.addr
 	x.env = append(os.Environ(), "SIMCARRIER_ADDR="+x.addr, "SIMCARRIER_DIR="+x.dir, "SIMULATOR_TIME_SCALE=0.02")
 	x.start(false)
@@ -72,7 +72,7 @@ func fresh(t testing.TB) *carriertest.Network {
 	}
 }
 
-func (x *exchange) start(forgetful bool) {
+func (x *simProcess) start(forgetful bool) {
 	x.t.Helper()
 	path, err := binary()
 	if err != nil {
@@ -103,12 +103,12 @@ func (x *exchange) start(forgetful bool) {
 	}
 }
 
-func (x *exchange) stop() {
+func (x *simProcess) stop() {
 	_ = x.cmd.Process.Kill()
 	_ = x.cmd.Wait()
 }
 
-func (x *exchange) dials(callID uuid.UUID) (times int) {
+func (x *simProcess) dials(callID uuid.UUID) (times int) {
 	x.t.Helper()
 	var page struct {
 		Data []struct {
@@ -125,7 +125,7 @@ func (x *exchange) dials(callID uuid.UUID) (times int) {
 	return times
 }
 
-func (x *exchange) call(from, to string) uuid.UUID {
+func (x *simProcess) call(from, to string) uuid.UUID {
 	x.t.Helper()
 	var call struct {
 		CallID uuid.UUID `json:"call_id"`
@@ -134,7 +134,7 @@ func (x *exchange) call(from, to string) uuid.UUID {
 	return call.CallID
 }
 
-func (x *exchange) ask(method, path, body string, into any) {
+func (x *simProcess) ask(method, path, body string, into any) {
 	x.t.Helper()
 	req, err := http.NewRequestWithContext(x.t.Context(), method, x.base+path, bytes.NewReader([]byte(body)))
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// desk accepts inbound calls. The called number selects what it does.
-type desk struct {
+// callee accepts inbound calls. The called number selects what it does.
+type callee struct {
 	*sip.UserAgent
 	t     *testing.T
 	mu    sync.Mutex
@@ -32,14 +32,14 @@ type desk struct {
 	took  atomic.Int32
 }
 
-func newDesk(t *testing.T, change ...func(*sip.Config)) *desk {
+func newCallee(t *testing.T, change ...func(*sip.Config)) *callee {
 	t.Helper()
-	d := &desk{t: t, calls: map[string]*leg{}, seen: map[string]*sip.Arrival{}}
+	d := &callee{t: t, calls: map[string]*leg{}, seen: map[string]*sip.Arrival{}}
 	d.UserAgent = newAgent(t, append([]func(*sip.Config){func(cfg *sip.Config) { cfg.Arrive = d.arrive }}, change...)...)
 	return d
 }
 
-func (d *desk) arrive(a *sip.Arrival) {
+func (d *callee) arrive(a *sip.Arrival) {
 	d.mu.Lock()
 	d.seen[a.CallID] = a
 	d.mu.Unlock()
@@ -76,7 +76,7 @@ func (d *desk) arrive(a *sip.Arrival) {
 }
 
 // of returns the leg of an inbound call.
-func (d *desk) of(callID string) (l *leg) {
+func (d *callee) of(callID string) (l *leg) {
 	d.t.Helper()
 	testkit.Until(d.t, "the call comes in", func() bool {
 		d.mu.Lock()
@@ -87,15 +87,15 @@ func (d *desk) of(callID string) (l *leg) {
 	return l
 }
 
-func (d *desk) arrival(callID string) *sip.Arrival {
+func (d *callee) arrival(callID string) *sip.Arrival {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.seen[callID]
 }
 
-func (d *desk) rig(protocol string) *rig {
+func (d *callee) fixture(protocol string) *fixture {
 	d.t.Helper()
-	return &rig{
+	return &fixture{
 		t: d.t, agent: newAgent(d.t),
 		trunk: sip.Trunk{Name: "desk", Host: "127.0.0.1", Port: d.Port(protocol), Transport: protocol},
 	}
@@ -107,8 +107,8 @@ func to(number string) func(*sip.Invite, *leg) {
 
 func TestArrival_AnsweredAndHungUp(t *testing.T) {
 	over(t, func(t *testing.T, protocol string) {
-		d := newDesk(t)
-		r := d.rig(protocol)
+		d := newCallee(t)
+		r := d.fixture(protocol)
 		l := r.dial("", to("talks"))
 		l.until("answered", 1)
 		came := d.of(l.id)
@@ -134,8 +134,8 @@ func TestArrival_AnsweredAndHungUp(t *testing.T) {
 
 func TestArrival_IsRefused(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	r := d.rig(transport.UDP)
+	d := newCallee(t)
+	r := d.fixture(transport.UDP)
 	r.dial("", to("busy")).ends(callstate.UserBusy, false)
 	r.dial("", to("nobody")).ends(callstate.CallRejected, false)
 	rings := r.dial("", to("rings"))
@@ -150,8 +150,8 @@ func TestArrival_IsRefused(t *testing.T) {
 
 func TestArrival_CanceledByTheCaller(t *testing.T) {
 	over(t, func(t *testing.T, protocol string) {
-		d := newDesk(t)
-		r := d.rig(protocol)
+		d := newCallee(t)
+		r := d.fixture(protocol)
 		l := r.dial("", to("rings"))
 		l.until("rang", 1)
 		l.hangUp(callstate.NormalClearing)
@@ -172,8 +172,8 @@ func TestArrival_CanceledByTheCaller(t *testing.T) {
 
 func TestArrival_WithheldCallerIDIsEmpty(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	r := d.rig(transport.UDP)
+	d := newCallee(t)
+	r := d.fixture(transport.UDP)
 	l := r.dial("", to("busy"), func(o *sip.Invite, _ *leg) { o.From = "" })
 	l.ends(callstate.UserBusy, false)
 	r.trunk.CallerID, r.trunk.Username = sip.Asserted, "account"
@@ -189,8 +189,8 @@ func TestArrival_WithheldCallerIDIsEmpty(t *testing.T) {
 // Calls beyond the rate limit, during a drain and from unknown addresses are refused.
 func TestArrival_RateLimitDrainAndUnknownSources(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, func(cfg *sip.Config) { cfg.ArrivalsPerSecond = 3 })
-	r := d.rig(transport.UDP)
+	d := newCallee(t, func(cfg *sip.Config) { cfg.ArrivalsPerSecond = 3 })
+	r := d.fixture(transport.UDP)
 	refused, begun := 0, time.Now()
 	for range 12 {
 		l := r.dial("", to("busy"))
@@ -202,15 +202,15 @@ func TestArrival_RateLimitDrainAndUnknownSources(t *testing.T) {
 	if took := time.Since(begun); refused < 6-int(3*took.Seconds()) {
 		t.Errorf("%d of 12 calls within %s were refused, want some", refused, took)
 	}
-	drained := newDesk(t)
+	drained := newCallee(t)
 	if err := drained.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if end := drained.rig(transport.UDP).dial("", to("talks")).ends(callstate.SwitchCongestion, false); !end.Elsewhere {
+	if end := drained.fixture(transport.UDP).dial("", to("talks")).ends(callstate.SwitchCongestion, false); !end.Elsewhere {
 		t.Errorf("end of a call during the drain = %+v", end)
 	}
-	closed := newDesk(t, func(cfg *sip.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
-	stranger := closed.rig(transport.UDP).dial("", to("talks"),
+	closed := newCallee(t, func(cfg *sip.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
+	stranger := closed.fixture(transport.UDP).dial("", to("talks"),
 		func(o *sip.Invite, _ *leg) { o.FirstResponse = 200 * time.Millisecond })
 	stranger.ends(callstate.RecoveryOnTimerExpire, true)
 	if closed.took.Load() != 0 {
@@ -224,7 +224,7 @@ func TestArrival_RateLimitDrainAndUnknownSources(t *testing.T) {
 func TestArrival_FromSipp(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
-	d := newDesk(t)
+	d := newCallee(t)
 	for _, protocol := range transports {
 		mode := map[string]string{transport.UDP: "u1", transport.TCP: "t1"}[protocol]
 		for name, scenario := range map[string]struct{ number, text string }{
@@ -332,7 +332,7 @@ Content-Length: 0
 func TestDrain_DispatcherSendsNewCallsToTheOtherAgent(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
-	one, other := newDesk(t), newDesk(t)
+	one, other := newCallee(t), newCallee(t)
 	port := siptest.Kamailio(t, siptest.Dispatching,
 		fmt.Sprintf("1 sip:127.0.0.1:%d", one.Port(transport.UDP)),
 		fmt.Sprintf("1 sip:127.0.0.1:%d", other.Port(transport.UDP)))
@@ -369,7 +369,7 @@ func TestDrain_DispatcherSendsNewCallsToTheOtherAgent(t *testing.T) {
 // A peer that is not admitted takes part in a call. It may send requests of that call over a new
 // connection.
 func TestAdmit_PeerOfACallMayOpenANewConnection(t *testing.T) {
-	r := newRig(t, transport.TCP, func(cfg *sip.Config) { cfg.Admit = nil; cfg.Linger = 50 * time.Millisecond })
+	r := newFixture(t, transport.TCP, func(cfg *sip.Config) { cfg.Admit = nil; cfg.Linger = 50 * time.Millisecond })
 	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(r.agent.Port(transport.TCP)))
 	heard := func() bool { // a connection from another address is closed without a response
 		conn, err := net.Dial("tcp", at)
@@ -391,7 +391,7 @@ func TestAdmit_PeerOfACallMayOpenANewConnection(t *testing.T) {
 	if heard() {
 		t.Error("a message from an unknown address was accepted")
 	}
-	r.exchange.On("01", func(c *siptest.Call) { c.Answer(answer); c.Hangup() })
+	r.far.On("01", func(c *siptest.Call) { c.Answer(answer); c.Hangup() })
 	l := r.dial("01")
 	l.until("answered", 1)
 	if !heard() {

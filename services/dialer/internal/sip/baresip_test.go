@@ -51,14 +51,14 @@ func newPhone(t *testing.T) *phone {
 	return &phone{Phone: peertest.NewPhone(t, dir, port, config, account), t: t, cert: string(cert)}
 }
 
-func (p *phone) rig(change ...func(*sip.Trunk)) *rig {
+func (p *phone) rig(change ...func(*sip.Trunk)) *fixture {
 	p.t.Helper()
 	pair, _ := shows(p.t, "127.0.0.1")
 	trunk := sip.Trunk{Name: "phone", Host: "127.0.0.1", Port: p.Port + 1, Transport: transport.TLS, CA: p.cert}
 	for _, one := range change {
 		one(&trunk)
 	}
-	return &rig{t: p.t, trunk: trunk, agent: newAgent(p.t, func(cfg *sip.Config) { cfg.TLS, cfg.Certificate = loopback, pair })}
+	return &fixture{t: p.t, trunk: trunk, agent: newAgent(p.t, func(cfg *sip.Config) { cfg.TLS, cfg.Certificate = loopback, pair })}
 }
 
 func bob(o *sip.Invite, _ *leg) { o.To = "bob" }
@@ -103,7 +103,7 @@ func TestBaresip_InboundCallOverTLS(t *testing.T) {
 	t.Parallel()
 	p := newPhone(t)
 	pair, _ := shows(t, "127.0.0.1")
-	d := newDesk(t, func(cfg *sip.Config) { cfg.TLS, cfg.Certificate = loopback, pair })
+	d := newCallee(t, func(cfg *sip.Config) { cfg.TLS, cfg.Certificate = loopback, pair })
 	came := func() *leg {
 		p.Do(t, "dial", fmt.Sprintf("sip:talks@127.0.0.1:%d;transport=tls", d.Port(transport.TLS)))
 		var l *leg

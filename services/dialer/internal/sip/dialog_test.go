@@ -19,9 +19,9 @@ import (
 // The call is hung up before any response, after 100 and while it rings.
 func TestHangup_CancelsInEveryPhaseOfSetup(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
-		r := newRig(t, transport)
+		r := newFixture(t, transport)
 		hungUp := make(chan struct{})
-		r.exchange.On("01", func(c *siptest.Call) {
+		r.far.On("01", func(c *siptest.Call) {
 			<-hungUp
 			if !c.NotCanceledFor(100 * time.Millisecond) {
 				t.Error("the INVITE was canceled before a response (RFC 3261 section 9.1)")
@@ -29,11 +29,11 @@ func TestHangup_CancelsInEveryPhaseOfSetup(t *testing.T) {
 			c.Respond(100, "")
 			c.Canceled()
 		})
-		r.exchange.On("02", func(c *siptest.Call) { c.Respond(100, ""); c.Canceled() })
-		r.exchange.On("03", func(c *siptest.Call) { c.Respond(180, ""); c.Canceled() })
+		r.far.On("02", func(c *siptest.Call) { c.Respond(100, ""); c.Canceled() })
+		r.far.On("03", func(c *siptest.Call) { c.Respond(180, ""); c.Canceled() })
 		early := r.dial("01", func(o *sip.Invite, _ *leg) { o.FirstResponse = siptest.Timeout })
 		gone := make(chan struct{})
-		r.exchange.Wait(early.id)
+		r.far.Wait(early.id)
 		go func() { defer close(gone); early.hangUp(callstate.NormalClearing) }()
 		close(hungUp)
 		<-gone
@@ -53,8 +53,8 @@ func TestHangup_CancelsInEveryPhaseOfSetup(t *testing.T) {
 
 func TestInvite_RingTimeoutCancels(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
-		r := newRig(t, transport)
-		r.exchange.On("01", func(c *siptest.Call) { c.Respond(183, answer); c.Respond(180, ""); c.Canceled() })
+		r := newFixture(t, transport)
+		r.far.On("01", func(c *siptest.Call) { c.Respond(183, answer); c.Respond(180, ""); c.Canceled() })
 		l := r.dial("01", func(o *sip.Invite, _ *leg) { o.Ring = 150 * time.Millisecond })
 		l.ends(callstate.NoAnswer, true, "taken", "rang")
 	})
@@ -64,9 +64,9 @@ func TestInvite_RingTimeoutCancels(t *testing.T) {
 // not called.
 func TestHangup_AnswerThatCrossesTheCancelIsHungUp(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
-		r := newRig(t, transport)
+		r := newFixture(t, transport)
 		done := make(chan struct{})
-		r.exchange.On("01", func(c *siptest.Call) {
+		r.far.On("01", func(c *siptest.Call) {
 			defer close(done)
 			c.AnswerWhileCanceled(answer)
 			c.Next(sipmsg.ACK)
@@ -77,7 +77,7 @@ func TestHangup_AnswerThatCrossesTheCancelIsHungUp(t *testing.T) {
 		l.hangUp(callstate.NormalClearing)
 		l.ends(callstate.OriginatorCancel, true, "taken", "rang")
 		<-done
-		if acks, byes := r.heard(l, sipmsg.ACK), r.heard(l, sipmsg.BYE); acks != 1 {
+		if acks, byes := r.countRequests(l, sipmsg.ACK), r.countRequests(l, sipmsg.BYE); acks != 1 {
 			t.Errorf("acks = %v, want 1", acks)
 		} else if byes != 1 {
 			t.Errorf("byes = %v, want 1", byes)
@@ -88,16 +88,16 @@ func TestHangup_AnswerThatCrossesTheCancelIsHungUp(t *testing.T) {
 // After the leg has ended, a ringing call is canceled, and an answered one is acknowledged and hung
 // up.
 func TestInvite_ResponsesAfterTheEnd(t *testing.T) {
-	r := newRig(t, transport.UDP)
+	r := newFixture(t, transport.UDP)
 	over, canceled := make(chan struct{}), make(chan struct{})
-	r.exchange.On("01", func(c *siptest.Call) { <-over; c.Answer(answer); c.Hangup() })
-	r.exchange.On("02", func(c *siptest.Call) { <-over; c.Respond(180, ""); c.Canceled(); close(canceled) })
+	r.far.On("01", func(c *siptest.Call) { <-over; c.Answer(answer); c.Hangup() })
+	r.far.On("02", func(c *siptest.Call) { <-over; c.Respond(180, ""); c.Canceled(); close(canceled) })
 	quick := func(o *sip.Invite, _ *leg) { o.FirstResponse = 50 * time.Millisecond }
 	answered, rings := r.dial("01", quick), r.dial("02", quick)
 	answered.ends(callstate.RecoveryOnTimerExpire, true)
 	rings.ends(callstate.RecoveryOnTimerExpire, true)
 	close(over)
-	testkit.Until(t, "a BYE", func() bool { return r.heard(answered, sipmsg.BYE) == 1 })
+	testkit.Until(t, "a BYE", func() bool { return r.countRequests(answered, sipmsg.BYE) == 1 })
 	<-canceled
 	answered.mu.Lock()
 	defer answered.mu.Unlock()
@@ -108,9 +108,9 @@ func TestInvite_ResponsesAfterTheEnd(t *testing.T) {
 
 // A retransmitted 200 is acknowledged again, with a new branch.
 func TestInvite_OtherForksAreHungUp(t *testing.T) {
-	r := newRig(t, transport.UDP)
+	r := newFixture(t, transport.UDP)
 	branches := make(chan string, 8)
-	r.exchange.On("01", func(c *siptest.Call) {
+	r.far.On("01", func(c *siptest.Call) {
 		c.Respond(180, "")
 		won, lost := c.Response(200, answer), c.Response(200, answer)
 		lost.To().Params.Add("tag", "the-loser")
@@ -140,16 +140,16 @@ func TestInvite_OtherForksAreHungUp(t *testing.T) {
 		t.Errorf("branch of the second ACK = %q, want another one than that of the first", second)
 	}
 	l.ends(callstate.NormalClearing, false, "taken", "rang", "answered")
-	if n := r.heard(l, sipmsg.BYE); n != 1 {
+	if n := r.countRequests(l, sipmsg.BYE); n != 1 {
 		t.Errorf("BYEs = %d", n)
 	}
 }
 
 func TestOffered_HoldAndResume(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
-		r := newRig(t, transport)
+		r := newFixture(t, transport)
 		hold := strings.ReplaceAll(answer, "RTP/AVP 0\r\n", "RTP/AVP 0\r\na=sendonly\r\n")
-		r.exchange.On("01", func(c *siptest.Call) {
+		r.far.On("01", func(c *siptest.Call) {
 			c.Answer(answer)
 			res := c.Request(sipmsg.INVITE, hold)
 			switch {
@@ -206,12 +206,12 @@ func TestOffered_HoldAndResume(t *testing.T) {
 // RFC 3261 section 13.3.1.4
 func TestOffered_AnswerIsRetransmittedUntilTheAck(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
-		r := newRig(t, transport)
-		r.exchange.On("01", func(c *siptest.Call) {
+		r := newFixture(t, transport)
+		r.far.On("01", func(c *siptest.Call) {
 			c.Answer(answer)
 			c.Request(sipmsg.INVITE, answer)
 			testkit.Until(t, "the 200 is repeated",
-				func() bool { return r.exchange.Responses(200, 1001, sipmsg.INVITE, c.Invite.CallID().Value()) >= 2 })
+				func() bool { return r.far.Responses(200, 1001, sipmsg.INVITE, c.Invite.CallID().Value()) >= 2 })
 			c.Ack("")
 			c.Request(sipmsg.BYE, "")
 		})
@@ -220,8 +220,8 @@ func TestOffered_AnswerIsRetransmittedUntilTheAck(t *testing.T) {
 }
 
 func TestDialog_OtherRequestsWithinTheCall(t *testing.T) {
-	r := newRig(t, transport.UDP)
-	r.exchange.On("01", func(c *siptest.Call) {
+	r := newFixture(t, transport.UDP)
+	r.far.On("01", func(c *siptest.Call) {
 		c.Answer(answer)
 		for _, one := range []struct {
 			method sipmsg.RequestMethod
@@ -255,7 +255,7 @@ func TestDialog_OtherRequestsWithinTheCall(t *testing.T) {
 // Requests within the dialog follow the route set, in its order, to the contact (RFC 3261 section
 // 12.1.2).
 func TestDialog_RequestsFollowTheRouteSet(t *testing.T) {
-	r := newRig(t, transport.UDP)
+	r := newFixture(t, transport.UDP)
 	hop := siptest.New(t, transport.Config{UDP: loopback})
 	passed := make(chan *sipmsg.Request, 4)
 	hop.Outside(func(*sipmsg.Request, *sipmsg.ServerTx) bool { return false })
@@ -268,7 +268,7 @@ func TestDialog_RequestsFollowTheRouteSet(t *testing.T) {
 	})
 	first := sipmsg.Uri{Scheme: "sip", Host: "127.0.0.1", Port: hop.Port(transport.UDP)}
 	first.UriParams.Add("lr", "")
-	r.exchange.On("01", func(c *siptest.Call) {
+	r.far.On("01", func(c *siptest.Call) {
 		c.Respond(200, answer, "Record-Route: <sip:far.test;lr>", "Record-Route: <"+first.String()+">")
 	})
 	l := r.dial("01")
@@ -291,8 +291,8 @@ func TestDialog_RequestsFollowTheRouteSet(t *testing.T) {
 }
 
 func TestDrain_RefusesNewCallsAndWaitsForLiveOnes(t *testing.T) {
-	r := newRig(t, transport.UDP)
-	r.exchange.On("01", func(c *siptest.Call) { c.Answer(answer); c.Hangup() })
+	r := newFixture(t, transport.UDP)
+	r.far.On("01", func(c *siptest.Call) { c.Answer(answer); c.Hangup() })
 	l := r.dial("01")
 	l.until("answered", 1)
 	drained := make(chan error, 1)
@@ -317,8 +317,8 @@ func TestDrain_RefusesNewCallsAndWaitsForLiveOnes(t *testing.T) {
 }
 
 func TestProbeAndRegister_AgainstATrunk(t *testing.T) {
-	r := newRig(t, transport.UDP)
-	r.exchange.Challenge(401, "account", "secret")
+	r := newFixture(t, transport.UDP)
+	r.far.Challenge(401, "account", "secret")
 	if err := r.agent.Probe(t.Context(), r.trunk); err != nil {
 		t.Errorf("probe: %v", err) // a challenge is a response, so the trunk is up
 	}

@@ -27,8 +27,8 @@ func over(t *testing.T, test func(*testing.T, string)) {
 
 func TestInvite_RingsIsAnsweredAndEnds(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
-		r := newRig(t, transport)
-		r.exchange.On("01", func(c *siptest.Call) {
+		r := newFixture(t, transport)
+		r.far.On("01", func(c *siptest.Call) {
 			c.Respond(100, "")
 			c.Respond(180, "")
 			c.Answer(answer)
@@ -44,8 +44,8 @@ func TestInvite_RingsIsAnsweredAndEnds(t *testing.T) {
 
 func TestHangup_AfterTheAnswer(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
-		r := newRig(t, transport)
-		r.exchange.On("01", func(c *siptest.Call) {
+		r := newFixture(t, transport)
+		r.far.On("01", func(c *siptest.Call) {
 			c.Respond(180, "")
 			c.Answer(answer)
 			if bye := c.Hangup(); !strings.Contains(bye.Header("Reason"), "cause=16") {
@@ -58,7 +58,7 @@ func TestHangup_AfterTheAnswer(t *testing.T) {
 		l.until("answered", 1)
 		l.hangUp(callstate.MaxDuration)
 		l.ends(callstate.MaxDuration, true, "taken", "rang", "answered")
-		if n := r.heard(l, sipmsg.BYE); n != 1 {
+		if n := r.countRequests(l, sipmsg.BYE); n != 1 {
 			t.Errorf("BYEs = %d", n)
 		}
 	})
@@ -66,8 +66,8 @@ func TestHangup_AfterTheAnswer(t *testing.T) {
 
 // Any number of provisional responses is accepted, and Rang is called once.
 func TestInvite_ManyProvisionalResponses(t *testing.T) {
-	r := newRig(t, transport.UDP)
-	r.exchange.On("01", func(c *siptest.Call) {
+	r := newFixture(t, transport.UDP)
+	r.far.On("01", func(c *siptest.Call) {
 		for range 40 {
 			c.Respond(183, answer)
 		}
@@ -84,15 +84,15 @@ func TestInvite_ManyProvisionalResponses(t *testing.T) {
 }
 
 func TestInvite_EarlyMediaIsNotAnAnswer(t *testing.T) {
-	r := newRig(t, transport.UDP)
-	r.exchange.On("01", func(c *siptest.Call) { c.Respond(183, answer); c.Respond(480, "") })
+	r := newFixture(t, transport.UDP)
+	r.far.On("01", func(c *siptest.Call) { c.Respond(183, answer); c.Respond(480, "") })
 	r.dial("01").ends(callstate.NoAnswer, false, "taken", "rang")
 }
 
 // The table is in docs/reference/api/calls.md#sip-responses-and-hangup-causes.
 // TestFinal_CauseOfEachResponse has all of its rows.
 func TestInvite_CauseOfEachFinalResponse(t *testing.T) {
-	r := newRig(t, transport.UDP)
+	r := newFixture(t, transport.UDP)
 	for suffix, want := range map[string]callstate.Cause{
 		"300": callstate.NoRouteDestination, "302": callstate.NoRouteDestination, "403": callstate.CallRejected, "404": callstate.UnallocatedNumber, "408": callstate.NoUserResponse,
 		"410": callstate.NumberChanged, "415": callstate.IncompatibleDest, "480": callstate.SubscriberAbsent, "484": callstate.InvalidNumberFormat, "486": callstate.UserBusy,
@@ -103,7 +103,7 @@ func TestInvite_CauseOfEachFinalResponse(t *testing.T) {
 		t.Run(suffix, func(t *testing.T) {
 			var code int
 			_, _ = fmt.Sscan(suffix, &code)
-			r.exchange.On(suffix, func(c *siptest.Call) { c.Respond(code, "", "Contact: <sip:elsewhere@127.0.0.1>") })
+			r.far.On(suffix, func(c *siptest.Call) { c.Respond(code, "", "Contact: <sip:elsewhere@127.0.0.1>") })
 			l := r.dial(suffix)
 			end := l.ends(want, false)
 			switch {
@@ -111,7 +111,7 @@ func TestInvite_CauseOfEachFinalResponse(t *testing.T) {
 				t.Errorf("end.Status = %v, want %v", end.Status, code)
 			case end.Elsewhere != (sip.Final{Status: code}).Elsewhere():
 				t.Errorf("end.Elsewhere = %v, want %v", end.Elsewhere, (sip.Final{Status: code}).Elsewhere())
-			case r.heard(l, sipmsg.INVITE) != 1:
+			case r.countRequests(l, sipmsg.INVITE) != 1:
 				t.Error("number of INVITEs is not 1")
 			}
 		})
@@ -119,7 +119,7 @@ func TestInvite_CauseOfEachFinalResponse(t *testing.T) {
 }
 
 func TestInvite_ReasonAndRetryAfterChangeTheCause(t *testing.T) {
-	r := newRig(t, transport.TCP)
+	r := newFixture(t, transport.TCP)
 	for suffix, script := range map[string]struct {
 		play func(*siptest.Call)
 		want callstate.Cause
@@ -134,7 +134,7 @@ func TestInvite_ReasonAndRetryAfterChangeTheCause(t *testing.T) {
 		"14": {play: func(c *siptest.Call) { c.Respond(180, ""); c.Respond(503, "") },
 			want: callstate.NormalTemporaryFailure, told: "rang"},
 	} {
-		r.exchange.On(suffix, script.play)
+		r.far.On(suffix, script.play)
 		if end := r.dial(suffix).ends(script.want, false); script.told != "" && end.Elsewhere {
 			t.Errorf("%s: Elsewhere = true after ringing, want false", suffix)
 		}
@@ -144,10 +144,10 @@ func TestInvite_ReasonAndRetryAfterChangeTheCause(t *testing.T) {
 func TestInvite_AnswersChallenges(t *testing.T) {
 	for _, challenge := range []int{401, 407} {
 		t.Run(fmt.Sprint(challenge), func(t *testing.T) {
-			r := newRig(t, transport.UDP)
-			r.exchange.Challenge(challenge, "account", "secret")
+			r := newFixture(t, transport.UDP)
+			r.far.Challenge(challenge, "account", "secret")
 			r.trunk.Username, r.trunk.Password = "account", "secret"
-			r.exchange.On("01", func(c *siptest.Call) {
+			r.far.On("01", func(c *siptest.Call) {
 				c.Respond(180, "")
 				ack := func() siptest.Request { c.Respond(200, answer); return c.Next(sipmsg.ACK) }()
 				if ack.GetHeader("Authorization") == nil && ack.GetHeader("Proxy-Authorization") == nil {
@@ -169,7 +169,7 @@ func TestInvite_AnswersChallenges(t *testing.T) {
 			l.until("answered", 1)
 			l.hangUp(callstate.NormalClearing)
 			l.ends(callstate.NormalClearing, true, "taken", "rang", "answered")
-			if invites, byes := r.heard(l, sipmsg.INVITE), r.heard(l, sipmsg.BYE); invites != 2 {
+			if invites, byes := r.countRequests(l, sipmsg.INVITE), r.countRequests(l, sipmsg.BYE); invites != 2 {
 				t.Errorf("invites = %v, want 2", invites)
 			} else if byes != 2 {
 				t.Errorf("byes = %v, want 2", byes)
@@ -178,7 +178,7 @@ func TestInvite_AnswersChallenges(t *testing.T) {
 			wrong := r.dial("01")
 			if end := wrong.ends(callstate.ProviderAuthFailed, false); end.Status != challenge {
 				t.Errorf("with a wrong password: end.Status = %v, want %v", end.Status, challenge)
-			} else if got := r.heard(wrong, sipmsg.INVITE); got != 2 {
+			} else if got := r.countRequests(wrong, sipmsg.INVITE); got != 2 {
 				t.Errorf("with a wrong password: r.heard(wrong, sip.INVITE) = %v, want 2", got)
 			}
 		})
@@ -186,8 +186,8 @@ func TestInvite_AnswersChallenges(t *testing.T) {
 }
 
 func TestInvite_RejectedAnswerIsHungUp(t *testing.T) {
-	r := newRig(t, transport.UDP)
-	r.exchange.On("01", func(c *siptest.Call) {
+	r := newFixture(t, transport.UDP)
+	r.far.On("01", func(c *siptest.Call) {
 		c.Answer(answer)
 		if bye := c.Hangup(); !strings.Contains(bye.Header("Reason"), "cause=88") {
 			t.Errorf("BYE = %s", bye)
@@ -199,7 +199,7 @@ func TestInvite_RejectedAnswerIsHungUp(t *testing.T) {
 
 // The observer is not called.
 func TestInvite_ReturnsAnErrorIfNothingCanBeSent(t *testing.T) {
-	r := newRig(t, transport.TCP)
+	r := newFixture(t, transport.TCP)
 	for name, spoil := range map[string]func(*sip.Trunk, *sip.Invite){
 		"nobody listens":       func(tr *sip.Trunk, _ *sip.Invite) { tr.Port = 1 },
 		"no such name":         func(tr *sip.Trunk, _ *sip.Invite) { tr.Host = "no-such-host.invalid" },
@@ -224,7 +224,7 @@ func TestInvite_ReturnsAnErrorIfNothingCanBeSent(t *testing.T) {
 	_, err := r.agent.Invite(t.Context(), r.trunk, sip.Invite{CallID: "unkept", To: "+2"}, sip.Observer{Keep: func([]byte) error { return errors.New("no store") }})
 	if !transport.Refused(err) {
 		t.Error("a state that was not kept: line.Refused(err) = false, want true")
-	} else if got := r.exchange.Requests(sipmsg.INVITE, "unkept"); got != 0 {
+	} else if got := r.far.Requests(sipmsg.INVITE, "unkept"); got != 0 {
 		t.Errorf(`a state that was not kept: r.exchange.Heard(sip.INVITE, "unkept") = %v, want 0`, got)
 	}
 }
@@ -232,9 +232,9 @@ func TestInvite_ReturnsAnErrorIfNothingCanBeSent(t *testing.T) {
 // An INVITE that is too large for a datagram is sent over TCP if the trunk permits it. Otherwise,
 // or without a TCP listener at the trunk, a large datagram is sent.
 func TestInvite_LargeRequestUsesTCP(t *testing.T) {
-	r := newRig(t, transport.UDP)
+	r := newFixture(t, transport.UDP)
 	by := make(chan string, 1)
-	r.exchange.On("01", func(c *siptest.Call) { by <- c.Invite.Transport(); c.Respond(486, "") })
+	r.far.On("01", func(c *siptest.Call) { by <- c.Invite.Transport(); c.Respond(486, "") })
 	large := func(order *sip.Invite, _ *leg) {
 		order.Body = []byte(offer + strings.Repeat("a=x-padding:0123456789012345678901234567890\r\n", 60))
 	}
@@ -261,9 +261,9 @@ func TestInvite_LargeRequestUsesTCP(t *testing.T) {
 }
 
 func TestInvite_CallerIDHeaders(t *testing.T) {
-	r := newRig(t, transport.UDP)
+	r := newFixture(t, transport.UDP)
 	got := make(chan *sipmsg.Request, 1)
-	r.exchange.On("01", func(c *siptest.Call) { got <- c.Invite; c.Respond(486, "") })
+	r.far.On("01", func(c *siptest.Call) { got <- c.Invite; c.Respond(486, "") })
 	r.trunk.Domain = "ours.test"
 	r.dial("01").ends(callstate.UserBusy, false)
 	switch req := <-got; {
@@ -291,18 +291,18 @@ func TestInvite_CallerIDHeaders(t *testing.T) {
 }
 
 func TestInvite_TrunkWithHostName(t *testing.T) {
-	r := newRig(t, transport.UDP)
+	r := newFixture(t, transport.UDP)
 	r.trunk.Host = "localhost"
-	r.exchange.On("01", func(c *siptest.Call) { c.Respond(180, ""); c.Canceled() })
+	r.far.On("01", func(c *siptest.Call) { c.Respond(180, ""); c.Canceled() })
 	l := r.dial("01", func(o *sip.Invite, _ *leg) { o.Ring = 100 * time.Millisecond })
 	l.ends(callstate.NoAnswer, true, "taken", "rang")
 }
 
 // FirstResponse is shorter than siptest.Timeout, and SIP's own timeout of 32 s is longer.
 func TestInvite_TrunkWithoutResponseHasFailed(t *testing.T) {
-	r := newRig(t, transport.UDP)
-	r.exchange.On("01", func(c *siptest.Call) {})
-	r.exchange.On("02", func(c *siptest.Call) { c.Respond(100, ""); c.Canceled() })
+	r := newFixture(t, transport.UDP)
+	r.far.On("01", func(c *siptest.Call) {})
+	r.far.On("02", func(c *siptest.Call) { c.Respond(100, ""); c.Canceled() })
 	r.dial("01", func(order *sip.Invite, _ *leg) { order.FirstResponse = 100 * time.Millisecond }).ends(callstate.RecoveryOnTimerExpire, true)
 	r.dial("02", func(order *sip.Invite, _ *leg) { order.FirstRing = 4 * time.Second }).ends(callstate.RecoveryOnTimerExpire, true, "taken")
 }
@@ -310,9 +310,9 @@ func TestInvite_TrunkWithoutResponseHasFailed(t *testing.T) {
 // A trunk that sends no response has failed, even if the phone had less time to ring than the trunk
 // to respond. A trunk that responded with 100 has the call.
 func TestInvite_TrunkThatDoesNotRing(t *testing.T) {
-	r := newRig(t, transport.UDP)
-	r.exchange.On("01", func(c *siptest.Call) {})
-	r.exchange.On("02", func(c *siptest.Call) { c.Respond(100, ""); c.Canceled() })
+	r := newFixture(t, transport.UDP)
+	r.far.On("01", func(c *siptest.Call) {})
+	r.far.On("02", func(c *siptest.Call) { c.Respond(100, ""); c.Canceled() })
 	short := func(order *sip.Invite, _ *leg) {
 		order.FirstRing, order.NotRinging = 100*time.Millisecond, callstate.NoAnswer
 		order.FirstResponse = 500 * time.Millisecond

@@ -62,8 +62,8 @@ func TestKamailio_CallsThroughAProxy(t *testing.T) {
 	}
 }
 
-func throughProxy(t *testing.T, port int) *rig {
-	return &rig{t: t, agent: newAgent(t), trunk: sip.Trunk{
+func throughProxy(t *testing.T, port int) *fixture {
+	return &fixture{t: t, agent: newAgent(t), trunk: sip.Trunk{
 		Name: "proxy", Host: "127.0.0.1", Port: port, Transport: transport.UDP, CallerID: sip.InFrom, Username: "account", Password: "secret",
 	}}
 }

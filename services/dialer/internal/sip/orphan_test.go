@@ -23,14 +23,14 @@ import (
 func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 	over(t, func(t *testing.T, protocol string) {
 		at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t)) // the port stays reserved between the two agents
-		r := newRig(t, protocol, func(cfg *sip.Config) { cfg.UDP, cfg.TCP = at, at })
-		r.exchange.On("01", func(c *siptest.Call) {
+		r := newFixture(t, protocol, func(cfg *sip.Config) { cfg.UDP, cfg.TCP = at, at })
+		r.far.On("01", func(c *siptest.Call) {
 			c.Respond(180, "")
 			if protocol == transport.UDP {
 				c.Canceled()
 			}
 		})
-		r.exchange.On("02", func(c *siptest.Call) {
+		r.far.On("02", func(c *siptest.Call) {
 			c.Respond(180, "")
 			c.Respond(200, answer)
 			// the closed agent can have sent more requests than its state shows
@@ -66,7 +66,7 @@ func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 				t.Errorf("Reap of the %s call: %v", name, err)
 			}
 		}
-		if n := r.heard(talks, sipmsg.BYE); n != 1 {
+		if n := r.countRequests(talks, sipmsg.BYE); n != 1 {
 			t.Errorf("BYEs = %d", n)
 		}
 		if err := next.Reap(ctx, r.trunk, talking); err != nil {
@@ -85,9 +85,9 @@ func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 // after the retransmitted 200.
 func TestReap_CallAnsweredAfterTheStateWasStored(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
-	r := newRig(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
+	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
 	dead, answered := make(chan struct{}), make(chan struct{})
-	r.exchange.On("01", func(c *siptest.Call) {
+	r.far.On("01", func(c *siptest.Call) {
 		c.Respond(180, "")
 		<-dead
 		c.Respond(200, answer) // no process receives it
@@ -109,7 +109,7 @@ func TestReap_CallAnsweredAfterTheStateWasStored(t *testing.T) {
 	if err := next.Reap(ctx, r.trunk, state); err != nil {
 		t.Errorf("reap: %v", err)
 	}
-	testkit.Until(t, "the answered call is hung up", func() bool { return r.heard(l, sipmsg.BYE) == 1 })
+	testkit.Until(t, "the answered call is hung up", func() bool { return r.countRequests(l, sipmsg.BYE) == 1 })
 }
 
 // The far end answered after the process had died and before the next one reaped the leg. It is
@@ -117,9 +117,9 @@ func TestReap_CallAnsweredAfterTheStateWasStored(t *testing.T) {
 // section 13.3.1.4).
 func TestReap_CallAnsweredBeforeReap(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
-	r := newRig(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
+	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
 	replaced, answered := make(chan struct{}), make(chan struct{})
-	r.exchange.On("01", func(c *siptest.Call) {
+	r.far.On("01", func(c *siptest.Call) {
 		c.Respond(180, "")
 		<-replaced
 		c.Respond(200, answer)        // only once
@@ -142,14 +142,14 @@ func TestReap_CallAnsweredBeforeReap(t *testing.T) {
 	if err := next.Reap(ctx, r.trunk, state); err != nil {
 		t.Errorf("reap: %v", err)
 	}
-	testkit.Until(t, "the answered call is hung up", func() bool { return r.heard(l, sipmsg.BYE) == 1 })
+	testkit.Until(t, "the answered call is hung up", func() bool { return r.countRequests(l, sipmsg.BYE) == 1 })
 }
 
 // A ringing call is canceled from another address than that of the dead process. The final response
 // to the INVITE is sent to the old address, so the response to the CANCEL must end the wait.
 func TestReap_FromAnotherAddress(t *testing.T) {
-	r := newRig(t, transport.UDP)
-	r.exchange.On("01", func(c *siptest.Call) {
+	r := newFixture(t, transport.UDP)
+	r.far.On("01", func(c *siptest.Call) {
 		c.Respond(180, "")
 		c.Canceled()
 	})
@@ -168,7 +168,7 @@ func TestReap_FromAnotherAddress(t *testing.T) {
 
 // Invalid messages from an admitted address cause no failure.
 func TestAdmit_UnknownSourcesGetNoResponse(t *testing.T) {
-	r := newRig(t, transport.UDP)
+	r := newFixture(t, transport.UDP)
 	closed := newAgent(t, func(cfg *sip.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
 	conn, err := net.ListenPacket("udp4", loopback)
 	if err != nil {
@@ -210,7 +210,7 @@ func TestAdmit_UnknownSourcesGetNoResponse(t *testing.T) {
 		t.Errorf("response to OPTIONS after invalid messages = %q", said)
 	}
 	// Messages of a call of this process are accepted from any address.
-	r.exchange.On("01", func(c *siptest.Call) { c.Answer(answer); c.Request(sipmsg.BYE, "") })
+	r.far.On("01", func(c *siptest.Call) { c.Answer(answer); c.Request(sipmsg.BYE, "") })
 	r.agent = closed
 	r.dial("01").ends(callstate.NormalClearing, false)
 }

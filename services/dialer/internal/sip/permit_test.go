@@ -64,10 +64,10 @@ func TestInvite_AsksForAPermitBeforeEachINVITE(t *testing.T) {
 		c.Respond(503, "")
 	})
 	known := names{first.Port(transport.UDP), 0}
-	r := newRig(t, transport.UDP, func(cfg *sip.Config) { cfg.Names = slowNames{names: known, clock: &now} })
-	known[1] = r.exchange.Port(transport.UDP)
-	r.exchange.Challenge(401, "ringfence", "secret")
-	r.exchange.On("01", func(c *siptest.Call) {
+	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.Names = slowNames{names: known, clock: &now} })
+	known[1] = r.far.Port(transport.UDP)
+	r.far.Challenge(401, "ringfence", "secret")
+	r.far.On("01", func(c *siptest.Call) {
 		if got := age(); got > gateValidity {
 			t.Errorf("INVITE to the second address: age of the permit = %v, want at most %v", got, gateValidity)
 		}
@@ -86,7 +86,7 @@ func TestInvite_AsksForAPermitBeforeEachINVITE(t *testing.T) {
 	if got := permits.Load(); got != 3 {
 		t.Errorf("permits = %d, want 3", got)
 	}
-	if got := r.heard(l, sipmsg.INVITE); got != 2 {
+	if got := r.countRequests(l, sipmsg.INVITE); got != 2 {
 		t.Errorf("INVITEs at the second address = %d, want 2", got)
 	}
 }
@@ -116,10 +116,10 @@ func TestInvite_SentIsTheTimeOfTheFirstINVITE(t *testing.T) {
 				known = names{first.Port(transport.UDP)}
 			}
 			known = append(known, 0)
-			r := newRig(t, transport.UDP, func(cfg *sip.Config) { cfg.Names = known })
-			known[len(known)-1] = r.exchange.Port(transport.UDP)
-			r.exchange.Challenge(tt.challenge, "ringfence", "secret")
-			r.exchange.On("01", func(c *siptest.Call) { c.Answer(answer) })
+			r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.Names = known })
+			known[len(known)-1] = r.far.Port(transport.UDP)
+			r.far.Challenge(tt.challenge, "ringfence", "secret")
+			r.far.On("01", func(c *siptest.Call) { c.Answer(answer) })
 			r.trunk.Host, r.trunk.Port, r.trunk.Username, r.trunk.Password = "trunk.test", 0, "ringfence", "secret"
 			var permits []time.Time
 			began := time.Now()
@@ -173,16 +173,16 @@ func TestInvite_SendsNoFurtherINVITEWithoutAPermit(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			known := names{0, 0}
-			r := newRig(t, transport.UDP, func(cfg *sip.Config) { cfg.Names = known })
+			r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.Names = known })
 			second := siptest.New(t, transport.Config{UDP: loopback})
 			second.On("01", func(c *siptest.Call) {
 				t.Error("the second address received an INVITE")
 				c.Respond(486, "")
 			})
-			known[0], known[1] = r.exchange.Port(transport.UDP), second.Port(transport.UDP)
-			r.exchange.Challenge(tt.challenge, "ringfence", "secret")
+			known[0], known[1] = r.far.Port(transport.UDP), second.Port(transport.UDP)
+			r.far.Challenge(tt.challenge, "ringfence", "secret")
 			if tt.script != nil {
-				r.exchange.On("01", tt.script)
+				r.far.On("01", tt.script)
 			}
 			r.trunk.Host, r.trunk.Port, r.trunk.Username, r.trunk.Password = "trunk.test", 0, "ringfence", "secret"
 			r.trunk.SessionTimer = time.Minute
@@ -201,7 +201,7 @@ func TestInvite_SendsNoFurtherINVITEWithoutAPermit(t *testing.T) {
 			if got := permits.Load(); got != 2 {
 				t.Errorf("permits = %d, want 2", got)
 			}
-			if got := r.heard(l, sipmsg.INVITE); got != 1 {
+			if got := r.countRequests(l, sipmsg.INVITE); got != 1 {
 				t.Errorf("INVITEs = %d, want 1", got)
 			}
 		})

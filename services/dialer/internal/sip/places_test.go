@@ -100,10 +100,10 @@ func TestInvite_TriesTheNextAddressOnlyIfTheFirstHasNotTheCall(t *testing.T) {
 				first.On("01", tt.first)
 				known[0] = first.Port(transport.UDP)
 			}
-			r := newRig(t, tt.transport, func(cfg *sip.Config) { cfg.Names = known })
-			known[1] = r.exchange.Port(tt.transport)
-			r.exchange.On("01", tt.second)
-			r.exchange.Challenge(tt.challenge, "ringfence", "secret")
+			r := newFixture(t, tt.transport, func(cfg *sip.Config) { cfg.Names = known })
+			known[1] = r.far.Port(tt.transport)
+			r.far.On("01", tt.second)
+			r.far.Challenge(tt.challenge, "ringfence", "secret")
 			r.trunk.Host, r.trunk.Port, r.trunk.Username, r.trunk.Password = "trunk.test", 0, "ringfence", "secret"
 			l := r.dial("01", func(i *sip.Invite, _ *leg) {
 				if i.FirstResponse = siptest.Timeout; tt.name == "silence" {
@@ -113,7 +113,7 @@ func TestInvite_TriesTheNextAddressOnlyIfTheFirstHasNotTheCall(t *testing.T) {
 			if end := l.ends(tt.cause, tt.status == 0); end.Status != tt.status {
 				t.Errorf("status of the end = %d, want %d", end.Status, tt.status)
 			}
-			if got := r.heard(l, sipmsg.INVITE); got != tt.asked {
+			if got := r.countRequests(l, sipmsg.INVITE); got != tt.asked {
 				t.Errorf("INVITEs at the second address = %d, want %d", got, tt.asked)
 			}
 		})
@@ -129,13 +129,13 @@ func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = dead.Close()
-	place := func(t *testing.T, host string) (r *rig, port int) {
+	place := func(t *testing.T, host string) (r *fixture, port int) {
 		pair, cert := shows(t, host)
 		x := siptest.New(t, transport.Config{TLS: loopback, Certificate: pair})
 		x.On("01", func(c *siptest.Call) { c.Answer(answer) })
-		return &rig{t: t, exchange: x, trunk: sip.Trunk{Name: "test", Host: "trunk.test", Transport: transport.TLS, CallerID: sip.InFrom, CA: cert}}, x.Port(transport.TLS)
+		return &fixture{t: t, far: x, trunk: sip.Trunk{Name: "test", Host: "trunk.test", Transport: transport.TLS, CallerID: sip.InFrom, CA: cert}}, x.Port(transport.TLS)
 	}
-	over := func(r *rig, known names) {
+	over := func(r *fixture, known names) {
 		own, _ := shows(r.t, "127.0.0.1")
 		r.agent = newAgent(r.t, func(cfg *sip.Config) { cfg.TLS, cfg.Certificate, cfg.Names = loopback, own, known })
 	}
@@ -147,7 +147,7 @@ func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 		l.until("answered", 1)
 		l.hangUp(callstate.NormalClearing)
 		l.ends(callstate.NormalClearing, true)
-		if invites, byes := r.heard(l, sipmsg.INVITE), r.heard(l, sipmsg.BYE); invites != 1 {
+		if invites, byes := r.countRequests(l, sipmsg.INVITE), r.countRequests(l, sipmsg.BYE); invites != 1 {
 			t.Errorf("invites = %v, want 1", invites)
 		} else if byes != 1 {
 			t.Errorf("byes = %v, want 1", byes)
@@ -157,7 +157,7 @@ func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 		t.Parallel()
 		r, port := place(t, "trunk.test")
 		edge, there := place(t, "edge.test")
-		r.exchange.On("01", func(c *siptest.Call) {
+		r.far.On("01", func(c *siptest.Call) {
 			c.Contact.Host, c.Contact.Port = "edge.test", there
 			c.Respond(200, answer)
 		})
@@ -167,7 +167,7 @@ func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 		l.until("answered", 1)
 		l.hangUp(callstate.NormalClearing)
 		l.ends(callstate.NormalClearing, true)
-		if acks, byes := edge.heard(l, sipmsg.ACK), edge.heard(l, sipmsg.BYE); acks == 0 {
+		if acks, byes := edge.countRequests(l, sipmsg.ACK), edge.countRequests(l, sipmsg.BYE); acks == 0 {
 			t.Error("acks = 0, want more")
 		} else if byes != 1 {
 			t.Errorf("byes = %v, want 1", byes)
@@ -189,7 +189,7 @@ func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 }
 
 func TestInvite_NoAddressAcceptsTheCall(t *testing.T) {
-	r := newRig(t, transport.TCP, func(cfg *sip.Config) { cfg.Names = names{1, 2} })
+	r := newFixture(t, transport.TCP, func(cfg *sip.Config) { cfg.Names = names{1, 2} })
 	r.trunk.Host, r.trunk.Port = "trunk.test", 0
 	var unsent *transport.NotSent
 	_, err := r.agent.Invite(t.Context(), r.trunk, sip.Invite{CallID: uuid.NewString(), From: "+15005550006", To: "+14155550101", Body: []byte(offer)}, sip.Observer{})
@@ -203,8 +203,8 @@ func TestInvite_NoAddressAcceptsTheCall(t *testing.T) {
 
 func TestProbe_TriesTheNextAddress(t *testing.T) {
 	known := names{1, 0}
-	r := newRig(t, transport.TCP, func(cfg *sip.Config) { cfg.Names = known })
-	known[1] = r.exchange.Port(transport.TCP)
+	r := newFixture(t, transport.TCP, func(cfg *sip.Config) { cfg.Names = known })
+	known[1] = r.far.Port(transport.TCP)
 	r.trunk.Host, r.trunk.Port = "trunk.test", 0
 	if err := r.agent.Probe(t.Context(), r.trunk); err != nil {
 		t.Error(err)

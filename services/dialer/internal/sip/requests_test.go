@@ -19,8 +19,8 @@ import (
 func TestSession_ThisSideRefreshes(t *testing.T) {
 	for _, method := range []sipmsg.RequestMethod{sipmsg.INVITE, sipmsg.UPDATE} {
 		t.Run(string(method), func(t *testing.T) {
-			r := newRig(t, transport.UDP)
-			r.exchange.On("01", func(c *siptest.Call) {
+			r := newFixture(t, transport.UDP)
+			r.far.On("01", func(c *siptest.Call) {
 				allow := "Allow: INVITE, ACK, BYE"
 				if method == sipmsg.UPDATE {
 					allow = "Allow: INVITE, UPDATE, BYE"
@@ -47,9 +47,9 @@ func TestSession_ThisSideRefreshes(t *testing.T) {
 // The peer refreshes a session of one second, and then no more. The leg is hung up, and not before
 // the refreshed session ends.
 func TestSession_HangsUpIfThePeerDoesNotRefresh(t *testing.T) {
-	r := newRig(t, transport.UDP)
+	r := newFixture(t, transport.UDP)
 	refreshed := make(chan time.Time, 1)
-	r.exchange.On("01", func(c *siptest.Call) {
+	r.far.On("01", func(c *siptest.Call) {
 		c.Answer(answer, "Session-Expires: 90;refresher=uas")
 		refreshed <- time.Now()
 		res := c.Request(sipmsg.UPDATE, "", "Session-Expires: 1;refresher=uac")
@@ -73,8 +73,8 @@ func TestSession_HangsUpIfThePeerDoesNotRefresh(t *testing.T) {
 }
 
 func TestSession_HangsUpIfThePeerLostTheCall(t *testing.T) {
-	r := newRig(t, transport.UDP)
-	r.exchange.On("01", func(c *siptest.Call) {
+	r := newFixture(t, transport.UDP)
+	r.far.On("01", func(c *siptest.Call) {
 		c.Answer(answer, "Session-Expires: 2;refresher=uac")
 		c.Next(sipmsg.INVITE).Reply(481)
 		c.Hangup()
@@ -84,10 +84,10 @@ func TestSession_HangsUpIfThePeerLostTheCall(t *testing.T) {
 
 // The trunk answers 422 to the requested interval and names a longer one.
 func TestSession_IntervalIsRequestedAndLengthened(t *testing.T) {
-	r := newRig(t, transport.UDP)
+	r := newFixture(t, transport.UDP)
 	r.trunk.SessionTimer = 30 * time.Second
 	asked := make(chan string, 2)
-	r.exchange.On("01", func(c *siptest.Call) {
+	r.far.On("01", func(c *siptest.Call) {
 		value := siptest.Request{Request: c.Invite}.Header("Session-Expires")
 		if asked <- value; value == "30" {
 			c.Respond(422, "", "Min-SE: 120")
@@ -105,8 +105,8 @@ func TestSession_IntervalIsRequestedAndLengthened(t *testing.T) {
 }
 
 func TestSession_TooShortIntervalIsRefused(t *testing.T) {
-	r := newRig(t, transport.UDP, func(cfg *sip.Config) { cfg.MinSession = 90 * time.Second })
-	r.exchange.On("01", func(c *siptest.Call) {
+	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.MinSession = 90 * time.Second })
+	r.far.On("01", func(c *siptest.Call) {
 		c.Answer(answer)
 		switch res := c.Request(sipmsg.UPDATE, "", "Session-Expires: 10"); {
 		case res.StatusCode != 422:
@@ -123,8 +123,8 @@ func TestSession_TooShortIntervalIsRefused(t *testing.T) {
 
 // The peer sends an INVITE while an INVITE of this side is open.
 func TestReinvite_RefusedWhileOursIsOpen(t *testing.T) {
-	r := newRig(t, transport.UDP)
-	r.exchange.On("01", func(c *siptest.Call) {
+	r := newFixture(t, transport.UDP)
+	r.far.On("01", func(c *siptest.Call) {
 		c.Answer(answer, "Session-Expires: 2;refresher=uac")
 		ours := c.Next(sipmsg.INVITE)
 		if res := c.Request(sipmsg.INVITE, answer); res.StatusCode != 491 {
@@ -167,8 +167,8 @@ func TestRefer_ReturnsWhenTheTargetHasAnswered(t *testing.T) {
 		}, moved: false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t, transport.UDP)
-			r.exchange.On("01", func(c *siptest.Call) {
+			r := newFixture(t, transport.UDP)
+			r.far.On("01", func(c *siptest.Call) {
 				c.Answer(answer)
 				refer := c.Next(sipmsg.REFER)
 				if got := refer.Header("Refer-To"); !strings.HasPrefix(got, "<sip:+14155559999@127.0.0.1") {
@@ -193,8 +193,8 @@ func TestRefer_ReturnsWhenTheTargetHasAnswered(t *testing.T) {
 		})
 	}
 	t.Run("refused", func(t *testing.T) {
-		r := newRig(t, transport.UDP)
-		r.exchange.On("01", func(c *siptest.Call) { c.Answer(answer); c.Next(sipmsg.REFER).Reply(603); c.Hangup() })
+		r := newFixture(t, transport.UDP)
+		r.far.On("01", func(c *siptest.Call) { c.Answer(answer); c.Next(sipmsg.REFER).Reply(603); c.Hangup() })
 		l := r.dial("01")
 		if err := l.Refer(t.Context(), "+14155559999"); !errors.Is(err, sip.ErrReferred) && l.State() == nil {
 			t.Errorf("refer before the answer: %v", err)

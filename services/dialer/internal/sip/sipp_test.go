@@ -150,10 +150,10 @@ func (s *scenario) play(t *testing.T, protocol string, more ...string) (peer *pe
 }
 
 // against returns an agent whose trunk is a sipp that plays the scenario.
-func against(t *testing.T, protocol string, s *scenario, more ...string) (*rig, *peertest.Program) {
+func against(t *testing.T, protocol string, s *scenario, more ...string) (*fixture, *peertest.Program) {
 	t.Helper()
 	peer, port := s.play(t, protocol, more...)
-	return &rig{t: t, agent: newAgent(t), trunk: sip.Trunk{
+	return &fixture{t: t, agent: newAgent(t), trunk: sip.Trunk{
 		Name: "sipp", Host: "127.0.0.1", Port: port, Transport: protocol, CallerID: sip.InFrom,
 	}}, peer
 }

@@ -61,7 +61,7 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherIsLeft(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			x := newExchange(t)
+			x := newFixture(t)
 			port, refused := hears(t, tt.script)
 			spare, taken := hears(t, says(180))
 			var one, two trunks.Trunk
@@ -69,7 +69,7 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherIsLeft(t *testing.T) {
 				one, two = good, good
 				one.TrunkID, one.Port, one.Priority = uuid.New(), uint16(port), 1
 				two.TrunkID, two.Port, two.Priority = uuid.New(), uint16(spare), 2
-				return several{two, one}
+				return trunkList{two, one}
 			})
 			p.awaitAnswers(t, one, two)
 			o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550199"}
@@ -133,13 +133,13 @@ func TestOriginate_TrunkThatRespondsLate(t *testing.T) {
 				c.Respond(tt.answer, "")
 			})
 			var one trunks.Trunk
-			p := newExchange(t).beginOver(loopback, func(good trunks.Trunk) activeTrunks {
+			p := newFixture(t).beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 				one = good
 				one.TrunkID, one.Port, one.Priority = uuid.New(), uint16(port), 1
 				if good.Priority = 2; tt.spare {
-					return several{one, good}
+					return trunkList{one, good}
 				}
-				return several{one}
+				return trunkList{one}
 			})
 			p.awaitAnswers(t, one)
 			waits := 0
@@ -174,10 +174,10 @@ func TestOriginate_RefreshEndsTheWait(t *testing.T) {
 	waiting := make(chan struct{})
 	port, _ := hears(t, func(c *siptest.Call) { c.Respond(100, "") })
 	var one trunks.Trunk
-	p := newExchange(t).beginOver(loopback, func(good trunks.Trunk) activeTrunks {
+	p := newFixture(t).beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 		one = good
 		one.TrunkID, one.Port = uuid.New(), uint16(port)
-		return several{one}
+		return trunkList{one}
 	})
 	p.awaitAnswers(t, one)
 	p.HalfOpen(one.TrunkID)
@@ -223,7 +223,7 @@ func TestOriginate_ShortRingLimit(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			x := newExchange(t)
+			x := newFixture(t)
 			x.ringLimit = 4 * time.Second
 			x.far.On("31", tt.script)
 			p := x.begin(loopback)
@@ -266,10 +266,10 @@ func TestOriginate_ForbiddenSuspectsTheAccount(t *testing.T) {
 			t.Parallel()
 			port, _ := hears(t, tt.script)
 			var one trunks.Trunk
-			p := newExchange(t).beginOver(loopback, func(good trunks.Trunk) activeTrunks {
+			p := newFixture(t).beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 				one = good
 				one.TrunkID, one.Port = uuid.New(), uint16(port)
-				return several{one}
+				return trunkList{one}
 			})
 			p.awaitAnswers(t, one)
 			if tt.accepted {
@@ -322,7 +322,7 @@ func TestReady_OneAnsweringTrunkIsEnough(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = deaf.Close() })
-	x := newExchange(t)
+	x := newFixture(t)
 	known := &changing{}
 	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 		for range 5 {
@@ -346,7 +346,7 @@ func TestReady_OneAnsweringTrunkIsEnough(t *testing.T) {
 // them, and sends its next call over another trunk.
 func TestOriginate_ProcessesShareTheRateOfATrunk(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	says := func(c *siptest.Call) { c.Respond(180, "") }
 	slow, _ := hears(t, says)
 	fast, spared := hears(t, says)
@@ -356,7 +356,7 @@ func TestOriginate_ProcessesShareTheRateOfATrunk(t *testing.T) {
 		one, two = good, good
 		one.TrunkID, one.Port, one.Priority, one.CallsPerSecond = uuid.New(), uint16(slow), 1, 2
 		two.TrunkID, two.Port, two.Priority = uuid.New(), uint16(fast), 2
-		return several{one, two}
+		return trunkList{one, two}
 	})
 	p.awaitAnswers(t, one, two)
 	pace := time.NewTicker(1100 * time.Millisecond) // the first trunk may accept two calls in this time
@@ -378,10 +378,10 @@ func TestOriginate_ProcessesShareTheRateOfATrunk(t *testing.T) {
 	}
 }
 
-// several are the trunks of a process, in order.
-type several []trunks.Trunk
+// trunkList are the trunks of a process, in order.
+type trunkList []trunks.Trunk
 
-func (s several) Active(context.Context) ([]trunks.Trunk, error) { return s, nil }
+func (s trunkList) Active(context.Context) ([]trunks.Trunk, error) { return s, nil }
 
 func TestOriginate_TriesAnotherTrunkOnlyIfNothingWasSent(t *testing.T) {
 	t.Parallel()
@@ -398,43 +398,43 @@ func TestOriginate_TriesAnotherTrunkOnlyIfNothingWasSent(t *testing.T) {
 	silent := quiet.LocalAddr().(*net.UDPAddr).Port
 	for _, tt := range []struct {
 		name  string
-		order func(good trunks.Trunk) several
+		order func(good trunks.Trunk) trunkList
 		to    string
 		check func(error) bool
 		dials int
 	}{
-		{name: "the first has never answered OPTIONS", order: func(good trunks.Trunk) several {
-			return several{made("silent", silent, trunks.UDP, 10), good}
+		{name: "the first has never answered OPTIONS", order: func(good trunks.Trunk) trunkList {
+			return trunkList{made("silent", silent, trunks.UDP, 10), good}
 		}, to: "12", check: func(err error) bool { return err == nil }, dials: 1},
-		{name: "the first refuses", order: func(good trunks.Trunk) several {
+		{name: "the first refuses", order: func(good trunks.Trunk) trunkList {
 			again := good
 			again.TrunkID = uuid.New()
-			return several{good, again}
+			return trunkList{good, again}
 		}, to: "13", check: refusedBy(false), dials: 0},
 		{
 			name:  "nobody listens anywhere",
-			order: func(trunks.Trunk) several { return several{made("dead", 1, trunks.TCP, 10)} }, to: "01",
+			order: func(trunks.Trunk) trunkList { return trunkList{made("dead", 1, trunks.TCP, 10)} }, to: "01",
 			check: refusedBy(true), dials: 0,
 		},
-		{name: "each has sent its calls of this second", order: func(good trunks.Trunk) several {
+		{name: "each has sent its calls of this second", order: func(good trunks.Trunk) trunkList {
 			good.CallsPerSecond = 0
 			again := good
 			again.TrunkID = uuid.New()
-			return several{good, again}
+			return trunkList{good, again}
 		}, to: "12", check: func(err error) bool { return err == nil }, dials: 1},
 		{
 			name:  "the only one is full",
-			order: func(good trunks.Trunk) several { good.Channels = 0; return several{good} }, to: "01",
+			order: func(good trunks.Trunk) trunkList { good.Channels = 0; return trunkList{good} }, to: "01",
 			check: refusedBy(true), dials: 0,
 		},
 		{
-			name: "there is none", order: func(trunks.Trunk) several { return nil }, to: "01",
+			name: "there is none", order: func(trunks.Trunk) trunkList { return nil }, to: "01",
 			check: refusedBy(true), dials: 0,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			x := newExchange(t)
+			x := newFixture(t)
 			var good []trunks.Trunk
 			p := x.beginOver(loopback, func(one trunks.Trunk) activeTrunks {
 				all := tt.order(one)
@@ -460,11 +460,11 @@ func TestOriginate_TriesAnotherTrunkOnlyIfNothingWasSent(t *testing.T) {
 // offered to the next trunk.
 func TestOriginate_TriesAnotherTrunkIfOneStoppedListening(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	first := siptest.New(t, transport.Config{TCP: loopback})
 	gone := trunks.New(uuid.New())
 	gone.Name, gone.Host, gone.Port, gone.Transport = "gone", "127.0.0.1", uint16(first.Port(transport.TCP)), trunks.TCP
-	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks { return several{gone, good} })
+	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks { return trunkList{gone, good} })
 	p.awaitAnswers(t, gone, p.over)
 	first.Transport().Close()
 	testkit.Until(t, "the connection to the first trunk is closed", func() bool {

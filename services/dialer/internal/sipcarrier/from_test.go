@@ -16,7 +16,7 @@ import (
 func TestFrom_ReturnsTheNumberThatThePhoneShows(t *testing.T) {
 	t.Parallel()
 	const wanted, shown = "+15005550006", "+14155550100"
-	x := newExchange(t)
+	x := newFixture(t)
 	invites := make(chan string, 1)
 	x.far.On("31", func(c *siptest.Call) {
 		invites <- c.Invite.From().Address.User
@@ -24,7 +24,7 @@ func TestFrom_ReturnsTheNumberThatThePhoneShows(t *testing.T) {
 	})
 	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 		good.CallerIDs = []string{shown}
-		return several{good}
+		return trunkList{good}
 	})
 	p.awaitAnswers(t, p.over)
 	from, _, err := p.From(t.Context(), wanted, nil)
@@ -56,7 +56,7 @@ func TestFrom_ReturnsTheNumberThatThePhoneShows(t *testing.T) {
 func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
 	t.Parallel()
 	const shown = "+14155550101"
-	x := newExchange(t)
+	x := newFixture(t)
 	busy := func(c *siptest.Call) { c.Respond(486, "") }
 	owner, _ := hears(t, busy)
 	other, dials := hears(t, busy)
@@ -65,7 +65,7 @@ func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
 		one, two = good, good
 		one.TrunkID, one.Port, one.CallerIDs = uuid.New(), uint16(owner), []string{shown}
 		two.TrunkID, two.Port, two.CallerIDs = uuid.New(), uint16(other), nil
-		return several{one, two}
+		return trunkList{one, two}
 	})
 	p.awaitAnswers(t, one, two)
 	from, over, err := p.From(t.Context(), "", nil)
@@ -98,7 +98,7 @@ func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
 // the second one, with the number of the second.
 func TestFrom_CountsTowardsTheRateOfTheTrunk(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	busy := func(c *siptest.Call) { c.Respond(486, "") }
 	slow, first := hears(t, busy)
 	fast, second := hears(t, busy)
@@ -108,7 +108,7 @@ func TestFrom_CountsTowardsTheRateOfTheTrunk(t *testing.T) {
 		one.TrunkID, one.Port, one.Priority, one.CallsPerSecond = uuid.New(), uint16(slow), 1, 1
 		two.TrunkID, two.Port, two.Priority = uuid.New(), uint16(fast), 2
 		one.CallerIDs, two.CallerIDs = []string{"+14155550101"}, []string{"+14155550102"}
-		return several{one, two}
+		return trunkList{one, two}
 	})
 	p.awaitAnswers(t, one, two)
 	type choice struct{ from, over string }

@@ -15,7 +15,7 @@ import (
 // Many inbound calls over a trunk open no more conversations than the trunk has channels.
 func TestArrive_RefusesCallsBeyondTheChannels(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	x.channels = 2
 	p := x.begin(loopback)
 	caller, err := sip.New(sip.Config{UDP: loopback, Admit: func(netip.Addr) bool { return true }})
@@ -43,7 +43,7 @@ func TestArrive_RefusesCallsBeyondTheChannels(t *testing.T) {
 // An unassigned number is refused with 404 and does not ring.
 func TestArrive_UnassignedNumberIsNotFound(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	x.serves = func(_ context.Context, to string) (bool, error) { return to == "+14155550200", nil }
 	p := x.begin(loopback)
 	caller, err := sip.New(sip.Config{UDP: loopback, Admit: func(netip.Addr) bool { return true }})

@@ -67,9 +67,9 @@ func (talk) End() sipcarrier.Result {
 	return sipcarrier.Result{Outcome: agent.OutcomeInterested, Reached: agent.ReachedHuman, Turns: []agent.Turn{{Role: agent.RolePerson, Text: "hello", At: at}}}
 }
 
-// exchange is one trunk and a dialer process, which can die and be followed by another at its
+// fixture is one trunk and a dialer process, which can die and be followed by another at its
 // address.
-type exchange struct {
+type fixture struct {
 	t     testing.TB
 	far   *siptest.Trunk
 	first *pgxpool.Pool
@@ -137,7 +137,7 @@ func (a *applied) after(ctx context.Context, after int64, wait time.Duration) (c
 // applying applies the events of one process to the calls, and adds them to those of the exchange.
 type applying struct {
 	*calls.Applier
-	x *exchange
+	x *fixture
 }
 
 func (a applying) Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error {
@@ -151,7 +151,7 @@ func (a applying) Apply(ctx context.Context, guard store.Guard, events []carrier
 // process is one dialer process.
 type process struct {
 	*sipcarrier.Carrier
-	x     *exchange
+	x     *fixture
 	agent *sip.UserAgent
 	pool  *pgxpool.Pool
 	over  trunks.Trunk
@@ -186,7 +186,7 @@ func (p *process) Active(ctx context.Context) ([]trunks.Trunk, error) {
 }
 
 // now returns the live process.
-type now struct{ x *exchange }
+type now struct{ x *fixture }
 
 func (n now) process() *process {
 	n.x.mu.Lock()
@@ -215,13 +215,13 @@ type activeTrunks interface {
 	Active(ctx context.Context) ([]trunks.Trunk, error)
 }
 
-// book finds the active trunks of a process and one that is not active.
-type book struct {
+// trunkStore finds the active trunks of a process and one that is not active.
+type trunkStore struct {
 	activeTrunks
 	disabled trunks.Trunk
 }
 
-func (b book) Find(ctx context.Context, id uuid.UUID) (trunks.Trunk, error) {
+func (b trunkStore) Find(ctx context.Context, id uuid.UUID) (trunks.Trunk, error) {
 	active, err := b.Active(ctx)
 	for _, one := range append(active, b.disabled) {
 		if one.TrunkID == id && one.Host != "" {
@@ -232,7 +232,7 @@ func (b book) Find(ctx context.Context, id uuid.UUID) (trunks.Trunk, error) {
 }
 
 // begin starts a process at an address and waits until its trunk has answered OPTIONS.
-func (x *exchange) begin(udp string) *process {
+func (x *fixture) begin(udp string) *process {
 	x.t.Helper()
 	p := x.beginOver(udp, nil)
 	p.awaitAnswers(x.t, p.over)
@@ -248,7 +248,7 @@ func (p *process) awaitAnswers(t testing.TB, all ...trunks.Trunk) {
 }
 
 // beginOver starts a process with its own trunks. good is the exchange.
-func (x *exchange) beginOver(udp string, others func(good trunks.Trunk) activeTrunks) *process {
+func (x *fixture) beginOver(udp string, others func(good trunks.Trunk) activeTrunks) *process {
 	x.t.Helper()
 	p, ready := &process{x: x}, make(chan struct{})
 	defer close(ready)
@@ -278,9 +278,9 @@ func (x *exchange) beginOver(udp string, others func(good trunks.Trunk) activeTr
 	if others != nil {
 		known = others(over)
 	}
-	listed, is := known.(book)
+	listed, is := known.(trunkStore)
 	if !is {
-		listed = book{activeTrunks: known}
+		listed = trunkStore{activeTrunks: known}
 	}
 	st := store.New(pool, uuid.New(), store.Timing{
 		InstanceLease: lease, RingLimit: time.Minute, WatchdogGrace: time.Minute,
@@ -298,7 +298,7 @@ func (x *exchange) beginOver(udp string, others func(good trunks.Trunk) activeTr
 }
 
 // rings counts a call at the far end.
-func (x *exchange) rings(c *siptest.Call) {
+func (x *fixture) rings(c *siptest.Call) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	id, branch := c.Invite.CallID().Value(), c.Invite.Via().Params.GetOr("branch", "")
@@ -308,7 +308,7 @@ func (x *exchange) rings(c *siptest.Call) {
 	x.rang[id][branch] = true
 }
 
-func (x *exchange) start(forgetful bool) {
+func (x *fixture) start(forgetful bool) {
 	if forgetful {
 		if _, err := x.first.Exec(x.t.Context(), "DELETE FROM sip_legs"); err != nil {
 			x.t.Fatal(err)
@@ -320,9 +320,9 @@ func (x *exchange) start(forgetful bool) {
 	x.alive = p
 }
 
-func newExchange(t testing.TB) *exchange {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	x := &exchange{
+	x := &fixture{
 		t: t, talks: talks{}, channels: 1000, far: siptest.New(t, transport.Config{UDP: loopback}), rang: map[string]map[string]bool{},
 		first: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations}),
 	}
@@ -351,14 +351,14 @@ func newExchange(t testing.TB) *exchange {
 	return x
 }
 
-func (x *exchange) dials(id uuid.UUID) int {
+func (x *fixture) dials(id uuid.UUID) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return len(x.rang[id.String()])
 }
 
 // call places an inbound call, which hangs up after the answer.
-func (x *exchange) call(from, to string) uuid.UUID {
+func (x *fixture) call(from, to string) uuid.UUID {
 	x.t.Helper()
 	caller, err := sip.New(sip.Config{UDP: loopback, Admit: func(netip.Addr) bool { return true }})
 	if err != nil {
@@ -388,7 +388,7 @@ func (x *exchange) call(from, to string) uuid.UUID {
 
 func fresh(t testing.TB) *carriertest.Network {
 	t.Helper()
-	x := newExchange(t)
+	x := newFixture(t)
 	x.alive = x.begin(loopback)
 	x.udp = "127.0.0.1:" + strconv.Itoa(x.alive.agent.Port(transport.UDP))
 	const number = "+141555501"

@@ -59,7 +59,7 @@ func news(t *testing.T, p *process, id uuid.UUID, kind carrier.Kind) carrier.Eve
 // alive, sends a BYE.
 func TestRun_HangsUpLegsThatAnotherProcessTookOver(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	ended := make(chan struct{})
 	x.far.On("21", func(c *siptest.Call) {
 		c.Respond(180, "")
@@ -110,7 +110,7 @@ func TestRun_StopHangsUpLiveCalls(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			x := newExchange(t)
+			x := newFixture(t)
 			x.far.On("33", tt.script)
 			p := x.begin(loopback)
 			id := dial(t, p, "33", tt.until)
@@ -152,7 +152,7 @@ func (t toldTalk) Answer(_ []byte, told sipcarrier.TalkCallbacks) error {
 // events are in order.
 func TestRun_LostLegStoresOnlyAnOptOut(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	told := make(chan sipcarrier.TalkCallbacks, 1)
 	x.talks = toldTalks{told}
 	x.far.On("26", func(c *siptest.Call) {
@@ -223,7 +223,7 @@ func TestRun_LostLegStoresOnlyAnOptOut(t *testing.T) {
 // and Refresh stores the leg and the answer again.
 func TestRefresh_RestoresAConversationAfterAFailover(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	over := make(chan struct{})
 	x.far.On("28", func(c *siptest.Call) {
 		c.Respond(180, "")
@@ -269,7 +269,7 @@ func TestRefresh_RestoresAConversationAfterAFailover(t *testing.T) {
 // meanwhile.
 func TestRefresh_RestoresALegWhoseTrunkIsFull(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	x.channels = 1
 	over := make(chan struct{})
 	x.far.On("29", func(c *siptest.Call) {
@@ -294,7 +294,7 @@ func TestRefresh_RestoresALegWhoseTrunkIsFull(t *testing.T) {
 // it is answered. The owner of the leg stores the call again.
 func TestRefresh_RestoresAnInboundCallAfterAFailover(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	p := x.begin(loopback)
 	caller, err := sip.New(sip.Config{UDP: loopback, Admit: func(netip.Addr) bool { return true }})
 	if err != nil {
@@ -348,7 +348,7 @@ func TestRefresh_RestoresAnInboundCallAfterAFailover(t *testing.T) {
 }
 
 // exec changes the database directly.
-func exec(t *testing.T, x *exchange, sql string, args ...any) {
+func exec(t *testing.T, x *fixture, sql string, args ...any) {
 	t.Helper()
 	if _, err := x.first.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatal(err)
@@ -356,7 +356,7 @@ func exec(t *testing.T, x *exchange, sql string, args ...any) {
 }
 
 // legs returns how many rows the leg of a call has.
-func (x *exchange) legs(id uuid.UUID) (n int) {
+func (x *fixture) legs(id uuid.UUID) (n int) {
 	x.t.Helper()
 	const read = "SELECT count(*) FROM sip_legs WHERE call_id = $1"
 	if err := x.first.QueryRow(x.t.Context(), read, id).Scan(&n); err != nil {
@@ -369,7 +369,7 @@ func (x *exchange) legs(id uuid.UUID) (n int) {
 // owner stores the leg again, and applies its events again with the next one.
 func TestRun_RestoresACallAfterAFailover(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	lost := make(chan struct{})
 	x.far.On("27", func(c *siptest.Call) {
 		c.Respond(180, "")
@@ -408,7 +408,7 @@ func TestRun_RestoresACallAfterAFailover(t *testing.T) {
 // A disabled trunk still challenges the request that ends its call.
 func TestRun_EndsOrphansOfADisabledTrunk(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	ended := make(chan string, 1)
 	x.far.On("22", func(c *siptest.Call) {
 		c.Respond(180, "")
@@ -422,13 +422,13 @@ func TestRun_EndsOrphansOfADisabledTrunk(t *testing.T) {
 	first := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 		over = good
 		over.TrunkID, over.Username, over.Password = uuid.New(), "ringfence", "secret"
-		return several{over}
+		return trunkList{over}
 	})
 	first.awaitAnswers(t, over)
 	udp := "127.0.0.1:" + strconv.Itoa(first.agent.Port(transport.UDP))
 	dial(t, first, "22", carrier.Answered)
 	first.stop()
-	x.beginOver(udp, func(trunks.Trunk) activeTrunks { return book{activeTrunks: several{}, disabled: over} })
+	x.beginOver(udp, func(trunks.Trunk) activeTrunks { return trunkStore{activeTrunks: trunkList{}, disabled: over} })
 	select {
 	case said := <-ended:
 		if said == "" {
@@ -453,7 +453,7 @@ func (unreadyTalk) Ready(context.Context) error { return errors.New("the agent i
 // No phone rings for an agent whose session cannot be opened. The request stays queued.
 func TestOriginate_SendsNoINVITEWithoutAnAgent(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	x.talks = unready{}
 	x.far.On("23", func(c *siptest.Call) {
 		t.Error("the trunk received an INVITE")
@@ -483,7 +483,7 @@ func TestOriginate_SendsNoINVITEWithoutAnAgent(t *testing.T) {
 // permit, no INVITE is sent.
 func TestOriginate_SendsNoINVITEWithoutAPermit(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	x.far.On("24", func(c *siptest.Call) {
 		t.Error("the trunk received an INVITE")
 		c.Respond(486, "")
@@ -509,11 +509,11 @@ func TestOriginate_SendsNoINVITEWithoutAPermit(t *testing.T) {
 // circuit stays closed.
 func TestOriginate_RefusedPermitAfterAChallenge(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	x.far.On("25", func(c *siptest.Call) { c.Respond(401, "", `WWW-Authenticate: Digest realm="test", nonce="1"`) })
 	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 		good.Username, good.Password = "account", "secret"
-		return several{good}
+		return trunkList{good}
 	})
 	p.awaitAnswers(t, p.over)
 	asked := 0
@@ -548,7 +548,7 @@ func TestOriginate_RefusedPermitAfterAChallenge(t *testing.T) {
 // A database that fails directly before the INVITE does not open the circuit of the trunk.
 func TestOriginate_DatabaseFaultDoesNotCountAgainstTheTrunk(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	known := &outage{x: x}
 	x.talks = known
 	p := x.begin(loopback)
@@ -575,7 +575,7 @@ func TestOriginate_DatabaseFaultDoesNotCountAgainstTheTrunk(t *testing.T) {
 
 // outage makes the database unavailable when the agent's session is open, if ready is true.
 type outage struct {
-	x     *exchange
+	x     *fixture
 	ready atomic.Bool
 }
 
@@ -607,7 +607,7 @@ func (hanging) Active(ctx context.Context) ([]trunks.Trunk, error) {
 // anything else.
 func TestRun_SendsHeartbeatsWhileItWaits(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	x.beginOver(loopback, func(trunks.Trunk) activeTrunks { return hanging{} })
 	var seen time.Time
 	changes := 0
@@ -627,7 +627,7 @@ func TestRun_SendsHeartbeatsWhileItWaits(t *testing.T) {
 // is stored later.
 func TestKeep_StoresTheStateLaterAfterAFailure(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	answer, answered := make(chan struct{}), make(chan struct{})
 	pickUp := sync.OnceFunc(func() { close(answer) })
 	defer pickUp()

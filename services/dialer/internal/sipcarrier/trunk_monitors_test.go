@@ -37,7 +37,7 @@ func (c *changing) set(now ...trunks.Trunk) {
 
 func TestRun_MonitorsTheActiveTrunks(t *testing.T) {
 	t.Parallel()
-	x := newExchange(t)
+	x := newFixture(t)
 	var mu sync.Mutex
 	heard := map[string]int{}
 	x.far.Outside(func(req *sip.Request, tx *sip.ServerTx) bool {

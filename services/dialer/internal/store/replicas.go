@@ -58,8 +58,8 @@ SELECT owner, name, reported_at, report FROM replica_reports
 WHERE reported_at > now() - @fresh::interval ORDER BY name, owner`
 
 // List returns the reports that are not older than ten seconds, by name.
-func (s *ReplicaReports) List(ctx context.Context) ([]replicas.Stored, error) {
-	found, err := pg.Many[replicas.Stored](ctx, s.pool, listReports, pg.Args{"fresh": maxReportAge})
+func (s *ReplicaReports) List(ctx context.Context) ([]replicas.StoredReport, error) {
+	found, err := pg.Many[replicas.StoredReport](ctx, s.pool, listReports, pg.Args{"fresh": maxReportAge})
 	if err != nil {
 		return nil, fmt.Errorf("list reports: %w", err)
 	}

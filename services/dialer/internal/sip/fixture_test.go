@@ -25,19 +25,19 @@ const (
 	answer   = "v=0\r\no=- 2 2 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 50000 RTP/AVP 0\r\n"
 )
 
-// rig is a user agent and a trunk that the test plays.
-type rig struct {
-	t        *testing.T
-	agent    *sip.UserAgent
-	exchange *siptest.Trunk
-	trunk    sip.Trunk
+// fixture is a user agent and a trunk that the test plays.
+type fixture struct {
+	t     *testing.T
+	agent *sip.UserAgent
+	far   *siptest.Trunk
+	trunk sip.Trunk
 }
 
-func newRig(t *testing.T, protocol string, change ...func(*sip.Config)) *rig {
+func newFixture(t *testing.T, protocol string, change ...func(*sip.Config)) *fixture {
 	t.Helper()
 	t.Parallel()
 	x := siptest.New(t, transport.Config{UDP: loopback, TCP: loopback})
-	return &rig{t: t, agent: newAgent(t, change...), exchange: x, trunk: sip.Trunk{
+	return &fixture{t: t, agent: newAgent(t, change...), far: x, trunk: sip.Trunk{
 		Name: "test", Host: "127.0.0.1", Port: x.Port(protocol), Transport: protocol, CallerID: sip.InFrom,
 	}}
 }
@@ -67,7 +67,7 @@ type leg struct {
 	answer string
 	end    sip.End
 	change chan struct{}
-	// offered answers offers; nil: with the rig's offer.
+	// offered answers offers; nil: with the fixture's offer.
 	offered func([]byte) ([]byte, error)
 	// refuse is the error that Answered returns.
 	refuse error
@@ -118,7 +118,7 @@ func (l *leg) observer() sip.Observer {
 }
 
 // dial calls a number with the suffix.
-func (r *rig) dial(suffix string, change ...func(*sip.Invite, *leg)) *leg {
+func (r *fixture) dial(suffix string, change ...func(*sip.Invite, *leg)) *leg {
 	r.t.Helper()
 	l := &leg{t: r.t, id: uuid.NewString(), change: make(chan struct{})}
 	order := sip.Invite{CallID: l.id, From: "+15005550006", To: "+141555501" + suffix, Body: []byte(offer)}
@@ -188,8 +188,8 @@ func (l *leg) hangUp(cause callstate.Cause) {
 	}
 }
 
-func (r *rig) heard(l *leg, method sipmsg.RequestMethod) int {
-	return r.exchange.Requests(method, l.id)
+func (r *fixture) countRequests(l *leg, method sipmsg.RequestMethod) int {
+	return r.far.Requests(method, l.id)
 }
 
 // samePorts returns a trunk that has the same port for UDP and TCP.
