@@ -54,7 +54,7 @@ func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 	}
 	r.writeHeadLog()
 	r.requireIntact()
-	// the minimum of five years applies anyway
+	// shorter than five years, so five years apply
 	pruner := consentlog.NewRetentionJob(r.store, r.archive,
 		consentlog.RetentionConfig{Records: time.Hour, Decisions: time.Hour})
 	for range 2 {

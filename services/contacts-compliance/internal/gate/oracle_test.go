@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// The test walks through these two years minute by minute.
+// The tests check the minutes from firstMinute to lastMinute, two years.
 var (
 	firstMinute = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	lastMinute  = firstMinute.AddDate(2, 0, 0)

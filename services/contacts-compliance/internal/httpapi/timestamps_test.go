@@ -42,7 +42,7 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	}
 	const admin = "/admin/v1/workspaces/%s"
 	for path, want := range map[string]int{
-		admin + "/decisions":       9, // call_at, judged_at, created_at and one or two in inputs
+		admin + "/decisions":       9, // call_at, judged_at, created_at, and one or two timestamps in inputs
 		admin + "/consent-records": 2,
 		admin + "/contacts/+15005550001/preview?at=2027-06-04T09:00:00Z": 1,
 	} {
