@@ -15,7 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// refusing returns a sipp scenario of a trunk that answers OPTIONS, and every INVITE with a status.
+// refusing returns a sipp scenario of a trunk that answers OPTIONS, and every INVITE with the
+// status.
 func refusing(status string) string {
 	return `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="trunk">
@@ -174,7 +175,7 @@ func startLogging(t *testing.T, scenario string) (port int, received func() stri
 	}
 }
 
-// attempt is what the admin API says of one try over a trunk.
+// attempt is one attempt over a trunk in the admin API.
 type attempt struct {
 	CallID    string  `json:"call_id"`
 	Direction string  `json:"direction"`
@@ -189,7 +190,7 @@ type attempt struct {
 	EndedAt   *string `json:"ended_at"`
 }
 
-// attempts returns the attempts of a call or a request, the first one first.
+// attempts returns the attempts of a call or a request, oldest first.
 func (r *rig) attempts(p *process, of uuid.UUID) []attempt {
 	r.t.Helper()
 	status, told := r.admin(p, "GET", "/attempts?of="+of.String(), "")
@@ -210,7 +211,8 @@ func (r *rig) attempts(p *process, of uuid.UUID) []attempt {
 	return found
 }
 
-// A trunk that refuses is followed by another one. Both answers are kept, with the Call-ID that each trunk logged.
+// A trunk refuses, and another one is tried. Both responses are stored, with the Call-ID that each
+// trunk logged.
 func TestAttempts_ShowTheAnswerOfEachTrunk(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -345,7 +347,7 @@ func TestAttempts_InboundCallHasTheCallersCallID(t *testing.T) {
 	}
 }
 
-// A trunk that redirects a call is not followed. The error must not claim that the number does not exist.
+// A redirect is not followed. The error must not claim that the number does not exist.
 func TestAttempts_ARedirectIsNotAMissingNumber(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

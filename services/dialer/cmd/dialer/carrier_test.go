@@ -10,14 +10,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// faulty has the carrier treat a range of numbers badly.
+// faulty sets a fault of the carrier for a range of numbers.
 func (r *rig) faulty(rule string) {
 	r.t.Helper()
 	var ordered map[string]any
 	r.carrier(http.MethodPost, "/faults", rule, &ordered)
 }
 
-// forgets empties the carrier's folder, which must not run.
+// forgets deletes the data of the carrier, which must not run.
 func (r *rig) forgets() {
 	r.t.Helper()
 	for _, variable := range r.simEnv {
@@ -29,7 +29,7 @@ func (r *rig) forgets() {
 	}
 }
 
-// unstuck checks that nothing is left behind: no call, no request, and the next one is dialed.
+// unstuck checks that no call and no request is left, and that the next request is dialed.
 func (r *rig) unstuck(to string) {
 	r.t.Helper()
 	if facts := r.ends(r.request(to)); names(facts) != talked {
@@ -72,8 +72,8 @@ func (r *rig) judge(what, to string, id uuid.UUID, want ended) {
 	}
 }
 
-// TestCarrier_ThatMisbehaves places calls over a carrier that does each of its faults: at most one dial each in the carrier's own log, one end each, and
-// nothing stuck.
+// The carrier has each of its faults. Its log must have at most one dial per request. Each request
+// has one end, and nothing is left.
 func TestCarrier_ThatMisbehaves(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
@@ -88,16 +88,18 @@ func TestCarrier_ThatMisbehaves(t *testing.T) {
 		{"hang", "", "99", ended{"failed", "agent_unavailable", 1, false}},
 		{"hang_undialed", "", "01", unknown},
 		{"late", `,"delay_ms":1000`, "01", ended{"completed", "", 1, true}},
-		{"late", `,"delay_ms":7000`, "99", ended{"failed", "dial_state_unknown", 1, false}}, // after we gave it up: hung up as soon as it is heard of
+		// after the dialer gave up the call: it is hung up when its first event arrives
+		{"late", `,"delay_ms":7000`, "99", ended{"failed", "dial_state_unknown", 1, false}},
 		{"dead", "", "01", ended{"no_answer", "", 1, false}},
 		{"endless", "", "01", ended{"no_answer", "", 1, false}},
 		{"answer_twice", "", "01", ended{"completed", "", 1, true}},
 		{"repeat", "", "01", ended{"completed", "", 1, true}},
 		{"disorder", "", "01", ended{"completed", "", 1, true}},
 		{"disorder", "", "90", ended{"busy", "", 1, false}},
-		{"disorder", "", "95", ended{"completed", "", 1, true}}, // the end is told before the answer, and the carrier asked for that
-		{"lose", "", "90", ended{"busy", "", 1, false}},         // the truth comes with the watchdog's last look
-		{"lose", "", "01", ended{"completed", "", 1, true}},     // the same
+		// the end arrives before the answer, and the carrier is asked for the answer
+		{"disorder", "", "95", ended{"completed", "", 1, true}},
+		{"lose", "", "90", ended{"busy", "", 1, false}}, // the watchdog asks the carrier for the end
+		{"lose", "", "01", ended{"completed", "", 1, true}}, // the same
 		{"lose_end", "", "01", ended{"completed", "", 1, true}}, // the same
 	}
 	ids := make([]uuid.UUID, len(tests))
@@ -113,7 +115,7 @@ func TestCarrier_ThatMisbehaves(t *testing.T) {
 	r.unstuck("+14155990101")
 }
 
-// TestCarrier_ThatLeavesOutEnds loses the ends of calls whose longest time is far away: the carrier is asked about them meanwhile.
+// The carrier loses the ends of long calls. The dialer asks it about the live calls.
 func TestCarrier_ThatLeavesOutEnds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
@@ -137,7 +139,7 @@ func TestCarrier_ThatLeavesOutEnds(t *testing.T) {
 	r.unstuck("+14155550803")
 }
 
-// TestCarrier_ThatCrashes kills the carrier in the middle of an originate and starts it again, with its memory and without.
+// The carrier is killed during an originate and starts again, with and without its data.
 func TestCarrier_ThatCrashes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
@@ -147,9 +149,11 @@ func TestCarrier_ThatCrashes(t *testing.T) {
 		forgetful bool
 		want      ended
 	}{
-		{"crash", "+14155550501", false, ended{"failed", "provider_unavailable", 1, false}}, // the carrier knows that it ended by its own fault
+		// the carrier knows that its fault ended the call
+		{"crash", "+14155550501", false, ended{"failed", "provider_unavailable", 1, false}},
 		{"crash_undialed", "+14155550502", false, ended{"failed", "dial_state_unknown", 0, false}},
-		{"crash", "+14155550503", true, ended{"failed", "dial_state_unknown", 0, false}}, // its log is gone too
+		// its log was deleted too
+		{"crash", "+14155550503", true, ended{"failed", "dial_state_unknown", 0, false}},
 	}
 	for _, tt := range tests {
 		r.faulty(`{"fault":"` + tt.fault + `","to":"` + tt.to + `"}`)
@@ -164,8 +168,8 @@ func TestCarrier_ThatCrashes(t *testing.T) {
 	}
 }
 
-// TestCarrier_ThatStops pauses the carrier, so that everything is asked and nothing answered, and lets it go on: what it hears then, late, it is told to
-// hang up.
+// The carrier is paused, so that it answers nothing, and continues later. The calls that it then
+// places late are hung up.
 func TestCarrier_ThatStops(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
@@ -173,7 +177,7 @@ func TestCarrier_ThatStops(t *testing.T) {
 	r.ends(r.request("+14155550601"))
 	resume := pause(t, r.sim)
 	t.Cleanup(resume)
-	const to = "+14155550699" // who stays on the line
+	const to = "+14155550699" // does not hang up
 	id := r.request(to)
 	await(t, "the originate is given up", func() bool { return strings.Contains(p.output(), "result=unknown") })
 	resume()
@@ -186,11 +190,11 @@ func TestCarrier_ThatStops(t *testing.T) {
 	r.unstuck("+14155550602")
 }
 
-// TestCarrier_ThatForgets takes the carrier's memory away mid-call, once from a living dialer and once together with it: what nobody can vouch for ends
-// uncharged, and is not dialled again.
+// The carrier loses its data during a call, once with a live dialer and once together with the
+// dialer. A call whose end is not known is not charged and not dialed again.
 func TestCarrier_ThatForgets(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "4") // they talk for 8 s at least
+	r := newRig(t, "4") // the persons talk for at least 8 s
 	p := r.dialer("CIRCUIT_REST=100ms")
 	const lives, dies = "+14155550701", "+14155550702"
 	id := r.request(lives, func(o *order) { o.maxCall = 2 })
@@ -201,7 +205,8 @@ func TestCarrier_ThatForgets(t *testing.T) {
 		r.startCarrier()
 	}
 	forget()
-	r.judge("a dialer that lives", lives, id, ended{"failed", "provider_unavailable", 0, false}) // at its longest, unheard of
+	// ended at the longest duration, unknown to the carrier
+	r.judge("a live dialer", lives, id, ended{"failed", "provider_unavailable", 0, false})
 
 	id = r.request(dies)
 	inProgress(t, r, id)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Without SIP_ADVERTISED_ADDR, trunks must get an address that reaches the first listener. A trunk that gets
-// another one sends its BYE there.
+// Without SIP_ADVERTISED_ADDR, trunks must get an address that reaches the first listener. A trunk
+// with another address sends its BYE there.
 func TestAdvertised_IsTheAddressOfTheFirstListener(t *testing.T) {
 	t.Parallel()
 	const missing = "SIP_ADVERTISED_ADDR is missing"

@@ -18,7 +18,8 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-// crashPoints lists every point that the code names, but for those that only SIP trunks come by (failover_test.go).
+// crashPoints returns every failpoint of the code, except those of SIP trunks only
+// (failover_test.go).
 func crashPoints(t *testing.T) (points []string) {
 	t.Helper()
 	named := regexp.MustCompile(`failpoint\.Inject\("([^"]+)"\)`)
@@ -46,9 +47,9 @@ func crashPoints(t *testing.T) (points []string) {
 	return points
 }
 
-// TestCrash_NoPointDialsTwice kills the dialer at each crash point, starts it again, and counts the dials in the
-// carrier's own log. The points are shared out among dialers that run in parallel.
-func TestCrash_NoPointDialsTwice(t *testing.T) {
+// The dialer is killed at each failpoint and started again. The carrier's log must have at most one
+// dial per request. Several dialers share the failpoints and run in parallel.
+func TestCrash_NoFailpointDialsTwice(t *testing.T) {
 	t.Parallel()
 	const dialers = 3
 	points := crashPoints(t)
@@ -64,14 +65,15 @@ func TestCrash_NoPointDialsTwice(t *testing.T) {
 	}
 }
 
-// crashing is a dialer that dies at the crash point that the file names.
+// crashing is a dialer that dies at the failpoint that the file names.
 type crashing struct {
 	*rig
 	process *process
 	arm     string
 }
 
-// dieAt lets the dialer die at the point and checks the end of each request. i is the number of the point.
+// dieAt makes the dialer die at the point and checks the end of each request. i is the number of
+// the point.
 func (c *crashing) dieAt(t *testing.T, point string, i int) {
 	t.Helper()
 	r := c.within(t)
@@ -120,7 +122,7 @@ func (r *rig) inUse() (n int) {
 	return n
 }
 
-// settled waits until the dialer takes requests and has nothing left to report.
+// settled waits until the dialer accepts requests and has nothing left to publish.
 func (r *rig) settled(to string) {
 	r.t.Helper()
 	r.ends(r.request(to))
@@ -131,7 +133,8 @@ func (r *rig) settled(to string) {
 	})
 }
 
-// once checks that a request has one end and was dialled at most once; a call that was cut short is not charged.
+// once checks that a request has one end and was dialed at most once. An interrupted call is not
+// charged.
 func once(t *testing.T, r *rig, to string, facts []fact) {
 	t.Helper()
 	finals := 0
@@ -151,7 +154,7 @@ func once(t *testing.T, r *rig, to string, facts []fact) {
 	}
 }
 
-// inProgress waits until the request's call is answered and answers the call's id.
+// inProgress waits until the request's call is answered and returns the call's id.
 func inProgress(t *testing.T, r *rig, id uuid.UUID) string {
 	t.Helper()
 	callID := ""
@@ -166,10 +169,10 @@ func inProgress(t *testing.T, r *rig, id uuid.UUID) string {
 	return callID
 }
 
-// TestCrash_OrphanIsHungUp kills the dialer mid-call: the next one hangs up and never dials again.
+// The dialer is killed during a call. The next process hangs up the call and does not dial again.
 func TestCrash_OrphanIsHungUp(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "8") // talks for 16 s at least
+	r := newRig(t, "8") // the persons talk for at least 16 s
 	first := r.dialer()
 	id := r.request("+14155550101")
 	inProgress(t, r, id)
@@ -194,8 +197,8 @@ func TestCrash_OrphanIsHungUp(t *testing.T) {
 	}
 }
 
-// TestCrash_TruthOfWhatEndedMeanwhile: a call that ended by itself while no dialer lived ends as it did.
-func TestCrash_TruthOfWhatEndedMeanwhile(t *testing.T) {
+// A call that ends while no dialer runs keeps its own result.
+func TestCrash_CallThatEndedMeanwhileKeepsItsResult(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.3")
 	first := r.dialer()
@@ -215,8 +218,8 @@ func TestCrash_TruthOfWhatEndedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestCrash_OthersCallsAreLeftAlone kills one of two replicas.
-func TestCrash_OthersCallsAreLeftAlone(t *testing.T) {
+// One of two replicas is killed.
+func TestCrash_CallsOfTheOtherReplicaContinue(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "2")
 	first := r.dialer()
@@ -228,7 +231,8 @@ func TestCrash_OthersCallsAreLeftAlone(t *testing.T) {
 		return n
 	}
 	await(t, "both beat", func() bool { return owners() == 2 })
-	// Either replica may take a request: order until the second has one, however many that takes, of people who talk (00 to 89).
+	// Either replica may claim a request, so requests are sent until the second replica has one.
+	// The persons of these numbers talk (00 to 89).
 	var ids []uuid.UUID
 	ofFirst := map[string]bool{}
 	await(t, "the second replica has a call", func() bool {
@@ -280,8 +284,8 @@ func TestCrash_OthersCallsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestStop_CallsGoOn stops the dialer in order mid-call: the next one carries the call to its end.
-func TestStop_CallsGoOn(t *testing.T) {
+// The dialer stops in order during a call. The next process continues the call to its end.
+func TestStop_CallsContinue(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "2")
 	first := r.dialer()
@@ -297,9 +301,9 @@ func TestStop_CallsGoOn(t *testing.T) {
 	}
 }
 
-// TestPause_AFenceThatOthersEndedIsNotDialled pauses a dialer between fence and carrier for longer than its lease; another one takes
-// over and ends the call. Back again, the first must not dial.
-func TestPause_AFenceThatOthersEndedIsNotDialled(t *testing.T) {
+// A dialer is paused between fence and carrier for longer than its lease. Another one takes over
+// and ends the call. The first dialer must not dial after the pause.
+func TestPause_FenceThatWasTakenOverIsNotDialed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	hold := make(chan struct{})
@@ -323,7 +327,8 @@ func TestPause_AFenceThatOthersEndedIsNotDialled(t *testing.T) {
 	await(t, "the gate is asked again, after the fence", again.Load)
 	resume := pause(t, p)
 	r.dialer()
-	await(t, "the second dialer ends the call", func() bool { // its facts wait: the first still leads the relay
+	// its events wait, because the first dialer still leads the relay
+	await(t, "the second dialer ends the call", func() bool {
 		var code string
 		err := r.pool.QueryRow(t.Context(), "SELECT error_code FROM calls WHERE call_request_id = $1", id).Scan(&code)
 		return err == nil && code == "dial_state_unknown"
@@ -341,7 +346,7 @@ func TestPause_AFenceThatOthersEndedIsNotDialled(t *testing.T) {
 	}
 }
 
-func TestEnd_LongestCall(t *testing.T) {
+func TestEnd_AtTheLongestDuration(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "8")
 	r.dialer()
@@ -358,7 +363,7 @@ func TestEnd_LongestCall(t *testing.T) {
 	}
 }
 
-func TestEnd_WatchdogWithoutTheCarrier(t *testing.T) {
+func TestEnd_ByTheWatchdogWithoutACarrier(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "8")
 	r.dialer("WATCHDOG_GRACE=1s")
@@ -376,7 +381,8 @@ func TestEnd_WatchdogWithoutTheCarrier(t *testing.T) {
 	case c.GetBillableSeconds() != 0:
 		t.Errorf("c.GetBillableSeconds() = %v, want 0", c.GetBillableSeconds())
 	}
-	// While the carrier is away, the request that finds it out is queued again, and the others wait.
+	// While the carrier cannot be reached, the request that detects this is queued again, and the
+	// others wait.
 	released := r.request("+14155550109", func(o *order) { o.maxCall = 1 })
 	await(t, "the request is queued again", func() bool {
 		void, _ := r.released(released)
@@ -392,7 +398,7 @@ func TestEnd_WatchdogWithoutTheCarrier(t *testing.T) {
 	}
 }
 
-func TestQueue_AgeLimit(t *testing.T) {
+func TestQueue_RequestsExpire(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	r.dialer()

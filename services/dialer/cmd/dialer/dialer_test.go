@@ -23,8 +23,9 @@ const (
 	unconnected = "dialing dialing ended"
 )
 
-// TestDial_TheNumberDecides goes through the table of contract.md §8, and the mapping of §2.
-func TestDial_TheNumberDecides(t *testing.T) {
+// The table of docs/test-numbers.md, and the mapping of
+// docs/reference/api/calls.md#hangup-causes-and-call-status.
+func TestDial_ResultOfEachTestNumber(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
 	r.dialer()
@@ -79,7 +80,8 @@ func TestDial_TheNumberDecides(t *testing.T) {
 	summaries(t, r, ids)
 }
 
-// inOrder checks what holds for every call: the first fact has no call, versions rise by one, instants and seconds fit.
+// inOrder checks the events of a call: the first one has no call, versions increase by one, and
+// times and durations match.
 func inOrder(t *testing.T, facts []fact) {
 	t.Helper()
 	if facts[0].event.GetCall() != nil {
@@ -151,7 +153,7 @@ func summaries(t *testing.T, r *rig, ids map[string]uuid.UUID) {
 	if err := json.Unmarshal(last(r.ends(ids["97"])).GetAnalysed().GetSummaryJson(), &callback); err != nil {
 		t.Fatal(err)
 	}
-	zone, _ := time.LoadLocation("America/Los_Angeles") // +1 415
+	zone, _ := time.LoadLocation("America/Los_Angeles") // +1 415 is in this time zone
 	at, err := time.Parse(time.RFC3339, callback.ScheduledFor)
 	switch {
 	case err != nil:
@@ -173,7 +175,7 @@ func summaries(t *testing.T, r *rig, ids map[string]uuid.UUID) {
 	await(t, "the opt-out is reported", func() bool { return r.gate.heard("+14155551296") == 1 })
 }
 
-// TestDial_RequestedAgainDialsOnce delivers one request many times: at once, and after it has ended.
+// One request is delivered many times: together, and after it has ended.
 func TestDial_RequestedAgainDialsOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -200,10 +202,11 @@ func TestDial_RequestedAgainDialsOnce(t *testing.T) {
 	}
 }
 
-func TestDial_Gates(t *testing.T) {
+func TestDial_AppliesTheAnswerOfTheGates(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
-	var told atomic.Pointer[time.Time] // when the one that waits is to be called, 3 s from when that is said
+	// time at which the deferred request may be called, 3 s after the check
+	var told atomic.Pointer[time.Time]
 	r.gate.answer = func(req *compliancev1.CheckRequest, times int) (*compliancev1.CheckResponse, error) {
 		switch req.GetToE164() {
 		case "+14155550011":
@@ -288,7 +291,7 @@ func TestDial_SuspensionAndDeletedAgentBlock(t *testing.T) {
 	}
 }
 
-// TestDial_StaleGateAnswerIsAskedAgain holds the fence's commit up until the gate's answer is too old to act on.
+// The commit of the fence is delayed until the gates' answer has expired.
 func TestDial_StaleGateAnswerIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -316,8 +319,8 @@ func TestDial_StaleGateAnswerIsAskedAgain(t *testing.T) {
 	}
 }
 
-// TestDial_OneLiveCallANumber orders three calls to one number at once: they come one after the other.
-func TestDial_OneLiveCallANumber(t *testing.T) {
+// Three calls to one number are requested together. They are dialed one after the other.
+func TestDial_OneLiveCallPerNumber(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.1")
 	r.dialer()
@@ -338,7 +341,7 @@ func TestDial_OneLiveCallANumber(t *testing.T) {
 	}
 }
 
-// TestOptOut_IsReportedUntilAcknowledged and nobody at that number is dialled meanwhile, although the gate is still open.
+// While an opt-out is not acknowledged, its number is not dialed, although the gate permits it.
 func TestOptOut_IsReportedUntilAcknowledged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -366,7 +369,7 @@ func TestOptOut_IsReportedUntilAcknowledged(t *testing.T) {
 	}
 }
 
-func TestWithdraw(t *testing.T) {
+func TestWithdraw_RemovesAQueuedRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	p := r.dialer()
@@ -389,7 +392,7 @@ func TestWithdraw(t *testing.T) {
 			}
 		}
 	}
-	r.request("+14155550053", func(o *order) { o.id = early }) // comes after its withdraw
+	r.request("+14155550053", func(o *order) { o.id = early }) // arrives after its withdrawal
 	canceled := uuid.Must(uuid.NewV7())
 	r.publish(kafka.CallRequests, canceled, &eventv1.CallRequestEvent{
 		CallRequestId: canceled.String(), WorkspaceId: r.workspace.String(),
@@ -406,7 +409,7 @@ func TestWithdraw(t *testing.T) {
 	}
 }
 
-func TestInbound(t *testing.T) {
+func TestInbound_IsAnsweredByTheAgentOfTheNumber(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
 	p := r.dialer()
@@ -464,7 +467,7 @@ func TestInbound(t *testing.T) {
 	}
 }
 
-func TestNumbers(t *testing.T) {
+func TestNumbers_AddListAndRemove(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	p := r.dialer()

@@ -35,7 +35,7 @@ type callers struct {
 	to    string
 }
 
-// call is one call, once it is answered; false: it ended instead.
+// call places one call and returns it once it is answered. answered is false if it ended instead.
 func (c *callers) call() (h held, answered bool) {
 	c.t.Helper()
 	body, err := sdp.NewSession(1, sdp.Local{Address: netip.MustParseAddr("127.0.0.1"), Port: 40000}).Offer(sdp.Both)
@@ -61,9 +61,8 @@ func (c *callers) call() (h held, answered bool) {
 	}
 }
 
-// TestSIP_DrainBehindADispatcher stops one of two dialers while both have calls. Its calls
-// continue, new calls reach the other dialer, no call is lost, and the process ends with its last
-// call.
+// One of two dialers stops while both have calls. Its calls continue, new calls reach the other
+// dialer, no call is lost, and the process ends with its last call.
 func TestSIP_DrainBehindADispatcher(t *testing.T) {
 	t.Parallel()
 	const ours, each = "+14155559100", 3
@@ -103,7 +102,9 @@ func TestSIP_DrainBehindADispatcher(t *testing.T) {
 	if err := both[0].cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 * each { // at once: whether the dispatcher knows it or not, a call that is turned away there goes to the other
+	// together: a call that the stopping dialer refuses is sent to the other one, whether or not
+	// the dispatcher already knows
+	for range 2 * each {
 		h, answered := callers.call()
 		if !answered {
 			t.Errorf("a caller was turned away: %+v", <-h.ended)

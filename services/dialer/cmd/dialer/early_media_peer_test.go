@@ -16,7 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// asteriskTrunk is the configuration of an Asterisk at the first address that takes calls from the second one.
+// asteriskTrunk is the configuration of an Asterisk at the first address that accepts calls from
+// the second one.
 const asteriskTrunk = `[transport-udp]
 type=transport
 protocol=udp
@@ -44,21 +45,21 @@ match=%[2]s
 
 // asteriskSetup describes an Asterisk and the trunk to it.
 type asteriskSetup struct {
-	// dialplan are the steps of every call; %s in it is the file of the announcement.
+	// dialplan has the steps of every call; %s in it is the file of the announcement.
 	dialplan     string
 	announcement time.Duration
-	// rtp are more lines of rtp.conf, and trunk more settings of the trunk.
+	// rtp has further lines of rtp.conf, and trunk further settings of the trunk.
 	rtp, trunk string
 }
 
-// asteriskRig starts an Asterisk, and a dialer with a trunk to it. Every agent runs on the model.
+// asteriskRig starts an Asterisk, and a dialer with a trunk to it. Every agent uses the model.
 func asteriskRig(t *testing.T, model *modeltest.RealtimeServer, setup asteriskSetup) *rig {
 	t.Helper()
 	peertest.AsteriskInstalled(t)
 	dir, network := t.TempDir(), fmt.Sprintf("127.%d.%d.", 128+rand.IntN(127), rand.IntN(256))
 	ours, theirs := network+"10", network+"20"
 	file := filepath.Join(dir, "announcement")
-	samples := int(setup.announcement.Milliseconds()) // 8 a millisecond
+	samples := int(setup.announcement.Milliseconds()) // 8 samples per ms
 	loud := bytes.Repeat([]byte{0x10, 0x10, 0x10, 0x10, 0x90, 0x90, 0x90, 0x90}, samples)
 	if err := os.WriteFile(file+".ulaw", loud, 0o600); err != nil {
 		t.Fatal(err)
@@ -87,8 +88,8 @@ func asteriskRig(t *testing.T, model *modeltest.RealtimeServer, setup asteriskSe
 	return r
 }
 
-// TestTrunk_AsteriskThatWaits calls an Asterisk that plays an announcement and then waits. While it waits, it sends no
-// RTP. The call goes on if RTCP arrives within the media timeout, or without a media timeout. Otherwise it ends.
+// The Asterisk plays an announcement and then waits without RTP. The call continues if RTCP arrives
+// within the media timeout, or if there is no media timeout. Otherwise it ends.
 func TestTrunk_AsteriskThatWaits(t *testing.T) {
 	t.Parallel()
 	const dialplan = "Answer()\n same => n,Playback(%%s)\n same => n,Wait(%d)\n same => n,Hangup()\n"
@@ -133,8 +134,8 @@ func TestTrunk_AsteriskThatWaits(t *testing.T) {
 	}
 }
 
-// TestTrunk_EarlyMediaOfAsterisk calls an Asterisk that plays an announcement before it answers, and then sends the
-// agent's audio back. The announcement is not an answer: the model does not hear it, and the call is answered later.
+// The Asterisk plays an announcement before it answers, and then sends the agent's audio back. The
+// announcement is not an answer: the model does not receive it, and the call is answered later.
 func TestTrunk_EarlyMediaOfAsterisk(t *testing.T) {
 	t.Parallel()
 	const announcement = 2 * time.Second
@@ -152,8 +153,8 @@ func TestTrunk_EarlyMediaOfAsterisk(t *testing.T) {
 	}
 }
 
-// TestTrunk_AnswerWithoutDescription calls a sipp that describes its audio in a 183 and not in the 200. The agent must
-// be heard there: sipp sends its audio back.
+// sipp describes its audio in a 183 and not in the 200. It sends the agent's audio back, so the
+// model must hear speech.
 func TestTrunk_AnswerWithoutDescription(t *testing.T) {
 	t.Parallel()
 	scenario := answersThen(audioOfSipp, okStep("BYE", "200 OK"))
@@ -172,11 +173,11 @@ func TestTrunk_AnswerWithoutDescription(t *testing.T) {
 	wantEchoedCall(t, r.ends(r.request("+14155551702")), model)
 }
 
-// quietAgent are the settings of an agent that speaks before it listens, and has no disclosure.
+// quietAgent has the settings of an agent that speaks first and has no disclosure.
 const quietAgent = `{"kind":"openai_realtime","disclosure":{"off_reason":"a test"},"greeting":"Good day."}`
 
-// wantEchoedCall checks a call with echoedModel at a phone that sends the agent's audio back. The model hears the phone
-// after the answer, and not before.
+// wantEchoedCall checks a call with echoedModel at a phone that sends the agent's audio back. The
+// model receives audio only after the answer.
 func wantEchoedCall(t *testing.T, facts []fact, model *modeltest.RealtimeServer) {
 	t.Helper()
 	if got, want := names(facts), talked; got != want {

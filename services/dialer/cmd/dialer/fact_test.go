@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// told is what was read from dial-events.v1.
+// told are the events that were read from dial-events.v1.
 type told struct {
 	mu    sync.Mutex
 	facts []fact
@@ -26,7 +26,7 @@ type fact struct {
 	event *eventv1.DialEvent
 }
 
-// listen collects dial-events.v1.
+// listen collects the events of dial-events.v1.
 func (r *rig) listen(cfg kafka.Config) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...), kgo.ConsumeTopics(kafka.DialEvents.Name),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
@@ -50,7 +50,7 @@ func (r *rig) listen(cfg kafka.Config) {
 	}
 }
 
-// factsOf are the facts of one request or inbound call so far, each once.
+// factsOf returns the events of one request or inbound call so far, each once.
 func (r *rig) factsOf(key string) (facts []fact) {
 	r.told.mu.Lock()
 	defer r.told.mu.Unlock()
@@ -72,7 +72,7 @@ func names(facts []fact) string {
 	return strings.Join(all, " ")
 }
 
-// ends waits for the request's final fact and answers all of them.
+// ends waits for the request's final event and returns all its events.
 func (r *rig) ends(id uuid.UUID) []fact {
 	r.t.Helper()
 	var facts []fact

@@ -16,9 +16,9 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-// TestFence_CommitThatWasNotAnswered cuts the database connection in the instant in which the fence commits: the process does not
-// know whether the fence stands, and nobody but it would ever dial or void it.
-func TestFence_CommitThatWasNotAnswered(t *testing.T) {
+// The database connection closes while the fence commits. The process does not know whether the
+// fence is committed, and no other process would dial or void it.
+func TestFence_LostAnswerToTheCommit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	cut := newCutter(t, r.pool.Config().ConnConfig.Host, r.pool.Config().ConnConfig.Port)
@@ -45,9 +45,9 @@ func TestFence_CommitThatWasNotAnswered(t *testing.T) {
 	}
 }
 
-// TestFence_SuspendedWhileItWaited suspends the workspace between the fence and the carrier: the gate, which does not know of plans,
-// is still open.
-func TestFence_SuspendedWhileItWaited(t *testing.T) {
+// The workspace is suspended between the fence and the carrier. The gate does not depend on the
+// plan and still permits the call.
+func TestFence_SuspensionAfterTheFence(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	r.dialer()
@@ -72,8 +72,8 @@ func TestFence_SuspendedWhileItWaited(t *testing.T) {
 	}
 }
 
-// TestOptOut_OneThatIsRefusedDoesNotStopTheOthers has contacts-compliance refuse one report for good.
-func TestOptOut_OneThatIsRefusedDoesNotStopTheOthers(t *testing.T) {
+// contacts-compliance always refuses one report.
+func TestOptOut_RefusedReportDoesNotDelayTheOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	r.gate.optOut = func(int) error {
@@ -102,7 +102,8 @@ func TestOptOut_OneThatIsRefusedDoesNotStopTheOthers(t *testing.T) {
 	}
 }
 
-// cutter forwards to Postgres. The connection from one of its ports is closed in place of the next answer.
+// cutter forwards to Postgres. It closes the connection from one of its ports in place of the next
+// answer.
 type cutter struct {
 	addr, target string
 	port         atomic.Int32
@@ -164,7 +165,7 @@ func (c *cutter) serve(in net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() { pump(in, out, func() bool { return false }) })
 	both.Go(func() {
-		pump(out, in, func() bool { // the fence and its commit travel together, and are answered together
+		pump(out, in, func() bool { // the fence and its commit are sent together, and answered together
 			mine := c.port.Load() == own
 			if mine {
 				c.done.Store(true)

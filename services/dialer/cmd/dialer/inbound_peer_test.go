@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// strange is a sipp scenario of a call to an unassigned number. Any response before the 404, except 100,
-// makes it fail.
+// strange is a sipp scenario of a call to an unassigned number. Any response before the 404, except
+// 100, makes it fail.
 const strange = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="caller">
 <send retrans="500"><![CDATA[
@@ -55,7 +55,7 @@ Content-Length: 0
 </scenario>
 `
 
-// callIn starts a sipp at a port of an address that plays the scenario of a caller once.
+// callIn starts a sipp at a port of an address. It plays the scenario of a caller once.
 func callIn(t *testing.T, scenario, from string, port int, to string, more ...string) *peertest.Program {
 	t.Helper()
 	peertest.Installed(t, "sipp")
@@ -80,8 +80,7 @@ func (r *rig) assignNumber(p *process) {
 	}
 }
 
-// TestInbound_UnassignedNumberIsNotFound calls a number that no agent has. The call is refused with 404 and does not
-// ring.
+// No agent has the number. The call is refused with 404 and does not ring.
 func TestInbound_UnassignedNumberIsNotFound(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -90,14 +89,15 @@ func TestInbound_UnassignedNumberIsNotFound(t *testing.T) {
 	callIn(t, strange, "127.0.0.1", port, address).Ends(t)
 }
 
-// TestInbound_TransportAndPortDecideTheTrunk calls from an address that two trunks have. The settings of the first
-// trunk would refuse the call with 488. The call must be answered with the settings of the second one. A disabled trunk
-// does not count.
+// The calling address belongs to two trunks. The settings of the first trunk would refuse the call
+// with 488. The call must be answered with the settings of the second one. A disabled trunk is
+// ignored.
 func TestInbound_TransportAndPortDecideTheTrunk(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, first string
-		// disabled: the first trunk has the transport and the port of the call, and is disabled.
+		// disabled means that the first trunk has the transport and the port of the call, and is
+		// disabled.
 		disabled bool
 	}{
 		{name: "other transport", first: `,"transport":"tls","srtp":"required"`},
@@ -125,7 +125,7 @@ func TestInbound_TransportAndPortDecideTheTrunk(t *testing.T) {
 			}
 			r.setAgent(`{"script":{"tone_hz":440,"tone_millis":200,"end_after_millis":400}}`)
 			r.assignNumber(p)
-			// A response to this call shows that the dialer has read the second trunk: its address is one of the sources.
+			// The response to this call shows that the dialer has read the second trunk.
 			callIn(t, strange, "127.0.0.66", peertest.Port(t), address).Ends(t)
 			callIn(t, calledBySipp, "127.0.0.1", port, address, "-s", agentNumber).Ends(t)
 			var trunk string
@@ -147,7 +147,7 @@ func TestInbound_TransportAndPortDecideTheTrunk(t *testing.T) {
 	}
 }
 
-// TestInbound_OverIPv6 is called by a sipp over IPv6 that sends the agent's audio back.
+// A sipp calls over IPv6 and sends the agent's audio back.
 func TestInbound_OverIPv6(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")

@@ -7,8 +7,9 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// A real call needs a number to call from: sipp accepts an INVITE only from +14155550100. An agent without a
-// number is refused before the INVITE, with a sentence that says how to add a number.
+// A call over a trunk needs a caller number: sipp accepts an INVITE only from +14155550100. A
+// request of an agent without a number is refused before the INVITE. The error describes how to add
+// a number.
 func TestAgent_WithoutNumberIsRefused(t *testing.T) {
 	t.Parallel()
 	const shown = "+14155550100"

@@ -109,9 +109,10 @@ func writeCertificate(t *testing.T, certificate *x509.Certificate) (file string)
 	return file
 }
 
-// TestAgent_OptOutIsReported covers the ways to an opt-out in a call with sipp, which sends the agent's audio back.
-// Each one must report the opt-out to contacts-compliance with the person's words, and block the next
-// request for the number. Only the last two have words that the dialer itself recognises as a refusal.
+// An opt-out can be made in several ways in a call with sipp, which sends the agent's audio back.
+// Each one must be reported to contacts-compliance with the person's words, and must block the next
+// request for the number. Only the last two have words that the dialer itself recognises as a
+// refusal.
 func TestAgent_OptOutIsReported(t *testing.T) {
 	t.Parallel()
 	const leave, plain, number = "That is enough for me.", "Please never call me again.", "+14155551601"
@@ -156,7 +157,7 @@ func TestAgent_OptOutIsReported(t *testing.T) {
 			if status, body := r.admin(p, "PUT", keys, `{"key":"a-secret-of-the-agent"}`); status != 200 {
 				t.Fatalf("PUT agent key = %d %v, want 200", status, body)
 			}
-			// The dialer's own opt-out has to block the next request.
+			// The dialer's own opt-out must block the next request.
 			r.gate.optOut = func(int) error { return errors.New("away") }
 
 			facts := r.ends(r.request(number))
@@ -174,8 +175,8 @@ func TestAgent_OptOutIsReported(t *testing.T) {
 	}
 }
 
-// TestTrunk_FailedCallKeepsOptOut stops sipp in a call in which the person has opted out. The call fails when no audio
-// has arrived for the trunk's media timeout. It must keep its outcome, its transcript and the opt-out.
+// The person has opted out, and then sipp stops. The call fails after the trunk's media timeout
+// without audio. It must keep its outcome, its transcript and the opt-out.
 func TestTrunk_FailedCallKeepsOptOut(t *testing.T) {
 	t.Parallel()
 	const words, number = "Please never call me again.", "+14155551602"
@@ -219,8 +220,8 @@ func TestTrunk_FailedCallKeepsOptOut(t *testing.T) {
 	}
 }
 
-// TestAgent_UnlistedOutcomeIsRefused ends a call with sipp with an outcome that the agent does not have. The model must
-// receive the list, and can then give another outcome.
+// The model ends the call with an outcome that the agent does not have. It must receive the list,
+// and can then give another outcome.
 func TestAgent_UnlistedOutcomeIsRefused(t *testing.T) {
 	t.Parallel()
 	const words = "Yes, gladly."

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// process is a child.
+// process is a child process.
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -18,7 +18,7 @@ type process struct {
 	log  *syncBuffer
 }
 
-// syncBuffer is a buffer that may be read while it is written.
+// syncBuffer is a buffer that is safe for concurrent use.
 type syncBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -30,7 +30,7 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-// output is what the process has said so far.
+// output returns the output of the process so far.
 func (p *process) output() string {
 	p.log.mu.Lock()
 	defer p.log.mu.Unlock()
@@ -70,7 +70,7 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// pause stops a process in its tracks; the result lets it go on.
+// pause stops a process with SIGSTOP. resume continues it.
 func pause(t testing.TB, p *process) (resume func()) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {

@@ -13,10 +13,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// troubled is a carrier that refuses by its own fault, is not there, or takes every call.
+// troubled is a fake carrier that refuses calls by its own fault, cannot be reached, or accepts
+// every call.
 type troubled struct {
 	refuses, absent atomic.Bool
-	// last is the number of the call after which it is not there any more; 0: none.
+	// last is the number of the call after which it cannot be reached. 0 means none.
 	asked, last atomic.Int64
 }
 
@@ -45,8 +46,8 @@ func (c *troubled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestCircuit_OpensAndCloses lets the carrier refuse by its own fault: after three refusals nobody else's request fails. What is queued meanwhile is
-// dialled once a probe gets through.
+// The carrier refuses by its own fault. After three refusals, no further request fails. What is
+// queued meanwhile is dialed after a successful test.
 func TestCircuit_OpensAndCloses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -61,7 +62,7 @@ func TestCircuit_OpensAndCloses(t *testing.T) {
 	}
 	for n := range 3 {
 		if n == 2 {
-			c.absent.Store(true) // from here on nothing is probed
+			c.absent.Store(true) // from here on no test succeeds
 		}
 		if end := last(r.ends(r.request(fmt.Sprintf("+141555504%02d", n)))); end.GetCall().GetErrorCode() != "provider_unavailable" {
 			t.Fatalf("call %d ended %v", n, end)
@@ -112,9 +113,10 @@ func body(t *testing.T, url string) string {
 	return text.String()
 }
 
-// Two dialers work off a queue on a small trunk while one is paused beyond its leases and one is killed. The carrier
-// never holds more calls than the trunk leaves to one workspace, and in the end no capacity is in use.
-func TestQueue_LimitsHoldThroughKillsAndPauses(t *testing.T) {
+// Two dialers process a queue on a small trunk. One is paused beyond its leases and one is killed.
+// The carrier never has more calls than one workspace may use, and no capacity is in use at the
+// end.
+func TestQueue_KillsAndPausesDoNotExceedLimits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.1")
 	first, second := r.dialer("TRUNK_CHANNELS=10"), r.dialer("TRUNK_CHANNELS=10")
@@ -141,13 +143,13 @@ func TestQueue_LimitsHoldThroughKillsAndPauses(t *testing.T) {
 		once(t, r, fmt.Sprintf("+141555607%02d", n), r.ends(id))
 	}
 	await(t, "no request is in use", func() bool { return r.inUse() == 0 })
-	if most := r.mostAtOnce(); most > 9 {
+	if most := r.maxConcurrent(); most > 9 {
 		t.Errorf("%d calls at once on a trunk that leaves 9 to one workspace", most)
 	}
 }
 
-// mostAtOnce is how many calls the carrier held at once, by its own log.
-func (r *rig) mostAtOnce() (most int) {
+// maxConcurrent returns the highest number of concurrent calls in the carrier's log.
+func (r *rig) maxConcurrent() (most int) {
 	r.t.Helper()
 	var page struct{ Data []logLine }
 	r.carrier(http.MethodGet, "/log?after=0", "", &page)
@@ -164,12 +166,13 @@ func (r *rig) mostAtOnce() (most int) {
 	return most
 }
 
-// The backlog of one workspace does not delay the requests of another workspace. One workspace has 2,000 due
-// requests and uses all channels that one workspace may use. If the queue were served in the order of arrival,
-// the requests of the other workspace would be dialed after this backlog.
+// One workspace has 2,000 due requests and uses all channels that one workspace may use. The
+// requests of another workspace must not wait for this backlog, which they would do in the order of
+// arrival.
 func TestQueue_BacklogOfOneWorkspaceDoesNotDelayAnother(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "0.5") // a call lasts longer than a second, so 18 channels need more than a minute for the backlog
+	// a call lasts longer than a second, so 18 channels need more than a minute for the backlog
+	r := newRig(t, "0.5")
 	big := r.within(t)
 	big.workspace, big.agent = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	big.announce(true, false)
@@ -186,7 +189,7 @@ func TestQueue_BacklogOfOneWorkspaceDoesNotDelayAnother(t *testing.T) {
 		return r.inUse() >= 18
 	})
 	var ids []uuid.UUID
-	for n := range 4 { // of which two are dialed at a time
+	for n := range 4 { // two of them are dialed at a time
 		ids = append(ids, r.request(fmt.Sprintf("+141555091%02d", n)))
 	}
 	for n, id := range ids {

@@ -8,9 +8,9 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// TestRelease_CrashBeforeItDoesNotDialAgain kills the dialer after a trunk refused the account and before the
-// request is queued again. The new process cannot know what the trunk answered, so the request is not dialled again.
-func TestRelease_CrashBeforeItDoesNotDialAgain(t *testing.T) {
+// The dialer is killed after a trunk refused the account and before the request is queued again.
+// The new process does not know the trunk's response, so the request is not dialed again.
+func TestRelease_CrashBeforeTheReleaseDoesNotDialAgain(t *testing.T) {
 	t.Parallel()
 	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
 	env := []string{"CARRIER=sip", "SIP_UDP_ADDR=" + freeAddr(t), "CRASH_FILE=" + arm}

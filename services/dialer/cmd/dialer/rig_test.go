@@ -39,11 +39,13 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// patience ends every wait of these tests that would hang. A consumer that is killed while its group rebalances
-// delays the next one for half a minute, so tests kill only a process that has settled.
-const patience = 2 * time.Minute
+// waitTimeout ends every wait of these tests that would hang. A consumer that is killed while its
+// group rebalances delays the next one for half a minute, so tests kill only a process that has
+// settled.
+const waitTimeout = 2 * time.Minute
 
-// binaries are the real dialer, with its crash points armed, and the real simulated carrier, built once.
+// binaries are the real dialer, with its failpoints enabled, and the real simulated carrier, built
+// once.
 var binaries = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "dialer-test"); err != nil {
 		return "", err
@@ -52,7 +54,8 @@ var binaries = sync.OnceValues(func() (dir string, err error) {
 		"dialer":     {"-tags", "crashpoints", "."},
 		"simcarrier": {"ringfence.dev/cmd/simcarrier"},
 	} {
-		build := exec.Command("go", append([]string{"build", "-ldflags=-s -w", "-o", filepath.Join(dir, target)}, args...)...) // nobody looks at their symbols
+		// without symbols
+		build := exec.Command("go", append([]string{"build", "-ldflags=-s -w", "-o", filepath.Join(dir, target)}, args...)...)
 		if out, err := build.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build %s: %w\n%s", target, err, out)
 		}
@@ -62,7 +65,7 @@ var binaries = sync.OnceValues(func() (dir string, err error) {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "10"); err != nil { // the tests wait most of the time
+	if err := flag.Set("test.parallel", "10"); err != nil { // the tests mostly wait
 		panic(err)
 	}
 	code := m.Run()
@@ -72,7 +75,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// rig is one dialer (or more) with everything around it real but the gate.
+// rig has one or more dialers. Everything around them is real except the gate.
 type rig struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
@@ -94,14 +97,14 @@ type rig struct {
 	told *told
 }
 
-// within is the same rig for a subtest.
+// within returns the same rig for a subtest.
 func (r *rig) within(t testing.TB) *rig {
 	own := *r
 	own.t = t
 	return &own
 }
 
-// newRig brings everything up but the dialer itself.
+// newRig starts everything except the dialer.
 func newRig(t testing.TB, timeScale string) *rig {
 	t.Helper()
 	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{}, told: &told{},
@@ -134,7 +137,8 @@ func newRig(t testing.TB, timeScale string) *rig {
 		"SIGNING_KEY=" + own, "TRUSTED_KEYS=calls=" + callsPublic + ",gateway=" + gatewayPublic,
 		"SEALING_KEYS=test=" + base64.StdEncoding.EncodeToString(make([]byte, 32)),
 		"INSTANCE_LEASE=1s", "CLAIM_LEASE=4s", "OUTBOX_LEASE=1s", "LOG_FORMAT=text",
-		// Above the ports that Linux gives to anybody, and those of libs/testkit: nobody meets the audio.
+		// Above the ephemeral ports of Linux and those of libs/testkit, so that no other program
+		// uses the audio ports.
 		"RTP_PORT_LOW=61000", "RTP_PORT_HIGH=65534",
 	}
 	go r.listen(cfg)
@@ -142,7 +146,7 @@ func newRig(t testing.TB, timeScale string) *rig {
 	return r
 }
 
-// startCarrier starts the simulated carrier, for the first time or again.
+// startCarrier starts the simulated carrier, also again.
 func (r *rig) startCarrier() {
 	r.t.Helper()
 	bin, err := binaries()
@@ -159,8 +163,9 @@ func (r *rig) startCarrier() {
 	})
 }
 
-// dialer starts a replica. extra overrides the environment. A replica has the name of the first one that has
-// ended, as the pods of a StatefulSet do: Kafka then assigns it the partitions of the ended one immediately.
+// dialer starts a replica. extra overrides the environment. A replica gets the name of the first
+// one that has ended, like the pods of a StatefulSet. Kafka then assigns it the partitions of that
+// replica immediately.
 func (r *rig) dialer(extra ...string) *process {
 	r.t.Helper()
 	bin, err := binaries()
@@ -188,7 +193,7 @@ func (r *rig) dialer(extra ...string) *process {
 	return p
 }
 
-// announce tells of the workspace and its agent.
+// announce publishes the workspace and its agent.
 func (r *rig) announce(enabled, deleted bool) {
 	r.t.Helper()
 	version := time.Now().UnixNano()
@@ -206,7 +211,7 @@ func (r *rig) announce(enabled, deleted bool) {
 	})
 }
 
-// withoutNumber takes the agent's number away.
+// withoutNumber removes the agent's number.
 func (r *rig) withoutNumber() {
 	r.t.Helper()
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
@@ -229,7 +234,7 @@ type order struct {
 	waitable bool
 }
 
-// request orders a call to a number and answers the request's id.
+// request publishes a request for a call to a number and returns its id.
 func (r *rig) request(to string, change ...func(*order)) uuid.UUID {
 	r.t.Helper()
 	o := order{id: uuid.Must(uuid.NewV7()), to: to, maxCall: 600, dueAt: time.Now(), agent: r.agent}
@@ -269,7 +274,7 @@ type logLine struct {
 	To     string `json:"to"`
 }
 
-// log is the carrier's own.
+// log returns lines of the carrier's log.
 func (r *rig) log(kind, to string) (lines []logLine) {
 	r.t.Helper()
 	var page struct{ Data []logLine }
@@ -302,10 +307,10 @@ func (r *rig) carrier(method, path, body string, into any) {
 	}
 }
 
-// withdraw asks question 4 as calls does.
+// withdraw calls Withdraw like the calls service.
 func (r *rig) withdraw(p *process, id uuid.UUID) (bool, error) {
 	client := dialerv1.NewWithdrawServiceClient(http.DefaultClient, "http://"+p.addr, connect.WithInterceptors(r.calls.Ask(name)))
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.t.Context(), waitTimeout)
 	defer cancel()
 	resp, err := client.Withdraw(ctx, connect.NewRequest(&dialerv1.WithdrawRequest{
 		CallRequestId: id.String(), WorkspaceId: r.workspace.String(),
@@ -316,7 +321,7 @@ func (r *rig) withdraw(p *process, id uuid.UUID) (bool, error) {
 	return resp.Msg.GetWithdrawn(), nil
 }
 
-// admin is one operator's request, as the gateway forwards it.
+// admin sends one request of an operator, as the gateway forwards it.
 func (r *rig) admin(p *process, method, path, body string) (status int, answer map[string]any) {
 	r.t.Helper()
 	return r.asOperator(method, "http://"+p.addr+"/admin/v1/workspaces/"+r.workspace.String()+path, body)
@@ -362,7 +367,7 @@ func keysOf(t testing.TB, self, private string) *serviceauth.Keys {
 	return keys
 }
 
-// freeAddr is an address that nobody else takes until a process of ours does.
+// freeAddr returns an address that is free until a process of the test uses it.
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	port, err := testkit.Port()
@@ -372,22 +377,22 @@ func freeAddr(t testing.TB) string {
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// await calls a condition until it returns true. It fails after patience.
+// await calls a condition until it returns true. It fails after waitTimeout.
 func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	ticker, timeout := time.NewTicker(20*time.Millisecond), time.After(patience)
+	ticker, timeout := time.NewTicker(20*time.Millisecond), time.After(waitTimeout)
 	defer ticker.Stop()
 	for !holds() {
 		select {
 		case <-ticker.C:
 		case <-timeout:
-			t.Fatalf("condition not met within %v: %s", patience, what)
+			t.Fatalf("condition not met within %v: %s", waitTimeout, what)
 		}
 	}
 }
 
 // holdFences is a trigger that waits while another transaction has the advisory lock. It polls,
-// because lock_timeout bounds how long a fence waits for a lock.
+// because lock_timeout limits how long a fence waits for a lock.
 const holdFences = `
 CREATE FUNCTION hold_fence() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -398,7 +403,7 @@ BEGIN
 END $$;
 CREATE TRIGGER hold_fence BEFORE INSERT ON fences FOR EACH ROW EXECUTE FUNCTION hold_fence()`
 
-// lockFences keeps every fence from being written until the result is called. Fences can be read.
+// lockFences prevents the write of every fence until release is called. Fences can be read.
 func lockFences(t testing.TB, r *rig) (release func()) {
 	t.Helper()
 	super := pgtest.Super(t, r.pool, name)
@@ -420,7 +425,8 @@ func lockFences(t testing.TB, r *rig) (release func()) {
 	}
 }
 
-// tooOld waits until the gate's last answer for a request cannot be acted on any more: a dialer that stood still before the fence has asked twice.
+// tooOld waits until the gate's last answer for a request has expired. A dialer that was delayed
+// before the fence has asked twice.
 func tooOld(t testing.TB, r *rig, id uuid.UUID) {
 	t.Helper()
 	var asked time.Time

@@ -13,9 +13,9 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// TestSIP_CrashAroundEachEvent kills the owner of a call directly before and after it applies the
-// events of the ringing, the answer and the end. The next process ends the call. Each request has
-// one end, and an unknown call is not charged.
+// The owner of a call is killed directly before and after it applies the events of the ringing, the
+// answer and the end. The next process ends the call. Each request has one end, and an unknown call
+// is not charged.
 func TestSIP_CrashAroundEachEvent(t *testing.T) {
 	t.Parallel()
 	whole, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
@@ -23,7 +23,8 @@ func TestSIP_CrashAroundEachEvent(t *testing.T) {
 	p := whole.dialer(env...)
 	type death struct{ stage, point string }
 	var next atomic.Pointer[death]
-	// at arms the crash point of a stage when the events before it have been applied; empty: there are none.
+	// at enables the failpoint of a stage when the events before it have been applied. Empty means
+	// that there are none.
 	at := func(c *siptest.Call, stage, before string) {
 		d := next.Load()
 		if d.stage != stage {

@@ -31,14 +31,15 @@ import (
 // person is the far end of a trunk. It speaks once, after the agent has been silent for some time.
 type person struct {
 	mu           sync.Mutex
-	heard, quiet int // loud frames of the agent, and silent ones after them
-	said         int // frames that were sent
+	heard, quiet int // loud frames of the agent, and silent frames after them
+	said         int // sent frames
 }
 
 const (
 	// speech is the number of frames for which the person speaks.
 	speech = 50
-	// lull is the number of silent frames of the agent before the person speaks. Pauses within a sentence are shorter.
+	// lull is the number of silent frames of the agent before the person speaks. Pauses within a
+	// sentence are shorter.
 	lull = 40
 )
 
@@ -72,7 +73,7 @@ func (p *person) NextFrame(dst []byte) bool {
 	return true
 }
 
-// farEnd starts a trunk that answers every call as one person, and then calls goesOn.
+// farEnd starts a trunk that answers every call with one person, and then calls goesOn.
 func farEnd(t *testing.T, p *person, goesOn func(*siptest.Call)) (port int) {
 	t.Helper()
 	x := siptest.New(t, transport.Config{UDP: "127.0.0.1:0"})
@@ -107,8 +108,8 @@ func farEnd(t *testing.T, p *person, goesOn func(*siptest.Call)) (port int) {
 	return x.Port(transport.UDP)
 }
 
-// TestSIP_ConversationWithAModel is a whole call with a trunk, audio in both directions, and a model with the Realtime
-// protocol. The person asks not to be called again. It is not parallel, because its audio depends on the time.
+// A whole call with a trunk, audio in both directions, and a model with the Realtime API. The
+// person opts out. The test is not parallel, because its audio depends on the time.
 func TestSIP_ConversationWithAModel(t *testing.T) {
 	r := newRig(t, "0")
 	var noted atomic.Bool
@@ -216,8 +217,8 @@ func TestSIP_ConversationWithAModel(t *testing.T) {
 	}
 }
 
-// TestSIP_InboundCall calls a number: the agent of the number answers a trunk. An address that
-// belongs to no trunk receives no response.
+// A trunk calls a number, and the agent of the number answers. An address that belongs to no trunk
+// gets no response.
 func TestSIP_InboundCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -240,7 +241,7 @@ func TestSIP_InboundCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(agent.Close)
-	ring := func(to string, answered func(), patience time.Duration) sip.End {
+	ring := func(to string, answered func(), waitTimeout time.Duration) sip.End {
 		t.Helper()
 		body, err := sdp.NewSession(1, sdp.Local{Address: us.Addr(), Port: 40000}).Offer(sdp.Both)
 		if err != nil {
@@ -248,7 +249,7 @@ func TestSIP_InboundCall(t *testing.T) {
 		}
 		over := make(chan sip.End, 1)
 		_, err = agent.Invite(t.Context(), sip.Trunk{Name: "us", Host: us.Addr().String(), Port: int(us.Port()), Transport: transport.UDP, CallerID: sip.InFrom},
-			sip.Invite{CallID: uuid.NewString(), From: caller, To: to, Body: body, FirstResponse: patience},
+			sip.Invite{CallID: uuid.NewString(), From: caller, To: to, Body: body, FirstResponse: waitTimeout},
 			sip.Observer{Answered: func(time.Time, []byte) error { answered(); return nil }, Ended: func(e sip.End) { over <- e }})
 		if err != nil {
 			t.Fatal(err)

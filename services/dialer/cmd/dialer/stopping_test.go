@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip"
 )
 
-// TestSIP_StopHangsUp stops a dialer that has a live call. The phone must receive a BYE before the process
-// ends: after DRAIN_LIMIT, or at the second signal.
+// A dialer with a live call stops. The phone must receive a BYE before the process ends: after
+// DRAIN_LIMIT, or at the second signal.
 func TestSIP_StopHangsUp(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -60,8 +60,8 @@ func TestSIP_StopHangsUp(t *testing.T) {
 	}
 }
 
-// sendStops sends the signals. Different signals do not merge: the second one is sent immediately. Between two equal
-// ones, the process must have read the first.
+// sendStops sends the signals. Different signals do not merge, so the second one is sent
+// immediately. Between two equal ones, the process must have read the first.
 func sendStops(t *testing.T, p *process, signals []syscall.Signal) {
 	t.Helper()
 	for i, stop := range signals {

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// Calls from an address that belongs to no trunk, and to a number that no agent has, are shown with the setting that
-// would admit them.
+// Calls from an address that belongs to no trunk, and to a number that no agent has, are shown with
+// the setting that would accept them.
 func TestStrangers_AreShown(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")

@@ -14,14 +14,14 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// tlsPhone is a baresip that takes calls over TLS and nothing else, and what a trunk to it needs.
+// tlsPhone is a baresip that accepts calls over TLS only, with the data that a trunk to it needs.
 type tlsPhone struct {
 	phone *peertest.Phone
-	// number is the one that it answers.
+	// number is the number that it answers.
 	number string
-	// certificate is its certificate, which no authority has signed.
+	// certificate is its self-signed certificate.
 	certificate string
-	// env are the variables of a dialer that listens for TLS.
+	// env has the variables of a dialer that listens for TLS.
 	env []string
 }
 
@@ -58,7 +58,7 @@ func newTLSPhone(t *testing.T, number string) tlsPhone {
 	}
 }
 
-// settings are the trunk's.
+// settings returns the settings of the trunk.
 func (p tlsPhone) settings(t *testing.T) string {
 	t.Helper()
 	trusted, err := json.Marshal(p.certificate)
@@ -68,7 +68,7 @@ func (p tlsPhone) settings(t *testing.T) string {
 	return fmt.Sprintf(`,"transport":"tls","srtp":"required","ca_certificates":%s`, trusted)
 }
 
-// TestTrunkCheck_OverTLS checks a TLS trunk without and with its CA certificate in the settings.
+// A TLS trunk is checked without and with its CA certificate in the settings.
 func TestTrunkCheck_OverTLS(t *testing.T) {
 	t.Parallel()
 	far := newTLSPhone(t, "+14155551801")
@@ -100,8 +100,8 @@ func TestTrunkCheck_OverTLS(t *testing.T) {
 // keyOfSRTP matches a key that was not replaced by the letter x.
 var keyOfSRTP = regexp.MustCompile(`inline:[A-Za-z0-9+/]*[A-Za-wyz0-9+/]`)
 
-// TestTrace_OverTLS traces a call to a baresip over TLS with SRTP. The trace has the decrypted
-// messages without the keys.
+// A call to a baresip over TLS with SRTP is traced. The trace has the decrypted messages without
+// the keys.
 func TestTrace_OverTLS(t *testing.T) {
 	t.Parallel()
 	far := newTLSPhone(t, "+14155551802")

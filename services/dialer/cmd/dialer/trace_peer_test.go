@@ -49,7 +49,7 @@ func wantInTrace(t *testing.T, trace string, texts map[string]bool) {
 	}
 }
 
-// secret returns what a pattern's group matches in the messages that sipp received.
+// secret returns the group of a pattern in the messages that sipp received.
 func secret(t *testing.T, received, pattern string) string {
 	t.Helper()
 	found := regexp.MustCompile(pattern).FindStringSubmatch(received)
@@ -59,7 +59,8 @@ func secret(t *testing.T, received, pattern string) string {
 	return found[1]
 }
 
-// A trace that is set at runtime has the messages of a call with a digest, but not the digest.
+// A trace that is turned on at runtime has the messages of a call with a digest, but not the
+// digest.
 func TestTrace_ACallWithADigest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -105,7 +106,7 @@ func TestTrace_ACallWithADigest(t *testing.T) {
 	}
 }
 
-// Over TCP the messages are recorded one by one, without the keys of SRTP.
+// Over TCP the messages are recorded separately, without the keys of SRTP.
 func TestTrace_OverTCP(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -141,7 +142,7 @@ func TestTrace_OverTCP(t *testing.T) {
 	})
 }
 
-// Any replica answers with the messages of all replicas.
+// Any replica responds with the messages of all replicas.
 func TestTrace_OfAllReplicas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The check of a trunk tests the credentials at a peer that asks for them, without a call.
+// The check of a trunk tests the credentials at a peer that challenges requests, without a call.
 func TestTrunkCheck_Credentials(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

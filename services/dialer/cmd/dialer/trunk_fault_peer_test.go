@@ -24,15 +24,15 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// challenging is a sipp scenario of a trunk. It answers OPTIONS, asks every INVITE for a digest, answers 403
-// to a wrong digest and 486 to the right one.
+// challenging is a sipp scenario of a trunk. It answers OPTIONS, challenges every INVITE, and
+// answers 403 to a wrong digest and 486 to the right one.
 var challenging = scenario(``, `403 Forbidden`)
 
-// again is the answer of a trunk that asks for the digest again if it is wrong.
+// again is the response of a trunk that challenges again after a wrong digest.
 const again = `401 Unauthorized
 WWW-Authenticate: Digest realm="far", nonce="a8d2", algorithm=MD5, qop="auth"`
 
-// slowly is what a trunk sends that needs 6 s to check a digest.
+// slowly is the response of a trunk that needs 6 s to check a digest.
 const slowly = trying + `<pause milliseconds="6000"/>
 `
 
@@ -49,7 +49,8 @@ Content-Length: 0
 ]]></send>
 `
 
-// scenario is challenging with another answer to a wrong digest. before is played before the answer.
+// scenario returns challenging with another response to a wrong digest. before is sent before the
+// response.
 func scenario(before, answer string) string {
 	status, headers, _ := strings.Cut(answer, "\n")
 	if headers != "" {
@@ -114,7 +115,7 @@ Content-Length: 0
 `
 }
 
-// startTrunk runs a sipp that plays the scenario for every call. more are further options of sipp.
+// startTrunk runs a sipp that plays the scenario for every call. more has further options of sipp.
 func startTrunk(t *testing.T, scenario string, more ...string) (port int) {
 	t.Helper()
 	return startTrunkAt(t, "127.0.0.1", scenario, more...)
@@ -194,8 +195,8 @@ func (r *rig) wantBusy(id uuid.UUID) *eventv1.Call {
 	return end
 }
 
-// A wrong password is the operator's fault: the request that finds it out is queued again, the others are not
-// sent, and all are dialed when the password is right.
+// A wrong password is the operator's fault. The request that detects it is queued again, the others
+// are not sent, and all are dialed when the password is right.
 func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, scenario string }{
@@ -254,8 +255,8 @@ func (r *rig) awaitReleased(id uuid.UUID) {
 	})
 }
 
-// A trunk that answers 403 to a wrong password can mean the number. The second number that it refuses opens its
-// circuit, and both requests stay queued.
+// A trunk that answers 403 to a wrong password can mean the number. After two refused numbers its
+// circuit opens, and both requests stay queued.
 func TestTrunk_ForbiddenAccountKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, scenario string }{
@@ -288,8 +289,8 @@ func TestTrunk_ForbiddenAccountKeepsRequestsQueued(t *testing.T) {
 	}
 }
 
-// A trunk that never took a call answers 403 to one number again and again. The error that ends the request names the
-// operator's account, and not the callee. It does so for the next request too.
+// A trunk that never accepted a call answers 403 to one number repeatedly. The error that ends the
+// request names the operator's account and not the callee, also for the next request.
 func TestTrunk_ForbiddenAccountIsNotTheCalleesFault(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, scenario string }{
@@ -340,15 +341,15 @@ func (r *rig) released(id uuid.UUID) (void, fences int) {
 	return void, fences
 }
 
-// silent is a sipp scenario of a trunk that answers OPTIONS and no INVITE.
+// silent is a sipp scenario of a trunk that answers OPTIONS but no INVITE.
 const silent = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="trunk">
 <recv request="OPTIONS" optional="true" next="options"/>
 <recv request="INVITE" next="end"/>
 ` + optionsAndEnd
 
-// A trunk that does not answer an INVITE, or answers 5xx, ends the request. The error names the carrier, and not the
-// callee or an unknown state.
+// A trunk that does not answer an INVITE, or answers 5xx, ends the request. The error names the
+// carrier, and not the callee or an unknown state.
 func TestTrunk_FaultOfTheTrunkEndsTheRequest(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -377,7 +378,7 @@ func TestTrunk_FaultOfTheTrunkEndsTheRequest(t *testing.T) {
 	}
 }
 
-// A trunk that does not answer OPTIONS is not offered calls.
+// A trunk that does not answer OPTIONS gets no calls.
 func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -419,8 +420,8 @@ func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 	}
 }
 
-// TestTrunk_NoneKeepsRequestsQueued places a call without any trunk. The metric and the log show that there is no
-// trunk, and the request is dialed when a trunk to sipp is added.
+// A request waits without any trunk. The metric and the log show this, and the request is dialed
+// when a trunk to sipp is added.
 func TestTrunk_NoneKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -449,7 +450,8 @@ func TestTrunk_NoneKeepsRequestsQueued(t *testing.T) {
 	await(t, "the metric shows the trunk", trunks(1))
 }
 
-// switched is a TCP listener that forwards to an address once it is open. Before, it closes every connection.
+// switched is a TCP listener that forwards to an address once it is open. Before that it closes
+// every connection.
 type switched struct {
 	address string
 	open    atomic.Bool
@@ -535,7 +537,8 @@ func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 	}
 }
 
-// A dialer that dies between the refusal and the release does not cause a second dial: recovery ends the request.
+// A dialer that dies between the refusal and the release causes no second dial: recovery ends the
+// request.
 func TestTrunk_CrashBeforeTheReleaseDialsOnce(t *testing.T) {
 	t.Parallel()
 	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")

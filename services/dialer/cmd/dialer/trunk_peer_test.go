@@ -20,8 +20,8 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// answersThen returns a sipp scenario of a trunk that answers OPTIONS, rings and answers every INVITE with the
-// address and port of its audio, and goes on with the steps.
+// answersThen returns a sipp scenario of a trunk that answers OPTIONS, rings, and answers every
+// INVITE with the address and port of its audio. The steps follow.
 func answersThen(audio, steps string) string {
 	response := func(status, body string) string {
 		kind := ""
@@ -99,7 +99,7 @@ Content-Length: 0
 `
 }
 
-// audioOfSipp is where sipp itself receives audio.
+// audioOfSipp is the address at which sipp itself receives audio.
 const audioOfSipp = "IN IP[media_ip_type] [media_ip]\ns=-\nc=IN IP[media_ip_type] [media_ip]\nt=0 0\n" +
 	"m=audio [media_port]"
 
@@ -121,8 +121,8 @@ func (r *rig) setAgent(settings string) {
 	})
 }
 
-// A transfer that the trunk refuses, or whose target is busy, ends nothing: the model receives an error and the
-// conversation goes on.
+// A transfer fails because the trunk refuses it or its target is busy. The model receives an error,
+// and the conversation continues.
 func TestTrunk_TransferThatFails(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, steps string }{
@@ -174,7 +174,7 @@ func TestTrunk_TransferThatFails(t *testing.T) {
 	}
 }
 
-// Signalling and audio over IPv6: sipp sends the agent's audio back, and the model hears it.
+// SIP and audio use IPv6: sipp sends the agent's audio back, and the model hears it.
 func TestTrunk_IPv6(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -201,7 +201,7 @@ func TestTrunk_IPv6(t *testing.T) {
 	}
 }
 
-// echoedModel starts a model that ends the call when it has heard speech.
+// echoedModel starts a model that ends the call after it has heard speech.
 func echoedModel(t *testing.T) *modeltest.RealtimeServer {
 	t.Helper()
 	model := modeltest.NewRealtime(modeltest.RealtimeOptions{
@@ -217,8 +217,9 @@ func echoedModel(t *testing.T) *modeltest.RealtimeServer {
 	return model
 }
 
-// The audio of a trunk has another address than its signalling. A phone behind a NAT sends from another port than its
-// description says, and receives there. A third address that sends to the same port is not heard and receives nothing.
+// The audio of a trunk has another address than its SIP. A phone behind a NAT sends from another
+// port than its description has, and receives there. Packets of a third address to the same port
+// are ignored, and it receives nothing.
 func TestTrunk_AudioAddress(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -262,7 +263,7 @@ func listenRTP(t *testing.T, address string) *net.UDPConn {
 // received waits for a packet and returns its source.
 func received(t *testing.T, conn *net.UDPConn) *net.UDPAddr {
 	t.Helper()
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(waitTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	_, from, err := conn.ReadFromUDP(make([]byte, 1500))
@@ -287,10 +288,9 @@ func sendRTP(t *testing.T, conn *net.UDPConn, to *net.UDPAddr, packets int) {
 	}
 }
 
-// TestTrunk_SharedByTwoDialers checks that two dialers share the limits of a trunk, and that each
-// dialer receives the in-dialog requests of the calls that it owns. The lease is long, because sipp
-// does not log the end of a call that receives a BYE during a pause: after a lost lease the other
-// dialer sends one.
+// Two dialers share the limits of a trunk, and each receives the in-dialog requests of its own
+// calls. The lease is long, because sipp does not log the end of a call that receives a BYE during
+// a pause, which the other dialer sends after a lost lease.
 func TestTrunk_SharedByTwoDialers(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -321,7 +321,7 @@ func TestTrunk_SharedByTwoDialers(t *testing.T) {
 	}
 }
 
-// callMany calls so many numbers, and fails unless all calls are completed.
+// callMany calls so many numbers. All calls must complete.
 func (r *rig) callMany(calls, from int) {
 	r.t.Helper()
 	var ids []uuid.UUID
@@ -335,7 +335,8 @@ func (r *rig) callMany(calls, from int) {
 	}
 }
 
-// checkChannels checks the calls on a trunk with three channels, of which the last is for small workspaces.
+// checkChannels checks the calls on a trunk with three channels, of which the last is reserved for
+// small workspaces.
 func checkChannels(t *testing.T, log []sippLine) {
 	t.Helper()
 	const want = 2
@@ -349,7 +350,7 @@ func checkChannels(t *testing.T, log []sippLine) {
 	}
 }
 
-// checkPace checks the calls on a trunk that takes six per second.
+// checkPace checks the calls on a trunk that permits six per second.
 func checkPace(t *testing.T, log []sippLine) {
 	t.Helper()
 	var begun []time.Duration
