@@ -82,10 +82,10 @@ func TestAuditor_MetricsSumOverReplicas(t *testing.T) {
 func TestAuditor_AgeRisesWithoutComparisons(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]string{
-		"no comparison succeeds":          `ALTER TABLE holds RENAME TO holds_away`,
-		"nothing can be claimed":          `REVOKE INSERT ON reconciliations FROM billing_wallet_app`,
-		"what was found can not be saved": `ALTER TABLE reconciliations ADD CHECK (checked_at < now() - interval '30 minutes') NOT VALID`,
-		"the wallet was never compared":   `DELETE FROM reconciliations; UPDATE wallets SET created_at = now() - interval '61 minutes'; ALTER TABLE holds RENAME TO holds_away`,
+		"no comparison succeeds":        `ALTER TABLE holds RENAME TO holds_away`,
+		"nothing can be claimed":        `REVOKE INSERT ON reconciliations FROM billing_wallet_app`,
+		"the result cannot be saved":    `ALTER TABLE reconciliations ADD CHECK (checked_at < now() - interval '30 minutes') NOT VALID`,
+		"the wallet was never compared": `DELETE FROM reconciliations; UPDATE wallets SET created_at = now() - interval '61 minutes'; ALTER TABLE holds RENAME TO holds_away`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -44,7 +44,7 @@ func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 		var err error
 		if only == uuid.Nil {
 			if id, err = w.Store.WorkspaceAfter(ctx, id); err != nil {
-				return w.brokenOff(ctx, result, err)
+				return w.interrupted(ctx, result, err)
 			}
 			if id == uuid.Nil {
 				break
@@ -54,7 +54,7 @@ func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 			fmt.Fprintf(w.Progress, "so far: %s; comparing workspace %s\n", result, id)
 		}, ticks.C)
 		if err != nil {
-			return w.brokenOff(ctx, result, err)
+			return w.interrupted(ctx, result, err)
 		}
 		result.add(found)
 		if !service.Scripted(ctx) {
@@ -66,7 +66,7 @@ func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 			break
 		}
 	}
-	if err := w.end(ctx, "", result); err != nil {
+	if err := w.print(ctx, "", result); err != nil {
 		return err
 	}
 	if result.Count > 0 {
@@ -113,8 +113,8 @@ func (a report) String() string {
 	return fmt.Sprintf("%d workspaces compared, %d differences", a.Workspaces, a.Count)
 }
 
-// end prints the result.
-func (w Walk) end(ctx context.Context, prefix string, result report) error {
+// print prints the result.
+func (w Walk) print(ctx context.Context, prefix string, result report) error {
 	if service.Scripted(ctx) {
 		return json.NewEncoder(w.Out).Encode(result)
 	}
@@ -122,11 +122,11 @@ func (w Walk) end(ctx context.Context, prefix string, result report) error {
 	return err
 }
 
-// brokenOff prints the incomplete result. It hides that ctx ended: libs/service treats that as
+// interrupted prints the incomplete result. It hides that ctx ended: libs/service treats that as
 // success, and a caller could conclude that there are no differences.
-func (w Walk) brokenOff(ctx context.Context, result report, err error) error {
+func (w Walk) interrupted(ctx context.Context, result report, err error) error {
 	result.BrokenOff = true
-	_ = w.end(ctx, "broken off: ", result) // the incomplete result is printed in any case
+	_ = w.print(ctx, "broken off: ", result) // the incomplete result is printed in any case
 	if ctx.Err() != nil {
 		return errors.New("reconciling was interrupted: run it again")
 	}

@@ -85,7 +85,7 @@ func TestHold_ContinuesIfTheCallerLeaves(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	if _, err := batcher.Hold(gone, order); err != nil && !errors.Is(err, context.Canceled) {
-		t.Fatalf("Hold of an asker who left = %v", err)
+		t.Fatalf("Hold with an ended context = %v", err)
 	}
 	decision, err := batcher.Hold(t.Context(), order)
 	if err != nil {

@@ -72,10 +72,10 @@ func (s *Store) openWallet(ctx context.Context, tx *pg.Pipeline, workspaceID uui
 		prefixes, requests = append(prefixes, rates.Prefixes(order.To)...), append(requests, order.RequestID)
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(ratesForNumbers, pg.Args{"workspace_id": workspaceID, "prefixes": prefixes}).Query(into(&view.Rates))
-	batch.Queue(lockWallet, pg.Args{"workspace_id": workspaceID}).Query(into(&wallets))
+	batch.Queue(ratesForNumbers, pg.Args{"workspace_id": workspaceID, "prefixes": prefixes}).Query(collectInto(&view.Rates))
+	batch.Queue(lockWallet, pg.Args{"workspace_id": workspaceID}).Query(collectInto(&wallets))
 	// This follows the lock, so that it reads what the last owner of the lock committed.
-	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(into(&known))
+	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(collectInto(&known))
 	if err := tx.Ask(ctx, batch); err != nil {
 		return ledger.Wallet{}, nil, fmt.Errorf("lock wallet: %w", err)
 	}

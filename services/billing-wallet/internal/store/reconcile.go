@@ -137,9 +137,9 @@ func (s *Store) Books(ctx context.Context, workspaceID uuid.UUID) (books Books, 
 		var kept []ledger.Wallet
 		var summed, open []ledger.Accounts
 		batch := &pgx.Batch{}
-		batch.Queue(walletOf, args).Query(into(&kept))
-		batch.Queue(sumEntries, args).Query(into(&summed))
-		batch.Queue(sumOpenHolds, args).Query(into(&open))
+		batch.Queue(walletOf, args).Query(collectInto(&kept))
+		batch.Queue(sumEntries, args).Query(collectInto(&summed))
+		batch.Queue(sumOpenHolds, args).Query(collectInto(&open))
 		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 			return err
 		}
@@ -178,9 +178,9 @@ func differences(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) ([]ledge
 	var balances, transactions, holds []ledger.Difference
 	batch := &pgx.Batch{}
 	batch.Queue(tracesOf, args).QueryRow(func(row pgx.Row) error { return row.Scan(&hasWallet, &hasMore) })
-	batch.Queue(differingBalances, args).Query(into(&balances))
-	batch.Queue(differingTransactions, args).Query(into(&transactions))
-	batch.Queue(differingHolds, args).Query(into(&holds))
+	batch.Queue(differingBalances, args).Query(collectInto(&balances))
+	batch.Queue(differingTransactions, args).Query(collectInto(&transactions))
+	batch.Queue(differingHolds, args).Query(collectInto(&holds))
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, err
 	}

@@ -124,7 +124,7 @@ func TestSaga_AbandonedBeforeItsHold(t *testing.T) {
 		t.Fatalf("done[0].Hold.State = %v, want %v", done[0].Hold.State, holds.Released)
 	}
 	if d := decide(t, st, order); !errors.Is(d.Err, holds.ErrEnded) {
-		t.Errorf("Hold of a POST that goes on = %+v, want ErrEnded", d)
+		t.Errorf("Hold of a slow POST = %+v, want ErrEnded", d)
 	}
 	wallettest.Balances(t, st, workspace, money.Credit, 0)
 }

@@ -29,7 +29,7 @@ func TestSettlementFloor_Rises(t *testing.T) {
 			want:  901,
 		},
 		{
-			name:  "a lower outcome was committed meanwhile",
+			name:  "a lower id was committed late",
 			reads: []read{{first: 1, last: 900, xmin: 100}, {xmin: 100, takenBy: 105}, {first: 7, last: 7, xmin: 106}},
 			want:  0,
 		},

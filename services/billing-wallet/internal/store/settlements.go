@@ -125,7 +125,7 @@ func (s *Store) Unsettled(ctx context.Context) ([]Unsettled, error) {
 func (s *Store) unsettled(ctx context.Context, from int64) (list []Unsettled, xmin int64, err error) {
 	var batch pgx.Batch
 	batch.Queue(oldestTransaction).QueryRow(func(row pgx.Row) error { return row.Scan(&xmin) })
-	batch.Queue(workspacesWithPending, pg.Args{"floor": from}).Query(into(&list))
+	batch.Queue(workspacesWithPending, pg.Args{"floor": from}).Query(collectInto(&list))
 	err = s.pool.SendBatch(ctx, &batch).Close()
 	return list, xmin, err
 }
@@ -161,7 +161,7 @@ func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, pu
 		var outcomes []holds.Outcome
 		waiting := &pgx.Batch{}
 		waiting.Queue(claimPending, pg.Args{"workspace_id": workspaceID, "limit": limit, "floor": floor}).
-			Query(into(&outcomes))
+			Query(collectInto(&outcomes))
 		if err := tx.Ask(ctx, waiting); err != nil {
 			return fmt.Errorf("claim outcomes: %w", err)
 		}
@@ -200,9 +200,9 @@ func (s *Store) lockHolds(ctx context.Context, tx *pg.Pipeline, workspaceID uuid
 	var wallets []ledger.Wallet
 	var found []holds.Hold
 	batch := &pgx.Batch{}
-	batch.Queue(lockWallet, pg.Args{"workspace_id": workspaceID}).Query(into(&wallets))
+	batch.Queue(lockWallet, pg.Args{"workspace_id": workspaceID}).Query(collectInto(&wallets))
 	// This follows the lock, so that it reads what the last owner of the lock committed.
-	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(into(&found))
+	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(collectInto(&found))
 	if err := tx.Ask(ctx, batch); err != nil {
 		return ledger.Wallet{}, nil, fmt.Errorf("lock wallet and read holds: %w", err)
 	}

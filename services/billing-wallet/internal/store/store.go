@@ -59,8 +59,8 @@ func (s *Store) lock(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (led
 	return wallet, nil
 }
 
-// into collects the rows of a batched statement.
-func into[T any](to *[]T) func(pgx.Rows) error {
+// collectInto collects the rows of a batched statement.
+func collectInto[T any](to *[]T) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
 		*to, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
 		return err

@@ -119,18 +119,18 @@ LIMIT @rows`
 
 // Transactions lists a workspace's transactions, newest first, of one kind or, if kind is empty, of
 // all kinds. It returns page.UnknownCursor for an unknown cursor.
-func (s *Store) Transactions(ctx context.Context, workspaceID uuid.UUID, kind ledger.Kind, asked page.Request) ([]ledger.Transaction, error) {
+func (s *Store) Transactions(ctx context.Context, workspaceID uuid.UUID, kind ledger.Kind, request page.Request) ([]ledger.Transaction, error) {
 	var after *uuid.UUID
-	if asked.After != uuid.Nil {
-		after = &asked.After
-		if _, found, err := s.Transaction(ctx, workspaceID, asked.After); err != nil {
+	if request.After != uuid.Nil {
+		after = &request.After
+		if _, found, err := s.Transaction(ctx, workspaceID, request.After); err != nil {
 			return nil, err
 		} else if !found {
 			return nil, page.UnknownCursor()
 		}
 	}
 	list, err := pg.Many[ledger.Transaction](ctx, s.pool, transactionPage, pgx.NamedArgs{
-		"workspace_id": workspaceID, "kind": string(kind), "after": after, "rows": asked.Rows(),
+		"workspace_id": workspaceID, "kind": string(kind), "after": after, "rows": request.Rows(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list transactions of %s: %w", workspaceID, err)

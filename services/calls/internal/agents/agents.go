@@ -78,19 +78,19 @@ func (a *Agent) set(body map[string]json.RawMessage) error {
 		return fmt.Errorf("read settings of agent %s: %w", a.ID, err)
 	}
 	rest := maps.Clone(body)
-	for _, kept := range []string{"id", "created_at", "updated_at", "retiring_models"} {
-		delete(rest, kept) // read-only fields: a client may send back what it read
+	for _, readOnly := range []string{"id", "created_at", "updated_at", "retiring_models"} {
+		delete(rest, readOnly) // read-only fields: a client may send back what it read
 	}
-	for _, own := range []struct {
+	for _, setting := range []struct {
 		field string
 		set   func(json.RawMessage) error
 	}{{"name", a.setName}, {"from_number", a.setFrom}, {"max_call_seconds", a.setMaxCallSeconds}} {
-		raw, given := rest[own.field]
+		raw, given := rest[setting.field]
 		if !given {
 			continue
 		}
-		delete(rest, own.field)
-		if err := own.set(raw); err != nil {
+		delete(rest, setting.field)
+		if err := setting.set(raw); err != nil {
 			return err
 		}
 	}

@@ -136,7 +136,7 @@ func TestNew_OpenAILiveAgent(t *testing.T) {
 	tests := []struct{ name, settings, field string }{
 		{name: "kind alone", settings: ``},
 		{
-			name:     "model and place of its own",
+			name:     "own model and URL",
 			settings: `,"model":"gpt-live-1","base_url":"wss://live.example/v1/live/sessions"`,
 		},
 		{name: "longest call", settings: `,"max_call_seconds":6900`},

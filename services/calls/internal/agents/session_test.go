@@ -69,7 +69,7 @@ func TestSet_LongestCallOfASession(t *testing.T) {
 				t.Errorf("message = %q, want it to name max_call_seconds", refusal.Message)
 			}
 			if !strings.Contains(refusal.Message, "at most 3300") {
-				t.Errorf("message = %q, want it to say what is accepted", refusal.Message)
+				t.Errorf("message = %q, want it to name the limit", refusal.Message)
 			}
 		})
 	}

@@ -63,27 +63,27 @@ func readOrder(body map[string]json.RawMessage, now time.Time) (order openapi.Cr
 	if id := f.id("agent_id"); id != nil {
 		order.AgentID = *id
 	} else if f.absent("agent_id") {
-		f.fault("agent_id", "is missing; name the agent that holds the conversation.")
+		f.addProblem("agent_id", "is missing; name the agent that holds the conversation.")
 	}
 	if to := f.text("to"); to != nil {
 		order.To = *to
 	} else if f.absent("to") {
-		f.fault("to", "is missing; give the number to call, such as +14155550123.")
+		f.addProblem("to", "is missing; give the number to call, such as +14155550123.")
 	}
 	order.ContactID = f.id("contact_id")
 	if member[map[string]json.RawMessage](&f, "variables", "must be an object.") != nil {
 		order.Variables = compact(f.body["variables"])
 	}
 	if len(order.Variables) > maxVariables {
-		f.fault("variables", "may be at most 64 KiB of JSON after merging.")
+		f.addProblem("variables", "may be at most 64 KiB of JSON after merging.")
 	}
 	order.ExternalRef = f.text("external_ref")
 	if order.ExternalRef != nil && utf8.RuneCountInString(*order.ExternalRef) > maxExternalRef {
-		f.fault("external_ref", "must have at most %d characters.", maxExternalRef)
+		f.addProblem("external_ref", "must have at most %d characters.", maxExternalRef)
 	}
 	order.ScheduledFor = openapi.TimestampOrNull(f.slot("scheduled_for", now))
-	if len(f.faults) > 0 {
-		return order, apierr.Unprocessable("validation_error", "%s", strings.Join(f.faults, " "))
+	if len(f.problems) > 0 {
+		return order, apierr.Unprocessable("validation_error", "%s", strings.Join(f.problems, " "))
 	}
 	if _, ok := phone.Parse(order.To); !ok {
 		return order, apierr.Unprocessable("invalid_phone", "to must be an E.164 number such as +14155550123.")
@@ -103,11 +103,11 @@ func compact(raw json.RawMessage) json.RawMessage {
 // fields reads members of a body and collects the errors. null counts as absent.
 type fields struct {
 	body   map[string]json.RawMessage
-	faults []string
+	problems []string
 }
 
-func (f *fields) fault(name, format string, args ...any) {
-	f.faults = append(f.faults, name+" "+fmt.Sprintf(format, args...))
+func (f *fields) addProblem(name, format string, args ...any) {
+	f.problems = append(f.problems, name+" "+fmt.Sprintf(format, args...))
 }
 
 func (f *fields) absent(name string) bool {
@@ -116,11 +116,11 @@ func (f *fields) absent(name string) bool {
 }
 
 // member returns nil if the member is absent. If it has another type, member also records the
-// fault.
+// problem.
 func member[T any](f *fields, name, fault string) *T {
 	var value *T
 	if !f.absent(name) && json.Unmarshal(f.body[name], &value) != nil {
-		f.fault(name, "%s", fault)
+		f.addProblem(name, "%s", fault)
 		return nil
 	}
 	return value
@@ -135,7 +135,7 @@ func (f *fields) id(name string) *uuid.UUID {
 	}
 	id, err := uuid.Parse(*s)
 	if err != nil || len(*s) != 36 { // uuid.Parse also accepts other spellings
-		f.fault(name, "must be a UUID.")
+		f.addProblem(name, "must be a UUID.")
 		return nil
 	}
 	return &id
@@ -151,11 +151,11 @@ func (f *fields) slot(name string, now time.Time) *time.Time {
 	at, err := httpserver.ParseTime(*s)
 	switch {
 	case err != nil:
-		f.fault(name, "must be a date-time with an offset, such as 2026-06-04T09:00:00Z.")
+		f.addProblem(name, "must be a date-time with an offset, such as 2026-06-04T09:00:00Z.")
 	case at.After(now.Add(maxAhead)):
-		f.fault(name, "must be at most 366 days ahead.")
+		f.addProblem(name, "must be at most 366 days ahead.")
 	case at.Before(now.Add(-maxBehind)):
-		f.fault(name, "is more than 7 days in the past. Leave it out to call now, or send a time in the future.")
+		f.addProblem(name, "is more than 7 days in the past. Leave it out to call now, or send a time in the future.")
 	case at.After(now):
 		at = at.UTC().Truncate(time.Millisecond)
 		return &at

@@ -72,9 +72,9 @@ func TestRetentionJob_DeletesWhatIsTooOldAtTheGivenTime(t *testing.T) {
 		requests, calls, said int
 	}{
 		{"the standard", standard, now, 5, 5, 3},
-		{"what the workspace wants", brief, now, 4, 4, 2},
+		{"periods of the workspace", brief, now, 4, 4, 2},
 		{"the standard, a month later", standard, now.Add(31 * day), 5, 5, 1},
-		{"what the workspace wants, three months later", brief, now.Add(92 * day), 1, 1, 1},
+		{"periods of the workspace, three months later", brief, now.Add(92 * day), 1, 1, 1},
 		{"the standard, six years later", standard, now.Add(6 * 366 * day), 1, 1, 1},
 	} {
 		for range 2 { // the second pass must change nothing
@@ -95,7 +95,7 @@ func TestRetentionJob_DeletesWhatIsTooOldAtTheGivenTime(t *testing.T) {
 			t.Errorf("%s: calls = %v, want %v", step.name, calls, step.calls)
 		}
 		if said != step.said {
-			t.Errorf("%s: said = %v, want %v", step.name, said, step.said)
+			t.Errorf("%s: calls with a transcript = %v, want %v", step.name, said, step.said)
 		}
 	}
 }

@@ -59,9 +59,9 @@ func TestApply_StatusOnlyMovesForward(t *testing.T) {
 		{"each state follows the one before", whole[0], whole[1], Ringing},
 		{"ringing may be skipped", whole[0], whole[2], InProgress},
 		{"everything may be skipped", whole[0], whole[3], Completed},
-		{"a late ringing after the answer is history", whole[2], whole[1], InProgress},
+		{"a late ringing after the answer is ignored", whole[2], whole[1], InProgress},
 		{"a repeated event changes nothing", whole[1], whole[1], Ringing},
-		{"a late dialing after the end is history", whole[3], whole[0], Completed},
+		{"a late dialing after the end is ignored", whole[3], whole[0], Completed},
 		{"a higher version cannot take a call back", whole[2], withVersion(whole[1], 9), InProgress},
 		{"the first end counts", whole[3], withVersion(eventsOfCall(Failed)[2], 9), Completed},
 		{"an end with a version that was seen", whole[2], withVersion(eventsOfCall(Failed)[2], 3), Failed},
@@ -189,10 +189,10 @@ func TestAnnounce_CompletedWaitsForChargeAndAnalysis(t *testing.T) {
 		billable                   int32
 		wantAfter                  time.Duration // 0: published immediately
 	}{
-		{name: "both missing: as long as the longer wait", billable: 6, wantAfter: 10 * time.Second},
-		{name: "the charge is in: the analysis' wait", charged: true, billable: 6, wantAfter: 10 * time.Second},
-		{name: "the analysis is in: the charge's wait", analysed: true, billable: 6, wantAfter: 5 * time.Second},
-		{name: "both in: at once", charged: true, analysed: true, billable: 6},
+		{name: "both missing: the longer wait", billable: 6, wantAfter: 10 * time.Second},
+		{name: "charge known: the wait for the analysis", charged: true, billable: 6, wantAfter: 10 * time.Second},
+		{name: "analysis known: the wait for the charge", analysed: true, billable: 6, wantAfter: 5 * time.Second},
+		{name: "both known: immediately", charged: true, analysed: true, billable: 6},
 		{name: "nothing billable: no charge to wait for", analysed: true},
 		{name: "an inbound call is not charged", analysed: true, inbound: true, billable: 6},
 	}
@@ -235,7 +235,7 @@ func TestAnnounce_CompletedWaitsForChargeAndAnalysis(t *testing.T) {
 				t.Errorf("at the deadline: event %q, want call.completed", event)
 			}
 			if event = c.Announce(Completed, start.Add(time.Hour), waits); event != "" {
-				t.Errorf("after it went out: event %q, want none", event)
+				t.Errorf("after it was published: event = %q, want none", event)
 			}
 		})
 	}

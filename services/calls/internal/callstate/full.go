@@ -49,9 +49,9 @@ func (c *Call) PublicTranscript() *openapi.Transcript {
 	if len(c.Transcript) == 0 {
 		return nil
 	}
-	var spoken openapi.Transcript
-	if err := json.Unmarshal(c.Transcript, &spoken); err != nil || spoken.Turns == nil {
+	var transcript openapi.Transcript
+	if err := json.Unmarshal(c.Transcript, &transcript); err != nil || transcript.Turns == nil {
 		return nil // written by a dialer of another build
 	}
-	return &spoken
+	return &transcript
 }

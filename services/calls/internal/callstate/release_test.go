@@ -45,14 +45,14 @@ func TestRelease_OnlyTheNewestAttempt(t *testing.T) {
 		{name: "released after another trunk", events: []event{{dialing: 1}, {released: 2}}, want: RequestQueued},
 		{name: "dialed again", events: []event{{dialing: 1}, {released: 1}, {dialing: 2}}, want: RequestDialing},
 		{
-			name: "the release comes again", events: []event{{dialing: 1}, {released: 1}, {dialing: 2}, {released: 1}},
+			name: "the release is repeated", events: []event{{dialing: 1}, {released: 1}, {dialing: 2}, {released: 1}},
 			want: RequestDialing,
 		},
 		{
-			name: "the release comes late", events: []event{{dialing: 1}, {dialing: 2}, {released: 1}}, want: RequestDialing,
+			name: "the release is late", events: []event{{dialing: 1}, {dialing: 2}, {released: 1}}, want: RequestDialing,
 		},
-		{name: "the dial comes again", events: []event{{dialing: 1}, {released: 1}, {dialing: 1}}, want: RequestQueued},
-		{name: "the dial comes late", events: []event{{released: 1}, {dialing: 1}}, want: RequestQueued},
+		{name: "the dial is repeated", events: []event{{dialing: 1}, {released: 1}, {dialing: 1}}, want: RequestQueued},
+		{name: "the dial is late", events: []event{{released: 1}, {dialing: 1}}, want: RequestQueued},
 	}
 	for _, tt := range tests {
 		r := Request{Status: RequestQueued}

@@ -45,7 +45,7 @@ func TestCall_EventsInAnyOrderKeepTheStateRules(t *testing.T) {
 			event := string(c.Announce(before, now, waits))
 			if event == "" {
 				if c.Sequence != sequence {
-					t.Fatalf("sequence went from %d to %d without an event", sequence, c.Sequence)
+					t.Fatalf("sequence changed from %d to %d without an event", sequence, c.Sequence)
 				}
 				return
 			}

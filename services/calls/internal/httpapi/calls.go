@@ -117,11 +117,11 @@ func (a *API) readTranscript(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	spoken := c.PublicTranscript()
-	if spoken == nil {
+	transcript := c.PublicTranscript()
+	if transcript == nil {
 		return apierr.New(http.StatusNotFound, "transcript_not_available", "No transcript is available for this call.")
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, spoken)
+	return httpserver.WriteJSON(w, http.StatusOK, transcript)
 }
 
 // readRecording handles GET /v1/calls/{id}/recording.

@@ -190,7 +190,7 @@ func TestUnconfirmed_IDWithoutARequestIsAbandoned(t *testing.T) {
 	}
 	next := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "k"))
 	if next["id"] == died.String() {
-		t.Error("a buried id became a request")
+		t.Error("an abandoned id became a request")
 	}
 }
 

@@ -275,7 +275,7 @@ func TestErasure_InboundCaller(t *testing.T) {
 	}
 	r.erase(erasure, 1)
 	if n := r.countSecretRows(); n != 1 {
-		t.Errorf("the same order again left %d calls with the secret, want the one that came since", n)
+		t.Errorf("calls with the secret after the second order = %d, want the newer one", n)
 	}
 	steps := strings.Join(r.steps(), "\n")
 	for _, want := range []string{

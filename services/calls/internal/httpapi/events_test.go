@@ -249,7 +249,7 @@ func TestEvents_EndsOfACall(t *testing.T) {
 				t.Errorf("request: completed_at = nil, want a value")
 			}
 			if got := r.types(); !slices.Equal(got, []string{tt.event}) {
-				t.Errorf("events = %v, want %s once and at once", got, tt.event)
+				t.Errorf("events = %v, want %s once, immediately", got, tt.event)
 			}
 			full := a.read()
 			testkit.Members(t, "call", full, map[string]any{
@@ -353,7 +353,7 @@ func TestCompleted_IsPublishedAtItsDeadlineWithMissingParts(t *testing.T) {
 			a.publish(tt.have(a)...)
 			r.complete()
 			if len(r.events()) != 0 {
-				t.Fatal("call.completed went out before its deadline")
+				t.Fatal("call.completed was published before its deadline")
 			}
 			r.exec(`UPDATE calls SET end_learned_at = end_learned_at - interval '11 seconds', completes_at = completes_at - interval '11 seconds'`)
 			r.complete()
@@ -426,7 +426,7 @@ func TestWorkspaces_NewestVersionIsStored(t *testing.T) {
 	tell(1)
 	tell(2)
 	if n := r.count("SELECT count(*) FROM workspaces WHERE keep_calls_days = 200 AND keep_transcripts_days = 7"); n != 1 {
-		t.Error("what version 2 wants kept is not known")
+		t.Error("retention of version 2 is not stored")
 	}
 	if a := r.do("POST", "/v1/calls", r.order()); a.code() != "validation_error" {
 		t.Errorf("answer = %d %v, want the destinations of version 2", a.status, a.body)

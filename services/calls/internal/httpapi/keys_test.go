@@ -109,7 +109,7 @@ func (s *slot) judge(rt *rapid.T, fate, to string, answers []answer) {
 	switch {
 	case s.done || fate == "accepted":
 		if !s.done && s.request != "" && s.to == to && answers[0].id() != s.request {
-			rt.Fatalf("took over as %s what was begun as %s", answers[0].id(), s.request)
+			rt.Fatalf("takeover created request %s, want %s", answers[0].id(), s.request)
 		}
 		if !s.done {
 			s.request = answers[0].id()

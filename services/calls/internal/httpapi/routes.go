@@ -31,9 +31,9 @@ type API struct {
 // New returns the API. It calls wake after a commit that wrote to the outbox. If links is nil, no
 // call shows a recording.
 func New(
-	in *callrequests.Intake, desk *callrequests.Canceler, st *store.Store, links *RecordingLinks, peers *peers.Clients, wake func(),
+	in *callrequests.Intake, canceler *callrequests.Canceler, st *store.Store, links *RecordingLinks, peers *peers.Clients, wake func(),
 ) *API {
-	return &API{intake: in, canceler: desk, store: st, links: links, peers: peers, wake: wake, now: time.Now}
+	return &API{intake: in, canceler: canceler, store: st, links: links, peers: peers, wake: wake, now: time.Now}
 }
 
 // Handler returns the routes of the service: /v1 for customers, /admin/v1 for operators, and

@@ -74,7 +74,7 @@ func TestTranscript_IsStoredAndShownIfTheFeatureIsOn(t *testing.T) {
 	off := r.account(r.place())
 	off.publish(off.fenced(), off.dialing(), off.answered(), off.ended("completed", "normal_clearing"), off.said(), off.captured(5))
 	if _, shown := off.read()["transcript"]; shown {
-		t.Error("what was said is kept or shown after the feature was turned off: shown = true, want false")
+		t.Error("transcript is stored or shown with the feature off: shown = true, want false")
 	} else if got := r.count("SELECT count(*) FROM calls WHERE transcript IS NOT NULL"); got != 0 {
 		t.Errorf(`calls with a transcript = %v, want 0`,
 			got)
@@ -172,7 +172,7 @@ func TestRecording_IsLinkedIfTheFeatureIsOn(t *testing.T) {
 	r.setFeatures(3, false, true)
 	a.publish(a.recorded(""))
 	if _, shown := a.read()["recording_url"]; shown {
-		t.Error("shown though it lies there no more: shown = true, want false")
+		t.Error("link to a deleted recording: shown = true, want false")
 	} else if got := r.refusal(path); got != "recording_not_available" {
 		t.Errorf(`shown though it lies there no more: r.refusal(path) = %q, want "recording_not_available"`, got)
 	}

@@ -46,7 +46,7 @@ type Clients struct {
 func New(cfg Config, keys *serviceauth.Keys) (*Clients, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithoutMetrics())
 	if err != nil {
-		return nil, fmt.Errorf("trace questions: %w", err)
+		return nil, fmt.Errorf("trace requests: %w", err)
 	}
 	client := serviceauth.Client()
 	as := func(aud string) connect.ClientOption { return connect.WithInterceptors(traced, keys.Ask(aud)) }
@@ -60,19 +60,19 @@ func New(cfg Config, keys *serviceauth.Keys) (*Clients, error) {
 }
 
 // PreCheck checks whether the number may be called, and finds or creates its contact.
-func (p *Clients) PreCheck(ctx context.Context, q *compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error) {
-	return callPeer(ctx, p.Timeout, "The compliance check", apierr.Unavailable, p.contacts.PreCheck, q)
+func (p *Clients) PreCheck(ctx context.Context, request *compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error) {
+	return callPeer(ctx, p.Timeout, "The compliance check", apierr.Unavailable, p.contacts.PreCheck, request)
 }
 
 // Hold reserves the price of the longest call.
-func (p *Clients) Hold(ctx context.Context, q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
-	return callPeer(ctx, p.Timeout, "The wallet", apierr.Unavailable, p.wallet.Hold, q)
+func (p *Clients) Hold(ctx context.Context, request *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
+	return callPeer(ctx, p.Timeout, "The wallet", apierr.Unavailable, p.wallet.Hold, request)
 }
 
 // Withdraw removes a queued request from the dialer's queue. The response states whether the dialer
 // did it.
-func (p *Clients) Withdraw(ctx context.Context, q *dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
-	return callPeer(ctx, p.Timeout, "The dialer", apierr.Unanswered, p.dialer.Withdraw, q)
+func (p *Clients) Withdraw(ctx context.Context, request *dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
+	return callPeer(ctx, p.Timeout, "The dialer", apierr.Unanswered, p.dialer.Withdraw, request)
 }
 
 // ApplyAgent sends a committed agent to the dialer and returns when the dialer has stored it. See
@@ -87,21 +87,21 @@ func (p *Clients) ApplyAgent(ctx context.Context, subject string, event *eventv1
 		}})
 }
 
-func callPeer[Q, A any](ctx context.Context, patience time.Duration, peer string, away func(string) *apierr.Error, question func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), q *Q) (*A, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func callPeer[Q, A any](ctx context.Context, timeout time.Duration, peer string, unavailable func(string) *apierr.Error, call func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), request *Q) (*A, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	answer, err := question(ctx, connect.NewRequest(q))
+	response, err := call(ctx, connect.NewRequest(request))
 	if connect.CodeOf(err) == connect.CodeUnavailable && ctx.Err() == nil {
-		answer, err = question(ctx, connect.NewRequest(q)) // the peer restarted, or an idle connection was closed
+		response, err = call(ctx, connect.NewRequest(request)) // the peer restarted, or an idle connection was closed
 	}
 	if err == nil {
-		return answer.Msg, nil
+		return response.Msg, nil
 	}
 	switch connect.CodeOf(err) {
 	case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeInvalidArgument, connect.CodeUnimplemented:
-		return nil, fmt.Errorf("ask %q: %w", peer, err) // a fault of configuration or code: 500
+		return nil, fmt.Errorf("request to %q: %w", peer, err) // a fault of configuration or code: 500
 	default:
 		slog.WarnContext(ctx, "request to peer failed", "peer", peer, "error", err) // the 503 does not show the cause
-		return nil, away(peer)
+		return nil, unavailable(peer)
 	}
 }

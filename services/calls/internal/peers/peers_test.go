@@ -59,7 +59,7 @@ func TestCallPeer_RepeatsAfterABrokenConnection(t *testing.T) {
 		t.Errorf("answer.GetWithdrawn() = false, want true")
 	}
 	if asked.Load() != 2 {
-		t.Errorf("answer: asked.Load() = %v, want 2", asked.Load())
+		t.Errorf("requests to the peer = %v, want 2", asked.Load())
 	}
 }
 

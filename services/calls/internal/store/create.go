@@ -156,7 +156,7 @@ func (s *Store) PlacementInputs(ctx context.Context, workspaceID, agentID uuid.U
 	found, err := pg.One[PlacementInputs](ctx, s.pool, selectPlacementInputs, pgx.NamedArgs{"workspace_id": workspaceID,
 		"agent_id": agentID})
 	if err != nil {
-		return PlacementInputs{}, fmt.Errorf("read what workspace %s may order: %w", workspaceID, err)
+		return PlacementInputs{}, fmt.Errorf("read placement inputs of workspace %s: %w", workspaceID, err)
 	}
 	return found, nil
 }

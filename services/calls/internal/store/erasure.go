@@ -409,7 +409,7 @@ func (s *Store) deleteOld(ctx context.Context, sql string, workspaceID uuid.UUID
 		"workspace_id": workspaceID, "at": at, "before": page.FirstID(at), "limit": limit, "statuses": final,
 	})
 	if err != nil {
-		return 0, fmt.Errorf("forget what workspace %s does not want kept: %w", workspaceID, err)
+		return 0, fmt.Errorf("delete old data of workspace %s: %w", workspaceID, err)
 	}
 	return did.RowsAffected(), nil
 }
@@ -420,7 +420,7 @@ const deleteErasures = `DELETE FROM erasures WHERE ordered_at < @at`
 // before them can still be created.
 func (s *Store) DeleteErasures(ctx context.Context, at time.Time) error {
 	if _, err := s.pool.Exec(ctx, deleteErasures, pg.Args{"at": at}); err != nil {
-		return fmt.Errorf("forget old erasures: %w", err)
+		return fmt.Errorf("delete old erasures: %w", err)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ const minToken = 16
 // operators returns the operators of OPERATOR_TOKENS with the hashes of their tokens.
 func (c Config) operators(pepper apikeys.Pepper) ([]store.Operator, error) {
 	var operators []store.Operator
-	var faults []error
+	var errs []error
 	for i, entry := range c.OperatorTokens {
 		entry = strings.TrimSpace(entry)
 		if entry == "" {
@@ -47,16 +47,16 @@ func (c Config) operators(pepper apikeys.Pepper) ([]store.Operator, error) {
 		}
 		name, token, _ := strings.Cut(entry, "=")
 		if name == "" || len(token) < minToken {
-			faults = append(faults, fmt.Errorf("OPERATOR_TOKENS: entry %d must be name=token with a token of %d characters or more", i+1, minToken))
+			errs = append(errs, fmt.Errorf("OPERATOR_TOKENS: entry %d must be name=token with a token of %d characters or more", i+1, minToken))
 			continue
 		}
 		if slices.ContainsFunc(operators, func(o store.Operator) bool { return o.Name == name }) {
-			faults = append(faults, fmt.Errorf("OPERATOR_TOKENS: %s is listed twice, "+
+			errs = append(errs, fmt.Errorf("OPERATOR_TOKENS: %s is listed twice, "+
 				"and only one token would be accepted: give the second its own name", name))
 			continue
 		}
 		hash := pepper.Hash(token)
 		operators = append(operators, store.Operator{Name: name, Hash: hash[:]})
 	}
-	return operators, errors.Join(faults...)
+	return operators, errors.Join(errs...)
 }

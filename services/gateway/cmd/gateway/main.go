@@ -28,12 +28,12 @@ func spec() app.Spec[Config] {
 }
 
 func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, error) {
-	parsed, faults := cfg.parse()
-	docs, fault := httpapi.NewDocs()
-	faults = errors.Join(faults, fault)
-	peers, fault := proxy.New(rt.Keys, cfg.owners())
-	if faults = errors.Join(faults, fault); faults != nil {
-		return nil, faults
+	parsed, errs := cfg.parse()
+	docs, err := httpapi.NewDocs()
+	errs = errors.Join(errs, err)
+	peers, err := proxy.New(rt.Keys, cfg.owners())
+	if errs = errors.Join(errs, err); errs != nil {
+		return nil, errs
 	}
 	st := store.New(rt.Pool, rt.Relay)
 	if len(parsed.operators) > 0 {
@@ -70,10 +70,10 @@ type parsed struct {
 
 // parse returns the parsed settings, or all errors joined.
 func (c Config) parse() (p parsed, err error) {
-	var faults [4]error
-	p.pepper, faults[0] = apikeys.NewPepper(c.APIKeyPepper)
-	p.operators, faults[1] = c.operators(p.pepper)
-	p.proxies, faults[2] = auth.ParseProxies(c.TrustedProxies)
-	p.ready, faults[3] = httpapi.NewReadiness(c.ReadyURLs)
-	return p, errors.Join(faults[:]...)
+	var errs [4]error
+	p.pepper, errs[0] = apikeys.NewPepper(c.APIKeyPepper)
+	p.operators, errs[1] = c.operators(p.pepper)
+	p.proxies, errs[2] = auth.ParseProxies(c.TrustedProxies)
+	p.ready, errs[3] = httpapi.NewReadiness(c.ReadyURLs)
+	return p, errors.Join(errs[:]...)
 }

@@ -108,13 +108,13 @@ func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID u
 			return holder, status, status.Refusal()
 		}
 	}
-	begun := time.Now()
+	started := time.Now()
 	holder, status, err := d.store.CountKeyRequest(ctx, keyID)
 	if err != nil {
 		return holder, status, err
 	}
 	if !status.Allowed {
-		d.limiter.refuse(counter, refusal{holder.Policy(), begun.Add(status.RetryAfter)})
+		d.limiter.refuse(counter, refusal{holder.Policy(), started.Add(status.RetryAfter)})
 		return holder, status, status.Refusal()
 	}
 	return holder, status, nil

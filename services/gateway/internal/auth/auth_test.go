@@ -211,7 +211,7 @@ func TestLimiter_NewLimitAppliesImmediately(t *testing.T) {
 		t.Fatalf("under a limit of 1: got.RetryAfter = %v, want %v", got.RetryAfter, time.Minute)
 	}
 	if got, _ := counted.count(t.Context(), "k", 100); !got.Allowed {
-		t.Errorf("under the raised limit = %+v: it is refused for what the old one said", got)
+		t.Errorf("status under the raised limit = %+v, want it allowed", got)
 	}
 }
 

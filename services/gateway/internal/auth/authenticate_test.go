@@ -147,10 +147,10 @@ func TestAuthenticate_ValidKeyBehindAFloodIsAccepted(t *testing.T) {
 		t.Errorf("policy = %d, want the 600 of an address", status.Policy)
 	}
 	if _, _, err = authenticator.Authenticate(requestFrom(address, used)); err != nil {
-		t.Errorf("a key in use behind the same address: %v, want it let in", err)
+		t.Errorf("a key in use behind the same address: %v, want no error", err)
 	}
 	if _, _, err = authenticator.Authenticate(requestFrom(address, unused)); err != nil {
-		t.Errorf("a key in its first use behind the same address: %v, want it let in", err)
+		t.Errorf("a key in its first use behind the same address: %v, want no error", err)
 	}
 }
 

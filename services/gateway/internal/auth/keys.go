@@ -81,7 +81,7 @@ func (k *keyIDs) revoke(hash apikeys.Hash) {
 // lookUp returns the cached id, or reads it when one of the slots is free. Concurrent look-ups of
 // one key share one query.
 func (k *keyIDs) lookUp(
-	ctx context.Context, hash apikeys.Hash, turns chan struct{}, timeout time.Duration,
+	ctx context.Context, hash apikeys.Hash, slots chan struct{}, timeout time.Duration,
 ) (uuid.UUID, error) {
 	if id, ok := k.known.Get(hash); ok {
 		return id, nil
@@ -89,16 +89,16 @@ func (k *keyIDs) lookUp(
 	if _, ok := k.unknown.Get(hash); ok {
 		return uuid.Nil, pg.ErrNotFound
 	}
-	flight := k.flights.DoChan(fmt.Sprintf("%p%s", turns, hash[:]), func() (any, error) {
+	flight := k.flights.DoChan(fmt.Sprintf("%p%s", slots, hash[:]), func() (any, error) {
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
 		defer cancel()
 		wait, stop := context.WithTimeout(own, timeout)
 		defer stop()
 		select {
-		case turns <- struct{}{}:
-			defer func() { <-turns }()
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
 		case <-wait.Done():
-			return uuid.Nil, fmt.Errorf("wait for a turn to look up a key: %w", wait.Err())
+			return uuid.Nil, fmt.Errorf("wait for a slot to look up a key: %w", wait.Err())
 		}
 		return k.query(own, hash)
 	})

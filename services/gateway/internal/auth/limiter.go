@@ -31,10 +31,10 @@ func (t *limiter) count(ctx context.Context, key string, policy ratelimit.Policy
 	if status, refused := t.stillRefused(key, policy); refused {
 		return status, nil
 	}
-	begun := time.Now()
+	started := time.Now()
 	status, err := t.countRequest(ctx, key, policy)
 	if err == nil && !status.Allowed {
-		t.refuse(key, refusal{policy, begun.Add(status.RetryAfter)})
+		t.refuse(key, refusal{policy, started.Add(status.RetryAfter)})
 	}
 	return status, err
 }

@@ -43,7 +43,7 @@ func NewAdmin(
 ) http.Handler {
 	a := &Admin{auth: authenticator, store: st, peers: peers, pepper: pepper, ready: ready, table: proxy.Admin()}
 	router := httpserver.NewEdgeRouter(tel)
-	router.Use(a.operators) // before the routing, so that an unknown path without a token is 401
+	router.Use(a.requireOperator) // before the routing, so that an unknown path without a token is 401
 	router.Route("/admin/v1", func(admin chi.Router) {
 		admin.Use(validQuery)
 		admin.Get("/workspaces", httpserver.Handle(a.listWorkspaces))
@@ -76,8 +76,8 @@ type actor struct {
 
 type actorKey struct{}
 
-// operators refuses requests without an operator token, on every path.
-func (a *Admin) operators(next http.Handler) http.Handler {
+// requireOperator refuses requests without an operator token, on every path.
+func (a *Admin) requireOperator(next http.Handler) http.Handler {
 	return httpserver.Handle(func(w http.ResponseWriter, r *http.Request) error {
 		name, err := a.auth.Operator(r)
 		if err != nil {
@@ -100,7 +100,7 @@ func (a *Admin) operators(next http.Handler) http.Handler {
 // validQuery refuses a query that cannot be parsed. Otherwise a malformed filter would be ignored.
 func validQuery(next http.Handler) http.Handler {
 	return httpserver.Handle(func(w http.ResponseWriter, r *http.Request) error {
-		if err := readable(r.URL); err != nil {
+		if err := checkQuery(r.URL); err != nil {
 			return err
 		}
 		next.ServeHTTP(w, r)
@@ -137,25 +137,25 @@ func storable(address *url.URL) string {
 	return address.Path
 }
 
-func done(intent audit.Intent, status int) audit.Entry {
+func doneEntry(intent audit.Intent, status int) audit.Entry {
 	code := int32(status)
 	return audit.Entry{Intent: intent, Status: &code, Outcome: audit.Done}
 }
 
-// settle ends the intent of a change that ended with err. A refused change is not audited.
+// closeIntent ends the intent of a change that ended with err. A refused change is not audited.
 // Otherwise the outcome is unknown.
-func (a *Admin) settle(ctx context.Context, intent audit.Intent, err error) {
+func (a *Admin) closeIntent(ctx context.Context, intent audit.Intent, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	var refused *apierr.Error
-	var fault error
+	var failed error
 	if errors.Is(err, proxy.ErrUnreached) || (errors.As(err, &refused) && refused.Status < http.StatusInternalServerError) {
-		fault = a.store.Drop(ctx, intent)
+		failed = a.store.Drop(ctx, intent)
 	} else {
-		fault = a.store.Conclude(ctx, audit.Entry{Intent: intent, Outcome: audit.Unknown})
+		failed = a.store.Conclude(ctx, audit.Entry{Intent: intent, Outcome: audit.Unknown})
 	}
-	if fault != nil { // the retention job writes it as unknown
-		slog.WarnContext(ctx, "audit intent not closed", "intent", intent.ID, "error", fault)
+	if failed != nil { // the retention job writes it as unknown
+		slog.WarnContext(ctx, "audit intent not closed", "intent", intent.ID, "error", failed)
 	}
 }
 

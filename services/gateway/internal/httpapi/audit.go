@@ -42,11 +42,11 @@ func (a *Admin) listAudit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	of, err := httpserver.QueryUUID(query, "workspace_id")
+	workspaceID, err := httpserver.QueryUUID(query, "workspace_id")
 	if err != nil {
 		return err
 	}
-	found, err := a.store.Entries(r.Context(), of, request)
+	found, err := a.store.Entries(r.Context(), workspaceID, request)
 	if err != nil {
 		return err
 	}

@@ -33,8 +33,8 @@ func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 
 // proxiedForAll forwards requests that belong to no workspace: trunks and dialer.
 func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
-	who := actorOf(r)
-	return a.forward(w, r, serviceauth.Caller{RequestID: who.requestID, Access: serviceauth.Write, Operator: who.operator})
+	act := actorOf(r)
+	return a.forward(w, r, serviceauth.Caller{RequestID: act.requestID, Access: serviceauth.Write, Operator: act.operator})
 }
 
 // forward sends the request to the owner of its route. A change is recorded before it is sent, and
@@ -61,7 +61,7 @@ func (a *Admin) forward(w http.ResponseWriter, r *http.Request, caller serviceau
 		return err
 	}
 	response.LogCode(r.Context())
-	show(w, response)
+	writeResponse(w, response)
 	return nil
 }
 
@@ -69,11 +69,11 @@ func (a *Admin) forward(w http.ResponseWriter, r *http.Request, caller serviceau
 // Idempotency-Replayed in the owner's response means that nothing was changed.
 func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.OwnerRequest) (proxy.OwnerResponse, error) {
 	ctx := context.WithoutCancel(r.Context()) // a disconnect must not interrupt a change
-	var of *uuid.UUID
+	var workspaceID *uuid.UUID
 	if request.Caller.WorkspaceID != uuid.Nil {
-		of = &request.Caller.WorkspaceID
+		workspaceID = &request.Caller.WorkspaceID
 	}
-	intent, err := actorOf(r).intent(r, match.Template, of)
+	intent, err := actorOf(r).intent(r, match.Template, workspaceID)
 	if err != nil {
 		return proxy.OwnerResponse{}, err
 	}
@@ -85,14 +85,14 @@ func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.Owne
 	}
 	response, err := a.peers.Do(ctx, request)
 	if err != nil {
-		a.settle(ctx, intent, err)
+		a.closeIntent(ctx, intent, err)
 		return response, err
 	}
 	if !response.OK() {
-		a.settle(ctx, intent, response.Refusal(request.Owner))
+		a.closeIntent(ctx, intent, response.Refusal(request.Owner))
 		return response, nil
 	}
-	entry := done(intent, response.Status)
+	entry := doneEntry(intent, response.Status)
 	if response.Header.Get(replayedHeader) != "" {
 		entry.Outcome = audit.Unchanged
 	}
@@ -126,8 +126,8 @@ func (a *Admin) before(ctx context.Context, match proxy.Match, request proxy.Own
 
 const replayedHeader = "Idempotency-Replayed"
 
-// show copies the owner's response to the operator.
-func show(w http.ResponseWriter, response proxy.OwnerResponse) {
+// writeResponse copies the owner's response to the operator.
+func writeResponse(w http.ResponseWriter, response proxy.OwnerResponse) {
 	for _, name := range []string{"Content-Type", "Cache-Control", "Retry-After", "Allow", replayedHeader} {
 		if value := response.Header.Get(name); value != "" {
 			w.Header().Set(name, value)

@@ -85,7 +85,7 @@ func (a *Admin) createKey(w http.ResponseWriter, r *http.Request) error {
 	}
 	secret, prefix := apikeys.Generate()
 	key := apikeys.Key{ID: id, WorkspaceID: owner.ID, Name: body.Name, Access: body.Access, Prefix: prefix}
-	saved, err := a.store.AddKey(r.Context(), key, a.pepper.Hash(secret), done(intent, http.StatusCreated), keyState)
+	saved, err := a.store.AddKey(r.Context(), key, a.pepper.Hash(secret), doneEntry(intent, http.StatusCreated), keyState)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (a *Admin) revokeKey(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return apikeys.Key{}, err
 		}
-		saved, err := a.store.RevokeKey(r.Context(), owner, id, done(intent, http.StatusOK), keyState)
+		saved, err := a.store.RevokeKey(r.Context(), owner, id, doneEntry(intent, http.StatusOK), keyState)
 		return saved, err
 	})
 }

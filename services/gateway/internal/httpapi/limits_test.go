@@ -115,10 +115,10 @@ func TestBodies_IncompleteBodiesAreRefused(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if !strings.HasPrefix(string(said), "HTTP/1.1 422 ") {
-			t.Errorf("%s: string(said) = %q, want it to begin with %q", name, string(said), "HTTP/1.1 422 ")
+			t.Errorf("%s: response = %q, want it to begin with %q", name, string(said), "HTTP/1.1 422 ")
 		}
 		if !strings.Contains(string(said), `"code":"validation_error"`) {
-			t.Errorf("%s: string(said) = %q, want it to contain %q", name, string(said), `"code":"validation_error"`)
+			t.Errorf("%s: response = %q, want it to contain %q", name, string(said), `"code":"validation_error"`)
 		}
 		_ = conn.Close()
 	}

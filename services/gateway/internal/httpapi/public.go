@@ -73,7 +73,7 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	telemetry.Annotate(ctx, "workspace_id", holder.WorkspaceID.String())
-	if err := included(holder.Workspace(), r.URL); err != nil {
+	if err := checkPlan(holder.Workspace(), r.URL); err != nil {
 		return err
 	}
 	if holder.Access != serviceauth.Write && r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -85,7 +85,7 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	if !match.Allows(r.Method) {
 		return httpserver.WrongMethod(w, r.Method, match.Allow()...)
 	}
-	if err := readable(r.URL); err != nil {
+	if err := checkQuery(r.URL); err != nil {
 		return err
 	}
 	return p.peers.Forward(w, r, match.Owner, match.Path, serviceauth.Caller{
@@ -108,8 +108,8 @@ func (p *Public) recording(w http.ResponseWriter, r *http.Request, open proxy.Ma
 	return p.peers.Fetch(w, r, open.Owner, open.Path, serviceauth.Caller{RequestID: requestID, Access: serviceauth.Read})
 }
 
-// readable returns 422 for a query that url.Values would parse only in part.
-func readable(address *url.URL) error {
+// checkQuery returns 422 for a query that url.Values would parse only in part.
+func checkQuery(address *url.URL) error {
 	if _, err := url.ParseQuery(address.RawQuery); err != nil {
 		return apierr.Validation("query", "is malformed: encode each parameter as name=value.")
 	}
@@ -131,8 +131,8 @@ func (p *Public) openRoute(path *url.URL) (proxy.Match, bool) {
 	return p.open.Find(path)
 }
 
-// included returns 403 if the workspace is suspended or its plan does not include the path.
-func included(w workspaces.Workspace, path *url.URL) error {
+// checkPlan returns 403 if the workspace is suspended or its plan does not include the path.
+func checkPlan(w workspaces.Workspace, path *url.URL) error {
 	switch {
 	case w.Status == workspaces.Suspended:
 		return apierr.New(http.StatusForbidden, "api_not_enabled", "This workspace is suspended. Ask the operator of the service.")

@@ -27,7 +27,7 @@ func TestRecording_LinkReachesTheDialerWithoutAKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	request.Header.Set("Range", "bytes=0-3")
-	request.Header.Set("Authorization", "Bearer whatever")
+	request.Header.Set("Authorization", "Bearer invalid")
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)

@@ -90,7 +90,7 @@ func (a *Admin) createWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	saved, err := a.store.AddWorkspace(ctx, made, done(change, http.StatusCreated), workspaceState)
+	saved, err := a.store.AddWorkspace(ctx, made, doneEntry(change, http.StatusCreated), workspaceState)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	saved, err := a.store.ChangeWorkspace(ctx, before.ID, done(change, http.StatusOK), workspaceState,
+	saved, err := a.store.ChangeWorkspace(ctx, before.ID, doneEntry(change, http.StatusOK), workspaceState,
 		func(stored workspaces.Workspace) (workspaces.Workspace, error) {
 			return stored.Changed(operator.operator, body)
 		})

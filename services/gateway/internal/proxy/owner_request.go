@@ -60,15 +60,15 @@ func (p *Upstreams) Do(ctx context.Context, q OwnerRequest) (OwnerResponse, erro
 	sign(request, to)
 	response, err := p.transport.RoundTrip(request)
 	if err != nil {
-		return OwnerResponse{}, refusal(ctx, q.Method, q.Owner, err)
+		return OwnerResponse{}, requestError(ctx, q.Method, q.Owner, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxResponse))
 	if err != nil {
-		return OwnerResponse{}, refusal(ctx, q.Method, q.Owner, err)
+		return OwnerResponse{}, requestError(ctx, q.Method, q.Owner, err)
 	}
 	if err := relay(response); err != nil {
-		return OwnerResponse{}, refusal(ctx, q.Method, q.Owner, err)
+		return OwnerResponse{}, requestError(ctx, q.Method, q.Owner, err)
 	}
 	return OwnerResponse{Status: response.StatusCode, Header: response.Header, Body: body}, nil
 }

@@ -55,21 +55,21 @@ func New(keys *serviceauth.Keys, urls map[string]string) (*Upstreams, error) {
 		ExpectContinueTimeout: time.Second,
 		DisableCompression:    true,
 	}}
-	var faults []error
+	var errs []error
 	for name, address := range urls {
 		base, err := url.Parse(address)
 		if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") || strings.Trim(base.Path, "/") != "" {
-			faults = append(faults, fmt.Errorf("the address of %s must be like http://127.0.0.1:8090, not %q", name, address))
+			errs = append(errs, fmt.Errorf("the address of %s must be like http://127.0.0.1:8090, not %q", name, address))
 			continue
 		}
 		p.bases[name] = base
 	}
 	p.proxy = &httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: p.transport, ModifyResponse: relayRefusal, ErrorHandler: refuse, BufferPool: &buffers{},
+		Rewrite: rewrite, Transport: p.transport, ModifyResponse: relayError, ErrorHandler: handleError, BufferPool: &buffers{},
 		ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
 	p.settings = newSettingClients(keys, urls)
-	return p, errors.Join(faults...)
+	return p, errors.Join(errs...)
 }
 
 // buffers reuses the buffers of 32 KiB through which responses are copied.
@@ -119,8 +119,8 @@ func (p *Upstreams) forward(w http.ResponseWriter, r *http.Request, owner string
 	defer cancel()
 	out := r.WithContext(context.WithValue(ctx, targetKey{}, to))
 	out.Header = r.Header.Clone()
-	stripOutside(out.Header)
-	if path.Path != keyed {
+	removeClientHeaders(out.Header)
+	if path.Path != idempotentPath {
 		out.Header.Del("Idempotency-Key")
 	}
 	if err := buffer(w, out); err != nil {
@@ -142,14 +142,14 @@ func (p *Upstreams) target(owner string, path *url.URL, caller serviceauth.Calle
 	return target{base: base, path: path, token: token, owner: owner}, nil
 }
 
-// keyed is the only path that uses Idempotency-Key. On other paths the header is removed: it would
+// idempotentPath is the only path that uses Idempotency-Key. On other paths the header is removed: it would
 // make net/http repeat a POST when the owner's connection breaks, and the change could be made
 // twice.
-const keyed = "/v1/calls"
+const idempotentPath = "/v1/calls"
 
-// stripOutside removes headers that a client must not set: credentials, internal headers,
+// removeClientHeaders removes headers that a client must not set: credentials, internal headers,
 // hop-by-hop headers, and an upgrade to another protocol.
-func stripOutside(header http.Header) {
+func removeClientHeaders(header http.Header) {
 	for name := range header {
 		if strings.HasPrefix(name, "X-Ringfence-") || strings.HasPrefix(name, "X-Forwarded-") {
 			header.Del(name)
@@ -203,12 +203,12 @@ func sign(out *http.Request, to target) {
 // ErrUnreached means that no connection to the owner was made, so it has changed nothing.
 var ErrUnreached = errors.New("the owner was not reached")
 
-var errDistrusted = errors.New("the owner does not accept our signature")
+var errSignatureRejected = errors.New("the owner does not accept our signature")
 
 // relay checks a response and removes the headers that the gateway sets itself.
 func relay(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusSwitchingProtocols {
-		return errDistrusted // the client was authenticated, so the service keys are wrong
+		return errSignatureRejected // the client was authenticated, so the service keys are wrong
 	}
 	for name := range response.Header {
 		if strings.HasPrefix(name, "X-Ringfence-") || strings.HasPrefix(name, "X-Ratelimit-") || strings.HasPrefix(name, "Ratelimit") {
@@ -221,16 +221,16 @@ func relay(response *http.Response) error {
 	return nil
 }
 
-// maxRefusal limits an error body that is read for its code. The error bodies of the services are
+// maxErrorBody limits an error body that is read for its code. The error bodies of the services are
 // smaller than 1 KiB.
-const maxRefusal = 8 << 10
+const maxErrorBody = 8 << 10
 
-// relayRefusal relays a response and adds its error code to the log line of the request.
-func relayRefusal(response *http.Response) error {
+// relayError relays a response and adds its error code to the log line of the request.
+func relayError(response *http.Response) error {
 	if err := relay(response); err != nil {
 		return err
 	}
-	if response.StatusCode < http.StatusBadRequest || response.ContentLength <= 0 || response.ContentLength > maxRefusal {
+	if response.StatusCode < http.StatusBadRequest || response.ContentLength <= 0 || response.ContentLength > maxErrorBody {
 		return nil
 	}
 	body, err := io.ReadAll(response.Body)
@@ -243,16 +243,16 @@ func relayRefusal(response *http.Response) error {
 	return nil
 }
 
-func refuse(w http.ResponseWriter, r *http.Request, err error) {
+func handleError(w http.ResponseWriter, r *http.Request, err error) {
 	to, _ := r.Context().Value(targetKey{}).(target)
-	httpserver.WriteError(w, r, refusal(r.Context(), r.Method, to.owner, err))
+	httpserver.WriteError(w, r, requestError(r.Context(), r.Method, to.owner, err))
 }
 
-// refusal returns the error for a request without a response. It distinguishes an owner that was
+// requestError returns the error for a request without a response. It distinguishes an owner that was
 // not reached from one that may have made the change: then the client must check before it repeats
 // the request.
-func refusal(ctx context.Context, method, owner string, err error) error {
-	if errors.Is(err, errDistrusted) {
+func requestError(ctx context.Context, method, owner string, err error) error {
+	if errors.Is(err, errSignatureRejected) {
 		return fmt.Errorf("request to %s: %w", owner, err)
 	}
 	if errors.Is(err, context.Canceled) {

@@ -78,7 +78,7 @@ func (t Table) Find(path *url.URL) (Match, bool) {
 	}
 	for _, r := range t {
 		if values, ok := r.match(sent, decoded); ok {
-			return Match{Route: r, Path: rebuilt(decoded), Values: values}, true
+			return Match{Route: r, Path: encodePath(decoded), Values: values}, true
 		}
 	}
 	return Match{}, false
@@ -107,8 +107,8 @@ func (r Route) match(sent, decoded []string) (map[string]string, bool) {
 	return values, true
 }
 
-// rebuilt encodes the segments in one fixed way.
-func rebuilt(segments []string) *url.URL {
+// encodePath encodes the segments in one fixed way.
+func encodePath(segments []string) *url.URL {
 	escaped := make([]string, len(segments))
 	for i, segment := range segments {
 		escaped[i] = url.PathEscape(segment)

@@ -29,11 +29,11 @@ func TestStatus_OfEachResult(t *testing.T) {
 			Status{120, false, 0, 500 * time.Millisecond, 500 * time.Millisecond},
 		},
 		{
-			"part of the step has gone by", 120, false, time.Minute - 200*time.Millisecond,
+			"part of the step has passed", 120, false, time.Minute - 200*time.Millisecond,
 			Status{120, false, 0, 300 * time.Millisecond, 300 * time.Millisecond},
 		},
 		{"long ago", 120, true, -time.Hour, Status{120, true, 120, 0, 0}},
-		{"a limit that was lowered meanwhile", 1, false, 5 * time.Minute, Status{1, false, 0, time.Minute, time.Minute}},
+		{"the limit was lowered", 1, false, 5 * time.Minute, Status{1, false, 0, time.Minute, time.Minute}},
 	} {
 		if got := row.policy.Status(row.allowed, row.ahead); got != row.want {
 			t.Errorf("%s: %+v, want %+v", row.name, got, row.want)

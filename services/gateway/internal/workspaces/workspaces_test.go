@@ -50,7 +50,7 @@ func TestWorkspace_FeaturesOfThePlans(t *testing.T) {
 		{"scale has both and a higher rate", `"plan":"scale"`, true, true, 600},
 		{"an override gives", `"plan":"starter","features":{"api":true}`, true, false, 120},
 		{"an override takes", `"plan":"scale","features":{"webhooks":false}`, true, false, 600},
-		{"a rate of its own", `"plan":"scale","rate_limit_per_minute":7`, true, true, 7},
+		{"its own rate limit", `"plan":"scale","rate_limit_per_minute":7`, true, true, 7},
 		{"status is not for POST", `"plan":"growth","status":"suspended"`, true, true, 120},
 	} {
 		w := made(t, `{"name":"x","currency":"USD",`+row.members+`}`)
