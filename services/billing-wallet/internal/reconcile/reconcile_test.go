@@ -149,9 +149,9 @@ var forgeries = []struct {
 	{"a hold is in another currency", `UPDATE holds SET currency = 'EUR' WHERE request_id = @open`, []string{"wrong_currency: <open>: kept EUR, found USD"}},
 }
 
-// TestRun_ReportsEveryForgery makes the rows inconsistent as the superuser, without any constraint,
+// TestRun_ReportsEveryInconsistency makes the rows inconsistent as the superuser, without any constraint,
 // and checks the output of the command.
-func TestRun_ReportsEveryForgery(t *testing.T) {
+func TestRun_ReportsEveryInconsistency(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)

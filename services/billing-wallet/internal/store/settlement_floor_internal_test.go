@@ -2,7 +2,7 @@ package store
 
 import "testing"
 
-func TestSettlementFloor_Rises(t *testing.T) {
+func TestSettlementFloor_RisesAfterReads(t *testing.T) {
 	t.Parallel()
 	type read struct {
 		first, last, xmin int64

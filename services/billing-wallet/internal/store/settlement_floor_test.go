@@ -86,7 +86,7 @@ func TestUnsettled_SkipsDeletedRowsDuringAnOldSnapshot(t *testing.T) {
 }
 
 // A pending settlement with a lower id that is committed later is found by the next read.
-func TestUnsettled_FindsLateCommit(t *testing.T) {
+func TestUnsettled_FindsARowThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)

@@ -151,7 +151,7 @@ func TestHold_UsesTheLongestPrefixAndKeepsItsPrice(t *testing.T) {
 	}
 }
 
-func TestHold_WithoutAWallet(t *testing.T) {
+func TestHold_WithoutAWalletIsAnError(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	workspace := wallettest.ID()

@@ -20,8 +20,8 @@ import (
 	"ringfence.dev/services/calls/internal/peers"
 )
 
-// TestServe_StartsAnswersAndDrains starts the whole service and shuts it down.
-func TestServe_StartsAnswersAndDrains(t *testing.T) {
+// TestServe_StartsRespondsAndDrains starts the whole service and shuts it down.
+func TestServe_StartsRespondsAndDrains(t *testing.T) {
 	pool := pgtest.New(t, spec().Schema(), spec().Tracks()...)
 	cfg := Config{
 		Config: app.Config{

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-// TestSet_LongestCallOfASession covers max_call_seconds above the length of a model's session.
-func TestSet_LongestCallOfASession(t *testing.T) {
+// TestSet_LimitsCallsToTheSessionOfTheModel covers max_call_seconds above the length of a model's session.
+func TestSet_LimitsCallsToTheSessionOfTheModel(t *testing.T) {
 	t.Parallel()
 	const realtime, websocket = `{"name":"Ada","kind":"openai_realtime"}`,
 		`{"name":"Ada","kind":"media_ws","media_url":"wss://agent.example/"}`

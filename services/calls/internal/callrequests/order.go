@@ -102,7 +102,7 @@ func compact(raw json.RawMessage) json.RawMessage {
 
 // fields reads members of a body and collects the errors. null counts as absent.
 type fields struct {
-	body   map[string]json.RawMessage
+	body     map[string]json.RawMessage
 	problems []string
 }
 

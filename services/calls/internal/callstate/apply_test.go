@@ -241,7 +241,7 @@ func TestAnnounce_CompletedWaitsForChargeAndAnalysis(t *testing.T) {
 	}
 }
 
-func TestAnnounce_OneEventForEachStatus(t *testing.T) {
+func TestAnnounce_ReturnsOneEventForEachStatus(t *testing.T) {
 	t.Parallel()
 	want := map[Status]openapi.EventType{
 		Initiated: "", Ringing: openapi.EventTypeCallRinging, InProgress: openapi.EventTypeCallAnswered,

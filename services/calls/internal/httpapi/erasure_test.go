@@ -66,10 +66,10 @@ func (r *rig) steps() (steps []string) {
 	return steps
 }
 
-// TestErasure_BeforeTheEndAndAfterIt erases a person with a call that has ended, one whose analysis
+// TestErasure_ErasesEndedLiveAndQueuedCalls erases a person with a call that has ended, one whose analysis
 // is missing, one that waits for its charge, and a queued request. A call of another person is
 // kept.
-func TestErasure_BeforeTheEndAndAfterIt(t *testing.T) {
+func TestErasure_ErasesEndedLiveAndQueuedCalls(t *testing.T) {
 	t.Parallel()
 	r, erasure := newRig(t), newID(t)
 	over, live, waiting, queued := r.createWithSecret(), r.createWithSecret(), r.createWithSecret(), r.createWithSecret()

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/libs/serviceauth"
 )
 
-// TestLimits_AtAndOnePast counts characters, not bytes.
-func TestLimits_AtAndOnePast(t *testing.T) {
+// TestLimits_AcceptTheLimitAndRefuseOneMore counts characters, not bytes.
+func TestLimits_AcceptTheLimitAndRefuseOneMore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, row := range []struct{ name, path, field, at, one string }{

@@ -135,7 +135,7 @@ func TestLists_MalformedParametersNameTheField(t *testing.T) {
 	}
 }
 
-func TestRead_NotFoundAndNotAvailable(t *testing.T) {
+func TestRead_MissingTranscriptAndRecordingAre404(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())

@@ -146,7 +146,7 @@ type PlacementInputs struct {
 	MaxCallSeconds *int32 `db:"max_call_seconds"`
 }
 
-// One round trip, because every POST needs it.
+// One statement, because every POST runs it.
 const selectPlacementInputs = `
 SELECT coalesce((SELECT destinations FROM workspaces WHERE id = @workspace_id), '{}') AS destinations,
     (SELECT max_call_seconds FROM agents WHERE workspace_id = @workspace_id AND id = @agent_id AND deleted_at IS NULL) AS max_call_seconds`

@@ -377,7 +377,7 @@ DELETE FROM calls WHERE id = ANY (ARRAY(
     SELECT id FROM calls WHERE workspace_id = @workspace_id AND uuid_send(id) < uuid_send(@before::uuid) AND closed AND ended_at < @at
     ORDER BY uuid_send(id) LIMIT @limit FOR UPDATE SKIP LOCKED))`
 
-// For each status, so that the index of lists is used.
+// The inner query reads each status separately, so that it can use the index of the lists.
 const deleteRequests = `
 DELETE FROM call_requests WHERE id = ANY (ARRAY(
     SELECT r.id FROM unnest(@statuses::text[]) AS one (one_status) CROSS JOIN LATERAL (

@@ -89,7 +89,7 @@ func strip(value any) any {
 	return value
 }
 
-// secret reports whether a member may contain a secret, by its name. It rather redacts too many
+// secret reports whether a member may contain a secret, by its name. It redacts too many
 // members than too few.
 func secret(name string) bool {
 	name = strings.ToLower(name)

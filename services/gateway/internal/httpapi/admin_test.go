@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-func TestAdmin_OnlyOperators(t *testing.T) {
+func TestAdmin_AcceptsOnlyOperators(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")

@@ -88,7 +88,7 @@ func allocatedBytes() uint64 {
 	return stats.TotalAlloc
 }
 
-// settled waits until at limit max goroutines are left and returns their number. If max is 0, it
+// settled waits until at most limit goroutines are left and returns their number. If max is 0, it
 // waits until the number is stable.
 func settled(t *testing.T, limit int) int {
 	t.Helper()

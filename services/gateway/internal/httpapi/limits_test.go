@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// TestLimits_AtAndOnePast counts characters, not bytes.
-func TestLimits_AtAndOnePast(t *testing.T) {
+// TestLimits_AcceptTheLimitAndRefuseOneMore counts characters, not bytes.
+func TestLimits_AcceptTheLimitAndRefuseOneMore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.workspace("")

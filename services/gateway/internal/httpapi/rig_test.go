@@ -31,7 +31,7 @@ import (
 
 const operatorToken = "a-token-of-ada-0001"
 
-// receivedRequest is a request as an owner receivedRequest it.
+// receivedRequest is a request as an owner received it.
 type receivedRequest struct {
 	owner  string
 	method string
@@ -150,7 +150,7 @@ func (r *rig) answers(answer func(w http.ResponseWriter, h receivedRequest) bool
 	r.answer = answer
 }
 
-// requestsTo returns the requests that an owner has receivedRequest.
+// requestsTo returns the requests that an owner has received.
 func (r *rig) requestsTo(owner string) []receivedRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()

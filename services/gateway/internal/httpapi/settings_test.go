@@ -29,7 +29,7 @@ type settingOwner struct {
 	apply func(context.Context, *eventv1.WorkspaceEvent) error
 	// policyFault is the response of CheckPolicy.
 	policyFault string
-	// policies are the policies that CheckPolicy receivedRequest.
+	// policies are the policies that CheckPolicy received.
 	policies []string
 }
 
