@@ -193,11 +193,11 @@ type attempt struct {
 // attempts returns the attempts of a call or a request, oldest first.
 func (r *rig) attempts(p *process, of uuid.UUID) []attempt {
 	r.t.Helper()
-	status, told := r.admin(p, "GET", "/attempts?of="+of.String(), "")
+	status, response := r.admin(p, "GET", "/attempts?of="+of.String(), "")
 	if status != 200 {
-		r.t.Fatalf("GET attempts = %d %v, want 200", status, told)
+		r.t.Fatalf("GET attempts = %d %v, want 200", status, response)
 	}
-	encoded, err := json.Marshal(told["data"])
+	encoded, err := json.Marshal(response["data"])
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -224,8 +224,8 @@ func TestAttempts_ShowTheAnswerOfEachTrunk(t *testing.T) {
 		`{"name":"full","host":"127.0.0.1","priority":1,"port":` + strconv.Itoa(full) + `}`,
 		`{"name":"busy","host":"127.0.0.1","priority":2,"port":` + strconv.Itoa(busy) + `}`,
 	} {
-		if status, told := r.asOperator("POST", url, body); status != 201 {
-			t.Fatalf("POST trunk = %d %v, want 201", status, told)
+		if status, response := r.asOperator("POST", url, body); status != 201 {
+			t.Fatalf("POST trunk = %d %v, want 201", status, response)
 		}
 	}
 	await(t, "both trunks answered OPTIONS", func() bool {
@@ -322,8 +322,8 @@ func TestAttempts_InboundCallHasTheCallersCallID(t *testing.T) {
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address)
 	r.addTrunk(p, port, "")
 	body := `{"phone_e164":"+14155559000","agent_id":"` + r.agent.String() + `"}`
-	if status, told := r.admin(p, "POST", "/numbers", body); status != 201 {
-		t.Fatalf("POST numbers = %d %v, want 201", status, told)
+	if status, response := r.admin(p, "POST", "/numbers", body); status != 201 {
+		t.Fatalf("POST numbers = %d %v, want 201", status, response)
 	}
 	callIn(t, conversing, "127.0.0.1", port, address, "-cid_str", "caller-%u@sipp.example").Ends(t)
 	var id uuid.UUID

@@ -98,8 +98,8 @@ func TestCarrier_ThatMisbehaves(t *testing.T) {
 		{"disorder", "", "90", ended{"busy", "", 1, false}},
 		// the end arrives before the answer, and the carrier is asked for the answer
 		{"disorder", "", "95", ended{"completed", "", 1, true}},
-		{"lose", "", "90", ended{"busy", "", 1, false}}, // the watchdog asks the carrier for the end
-		{"lose", "", "01", ended{"completed", "", 1, true}}, // the same
+		{"lose", "", "90", ended{"busy", "", 1, false}},         // the watchdog asks the carrier for the end
+		{"lose", "", "01", ended{"completed", "", 1, true}},     // the same
 		{"lose_end", "", "01", ended{"completed", "", 1, true}}, // the same
 	}
 	ids := make([]uuid.UUID, len(tests))

@@ -206,7 +206,7 @@ func TestDial_AppliesTheAnswerOfTheGates(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	// time at which the deferred request may be called, 3 s after the check
-	var told atomic.Pointer[time.Time]
+	var deferredUntil atomic.Pointer[time.Time]
 	r.gate.answer = func(req *compliancev1.CheckRequest, times int) (*compliancev1.CheckResponse, error) {
 		switch req.GetToE164() {
 		case "+14155550011":
@@ -214,7 +214,7 @@ func TestDial_AppliesTheAnswerOfTheGates(t *testing.T) {
 		case "+14155550012":
 			if times == 1 {
 				later := time.Now().Add(3 * time.Second).Truncate(time.Millisecond)
-				told.Store(&later)
+				deferredUntil.Store(&later)
 				return &compliancev1.CheckResponse{Result: &compliancev1.CheckResponse_Later{Later: &compliancev1.Later{ScheduledFor: timestamppb.New(later)}}}, nil
 			}
 		}
@@ -243,11 +243,11 @@ func TestDial_AppliesTheAnswerOfTheGates(t *testing.T) {
 	switch facts := r.ends(waits); {
 	case names(facts) != "rescheduled "+talked:
 		t.Errorf("names(facts) = %v, want %v", names(facts), "rescheduled "+talked)
-	case !facts[0].event.GetRescheduled().GetScheduledFor().AsTime().Equal(*told.Load()):
+	case !facts[0].event.GetRescheduled().GetScheduledFor().AsTime().Equal(*deferredUntil.Load()):
 		t.Errorf("facts[0].event.GetRescheduled().GetScheduledFor().AsTime() = %v, want %v",
-			facts[0].event.GetRescheduled().GetScheduledFor().AsTime(), *told.Load())
-	case last(facts).GetCall().GetDialedAt().AsTime().Before(*told.Load()):
-		t.Errorf("dialed at %v, want no time before %v", last(facts).GetCall().GetDialedAt().AsTime(), *told.Load())
+			facts[0].event.GetRescheduled().GetScheduledFor().AsTime(), *deferredUntil.Load())
+	case last(facts).GetCall().GetDialedAt().AsTime().Before(*deferredUntil.Load()):
+		t.Errorf("dialed at %v, want no time before %v", last(facts).GetCall().GetDialedAt().AsTime(), *deferredUntil.Load())
 	}
 	for _, to := range []string{"+14155550011", "+19005550014", "+33140000014"} {
 		if n := len(r.log("originate", to)); n != 0 {

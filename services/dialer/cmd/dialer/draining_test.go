@@ -79,11 +79,11 @@ func TestSIP_DrainBehindADispatcher(t *testing.T) {
 			SettingsJson: []byte(`{"silence_seconds":300,"script":{"tone_hz":440,"tone_millis":200}}`),
 		}},
 	})
-	if status, told := r.asOperator("POST", "http://"+both[0].addr+"/admin/v1/trunks", fmt.Sprintf(`{"name":"dispatcher","host":"127.0.0.1","port":%d}`, port)); status != 201 {
-		t.Fatalf("POST = %d %v", status, told)
+	if status, response := r.asOperator("POST", "http://"+both[0].addr+"/admin/v1/trunks", fmt.Sprintf(`{"name":"dispatcher","host":"127.0.0.1","port":%d}`, port)); status != 201 {
+		t.Fatalf("POST = %d %v", status, response)
 	}
-	if status, told := r.admin(both[0], "POST", "/numbers", `{"phone_e164":"`+ours+`","agent_id":"`+r.agent.String()+`"}`); status != 201 {
-		t.Fatalf("POST = %d %v", status, told)
+	if status, response := r.admin(both[0], "POST", "/numbers", `{"phone_e164":"`+ours+`","agent_id":"`+r.agent.String()+`"}`); status != 201 {
+		t.Fatalf("POST = %d %v", status, response)
 	}
 	agent, err := sip.New(sip.Config{UDP: "127.0.0.1:0"})
 	if err != nil {

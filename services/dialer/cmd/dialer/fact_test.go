@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// told are the events that were read from dial-events.v1.
-type told struct {
+// receivedFacts are the events that were read from dial-events.v1.
+type receivedFacts struct {
 	mu    sync.Mutex
 	facts []fact
 }
@@ -43,19 +43,19 @@ func (r *rig) listen(cfg kafka.Config) {
 				return
 			}
 			name := strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", event.GetEvent()), "*eventv1.DialEvent_"))
-			r.told.mu.Lock()
-			defer r.told.mu.Unlock()
-			r.told.facts = append(r.told.facts, fact{rec.EventID, rec.Key, name, event})
+			r.receivedFacts.mu.Lock()
+			defer r.receivedFacts.mu.Unlock()
+			r.receivedFacts.facts = append(r.receivedFacts.facts, fact{rec.EventID, rec.Key, name, event})
 		})
 	}
 }
 
 // factsOf returns the events of one request or inbound call so far, each once.
 func (r *rig) factsOf(key string) (facts []fact) {
-	r.told.mu.Lock()
-	defer r.told.mu.Unlock()
+	r.receivedFacts.mu.Lock()
+	defer r.receivedFacts.mu.Unlock()
 	seen := map[uuid.UUID]bool{}
-	for _, f := range r.told.facts {
+	for _, f := range r.receivedFacts.facts {
 		if f.key == key && !seen[f.id] {
 			seen[f.id] = true
 			facts = append(facts, f)

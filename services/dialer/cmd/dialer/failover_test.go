@@ -25,15 +25,15 @@ func (r *rig) trunkThat(p *process, name string, priority int, script func(*sipt
 		mu.Unlock()
 		script(c)
 	})
-	status, told := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks",
+	status, response := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks",
 		fmt.Sprintf(`{"name":%q,"host":"127.0.0.1","port":%d,"priority":%d,"channels":100,"calls_per_second":100}`, name, x.Port(transport.UDP), priority))
 	if status != 201 {
-		r.t.Fatalf("POST = %d %v", status, told)
+		r.t.Fatalf("POST = %d %v", status, response)
 	}
-	path := "http://" + p.addr + "/admin/v1/trunks/" + told["id"].(string)
+	path := "http://" + p.addr + "/admin/v1/trunks/" + response["id"].(string)
 	await(r.t, "the trunk has answered OPTIONS", func() bool { // earlier it would get no call
-		status, told := r.asOperator("GET", path, "")
-		return status == 200 && told["state"] == "up"
+		status, response := r.asOperator("GET", path, "")
+		return status == 200 && response["state"] == "up"
 	})
 	return func(to string) int {
 		mu.Lock()

@@ -94,7 +94,7 @@ type rig struct {
 	// replicas are the newest processes of the dialers, by the number in their names.
 	replicas *[]*process
 
-	told *told
+	receivedFacts *receivedFacts
 }
 
 // within returns the same rig for a subtest.
@@ -107,7 +107,7 @@ func (r *rig) within(t testing.TB) *rig {
 // newRig starts everything except the dialer.
 func newRig(t testing.TB, timeScale string) *rig {
 	t.Helper()
-	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{}, told: &told{},
+	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{}, receivedFacts: &receivedFacts{},
 		replicas: &[]*process{},
 	}
 	r.pool = pgtest.New(t, name, spec().Tracks()...)

@@ -137,8 +137,8 @@ func TestSIP_ConversationWithAModel(t *testing.T) {
 	port := farEnd(t, callee, func(c *siptest.Call) { c.Next(sipmsg.BYE).Reply(200) })
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "REALTIME_URL="+model.URL, "REALTIME_KEY=the-operators",
 		"SUMMARY_URL="+summaries.URL+"/v1")
-	if status, told := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", fmt.Sprintf(`{"name":"far","host":"127.0.0.1","port":%d,"calls_per_second":10}`, port)); status != 201 {
-		t.Fatalf("POST = %d %v", status, told)
+	if status, response := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", fmt.Sprintf(`{"name":"far","host":"127.0.0.1","port":%d,"calls_per_second":10}`, port)); status != 201 {
+		t.Fatalf("POST = %d %v", status, response)
 	}
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
@@ -233,8 +233,8 @@ func TestSIP_InboundCall(t *testing.T) {
 		}},
 	})
 	const ours, caller = "+14155559000", "+14155550001"
-	if status, told := r.admin(p, "POST", "/numbers", `{"phone_e164":"`+ours+`","agent_id":"`+r.agent.String()+`"}`); status != 201 {
-		t.Fatalf("POST = %d %v", status, told)
+	if status, response := r.admin(p, "POST", "/numbers", `{"phone_e164":"`+ours+`","agent_id":"`+r.agent.String()+`"}`); status != 201 {
+		t.Fatalf("POST = %d %v", status, response)
 	}
 	agent, err := sip.New(sip.Config{UDP: "127.0.0.1:0"})
 	if err != nil {
@@ -259,8 +259,8 @@ func TestSIP_InboundCall(t *testing.T) {
 	if end := ring(ours, func() { t.Error("a stranger was answered") }, time.Second); end.Status != 0 {
 		t.Errorf("status that a stranger received = %d, want 0", end.Status)
 	}
-	if status, told := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", `{"name":"near","host":"127.0.0.1","port":9}`); status != 201 {
-		t.Fatalf("POST = %d %v", status, told)
+	if status, response := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", `{"name":"near","host":"127.0.0.1","port":9}`); status != 201 {
+		t.Fatalf("POST = %d %v", status, response)
 	}
 	var picked bool
 	await(t, "the agent answers, talks and hangs up", func() bool {

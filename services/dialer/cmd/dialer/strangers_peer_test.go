@@ -17,11 +17,11 @@ func TestStrangers_AreShown(t *testing.T) {
 	r, address := newRig(t, "0"), freeAddr(t)
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address)
 	list := func() []any {
-		status, told := r.asOperator("GET", "http://"+p.addr+"/admin/v1/trunks/strangers", "")
+		status, response := r.asOperator("GET", "http://"+p.addr+"/admin/v1/trunks/strangers", "")
 		if status != 200 {
-			t.Fatalf("GET strangers = %d %v, want 200", status, told)
+			t.Fatalf("GET strangers = %d %v, want 200", status, response)
 		}
-		return told["data"].([]any)
+		return response["data"].([]any)
 	}
 	check := func(one map[string]any, reason, hint string) {
 		t.Helper()

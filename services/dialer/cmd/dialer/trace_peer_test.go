@@ -70,8 +70,8 @@ func TestTrace_ACallWithADigest(t *testing.T) {
 	if status, content := r.fetch(path + "/trace"); status != http.StatusConflict {
 		t.Errorf("GET trace before it is set = %d %s, want 409", status, content)
 	}
-	if status, told := r.asOperator("PATCH", path, `{"trace":true}`); status != http.StatusOK {
-		t.Fatalf("PATCH trunk = %d %v, want 200", status, told)
+	if status, response := r.asOperator("PATCH", path, `{"trace":true}`); status != http.StatusOK {
+		t.Fatalf("PATCH trunk = %d %v, want 200", status, response)
 	}
 	await(t, "OPTIONS in the trace", func() bool {
 		_, trace := r.fetch(path + "/trace")
@@ -98,8 +98,8 @@ func TestTrace_ACallWithADigest(t *testing.T) {
 		"\xd4\xc3\xb2\xa1": true, "INVITE sip:+14155551321@127.0.0.1": true, "SIP/2.0 486 Busy Here\r\n": true,
 		secret(t, received(), `response="([0-9a-f]+)"`): false,
 	})
-	if status, told := r.asOperator("PATCH", path, `{"trace":null}`); status != http.StatusOK {
-		t.Fatalf("PATCH trunk = %d %v, want 200", status, told)
+	if status, response := r.asOperator("PATCH", path, `{"trace":null}`); status != http.StatusOK {
+		t.Fatalf("PATCH trunk = %d %v, want 200", status, response)
 	}
 	if status, content := r.fetch(path + "/trace"); status != http.StatusConflict {
 		t.Errorf("GET trace after it ended = %d %s, want 409", status, content)

@@ -80,17 +80,17 @@ func TestSIP_TransferAndCallback(t *testing.T) {
 	})
 	call := func(port int, number string) *eventv1.DialEvent {
 		t.Helper()
-		status, told := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", fmt.Sprintf(`{"name":"%d","host":"127.0.0.1","port":%d,"calls_per_second":10}`, port, port))
+		status, response := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", fmt.Sprintf(`{"name":"%d","host":"127.0.0.1","port":%d,"calls_per_second":10}`, port, port))
 		if status != 201 {
-			t.Fatalf("POST = %d %v", status, told)
+			t.Fatalf("POST = %d %v", status, response)
 		}
 		facts := r.ends(r.request(number))
 		if got := names(facts); got != talked {
 			t.Fatalf("facts = %s, want %s", got, talked)
 		}
-		id, _ := told["id"].(string)
-		if status, told := r.asOperator("PATCH", "http://"+p.addr+"/admin/v1/trunks/"+id, `{"status":"disabled"}`); status != 200 {
-			t.Fatalf("PATCH = %d %v", status, told)
+		id, _ := response["id"].(string)
+		if status, response := r.asOperator("PATCH", "http://"+p.addr+"/admin/v1/trunks/"+id, `{"status":"disabled"}`); status != 200 {
+			t.Fatalf("PATCH = %d %v", status, response)
 		}
 		return last(facts)
 	}

@@ -16,15 +16,15 @@ func TestTrunkCheck_Credentials(t *testing.T) {
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t))
 	path := r.addTrunk(p, startTrunk(t, registrar), `,"username":"account","password":"wrong"`)
 	check := func() (steps []string, ok bool) {
-		status, told := r.asOperator("POST", path+"/check", "")
+		status, response := r.asOperator("POST", path+"/check", "")
 		if status != 200 {
-			t.Fatalf("POST check = %d %v, want 200", status, told)
+			t.Fatalf("POST check = %d %v, want 200", status, response)
 		}
-		for _, each := range told["steps"].([]any) {
+		for _, each := range response["steps"].([]any) {
 			step := each.(map[string]any)
 			steps = append(steps, step["step"].(string)+" "+step["result"].(string))
 		}
-		return steps, told["ok"].(bool)
+		return steps, response["ok"].(bool)
 	}
 	steps, ok := check()
 	want := []string{"dns skipped", "transport ok", "tls skipped", "options ok", "digest failed"}
@@ -34,8 +34,8 @@ func TestTrunkCheck_Credentials(t *testing.T) {
 	if ok {
 		t.Error("ok with a wrong password = true, want false")
 	}
-	if status, told := r.asOperator("PATCH", path, `{"password":"secret"}`); status != 200 {
-		t.Fatalf("PATCH trunk = %d %v, want 200", status, told)
+	if status, response := r.asOperator("PATCH", path, `{"password":"secret"}`); status != 200 {
+		t.Fatalf("PATCH trunk = %d %v, want 200", status, response)
 	}
 	steps, ok = check()
 	want[4] = "digest ok"
@@ -52,11 +52,11 @@ func TestTrunkCheck_WithoutSIP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	path := r.addTrunk(r.dialer(), 5060, "")
-	status, told := r.asOperator("POST", path+"/check", "")
+	status, response := r.asOperator("POST", path+"/check", "")
 	if status != 409 {
 		t.Errorf("status = %d, want 409", status)
 	}
-	if got, want := told["error"].(map[string]any)["code"], "no_sip"; got != want {
+	if got, want := response["error"].(map[string]any)["code"], "no_sip"; got != want {
 		t.Errorf("code = %v, want %q", got, want)
 	}
 }

@@ -157,11 +157,11 @@ func startSipp(t *testing.T, address, scenario string, more ...string) (peer *pe
 func (r *rig) addTrunk(p *process, port int, more string) (path string) {
 	r.t.Helper()
 	url := "http://" + p.addr + "/admin/v1/trunks"
-	status, told := r.asOperator("POST", url, fmt.Sprintf(`{"name":"far","host":"127.0.0.1","port":%d%s}`, port, more))
+	status, response := r.asOperator("POST", url, fmt.Sprintf(`{"name":"far","host":"127.0.0.1","port":%d%s}`, port, more))
 	if status != 201 {
-		r.t.Fatalf("POST trunk = %d %v, want 201", status, told)
+		r.t.Fatalf("POST trunk = %d %v, want 201", status, response)
 	}
-	return url + "/" + told["id"].(string)
+	return url + "/" + response["id"].(string)
 }
 
 // inQueue returns the state of a request and the number of its fences.
@@ -179,9 +179,9 @@ func (r *rig) inQueue(id uuid.UUID) (state string, fences int) {
 // patchTrunk changes a trunk.
 func (r *rig) patchTrunk(path, change string) {
 	r.t.Helper()
-	status, told := r.asOperator("PATCH", path, change)
+	status, response := r.asOperator("PATCH", path, change)
 	if status != 200 {
-		r.t.Fatalf("PATCH trunk = %d %v, want 200", status, told)
+		r.t.Fatalf("PATCH trunk = %d %v, want 200", status, response)
 	}
 }
 

@@ -187,9 +187,9 @@ func TestTrunk_IPv6(t *testing.T) {
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR=[::1]:"+own, "SIP_ADVERTISED_ADDR=::1", "RTP_ADDR=::1",
 		"REALTIME_URL="+model.URL, "REALTIME_KEY=x")
 	url := "http://" + p.addr + "/admin/v1/trunks"
-	status, told := r.asOperator("POST", url, fmt.Sprintf(`{"name":"far","host":"::1","port":%d}`, port))
+	status, response := r.asOperator("POST", url, fmt.Sprintf(`{"name":"far","host":"::1","port":%d}`, port))
 	if status != 201 {
-		t.Fatalf("POST trunk = %d %v, want 201", status, told)
+		t.Fatalf("POST trunk = %d %v, want 201", status, response)
 	}
 	r.setAgent(`{"kind":"openai_realtime","disclosure":{"off_reason":"a test"},"greeting":"Good day."}`)
 	end := last(r.ends(r.request("+14155551502")))
@@ -288,9 +288,9 @@ func sendRTP(t *testing.T, conn *net.UDPConn, to *net.UDPAddr, packets int) {
 	}
 }
 
-// Two dialers share the limits of a trunk, and each receives the in-dialog requests of its own
-// calls. The lease is long, because sipp does not log the end of a call that receives a BYE during
-// a pause, which the other dialer sends after a lost lease.
+// Two dialers share the limits of a trunk, and each receives the in-dialog requests of the calls
+// that it owns. The lease is long, because sipp does not log the end of a call that receives a BYE
+// during a pause, which the other dialer sends after a lost lease.
 func TestTrunk_SharedByTwoDialers(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -17,15 +17,15 @@ func TestTrunkState_OfTwoReplicas(t *testing.T) {
 	path := r.addTrunk(first, port, `,"username":"account","password":"wrong"`)
 	id := path[len(path)-36:]
 	state := func(p *process) map[string]any {
-		status, told := r.asOperator("GET", "http://"+p.addr+"/admin/v1/trunks/"+id, "")
+		status, response := r.asOperator("GET", "http://"+p.addr+"/admin/v1/trunks/"+id, "")
 		if status != 200 {
-			t.Fatalf("GET trunk = %d %v, want 200", status, told)
+			t.Fatalf("GET trunk = %d %v, want 200", status, response)
 		}
-		return told
+		return response
 	}
 	await(t, "both replicas report that the trunk is up", func() bool {
-		told := state(second)
-		return told["state"] == "up" && len(told["replicas"].([]any)) == 2
+		response := state(second)
+		return response["state"] == "up" && len(response["replicas"].([]any)) == 2
 	})
 	answer := state(second)["last_answer"].(map[string]any)
 	if got, want := answer["status"], 200.0; got != want {
@@ -36,23 +36,23 @@ func TestTrunkState_OfTwoReplicas(t *testing.T) {
 		await(t, "the failed call is reported", func() bool {
 			return state(p)["recent"].(map[string]any)["failures"].(float64) > 0
 		})
-		told := state(p)
-		if got := told["circuit_open_until"]; got == nil {
+		response := state(p)
+		if got := response["circuit_open_until"]; got == nil {
 			t.Error("circuit_open_until = null, want the time of the next test")
 		}
-		if got, want := told["recent"].(map[string]any)["error_rate"], 1.0; got != want {
+		if got, want := response["recent"].(map[string]any)["error_rate"], 1.0; got != want {
 			t.Errorf("error rate = %v, want %v", got, want)
 		}
 	}
-	if status, told := r.asOperator("PATCH", path, `{"password":"secret"}`); status != 200 {
-		t.Fatalf("PATCH trunk = %d %v, want 200", status, told)
+	if status, response := r.asOperator("PATCH", path, `{"password":"secret"}`); status != 200 {
+		t.Fatalf("PATCH trunk = %d %v, want 200", status, response)
 	}
 	end := last(r.ends(request)).GetCall()
 	if got, want := end.GetHangupCause(), string(callstate.UserBusy); got != want {
 		t.Errorf("hangup cause = %q, want %q", got, want)
 	}
 	await(t, "both replicas report that the trunk is up again", func() bool {
-		told := state(second)
-		return told["state"] == "up" && len(told["replicas"].([]any)) == 2
+		response := state(second)
+		return response["state"] == "up" && len(response["replicas"].([]any)) == 2
 	})
 }

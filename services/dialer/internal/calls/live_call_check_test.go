@@ -82,7 +82,7 @@ func TestLiveCallCheck_LeavesUnreadEndsToTheReader(t *testing.T) {
 		step.change()
 		endedAtCarrier := found()
 		if err := looker.removeUnread(t.Context(), endedAtCarrier); err != nil {
-			t.Fatalf("%s: keepUntold: %v", step.name, err)
+			t.Fatalf("%s: removeUnread: %v", step.name, err)
 		}
 		got := slices.SortedFunc(
 			maps.Keys(endedAtCarrier),

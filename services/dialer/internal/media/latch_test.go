@@ -55,7 +55,7 @@ func TestLatch_AcceptsOneOtherPortOfTheSignalledAddress(t *testing.T) {
 	}
 	third := netip.MustParseAddrPort("203.0.113.9:1026")
 	if n := heard(l, third, 0, 100); n != 0 {
-		t.Errorf("a third port is heard %d times", n)
+		t.Errorf("accepted packets of a third port = %d, want 0", n)
 	}
 	if n := heard(l, signalled, 0, 1); n != 1 {
 		t.Errorf("the signalled address is not accepted: n = %v, want 1", n)
@@ -63,7 +63,7 @@ func TestLatch_AcceptsOneOtherPortOfTheSignalledAddress(t *testing.T) {
 		t.Errorf("the signalled address is not accepted: l.Target() = %v, want %v", got, signalled)
 	}
 	if n := heard(l, otherPort, 9, 100); n != 0 {
-		t.Errorf("the other port is heard %d times after that", n)
+		t.Errorf("accepted packets of the other port = %d, want 0", n)
 	}
 }
 
