@@ -184,7 +184,8 @@ func TestErased_ErasureInTheSameBatchAsItsEvents(t *testing.T) {
 	wantEqual(t, "event of the other call has personal data", bytes.Contains(sent[other], []byte(secret)), true)
 }
 
-// The body of an event that was published after the erasure of its call is emptied when no delivery waits for it.
+// The body of an event that was published after the erasure of its call is emptied when no delivery
+// waits for it.
 func TestErased_EventAfterTheErasureIsEmptiedAfterItsDelivery(t *testing.T) {
 	t.Parallel()
 	h, ws, call := newFixture(t), uuid.New(), uuid.New()

@@ -21,7 +21,7 @@ func defaultSchedule() deliveries.Schedule {
 	return deliveries.Schedule{Delays: []time.Duration{60 * time.Second, 120 * time.Second, 240 * time.Second, 480 * time.Second}}
 }
 
-func TestNext(t *testing.T) {
+func TestNext_FollowsTheRetrySchedule(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name       string
@@ -81,7 +81,7 @@ func TestNext_StaysWithinTheLimitsForAnyRetryAfter(t *testing.T) {
 	})
 }
 
-func TestRetryAfter(t *testing.T) {
+func TestRetryAfter_ReadsSecondsAndDates(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 6, 4, 12, 0, 0, 0, time.UTC)
 	tests := []struct {

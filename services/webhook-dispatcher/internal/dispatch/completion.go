@@ -13,7 +13,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// completeLoop stores results in batches. Results that arrive during the commit of a batch are the next batch.
+// completeLoop stores results in batches. Results that arrive during the commit of a batch are the
+// next batch.
 func (d *Dispatcher) completeLoop(ctx context.Context) {
 	for first := range d.results {
 		batch := d.collect(first)

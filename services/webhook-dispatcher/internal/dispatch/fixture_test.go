@@ -109,8 +109,8 @@ func config() dispatch.Config {
 	}
 }
 
-// runningDispatcher is a dispatcher that runs. stop ends it as SIGTERM does; stopping is closed
-// when stop has canceled its context.
+// runningDispatcher is a dispatcher that runs. stop cancels its context, as SIGTERM does, and waits
+// until Run has returned. stopping is closed after the cancellation.
 type runningDispatcher struct {
 	*dispatch.Dispatcher
 	stop     func()
@@ -310,8 +310,8 @@ type receiver struct {
 	response func(receivedRequest, int) int
 }
 
-// newReceiver starts a receiver. It responds with the status that response returns for a request and
-// its number, counted from 1. With nil it responds 200.
+// newReceiver starts a receiver. It responds with the status that response returns for a request
+// and its number, counted from 1. With nil it responds 200.
 func newReceiver(t *testing.T, response func(receivedRequest, int) int) *receiver {
 	t.Helper()
 	r := &receiver{response: response}

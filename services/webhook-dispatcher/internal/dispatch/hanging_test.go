@@ -250,7 +250,7 @@ func TestReplicas_HaveSeparateLimitsAndSendOnce(t *testing.T) {
 	wantEqual(t, "requests to the healthy endpoint", len(healthy.all()), backlog)
 }
 
-func TestHost_LimitAppliesToAllSubscriptionsTogether(t *testing.T) {
+func TestHost_LimitIsSharedByAllItsSubscriptions(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	cfg := r.longTimeouts()

@@ -21,7 +21,8 @@ const (
 	// with which it starts. With two, a retry never takes the only one.
 	minLimit = 2
 	maxLimit = 64
-	// fastLimit is the limit up to which each quick response adds 1 to the limit. Above it, each quick response adds 1/limit.
+	// fastLimit is the limit up to which each quick response adds 1 to the limit. Above it, each
+	// quick response adds 1/limit.
 	fastLimit = 8
 	// slowThreshold is the duration after which a request is slow.
 	slowThreshold = time.Second
@@ -99,7 +100,7 @@ type dueState struct {
 	from time.Time
 }
 
-// add adds a delivery that is due since from.
+// add adds a delivery that has been due since from.
 func (k *dueState) add(from time.Time) {
 	if !k.due || from.Before(k.from) {
 		k.from = from
@@ -127,7 +128,7 @@ type request struct {
 	host     *host
 	started  time.Time
 	retry    bool
-	// slowed is true if the endpoint delayed the delivery, see slowdown.
+	// slowed is true if the endpoint itself caused the delay of the delivery (slowdown.delayed).
 	slowed bool
 }
 
@@ -386,7 +387,8 @@ func (l *limits) backlog(limit int) (due []store.Quota) {
 	return due
 }
 
-// stalled reports whether the endpoint has requests in flight and has not responded for slowThreshold.
+// stalled reports whether the endpoint has requests in flight and has not responded for
+// slowThreshold.
 func (l *limits) stalled(e *endpoint, now time.Time) bool {
 	return e.inFlight > 0 && now.Sub(e.respondedAt) > slowThreshold
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestSlowdown_Delayed(t *testing.T) {
+func TestSlowdown_DelayedNeedsALongDelayByTheEndpointOnly(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 6, 4, 12, 0, 0, 0, time.UTC)
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }

@@ -275,7 +275,7 @@ func TestCreate_TwentyConcurrentRequestsCreateFive(t *testing.T) {
 	h.create(uuid.New()) // another workspace has its own limit
 }
 
-func TestPatch(t *testing.T) {
+func TestPatch_ChangesOrRejectsFields(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()
 	id, _ := h.create(ws)
@@ -306,7 +306,7 @@ func TestPatch(t *testing.T) {
 	wantStatus(t, "test of a paused subscription", tested, 409, "subscription_not_active")
 }
 
-func TestTestAndRotate(t *testing.T) {
+func TestSubscription_TestDeliveryAndSecretRotation(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()
 	id, secret := h.create(ws)
@@ -364,7 +364,7 @@ func TestList_Paginates(t *testing.T) {
 	wantEqual(t, "has_more of the second page", second.body["has_more"], any(false))
 }
 
-func TestAdmin_ShowsDeliveriesAndAttempts(t *testing.T) {
+func TestOperator_ReadsDeliveriesAndAttempts(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()
 	text, _ := h.create(ws)

@@ -109,7 +109,7 @@ func TestEraseCall_KeepsTheBytesOfAStrippedBody(t *testing.T) {
 	}
 }
 
-func TestEraseBody_TheRunningRoleCannotForgeABody(t *testing.T) {
+func TestEraseBody_RunningRoleCannotWriteABody(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	r.subscribe(ws, "call.completed")

@@ -86,7 +86,7 @@ func TestSetWorkspace_HoldsDeliveriesWhileTheWebhooksFeatureIsOff(t *testing.T) 
 	}
 }
 
-func TestSetWorkspace_NeedsBothTheFeatureAndNoSuspension(t *testing.T) {
+func TestSetWorkspace_SendsOnlyWithTheFeatureAndWithoutSuspension(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name                string

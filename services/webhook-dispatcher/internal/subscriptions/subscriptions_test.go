@@ -27,7 +27,7 @@ func code(err error) string {
 	return ""
 }
 
-func TestCheckURL(t *testing.T) {
+func TestCheckURL_RejectsAddressesThatAreNotPublic(t *testing.T) {
 	t.Parallel()
 	public := ssrf.New(nil).Reachable
 	refused := map[string]string{
@@ -122,7 +122,7 @@ func TestCheckURL(t *testing.T) {
 	})
 }
 
-func TestCheckEvents(t *testing.T) {
+func TestCheckEvents_RejectsUnknownTypesAndRemovesDuplicates(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		events []openapi.EventType
@@ -154,7 +154,7 @@ func TestCheckEvents(t *testing.T) {
 	}
 }
 
-func TestParseStatus(t *testing.T) {
+func TestParseStatus_AcceptsActiveAndPausedOnly(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, json string
@@ -216,7 +216,7 @@ func TestCreatedAt_IsTheTimeInTheID(t *testing.T) {
 	}
 }
 
-func TestFailureRule(t *testing.T) {
+func TestFailureRule_NeedsAllThreeThresholds(t *testing.T) {
 	t.Parallel()
 	rule := subscriptions.FailureRule{Failures: 20, Duration: 15 * time.Minute, Exhausted: 3}
 	for name, tt := range map[string]struct {
