@@ -321,7 +321,8 @@ func (j *judge) logs() error {
 	for line := range strings.Lines(string(log)) {
 		line = strings.TrimSpace(line)
 		switch {
-		case strings.Contains(line, "parked a record"), strings.Contains(line, "panic:"), strings.Contains(line, "DATA RACE"):
+		case strings.Contains(line, "record and its key parked"), strings.Contains(line, "handler panicked"),
+			strings.Contains(line, "panic:"), strings.Contains(line, "DATA RACE"):
 			j.r.broken(lawAnswers, line)
 		}
 	}
