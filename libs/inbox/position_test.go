@@ -319,8 +319,8 @@ func TestConsumer_StaleProcessAppliesNothing(t *testing.T) {
 	a := record("a", 1)
 	b.produce(a)
 	<-hangs
-	// What the other process commits. It ends the transaction that hangs, as the server does after
-	// idle_in_transaction_session_timeout.
+	// These statements are the commit of the other process. The first one ends the transaction that
+	// hangs, as the server does after idle_in_transaction_session_timeout.
 	owner := pgtest.Owner(t, b.pool, schema)
 	for _, statement := range []string{
 		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity

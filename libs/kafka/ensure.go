@@ -238,8 +238,9 @@ const (
 	logAppendTime = "LogAppendTime"
 )
 
-// alterTimestamps changes topics that were created with another timestamp type. If it must not or
-// may not, it logs the command. Records that are already in a topic keep their time.
+// alterTimestamps changes topics that were created with another timestamp type. With
+// KAFKA_TOPICS=verify, or without permission, it logs the command instead. Records that are already
+// in a topic keep their time.
 func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceConfigs) error {
 	var names []string
 	for _, topic := range described {

@@ -153,7 +153,7 @@ var (
 		"no acknowledgement: the brokers are unavailable, or fewer replicas are in sync than min.insync.replicas requires")
 )
 
-// ack is the result of a row.
+// ack is Kafka's response for one row of the batch.
 type ack struct {
 	row int
 	err error

@@ -19,15 +19,17 @@ import (
 // clients.
 const ServiceHeader = "X-Ringfence-Service"
 
-// Ask returns the client interceptor for calls to the service aud. It adds a token, which is used
-// for half of its validity.
-func (k *Keys) Ask(aud string) connect.Interceptor { return clientAuth{&tokenCache{keys: k, aud: aud}} }
+// ClientInterceptor returns the client interceptor for calls to the service aud. It adds a token,
+// which is used for half of its validity.
+func (k *Keys) ClientInterceptor(aud string) connect.Interceptor {
+	return clientAuth{&tokenCache{keys: k, aud: aud}}
+}
 
-// Answer returns the option for a handler that only the named services may call. Other callers get
-// CodeUnauthenticated or CodePermissionDenied. A request is at most httpserver.MaxBody bytes. The
-// limit is needed because Connect decompresses and decodes a message before it calls an
+// AllowServices returns the option for a handler that only the named services may call. Other
+// callers get CodeUnauthenticated or CodePermissionDenied. A request is at most httpserver.MaxBody
+// bytes. The limit is needed because Connect decompresses and decodes a message before it calls an
 // interceptor.
-func (k *Keys) Answer(callers ...string) connect.HandlerOption {
+func (k *Keys) AllowServices(callers ...string) connect.HandlerOption {
 	return connect.WithHandlerOptions(connect.WithInterceptors(serverAuth{k, callers}), connect.WithReadMaxBytes(httpserver.MaxBody))
 }
 

@@ -187,7 +187,7 @@ func ask(t *testing.T, client []connect.ClientOption, answer connect.HandlerOpti
 	return err
 }
 
-func TestAnswer_AcceptsOnlyTheNamedServices(t *testing.T) {
+func TestAllowServices_AcceptsOnlyTheNamedServices(t *testing.T) {
 	calls, dialer, stranger := keys(t, "calls"), keys(t, "dialer"), keys(t, "calls")
 	wallet := keys(t, "billing-wallet", trusts(calls), trusts(dialer))
 	callerToken := func(k *Keys) []connect.ClientOption {
@@ -202,7 +202,7 @@ func TestAnswer_AcceptsOnlyTheNamedServices(t *testing.T) {
 	with := func(i connect.Interceptor) []connect.ClientOption {
 		return []connect.ClientOption{connect.WithInterceptors(i)}
 	}
-	if err := ask(t, with(calls.Ask("billing-wallet")), wallet.Answer("calls")); err != nil {
+	if err := ask(t, with(calls.ClientInterceptor("billing-wallet")), wallet.AllowServices("calls")); err != nil {
 		t.Errorf("calls asks = %v, want an answer", err)
 	}
 	for _, row := range []struct {
@@ -211,18 +211,18 @@ func TestAnswer_AcceptsOnlyTheNamedServices(t *testing.T) {
 		want   connect.Code
 	}{
 		{"no token", nil, connect.CodeUnauthenticated},
-		{"another audience", with(calls.Ask("dialer")), connect.CodeUnauthenticated},
-		{"an unknown key under a known name", with(stranger.Ask("billing-wallet")), connect.CodeUnauthenticated},
+		{"another audience", with(calls.ClientInterceptor("dialer")), connect.CodeUnauthenticated},
+		{"an unknown key under a known name", with(stranger.ClientInterceptor("billing-wallet")), connect.CodeUnauthenticated},
 		{"a caller's token", callerToken(calls), connect.CodeUnauthenticated},
-		{"a known service that is not listed", with(dialer.Ask("billing-wallet")), connect.CodePermissionDenied},
+		{"a known service that is not listed", with(dialer.ClientInterceptor("billing-wallet")), connect.CodePermissionDenied},
 	} {
-		if err := ask(t, row.client, wallet.Answer("calls")); connect.CodeOf(err) != row.want {
+		if err := ask(t, row.client, wallet.AllowServices("calls")); connect.CodeOf(err) != row.want {
 			t.Errorf("%s: %v, want %v", row.name, err, row.want)
 		}
 	}
 }
 
-func TestAnswer_LimitsCompressedBodies(t *testing.T) {
+func TestAllowServices_LimitsCompressedBodies(t *testing.T) {
 	calls := keys(t, "calls")
 	wallet := keys(t, "billing-wallet", trusts(calls))
 	decoded := 0
@@ -230,10 +230,10 @@ func TestAnswer_LimitsCompressedBodies(t *testing.T) {
 		func(_ context.Context, r *connect.Request[wrapperspb.StringValue]) (*connect.Response[emptypb.Empty], error) {
 			decoded = len(r.Msg.GetValue())
 			return connect.NewResponse(&emptypb.Empty{}), nil
-		}, wallet.Answer("calls")))
+		}, wallet.AllowServices("calls")))
 	defer server.Close()
 	asking := connect.NewClient[wrapperspb.StringValue, emptypb.Empty](server.Client(), server.URL+"/q/Ask",
-		connect.WithSendGzip(), connect.WithInterceptors(calls.Ask("billing-wallet")))
+		connect.WithSendGzip(), connect.WithInterceptors(calls.ClientInterceptor("billing-wallet")))
 	_, err := asking.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String(strings.Repeat("a", 4<<20)))) // a few KiB when compressed
 	if connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("a packed 4 MiB: connect.CodeOf(err) = %v, want %v", connect.CodeOf(err), connect.CodeResourceExhausted)

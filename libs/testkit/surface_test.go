@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// judged records a failure instead of failing.
+// judged is a testing.TB that records a failure instead of failing the test.
 type judged struct {
 	testing.TB
 	failed bool

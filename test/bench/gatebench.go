@@ -124,7 +124,7 @@ func (h *gateBench) questioners() error {
 		if err != nil {
 			return nil, err
 		}
-		return connect.WithInterceptors(keys.Ask(answerer)), nil
+		return connect.WithInterceptors(keys.ClientInterceptor(answerer)), nil
 	}
 	calls, err := as("calls")
 	dialer, err2 := as("dialer")

@@ -256,7 +256,7 @@ func TestRoutes_OnlyTheGatewayIsAccepted(t *testing.T) {
 
 func (s *stack) hold(asker string, workspace, request uuid.UUID, seconds int32) (*billingv1.HoldResponse, error) {
 	s.Helper()
-	client := billingv1.NewHoldServiceClient(http.DefaultClient, s.url, connect.WithInterceptors(s.keys[asker].Ask("billing-wallet")))
+	client := billingv1.NewHoldServiceClient(http.DefaultClient, s.url, connect.WithInterceptors(s.keys[asker].ClientInterceptor("billing-wallet")))
 	answer, err := client.Hold(s.Context(), connect.NewRequest(&billingv1.HoldRequest{
 		CallRequestId: request.String(), WorkspaceId: workspace.String(), ToE164: "+15550100123", MaxCallSeconds: seconds,
 	}))

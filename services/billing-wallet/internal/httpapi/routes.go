@@ -37,10 +37,10 @@ func (a *API) Routes(tel *telemetry.Telemetry, keys *serviceauth.Keys) (http.Han
 		r.Put("/rates", httpserver.Handle(a.putRates))
 		r.Get("/rates", httpserver.Handle(a.rates))
 	})
-	path, questions := billingv1.NewHoldServiceHandler(a, connect.WithInterceptors(traces), keys.Answer("calls"))
+	path, questions := billingv1.NewHoldServiceHandler(a, connect.WithInterceptors(traces), keys.AllowServices("calls"))
 	router.Handle(path+"{procedure}", questions)
 	path, setting := settingsv1.NewSettingServiceHandler(a, connect.WithInterceptors(traces),
-		keys.Answer(serviceauth.Gateway))
+		keys.AllowServices(serviceauth.Gateway))
 	router.Handle(path+"{procedure}", setting)
 	return router, nil
 }

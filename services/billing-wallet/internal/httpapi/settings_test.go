@@ -31,7 +31,7 @@ func TestWorkspace_OpensTheWalletOnce(t *testing.T) {
 	}
 	apply := func(as string, ev *eventv1.WorkspaceEvent) error {
 		client := settingsv1.NewSettingServiceClient(http.DefaultClient, s.url,
-			connect.WithInterceptors(s.keys[as].Ask("billing-wallet")))
+			connect.WithInterceptors(s.keys[as].ClientInterceptor("billing-wallet")))
 		_, err := client.ApplySetting(t.Context(), connect.NewRequest(&settingsv1.ApplySettingRequest{
 			Setting: &settingsv1.ApplySettingRequest_Workspace{Workspace: ev},
 		}))

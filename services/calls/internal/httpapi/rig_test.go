@@ -104,7 +104,7 @@ func newRig(t testing.TB, change ...func(*settings)) *rig {
 // peer starts the server of a fake peer. It accepts only calls as a caller.
 func (r *rig) peer(name string, self *serviceauth.Keys) string {
 	r.t.Helper()
-	guard := keys(r.t, name, self).Answer("calls")
+	guard := keys(r.t, name, self).AllowServices("calls")
 	mux := http.NewServeMux()
 	mux.Handle(compliancev1.NewPreCheckServiceHandler(r.peers, guard))
 	mux.Handle(billingv1.NewHoldServiceHandler(r.peers, guard))

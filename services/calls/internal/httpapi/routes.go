@@ -63,7 +63,7 @@ func (a *API) Handler(tel *telemetry.Telemetry, keys *serviceauth.Keys) http.Han
 		r.Patch("/admin/v1/workspaces/{id}/agents/{agent_id}", httpserver.Handle(a.changeAgent))
 		r.Delete("/admin/v1/workspaces/{id}/agents/{agent_id}", httpserver.Handle(a.deleteAgent))
 	})
-	path, setting := settingsv1.NewSettingServiceHandler(a, keys.Answer(serviceauth.Gateway))
+	path, setting := settingsv1.NewSettingServiceHandler(a, keys.AllowServices(serviceauth.Gateway))
 	router.Handle(path+"{procedure}", setting)
 	return router
 }

@@ -23,7 +23,7 @@ import (
 // applyWorkspace calls ApplySetting as the gateway.
 func (r *rig) applyWorkspace(event *eventv1.WorkspaceEvent) error {
 	client := settingsv1.NewSettingServiceClient(http.DefaultClient, r.server.URL,
-		connect.WithInterceptors(r.gateway.Ask("calls")))
+		connect.WithInterceptors(r.gateway.ClientInterceptor("calls")))
 	_, err := client.ApplySetting(r.t.Context(), connect.NewRequest(&settingsv1.ApplySettingRequest{
 		Setting: &settingsv1.ApplySettingRequest_Workspace{Workspace: event},
 	}))

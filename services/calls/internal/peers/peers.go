@@ -49,7 +49,9 @@ func New(cfg Config, keys *serviceauth.Keys) (*Clients, error) {
 		return nil, fmt.Errorf("trace requests: %w", err)
 	}
 	client := serviceauth.Client()
-	as := func(aud string) connect.ClientOption { return connect.WithInterceptors(traced, keys.Ask(aud)) }
+	as := func(aud string) connect.ClientOption {
+		return connect.WithInterceptors(traced, keys.ClientInterceptor(aud))
+	}
 	return &Clients{
 		Timeout:  requestTimeout,
 		contacts: compliancev1.NewPreCheckServiceClient(client, cfg.ContactsURL, as("contacts-compliance")),

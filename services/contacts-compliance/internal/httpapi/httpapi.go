@@ -50,15 +50,15 @@ func New(st *store.Store, g *checks.Checks, im *imports.Importer, wake func(), k
 	router := httpserver.NewRouter(tel)
 	router.Group(func(r chi.Router) { r.Use(keys.RequireCaller); api.customerRoutes(r) })
 	router.Group(func(r chi.Router) { r.Use(keys.RequireOperator); api.operatorRoutes(r) })
-	path, handler := compliancev1.NewPreCheckServiceHandler(api, connect.WithInterceptors(spans), keys.Answer("calls"))
+	path, handler := compliancev1.NewPreCheckServiceHandler(api, connect.WithInterceptors(spans), keys.AllowServices("calls"))
 	router.Handle(path+"{procedure}", handler)
-	path, handler = compliancev1.NewDialCheckServiceHandler(api, connect.WithInterceptors(spans), keys.Answer("dialer"))
+	path, handler = compliancev1.NewDialCheckServiceHandler(api, connect.WithInterceptors(spans), keys.AllowServices("dialer"))
 	router.Handle(path+"{procedure}", handler)
 	path, handler = settingsv1.NewSettingServiceHandler(api, connect.WithInterceptors(spans),
-		keys.Answer(serviceauth.Gateway))
+		keys.AllowServices(serviceauth.Gateway))
 	router.Handle(path+"{procedure}", handler)
 	path, handler = settingsv1.NewPolicyServiceHandler(api, connect.WithInterceptors(spans),
-		keys.Answer(serviceauth.Gateway))
+		keys.AllowServices(serviceauth.Gateway))
 	router.Handle(path+"{procedure}", handler)
 	return router, nil
 }

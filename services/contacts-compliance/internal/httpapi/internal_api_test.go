@@ -14,12 +14,12 @@ import (
 
 func (r *fixture) preCheck(as string) compliancev1.PreCheckServiceClient {
 	return compliancev1.NewPreCheckServiceClient(http.DefaultClient, r.url,
-		connect.WithInterceptors(r.peers[as].Ask(service)))
+		connect.WithInterceptors(r.peers[as].ClientInterceptor(service)))
 }
 
 func (r *fixture) dialCheck(as string) compliancev1.DialCheckServiceClient {
 	return compliancev1.NewDialCheckServiceClient(http.DefaultClient, r.url,
-		connect.WithInterceptors(r.peers[as].Ask(service)))
+		connect.WithInterceptors(r.peers[as].ClientInterceptor(service)))
 }
 
 func (r *fixture) allowAllHours(t *testing.T) {

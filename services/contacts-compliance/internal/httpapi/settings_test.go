@@ -34,7 +34,7 @@ func (r *fixture) workspaceEvent(version int64, policy *eventv1.CallingPolicy) *
 // apply calls ApplySetting as the service.
 func (r *fixture) apply(ctx context.Context, as string, event *eventv1.WorkspaceEvent) error {
 	client := settingsv1.NewSettingServiceClient(http.DefaultClient, r.url,
-		connect.WithInterceptors(r.peers[as].Ask(service)))
+		connect.WithInterceptors(r.peers[as].ClientInterceptor(service)))
 	_, err := client.ApplySetting(ctx, connect.NewRequest(&settingsv1.ApplySettingRequest{
 		Setting: &settingsv1.ApplySettingRequest_Workspace{Workspace: event},
 	}))
@@ -208,7 +208,7 @@ func TestCheckPolicy(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	client := settingsv1.NewPolicyServiceClient(http.DefaultClient, r.url,
-		connect.WithInterceptors(r.peers["gateway"].Ask(service)))
+		connect.WithInterceptors(r.peers["gateway"].ClientInterceptor(service)))
 	const looser = `{"packs":["us"],"window":{"start":"07:00","end":"22:00"}%s}`
 	tests := []struct {
 		name   string

@@ -309,7 +309,7 @@ func (r *rig) carrier(method, path, body string, into any) {
 
 // withdraw calls Withdraw like the calls service.
 func (r *rig) withdraw(p *process, id uuid.UUID) (bool, error) {
-	client := dialerv1.NewWithdrawServiceClient(http.DefaultClient, "http://"+p.addr, connect.WithInterceptors(r.calls.Ask(name)))
+	client := dialerv1.NewWithdrawServiceClient(http.DefaultClient, "http://"+p.addr, connect.WithInterceptors(r.calls.ClientInterceptor(name)))
 	ctx, cancel := context.WithTimeout(r.t.Context(), waitTimeout)
 	defer cancel()
 	resp, err := client.Withdraw(ctx, connect.NewRequest(&dialerv1.WithdrawRequest{

@@ -96,11 +96,11 @@ func New(
 	path, withdrawHandler := dialerv1.NewWithdrawServiceHandler(
 		api,
 		connect.WithInterceptors(traced),
-		keys.Answer("calls"),
+		keys.AllowServices("calls"),
 	)
 	router.Handle(path+"{procedure}", withdrawHandler)
 	path, settingHandler := settingsv1.NewSettingServiceHandler(api, connect.WithInterceptors(traced),
-		keys.Answer(serviceauth.Gateway, "calls"))
+		keys.AllowServices(serviceauth.Gateway, "calls"))
 	router.Handle(path+"{procedure}", settingHandler)
 	return router, nil
 }

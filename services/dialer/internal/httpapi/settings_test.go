@@ -56,7 +56,7 @@ func (o fixture) send(t *testing.T, url string, topic kafka.Topic, step settingS
 		request.Setting = &settingsv1.ApplySettingRequest_Agent{Agent: setting}
 	}
 	client := settingsv1.NewSettingServiceClient(http.DefaultClient, url,
-		connect.WithInterceptors(o.gateway.Ask("dialer")))
+		connect.WithInterceptors(o.gateway.ClientInterceptor("dialer")))
 	_, err := client.ApplySetting(t.Context(), connect.NewRequest(request))
 	return err
 }

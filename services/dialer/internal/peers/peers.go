@@ -40,7 +40,7 @@ func New(base string, keys *serviceauth.Keys) (*Contacts, error) {
 	client := compliancev1.NewDialCheckServiceClient(
 		serviceauth.Client(),
 		base,
-		connect.WithInterceptors(traced, keys.Ask("contacts-compliance")),
+		connect.WithInterceptors(traced, keys.ClientInterceptor("contacts-compliance")),
 	)
 	return &Contacts{client: client}, nil
 }

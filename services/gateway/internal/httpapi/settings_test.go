@@ -35,8 +35,8 @@ type settingOwner struct {
 
 func (o *settingOwner) handler(keys *serviceauth.Keys, rest http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(settingsv1.NewSettingServiceHandler(o, keys.Answer(serviceauth.Gateway)))
-	mux.Handle(settingsv1.NewPolicyServiceHandler(o, keys.Answer(serviceauth.Gateway)))
+	mux.Handle(settingsv1.NewSettingServiceHandler(o, keys.AllowServices(serviceauth.Gateway)))
+	mux.Handle(settingsv1.NewPolicyServiceHandler(o, keys.AllowServices(serviceauth.Gateway)))
 	mux.Handle("/", rest)
 	return mux
 }

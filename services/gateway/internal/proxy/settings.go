@@ -22,7 +22,9 @@ type settingClients struct {
 
 func newSettingClients(keys *serviceauth.Keys, urls map[string]string) settingClients {
 	client := serviceauth.Client()
-	as := func(service string) connect.ClientOption { return connect.WithInterceptors(keys.Ask(service)) }
+	as := func(service string) connect.ClientOption {
+		return connect.WithInterceptors(keys.ClientInterceptor(service))
+	}
 	c := settingClients{
 		owners:   map[string]settingsv1.SettingServiceClient{},
 		policies: settingsv1.NewPolicyServiceClient(client, urls[Contacts], as(Contacts)),

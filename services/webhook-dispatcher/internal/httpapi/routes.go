@@ -36,7 +36,7 @@ func (a *API) Routes(keys *serviceauth.Keys, tel *telemetry.Telemetry) http.Hand
 		r.Get("/{id}/deliveries/{delivery_id}", httpserver.Handle(a.readDelivery))
 		r.Post("/{id}/deliveries/{delivery_id}/replay", httpserver.Handle(a.replayOne))
 	})
-	path, setting := settingsv1.NewSettingServiceHandler(a, keys.Answer(serviceauth.Gateway))
+	path, setting := settingsv1.NewSettingServiceHandler(a, keys.AllowServices(serviceauth.Gateway))
 	router.Handle(path+"{procedure}", setting)
 	return router
 }

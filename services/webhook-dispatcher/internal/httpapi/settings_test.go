@@ -42,7 +42,7 @@ func TestApplySetting_NewestVersionIsStoredInAnyOrder(t *testing.T) {
 	server := httptest.NewServer(h.handler)
 	t.Cleanup(server.Close)
 	client := settingsv1.NewSettingServiceClient(http.DefaultClient, server.URL,
-		connect.WithInterceptors(h.gateway.Ask("webhook-dispatcher")))
+		connect.WithInterceptors(h.gateway.ClientInterceptor("webhook-dispatcher")))
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			id := uuid.New()
