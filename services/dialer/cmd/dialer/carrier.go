@@ -157,7 +157,8 @@ func openSIP(
 	}
 	inbound.Trace = &siptrace.Recorder{Replica: host}
 	settings := sip.Config{
-		UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence", Admit: inbound.Admit,
+		UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence",
+		Admit:    inbound.Admit,
 		Rejected: strangers.Unknown, Peer: inbound.Peer,
 		Trace: inbound.Trace,
 		TrunkAt: func(peer netip.AddrPort, transport string) (uuid.UUID, bool) {
@@ -179,7 +180,8 @@ func openSIP(
 			return carrierParts{}, nil, fmt.Errorf("read SIP_TLS_CERT_FILE and SIP_TLS_KEY_FILE: %w", err)
 		}
 		settings.Certificate = &pair
-		if err := telemetry.Certificate(tel.Metrics, "SIP_TLS_CERT_FILE", func() (*tls.Certificate, error) { return &pair, nil }); err != nil {
+		current := func() (*tls.Certificate, error) { return &pair, nil }
+		if err := telemetry.Certificate(tel.Metrics, "SIP_TLS_CERT_FILE", current); err != nil {
 			return carrierParts{}, nil, err
 		}
 	}

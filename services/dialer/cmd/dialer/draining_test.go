@@ -43,9 +43,11 @@ func (c *callers) call() (h held, answered bool) {
 		c.t.Fatal(err)
 	}
 	h = held{answered: make(chan struct{}), ended: make(chan sip.End, 1)}
-	h.Dialog, err = c.agent.Invite(c.t.Context(), sip.Trunk{Name: "us", Host: "127.0.0.1", Port: c.proxy, Transport: transport.UDP, CallerID: sip.InFrom},
+	h.Dialog, err = c.agent.Invite(c.t.Context(), sip.Trunk{Name: "us", Host: "127.0.0.1", Port: c.proxy,
+		Transport: transport.UDP, CallerID: sip.InFrom},
 		sip.Invite{CallID: uuid.NewString(), From: "+14155550001", To: c.to, Body: body, FirstResponse: 10 * time.Second},
-		sip.Observer{Answered: func(time.Time, []byte) error { close(h.answered); return nil }, Ended: func(e sip.End) { h.ended <- e }})
+		sip.Observer{Answered: func(time.Time, []byte) error { close(h.answered); return nil },
+			Ended: func(e sip.End) { h.ended <- e }})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -79,10 +81,12 @@ func TestSIP_DrainBehindADispatcher(t *testing.T) {
 			SettingsJson: []byte(`{"silence_seconds":300,"script":{"tone_hz":440,"tone_millis":200}}`),
 		}},
 	})
-	if status, response := r.asOperator("POST", "http://"+both[0].addr+"/admin/v1/trunks", fmt.Sprintf(`{"name":"dispatcher","host":"127.0.0.1","port":%d}`, port)); status != 201 {
+	if status, response := r.asOperator("POST", "http://"+both[0].addr+"/admin/v1/trunks",
+		fmt.Sprintf(`{"name":"dispatcher","host":"127.0.0.1","port":%d}`, port)); status != 201 {
 		t.Fatalf("POST = %d %v", status, response)
 	}
-	if status, response := r.admin(both[0], "POST", "/numbers", `{"phone_e164":"`+ours+`","agent_id":"`+r.agent.String()+`"}`); status != 201 {
+	if status, response := r.admin(both[0], "POST", "/numbers",
+		`{"phone_e164":"`+ours+`","agent_id":"`+r.agent.String()+`"}`); status != 201 {
 		t.Fatalf("POST = %d %v", status, response)
 	}
 	agent, err := sip.New(sip.Config{UDP: "127.0.0.1:0"})
@@ -96,7 +100,8 @@ func TestSIP_DrainBehindADispatcher(t *testing.T) {
 			all = append(all, h)
 		}
 		var owners int
-		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM (SELECT owner FROM sip_legs WHERE ended_at IS NULL AND answered_at IS NOT NULL GROUP BY owner HAVING count(*) >= $1) AS o", each).Scan(&owners)
+		err := r.pool.QueryRow(t.Context(),
+			"SELECT count(*) FROM (SELECT owner FROM sip_legs WHERE ended_at IS NULL AND answered_at IS NOT NULL GROUP BY owner HAVING count(*) >= $1) AS o", each).Scan(&owners)
 		return err == nil && owners == 2
 	})
 	if err := both[0].cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -137,7 +142,8 @@ func TestSIP_DrainBehindADispatcher(t *testing.T) {
 	}
 	await(t, "all events of all calls are published", func() bool {
 		var completed, others int
-		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE status = 'completed' AND hangup_cause = 'normal_clearing'), count(*) FILTER (WHERE status NOT IN ('completed', 'failed', 'no_answer', 'canceled')) FROM calls WHERE direction = 'inbound'").
+		err := r.pool.QueryRow(t.Context(),
+			"SELECT count(*) FILTER (WHERE status = 'completed' AND hangup_cause = 'normal_clearing'), count(*) FILTER (WHERE status NOT IN ('completed', 'failed', 'no_answer', 'canceled')) FROM calls WHERE direction = 'inbound'").
 			Scan(&completed, &others)
 		return err == nil && completed == len(all) && others == 0
 	})

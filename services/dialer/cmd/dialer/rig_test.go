@@ -107,8 +107,9 @@ func (r *rig) within(t testing.TB) *rig {
 // newRig starts everything except the dialer.
 func newRig(t testing.TB, timeScale string) *rig {
 	t.Helper()
-	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{}, receivedFacts: &receivedFacts{},
-		replicas: &[]*process{},
+	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{},
+		receivedFacts: &receivedFacts{},
+		replicas:      &[]*process{},
 	}
 	r.pool = pgtest.New(t, name, spec().Tracks()...)
 	cfg := kafkatest.New(t)
@@ -133,7 +134,8 @@ func newRig(t testing.TB, timeScale string) *rig {
 	gatewaySeed, gatewayPublic := seed(t)
 	r.calls, r.gateway = keysOf(t, "calls", callsSeed), keysOf(t, "gateway", gatewaySeed)
 	r.env = []string{
-		"POSTGRES_URL=" + r.pool.Config().ConnString(), "KAFKA_BROKERS=" + r.brokers, "CONTACTS_URL=" + r.gateURL, "SIM_URL=" + r.simURL,
+		"POSTGRES_URL=" + r.pool.Config().ConnString(), "KAFKA_BROKERS=" + r.brokers, "CONTACTS_URL=" + r.gateURL,
+		"SIM_URL=" + r.simURL,
 		"SIGNING_KEY=" + own, "TRUSTED_KEYS=calls=" + callsPublic + ",gateway=" + gatewayPublic,
 		"SEALING_KEYS=test=" + base64.StdEncoding.EncodeToString(make([]byte, 32)),
 		"INSTANCE_LEASE=1s", "CLAIM_LEASE=4s", "OUTBOX_LEASE=1s", "LOG_FORMAT=text",
@@ -200,7 +202,8 @@ func (r *rig) announce(enabled, deleted bool) {
 	r.publish(kafka.Workspaces, r.workspace, &eventv1.WorkspaceEvent{
 		WorkspaceId: r.workspace.String(), Version: version,
 		Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{
-			Status: "active", ApiEnabled: enabled, MaxLiveCalls: 500, CallsPerSecond: 500, Destinations: []string{"+1415", "+4420", "+1900"},
+			Status: "active", ApiEnabled: enabled, MaxLiveCalls: 500, CallsPerSecond: 500, Destinations: []string{"+1415",
+				"+4420", "+1900"},
 		}},
 	})
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
@@ -309,7 +312,8 @@ func (r *rig) carrier(method, path, body string, into any) {
 
 // withdraw calls Withdraw like the calls service.
 func (r *rig) withdraw(p *process, id uuid.UUID) (bool, error) {
-	client := dialerv1.NewWithdrawServiceClient(http.DefaultClient, "http://"+p.addr, connect.WithInterceptors(r.calls.ClientInterceptor(name)))
+	client := dialerv1.NewWithdrawServiceClient(http.DefaultClient, "http://"+p.addr,
+		connect.WithInterceptors(r.calls.ClientInterceptor(name)))
 	ctx, cancel := context.WithTimeout(r.t.Context(), waitTimeout)
 	defer cancel()
 	resp, err := client.Withdraw(ctx, connect.NewRequest(&dialerv1.WithdrawRequest{
@@ -333,7 +337,8 @@ func (r *rig) asOperator(method, url, body string) (status int, answer map[strin
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	token, err := r.gateway.SignCaller(name, serviceauth.Caller{WorkspaceID: r.workspace, Access: serviceauth.Write, Operator: "ops"})
+	token, err := r.gateway.SignCaller(name, serviceauth.Caller{WorkspaceID: r.workspace, Access: serviceauth.Write,
+		Operator: "ops"})
 	if err != nil {
 		r.t.Fatal(err)
 	}

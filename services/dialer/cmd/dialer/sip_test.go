@@ -122,22 +122,26 @@ func TestSIP_ConversationWithAModel(t *testing.T) {
 				noted.Store(true)
 				return modeltest.RealtimeReply{Tool: "opt_out", Args: `{"quote":"Please never call me again."}`}
 			case noted.Load():
-				return modeltest.RealtimeReply{Text: "That is noted. Goodbye.", Length: 400 * time.Millisecond, Tool: "end_call", Args: `{"outcome":"opted_out"}`}
+				return modeltest.RealtimeReply{Text: "That is noted. Goodbye.", Length: 400 * time.Millisecond, Tool: "end_call",
+					Args: `{"outcome":"opted_out"}`}
 			}
 			return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, "Good day."), Length: 600 * time.Millisecond}
 		},
 	})
 	t.Cleanup(model.Close)
 	summaries := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		summary := `{"outcome":"opted_out","confidence":0.97,"next_action":"Do not call again.","business_type":null,"customer_name":"Bo","key_interests":[],"key_objections":["calls"],"scheduled_for":null}`
-		_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": summary}}}})
+		summary := `{"outcome":"opted_out","confidence":0.97,"next_action":"Do not call again.","business_type":null,` +
+			`"customer_name":"Bo","key_interests":[],"key_objections":["calls"],"scheduled_for":null}`
+		_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop",
+			"message": map[string]any{"role": "assistant", "content": summary}}}})
 	}))
 	t.Cleanup(summaries.Close)
 	callee := &person{}
 	port := farEnd(t, callee, func(c *siptest.Call) { c.Next(sipmsg.BYE).Reply(200) })
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "REALTIME_URL="+model.URL, "REALTIME_KEY=the-operators",
 		"SUMMARY_URL="+summaries.URL+"/v1")
-	if status, response := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", fmt.Sprintf(`{"name":"far","host":"127.0.0.1","port":%d,"calls_per_second":10}`, port)); status != 201 {
+	if status, response := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks",
+		fmt.Sprintf(`{"name":"far","host":"127.0.0.1","port":%d,"calls_per_second":10}`, port)); status != 201 {
 		t.Fatalf("POST = %d %v", status, response)
 	}
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
@@ -198,7 +202,8 @@ func TestSIP_ConversationWithAModel(t *testing.T) {
 		said = append(said, turn.Role+": "+turn.Text)
 	}
 	whole := strings.Join(said, " | ")
-	disclosed, asked := strings.Index(whole, "agent: Hello, you are talking to an AI assistant."), strings.Index(whole, "person: Please never call me again.")
+	disclosed, asked := strings.Index(whole, "agent: Hello, you are talking to an AI assistant."), strings.Index(whole,
+		"person: Please never call me again.")
 	switch {
 	case disclosed != 0:
 		t.Errorf("disclosed = %v, want 0", disclosed)
@@ -233,7 +238,8 @@ func TestSIP_InboundCall(t *testing.T) {
 		}},
 	})
 	const ours, caller = "+14155559000", "+14155550001"
-	if status, response := r.admin(p, "POST", "/numbers", `{"phone_e164":"`+ours+`","agent_id":"`+r.agent.String()+`"}`); status != 201 {
+	if status, response := r.admin(p, "POST", "/numbers",
+		`{"phone_e164":"`+ours+`","agent_id":"`+r.agent.String()+`"}`); status != 201 {
 		t.Fatalf("POST = %d %v", status, response)
 	}
 	agent, err := sip.New(sip.Config{UDP: "127.0.0.1:0"})
@@ -248,9 +254,11 @@ func TestSIP_InboundCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		over := make(chan sip.End, 1)
-		_, err = agent.Invite(t.Context(), sip.Trunk{Name: "us", Host: us.Addr().String(), Port: int(us.Port()), Transport: transport.UDP, CallerID: sip.InFrom},
+		_, err = agent.Invite(t.Context(), sip.Trunk{Name: "us", Host: us.Addr().String(), Port: int(us.Port()),
+			Transport: transport.UDP, CallerID: sip.InFrom},
 			sip.Invite{CallID: uuid.NewString(), From: caller, To: to, Body: body, FirstResponse: waitTimeout},
-			sip.Observer{Answered: func(time.Time, []byte) error { answered(); return nil }, Ended: func(e sip.End) { over <- e }})
+			sip.Observer{Answered: func(time.Time, []byte) error { answered(); return nil },
+				Ended: func(e sip.End) { over <- e }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +267,8 @@ func TestSIP_InboundCall(t *testing.T) {
 	if end := ring(ours, func() { t.Error("a stranger was answered") }, time.Second); end.Status != 0 {
 		t.Errorf("status that a stranger received = %d, want 0", end.Status)
 	}
-	if status, response := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", `{"name":"near","host":"127.0.0.1","port":9}`); status != 201 {
+	if status, response := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks",
+		`{"name":"near","host":"127.0.0.1","port":9}`); status != 201 {
 		t.Fatalf("POST = %d %v", status, response)
 	}
 	var picked bool
@@ -269,7 +278,8 @@ func TestSIP_InboundCall(t *testing.T) {
 	})
 	var key string
 	await(t, "the call has a row", func() bool {
-		return r.pool.QueryRow(t.Context(), "SELECT call_id::text FROM calls WHERE direction = 'inbound' AND status = 'completed'").Scan(&key) == nil
+		return r.pool.QueryRow(t.Context(),
+			"SELECT call_id::text FROM calls WHERE direction = 'inbound' AND status = 'completed'").Scan(&key) == nil
 	})
 	await(t, "all events of the call are published", func() bool {
 		return names(r.factsOf(key)) == "ringing answered ended analysed"

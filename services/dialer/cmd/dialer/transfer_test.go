@@ -41,17 +41,21 @@ func TestSIP_TransferAndCallback(t *testing.T) {
 			case strings.Contains(heard, "failed"):
 				return modeltest.RealtimeReply{Tool: "transfer", Args: `{"to":"sales"}`}
 			case strings.Contains(heard, "another time"):
-				return modeltest.RealtimeReply{Tool: "schedule_callback", Args: fmt.Sprintf(`{"at":%q}`, later.Format("2006-01-02T15:04"))}
+				return modeltest.RealtimeReply{Tool: "schedule_callback", Args: fmt.Sprintf(`{"at":%q}`,
+					later.Format("2006-01-02T15:04"))}
 			case strings.Contains(heard, "noted"):
-				return modeltest.RealtimeReply{Text: "Until then.", Length: 300 * time.Millisecond, Tool: "end_call", Args: `{"outcome":"callback_requested"}`}
+				return modeltest.RealtimeReply{Text: "Until then.", Length: 300 * time.Millisecond, Tool: "end_call",
+					Args: `{"outcome":"callback_requested"}`}
 			}
 			return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, "Good day."), Length: 300 * time.Millisecond}
 		},
 	})
 	t.Cleanup(model.Close)
 	summaries := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		summary := `{"outcome":"interested","confidence":0.9,"next_action":"Call.","business_type":null,"customer_name":null,"key_interests":[],"key_objections":[],"scheduled_for":null}`
-		_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": summary}}}})
+		summary := `{"outcome":"interested","confidence":0.9,"next_action":"Call.","business_type":null,` +
+			`"customer_name":null,"key_interests":[],"key_objections":[],"scheduled_for":null}`
+		_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop",
+			"message": map[string]any{"role": "assistant", "content": summary}}}})
 	}))
 	t.Cleanup(summaries.Close)
 	referred := make(chan string, 4)
@@ -64,7 +68,8 @@ func TestSIP_TransferAndCallback(t *testing.T) {
 		c.Next(sip.BYE).Reply(200)
 	})
 	stays := farEnd(t, &person{}, func(c *siptest.Call) { c.Next(sip.BYE).Reply(200) })
-	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "REALTIME_URL="+model.URL, "REALTIME_KEY=x", "SUMMARY_URL="+summaries.URL+"/v1")
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "REALTIME_URL="+model.URL, "REALTIME_KEY=x",
+		"SUMMARY_URL="+summaries.URL+"/v1")
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
@@ -80,7 +85,8 @@ func TestSIP_TransferAndCallback(t *testing.T) {
 	})
 	call := func(port int, number string) *eventv1.DialEvent {
 		t.Helper()
-		status, response := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", fmt.Sprintf(`{"name":"%d","host":"127.0.0.1","port":%d,"calls_per_second":10}`, port, port))
+		status, response := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks",
+			fmt.Sprintf(`{"name":"%d","host":"127.0.0.1","port":%d,"calls_per_second":10}`, port, port))
 		if status != 201 {
 			t.Fatalf("POST = %d %v", status, response)
 		}
@@ -89,7 +95,8 @@ func TestSIP_TransferAndCallback(t *testing.T) {
 			t.Fatalf("facts = %s, want %s", got, talked)
 		}
 		id, _ := response["id"].(string)
-		if status, response := r.asOperator("PATCH", "http://"+p.addr+"/admin/v1/trunks/"+id, `{"status":"disabled"}`); status != 200 {
+		if status, response := r.asOperator("PATCH", "http://"+p.addr+"/admin/v1/trunks/"+id,
+			`{"status":"disabled"}`); status != 200 {
 			t.Fatalf("PATCH = %d %v", status, response)
 		}
 		return last(facts)

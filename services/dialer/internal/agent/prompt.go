@@ -188,15 +188,18 @@ func Tools(spec Spec) []Tool {
 			)},
 		{Name: ToolOptOut, Description: "The person asked not to be called again. Call it at once.",
 			Parameters: json.RawMessage(
-				`{"type":"object","properties":{"quote":{"type":"string","description":"the person's words"}},"required":["quote"]}`,
+				`{"type":"object","properties":{"quote":{"type":"string","description":"the person's words"}},` +
+					`"required":["quote"]}`,
 			)},
 		{Name: ToolCallback, Description: "The person wants to be called at another time.",
 			Parameters: json.RawMessage(
-				`{"type":"object","properties":{"at":{"type":"string","description":"date and time with UTC offset, RFC 3339"}},"required":["at"]}`,
+				`{"type":"object","properties":{"at":{"type":"string","description":"date and time with UTC offset, RFC 3339"}},` +
+					`"required":["at"]}`,
 			)},
 		{Name: ToolVoicemail, Description: "No person answered but a machine.",
 			Parameters: json.RawMessage(
-				`{"type":"object","properties":{"kind":{"type":"string","enum":["voicemail","ivr","fax","call_screening"]}},"required":["kind"]}`,
+				`{"type":"object","properties":{"kind":{"type":"string","enum":["voicemail","ivr","fax","call_screening"]}},` +
+					`"required":["kind"]}`,
 			)},
 		{Name: ToolDigits, Description: "Press keys of the telephone, for a menu.",
 			Parameters: json.RawMessage(

@@ -33,8 +33,10 @@ func lastEvent(c *callstate.Call) *eventv1.Call { return c.Facts()[len(c.Facts()
 func TestZone_NamedThenNumberThenUTC(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ named, number, want string }{
-		{"Asia/Tokyo", "+18005551234", "Asia/Tokyo"}, {"Asia/Tokyo", "+14155550101", "Asia/Tokyo"}, {"", "+14155550101", "America/Los_Angeles"},
-		{"Mars/Olympus", "+14155550101", "America/Los_Angeles"}, {"Mars/Olympus", "+18005551234", "UTC"}, {"", "anonymous", "UTC"},
+		{"Asia/Tokyo", "+18005551234", "Asia/Tokyo"}, {"Asia/Tokyo", "+14155550101", "Asia/Tokyo"}, {"", "+14155550101",
+			"America/Los_Angeles"},
+		{"Mars/Olympus", "+14155550101", "America/Los_Angeles"}, {"Mars/Olympus", "+18005551234", "UTC"}, {"", "anonymous",
+			"UTC"},
 	} {
 		if got := callstate.Zone(test.named, phone.Number(test.number)).String(); got != test.want {
 			t.Errorf("Zone(%q, %s) = %s, want %s", test.named, test.number, got, test.want)

@@ -164,7 +164,8 @@ func newRecordedCallTest(
 
 func (r *callTest) pickUp() {
 	r.t.Helper()
-	if err := r.talk.Answer(r.answer, sipcarrier.TalkCallbacks{HangUp: func(cause callstate.Cause) { r.over <- cause }}); err != nil {
+	if err := r.talk.Answer(r.answer,
+		sipcarrier.TalkCallbacks{HangUp: func(cause callstate.Cause) { r.over <- cause }}); err != nil {
 		r.t.Fatalf("answer: %v", err)
 	}
 }

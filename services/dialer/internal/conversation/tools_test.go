@@ -419,17 +419,20 @@ func TestResult_DispositionAndOutcome(t *testing.T) {
 		do                     func(*conversationTest)
 	}{
 		{"nobody said a word", agent.ReachedAbandoned, agent.OutcomeNoConversation, func(*conversationTest) {}},
-		{"a cough", agent.ReachedAbandoned, agent.OutcomeNoConversation, func(k *conversationTest) { k.hear(200 * time.Millisecond) }},
+		{"a cough", agent.ReachedAbandoned, agent.OutcomeNoConversation,
+			func(k *conversationTest) { k.hear(200 * time.Millisecond) }},
 		{"somebody spoke", agent.ReachedHuman, agent.OutcomeUnknown, func(k *conversationTest) { k.hear(time.Second) }},
 		{"somebody's words", agent.ReachedHuman, agent.OutcomeUnknown, func(k *conversationTest) {
 			k.send(agent.Event{Kind: agent.Said, Role: agent.RolePerson, Text: "Hello?"})
 		}},
-		{"a menu", agent.ReachedIVR, agent.OutcomeUnknown, func(k *conversationTest) { k.hear(time.Second); k.tool(agent.ToolVoicemail, `{"kind":"ivr"}`) }},
+		{"a menu", agent.ReachedIVR, agent.OutcomeUnknown,
+			func(k *conversationTest) { k.hear(time.Second); k.tool(agent.ToolVoicemail, `{"kind":"ivr"}`) }},
 		{"a screening service", agent.ReachedScreening, agent.OutcomeUnknown, func(k *conversationTest) {
 			k.hear(time.Second)
 			k.tool(agent.ToolVoicemail, `{"kind":"call_screening"}`)
 		}},
-		{"a fax", agent.ReachedFax, agent.OutcomeNoConversation, func(k *conversationTest) { k.hear(time.Second); k.tool(agent.ToolVoicemail, `{"kind":"fax"}`) }},
+		{"a fax", agent.ReachedFax, agent.OutcomeNoConversation,
+			func(k *conversationTest) { k.hear(time.Second); k.tool(agent.ToolVoicemail, `{"kind":"fax"}`) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

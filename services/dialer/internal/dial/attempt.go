@@ -145,7 +145,8 @@ func (d *Dialer) try(
 	}
 	defer release()
 	generation, order := d.heartbeat.Generation(), carrier.Originate{
-		CallID: callID, WorkspaceID: r.WorkspaceID, From: from, TrunkNumber: from != wanted, To: string(r.To), TrunkID: chosen,
+		CallID: callID, WorkspaceID: r.WorkspaceID, From: from, TrunkNumber: from != wanted, To: string(r.To),
+		TrunkID: chosen,
 		Waiting: func() <-chan struct{} {
 			free()
 			return stopping.Done()

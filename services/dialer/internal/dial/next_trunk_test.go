@@ -148,7 +148,8 @@ type fixture struct {
 
 func (d *fixture) store() *store.Store {
 	return store.New(d.pool, uuid.Must(uuid.NewV7()), store.Timing{
-		InstanceLease: time.Minute, ClaimLease: time.Minute, QueueLimit: time.Hour, CapacityLimit: time.Hour, RingLimit: time.Minute, WatchdogGrace: time.Minute,
+		InstanceLease: time.Minute, ClaimLease: time.Minute, QueueLimit: time.Hour, CapacityLimit: time.Hour,
+		RingLimit: time.Minute, WatchdogGrace: time.Minute,
 	})
 }
 
@@ -173,11 +174,13 @@ func newFixture(t *testing.T) *fixture {
 		},
 	}
 	d.exec(
-		`INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations) VALUES ($1, 1, 'active', true, 10, 10, '{}')`,
+		`INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations)
+			VALUES ($1, 1, 'active', true, 10, 10, '{}')`,
 		d.request.WorkspaceID,
 	)
 	d.exec(
-		`INSERT INTO agents (agent_id, workspace_id, version, name, from_e164, max_call_seconds, settings, deleted) VALUES ($1, $2, 1, 'Ida', '', 600, '{}', false)`,
+		`INSERT INTO agents (agent_id, workspace_id, version, name, from_e164, max_call_seconds, settings, deleted) VALUES
+			($1, $2, 1, 'Ida', '', 600, '{}', false)`,
 		d.request.AgentID,
 		d.request.WorkspaceID,
 	)
@@ -286,7 +289,8 @@ func (d *fixture) calls() (calls []string) {
 	d.t.Helper()
 	rows, err := d.pool.Query(
 		d.t.Context(),
-		`SELECT trim(c.status || ' ' || c.hangup_cause || ' ' || c.ending) FROM fences f JOIN calls c USING (call_id) ORDER BY f.attempt`,
+		`SELECT trim(c.status || ' ' || c.hangup_cause || ' ' || c.ending) FROM fences f JOIN calls c USING (call_id) ORDER
+			BY f.attempt`,
 	)
 	if err == nil {
 		calls, err = pgx.CollectRows(rows, pgx.RowTo[string])
@@ -330,8 +334,9 @@ func TestTryNextTrunk_StoresTheTimeOfTheINVITEThatCounts(t *testing.T) {
 		// trunk is the index of the trunk whose INVITE counts.
 		trunk int
 	}{
-		"the second trunk takes it":    {answers: []func(carrier.Originate) error{busy, accept}, trunk: 1},
-		"the second trunk refuses it":  {answers: []func(carrier.Originate) error{busy, refuse(callstate.UserBusy, "")}, trunk: 1},
+		"the second trunk takes it": {answers: []func(carrier.Originate) error{busy, accept}, trunk: 1},
+		"the second trunk refuses it": {answers: []func(carrier.Originate) error{busy, refuse(callstate.UserBusy, "")},
+			trunk: 1},
 		"no INVITE to the second left": {answers: []func(carrier.Originate) error{busy, notSent}, trunk: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -364,14 +369,16 @@ func TestTryNextTrunk_FencesEachTrunkSeparately(t *testing.T) {
 		inUse  int
 		events int
 	}{
-		{"the second trunk takes it", func(*fixture) []func(carrier.Originate) error { return []func(carrier.Originate) error{busy, accept} }, []string{"void", "initiated"}, "dialing", 1, 2},
+		{"the second trunk takes it",
+			func(*fixture) []func(carrier.Originate) error { return []func(carrier.Originate) error{busy, accept} }, []string{"void", "initiated"}, "dialing", 1, 2},
 		{"the third trunk takes it", func(*fixture) []func(carrier.Originate) error {
 			return []func(carrier.Originate) error{busy, refuse(callstate.CallRejected, "two"), accept}
 		}, []string{"void", "void", "initiated"}, "dialing", 1, 2},
 		{"the last trunk refuses too", func(*fixture) []func(carrier.Originate) error {
 			return []func(carrier.Originate) error{busy, refuse(callstate.UnallocatedNumber, "")}
 		}, []string{"void", "failed unallocated_number"}, "ended", 0, 3},
-		{"no INVITE to the second trunk left", func(*fixture) []func(carrier.Originate) error { return []func(carrier.Originate) error{busy, notSent} },
+		{"no INVITE to the second trunk left",
+			func(*fixture) []func(carrier.Originate) error { return []func(carrier.Originate) error{busy, notSent} },
 			[]string{"void", "failed normal_temporary_failure"}, "ended", 0, 3},
 		{"the second trunk did not answer", func(*fixture) []func(carrier.Originate) error {
 			return []func(carrier.Originate) error{busy, func(carrier.Originate) error { return errors.New("no answer") }}
@@ -384,7 +391,8 @@ func TestTryNextTrunk_FencesEachTrunkSeparately(t *testing.T) {
 		}, []string{"failed normal_temporary_failure recovery"}, "ended", 0, 3},
 		{"the person opted out meanwhile", func(d *fixture) []func(carrier.Originate) error {
 			return []func(carrier.Originate) error{func(o carrier.Originate) error {
-				d.exec(`INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at) VALUES (gen_random_uuid(), $1, $2, 'stop', now())`, d.request.WorkspaceID, string(d.request.To))
+				d.exec(`INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at) VALUES (gen_random_uuid(), $1,
+					$2, 'stop', now())`, d.request.WorkspaceID, string(d.request.To))
 				return busy(o)
 			}}
 		}, []string{"failed normal_temporary_failure"}, "ended", 0, 3},

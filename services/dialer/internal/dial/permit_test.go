@@ -27,10 +27,12 @@ func TestPermit_ChecksTheGatesAgainBeforeALateINVITE(t *testing.T) {
 		state     string
 	}{
 		{
-			name: "nothing changed", meanwhile: func(*fixture) {}, permitted: true, calls: []string{"initiated"}, state: "dialing",
+			name: "nothing changed", meanwhile: func(*fixture) {}, permitted: true, calls: []string{"initiated"},
+			state: "dialing",
 		},
 		{
-			name: "the person opted out", meanwhile: func(d *fixture) { d.gate.close() }, calls: []string{"void"}, state: "blocked",
+			name: "the person opted out", meanwhile: func(d *fixture) { d.gate.close() }, calls: []string{"void"},
+			state: "blocked",
 		},
 	}
 	for _, tt := range tests {

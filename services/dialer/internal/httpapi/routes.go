@@ -57,7 +57,8 @@ func New(
 		return nil, fmt.Errorf("trace requests: %w", err)
 	}
 	api := &API{
-		store: st, trunks: trunkStore, replicas: replicaReports, traces: traces, keys: agentKeys, recordings: recordings, relay: relay, check: check,
+		store: st, trunks: trunkStore, replicas: replicaReports, traces: traces, keys: agentKeys, recordings: recordings,
+		relay: relay, check: check,
 	}
 	router := httpserver.NewRouter(tel)
 	router.Route("/admin/v1/workspaces/{id}/numbers", func(r chi.Router) {

@@ -15,7 +15,8 @@ import (
 const (
 	lines = "/admin/v1/trunks"
 	// wholeTrunk sets every field.
-	wholeTrunk = `{"name":"Main","status":"active","host":"sip.example.net","port":5061,"transport":"tls","outbound_proxy":"proxy.example.net:5061","username":"ringfence",
+	wholeTrunk = `{"name":"Main","status":"active","host":"sip.example.net","port":5061,"transport":"tls",` +
+		`"outbound_proxy":"proxy.example.net:5061","username":"ringfence",
 		"password":"s3cret-of-the-trunk","register":true,"caller_ids":["+14155550100"],"caller_id_header":"p_asserted_identity","number_format":"prefix","number_prefix":"00",
 		"codecs":["pcma","pcmu"],"srtp":"required","session_seconds":90,"channels":30,"calls_per_second":5,"priority":1,"inbound_sources":["192.0.2.0/24","2001:db8::7"]}`
 )
@@ -108,11 +109,13 @@ func TestTrunks_CreateListChangeAndRemove(t *testing.T) {
 			if status, _, responseBody := o.sendOperator(t, method, gone, "{}"); status != http.StatusNotFound {
 				t.Errorf("%s %s after the removal: status = %v, want %v", method, gone, status, http.StatusNotFound)
 			} else if !strings.Contains(responseBody, `"There is no such trunk."`) {
-				t.Errorf("%s %s after the removal: body = %q, want it to contain %q", method, gone, responseBody, `"There is no such trunk."`)
+				t.Errorf("%s %s after the removal: body = %q, want it to contain %q", method, gone, responseBody,
+					`"There is no such trunk."`)
 			}
 		}
 	}
-	if status, _, responseBody := o.sendOperator(t, http.MethodGet, lines+"?starting_after="+uuid.NewString(), ""); status != http.StatusUnprocessableEntity {
+	if status, _, responseBody := o.sendOperator(t, http.MethodGet, lines+"?starting_after="+uuid.NewString(),
+		""); status != http.StatusUnprocessableEntity {
 		t.Errorf("an unknown cursor = %d %s", status, responseBody)
 	}
 }
@@ -143,7 +146,8 @@ func TestAgentKeys_AreStoredSealedAndNeverShown(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	home := o.keyOf(o.agent)
-	for body, want := range map[string]int{`{}`: 422, `{"key":"short"}`: 422, `{"key":"with spaces in the middle"}`: 422, `{"key":"s3cret-of-the-agent"}`: 200} {
+	for body, want := range map[string]int{`{}`: 422, `{"key":"short"}`: 422, `{"key":"with spaces in the ` +
+		`middle"}`: 422, `{"key":"s3cret-of-the-agent"}`: 200} {
 		status, _, responseBody := o.sendOperator(t, http.MethodPut, home, body)
 		switch {
 		case status != want:
@@ -169,7 +173,8 @@ func TestAgentKeys_AreStoredSealedAndNeverShown(t *testing.T) {
 		t.Errorf(`stored = %q, want it without "s3cret"`, stored)
 	}
 	for _, body := range []string{`{"key":"s3cret-of-the-agent"}`, `{"key":"short"}`, `{`} {
-		if status, _, responseBody := o.sendOperator(t, http.MethodPut, o.keyOf(uuid.New()), body); status != http.StatusNotFound {
+		if status, _, responseBody := o.sendOperator(t, http.MethodPut, o.keyOf(uuid.New()),
+			body); status != http.StatusNotFound {
 			t.Errorf("PUT %s for an unknown agent = %d %s", body, status, responseBody)
 		}
 	}

@@ -181,7 +181,8 @@ func (b *JitterBuffer) Elapse(now time.Duration) {
 // Stats returns the counts so far.
 func (b *JitterBuffer) Stats() JitterStats {
 	return JitterStats{
-		Received: b.sequence.received, Lost: b.sequence.lost(), Late: b.late, Duplicates: b.twice, Filled: b.filled, Excess: b.excess, Restarts: b.restart,
+		Received: b.sequence.received, Lost: b.sequence.lost(), Late: b.late, Duplicates: b.twice, Filled: b.filled,
+		Excess: b.excess, Restarts: b.restart,
 		Jitter: time.Duration(b.jitter/16) * time.Second / 8000,
 	}
 }

@@ -76,7 +76,8 @@ func New(
 	metrics prometheus.Registerer,
 ) *Recorder {
 	r := &Recorder{
-		spool: spool, rows: rows, calls: calls, storage: storage, keep: keep, wakeRelay: wakeRelay, woken: make(chan struct{}, 1), tapes: map[uuid.UUID]*Tape{},
+		spool: spool, rows: rows, calls: calls, storage: storage, keep: keep, wakeRelay: wakeRelay, woken: make(chan struct{},
+			1), tapes: map[uuid.UUID]*Tape{},
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringfence_dialer_recordings_total",
 			Help: "Recordings by result: begun, stored, deleted, lost (the file is missing or cannot be reached), broken " +

@@ -87,8 +87,10 @@ func (r *fixture) call() uuid.UUID {
 	id := uuid.Must(uuid.NewV7())
 	r.calls++ // each call has another number, because a number has at most one live call
 	r.exec(
-		`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status, queued_at, max_call_seconds, deadline_at, traceparent, dialed_at, answered_at, version)
-		VALUES ($1, $2, $3, 'outbound', '+15005550006', $4, $2, 'in_progress', now(), 60, now() + interval '1 hour', '', now(), now(), 3)`,
+		`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
+			queued_at, max_call_seconds, deadline_at, traceparent, dialed_at, answered_at, version)
+		VALUES ($1, $2, $3, 'outbound', '+15005550006', $4, $2, 'in_progress', now(), 60, now() + interval '1 hour', '',
+			now(), now(), 3)`,
 		id,
 		uuid.Must(uuid.NewV7()),
 		r.workspace,
@@ -139,7 +141,8 @@ func second(tape *recordings.Tape) {
 
 func (r *fixture) state(id uuid.UUID) (state string) {
 	r.t.Helper()
-	if err := r.pool.QueryRow(r.t.Context(), `SELECT coalesce((SELECT state FROM recordings WHERE call_id = $1), 'gone')`, id).Scan(&state); err != nil {
+	if err := r.pool.QueryRow(r.t.Context(), `SELECT coalesce((SELECT state FROM recordings WHERE call_id = $1), 'gone')`,
+		id).Scan(&state); err != nil {
 		r.t.Fatal(err)
 	}
 	return state
@@ -294,7 +297,8 @@ func TestRecorder_UploadsARecordingOnce(t *testing.T) {
 func TestRecorder_KeepsRecordingsAsLongAsTheWorkspaceWants(t *testing.T) {
 	r := newFixture(t)
 	r.exec(
-		`INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations, recordings, keep_recordings_days)
+		`INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations,
+			recordings, keep_recordings_days)
 		VALUES ($1, 1, 'active', true, 1, 1, '{}', true, 2)`,
 		r.workspace,
 	)
@@ -344,7 +348,8 @@ func TestRecorder_UploadsTheFilesOfAKilledProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	// the file in the middle of a call: no sizes in the header, and half a sample at the end
-	if err := os.WriteFile(file, slices.Concat(recordings.Header(0), body[recordings.HeaderBytes:], []byte{9}), 0o600); err != nil {
+	if err := os.WriteFile(file, slices.Concat(recordings.Header(0), body[recordings.HeaderBytes:], []byte{9}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	r.begin(killed, lost).Close()

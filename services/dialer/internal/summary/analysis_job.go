@@ -61,7 +61,8 @@ type Analyser struct {
 // NewAnalyser returns an analyser of the calls in the store.
 func NewAnalyser(st *store.Store, keys Keys, summariser SummaryModel, relay *outbox.Relay) *Analyser {
 	return &Analyser{
-		store: st, keys: keys, summariser: summariser, relay: relay, wake: make(chan struct{}, 1), busy: make(chan struct{}, maxAnalyses), ongoing: map[uuid.UUID]int{},
+		store: st, keys: keys, summariser: summariser, relay: relay, wake: make(chan struct{}, 1), busy: make(chan struct{},
+			maxAnalyses), ongoing: map[uuid.UUID]int{},
 	}
 }
 

@@ -34,7 +34,8 @@ func TestNotice_IsPartOfTheDisclosure(t *testing.T) {
 	}{
 		"behind the disclosure": {agent.Settings{Language: "de"}, "Guten Tag, Sie sprechen mit einem KI-Assistenten. " +
 			"Dieses Gespräch wird aufgezeichnet. Wenn Sie das nicht möchten, sagen Sie es bitte."},
-		"alone": {agent.Settings{Disclosure: agent.Disclosure{OffReason: "employees"}, Recording: agent.Recording{Notice: "We tape this."}}, "We tape this."},
+		"alone": {agent.Settings{Disclosure: agent.Disclosure{OffReason: "employees"},
+			Recording: agent.Recording{Notice: "We tape this."}}, "We tape this."},
 	} {
 		failed := false
 		server := serve(t, modeltest.RealtimeOptions{Reply: func(_, asked string, n int) modeltest.RealtimeReply {

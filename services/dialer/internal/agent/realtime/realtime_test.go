@@ -165,8 +165,10 @@ func TestOpen_ConfiguresTheModel(t *testing.T) {
 	l := open(t, server, settings)
 	update := got(t, server, "session.update", 1)
 	for want, path := range map[string][]string{
-		"audio/pcmu ": {"audio", "input", "format", "type"}, "audio/pcmu": {"audio", "output", "format", "type"}, "marin": {"audio", "output", "voice"},
-		"realtime": {"type"}, "gpt-4o-mini-transcribe": {"audio", "input", "transcription", "model"}, "de": {"audio", "input", "transcription", "language"},
+		"audio/pcmu ": {"audio", "input", "format", "type"}, "audio/pcmu": {"audio", "output", "format", "type"},
+		"marin":    {"audio", "output", "voice"},
+		"realtime": {"type"}, "gpt-4o-mini-transcribe": {"audio", "input", "transcription", "model"}, "de": {"audio", "input",
+			"transcription", "language"},
 	} {
 		if value := dig(update, append([]string{"session"}, path...)...); value != strings.TrimSpace(want) {
 			t.Errorf("%v = %v, want %s", path, value, want)
@@ -261,7 +263,8 @@ func TestOpen_GuardsTheBaseURLOfAnAgent(t *testing.T) {
 			t.Errorf(`Open: err = %q, want it to contain "base_url"`, err.Error())
 		}
 	}
-	if _, err := opener(server).Open(t.Context(), agent.Spec{Settings: agent.Settings{BaseURL: "wss://models.example/v1"}}); !errors.Is(
+	if _, err := opener(server).Open(t.Context(),
+		agent.Spec{Settings: agent.Settings{BaseURL: "wss://models.example/v1"}}); !errors.Is(
 		err,
 		realtime.ErrUnconfigured,
 	) {

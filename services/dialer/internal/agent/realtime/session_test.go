@@ -126,7 +126,8 @@ func TestReconnect_OnceWithTheHistory(t *testing.T) {
 	for _, one := range l.server.Received("conversation.item.create") {
 		told = append(told, string(one))
 	}
-	for _, must := range []string{`"assistant","content":[{"type":"output_text","text":"Hello, you are`, `"user","content":[{"type":"input_text","text":"My name is Ada."`} {
+	for _, must := range []string{`"assistant","content":[{"type":"output_text","text":"Hello, you are`, `"user",` +
+		`"content":[{"type":"input_text","text":"My name is Ada."`} {
 		if !strings.Contains(strings.Join(told, "\n"), must) {
 			t.Errorf("history lacks %s: %v", must, told)
 		}
@@ -246,8 +247,10 @@ func TestSession_Fails(t *testing.T) {
 func TestSession_IgnoresUnknownEvents(t *testing.T) {
 	t.Parallel()
 	l := speaking(t, modeltest.RealtimeOptions{})
-	for _, odd := range []string{`{}`, `{"type":"from.the.future","delta":{"a":1}}`, `{"type":"response.output_audio.done","item_id":"never"}`,
-		`{"type":"error","error":{"code":"odd","event_id":"nobody's"}}`, `{"type":"response.output_audio_transcript.done","transcript":""}`,
+	for _, odd := range []string{`{}`, `{"type":"from.the.future",` +
+		`"delta":{"a":1}}`, `{"type":"response.output_audio.done","item_id":"never"}`,
+		`{"type":"error","error":{"code":"odd","event_id":"nobody's"}}`,
+		`{"type":"response.output_audio_transcript.done","transcript":""}`,
 		`{"type":"response.function_call_arguments.done","name":"x","arguments":"no"}`} {
 		l.server.Inject([]byte(odd))
 	}
@@ -343,7 +346,8 @@ func TestToolResult_RequestsOneResponseForAllResults(t *testing.T) {
 	for _, id := range []string{"c1", "c2"} {
 		l.server.Inject(
 			[]byte(
-				`{"type":"response.function_call_arguments.done","item_id":"i","call_id":"` + id + `","name":"opt_out","arguments":"{}"}`,
+				`{"type":"response.function_call_arguments.done","item_id":"i","call_id":"` + id + `","name":"opt_out",` +
+					`"arguments":"{}"}`,
 			),
 		)
 	}

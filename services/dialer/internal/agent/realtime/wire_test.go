@@ -19,7 +19,8 @@ func BenchmarkAppendAudio(b *testing.B) {
 // BenchmarkDelta measures the decoding of half a second of the model's audio.
 func BenchmarkDelta(b *testing.B) {
 	message := []byte(
-		`{"type":"response.output_audio.delta","event_id":"event_1","response_id":"resp_1","item_id":"item_1","output_index":0,"content_index":0,"delta":"` +
+		`{"type":"response.output_audio.delta","event_id":"event_1","response_id":"resp_1","item_id":"item_1",` +
+			`"output_index":0,"content_index":0,"delta":"` +
 			base64.StdEncoding.EncodeToString(
 				make([]byte, agent.BytesPerSecond/2),
 			) + `"}`,
