@@ -325,6 +325,7 @@ func TestEvents_InboundAndInvalidEvents(t *testing.T) {
 	s.publish(kafka.CallRequests, uuid.NewString(), wallettest.ID(), newer)
 	s.count("three records are parked", `SELECT count(*) FROM dead_letters`, 3)
 	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), dial(request, workspace, &eventv1.Ended{}, 60))
-	s.count("valid events are still applied", `SELECT count(*) FROM holds WHERE state = 'captured' AND captured_micro = 50000`, 1)
+	s.count("valid events are still applied",
+		`SELECT count(*) FROM holds WHERE state = 'captured' AND captured_micro = 50000`, 1)
 	wallettest.Balances(t, s.store, workspace, money.Credit-50_000, 0)
 }

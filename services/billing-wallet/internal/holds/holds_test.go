@@ -19,7 +19,8 @@ func TestDecide_HoldsThePriceOfTheLongestCall(t *testing.T) {
 	view := &holds.WalletView{Spendable: money.Credit, Currency: "USD", Known: map[uuid.UUID]holds.Hold{},
 		Rates: []rates.Rate{{Prefix: "+44", PerMinute: 100_000, IncrementSeconds: 60}}}
 	workspace := uuid.New()
-	british := view.Decide(holds.Order{RequestID: uuid.New(), WorkspaceID: workspace, To: "+442079460000", MaxCallSeconds: 61})
+	british := view.Decide(holds.Order{RequestID: uuid.New(), WorkspaceID: workspace, To: "+442079460000",
+		MaxCallSeconds: 61})
 	if british.Err != nil {
 		t.Errorf("Decide: british.Err = %v, want nil", british.Err)
 	}
@@ -32,7 +33,8 @@ func TestDecide_HoldsThePriceOfTheLongestCall(t *testing.T) {
 	if british.Hold.PerMinute != 100_000 {
 		t.Errorf("Decide: british.Hold.PerMinute = %v, want 100_000", british.Hold.PerMinute)
 	}
-	other := view.Decide(holds.Order{RequestID: uuid.New(), WorkspaceID: workspace, To: "+15550100123", MaxCallSeconds: 600})
+	other := view.Decide(holds.Order{RequestID: uuid.New(), WorkspaceID: workspace, To: "+15550100123",
+		MaxCallSeconds: 600})
 	if other.Err != nil {
 		t.Errorf("Decide: other.Err = %v, want nil", other.Err)
 	} else if other.Hold.Amount != 500_000 {
@@ -46,7 +48,8 @@ func TestDecide_HoldsThePriceOfTheLongestCall(t *testing.T) {
 func TestDecide_ErrorNamesNeededAndAvailableCredit(t *testing.T) {
 	t.Parallel()
 	view := &holds.WalletView{Spendable: 499_999, Currency: "EUR", Known: map[uuid.UUID]holds.Hold{}}
-	got := view.Decide(holds.Order{RequestID: uuid.New(), WorkspaceID: uuid.New(), To: "+15550100123", MaxCallSeconds: 600})
+	got := view.Decide(holds.Order{RequestID: uuid.New(), WorkspaceID: uuid.New(), To: "+15550100123",
+		MaxCallSeconds: 600})
 	var insufficient *holds.Insufficient
 	if !errors.As(got.Err, &insufficient) {
 		t.Fatalf("Decide = %+v, want Insufficient", got)
@@ -137,10 +140,12 @@ func TestSettle_FreeCallIsReleased(t *testing.T) {
 func TestCharge_IsTheExactPriceOfStartedIncrements(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
-		agreed := rates.Rate{Prefix: "+1", PerMinute: money.Micro(rapid.Int64Range(0, int64(rates.MaxPerMinute)).Draw(r, "per minute")),
+		agreed := rates.Rate{Prefix: "+1", PerMinute: money.Micro(rapid.Int64Range(0, int64(rates.MaxPerMinute)).Draw(r,
+			"per minute")),
 			IncrementSeconds: rapid.Int32Range(1, rates.MaxIncrementSeconds).Draw(r, "increment")}
 		longest := rapid.Int32Range(1, 86_400).Draw(r, "longest")
-		view := &holds.WalletView{Spendable: 1 << 60, Currency: "USD", Rates: []rates.Rate{agreed}, Known: map[uuid.UUID]holds.Hold{}}
+		view := &holds.WalletView{Spendable: 1 << 60, Currency: "USD", Rates: []rates.Rate{agreed},
+			Known: map[uuid.UUID]holds.Hold{}}
 		h := view.Decide(holds.Order{RequestID: uuid.New(), To: "+15550100123", MaxCallSeconds: longest}).Hold
 		talk := rapid.Int32Range(0, 2*longest).Draw(r, "talk")
 		charge := h.Charge(talk)

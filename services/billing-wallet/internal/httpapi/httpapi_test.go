@@ -149,7 +149,8 @@ func TestPostTransaction_ReferenceIsPostedOnce(t *testing.T) {
 	} else if again != first {
 		t.Errorf("seen reference: again = %v, want %v", again, first)
 	}
-	status, body := s.request("POST", path, workspace, "ada", `{"type":"adjustment","amount":"-10.000001","reference":"r-2"}`)
+	status, body := s.request("POST", path, workspace, "ada",
+		`{"type":"adjustment","amount":"-10.000001","reference":"r-2"}`)
 	s.wants("below zero", status, body, 409, `"insufficient_credits"`)
 	status, body = s.request("POST", path, workspace, "ada", `{"type":"adjustment","amount":"-10","reference":"r-2"}`)
 	s.wants("to zero", status, body, 201, `"amount":"-10"`)
@@ -197,7 +198,8 @@ func TestPostTransaction_ErrorsNameTheField(t *testing.T) {
 		`{"type":"top_up","amount":"1","reference":"a\u0000b"}`:                         "reference",
 		`{"type":`: "JSON",
 	} {
-		status, answer := s.request("POST", "/admin/v1/workspaces/"+workspace.String()+"/wallet/transactions", workspace, "ops", body)
+		status, answer := s.request("POST", "/admin/v1/workspaces/"+workspace.String()+"/wallet/transactions", workspace,
+			"ops", body)
 		s.wants(body, status, answer, 422, `"validation_error"`, field)
 	}
 	wallettest.Balances(t, s.store, workspace, money.Credit, 0)

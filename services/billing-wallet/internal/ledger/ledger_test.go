@@ -60,8 +60,10 @@ func TestPost_RefusesBalancesOutOfRange(t *testing.T) {
 		{"the last credit may go", ledger.Accounts{Wallet: 5, Funding: -5}, ledger.Paid(id, workspace, ledger.Adjustment, -5, "r", "op"), nil},
 		{"one more may not", ledger.Accounts{Wallet: 5, Funding: -5}, ledger.Paid(id, workspace, ledger.Adjustment, -6, "r", "op"), ledger.ErrInsufficient},
 		{"held credit cannot be taken", ledger.Accounts{Wallet: 5, Held: 5, Funding: -10}, ledger.Paid(id, workspace, ledger.Adjustment, -6, "r", "op"), ledger.ErrInsufficient},
-		{"the largest balance may be reached", ledger.Accounts{}, ledger.Paid(id, workspace, ledger.TopUp, ledger.MaxAmount, "r", "op"), nil},
-		{"and not passed", ledger.Accounts{Held: 1, Funding: -1}, ledger.Paid(id, workspace, ledger.TopUp, ledger.MaxAmount, "r", "op"), ledger.ErrTooLarge},
+		{"the largest balance may be reached", ledger.Accounts{}, ledger.Paid(id, workspace, ledger.TopUp, ledger.MaxAmount,
+			"r", "op"), nil},
+		{"and not passed", ledger.Accounts{Held: 1, Funding: -1}, ledger.Paid(id, workspace, ledger.TopUp, ledger.MaxAmount,
+			"r", "op"), ledger.ErrTooLarge},
 	}
 	for _, tt := range tests {
 		after, err := tt.before.Post(tt.posted)

@@ -50,7 +50,8 @@ func Check(rates []Rate) error {
 		case seen[r.Prefix]:
 			return apierr.Validation("prefix", "must stand once; %s stands twice.", r.Prefix)
 		case r.PerMinute < 0 || r.PerMinute > MaxPerMinute:
-			return apierr.Validation("per_minute", "must be between 0 and %s; it is %s for %s.", MaxPerMinute, r.PerMinute, r.Prefix)
+			return apierr.Validation("per_minute", "must be between 0 and %s; it is %s for %s.", MaxPerMinute, r.PerMinute,
+				r.Prefix)
 		case r.IncrementSeconds < 1 || r.IncrementSeconds > MaxIncrementSeconds:
 			return apierr.Validation("increment_seconds", "must be between 1 and %d; it is %d for %s.",
 				MaxIncrementSeconds, r.IncrementSeconds, r.Prefix)

@@ -34,7 +34,8 @@ func TestPrefixes_ReturnsAllPossiblePrefixes(t *testing.T) {
 
 func TestCheck_RefusesInvalidRates(t *testing.T) {
 	t.Parallel()
-	if err := rates.Check([]rates.Rate{{Prefix: "+1", PerMinute: 0, IncrementSeconds: 1}, {Prefix: "+44", PerMinute: rates.MaxPerMinute, IncrementSeconds: rates.MaxIncrementSeconds}}); err != nil {
+	if err := rates.Check([]rates.Rate{{Prefix: "+1", PerMinute: 0, IncrementSeconds: 1}, {Prefix: "+44",
+		PerMinute: rates.MaxPerMinute, IncrementSeconds: rates.MaxIncrementSeconds}}); err != nil {
 		t.Errorf("Check of good rates = %v", err)
 	}
 	for name, bad := range map[string][]rates.Rate{
@@ -47,8 +48,10 @@ func TestCheck_RefusesInvalidRates(t *testing.T) {
 		"a rate above the maximum": {{Prefix: "+44", PerMinute: rates.MaxPerMinute + 1, IncrementSeconds: 1}},
 		"no increment":             {{Prefix: "+44", PerMinute: 1, IncrementSeconds: 0}},
 		"too long increment":       {{Prefix: "+44", PerMinute: 1, IncrementSeconds: rates.MaxIncrementSeconds + 1}},
-		"the same twice":           {{Prefix: "+44", PerMinute: 1, IncrementSeconds: 1}, {Prefix: "+44", PerMinute: 2, IncrementSeconds: 1}},
-		"only one is at fault":     {{Prefix: "+1", PerMinute: 1, IncrementSeconds: 1}, {Prefix: "", PerMinute: 2, IncrementSeconds: 1}},
+		"the same twice": {{Prefix: "+44", PerMinute: 1, IncrementSeconds: 1}, {Prefix: "+44", PerMinute: 2,
+			IncrementSeconds: 1}},
+		"only one is at fault": {{Prefix: "+1", PerMinute: 1, IncrementSeconds: 1}, {Prefix: "", PerMinute: 2,
+			IncrementSeconds: 1}},
 	} {
 		var refusal *apierr.Error
 		if err := rates.Check(bad); !errors.As(err, &refusal) {

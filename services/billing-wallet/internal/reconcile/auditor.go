@@ -38,10 +38,12 @@ func NewAuditor(st *store.Store, interval time.Duration, metrics prometheus.Regi
 	return &Auditor{
 		store: st, interval: interval,
 		differences: promauto.With(metrics).NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_billing_reconciliation_differences", Help: "Differences that the last reconciliation of each wallet found. Any other value than 0 is an error in the ledger.",
+			Name: "ringfence_billing_reconciliation_differences",
+			Help: "Differences that the last reconciliation of each wallet found. Any other value than 0 is an error in the ledger.",
 		}),
 		age: promauto.With(metrics).NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_billing_reconciliation_age_seconds", Help: "Seconds since the oldest of the last reconciliations of all wallets.",
+			Name: "ringfence_billing_reconciliation_age_seconds",
+			Help: "Seconds since the oldest of the last reconciliations of all wallets.",
 		}),
 	}
 }
@@ -103,7 +105,8 @@ func (a *Auditor) compare(ctx context.Context, workspaceID uuid.UUID) error {
 	}
 	took := time.Since(started)
 	for _, d := range found[:min(len(found), maxLogged)] {
-		slog.ErrorContext(ctx, "reconciliation difference found", "workspace_id", d.WorkspaceID, "kind", d.Kind, "subject", d.Subject, "kept", d.Kept, "found", d.Found)
+		slog.ErrorContext(ctx, "reconciliation difference found", "workspace_id", d.WorkspaceID, "kind", d.Kind, "subject",
+			d.Subject, "kept", d.Kept, "found", d.Found)
 	}
 	if err := a.store.SaveReconciliation(ctx, workspaceID, len(found)); err != nil {
 		return err

@@ -76,7 +76,8 @@ func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 }
 
 // compare compares one workspace and calls report at each tick.
-func (w Walk) compare(ctx context.Context, id uuid.UUID, progress func(), ticks <-chan time.Time) (found []ledger.Difference, err error) {
+func (w Walk) compare(ctx context.Context, id uuid.UUID, progress func(),
+	ticks <-chan time.Time) (found []ledger.Difference, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -99,7 +99,8 @@ var forgeries = []struct {
 		[]string{"wrong_balance: wallet", "wrong_balance: funding", "negative_balance: wallet: kept -0.000001, found 9.45"}},
 	{"held and revenue are below zero", `UPDATE wallets SET held_micro = -1, revenue_micro = -1, funding_micro = -9449998 WHERE workspace_id = @workspace`,
 		[]string{"wrong_balance: held", "wrong_balance: revenue", "wrong_balance: funding", "negative_balance: held", "negative_balance: revenue", "held_is_not_holds: held: kept -0.000001, found 0.5"}},
-	{"the wallet is deleted", `DELETE FROM wallets WHERE workspace_id = @workspace`, []string{"missing_wallet: balances: kept none, found entries or holds"}},
+	{"the wallet is deleted", `DELETE FROM wallets WHERE workspace_id = @workspace`,
+		[]string{"missing_wallet: balances: kept none, found entries or holds"}},
 	{"the journal loses a top-up", `DELETE FROM transactions WHERE workspace_id = @workspace AND kind = 'top_up'`,
 		[]string{"wrong_balance: wallet: kept 9.45, found -0.55", "wrong_balance: funding: kept -10, found 0"}},
 	{"a top-up is changed", `UPDATE transactions SET wallet_micro = 11000000, funding_micro = -11000000 WHERE workspace_id = @workspace AND kind = 'top_up'`,
@@ -117,7 +118,8 @@ var forgeries = []struct {
 	{"an open hold disappears", `DELETE FROM holds WHERE request_id = @open`,
 		[]string{"held_is_not_holds: held: kept 0.5, found 0", "transaction_without_hold: <open>: kept no hold, found 1 transactions"}},
 	{"a settled hold disappears", `DELETE FROM holds WHERE request_id = @captured`, []string{"transaction_without_hold: <captured>: kept no hold, found 2 transactions"}},
-	{"a hold is moved to another workspace", `UPDATE holds SET workspace_id = gen_random_uuid() WHERE request_id = @released`,
+	{"a hold is moved to another workspace",
+		`UPDATE holds SET workspace_id = gen_random_uuid() WHERE request_id = @released`,
 		[]string{"transaction_without_hold: <released>"}},
 	{"a hold that was never paid for", `INSERT INTO holds (request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds, state)
 		VALUES (@other, @workspace, 7, 'USD', 1, 1, 1, 'held')`,
@@ -259,7 +261,8 @@ func TestRun_PrintsProgress(t *testing.T) {
 	var out bytes.Buffer
 	progress, ended := make(lineChannel), make(chan error, 1)
 	go func() {
-		ended <- reconcile.Walk{Store: st, Out: &out, Progress: progress, Interval: time.Millisecond}.Run(t.Context(), b.workspace)
+		ended <- reconcile.Walk{Store: st, Out: &out, Progress: progress, Interval: time.Millisecond}.Run(t.Context(),
+			b.workspace)
 	}()
 	if line, want := <-progress, fmt.Sprintf("so far: 0 workspaces compared, 0 differences; comparing workspace %s\n", b.workspace); line != want {
 		t.Errorf("line = %q, want %q", line, want)

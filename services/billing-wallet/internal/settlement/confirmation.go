@@ -43,16 +43,20 @@ func NewConfirmer(st *store.Store, relay *outbox.Relay, after time.Duration, met
 	return &Confirmer{
 		store: st, relay: relay, after: after,
 		requested: factory.NewCounter(prometheus.CounterOpts{
-			Name: "ringfence_billing_confirmation_requests_total", Help: "Unconfirmed events that were published for holds whose request was not received.",
+			Name: "ringfence_billing_confirmation_requests_total",
+			Help: "Unconfirmed events that were published for holds whose request was not received.",
 		}),
 		open: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_billing_open_holds", Help: "Holds that are neither captured nor released, counted up to 100000.",
+			Name: "ringfence_billing_open_holds",
+			Help: "Holds that are neither captured nor released, counted up to 100000.",
 		}),
 		unconfirmed: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_billing_unconfirmed_holds", Help: "Open holds whose request was not received yet.",
+			Name: "ringfence_billing_unconfirmed_holds",
+			Help: "Open holds whose request was not received yet.",
 		}),
 		oldest: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_billing_oldest_unconfirmed_hold_seconds", Help: "Age of the oldest open hold whose request was not received; 0 if there is none.",
+			Name: "ringfence_billing_oldest_unconfirmed_hold_seconds",
+			Help: "Age of the oldest open hold whose request was not received; 0 if there is none.",
 		}),
 	}
 }

@@ -48,13 +48,16 @@ func NewSettler(st *store.Store, relay *outbox.Relay, metrics prometheus.Registe
 	s := &Settler{
 		store: st, relay: relay, wake: make(chan struct{}, 1),
 		results: promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
-			Name: "ringfence_billing_settlements_total", Help: "Settled holds by result: captured, released.",
+			Name: "ringfence_billing_settlements_total",
+			Help: "Settled holds by result: captured, released.",
 		}, []string{"result"}),
 		late: promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
-			Name: "ringfence_billing_late_settlements_total", Help: "Ends of requests that changed no hold, by kind.",
+			Name: "ringfence_billing_late_settlements_total",
+			Help: "Ends of requests that changed no hold, by kind.",
 		}, []string{"kind"}),
 		waited: promauto.With(metrics).NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_billing_oldest_pending_settlement_seconds", Help: "Age of the oldest pending settlement at the last scan; it rises while a settlement fails.",
+			Name: "ringfence_billing_oldest_pending_settlement_seconds",
+			Help: "Age of the oldest pending settlement at the last scan; it rises while a settlement fails.",
 		}),
 	}
 	s.results.WithLabelValues("captured")
@@ -187,6 +190,7 @@ func (s *Settler) count(ctx context.Context, done []store.Settlement) {
 			continue
 		}
 		s.late.WithLabelValues(string(d.Late)).Inc()
-		slog.InfoContext(ctx, "late outcome ignored", "call_request_id", d.Outcome.RequestID, "kind", d.Late, "reason", d.Outcome.Reason)
+		slog.InfoContext(ctx, "late outcome ignored", "call_request_id", d.Outcome.RequestID, "kind", d.Late, "reason",
+			d.Outcome.Reason)
 	}
 }

@@ -46,7 +46,8 @@ func TestPass_OneFailingWorkspaceDoesNotStopOthers(t *testing.T) {
 		} else if decisions[0].Err != nil {
 			t.Fatalf("Hold: decisions[0].Err = %v, want nil", decisions[0].Err)
 		}
-		outcomes = append(outcomes, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: 60})
+		outcomes = append(outcomes, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended,
+			BillableSeconds: 60})
 	}
 	err = pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
 		for _, v := range outcomes {

@@ -47,7 +47,8 @@ func NewHoldBatcher(st *Store, metrics prometheus.Registerer) *HoldBatcher {
 	d := &HoldBatcher{
 		store: st,
 		results: promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
-			Name: "ringfence_billing_holds_total", Help: "Requests for a hold by result: held, repeated, refused, failed.",
+			Name: "ringfence_billing_holds_total",
+			Help: "Requests for a hold by result: held, repeated, refused, failed.",
 		}, []string{"result"}),
 		open: make(map[uuid.UUID][]pendingOrder),
 	}

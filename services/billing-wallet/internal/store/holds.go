@@ -60,7 +60,8 @@ func (s *Store) Hold(ctx context.Context, workspaceID uuid.UUID, orders []holds.
 	return decisions, nil
 }
 
-func (s *Store) openWallet(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID, orders []holds.Order) (ledger.Wallet, *holds.WalletView, error) {
+func (s *Store) openWallet(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID,
+	orders []holds.Order) (ledger.Wallet, *holds.WalletView, error) {
 	var (
 		prefixes []string
 		requests []uuid.UUID
@@ -72,7 +73,8 @@ func (s *Store) openWallet(ctx context.Context, tx *pg.Pipeline, workspaceID uui
 		prefixes, requests = append(prefixes, rates.Prefixes(order.To)...), append(requests, order.RequestID)
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(ratesForNumbers, pg.Args{"workspace_id": workspaceID, "prefixes": prefixes}).Query(collectInto(&view.Rates))
+	batch.Queue(ratesForNumbers, pg.Args{"workspace_id": workspaceID,
+		"prefixes": prefixes}).Query(collectInto(&view.Rates))
 	batch.Queue(lockWallet, pg.Args{"workspace_id": workspaceID}).Query(collectInto(&wallets))
 	// This follows the lock, so that it reads what the last owner of the lock committed.
 	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(collectInto(&known))

@@ -52,7 +52,8 @@ func TestLedger_AddsUpAfterAnyHistory(t *testing.T) {
 		h := &history{T: r, st: st, pool: pool, workspace: wallettest.Workspace(t, st, 3*money.Credit),
 			balances: ledger.Accounts{Wallet: 3 * money.Credit, Funding: -3 * money.Credit},
 			paid:     map[string]money.Micro{"opening": 3 * money.Credit}, holds: map[uuid.UUID]*modelled{}}
-		steps := []func(){h.pay, h.price, h.order, h.order, h.endRequests, h.endRequests, func() { h.settle(rapid.IntRange(1, 4).Draw(r, "most")) }}
+		steps := []func(){h.pay, h.price, h.order, h.order, h.endRequests, h.endRequests,
+			func() { h.settle(rapid.IntRange(1, 4).Draw(r, "most")) }}
 		for range rapid.IntRange(1, 25).Draw(r, "steps") {
 			steps[rapid.IntRange(0, len(steps)-1).Draw(r, "step")]()
 			h.check()

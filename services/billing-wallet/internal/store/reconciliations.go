@@ -20,14 +20,16 @@ SELECT workspace_id, now(), 0 FROM (
     LIMIT @limit) AS due
 ORDER BY workspace_id
 ON CONFLICT (workspace_id) DO UPDATE SET claimed_at = now()
-WHERE coalesce(reconciliations.claimed_at, reconciliations.checked_at, '-infinity') < now() - make_interval(secs => @interval)
+WHERE coalesce(reconciliations.claimed_at, reconciliations.checked_at,
+	'-infinity') < now() - make_interval(secs => @interval)
 RETURNING workspace_id`
 
 // ClaimReconciliations claims up to limit wallets that were not claimed within interval, those with
 // the oldest claim first. No other replica gets them until interval has passed, whether they are
 // compared or not.
 func (s *Store) ClaimReconciliations(ctx context.Context, interval time.Duration, limit int) ([]uuid.UUID, error) {
-	claimed, err := pg.Values[uuid.UUID](ctx, s.pool, claimReconciliations, pgx.NamedArgs{"interval": interval.Seconds(), "limit": limit})
+	claimed, err := pg.Values[uuid.UUID](ctx, s.pool, claimReconciliations, pgx.NamedArgs{"interval": interval.Seconds(),
+		"limit": limit})
 	if err != nil {
 		return nil, fmt.Errorf("claim reconciliations: %w", err)
 	}

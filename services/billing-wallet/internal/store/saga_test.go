@@ -51,7 +51,8 @@ func TestSaga_HoldIsCapturedFromAnEmptyWallet(t *testing.T) {
 	} else if !d.Repeated {
 		t.Error("the open hold again: d.Repeated = false, want true")
 	}
-	enqueue(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: 10_000})
+	enqueue(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended,
+		BillableSeconds: 10_000})
 	if done := settle(t, st, workspace); done[0].Hold.Charged() != half {
 		t.Errorf("captured %+v, want the whole hold", done)
 	}
@@ -82,10 +83,12 @@ func TestSaga_LateCaptureHasThePriceOfTheHold(t *testing.T) {
 		}
 	}
 	wallettest.Balances(t, st, workspace, half, half)
-	if err := st.ReplaceRates(t.Context(), workspace, []rates.Rate{{Prefix: "+1", PerMinute: rates.MaxPerMinute, IncrementSeconds: 60}}); err != nil {
+	if err := st.ReplaceRates(t.Context(), workspace,
+		[]rates.Rate{{Prefix: "+1", PerMinute: rates.MaxPerMinute, IncrementSeconds: 60}}); err != nil {
 		t.Fatal(err)
 	}
-	enqueue(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: 61})
+	enqueue(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended,
+		BillableSeconds: 61})
 	if done := settle(t, st, workspace); done[0].Late != holds.NotLate {
 		t.Errorf("settle: done[0].Late = %v, want %v", done[0].Late, holds.NotLate)
 	} else if got := done[0].Hold.Charged(); got != 50_834 {
@@ -152,7 +155,8 @@ func TestSaga_LateEventsChangeNothing(t *testing.T) {
 		workspace := wallettest.Workspace(t, st, money.Credit)
 		order := wallettest.Order(workspace)
 		decide(t, st, order)
-		published := holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: row.first}
+		published := holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended,
+			BillableSeconds: row.first}
 		enqueue(t, st, in, published)
 		settle(t, st, workspace)
 		before, err := st.Books(t.Context(), workspace)

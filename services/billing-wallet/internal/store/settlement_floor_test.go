@@ -57,7 +57,8 @@ func TestUnsettled_SkipsDeletedRowsDuringAnOldSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = snapshot.Rollback(t.Context()) }()
-	for _, sql := range []string{"SET LOCAL idle_in_transaction_session_timeout = 0", "SELECT count(*) FROM pending_settlements"} {
+	for _, sql := range []string{"SET LOCAL idle_in_transaction_session_timeout = 0",
+		"SELECT count(*) FROM pending_settlements"} {
 		if _, err := snapshot.Exec(t.Context(), sql); err != nil {
 			t.Fatalf("%s: %v", sql, err)
 		}
@@ -65,7 +66,8 @@ func TestUnsettled_SkipsDeletedRowsDuringAnOldSnapshot(t *testing.T) {
 	insertAndDelete(t, pool, st, workspace, 20_000)
 	// Transactions of other tests on the same server can delay the floor.
 	testkit.Until(t, "the floor rises", func() bool { unsettled(t, st); return st.SettlementFloor() > 20_000 })
-	if _, err := pgtest.Super(t, pool, wallettest.Schema).Exec(t.Context(), "VACUUM ANALYZE pending_settlements"); err != nil {
+	if _, err := pgtest.Super(t, pool, wallettest.Schema).Exec(t.Context(),
+		"VACUUM ANALYZE pending_settlements"); err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []struct {

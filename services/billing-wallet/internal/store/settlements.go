@@ -72,7 +72,8 @@ func outcomeArgs(v holds.Outcome) pg.Args {
 const (
 	// The inner query reads the index of id from the floor on.
 	workspacesWithPending = `
-WITH waiting AS MATERIALIZED (SELECT id, workspace_id, created_at FROM pending_settlements WHERE id >= @floor ORDER BY id)
+WITH waiting AS MATERIALIZED (SELECT id, workspace_id,
+	created_at FROM pending_settlements WHERE id >= @floor ORDER BY id)
 SELECT workspace_id, extract(epoch FROM now() - min(created_at))::double precision AS waited_seconds,
        min(id) AS first_id, max(id) AS last_id
 FROM waiting GROUP BY workspace_id`
@@ -155,7 +156,8 @@ const deletePending = `DELETE FROM pending_settlements WHERE id = ANY(@ids)`
 // Settle settles up to limit outcomes of a workspace in one commit. Each hold is settled once;
 // later outcomes are returned as late. publish adds the events to the batch that writes the rows.
 // An empty result means that nothing is pending.
-func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, publish func(*pgx.Batch, []Settlement) error) (done []Settlement, err error) {
+func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, publish func(*pgx.Batch,
+	[]Settlement) error) (done []Settlement, err error) {
 	floor := s.floor.lowest()
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var outcomes []holds.Outcome
@@ -192,7 +194,8 @@ func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, pu
 
 // lockHolds locks the wallet and reads the holds of the outcomes. Only the owner of the wallet's
 // lock settles them. If there is no wallet, there are no holds.
-func (s *Store) lockHolds(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID, outcomes []holds.Outcome) (ledger.Wallet, map[uuid.UUID]holds.Hold, error) {
+func (s *Store) lockHolds(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID,
+	outcomes []holds.Outcome) (ledger.Wallet, map[uuid.UUID]holds.Hold, error) {
 	requests := make([]uuid.UUID, 0, len(outcomes))
 	for _, v := range outcomes {
 		requests = append(requests, v.RequestID)
@@ -224,7 +227,8 @@ FROM unnest(@request_ids::uuid[], @states::text[], @captured::bigint[], @call_id
 WHERE holds.request_id = s.request_id AND holds.state = 'held'`
 
 // decide settles the holds in the order of the outcomes and queues the rows to write.
-func decide(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]holds.Hold, outcomes []holds.Outcome) ([]Settlement, error) {
+func decide(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]holds.Hold,
+	outcomes []holds.Outcome) ([]Settlement, error) {
 	var (
 		done     []Settlement
 		posted   []ledger.Transaction
@@ -239,7 +243,8 @@ func decide(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]holds.Ho
 		ids = append(ids, v.ID)
 		h, ok := known[v.RequestID]
 		if !ok {
-			done = append(done, Settlement{Outcome: v, Hold: holds.Hold{RequestID: v.RequestID, WorkspaceID: v.WorkspaceID}, Late: holds.UnknownHold})
+			done = append(done, Settlement{Outcome: v, Hold: holds.Hold{RequestID: v.RequestID, WorkspaceID: v.WorkspaceID},
+				Late: holds.UnknownHold})
 			continue
 		}
 		settled, late := h.Settle(v)

@@ -138,7 +138,8 @@ func TestHold_UsesTheLongestPrefixAndKeepsItsPrice(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
-	enqueue(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: 61})
+	enqueue(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended,
+		BillableSeconds: 61})
 	done, err := st.Settle(t.Context(), workspace, 10, hush)
 	if err != nil {
 		t.Fatalf("Settle: error = %v", err)
@@ -363,7 +364,8 @@ func TestTransactions_PagesNewestFirst(t *testing.T) {
 	} else if len(rows) != 1 {
 		t.Errorf("top-ups: length of rows = %d, want 1", len(rows))
 	}
-	if _, err := st.Transactions(t.Context(), wallettest.Workspace(t, st, 0), "", page.Request{Limit: 2, After: request.After}); err == nil {
+	if _, err := st.Transactions(t.Context(), wallettest.Workspace(t, st, 0), "", page.Request{Limit: 2,
+		After: request.After}); err == nil {
 		t.Error("another workspace's cursor was taken")
 	}
 }
@@ -378,7 +380,8 @@ func TestRunningRole_CannotChangeTheLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
-	enqueue(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: settled.RequestID, Reason: holds.Ended, BillableSeconds: 60})
+	enqueue(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: settled.RequestID, Reason: holds.Ended,
+		BillableSeconds: 60})
 	settle(t, st, workspace)
 	const denied, check, readOnly, unique, final = "42501", "23514", "55000", "23505", "23001"
 	for statement, want := range map[string]string{

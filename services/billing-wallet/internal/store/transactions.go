@@ -119,7 +119,8 @@ LIMIT @rows`
 
 // Transactions lists a workspace's transactions, newest first, of one kind or, if kind is empty, of
 // all kinds. It returns page.UnknownCursor for an unknown cursor.
-func (s *Store) Transactions(ctx context.Context, workspaceID uuid.UUID, kind ledger.Kind, request page.Request) ([]ledger.Transaction, error) {
+func (s *Store) Transactions(ctx context.Context, workspaceID uuid.UUID, kind ledger.Kind,
+	request page.Request) ([]ledger.Transaction, error) {
 	var after *uuid.UUID
 	if request.After != uuid.Nil {
 		after = &request.After

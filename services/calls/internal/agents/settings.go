@@ -109,7 +109,8 @@ func readKnown(settings map[string]json.RawMessage) (known, error) {
 		},
 	} {
 		for name := range settings {
-			if name != field.name && strings.EqualFold(name, field.name) { // the dialer would decode it as the setting, without validation
+			if name != field.name && strings.EqualFold(name,
+				field.name) { // the dialer would decode it as the setting, without validation
 				return known{}, apierr.Validation(name, "must be written %s.", field.name)
 			}
 		}

@@ -60,7 +60,8 @@ func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlog
 	in := &Intake{
 		cfg: cfg, store: st, peers: peers, wake: wake, backlog: backlog, now: time.Now,
 		placed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringfence_calls_create_requests_total", Help: "Requests to POST /v1/calls by result: accepted, replayed, or the error code.",
+			Name: "ringfence_calls_create_requests_total",
+			Help: "Requests to POST /v1/calls by result: accepted, replayed, or the error code.",
 		}, []string{"result"}),
 		mismatched: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ringfence_calls_mismatched_replays_total",
@@ -77,13 +78,15 @@ func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlog
 // header Idempotency-Key; a key in the body has precedence. If the key was used before, Create
 // returns the request of that key in its current state and replayed is true; no second call is
 // made. A refused body creates no request and frees the key.
-func (in *Intake) Create(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage, header []string) (req callstate.Request, replayed bool, err error) {
+func (in *Intake) Create(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage,
+	header []string) (req callstate.Request, replayed bool, err error) {
 	req, replayed, err = in.create(ctx, workspaceID, body, header)
 	in.placed.WithLabelValues(result(replayed, err)).Inc()
 	return req, replayed, err
 }
 
-func (in *Intake) create(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage, header []string) (callstate.Request, bool, error) {
+func (in *Intake) create(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage,
+	header []string) (callstate.Request, bool, error) {
 	key, err := readKey(body, header)
 	if err != nil {
 		return callstate.Request{}, false, err

@@ -74,7 +74,8 @@ func (w *RetentionJob) Once(ctx context.Context, now time.Time) error {
 
 // deleteOld deletes the old data of one workspace. Calls are deleted before their requests.
 func (w *RetentionJob) deleteOld(ctx context.Context, retention store.Retention, now time.Time) error {
-	calls, transcripts := periodOrDefault(retention.CallsDays, w.cfg.Calls), periodOrDefault(retention.TranscriptsDays, w.cfg.Transcripts)
+	calls, transcripts := periodOrDefault(retention.CallsDays, w.cfg.Calls), periodOrDefault(retention.TranscriptsDays,
+		w.cfg.Transcripts)
 	for _, step := range []struct {
 		data   string
 		keep   time.Duration

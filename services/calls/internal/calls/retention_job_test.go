@@ -62,7 +62,8 @@ func TestRetentionJob_DeletesWhatIsTooOldAtTheGivenTime(t *testing.T) {
 		for n, age := range []time.Duration{day, 10 * day, 40 * day, 100 * day, 6 * 366 * day} {
 			insertEndedCall(t, pool, workspace, now.Add(-age), byte(10*of+n), false)
 		}
-		insertEndedCall(t, pool, workspace, now.Add(-7*366*day), byte(10*of+9), true) // a call that never ends must be kept, however old it is
+		insertEndedCall(t, pool, workspace, now.Add(-7*366*day), byte(10*of+9),
+			true) // a call that never ends must be kept, however old it is
 	}
 	worker := calls.NewRetentionJob(st, calls.RetentionConfig{Calls: 5 * 366 * day, Transcripts: 30 * day})
 	for _, step := range []struct {

@@ -16,7 +16,8 @@ func (s Status) ListStatus() string {
 // status can have. An empty filter matches all.
 func ListPartitions(direction string, status Status) (directions, listStatuses []string) {
 	for _, d := range []string{Inbound, Outbound} {
-		for _, s := range []string{live, string(Completed), string(NoAnswer), string(Busy), string(Failed), string(Canceled)} {
+		for _, s := range []string{live, string(Completed), string(NoAnswer), string(Busy), string(Failed),
+			string(Canceled)} {
 			if (direction == "" || direction == d) && (status == "" || status.ListStatus() == s) {
 				directions, listStatuses = append(directions, d), append(listStatuses, s)
 			}

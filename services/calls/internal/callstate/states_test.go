@@ -57,7 +57,8 @@ func TestCall_EventsInAnyOrderKeepTheStateRules(t *testing.T) {
 			before := c.Status
 			switch rapid.SampledFrom([]string{"event", "event", "event", "analysis", "charge", "wait"}).Draw(t, "step") {
 			case "event":
-				event := Call{Status: rapid.SampledFrom(all).Draw(t, "status"), Version: rapid.Int64Range(1, 9).Draw(t, "version"), BillableSeconds: 6}
+				event := Call{Status: rapid.SampledFrom(all).Draw(t, "status"), Version: rapid.Int64Range(1, 9).Draw(t,
+					"version"), BillableSeconds: 6}
 				if c.Apply(event); c.Status != before && !slices.Contains(nextStatuses(before), c.Status) {
 					t.Fatalf("%s became %s", before, c.Status)
 				}

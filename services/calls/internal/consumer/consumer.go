@@ -23,7 +23,8 @@ type Consumer struct {
 // New returns a consumer. It calls wakeRelay after events were written to the outbox.
 func New(st *store.Store, waits callstate.Waits, wakeRelay func(), metrics prometheus.Registerer) *Consumer {
 	c := &Consumer{store: st, waits: waits, wakeRelay: wakeRelay, late: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringfence_calls_late_events_total", Help: "Charges and analyses that arrived after call.completed was published without them.",
+		Name: "ringfence_calls_late_events_total",
+		Help: "Charges and analyses that arrived after call.completed was published without them.",
 	}, []string{"kind"}), ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ringfence_calls_ended_total",
 		Help: "Ended calls by direction, status and hangup cause (none: the phone did not ring).",

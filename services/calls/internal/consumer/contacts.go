@@ -26,7 +26,8 @@ func (c *Consumer) onContact(ctx context.Context, tx pgx.Tx, rec kafka.Record) e
 	for _, id := range []struct {
 		name, text string
 		into       *uuid.UUID
-	}{{"erasure_id", erased.GetErasureId(), &e.ID}, {"workspace_id", event.GetWorkspaceId(), &e.WorkspaceID}, {"contact_id", erased.GetContactId(), &e.ContactID}} {
+	}{{"erasure_id", erased.GetErasureId(), &e.ID}, {"workspace_id", event.GetWorkspaceId(),
+		&e.WorkspaceID}, {"contact_id", erased.GetContactId(), &e.ContactID}} {
 		var err error
 		if *id.into, err = uuid.Parse(id.text); err != nil {
 			return kafka.Parkf("read %s: %w", id.name, err)

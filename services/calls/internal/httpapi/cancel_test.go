@@ -45,10 +45,13 @@ func TestCancel_EveryOutcome(t *testing.T) {
 		{"queued and let go", nil, withdrawn(true), 200, "", "canceled", []string{"requested", "canceled"}},
 		{"queued but dialled by now", nil, withdrawn(false), 409, "not_cancelable", "queued", []string{"requested"}},
 		{"queued and no answer", nil, silent, 503, "unavailable", "queued", []string{"requested"}},
-		{"dialing", func(_ *rig, a *account) { a.publish(a.fenced()) }, withdrawn(true), 409, "not_cancelable", "dialing", []string{"requested"}},
-		{"completed", func(_ *rig, a *account) { a.publish(a.ended("busy", "user_busy")) }, withdrawn(true), 409, "not_cancelable", "completed", []string{"requested"}},
+		{"dialing", func(_ *rig, a *account) { a.publish(a.fenced()) }, withdrawn(true), 409, "not_cancelable", "dialing",
+			[]string{"requested"}},
+		{"completed", func(_ *rig, a *account) { a.publish(a.ended("busy", "user_busy")) }, withdrawn(true), 409,
+			"not_cancelable", "completed", []string{"requested"}},
 		{"canceled before", func(r *rig, a *account) { r.cancel(a.request) }, withdrawn(true), 409, "not_cancelable", "canceled", []string{"requested", "canceled"}},
-		{"canceled by the dialer's event", func(_ *rig, a *account) { a.publish(a.withdrawnEvent(), a.withdrawnEvent()) }, withdrawn(true), 409, "not_cancelable", "canceled", []string{"requested", "canceled"}},
+		{"canceled by the dialer's event", func(_ *rig, a *account) { a.publish(a.withdrawnEvent(), a.withdrawnEvent()) },
+			withdrawn(true), 409, "not_cancelable", "canceled", []string{"requested", "canceled"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

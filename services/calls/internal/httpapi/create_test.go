@@ -106,16 +106,26 @@ func TestCreate_RefusedRequestsLeaveNothing(t *testing.T) {
 		{name: "a time without offset", status: 422, code: "validation_error", field: "scheduled_for", body: r.order("scheduled_for", "2026-06-04T09:00:00")},
 		{name: "a time 367 days ahead", status: 422, code: "validation_error", field: "scheduled_for", body: r.order("scheduled_for", time.Now().AddDate(0, 0, 367))},
 		{name: "a flag that is text", status: 422, code: "validation_error", field: "schedule_if_outside_hours", body: r.order("schedule_if_outside_hours", "yes")},
-		{name: "a wrong field is reported before a malformed number", status: 422, code: "validation_error", field: "variables", body: r.order("to", "123", "variables", 1)},
-		{name: "a malformed number is reported before an unknown agent", status: 422, code: "invalid_phone", body: r.order("to", "14155550100", "agent_id", other)},
-		{name: "a premium number is reported before an unknown agent", status: 422, code: "validation_error", field: "to", body: r.order("to", "+19005550100", "agent_id", other)},
-		{name: "a destination is reported before an unknown agent", status: 422, code: "validation_error", field: "to", body: r.order("to", "+4915112345678", "agent_id", other)},
-		{name: "an unknown agent is reported before the gates", status: 422, code: "invalid_agent", body: r.order("agent_id", other), set: func(p *fakePeers) { p.preCheck = refuse("recipient_dnd") }},
-		{name: "an unknown contact", status: 422, code: "invalid_contact", body: r.order(), set: func(p *fakePeers) { p.preCheck = refuse("invalid_contact") }},
-		{name: "a gate is reported before the wallet", status: 422, code: "recipient_dnd", body: r.order(), set: func(p *fakePeers) { p.preCheck, p.hold = refuse("recipient_dnd"), broke }},
-		{name: "an empty wallet", status: 402, code: "insufficient_credits", body: r.order(), set: func(p *fakePeers) { p.hold = broke }},
-		{name: "contacts-compliance down", status: 503, code: "unavailable", body: r.order(), set: func(p *fakePeers) { p.preCheck = down[compliancev1.PreCheckRequest, compliancev1.PreCheckResponse] }},
-		{name: "billing-wallet down", status: 503, code: "unavailable", body: r.order(), set: func(p *fakePeers) { p.hold = down[billingv1.HoldRequest, billingv1.HoldResponse] }},
+		{name: "a wrong field is reported before a malformed number", status: 422, code: "validation_error",
+			field: "variables", body: r.order("to", "123", "variables", 1)},
+		{name: "a malformed number is reported before an unknown agent", status: 422, code: "invalid_phone",
+			body: r.order("to", "14155550100", "agent_id", other)},
+		{name: "a premium number is reported before an unknown agent", status: 422, code: "validation_error", field: "to",
+			body: r.order("to", "+19005550100", "agent_id", other)},
+		{name: "a destination is reported before an unknown agent", status: 422, code: "validation_error", field: "to",
+			body: r.order("to", "+4915112345678", "agent_id", other)},
+		{name: "an unknown agent is reported before the gates", status: 422, code: "invalid_agent",
+			body: r.order("agent_id", other), set: func(p *fakePeers) { p.preCheck = refuse("recipient_dnd") }},
+		{name: "an unknown contact", status: 422, code: "invalid_contact", body: r.order(),
+			set: func(p *fakePeers) { p.preCheck = refuse("invalid_contact") }},
+		{name: "a gate is reported before the wallet", status: 422, code: "recipient_dnd", body: r.order(),
+			set: func(p *fakePeers) { p.preCheck, p.hold = refuse("recipient_dnd"), broke }},
+		{name: "an empty wallet", status: 402, code: "insufficient_credits", body: r.order(),
+			set: func(p *fakePeers) { p.hold = broke }},
+		{name: "contacts-compliance down", status: 503, code: "unavailable", body: r.order(),
+			set: func(p *fakePeers) { p.preCheck = down[compliancev1.PreCheckRequest, compliancev1.PreCheckResponse] }},
+		{name: "billing-wallet down", status: 503, code: "unavailable", body: r.order(),
+			set: func(p *fakePeers) { p.hold = down[billingv1.HoldRequest, billingv1.HoldResponse] }},
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -279,7 +289,8 @@ func TestCreate_WaitForAnotherPOSTTimesOut(t *testing.T) {
 // claim claims a key without a request, like a POST whose process was killed after the claim.
 func (r *rig) claim(key string, id uuid.UUID, lease time.Duration) {
 	r.t.Helper()
-	a := r.do("POST", "/v1/calls", r.order("idempotency_key", "shape of "+key)) // gives the row the fingerprint of r.order()
+	a := r.do("POST", "/v1/calls", r.order("idempotency_key",
+		"shape of "+key)) // gives the row the fingerprint of r.order()
 	if a.status != http.StatusAccepted {
 		r.t.Fatal(a.body)
 	}

@@ -296,7 +296,8 @@ func TestErasure_RacesWithCallEvents(t *testing.T) {
 	for round := range 40 {
 		r.peers.set(func(p *fakePeers) { p.preCheck = allowAfter(int64(round)) })
 		a := r.createWithSecret()
-		events := []*eventv1.DialEvent{a.dialing(), a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.spoke()}
+		events := []*eventv1.DialEvent{a.dialing(), a.ringing(), a.answered(), a.ended("completed", "normal_clearing"),
+			a.spoke()}
 		var both sync.WaitGroup
 		begin := make(chan struct{}) // starts the erasure and the event of this round together
 		both.Go(func() {

@@ -58,7 +58,8 @@ func TestKafka_EventsArePublishedOnceAndInOrder(t *testing.T) {
 	var records []*kgo.Record
 	for i := range calls {
 		a := r.account(r.place("to", number(i)))
-		for _, event := range []proto.Message{a.fenced(), a.dialing(), a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysed()} {
+		for _, event := range []proto.Message{a.fenced(), a.dialing(), a.ringing(), a.answered(), a.ended("completed",
+			"normal_clearing"), a.analysed()} {
 			records = append(records, wire(kafka.DialEvents, a.request.String(), uuid.New(), event))
 		}
 		records = append(records, wire(kafka.WalletEvents, a.request.String(), uuid.New(), a.captured(5000)))

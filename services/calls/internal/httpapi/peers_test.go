@@ -46,7 +46,8 @@ func (p *fakePeers) ApplySetting(
 	return connect.NewResponse(&settingsv1.ApplySettingResponse{}), nil
 }
 
-func (p *fakePeers) PreCheck(_ context.Context, q *connect.Request[compliancev1.PreCheckRequest]) (*connect.Response[compliancev1.PreCheckResponse], error) {
+func (p *fakePeers) PreCheck(_ context.Context,
+	q *connect.Request[compliancev1.PreCheckRequest]) (*connect.Response[compliancev1.PreCheckResponse], error) {
 	p.mu.Lock()
 	p.preChecks = append(p.preChecks, q.Msg)
 	say := p.preCheck
@@ -54,7 +55,8 @@ func (p *fakePeers) PreCheck(_ context.Context, q *connect.Request[compliancev1.
 	return respond(say(q.Msg))
 }
 
-func (p *fakePeers) Hold(_ context.Context, q *connect.Request[billingv1.HoldRequest]) (*connect.Response[billingv1.HoldResponse], error) {
+func (p *fakePeers) Hold(_ context.Context,
+	q *connect.Request[billingv1.HoldRequest]) (*connect.Response[billingv1.HoldResponse], error) {
 	p.mu.Lock()
 	p.holds = append(p.holds, q.Msg)
 	say := p.hold
@@ -62,7 +64,8 @@ func (p *fakePeers) Hold(_ context.Context, q *connect.Request[billingv1.HoldReq
 	return respond(say(q.Msg))
 }
 
-func (p *fakePeers) Withdraw(_ context.Context, q *connect.Request[dialerv1.WithdrawRequest]) (*connect.Response[dialerv1.WithdrawResponse], error) {
+func (p *fakePeers) Withdraw(_ context.Context,
+	q *connect.Request[dialerv1.WithdrawRequest]) (*connect.Response[dialerv1.WithdrawResponse], error) {
 	p.mu.Lock()
 	say := p.withdraw
 	p.mu.Unlock()

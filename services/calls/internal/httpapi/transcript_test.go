@@ -72,7 +72,8 @@ func TestTranscript_IsStoredAndShownIfTheFeatureIsOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	off := r.account(r.place())
-	off.publish(off.fenced(), off.dialing(), off.answered(), off.ended("completed", "normal_clearing"), off.said(), off.captured(5))
+	off.publish(off.fenced(), off.dialing(), off.answered(), off.ended("completed", "normal_clearing"), off.said(),
+		off.captured(5))
 	if _, shown := off.read()["transcript"]; shown {
 		t.Error("transcript is stored or shown with the feature off: shown = true, want false")
 	} else if got := r.count("SELECT count(*) FROM calls WHERE transcript IS NOT NULL"); got != 0 {
@@ -128,7 +129,8 @@ func TestRecording_IsLinkedIfTheFeatureIsOn(t *testing.T) {
 	r := newRig(t, func(s *settings) { s.links = made })
 	a := r.account(r.place())
 	key := recordingstore.Key(r.workspace, uuid.MustParse(a.id()), time.Now())
-	a.publish(a.fenced(), a.dialing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysed(), a.captured(5), a.recorded(key))
+	a.publish(a.fenced(), a.dialing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysed(),
+		a.captured(5), a.recorded(key))
 	path := "/v1/calls/" + a.id() + "/recording"
 	if _, shown := a.read()["recording_url"]; shown {
 		t.Error("shown after the feature was turned off: shown = true, want false")

@@ -62,7 +62,8 @@ func New(cfg Config, keys *serviceauth.Keys) (*Clients, error) {
 }
 
 // PreCheck checks whether the number may be called, and finds or creates its contact.
-func (p *Clients) PreCheck(ctx context.Context, request *compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error) {
+func (p *Clients) PreCheck(ctx context.Context,
+	request *compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error) {
 	return callPeer(ctx, p.Timeout, "The compliance check", apierr.Unavailable, p.contacts.PreCheck, request)
 }
 
@@ -89,7 +90,9 @@ func (p *Clients) ApplyAgent(ctx context.Context, subject string, event *eventv1
 		}})
 }
 
-func callPeer[Q, A any](ctx context.Context, timeout time.Duration, peer string, unavailable func(string) *apierr.Error, call func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), request *Q) (*A, error) {
+func callPeer[Q, A any](ctx context.Context, timeout time.Duration, peer string,
+	unavailable func(string) *apierr.Error, call func(context.Context, *connect.Request[Q]) (*connect.Response[A],
+		error), request *Q) (*A, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	response, err := call(ctx, connect.NewRequest(request))

@@ -73,7 +73,8 @@ const callsOfWorkspace = `SELECT ` + listedCall + ` FROM calls WHERE workspace_i
 // callsOfPartitions selects the newest calls of each pair of direction and list status. An outer
 // SELECT merges them.
 const callsOfPartitions = `
-SELECT ` + listedCall + ` FROM unnest(@directions::text[], @list_statuses::text[]) AS pair (pair_direction, pair_status) CROSS JOIN LATERAL (
+SELECT ` + listedCall + ` FROM unnest(@directions::text[], @list_statuses::text[]) AS pair (pair_direction,
+	pair_status) CROSS JOIN LATERAL (
     SELECT ` + listedCall + ` FROM calls WHERE workspace_id = @workspace_id AND direction = pair_direction AND list_status = pair_status`
 
 const (

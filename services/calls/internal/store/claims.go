@@ -118,8 +118,10 @@ DELETE FROM idempotency_keys k USING (
 
 // DeleteExpiredKeys deletes at most limit keys whose request ended longer than keep ago, and
 // returns how many. beforeID must be the first id of the time keep ago.
-func (s *Store) DeleteExpiredKeys(ctx context.Context, beforeID uuid.UUID, keep time.Duration, limit int) (int64, error) {
-	tag, err := s.pool.Exec(ctx, deleteExpiredKeys, pgx.NamedArgs{"before_id": beforeID, "keep": keep.Seconds(), "limit": limit})
+func (s *Store) DeleteExpiredKeys(ctx context.Context, beforeID uuid.UUID, keep time.Duration, limit int) (int64,
+	error) {
+	tag, err := s.pool.Exec(ctx, deleteExpiredKeys, pgx.NamedArgs{"before_id": beforeID, "keep": keep.Seconds(),
+		"limit": limit})
 	if err != nil {
 		return 0, fmt.Errorf("forget idempotency keys: %w", err)
 	}

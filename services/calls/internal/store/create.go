@@ -38,7 +38,8 @@ const mayBecome = `NOT EXISTS (SELECT FROM abandoned_requests WHERE request_id =
 // Create stores the request, marks its key as done and enqueues the requested event, in one
 // transaction. claim is nil if the request has no key. It takes the same lock as Unconfirmed. It
 // returns ErrNotCreated if the id cannot become a request.
-func (s *Store) Create(ctx context.Context, req callstate.Request, claim *Claim, at time.Time) (placed callstate.Request, err error) {
+func (s *Store) Create(ctx context.Context, req callstate.Request, claim *Claim,
+	at time.Time) (placed callstate.Request, err error) {
 	if claim == nil {
 		placed, err = s.createWithoutKey(ctx, req, at)
 	} else {
@@ -56,17 +57,20 @@ func (s *Store) Create(ctx context.Context, req callstate.Request, claim *Claim,
 // createWithoutKey needs one round trip: a batch outside of a transaction is one transaction, which
 // commits with its last statement. Code here cannot roll it back, so the event has the same guard
 // as the insert. The id is new, so no other row has it.
-func (s *Store) createWithoutKey(ctx context.Context, req callstate.Request, at time.Time) (placed callstate.Request, err error) {
+func (s *Store) createWithoutKey(ctx context.Context, req callstate.Request, at time.Time) (placed callstate.Request,
+	err error) {
 	batch := &pgx.Batch{}
 	queueInsert(batch, req, &placed)
-	if err := outbox.QueueIf(ctx, batch, mayBecome, pg.Args(insertArgs(req)), requestEvent(&req, req.RequestedEvent(at))); err != nil {
+	if err := outbox.QueueIf(ctx, batch, mayBecome, pg.Args(insertArgs(req)), requestEvent(&req,
+		req.RequestedEvent(at))); err != nil {
 		return placed, err
 	}
 	return placed, s.pool.SendBatch(ctx, batch).Close()
 }
 
 // createClaimed stores nothing if the claim was lost.
-func (s *Store) createClaimed(ctx context.Context, req callstate.Request, claim Claim, at time.Time) (placed callstate.Request, err error) {
+func (s *Store) createClaimed(ctx context.Context, req callstate.Request, claim Claim,
+	at time.Time) (placed callstate.Request, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
 		queueInsert(batch, req, &placed)
@@ -106,7 +110,8 @@ const dropClaim = `DELETE FROM idempotency_keys WHERE request_id = @request_id::
 // request or its end. It publishes the request again; the dialer then publishes the end of a
 // request that has ended. If there is no request, it abandons the id and deletes its idempotency
 // claim, so that a slow POST can no longer create the request. exists reports which case it was.
-func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspaceID uuid.UUID, at time.Time) (exists bool, err error) {
+func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspaceID uuid.UUID,
+	at time.Time) (exists bool, err error) {
 	if _, err = tx.Exec(ctx, lockRequestID, lockArgs(requestID)); err != nil {
 		return false, fmt.Errorf("lock request id %s: %w", requestID, err)
 	}

@@ -403,7 +403,8 @@ func (s *Store) DeleteRequests(ctx context.Context, workspaceID uuid.UUID, at ti
 	return s.deleteOld(ctx, deleteRequests, workspaceID, at, limit)
 }
 
-func (s *Store) deleteOld(ctx context.Context, sql string, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
+func (s *Store) deleteOld(ctx context.Context, sql string, workspaceID uuid.UUID, at time.Time, limit int) (int64,
+	error) {
 	final := slices.DeleteFunc(callstate.RequestStatuses(), func(status string) bool { return !callstate.RequestStatus(status).Final() })
 	did, err := s.pool.Exec(ctx, sql, pg.Args{
 		"workspace_id": workspaceID, "at": at, "before": page.FirstID(at), "limit": limit, "statuses": final,

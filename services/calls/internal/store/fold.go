@@ -51,18 +51,21 @@ const lockPartitions = `
 SELECT pg_advisory_xact_lock(hashtextextended('partition', partition.number))
 FROM (SELECT DISTINCT number FROM unnest(@partitions::bigint[]) number ORDER BY number) partition`
 
-const lockRequests = `SELECT ` + requestColumns + ` FROM call_requests WHERE id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
+const lockRequests = `SELECT ` + requestColumns +
+	` FROM call_requests WHERE id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
 
 const lockCalls = `SELECT ` + foldedCall + ` FROM calls WHERE id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
 
-const lockCallsOfRequests = `SELECT ` + foldedCall + ` FROM calls WHERE call_request_id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
+const lockCallsOfRequests = `SELECT ` + foldedCall +
+	` FROM calls WHERE call_request_id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
 
 const transcribedWorkspaces = `SELECT id FROM workspaces WHERE id = ANY (@ids::uuid[]) AND transcripts`
 
 // Lock locks the partitions and reads the rows of the events. No other fold of these partitions
 // runs until the transaction ends.
 func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
-	f := &Fold{requests: map[uuid.UUID]*callstate.Request{}, calls: map[uuid.UUID]*callstate.Call{}, transcribed: map[uuid.UUID]bool{}}
+	f := &Fold{requests: map[uuid.UUID]*callstate.Request{}, calls: map[uuid.UUID]*callstate.Call{},
+		transcribed: map[uuid.UUID]bool{}}
 	partitions := make([]int64, len(w.Partitions))
 	for i, n := range w.Partitions {
 		partitions[i] = int64(n)
@@ -117,7 +120,8 @@ func (f *Fold) Call(id uuid.UUID) *callstate.Call { return f.calls[id] }
 // CallOfRequest returns the newest call of a request, or nil if none is known.
 func (f *Fold) CallOfRequest(requestID uuid.UUID) (newest *callstate.Call) {
 	for _, c := range f.calls {
-		if c.CallRequestID != nil && *c.CallRequestID == requestID && (newest == nil || slices.Compare(c.ID[:], newest.ID[:]) > 0) {
+		if c.CallRequestID != nil && *c.CallRequestID == requestID && (newest == nil ||
+			slices.Compare(c.ID[:], newest.ID[:]) > 0) {
 			newest = c
 		}
 	}

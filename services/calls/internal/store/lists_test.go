@@ -78,7 +78,8 @@ func TestLists_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 		"the common agent, rarely": {AgentID: &common, Status: "failed"}, "the rare agent, never": {AgentID: &rare, Status: "completed"},
 		"a reference used once": {ExternalRef: new("once")}, "a reference without calls": {ExternalRef: new("never")},
 		"a common reference": {ExternalRef: new("campaign")}, "a common reference, rarely": {ExternalRef: new("campaign"), Direction: "inbound", Status: "no_answer"},
-		"no contact": {ContactID: &none}, "a contact": {ContactID: &rare}, "all filters": {Status: "busy", Direction: "inbound", AgentID: &rare, ExternalRef: new("once")},
+		"no contact": {ContactID: &none}, "a contact": {ContactID: &rare}, "all filters": {Status: "busy",
+			Direction: "inbound", AgentID: &rare, ExternalRef: new("once")},
 		"a time before all": {Until: &early}, "a rare status before all": {Until: &early, Status: "completed"},
 	}
 	look := func(t *testing.T, list func() error) {

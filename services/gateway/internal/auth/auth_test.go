@@ -156,7 +156,8 @@ func TestKeyIDs_FloodOnSlowDatabase(t *testing.T) {
 
 func TestAllow_TimesOutIfTheDatabaseHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		authenticator := &Authenticator{limiter: newLimiter(func(ctx context.Context, _ string, p ratelimit.Policy) (ratelimit.Status, error) {
+		authenticator := &Authenticator{limiter: newLimiter(func(ctx context.Context, _ string,
+			p ratelimit.Policy) (ratelimit.Status, error) {
 			<-ctx.Done()
 			return p.Unknown(), ctx.Err()
 		})}

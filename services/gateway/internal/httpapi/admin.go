@@ -115,7 +115,8 @@ func actorOf(r *http.Request) actor {
 
 // caller returns the caller of the token for the owners: the operator, acting in a workspace.
 func (act actor) caller(w workspaces.Workspace) serviceauth.Caller {
-	return serviceauth.Caller{WorkspaceID: w.ID, RequestID: act.requestID, Access: serviceauth.Write, Webhooks: w.Webhooks(), Operator: act.operator}
+	return serviceauth.Caller{WorkspaceID: w.ID, RequestID: act.requestID, Access: serviceauth.Write,
+		Webhooks: w.Webhooks(), Operator: act.operator}
 }
 
 // intent returns the audit intent of the request.

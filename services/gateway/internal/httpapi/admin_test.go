@@ -18,7 +18,8 @@ func TestAdmin_AcceptsOnlyOperators(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")
-	for name, bearer := range map[string]string{"no token": "", "a customer's key": key, "an unknown token": "a-token-of-ada-0002"} {
+	for name, bearer := range map[string]string{"no token": "", "a customer's key": key,
+		"an unknown token": "a-token-of-ada-0002"} {
 		for _, path := range []string{"/admin/v1/workspaces", "/admin/v1/audit", "/admin/v1/nothing"} {
 			if got := send(t, "GET", r.admin.URL+path, bearer, "", nil); got.status != 401 {
 				t.Errorf("%s at %s: got.status = %v, want 401; got.body = %s", name, path, got.status, got.body)
@@ -314,7 +315,8 @@ func TestAdmin_KeysAreShownOnce(t *testing.T) {
 		t.Errorf("key: length of key = %d, want at least 60", len(key))
 	}
 	path := "/admin/v1/workspaces/" + id + "/api-keys"
-	for _, body := range []string{r.operator("GET", path, "").body, r.operator("GET", path+"/"+keyID, "").body, r.operator("GET", "/admin/v1/audit", "").body} {
+	for _, body := range []string{r.operator("GET", path, "").body, r.operator("GET", path+"/"+keyID, "").body,
+		r.operator("GET", "/admin/v1/audit", "").body} {
 		if strings.Contains(body, key) {
 			t.Errorf("output = %q, want it without %q", body, key)
 		} else if !strings.Contains(body, key[:16]) {
@@ -416,7 +418,8 @@ func TestAudit_CannotBeChanged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.workspace("")
-	for _, statement := range []string{"UPDATE audit_entries SET operator = 'eve'", "DELETE FROM audit_entries", "TRUNCATE audit_entries"} {
+	for _, statement := range []string{"UPDATE audit_entries SET operator = 'eve'", "DELETE FROM audit_entries",
+		"TRUNCATE audit_entries"} {
 		if _, err := r.pool.Exec(t.Context(), statement); err == nil {
 			t.Errorf("%s: Exec = nil, want an error", statement)
 		} else if !strings.Contains(err.Error(), "permission denied") {

@@ -95,7 +95,8 @@ func TestPolicy_ForbidsOtherHosts(t *testing.T) {
 			}
 		}
 	}
-	for _, needed := range []string{"base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"} { // default-src does not include these
+	for _, needed := range []string{"base-uri 'none'", "form-action 'none'",
+		"frame-ancestors 'none'"} { // default-src does not include these
 		if !strings.Contains(httpapi.Policy, needed) {
 			t.Errorf("policy lacks %s", needed)
 		}

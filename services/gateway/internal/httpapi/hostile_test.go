@@ -270,7 +270,8 @@ func TestHostile_Bodies(t *testing.T) {
 	post := "POST /v1/calls HTTP/1.1\r\n{key}\r\n"
 	r.mustWithstand(t, addr, key, read, []hostile{
 		{"a gigabyte is announced", post + "Content-Length: 1000000000\r\n\r\n{", 413, "request_too_large"},
-		{"a gigabyte is announced and waits for 100 Continue", post + "Expect: 100-continue\r\nContent-Length: 1000000000" + end, 413, "request_too_large"},
+		{"a gigabyte is announced and waits for 100 Continue", post + "Expect: 100-continue\r\nContent-Length: 1000000000" +
+			end, 413, "request_too_large"},
 		{"a gigabyte without a key", "POST /v1/calls HTTP/1.1\r\n{host}\r\nContent-Length: 1000000000\r\n\r\n{", 401, "invalid_api_key"},
 		{"a gigabyte with a key that may not", "POST /v1/calls HTTP/1.1\r\n{read}\r\nContent-Length: 1000000000\r\n\r\n{", 403, "missing_scope"},
 		{"a gigabyte to no route", "POST /v1/nothing HTTP/1.1\r\n{key}\r\nContent-Length: 1000000000\r\n\r\n{", 404, "not_found"},

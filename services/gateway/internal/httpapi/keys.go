@@ -126,7 +126,8 @@ func (a *Admin) revokeKey(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (a *Admin) withKey(w http.ResponseWriter, r *http.Request, action func(owner, id uuid.UUID) (apikeys.Key, error)) error {
+func (a *Admin) withKey(w http.ResponseWriter, r *http.Request, action func(owner, id uuid.UUID) (apikeys.Key,
+	error)) error {
 	owner, err := a.workspaceOf(r)
 	if err != nil {
 		return err

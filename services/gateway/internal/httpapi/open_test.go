@@ -79,7 +79,8 @@ func TestRoutes_EveryOperationReachesItsOwner(t *testing.T) {
 			t.Fatalf("%s %s: length of received = %v, want %v", operation.Method, path, len(received), before+1)
 		}
 		if received[before].method != operation.Method {
-			t.Errorf("%s %s: received[before].method = %v, want %v", operation.Method, path, received[before].method, operation.Method)
+			t.Errorf("%s %s: received[before].method = %v, want %v", operation.Method, path, received[before].method,
+				operation.Method)
 		}
 		if received[before].uri != path {
 			t.Errorf("%s %s: received[before].uri = %v, want %v", operation.Method, path, received[before].uri, path)

@@ -37,7 +37,8 @@ type Public struct {
 
 // NewPublic returns the handler of the public API. It uses proxy.Table and no router, because the
 // table reads the path exactly as it was sent.
-func NewPublic(authenticator *auth.Authenticator, peers *proxy.Upstreams, ready *Readiness, shelf *Docs, tel *telemetry.Telemetry) http.Handler {
+func NewPublic(authenticator *auth.Authenticator, peers *proxy.Upstreams, ready *Readiness, shelf *Docs,
+	tel *telemetry.Telemetry) http.Handler {
 	p := &Public{auth: authenticator, peers: peers, ready: ready, docs: shelf, table: proxy.Public(), open: proxy.Open()}
 	return tel.Edge(httpserver.Recover(httpserver.Handle(p.answer)))
 }

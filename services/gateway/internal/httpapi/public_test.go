@@ -63,7 +63,8 @@ func TestPublic_OrderOfChecks(t *testing.T) {
 		} else if got.code() != row.code {
 			t.Errorf("%s: got.code() = %q, want %q; got.body = %s", row.name, got.code(), row.code, got.body)
 		}
-		if after := len(r.requestsTo(proxy.Calls)) + len(r.requestsTo(proxy.Webhooks)) + len(r.requestsTo(proxy.Wallet)); after != before {
+		if after := len(r.requestsTo(proxy.Calls)) + len(r.requestsTo(proxy.Webhooks)) +
+			len(r.requestsTo(proxy.Wallet)); after != before {
 			t.Errorf("%s: it reached an owner", row.name)
 		}
 		mustHaveHeaders(t, row.name, got)
@@ -240,7 +241,8 @@ func TestPublic_NoPathReachesAnotherRoute(t *testing.T) {
 	}
 	r.mu.Lock()
 	for _, h := range r.received {
-		if !strings.HasPrefix(h.uri, "/internal/") || h.caller.Operator == "" { // requests that create the test's own workspace
+		if !strings.HasPrefix(h.uri, "/internal/") ||
+			h.caller.Operator == "" { // requests that create the test's own workspace
 			t.Errorf("%s received %s", h.owner, h.uri)
 		}
 	}

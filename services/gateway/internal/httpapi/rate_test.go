@@ -69,7 +69,8 @@ func (r *rig) stopClock() {
 		r.t.Fatal(err)
 	}
 	settings := r.pool.Config()
-	settings.ConnConfig.RuntimeParams["search_path"] = store.Schema + ", pg_catalog" // found before Postgres's own function
+	settings.ConnConfig.RuntimeParams["search_path"] = store.Schema +
+		", pg_catalog" // found before Postgres's own function
 	stopped, err := pgxpool.NewWithConfig(r.t.Context(), settings)
 	if err != nil {
 		r.t.Fatal(err)

@@ -230,7 +230,8 @@ func relayError(response *http.Response) error {
 	if err := relay(response); err != nil {
 		return err
 	}
-	if response.StatusCode < http.StatusBadRequest || response.ContentLength <= 0 || response.ContentLength > maxErrorBody {
+	if response.StatusCode < http.StatusBadRequest || response.ContentLength <= 0 ||
+		response.ContentLength > maxErrorBody {
 		return nil
 	}
 	body, err := io.ReadAll(response.Body)

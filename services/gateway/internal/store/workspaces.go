@@ -42,7 +42,8 @@ func (s *Store) Workspaces(ctx context.Context, request page.Request) ([]workspa
 			return nil, cursor(err)
 		}
 	}
-	found, err := pg.Many[workspaces.Workspace](ctx, s.pool, listWorkspaces, pgx.NamedArgs{"after": request.After, "rows": request.Rows()})
+	found, err := pg.Many[workspaces.Workspace](ctx, s.pool, listWorkspaces, pgx.NamedArgs{"after": request.After,
+		"rows": request.Rows()})
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces: %w", err)
 	}

@@ -188,7 +188,10 @@ func applyLimits(w *Workspace, c Change) error {
 	}{
 		{"rate_limit_per_minute", c.RateLimitPerMinute, func(v *int32) { w.RateLimitPerMinute = v }},
 		{"max_live_calls", c.MaxLiveCalls, func(v *int32) { w.MaxLiveCalls = valueOrDefault(v, defaultLiveCalls) }},
-		{"calls_per_second", c.CallsPerSecond, func(v *int32) { w.CallsPerSecond = valueOrDefault(v, defaultCallsPerSecond) }},
+		{"calls_per_second", c.CallsPerSecond, func(v *int32) {
+			w.CallsPerSecond = valueOrDefault(v,
+				defaultCallsPerSecond)
+		}},
 	} {
 		if !setting.sent.Set {
 			continue
@@ -230,7 +233,8 @@ func applyRetention(w *Workspace, c Change) error {
 			continue
 		}
 		if v := setting.sent.Value; v != nil && (*v < setting.minimum || *v > maxDays) {
-			return apierr.Validation(setting.name, "must be a whole number from %d to %d, or null for the standard.", setting.minimum, maxDays)
+			return apierr.Validation(setting.name, "must be a whole number from %d to %d, or null for the standard.",
+				setting.minimum, maxDays)
 		}
 		*setting.into = setting.sent.Value
 	}

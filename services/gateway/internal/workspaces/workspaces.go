@@ -137,8 +137,10 @@ func (w Workspace) Event() *eventv1.WorkspaceEvent {
 			ApiEnabled: w.API(), WebhooksEnabled: w.Webhooks(),
 			MaxLiveCalls: w.MaxLiveCalls, CallsPerSecond: w.CallsPerSecond, Destinations: w.Destinations,
 			TranscriptsEnabled: w.Transcripts(), RecordingsEnabled: w.Recordings(),
-			KeepCallsDays: valueOrDefault(w.Retention.CallsDays, 0), KeepTranscriptsDays: valueOrDefault(w.Retention.TranscriptsDays, 0),
-			KeepRecordingsDays: valueOrDefault(w.Retention.RecordingsDays, 0), KeepWebhooksDays: valueOrDefault(w.Retention.WebhooksDays, 0),
+			KeepCallsDays: valueOrDefault(w.Retention.CallsDays,
+				0), KeepTranscriptsDays: valueOrDefault(w.Retention.TranscriptsDays, 0),
+			KeepRecordingsDays: valueOrDefault(w.Retention.RecordingsDays,
+				0), KeepWebhooksDays: valueOrDefault(w.Retention.WebhooksDays, 0),
 			CallingPolicy: policy,
 		}},
 	}
