@@ -52,7 +52,8 @@ func (c *Call) ErasedEvent(erasure uuid.UUID, at time.Time) *eventv1.CallEvent {
 		erased.EventIds = append(erased.EventIds, EventID(c.ID, event).String())
 	}
 	return &eventv1.CallEvent{
-		CallId: c.ID.String(), WorkspaceId: c.WorkspaceID.String(), OccurredAt: timestamppb.New(at), Event: &eventv1.CallEvent_Erased{Erased: erased},
+		CallId: c.ID.String(), WorkspaceId: c.WorkspaceID.String(), OccurredAt: timestamppb.New(at),
+		Event: &eventv1.CallEvent_Erased{Erased: erased},
 	}
 }
 

@@ -20,12 +20,15 @@ import (
 func FromDialer(ev *eventv1.DialEvent) (Call, error) {
 	reported := ev.GetCall()
 	c := Call{
-		Direction: reported.GetDirection(), From: reported.GetFrom(), To: reported.GetToE164(), Status: Status(reported.GetStatus()),
+		Direction: reported.GetDirection(), From: reported.GetFrom(), To: reported.GetToE164(),
+		Status:      Status(reported.GetStatus()),
 		HangupCause: text(reported.GetHangupCause()), Disposition: text(reported.GetDisposition()),
-		QueuedAt: timeOrNil(reported.GetQueuedAt()), DialedAt: timeOrNil(reported.GetDialedAt()), RingingAt: timeOrNil(reported.GetRingingAt()),
+		QueuedAt: timeOrNil(reported.GetQueuedAt()), DialedAt: timeOrNil(reported.GetDialedAt()),
+		RingingAt:  timeOrNil(reported.GetRingingAt()),
 		AnsweredAt: timeOrNil(reported.GetAnsweredAt()), EndedAt: timeOrNil(reported.GetEndedAt()),
 		RingSeconds: reported.RingSeconds, TalkSeconds: reported.TalkSeconds, TotalSeconds: reported.TotalSeconds,
-		BillableSeconds: reported.GetBillableSeconds(), RecordingKey: text(reported.GetRecordingKey()), Version: reported.GetVersion(),
+		BillableSeconds: reported.GetBillableSeconds(), RecordingKey: text(reported.GetRecordingKey()),
+		Version: reported.GetVersion(),
 		Outcome: text(ev.GetEnded().GetOutcome()), Disclosure: disclosure(reported.GetDisclosure()),
 	}
 	var errs [5]error

@@ -68,7 +68,8 @@ func TestCancel_EveryOutcome(t *testing.T) {
 			} else if got.code() != tt.wantCode {
 				t.Errorf("cancel: got.code() = %q, want %q; got.body = %v", got.code(), tt.wantCode, got.body)
 			}
-			if strings.Contains(got.message(), "Nothing was changed") { // the dialer may have withdrawn the request although its response was lost
+			// The dialer may have withdrawn the request although its response was lost.
+			if strings.Contains(got.message(), "Nothing was changed") {
 				t.Errorf("cancel promises: %s", got.message())
 			}
 			if req := r.request(a.request); req["status"] != tt.wantState {

@@ -394,7 +394,8 @@ func TestEvents_InvalidEventsAreParked(t *testing.T) {
 	foreign := a.ringing()
 	foreign.WorkspaceId = newID(t).String()
 	for name, event := range map[string]*eventv1.DialEvent{
-		"an unknown status": broken, "a summary that is no JSON": noJSON, "a event of a later build": {}, "another workspace's request": foreign,
+		"an unknown status": broken, "a summary that is no JSON": noJSON, "a event of a later build": {},
+		"another workspace's request": foreign,
 	} {
 		if err := r.deliver(kafka.DialEvents, a.request.String(), event); !kafka.IsPark(err) {
 			t.Errorf("%s: %v, want it parked", name, err)

@@ -168,7 +168,8 @@ func TestLists_OnlyTheirOwnItemsAreCursors(t *testing.T) {
 		want         int
 	}{
 		{"/v1/calls", a.id(), 200},
-		{"/v1/calls?status=completed", a.id(), 200}, // the cursor does not match the filter, but it is a call of the workspace
+		// The cursor does not match the filter, but it is a call of the workspace.
+		{"/v1/calls?status=completed", a.id(), 200},
 		{"/v1/calls", a.request.String(), 422},
 		{"/v1/calls", other.String(), 422},
 		{"/v1/calls", r.agent.String(), 422},

@@ -267,7 +267,8 @@ func (r *rig) record(topic kafka.Topic, key string, event proto.Message) kafka.R
 		r.t.Fatal(err)
 	}
 	return kafka.Record{
-		Topic: topic.Name, Key: key, EventID: uuid.New(), Type: string(event.ProtoReflect().Descriptor().FullName()), Value: value, Time: time.Now(),
+		Topic: topic.Name, Key: key, EventID: uuid.New(), Type: string(event.ProtoReflect().Descriptor().FullName()),
+		Value: value, Time: time.Now(),
 	}
 }
 

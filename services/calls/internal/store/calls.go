@@ -75,7 +75,8 @@ const callsOfWorkspace = `SELECT ` + listedCall + ` FROM calls WHERE workspace_i
 const callsOfPartitions = `
 SELECT ` + listedCall + ` FROM unnest(@directions::text[], @list_statuses::text[]) AS pair (pair_direction,
 	pair_status) CROSS JOIN LATERAL (
-    SELECT ` + listedCall + ` FROM calls WHERE workspace_id = @workspace_id AND direction = pair_direction AND list_status = pair_status`
+    SELECT ` + listedCall + ` FROM calls
+    WHERE workspace_id = @workspace_id AND direction = pair_direction AND list_status = pair_status`
 
 const (
 	inDirection   = ` AND direction = @direction`

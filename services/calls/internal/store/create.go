@@ -90,7 +90,9 @@ func (s *Store) createClaimed(ctx context.Context, req callstate.Request, claim 
 
 // lockRequestAndPerson makes the erasure of a person wait for requests that are being created, and
 // the reverse. Requests of the same person do not wait for each other.
-const lockRequestAndPerson = `SELECT pg_advisory_xact_lock(hashtextextended(@request_id::text, 0)), pg_advisory_xact_lock_shared(hashtextextended(@person::text, 0))`
+const lockRequestAndPerson = `
+SELECT pg_advisory_xact_lock(hashtextextended(@request_id::text, 0)),
+    pg_advisory_xact_lock_shared(hashtextextended(@person::text, 0))`
 
 // queueInsert adds the locks and the insert to the batch. If no row is inserted, the error is
 // pgx.ErrNoRows.
@@ -102,7 +104,9 @@ func queueInsert(batch *pgx.Batch, req callstate.Request, placed *callstate.Requ
 	})
 }
 
-const abandonRequest = `INSERT INTO abandoned_requests (request_id) VALUES (@request_id::uuid) ON CONFLICT (request_id) DO NOTHING`
+const abandonRequest = `
+INSERT INTO abandoned_requests (request_id) VALUES (@request_id::uuid)
+ON CONFLICT (request_id) DO NOTHING`
 
 const dropClaim = `DELETE FROM idempotency_keys WHERE request_id = @request_id::uuid`
 
@@ -154,7 +158,8 @@ type PlacementInputs struct {
 // One statement, because every POST runs it.
 const selectPlacementInputs = `
 SELECT coalesce((SELECT destinations FROM workspaces WHERE id = @workspace_id), '{}') AS destinations,
-    (SELECT max_call_seconds FROM agents WHERE workspace_id = @workspace_id AND id = @agent_id AND deleted_at IS NULL) AS max_call_seconds`
+    (SELECT max_call_seconds FROM agents
+        WHERE workspace_id = @workspace_id AND id = @agent_id AND deleted_at IS NULL) AS max_call_seconds`
 
 // PlacementInputs reads the destinations of the workspace and the limit of the agent.
 func (s *Store) PlacementInputs(ctx context.Context, workspaceID, agentID uuid.UUID) (PlacementInputs, error) {

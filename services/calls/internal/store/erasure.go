@@ -381,7 +381,8 @@ DELETE FROM calls WHERE id = ANY (ARRAY(
 const deleteRequests = `
 DELETE FROM call_requests WHERE id = ANY (ARRAY(
     SELECT r.id FROM unnest(@statuses::text[]) AS one (one_status) CROSS JOIN LATERAL (
-        SELECT id FROM call_requests WHERE workspace_id = @workspace_id AND status = one_status AND uuid_send(id) < uuid_send(@before::uuid) AND completed_at < @at
+        SELECT id FROM call_requests
+        WHERE workspace_id = @workspace_id AND status = one_status AND uuid_send(id) < uuid_send(@before::uuid) AND completed_at < @at
         ORDER BY uuid_send(id) LIMIT @limit FOR UPDATE SKIP LOCKED) r
     LIMIT @limit))`
 

@@ -172,7 +172,8 @@ func queueEvent(ctx context.Context, batch *pgx.Batch, c *callstate.Call, event 
 		return err
 	}
 	return outbox.Queue(ctx, batch, outbox.Event{
-		ID: callstate.EventID(c.ID, event), Topic: kafka.CallEvents, Key: c.ID.String(), WorkspaceID: c.WorkspaceID, Message: message,
+		ID: callstate.EventID(c.ID, event), Topic: kafka.CallEvents, Key: c.ID.String(), WorkspaceID: c.WorkspaceID,
+		Message: message,
 	})
 }
 

@@ -59,7 +59,8 @@ func seeded(t *testing.T) *pgxpool.Pool {
 			t.Fatal(err)
 		}
 	}
-	if _, err := owner.Exec(t.Context(), "VACUUM (ANALYZE) calls, call_requests"); err != nil { // dead rows would make some plans read more
+	// Dead rows would make some plans read more.
+	if _, err := owner.Exec(t.Context(), "VACUUM (ANALYZE) calls, call_requests"); err != nil {
 		t.Fatal(err)
 	}
 	return pool
@@ -72,7 +73,8 @@ func TestLists_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 	st := store.New(watched)
 	early := uuid.MustParse("01977420-0000-7000-8000-000000000000")
 	calls := map[string]store.CallFilter{
-		"nothing": {}, "a rare status": {Status: "busy"}, "a status without calls": {Status: "canceled"}, "a live status": {Status: "ringing"},
+		"nothing": {}, "a rare status": {Status: "busy"}, "a status without calls": {Status: "canceled"},
+		"a live status":    {Status: "ringing"},
 		"a rare direction": {Direction: "inbound"}, "an impossible pair": {Direction: "inbound", Status: "no_answer"},
 		"a rare agent": {AgentID: &rare}, "the common agent": {AgentID: &common}, "no agent": {AgentID: &none},
 		"the common agent, rarely": {AgentID: &common, Status: "failed"}, "the rare agent, never": {AgentID: &rare, Status: "completed"},
@@ -109,8 +111,9 @@ func TestLists_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 		}
 	}
 	for name, filter := range map[string]store.RequestFilter{
-		"nothing": {}, "a rare status": {Status: "blocked"}, "a status without calls": {Status: "canceled"}, "a reference used once": {ExternalRef: new("once")},
-		"a common reference": {ExternalRef: new("campaign")}, "a common reference, never": {ExternalRef: new("campaign"), Status: "canceled"},
+		"nothing": {}, "a rare status": {Status: "blocked"}, "a status without calls": {Status: "canceled"},
+		"a reference used once": {ExternalRef: new("once")},
+		"a common reference":    {ExternalRef: new("campaign")}, "a common reference, never": {ExternalRef: new("campaign"), Status: "canceled"},
 	} {
 		for of, workspace := range map[string]uuid.UUID{"large": large, "small": small, "empty": none} {
 			t.Run("requests/"+name+"/"+of, func(t *testing.T) {

@@ -62,7 +62,8 @@ func exchange(t *testing.T, addr, request string, want int) (answers []answered,
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(testkit.Timeout))
-	go func() { _, _ = io.WriteString(conn, request) }() // the server may respond, and close, before it has read everything
+	// The server may respond, and close, before it has read everything.
+	go func() { _, _ = io.WriteString(conn, request) }()
 	reader := bufio.NewReader(conn)
 	method, _, _ := strings.Cut(request, " ")
 	for len(answers) < want {

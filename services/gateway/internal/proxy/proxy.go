@@ -65,8 +65,9 @@ func New(keys *serviceauth.Keys, urls map[string]string) (*Upstreams, error) {
 		p.bases[name] = base
 	}
 	p.proxy = &httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: p.transport, ModifyResponse: relayError, ErrorHandler: handleError, BufferPool: &buffers{},
-		ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
+		Rewrite: rewrite, Transport: p.transport, ModifyResponse: relayError, ErrorHandler: handleError,
+		BufferPool: &buffers{},
+		ErrorLog:   slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
 	p.settings = newSettingClients(keys, urls)
 	return p, errors.Join(errs...)
@@ -106,7 +107,8 @@ func (p *Upstreams) Forward(w http.ResponseWriter, r *http.Request, owner string
 
 // Fetch is Forward for a file. The client may take an hour to download it.
 func (p *Upstreams) Fetch(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller) error {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fetchTimeout)) // a writer that supports no deadline has no connection
+	// A writer that supports no deadline has no connection.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fetchTimeout))
 	return p.forward(w, r, owner, path, caller, fetchTimeout)
 }
 

@@ -57,7 +57,9 @@ func concludeIntent(ctx context.Context, tx pgx.Tx, entry audit.Entry) error {
 }
 
 // The retention job may have written the entry of a very slow change before. That entry is kept.
-const insertAudit = `INSERT INTO audit_entries (id, operator, workspace_id, request_id, method, route, path, status, outcome, before, after, occurred_at)
+const insertAudit = `
+INSERT INTO audit_entries (id, operator, workspace_id, request_id, method, route, path, status, outcome, before, after,
+    occurred_at)
 VALUES (@id, @operator, @workspace, @request, @method, @route, @path, @status, @outcome, @before, @after, now())
 ON CONFLICT (id) DO NOTHING`
 

@@ -152,7 +152,9 @@ const saveOperator = `INSERT INTO operator_tokens (name, hash) VALUES (@name, @h
 ON CONFLICT (name) DO UPDATE SET hash = @hash, revoked_at = NULL
 WHERE operator_tokens.hash <> @hash OR operator_tokens.revoked_at IS NOT NULL`
 
-const revokeOtherOperators = `UPDATE operator_tokens SET revoked_at = now() WHERE revoked_at IS NULL AND NOT name = ANY(@names)`
+const revokeOtherOperators = `
+UPDATE operator_tokens SET revoked_at = now()
+WHERE revoked_at IS NULL AND NOT name = ANY(@names)`
 
 // SeedOperators stores exactly the given operators as valid. A new token replaces the old one of
 // its name, and the tokens of all other operators are revoked. It is idempotent.
