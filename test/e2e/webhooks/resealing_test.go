@@ -58,9 +58,9 @@ func TestResealing_RotatesTheKeyDuringDeliveries(t *testing.T) {
 	signed()
 	if told, status := w.reseal(t, after); status != 1 {
 		t.Errorf("reseal without the old key: status = %v, want 1", status)
-	} else if !strings.Contains(told, `4 under key "before", which is not in SEALING_KEYS`) {
+	} else if !strings.Contains(told, `4 sealed with key "before", which is not in SEALING_KEYS`) {
 		t.Errorf("reseal without the old key: output = %q, want it to contain %q",
-			told, `4 under key "before", which is not in SEALING_KEYS`)
+			told, `4 sealed with key "before", which is not in SEALING_KEYS`)
 	}
 	var rotated struct {
 		Secret string `json:"signing_secret"`
