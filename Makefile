@@ -172,7 +172,7 @@ lint: $(TOOLS)/golangci-lint $(TOOLS)/spectral/node_modules ## check formatting,
 	 test -z "$$unformatted" || { echo "not gofmt-ed (run make fmt):"; echo "$$unformatted"; exit 1; }
 	@GOMEMLIMIT=2GiB $(TOOLS)/golangci-lint run $(MODULES)
 	@GOMEMLIMIT=2GiB $(TOOLS)/golangci-lint run --config .golangci-changed.yml --new-from-rev=$(LINT_BASE) $(MODULES)
-	@go run ./tools/wordlist -base $(LINT_BASE) -subjects-base $(LINT_BASE_SUBJECTS)
+	@go run ./tools/wordlist -subjects-base $(LINT_BASE_SUBJECTS)
 	@go test ./tools/sourcecheck
 
 verify: build peers proto-current breaking tidy-current charts ## check generated code, compatibility of events and APIs, charts, dashboards and alerts

@@ -215,7 +215,7 @@ func TestRouter_EveryErrorHasTheErrorBody(t *testing.T) {
 			t.Errorf("%s: got.Error.Message is empty", row.name)
 		}
 		if strings.Contains(answer.Body.String(), "secret") {
-			t.Errorf("%s: the answer tells what broke", row.name)
+			t.Errorf("%s: the response contains the internal error", row.name)
 		}
 		if answer.Header().Get("Content-Type") != "application/json" {
 			t.Errorf(`%s: answer.Header().Get("Content-Type") = %q, want "application/json"`,

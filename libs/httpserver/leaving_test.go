@@ -105,7 +105,7 @@ func TestServer_ClosesConnectionsWhileLeaving(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := net.Dial("tcp", public); err == nil {
-		t.Error("somebody still listens")
+		t.Error("a listener is still open")
 	}
 }
 

@@ -66,11 +66,11 @@ func TestBacklog_CountsUncommittedRecords(t *testing.T) {
 		t.Errorf("the oldest record: age = %v, want at most %v", age, limit)
 	}
 	if _, told := got["ringfence_kafka_consumer_oldest_record_seconds agents.v1 2"]; told {
-		t.Error("the age of a partition that is not ours was told")
+		t.Error("an age is exported for a partition that is not assigned")
 	}
 	backlog.Left(topic, 1)
 	if _, told := gauges(t, registry)["ringfence_kafka_consumer_oldest_record_seconds agents.v1 1"]; told {
-		t.Error("the age of a partition that was given up is told still")
+		t.Error("an age is exported for a revoked partition")
 	}
 }
 

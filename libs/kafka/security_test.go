@@ -201,7 +201,7 @@ func TestClient_LogsARepeatedWarningRarely(t *testing.T) {
 		_ = client.Ping(t.Context())
 	}
 	if told := said.with("KAFKA_CA_FILE"); told != 1 {
-		t.Errorf("told %d times, want once:\n%s", told, &said.text)
+		t.Errorf("logged %d times, want once:\n%s", told, &said.text)
 	}
 }
 
@@ -274,6 +274,6 @@ func TestSecurity_ReportsWhenTheCertificateExpires(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := told(); got != 0 {
-		t.Errorf("of a file that is gone it tells %v", got)
+		t.Errorf("metrics of a deleted file = %v, want none", got)
 	}
 }

@@ -172,7 +172,7 @@ func TestOldestAge_GrowsWhileKafkaIsUnavailable(t *testing.T) {
 	relay.Wake()
 	testkit.Until(t, "the oldest row is more than a second old", func() bool { return relay.OldestAge() > time.Second })
 	if n := countRows(t, pool); n != 1 {
-		t.Errorf("outbox rows = %d, want the one that nobody acknowledged", n)
+		t.Errorf("outbox rows = %d, want the unacknowledged one", n)
 	}
 }
 

@@ -333,7 +333,7 @@ func TestIsDown_RealOutages(t *testing.T) {
 	}
 	defer away.Close()
 	if err := away.Ping(ctx); !pg.IsDown(err) {
-		t.Errorf("nobody listens: %v", err)
+		t.Errorf("no listener: %v", err)
 	}
 	away.Close()
 	if err := away.Ping(ctx); !pg.IsDown(err) {

@@ -240,7 +240,7 @@ func TestRun_WaitsForTheDrainDelayBeforeItStops(t *testing.T) {
 		var left, stopped time.Duration
 		part := Part{"http", func(ctx context.Context) error {
 			if IsLeaving(ctx) {
-				t.Error("it leaves before it was told to")
+				t.Error("the process stops before the signal")
 			}
 			told = time.Now()
 			cancel()

@@ -109,7 +109,7 @@ func walkPages(t *testing.T, limit int, fetch func(limit int, after uuid.UUID) P
 		}
 		for _, id := range page.IDs {
 			if len(seen) > 0 && bytes.Compare(seen[len(seen)-1][:], id[:]) <= 0 {
-				t.Fatalf("limit %d: %s stands before %s", limit, seen[len(seen)-1], id)
+				t.Fatalf("limit %d: %s precedes %s", limit, seen[len(seen)-1], id)
 			}
 			seen = append(seen, id)
 		}

@@ -91,7 +91,7 @@ func TestExamples_AreCreatedWhenTheirIDsSay(t *testing.T) {
 			}
 			seen++
 			if inside := time.Unix(id.Time().UnixTime()).UTC().Format("2006-01-02T15:04:05.000Z"); inside != created {
-				t.Errorf("%s holds %s and stands beside created_at %s", id, inside, created)
+				t.Errorf("%s contains the time %s, and created_at is %s", id, inside, created)
 			}
 		}
 	}

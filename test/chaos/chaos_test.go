@@ -33,7 +33,7 @@ func TestChaos_GuaranteesHold(t *testing.T) {
 	}
 	publish(t, report)
 	if !report.Holds() {
-		t.Errorf("laws were broken:\n%s", report)
+		t.Errorf("guarantees were broken:\n%s", report)
 	}
 	if report.Dials == 0 {
 		t.Error("report.Dials = 0, want more")

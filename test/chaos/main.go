@@ -97,7 +97,7 @@ func main() {
 		fmt.Printf("\n%s", report)
 	}
 	if err == nil && !report.Holds() {
-		err = errors.New("laws were broken")
+		err = errors.New("guarantees were broken")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)

@@ -28,9 +28,9 @@ const (
 // promise returns the text of the guarantee and the name of its violations.
 func (l law) promise() (says, breach string) {
 	return [laws]string{
-		"law 1  a request is dialled at most once", "law 2  no dial before its time or after an opt-out", "law 3  money adds up",
-		"law 4  everything ends, and once", "law 5  every event arrives or is recorded", "law 6  a workspace sees only its own", "law 7  what was accepted is there",
-		"       an answer is the truth",
+		"at-most-once dialing", "compliance at dial time", "exact money",
+		"every request ends, once", "no lost event", "tenant isolation", "durability",
+		"responses are true",
 	}[l], [laws]string{"doubles", "forbidden", "difference", "stuck", "missing", "strangers", "lost", "lies"}[l]
 }
 

@@ -143,13 +143,13 @@ func (s *Stack) judgeDials(ctx context.Context, v *Verdict, accepted map[string]
 		if line.Kind == "originate" && mine[line.To] {
 			v.Dials++
 			if byNumber[line.To]++; byNumber[line.To] == 2 {
-				v.fault("law 1: the carrier was asked twice for %s", line.To)
+				v.fault("at-most-once dialing: the carrier received two originates for %s", line.To)
 			}
 		}
 	}
 	for _, req := range requests {
 		if undialled := req.Status == "canceled" || req.Status == "blocked"; undialled && byNumber[req.To] > 0 {
-			v.fault("law 1: request %s is %s and %s was dialled", req.ID, req.Status, req.To)
+			v.fault("at-most-once dialing: request %s is %s and %s was dialed", req.ID, req.Status, req.To)
 		}
 	}
 	return nil
@@ -181,7 +181,7 @@ func judgeEvents(v *Verdict, calls []lightCall, got []Delivery) {
 	events := map[string]map[string]bool{} // ids of terminal events by call id
 	for _, d := range got {
 		if !d.Signed {
-			v.fault("specification 6.3: delivery %s is not signed", d.DeliveryID)
+			v.fault("delivery %s is not signed", d.DeliveryID)
 		}
 		if d.Type == "webhook.test" {
 			continue // the event belongs to no call
@@ -201,7 +201,7 @@ func judgeEvents(v *Verdict, calls []lightCall, got []Delivery) {
 	}
 	for call, ids := range events {
 		if len(ids) > 1 {
-			v.fault("law 4: call %s has %d terminal events", call, len(ids))
+			v.fault("every request ends: call %s has %d terminal events", call, len(ids))
 		}
 	}
 }
@@ -217,10 +217,10 @@ func moneyFaults(ctx context.Context, w *Workspace, calls []lightCall, credit fl
 		}
 		micro := toMicro(full.CreditsCharged)
 		if c.Status != "completed" && micro != 0 {
-			faults = append(faults, fmt.Sprintf("law 3: call %s is %s and was charged", c.ID, c.Status))
+			faults = append(faults, fmt.Sprintf("exact money: call %s is %s and was charged", c.ID, c.Status))
 		}
 		if full.Status == "completed" && full.Timings.TalkSeconds != nil && *full.Timings.TalkSeconds > 0 && micro == 0 {
-			faults = append(faults, fmt.Sprintf("law 3: call %s talked %d s and was not charged", c.ID, *full.Timings.TalkSeconds))
+			faults = append(faults, fmt.Sprintf("exact money: call %s talked %d s and was not charged", c.ID, *full.Timings.TalkSeconds))
 		}
 		charged += micro
 	}
@@ -231,11 +231,11 @@ func moneyFaults(ctx context.Context, w *Workspace, calls []lightCall, credit fl
 		return nil, err
 	}
 	if want := int64(credit*1e6) - charged; toMicro(wallet.Balance) != want {
-		faults = append(faults, fmt.Sprintf("law 3: the balance is %s, credit %v less charges of %d micro-credits is %d", wallet.Balance, credit, charged, want))
+		faults = append(faults, fmt.Sprintf("exact money: the balance is %s, credit %v less charges of %d micro-credits is %d", wallet.Balance, credit, charged, want))
 	}
 	differences, err := w.Differences(ctx)
 	for _, difference := range differences {
-		faults = append(faults, "law 3: the books do not agree: "+difference)
+		faults = append(faults, "exact money: the books do not agree: "+difference)
 	}
 	return faults, err
 }

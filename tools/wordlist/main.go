@@ -1,21 +1,25 @@
-// Command wordlist reports words that the style guide forbids, in lines that changed since a commit. It checks Go
-// comments, log messages, test messages, Markdown and commit subjects.
+// Command wordlist reports words that the style guide forbids. It checks the tracked files of the working directory and
+// the subjects of commits: comments, log messages, test messages and help texts in Go, documents, and whole lines of
+// the other text files.
 //
 // It finds known words only. A reviewer still reads every sentence.
 package main
 
 import (
 	_ "embed"
+	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
+	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -32,30 +36,33 @@ type word struct {
 type text struct{ place, content string }
 
 func main() {
-	base := flag.String("base", "", "commit since which lines are checked (required)")
 	subjectsBase := flag.String("subjects-base", "", "commit since which commit subjects are checked (required)")
 	flag.Parse()
-	if err := run(*base, *subjectsBase); err != nil {
+	if err := run(*subjectsBase); err != nil {
 		fmt.Fprintln(os.Stderr, "wordlist:", err)
 		os.Exit(1)
 	}
 }
 
-func run(base, subjectsBase string) error {
+func run(subjectsBase string) error {
 	words, err := parseWords(list)
 	if err != nil {
 		return err
 	}
-	texts, err := changedTexts(base, subjectsBase)
+	texts, err := trackedTexts()
 	if err != nil {
 		return err
 	}
-	found := check(words, texts)
+	subjects, err := subjectsSince(subjectsBase)
+	if err != nil {
+		return err
+	}
+	found := check(words, append(texts, subjects...))
 	for _, finding := range found {
 		fmt.Println(finding)
 	}
 	if len(found) > 0 {
-		return fmt.Errorf("%d forbidden words in lines since %s and subjects since %s", len(found), base, subjectsBase)
+		return fmt.Errorf("%d forbidden words", len(found))
 	}
 	return nil
 }
@@ -93,37 +100,39 @@ func check(words []word, texts []text) (found []string) {
 	return found
 }
 
-// changedTexts returns the prose of the lines that were added since base, and the subjects of the commits since
-// subjectsBase.
-func changedTexts(base, subjectsBase string) ([]text, error) {
-	diff, err := git("diff", "--unified=0", "--no-color", "--no-ext-diff", "--diff-filter=AMR", base, "--", "*.go", "*.md")
-	if err != nil {
-		return nil, err
-	}
-	added, err := addedLines(diff)
+// checked matches the files that are checked, unchecked those that are generated or list the words.
+var (
+	checked   = regexp.MustCompile(`(\.(go|md|ya?ml|proto|sql|sh|env|tpl|ts|py|js)|Makefile|Dockerfile)$`)
+	unchecked = regexp.MustCompile(`(^|/)(testdata|node_modules)/|^tools/wordlist/|^docs/images/`)
+)
+
+// trackedTexts returns the prose of every tracked file.
+func trackedTexts() ([]text, error) {
+	files, err := git("ls-files", "-z")
 	if err != nil {
 		return nil, err
 	}
 	var texts []text
-	for path, lines := range added {
-		content, err := os.ReadFile(path)
+	for path := range strings.SplitSeq(files, "\x00") {
+		if !checked.MatchString(path) || unchecked.MatchString(path) {
+			continue
+		}
+		prose, err := proseOf(path)
 		if err != nil {
 			return nil, err
 		}
-		prose := markdownProse(path, string(content))
-		if strings.HasSuffix(path, ".go") {
-			if prose, err = goProse(path, content); err != nil {
-				return nil, err
-			}
-		}
-		for _, line := range lines {
+		for _, line := range slices.Sorted(maps.Keys(prose)) {
 			for _, part := range prose[line] {
 				texts = append(texts, text{place: fmt.Sprintf("%s:%d", path, line), content: part})
 			}
 		}
 	}
-	slices.SortFunc(texts, func(a, b text) int { return strings.Compare(a.place, b.place) })
-	subjects, err := git("log", "--no-merges", "--format=%h%x09%s", subjectsBase+"..HEAD")
+	return texts, nil
+}
+
+// subjectsSince returns the subjects of the commits since base.
+func subjectsSince(base string) (texts []text, err error) {
+	subjects, err := git("log", "--no-merges", "--format=%h%x09%s", base+"..HEAD")
 	if err != nil {
 		return nil, err
 	}
@@ -134,39 +143,29 @@ func changedTexts(base, subjectsBase string) ([]text, error) {
 	return texts, nil
 }
 
-var hunk = regexp.MustCompile(`^@@ -\S+ \+(\d+)(?:,(\d+))? @@`)
-
-// addedLines reads a diff without context lines and returns the numbers of the added lines by path.
-func addedLines(diff string) (map[string][]int, error) {
-	added, path := map[string][]int{}, ""
-	for line := range strings.Lines(diff) {
-		if name, ok := strings.CutPrefix(line, "+++ b/"); ok {
-			path = strings.TrimRight(name, "\t\n")
-			continue
-		}
-		match := hunk.FindStringSubmatch(line)
-		if match == nil {
-			continue
-		}
-		first, err := strconv.Atoi(match[1])
-		if err != nil {
-			return nil, err
-		}
-		count := 1
-		if match[2] != "" {
-			if count, err = strconv.Atoi(match[2]); err != nil {
-				return nil, err
-			}
-		}
-		for n := range count {
-			added[path] = append(added[path], first+n)
-		}
+// proseOf returns the prose of a file by line. A file that was deleted has none.
+func proseOf(path string) (map[int][]string, error) {
+	content, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case strings.HasSuffix(path, ".go"):
+		return goProse(path, content)
+	case strings.HasSuffix(path, ".md"):
+		return markdownProse(string(content)), nil
 	}
-	return added, nil
+	prose, number := map[int][]string{}, 0
+	for line := range strings.Lines(string(content)) {
+		number++
+		prose[number] = []string{line}
+	}
+	return prose, nil
 }
 
 // markdownProse returns the lines of a document outside of code blocks.
-func markdownProse(path, content string) map[int][]string {
+func markdownProse(content string) map[int][]string {
 	prose, code, number := map[int][]string{}, false, 0
 	for line := range strings.Lines(content) {
 		number++
@@ -174,7 +173,7 @@ func markdownProse(path, content string) map[int][]string {
 			code = !code
 			continue
 		}
-		if !code && strings.HasSuffix(path, ".md") {
+		if !code {
 			prose[number] = append(prose[number], line)
 		}
 	}
@@ -187,7 +186,7 @@ var messageMethods = []string{
 	"Errorf", "Fatal", "Fatalf", "Log", "Logf", "Skip", "Skipf",
 }
 
-// goProse returns the comments and the messages of a Go file by line. Generated files have none.
+// goProse returns the comments, the messages and the help texts of a Go file by line. Generated files have none.
 func goProse(path string, content []byte) (map[int][]string, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, path, content, parser.ParseComments|parser.SkipObjectResolution)
@@ -211,6 +210,10 @@ func goProse(path string, content []byte) (map[int][]string, error) {
 		}
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
+		if field, ok := n.(*ast.Field); ok && field.Tag != nil {
+			add(field.Tag.Pos(), reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("help"))
+			return true
+		}
 		call, ok := n.(*ast.CallExpr)
 		if !ok {
 			return true

@@ -50,35 +50,7 @@ func TestCheck_NamesPlaceWordAndAdvice(t *testing.T) {
 	}
 }
 
-func TestAddedLines_NumbersPerFile(t *testing.T) {
-	t.Parallel()
-	const diff = `diff --git a/a.go b/a.go
---- a/a.go
-+++ b/a.go
-@@ -3 +3,2 @@ func f() {
--old
-+new
-+newer
-@@ -9,2 +10,0 @@ func f() {
--gone
--gone
-diff --git a/b.md b/b.md
---- /dev/null
-+++ b/b.md
-@@ -0,0 +1 @@
-+text
-`
-	got, err := addedLines(diff)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string][]int{"a.go": {3, 4}, "b.md": {1}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("addedLines (-want +got):\n%s", diff)
-	}
-}
-
-func TestGoProse_CommentsAndMessagesOnly(t *testing.T) {
+func TestGoProse_CommentsMessagesAndHelp(t *testing.T) {
 	t.Parallel()
 	const source = `package p
 
@@ -89,16 +61,21 @@ func f(log logger) {
 	/* two
 	   lines */
 }
+
+type config struct {
+	Wait int ` + "`env:\"WAIT\" help:\"seconds\"`" + `
+}
 `
 	got, err := goProse("p.go", []byte(source))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := map[int][]string{
-		3: {"// f does it."},
-		6: {"// trailing", `"call ended"`, `"key"`},
-		7: {"/* two\n"},
-		8: {"	   lines */"},
+		3:  {"// f does it."},
+		6:  {"// trailing", `"call ended"`, `"key"`},
+		7:  {"/* two\n"},
+		8:  {"	   lines */"},
+		12: {"seconds"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("goProse (-want +got):\n%s", diff)
@@ -118,7 +95,7 @@ func TestGoProse_GeneratedFileHasNone(t *testing.T) {
 
 func TestMarkdownProse_CodeBlocksAreLeftOut(t *testing.T) {
 	t.Parallel()
-	got := markdownProse("a.md", "text\n```sh\ncode\n```\nmore\n")
+	got := markdownProse("text\n```sh\ncode\n```\nmore\n")
 	want := map[int][]string{1: {"text\n"}, 5: {"more\n"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("markdownProse (-want +got):\n%s", diff)

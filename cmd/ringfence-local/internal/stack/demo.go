@@ -124,7 +124,7 @@ func removeInventedNumber(ctx context.Context, databaseURL string) error {
 
 // ensure returns the id of the item of a collection whose field has the value. It creates the item if there is none.
 //
-// A POST that was answered 503 can have stored the item (contract.md 7.3). ensure therefore looks for the item again
+// A POST that was answered 503 can have stored the item (docs/reference/api/operator-api.md). ensure therefore looks for the item again
 // before it repeats the POST.
 func (op operator) ensure(
 	ctx context.Context, collection, field, value string, rest map[string]any,

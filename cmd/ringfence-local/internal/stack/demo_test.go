@@ -46,7 +46,7 @@ func TestOperator_RepeatsUntilTheDialerKnowsTheAgent(t *testing.T) {
 }
 
 // TestEnsure_DoesNotRepeatAStoredPOST covers a service that stores the item and responds with 503: the setting was not
-// confirmed in time (contract.md 7.3).
+// confirmed in time (docs/reference/api/operator-api.md).
 func TestEnsure_DoesNotRepeatAStoredPOST(t *testing.T) {
 	t.Parallel()
 	var posted atomic.Int64

@@ -109,7 +109,7 @@ func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Idempotency-Replayed", "true")
 		if posted.Kind != kind || posted.Amount() != amount {
 			slog.WarnContext(r.Context(), "reference repeated with another amount", "workspace_id", workspaceID,
-				"transaction_id", posted.ID, "operator", operator, "amount", amount, "stands", posted.Amount())
+				"transaction_id", posted.ID, "operator", operator, "amount", amount, "posted", posted.Amount())
 		}
 	}
 	return httpserver.WriteJSON(w, status, viewTransaction(posted))

@@ -168,7 +168,7 @@ func ReadSettings(raw []byte) (Settings, error) {
 	}
 	for name, number := range s.Transfers {
 		if _, ok := phone.Parse(number); !ok || strings.TrimSpace(name) == "" {
-			return Settings{}, fmt.Errorf("read agent settings: transfers names somebody without an E.164 number")
+			return Settings{}, fmt.Errorf("read agent settings: transfers has an entry without an E.164 number")
 		}
 	}
 	return s, nil

@@ -43,7 +43,7 @@ func TestDetector_OnSynthesisedSpeech(t *testing.T) {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("espeak-ng is missing: apt install espeak-ng")
 		}
-		t.Skip("espeak-ng is missing (apt install espeak-ng): nobody speaks")
+		t.Skip("espeak-ng is missing: apt install espeak-ng")
 	}
 	for _, row := range []struct {
 		voice, text string

@@ -161,7 +161,7 @@ func TestHeartbeat_ReturnsRequestsOnlyToTheOwner(t *testing.T) {
 		t.Errorf("legs to hang up after the end = %d, want 0", n)
 	}
 	if _, err := other.RequestAnswer(t.Context(), uuid.New()); !errors.Is(err, pg.ErrNotFound) {
-		t.Errorf("a call that nobody knows: %v", err)
+		t.Errorf("unknown call: error = %v", err)
 	}
 }
 
