@@ -348,7 +348,7 @@ func TestTopUp_UsedReferenceFails(t *testing.T) {
 // TestRates_PrintTheDefaultRate checks that the default rate is printed, with and
 // without rates, and is the rate of the wallet.
 func TestRates_PrintTheDefaultRate(t *testing.T) {
-	wallet, err := os.ReadFile("../../services/billing-wallet/internal/rates/rates.go")
+	wallet, err := os.ReadFile("../../services/billing-wallet/internal/holds/rates.go")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Package holds decides how much credit a call request reserves, and how the end of the request
-// settles the hold. It has no storage.
+// settles the hold. It also finds the rate of a call. It has no storage.
 package holds
 
 import (
@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/money"
-	"ringfence.dev/services/billing-wallet/internal/rates"
 )
 
 // State is the state of a hold. Captured and released never change.
@@ -75,7 +74,7 @@ type Decision struct {
 type WalletView struct {
 	Spendable money.Micro
 	Currency  string
-	Rates     []rates.Rate
+	Rates     []Rate
 	// Known contains the holds that exist for the ordered request ids.
 	Known map[uuid.UUID]Hold
 }
@@ -92,7 +91,7 @@ func (d *WalletView) Decide(o Order) Decision {
 		}
 		return Decision{Hold: known, Repeated: true}
 	}
-	agreed := rates.Match(d.Rates, o.To)
+	agreed := Match(d.Rates, o.To)
 	needed := money.Price(agreed.PerMinute, o.MaxCallSeconds, agreed.IncrementSeconds)
 	if needed > d.Spendable {
 		return Decision{Err: &Insufficient{Needed: needed, Available: d.Spendable, Currency: d.Currency}}

@@ -11,13 +11,12 @@ import (
 
 	"ringfence.dev/libs/money"
 	"ringfence.dev/services/billing-wallet/internal/holds"
-	"ringfence.dev/services/billing-wallet/internal/rates"
 )
 
 func TestDecide_HoldsThePriceOfTheLongestCall(t *testing.T) {
 	t.Parallel()
 	view := &holds.WalletView{Spendable: money.Credit, Currency: "USD", Known: map[uuid.UUID]holds.Hold{},
-		Rates: []rates.Rate{{Prefix: "+44", PerMinute: 100_000, IncrementSeconds: 60}}}
+		Rates: []holds.Rate{{Prefix: "+44", PerMinute: 100_000, IncrementSeconds: 60}}}
 	workspace := uuid.New()
 	british := view.Decide(holds.Order{RequestID: uuid.New(), WorkspaceID: workspace, To: "+442079460000",
 		MaxCallSeconds: 61})
@@ -140,11 +139,11 @@ func TestSettle_FreeCallIsReleased(t *testing.T) {
 func TestCharge_IsTheExactPriceOfStartedIncrements(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
-		agreed := rates.Rate{Prefix: "+1", PerMinute: money.Micro(rapid.Int64Range(0, int64(rates.MaxPerMinute)).Draw(r,
+		agreed := holds.Rate{Prefix: "+1", PerMinute: money.Micro(rapid.Int64Range(0, int64(holds.MaxPerMinute)).Draw(r,
 			"per minute")),
-			IncrementSeconds: rapid.Int32Range(1, rates.MaxIncrementSeconds).Draw(r, "increment")}
+			IncrementSeconds: rapid.Int32Range(1, holds.MaxIncrementSeconds).Draw(r, "increment")}
 		longest := rapid.Int32Range(1, 86_400).Draw(r, "longest")
-		view := &holds.WalletView{Spendable: 1 << 60, Currency: "USD", Rates: []rates.Rate{agreed},
+		view := &holds.WalletView{Spendable: 1 << 60, Currency: "USD", Rates: []holds.Rate{agreed},
 			Known: map[uuid.UUID]holds.Hold{}}
 		h := view.Decide(holds.Order{RequestID: uuid.New(), To: "+15550100123", MaxCallSeconds: longest}).Hold
 		talk := rapid.Int32Range(0, 2*longest).Draw(r, "talk")

@@ -7,7 +7,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/page"
-	"ringfence.dev/services/billing-wallet/internal/rates"
+	"ringfence.dev/services/billing-wallet/internal/holds"
 )
 
 type rateBody struct {
@@ -23,13 +23,13 @@ type rateView struct {
 	IncrementSeconds int32  `json:"increment_seconds"`
 }
 
-func viewRate(r rates.Rate) rateView {
+func viewRate(r holds.Rate) rateView {
 	return rateView{r.Prefix, r.PerMinute.String(), r.IncrementSeconds}
 }
 
 // rate returns the rate of the body. An absent increment is the default's.
-func (b rateBody) rate() (rates.Rate, error) {
-	read := rates.Default()
+func (b rateBody) rate() (holds.Rate, error) {
+	read := holds.Default()
 	if b.Prefix == nil {
 		return read, apierr.Validation("prefix", "is missing. Send the beginning of the numbers, such as +4420.")
 	}
@@ -61,7 +61,7 @@ func (a *API) putRates(w http.ResponseWriter, r *http.Request) error {
 	if body == nil {
 		return apierr.Validation("body", "must be a list of rates; an empty one removes them all.")
 	}
-	list := make([]rates.Rate, 0, len(body))
+	list := make([]holds.Rate, 0, len(body))
 	for _, b := range body {
 		read, err := b.rate()
 		if err != nil {
@@ -69,7 +69,7 @@ func (a *API) putRates(w http.ResponseWriter, r *http.Request) error {
 		}
 		list = append(list, read)
 	}
-	if err := rates.Check(list); err != nil {
+	if err := holds.Check(list); err != nil {
 		return err
 	}
 	if err := a.store.ReplaceRates(r.Context(), workspaceID, list); err != nil {

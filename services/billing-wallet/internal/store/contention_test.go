@@ -19,7 +19,6 @@ import (
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
-	"ringfence.dev/services/billing-wallet/internal/rates"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
@@ -112,7 +111,7 @@ func (c *contention) turn() error {
 		}
 		return err
 	case 6:
-		rates := []rates.Rate{{Prefix: "+1", PerMinute: money.Micro(rand.Int64N(100_000)), IncrementSeconds: 1 + rand.Int32N(60)}, {Prefix: "+1555", PerMinute: 40_000, IncrementSeconds: 1}}
+		rates := []holds.Rate{{Prefix: "+1", PerMinute: money.Micro(rand.Int64N(100_000)), IncrementSeconds: 1 + rand.Int32N(60)}, {Prefix: "+1555", PerMinute: 40_000, IncrementSeconds: 1}}
 		return errors.Join(c.st.ReplaceRates(c.Context(), id, rates[:rand.IntN(3)]),
 			c.st.ApplyCurrency(c.Context(), id, "USD"))
 	default:

@@ -12,7 +12,6 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
-	"ringfence.dev/services/billing-wallet/internal/rates"
 )
 
 const holdColumns = `request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds,
@@ -70,7 +69,7 @@ func (s *Store) openWallet(ctx context.Context, tx *pg.Pipeline, workspaceID uui
 		view     = &holds.WalletView{Known: make(map[uuid.UUID]holds.Hold, len(orders))}
 	)
 	for _, order := range orders {
-		prefixes, requests = append(prefixes, rates.Prefixes(order.To)...), append(requests, order.RequestID)
+		prefixes, requests = append(prefixes, holds.Prefixes(order.To)...), append(requests, order.RequestID)
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(ratesForNumbers, pg.Args{"workspace_id": workspaceID,

@@ -14,7 +14,6 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
-	"ringfence.dev/services/billing-wallet/internal/rates"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
@@ -28,7 +27,7 @@ type history struct {
 	workspace uuid.UUID
 
 	balances ledger.Accounts
-	rates    []rates.Rate
+	rates    []holds.Rate
 	paid     map[string]money.Micro
 	orders   []holds.Order
 	holds    map[uuid.UUID]*modelled
@@ -99,7 +98,7 @@ func (h *history) pay() {
 func (h *history) price() {
 	h.rates = nil
 	for _, prefix := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"+1", "+155", "+1555010", "+15550100123", "+44"}), rapid.ID[string]).Draw(h.T, "prefixes") {
-		h.rates = append(h.rates, rates.Rate{Prefix: prefix, PerMinute: money.Micro(rapid.Int64Range(0, 200_000).Draw(h.T, "per minute")),
+		h.rates = append(h.rates, holds.Rate{Prefix: prefix, PerMinute: money.Micro(rapid.Int64Range(0, 200_000).Draw(h.T, "per minute")),
 			IncrementSeconds: rapid.Int32Range(1, 90).Draw(h.T, "increment")})
 	}
 	if err := h.st.ReplaceRates(h.Context(), h.workspace, h.rates); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/billing-wallet/internal/rates"
+	"ringfence.dev/services/billing-wallet/internal/holds"
 )
 
 const ratesOf = `
@@ -17,8 +17,8 @@ WHERE workspace_id = @workspace_id
 ORDER BY prefix`
 
 // Rates lists a workspace's own rates by prefix.
-func (s *Store) Rates(ctx context.Context, workspaceID uuid.UUID) ([]rates.Rate, error) {
-	list, err := pg.Many[rates.Rate](ctx, s.pool, ratesOf, pgx.NamedArgs{"workspace_id": workspaceID})
+func (s *Store) Rates(ctx context.Context, workspaceID uuid.UUID) ([]holds.Rate, error) {
+	list, err := pg.Many[holds.Rate](ctx, s.pool, ratesOf, pgx.NamedArgs{"workspace_id": workspaceID})
 	if err != nil {
 		return nil, fmt.Errorf("list rates of %s: %w", workspaceID, err)
 	}
@@ -34,7 +34,7 @@ FROM unnest(@prefixes::text[], @per_minute::bigint[], @increments::integer[]) AS
 
 // ReplaceRates replaces all rates of the workspace. Existing holds keep their rates. It returns
 // ErrNoWallet if the workspace has no wallet.
-func (s *Store) ReplaceRates(ctx context.Context, workspaceID uuid.UUID, list []rates.Rate) error {
+func (s *Store) ReplaceRates(ctx context.Context, workspaceID uuid.UUID, list []holds.Rate) error {
 	prefixes, perMinute, increments := []string{}, []int64{}, []int32{}
 	for _, r := range list {
 		prefixes, perMinute, increments = append(prefixes, r.Prefix), append(perMinute, int64(r.PerMinute)), append(increments, r.IncrementSeconds)

@@ -10,7 +10,6 @@ import (
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/billing-wallet/internal/holds"
-	"ringfence.dev/services/billing-wallet/internal/rates"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
@@ -22,13 +21,13 @@ func TestHold_PriceIsReadFromTheIndexAlone(t *testing.T) {
 	pool := wallettest.Pool(t)
 	st, owner := store.New(pool), pgtest.Owner(t, pool, wallettest.Schema)
 	reading, watched := pgtest.Watch(t, pool)
-	many := make([]rates.Rate, 20_000)
+	many := make([]holds.Rate, 20_000)
 	for i := range many {
-		many[i] = rates.Rate{Prefix: fmt.Sprint("+1", 555_000_000+i), PerMinute: money.Micro(i + 1), IncrementSeconds: 1}
+		many[i] = holds.Rate{Prefix: fmt.Sprint("+1", 555_000_000+i), PerMinute: money.Micro(i + 1), IncrementSeconds: 1}
 	}
 	crowded, other, sparse := wallettest.Workspace(t, st, 0), wallettest.Workspace(t, st, 0), wallettest.Workspace(t, st, 0)
-	few := []rates.Rate{many[100], {Prefix: "+1", PerMinute: 7, IncrementSeconds: 1}, {Prefix: "+1555000", PerMinute: 8, IncrementSeconds: 1}}
-	for workspace, rates := range map[[16]byte][]rates.Rate{crowded: append(few[1:], many...), other: many, sparse: few} {
+	few := []holds.Rate{many[100], {Prefix: "+1", PerMinute: 7, IncrementSeconds: 1}, {Prefix: "+1555000", PerMinute: 8, IncrementSeconds: 1}}
+	for workspace, rates := range map[[16]byte][]holds.Rate{crowded: append(few[1:], many...), other: many, sparse: few} {
 		if err := st.ReplaceRates(t.Context(), workspace, rates); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +93,7 @@ func TestReplaceRates_WhileHoldsAreOpen(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	workspace := wallettest.Workspace(t, st, 1000*money.Credit)
-	lists := [][]rates.Rate{
+	lists := [][]holds.Rate{
 		{{Prefix: "+1", PerMinute: 60_000, IncrementSeconds: 1}, {Prefix: "+1555", PerMinute: 120_000, IncrementSeconds: 60}},
 		{{Prefix: "+1", PerMinute: 600_000, IncrementSeconds: 60}},
 		nil,

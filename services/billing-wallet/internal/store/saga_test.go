@@ -15,7 +15,6 @@ import (
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
-	"ringfence.dev/services/billing-wallet/internal/rates"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
@@ -84,7 +83,7 @@ func TestSaga_LateCaptureHasThePriceOfTheHold(t *testing.T) {
 	}
 	wallettest.Balances(t, st, workspace, half, half)
 	if err := st.ReplaceRates(t.Context(), workspace,
-		[]rates.Rate{{Prefix: "+1", PerMinute: rates.MaxPerMinute, IncrementSeconds: 60}}); err != nil {
+		[]holds.Rate{{Prefix: "+1", PerMinute: holds.MaxPerMinute, IncrementSeconds: 60}}); err != nil {
 		t.Fatal(err)
 	}
 	enqueue(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended,

@@ -16,7 +16,6 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
-	"ringfence.dev/services/billing-wallet/internal/rates"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
@@ -122,7 +121,7 @@ func TestHold_UsesTheLongestPrefixAndKeepsItsPrice(t *testing.T) {
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
 	workspace := wallettest.Workspace(t, st, 10*money.Credit)
-	err := st.ReplaceRates(t.Context(), workspace, []rates.Rate{{Prefix: "+1", PerMinute: 60_000, IncrementSeconds: 1}, {Prefix: "+1555", PerMinute: 120_000, IncrementSeconds: 60}})
+	err := st.ReplaceRates(t.Context(), workspace, []holds.Rate{{Prefix: "+1", PerMinute: 60_000, IncrementSeconds: 1}, {Prefix: "+1555", PerMinute: 120_000, IncrementSeconds: 60}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // verify checks a signature as a receiver must do
-// (docs/reference/api/webhooks.md#headers-and-signature). It uses no code of the sender. 300 s is
+// (docs/reference/api/webhooks.md#signature). It uses no code of the sender. 300 s is
 // the documented tolerance of receivers.
 func verify(g receivedRequest, secret string) error {
 	signature := g.header.Get("X-Service-Signature")

@@ -1,6 +1,4 @@
-// Package rates finds the price of a call: the rates of a workspace by number prefix, and the
-// default. libs/money rounds.
-package rates
+package holds
 
 import (
 	"regexp"
