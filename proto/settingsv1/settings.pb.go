@@ -10,7 +10,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
-	"ringfence.dev/proto/eventv1"
+	eventv1 "ringfence.dev/proto/eventv1"
 	sync "sync"
 	unsafe "unsafe"
 )
