@@ -28,7 +28,8 @@ func spec() app.Spec[Config] {
 	return app.Spec[Config]{
 		Name: "billing-wallet", Migrations: store.Migrations, Check: Config.check, Start: start,
 		Handlers: func(_ Config, rt *app.Runtime) (inbox.Handlers, error) {
-			return consumer.New(store.New(rt.Pool), func() {}).Handlers(), nil // the serving replicas settle the holds
+			// the serving replicas run the settler
+			return consumer.New(store.New(rt.Pool), func() {}).Handlers(), nil
 		},
 		Commands: []app.Command[Config]{{
 			Command: service.Command[Config]{

@@ -12,22 +12,22 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
-// onCallRequests confirms the holds of requests that exist, and enqueues the ends of requests that
-// were canceled or abandoned.
+// onCallRequests confirms the holds of requests that exist. If a request was canceled or abandoned,
+// onCallRequests enqueues the end of the request for settlement.
 func (c *Consumer) onCallRequests(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
 	var requests []store.Request
 	var requestEnds []holds.Outcome
-	var recordOf []int // the index of each request's record
+	var recordOf []int // for each request, the index of its Kafka record
 	for i, rec := range batch {
 		requestEnd, err := readCallRequest(ctx, rec)
 		if outcome.Results[i], err = inbox.ResultOf(err); err != nil || outcome.Results[i].IsParked() {
 			return outcome, err
 		}
 		switch {
-		case outcome.Results[i].Reason() != nil: // skipped
+		case outcome.Results[i].Reason() != nil: // the record was skipped
 		case requestEnd.Reason == "":
 			requests = append(requests, store.Request{WorkspaceID: requestEnd.WorkspaceID, RequestID: requestEnd.RequestID})
 			recordOf = append(recordOf, i)
@@ -53,8 +53,8 @@ func (c *Consumer) onCallRequests(
 	return outcome, err
 }
 
-// readCallRequest returns the end of a request from its event. The reason is empty if the request
-// exists and its hold is to be confirmed.
+// readCallRequest returns the end of a request from its event. requestEnd.Reason is empty if the
+// request exists and has not ended: its hold must be confirmed.
 func readCallRequest(ctx context.Context, rec inbox.Record) (requestEnd holds.Outcome, err error) {
 	var event eventv1.CallRequestEvent
 	if err := rec.Decode(&event); err != nil {

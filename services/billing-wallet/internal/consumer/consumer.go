@@ -26,8 +26,8 @@ type Consumer struct {
 	settle func()
 }
 
-// New returns a consumer. It calls settle after ends of requests were committed. settle must not
-// block.
+// New returns a consumer. The consumer calls the function settle after each commit that stored ends
+// of requests. settle must not block.
 func New(st *store.Store, settle func()) *Consumer { return &Consumer{store: st, settle: settle} }
 
 // Handlers maps each topic to its handler.
@@ -39,7 +39,8 @@ func (c *Consumer) Handlers() inbox.Handlers {
 	}
 }
 
-// outcomeOf returns the outcome of a request without a reason. It stores the trace of ctx in it.
+// outcomeOf returns an outcome of the request with an empty Reason. The outcome stores the trace of
+// ctx.
 func outcomeOf(ctx context.Context, request, workspace string) (requestEnd holds.Outcome, err error) {
 	if requestEnd.RequestID, err = uuid.Parse(request); err != nil {
 		return requestEnd, kafka.Parkf("call_request_id %q is no UUID", request)

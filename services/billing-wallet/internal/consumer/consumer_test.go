@@ -28,7 +28,8 @@ import (
 // testTimeout is the timeout of a test that waits for a condition.
 const testTimeout = 2 * time.Minute
 
-// service is the consumer and the settler of billing-wallet with their own broker and database.
+// service is the consumer and the settler of billing-wallet with a broker and a database for one
+// test.
 type service struct {
 	*testing.T
 	pool  *pgxpool.Pool
@@ -109,7 +110,7 @@ func (s *service) until(what string, holds func() (bool, error)) {
 	}
 }
 
-// count waits until the query counts want rows.
+// count waits until the query counts as many rows as the parameter want.
 func (s *service) count(what, query string, want int, args ...any) {
 	s.Helper()
 	s.until(what, func() (bool, error) {
@@ -185,7 +186,7 @@ func TestEvents_RepeatedInAnyOrderSettleOnce(t *testing.T) {
 			{kafka.DialEvents, request.String(), wallettest.ID(), end},
 		} {
 			again := message
-			again.id = wallettest.ID() // published again with another id
+			again.id = wallettest.ID() // the same end, published again with another event id
 			events = append(events, message, message, again)
 		}
 	}
@@ -205,8 +206,8 @@ func TestEvents_RepeatedInAnyOrderSettleOnce(t *testing.T) {
 	}
 }
 
-// published reads wallet-events.v1 until it has events of want requests and the outbox is empty. It
-// returns the events by request.
+// published reads wallet-events.v1 until the topic has events of as many requests as the parameter
+// want, and the outbox is empty. published returns the events by request.
 func (s *service) published(want int) map[string][]string {
 	s.Helper()
 	s.count("everything is published", `SELECT count(*) FROM outbox`, 0)
@@ -254,8 +255,9 @@ func TestEvents_EndOfARequestReleasesTheHold(t *testing.T) {
 	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
 }
 
-// TestEvents_TwoEndsOfOneRequest publishes two ends of each request, in two topics or both in one.
-// The first end settles the hold and one event is published. The second one is counted by its kind.
+// TestEvents_TwoEndsOfOneRequest publishes two ends of each request, in two topics or both in one
+// topic. The first end settles the hold and publishes one event. The metric counts the second end
+// by its kind.
 func TestEvents_TwoEndsOfOneRequest(t *testing.T) {
 	t.Parallel()
 	s := start(t)

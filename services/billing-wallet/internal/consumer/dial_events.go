@@ -13,21 +13,21 @@ import (
 )
 
 // onDialEvents enqueues the ends of requests. Every event carries the current state of the call. So
-// if ended is lost, the next event of the ended call settles the hold. Only a call that has ended
-// can be charged.
+// if the event `ended` is lost, the next event of the ended call settles the hold. Only a call that
+// has ended can be charged.
 func (c *Consumer) onDialEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
 	var requestEnds, repeated []holds.Outcome
-	var recordOf []int // the index of the record of each repeated end
+	var recordOf []int // for each repeated end, the index of its Kafka record
 	for i, rec := range batch {
 		requestEnd, repeats, err := readDialEvent(ctx, rec)
 		if outcome.Results[i], err = inbox.ResultOf(err); err != nil || outcome.Results[i].IsParked() {
 			return outcome, err
 		}
 		switch {
-		case outcome.Results[i].Reason() != nil: // skipped
+		case outcome.Results[i].Reason() != nil: // the record was skipped
 		case repeats:
 			repeated, recordOf = append(repeated, requestEnd), append(recordOf, i)
 		default:
@@ -58,8 +58,8 @@ func (c *Consumer) onDialEvents(
 	return outcome, nil
 }
 
-// readDialEvent returns the end of a request from its event. repeats is true for an event that
-// follows the end of its call. Almost always the hold is settled then.
+// readDialEvent returns the end of a request from its event. repeats is true if the event follows
+// the end of its call. In that case the hold is almost always settled already.
 func readDialEvent(ctx context.Context, rec inbox.Record) (requestEnd holds.Outcome, repeats bool, err error) {
 	var event eventv1.DialEvent
 	if err := rec.Decode(&event); err != nil {

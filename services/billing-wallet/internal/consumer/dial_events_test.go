@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// If ended is lost, the next event of the call settles the hold. An ended that arrives later
-// changes nothing, and neither does any other event of the call.
+// If the event `ended` is lost, the next event of the call settles the hold. If `ended` arrives
+// later, it changes nothing. No other event of the call changes anything.
 func TestDialEvents_AnyEventOfAnEndedCallSettlesOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)

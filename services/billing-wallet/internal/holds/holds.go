@@ -1,5 +1,5 @@
 // Package holds decides how much credit a call request reserves, and how the end of the request
-// settles the hold. It also finds the rate of a call. It has no storage.
+// settles the hold. The package also finds the rate of a call. Package store stores the holds.
 package holds
 
 import (
@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/money"
 )
 
-// State is the state of a hold. Captured and released never change.
+// State is the state of a hold. The states captured and released are final.
 type State string
 
 const (
@@ -20,7 +20,7 @@ const (
 	Released State = "released"
 )
 
-// Order asks for a hold for one call request.
+// Order is the request for a hold for one call request.
 type Order struct {
 	RequestID      uuid.UUID
 	WorkspaceID    uuid.UUID
@@ -43,14 +43,15 @@ type Hold struct {
 }
 
 var (
-	// ErrEnded means that the hold of this request id is settled. The id can never get another
-	// hold.
+	// ErrEnded means that the hold of this request id is already settled. The same id can never get
+	// another hold.
 	ErrEnded = errors.New("this call request has ended and can hold nothing any more")
 	// ErrForeign means that the request id belongs to another workspace.
 	ErrForeign = errors.New("this call request belongs to another workspace")
 )
 
-// Insufficient is the error if the wallet cannot pay the longest possible call.
+// Insufficient is the error that is returned if the wallet cannot pay for the longest possible
+// call.
 type Insufficient struct {
 	Needed, Available money.Micro
 	Currency          string
@@ -70,17 +71,18 @@ type Decision struct {
 	Err error
 }
 
-// WalletView is the state on which the orders of a workspace are decided. Decide changes it.
+// WalletView is the state of a wallet on which the orders of its workspace are decided. The method
+// Decide changes the WalletView.
 type WalletView struct {
 	Spendable money.Micro
 	Currency  string
 	Rates     []Rate
-	// Known contains the holds that exist for the ordered request ids.
+	// Known contains the existing holds of the ordered request ids.
 	Known map[uuid.UUID]Hold
 }
 
-// Decide decides one order and subtracts its amount from Spendable. If the request id has an open
-// hold, that hold is returned, even if the order differs from it.
+// Decide decides one order and subtracts its amount from Spendable. If the request id already has
+// an open hold, Decide returns that hold, even if the order differs from the hold.
 func (d *WalletView) Decide(o Order) Decision {
 	if known, ok := d.Known[o.RequestID]; ok {
 		switch {

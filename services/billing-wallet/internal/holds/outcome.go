@@ -9,7 +9,7 @@ import (
 // Reason is the reason for which a request ended.
 type Reason string
 
-// Only Ended can charge. All other reasons release the hold.
+// Only the reason Ended can cause a charge. All other reasons release the hold.
 const (
 	Ended     Reason = "ended"
 	Withdrawn Reason = "withdrawn"
@@ -25,21 +25,22 @@ type Outcome struct {
 	WorkspaceID uuid.UUID
 	RequestID   uuid.UUID
 	Reason      Reason
-	// BillableSeconds is 0 if nothing is charged.
+	// BillableSeconds is the number of seconds to charge. It is 0 if nothing is charged.
 	BillableSeconds int32
 	// CallID is nil if there was no call.
 	CallID      *uuid.UUID
 	Traceparent string
-	// WaitedSeconds is the time since the outcome was stored, by the database's clock.
+	// WaitedSeconds is the time since the outcome was stored, measured with the database's clock.
 	WaitedSeconds float64
 }
 
-// Late is the kind of an outcome that changes nothing, because the hold is settled or was never
-// made.
+// Late is the kind of a late outcome. A late outcome changes nothing, because its hold is already
+// settled or does not exist.
 type Late string
 
-// The kinds of late outcomes, as the metric counts them. Repeat has the same call and price as the
-// capture: another event of the call settled the hold before ended arrived.
+// The kinds of late outcomes, as the metric counts them. Repeat means that the outcome has the same
+// call and price as the capture: another event of the call settled the hold before the event
+// `ended` arrived.
 const (
 	NotLate             Late = ""
 	Repeat              Late = "repeat"
@@ -55,14 +56,15 @@ func LateKinds() []Late {
 	return []Late{Repeat, SecondCapture, CaptureAfterRelease, ReleaseAfterCapture, SecondRelease, UnknownHold}
 }
 
-// Charge returns the price of the seconds with the rate of the hold, at most the amount of the
-// hold.
+// Charge returns the price of the seconds at the rate of the hold. The price is limited to the
+// amount of the hold.
 func (h Hold) Charge(seconds int32) money.Micro {
 	return min(money.Price(h.PerMinute, seconds, h.IncrementSeconds), h.Amount)
 }
 
-// Settle returns the settled hold: captured if the seconds cost anything, otherwise released. A
-// hold that is settled already is not changed, and late is the kind of the late outcome.
+// Settle returns the settled hold: captured if the seconds have a price above 0, otherwise
+// released. If the hold is already settled, Settle returns the hold unchanged, and late is the kind
+// of the late outcome.
 func (h Hold) Settle(v Outcome) (settled Hold, late Late) {
 	charge := h.Charge(v.BillableSeconds)
 	switch {

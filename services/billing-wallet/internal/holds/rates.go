@@ -27,7 +27,8 @@ const MaxIncrementSeconds = 3600
 
 var prefixShape = regexp.MustCompile(`^\+[1-9][0-9]{0,14}$`)
 
-// Match returns the rate with the longest prefix of the number, or the default.
+// Match returns the rate with the longest prefix of the number. If no prefix matches, Match returns
+// the default rate.
 func Match(rates []Rate, number string) Rate {
 	best := Default()
 	for _, r := range rates {
@@ -59,7 +60,7 @@ func Check(rates []Rate) error {
 	return nil
 }
 
-// Prefixes returns all prefixes of the number that a rate can have.
+// Prefixes returns every prefix of the number that the list of rates can contain.
 func Prefixes(number string) []string {
 	prefixes := make([]string, 0, len(number))
 	for n := len("+1"); n <= len(number); n++ {

@@ -21,8 +21,8 @@ import (
 // maxCallSeconds limits max_call_seconds to one day.
 const maxCallSeconds = 24 * 60 * 60
 
-// Hold implements HoldService. The error is CodeFailedPrecondition if the request has ended, and
-// CodeNotFound if the workspace has no wallet.
+// Hold implements HoldService. The error code is CodeFailedPrecondition if the request has ended,
+// and CodeNotFound if the workspace has no wallet.
 func (a *API) Hold(ctx context.Context, request *connect.Request[billingv1.HoldRequest]) (*connect.Response[billingv1.HoldResponse], error) {
 	order, err := orderOf(request.Msg)
 	if err != nil {
@@ -67,8 +67,8 @@ func orderOf(request *billingv1.HoldRequest) (order holds.Order, err error) {
 	return order, nil
 }
 
-// holdError converts an error for the calls service. An internal error is logged here, because no
-// caller logs it.
+// holdError converts an error to a Connect error for the service calls. holdError also logs an
+// internal error, because no caller of holdError logs it.
 func holdError(ctx context.Context, order holds.Order, err error) error {
 	switch {
 	case errors.Is(err, store.ErrNoWallet):

@@ -1,5 +1,6 @@
-// Package httpapi contains the HTTP handlers of billing-wallet: the customer's wallet, the
-// operator's transactions and rates, the gateway's ApplySetting, and Hold for the calls service.
+// Package httpapi contains the HTTP handlers of billing-wallet: the wallet for customers, the
+// transactions and rates for operators, ApplySetting for the gateway, and Hold for the service
+// calls.
 package httpapi
 
 import (
@@ -22,8 +23,8 @@ type API struct {
 // New returns the API.
 func New(st *store.Store, batcher *store.HoldBatcher) *API { return &API{store: st, holds: batcher} }
 
-// workspace returns the workspace id of an operator's path. The gateway has checked that the
-// workspace exists.
+// workspace returns the workspace id from the path of an operator's request. The gateway has
+// already checked that the workspace exists.
 func workspace(r *http.Request) (uuid.UUID, error) { return httpserver.PathID(r, "id", "workspace") }
 
 // clientError returns 404 if the workspace has no wallet. Other errors are returned unchanged.

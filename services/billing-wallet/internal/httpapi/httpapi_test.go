@@ -24,7 +24,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// stack is the service with a real listener, and the keys of its callers.
+// stack is the service with a real listener, and the signing keys of the services that call it.
 type stack struct {
 	testing.TB
 	url     string
@@ -63,8 +63,8 @@ func start(t testing.TB) *stack {
 	return s
 }
 
-// request sends a request as the gateway does for the workspace. If operator is empty, it is a
-// customer's request.
+// request sends a request for the workspace, signed by the gateway. If operator is empty, request
+// sends a customer's request.
 func (s *stack) request(method, path string, workspace uuid.UUID, operator, body string) (int, string) {
 	s.Helper()
 	token, err := s.keys["gateway"].SignCaller("billing-wallet", serviceauth.Caller{
@@ -82,7 +82,7 @@ func (s *stack) request(method, path string, workspace uuid.UUID, operator, body
 	if err != nil {
 		s.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // read to its end
+	defer answer.Body.Close() //nolint:errcheck // the body is read completely
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
 		s.Fatal(err)
@@ -246,11 +246,12 @@ func TestRoutes_OnlyTheGatewayIsAccepted(t *testing.T) {
 		status, body := s.request("GET", path, workspace, "", "")
 		s.wants("a customer at "+path, status, body, 401, `"invalid_api_key"`)
 	}
-	answer, err := http.Get(s.url + "/v1/wallet") //nolint:noctx // a bare request is the point
+	// the test sends a request without a caller token
+	answer, err := http.Get(s.url + "/v1/wallet") //nolint:noctx
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // only the status counts
+	defer answer.Body.Close() //nolint:errcheck // the test checks only the status
 	if answer.StatusCode != 401 {
 		t.Errorf("without a caller = %d, want 401", answer.StatusCode)
 	}
@@ -312,7 +313,7 @@ func TestHold_RespondsToCalls(t *testing.T) {
 }
 
 // TestHold_ReturnsTheHeldLength repeats a hold with a larger max_call_seconds. The first hold is
-// not changed, and the response states the length that it covers.
+// not changed, and the response returns the max_call_seconds of the first hold.
 func TestHold_ReturnsTheHeldLength(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -16,7 +16,7 @@ type rateBody struct {
 	IncrementSeconds *int32  `json:"increment_seconds"`
 }
 
-// rateView has the members of the request body, so that a client can send back what it read.
+// rateView has the same members as the request body, so that a client can send the response back.
 type rateView struct {
 	Prefix           string `json:"prefix"`
 	PerMinute        string `json:"per_minute"`
@@ -27,7 +27,7 @@ func viewRate(r holds.Rate) rateView {
 	return rateView{r.Prefix, r.PerMinute.String(), r.IncrementSeconds}
 }
 
-// rate returns the rate of the body. An absent increment is the default's.
+// rate returns the rate in the body. If the increment is absent, the default increment is used.
 func (b rateBody) rate() (holds.Rate, error) {
 	read := holds.Default()
 	if b.Prefix == nil {
@@ -48,7 +48,7 @@ func (b rateBody) rate() (holds.Rate, error) {
 }
 
 // putRates handles PUT /admin/v1/workspaces/{id}/rates. The list replaces all rates of the
-// workspace, for new holds.
+// workspace. Existing holds keep their rates.
 func (a *API) putRates(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {
@@ -78,7 +78,8 @@ func (a *API) putRates(w http.ResponseWriter, r *http.Request) error {
 	return a.rates(w, r)
 }
 
-// rates handles GET /admin/v1/workspaces/{id}/rates. It returns all rates in one page, by prefix.
+// rates handles GET /admin/v1/workspaces/{id}/rates. It returns all rates on one page, sorted by
+// prefix.
 func (a *API) rates(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/proto/settingsv1"
 )
 
-// Routes returns the routes of the service. Only the gateway may forward customers and operators
-// and apply settings. Only calls may call Hold.
+// Routes returns the routes of the service. The gateway forwards requests of customers and
+// operators, and calls ApplySetting. Only the service calls can use Hold.
 func (a *API) Routes(tel *telemetry.Telemetry, keys *serviceauth.Keys) (http.Handler, error) {
 	traces, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 
 var currencyCode = regexp.MustCompile(`^[A-Z]{3}$`)
 
-// ApplySetting creates the wallet of a workspace that the gateway has committed. The currency is
-// the only setting that billing-wallet reads, and it never changes.
+// ApplySetting creates the wallet of a workspace that the gateway has committed. billing-wallet
+// reads only the currency from the workspace, and the currency never changes.
 func (a *API) ApplySetting(
 	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],
 ) (*connect.Response[settingsv1.ApplySettingResponse], error) {

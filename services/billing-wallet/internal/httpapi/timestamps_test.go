@@ -8,7 +8,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// The stored time is a whole second. An encoder that omits zeros would write it without decimals.
+// The stored time is a whole second. An encoder that omits trailing zeros would write the time
+// without decimals.
 func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	t.Parallel()
 	s := start(t)

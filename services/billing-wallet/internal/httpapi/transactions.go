@@ -73,8 +73,8 @@ func (b transactionBody) payment() (kind ledger.Kind, amount money.Micro, refere
 
 // postTransaction handles POST /admin/v1/workspaces/{id}/wallet/transactions. It responds 201 with
 // the new transaction. If the reference was used before, it posts nothing and responds 200 with the
-// first transaction and the header Idempotency-Replayed. The gateway then writes an audit entry
-// with the outcome unchanged.
+// first transaction and the header Idempotency-Replayed. The gateway then stores the outcome
+// `unchanged` in the audit log.
 func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {
@@ -115,7 +115,8 @@ func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, status, viewTransaction(posted))
 }
 
-// transactions handles GET /admin/v1/workspaces/{id}/wallet/transactions, optionally of one type.
+// transactions handles GET /admin/v1/workspaces/{id}/wallet/transactions. The query can select one
+// type of transaction.
 func (a *API) transactions(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {

@@ -23,7 +23,8 @@ func (a *API) wallet(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// accountsView is the operator's view of a wallet: balance = spendable + held.
+// accountsView is a wallet as operators see it. The balance is the sum of the spendable and the
+// held credit.
 type accountsView struct {
 	Balance           money.Micro        `json:"balance"`
 	Held              money.Micro        `json:"held"`
@@ -58,7 +59,8 @@ func accountsOf(sums ledger.Accounts) accountView {
 	return accountView{sums.Wallet, sums.Held, sums.Revenue, sums.Funding}
 }
 
-// maxDifferences limits the differences in a response. The command reconcile prints all of them.
+// maxDifferences limits the number of differences in a response. The command reconcile prints all
+// differences.
 const maxDifferences = 100
 
 type reconcileView struct {
@@ -67,7 +69,7 @@ type reconcileView struct {
 	Kept      accountView `json:"kept"`
 	Summed    accountView `json:"summed"`
 	OpenHolds money.Micro `json:"open_holds"`
-	// Differences are the first 100 of DifferenceCount.
+	// Differences are the first 100 differences. DifferenceCount is the number of all differences.
 	Differences     []differenceView `json:"differences"`
 	DifferenceCount int              `json:"difference_count"`
 }
@@ -80,7 +82,7 @@ type differenceView struct {
 }
 
 // reconcile handles GET /admin/v1/workspaces/{id}/wallet/reconcile. It returns the stored balances,
-// the sums of entries and holds, and the differences.
+// the sums of the ledger's entries and of the holds, and the differences.
 func (a *API) reconcile(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 // DifferenceKind is a kind of inconsistency in a workspace's balances, transactions or holds.
 type DifferenceKind string
 
-// The kinds of differences. In a Difference, Kept is the stored value and Found the value that the
-// other rows give.
+// The kinds of differences. In a Difference, Kept is the stored value and Found is the value that
+// is computed from other rows.
 const (
 	// MissingWallet: the workspace has transactions or holds, but no wallet.
 	MissingWallet DifferenceKind = "missing_wallet"
@@ -24,34 +24,37 @@ const (
 	HeldIsNotHolds DifferenceKind = "held_is_not_holds"
 	// UnbalancedTransaction: the entries of the transaction do not sum to zero.
 	UnbalancedTransaction DifferenceKind = "unbalanced_transaction"
-	// MisshapenTransaction: the entries do not fit the kind of the transaction, or its reference,
-	// operator or request is missing.
+	// MisshapenTransaction: the entries do not match the kind of the transaction, or the
+	// transaction lacks its reference, operator or request.
 	MisshapenTransaction DifferenceKind = "misshapen_transaction"
 	// ReferenceTwice: several payments have the same reference.
 	ReferenceTwice DifferenceKind = "reference_twice"
 	// TransactionWithoutHold: the transaction names a request without a hold in this workspace.
 	TransactionWithoutHold DifferenceKind = "transaction_without_hold"
-	// HoldWithoutTransaction: no transaction reserved the credit of the hold.
+	// HoldWithoutTransaction: the hold has no transaction that reserved its credit.
 	HoldWithoutTransaction DifferenceKind = "hold_without_transaction"
-	// HeldTwice: several transactions reserved the credit of the hold.
+	// HeldTwice: the hold has several transactions that reserved its credit.
 	HeldTwice DifferenceKind = "held_twice"
-	// WrongHold: the amount of the hold differs from its transaction.
+	// WrongHold: the amount of the hold differs from the amount of the transaction that reserved
+	// it.
 	WrongHold DifferenceKind = "wrong_hold"
-	// SettledWithoutTransaction: the hold is captured or released without a transaction.
+	// SettledWithoutTransaction: the hold is captured or released, but has no capture or release
+	// transaction.
 	SettledWithoutTransaction DifferenceKind = "settled_without_transaction"
 	// OpenButSettled: the hold is open, but has a capture or release transaction.
 	OpenButSettled DifferenceKind = "open_but_settled"
 	// SettledTwice: the hold has several capture or release transactions.
 	SettledTwice DifferenceKind = "settled_twice"
-	// WrongSettlement: the hold is captured and its transaction is a release, or the reverse.
+	// WrongSettlement: the hold is captured but has a release transaction, or the reverse.
 	WrongSettlement DifferenceKind = "wrong_settlement"
 	// WrongRelease: the release does not return the amount of the hold.
 	WrongRelease DifferenceKind = "wrong_release"
-	// WrongCharge: the captured amount differs from the transaction.
+	// WrongCharge: the captured amount of the hold differs from the amount of the capture
+	// transaction.
 	WrongCharge DifferenceKind = "wrong_charge"
 	// ChargeAboveHold: the captured amount is above the amount of the hold.
 	ChargeAboveHold DifferenceKind = "charge_above_hold"
-	// WrongCurrency: the currency of the hold differs from the wallet.
+	// WrongCurrency: the currency of the hold differs from the currency of the wallet.
 	WrongCurrency DifferenceKind = "wrong_currency"
 )
 
@@ -68,9 +71,10 @@ func DifferenceKinds() []DifferenceKind {
 type Difference struct {
 	WorkspaceID uuid.UUID      `json:"workspace_id"`
 	Kind        DifferenceKind `json:"kind"`
-	// Subject is the name of an account, the id of a transaction or request, or a reference.
+	// Subject is the row with the difference: the name of an account, the id of a transaction or
+	// request, or a reference.
 	Subject string `json:"subject"`
-	// Kept and Found are amounts in credits, counts or states.
+	// Kept and Found are the two values that differ: amounts in credits, counts or states.
 	Kept  string `json:"kept"`
 	Found string `json:"found"`
 }

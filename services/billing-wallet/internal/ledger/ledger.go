@@ -1,6 +1,6 @@
 // Package ledger defines the four accounts of a workspace and the five kinds of transactions
-// between them. The entries of a transaction sum to zero. Packages rates and holds compute what a
-// call costs.
+// between the accounts. The entries of a transaction sum to zero. Package holds computes the price
+// of a call.
 package ledger
 
 import (
@@ -16,7 +16,8 @@ import (
 // Kind is the kind of a transaction.
 type Kind string
 
-// A hold moves credit from wallet to held. A capture or a release ends it.
+// A hold transaction moves credit from the wallet account to the held account. A capture or a
+// release ends the hold.
 const (
 	TopUp      Kind = "top_up"
 	Adjustment Kind = "adjustment"
@@ -25,8 +26,8 @@ const (
 	Release    Kind = "release"
 )
 
-// MaxAmount limits a top-up, an adjustment and a balance to a thousand million credits. The columns
-// can store far more.
+// MaxAmount limits a top-up, an adjustment and a balance to a thousand million credits. The
+// database columns can store larger amounts.
 const MaxAmount = 1_000_000_000 * money.Credit
 
 var (
@@ -36,13 +37,14 @@ var (
 	ErrTooLarge = errors.New("balance too large")
 )
 
-// Accounts are amounts by account: the balances of a workspace, or the entries of a transaction.
+// Accounts contains one amount for each account: the balances of a workspace, or the entries of a
+// transaction.
 type Accounts struct {
 	// Wallet is the spendable credit.
 	Wallet money.Micro `db:"wallet_micro"`
 	// Held is the credit that open holds reserve.
 	Held money.Micro `db:"held_micro"`
-	// Revenue is what calls have cost.
+	// Revenue is the credit that was charged for calls.
 	Revenue money.Micro `db:"revenue_micro"`
 	// Funding is the contra account of top-ups and adjustments.
 	Funding money.Micro `db:"funding_micro"`
@@ -51,7 +53,7 @@ type Accounts struct {
 // Sum returns the sum of the accounts. It is 0 for every transaction and every workspace.
 func (a Accounts) Sum() money.Micro { return a.Wallet + a.Held + a.Revenue + a.Funding }
 
-// Add returns the sum of each account.
+// Add adds the amounts of b, account by account.
 func (a Accounts) Add(b Accounts) Accounts {
 	return Accounts{a.Wallet + b.Wallet, a.Held + b.Held, a.Revenue + b.Revenue, a.Funding + b.Funding}
 }
@@ -73,7 +75,8 @@ type Transaction struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
 	Kind        Kind
-	// Top-ups and adjustments have Reference and Operator. The other kinds have RequestID.
+	// Top-ups and adjustments set Reference and Operator. The other kinds of transactions set
+	// RequestID.
 	Reference *string
 	Operator  *string
 	RequestID *uuid.UUID
@@ -96,8 +99,8 @@ func Held(id, workspaceID, requestID uuid.UUID, amount money.Micro) Transaction 
 	}
 }
 
-// Settled returns the transaction that ends a hold: charge becomes revenue, and the rest is
-// spendable again. A charge of 0 is a release.
+// Settled returns the transaction that ends a hold. The charge becomes revenue, and the rest
+// becomes spendable again. A charge of 0 gives a release.
 func Settled(id, workspaceID, requestID uuid.UUID, held, charge money.Micro) Transaction {
 	kind := Capture
 	if charge == 0 {
@@ -109,7 +112,8 @@ func Settled(id, workspaceID, requestID uuid.UUID, held, charge money.Micro) Tra
 	}
 }
 
-// Amount returns the amount that the API shows: what was paid in, held, charged or released.
+// Amount returns the amount that the API shows: the amount that the transaction paid in, held,
+// charged or released.
 func (t Transaction) Amount() money.Micro {
 	switch t.Kind {
 	case Hold:
@@ -124,7 +128,7 @@ func (t Transaction) Amount() money.Micro {
 // SetsLastTransactionAt reports whether the transaction changes last_transaction_at.
 func (t Transaction) SetsLastTransactionAt() bool { return t.Kind != Hold && t.Kind != Release }
 
-// CreatedAt returns the time in the id.
+// CreatedAt returns the creation time, which is part of the id.
 func (t Transaction) CreatedAt() time.Time { return page.TimeOf(t.ID) }
 
 // Post returns the balances after a transaction. It returns ErrInsufficient if the wallet would be

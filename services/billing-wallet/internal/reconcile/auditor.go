@@ -16,11 +16,11 @@ import (
 const (
 	maxInterval = time.Minute
 	claimBatch  = 20
-	// pauseFactor is the pause after a comparison, as a multiple of its duration. So an auditor
-	// uses at most a tenth of a database connection.
+	// pauseFactor times the duration of a comparison is the pause after the comparison. So an
+	// auditor uses a database connection for at most a tenth of the time.
 	pauseFactor = 9
-	// maxLogged limits the differences that are logged for one workspace. The command reconcile
-	// prints all of them.
+	// maxLogged limits the number of differences that are logged for one workspace. The command
+	// reconcile prints all differences.
 	maxLogged = 20
 )
 
@@ -32,8 +32,8 @@ type Auditor struct {
 	age         prometheus.Gauge
 }
 
-// NewAuditor returns an auditor that compares each wallet once in interval. If interval is 0, it
-// does nothing.
+// NewAuditor returns an auditor that compares each wallet once in every interval. If interval is 0,
+// the auditor does nothing.
 func NewAuditor(st *store.Store, interval time.Duration, metrics prometheus.Registerer) *Auditor {
 	return &Auditor{
 		store: st, interval: interval,
@@ -67,9 +67,10 @@ func (a *Auditor) Run(ctx context.Context) error {
 	}
 }
 
-// Pass compares every wallet that is due and sets the metrics, also after an error: the age of the
-// oldest comparison must rise if a wallet cannot be compared. A workspace that fails is due again
-// later and does not delay others.
+// Pass compares every wallet that is due and then sets the metrics. Pass sets the metrics also
+// after an error, because the age of the oldest comparison must rise if a wallet cannot be
+// compared. A workspace whose comparison fails is due again later and does not delay other
+// workspaces.
 func (a *Auditor) Pass(ctx context.Context) (fault error) {
 	for {
 		due, err := a.store.ClaimReconciliations(ctx, a.interval, claimBatch)

@@ -36,7 +36,7 @@ func TestAuditor_MetricsSumOverReplicas(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
-	for range 25 { // more than one batch of claims
+	for range 25 { // more workspaces than one batch of claims
 		wallettest.Workspace(t, st, money.Credit)
 	}
 	broken := keep(t, pool, st)
@@ -77,8 +77,8 @@ func TestAuditor_MetricsSumOverReplicas(t *testing.T) {
 	pass("repaired", 0)
 }
 
-// TestAuditor_AgeRisesWithoutComparisons checks that a claim is no comparison, and that the age is
-// also set if nothing can be claimed.
+// TestAuditor_AgeRisesWithoutComparisons checks that a claim does not count as a comparison. The
+// auditor also sets the age if it can claim no wallet.
 func TestAuditor_AgeRisesWithoutComparisons(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]string{
@@ -101,7 +101,7 @@ func TestAuditor_AgeRisesWithoutComparisons(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for range 2 { // in the second pass the wallet is claimed already
+			for range 2 { // in the second pass the wallet is already claimed
 				err := auditor.Pass(t.Context())
 				if age := gauge(t, metrics, "ringfence_billing_reconciliation_age_seconds"); age < 3660 {
 					t.Errorf("gauge: age = %v, want at least 3660; err = %v", age, err)

@@ -1,6 +1,6 @@
-// Package reconcile compares wallets, transactions and holds with each other: by command, which
-// prints every difference, and periodically in the service, which counts them. It repairs nothing.
-// Package store has the comparisons.
+// Package reconcile compares wallets, transactions and holds with each other. The command reconcile
+// prints every difference. The service compares periodically and counts the differences. Neither
+// repairs anything. Package store contains the comparisons.
 package reconcile
 
 import (
@@ -22,20 +22,20 @@ import (
 // progressInterval is the time between two progress lines.
 const progressInterval = 5 * time.Second
 
-// Walk compares every workspace, or one. Each has its own snapshot: one snapshot of all would
-// prevent vacuum for a long time.
+// Walk compares all workspaces, or one workspace. Each workspace is read in a separate snapshot,
+// because one snapshot for all workspaces would prevent vacuum for a long time.
 type Walk struct {
 	Store *store.Store
-	// Out gets a line for each difference and the count at the end, or one JSON object if
-	// service.Scripted is true. Progress gets progress lines.
+	// Out receives a line for each difference and the count at the end. If service.Scripted is
+	// true, Out receives one JSON object instead. Progress receives the progress lines.
 	Out, Progress io.Writer
-	// Interval is the time between two progress lines; 0 is 5 s.
+	// Interval is the time between two progress lines. If Interval is 0, 5 s are used.
 	Interval time.Duration
 }
 
-// Run compares all workspaces, or the workspace only if it is not the nil UUID. It returns an error
-// if there are differences, or if not everything was compared. It returns store.ErrNoWallet if only
-// is unknown.
+// Run compares one workspace if the parameter only is its id, and all workspaces if only is the nil
+// UUID. Run returns an error if there are differences, or if a workspace was not compared. It
+// returns store.ErrNoWallet if the workspace is unknown.
 func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 	result := report{Differences: []ledger.Difference{}}
 	ticks := time.NewTicker(cmp.Or(w.Interval, progressInterval))
@@ -75,7 +75,7 @@ func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 	return nil
 }
 
-// compare compares one workspace and calls report at each tick.
+// compare compares one workspace and calls the function progress at each tick.
 func (w Walk) compare(ctx context.Context, id uuid.UUID, progress func(),
 	ticks <-chan time.Time) (found []ledger.Difference, err error) {
 	done := make(chan struct{})
@@ -93,15 +93,15 @@ func (w Walk) compare(ctx context.Context, id uuid.UUID, progress func(),
 	}
 }
 
-// report is what was compared so far.
+// report is the result of the comparisons so far.
 type report struct {
 	Workspaces  int                 `json:"workspaces"`
-	Differences []ledger.Difference `json:"differences"` // the first maxDifferences
+	Differences []ledger.Difference `json:"differences"` // at most maxDifferences
 	Count       int                 `json:"difference_count"`
 	BrokenOff   bool                `json:"broken_off"`
 }
 
-// maxDifferences limits the differences in the JSON object.
+// maxDifferences limits the number of differences in the JSON object.
 const maxDifferences = 10_000
 
 func (a *report) add(found []ledger.Difference) {
@@ -123,8 +123,9 @@ func (w Walk) print(ctx context.Context, prefix string, result report) error {
 	return err
 }
 
-// interrupted prints the incomplete result. It hides that ctx ended: libs/service treats that as
-// success, and a caller could conclude that there are no differences.
+// interrupted prints the incomplete result. The returned error does not wrap the error of ctx:
+// libs/service would treat that error as success, and a caller could conclude that there are no
+// differences.
 func (w Walk) interrupted(ctx context.Context, result report, err error) error {
 	result.BrokenOff = true
 	_ = w.print(ctx, "broken off: ", result) // the incomplete result is printed in any case

@@ -60,7 +60,7 @@ func keep(t *testing.T, pool *pgxpool.Pool, st *store.Store) books {
 	return b
 }
 
-// unguard removes the constraints, so that a test can write inconsistent rows.
+// unguard removes the constraints of the tables, so that a test can write inconsistent rows.
 func unguard(t *testing.T, super *pgxpool.Pool) {
 	t.Helper()
 	for _, statement := range []string{
@@ -82,8 +82,8 @@ const again = `INSERT INTO transactions (id, workspace_id, kind, reference, oper
 	SELECT gen_random_uuid(), workspace_id, kind, reference, operator, request_id, wallet_micro, held_micro, revenue_micro, funding_micro
 	FROM transactions WHERE workspace_id = @workspace AND `
 
-// forgeries are the ways to make rows inconsistent, and exactly the differences that each must
-// give.
+// forgeries are the statements that make rows inconsistent, and the exact differences that each
+// statement must cause.
 var forgeries = []struct {
 	name, sql string
 	want      []string
@@ -151,8 +151,8 @@ var forgeries = []struct {
 	{"a hold is in another currency", `UPDATE holds SET currency = 'EUR' WHERE request_id = @open`, []string{"wrong_currency: <open>: kept EUR, found USD"}},
 }
 
-// TestRun_ReportsEveryInconsistency makes the rows inconsistent as the superuser, without any constraint,
-// and checks the output of the command.
+// TestRun_ReportsEveryInconsistency makes rows inconsistent as the superuser, after the constraints
+// were removed. Then it checks the output of the command.
 func TestRun_ReportsEveryInconsistency(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -195,7 +195,7 @@ func TestRun_ReportsEveryInconsistency(t *testing.T) {
 			t.Errorf("the walk over all workspaces lacks %q", line)
 		}
 	}
-	// The workspace that got the hold is compared although it has nothing else.
+	// The workspace that the hold was moved to is compared although it has no other rows.
 	if !strings.Contains(out.String(), "missing_wallet") {
 		t.Errorf("Run over all: %s does not contain %q", out.String(), "missing_wallet")
 	}
@@ -207,8 +207,8 @@ func TestRun_ReportsEveryInconsistency(t *testing.T) {
 	}
 }
 
-// compare requires the differences of want in any order. A "…" in want matches the rest of the
-// line.
+// compare requires exactly the differences in want, in any order. A "…" in want matches the rest of
+// the line.
 func compare(t *testing.T, name string, b books, args pgx.NamedArgs, lines, want []string) {
 	t.Helper()
 	if len(lines) != len(want) {
@@ -229,7 +229,7 @@ func compare(t *testing.T, name string, b books, args pgx.NamedArgs, lines, want
 	}
 }
 
-// lineChannel passes written lines on while a reader waits.
+// lineChannel sends each written line to its reader, while a reader waits.
 type lineChannel chan string
 
 func (h lineChannel) Write(line []byte) (int, error) {
@@ -305,7 +305,7 @@ func TestRun_UnknownWorkspaceAndInterruptionAreErrors(t *testing.T) {
 	}
 }
 
-// scripted checks that the JSON object has the same content.
+// scripted checks that the JSON object contains the same differences as the lines.
 func scripted(t *testing.T, st *store.Store, workspace uuid.UUID, lines []string) {
 	t.Helper()
 	var out bytes.Buffer

@@ -19,15 +19,16 @@ import (
 const (
 	maxInterval  = 15 * time.Second
 	confirmBatch = 200
-	// longOpenFactor times the age of an unconfirmed hold (2 minutes) is 6 hours. No call lasts
-	// longer than 4 hours.
+	// longOpenFactor times the age of an unconfirmed hold (2 minutes) is the age of a long-open
+	// hold: 6 hours. No call lasts longer than 4 hours.
 	longOpenFactor = 180
 )
 
-// Confirmer publishes an unconfirmed event for each open hold whose request was not received, and
-// for each hold that is open for hours although its request was received, because the end of a
-// request can be lost. It repeats the event until calls responds. It releases no hold: only an
-// event does.
+// Confirmer publishes the event `unconfirmed` for two kinds of open holds: holds whose request was
+// not received, and holds that are open for hours although their request was received. The second
+// kind exists because the end of a request can be lost. Confirmer repeats the event until the
+// service calls responds. Confirmer never releases a hold: only an event about the request releases
+// it.
 type Confirmer struct {
 	store                     *store.Store
 	relay                     *outbox.Relay
@@ -36,8 +37,8 @@ type Confirmer struct {
 	open, unconfirmed, oldest prometheus.Gauge
 }
 
-// NewConfirmer returns a confirmer for holds that are older than after. It repeats the event of a
-// hold after the same time.
+// NewConfirmer returns a confirmer for holds that are older than the parameter after. The confirmer
+// repeats the event of a hold after the same time.
 func NewConfirmer(st *store.Store, relay *outbox.Relay, after time.Duration, metrics prometheus.Registerer) *Confirmer {
 	factory := promauto.With(metrics)
 	return &Confirmer{
@@ -91,8 +92,8 @@ func (a *Confirmer) count(ctx context.Context) error {
 	return nil
 }
 
-// Pass publishes the event for every unconfirmed hold that is due and returns their number. It also
-// publishes it for up to confirmBatch holds that are open for long.
+// Pass publishes the event for every unconfirmed hold that is due. The result reported is the
+// number of these holds. Pass also publishes the event for up to confirmBatch long-open holds.
 func (a *Confirmer) Pass(ctx context.Context) (reported int, err error) {
 	for {
 		due, err := a.store.EnqueueUnconfirmed(ctx, a.after, confirmBatch, unconfirmedEvent)

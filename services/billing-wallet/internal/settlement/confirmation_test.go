@@ -53,7 +53,7 @@ func older(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, by time.Durat
 	}
 }
 
-// exactly sets the age of a hold that was not reported yet.
+// exactly sets the age of a hold, if the hold was not reported yet.
 func exactly(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, age time.Duration) {
 	t.Helper()
 	if _, err := owner.Exec(t.Context(), `
@@ -87,9 +87,10 @@ func TestPass_ReportsAgainUntilAResponseAndReleasesNothing(t *testing.T) {
 	late := 0
 	reported := func(step string, want int) {
 		t.Helper()
-		exactly(t, owner, young, 118*time.Second) // not due when a pass starts
+		exactly(t, owner, young, 118*time.Second) // the hold is not due when a pass starts
 		n, err := asker.Pass(t.Context())
-		if n == want+1 && reportedEarly(t, owner, young) { // it became due during the pass, 2 s later, which is correct
+		// the hold became due during the pass, 2 s later; reporting it is correct
+		if n == want+1 && reportedEarly(t, owner, young) {
 			late++
 			n--
 		}
@@ -133,7 +134,8 @@ func confirm(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace, reque
 	}
 }
 
-// TestPass_ReportsOldOpenHolds covers a hold whose request was received and whose end was lost.
+// TestPass_ReportsOldOpenHolds covers an open hold whose request was received but whose end was
+// lost.
 func TestPass_ReportsOldOpenHolds(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)

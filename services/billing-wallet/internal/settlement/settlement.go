@@ -1,6 +1,6 @@
-// Package settlement settles the holds of ended requests: it captures or releases each hold once
-// and publishes the event in the same transaction. It also reports holds that are not confirmed. A
-// transaction locks only one wallet.
+// Package settlement settles the holds of ended requests. It captures or releases each hold once,
+// and publishes the event in the same transaction. It also reports holds that are not confirmed.
+// Each transaction locks only one wallet.
 package settlement
 
 import (
@@ -26,8 +26,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
-// pollInterval is the time between two scans without a call of Wake: after a crash or a failed
-// scan.
+// pollInterval is the time between two scans if Wake is not called. It matters after a crash or a
+// failed scan.
 const (
 	pollInterval = time.Second
 	settleBatch  = 200
@@ -68,7 +68,7 @@ func NewSettler(st *store.Store, relay *outbox.Relay, metrics prometheus.Registe
 	return s
 }
 
-// Wake starts a scan soon. It never blocks.
+// Wake starts a scan soon and returns immediately.
 func (s *Settler) Wake() {
 	select {
 	case s.wake <- struct{}{}:
@@ -93,7 +93,7 @@ func (s *Settler) Run(ctx context.Context) error {
 	}
 }
 
-// Pass settles everything that is pending now and returns the number of outcomes.
+// Pass settles all outcomes that are pending when it starts, and returns their number.
 func (s *Settler) Pass(ctx context.Context) (outcomes int, err error) {
 	workspaces, err := s.store.Unsettled(ctx)
 	if err != nil {
@@ -144,8 +144,8 @@ func (s *Settler) settleWorkspace(ctx context.Context, workspaceID uuid.UUID) (o
 	}
 }
 
-// publish queues the event of a settlement in the trace of its outcome. A late outcome has no
-// event.
+// publish queues the event of a settlement, in the trace of the settled outcome. A late outcome has
+// no event.
 func publish(ctx context.Context, batch *pgx.Batch, done store.Settlement) (trace.Span, error) {
 	waited := time.Duration(done.Outcome.WaitedSeconds * float64(time.Second))
 	ctx, span := telemetry.Continue(ctx, "settle hold", done.Outcome.Traceparent, waited,

@@ -17,9 +17,9 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// TestPass_OneFailingWorkspaceDoesNotStopOthers breaks the balance of one wallet, so that its
-// capture fails. Its outcome stays pending and the metric shows it. The outcomes of others are
-// settled.
+// TestPass_OneFailingWorkspaceDoesNotStopOthers corrupts the balance of one wallet, so that the
+// capture in that wallet fails. The outcome of the failed capture stays pending, and the metric
+// shows it. The outcomes of other workspaces are settled.
 func TestPass_OneFailingWorkspaceDoesNotStopOthers(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)

@@ -28,7 +28,7 @@ const (
 	rounds     = 12
 )
 
-// contention is a set of workspaces that concurrent workers use.
+// contention is the set of workspaces that the concurrent workers use.
 type contention struct {
 	*testing.T
 	pool       *pgxpool.Pool
@@ -104,7 +104,7 @@ func (c *contention) turn() error {
 		if amount > 0 && rand.IntN(2) == 0 {
 			kind = ledger.TopUp
 		}
-		reference := fmt.Sprint("r", rand.IntN(100)) // often a reference that was used before
+		reference := fmt.Sprint("r", rand.IntN(100)) // the reference was often used before
 		_, _, err := c.st.Pay(c.Context(), ledger.Paid(wallettest.ID(), id, kind, amount, reference, "ops"))
 		if errors.Is(err, ledger.ErrInsufficient) {
 			return nil
@@ -145,7 +145,7 @@ func (c *contention) hold(id uuid.UUID) error {
 	return err
 }
 
-// records confirms and ends holds of all workspaces in one transaction in any order, as a batch of
+// records confirms and ends holds of all workspaces in one transaction, in any order, as a batch of
 // Kafka records does. Two batches can contain the same request.
 func (c *contention) records() error {
 	c.mu.Lock()
@@ -172,7 +172,8 @@ func (c *contention) records() error {
 	})
 }
 
-// noDeadlocks waits until every connection has reported its statistics.
+// noDeadlocks waits until every connection has reported its statistics, and then requires that the
+// server counted no deadlock.
 func (c *contention) noDeadlocks() {
 	c.Helper()
 	super := pgtest.Super(c.T, c.pool, wallettest.Schema)

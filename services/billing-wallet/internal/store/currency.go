@@ -20,13 +20,15 @@ const insertWallet = `
 INSERT INTO wallets (workspace_id, currency) VALUES (@workspace_id, @currency)
 ON CONFLICT (workspace_id) DO NOTHING`
 
-// ApplyCurrency commits the currency of a workspace for ApplySetting.
+// ApplyCurrency creates the wallet of a workspace in the currency, for ApplySetting. It commits
+// before it returns.
 func (s *Store) ApplyCurrency(ctx context.Context, workspaceID uuid.UUID, currency string) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return s.KeepCurrency(ctx, tx, workspaceID, currency) })
 }
 
-// KeepCurrency creates the workspace's wallet. If the wallet exists in this currency, nothing
-// changes. It returns ErrCurrencyFixed if the wallet has another currency.
+// KeepCurrency creates the workspace's wallet in the currency. If the workspace already has a
+// wallet in this currency, nothing changes. If the wallet has another currency, KeepCurrency
+// returns ErrCurrencyFixed.
 func (s *Store) KeepCurrency(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, currency string) error {
 	args := pgx.NamedArgs{"workspace_id": workspaceID, "currency": currency}
 	inserted, err := tx.Exec(ctx, insertWallet, args)

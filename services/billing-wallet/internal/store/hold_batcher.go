@@ -13,28 +13,30 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/holds"
 )
 
-// maxBatch limits the holds of one commit. commitTimeout limits its time.
+// maxBatch limits the number of holds in one commit. commitTimeout limits the duration of the
+// commit.
 const (
 	maxBatch      = 64
 	commitTimeout = 10 * time.Second
 )
 
-// HoldBatcher puts holds of one workspace that arrive together into one commit. They all need the
-// lock on the same wallet: one by one, each would wait for the commits of the others and occupy a
-// connection. Each process runs at most one commit per workspace at a time.
+// HoldBatcher puts holds of one workspace that are ordered concurrently into one commit. All of
+// these holds need the lock on the same wallet. With a commit for each hold, each order would wait
+// for the commits of the other orders and occupy a connection. Each process runs at most one commit
+// per workspace at a time.
 type HoldBatcher struct {
 	store   *Store
 	results *prometheus.CounterVec
 
 	mu sync.Mutex
-	// open has a key for each workspace that has a goroutine. The value is the orders for the next
-	// commit.
+	// open has a key for each workspace for which a goroutine runs. The value contains the orders
+	// for the next commit.
 	open map[uuid.UUID][]pendingOrder
 }
 
 type pendingOrder struct {
 	order  holds.Order
-	result chan holdResult // buffered, so that a caller that has left does not block the others
+	result chan holdResult // buffered, so that the sender does not block if the caller has left
 }
 
 type holdResult struct {
@@ -58,8 +60,9 @@ func NewHoldBatcher(st *Store, metrics prometheus.Registerer) *HoldBatcher {
 	return d
 }
 
-// Hold decides one order. Decision.Err is the refusal. If err is not nil, the outcome is unknown,
-// and the caller can safely repeat the order with the same id. The commit continues if ctx ends.
+// Hold decides one order. If the order is refused, Decision.Err is the reason. If err is not nil,
+// the outcome is unknown, and the caller can safely repeat the order with the same id. The commit
+// continues if ctx ends.
 func (d *HoldBatcher) Hold(ctx context.Context, order holds.Order) (holds.Decision, error) {
 	w := pendingOrder{order: order, result: make(chan holdResult, 1)}
 	d.mu.Lock()
@@ -78,7 +81,7 @@ func (d *HoldBatcher) Hold(ctx context.Context, order holds.Order) (holds.Decisi
 	}
 }
 
-// serve commits the orders of one workspace until none are left.
+// serve commits the orders of one workspace until no order is left.
 func (d *HoldBatcher) serve(ctx context.Context, workspaceID uuid.UUID) {
 	for {
 		d.mu.Lock()

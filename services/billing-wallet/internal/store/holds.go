@@ -17,22 +17,22 @@ import (
 const holdColumns = `request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds,
        state, captured_micro, call_id`
 
-// One index lookup for each prefix. The index includes the price. With = ANY, a plan made for
-// workspaces with few rates reads all rates of the workspace.
+// The query does one index lookup for each prefix, and reads the price from the index. With = ANY,
+// a plan made for workspaces with few rates would read all rates of the workspace.
 const ratesForNumbers = `
 SELECT r.prefix, r.per_minute_micro, r.increment_seconds FROM unnest(@prefixes::text[]) AS wanted (prefix)
 CROSS JOIN LATERAL (SELECT prefix, per_minute_micro, increment_seconds FROM rates
                     WHERE workspace_id = @workspace_id AND prefix = wanted.prefix LIMIT 1) AS r`
 
-// One primary key lookup for each id. With = ANY, a plan made while the table was small reads the
-// whole table while the wallet is locked.
+// The query does one primary key lookup for each id. With = ANY, a plan made while the table was
+// small would read the whole table while the wallet is locked.
 const holdsByRequest = `
 SELECT ` + holdColumns + ` FROM unnest(@request_ids::uuid[]) AS wanted (id)
 CROSS JOIN LATERAL (SELECT ` + holdColumns + ` FROM holds WHERE request_id = wanted.id LIMIT 1) AS h`
 
-// Hold decides the orders of one workspace in their order, in one commit. The wallet is locked for
-// one round trip and the commit, for any number of orders. If there is no wallet, it returns
-// ErrNoWallet.
+// Hold decides the orders of one workspace one after another, in one commit. The wallet is locked
+// for one round trip and the commit, regardless of the number of orders. Hold returns ErrNoWallet
+// if the workspace has no wallet.
 func (s *Store) Hold(ctx context.Context, workspaceID uuid.UUID, orders []holds.Order) (decisions []holds.Decision, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		wallet, view, err := s.openWallet(ctx, tx, workspaceID, orders)
@@ -75,7 +75,8 @@ func (s *Store) openWallet(ctx context.Context, tx *pg.Pipeline, workspaceID uui
 	batch.Queue(ratesForNumbers, pg.Args{"workspace_id": workspaceID,
 		"prefixes": prefixes}).Query(collectInto(&view.Rates))
 	batch.Queue(lockWallet, pg.Args{"workspace_id": workspaceID}).Query(collectInto(&wallets))
-	// This follows the lock, so that it reads what the last owner of the lock committed.
+	// The query follows the lock statement, so that it reads the rows that the previous owner of
+	// the lock committed.
 	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(collectInto(&known))
 	if err := tx.Ask(ctx, batch); err != nil {
 		return ledger.Wallet{}, nil, fmt.Errorf("lock wallet: %w", err)
@@ -95,7 +96,7 @@ SELECT (SELECT count(*) FROM (SELECT FROM holds WHERE state = 'held' LIMIT 10000
        coalesce(extract(epoch FROM now() - min(created_at)), 0)::double precision AS oldest_unconfirmed_seconds
 FROM holds WHERE state = 'held' AND confirmed_at IS NULL`
 
-// OpenHolds counts holds that are not settled. Open is counted up to 100 000.
+// OpenHolds contains the numbers of holds that are not settled. Open is counted up to 100 000.
 type OpenHolds struct {
 	Open                     int64
 	Unconfirmed              int64
@@ -117,7 +118,7 @@ SELECT h.request_id, @workspace_id, h.amount, @currency, h.per_minute, h.increme
 FROM unnest(@request_ids::uuid[], @amounts::bigint[], @per_minute::bigint[], @increments::integer[], @max_call::integer[])
      AS h (request_id, amount, per_minute, increment, max_call)`
 
-// insertHolds queues the rows; they are sent with the commit.
+// insertHolds queues the rows. They are sent together with the commit.
 func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error {
 	n := len(made)
 	requests, amounts, perMinute := make([]uuid.UUID, n), make([]int64, n), make([]int64, n)
@@ -145,8 +146,8 @@ func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error
 	return nil
 }
 
-// The condition names the final states. With state = 'held', a plan made while the table was small
-// reads the partial index holds_unconfirmed with all its dead rows.
+// The condition lists the final states. With state = 'held', a plan made while the table was small
+// would read the partial index holds_unconfirmed with all its dead rows.
 const confirmHold = `
 UPDATE holds SET confirmed_at = now()
 WHERE request_id = (SELECT request_id FROM holds WHERE request_id = @request_id AND workspace_id = @workspace_id FOR UPDATE SKIP LOCKED)
@@ -155,9 +156,9 @@ WHERE request_id = (SELECT request_id FROM holds WHERE request_id = @request_id 
 // Request identifies a call request.
 type Request struct{ WorkspaceID, RequestID uuid.UUID }
 
-// Confirm stores that the requests of holds exist. It returns for each whether it changed its hold.
-// A row that another transaction has locked is skipped, so that a batch of records does not wait
-// for locks. That hold is reported as unconfirmed later.
+// Confirm stores that the requests of the holds exist. confirmed[i] is true if the hold of
+// requests[i] was changed. A row that another transaction has locked is skipped, so that a batch of
+// records does not wait for locks. A skipped hold is reported as unconfirmed later.
 func (s *Store) Confirm(ctx context.Context, tx pgx.Tx, requests ...Request) (confirmed []bool, err error) {
 	var batch pgx.Batch
 	confirmed = make([]bool, len(requests))
@@ -183,8 +184,8 @@ WITH due AS (
 UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = due.request_id
 RETURNING holds.request_id, holds.workspace_id`
 
-// A hold is open while its request waits and its call lasts, which can be days. The hold that was
-// reported the longest time ago is first.
+// A hold is open while its request waits and while its call lasts. That can take days. The
+// statement starts with the hold that was reported the longest time ago.
 const markLongOpen = `
 WITH due AS (
     SELECT request_id FROM holds
@@ -196,8 +197,9 @@ WITH due AS (
 UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = due.request_id
 RETURNING holds.request_id, holds.workspace_id`
 
-// EnqueueUnconfirmed writes an event to the outbox for up to limit holds that are older than after
-// and whose request was not received. Each hold gets at most one event in the time after.
+// EnqueueUnconfirmed writes an event to the outbox for up to limit holds that are older than the
+// parameter after and whose request was not received. During each period of this length a hold gets
+// at most one event.
 func (s *Store) EnqueueUnconfirmed(
 	ctx context.Context, after time.Duration, limit int, event func(Request) outbox.Event,
 ) (marked []Request, err error) {
@@ -205,7 +207,8 @@ func (s *Store) EnqueueUnconfirmed(
 }
 
 // EnqueueLongOpen writes an event to the outbox for up to limit holds that are open for longer than
-// after although their request was received. Each hold gets at most one event in the time after.
+// the parameter after although their request was received. During each period of this length a hold
+// gets at most one event.
 func (s *Store) EnqueueLongOpen(
 	ctx context.Context, after time.Duration, limit int, event func(Request) outbox.Event,
 ) (marked []Request, err error) {

@@ -31,7 +31,7 @@ type history struct {
 	paid     map[string]money.Micro
 	orders   []holds.Order
 	holds    map[uuid.UUID]*modelled
-	pending  []holds.Outcome // stored and not settled yet, in their order
+	pending  []holds.Outcome // the stored outcomes that are not settled yet, oldest first
 }
 
 // modelled is a hold in the model.
@@ -41,8 +41,9 @@ type modelled struct {
 	ended             bool
 }
 
-// TestLedger_AddsUpAfterAnyHistory runs random histories: payments, lists of rates and holds with
-// repetitions, and ends that are repeated, late, unknown and in any order, settled a few at a time.
+// TestLedger_AddsUpAfterAnyHistory runs random histories of payments, lists of rates, holds and
+// ends of requests. Holds can be repeated. Ends can be repeated, late, unknown or in any order, and
+// are settled a few at a time.
 func TestLedger_AddsUpAfterAnyHistory(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -106,7 +107,7 @@ func (h *history) price() {
 	}
 }
 
-// order orders one to four holds at once, new ones and repeated ones.
+// order orders one to four holds in one call of Hold. Some of the orders repeat earlier ones.
 func (h *history) order() {
 	var orders []holds.Order
 	for range rapid.IntRange(1, 4).Draw(h.T, "orders") {
@@ -172,8 +173,8 @@ func (m modelled) price(seconds int32) int64 {
 	return (m.perMinute*billed + 59) / 60
 }
 
-// endRequests enqueues ends of requests with an open, a settled or no hold, each perhaps twice and
-// in any order.
+// endRequests enqueues ends of requests in any order, and some ends twice. The requests have an
+// open hold, a settled hold or no hold.
 func (h *history) endRequests() {
 	var pending []holds.Outcome
 	for range rapid.IntRange(1, 4).Draw(h.T, "pending") {

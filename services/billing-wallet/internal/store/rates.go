@@ -16,7 +16,7 @@ SELECT prefix, per_minute_micro, increment_seconds FROM rates
 WHERE workspace_id = @workspace_id
 ORDER BY prefix`
 
-// Rates lists a workspace's own rates by prefix.
+// Rates lists the rates of the workspace, sorted by prefix.
 func (s *Store) Rates(ctx context.Context, workspaceID uuid.UUID) ([]holds.Rate, error) {
 	list, err := pg.Many[holds.Rate](ctx, s.pool, ratesOf, pgx.NamedArgs{"workspace_id": workspaceID})
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Store) ReplaceRates(ctx context.Context, workspaceID uuid.UUID, list []
 		prefixes, perMinute, increments = append(prefixes, r.Prefix), append(perMinute, int64(r.PerMinute)), append(increments, r.IncrementSeconds)
 	}
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := s.lock(ctx, tx, workspaceID); err != nil { // the lock serializes concurrent lists
+		if _, err := s.lock(ctx, tx, workspaceID); err != nil { // the lock serializes concurrent replacements
 			return err
 		}
 		batch := &pgx.Batch{}

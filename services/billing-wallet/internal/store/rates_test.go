@@ -15,7 +15,7 @@ import (
 )
 
 // TestHold_PriceIsReadFromTheIndexAlone looks up a number among 20 000 prefixes of its workspace
-// and as many of others.
+// and 20 000 prefixes of other workspaces.
 func TestHold_PriceIsReadFromTheIndexAlone(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -32,13 +32,14 @@ func TestHold_PriceIsReadFromTheIndexAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Most workspaces have few rates, and a generic plan expects that.
+	// Most workspaces have few rates. A generic plan is made for this case.
 	_, err := owner.Exec(t.Context(), `INSERT INTO rates (workspace_id, prefix, per_minute_micro, increment_seconds)
 		SELECT workspace_id, '+' || n, 1, 1 FROM (SELECT gen_random_uuid() AS workspace_id FROM generate_series(1, 5000)) AS w CROSS JOIN generate_series(1, 3) AS n`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for visible := false; !visible; { // an old snapshot of another session can delay the visibility map
+	// an old snapshot of another session can delay the update of the visibility map
+	for visible := false; !visible; {
 		if _, err := owner.Exec(t.Context(), "VACUUM ANALYZE rates"); err != nil {
 			t.Fatal(err)
 		}
@@ -86,9 +87,9 @@ func TestHold_PriceIsReadFromTheIndexAlone(t *testing.T) {
 	}
 }
 
-// TestReplaceRates_WhileHoldsAreOpen replaces the list while holds are made and settled. Each hold
-// keeps its price. A new hold has a price of one of the two lists, and after the response one of
-// the new list.
+// TestReplaceRates_WhileHoldsAreOpen replaces the list while holds are made and settled. An
+// existing hold keeps its price. A new hold has a price of one of the two lists. After the response
+// to the replacement it has a price of the new list.
 func TestReplaceRates_WhileHoldsAreOpen(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
@@ -98,7 +99,8 @@ func TestReplaceRates_WhileHoldsAreOpen(t *testing.T) {
 		{{Prefix: "+1", PerMinute: 600_000, IncrementSeconds: 60}},
 		nil,
 	}
-	prices := map[money.Micro]int{1_200_000: 0, 6_000_000: 1, 500_000: 2} // of 600 s, by list
+	// the price of a hold of 600 s with each list
+	prices := map[money.Micro]int{1_200_000: 0, 6_000_000: 1, 500_000: 2}
 	order := wallettest.Order(workspace)
 	var holding sync.WaitGroup
 	stop := make(chan struct{})

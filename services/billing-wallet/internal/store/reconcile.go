@@ -12,14 +12,14 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
-// Books are the balances of a workspace, computed in three ways from one snapshot.
+// Books are the balances of a workspace, computed in three ways from the same snapshot.
 type Books struct {
 	Kept ledger.Wallet
 	// Summed are the sums of the ledger's entries.
 	Summed ledger.Accounts
-	// Open is the sum of the open holds, in the held account.
+	// Open is the sum of the open holds. Open.Held contains the sum; the other accounts are 0.
 	Open ledger.Accounts
-	// Differences are the differences of balances, transactions and holds.
+	// Differences are the differences between balances, transactions and holds.
 	Differences []ledger.Difference
 }
 
@@ -36,7 +36,7 @@ SELECT 0::bigint AS wallet_micro, coalesce(sum(amount_micro), 0)::bigint AS held
        0::bigint AS revenue_micro, 0::bigint AS funding_micro
 FROM holds WHERE workspace_id = @workspace_id AND state = 'held'`
 
-// Amounts are numeric credits: a wrong sum may not fit into bigint.
+// The amounts are numeric values in credits, because a wrong sum can be too large for bigint.
 const differingBalances = `
 SELECT @workspace_id::uuid AS workspace_id, d.kind, d.subject,
        trim_scale(d.kept * 0.000001)::text AS kept, trim_scale(d.found * 0.000001)::text AS found
@@ -82,7 +82,7 @@ SELECT @workspace_id, 'reference_twice', reference, 'once', count(*) || ' times'
 WHERE workspace_id = @workspace_id AND reference IS NOT NULL
 GROUP BY reference HAVING count(*) > 1`
 
-// Every hold of the workspace with the transactions of its request.
+// The query reads every hold of the workspace with the transactions of its request.
 const differingHolds = `
 WITH told AS (
     SELECT request_id, count(*) AS transactions,
@@ -121,7 +121,8 @@ const tracesOf = `
 SELECT EXISTS (SELECT FROM wallets WHERE workspace_id = @workspace_id),
        EXISTS (SELECT FROM transactions WHERE workspace_id = @workspace_id) OR EXISTS (SELECT FROM holds WHERE workspace_id = @workspace_id)`
 
-// allowTime raises the statement timeout, because a ledger can have many millions of rows.
+// allowTime raises the statement timeout to 30 minutes, because a ledger can have many millions of
+// rows.
 const allowTime = `SET LOCAL statement_timeout = '30min'`
 
 // snapshot returns the options of a transaction in which all statements read the same snapshot.
@@ -129,7 +130,7 @@ func snapshot() pgx.TxOptions {
 	return pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 }
 
-// Books reads the balances of one workspace and all differences. It returns ErrNoWallet if the
+// Books reads the balances and all differences of one workspace. It returns ErrNoWallet if the
 // workspace has no wallet.
 func (s *Store) Books(ctx context.Context, workspaceID uuid.UUID) (books Books, err error) {
 	args := pgx.NamedArgs{"workspace_id": workspaceID}

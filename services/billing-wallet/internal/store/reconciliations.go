@@ -24,9 +24,9 @@ WHERE coalesce(reconciliations.claimed_at, reconciliations.checked_at,
 	'-infinity') < now() - make_interval(secs => @interval)
 RETURNING workspace_id`
 
-// ClaimReconciliations claims up to limit wallets that were not claimed within interval, those with
-// the oldest claim first. No other replica gets them until interval has passed, whether they are
-// compared or not.
+// ClaimReconciliations claims up to limit wallets that were not claimed within interval. Wallets
+// with the oldest claim are first. Until interval has passed, no other replica gets a claimed
+// wallet, even if its comparison fails.
 func (s *Store) ClaimReconciliations(ctx context.Context, interval time.Duration, limit int) ([]uuid.UUID, error) {
 	claimed, err := pg.Values[uuid.UUID](ctx, s.pool, claimReconciliations, pgx.NamedArgs{"interval": interval.Seconds(),
 		"limit": limit})
@@ -52,15 +52,15 @@ SELECT coalesce(sum(r.differences), 0)::bigint AS differences,
        coalesce(extract(epoch FROM now() - min(coalesce(r.checked_at, w.created_at))), 0)::double precision AS age_seconds
 FROM wallets w LEFT JOIN reconciliations r ON r.workspace_id = w.workspace_id`
 
-// Reconciled sums up the last comparisons of all wallets.
+// Reconciled is the summary of the last comparisons of all wallets.
 type Reconciled struct {
 	Differences int64
 	// AgeSeconds is the time since the oldest of the last comparisons. For a wallet that was never
-	// compared it is the age of the wallet.
+	// compared, the age of the wallet is used.
 	AgeSeconds float64
 }
 
-// Reconciled reads the sum over all replicas.
+// Reconciled reads the summary of the comparisons by all replicas.
 func (s *Store) Reconciled(ctx context.Context) (Reconciled, error) {
 	sum, err := pg.One[Reconciled](ctx, s.pool, reconciled, pgx.NamedArgs{})
 	if err != nil {

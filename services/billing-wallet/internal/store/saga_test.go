@@ -66,7 +66,7 @@ func TestSaga_LateCaptureHasThePriceOfTheHold(t *testing.T) {
 	workspace := wallettest.Workspace(t, st, money.Credit)
 	order := wallettest.Order(workspace)
 	decide(t, st, order)
-	for range 3 { // reported for years without a response
+	for range 3 { // the hold is reported several times without a response
 		_, err := super.Exec(t.Context(), `UPDATE holds SET created_at = created_at - interval '1 year', confirm_requested_at = confirm_requested_at - interval '1 year'`)
 		if err != nil {
 			t.Fatal(err)
@@ -114,7 +114,7 @@ func TestSaga_AbandonedBeforeItsHold(t *testing.T) {
 		t.Fatal(d.Err)
 	}
 	wallettest.Balances(t, st, workspace, half, half)
-	enqueue(t, st, in, abandoned) // the response to unconfirmed
+	enqueue(t, st, in, abandoned) // calls responds to the event unconfirmed
 	done := settle(t, st, workspace)
 	if got := len(done); got != 1 {
 		t.Fatalf("length of done = %v, want 1", got)
@@ -131,8 +131,8 @@ func TestSaga_AbandonedBeforeItsHold(t *testing.T) {
 	wallettest.Balances(t, st, workspace, money.Credit, 0)
 }
 
-// TestSaga_LateEventsChangeNothing applies ends after the end. Neither the balances nor
-// last_transaction_at change.
+// TestSaga_LateEventsChangeNothing applies more ends of a request after its first end. Neither the
+// balances nor last_transaction_at change.
 func TestSaga_LateEventsChangeNothing(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)

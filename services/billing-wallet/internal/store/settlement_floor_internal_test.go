@@ -6,7 +6,7 @@ func TestSettlementFloor_RisesAfterReads(t *testing.T) {
 	t.Parallel()
 	type read struct {
 		first, last, xmin int64
-		takenBy           int64 // passed to wait with the candidate
+		takenBy           int64 // the transaction id that is passed to wait with the candidate
 	}
 	tests := []struct {
 		name  string

@@ -20,8 +20,8 @@ INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seco
 SELECT $1, gen_random_uuid(), 'canceled', 0 FROM generate_series(1, $2::integer)`
 
 // insertAndDelete inserts n pending settlements, reads them, and deletes them as Settle does. Two
-// more reads follow: the first one finds the next floor, and the second one can raise the floor to
-// it.
+// more reads follow. The first one finds the next floor, and the second one can raise the floor to
+// this value.
 func insertAndDelete(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID, n int) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), insertPending, workspace, n); err != nil {
@@ -45,7 +45,7 @@ func unsettled(t *testing.T, st *store.Store) []store.Unsettled {
 }
 
 // While a transaction has an old snapshot, vacuum cannot remove deleted pending settlements. Reads
-// do not visit them.
+// must skip these rows.
 func TestUnsettled_SkipsDeletedRowsDuringAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -64,7 +64,7 @@ func TestUnsettled_SkipsDeletedRowsDuringAnOldSnapshot(t *testing.T) {
 		}
 	}
 	insertAndDelete(t, pool, st, workspace, 20_000)
-	// Transactions of other tests on the same server can delay the floor.
+	// Transactions of other tests on the same server can delay the rise of the floor.
 	testkit.Until(t, "the floor rises", func() bool { unsettled(t, st); return st.SettlementFloor() > 20_000 })
 	if _, err := pgtest.Super(t, pool, wallettest.Schema).Exec(t.Context(),
 		"VACUUM ANALYZE pending_settlements"); err != nil {

@@ -19,8 +19,8 @@ const insertPending = `
 INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
 VALUES (@workspace_id, @request_id, @reason, @billable_seconds, @call_id, @traceparent)`
 
-// EnqueueOutcome stores outcomes for Settle, in the transaction that applies their events. It locks
-// no wallet.
+// EnqueueOutcome stores outcomes for the method Settle, in the transaction that applies their
+// events. It does not lock a wallet.
 func (s *Store) EnqueueOutcome(ctx context.Context, tx pgx.Tx, outcomes ...holds.Outcome) error {
 	var batch pgx.Batch
 	for _, v := range outcomes {
@@ -32,16 +32,16 @@ func (s *Store) EnqueueOutcome(ctx context.Context, tx pgx.Tx, outcomes ...holds
 	return nil
 }
 
-// The condition names the final states, as in confirmHold: a condition on 'held' can be planned as
-// a scan of a partial index.
+// The condition lists the final states, as in confirmHold. A condition on 'held' could be planned
+// as a scan of a partial index.
 const insertPendingIfHeld = `
 INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
 SELECT @workspace_id, h.request_id, @reason, @billable_seconds::integer, @call_id::uuid, @traceparent
 FROM holds h
 WHERE h.request_id = @request_id AND h.state NOT IN ('captured', 'released')`
 
-// EnqueueIfHeld is EnqueueOutcome for events that normally follow the settlement. It stores nothing
-// if the hold is settled or unknown, and returns for each outcome whether it was stored.
+// EnqueueIfHeld is EnqueueOutcome for events that normally follow the settlement. It stores no
+// outcome whose hold is settled or unknown. stored[i] is true if outcomes[i] was stored.
 func (s *Store) EnqueueIfHeld(ctx context.Context, tx pgx.Tx, outcomes ...holds.Outcome) (stored []bool, err error) {
 	var batch pgx.Batch
 	stored = make([]bool, len(outcomes))
@@ -54,7 +54,8 @@ func (s *Store) EnqueueIfHeld(ctx context.Context, tx pgx.Tx, outcomes ...holds.
 	return stored, nil
 }
 
-// changed returns a batch callback that sets *into to whether the statement changed a row.
+// changed returns a batch callback that sets *into to true if the statement changed a row, and
+// otherwise to false.
 func changed(into *bool) func(pgconn.CommandTag) error {
 	return func(tag pgconn.CommandTag) error {
 		*into = tag.RowsAffected() > 0
@@ -70,7 +71,7 @@ func outcomeArgs(v holds.Outcome) pg.Args {
 }
 
 const (
-	// The inner query reads the index of id from the floor on.
+	// The inner query reads the index of the column id, starting at the floor.
 	workspacesWithPending = `
 WITH waiting AS MATERIALIZED (SELECT id, workspace_id,
 	created_at FROM pending_settlements WHERE id >= @floor ORDER BY id)
@@ -85,15 +86,15 @@ FROM waiting GROUP BY workspace_id`
 // Unsettled is a workspace with pending settlements.
 type Unsettled struct {
 	WorkspaceID uuid.UUID
-	// WaitedSeconds is the age of the oldest one.
+	// WaitedSeconds is the age of the oldest pending settlement.
 	WaitedSeconds float64
-	// FirstID and LastID are the lowest and the highest of their ids.
+	// FirstID and LastID are the lowest and the highest id of the workspace's pending settlements.
 	FirstID int64
 	LastID  int64
 }
 
-// Unsettled lists the workspaces with pending settlements. It reads from the floor on, and once a
-// minute from the first row.
+// Unsettled lists the workspaces with pending settlements. It reads ids from the floor upwards, and
+// once a minute it reads from the first row.
 func (s *Store) Unsettled(ctx context.Context) ([]Unsettled, error) {
 	now := time.Now()
 	from, sweep := s.floor.from(now)
@@ -121,8 +122,8 @@ func (s *Store) Unsettled(ctx context.Context) ([]Unsettled, error) {
 	return list, nil
 }
 
-// unsettled reads pending settlements from an id on. Transactions with ids below xmin had ended
-// before the read.
+// unsettled reads pending settlements with ids from the parameter from upwards. Transactions with
+// ids below xmin had ended before the read.
 func (s *Store) unsettled(ctx context.Context, from int64) (list []Unsettled, xmin int64, err error) {
 	var batch pgx.Batch
 	batch.Queue(oldestTransaction).QueryRow(func(row pgx.Row) error { return row.Scan(&xmin) })
@@ -134,7 +135,7 @@ func (s *Store) unsettled(ctx context.Context, from int64) (list []Unsettled, xm
 // Settlement is the result of one outcome.
 type Settlement struct {
 	Outcome holds.Outcome
-	// Hold is the hold after the settlement. If it is unknown, only its ids are set.
+	// Hold is the hold after the settlement. If the hold is unknown, only its ids are set.
 	Hold holds.Hold
 	// Late is set if the outcome changed nothing.
 	Late holds.Late
@@ -154,8 +155,8 @@ FOR UPDATE SKIP LOCKED`
 const deletePending = `DELETE FROM pending_settlements WHERE id = ANY(@ids)`
 
 // Settle settles up to limit outcomes of a workspace in one commit. Each hold is settled once;
-// later outcomes are returned as late. publish adds the events to the batch that writes the rows.
-// An empty result means that nothing is pending.
+// later outcomes of the hold are returned as late. The function publish adds the events to the
+// batch that writes the rows. If the result is empty, no outcome is pending.
 func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, publish func(*pgx.Batch,
 	[]Settlement) error) (done []Settlement, err error) {
 	floor := s.floor.lowest()
@@ -193,7 +194,7 @@ func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, pu
 }
 
 // lockHolds locks the wallet and reads the holds of the outcomes. Only the owner of the wallet's
-// lock settles them. If there is no wallet, there are no holds.
+// lock settles the holds. If the workspace has no wallet, it has no holds.
 func (s *Store) lockHolds(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID,
 	outcomes []holds.Outcome) (ledger.Wallet, map[uuid.UUID]holds.Hold, error) {
 	requests := make([]uuid.UUID, 0, len(outcomes))
@@ -204,7 +205,8 @@ func (s *Store) lockHolds(ctx context.Context, tx *pg.Pipeline, workspaceID uuid
 	var found []holds.Hold
 	batch := &pgx.Batch{}
 	batch.Queue(lockWallet, pg.Args{"workspace_id": workspaceID}).Query(collectInto(&wallets))
-	// This follows the lock, so that it reads what the last owner of the lock committed.
+	// The query follows the lock statement, so that it reads the rows that the previous owner of
+	// the lock committed.
 	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(collectInto(&found))
 	if err := tx.Ask(ctx, batch); err != nil {
 		return ledger.Wallet{}, nil, fmt.Errorf("lock wallet and read holds: %w", err)
@@ -226,7 +228,7 @@ UPDATE holds SET state = s.state, captured_micro = s.captured, call_id = s.call_
 FROM unnest(@request_ids::uuid[], @states::text[], @captured::bigint[], @call_ids::uuid[]) AS s (request_id, state, captured, call_id)
 WHERE holds.request_id = s.request_id AND holds.state = 'held'`
 
-// decide settles the holds in the order of the outcomes and queues the rows to write.
+// decide settles the holds in the order of the outcomes, and queues the changed rows.
 func decide(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]holds.Hold,
 	outcomes []holds.Outcome) ([]Settlement, error) {
 	var (

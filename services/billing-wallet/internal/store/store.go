@@ -1,7 +1,7 @@
-// Package store contains all SQL of billing-wallet. Locks have one order: pending settlements
-// (skipping locked rows), then one wallet per transaction, then its holds. A statement that locks
-// holds or pending settlements without a wallet skips locked rows, so it never waits. Packages
-// ledger and holds compute the amounts.
+// Package store contains all SQL of billing-wallet. Every transaction takes locks in the same
+// order: pending settlements (skipping locked rows), one wallet, and the holds of this wallet. A
+// statement that locks holds or pending settlements without a wallet skips locked rows, so the
+// statement never waits. Packages ledger and holds compute the amounts.
 package store
 
 import (
@@ -17,24 +17,25 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
-// Store accesses the schema billing_wallet as its running role.
+// Store accesses the schema billing_wallet with the privileges of the running service.
 type Store struct {
 	pool *pgxpool.Pool
-	// floor is the id from which pending settlements are read.
+	// floor contains the lowest id from which pending settlements are read.
 	floor settlementFloor
 }
 
 // New returns a store that uses the pool.
 func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
-// ErrNoWallet means that the workspace has no wallet: its currency has not been applied yet.
+// ErrNoWallet means that the workspace has no wallet, because its currency has not been applied
+// yet.
 var ErrNoWallet = errors.New("the workspace has no wallet")
 
 const walletColumns = `workspace_id, currency, wallet_micro, held_micro, revenue_micro, funding_micro, last_transaction_at`
 
 const walletOf = `SELECT ` + walletColumns + ` FROM wallets WHERE workspace_id = @workspace_id`
 
-// Wallet reads a workspace's wallet. It returns ErrNoWallet if there is none.
+// Wallet reads a workspace's wallet. It returns ErrNoWallet if the workspace has no wallet.
 func (s *Store) Wallet(ctx context.Context, workspaceID uuid.UUID) (ledger.Wallet, error) {
 	wallet, err := pg.One[ledger.Wallet](ctx, s.pool, walletOf, pgx.NamedArgs{"workspace_id": workspaceID})
 	if errors.Is(err, pg.ErrNotFound) {

@@ -280,7 +280,7 @@ func TestPay_ReferenceIsPostedOnce(t *testing.T) {
 	if _, _, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment, -2*money.Credit, "too much", "ops")); !errors.Is(err, ledger.ErrInsufficient) {
 		t.Errorf("adjustment below zero = %v, want ErrInsufficient", err)
 	}
-	// A refused payment does not use up its reference.
+	// A refused payment does not use its reference: the reference can be used again.
 	if _, replayed, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment,
 		-money.Credit, "too much", "ops")); err != nil {
 		t.Errorf("smaller adjustment: Pay: %v", err)
@@ -289,8 +289,9 @@ func TestPay_ReferenceIsPostedOnce(t *testing.T) {
 	}
 }
 
-// raceReference sends one reference sixteen times concurrently, each with another amount, as
-// top-ups and as adjustments. One of them is posted, and every response contains that one.
+// raceReference sends one reference sixteen times concurrently, each time with another amount, as
+// top-ups and as adjustments. One transaction is posted, and every response contains that
+// transaction.
 func raceReference(t *testing.T, st *store.Store) {
 	t.Helper()
 	workspace := wallettest.Workspace(t, st, money.Credit)

@@ -20,9 +20,9 @@ const transactionByReference = `
 SELECT ` + transactionColumns + ` FROM transactions
 WHERE workspace_id = @workspace_id AND reference = @reference`
 
-// Pay posts a top-up or an adjustment. If the workspace has used the reference, it posts nothing
-// and returns the earlier transaction with replayed true. It returns ledger.ErrInsufficient or
-// ledger.ErrTooLarge if the balance does not permit the payment.
+// Pay posts a top-up or an adjustment. If the workspace has used the reference before, Pay posts
+// nothing and returns the earlier transaction, with replayed true. Pay returns
+// ledger.ErrInsufficient or ledger.ErrTooLarge if the balance does not permit the payment.
 func (s *Store) Pay(ctx context.Context, t ledger.Transaction) (posted ledger.Transaction, replayed bool, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		wallet, err := s.lock(ctx, tx, t.WorkspaceID)
@@ -65,7 +65,8 @@ UPDATE wallets SET wallet_micro = @wallet, held_micro = @held, revenue_micro = @
        last_transaction_at = greatest(last_transaction_at, @moved_at)
 WHERE workspace_id = @workspace_id`
 
-// queuePostings adds transactions of one locked wallet, and its new balances, to the batch.
+// queuePostings adds the transactions of one locked wallet, and the new balances of the wallet, to
+// the batch.
 func queuePostings(batch *pgx.Batch, wallet ledger.Wallet, next ledger.Accounts, posted []ledger.Transaction) {
 	if len(posted) == 0 {
 		return
@@ -97,7 +98,8 @@ const transactionByID = `
 SELECT ` + transactionColumns + ` FROM transactions
 WHERE workspace_id = @workspace_id AND id = @id`
 
-// Transaction reads one transaction. found is false if the workspace has none with this id.
+// Transaction reads one transaction. found is false if the workspace has no transaction with this
+// id.
 func (s *Store) Transaction(ctx context.Context, workspaceID, id uuid.UUID) (t ledger.Transaction, found bool, err error) {
 	t, err = pg.One[ledger.Transaction](ctx, s.pool, transactionByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if errors.Is(err, pg.ErrNotFound) {
@@ -117,8 +119,8 @@ WHERE workspace_id = @workspace_id
 ORDER BY id DESC
 LIMIT @rows`
 
-// Transactions lists a workspace's transactions, newest first, of one kind or, if kind is empty, of
-// all kinds. It returns page.UnknownCursor for an unknown cursor.
+// Transactions lists a workspace's transactions, newest first. If kind is empty, transactions of
+// all kinds are listed. Transactions returns page.UnknownCursor if the cursor is unknown.
 func (s *Store) Transactions(ctx context.Context, workspaceID uuid.UUID, kind ledger.Kind,
 	request page.Request) ([]ledger.Transaction, error) {
 	var after *uuid.UUID

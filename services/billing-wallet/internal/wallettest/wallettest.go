@@ -20,7 +20,7 @@ import (
 // Schema is the schema under test.
 const Schema = "billing_wallet"
 
-// Pool returns a new database, connected as the running role.
+// Pool returns a connection pool of a new database, with the privileges of the running service.
 func Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	return pgtest.New(t, Schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: Schema, FS: store.Migrations})
@@ -49,7 +49,7 @@ func Order(workspaceID uuid.UUID) holds.Order {
 	return holds.Order{RequestID: ID(), WorkspaceID: workspaceID, To: "+15550100123", MaxCallSeconds: 600}
 }
 
-// Balances checks the spendable and the held credit, and that there are no differences.
+// Balances checks the spendable and the held credit, and that reconciliation finds no differences.
 func Balances(t testing.TB, st *store.Store, workspaceID uuid.UUID, spendable, held money.Micro) {
 	t.Helper()
 	books, err := st.Books(t.Context(), workspaceID)
