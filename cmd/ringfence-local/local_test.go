@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// options returns options of a stack with its own home.
+// options returns options for a stack with a new home.
 func options(t *testing.T, env ...string) kit.Options {
 	t.Helper()
 	if testing.Short() {
@@ -33,7 +33,7 @@ func options(t *testing.T, env ...string) kit.Options {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must be able to read it
+	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must be able to read the home
 		t.Fatal(err)
 	}
 	for _, variable := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
@@ -43,7 +43,8 @@ func options(t *testing.T, env ...string) kit.Options {
 		}
 		env = append(env, fmt.Sprintf("%s=%d", variable, port))
 	}
-	// Another process takes over the work of a killed one when its leases have expired.
+	// Another process takes over the work of a killed process when the leases of the killed process
+	// have expired.
 	env = append(env, "OUTBOX_LEASE=1s", "INSTANCE_LEASE=2s", "CLAIM_LEASE=3s", "RINGFENCE_RESTART_PAUSE=500ms")
 	return kit.Options{Bin: bin, Home: home, Env: append(env, "SIMULATOR_TIME_SCALE=0.02")}
 }
@@ -64,7 +65,7 @@ func stop(t *testing.T, s *kit.Stack) {
 	}
 }
 
-// completes places a call in the demo workspace and waits until it is completed.
+// completes places a call in the demo workspace and waits until the call is completed.
 func completes(t *testing.T, s *kit.Stack) {
 	t.Helper()
 	w := &kit.Workspace{ID: s.Demo.WorkspaceID, AgentID: s.Demo.AgentID, API: kit.NewClient(s.Demo.BaseURL, s.Demo.WriteKey)}
@@ -72,7 +73,7 @@ func completes(t *testing.T, s *kit.Stack) {
 	err := kit.Until(t.Context(), kit.HangTimeout, "a call is accepted", func() (bool, error) {
 		var err error
 		req, err = w.Place(t.Context(), map[string]any{"to": "+14155550101"})
-		return err == nil, nil //nolint:nilerr // a process can be restarting: try again
+		return err == nil, nil //nolint:nilerr // the process can be restarting, so try again
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +94,7 @@ func TestUp_ContinuesWhereAKilledTreeWas(t *testing.T) {
 	first := s.Demo
 	for kill := range 3 {
 		s.Kill()
-		// A kill during a write can leave such files.
+		// A kill during a write can leave such incomplete files.
 		for _, name := range []string{"state.json.half", "demo.json.half", "children.json.half"} {
 			if err := os.WriteFile(filepath.Join(home, name), []byte(`{"x":`), 0o600); err != nil {
 				t.Fatal(err)
@@ -216,8 +217,8 @@ func checkDemoJSON(t *testing.T, opts kit.Options, s *kit.Stack) {
 	}
 }
 
-// checkSecondStart checks that another `up` on the same home or port fails with one line and leaves
-// the first stack alone.
+// checkSecondStart checks that another `up` with the same home or port fails with a message of one
+// line and does not change the running stack.
 func checkSecondStart(t *testing.T, opts kit.Options, s *kit.Stack) {
 	t.Helper()
 	port := strings.TrimPrefix(s.Demo.BaseURL, "http://127.0.0.1:")
@@ -251,8 +252,8 @@ func checkSecondStart(t *testing.T, opts kit.Options, s *kit.Stack) {
 	}
 }
 
-// checkReplay publishes a record that no service can decode. Its two consumers dead-letter it, and
-// the test replays it for one of them.
+// checkReplay publishes a record that no service can decode. Two consumers write the record to
+// their DLQ, and the test replays it for one of them.
 func checkReplay(t *testing.T, opts kit.Options, s *kit.Stack) {
 	t.Helper()
 	bus := embedded(t, opts.Home)

@@ -61,7 +61,7 @@ func main() {
 		os.Exit(max(exit.ExitCode(), 1))
 	}
 	if err != nil {
-		// always one line
+		// Print every error as one line.
 		fmt.Fprintln(os.Stderr, "ringfence-local:", strings.Join(strings.Fields(explain(err).Error()), " "))
 		os.Exit(1)
 	}
@@ -95,8 +95,8 @@ func service(ctx context.Context, name string, command []string) error {
 	return stack.Command(ctx, stack.Options{Home: &stack.Home{Dir: home}, Bin: bin}, name, command...)
 }
 
-// programs returns the path of this program and the folder of the services. That is the folder of
-// the name by which it was called, which can be a link.
+// programs returns the path of this program and the folder of the service binaries. That folder is
+// the one that contains the name by which this program was called, which can be a link.
 func programs() (self, bin string, err error) {
 	if self, err = os.Executable(); err != nil {
 		return "", "", fmt.Errorf("find this program: %w", err)
@@ -110,7 +110,8 @@ func programs() (self, bin string, err error) {
 	return self, bin, nil
 }
 
-// signals returns three contexts: the first signal ends ctx, the second hurry and the third kill.
+// signals returns three contexts. The first signal ends ctx, the second ends hurry, and the third
+// ends kill.
 func signals() (ctx, hurry, kill context.Context) {
 	ctx, stopped := context.WithCancel(context.Background())
 	hurry, hurried := context.WithCancel(context.Background())
@@ -129,7 +130,7 @@ func signals() (ctx, hurry, kill context.Context) {
 // explain adds the remedy to errors of the operating system.
 func explain(err error) error {
 	switch {
-	case strings.Contains(err.Error(), "RINGFENCE_HOME"): // the message has a remedy
+	case strings.Contains(err.Error(), "RINGFENCE_HOME"): // the message already contains a remedy
 	case errors.Is(err, syscall.ENOSPC):
 		return fmt.Errorf("%w: free some space, or set RINGFENCE_HOME to a directory on another disk", err)
 	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EACCES):

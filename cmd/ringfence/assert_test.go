@@ -31,7 +31,7 @@ func wantContains(t *testing.T, what, got, want string) {
 	}
 }
 
-// wantOneLine checks that a text is one line.
+// wantOneLine checks that a text has exactly one line.
 func wantOneLine(t *testing.T, what, got string) {
 	t.Helper()
 	if n := strings.Count(got, "\n"); n != 1 {

@@ -39,7 +39,7 @@ type summary struct {
 	ScheduledFor  string   `json:"scheduled_for"`
 }
 
-// callPrinter prints the events of a call with the time since the beginning.
+// callPrinter prints the events of a call, each with the time since the start of the command.
 type callPrinter struct {
 	out   io.Writer
 	start time.Time
@@ -57,7 +57,8 @@ func (s *callPrinter) step(what, format string, args ...any) {
 
 func (s *callPrinter) raw(format string, args ...any) { fmt.Fprintf(s.out, format, args...) }
 
-// limit prints the subscriptions that leave no room for another one, each with the command that deletes it.
+// limit prints the subscriptions that use up the limit of the workspace, each with the command that
+// deletes it.
 func (s *callPrinter) limit(full *limitError) {
 	s.raw("  %s\n\n", operator.Printable(full.Error()))
 	for _, sub := range full.taken {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// plainClient returns a client for this machine, which uses no proxy.
+// plainClient returns an HTTP client for servers on this machine. It uses no proxy.
 func plainClient() *http.Client {
 	return &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}}
 }
@@ -73,7 +73,7 @@ func (c *client) ask(ctx context.Context, method, path string, body, into any) e
 	}
 	if resp.StatusCode >= 300 {
 		wrapped := struct{ Error refusal }{refusal{status: resp.StatusCode, what: method + " " + path}}
-		_ = json.Unmarshal(answer, &wrapped) // without a body the status is the only information
+		_ = json.Unmarshal(answer, &wrapped) // without a valid body, the status is the only information
 		return &wrapped.Error
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
@@ -96,14 +96,15 @@ type subscription struct {
 // limitError reports that the workspace has no room for another subscription.
 type limitError struct {
 	refused *refusal
-	// taken are the subscriptions that use up the limit.
+	// taken lists the subscriptions that use up the limit.
 	taken []subscription
 }
 
 func (e *limitError) Error() string { return e.refused.Message }
 
-// subscribe creates a subscription for endpoint, which this process serves. It first deletes the subscriptions
-// that killed runs of this command left behind. If there is still no room, it returns a *limitError.
+// subscribe creates a subscription for endpoint, which this process serves. It first deletes the
+// subscriptions that killed runs of this command left behind. If the limit is still reached, it
+// returns a *limitError.
 func (c *client) subscribe(ctx context.Context, name, endpoint string, events []string) (id, secret string, err error) {
 	all, err := c.deleteLeftovers(ctx, endpoint)
 	if err != nil {
@@ -126,7 +127,7 @@ func (c *client) subscribe(ctx context.Context, name, endpoint string, events []
 	return made.ID, made.SigningSecret, err
 }
 
-// unsubscribe deletes a subscription, also after ctx has ended.
+// unsubscribe deletes a subscription, even if ctx has ended.
 func (c *client) unsubscribe(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -134,8 +135,9 @@ func (c *client) unsubscribe(ctx context.Context, id string) error {
 	return c.ask(ctx, http.MethodDelete, subscriptions+"/"+id, nil, &gone)
 }
 
-// deleteLeftovers deletes the subscriptions of earlier runs of this command whose endpoint is gone, and returns the
-// other ones. endpoint belongs to this run: a subscription that has it is from an earlier run on the same port.
+// deleteLeftovers deletes the subscriptions that earlier runs of this command left behind, and
+// returns all others. A subscription is left over if no program serves its endpoint. endpoint is
+// the URL of this run, so an existing subscription with that URL is also left over.
 func (c *client) deleteLeftovers(ctx context.Context, endpoint string) (others []subscription, err error) {
 	var list struct{ Data []subscription }
 	if err := c.ask(ctx, http.MethodGet, subscriptions+"?limit=100", nil, &list); err != nil {
@@ -148,7 +150,7 @@ func (c *client) deleteLeftovers(ctx context.Context, endpoint string) (others [
 		}
 		var refused *refusal
 		if err := c.unsubscribe(ctx, sub.ID); errors.As(err, &refused) && refused.status == http.StatusNotFound {
-			continue // another run deleted it first
+			continue // another run has already deleted the subscription
 		} else if err != nil {
 			return nil, err
 		}
@@ -156,7 +158,8 @@ func (c *client) deleteLeftovers(ctx context.Context, endpoint string) (others [
 	return others, nil
 }
 
-// reachable reports whether something listens at the endpoint. An endpoint on another machine counts as reachable.
+// reachable reports whether a program listens at the endpoint. An endpoint on another machine
+// counts as reachable.
 func reachable(endpoint string) bool {
 	parsed, err := url.Parse(endpoint)
 	if err != nil || parsed.Hostname() != loopback {

@@ -19,8 +19,8 @@ import (
 // controls.
 const hostile = "a\x1b[2Jb\u009b31mc\u202ed\u2066e\rf"
 
-// adminServer is an /admin/v1 that responds to every request with a hostile page that is also a valid
-// object. It records the requests.
+// adminServer implements /admin/v1. It responds to every request with a hostile page that is also a
+// valid object, and records the requests.
 type adminServer struct {
 	status int
 	asked  []string
@@ -37,11 +37,11 @@ func (o *adminServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		body, _ = json.Marshal(map[string]any{"error": map[string]string{"code": "number_exists", "message": hostile}})
 	}
 	w.WriteHeader(o.status)
-	// Go's encoder does not escape the other characters
+	// Write U+202E unescaped, because Go's encoder escapes only some of the control characters.
 	_, _ = w.Write([]byte(strings.ReplaceAll(string(body), `\u202e`, "\u202e")))
 }
 
-// admin serves an office at the address that the environment names.
+// admin starts an adminServer at the address in the environment variable that the command reads.
 func admin(t *testing.T, status int) *adminServer {
 	t.Helper()
 	o := &adminServer{status: status}
@@ -50,7 +50,8 @@ func admin(t *testing.T, status int) *adminServer {
 	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
 	t.Setenv("RINGFENCE_ADMIN_TOKEN", "a-token-of-the-test")
 	t.Setenv("RINGFENCE_WORKSPACE", "01a1fe16-7bf6-7d8f-b534-2e98b17693a4")
-	via := filepath.Join(t.TempDir(), "via") // prints hostile text, JSON with --json, and log lines
+	// the fake program prints hostile text, JSON with --json, and log lines
+	via := filepath.Join(t.TempDir(), "via")
 	script := fmt.Appendf(nil, `#!/bin/sh
 printf 'a\n%[1]s\n{"msg":"%[1]s"}\n%[1]s' >&2
 case $* in *--json) printf '[{"error":"%[1]s"}]' ;; *) printf '%%s' "$* %[1]s" ;; esac
@@ -107,7 +108,7 @@ func sample(of *kong.Positional, file string) string {
 	return "7"
 }
 
-// wantNoControls checks that a text contains no control characters of a terminal.
+// wantNoControls checks that a text contains no characters that control a terminal.
 func wantNoControls(t *testing.T, text string) {
 	t.Helper()
 	if at := strings.IndexAny(text, "\x1b\r\u009b\u202e\u2066"); at >= 0 {
@@ -130,7 +131,7 @@ func TestCommands_HelpOutputAndErrors(t *testing.T) {
 			wantText(t, "stderr of --help", faults, "")
 			wantContains(t, "help", out, "Usage: ringfence "+name)
 			if line[1] == "key" {
-				return // reads a secret from standard input
+				return // this command reads a secret from standard input
 			}
 			admin(t, http.StatusOK)
 			code, out, faults = runCommand(t, line...)
@@ -154,8 +155,8 @@ func TestCommands_HelpOutputAndErrors(t *testing.T) {
 	}
 }
 
-// TestCommands_PrintErrors checks the error: text for people, the error body for scripts, and
-// the exit status.
+// TestCommands_PrintErrors checks how an error is printed: as text for people and as the error body
+// for scripts. It also checks the exit status.
 func TestCommands_PrintErrors(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -213,8 +214,8 @@ func TestCommands_PrintErrors(t *testing.T) {
 	}
 }
 
-// TestCommands_PrintErrorFieldsOnce checks that an error has separate fields for scripts. For
-// people it is the message with the code, and the request id if that helps.
+// TestCommands_PrintErrorFieldsOnce checks that an error for scripts has separate fields. An error
+// for people contains the message and the code, and the request id if that helps.
 func TestCommands_PrintErrorFieldsOnce(t *testing.T) {
 	for _, test := range []struct {
 		status           int
@@ -248,8 +249,8 @@ func TestCommands_PrintErrorFieldsOnce(t *testing.T) {
 	}
 }
 
-// TestServices_PrintErrorsOnce checks that the error of a service's binary is printed once, and its log
-// separately.
+// TestServices_PrintErrorsOnce checks that the error of a service's binary is printed once, and
+// that the binary's log is printed separately.
 func TestServices_PrintErrorsOnce(t *testing.T) {
 	admin(t, http.StatusOK)
 	via := filepath.Join(t.TempDir(), "via")
@@ -300,8 +301,8 @@ func TestCommands_ConfirmDestructiveCommands(t *testing.T) {
 	}
 }
 
-// TestWorkspacesAdd_FileOverridesDefaults checks that the default plan and currency apply only if
-// the file has none.
+// TestWorkspacesAdd_FileOverridesDefaults checks that the default plan and the default currency
+// apply only if the file contains none.
 func TestWorkspacesAdd_FileOverridesDefaults(t *testing.T) {
 	var got string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -327,8 +328,8 @@ func TestWorkspacesAdd_FileOverridesDefaults(t *testing.T) {
 	}
 }
 
-// TestTopUp_UsedReferenceFails checks that a repeated top-up succeeds, and that another
-// amount or kind with the same reference fails.
+// TestTopUp_UsedReferenceFails checks that a repeated top-up succeeds. A top-up with the same
+// reference and another amount or kind fails.
 func TestTopUp_UsedReferenceFails(t *testing.T) {
 	for line, want := range map[string]int{"top-up 25.00 inv-1": 0, "top-up 25 inv-1": 0, "top-up 26 inv-1": 1, "adjust 25.00 inv-1": 1} {
 		admin(t, http.StatusOK)
@@ -345,8 +346,8 @@ func TestTopUp_UsedReferenceFails(t *testing.T) {
 	}
 }
 
-// TestRates_PrintTheDefaultRate checks that the default rate is printed, with and
-// without rates, and is the rate of the wallet.
+// TestRates_PrintTheDefaultRate checks that the default rate is printed if the workspace has rates
+// and if it has none. The printed rate must equal the rate in billing-wallet.
 func TestRates_PrintTheDefaultRate(t *testing.T) {
 	wallet, err := os.ReadFile("../../services/billing-wallet/internal/holds/rates.go")
 	if err != nil {
@@ -377,8 +378,8 @@ func TestRates_PrintTheDefaultRate(t *testing.T) {
 	}
 }
 
-// TestReplay_EndsWithoutProgress checks that the command ends although the gateway always
-// reports more.
+// TestReplay_EndsWithoutProgress checks that the command ends even if the gateway always reports
+// remaining deliveries.
 func TestReplay_EndsWithoutProgress(t *testing.T) {
 	left := 3
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -418,8 +419,8 @@ func TestImport_PrintsProgress(t *testing.T) {
 	wantContains(t, "stderr", faults, "1 rows without a number, so not on record; 2 numbers on record")
 }
 
-// TestAudit_UsesTheNamedWorkspace checks that the query contains the workspace that was named,
-// and not the default workspace.
+// TestAudit_UsesTheNamedWorkspace checks that the query contains the workspace of the command line,
+// not the default workspace.
 func TestAudit_UsesTheNamedWorkspace(t *testing.T) {
 	o := admin(t, http.StatusOK)
 	home := t.TempDir()

@@ -15,7 +15,8 @@ func TestCompletion_Candidates(t *testing.T) {
 	t.Setenv("RINGFENCE_HOME", t.TempDir())
 	for _, test := range []struct {
 		line string
-		// want is the whole output, some is a part of it.
+		// want is the complete expected output. some contains candidates that the output must
+		// include.
 		want, some []string
 	}{
 		{"ringfence wor", []string{"workspaces"}, nil},
@@ -56,7 +57,7 @@ func TestCompletion_Scripts(t *testing.T) {
 		if _, err := exec.LookPath(shell); err != nil {
 			continue
 		}
-		// the script of this program
+		// This is the script that the program prints.
 		if said, err := exec.Command(shell, "-n", "-c", script).CombinedOutput(); err != nil { //nolint:gosec
 			t.Errorf("%s does not take %q: %v %s", shell, script, err, said)
 		}

@@ -19,7 +19,7 @@ type demoCommand struct {
 	Timeout time.Duration `help:"How long all of it may take." default:"60s"`
 }
 
-// pollInterval keeps the requests of a demo below the rate limit of its key.
+// pollInterval keeps the requests of a demo below the rate limit of its API key.
 const pollInterval = 400 * time.Millisecond
 
 // request contains the fields of a call request that the demo reads.
@@ -33,19 +33,21 @@ type request struct {
 
 func (r request) ended() bool { return r.Status != "queued" && r.Status != "dialing" && r.Status != "" }
 
-// demo is one call in progress.
+// demo is the state of one call in progress.
 type demo struct {
 	client  *client
 	tell    *callPrinter
 	ref     string
 	request request
 	status  string // the call's status that was printed last
-	// subscribed is false if the workspace has no room for the demo's subscription. The call is then polled only.
+	// subscribed is false if the workspace has no room for the demo's subscription. The demo then
+	// polls the call.
 	subscribed bool
-	final      *call // the ended call: from the terminal webhook, or polled
+	final      *call // the ended call, from the terminal webhook or from a poll
 }
 
-// Run places one call. It returns when the call's request has ended and its terminal webhook was verified.
+// Run places one call. It returns when the call request has ended and the signature of its terminal
+// webhook was verified.
 func (c demoCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	late := fmt.Errorf("the call did not come to its end within %s: look at the terminal of `make run`", c.Timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, late)
@@ -109,7 +111,8 @@ func (d *demo) place(ctx context.Context, to, agent string) error {
 	return nil
 }
 
-// watch prints each change until the request has ended and the final state of the call is known.
+// watch prints each change until the call request has ended and the final state of the call is
+// known.
 func (d *demo) watch(ctx context.Context, arrivals <-chan arrival) error {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
@@ -118,7 +121,7 @@ func (d *demo) watch(ctx context.Context, arrivals <-chan arrival) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case got := <-arrivals:
-			if err := d.look(ctx); err != nil { // print the webhooks that have arrived first
+			if err := d.look(ctx); err != nil { // first print the webhooks that have arrived
 				return err
 			}
 			if err := d.receive(got); err != nil {
@@ -138,7 +141,7 @@ func (d *demo) receive(got arrival) error {
 		return fmt.Errorf("a webhook came that cannot be trusted: %w", got.fault)
 	}
 	if got.Data.ExternalRef == nil || *got.Data.ExternalRef != d.ref {
-		return nil // an event of another call in the workspace
+		return nil // the event belongs to another call in the workspace
 	}
 	d.tell.step("webhook", "%-16s signature verified, attempt %s", got.Type, got.attempt)
 	if !slices.Contains([]string{"call.ringing", "call.answered"}, got.Type) {
@@ -175,7 +178,7 @@ func (d *demo) look(ctx context.Context) error {
 	return nil
 }
 
-// tolerant returns nil for an error that the next poll can repair.
+// tolerant returns nil for an error that can disappear before the next poll.
 func tolerant(err error) error {
 	var refused *refusal
 	if errors.As(err, &refused) && (refused.status == http.StatusTooManyRequests || refused.status == http.StatusServiceUnavailable) {

@@ -36,11 +36,12 @@ type arrival struct {
 	deliveryID string
 	attempt    string
 	body       []byte
-	// fault is why the signature is invalid, or nil.
+	// fault is the reason why the signature is invalid, or nil if it is valid.
 	fault error
 }
 
-// endpoint is a local HTTPS receiver with a certificate of the stack's authority.
+// endpoint is a local HTTPS server that receives webhooks. Its certificate is signed by the
+// authority of the local stack.
 type endpoint struct {
 	url      string
 	arrivals chan arrival
@@ -50,8 +51,8 @@ type endpoint struct {
 	armed    chan struct{}
 }
 
-// openEndpoint listens on this machine. Port 0 means any free port. Requests wait until arm has set
-// the secret.
+// openEndpoint listens on this machine. Port 0 means any free port. Requests wait until the method
+// arm has set the secret.
 func openEndpoint(home string, port int) (*endpoint, error) {
 	cert, err := issue(home)
 	if err != nil {
@@ -73,7 +74,7 @@ func openEndpoint(home string, port int) (*endpoint, error) {
 	return e, nil
 }
 
-// arm sets the secret. It must be called once.
+// arm sets the secret with which signatures are verified. It must be called once.
 func (e *endpoint) arm(secret string) {
 	e.secret = secret
 	close(e.armed)

@@ -21,7 +21,7 @@ type fault struct {
 	RequestID string `json:"request_id,omitempty"`
 }
 
-// unknown is the code of an error without a code of /admin/v1.
+// unknown is the code that is used for an error without a code of /admin/v1.
 const unknown = "failed"
 
 // faultOf returns the fault of a failed command.
@@ -34,7 +34,8 @@ func faultOf(err error) fault {
 	return f
 }
 
-// String adds the request id if the service failed, because its log has more.
+// String returns the error as text. It adds the request id if the service failed, because the log
+// of the service has more details.
 func (f fault) String() string {
 	switch {
 	case f.Status == 0, f.Code == unknown:
@@ -60,7 +61,7 @@ func usageMessage(why string) string {
 	return why + "."
 }
 
-// wantsJSON reads --json from a command line that could not be parsed.
+// wantsJSON reports whether a command line that could not be parsed contains --json.
 func wantsJSON(args []string) bool {
 	for i, arg := range args {
 		switch {

@@ -36,7 +36,8 @@ func TestDemo_DeletesSubscriptionsOfKilledRuns(t *testing.T) {
 	}
 }
 
-// A subscription for the port of this command is from a killed run, although its endpoint responds.
+// This command can only listen on a port that no other run uses. An existing subscription for the
+// port is therefore from a killed run, although its endpoint responds.
 func TestListen_DeletesSubscriptionsOfKilledRunsOnTheSamePort(t *testing.T) {
 	f := newFakeStack(t)
 	port := freePort(t)

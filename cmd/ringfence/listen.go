@@ -18,7 +18,8 @@ type listenCommand struct {
 	Quiet  bool     `help:"Print one line a webhook, without its body." short:"q"`
 }
 
-// Run subscribes a local endpoint, sends itself a webhook.test, and prints what arrives until ctx ends.
+// Run subscribes a local endpoint, requests a webhook.test event for it, and prints all webhooks
+// that arrive until ctx ends.
 func (c listenCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	found, err := findStack(ctx)
 	if err != nil {

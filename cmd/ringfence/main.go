@@ -1,6 +1,6 @@
-// Command ringfence is the command line: place a call on the local stack and print each step
-// (demo), receive and verify webhooks (listen), and every operation of an operator over /admin/v1
-// and the services' binaries.
+// Command ringfence is the command line of Ringfence. `demo` places a call on the local stack and
+// prints each step. `listen` receives and verifies webhooks. All other commands are operations of
+// an operator, over /admin/v1 or with the services' binaries.
 package main
 
 import (
@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 		args = []string{"--help"}
 	}
 	command, err := parser.Parse(args)
-	if exited >= 0 { // --help
+	if exited >= 0 { // --help or --version was handled
 		return exited
 	}
 	if err != nil {
@@ -98,7 +98,7 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 	return failed
 }
 
-// parser knows every command. exit is called after --help and --version.
+// parser returns a parser for every command. It calls exit after --help and --version.
 func (c *commands) parser(out, faults io.Writer, exit func(code int)) (*kong.Kong, error) {
 	return kong.New(c, kong.Name("ringfence"), kong.Description(about), kong.Vars{"version": "ringfence " + service.Version()},
 		kong.Groups{"operator": "For operators:", "local": "On this machine:"}, kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
@@ -131,8 +131,8 @@ func (c *completionCommand) Run(command *kong.Context) error {
 
 const tokenVariable = "RINGFENCE_ADMIN_TOKEN"
 
-// client returns a client for the named address, or for the local stack, whose demo workspace is then
-// the default.
+// client returns a client for the address that the flags name. Without one it returns a client for
+// the local stack, and standard is the demo workspace of that stack.
 func (c *commands) client(out, faults io.Writer) (opened *operator.Client, standard string, err error) {
 	door := operator.ClientConfig{URL: c.AdminURL, Token: os.Getenv(tokenVariable)}
 	if door.URL == "" {
@@ -148,8 +148,8 @@ func (c *commands) client(out, faults io.Writer) (opened *operator.Client, stand
 	return operator.New(door, out, faults, c.Output == "json"), standard, nil
 }
 
-// serviceCommand returns the command that runs a service's binary: the named one, or ringfence-local beside
-// this program.
+// serviceCommand returns the command that runs a service's binary: the command that the flags name,
+// or ringfence-local from the folder of this program.
 func (c *commands) serviceCommand(out, faults io.Writer) (*operator.ServiceCommand, error) {
 	reach := &operator.ServiceCommand{Via: strings.Fields(c.Via), Out: out, Asides: faults, Workspace: c.Workspace, JSON: c.Output == "json"}
 	if len(reach.Via) == 0 {

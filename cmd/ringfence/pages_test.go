@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestPages_CommandsParse parses each ringfence command line in the pages of this
-// repository, in a block or in a sentence.
+// TestPages_CommandsParse parses each ringfence command line in the documentation pages of this
+// repository, in code blocks and in sentences.
 func TestPages_CommandsParse(t *testing.T) {
 	t.Parallel()
 	found := 0
@@ -63,8 +63,9 @@ var (
 	word   = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)
 )
 
-// spoken returns the arguments of each command line of a page, in a block of a shell or in a sentence. A line that ends
-// with a backslash continues on the next line. A command line with the argument "…" is left out.
+// spoken returns the arguments of each ringfence command line on a page, in shell blocks and in
+// sentences. A line that ends with a backslash continues on the next line. A command line with the
+// argument "…" is left out.
 func spoken(page string) (lines [][]string) {
 	var found [][]string
 	block, inside := "", false
@@ -89,7 +90,7 @@ func spoken(page string) (lines [][]string) {
 		for i, w := range words {
 			words[i] = strings.Trim(w, `'"`)
 		}
-		if len(words) == 1 { // a group of commands: `ringfence services`
+		if len(words) == 1 { // the page names a group of commands, such as `ringfence services`
 			words = append(words, "--help")
 		}
 		lines = append(lines, words)
@@ -97,7 +98,7 @@ func spoken(page string) (lines [][]string) {
 	return lines
 }
 
-// understood parses a command line and does not run it.
+// understood parses a command line without running the command.
 func understood(args []string) error {
 	var cli commands
 	helped := false

@@ -41,13 +41,13 @@ type fakeStack struct {
 	subs    []subscription
 	created int
 	deleted int
-	forge   bool // sign with another secret
+	forge   bool // sign webhooks with a wrong secret
 	url     string
 	ref     string
 	looks   int
 	blocked bool
-	refuse  string // error code of POST /v1/calls
-	silent  bool   // sends no webhooks
+	refuse  string // the error code that POST /v1/calls returns
+	silent  bool   // send no webhooks
 }
 
 const fakeSecret = "whsec_fake"
@@ -159,7 +159,7 @@ func (f *fakeStack) unsubscribe(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `{"deleted":true}`)
 }
 
-// fill adds five active subscriptions with the name and URL.
+// fill adds five active subscriptions with the given name and URL.
 func (f *fakeStack) fill(name, url string) {
 	for i := range 5 {
 		f.subs = append(f.subs, subscription{ID: fmt.Sprintf("old-%d", i), Name: name, URL: url, Status: "active"})
@@ -224,7 +224,7 @@ func (f *fakeStack) request(w http.ResponseWriter, _ *http.Request) {
 func (f *fakeStack) send(body string) {
 	f.mu.Lock()
 	url, secret := f.url, fakeSecret
-	if url == "" { // no subscription
+	if url == "" { // there is no subscription
 		f.mu.Unlock()
 		return
 	}

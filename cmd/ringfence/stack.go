@@ -24,7 +24,7 @@ type stack struct {
 	home string
 }
 
-// findStack reads demo.json and asks the stack whether calls can be placed.
+// findStack reads demo.json and checks with the stack whether calls can be placed.
 func findStack(ctx context.Context) (stack, error) {
 	found, err := readStack()
 	if err != nil {
@@ -33,7 +33,7 @@ func findStack(ctx context.Context) (stack, error) {
 	return found, found.ready(ctx)
 }
 
-// readStack reads demo.json. Each error is one line with its remedy.
+// readStack reads demo.json. Each error is one line that contains its remedy.
 func readStack() (stack, error) {
 	home := os.Getenv("RINGFENCE_HOME")
 	if home == "" {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// traceDesk is an /admin/v1 with the trace of one trunk. queries are those that it was asked with.
+// traceDesk starts an /admin/v1 that returns text as the trace of one trunk. queries receives the
+// query of each request.
 func traceDesk(t *testing.T, text string) (queries *[]string) {
 	t.Helper()
 	queries = &[]string{}
@@ -30,7 +31,7 @@ func traceDesk(t *testing.T, text string) (queries *[]string) {
 	return queries
 }
 
-// The messages of others are printed without characters that control a terminal.
+// SIP messages of other parties are printed without characters that control a terminal.
 func TestTrunksTrace_Text(t *testing.T) {
 	for _, row := range []struct{ name, recorded, want string }{
 		{name: "none", recorded: "", want: "No message was recorded.\n"},

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// trunkDesk is an /admin/v1 with one trunk.
+// trunkDesk starts an /admin/v1 with one trunk. check is the response to the check of that trunk.
 func trunkDesk(t *testing.T, check string) {
 	t.Helper()
 	routes := http.NewServeMux()
@@ -30,7 +30,7 @@ const (
 		{"step":"options","result":"failed","seen":"no answer","remedy":"Check the firewall."}]}`
 )
 
-// The check prints each step, and its exit status says whether one failed.
+// The check prints each step. Its exit status is 1 if a step failed.
 func TestTrunksCheck(t *testing.T) {
 	tests := []struct {
 		name, trunk, check string
@@ -62,7 +62,8 @@ func TestTrunksCheck(t *testing.T) {
 	}
 }
 
-// The list shows the state of each trunk. A trunk that has not answered shows a dash for each missing value.
+// The list shows the state of each trunk. For a trunk that has not responded yet, each missing
+// value is shown as a dash.
 func TestTrunksList_Columns(t *testing.T) {
 	admin(t, http.StatusOK)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestCallsWhy_RequestThatWaitsForATrunk explains a request that is due and stays queued.
+// TestCallsWhy_RequestThatWaitsForATrunk checks the explanation for a request that is due but stays
+// queued because no trunk is available.
 func TestCallsWhy_RequestThatWaitsForATrunk(t *testing.T) {
 	const sip, simulator = `[{"sip":{"udp":"127.0.0.1:5060"}}]`, `[{"sip":null}]`
 	tests := []struct{ name, replicas, trunks, want, without string }{

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Faults that a rule can request. The first group changes the response to an originate, the second
-// the call, the third its events. GET /log always shows what happened.
+// The faults that a rule can request. The first group changes the response to an originate request,
+// the second the call, and the third the events of the call. GET /log always shows what really
+// happened.
 const (
 	FaultRefuse        = "refuse"
 	FaultCrash         = "crash"
@@ -54,13 +55,13 @@ var ErrNoSuchFault = errors.New("no such fault")
 // Rule requests a fault for the calls of a range of numbers.
 type Rule struct {
 	Fault string `json:"fault"`
-	// To is the prefix of the other party's number. "" matches every number.
+	// To is the prefix of the other party's number. An empty prefix matches every number.
 	To string `json:"to"`
-	// Times is the number of calls with the fault. 0 means every call.
+	// Times is the number of calls that get the fault. 0 means every call.
 	Times int `json:"times"`
-	// DelayMS is the delay of FaultLate. The time scale does not apply.
+	// DelayMS is the delay of FaultLate in milliseconds. The time scale does not apply to it.
 	DelayMS int64 `json:"delay_ms"`
-	// Struck is the number of calls that have had the fault.
+	// Struck is the number of calls that have had the fault so far.
 	Struck int `json:"struck"`
 }
 
@@ -73,8 +74,8 @@ func FaultHelp() string {
 	return b.String()
 }
 
-// AddFault adds a rule. If several rules match a number, the oldest one that is not used up applies. A
-// restart deletes the rules.
+// AddFault adds a rule. If several rules match a number, the oldest rule with remaining calls
+// applies. A restart deletes all rules.
 func (x *Network) AddFault(r Rule) error {
 	known := false
 	for _, f := range faults {
@@ -90,7 +91,7 @@ func (x *Network) AddFault(r Rule) error {
 	return nil
 }
 
-// ClearFaults deletes every rule. Calls that have a fault keep it.
+// ClearFaults deletes every rule. Calls that already have a fault keep it.
 func (x *Network) ClearFaults() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -104,8 +105,8 @@ func (x *Network) Rules() []Rule {
 	return slices.Clone(x.rules)
 }
 
-// strike returns the rule for a call with this number and counts it. Without a rule it returns the
-// zero Rule.
+// strike returns the rule for a call with this number and counts the call. If no rule matches, it
+// returns the zero Rule.
 func (x *Network) strike(number string) Rule {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -122,7 +123,7 @@ func (x *Network) strike(number string) Rule {
 
 func (r Rule) delay() time.Duration { return time.Duration(r.DelayMS) * time.Millisecond }
 
-// die ends the process as a crash does, without flushing anything.
+// die ends the process without flushing anything, as a crash does.
 func die() {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Kill()
@@ -130,7 +131,7 @@ func die() {
 	select {}
 }
 
-// cut removes the steps that do not happen in a call with a fault.
+// cut removes the steps that the fault of the call prevents.
 func (l *line) cut(steps []step) []step {
 	switch l.fault {
 	case FaultDead:
@@ -143,7 +144,7 @@ func (l *line) cut(steps []step) []step {
 	return steps
 }
 
-// hides reports whether events of this kind are omitted or delayed.
+// hides reports whether the fault of the call omits or delays events of this kind.
 func (l *line) hides(kind string) bool {
 	switch l.fault {
 	case FaultLose:
@@ -156,7 +157,7 @@ func (l *line) hides(kind string) bool {
 	return false
 }
 
-// echoes returns the events that are sent after e: repeated or delayed ones.
+// echoes returns the repeated or delayed events that are sent after the event e.
 func (l *line) echoes(e Entry) (again []Entry) {
 	switch {
 	case l.fault == FaultRepeat, l.fault == FaultAnswerTwice && e.Kind == KindAnswer:

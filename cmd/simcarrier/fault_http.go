@@ -27,7 +27,8 @@ func (x *Network) deleteFaults(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// before applies a fault instead of dialing. If done is true, the request is finished.
+// The method before applies the faults that happen before the dial. If done is true, the request
+// needs no further handling.
 func (r Rule) before(w http.ResponseWriter, req *http.Request) (done bool) {
 	switch r.Fault {
 	case FaultRefuse:
@@ -39,12 +40,13 @@ func (r Rule) before(w http.ResponseWriter, req *http.Request) (done bool) {
 		hang(req)
 		return true
 	case FaultLate:
-		time.Sleep(r.delay()) // the delay does not end when the client disconnects
+		time.Sleep(r.delay()) // the delay continues even if the client disconnects
 	}
 	return false
 }
 
-// after applies a fault instead of responding. If done is true, the request is finished.
+// The method after applies the faults that happen after the dial, instead of a response. If done is
+// true, the request needs no further handling.
 func (r Rule) after(req *http.Request) (done bool) {
 	switch r.Fault {
 	case FaultCrash:
@@ -56,7 +58,7 @@ func (r Rule) after(req *http.Request) (done bool) {
 	return false
 }
 
-// hang waits until the client disconnects and sends no response.
+// hang waits until the client disconnects. It sends no response.
 func hang(req *http.Request) {
 	_, _ = io.Copy(io.Discard, req.Body) // the server detects a disconnect only after it has read the body
 	<-req.Context().Done()

@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// events waits until the call has ended and returns its events in order. Events must not contain the
-// marks of a fault.
+// events waits until the call has ended and returns the events of the call in order. It fails if an
+// event contains the fields that mark a fault.
 func (n network) events(id string) (kinds []string, events []map[string]any) {
 	n.t.Helper()
 	n.ended(id)
@@ -35,7 +35,7 @@ func (n network) events(id string) (kinds []string, events []map[string]any) {
 	return kinds, events
 }
 
-// order adds a rule.
+// order adds a fault rule.
 func (n network) order(rule string) {
 	n.t.Helper()
 	if status := n.do("POST", "/faults", json.RawMessage(rule), nil); status != http.StatusCreated {
@@ -70,7 +70,7 @@ func TestFault_NewsGoWrongAndTheLogDoesNot(t *testing.T) {
 			if !slices.IsSortedFunc(events, func(a, b map[string]any) int { return int(a["seq"].(float64) - b["seq"].(float64)) }) {
 				t.Errorf("places are out of order: %v", events)
 			}
-			stop() // sent events do not change
+			stop() // events that were sent must not change
 			again, _ := start(t, dir, 0)
 			if after, _ := again.events(struck); !slices.Equal(after, kinds) {
 				t.Errorf("events after a restart = %v, want %v", after, kinds)
@@ -85,7 +85,7 @@ func TestFault_NewsGoWrongAndTheLogDoesNot(t *testing.T) {
 func TestFault_Originate(t *testing.T) {
 	tests := []struct {
 		rule    string
-		answer  int // 0: the client disconnects before the response
+		answer  int // 0 means that the client disconnects before the response
 		dialled int
 	}{
 		{rule: `{"fault":"refuse"}`, answer: 503, dialled: 0},
@@ -99,7 +99,7 @@ func TestFault_Originate(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			if tt.answer == 0 {
-				go func() { // the client disconnects when its request has arrived
+				go func() { // the client disconnects when the carrier has received its request
 					n.awaitStruck()
 					cancel()
 				}()
@@ -146,8 +146,8 @@ func (n network) awaitStruck() {
 	}
 }
 
-// TestFault_RulesAreCountedAndEnd checks that a rule applies to its number of calls, then the next
-// one, and that DELETE removes all.
+// TestFault_RulesAreCountedAndEnd checks that a rule applies to its number of calls and that the
+// next rule applies afterwards. It also checks that DELETE removes all rules.
 func TestFault_RulesAreCountedAndEnd(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 0)
 	n.order(`{"fault":"refuse","to":"+1415","times":2}`)
@@ -179,13 +179,13 @@ func TestFault_RulesAreCountedAndEnd(t *testing.T) {
 	}
 }
 
-// TestFault_StuckCalls checks that such calls last until they are hung up.
+// TestFault_StuckCalls checks that a stuck call lasts until the dialer hangs it up.
 func TestFault_StuckCalls(t *testing.T) {
 	for fault, state := range map[string]string{"dead": "dialing", "endless": "ringing", "hold": "answered"} {
 		n, _ := start(t, t.TempDir(), 0)
 		n.order(`{"fault":"` + fault + `","to":"+1415555"}`)
 		id := n.originate("+14155550101")
-		n.ended(n.originate("+14155660101")) // a whole call takes place in the meantime
+		n.ended(n.originate("+14155660101")) // another call takes place from beginning to end
 		var told struct{ Was string }
 		if n.do("POST", "/hangup", map[string]string{"call_id": id}, &told); told.Was != state {
 			t.Errorf("%s: the call was %s, want %s", fault, told.Was, state)

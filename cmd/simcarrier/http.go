@@ -22,14 +22,14 @@ type logEntry struct {
 	To     string    `json:"to"`
 }
 
-// maxEvents limits the events in one response.
+// maxEvents is the largest number of events in one response.
 const maxEvents = 1000
 
-// maxWait limits one long poll.
+// maxWait is the longest wait of one long poll.
 const maxWait = 30 * time.Second
 
-// Handler serves the exchange over HTTP: /originate, /hangup, /answer, /inbound, /calls/{id}, /log,
-// /events, /faults, /healthz.
+// Handler serves the simulated network over HTTP: /originate, /hangup, /answer, /inbound,
+// /calls/{id}, /log, /events, /faults, /healthz.
 func (x *Network) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /originate", x.postOriginate)
@@ -175,7 +175,7 @@ func (x *Network) getLog(w http.ResponseWriter, r *http.Request) {
 }
 
 // getEvents returns the events after the position `after`. If there are none, it waits up to `wait`
-// milliseconds. The same request has the same response, also after a restart.
+// milliseconds. A repeated request gets the same response, also after a restart.
 func (x *Network) getEvents(w http.ResponseWriter, r *http.Request) {
 	after, ok := number(w, r, "after", 0)
 	if !ok {

@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Kinds of journal entries. GET /log does not show said entries.
+// The kinds of journal entries. GET /log does not show entries of the kind "said".
 const (
 	KindOriginate = "originate"
 	KindRinging   = "ringing"
@@ -33,16 +33,16 @@ type Entry struct {
 	To     string    `json:"to"`
 	// Inbound is true for a call to the dialer.
 	Inbound bool `json:"inbound,omitempty"`
-	// Text is what the person said (kind said).
+	// Text is what the person said. Only entries of the kind "said" have it.
 	Text string `json:"text,omitempty"`
-	// Cause is the Q.850 name, and By the party that ended the call: caller, callee, carrier or
-	// dialer (kind hangup).
+	// Cause is the Q.850 name of the cause. By is the party that ended the call: caller, callee,
+	// carrier or dialer. Only entries of the kind "hangup" have these fields.
 	Cause string `json:"cause,omitempty"`
 	By    string `json:"by,omitempty"`
 	// DialedAt is the time in the dialer's originate. All events of the call contain it.
 	DialedAt *time.Time `json:"dialed_at,omitempty"`
-	// Untold entries are not in the event feed. An Echo is in the feed with its old time and did
-	// not happen again. The feed does not contain either field.
+	// An entry with Untold is not in the event feed. An entry with Echo repeats an earlier event in
+	// the feed, with the old time. The feed does not contain either field.
 	Untold bool `json:"untold,omitempty"`
 	Echo   bool `json:"echo,omitempty"`
 }
@@ -50,9 +50,9 @@ type Entry struct {
 // indexEvery is the number of entries between two indexed file offsets.
 const indexEvery = 64
 
-// Journal is the append-only log with one JSON line per entry. Its first line names the feed. Every
-// entry is written to the file immediately, so that a killed process loses nothing. It is not
-// synced to the disk.
+// Journal is the append-only log, with one line of JSON per entry. Its first line names the feed.
+// Every entry is written to the file immediately, so a killed process loses nothing. The file is
+// not synced to the disk.
 type Journal struct {
 	mu      sync.Mutex
 	file    *os.File
@@ -60,12 +60,12 @@ type Journal struct {
 	last    int64
 	lastAt  time.Time
 	size    int64
-	offsets []int64 // of entries 1, 1+indexEvery, …
+	offsets []int64 // the file offsets of the entries 1, 1+indexEvery, …
 	grown   chan struct{}
 }
 
-// OpenJournal opens or creates the journal of a directory and passes every entry to replay. It
-// removes an incomplete last line.
+// OpenJournal opens or creates the journal in a directory and passes every entry to the function
+// replay. It removes an incomplete last line.
 func OpenJournal(dir string, replay func(Entry)) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make journal directory: %w", err)
@@ -87,7 +87,7 @@ func (j *Journal) load(replay func(Entry)) error {
 	for {
 		line, err := reader.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			break // an incomplete last line
+			break // the last line is incomplete
 		}
 		if err != nil {
 			return fmt.Errorf("read journal: %w", err)
@@ -133,8 +133,8 @@ func (j *Journal) remember(e Entry, length int) {
 	j.size += int64(length)
 }
 
-// Append writes an entry with the next number and a later time than the last one. An echo keeps its
-// time.
+// Append writes an entry with the next number and a later time than the last entry. An echo keeps
+// the time of the original event.
 func (j *Journal) Append(e Entry) (Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -160,10 +160,10 @@ func (j *Journal) Append(e Entry) (Entry, error) {
 	return e, nil
 }
 
-// Feed is the name of this journal. A new journal has another name.
+// Feed returns the name of this journal. Each new journal has a new name.
 func (j *Journal) Feed() string { return j.feed }
 
-// Grown returns a channel that is closed when an entry after the position exists.
+// Grown returns a channel that is closed when the journal has an entry after the position.
 func (j *Journal) Grown(after int64) <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -175,7 +175,8 @@ func (j *Journal) Grown(after int64) <-chan struct{} {
 	return j.grown
 }
 
-// Read passes the entries after the position to give, in order, until give returns false.
+// Read passes the entries after the position to the function give, in order, until give returns
+// false.
 func (j *Journal) Read(after int64, give func(Entry) bool) error {
 	after = max(after, 0)
 	j.mu.Lock()

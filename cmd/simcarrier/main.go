@@ -23,10 +23,10 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// Config is the environment.
+// Config contains the settings from the environment.
 type Config struct {
 	Addr string `env:"SIMCARRIER_ADDR" envDefault:"127.0.0.1:8090" help:"address it listens on"`
-	// Dir is the folder of the journal.
+	// Dir is the folder that contains the journal.
 	Dir string `env:"SIMCARRIER_DIR" envDefault:".ringfence/simcarrier" help:"folder of its log, which outlives it"`
 	// TimeScale multiplies every simulated duration. 0 means immediately.
 	TimeScale float64 `env:"SIMULATOR_TIME_SCALE" envDefault:"1" help:"multiplies every simulated duration; 0 means at once"`
@@ -66,7 +66,7 @@ func main() {
 	}
 }
 
-// healthy checks the carrier on this machine, for images without other programs.
+// healthy checks the carrier on this machine. Container images without other programs use it.
 func healthy(ctx context.Context) error {
 	cfg, err := env.ParseAs[Config]()
 	if err != nil {
@@ -116,6 +116,6 @@ func run(ctx context.Context, cfg Config) error {
 	case err := <-ended:
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
-		return server.Close() // calls need no drain: they are in the journal
+		return server.Close() // calls need no drain, because they are in the journal
 	}
 }

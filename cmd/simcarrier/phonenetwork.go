@@ -1,6 +1,6 @@
-// The simulated telephone network. The last two digits of a number determine who rings and answers,
-// what the person says, and how a call ends (docs/test-numbers.md). Its journal records what really
-// happened; tests count dials in it.
+// The simulated telephone network. The last two digits of a number determine whether a phone rings
+// and answers, what the person says, and how the call ends (docs/test-numbers.md). The journal
+// records what really happened; tests count the dials in it.
 
 package main
 
@@ -15,7 +15,7 @@ import (
 // Call is the state of one call.
 type Call struct {
 	CallID     string     `json:"call_id"`
-	State      string     `json:"state"` // dialing, ringing, answered, ended
+	State      string     `json:"state"` // "dialing", "ringing", "answered" or "ended"
 	From       string     `json:"from"`
 	To         string     `json:"to"`
 	Inbound    bool       `json:"inbound,omitempty"`
@@ -27,29 +27,31 @@ type Call struct {
 	By         string     `json:"by,omitempty"`
 }
 
-// line is a call in progress. A second originate with the same id creates a second line.
+// line is one dialed call. A second originate request with the same id creates a second line.
 type line struct {
 	call   Call
 	steps  []step
 	waited bool
 	timer  *time.Timer
-	// fault is the fault of its events. held contains events that are sent out of order later.
+	// fault is the fault that applies to the events of the line. held contains the events that are
+	// sent later, out of order.
 	fault string
 	held  *Entry
 }
 
-// Network is the network. Its methods can be called concurrently.
+// Network is the simulated network. Its methods can be called concurrently.
 type Network struct {
 	journal *Journal
 	scale   float64
 
 	mu    sync.Mutex
-	lines map[string][]*line // by call id, in the order of dialing
+	lines map[string][]*line // the lines of each call id, in the order of dialing
 	rules []Rule
 }
 
-// New opens the exchange with a directory. scale multiplies every simulated duration; 0 means
-// immediately. Calls that were live when the last process died get a hangup in the journal.
+// New opens the network with the journal in a directory. scale multiplies every simulated duration;
+// 0 means immediately. For calls that were live when the last process died, New adds a hangup to
+// the journal.
 func New(dir string, scale float64) (*Network, error) {
 	x := &Network{scale: scale, lines: map[string][]*line{}}
 	journal, err := OpenJournal(dir, x.replay)
@@ -81,7 +83,7 @@ func (x *Network) replay(e Entry) {
 		x.lines[e.CallID] = append(lines, l)
 		return
 	}
-	for _, l := range lines { // of two lines with one id, the older live one
+	for _, l := range lines { // if two live lines have the same id, use the older one
 		if l.call.EndedAt == nil {
 			l.note(e)
 			return
@@ -89,7 +91,7 @@ func (x *Network) replay(e Entry) {
 	}
 }
 
-// note applies an entry to the state of the call.
+// note applies a journal entry to the state of the line.
 func (l *line) note(e Entry) {
 	switch at := e.At; e.Kind {
 	case KindOriginate:
@@ -103,13 +105,13 @@ func (l *line) note(e Entry) {
 	}
 }
 
-// Originate rings a number. The same id rings again, because the carrier does not protect against a
-// second dial.
+// Originate calls a number. A second Originate with the same id calls the number again, because a
+// real carrier does not prevent a second dial.
 func (x *Network) Originate(callID, from, to string, dialedAt *time.Time) error {
 	return x.dial(callID, from, to, dialedAt, "")
 }
 
-// dial is Originate for a call with a fault.
+// dial does what Originate does, for a call with a fault.
 func (x *Network) dial(callID, from, to string, dialedAt *time.Time, fault string) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -123,7 +125,7 @@ func (x *Network) dial(callID, from, to string, dialedAt *time.Time, fault strin
 	return nil
 }
 
-// Inbound calls one of the dialer's numbers. An empty from means a withheld number.
+// Inbound calls one of the dialer's numbers. If from is empty, the caller withholds the number.
 func (x *Network) Inbound(callID, from, to string) error {
 	fault := x.strike(from).Fault
 	x.mu.Lock()
@@ -138,8 +140,8 @@ func (x *Network) Inbound(callID, from, to string) error {
 	return nil
 }
 
-// Answer answers an inbound call that rings. A second answer changes nothing. known is false for an
-// unknown id.
+// Answer answers an inbound call that rings. A second Answer changes nothing. known is false if no
+// call has the id.
 func (x *Network) Answer(callID string) (call Call, known bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -160,7 +162,7 @@ func (x *Network) Answer(callID string) (call Call, known bool, err error) {
 
 // Hangup ends every line of a call. It returns the previous state and the call. by is the party
 // that hangs up: the dialer, or the person in a test. An empty cause means normal_clearing, or
-// originator_cancel before the answer.
+// originator_cancel before the call was answered.
 func (x *Network) Hangup(callID, cause, by string) (was string, call Call, known bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -224,7 +226,8 @@ func (x *Network) proceed(l *line) {
 		}
 		entry := Entry{Kind: next.kind, Text: next.text, Cause: next.cause, By: x.party(l, next.by)}
 		if err := x.write(l, entry); err != nil {
-			l.timer = time.AfterFunc(time.Second, func() { x.proceed(l) }) // the disk is full: try again later
+			// the disk is probably full, so try again later
+			l.timer = time.AfterFunc(time.Second, func() { x.proceed(l) })
 			return
 		}
 		l.steps, l.waited = l.steps[1:], false
@@ -250,7 +253,7 @@ func (x *Network) end(l *line, cause, by string) error {
 	return x.write(l, Entry{Kind: KindHangup, Cause: cause, By: by})
 }
 
-// write appends an entry and applies it to the state of the call.
+// write appends an entry to the journal and applies it to the state of the line.
 func (x *Network) write(l *line, e Entry) error {
 	e.CallID, e.From, e.To = l.call.CallID, l.call.From, l.call.To
 	e.Inbound, e.DialedAt = l.call.Inbound, l.call.DialedAt
@@ -263,14 +266,14 @@ func (x *Network) write(l *line, e Entry) error {
 	logEvent(e)
 	for _, echo := range l.echoes(e) {
 		if _, err := x.journal.Append(echo); err != nil {
-			// the call has ended although its events are lost
+			// The call has ended, but its remaining events could not be written.
 			slog.Error("news of a call with a fault are lost", "call_id", e.CallID, "error", err)
 		}
 	}
 	return nil
 }
 
-// logEvent logs an entry, except spoken text.
+// logEvent writes an entry to the process log, without spoken text.
 func logEvent(e Entry) {
 	switch e.Kind {
 	case KindOriginate, KindRinging, KindAnswer:

@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// network is an exchange with an HTTP server.
+// network is a simulated network with an HTTP server.
 type network struct {
 	t   *testing.T
 	url string
@@ -145,7 +145,7 @@ func TestOriginate_AgainRingsTwice(t *testing.T) {
 }
 
 func TestHangup_TellsTheStateItFound(t *testing.T) {
-	n, _ := start(t, t.TempDir(), 1000) // rings for a quarter of an hour
+	n, _ := start(t, t.TempDir(), 1000) // the time scale makes each phone ring for a quarter of an hour
 	id := n.originate("+14155550101")
 	for _, test := range []struct{ name, was string }{
 		{name: "first hangup", was: "dialing"}, {name: "second hangup", was: "ended"},
@@ -169,8 +169,8 @@ func TestHangup_TellsTheStateItFound(t *testing.T) {
 	}
 }
 
-// TestRestart_KeepsTheFeedAndEndsLiveCalls checks that sent events do not change, that an incomplete
-// line is dropped, and that live calls have ended.
+// TestRestart_KeepsTheFeedAndEndsLiveCalls checks three effects of a restart: sent events do not
+// change, an incomplete line is dropped, and live calls have ended.
 func TestRestart_KeepsTheFeedAndEndsLiveCalls(t *testing.T) {
 	dir := t.TempDir()
 	n, stop := start(t, dir, 0)

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// step is one action of the far end, at a time after the previous step.
+// step is one action of the simulated person, at a time after the previous step.
 type step struct {
 	after time.Duration
-	// patient marks a wait that the time scale does not change.
+	// patient marks a wait to which the time scale does not apply.
 	patient bool
 	kind    string
 	text    string
@@ -17,14 +17,15 @@ type step struct {
 	by      string
 }
 
-// waitForDialer is how long the far end waits for the dialer to hang up or to answer.
+// waitForDialer is how long the simulated person waits for the dialer to hang up or to answer.
 const waitForDialer = 2 * time.Minute
 
-// FailingText is a text on which the scripted agent of the dialer fails (digits 99).
+// FailingText is a text on which the dialer's scripted agent fails. The simulated person says it if
+// the number ends in 99.
 const FailingText = "[an unbearable noise on the line]"
 
 // outboundScript returns the steps for a called number, by its last two digits
-// (docs/test-numbers.md). callID seeds what varies.
+// (docs/test-numbers.md). callID is the seed for random values.
 func outboundScript(to, callID string) []step {
 	seed := seedOf(callID)
 	ring := step{after: 50 * time.Millisecond, kind: KindRinging}
@@ -49,8 +50,8 @@ func outboundScript(to, callID string) []step {
 	}
 }
 
-// inboundScript returns the steps of a caller after the answer, by the digits of the caller's
-// number. A caller who gets no answer gives up.
+// inboundScript returns the steps of a caller after the dialer has answered, by the last digits of
+// the caller's number. A caller whose call is not answered hangs up.
 func inboundScript(from, callID string) []step {
 	return talkScript(lastTwo(from), seedOf(callID))
 }

@@ -15,7 +15,8 @@ import (
 	"ringfence.dev/cmd/simcarrier"
 )
 
-// local is an exchange whose handler is called directly, so that it uses the clock of synctest.
+// local is a simulated network whose handler is called directly, so that it uses the clock of
+// synctest.
 type local struct {
 	*testing.T
 	*main.Network
@@ -37,7 +38,7 @@ func (l local) request(method, target, body string) (status, events int) {
 	return l.requestUntil(l.Context(), method, target, body)
 }
 
-// requestUntil is request for a client that disconnects when ctx ends.
+// requestUntil does what request does, for a client that disconnects when ctx ends.
 func (l local) requestUntil(ctx context.Context, method, target, body string) (status, events int) {
 	l.Helper()
 	response := httptest.NewRecorder()
@@ -55,7 +56,7 @@ func TestEvents_LongPollReturnsWithTheFirstEvent(t *testing.T) {
 			_, got := l.request(http.MethodGet, "/events?after=0&wait=20000", "")
 			events <- got
 		}()
-		synctest.Wait() // the poll is waiting
+		synctest.Wait() // the long poll is waiting
 		if err := l.Originate(uuid.NewString(), "+15005550006", "+14155550190", nil); err != nil {
 			t.Fatal(err)
 		}

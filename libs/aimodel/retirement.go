@@ -10,7 +10,7 @@ import (
 // NoticePeriod is how long before a retirement operators are warned.
 const NoticePeriod = 60 * 24 * time.Hour
 
-// Retirement says when OpenAI stops serving a model.
+// Retirement describes when OpenAI stops serving a model.
 type Retirement struct {
 	Model string
 	// At is the beginning, in UTC, of the day on which OpenAI shuts the model down.
@@ -22,8 +22,8 @@ type Retirement struct {
 // Due reports whether the retirement is at most NoticePeriod away, or in the past.
 func (r Retirement) Due(now time.Time) bool { return !now.Before(r.At.Add(-NoticePeriod)) }
 
-// RetirementOf returns the retirement of a model, and false if OpenAI has announced none. The
-// name is compared as OpenAI writes it. The dates are OpenAI's own: another provider that serves
+// RetirementOf returns the retirement of a model, and false if OpenAI has announced none. The name
+// must be written as OpenAI writes it. The dates are those of OpenAI: another provider that serves
 // a model of the same name can have other dates.
 func RetirementOf(model string) (Retirement, bool) {
 	name := strings.TrimSpace(model)
@@ -59,8 +59,8 @@ func retirements() []row {
 			"gpt-4o-audio-preview", "gpt-4o-audio-preview-2024-12-17", "gpt-4o-audio-preview-2025-06-03",
 			"gpt-4o-mini-audio-preview", "gpt-4o-mini-audio-preview-2024-12-17",
 		}},
-		// openai-go has no date for these: the Realtime beta, and with it its models, ended on that
-		// day.
+		// openai-go has no date for these models of the Realtime beta. The beta ended on that day,
+		// and its models with it.
 		{day: "2026-05-07", successor: "gpt-realtime-2.1", models: []string{
 			"gpt-4o-realtime-preview", "gpt-4o-realtime-preview-2024-12-17", "gpt-4o-realtime-preview-2025-06-03",
 		}},

@@ -15,7 +15,7 @@ import (
 // Account is the user that runs Postgres, which refuses to run as root.
 type Account struct {
 	Name string
-	// Credential is nil for the user of this process.
+	// Credential is nil if the account is the user of this process.
 	Credential *syscall.Credential
 }
 
@@ -62,9 +62,10 @@ func (a Account) chown(path string) error {
 	return nil
 }
 
-// Place returns the folder for the account's data and downloads of this home. It is in the home if
-// the account can reach it, otherwise in /var/tmp with a name derived from the home. The folder
-// belongs to the user of this process. Others can pass through it and cannot list it.
+// Place returns the folder for the account's data and for the downloads of this home. The folder is
+// in the home if the account can reach the home. Otherwise it is in /var/tmp, with a name derived
+// from the home. The folder belongs to the user of this process. Other users can open files in it
+// by name and cannot list it.
 func (a Account) Place(home string) (string, error) {
 	if a.canReach(home) {
 		return home, nil
@@ -78,7 +79,8 @@ func (a Account) Place(home string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("look at %s: %w", place, err)
 	}
-	// Any user can create names in /var/tmp, so a folder of another user is refused.
+	// Any user can create names in /var/tmp, so Place refuses a folder that belongs to another
+	// user.
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || !ok || int(owner.Uid) != os.Geteuid() {
 		return "", fmt.Errorf("%s exists and belongs to another user: remove it, or set RINGFENCE_HOME to a directory that user %s can reach", place, a.Name)

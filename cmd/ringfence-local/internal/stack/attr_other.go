@@ -4,8 +4,8 @@ package stack
 
 import "syscall"
 
-// attributes sets no death signal, which only Linux has. On other systems the next start ends
-// orphaned processes.
+// attributes sets no death signal, because only Linux has death signals. On other systems the next
+// start ends orphaned processes.
 func attributes(spec Spec) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: spec.Credential}
 }

@@ -17,13 +17,14 @@ import (
 	"time"
 )
 
-// File names in the home.
+// The names of the files in the home.
 const (
 	CertFile = "ca.pem"
 	KeyFile  = "ca-key.pem"
 )
 
-// years is the validity. A certificate that expires within a month is replaced.
+// years is the validity of the certificate in years. A certificate that expires within a month is
+// replaced.
 const years = 10
 
 // EnsureAuthority creates the authority unless a valid one exists, and returns the path of the certificate.

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// probeInterval is the time between two probes of a replica. It is less than the DRAIN_DELAY of
-	// a stack that is rolled.
+	// probeInterval is the time between two probes of a replica. It must be shorter than
+	// DRAIN_DELAY, so that a rolling restart interrupts no request.
 	probeInterval = 250 * time.Millisecond
 	probeTimeout  = time.Second
 	dialTimeout   = 2 * time.Second
@@ -24,7 +24,7 @@ const (
 
 // Replica is one process behind a balancer.
 type Replica struct {
-	// Addr is the address at which it accepts connections.
+	// Addr is the address at which the replica accepts connections.
 	Addr string
 	// Probe is a URL that responds with 200 while the replica is ready.
 	Probe string
@@ -68,7 +68,7 @@ func (b *Balancer) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil { // for example too many open files
+		if err != nil { // for example, the process has too many open files
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
@@ -76,7 +76,7 @@ func (b *Balancer) Run(ctx context.Context) {
 	}
 }
 
-// probe updates ready until ctx ends.
+// probe updates the field ready until ctx ends.
 func (r *replica) probe(ctx context.Context) {
 	client := &http.Client{Timeout: probeTimeout, Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
@@ -121,7 +121,8 @@ func (b *Balancer) forward(ctx context.Context, client net.Conn) {
 	both.Wait()
 }
 
-// copyHalf copies one direction and forwards its end.
+// copyHalf copies one direction of a connection. At its end it closes that direction of the other
+// connection.
 func copyHalf(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	if half, ok := to.(*net.TCPConn); ok && err == nil {
@@ -132,9 +133,9 @@ func copyHalf(to, from net.Conn) {
 	_ = from.Close()
 }
 
-// dial connects to the next ready replica, or to another one if that refuses the connection. If no
-// replica is ready it tries all. The replica sees the loopback address of the client, because the
-// gateway limits requests by address.
+// dial connects to the next ready replica, or to another ready one if the first refuses the
+// connection. If no replica is ready, it tries all of them. The replica sees the loopback address
+// of the client, because the gateway limits requests by client address.
 func (b *Balancer) dial(ctx context.Context, client net.Addr) net.Conn {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	if peer, ok := client.(*net.TCPAddr); ok && peer.IP.IsLoopback() {

@@ -35,8 +35,8 @@ func newBackend(t *testing.T, name string) *backend {
 	return b
 }
 
-// balance starts a balancer over the backends and returns a function that asks it over a new
-// connection.
+// balance starts a balancer over the backends. The returned function sends a request over a new
+// connection and returns the response.
 func balance(t *testing.T, backends ...*backend) (get func() string) {
 	t.Helper()
 	var replicas []Replica
@@ -68,7 +68,7 @@ func balance(t *testing.T, backends ...*backend) (get func() string) {
 	}
 }
 
-// replicaNames asks n times and counts the backends that responded.
+// replicaNames sends n requests and counts the responses of each backend.
 func replicaNames(get func() string, n int) map[string]int {
 	counts := map[string]int{}
 	for range n {
@@ -126,7 +126,7 @@ func TestBalancer_EndsOpenConnections(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); b.Run(ctx) }()
-	response, err := http.Get("http://" + b.listener.Addr().String()) // the client keeps the connection
+	response, err := http.Get("http://" + b.listener.Addr().String()) // the client reuses this connection
 	if err != nil {
 		t.Fatal(err)
 	}

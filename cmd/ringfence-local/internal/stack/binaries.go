@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// minMajor is the lowest supported major version.
+// minMajor is the lowest supported major version of Postgres.
 const minMajor = 15
 
 // Binaries is an installation of Postgres.
@@ -29,15 +29,15 @@ type Source struct {
 	Account Account
 	// Downloads is the folder for downloaded binaries.
 	Downloads string
-	// Major is the required major version, the one that created the data. 0 accepts every supported
-	// version.
+	// Major is the required major version: the version that created the data. 0 accepts every
+	// supported version.
 	Major int
 	// Note prints progress to the user.
 	Note func(format string, args ...any)
 }
 
-// Find returns an installed Postgres. If there is none it installs one with the package manager, or
-// downloads one. The error is one line with the remedy.
+// Find returns an installed Postgres. If none is installed, it installs one with the package
+// manager, or downloads one. An error is one line that contains the remedy.
 func (s Source) Find(ctx context.Context) (Binaries, error) {
 	if dir := os.Getenv("PG_BINDIR"); dir != "" {
 		if major, ok := s.try(ctx, dir); !ok || major < minMajor {
@@ -69,7 +69,7 @@ func remedy() string {
 	return "run `sudo apt-get install postgresql` (or your system's package)"
 }
 
-// onMachine returns the first usable installation.
+// onMachine returns the first usable installation on this machine.
 func (s Source) onMachine(ctx context.Context) (Binaries, bool) {
 	for _, dir := range s.places(ctx) {
 		major, ok := s.try(ctx, dir)
@@ -110,7 +110,7 @@ func (s Source) places(ctx context.Context) []string {
 
 var digits = regexp.MustCompile(`\d+`)
 
-// highestFirst sorts by the version number in the path, so that 16 precedes 9.
+// highestFirst returns the matching paths, sorted by the version number in the path: 16 precedes 9.
 func highestFirst(pattern string) []string {
 	found, _ := filepath.Glob(pattern)
 	before, _, _ := strings.Cut(pattern, "*")

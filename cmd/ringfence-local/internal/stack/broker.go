@@ -21,8 +21,8 @@ import (
 type Config struct {
 	Dir  string
 	Port int
-	// Advertise is the address that clients are directed to. If it is empty, it is the address of
-	// the listener.
+	// Advertise is the address that the broker sends to its clients. If it is empty, the listener's
+	// address is used.
 	Advertise string
 	// RetainEvery and CompactEvery are the intervals of retention and compaction. 0 means 30 s and
 	// 10 min.

@@ -40,7 +40,7 @@ func start(t *testing.T, cfg Config) (stop func()) {
 
 func client(t *testing.T, cfg Config, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	// Without DisableClientMetrics, Close waits a second if the broker has stopped.
+	// Without DisableClientMetrics, Close waits for one second if the broker has stopped.
 	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(addr(cfg)), kgo.DisableClientMetrics())...)
 	if err != nil {
 		t.Fatalf("make client: %v", err)
@@ -111,7 +111,7 @@ func TestRun_RecordsAndTopicsOutliveARestart(t *testing.T) {
 func TestRun_SecondBrokerOnTheSameDirectoryIsRefused(t *testing.T) {
 	cfg := config(t)
 	start(t, cfg)
-	makeTopic(t, cfg, "up", nil) // it serves, so it holds the lock
+	makeTopic(t, cfg, "up", nil) // the broker accepts requests, so it has locked the directory
 	other := cfg
 	other.Port, _ = Free(cfg.Port)
 	err := Run(within(t), other)
@@ -188,8 +188,8 @@ func TestGuard_DropsWhatIsNotKafkaAndServesOn(t *testing.T) {
 			if _, err := conn.Write(packet); err != nil {
 				t.Fatal(err)
 			}
-			// The end of the stream or a reset means that the guard dropped the connection. A
-			// timeout means that it did not.
+			// The end of the stream or a reset means that the guard closed the connection. A
+			// timeout means that the connection is still open.
 			var timeout net.Error
 			if _, err := io.ReadAll(conn); errors.As(err, &timeout) && timeout.Timeout() {
 				t.Error("the connection was kept")

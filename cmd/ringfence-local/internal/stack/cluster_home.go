@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// signature is the file in a cluster that identifies its home: a hash of the password with which
-// the cluster was created.
+// signature is the name of a file in the cluster's data directory. It identifies the home: its
+// content is a hash of the password with which the cluster was created.
 const signature = "ringfence.home"
 
-// sign marks a new cluster.
+// sign writes the signature file into a new cluster.
 func (s *Server) sign(data string) error {
 	path := filepath.Join(data, signature)
 	if err := os.WriteFile(path, []byte(s.hash()), 0o600); err != nil {
@@ -28,14 +28,14 @@ func (s *Server) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// CheckHome checks whether an existing cluster belongs to this home. A cluster outside the home that
-// belongs to a deleted home of the same name is renamed, and its new path is returned, because Init
-// will create a new one. A foreign cluster inside the home is an error.
+// CheckHome checks whether an existing cluster belongs to this home. A foreign cluster inside the
+// home is an error. A foreign cluster outside the home belongs to a deleted home of the same name.
+// CheckHome renames that cluster and returns its new path; Init then creates a new cluster.
 func (s *Server) CheckHome(ctx context.Context, home string) (aside string, err error) {
 	signed, err := os.ReadFile(filepath.Join(s.Data, signature))
 	if err != nil || string(signed) == s.hash() {
-		// no cluster, or one without a signature: connecting will show whether the password is
-		// right
+		// There is no cluster, or the cluster has no signature. In the second case the first
+		// connection shows whether the password is right.
 		return "", nil //nolint:nilerr
 	}
 	if strings.HasPrefix(s.Data, home+string(filepath.Separator)) {

@@ -14,7 +14,7 @@ import (
 )
 
 // Command runs a command of a service's binary (replay, verify, reconcile, …) with the environment
-// of the service in the running stack, and returns the error of the command.
+// that the service has in the running stack. It returns the error of that command.
 func Command(ctx context.Context, opts Options, name string, args ...string) error {
 	if !slices.Contains(serviceNames(), name) {
 		return fmt.Errorf("there is no service %q: name one of %s", name, strings.Join(serviceNames(), ", "))
@@ -41,7 +41,7 @@ func Command(ctx context.Context, opts Options, name string, args ...string) err
 	return cmd.Run()
 }
 
-// findRunning finds the Postgres and the Kafka of the running stack.
+// findRunning finds the Postgres and the Kafka broker of the running stack.
 func (s *stack) findRunning(ctx context.Context) error {
 	server := Server{Port: s.state.Ports["postgres"], Password: s.state.PostgresPassword}
 	s.postgresURL, s.brokers = server.URL(database), loopback(s.state.Ports["kafka"])

@@ -60,9 +60,9 @@ func (s *stack) startPostgres(ctx context.Context) error {
 	return nil
 }
 
-// newPostgres returns a server with account, folder and binaries. The caller sets port and
-// password. Downloads are kept in the home. data is the parent of the cluster; if it is empty, the
-// cluster is beside the downloads.
+// newPostgres returns a server with account, folder and binaries. The caller sets the port and the
+// password. Downloads are kept in the home. data is the parent directory of the cluster. If data is
+// empty, the cluster is created beside the downloads.
 func newPostgres(ctx context.Context, home, data string, note func(string, ...any)) (*Server, error) {
 	account, err := ChooseAccount()
 	if err != nil {
@@ -173,15 +173,15 @@ func (s *stack) ensureTopics(ctx context.Context) error {
 		if errors.As(err, &fault) || ctx.Err() != nil {
 			return fmt.Errorf("make the topics at %s: %w", s.brokers, err)
 		}
-		select { // a broker listens before it is ready
+		select { // a broker opens its port before it can serve requests
 		case <-ctx.Done():
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
-// brokerConfig returns the client configuration: for KAFKA_BROKERS from the same variables as the
-// services, for the stack's own broker without TLS.
+// brokerConfig returns the client configuration. For the brokers of KAFKA_BROKERS it reads the same
+// variables as the services. For the stack's own broker it uses no TLS.
 func brokerConfig(brokers []string) (kafka.Config, error) {
 	if os.Getenv("KAFKA_BROKERS") == "" {
 		return kafka.Config{Brokers: brokers}, nil
@@ -205,9 +205,9 @@ func answers(ctx context.Context, addresses []string) bool {
 
 var errPostgresURL = errors.New("POSTGRES_URL is no URL of the form postgres://user:password@host:port/database: set it to one, or unset it")
 
-// schemaURLs returns the variables with which a service connects to its schema as owner and as
-// application role. RINGFENCE_POOLER is the address of a pooler in transaction mode in front of the
-// database.
+// schemaURLs returns the variables with which a service connects to its schema, as the owner and as
+// the application role. If RINGFENCE_POOLER is set, it is the address of a connection pooler in
+// transaction mode.
 func (s *stack) schemaURLs(name string) (map[string]string, error) {
 	base, err := url.Parse(s.postgresURL)
 	if err != nil || base.Host == "" {

@@ -17,8 +17,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Names by which the parts of the demo workspace are found again, so that a start after a kill does
-// not create them twice. Only an API key whose secret was not saved is created again.
+// The names and references of the parts of the demo workspace. A start after a kill finds existing
+// parts by them and creates no duplicates. Only an API key whose secret was not saved is created
+// again.
 const (
 	demoName      = "Demo"
 	demoAgent     = "Ada"
@@ -41,8 +42,8 @@ func (s *stack) operator() operator {
 	}
 }
 
-// demoWorkspace creates the demo workspace, or the parts of it that an earlier run did not create. It saves what was
-// created after each step.
+// demoWorkspace creates the demo workspace, or only the parts that an earlier run did not create.
+// After each step it saves what was created.
 func (s *stack) demoWorkspace(ctx context.Context) (Demo, error) {
 	op := s.operator()
 	defer op.client.CloseIdleConnections()
@@ -52,7 +53,7 @@ func (s *stack) demoWorkspace(ctx context.Context) (Demo, error) {
 		if err != nil {
 			return *demo, err
 		}
-		if status == http.StatusNotFound { // another database than at the last start
+		if status == http.StatusNotFound { // this database is not the one of the last start
 			*demo = Demo{}
 		}
 	}
@@ -77,7 +78,9 @@ func (s *stack) demoWorkspace(ctx context.Context) (Demo, error) {
 			return op.ensure(ctx, path()+"/agents", "name", demoAgent, nil)
 		}},
 		{&demo.WriteKey, func() (string, error) {
-			// demo.json does not contain the number, so it is added with the first key. A real trunk must not show it.
+			// demo.json has no field for the number of the demo agent, so the number is added
+			// together with the first API key. A call over a real trunk must not use this number as
+			// its caller id.
 			if os.Getenv("CARRIER") == "sip" {
 				return op.key(ctx, path(), "write")
 			}
@@ -103,8 +106,9 @@ func (s *stack) demoWorkspace(ctx context.Context) (Demo, error) {
 	return *demo, nil
 }
 
-// removeInventedNumber deletes the number that an earlier run with the simulator gave to the demo agent. It runs before
-// a dialer with SIP trunks starts, because no phone may show that number. The URL is the dialer's database.
+// removeInventedNumber deletes the caller number that an earlier run with the simulator gave to the
+// demo agent. It must run before a dialer with SIP trunks starts, because a real call must not show
+// that number. databaseURL is the URL of the dialer's database.
 func removeInventedNumber(ctx context.Context, databaseURL string) error {
 	conn, err := pgx.Connect(ctx, databaseURL)
 	if err != nil {
@@ -122,10 +126,11 @@ func removeInventedNumber(ctx context.Context, databaseURL string) error {
 	return nil
 }
 
-// ensure returns the id of the item of a collection whose field has the value. It creates the item if there is none.
+// ensure returns the id of the item whose field has the given value in a collection. It creates the
+// item if none exists.
 //
-// A POST that was answered 503 can have stored the item (docs/reference/api/operator-api.md). ensure therefore looks for the item again
-// before it repeats the POST.
+// A POST that was answered 503 can have stored the item (docs/reference/api/operator-api.md).
+// Before ensure repeats the POST, it therefore searches for the item again.
 func (op operator) ensure(
 	ctx context.Context, collection, field, value string, rest map[string]any,
 ) (id string, err error) {
@@ -156,7 +161,7 @@ func (op operator) ensure(
 	}
 }
 
-// find returns the id of the item of a collection whose field has the value, or "".
+// find returns the id of the item whose field has the given value, or "" if there is none.
 func (op operator) find(ctx context.Context, collection, field, value string) (id string, err error) {
 	after := ""
 	for {
@@ -192,7 +197,8 @@ func (op operator) key(ctx context.Context, workspace, access string) (string, e
 	return made.Key, err
 }
 
-// into requires one of the statuses and decodes the response.
+// into sends a request and decodes the response into the parameter into. It returns an error if the
+// response has none of the statuses in want.
 func (op operator) into(ctx context.Context, method, path string, body, into any, want ...int) error {
 	status, answer, err := op.do(ctx, method, path, body)
 	if err != nil {
@@ -210,12 +216,13 @@ func (op operator) into(ctx context.Context, method, path string, body, into any
 	return nil
 }
 
-// unknownAgent is in the dialer's response if it has not stored the agent yet: POST of the agent was answered 503,
-// and the event arrives later.
+// unknownAgent is part of the dialer's response while the dialer has not received the event of a
+// new agent. This can happen after the POST of the agent was answered 503.
 const unknownAgent = `"code":"invalid_agent"`
 
-// maxTries limits the attempts of a request while the gateway does not respond or responds with
-// 503, because a service can be restarting. breath is the pause between two attempts.
+// maxTries limits the attempts of one request. A request is repeated while the gateway does not
+// respond or responds with 503, because a service can be restarting. breath is the pause between
+// two attempts.
 const (
 	maxTries   = 20
 	retryPause = 250 * time.Millisecond
@@ -226,8 +233,9 @@ func (op operator) do(ctx context.Context, method, path string, body any) (statu
 	return op.send(ctx, method, path, body, maxTries)
 }
 
-// send repeats a request, at most tries times, while the gateway does not respond or responds with 503. While the
-// dialer does not know the agent, it repeats the request for as long as a start may take.
+// send repeats a request, at most tries times, while the gateway does not respond or responds with
+// 503. While the dialer does not know the agent, send repeats the request until the time limit of a
+// start.
 func (op operator) send(
 	ctx context.Context, method, path string, body any, tries int,
 ) (status int, answer []byte, err error) {
@@ -278,7 +286,7 @@ func (op operator) once(ctx context.Context, method, path string, payload []byte
 	return resp.StatusCode, answer, err
 }
 
-// demoJSON is .ringfence/demo.json (cmd/ringfence-local/README.md).
+// demoJSON is the content of .ringfence/demo.json (cmd/ringfence-local/README.md).
 type demoJSON struct {
 	BaseURL     string `json:"base_url"`
 	AdminURL    string `json:"admin_url"`
@@ -295,7 +303,7 @@ func (s *stack) baseURL() string  { return "http://" + loopback(basePort()) }
 func (s *stack) adminURL() string { return "http://" + loopback(adminPort()) }
 func (s *stack) simURL() string   { return "http://" + loopback(s.state.Ports[carrier]) }
 
-// writeDemo writes demo.json, from which other programs see that the stack is ready.
+// writeDemo writes demo.json. Other programs read the file to detect that the stack is ready.
 func (s *stack) writeDemo(demo Demo) error {
 	data, err := json.MarshalIndent(demoJSON{
 		BaseURL: s.baseURL(), AdminURL: s.adminURL(), AdminToken: s.state.AdminToken, SimURL: s.simURL(),
@@ -337,7 +345,8 @@ Log lines follow. LOG_LEVEL=info also shows every request. Ctrl-C stops; the nex
 `, took.Seconds(), s.baseURL(), demo.WriteKey, demo.AgentID, s.baseURL(), demo.ReadKey, file)
 }
 
-// sipProcess is the SIP address of a dialer process in GET /admin/v1/dialer.
+// sipProcess is the part of the response of GET /admin/v1/dialer that describes the SIP address of
+// a dialer process.
 type sipProcess struct {
 	SIP *struct{ UDP, TCP, TLS, Advertised, RTP string }
 }
@@ -370,7 +379,7 @@ func (s *stack) sipAddresses(ctx context.Context) string {
 	return strings.Join(lines, "\n")
 }
 
-// sipGreeting is printed if calls go over SIP trunks.
+// sipGreeting is printed if calls use SIP trunks.
 const sipGreeting = `
 Ringfence is ready (%.1f s). Calls go over SIP trunks (CARRIER=sip) and stay queued until a trunk can take them.
 %s

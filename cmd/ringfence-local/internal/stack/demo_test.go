@@ -45,8 +45,8 @@ func TestOperator_RepeatsUntilTheDialerKnowsTheAgent(t *testing.T) {
 	}
 }
 
-// TestEnsure_DoesNotRepeatAStoredPOST covers a service that stores the item and responds with 503: the setting was not
-// confirmed in time (docs/reference/api/operator-api.md).
+// TestEnsure_DoesNotRepeatAStoredPOST covers a service that stores the item and responds with 503,
+// because the setting was not confirmed in time (docs/reference/api/operator-api.md).
 func TestEnsure_DoesNotRepeatAStoredPOST(t *testing.T) {
 	t.Parallel()
 	var posted atomic.Int64
@@ -76,8 +76,8 @@ func TestEnsure_DoesNotRepeatAStoredPOST(t *testing.T) {
 	}
 }
 
-// TestRemoveInventedNumber covers a folder that was first used with the simulator. The dialer's table has the number of
-// the demo agent, and one that an operator added.
+// TestRemoveInventedNumber covers a folder that was first used with the simulator. The dialer's
+// table contains the number of the demo agent and a number that an operator added.
 func TestRemoveInventedNumber(t *testing.T) {
 	t.Parallel()
 	const table = "-- +goose Up\nCREATE TABLE numbers (phone_e164 text NOT NULL);"
@@ -86,7 +86,7 @@ func TestRemoveInventedNumber(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), "INSERT INTO numbers VALUES ($1), ($2)", demoNumber, own); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time there is nothing to delete
+	for range 2 { // the second run has nothing to delete
 		if err := removeInventedNumber(t.Context(), pool.Config().ConnString()); err != nil {
 			t.Fatalf("removeInventedNumber: %v", err)
 		}

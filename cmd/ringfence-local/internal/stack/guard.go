@@ -8,19 +8,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Limits of the size of a request: at least key, version and correlation id, and at most much more
-// than our clients send.
+// Limits on the size of a request. The smallest request has a key, a version and a correlation id.
+// The largest accepted request is far larger than any request of our clients.
 const (
 	leastFrame = 8
 	mostFrame  = 100 << 20
-	headBytes  = 8 // size, key, version
+	headBytes  = 8 // the header: size, key and version of the request
 )
 
 var errNotKafka = errors.New("not a Kafka request: connection dropped")
 
-// guard drops a connection before a frame that kfake cannot handle: an unknown key is a nil
-// dereference in kfake, and kfake allocates whatever size a frame states. Clients are directed to
-// advertised, or to the listener's address if that is empty.
+// guard closes a connection before kfake receives a frame that it cannot handle. An unknown key
+// causes a nil dereference in kfake, and kfake allocates whatever size a frame states. advertised
+// is the address that clients receive. If it is empty, the listener's address is used.
 func guard(ln net.Listener, advertised string) net.Listener { return guarded{ln, advertised} }
 
 type guarded struct {
@@ -50,13 +50,13 @@ func (g guarded) Accept() (net.Conn, error) {
 	return &guardedConn{Conn: conn}, nil
 }
 
-// guardedConn checks the header of each frame before it passes on a byte. Only one goroutine reads a
-// connection.
+// guardedConn checks the header of each frame before it passes on the first byte of the frame. Only
+// one goroutine reads a connection.
 type guardedConn struct {
 	net.Conn
 	head [headBytes]byte
-	// ready is the part of the header that is not passed on yet. body is the number of remaining
-	// bytes of the frame.
+	// ready contains the bytes of the header that Read has not returned yet. body is the number of
+	// remaining bytes of the frame.
 	ready []byte
 	body  uint32
 }
@@ -83,7 +83,7 @@ func (w *guardedConn) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// next reads and checks the header of a frame.
+// next reads and checks the header of the next frame.
 func (w *guardedConn) next() error {
 	for have := 0; have < headBytes; {
 		n, err := w.Conn.Read(w.head[have:])

@@ -17,12 +17,12 @@ type Home struct {
 	lock *os.File
 }
 
-// minFreeBytes is the free space in bytes that a start needs for database, write-ahead log and broker
-// segments.
+// minFreeBytes is the free space, in bytes, that a start needs for the database, its write-ahead
+// log and the segments of the broker.
 const minFreeBytes = 400 << 20
 
-// FindHome returns the absolute path of the folder (RINGFENCE_HOME, otherwise .ringfence), whether
-// it exists or not.
+// FindHome returns the absolute path of the folder that RINGFENCE_HOME names, by default
+// .ringfence. The folder need not exist.
 func FindHome() (string, error) {
 	dir := os.Getenv("RINGFENCE_HOME")
 	if dir == "" {
@@ -41,8 +41,8 @@ func MakeHome() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Files with keys have mode 0600. The account of the database must be able to pass through the
-	// folder.
+	// Files with keys have mode 0600. The folder has mode 0755, because the account of the database
+	// must be able to enter it.
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("%s cannot be made (%w): set RINGFENCE_HOME to a directory you may write", dir, errors.Unwrap(err))
 	}
@@ -87,8 +87,8 @@ func (h *Home) Path(name string) string { return filepath.Join(h.Dir, name) }
 // Close releases the lock.
 func (h *Home) Close() error { return h.lock.Close() }
 
-// CheckRoom returns an error if the file system of dir has less than leastFree bytes of free space. It returns nil if
-// the free space is unknown.
+// CheckRoom returns an error if the file system of dir has less than minFreeBytes of free space. It
+// returns nil if the free space is unknown.
 func CheckRoom(dir string) error {
 	free := FreeSpace(dir)
 	if free >= 0 && free < minFreeBytes {
@@ -108,7 +108,8 @@ func FreeSpace(dir string) int64 {
 	return int64(disk.Bavail * uint64(disk.Bsize))
 }
 
-// WriteFile replaces a file atomically: after a crash the file has the old or the new content.
+// WriteFile replaces a file atomically: after a crash the file has either the old or the new
+// content.
 func WriteFile(path string, data []byte, mode fs.FileMode) error {
 	half := path + ".half"
 	file, err := os.OpenFile(half, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)

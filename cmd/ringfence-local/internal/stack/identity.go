@@ -19,17 +19,17 @@ import (
 type Identity struct {
 	Name string `json:"name"`
 	PID  int    `json:"pid"`
-	// Started is the boot and the start time of the process.
+	// Started identifies the boot of the system and the start time of the process.
 	Started string `json:"started"`
 }
 
-// Identify returns the identity of a process. ok is false if there is no such process.
+// Identify returns the identity of a process. ok is false if the process does not exist.
 func Identify(name string, pid int) (id Identity, ok bool) {
 	started := startedAt(pid)
 	return Identity{Name: name, PID: pid, Started: started}, started != ""
 }
 
-// Alive reports whether the same process is still running.
+// Alive reports whether the identified process is still running.
 func (id Identity) Alive() bool {
 	now, ok := Identify(id.Name, id.PID)
 	return ok && id.PID > 1 && now.Started == id.Started
@@ -58,8 +58,8 @@ func startedAt(pid int) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Orphans returns the processes in the record of a killed run that are still running. A damaged or
-// missing record contains none.
+// Orphans returns the processes of a killed run that are still running. record is the path of the
+// file that lists them. If the file is damaged or missing, Orphans returns none.
 func Orphans(record string) []Identity {
 	data, err := os.ReadFile(record)
 	if err != nil {
@@ -77,7 +77,8 @@ func Orphans(record string) []Identity {
 	return alive
 }
 
-// End sends the signal ask. It kills the process and its group if it has not ended after patience.
+// End sends the signal ask to a process. If the process has not ended after patience, End kills it
+// and its process group.
 func End(id Identity, ask syscall.Signal, patience time.Duration) error {
 	if err := syscall.Kill(id.PID, ask); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("stop orphaned %s (pid %d): %w", id.Name, id.PID, err)

@@ -14,9 +14,9 @@ import (
 	embedded "github.com/fergusstrange/embedded-postgres"
 )
 
-// install uses the package manager: as root, with a sudo that needs no password, or Homebrew as an
-// ordinary user. Some packages start a server of the system. It uses another port and is not
-// changed.
+// install installs Postgres with the package manager: as root, with a sudo that needs no password,
+// or with Homebrew as an ordinary user. Some packages start a server of the system. That server
+// uses another port and is not changed.
 func (s Source) install(ctx context.Context) error {
 	var sudo []string
 	root := os.Geteuid() == 0
@@ -51,8 +51,8 @@ func (s Source) install(ctx context.Context) error {
 	return errors.New("no package manager that we know")
 }
 
-// download downloads and unpacks binaries with embedded-postgres. The library then starts a server,
-// which fails as root. Only the unpacked binaries are needed, so that error is ignored.
+// download downloads and unpacks the binaries with embedded-postgres. The library then starts a
+// server, which fails as root. Only the unpacked binaries are needed, so that error is ignored.
 func (s Source) download(ctx context.Context) error {
 	s.Note("downloading Postgres (this happens once)")
 	dir := filepath.Join(s.Downloads, "postgres-17")

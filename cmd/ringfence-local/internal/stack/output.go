@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// Console prints the lines of many writers with their names. Lines are never mixed.
+// Console prints the lines of many writers, each with the name of its writer. Two lines are never
+// mixed.
 type Console struct {
 	mu     sync.Mutex
 	out    io.Writer
@@ -17,20 +18,21 @@ type Console struct {
 	seen   int
 }
 
-// maxLine limits a line. Longer lines are split.
+// maxLine is the largest length of a line in bytes. Longer lines are split.
 const maxLine = 64 << 10
 
-// NewConsole prints to file. It uses colors if file is a terminal and NO_COLOR is unset.
+// NewConsole returns a console that prints to file. It uses colors if file is a terminal and
+// NO_COLOR is unset.
 func NewConsole(file *os.File) *Console {
 	info, err := file.Stat()
 	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	return &Console{out: file, colour: terminal}
 }
 
-// Plain prints to any writer without colors.
+// Plain returns a console that prints to any writer without colors.
 func Plain(out io.Writer) *Console { return &Console{out: out} }
 
-// Say prints a line of this program.
+// Say prints a message of ringfence-local.
 func (c *Console) Say(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if c.colour {
@@ -41,7 +43,8 @@ func (c *Console) Say(format string, args ...any) {
 	fmt.Fprintln(c.out, text)
 }
 
-// Writer adds the name to every line. It drops lines that match mute, unless mute is nil.
+// Writer returns a writer that adds the name to every line. The writer drops lines that match mute.
+// If mute is nil, it drops none.
 func (c *Console) Writer(name string, mute *regexp.Regexp) io.Writer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,7 +57,7 @@ func (c *Console) Writer(name string, mute *regexp.Regexp) io.Writer {
 	return &prefixed{console: c, prefix: prefix, mute: mute}
 }
 
-// prefixed buffers an unfinished line. stdout and stderr of a process share it.
+// prefixed buffers an unfinished line. stdout and stderr of a process share one prefixed.
 type prefixed struct {
 	console *Console
 	prefix  string
@@ -76,7 +79,7 @@ func (p *prefixed) Write(data []byte) (int, error) {
 		}
 		line := bytes.TrimRight(p.partial[:end+1], "\r\n")
 		if p.mute == nil || !p.mute.Match(line) {
-			// A closed terminal must not block the pipe of the child.
+			// The error is ignored: a closed terminal must not block the pipe of the child process.
 			fmt.Fprintf(p.console.out, "%s%s\n", p.prefix, line)
 		}
 		p.partial = p.partial[end+1:]

@@ -1,5 +1,5 @@
-// The stack chooses free loopback ports below the range from which the system assigns ephemeral
-// ports. No other stack chooses the same port at the same time.
+// The stack chooses free loopback ports below the range of the ephemeral ports. Two stacks never
+// choose the same port at the same time.
 
 package stack
 
@@ -19,17 +19,18 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// The supported systems assign ephemeral ports from 32768 up. A lower port stays free while a child
-// restarts.
+// The supported systems assign ephemeral ports from 32768 up. A lower port is not assigned to
+// another program while a child restarts.
 const lowest, highest = 20000, 32767
 
-// Reserve reserves a port against other stacks until its child listens there. It reports whether no
-// other stack had reserved it. Ports outside the range were set by the user and are not reserved.
+// Reserve reserves a port until the child of this stack listens there. It returns false if another
+// stack has reserved the port. It does not reserve ports outside the range, because the user chose
+// them.
 func Reserve(port int) bool {
 	return port < lowest || port > highest || testkit.Claim(port)
 }
 
-// Free returns a free port, other than those given, and reserves it.
+// Free returns a free port that is not in taken, and reserves the port.
 func Free(taken ...int) (int, error) {
 	used := map[int]bool{}
 	for _, p := range taken {
@@ -44,7 +45,8 @@ func Free(taken ...int) (int, error) {
 	return 0, errors.New("no free port between 20000 and 32767 on 127.0.0.1")
 }
 
-// IsFree reports whether a listener can be opened on 127.0.0.1 and no program answers there.
+// Some systems permit a listener on loopback while another program listens on all addresses. A
+// connection attempt detects that program.
 func IsFree(port int) bool {
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	// Some systems permit a listener on loopback beside a wildcard listener, so try to connect.
@@ -59,10 +61,11 @@ func IsFree(port int) bool {
 	return ln.Close() == nil
 }
 
-// portReleaseTimeout is how long a killed program can need to release its port.
+// portReleaseTimeout is the longest time that the system needs to release the port of a killed
+// program.
 const portReleaseTimeout = 3 * time.Second
 
-// AwaitFree waits until the port is free, because a program that was just killed can still hold it.
+// AwaitFree waits until the port is free. A program that was just killed can still hold the port.
 func AwaitFree(ctx context.Context, port int) bool {
 	ctx, cancel := context.WithTimeout(ctx, portReleaseTimeout)
 	defer cancel()

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// The two ports that users know. The stack chooses all others once and keeps them.
+// The two ports that users know. The stack chooses all other ports at the first start and keeps
+// them.
 const (
 	usualBase  = 8080
 	usualAdmin = 8081
@@ -25,8 +26,9 @@ func given(variable string, usual int) int {
 	return usual
 }
 
-// detour returns the address at which a program reaches another one. RINGFENCE_DETOURS replaces it
-// with a proxy of a test: "dialer>postgres=127.0.0.1:7001,everybody>kafka=…".
+// detour returns the address at which the program asker reaches peer. By default it is the address
+// straight. Tests set RINGFENCE_DETOURS to replace it with the address of a proxy:
+// "dialer>postgres=127.0.0.1:7001,everybody>kafka=…".
 func detour(asker, peer, straight string) string {
 	for line := range strings.SplitSeq(os.Getenv("RINGFENCE_DETOURS"), ",") {
 		if address, ok := strings.CutPrefix(line, asker+">"+peer+"="); ok {
@@ -36,17 +38,18 @@ func detour(asker, peer, straight string) string {
 	return straight
 }
 
-// allClients is the client name for Kafka: all clients use the address that the broker advertises.
+// allClients is the client name for Kafka in RINGFENCE_DETOURS. All clients use the address that
+// the broker advertises.
 const allClients = "everybody"
 
-// httpPort returns the name of the port of a replica behind a balancer.
+// httpPort returns the name under which the port of a replica behind a balancer is stored.
 func httpPort(listener string, replica int) string {
 	return fmt.Sprintf("%s http %d", listener, replica)
 }
 
 func privatePort(name string, replica int) string { return fmt.Sprintf("%s private %d", name, replica) }
 
-// claim reserves the port of an earlier run against other stacks.
+// claim reserves a port that an earlier run used, so that other stacks do not choose it.
 func (s *stack) claim(p int) bool {
 	if slices.Contains(s.claimed, p) {
 		return true
@@ -58,8 +61,9 @@ func (s *stack) claim(p int) bool {
 	return true
 }
 
-// settlePorts checks that every port is free before anything starts. A port in demo.json that is in
-// use is an error with the remedy. The internal ports move to free ones.
+// settlePorts checks that every port is free before any process starts. If a port of demo.json is
+// in use, it returns an error with the remedy. For an internal port that is in use, it chooses
+// another port.
 func (s *stack) settlePorts(ctx context.Context) error {
 	for _, variable := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT", "RINGFENCE_SIM_PORT"} {
 		if text := os.Getenv(variable); text != "" {
@@ -119,7 +123,7 @@ func (s *stack) settlePorts(ctx context.Context) error {
 			}
 		}
 	}
-	// it listens at the base port
+	// The gateway listens at the base port, so it needs no other port.
 	names = slices.DeleteFunc(names, func(name string) bool { return name == gateway })
 	for _, name := range names {
 		if err := settle(name); err != nil {

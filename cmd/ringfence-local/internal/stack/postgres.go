@@ -29,18 +29,18 @@ const Superuser = "ringfence"
 type Server struct {
 	Binaries Binaries
 	Account  Account
-	// Data is the directory of the cluster.
+	// Data is the data directory of the cluster.
 	Data     string
 	Port     int
 	Password string
-	// Durable keeps fsync on. Tests turn it off.
+	// Durable keeps fsync on. Tests set it to false.
 	Durable bool
-	// Connections limits the connections. 0 means 200.
+	// Connections is the maximum number of connections. 0 means 200.
 	Connections int
 }
 
-// Init creates the cluster if it does not exist. It creates it in another directory and renames
-// that, so an interrupted Init leaves no half-made cluster.
+// Init creates the cluster if it does not exist. It creates the cluster in a temporary directory
+// and renames the directory at the end. An interrupted Init therefore leaves no incomplete cluster.
 func (s *Server) Init(ctx context.Context, starter *Starter) error {
 	if _, err := os.Stat(filepath.Join(s.Data, "PG_VERSION")); err == nil {
 		return nil
@@ -64,7 +64,8 @@ func (s *Server) Init(ctx context.Context, starter *Starter) error {
 	if !s.Durable {
 		args = append(args, "--no-sync")
 	}
-	// The locale determines lower case beyond ASCII. Use the first one that this machine has.
+	// The locale determines the lower case of characters outside ASCII. Use the first locale that
+	// this machine has.
 	var said bytes.Buffer
 	var err error
 	for _, locale := range []string{"C.UTF-8", "en_US.UTF-8", "C"} {
@@ -89,13 +90,13 @@ func (s *Server) Init(ctx context.Context, starter *Starter) error {
 	return nil
 }
 
-// Spec returns the server as a child process. It is stopped in fast mode, which rolls back open
-// transactions.
+// Spec returns the server as a child process. The server is stopped in fast mode, which rolls back
+// open transactions.
 func (s *Server) Spec() Spec {
 	settings := map[string]string{
 		"listen_addresses":        "127.0.0.1",
 		"port":                    strconv.Itoa(s.Port),
-		"unix_socket_directories": "", // paths over 104 bytes fail, and no client uses a socket
+		"unix_socket_directories": "", // a socket path over 104 bytes fails, and no client uses a socket
 		"max_connections":         strconv.Itoa(max(s.Connections, 200)),
 		"fsync":                   onOff(s.Durable),
 		"full_page_writes":        onOff(s.Durable),
@@ -105,7 +106,7 @@ func (s *Server) Spec() Spec {
 		"logging_collector":       "off",
 		"log_destination":         "stderr",
 		"log_line_prefix":         "",
-		"log_min_messages":        "fatal", // the client logs a failed statement
+		"log_min_messages":        "fatal", // the client logs failed statements itself
 		"max_wal_size":            "256MB",
 	}
 	args := []string{"-D", s.Data}
@@ -119,11 +120,11 @@ func (s *Server) Spec() Spec {
 	}
 }
 
-// transientErrors matches what a server logs about connections while it starts, recovers or stops. The
-// clients connect again.
+// transientErrors matches the log lines of a server about connections while it starts, recovers or
+// stops. The lines are hidden, because the clients connect again.
 var transientErrors = regexp.MustCompile(`FATAL:  (the database system is|terminating connection due to administrator command)|DETAIL:  Consistent recovery state|HINT:  In a moment`)
 
-// URL connects as the superuser.
+// URL returns a URL that connects to the database as the superuser.
 func (s *Server) URL(database string) string {
 	u := url.URL{
 		Scheme: "postgres", User: url.UserPassword(Superuser, s.Password),
@@ -142,7 +143,7 @@ func (s *Server) Await(ctx context.Context, database string) error {
 		if last == nil {
 			return nil
 		}
-		// invalid_password: waiting does not help
+		// The code 28P01 is invalid_password. Waiting does not help.
 		if refused := new(pgconn.PgError); errors.As(last, &refused) && refused.Code == "28P01" {
 			return s.locked()
 		}
@@ -171,8 +172,8 @@ func (s *Server) ensure(ctx context.Context, database string) error {
 	return err
 }
 
-// clear removes what a killed run left behind: a running postmaster or backends of a dead one, and
-// the pid file, whose process id can belong to another program now.
+// clear removes what a killed run left behind: a running postmaster, or the backends of a dead one,
+// and the pid file. The process id in that file can belong to another program now.
 func (s *Server) clear(ctx context.Context) error {
 	pidFile := filepath.Join(s.Data, "postmaster.pid")
 	content, err := os.ReadFile(pidFile)
@@ -186,7 +187,7 @@ func (s *Server) clear(ctx context.Context) error {
 	pid, _ := strconv.Atoi(strings.TrimSpace(first))
 	for _, id := range inside(s.Data, pid) {
 		// On SIGINT a postmaster shuts down in fast mode. A backend only cancels its statement, so
-		// it is killed after the patience.
+		// it is killed when the patience has passed.
 		patience := 10 * time.Second
 		if id.PID != pid {
 			patience = 500 * time.Millisecond
@@ -204,9 +205,9 @@ func (s *Server) clear(ctx context.Context) error {
 	return nil
 }
 
-// inside returns the Postgres processes that use the data directory, the postmaster first. On
-// systems that do not show a process's directory it trusts the pid file if that process is a
-// postgres.
+// inside returns the Postgres processes that use the data directory, the postmaster first. Some
+// systems do not show the working directory of a process. There it uses the process id of the pid
+// file if that process is a postgres.
 func inside(data string, postmaster int) []Identity {
 	var found []Identity
 	add := func(pid int) {

@@ -34,7 +34,7 @@ func uninitialized(t *testing.T) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	if err := os.Chmod(home, 0o755); err != nil { // the unprivileged account must be able to read it
+	if err := os.Chmod(home, 0o755); err != nil { // the unprivileged account must be able to read the folder
 		t.Fatal(err)
 	}
 	account, err := ChooseAccount()
@@ -68,7 +68,7 @@ func TestServer_RowsOutliveAKilledRunAndItsOrphan(t *testing.T) {
 	s := server(t, starter)
 	spec := s.Spec()
 	orphan := exec.Command(spec.Path, spec.Args...)
-	// without a death signal, as on other systems than Linux
+	// The orphan has no death signal, as on systems other than Linux.
 	orphan.Dir, orphan.SysProcAttr = s.Data, s.Account.attributes()
 	if err := starter.Start(orphan); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,8 @@ func TestInit_AHalfMadeClusterIsNoObstacle(t *testing.T) {
 	starter := NewStarter()
 	defer starter.Close()
 	s := uninitialized(t)
-	for _, dir := range []string{s.Data, s.Data + ".half"} { // as after a run that was killed during initdb
+	// a run that was killed during initdb leaves these directories
+	for _, dir := range []string{s.Data, s.Data + ".half"} {
 		if err := os.MkdirAll(filepath.Join(dir, "base"), 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -18,39 +18,40 @@ import (
 
 // Spec describes a child process.
 type Spec struct {
-	// Name is the prefix of its lines.
+	// Name is the prefix of the lines that the process prints.
 	Name string
 	Path string
 	Args []string
 	Env  []string
 	Dir  string
-	// Credential is the account that runs it. Nil means the user of this process.
+	// Credential is the account that runs the process. Nil means the user of this process.
 	Credential *syscall.Credential
-	// StopSignal stops it; 0 means SIGTERM. The kernel sends DeathSignal when this process dies
-	// (Linux only); 0 means SIGKILL.
+	// StopSignal stops the process. 0 means SIGTERM. The kernel sends DeathSignal to the process
+	// when ringfence-local dies (Linux only). 0 means SIGKILL.
 	StopSignal  syscall.Signal
 	DeathSignal syscall.Signal
-	// Drain is the additional time that it can need to stop. Hurry ends this time.
+	// Drain is the additional time that the process can need to stop. Hurry ends this time.
 	Drain time.Duration
-	// Mute matches lines to drop. Nil drops none.
+	// Mute matches the lines that are dropped. If it is nil, no line is dropped.
 	Mute *regexp.Regexp
-	// Before runs before every start, also after a crash. It can be nil.
+	// Before runs before every start of the process, also after a crash. It can be nil.
 	Before func(context.Context) error
 }
 
-// Starter starts processes on one thread that lives as long as this process, because the kernel
-// sends the death signal when the thread that created the child ends.
+// Starter starts all child processes on one thread that lives as long as this process. The kernel
+// sends the death signal to a child when the thread that created the child ends.
 type Starter struct{ jobs chan func() }
 
-// NewStarter creates the thread. Close ends it and, on Linux, every process that it started.
+// NewStarter creates the thread. Close ends the thread and, on Linux, every process that it
+// started.
 func NewStarter() *Starter {
 	s := &Starter{jobs: make(chan func())}
 	go s.serve(func() {})
 	return s
 }
 
-// serve runs the jobs on a locked thread, which ends with this goroutine. The main thread would not
-// end, so a goroutine on the main thread passes the work to another one.
+// serve runs the jobs on a locked thread, which ends with this goroutine. The main thread never
+// ends, so if serve runs on the main thread, it passes the work to a new goroutine.
 func (s *Starter) serve(settled func()) {
 	runtime.LockOSThread()
 	if onMainThread() {
@@ -69,7 +70,7 @@ func (s *Starter) serve(settled func()) {
 // Close ends the thread.
 func (s *Starter) Close() { close(s.jobs) }
 
-// Start starts the command. The caller waits for its end.
+// Start starts the command. The caller must wait for the end of the command.
 func (s *Starter) Start(cmd *exec.Cmd) error {
 	done := make(chan error)
 	s.jobs <- func() { done <- cmd.Start() }
@@ -87,7 +88,7 @@ func (s *Starter) run(spec Spec, out io.Writer) (*running, error) {
 	cmd := exec.Command(spec.Path, spec.Args...)
 	cmd.Env, cmd.Dir = spec.Env, spec.Dir
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.WaitDelay = 2 * time.Second // a grandchild can hold the pipe open
+	cmd.WaitDelay = 2 * time.Second // a grandchild can keep the pipe open
 	cmd.SysProcAttr = attributes(spec)
 	if err := s.Start(cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", spec.Name, err)
@@ -103,7 +104,8 @@ func (s *Starter) run(spec Spec, out io.Writer) (*running, error) {
 	return r, nil
 }
 
-// Run runs a command to its end and writes its output to out. The command is stopped when ctx ends.
+// Run runs a command to its end and writes the command's output to out. It stops the command when
+// ctx ends.
 func (s *Starter) Run(ctx context.Context, spec Spec, out io.Writer) error {
 	r, err := s.run(spec, out)
 	if err != nil {

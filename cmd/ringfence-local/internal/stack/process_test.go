@@ -19,7 +19,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// screen is an output that tests can read while it grows.
+// screen is an output that a test can read while a process writes to it.
 type screen struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -56,7 +56,8 @@ func shell(name, script string) Spec {
 	return Spec{Name: name, Path: "/bin/sh", Args: []string{"-c", script}, Env: os.Environ()}
 }
 
-// quick returns a context that has ended: a process that does not stop immediately is killed.
+// quick returns a context that has already ended. A process that does not stop immediately is then
+// killed.
 func quick() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -126,7 +127,7 @@ func TestOrphans_AreEndedAndStrangersAreNot(t *testing.T) {
 		t.Fatal("a running process has no identity")
 	}
 	stranger := id
-	stranger.Started = "another boot/1" // as if the process id belonged to another program now
+	stranger.Started = "another boot/1" // simulates a process id that now belongs to another program
 	dead := Identity{Name: "dialer", PID: 1 << 30, Started: id.Started}
 	record := filepath.Join(t.TempDir(), "children.json")
 	if err := writeRecord(record, []Identity{stranger, dead, id}); err != nil {

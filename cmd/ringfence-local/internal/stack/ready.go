@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// maxExits is the number of times that a process can end before the stack is ready. After that the
-// start fails.
+// maxExits is the number of times that a process can end before the stack is ready. After that
+// number the start fails.
 const maxExits = 4
 
-// awaitReady waits for the probe of every replica, and then for the gateway's, which covers all
-// services.
+// awaitReady waits for the probe of every replica, and then for the probe of the gateway, which
+// covers all services.
 func (s *stack) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

@@ -20,13 +20,15 @@ const carrier = "simcarrier"
 // service describes one of the six services.
 type service struct {
 	name string
-	// askers are the services that may call its internal API. The gateway may call all.
+	// askers lists the services that can call the internal API of this service. The gateway can
+	// call every service.
 	askers []string
-	// asks contains the environment variables with the addresses of other services, by variable.
+	// asks maps the name of an environment variable to the service whose address the variable
+	// contains.
 	asks map[string]string
 }
 
-// services returns the services in the order of their start. The gateway starts last and stops
+// services returns the services in the order in which they start. The gateway starts last and stops
 // first.
 func services() []service {
 	return []service{
@@ -61,8 +63,8 @@ func serviceNames() []string {
 func schema(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 // startServices starts the carrier, then the services behind the gateway, then the dialer, then the
-// gateway. They are stopped in reverse. The services that the dialer needs are therefore there while its
-// last calls end.
+// gateway. They are stopped in reverse order, so the services that the dialer needs still run while
+// its last calls end.
 func (s *stack) startServices(ctx context.Context) error {
 	s.Console.Say("starting the simulated carrier and %d services", len(services())*s.replicas)
 	err := s.keep(ctx, Spec{
@@ -93,7 +95,7 @@ func (s *stack) startServices(ctx context.Context) error {
 			}
 		}
 	}
-	if err := s.state.Save(); err != nil { // signing keys were created
+	if err := s.state.Save(); err != nil { // spec created signing keys, which must be saved
 		return err
 	}
 	if err := s.startBalancers(ctx); err != nil {
@@ -107,7 +109,7 @@ func (s *stack) startServices(ctx context.Context) error {
 	return nil
 }
 
-// spec returns one replica of a service with its environment.
+// spec returns one replica of a service, with the environment of the replica.
 func (s *stack) spec(svc service, replica int) (Spec, error) {
 	seed, _, err := s.state.SigningKey(svc.name)
 	if err != nil {
@@ -171,8 +173,8 @@ func (s *stack) spec(svc service, replica int) (Spec, error) {
 	return Spec{Name: name, Path: filepath.Join(s.Bin, svc.name), Dir: s.Home.Dir, Env: s.environment(set), Mute: routine(svc.name)}, nil
 }
 
-// portAfter returns the address with a port that is n higher: each replica has its own SIP address.
-// Port 0, for any free port, remains.
+// portAfter returns the address with a port that is higher by n, because each replica needs a
+// different SIP address. Port 0, which means any free port, is not changed.
 func portAfter(address string, n int) string {
 	host, text, err := net.SplitHostPort(address)
 	port, fault := strconv.Atoi(text)
@@ -185,7 +187,7 @@ func portAfter(address string, n int) string {
 // admin is the name of the gateway's listener for operators.
 const admin = "admin"
 
-// listeners are the names of all HTTP listeners, with the service of each.
+// listeners returns the names of all HTTP listeners and, for each, the service that opens it.
 func listeners() map[string]string {
 	all := map[string]string{admin: gateway}
 	for _, name := range serviceNames() {
@@ -205,7 +207,8 @@ func (s *stack) listenerPort(name string) int {
 	return s.state.Ports[name]
 }
 
-// replicaAddr returns where a replica opens a listener. Several replicas have a port each, behind a balancer.
+// replicaAddr returns the address at which a replica opens a listener. If there are several
+// replicas, each has a different port behind a balancer.
 func (s *stack) replicaAddr(name string, replica int) string {
 	if s.replicas == 1 {
 		return loopback(s.listenerPort(name))
@@ -213,8 +216,8 @@ func (s *stack) replicaAddr(name string, replica int) string {
 	return loopback(s.state.Ports[httpPort(name, replica)])
 }
 
-// startBalancers opens the ports of all listeners if there are several replicas. down stops the
-// balancers.
+// startBalancers opens the ports of all listeners if there are several replicas. The method down
+// stops the balancers.
 func (s *stack) startBalancers(ctx context.Context) error {
 	if s.replicas == 1 {
 		return nil
@@ -262,8 +265,8 @@ func (s *stack) readyURLs() string {
 	return strings.Join(urls, ",")
 }
 
-// environment returns the environment of this process with the given variables. POSTGRES_URL and
-// KAFKA_BROKERS are not passed on, because a service must not get the URL of a superuser.
+// environment returns the environment of this process with the variables in set. It does not pass
+// on POSTGRES_URL and KAFKA_BROKERS, because a service must not get the URL of a superuser.
 func (s *stack) environment(set map[string]string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")

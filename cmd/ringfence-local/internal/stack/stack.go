@@ -17,8 +17,8 @@ import (
 // Options are the options of Up.
 type Options struct {
 	Home *Home
-	// Bin is the folder of the service binaries and simcarrier. Self is the program that runs the
-	// broker.
+	// Bin is the folder that contains the service binaries and simcarrier. Self is the path of
+	// ringfence-local, which also runs the broker.
 	Bin, Self string
 	Console   *Console
 	Starter   *Starter
@@ -27,13 +27,14 @@ type Options struct {
 const (
 	// readyTimeout limits the wait until every service is ready.
 	readyTimeout = 2 * time.Minute
-	// stopTimeout is how long the services have to stop. Their own limit is 20 s.
+	// stopTimeout limits the time in which the services must stop. The services themselves stop
+	// within 20 s.
 	stopTimeout = 25 * time.Second
-	// defaultDrain is how long the dialer lets calls over trunks continue.
+	// defaultDrain is how long calls over trunks can continue after the dialer was stopped.
 	defaultDrain = 30 * time.Second
 )
 
-// stack is one run.
+// stack is one run of the local stack.
 type stack struct {
 	Options
 	state    *State
@@ -44,16 +45,16 @@ type stack struct {
 
 	stopBalancers []context.CancelFunc
 
-	claimed     []int // ports
+	claimed     []int // the ports that this run has reserved
 	postgresURL string
 	brokers     string
 	caFile      string
 }
 
 // Up starts everything, prints how to place the first call, and waits until ctx ends. Then it stops
-// everything in order. When hurry ends, the dialer hangs up its calls and everything else is
-// killed. When kill ends, the dialer is killed as well. If the start fails, Up stops everything and
-// returns the error.
+// all processes in order. When hurry ends, the dialer hangs up its calls and all other processes
+// are killed. When kill ends, the dialer is killed as well. If the start fails, Up stops everything
+// and returns the error.
 func Up(ctx, hurry, kill context.Context, opts Options) error {
 	s := &stack{Options: opts, replicas: 1, procs: NewSupervisor(opts.Starter, opts.Console, opts.Home.Path(childrenFile))}
 	defer s.down(hurry, kill)
@@ -68,7 +69,8 @@ func Up(ctx, hurry, kill context.Context, opts Options) error {
 	return nil
 }
 
-// childrenFile records the running children, so that the next start finds them after a kill.
+// childrenFile is the file that records the running children. After a kill, the next start finds
+// them there.
 const childrenFile = "children.json"
 
 func (s *stack) up(ctx context.Context) error {
@@ -138,7 +140,8 @@ func (s *stack) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	// demo.json means that the stack is ready, so remove the file of an earlier run.
+	// The file demo.json means that the stack is ready, so prepare removes the file of an earlier
+	// run.
 	if err := os.Remove(s.demoFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove old demo.json: %w", err)
 	}
@@ -163,7 +166,7 @@ func (s *stack) binariesThere() error {
 	return nil
 }
 
-// keep starts children as one rank.
+// keep starts the children as one rank.
 func (s *stack) keep(ctx context.Context, specs ...Spec) error {
 	rank := make([]*Child, 0, len(specs))
 	defer func() { s.ranks = append(s.ranks, rank) }()
@@ -203,8 +206,8 @@ func (s *stack) down(hurry, kill context.Context) {
 	}
 }
 
-// stopChild stops a child and kills it when hurry ends. A child that drains gets a second signal
-// instead, so that no phone stays connected.
+// stopChild stops a child and kills it when hurry ends. A child that is draining calls gets a
+// second signal instead of a kill, so that no phone stays connected.
 func stopChild(hurry, kill context.Context, child *Child) {
 	limit := stopTimeout
 	if child.Drain() > 0 {
@@ -216,8 +219,8 @@ func stopChild(hurry, kill context.Context, child *Child) {
 	child.Stop(patience)
 }
 
-// drain returns how long the dialer lets calls continue after the stop. If DRAIN_LIMIT is not a
-// duration, the dialer reports it.
+// drain returns how long calls can continue after the dialer was stopped. If DRAIN_LIMIT is not a
+// duration, the dialer reports the error.
 func (s *stack) drain() time.Duration {
 	if limit, err := time.ParseDuration(os.Getenv("DRAIN_LIMIT")); err == nil {
 		return limit

@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// fresh returns a stack with its own home that has started nothing.
+// fresh returns a stack with a new home. The stack has started no process.
 func fresh(t *testing.T) *stack {
 	t.Helper()
 	t.Setenv("RINGFENCE_HOME", filepath.Join(t.TempDir(), "home"))
@@ -107,8 +107,8 @@ func TestSettlePorts_ATakenDoorIsOneLineWithTheRemedy(t *testing.T) {
 	}
 }
 
-// refused calls settlePorts, which must fail, and returns the message. It does not wait for a
-// program that releases its port.
+// refused calls settlePorts, which must fail, and returns the error message. It does not wait until
+// another program releases its port.
 func refused(t *testing.T, s *stack) (message string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -190,8 +190,8 @@ func TestSpec_EachServiceGetsItsOwnRolesAndTheKeysOfItsAskersOnly(t *testing.T) 
 	}
 }
 
-// adminAPI is the part of the admin API that the demo workspace needs. It fails the nth change if
-// set.
+// adminAPI implements the part of the admin API that the demo workspace needs. If the number of a
+// change to fail is set, that change fails.
 type adminAPI struct {
 	mu      sync.Mutex
 	items   map[string][]map[string]any
@@ -223,7 +223,8 @@ func (a *adminAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for _, seen := range a.items[r.URL.Path] {
-		if item["reference"] != nil && seen["reference"] == item["reference"] { // 200: the reference exists
+		// respond with 200 if the reference already exists
+		if item["reference"] != nil && seen["reference"] == item["reference"] {
 			return
 		}
 	}
@@ -278,7 +279,7 @@ func TestDemoWorkspace_GoesOnWhereItWasKilled(t *testing.T) {
 	}
 }
 
-// nextRun returns the next run with the same home.
+// nextRun returns a stack with the same home, as the next run creates it.
 func nextRun(t *testing.T, s *stack) *stack {
 	t.Helper()
 	known, err := Load(s.Home.Dir)

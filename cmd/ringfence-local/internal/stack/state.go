@@ -18,8 +18,8 @@ import (
 
 // State is the content of state.json.
 type State struct {
-	// Layout is 0 in a file of a version before the first release, whose database this version
-	// cannot read.
+	// Layout is 0 in a file that was written before the first release. This version cannot read the
+	// database of such a folder.
 	Layout int `json:"layout"`
 	// Ports contains the ports by name, for example "postgres", "kafka", "calls", "calls private
 	// 1".
@@ -49,11 +49,11 @@ type Demo struct {
 	ReadKey     string `json:"read_key,omitempty"`
 }
 
-// layout is the Layout of the files that this version writes and reads.
+// layout is the value of State.Layout that this version reads and writes.
 const layout = 2
 
-// Load reads the state of the folder, or returns a new one. If the file is damaged, it reads the
-// copy of the previous save.
+// Load reads the state from the folder, or returns a new state. If the file is damaged, Load reads
+// the copy that the previous save left.
 func Load(dir string) (*State, error) {
 	path := filepath.Join(dir, "state.json")
 	s, err := read(path)
@@ -92,7 +92,7 @@ func read(path string) (*State, error) {
 	return &s, nil
 }
 
-// Save writes the state. After a kill the file has the new or the previous content.
+// Save writes the state. After a kill the file has either the new or the previous content.
 func (s *State) Save() error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *State) Schema(name string) (owner, app string) {
 	return s.OwnerPasswords[name], s.AppPasswords[name]
 }
 
-// SigningKey returns the Ed25519 seed of the service and its public key in base64. The first call
+// SigningKey returns the Ed25519 seed and the public key of the service in base64. The first call
 // creates them.
 func (s *State) SigningKey(service string) (seed, public string, err error) {
 	if s.SigningKeys[service] == "" {

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// The pause before a restart doubles from the first to the longest. It starts at the first again
-// after a child has run for the time settled.
+// The pause before a restart doubles from the value first up to the longest pause. If a child has
+// run for the duration settled, its next pause is first again.
 const (
 	firstPause   = 200 * time.Millisecond
 	longestPause = 5 * time.Second
 	settled      = 10 * time.Second
 )
 
-// Supervisor keeps children running and records them.
+// Supervisor restarts children that end, and records the running ones.
 type Supervisor struct {
 	// Longest is the longest pause between restarts, 5 s by default. Set it before the first Keep.
 	Longest time.Duration
@@ -42,7 +42,7 @@ type Child struct {
 	spec   Spec
 	owner  *Supervisor
 	cancel context.CancelFunc
-	// quit ends the pause before a restart. over is closed when the child has ended and is not
+	// quit ends the pause before a restart. over is closed when the child has ended and will not be
 	// restarted.
 	quit chan struct{}
 	over chan struct{}
@@ -53,8 +53,8 @@ type Child struct {
 	exits int
 }
 
-// Keep starts the child and restarts it whenever it ends, until Stop. It returns the error of the
-// first start. Later errors are printed, and the start is tried again.
+// Keep starts the child and restarts it whenever it ends, until Stop is called. It returns the
+// error of the first start. Later errors are printed, and the start is repeated.
 func (s *Supervisor) Keep(ctx context.Context, spec Spec) (*Child, error) {
 	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Child{spec: spec, owner: s, cancel: cancel, quit: make(chan struct{}), over: make(chan struct{})}
@@ -109,7 +109,7 @@ func (c *Child) keep(ctx context.Context, r *running, start func() (*running, er
 	}
 }
 
-// await returns true if the child ended because of Stop.
+// await waits until the process ends. It returns true if the process ended because of Stop.
 func (c *Child) await(ctx context.Context, r *running) bool {
 	select {
 	case <-r.done:
@@ -130,7 +130,8 @@ func (c *Child) await(ctx context.Context, r *running) bool {
 	return true
 }
 
-// Stop stops the child and waits. It kills the child when ctx ends. It can be called again.
+// Stop stops the child and waits for its end. It kills the child when ctx ends. Stop can be called
+// several times.
 func (c *Child) Stop(ctx context.Context) {
 	c.cancel()
 	select {
@@ -141,12 +142,11 @@ func (c *Child) Stop(ctx context.Context) {
 	}
 }
 
-// Drain returns the Drain of the child's Spec.
+// Drain returns the field Drain of the child's Spec.
 func (c *Child) Drain() time.Duration { return c.spec.Drain }
 
-// Hurry sends SIGINT to a child that Stop asks to end with SIGTERM. The child must count both as stop
-// signals. A second SIGTERM would be lost if the child had not yet received the first one, because a
-// pending signal is delivered once.
+// Hurry sends SIGINT to a child that Stop has sent SIGTERM. The child must count both as stop
+// signals. A second SIGTERM could be lost: the kernel delivers a pending signal only once.
 func (c *Child) Hurry() {
 	if pid := c.PID(); pid > 0 {
 		_ = syscall.Kill(pid, syscall.SIGINT)
@@ -175,7 +175,7 @@ func (s *Supervisor) born(c *Child, pid int) {
 	defer s.mu.Unlock()
 	id, ok := Identify(c.spec.Name, pid)
 	if !ok {
-		return // it has ended already
+		return // the child has already ended
 	}
 	s.live = append(s.live, id)
 	if err := writeRecord(s.record, s.live); err != nil {
@@ -210,5 +210,5 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// Name returns the prefix of its lines.
+// Name returns the prefix of the lines that the child prints.
 func (c *Child) Name() string { return c.spec.Name }

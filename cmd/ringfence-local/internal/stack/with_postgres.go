@@ -12,13 +12,14 @@ import (
 	"time"
 )
 
-// testURL is the variable that tests read.
+// testURL is the name of the environment variable from which tests read the URL of the server.
 const testURL = "RINGFENCE_TEST_POSTGRES"
 
-// WithPostgres runs a command with a temporary Postgres server and returns the command's error. If the environment
-// already names a server, the command uses that server, unless durable is true.
+// WithPostgres runs a command with a temporary Postgres server and returns the command's error. If
+// the environment already names a server, the command uses that server, unless durable is true.
 //
-// The data directory is in memory where the system has room for it, and on disk if durable is true.
+// The data directory is in memory if the system has enough room for it. If durable is true, it is
+// always on disk.
 func WithPostgres(ctx, hurry context.Context, command []string, durable bool) error {
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
@@ -35,7 +36,8 @@ func WithPostgres(ctx, hurry context.Context, command []string, durable bool) er
 		return fmt.Errorf("make a directory: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil { // the account that runs Postgres must be able to read it
+	// the account that runs Postgres must be able to read the directory
+	if err := os.Chmod(dir, 0o755); err != nil {
 		return fmt.Errorf("open a directory: %w", err)
 	}
 	console := Plain(os.Stderr)
@@ -78,8 +80,8 @@ func WithPostgres(ctx, hurry context.Context, command []string, durable bool) er
 }
 
 // follow runs the command with the input and output of this process. The command is in the same
-// process group, so a Ctrl-C at the terminal reaches it. follow forwards signals that only this
-// process receives.
+// process group, so it receives a Ctrl-C at the terminal. follow forwards signals that were sent
+// only to this process.
 func follow(ctx, hurry context.Context, command []string, url string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -109,13 +111,13 @@ const (
 	lentPrefix = "ringfence-lent-"
 	// sharedMemory is a file system in memory on Linux.
 	sharedMemory = "/dev/shm"
-	// minSharedMemory is the free space, in bytes, that a data directory in sharedMemory needs. `make test` uses less
-	// than a tenth of it.
+	// minSharedMemory is the free space, in bytes, that sharedMemory must have for a data
+	// directory. `make test` uses less than a tenth of it.
 	minSharedMemory = 4 << 30
 )
 
-// lentParent returns the directory that a data directory is created in. Tests clone a database of 8 MB each, which
-// costs several times as much on a disk as in memory.
+// lentParent returns the directory in which the data directory is created. Tests clone a database
+// of 8 MB each. A clone takes several times as long on a disk as in memory.
 func lentParent(durable bool) string {
 	if !durable && FreeSpace(sharedMemory) >= minSharedMemory {
 		return sharedMemory
@@ -123,8 +125,8 @@ func lentParent(durable bool) string {
 	return os.TempDir()
 }
 
-// sweep deletes the data directories of killed runs. The name of a directory contains the process
-// id of its run.
+// sweep deletes the data directories of killed runs. The name of each directory contains the
+// process id of its run.
 func sweep() {
 	var left []string
 	for _, parent := range []string{os.TempDir(), sharedMemory} {

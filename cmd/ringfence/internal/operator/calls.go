@@ -74,7 +74,7 @@ type requestState struct {
 	ErrorDetail  *string   `json:"error_detail"`
 }
 
-// answer returns the explanation as a sentence.
+// answer returns a sentence that explains the state of the request.
 func (a requestState) answer(now time.Time) string {
 	switch {
 	case a.ErrorCode != nil && a.CallID == nil:
@@ -93,7 +93,7 @@ func (a requestState) answer(now time.Time) string {
 	return "It was called."
 }
 
-// became returns the end of a call as a sentence, or "" before the end.
+// became returns a sentence about the end of the call, or "" if the call has not ended.
 func became(call json.RawMessage) string {
 	var now struct {
 		Status string
@@ -112,7 +112,7 @@ func text(of *string) string {
 	return *of
 }
 
-// requestFacts is everything that is known about a call request.
+// requestFacts contains everything that the services know about a call request.
 type requestFacts struct {
 	Answer     string            `json:"answer"`
 	Request    json.RawMessage   `json:"request"`
@@ -122,7 +122,7 @@ type requestFacts struct {
 	Deliveries []json.RawMessage `json:"deliveries"`
 }
 
-// Run reads the request from every service that knows it.
+// Run reads the data about the call request from every service that has some.
 func (c callsWhy) Run(ctx context.Context, o *WorkspaceClient) error {
 	all := requestFacts{Decisions: []json.RawMessage{}, Attempts: []json.RawMessage{}, Deliveries: []json.RawMessage{}}
 	var err error
@@ -164,7 +164,7 @@ func (c callsWhy) Run(ctx context.Context, o *WorkspaceClient) error {
 	return nil
 }
 
-// hintIfCall adds a hint to the error if the id belongs to a call.
+// hintIfCall adds a hint to the error if the id belongs to a call instead of a call request.
 func (o *WorkspaceClient) hintIfCall(ctx context.Context, id string, fault error) error {
 	var refused *Refusal
 	if !errors.As(fault, &refused) || refused.Status != http.StatusNotFound {

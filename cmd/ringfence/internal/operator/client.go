@@ -74,7 +74,7 @@ func (r *Refusal) Error() string {
 	return r.Message
 }
 
-// At joins the segments of a path and escapes each of them.
+// At joins segments to a path and escapes each segment.
 func At(segments ...string) string {
 	var path strings.Builder
 	path.WriteString("/admin/v1")
@@ -85,7 +85,8 @@ func At(segments ...string) string {
 	return path.String()
 }
 
-// maxResponse limits a response: a page of a hundred of the largest objects.
+// maxResponse is the largest accepted response in bytes. It permits a page of a hundred of the
+// largest objects.
 const maxResponse = 64 << 20
 
 // Ask sends one request and returns the body of the response. body is encoded as JSON unless it is
@@ -94,7 +95,7 @@ func (d *Client) Ask(ctx context.Context, method, path string, body any) (json.R
 	return d.exchange(ctx, method, path, body, json.Valid)
 }
 
-// Fetch returns a body of any type.
+// Fetch sends a GET request and returns a body of any content type.
 func (d *Client) Fetch(ctx context.Context, path string) ([]byte, error) {
 	return d.exchange(ctx, http.MethodGet, path, nil, func([]byte) bool { return true })
 }
@@ -118,7 +119,7 @@ func (d *Client) exchange(
 		content = bytes.NewReader(encoded)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(d.door.URL, "/")+path, content)
-	// not printed, because it can contain a password
+	// The URL is not printed, because it can contain a password.
 	if err != nil || req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" {
 		return nil, errors.New("RINGFENCE_ADMIN_URL is no address: it looks like http://127.0.0.1:8081")
 	}
@@ -142,7 +143,7 @@ func (d *Client) exchange(
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		refused := struct{ Error Refusal }{}
-		_ = json.Unmarshal(answer, &refused) // another body has no code
+		_ = json.Unmarshal(answer, &refused) // a body that is not JSON has no error code
 		refused.Error.Status, refused.Error.RequestID, refused.Error.asked = resp.StatusCode, resp.Header.Get("X-Request-Id"), method+" "+path
 		return nil, &refused.Error
 	}
@@ -152,8 +153,8 @@ func (d *Client) exchange(
 	return answer, nil
 }
 
-// checkPath refuses a path with an empty segment, "." or "..", which names the collection or its
-// parent.
+// checkPath refuses a path with an empty segment, "." or "..". Such a path names the collection or
+// its parent instead of an object.
 func checkPath(path string) error {
 	path, _, _ = strings.Cut(path, "?")
 	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
@@ -173,8 +174,8 @@ func (d *Client) Show(ctx context.Context, method, path string, body any) error 
 	return d.Member(answer)
 }
 
-// Write does the same for a body of settings. It reports fields that the response does not contain,
-// because they were ignored, probably for a spelling mistake.
+// Write sends an object with settings and prints the returned object. It reports the fields that
+// the response does not contain: the service ignored them, probably because of a spelling mistake.
 func (d *Client) Write(ctx context.Context, method, path string, body map[string]any) error {
 	answer, err := d.Ask(ctx, method, path, body)
 	if err != nil {
@@ -191,7 +192,7 @@ func (d *Client) Write(ctx context.Context, method, path string, body map[string
 	return d.Member(answer)
 }
 
-// Listed contains the flags of commands that list.
+// Listed contains the flags that all commands with a list share.
 type Listed struct {
 	Limit int  `default:"100" help:"The most that is listed."`
 	All   bool `help:"List everything, whatever --limit says."`
@@ -201,7 +202,7 @@ type Listed struct {
 const maxPage = 100
 
 // List prints the objects of a collection, newest first, page by page. columns are paths such as
-// "id" or "heading=path.of.keys". If a page fails, the JSON array remains open.
+// "id" or "heading=path.of.keys". If a page fails, the JSON array is not closed.
 func (d *Client) List(ctx context.Context, path string, filter url.Values, want Listed, columns ...string) error {
 	l, more := d.list(columns), false
 	for page, err := range d.pages(ctx, path, filter, want) {
@@ -237,8 +238,8 @@ type page struct {
 	HasMore bool              `json:"has_more"`
 }
 
-// pages yields the pages of a collection, newest first, and requests each when it is needed. An
-// error is the last item.
+// pages yields the pages of a collection, newest first. It requests each page when the caller needs
+// it. An error is the last item.
 func (d *Client) pages(ctx context.Context, path string, filter url.Values, want Listed) iter.Seq2[page, error] {
 	query := url.Values{}
 	for name, values := range filter {
@@ -266,7 +267,7 @@ func (d *Client) pages(ctx context.Context, path string, filter url.Values, want
 	}
 }
 
-// page returns one page and changes the query to that of the next one.
+// page returns one page and changes the query so that it requests the next page.
 func (d *Client) page(ctx context.Context, path string, query url.Values) (got page, err error) {
 	answer, err := d.Ask(ctx, http.MethodGet, path+"?"+query.Encode(), nil)
 	if err != nil {
@@ -292,7 +293,7 @@ func (d *Client) page(ctx context.Context, path string, query url.Values) (got p
 // JSON reports whether responses are printed as JSON.
 func (d *Client) JSON() bool { return d.json }
 
-// Say prints a line of a response that is text.
+// Say prints one line of a response that is text.
 func (d *Client) Say(text string) error { return d.write(Printable(text) + "\n") }
 
 // Remark prints a line that is not part of the response.

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// open returns a client of a server with the given handler, and its output.
+// open returns a client of a server that uses the given handler, and the output of the client.
 func open(t *testing.T, asJSON bool, answer http.HandlerFunc) (d *Client, printed *bytes.Buffer) {
 	t.Helper()
 	server := httptest.NewServer(answer)
@@ -92,8 +92,8 @@ func TestDesk_AListInAMemberIsOneCell(t *testing.T) {
 	}
 }
 
-// A page is printed before the next one is requested, so a list needs the memory of one page. The
-// JSON array is valid, and columns only grow.
+// A page is printed before the next one is requested, so a long list needs the memory of one page
+// only. The printed JSON array is valid, and the columns of a table never become narrower.
 func TestDesk_AListIsPrintedAsItComes(t *testing.T) {
 	for asJSON, want := range map[bool]string{
 		false: "ID  NAME\n1   a\n2   longer\n333  b\n",

@@ -43,14 +43,14 @@ func (c contactsConsent) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodGet, o.at("contacts", c.Number, "consent"), nil)
 }
 
-// consent is a consent record to add. It cannot be deleted.
+// consent is a consent record that the command adds. A consent record cannot be deleted.
 type consent struct {
 	person
 	Source   string `required:"" help:"Where it was given or withdrawn: \"web form\"."`
 	Evidence string `help:"What proves it: text, or a JSON object."`
 }
 
-// Validate refuses an invalid object, because the record cannot be corrected.
+// Validate refuses an invalid JSON object, because a stored record cannot be corrected.
 func (c consent) Validate() error {
 	if begun := strings.TrimSpace(c.Evidence); strings.HasPrefix(begun, "{") && !json.Valid([]byte(begun)) {
 		return errors.New("--evidence begins as a JSON object and is none")
@@ -182,9 +182,10 @@ func (c optOutsShow) Run(ctx context.Context, o *WorkspaceClient) error {
 
 const (
 	imports = "opt-out-imports"
-	// partSize is less than the largest body that the gateway accepts.
+	// partSize is the size of a part in bytes. It is less than the largest body that the gateway
+	// accepts.
 	partSize = 128 << 10
-	// pollInterval is the interval at which the progress of an import is read.
+	// pollInterval is the time between two reads of an import's progress.
 	pollInterval = 300 * time.Millisecond
 )
 
@@ -196,8 +197,8 @@ type progress struct {
 	DoneAt           *time.Time `json:"done_at"`
 }
 
-// importList sends a list in parts, starts the import, and waits for its end. After the start, Ctrl-C
-// does not stop the import.
+// importList sends a list in parts, starts the import, and waits for the end of the import. Once
+// started, the import continues even after Ctrl-C.
 func (o *WorkspaceClient) importList(ctx context.Context, list io.Reader, reason string) error {
 	body := map[string]any{}
 	if reason != "" {

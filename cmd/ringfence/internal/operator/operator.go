@@ -6,8 +6,8 @@ import (
 	"errors"
 )
 
-// Commands contains the commands by subject, in the order in which an operator needs them for a
-// customer.
+// Commands contains the commands, grouped by subject, in the order in which an operator needs them
+// for a new customer.
 type Commands struct {
 	Workspaces workspaces `cmd:"" group:"operator" help:"Who may call: plan, status, features, limits, calling policy, retention."`
 	Keys       keys       `cmd:"" group:"operator" help:"API keys of the workspace."`
@@ -24,8 +24,8 @@ type Commands struct {
 	Services   services   `cmd:"" group:"operator" help:"What the services' own binaries do: parked records, the books, the consent ledger, sealed secrets."`
 }
 
-// Named is the workspace that -w or the environment names. It is empty if none was named, also if
-// there is a default workspace.
+// Named is the workspace that -w or the environment names. It is empty if neither names a
+// workspace, even if there is a default workspace.
 type Named string
 
 // WorkspaceClient is a Client with a workspace.
@@ -34,7 +34,7 @@ type WorkspaceClient struct {
 	workspace string
 }
 
-// NewWorkspaceClient requires the id of the workspace.
+// NewWorkspaceClient returns a client for the workspace. It returns an error if the id is empty.
 func NewWorkspaceClient(at *Client, workspace string) (*WorkspaceClient, error) {
 	if workspace == "" {
 		return nil, errors.New("which workspace? Name its id with -w ID or RINGFENCE_WORKSPACE; `ringfence workspaces list` lists them")

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// Table prints objects as a table. If the terminal is too narrow, it prints them one after the
-// other.
+// Table prints objects as a table. If the terminal is too narrow, it prints the objects one after
+// the other.
 func (d *Client) Table(members []json.RawMessage, columns []string) error {
 	l := d.list(columns)
 	return errors.Join(l.add(members), l.end())
 }
 
-// list is printed page by page. Its columns never become narrower.
+// list is a table that is printed page by page. Its columns never become narrower.
 type list struct {
 	*Client
 	headings, paths []string
 	widths          []int
 	printed         int
-	// folded is set when a page was too wide for the terminal. From then on, objects are printed
-	// one after the other.
+	// folded is set when a page was too wide for the terminal. After that, objects are printed one
+	// after the other.
 	folded bool
 }
 
@@ -56,7 +56,7 @@ func (l *list) add(members []json.RawMessage) (err error) {
 	return err
 }
 
-// end prints the end of the list.
+// end prints what follows the last page.
 func (l *list) end() error {
 	switch {
 	case l.json && l.printed == 0:
@@ -69,7 +69,7 @@ func (l *list) end() error {
 	return nil
 }
 
-// elements returns a page of a JSON array, which end closes.
+// elements returns a page as elements of a JSON array. The method end closes the array.
 func (l *list) elements(members []json.RawMessage) (string, error) {
 	var text bytes.Buffer
 	for i, member := range members {
@@ -124,7 +124,7 @@ func widen(widths []int, rows [][]string) (widest int) {
 // gap is the space between two columns.
 const gap = 2
 
-// aligned formats rows as columns.
+// aligned formats rows with columns of the given widths.
 func aligned(widths []int, rows [][]string) string {
 	var page strings.Builder
 	for _, row := range rows {
@@ -159,7 +159,7 @@ func blocks(rows [][]string) string {
 	return strings.Join(members, "\n")
 }
 
-// Member prints one line per key, in the order of the response.
+// Member prints an object with one line per key, in the order of the response.
 func (d *Client) Member(member json.RawMessage) error {
 	if d.json {
 		return d.indented(member)
@@ -214,8 +214,8 @@ func (d *Client) write(text string) error {
 	return nil
 }
 
-// find follows a path of keys and returns nil if there is no value. For a list it returns the
-// values of all its members.
+// find follows a path of keys in a JSON value and returns nil if there is no value. If the value is
+// a list, find returns the values of all members of the list.
 func find(value json.RawMessage, path string) json.RawMessage {
 	var list []json.RawMessage
 	for key := range strings.SplitSeq(path, ".") {
@@ -244,8 +244,8 @@ func each(list []json.RawMessage, key string) json.RawMessage {
 	return text
 }
 
-// plain formats a value for people: text without quotes on one line, "-" for null, other values as
-// JSON.
+// plain formats a value for people: a string as one line without quotes, null as "-", any other
+// value as JSON.
 func plain(value json.RawMessage) string {
 	if len(value) == 0 || string(value) == "null" {
 		return "-"
@@ -261,7 +261,7 @@ func plain(value json.RawMessage) string {
 	return Printable(text)
 }
 
-// maxCell limits the characters of a cell. Show prints the whole value.
+// maxCell is the largest number of characters in a cell. Show prints the whole value.
 const maxCell = 60
 
 func brief(value json.RawMessage) string {

@@ -22,14 +22,14 @@ type services struct {
 	AcceptIntents servicesAcceptIntents `cmd:"" help:"Let the dialer dial although records of dial-intents.v1 are missing, after a restore."`
 }
 
-// ServiceCommand runs the binary of a service. It is a command line with {service} for the name of the
-// service; the arguments of the binary are appended.
+// ServiceCommand runs the binary of a service. Its command line contains {service} in place of the
+// name of the service. The arguments of the binary are appended.
 type ServiceCommand struct {
 	Via []string
 	Out io.Writer
 	// Asides receives the log of the binary.
 	Asides io.Writer
-	// Workspace limits the command to one workspace, if it supports that.
+	// Workspace limits the command to one workspace if the command supports that.
 	Workspace string
 	// JSON requests JSON output.
 	JSON bool
@@ -42,7 +42,7 @@ func (r *ServiceCommand) run(ctx context.Context, service string, args ...string
 	}
 	var said, answer bytes.Buffer
 	fault := r.start(ctx, &said, service, append(args, "--json"))
-	if fault != nil && said.Len() == 0 { // the reason was printed to Asides
+	if fault != nil && said.Len() == 0 { // the binary has already printed the reason to Asides
 		return fault
 	}
 	if err := json.Indent(&answer, bytes.TrimSpace(said.Bytes()), "", "  "); err != nil {
@@ -62,7 +62,7 @@ func (r *ServiceCommand) start(ctx context.Context, out io.Writer, service strin
 	cmd := exec.CommandContext(ctx, words[0], append(words[1:], args...)...)
 	asked, why := service+" "+strings.Join(args, " "), ""
 	asides := &lines{say: func(line string) error {
-		// prefixes of the errors of the binary and of ringfence-local
+		// Remove the prefixes that the service's binary and ringfence-local add to errors.
 		for _, begun := range []string{asked + ": ", "ringfence-local: "} {
 			if reason, is := strings.CutPrefix(line, begun); is {
 				why = reason
@@ -103,7 +103,7 @@ func (r *ServiceCommand) aside(line string) error {
 	return nil
 }
 
-// lines passes on the output of a binary line by line.
+// lines passes on the output of the binary line by line.
 type lines struct {
 	begun []byte
 	say   func(line string) error

@@ -19,7 +19,7 @@ type Settings struct {
 	Set  []string `sep:"none" help:"One field, as often as there are: --set max_call_seconds=300, --set features.webhooks=true. What is not JSON is text; null clears." placeholder:"KEY=VALUE"`
 }
 
-// Body merges the file, the flags and named, in this order.
+// Body merges the content of the file, the flags and named. Later values replace earlier ones.
 func (s Settings) Body(ctx context.Context, named map[string]any) (map[string]any, error) {
 	body := map[string]any{}
 	if s.File != "" {
@@ -59,7 +59,7 @@ func (s Settings) Body(ctx context.Context, named map[string]any) (map[string]an
 	return body, nil
 }
 
-// isSecret reports whether a field must not be in the arguments.
+// isSecret reports whether the value of a field must not be an argument of the command line.
 func isSecret(field string) bool {
 	return slices.Contains([]string{"password", "key", "api_key", "secret", "token"}, strings.ToLower(field))
 }

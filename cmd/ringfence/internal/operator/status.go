@@ -11,7 +11,7 @@ import (
 
 type status struct{}
 
-// statusTrunk contains the fields of a trunk that the screen shows.
+// statusTrunk contains the fields of a trunk that the command prints.
 type statusTrunk struct {
 	Name, State   string
 	ChannelsInUse int `json:"channels_in_use"`
@@ -19,7 +19,7 @@ type statusTrunk struct {
 	Recent        struct{ Calls, Failures int }
 }
 
-// statusAnswers contains the responses from which the screen is made.
+// statusAnswers contains the responses from which the output of the command is made.
 type statusAnswers struct {
 	services struct {
 		Services []struct {
@@ -30,7 +30,7 @@ type statusAnswers struct {
 	trunks []statusTrunk
 	dialer struct {
 		Replicas []struct {
-			SIP *json.RawMessage // nil with the simulated carrier
+			SIP *json.RawMessage // nil if the dialer uses the simulated carrier
 		}
 		AgentCircuits []struct {
 			Replica, Kind string
@@ -43,7 +43,7 @@ type statusAnswers struct {
 			LiveInbound      int     `json:"live_inbound"`
 		}
 	}
-	// fault is why the dialer did not respond, or "".
+	// fault is the reason why the dialer did not respond, or "" if it responded.
 	fault string
 }
 
@@ -54,7 +54,7 @@ func (status) Run(ctx context.Context, d *Client) error {
 		return err
 	}
 	dialer, trunks, err := found.readDialer(ctx, d)
-	if err != nil { // show the other lines also if the dialer does not respond
+	if err != nil { // print the other lines even if the dialer does not respond
 		found.fault = err.Error()
 	}
 	lines, down := found.screen()
@@ -118,7 +118,7 @@ func ask(ctx context.Context, d *Client, path string, into any) (json.RawMessage
 	return answer, nil
 }
 
-// screen returns the lines to print, and the names of what is down.
+// screen returns the lines to print, and the names of the components that are down.
 func (s statusAnswers) screen() (lines, down []string) {
 	line := func(what, state, format string, args ...any) {
 		lines = append(lines, fmt.Sprintf("%-8s  %-12s  %s", what, state, fmt.Sprintf(format, args...)))
@@ -144,7 +144,7 @@ func (s statusAnswers) screen() (lines, down []string) {
 		down = append(down, "no active trunk")
 	}
 	for _, c := range s.dialer.AgentCircuits {
-		owner := "of workspace " + c.WorkspaceID // the workspace must repair it
+		owner := "of workspace " + c.WorkspaceID // the customer, not the operator, must repair this model
 		if c.WorkspaceID == "" {
 			owner = "of the operator"
 			down = append(down, "model "+c.Kind+" "+owner)
@@ -172,8 +172,8 @@ func (s statusAnswers) activeTrunks() (active int) {
 	return active
 }
 
-// noTrunk returns why no call can be placed over a SIP trunk now. It returns "" if one can, or if
-// calls use the simulated carrier.
+// noTrunk returns the reason why no call can be placed over a SIP trunk now. It returns "" if a
+// call can be placed, or if calls use the simulated carrier.
 func (s statusAnswers) noTrunk() string {
 	usesSIP := false
 	for _, one := range s.dialer.Replicas {

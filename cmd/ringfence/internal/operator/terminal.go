@@ -31,8 +31,8 @@ func Attended() bool {
 	return err == nil
 }
 
-// Stdin returns standard input that ends with ctx, so that Ctrl-C ends a command that waits for
-// input.
+// Stdin returns a reader of standard input that ends when ctx ends. Ctrl-C can therefore end a
+// command that waits for input.
 func Stdin(ctx context.Context) io.Reader { return until(ctx, os.Stdin) }
 
 func until(ctx context.Context, from io.Reader) io.Reader {
@@ -45,13 +45,13 @@ func until(ctx context.Context, from io.Reader) io.Reader {
 	return reader
 }
 
-// Confirmation contains the flag of destructive commands.
+// Confirmation contains the flag --yes of destructive commands.
 type Confirmation struct {
 	Yes bool `help:"Do not ask whether it is meant."`
 }
 
-// Confirm prints what will happen. It returns nil if --yes is set or the user confirms at the
-// terminal.
+// Confirm prints what the command will do. It returns nil if --yes is set or the user confirms at
+// the terminal.
 func (s Confirmation) Confirm(ctx context.Context, d *Client, format string, args ...any) error {
 	if s.Yes {
 		return nil
@@ -61,7 +61,7 @@ func (s Confirmation) Confirm(ctx context.Context, d *Client, format string, arg
 		return fmt.Errorf("%s: say --yes if that is meant", what)
 	}
 	_, _ = fmt.Fprintf(d.asides, "%s. Type yes if that is meant: ", Printable(what))
-	// the end of the input is not a confirmation
+	// The error is ignored: the end of the input is not a confirmation.
 	said, _ := bufio.NewReader(until(ctx, d.answers)).ReadString('\n')
 	switch {
 	case ctx.Err() != nil:

@@ -11,7 +11,7 @@ import (
 )
 
 // If the terminal is too narrow for a table, objects are printed one after the other. Without a
-// terminal nothing is folded.
+// terminal, the objects are always printed as a table.
 func TestDesk_TablesFitTheTerminal(t *testing.T) {
 	members := []json.RawMessage{
 		json.RawMessage(`{"id":"019728a4-3f00-7a10-8000-0000000000aa","name":"日本語","created_at":"2026-06-04T09:00:00Z","status":"active"}`),
@@ -100,7 +100,7 @@ func TestStdin_EndsWithTheCommand(t *testing.T) {
 	}
 }
 
-// An empty id, "." or ".." would name the collection or its parent.
+// A path with an empty id, "." or ".." would name the collection or its parent.
 func TestDesk_AsksForNoPathThatLeadsElsewhere(t *testing.T) {
 	d, _ := open(t, false, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked %s", r.URL) })
 	for _, id := range []string{"", ".", ".."} {

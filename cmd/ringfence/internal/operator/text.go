@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Printable returns text on one line without escape sequences, 8-bit controls and bidirectional
-// controls, because text of customers can contain them.
+// Printable returns the text on one line. It replaces escape sequences, 8-bit controls and
+// bidirectional controls, because text of customers can contain them.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -21,7 +21,7 @@ func Printable(text string) string {
 	}, text)
 }
 
-// Escaped returns JSON in which the characters that Printable replaces are written as \u….
+// Escaped returns the JSON with the characters that Printable replaces written as \u….
 func Escaped(value []byte) string {
 	var text strings.Builder
 	for _, r := range string(value) { // an invalid UTF-8 byte becomes U+FFFD
@@ -40,15 +40,15 @@ func Escaped(value []byte) string {
 	return text.String()
 }
 
-// steers reports whether a character controls the terminal or the text around it. The two joiners
-// are needed by scripts and emoji and are harmless.
+// steers reports whether a character controls the terminal or the text around the character. The
+// two joiners are permitted: scripts and emoji need them, and they are harmless.
 func steers(r rune) bool {
 	const joinWithout, join = '\u200c', '\u200d'
 	return r != joinWithout && r != join && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
-// cells returns the width of a text on a terminal: two for most East Asian characters and emoji,
-// zero for combining marks.
+// cells returns the width of a text in terminal cells: two for most East Asian characters and
+// emoji, zero for combining marks.
 func cells(text string) (n int) {
 	for _, r := range text {
 		switch {

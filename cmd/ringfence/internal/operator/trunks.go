@@ -12,7 +12,7 @@ type trunksCheck struct {
 	Name string `arg:"" help:"The trunk's name or id."`
 }
 
-// trunkCheck is the response to a check.
+// trunkCheck is the response to the check of a trunk.
 type trunkCheck struct {
 	Name  string
 	Steps []struct{ Step, Result, Seen, Remedy string }
@@ -47,7 +47,7 @@ func (c trunksCheck) Run(ctx context.Context, d *Client) error {
 	return nil
 }
 
-// print prints a line for each step, and one more for a remedy.
+// print prints one line for each step, and another line if the step has a remedy.
 func (c trunkCheck) print(d *Client) error {
 	if err := d.Say("Trunk " + c.Name); err != nil {
 		return err
@@ -66,7 +66,8 @@ func (c trunkCheck) print(d *Client) error {
 	return nil
 }
 
-// trunkID returns the id of the trunk with a name or id. Names are unique without regard to case.
+// trunkID returns the id of the trunk with the given name or id. Names are unique regardless of
+// case.
 func trunkID(ctx context.Context, d *Client, name string) (string, error) {
 	all, err := d.Members(ctx, At("trunks"), nil)
 	if err != nil {

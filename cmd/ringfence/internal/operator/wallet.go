@@ -31,7 +31,8 @@ type entry struct {
 	Reference string `arg:"" help:"What makes it count once: an invoice's number."`
 }
 
-// post also fails if the reference belongs to another entry. It then prints that entry.
+// post creates the entry. It fails if the reference belongs to a different entry, and then prints
+// that entry.
 func (e entry) post(ctx context.Context, o *WorkspaceClient, kind string) error {
 	answer, err := o.Ask(ctx, http.MethodPost, o.at("wallet", "transactions"), map[string]any{"type": kind, "amount": e.Amount, "reference": e.Reference})
 	if err != nil {

@@ -116,11 +116,11 @@ func (c webhooksReplay) body() map[string]any {
 	case c.Skipped != "":
 		return map[string]any{"status": "skipped", "since": c.Skipped}
 	}
-	return map[string]any{} // the path names the delivery
+	return map[string]any{} // the path already names the delivery
 }
 
-// Run replays one batch after the other. It ends because it skips deliveries that failed after its
-// start.
+// Run replays one batch after the other. The loop ends, because deliveries that fail after the
+// start of the command are skipped.
 func (c webhooksReplay) Run(ctx context.Context, o *WorkspaceClient) error {
 	body := c.body()
 	body["before"] = time.Now().UTC().Format(time.RFC3339Nano)
