@@ -213,7 +213,7 @@ func TestCharts_DrainOutlastsTheLongestCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ring := regexp.MustCompile(`env:"RING_LIMIT" envDefault:"(\w+)"`).FindStringSubmatch(strings.Join(lines(t, "services/dialer/cmd/dialer/config.go"), "\n"))
+	ring := regexp.MustCompile(`env:"RING_LIMIT" +envDefault:"(\w+)"`).FindStringSubmatch(strings.Join(lines(t, "services/dialer/cmd/dialer/config.go"), "\n"))
 	first := regexp.MustCompile(`FirstRing += (\d+) \* time.Second`).FindStringSubmatch(strings.Join(lines(t, "services/dialer/internal/sip/invite.go"), "\n"))
 	if ring == nil {
 		t.Fatal("how long it may take until a call is answered is not to be found: ring = nil, want a value")

@@ -32,8 +32,8 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 		{"no registry", "global.registry=", ":0.1.0 names no registry: set global.registry"},
 		{"a dialer without the networks of its nodes", "global.nodes=null", "global.nodes is empty"},
 		{"the node's address without its network", "dialer.hostNetwork=false", "RTP_ADDR would be the node's address"},
-		{"an address from two sides", "dialer.env.RTP_ADDR=192.0.2.1", "RTP_ADDR stands in env as well"},
-		{"telephony on the loopback", "dialer.hostAddress={RTP_ADDR}", "SIP_ADVERTISED_ADDR stands neither"},
+		{"an address from two sides", "dialer.env.RTP_ADDR=192.0.2.1", "RTP_ADDR is also set in env"},
+		{"telephony on the loopback", "dialer.hostAddress={RTP_ADDR}", "SIP_ADVERTISED_ADDR is set neither"},
 		{"a pod that ends before its calls", "dialer.terminationGracePeriodSeconds=3600", "may take 14545 to end (5s, 20s, 4h2m)"},
 		{
 			"a pod that ends before its calls, with the default of DRAIN_LIMIT",
@@ -75,7 +75,7 @@ func TestCharts_RefusalsCountWithTheCodesDrain(t *testing.T) {
 	text := strings.Join(lines(t, "helm/ringfence-lib/templates/_refuse.tpl"), "\n")
 	wantContains(t, "_refuse.tpl", text, `"`+drain[1]+`s" }}`)
 	config := strings.Join(lines(t, "services/dialer/cmd/dialer/config.go"), "\n")
-	limit := regexp.MustCompile("`env:\"DRAIN_LIMIT\" envDefault:\"(\\w+)\"").FindStringSubmatch(config)
+	limit := regexp.MustCompile("`env:\"DRAIN_LIMIT\" +envDefault:\"(\\w+)\"").FindStringSubmatch(config)
 	if limit == nil {
 		t.Fatal("the dialer has no default of DRAIN_LIMIT")
 	}
