@@ -8,7 +8,8 @@ import (
 	"github.com/yuin/goldmark/ast"
 )
 
-// anchors creates the ids of headings as GitHub does, so that a link works there and on the site.
+// anchors creates the ids of headings as GitHub does, so that a link works on GitHub and on the
+// site.
 type anchors map[string]int
 
 // Generate implements parser.IDs.
@@ -30,5 +31,5 @@ func (a anchors) Generate(heading []byte, _ ast.NodeKind) []byte {
 	return []byte(id)
 }
 
-// Put implements parser.IDs.
+// Put implements parser.IDs. It reserves an id.
 func (a anchors) Put(id []byte) { a[string(id)]++ }

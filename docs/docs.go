@@ -26,20 +26,20 @@ var sources embed.FS
 //go:embed site
 var assets embed.FS
 
-// Files contains the files of a site: their contents by relative path with slashes.
+// Files maps the relative path of each file of a site, with slashes, to the file's content.
 type Files map[string][]byte
 
 // page is one Markdown file.
 type page struct {
-	source string // path of the Markdown file
-	target string // path of the HTML file
+	source string // the path of the Markdown file
+	target string // the path of the HTML file
 	title  string
 	text   []byte
 	html   template.HTML
 	parts  []part
 }
 
-// part is a section of a page: what a search can find.
+// part is a section of a page, and the unit of a search result.
 type part struct {
 	Page  string `json:"page"`
 	Title string `json:"title"`
@@ -84,7 +84,7 @@ func errorOf(errs ...error) error {
 	return nil
 }
 
-// copy adds the files of a folder, except the layout.
+// copy adds the files of a folder to the site, except the layout file.
 func (f Files) copy(from fs.FS, folder string) error {
 	return fs.WalkDir(from, folder, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || path.Ext(name) == ".html" {
@@ -202,7 +202,7 @@ func (p *page) heading(n *ast.Heading, content []byte) {
 	p.parts = append(p.parts, part{Page: p.title, Title: title, URL: p.target + "#" + string(anchor)})
 }
 
-// add adds text to the current part.
+// add appends text to the current section.
 func (p *page) add(words string) {
 	if len(p.parts) > 0 {
 		last := &p.parts[len(p.parts)-1]
@@ -210,8 +210,8 @@ func (p *page) add(words string) {
 	}
 }
 
-// rewrite makes a link to a Markdown file a link to its HTML file. It returns false if the link
-// leads out of the documentation.
+// rewrite replaces the target of a link to a Markdown file by the HTML file. It returns false if
+// the target is outside of the documentation.
 func (p *page) rewrite(link *ast.Link) bool {
 	to, anchor, _ := strings.Cut(string(link.Destination), "#")
 	if to == "" || strings.Contains(to, "://") || strings.HasPrefix(to, "mailto:") {

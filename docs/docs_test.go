@@ -15,7 +15,8 @@ import (
 	"golang.org/x/net/html"
 )
 
-// wordsInPage and wordsInAll limit what a reader has to read. Generated lists may be longer.
+// wordsInPage and wordsInAll limit the number of words in a page and in all pages. Generated lists
+// can be longer.
 const wordsInPage, wordsInAll = 1500, 45_000
 
 var generated = []string{"../docs/reference/configuration.md", "../docs/reference/metrics.md"}
@@ -52,7 +53,7 @@ func TestRender_LinksLeadToPagesAndAnchors(t *testing.T) {
 	}
 }
 
-// references returns the anchors of an HTML page, and what it links to.
+// references returns the anchors of an HTML page and the targets of the page's links.
 func references(t *testing.T, content string) (anchors map[string]bool, links []string) {
 	t.Helper()
 	root, err := html.Parse(strings.NewReader(content))
@@ -131,7 +132,7 @@ func TestList_NamesEveryPage(t *testing.T) {
 // skipped matches folders without pages.
 var skipped = regexp.MustCompile(`^(bin|node_modules|testdata|\.[a-z].*)$`)
 
-// markdown returns the Markdown files of the repository by their path.
+// markdown returns the text of the repository's Markdown files by path.
 func markdown(t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string]string{}

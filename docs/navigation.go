@@ -25,7 +25,8 @@ var navigation = []struct {
 	{"Contribute", []string{"architecture.md", "contribute.md", "test.md", "adr/README.md", "adr"}},
 }
 
-// position returns the section of a page and its position in the section. A page that is not listed is in none: -1.
+// position returns the section of a page and the page's index in the section. The index is -1 if no
+// section lists the page.
 func position(source string) (section, index int) {
 	for s, one := range navigation {
 		if i := slices.Index(one.pages, source); i >= 0 {
@@ -55,10 +56,10 @@ func byNavigation(a, b page) int {
 	return cmp.Or(cmp.Compare(sectionA, sectionB), cmp.Compare(indexA, indexB), strings.Compare(a.source, b.source))
 }
 
-// A layout is what page.html shows.
+// layout contains the values that the template page.html renders.
 type layout struct {
 	Title string
-	// Root leads from the page to the root of the site; empty, or "../" once or more.
+	// Root is the relative path from the page to the root of the site: empty, or "../" repeated.
 	Root     string
 	Source   string
 	Content  template.HTML

@@ -200,19 +200,19 @@ func TestComposeFile_ConnectionsFitPostgres(t *testing.T) {
 	if pool == 0 {
 		t.Error("the size of a pool was not found")
 	}
-	if sum+13 > most { // 13 are reserved for superusers and people
+	if sum+13 > most { // 13 connections are reserved for superusers and people
 		t.Errorf("connections of the services = %d, want at most %d", sum, most-13)
 	}
 }
 
-// poolSize returns the default of POSTGRES_MAX_CONNS.
+// poolSize returns the default of POSTGRES_MAX_CONNS, the size of a connection pool.
 func poolSize(t *testing.T) string {
 	t.Helper()
 	help := described(t, "services/calls")["POSTGRES_MAX_CONNS"]
 	return strings.TrimSuffix(help[strings.LastIndex(help, "(")+1:], ")")
 }
 
-// TestCharts_CountThePoolsDefault compares the default with the number in
+// TestCharts_CountThePoolsDefault compares the default pool size in the code with the number in
 // helm/ringfence/templates/budget.yaml.
 func TestCharts_CountThePoolsDefault(t *testing.T) {
 	t.Parallel()

@@ -24,14 +24,14 @@ type object struct {
 	Metadata   struct{ Name string }
 	Data       map[string]string
 	Spec       struct {
-		// Selector is the selector of a Service, or of a workload under matchLabels.
+		// Selector is the label selector of a Service, or of a workload under matchLabels.
 		Selector    map[string]any
 		ServiceName string `yaml:"serviceName"`
 		// PublishesUnready is true for a Service whose name also resolves to replicas that are not
 		// ready.
 		PublishesUnready bool `yaml:"publishNotReadyAddresses"`
 		Ports            []servicePort
-		// Claims are the volumes of each replica.
+		// Claims are the volume claims of each replica.
 		Claims []struct {
 			Metadata struct{ Name string }
 		} `yaml:"volumeClaimTemplates"`
@@ -122,8 +122,8 @@ const registry = "registry.example.net"
 // publicKey has the form of a public key.
 const publicKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 
-// least returns the arguments that a chart requires: the public keys and the registry, and for the
-// chart of all six services the networks of the dialer's nodes.
+// least returns the arguments that a chart requires: the public keys and the registry. The chart of
+// all six services also requires the networks of the dialer's nodes.
 func least(t *testing.T, chart string) (args []string) {
 	t.Helper()
 	args = append(keysOf(t, chart), "--set", "global.registry="+registry)
@@ -133,15 +133,16 @@ func least(t *testing.T, chart string) (args []string) {
 	return args
 }
 
-// environmentArgs returns the arguments that render an example of helm/environments, with the keys
-// and the registry that it lacks.
+// environmentArgs returns the arguments that render an example of helm/environments. They include
+// the keys and the registry, which the example lacks.
 func environmentArgs(t *testing.T, name string) []string {
 	t.Helper()
 	return append(keysOf(t, "ringfence"), "--values", filepath.Join(root, "helm/environments", name+".yaml"),
 		"--set", "global.registry="+registry)
 }
 
-// keysOf returns the arguments that give a chart, or all six, the public keys of the services that call it.
+// keysOf returns the arguments that set the public keys of the calling services, for one chart or
+// for the chart of all six services.
 func keysOf(t *testing.T, chart string) (args []string) {
 	t.Helper()
 	prefix, of := "", []string{chart}
@@ -233,7 +234,7 @@ func TestCharts_EachRendersAWholeService(t *testing.T) {
 				t.Errorf("time for a start = %d s, want at least %d", got, v.StartsWithin)
 			}
 			grace := pod.Containers[0].Liveness.Grace
-			if grace < 1 { // 0 means the drain time
+			if grace < 1 { // a drain limit of 0 means the default
 				t.Errorf("grace of a replica that hangs = %d s, want at least 1", grace)
 			}
 			if grace > 60 {
@@ -290,7 +291,7 @@ func checkContainer(t *testing.T, name string, c container, objects map[string]o
 	}
 }
 
-// The signing key and the heads of the consent log must survive an uninstall.
+// The consent log's signing key and chain heads must survive an uninstall.
 func TestCharts_KeepConsentKeyAndHeads(t *testing.T) {
 	t.Parallel()
 	const name = "contacts-compliance"
@@ -327,7 +328,8 @@ func appVersion(t *testing.T, chart string) string {
 	return ""
 }
 
-// within reports whether the selector has at least one label and the pods have all of them.
+// within reports whether the selector has at least one label and the pods have all labels of the
+// selector.
 func within(selector, labels map[string]any) bool {
 	for name, value := range selector {
 		if labels[name] != value {
@@ -337,7 +339,7 @@ func within(selector, labels map[string]any) bool {
 	return len(selector) > 0
 }
 
-// leads reports whether the container opens every port of a Service.
+// leads reports whether the container opens every port that the Service forwards to.
 func leads(service object, c container) bool {
 	for _, p := range service.Spec.Ports {
 		if !slices.ContainsFunc(c.Ports, func(open openPort) bool { return open.Name == p.TargetPort && open.ContainerPort == p.Port }) {
@@ -347,8 +349,8 @@ func leads(service object, c container) bool {
 	return len(service.Spec.Ports) > 0
 }
 
-// TestCharts_AddressesExist renders the chart of all six services and resolves every
-// address in it.
+// TestCharts_AddressesExist renders the chart of all six services and resolves every address in the
+// manifests.
 func TestCharts_AddressesExist(t *testing.T) {
 	t.Parallel()
 	objects := render(t, "ringfence")

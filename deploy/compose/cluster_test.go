@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 )
 
-// written writes a values file and returns its path.
+// written writes the text to a new values file and returns the file's path.
 func written(t *testing.T, text string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "values.yaml")
@@ -88,8 +88,8 @@ imagePullSecrets: [{name: registry}]
 	}
 }
 
-// TestCharts_HostNetworkingListensAtOneAddress checks that with host networking the ports without a
-// password are opened at one address only.
+// TestCharts_HostNetworkingListensAtOneAddress checks the ports that need no password. With host
+// networking they must be opened at one address only.
 func TestCharts_HostNetworkingListensAtOneAddress(t *testing.T) {
 	t.Parallel()
 	set := map[string]string{}
@@ -116,8 +116,8 @@ func TestCharts_HostNetworkingListensAtOneAddress(t *testing.T) {
 	}
 }
 
-// TestCharts_WebhooksReachAnyPort checks that the dispatcher may connect to any
-// port, because a webhook URL can have any port.
+// TestCharts_WebhooksReachAnyPort checks that the dispatcher can connect to any port, because a
+// webhook URL can have any port.
 func TestCharts_WebhooksReachAnyPort(t *testing.T) {
 	t.Parallel()
 	for name, ports := range map[string][]int{"webhook-dispatcher": {443, 8443, 81, 65535}, "dialer": {443, 5060, 5061, 8443}} {
@@ -160,7 +160,8 @@ func TestCharts_SmallUsesTheSimulatedCarrier(t *testing.T) {
 		t.Errorf("small.yaml calls over %q, the carrier is at %q", got, at)
 	}
 	tool(t, text, "RINGFENCE_MANIFESTS")
-	// Recreate: two carriers at the same time would each have half of the calls
+	// kube-score does not check the strategy here. The strategy is Recreate, because each of two
+	// running carriers would have only half of the calls.
 	tool(t, text, "RINGFENCE_KUBESCORE", score(alone, "deployment-strategy")...)
 }
 
@@ -189,7 +190,7 @@ func TestCharts_IngressReachesTheGatewayOnly(t *testing.T) {
 }
 
 // TestCharts_BinariesParseTheirSettings starts each binary with the environment of each golden
-// file. It must parse every value. It stops at the URL of the database, which is empty.
+// file. The binary must parse every value. It stops at the database URL, which is empty.
 func TestCharts_BinariesParseTheirSettings(t *testing.T) {
 	t.Parallel()
 	bin := os.Getenv("RINGFENCE_BIN")

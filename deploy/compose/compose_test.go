@@ -23,7 +23,7 @@ var (
 
 const root = "../.."
 
-// read returns every variable that the Go code in dir and the libs that it imports read. The value
+// read returns every variable that the Go code in dir and the imported libs read. The map's value
 // is true if the variable is required.
 func read(t *testing.T, dir string) map[string]bool {
 	t.Helper()
@@ -47,7 +47,7 @@ func read(t *testing.T, dir string) map[string]bool {
 	return found
 }
 
-// goText returns the text of all Go files below a folder, without tests.
+// goText returns the text of all Go files below a folder, except the test files.
 func goText(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder

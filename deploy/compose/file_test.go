@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// pinned matches a tag of one release.
+// pinned matches an image tag that names one release.
 var pinned = regexp.MustCompile(`^[a-z0-9/-]+:(v?\d+\.\d+(\.\d+)?|RELEASE\.[0-9TZ-]+)$`)
 
 // composition contains the parts of docker-compose.yml that the tests read, with resolved anchors.
@@ -28,7 +28,7 @@ type member struct {
 	Image   string
 	Restart string
 	Pull    string `yaml:"pull_policy"`
-	// The restrictions of a container are those of a pod.
+	// The security settings below must be the same as those of a pod.
 	ReadOnly bool     `yaml:"read_only"`
 	CapDrop  []string `yaml:"cap_drop"`
 	Security []string `yaml:"security_opt"`
@@ -75,13 +75,15 @@ func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
 			wantEqual(t, name+": read_only", s.ReadOnly, true)
 			wantSlice(t, name+": cap_drop", s.CapDrop, []string{"ALL"})
 			wantSlice(t, name+": security_opt", s.Security, []string{"no-new-privileges:true"})
-			wantEqual(t, name+": pull_policy", s.Pull, "build") // otherwise Compose pulls from a registry first
+			// without this policy Compose tries to pull the image from a registry
+			wantEqual(t, name+": pull_policy", s.Pull, "build")
 		}
 		wantEqual(t, name+": restart", s.Restart, "unless-stopped")
 		if !ours && !pinned.MatchString(s.Image) {
 			t.Errorf("%s: the image %q is not pinned by an exact tag", name, s.Image)
 		}
-		if s.Healthcheck.Test == nil && name != "collector" { // another container checks the collector
+		// another container checks the collector
+		if s.Healthcheck.Test == nil && name != "collector" {
 			t.Errorf("%s has no health check", name)
 		}
 		if ours {
@@ -112,8 +114,8 @@ func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestComposeFile_PathsExist checks that each path in a command, a health check or a
-// configuration is on a mount of this repository or known to be in the image.
+// TestComposeFile_PathsExist checks each path in a command, a health check or a configuration. The
+// path must be on a mount of this repository or known to be in the image.
 func TestComposeFile_PathsExist(t *testing.T) {
 	t.Parallel()
 	c, path := composed(t), regexp.MustCompile(`(?:^|[ =])(/[a-z][A-Za-z0-9._/-]*)`)
@@ -167,8 +169,8 @@ func TestComposeFile_PathsExist(t *testing.T) {
 	}
 }
 
-// TestComposeFile_UsesTheTestedKafka compares the Kafka version with that of
-// test/apachekafka.
+// TestComposeFile_UsesTheTestedKafka compares the Kafka version in the Compose file with the
+// version in test/apachekafka.
 func TestComposeFile_UsesTheTestedKafka(t *testing.T) {
 	t.Parallel()
 	version := regexp.MustCompile(`(?m)^const version = "([0-9.]+)"$`).FindStringSubmatch(goText(t, "test/apachekafka"))
@@ -178,8 +180,8 @@ func TestComposeFile_UsesTheTestedKafka(t *testing.T) {
 	wantEqual(t, "image of kafka", composed(t).Services["kafka"].Image, "apache/kafka:"+version[1])
 }
 
-// TestComposeFile_KeepsConsentKeyAndHeads checks that the signing key and the heads of the
-// consent log survive the container.
+// TestComposeFile_KeepsConsentKeyAndHeads checks that the consent log's signing key and chain heads
+// are on a volume, which survives the container.
 func TestComposeFile_KeepsConsentKeyAndHeads(t *testing.T) {
 	t.Parallel()
 	c, set := composed(t), env(t, "contacts-compliance")
@@ -196,8 +198,8 @@ func TestComposeFile_KeepsConsentKeyAndHeads(t *testing.T) {
 	}
 }
 
-// TestComposeFile_RecordingsHaveVolumeAndBucket checks that the dialer writes recordings of live calls to a
-// volume, and that calls signs links for the same bucket.
+// TestComposeFile_RecordingsHaveVolumeAndBucket checks that the dialer writes recordings of live
+// calls to a volume, and that the service calls signs links for the same bucket.
 func TestComposeFile_RecordingsHaveVolumeAndBucket(t *testing.T) {
 	t.Parallel()
 	c, dialer, calls := composed(t), env(t, "dialer"), env(t, "calls")
@@ -223,7 +225,7 @@ func isThere(t *testing.T, who, path string) {
 	}
 }
 
-// env returns the variables of one service's file.
+// env returns the environment variables of one service.
 func env(t *testing.T, name string) map[string]string {
 	t.Helper()
 	return fileOf(t, "deploy/compose/"+name+".env")
@@ -241,8 +243,9 @@ func fileOf(t *testing.T, path string) map[string]string {
 	return set
 }
 
-// TestComposeFile_AddressesKeysAndRolesAgree resolves every address to a service of the file, every
-// trusted key to the seed of its owner, and every role of a URL to the script that creates it.
+// TestComposeFile_AddressesKeysAndRolesAgree resolves every address to a service of the file. It
+// also resolves every trusted key to its owner's seed, and every role in a URL to the script that
+// creates the role.
 func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 	t.Parallel()
 	c, roles := composed(t), strings.Join(lines(t, "deploy/compose/postgres.sql"), "\n")
@@ -274,7 +277,8 @@ func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 						t.Errorf("%s: %s: %v", name, variable, err)
 						continue
 					}
-					if place.Hostname() == "localhost" { // from outside: a published port
+					// an address for clients outside: localhost and a published port
+					if place.Hostname() == "localhost" {
 						if !slices.ContainsFunc(slices.Collect(maps.Values(c.Services)), func(s member) bool { return slices.Contains(s.Ports, "127.0.0.1:"+place.Port()+":"+place.Port()) }) {
 							t.Errorf("%s: %s leads to a port that is not open", name, variable)
 						}

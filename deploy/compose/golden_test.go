@@ -34,16 +34,16 @@ func score(ignored ...string) []string {
 	return append(args, "-")
 }
 
-// alone is the check that a Deployment has several replicas. environments/small.yaml and
-// simcarrier.yaml are for trials with one replica.
+// alone is the name of the check that a Deployment has several replicas. environments/small.yaml
+// and simcarrier.yaml have one replica, because they are for trials.
 const alone = "deployment-replicas"
 
-// scaled is the check that a Deployment with an HPA has no replicas. Without them the API server
-// sets 1 when autoscaling is enabled.
+// scaled is the name of the check that a Deployment with an HPA does not set replicas. Without
+// replicas the API server sets 1 when autoscaling is enabled.
 const scaled = "deployment-targeted-by-hpa-does-not-have-replicas-configured"
 
-// TestCharts_RenderAsBefore compares all charts with the golden files in testdata/charts, validates
-// every object as an API server does, and runs kube-score.
+// TestCharts_RenderAsBefore compares all charts with the golden files in testdata/charts. It
+// validates every object as an API server does, and runs kube-score.
 func TestCharts_RenderAsBefore(t *testing.T) {
 	t.Parallel()
 	for _, environment := range []string{"", "small", "production"} {
@@ -53,7 +53,7 @@ func TestCharts_RenderAsBefore(t *testing.T) {
 			if environment != "" {
 				name, args = environment, environmentArgs(t, environment)
 			}
-			// alerts and dashboards have other tests
+			// Other tests check the alerts and the dashboards, so they are not rendered here.
 			rendered := manifests(t, "ringfence", append(args, "--set", "alerts.enabled=false,dashboards.enabled=false")...)
 			golden(t, filepath.Join("testdata/charts", name+".yaml"), rendered)
 			tool(t, rendered, "RINGFENCE_MANIFESTS")
@@ -63,8 +63,9 @@ func TestCharts_RenderAsBefore(t *testing.T) {
 	}
 }
 
-// TestCharts_CarryEveryRule checks that each file of deploy/prometheus/rules is a PrometheusRule,
-// unchanged, and that the runbook of each alert is at the address in alerts.runbooks.
+// TestCharts_CarryEveryRule checks that a PrometheusRule contains each file of
+// deploy/prometheus/rules unchanged. The runbook of each alert must be at the address in
+// alerts.runbooks.
 func TestCharts_CarryEveryRule(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, "deploy/prometheus/rules/*.yml"))
@@ -87,7 +88,7 @@ func TestCharts_CarryEveryRule(t *testing.T) {
 				t.Errorf("%d objects for %d files", n, len(files))
 			}
 			documents := yaml.NewDecoder(bytes.NewReader(out))
-			for _, file := range files { // helm also sorts them
+			for _, file := range files { // helm sorts the files in the same way
 				var o struct {
 					Metadata struct{ Name string }
 					Spec     any
@@ -118,7 +119,8 @@ func TestCharts_CarryEveryRule(t *testing.T) {
 
 var runbook = regexp.MustCompile(`runbook_url: docs/runbooks/([A-Za-z]+)\.md`)
 
-// tool runs the program that a variable names with the rendered manifests as input.
+// tool runs a program with the rendered manifests as input. The environment variable with the given
+// name contains the program's path.
 func tool(t *testing.T, rendered []byte, variable string, args ...string) {
 	t.Helper()
 	program := os.Getenv(variable)
@@ -156,9 +158,9 @@ func same(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// TestCharts_InternetExcludesPrivateNetworks checks that pods with access to the internet cannot reach private
-// addresses. An API server requires each exception to be within its network; an IPv4-mapped IPv6
-// address is not.
+// TestCharts_InternetExcludesPrivateNetworks checks that pods with access to the internet cannot
+// reach private addresses. An API server requires each exception to be a part of its network. An
+// IPv4-mapped IPv6 address is not a part of an IPv4 network.
 func TestCharts_InternetExcludesPrivateNetworks(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"webhook-dispatcher", "dialer"} {

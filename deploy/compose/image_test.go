@@ -59,7 +59,8 @@ func TestImage_ContainsOneProgram(t *testing.T) {
 	wantNotContains(t, "last stage", last, "\nADD ")
 	wantContains(t, "last stage", last, `ENTRYPOINT ["/service"]`)
 	users := regexp.MustCompile(`(?m)^USER .*$`).FindAllString(last, -1)
-	wantSlice(t, "users of the last stage", users, []string{"USER 65532:65532"}) // as in the charts
+	// the same user as in the charts
+	wantSlice(t, "users of the last stage", users, []string{"USER 65532:65532"})
 	for _, line := range regexp.MustCompile(`(?m)^COPY .*`).FindAllString(last, -1) {
 		if !regexp.MustCompile(`^COPY --from=build (--chown=65532:65532 )?(/out/\S+|/etc/ssl/certs/ca-certificates\.crt) /\S+$`).MatchString(line) {
 			t.Errorf("the last stage has %q", line)
@@ -83,9 +84,9 @@ func TestImage_ContainsOneProgram(t *testing.T) {
 	}
 }
 
-// TestImage_BuildsTheSameInTwoFolders builds the programs of the images as deploy/Dockerfile does, in two
-// folders with an empty build cache each. Both give the same bytes. Each program is static and has its
-// version stamp. It runs in `make test-nightly`.
+// TestImage_BuildsTheSameInTwoFolders builds the programs of the images as deploy/Dockerfile does,
+// in two folders with an empty build cache each. Both builds must have the same bytes. Each program
+// must be static and have its version stamp. `make test-nightly` runs this test.
 func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 	t.Parallel()
 	flags, env := recipe(t)
@@ -98,13 +99,14 @@ func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// images are built in the workspace, which determines the versions of dependencies
+		// The images are built in the Go workspace, whose files determine the versions of the
+		// dependencies.
 		for _, file := range []string{"go.mod", "go.sum", "go.work", "go.work.sum"} {
 			if err := os.WriteFile(filepath.Join(folder, file), []byte(strings.Join(lines(t, file), "\n")), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		from = folder // another process can be writing in the first one
+		from = folder // copy from the new folder, because another process can be writing to the first folder
 		own := append(slices.Clone(env), "GOCACHE="+t.TempDir())
 		built = t.TempDir()
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", "cd "+folder+" && go build "+flags+" -o "+built+"/ "+strings.Join(slices.Sorted(maps.Values(programs())), " "))
@@ -133,7 +135,7 @@ func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 	}
 }
 
-// standsAlone checks that a program is static and knows its version.
+// standsAlone checks that a program is static and that its version stamp is set.
 func standsAlone(t *testing.T, name, path string) {
 	t.Helper()
 	if runtime.GOOS == "linux" {

@@ -16,16 +16,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// serviceCalls lists which service calls which other service. There are no other connections between
-// services.
+// serviceCalls lists for each service the services that it connects to. There are no other
+// connections between services.
 var serviceCalls = map[string][]string{
 	"gateway": {"calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"},
 	"calls":   {"contacts-compliance", "billing-wallet", "dialer"},
 	"dialer":  {"contacts-compliance"},
 }
 
-// addresses matches the variables with the address of a service. Other variables with these endings
-// are addresses outside the cluster.
+// addresses matches the environment variables that contain the address of a service. Other
+// variables with the endings below contain addresses outside the cluster.
 var (
 	addresses = map[string]string{
 		"CALLS_URL": "calls", "CONTACTS_URL": "contacts-compliance", "DIALER_URL": "dialer", "WALLET_URL": "billing-wallet", "WEBHOOKS_URL": "webhook-dispatcher",
@@ -33,7 +33,8 @@ var (
 	outward = regexp.MustCompile(`^(POSTGRES(_[A-Z]+)?|RECORDINGS_[A-Z0-9_]+|REALTIME|LIVE|SUMMARY|SIM)_URL$`)
 )
 
-// TestServiceCalls_MatchTheVariables compares the list with the variables that the services read.
+// TestServiceCalls_MatchTheVariables compares serviceCalls with the variables that the services
+// read.
 func TestServiceCalls_MatchTheVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
@@ -147,10 +148,11 @@ func (h renderedCharts) pods() map[string]map[string]any {
 	return found
 }
 
-// anywhere is the peer of a rule without peers. internet is every address that is not private.
+// anywhere is the name for a rule without peers, and internet the name for every address that is
+// not private.
 const anywhere, internet = "anywhere", "the internet"
 
-// said returns each port and peer that the rules allow, as "port peer".
+// said formats each port and peer that the rules allow, as "port peer".
 func (h renderedCharts) said(t *testing.T, rules []policyRule) (all []string) {
 	t.Helper()
 	for _, rule := range rules {
@@ -179,12 +181,12 @@ func (h renderedCharts) said(t *testing.T, rules []policyRule) (all []string) {
 	return slices.Compact(all)
 }
 
-// called returns the name of a peer: a workload, a namespace, or a network.
+// called returns the name of a peer in a rule: a workload, a namespace, or a network.
 func (h renderedCharts) called(t *testing.T, peer policyPeer) string {
 	t.Helper()
 	switch {
 	case peer.IPBlock != nil && (peer.IPBlock.CIDR == "0.0.0.0/0" || peer.IPBlock.CIDR == "::/0"):
-		// Addresses of pods, and of a node of the dialer.
+		// Try the addresses of pods and of a dialer node.
 		for _, ours := range []string{"10.1.2.3", "fd00::1", strings.TrimSuffix(h.nodes, "0/24") + "7"} {
 			at, err := netip.ParseAddr(ours)
 			if err == nil && at.Is4() == (peer.IPBlock.CIDR == "0.0.0.0/0") && !slices.ContainsFunc(peer.IPBlock.Except, func(part string) bool { return netip.MustParsePrefix(part).Contains(at) }) {
@@ -211,8 +213,8 @@ func (h renderedCharts) called(t *testing.T, peer policyPeer) string {
 	return fmt.Sprintf("pods %v of namespaces %v", peer.PodSelector, peer.NamespaceSelector)
 }
 
-// seen returns the names under which others see a service. With host networking the dialer is also
-// seen as its nodes.
+// seen returns the names under which other pods see a service. With host networking, other pods see
+// the dialer also under its node addresses.
 func (h renderedCharts) seen(name string) []string {
 	if name == "dialer" && h.nodes != "" {
 		return []string{name, h.nodes}
@@ -220,16 +222,16 @@ func (h renderedCharts) seen(name string) []string {
 	return []string{name}
 }
 
-// TestCharts_PoliciesAllowExactlyTheCalls checks that each pod has one policy. Both ends allow the
-// calls between services, what every service needs, and the documented access from outside, and
-// nothing else.
+// TestCharts_PoliciesAllowExactlyTheCalls checks that each pod has one policy. Both ends of a
+// connection must allow the calls between services, the servers that every service needs, and the
+// documented access from outside. The policies must allow nothing else.
 func TestCharts_PoliciesAllowExactlyTheCalls(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		environment, clients string
-		servers              []string            // outside the cluster, for every service
-		database             []string            // also for migrations
-		outside              map[string][]string // for one service
+		servers              []string            // servers outside the cluster that every service needs
+		database             []string            // database access, which migrations also need
+		outside              map[string][]string // servers outside the cluster that only one service needs
 	}{
 		{"default", anywhere, []string{"TCP 9092, anywhere"}, []string{"TCP 5432, anywhere"}, nil},
 		{"small", anywhere, []string{"TCP 9092, anywhere"}, []string{"TCP 5432, anywhere"}, map[string][]string{"dialer": {"TCP 8090, pods map[app.kubernetes.io/name:simcarrier]"}}},
@@ -254,7 +256,8 @@ func TestCharts_PoliciesAllowExactlyTheCalls(t *testing.T) {
 					h.leads(t, name, peer)
 				}
 			}
-			for _, peer := range serviceCalls["gateway"] { // the gateway's /readyz requests those of all services
+			// the gateway's /readyz sends requests to /readyz of all services
+			for _, peer := range serviceCalls["gateway"] {
 				in[peer] = append(in[peer], "TCP private, gateway")
 				for _, at := range h.seen(peer) {
 					out["gateway"] = append(out["gateway"], "TCP 9090, "+at)
@@ -273,7 +276,7 @@ func TestCharts_PoliciesAllowExactlyTheCalls(t *testing.T) {
 	}
 }
 
-// each calls check with the policy of each workload, which must restrict both directions.
+// each calls check with the policy of each workload. Every policy must restrict both directions.
 func (h renderedCharts) each(t *testing.T) {
 	t.Helper()
 	pods := h.pods()
@@ -291,7 +294,7 @@ func (h renderedCharts) each(t *testing.T) {
 	}
 }
 
-// leads checks that a service has the address of another service at the port that the policies
+// leads checks that a service has the address of another service, with the port that the policies
 // open.
 func (h renderedCharts) leads(t *testing.T, name, peer string) {
 	t.Helper()
@@ -309,8 +312,8 @@ func (h renderedCharts) leads(t *testing.T, name, peer string) {
 	}
 }
 
-// TestCharts_InternetExcludesTheDialersNodes checks that each network of the dialer's nodes is an
-// exception of the internet of its address family.
+// TestCharts_InternetExcludesTheDialersNodes checks that the rule for the internet excludes each
+// network of the dialer's nodes, in the network's address family.
 func TestCharts_InternetExcludesTheDialersNodes(t *testing.T) {
 	t.Parallel()
 	h := rendered(t, "default", "--set", "global.nodes={198.51.100.0/24,2001:db8:1::/48}")
@@ -325,13 +328,14 @@ func TestCharts_InternetExcludesTheDialersNodes(t *testing.T) {
 		}
 		wantContains(t, name+": exceptions of 0.0.0.0/0", excepted["0.0.0.0/0"], "198.51.100.0/24 ")
 		wantContains(t, name+": exceptions of ::/0", excepted["::/0"], "2001:db8:1::/48 ")
-		// an API server refuses IPv6 there
+		// An API server refuses an IPv6 exception in an IPv4 network.
 		wantNotContains(t, name+": exceptions of 0.0.0.0/0", excepted["0.0.0.0/0"], ":")
 	}
 }
 
-// TestCharts_EmptyPeersAllowNothing checks that an empty list of peers leaves no rule, because Kubernetes reads a rule
-// without peers as a rule for all peers. docs/deploy/helm.md must list what stays open.
+// TestCharts_EmptyPeersAllowNothing checks that an empty list of peers renders no rule, because
+// Kubernetes applies a rule without peers to all peers. docs/deploy/helm.md must list the ports
+// that are open anyway.
 func TestCharts_EmptyPeersAllowNothing(t *testing.T) {
 	t.Parallel()
 	var none []string
@@ -357,7 +361,7 @@ func TestCharts_EmptyPeersAllowNothing(t *testing.T) {
 	}
 	same(t, "open are", slices.Collect(maps.Keys(open)), slices.Collect(maps.Keys(want)))
 	for what, names := range open {
-		slices.Sort(names) // a service and its migration count as one
+		slices.Sort(names) // a service and its migration have the same name here
 		same(t, what+" is open for", slices.Compact(names), want[what])
 	}
 	page := strings.Join(strings.Fields(strings.Join(lines(t, "docs/deploy/helm.md"), " ")), " ")

@@ -64,8 +64,8 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 	}
 }
 
-// TestCharts_RefusalsCountWithTheCodesDrain compares the times of ringfence-lib.refuse with those of the code: 20 s,
-// and the default of DRAIN_LIMIT.
+// TestCharts_RefusalsCountWithTheCodesDrain compares the times in the template ringfence-lib.refuse
+// with the times in the code: 20 s, and the default of DRAIN_LIMIT.
 func TestCharts_RefusalsCountWithTheCodesDrain(t *testing.T) {
 	t.Parallel()
 	drain := regexp.MustCompile(`(?m)^const drain = (\d+) \* time\.Second$`).FindStringSubmatch(goText(t, "libs/service"))
@@ -82,8 +82,8 @@ func TestCharts_RefusalsCountWithTheCodesDrain(t *testing.T) {
 	wantContains(t, "_refuse.tpl", text, `.Values.env.DRAIN_LIMIT | default "`+limit[1]+`"`)
 }
 
-// The charts require values, and the examples require the operator's keys (docs/deploy/helm.md,
-// section Install).
+// A chart must not render without its required values, and an example not without the operator's
+// keys (docs/deploy/helm.md, section Install).
 func TestCharts_RefuseToRenderWithoutTheOperatorsValues(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

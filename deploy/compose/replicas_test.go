@@ -18,7 +18,7 @@ func TestCharts_AutoscalingKeepsTheReplicasThatRun(t *testing.T) {
 	const enabled = "autoscaling.enabled=true,autoscaling.min=3,autoscaling.max=6"
 	for _, row := range []struct {
 		name, set string
-		live      map[string]int // replicas of each workload that the cluster has
+		live      map[string]int // the number of running replicas of each workload in the cluster
 		want      int
 	}{
 		{name: "autoscaling is off", set: "replicas=4", live: map[string]int{"calls": 5}, want: 4},
@@ -36,7 +36,7 @@ func TestCharts_AutoscalingKeepsTheReplicasThatRun(t *testing.T) {
 	}
 }
 
-// helm template has no cluster and therefore knows no running replicas.
+// helm template has no cluster, so the chart cannot look up the running replicas.
 func TestCharts_AutoscalingWithoutAClusterStartsWithMin(t *testing.T) {
 	t.Parallel()
 	rendered := manifests(t, "dialer",
@@ -69,9 +69,9 @@ func replicasOf(t *testing.T, rendered []byte, name string) int {
 	}
 }
 
-// kubeconfig returns a file that connects helm to an API server with the Deployments live and their
-// numbers of replicas. The server serves only what helm's lookup requests: the versions, the
-// resources of apps/v1 and one Deployment.
+// kubeconfig returns a file that connects helm to a fake API server. The parameter live contains
+// the number of replicas of each Deployment. The server serves only the requests of helm's lookup:
+// the versions, the resources of apps/v1 and one Deployment.
 func kubeconfig(t *testing.T, live map[string]int) (path string) {
 	t.Helper()
 	respond := func(w http.ResponseWriter, status int, body map[string]any) {

@@ -24,19 +24,19 @@ var forbiddenPrivileges = map[string]map[string]string{
 	"gateway":             {"audit_entries": "UPDATE DELETE TRUNCATE"},
 	"calls":               {"abandoned_requests": "UPDATE DELETE TRUNCATE"},
 	"contacts_compliance": {"policies": "UPDATE DELETE TRUNCATE", "consent_records": "UPDATE DELETE TRUNCATE", "decisions": "UPDATE DELETE TRUNCATE", "erasures": "DELETE TRUNCATE", "consent_heads": "DELETE TRUNCATE", "consent_starts": "DELETE TRUNCATE"},
-	// a trigger refuses to delete fences younger than 60 days
+	// a trigger prevents the deletion of fences younger than 60 days, so DELETE is not listed
 	"dialer":             {"fences": "UPDATE TRUNCATE"},
 	"billing_wallet":     {"transactions": "UPDATE DELETE TRUNCATE", "ledger_entries": "INSERT UPDATE DELETE TRUNCATE", "holds": "DELETE TRUNCATE", "wallets": "DELETE TRUNCATE"},
 	"webhook_dispatcher": {"events": "UPDATE TRUNCATE", "attempts": "UPDATE TRUNCATE"},
 }
 
-// commonForbiddenPrivileges are those of the tables that every schema has.
+// commonForbiddenPrivileges contains the forbidden privileges on the tables that every schema has.
 var commonForbiddenPrivileges = map[string]string{"outbox": "UPDATE TRUNCATE", "outbox_leases": "INSERT DELETE TRUNCATE",
 	"schema_outbox": "INSERT UPDATE DELETE TRUNCATE"}
 
-// TestRoles_AccessOnlyTheirSchema runs the migrations in a database that postgres.sql created
-// for an administrator who is not a superuser, and in one that the local stack creates. Each
-// application role then tries what it must not be able to do.
+// TestRoles_AccessOnlyTheirSchema runs the migrations in two databases. In one, an administrator
+// without superuser rights has run postgres.sql. The local stack creates the other. Each
+// application role then tries the forbidden statements.
 func TestRoles_AccessOnlyTheirSchema(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -57,7 +57,7 @@ func TestRoles_AccessOnlyTheirSchema(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// managed databases give no superuser
+	// Managed databases do not provide a superuser.
 	administrator := connected(t, in(t, server.URL, "", "administrator", "example"))
 	for _, step := range script(t, administrator) {
 		if _, err := administrator.Exec(t.Context(), step); err != nil {
@@ -86,7 +86,7 @@ func TestRoles_AccessOnlyTheirSchema(t *testing.T) {
 }
 
 // script returns the statements of postgres.sql. As in psql, \gexec executes the results of the
-// statement before it.
+// previous statement.
 func script(t *testing.T, super *pgx.Conn) (steps []string) {
 	t.Helper()
 	var text []string
@@ -115,7 +115,8 @@ func script(t *testing.T, super *pgx.Conn) (steps []string) {
 	return append(steps, made...)
 }
 
-// in returns the server's URL for another database, and another role if one is given.
+// in returns the server's URL for another database. The URL has another role if the parameter role
+// is set.
 func in(t *testing.T, super, database, role, password string) string {
 	t.Helper()
 	address, err := url.Parse(super)
@@ -185,7 +186,7 @@ func try(t *testing.T, bin, super, by string) {
 	}
 }
 
-// roleTester is an application role that tries what it must not be able to do.
+// roleTester executes forbidden statements as an application role.
 type roleTester struct {
 	t    *testing.T
 	conn *pgx.Conn
@@ -200,7 +201,7 @@ func (i *roleTester) refused(statement string) {
 		i.t.Errorf("%s: %s: %v, want an error of Postgres", i.who, statement, err)
 		return
 	}
-	// no permission, or a view that cannot be written
+	// 42501 is a missing permission, and 55000 a view that cannot be written.
 	if !slices.Contains([]string{"42501", "55000"}, fault.Code) {
 		i.t.Errorf("%s: %s: code = %s, want 42501 or 55000", i.who, statement, fault.Code)
 	}
@@ -217,8 +218,8 @@ func (i *roleTester) holds(what, question string, args ...any) {
 	}
 }
 
-// stays checks that the role reads and writes nothing in other schemas, creates nothing, and has no
-// other privileges.
+// stays checks that the role cannot read or write in other schemas, cannot create objects, and has
+// no other privileges.
 func (i *roleTester) stays(own string, tables map[string][]string) {
 	for schema, names := range tables {
 		if schema == own {
@@ -242,7 +243,7 @@ func (i *roleTester) stays(own string, tables map[string][]string) {
 		FROM pg_roles r WHERE rolname = current_user`)
 }
 
-// keeps checks the privileges on its own tables.
+// keeps checks the privileges of the role on the tables of its schema.
 func (i *roleTester) keeps(schema string, forbidden map[string]string) {
 	for table, deeds := range forbidden {
 		for deed := range strings.FieldsSeq(deeds) {

@@ -14,14 +14,14 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// lag is the metric on which consumers scale (libs/kafka): the records of a partition that the
-// group has not settled.
+// lag is the metric on which consumers scale (libs/kafka): the number of records of a partition
+// that the group has not committed.
 const lag = "ringfence_kafka_consumer_lag_records"
 
-// TestCharts_ScaleOnTheirLag checks that each consumer scales on the lag of its group in the topics with the
-// most partitions, states the number of partitions, and gives a replica ten seconds of the rate in docs/deploy/helm.md.
-// No service scales on compacted topics, because settings change rarely. TestCharts_ComeUp checks that the binaries
-// export these series.
+// TestCharts_ScaleOnTheirLag checks that each consumer scales on the lag of its group in the topics
+// with the most partitions. The HPA must state the number of partitions, and the target must be ten
+// seconds of the rate in docs/deploy/helm.md. No service scales on compacted topics, because
+// settings change rarely. TestCharts_ComeUp checks that the binaries export these series.
 func TestCharts_ScaleOnTheirLag(t *testing.T) {
 	t.Parallel()
 	table := strings.Join(lines(t, "docs/deploy/helm.md"), "\n")
@@ -59,8 +59,9 @@ func TestCharts_ScaleOnTheirLag(t *testing.T) {
 	}
 }
 
-// TestCharts_AdapterHasEveryScalingMetric checks that the rules in helm/environments contain one
-// query for each metric of each HPA, in its namespace.
+// TestCharts_AdapterHasEveryScalingMetric checks the rules of prometheus-adapter in
+// helm/environments. They must contain one query for each metric of each HPA, in the HPA's
+// namespace.
 func TestCharts_AdapterHasEveryScalingMetric(t *testing.T) {
 	t.Parallel()
 	asked := 0
@@ -76,8 +77,8 @@ func TestCharts_AdapterHasEveryScalingMetric(t *testing.T) {
 	}
 }
 
-// adapted returns the query that prometheus-adapter makes of a metric with the rules of
-// helm/environments, or "" unless exactly one rule matches.
+// adapted returns the query that prometheus-adapter generates for a metric from the rules of
+// helm/environments. It returns "" unless exactly one rule matches.
 func adapted(t *testing.T, metric, matchers string) (query string) {
 	t.Helper()
 	var adapter struct {
@@ -120,9 +121,9 @@ func adapted(t *testing.T, metric, matchers string) (query string) {
 	return query
 }
 
-// TestCharts_AdapterCountsEachRecordOnce runs the adapter's queries in Prometheus. All replicas
-// of a consumer export all partitions of the group, so the query must count each once. An age is
-// the oldest of all.
+// TestCharts_AdapterCountsEachRecordOnce runs the adapter's queries in Prometheus. All replicas of
+// a consumer export all partitions of the group, so the query must count each partition once. An
+// age metric is the oldest age of all replicas.
 func TestCharts_AdapterCountsEachRecordOnce(t *testing.T) {
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")

@@ -27,7 +27,8 @@ import (
 	"ringfence.dev/libs/serviceauth"
 )
 
-// secretsScript runs helm/environments/secrets.sh with the variables and returns what it printed.
+// secretsScript runs helm/environments/secrets.sh with the given variables and returns the script's
+// output.
 func secretsScript(t *testing.T, dir string, env ...string) (string, error) {
 	t.Helper()
 	if _, err := exec.LookPath("openssl"); err != nil && os.Getenv("CI") != "true" {
@@ -62,8 +63,9 @@ func authority(t *testing.T) (path string, text []byte) {
 	return path, text
 }
 
-// TestCharts_SecretsVerifyPostgres checks that pgx verifies the server's name and authority with each URL that the
-// script writes, and that the charts mount the authority's file for the service and for its migration.
+// TestCharts_SecretsVerifyPostgres checks that pgx verifies the server's name and authority with
+// each URL that the script writes. The charts must mount the authority's file for the service and
+// for the service's migration.
 func TestCharts_SecretsVerifyPostgres(t *testing.T) {
 	t.Parallel()
 	ca, text := authority(t)
@@ -92,7 +94,7 @@ func TestCharts_SecretsVerifyPostgres(t *testing.T) {
 			}
 			wantMounts := 0
 			if row.wantFile {
-				wantMounts = 2 * len(services) // the service and its migration
+				wantMounts = 2 * len(services) // for the service and for its migration
 			}
 			rendered := manifests(t, "ringfence", "--values", filepath.Join(dir, "values.yaml"),
 				"--set", "global.registry="+registry, "--set", "global.nodes={198.51.100.0/24}")
@@ -156,9 +158,10 @@ func TestCharts_SecretsRefuseUnverifiedTLS(t *testing.T) {
 	}
 }
 
-// TestCharts_SecretsAreWhatTheChartsRead runs the script that creates them: each chart's keys are
-// there, the roles have their passwords, the binaries accept the keys, and every public key belongs
-// to its seed. With its values, the registry and the nodes, all six render.
+// TestCharts_SecretsAreWhatTheChartsRead runs the script that creates the Secrets. The Secrets must
+// contain the keys of each chart and the passwords of the roles. The binaries must accept the keys,
+// and every public key must belong to its seed. All six charts must render with the script's
+// values, the registry and the nodes.
 func TestCharts_SecretsAreWhatTheChartsRead(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "made")

@@ -18,9 +18,10 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// TestCharts_ComeUp runs the six binaries with the settings of the golden of environments/small.yaml. The database and
-// the Secrets are those that postgres.sql and environments/secrets.sh create, and the owning roles migrate. The test
-// places the first call of docs/deploy/compose.md, looks for the metrics of every HPA, and stops all processes.
+// TestCharts_ComeUp runs the six binaries with the settings in the golden file of
+// environments/small.yaml. postgres.sql creates the database, environments/secrets.sh creates the
+// Secrets, and the owner roles run the migrations. The test places the first call of
+// docs/deploy/compose.md, looks for the metrics of every HPA, and stops all processes.
 func TestCharts_ComeUp(t *testing.T) {
 	t.Parallel()
 	bin := os.Getenv("RINGFENCE_BIN")
@@ -68,8 +69,8 @@ func TestCharts_ComeUp(t *testing.T) {
 	c.end()
 }
 
-// cluster is a database, a broker, a simulated carrier and six services on this machine, at other
-// addresses than in the charts.
+// cluster is a database, a broker, a simulated carrier and six services on this machine. Their
+// addresses differ from those in the charts.
 type cluster struct {
 	t        *testing.T
 	bin, dir string
@@ -78,7 +79,7 @@ type cluster struct {
 	running  []*exec.Cmd
 }
 
-// listening returns a free address.
+// listening returns a free address of the loopback network.
 func listening(t *testing.T) string {
 	t.Helper()
 	free, err := testkit.Port()
@@ -125,8 +126,8 @@ func (c *cluster) secrets(super string) {
 	}
 }
 
-// settings returns the environment of a service with the addresses of this machine. Secret values
-// come from its Secret, without the URL of the owner role.
+// settings returns the environment of a service, with the addresses of this machine. The service's
+// Secret provides the secret values, without the owner role's URL.
 func (c *cluster) settings(name string, data map[string]string) (env []string) {
 	var places []string
 	for from, to := range c.at {
@@ -203,7 +204,7 @@ func hasGauge(metrics, name string, labels map[string]string) bool {
 	return false
 }
 
-// end stops all services at the same time. Each must end without an error.
+// end stops all services at the same time. Each service must end without an error.
 func (c *cluster) end() {
 	c.t.Helper()
 	six := c.running[len(c.running)-len(services):]

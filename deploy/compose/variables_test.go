@@ -16,7 +16,8 @@ import (
 
 var (
 	structTag = regexp.MustCompile("`(env:\"[A-Z][^`]*)`")
-	// secret matches the variables with secret values. TRUSTED_KEYS are public.
+	// secret matches the names of variables with secret values. The names of TRUSTED_KEYS do not
+	// match, because they are public.
 	secret = regexp.MustCompile(`^(POSTGRES_(DIRECT_|MIGRATE_)?URL|[A-Z0-9_]*(KEY|KEYS|PASSWORD|TOKENS?|PEPPER|SECRET))$`)
 	named  = regexp.MustCompile(`(?m)^ *(?:- name: |- \{name: )?([A-Z][A-Z0-9_]{3,})(?::|,|$)`)
 )
@@ -48,7 +49,7 @@ type values struct {
 	Resources    struct{ Limits struct{ Memory string } }
 }
 
-// portRange is a port of a NetworkPolicy, or all ports up to EndPort.
+// portRange is one port of a NetworkPolicy, or the range of ports up to EndPort.
 type portRange struct {
 	Port     int
 	EndPort  int `yaml:"endPort"`
@@ -117,8 +118,8 @@ func TestCharts_SetWhatTheBinariesRead(t *testing.T) {
 	}
 }
 
-// schema returns values.schema.json of a service: the library's schema with the variables of the
-// binary under env.
+// schema returns values.schema.json of a service: the library's schema, with the binary's variables
+// under env.
 func schema(t *testing.T, name string) []byte {
 	t.Helper()
 	var whole map[string]any
@@ -164,7 +165,7 @@ func described(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// TestCharts_SchemasNameEveryVariable checks that Helm refuses variables that the binary does not
+// TestCharts_SchemasNameEveryVariable checks that Helm refuses a variable that the binary does not
 // read.
 func TestCharts_SchemasNameEveryVariable(t *testing.T) {
 	t.Parallel()

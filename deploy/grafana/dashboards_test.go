@@ -68,8 +68,8 @@ func boards(t *testing.T) []board {
 	return all
 }
 
-// TestPanels_AreComplete checks that each panel has a unique title, a unit that fits its queries,
-// and names for several series, and that each row fills the width of 24.
+// TestPanels_AreComplete checks the panels. Each panel has a unique title, a unit that fits its
+// queries, and a name for each of several series. Each row of panels is 24 columns wide.
 func TestPanels_AreComplete(t *testing.T) {
 	t.Parallel()
 	for _, b := range boards(t) {
@@ -113,7 +113,8 @@ func (p panel) checkTargets(t *testing.T, where string) {
 		if !p.number() && len(p.Targets) > 1 && target.LegendFormat == "" {
 			t.Errorf("%s: a query of several has no legend", where)
 		}
-		// A range query of a number shows the last value of a series that no longer exists.
+		// A stat panel must not use a range query, which shows the last value of a series that no
+		// longer exists.
 		if target.Instant != p.number() {
 			t.Errorf("%s: instant = %v, want %v", where, target.Instant, p.number())
 		}
@@ -125,8 +126,8 @@ func (p panel) checkTargets(t *testing.T, where string) {
 
 var runbookLink = regexp.MustCompile(`^\$\{runbooks\}/(\w+\.md)$`)
 
-// TestPanels_LinkToRunbooks checks that each link to a runbook exists, and that a panel links to
-// the runbook of each alert.
+// TestPanels_LinkToRunbooks checks that each linked runbook exists, and that a panel links to the
+// runbook of each alert.
 func TestPanels_LinkToRunbooks(t *testing.T) {
 	t.Parallel()
 	var linked []string
@@ -158,7 +159,7 @@ func TestPanels_LinkToRunbooks(t *testing.T) {
 
 var requests = regexp.MustCompile(`http_request|webhooks_(attempts|connections)|calls_create_requests`)
 
-// misread returns why a query does not fit its unit, or "".
+// misread returns the reason why a query does not fit the panel's unit, or "".
 func misread(unit, query string) string {
 	whole := !strings.Contains(query, " / ") && !strings.HasPrefix(query, "1 - ")
 	switch {

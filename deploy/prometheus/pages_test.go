@@ -13,8 +13,8 @@ import (
 
 const runbooks = "../../docs/runbooks/"
 
-// TestRunbooks_OneForEachAlert checks that each alert has one page with all sections, and that links between pages
-// exist.
+// TestRunbooks_OneForEachAlert checks that each alert has one runbook with all sections, and that
+// links between runbooks lead to existing pages.
 func TestRunbooks_OneForEachAlert(t *testing.T) {
 	t.Parallel()
 	var alerts []string
@@ -24,7 +24,7 @@ func TestRunbooks_OneForEachAlert(t *testing.T) {
 		}
 	}
 	slices.Sort(alerts)
-	alerts = slices.Compact(alerts) // an alert can have a page and a ticket
+	alerts = slices.Compact(alerts) // an alert can have two rules: a page and a ticket
 	var pages []string
 	for name, text := range pagesOf(t) {
 		if name[0] >= 'A' && name[0] <= 'Z' && name != "README.md" {
@@ -77,8 +77,8 @@ func blocks(text, kind string) (lines []string) {
 	return lines
 }
 
-// TestRunbooks_EveryCommandExists checks the routes in the commands of the runbooks. cmd/ringfence
-// checks the ringfence commands.
+// TestRunbooks_EveryCommandExists checks that the HTTP routes in the runbooks' commands exist. A
+// test in cmd/ringfence checks the ringfence commands.
 func TestRunbooks_EveryCommandExists(t *testing.T) {
 	t.Parallel()
 	src := source(t)
@@ -100,8 +100,8 @@ func TestRunbooks_EveryCommandExists(t *testing.T) {
 	}
 }
 
-// TestRunbooks_NamesExistInTheCode checks that the code contains each log line, setting, field,
-// route, path and test that a runbook names, and that the dashboards contain each panel.
+// TestRunbooks_NamesExistInTheCode checks every name in a runbook. The code must contain each log
+// line, setting, field, route, path and test, and the dashboards each panel.
 func TestRunbooks_NamesExistInTheCode(t *testing.T) {
 	t.Parallel()
 	src := source(t)

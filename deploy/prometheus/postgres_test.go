@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// ofPostgres lists the settings, functions, tables, files and programs of Postgres 15 and PgBouncer
-// 1.18 that the pages about the database may name.
+// ofPostgres lists the names of Postgres 15 and PgBouncer 1.18 that the runbooks about the database
+// can contain: settings, functions, tables, files and programs.
 var ofPostgres = []string{
 	"archive_command", "archive_mode", "archive_timeout", "hot_standby", "max_connections", "primary_conninfo", "recovery_target_action", "recovery_target_time", "restore_command",
 	"superuser_reserved_connections", "synchronous_commit", "synchronous_standby_names", "wal_level",
@@ -20,8 +20,7 @@ var ofPostgres = []string{
 	"auth_query", "default_pool_size", "max_client_conn", "max_prepared_statements",
 }
 
-// TestRunbooks_PostgresPagesNameOurTables checks that every table that a postgres-* page names
-// exists.
+// TestRunbooks_PostgresPagesNameOurTables checks that every table in a postgres-* runbook exists.
 func TestRunbooks_PostgresPagesNameOurTables(t *testing.T) {
 	t.Parallel()
 	tables := 0
@@ -43,7 +42,7 @@ func TestRunbooks_PostgresPagesNameOurTables(t *testing.T) {
 	}
 }
 
-// made reports whether a migration of a schema creates a table or a function.
+// made reports whether a migration of the schema creates a table or a function with this name.
 func made(t *testing.T, schema, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob("../../services/" + strings.ReplaceAll(schema, "_", "-") + "/internal/store/migrations/*.sql")

@@ -106,7 +106,8 @@ func debian(t *testing.T, name string) string {
 	return path
 }
 
-// TestMetrics_AreRegistered checks that the code registers each metric of the rules, runbooks and dashboards.
+// TestMetrics_AreRegistered checks that the code registers each metric in the rules, runbooks and
+// dashboards.
 func TestMetrics_AreRegistered(t *testing.T) {
 	t.Parallel()
 	src := source(t)
@@ -146,7 +147,8 @@ func TestMetrics_AreRegistered(t *testing.T) {
 	}
 }
 
-// TestAlertmanager_SilencesNoSymptom checks that the inhibit rules name existing alerts on causes only.
+// TestAlertmanager_SilencesNoSymptom checks the inhibit rules. They must name existing alerts, and
+// only alerts on causes.
 func TestAlertmanager_SilencesNoSymptom(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("alertmanager.yml")

@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// code is the source with which pages and rules are compared.
+// code contains the source text with which the tests compare the runbooks and rules.
 type code struct {
 	files map[string]string
-	all   string          // the Go files
-	sql   string          // the migrations
+	all   string          // the text of the Go files
+	sql   string          // the text of the migrations
 	words map[string]bool // every string literal
-	shown map[string]bool // every title of the dashboards
-	runs  map[string]bool // every make target as `make x`, every test, and the prefixes of their names
+	shown map[string]bool // the title of every panel in the dashboards
+	runs  map[string]bool // every make target as `make x`, every test name, and every prefix of a test name
 }
 
 func source(t *testing.T) code {
@@ -81,8 +81,8 @@ func source(t *testing.T) code {
 	return c
 }
 
-// routes reports whether a file contains a route with this path, whole or split into a prefix and a
-// rest.
+// routes reports whether a file contains a route with this path. The file can split the path into a
+// prefix and a rest.
 func (c code) routes(path string) bool {
 	if strings.HasPrefix(path, "/debug/pprof/") {
 		return c.words["/debug/pprof/"]
@@ -109,8 +109,8 @@ var (
 	called = regexp.MustCompile(`[a-z_]+\s*\(`)
 )
 
-// unknown returns the metrics of a query that the code does not register. Metrics of Go, of the
-// process and of kgo are known.
+// unknown returns the metrics of a query that the code does not register. The metrics of the Go
+// runtime, of the process and of kgo count as registered.
 func (c code) unknown(query string) (missing []string) {
 	query = called.ReplaceAllString(noise.ReplaceAllString(query, " "), "(")
 	for _, name := range names.FindAllString(query, -1) {
@@ -158,8 +158,8 @@ var (
 	panel   = regexp.MustCompile(`(?:^|[^*])\*([A-Z0-9][^*\n]*)\*(?:[^*]|$)`)
 )
 
-// strange returns the log lines, fields, settings, panels, routes, paths, tests and make targets of
-// a page that do not exist.
+// strange returns the names in a page that do not exist: log lines, fields, settings, panels,
+// routes, paths, tests and make targets.
 func (c code) strange(page string) (words []string) {
 	page = fenced.ReplaceAllString(page, "")
 	for _, found := range quoted.FindAllStringSubmatch(page, -1) {

@@ -11,10 +11,11 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// whole reports whether every fault is injected (make observe), or only the first one.
+// whole reports whether the test injects every fault (make observe), or only the first fault.
 func whole() bool { return os.Getenv("RINGFENCE_OBSERVE") != "" }
 
-// chosen reports whether the fault is injected: RINGFENCE_OBSERVE is "whole" or a pattern of names.
+// chosen reports whether the test injects the fault. RINGFENCE_OBSERVE is "whole" or a pattern of
+// fault names.
 func (f fault) chosen() bool {
 	switch pattern := os.Getenv("RINGFENCE_OBSERVE"); pattern {
 	case "":
@@ -32,7 +33,7 @@ func (f fault) chosen() bool {
 func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 	w := begin(t)
 	homes := []string{w.home}
-	if whole() { // only calls over SIP have audio
+	if whole() { // only SIP calls have audio
 		w.beside = w.second(t)
 		homes = append(homes, w.beside.home)
 	}
@@ -65,7 +66,7 @@ func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 	}
 }
 
-// followed takes an exemplar of each histogram with traces and looks up its trace.
+// followed takes an exemplar from each histogram with traces and looks up the exemplar's trace.
 func (w *world) followed(t *testing.T, p *prometheus) {
 	t.Helper()
 	for _, metric := range []string{"ringfence_http_request_duration_seconds_bucket", "ringfence_dialer_due_to_originate_seconds_bucket", "ringfence_webhooks_terminal_event_to_delivery_seconds_bucket"} {

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// TestFaults_CoverEveryAlert checks that each alert is fired by exactly one fault, or is listed in
-// the README as tested by promtool only.
+// TestFaults_CoverEveryAlert checks that exactly one fault fires each alert. The README lists the
+// other alerts, which only promtool tests.
 func TestFaults_CoverEveryAlert(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../deploy/prometheus/README.md")

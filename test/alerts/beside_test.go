@@ -19,20 +19,20 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// another is the service of which two versions run in the second stack.
+// another is the service of which the second stack runs two versions.
 const another = "gateway"
 
-// local finds the other programs in its own folder.
+// local is the program that starts a stack. It looks for the other programs in its own folder.
 const local = "ringfence-local"
 
-// beside is a second stack whose calls go over SIP to a phone. Only faults place calls there, so
-// they do not affect the first stack.
+// beside is a second stack. Its calls use SIP to a phone. Only faults place calls in the second
+// stack, so these calls do not affect the first stack.
 type beside struct {
 	*world
 	phone     *phone
-	bin, real string // the folder of links to its programs, and the folder of the programs
-	pair      string // its certificate and key
-	agent     string // the agent of its calls
+	bin, real string // bin is a folder of links to the stack's programs, real the folder of the programs
+	pair      string // the certificate and key of the stack
+	agent     string // the id of the agent of the calls
 	trunk     struct{ ID string }
 }
 
@@ -64,7 +64,7 @@ func (w *world) second(t *testing.T) *beside {
 		t.Fatal(err)
 	}
 	b.compared(t)
-	for n := range 3 { // consent records
+	for n := range 3 { // records for the consent log
 		if err := b.tenant.API.Into(t.Context(), http.MethodPost, "/v1/opt-outs", map[string]any{"phone_e164": fmt.Sprintf("+1415555%04d", n)}, http.StatusOK, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -77,15 +77,16 @@ func (w *world) second(t *testing.T) *beside {
 	return b
 }
 
-// compared runs the reconciliation so that its alert does not fire. The stack reconciles once an
-// hour, and the three hours of the alert are three minutes here.
+// compared marks every wallet as reconciled, so that the alert on a missing reconciliation does
+// not fire. The stack reconciles once an hour, and the three hours in the alert are shortened
+// to three minutes.
 func (b *beside) compared(t *testing.T) {
 	t.Helper()
 	b.exec(t, `INSERT INTO billing_wallet.reconciliations (workspace_id, checked_at, differences) SELECT workspace_id, now() + interval '1 day', 0 FROM billing_wallet.wallets
 		ON CONFLICT (workspace_id) DO UPDATE SET checked_at = excluded.checked_at`)
 }
 
-// filled links the original programs into the stack's folder.
+// filled fills the stack's folder with links to the original programs.
 func (b *beside) filled(t *testing.T) {
 	t.Helper()
 	programs, err := os.ReadDir(b.real)
@@ -116,8 +117,9 @@ func (b *beside) links(t *testing.T, program, from string) {
 	}
 }
 
-// upgraded upgrades one of two versions and uses a certificate that is valid for an hour, which is
-// less than the shortened three days. Afterwards everything is restored.
+// upgraded replaces one of two versions and installs a certificate that is valid for an hour, less
+// than the shortened three days of the alert. Afterwards it restores the version and the
+// certificate.
 func (b *beside) upgraded(t *testing.T, during func()) {
 	t.Helper()
 	folder := t.TempDir()
@@ -130,7 +132,8 @@ func (b *beside) upgraded(t *testing.T, during func()) {
 	b.restarted(t, b.real, long)
 }
 
-// restarted restarts one service from a folder, and the dialer with a new certificate.
+// restarted restarts one service with the binary of a folder, and the dialer with a new
+// certificate.
 func (b *beside) restarted(t *testing.T, folder string, good time.Duration) {
 	t.Helper()
 	b.links(t, another, folder)
@@ -142,10 +145,11 @@ func (b *beside) restarted(t *testing.T, folder string, good time.Duration) {
 	}
 }
 
-// long is more than the shortened three weeks.
+// long is a validity of a certificate that is longer than the shortened three weeks of the alert.
 const long = 24 * time.Hour
 
-// certificate returns a certificate with its key that is valid for the time.
+// certificate creates a certificate and key that are valid for the given time, and returns
+// both in PEM format.
 func certificate(t *testing.T, good time.Duration) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -164,7 +168,7 @@ func certificate(t *testing.T, good time.Duration) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 }
 
-// restless kills a service whenever it has started and Prometheus has scraped it.
+// restless kills a service each time that the service has started and Prometheus has scraped it.
 func (b *beside) restless(t *testing.T, service string) func(context.Context) {
 	t.Helper()
 	doors, err := b.PrivateAddresses(service)
@@ -203,7 +207,7 @@ func (b *beside) calls(pause time.Duration) func(context.Context) {
 	}
 }
 
-// every pauses between two actions of a fault.
+// every waits for the pause between two actions of an injected fault, or until ctx ends.
 func every(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -213,7 +217,7 @@ func every(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// meanwhile repeats an action until until returns.
+// meanwhile repeats the action deed until the function until returns.
 func meanwhile(t *testing.T, until func(), deed func(context.Context)) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())

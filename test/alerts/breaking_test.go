@@ -29,8 +29,8 @@ func (w *world) publish(t *testing.T, topic, value string) {
 	}
 }
 
-// ahead sets the position of a stopped service beyond the end of a topic, as after a restore of the
-// broker.
+// ahead commits an offset beyond the end of a topic for a stopped service, as after a restore of
+// the broker.
 func (w *world) ahead(t *testing.T, service, topic string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", ports(t, w.home)["kafka"])))
@@ -47,8 +47,8 @@ func (w *world) ahead(t *testing.T, service, topic string) {
 	})
 }
 
-// metric returns the value of a metric of a service, or 0 if it does not exist. Labels are in the
-// order of their names.
+// metric returns the value of a metric of a service, or 0 if the metric does not exist. In the
+// parameter metric, labels must be sorted by name.
 func (w *world) metric(t *testing.T, service, metric string) (value float64) {
 	t.Helper()
 	doors, err := w.PrivateAddresses(service)
@@ -70,7 +70,7 @@ func (w *world) metric(t *testing.T, service, metric string) (value float64) {
 	return value
 }
 
-// sql returns a superuser's connection to Postgres without the proxy.
+// sql connects to Postgres as superuser, not through the proxy.
 func (w *world) sql(t *testing.T) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), w.url)
@@ -80,7 +80,7 @@ func (w *world) sql(t *testing.T) *pgx.Conn {
 	return conn
 }
 
-// exec returns the number of changed rows.
+// exec executes a statement and returns the number of changed rows.
 func (w *world) exec(t *testing.T, statement string, args ...any) int64 {
 	t.Helper()
 	conn := w.sql(t)
@@ -92,7 +92,7 @@ func (w *world) exec(t *testing.T, statement string, args ...any) int64 {
 	return done.RowsAffected()
 }
 
-// locked blocks writes to a table for the given time.
+// locked locks a table against writes for the given time.
 func (w *world) locked(t *testing.T, table string, during time.Duration) {
 	t.Helper()
 	conn := w.sql(t)
@@ -104,8 +104,8 @@ func (w *world) locked(t *testing.T, table string, during time.Duration) {
 	await(t, table+" was locked", func() bool { return time.Since(began) > during })
 }
 
-// files lowers the limit of open files of a process to the number that it has, and restores it
-// afterwards.
+// files lowers a process's limit of open files to the number of files that are open, and restores
+// the limit afterwards.
 func (w *world) files(t *testing.T, name string, during func()) {
 	t.Helper()
 	pids := w.Processes()[name]

@@ -15,7 +15,8 @@ func deeper() []fault {
 		{"the requests' table is locked again and again", false, []string{"PostgresPoolExhausted"}, func(t *testing.T, w *world, until func()) {
 			conn := w.sql(t)
 			defer func() { _ = conn.Close(t.Context()) }()
-			// in short steps, because a scrape needs a connection within a second
+			// Stop the process for short times only, because Prometheus needs a connection within a
+			// second.
 			meanwhile(t, until, func(ctx context.Context) {
 				for ; ctx.Err() == nil; every(ctx, 300*time.Millisecond) {
 					if _, err := conn.Exec(t.Context(), `BEGIN; LOCK TABLE calls.call_requests IN EXCLUSIVE MODE`); err != nil {
@@ -63,7 +64,7 @@ func deeper() []fault {
 			late := func() float64 {
 				return w.metric(t, "webhook-dispatcher", fmt.Sprintf(held, "count", "")) - w.metric(t, "webhook-dispatcher", fmt.Sprintf(held, "bucket", `le="30",`))
 			}
-			before := late() // from endpoints that refused
+			before := late() // late deliveries of endpoints that refused an attempt
 			w.lazy.Store(true)
 			await(t, "what it kept waiting for longer than the promise is told as its own", func() bool {
 				return late()-before > 20
@@ -86,11 +87,11 @@ func deeper() []fault {
 	}
 }
 
-// elsewhere returns faults of the second stack and of the connections.
+// elsewhere returns the faults of the second stack and of the connections.
 func elsewhere() []fault {
 	return []fault{
 		{"an upgrade stopped half way, a certificate runs out", false, []string{"ServiceVersionsMixed (ticket)", "CertificateExpiresSoon", "CertificateExpiresSoon (ticket)"}, func(t *testing.T, w *world, until func()) {
-			w.quiet.Store(true) // a shortened hour is a minute; no scrape may be missing in it
+			w.quiet.Store(true) // a shortened hour is a minute, in which no scrape may be missing
 			w.beside.upgraded(t, until)
 			w.quiet.Store(false)
 		}},

@@ -1,4 +1,4 @@
 // Package alerts tests dashboards and alerts with the whole stack and a real Prometheus. The query
-// of every panel has data under load, and the alert of each fault fires and resolves. The hours in
-// the rules are shortened to minutes.
+// of every panel must return data under load. Each fault's alert must fire and resolve. The rules'
+// durations are shortened from hours to minutes.
 package alerts

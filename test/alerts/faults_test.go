@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// fault is a fault with the alerts that must fire while it lasts and resolve afterwards. It lasts
-// until the function that it is given returns.
+// fault is a fault with the alerts that must fire during the fault and resolve afterwards. The
+// fault lasts until the function until returns.
 type fault struct {
 	name   string
 	always bool
@@ -22,7 +22,7 @@ type fault struct {
 	makes  func(t *testing.T, w *world, until func())
 }
 
-// overSIP reports whether a query needs calls over SIP.
+// overSIP reports whether a query returns data only for SIP calls.
 func overSIP(q query) bool {
 	for _, name := range []string{"ringfence_dialer_rtp_", "ringfence_dialer_sip_", "ringfence_certificate_expires"} {
 		if strings.Contains(q.expr, name) {
@@ -36,7 +36,7 @@ func stopped(process string) func(*testing.T, *world, func()) {
 	return func(t *testing.T, w *world, until func()) { w.stop(t, process, until) }
 }
 
-// switched returns a fault that sets a flag.
+// switched returns the injection of a fault that sets a flag of the world.
 func switched(of func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
 	return func(_ *testing.T, w *world, until func()) {
 		of(w).Store(true)
@@ -48,11 +48,13 @@ func switched(of func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
 // faults returns all faults in the order of their injection.
 func faults() []fault { return slices.Concat(hanging(), deeper(), elsewhere()) }
 
-// hanging returns faults by stopped processes, and by single invalid rows and records.
+// hanging returns the faults that stop a process, and the faults of single invalid rows and
+// records.
 func hanging() []fault {
 	return []fault{
 		{"contacts-compliance hangs", true, []string{"ServiceDown", "ComplianceCheckUnavailable", "DialQueueStuck", "OptOutsUnreported"}, func(t *testing.T, w *world, until func()) {
-			// these become due while the service is stopped; otherwise the queue could be empty
+			// These requests become due while the service is stopped. Without them the queue could
+			// be empty.
 			for n := range 8 {
 				w.later(t, time.Duration(n+1)*2*time.Second)
 			}
@@ -80,7 +82,7 @@ func hanging() []fault {
 			}
 		}},
 		{"the dialer has hung", false, []string{"CallsDialledLate", "CallsDialledLate (ticket)"}, func(t *testing.T, w *world, until func()) {
-			w.stop(t, "dialer", func() { // more than a seventh of the shortened hour must be late
+			w.stop(t, "dialer", func() { // more than a seventh of the calls in the shortened hour must be late
 				began := time.Now()
 				await(t, "calls have waited", func() bool { return time.Since(began) > 20*time.Second })
 			})
@@ -90,7 +92,7 @@ func hanging() []fault {
 		{"agents break off", false, []string{"CallsDropped"}, switched(func(w *world) *atomic.Bool { return &w.failing })},
 		{"charges come late", false, []string{"CallsCompletedIncomplete (ticket)"}, func(t *testing.T, w *world, until func()) {
 			began := time.Now()
-			for range 60 { // no POST is accepted in this time
+			for range 60 { // before the stop, because no POST is accepted during it
 				w.later(t, 15*time.Second-time.Since(began))
 			}
 			w.stop(t, "billing-wallet", func() {
@@ -131,12 +133,12 @@ func hanging() []fault {
 	}
 }
 
-// spared lists the alerts that a fault without alerts must not fire: deliveries that a slow
-// endpoint delays itself do not count.
+// spared lists the alerts that must not fire during a fault without alerts. Deliveries that are
+// late only because of a slow endpoint must not count.
 var spared = []string{"EventsDeliveredLate", "EventsDeliveredLate (ticket)"}
 
-// made waits until no alert of the fault is active, injects the fault, waits until every alert
-// fires, repairs it, and waits until they have resolved.
+// made waits until no alert of the fault is active, and injects the fault. When every alert has
+// fired, made repairs the fault and waits until the alerts have resolved.
 func (f fault) made(t *testing.T, w *world, p *prometheus) {
 	t.Helper()
 	watched, asked := f.alerts, time.Now()
@@ -166,7 +168,7 @@ func (f fault) made(t *testing.T, w *world, p *prometheus) {
 		strings.Join(f.alerts, ", "), fired.Round(100*time.Millisecond), (time.Since(began) - fired).Round(100*time.Millisecond))
 }
 
-// silent waits until none of the alerts has the state.
+// silent waits until none of the named alerts is in the given state.
 func (p *prometheus) silent(t *testing.T, what, state string, names []string) {
 	t.Helper()
 	var left map[string]time.Duration

@@ -16,12 +16,12 @@ const (
 	rewriting = "RINGFENCE_METRICS"
 )
 
-// afterFirstEvent lists counters without a series before their first event, because the values of
-// their labels are not known.
+// afterFirstEvent lists counters that have no series before the first event, because the values of
+// their labels are unknown.
 var afterFirstEvent = []string{"ringfence_outbox_publish_errors_total", "ringfence_dialer_sip_refusals_total"}
 
-// listed compares the metrics of the stack with the page of metrics. It runs in make observe, which
-// starts every service with every feature. RINGFENCE_METRICS=write writes the page.
+// listed compares the metrics of the stack with docs/reference/metrics.md. `make observe` runs it,
+// because there every service runs with every feature. RINGFENCE_METRICS=write writes the page.
 func (p *prometheus) listed(t *testing.T) {
 	t.Helper()
 	if !whole() {
@@ -68,8 +68,9 @@ func (p *prometheus) listed(t *testing.T) {
 
 var grows = regexp.MustCompile(`(?:rate|increase)\(([a-z_]+(?:\{[^}]*\})?)\[`)
 
-// standing checks that the counters of alerts on growth are 0 before the first event, so that the
-// first event is an increase. The labels of ended calls are an open set and are left out.
+// standing checks the counters in alerts on an increase. Each counter must be 0 before the first
+// event, so that the first event is an increase. The counter of ended calls is excluded, because
+// its label values are not a fixed set.
 func (p *prometheus) standing(t *testing.T) {
 	t.Helper()
 	var missing []query

@@ -8,13 +8,14 @@ import (
 	"testing"
 )
 
-// query is a query of a panel.
+// query is one query of a dashboard panel.
 type query struct{ board, panel, expr string }
 
-// services are the values of $job.
+// services are the values of the dashboard variable $job.
 var services = []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
 
-// queries returns the queries of every panel of every dashboard, with values for the variables.
+// queries returns the queries of every panel of every dashboard, with the dashboard variables
+// replaced by values.
 func queries(t *testing.T) (all []query) {
 	t.Helper()
 	type panel struct {
@@ -59,7 +60,7 @@ func queries(t *testing.T) (all []query) {
 	return all
 }
 
-// empty returns the queries that still have no data.
+// empty returns those of the given queries that still return no data.
 func (p *prometheus) empty(t *testing.T, still []query) (empty []query) {
 	t.Helper()
 	for _, q := range still {

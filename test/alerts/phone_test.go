@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// phone is the far end of a SIP trunk at a UDP port of loopback. It answers calls and accepts every
-// other request.
+// phone is the far end of a SIP trunk at a UDP port of the loopback network. It answers calls and
+// accepts every other request.
 type phone struct {
 	port, audio int
-	deaf        atomic.Bool  // it receives nothing
-	full        atomic.Bool  // it refuses calls
-	talks       atomic.Int64 // answered calls
+	deaf        atomic.Bool  // true: the phone ignores all messages
+	full        atomic.Bool  // true: the phone refuses calls
+	talks       atomic.Int64 // the number of answered calls
 }
 
 func newPhone(t *testing.T) *phone {
@@ -75,7 +75,7 @@ func (p *phone) response(request, status, body string) string {
 			fmt.Fprintf(&out, "%s\r\n", line)
 		case "Via", "From", "Call-ID", "CSeq", "Record-Route":
 			fmt.Fprintf(&out, "%s\r\n", line)
-		case "Contact": // the registered contact
+		case "Contact": // the contact of a REGISTER
 			if strings.HasPrefix(request, "REGISTER") {
 				fmt.Fprintf(&out, "%s;expires=60\r\n", line)
 			}

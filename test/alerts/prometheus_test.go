@@ -21,8 +21,8 @@ import (
 // prometheus is a running Prometheus that scrapes a stack every second.
 type prometheus struct{ client *kit.Client }
 
-// observe starts Prometheus for the private ports of the stacks. If Prometheus is not installed, it
-// skips the test, or fails it in CI.
+// observe starts a Prometheus that scrapes the private ports of the stacks. If Prometheus is not
+// installed, observe skips the test, or fails the test in CI.
 func observe(t *testing.T, homes ...string) *prometheus {
 	t.Helper()
 	program, err := exec.LookPath("prometheus")
@@ -84,7 +84,7 @@ func jobs(t *testing.T, homes []string) string {
 	return out.String()
 }
 
-// ports returns the ports that a stack has chosen.
+// ports returns the ports that a stack has chosen, by the name of the process.
 func ports(t *testing.T, home string) map[string]int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(home, "state.json"))
@@ -111,7 +111,7 @@ type sample struct {
 	Value  [2]any
 }
 
-// number reports whether the value is a number.
+// number reports whether the sample's value exists and is not NaN.
 func (s sample) number() bool {
 	text, _ := s.Value[1].(string)
 	return text != "" && text != "NaN"
@@ -126,7 +126,8 @@ func (p *prometheus) ask(ctx context.Context, query string) ([]sample, error) {
 	return answer.Data.Result, err
 }
 
-// named returns the name of a rule: the alert's name for a page, and with "(ticket)" for a ticket.
+// named returns the name under which the tests list a rule: the alert's name, followed by
+// "(ticket)" if the severity is ticket.
 func named(name, severity string) string {
 	if severity == "ticket" {
 		name += " (ticket)"
@@ -134,14 +135,14 @@ func named(name, severity string) string {
 	return name
 }
 
-// States of an alert that is not inactive: a pending alert fires if its condition lasts.
+// The states of an active alert. A pending alert becomes firing if its condition remains true.
 const (
 	firing = "firing"
 	active = "pending|firing"
 )
 
-// rules returns the rules in a state, with the time since the condition became true. It returns nil
-// if the query failed.
+// rules returns the rules in a state, with the time since the rule's condition became true. It
+// returns nil if the query failed.
 func (p *prometheus) rules(ctx context.Context, state string) map[string]time.Duration {
 	samples, err := p.ask(ctx, `time() - ALERTS_FOR_STATE and ignoring(alertstate) ALERTS{alertstate=~"`+state+`"}`)
 	if err != nil {
@@ -157,7 +158,7 @@ func (p *prometheus) rules(ctx context.Context, state string) map[string]time.Du
 	return rules
 }
 
-// traces returns the trace ids in the exemplars of a metric in the last minute.
+// traces returns the trace ids in the exemplars of a metric during the last minute.
 func (p *prometheus) traces(ctx context.Context, metric string) []string {
 	var answer struct {
 		Data []struct {

@@ -16,8 +16,7 @@ import (
 const (
 	// hourDivisor divides every duration in the rules: an hour becomes a minute.
 	hourDivisor = 60
-	// dayDivisor divides the durations of alerts that look back for days: an hour becomes six
-	// seconds.
+	// dayDivisor divides the durations of alerts on a period of days: an hour becomes six seconds.
 	dayDivisor = 600
 )
 
@@ -31,9 +30,9 @@ func loadRules(t *testing.T) map[string][]kit.RuleGroup {
 	return files
 }
 
-// shortRules writes the rules into dir, as rules-*.yml, with shorter durations. The recording rules
-// of an SLO are written twice: its tickets use series with the prefix slo:days:, which are recorded
-// with the shorter durations.
+// shortRules writes the rules with shorter durations into dir, as rules-*.yml. It writes the
+// recording rules of an SLO twice. The second copy is divided by dayDivisor, and records series
+// with the prefix slo:days: for the tickets.
 func shortRules(t *testing.T, dir string) {
 	t.Helper()
 	var days []kit.RuleGroup
@@ -75,13 +74,13 @@ func keepRules(t *testing.T, path string, groups []kit.RuleGroup) {
 var (
 	ranges  = regexp.MustCompile(`\[(\d+[smhd])\]`)
 	offsets = regexp.MustCompile(`\boffset \d+[smhd]\b`)
-	// bounds are durations in seconds that a metric is compared with. The rules write them as a
-	// product.
+	// bounds matches a duration in seconds with which a rule compares a metric. The rules write
+	// such a duration as a product.
 	bounds = regexp.MustCompile(`\b(\d+) \* (60|3600|86400)\b`)
 )
 
-// shorten divides every duration of a rule. A range keeps four seconds, which a rate needs with a
-// scrape each second.
+// shorten divides every duration of a rule. A range is at least four seconds, because rate() needs
+// several scrapes.
 func shorten(rule kit.Rule, divisor int) kit.Rule {
 	divide := func(duration string, least time.Duration) string {
 		n, _ := strconv.Atoi(duration[:len(duration)-1])
@@ -103,7 +102,7 @@ func shorten(rule kit.Rule, divisor int) kit.Rule {
 	return rule
 }
 
-// TestShorten_DividesDurations covers each place of a rule that has a duration.
+// TestShorten_DividesDurations covers each field of a rule that contains a duration.
 func TestShorten_DividesDurations(t *testing.T) {
 	t.Parallel()
 	got := shorten(kit.Rule{

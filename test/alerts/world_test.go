@@ -26,19 +26,19 @@ type world struct {
 	traces  *kit.Traces
 	hooks   *kit.Receiver
 	tenant  *kit.Workspace
-	proxy   *kit.Proxy  // of the connections to Postgres
-	url     string      // of Postgres without the proxy, as superuser
-	breaks  atomic.Bool // the unreliable endpoint refuses everything
-	lazy    atomic.Bool // the unreliable endpoint takes 1.5 s
-	failing atomic.Bool // the calls of the load fail
-	quiet   atomic.Bool // the load places no calls
-	other   string      // the subscription of the unreliable endpoint
-	beside  *beside     // in make observe
+	proxy   *kit.Proxy  // forwards the stack's connections to Postgres
+	url     string      // the superuser's URL of Postgres, without the proxy
+	breaks  atomic.Bool // true: the unreliable endpoint refuses every request
+	lazy    atomic.Bool // true: the unreliable endpoint responds after 1.5 s
+	failing atomic.Bool // true: the calls of the load fail
+	quiet   atomic.Bool // true: the load places no calls
+	other   string      // the subscription id of the unreliable endpoint
+	beside  *beside     // the second stack, only in `make observe`
 	numbers atomic.Int64
 }
 
-// begin starts a stack with a proxy in front of Postgres, and a customer with a reliable endpoint,
-// an unreliable one, and one that does not exist.
+// begin starts a stack with a proxy in front of Postgres, and creates a customer. The customer has
+// a reliable endpoint, an unreliable one, and one that does not exist.
 func begin(t *testing.T) *world {
 	t.Helper()
 	bin := os.Getenv("RINGFENCE_BIN")
@@ -81,7 +81,7 @@ func begin(t *testing.T) *world {
 	return w
 }
 
-// raise starts a stack that ends with the test.
+// raise starts a stack that stops at the end of the test.
 func raise(t *testing.T, bin string, env ...string) (home string, s *kit.Stack) {
 	t.Helper()
 	home, err := os.MkdirTemp("", "ringfence-e2e-")
@@ -93,7 +93,7 @@ func raise(t *testing.T, bin string, env ...string) (home string, s *kit.Stack) 
 			_ = os.RemoveAll(home)
 		}
 	})
-	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must be able to read it
+	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must be able to read the folder
 		t.Fatal(err)
 	}
 	for _, door := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
@@ -118,8 +118,8 @@ func raise(t *testing.T, bin string, env ...string) (home string, s *kit.Stack) 
 	return home, s
 }
 
-// moody is an endpoint that refuses the first attempt of every third delivery, and all while breaks
-// is set.
+// moody starts the unreliable endpoint. It refuses the first attempt of every third delivery, and
+// every attempt while breaks is true.
 func (w *world) moody(t *testing.T) string {
 	t.Helper()
 	var mu sync.Mutex
@@ -158,8 +158,8 @@ func (w *world) subscribe(t *testing.T, url string) (id string) {
 	return made.ID
 }
 
-// load places calls until ctx ends. Most are completed, some are busy. While failing is set all
-// fail.
+// load places calls until ctx ends. Most calls complete and some are busy. While failing is true,
+// all calls fail.
 func (w *world) load(ctx context.Context, pause time.Duration) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -197,8 +197,8 @@ func (w *world) read(ctx context.Context, n int64) {
 	}
 }
 
-// later places a call that becomes due after the time. It retries, because an earlier fault can
-// still have an effect.
+// later places a call that becomes due after the given time. It repeats the request after an error,
+// because an earlier fault can still have an effect.
 func (w *world) later(t *testing.T, wait time.Duration) (placed kit.Request) {
 	t.Helper()
 	order := map[string]any{"to": fmt.Sprintf("+1415%05d00", w.numbers.Add(1)%100000), "scheduled_for": time.Now().Add(wait).UTC()}
@@ -213,7 +213,7 @@ func (w *world) later(t *testing.T, wait time.Duration) (placed kit.Request) {
 	return placed
 }
 
-// stop stops every process with the name (SIGSTOP) for the time.
+// stop stops every process with the given name (SIGSTOP) while the function during runs.
 func (w *world) stop(t *testing.T, name string, during func()) {
 	t.Helper()
 	pids := w.Processes()[name]

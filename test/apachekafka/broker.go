@@ -13,14 +13,14 @@ import (
 	"syscall"
 )
 
-// modest are Java options with little memory.
+// modest contains the Java options of a broker with little memory.
 const modest = "-Xms64m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 // clusterID is the id of a cluster whose topics may be deleted. libs/testkit/kafkatest deletes
 // topics only in clusters with this prefix.
 const clusterID = "ringfence-throwaway-Aw"
 
-// broker is one node that is also a controller.
+// broker is one Kafka node, which is also a controller.
 type broker struct {
 	files
 	jvm        string
@@ -29,13 +29,13 @@ type broker struct {
 	advertise  string
 	properties []string
 	scram      []string
-	// alone means that its folder is formatted for it. Otherwise it is a copy of an empty folder of
-	// node 1.
+	// alone is true if prepare formats the broker's folder. Otherwise the folder is a copy of the
+	// formatted folder of node 1.
 	alone bool
 }
 
 // settings are the properties of a small node. The session timeout is short, because a killed node
-// can join again only after it.
+// can join again only after the timeout.
 const settings = `process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:%[3]d
@@ -76,7 +76,8 @@ func (b *broker) become(ctx context.Context) error {
 	return fmt.Errorf("become the broker: %w", syscall.Exec(java, args, os.Environ()))
 }
 
-// prepare formats the folder once, writes the properties and returns the command.
+// prepare formats the folder if it is not formatted yet, writes the properties and returns the
+// command.
 func (b *broker) prepare(ctx context.Context) (java string, args []string, err error) {
 	if java, err = exec.LookPath("java"); err != nil {
 		return "", nil, err

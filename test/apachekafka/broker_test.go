@@ -24,8 +24,8 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// fetched returns the folder of `make kafka-fetch`. Outside of `make test-kafka` the test is
-// skipped.
+// fetched returns the folder into which `make kafka-fetch` has downloaded Kafka. Except in `make
+// test-kafka`, it skips the test.
 func fetched(t *testing.T) files {
 	t.Helper()
 	if os.Getenv("KAFKA_BROKERS") == "" {
@@ -41,7 +41,7 @@ func fetched(t *testing.T) files {
 	return kept
 }
 
-// authority signs certificates and writes each with its key into one PEM file.
+// authority signs certificates. It writes each certificate and its key into one PEM file.
 type authority struct {
 	dir  string
 	cert *x509.Certificate
@@ -97,8 +97,8 @@ func (a *authority) sign(t *testing.T, name string, isCA bool) (*x509.Certificat
 
 const longPassword = "right and long enough"
 
-// secured starts a broker with a second listener, which requires TLS, a client certificate and a
-// password. It returns the client configuration.
+// secured starts a broker with a second listener. That listener requires TLS, a client certificate
+// and a password. secured returns the client configuration.
 func secured(t *testing.T) (kafka.Config, *authority) {
 	t.Helper()
 	kept, trusted := fetched(t), newAuthority(t)
@@ -129,7 +129,7 @@ func secured(t *testing.T) (kafka.Config, *authority) {
 	}}, trusted
 }
 
-// launch starts a broker that ends with the test.
+// launch starts a broker that stops at the end of the test.
 func launch(t *testing.T, b *broker) *throwaway {
 	t.Helper()
 	java, args, err := b.prepare(t.Context())
@@ -206,8 +206,8 @@ func TestApacheKafka_LetsInWhomItKnowsAndTellsTheOthersWhy(t *testing.T) {
 	t.Run("a certificate put right while we wait", func(t *testing.T) { waitsForTheCertificate(t, cfg, trusted) })
 }
 
-// waitsForTheCertificate checks that a certificate that is installed later is used, because the
-// client reads it for each connection.
+// waitsForTheCertificate checks that a client uses a certificate that is installed later, because
+// the client reads the file for each connection.
 func waitsForTheCertificate(t *testing.T, cfg kafka.Config, trusted *authority) {
 	stranger := newAuthority(t)
 	stranger.sign(t, "stranger", false)

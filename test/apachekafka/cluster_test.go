@@ -17,8 +17,8 @@ import (
 
 var errUnanswered = errors.New("not answered in time")
 
-// cluster starts three brokers, the first of which is the controller, and returns the client
-// configuration.
+// cluster starts three brokers and returns the client configuration. The first broker is the
+// controller.
 func cluster(t *testing.T) (brokers []*throwaway, cfg kafka.Config) {
 	t.Helper()
 	kept, controller := fetched(t), port(t)
@@ -33,7 +33,7 @@ func cluster(t *testing.T) (brokers []*throwaway, cfg kafka.Config) {
 		} else {
 			more = append(more, "process.roles=broker", fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d", at))
 		}
-		// Each node is formatted, because a copy of an empty log has the metadata of node 1.
+		// Each node is formatted separately, because a copied log has the metadata of node 1.
 		b := broker{files: kept, jvm: modest, dir: t.TempDir(), port: at, properties: more, alone: true}
 		brokers = append(brokers, launch(t, &b))
 		cfg.Brokers = append(cfg.Brokers, brokers[node-1].address)
@@ -46,9 +46,9 @@ func cluster(t *testing.T) (brokers []*throwaway, cfg kafka.Config) {
 	return brokers, cfg
 }
 
-// TestCluster_SurvivesTheLossOfOneBroker checks the default of three replicas and two in-sync replicas.
-// Without one broker everything continues. Without two, no record is acknowledged, and no
-// acknowledged record is lost.
+// TestCluster_SurvivesTheLossOfOneBroker checks the default of three replicas and two in-sync
+// replicas. Without one broker everything continues. Without two brokers no record is acknowledged,
+// and no acknowledged record is lost.
 func TestCluster_SurvivesTheLossOfOneBroker(t *testing.T) {
 	t.Parallel()
 	brokers, cfg := cluster(t)

@@ -22,15 +22,15 @@ var pom []byte
 //go:embed log4j2.properties
 var logging []byte
 
-// files is the folder of the downloads: lib with the jars, formatted with the metadata of an empty
-// log, and logging.
+// files is the folder of the downloads. It contains lib with the jars, formatted with the metadata
+// of an empty log, and the logging configuration.
 type files struct{ dir string }
 
 func (f files) path(name string) string { return filepath.Join(f.dir, name) }
 
 var errNotFetched = errors.New("apache kafka was not fetched: run `make kafka-fetch`")
 
-// there returns an error that names what is missing.
+// there returns an error that names the missing file.
 func (f files) there() error {
 	if have, err := os.ReadFile(f.path("pom.xml")); err != nil || !bytes.Equal(have, pom) {
 		return errNotFetched
@@ -38,7 +38,7 @@ func (f files) there() error {
 	return javaThere()
 }
 
-// fetch downloads the artifacts. It does nothing if the same list has been downloaded.
+// fetch downloads the artifacts. It does nothing if the same list of artifacts has been downloaded.
 func (f files) fetch(ctx context.Context) error {
 	if err := f.there(); err == nil || !errors.Is(err, errNotFetched) {
 		return err
@@ -82,7 +82,7 @@ var javaVersion = regexp.MustCompile(`version "(\d+)`)
 
 const oldestJava = 17
 
-// javaThere returns an error if there is no suitable Java.
+// javaThere returns an error if no suitable Java is installed.
 func javaThere() error {
 	said, err := exec.Command("java", "-version").CombinedOutput()
 	if err != nil {

@@ -1,6 +1,6 @@
 // Command apachekafka downloads a pinned Apache Kafka as Maven artifacts and runs one broker on
-// this machine without Docker: KRaft with a combined controller, on loopback, with little memory.
-// It is for tests, benchmarks and `make kafka`.
+// this machine without Docker. The broker uses KRaft with a combined controller, listens on
+// loopback, and needs little memory. It is for tests, benchmarks and `make kafka`.
 package main
 
 import (

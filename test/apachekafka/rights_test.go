@@ -25,7 +25,8 @@ func grant(t *testing.T, admin *kadm.Client, user string, on *kadm.ACLBuilder, r
 	}
 }
 
-// guarded starts a broker with ACLs. It returns its address for users, and for an administrator.
+// guarded starts a broker with ACLs. It returns two addresses: one for users, and one for an
+// administrator.
 func guarded(t *testing.T, users ...string) (forUsers, forAdmin string) {
 	t.Helper()
 	inner, outer, controller := port(t), port(t), port(t)
@@ -46,8 +47,8 @@ func guarded(t *testing.T, users ...string) (forUsers, forAdmin string) {
 	return fmt.Sprintf("127.0.0.1:%d", outer), fmt.Sprintf("127.0.0.1:%d", inner)
 }
 
-// TestApacheKafka_DocumentedRightsSuffice checks that a reader with the rights in docs/kafka.md finds its topics at
-// start.
+// TestApacheKafka_DocumentedRightsSuffice checks that a consumer with the rights in docs/kafka.md
+// finds its topics at start.
 func TestApacheKafka_DocumentedRightsSuffice(t *testing.T) {
 	const user = "calls"
 	forUsers, forAdmin := guarded(t, user)

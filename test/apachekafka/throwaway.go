@@ -15,10 +15,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// comeUp limits the wait for a broker. Java needs seconds, more on a busy machine.
+// comeUp limits the wait until a broker is ready. Java needs seconds to start, and longer on a busy
+// machine.
 const comeUp = 2 * time.Minute
 
-// throwaway is a broker whose folder is deleted with it.
+// throwaway is a broker whose folder is deleted when the broker stops.
 type throwaway struct {
 	address string
 	dir     string
@@ -43,7 +44,7 @@ func start(ctx context.Context, kept files, jvm string, port int) (t *throwaway,
 		}
 	}()
 	// The broker is not restarted after a kill, so its session timeout can be long. On a busy
-	// machine its heartbeats can be seconds late.
+	// machine the broker's heartbeats can be seconds late.
 	b := broker{files: kept, jvm: jvm, dir: t.dir, port: port, properties: []string{"broker.session.timeout.ms=60000"}}
 	java, args, err := b.prepare(ctx)
 	if err != nil {
@@ -51,7 +52,7 @@ func start(ctx context.Context, kept files, jvm string, port int) (t *throwaway,
 	}
 	cmd := exec.Command(java)
 	cmd.Args, cmd.Stdout, cmd.Stderr = args, os.Stderr, os.Stderr
-	// Ctrl-C must not reach the broker, because its users stop first
+	// Ctrl-C must not reach the broker, because the clients of the broker stop first.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return t, fmt.Errorf("start java: %w", err)
@@ -86,7 +87,7 @@ func (t *throwaway) ready(ctx context.Context) error {
 	}
 }
 
-// await returns when ctx ends. It returns an error if the broker ends first.
+// await returns when ctx ends, or an error if the broker ends before.
 func (t *throwaway) await(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -96,8 +97,8 @@ func (t *throwaway) await(ctx context.Context) error {
 	}
 }
 
-// with runs a command beside the broker and returns its error. It forwards the first signal to the
-// command.
+// with runs a command while the broker runs, and returns the command's error. It forwards the first
+// signal to the command.
 func (t *throwaway) with(ctx context.Context, command []string) error {
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
@@ -116,7 +117,7 @@ func (t *throwaway) with(ctx context.Context, command []string) error {
 // stop stops the broker and deletes its folder.
 func (t *throwaway) stop() {
 	if t.cmd != nil {
-		_ = t.cmd.Process.Kill() // its data is not needed
+		_ = t.cmd.Process.Kill() // kill the broker, because its data is not needed
 		<-t.done
 	}
 	_ = os.RemoveAll(t.dir)

@@ -21,9 +21,10 @@ import (
 )
 
 const (
-	maxBody  = 1 << 20 // bytes; the largest event is a call with its transcript, which is cut at 256 KiB
-	maxQueue = 1000    // events that wait for processing
-	maxSeen  = 10_000  // remembered delivery ids
+	// bytes; the largest event contains a call with its transcript, which is limited to 256 KiB
+	maxBody  = 1 << 20
+	maxQueue = 1000   // the number of events that wait for processing
+	maxSeen  = 10_000 // the number of remembered delivery ids
 )
 
 type event struct {
@@ -40,7 +41,7 @@ type receiver struct {
 
 	mu     sync.Mutex
 	seen   map[string]bool
-	oldest []string // ids in the order of their arrival
+	oldest []string // the delivery ids in the order of their arrival
 }
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -49,7 +50,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
 		return
 	} else if err != nil {
-		return // the sender disconnected and will try again
+		return // the sender disconnected and will repeat the delivery
 	}
 	if err := webhook.Verify(r.secret, req.Header.Get("X-Service-Signature"), body, time.Now()); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -67,10 +68,10 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// accept queues an event once per delivery id. It returns false if the queue is full; the id is not
-// stored then, so that the retry counts. This example keeps both in memory. In production, store
-// the event and the id in one transaction of your database, so that a crash loses no event that you
-// have answered with 2xx.
+// accept queues an event once per delivery id. It returns false if the queue is full. The id is not
+// stored in this case, so that accept queues the event on a retry. This example keeps the queue and
+// the ids in memory. In production, store the event and the id in one transaction of your database.
+// Otherwise a crash loses events that you have answered with 2xx.
 func (r *receiver) accept(deliveryID string, got event) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,8 +92,8 @@ func (r *receiver) accept(deliveryID string, got event) bool {
 	return true
 }
 
-// work processes events. Replace it with your code. It can take its time, because the response has
-// been sent.
+// work processes events. Replace it with your code. Your code can run for any time, because the
+// response has been sent.
 func (r *receiver) work() {
 	for got := range r.queue {
 		call := ""
