@@ -37,20 +37,21 @@ import (
 	"ringfence.dev/services/dialer/internal/summary"
 )
 
-// legPeriod is how long ended legs are stored.
+// legPeriod is how long the legs of ended calls stay in the database.
 const legPeriod = 10 * time.Minute
 
 // pools are the process's database connections: for work, and for heartbeats only.
 type pools struct{ work, beats *pgxpool.Pool }
 
-// carrierParts are the carrier of the calls and what belongs to it.
+// carrierParts contains the carrier of the calls and the functions and jobs that belong to this
+// carrier.
 type carrierParts struct {
 	carrier.Carrier
 	run   func(context.Context) error
 	drain time.Duration
-	// limit returns the capacity of the trunks, for all replicas together.
+	// limit returns the shared capacity of the trunks for all replicas together.
 	limit func(context.Context) (dialqueue.Limit, error)
-	// from is dial.Limits.From.
+	// from chooses the caller number and the trunk of a call; see dial.Limits.From.
 	from func(ctx context.Context, wanted string, without []string) (number, over string, err error)
 	// report returns what this process reports to operators.
 	report func() replicas.Report
@@ -66,8 +67,8 @@ type carrierParts struct {
 	calls *calls.Applier
 }
 
-// readEvents returns the function that reads the event stream. Without a stream it waits until ctx
-// ends.
+// readEvents returns the function that reads the event stream of the carrier. If the carrier has no
+// event stream, the function waits until ctx ends.
 func (l carrierParts) readEvents(
 	st *store.Store, relay *outbox.Relay, lookEvery time.Duration, ended func(),
 ) func(context.Context) error {
@@ -102,7 +103,8 @@ func openCarrier(
 			run:    func(context.Context) error { return nil },
 			limit:  func(context.Context) (dialqueue.Limit, error) { return most, nil },
 			report: func() replicas.Report { return replicas.Report{AgentCircuits: circuits.Open()} },
-			// The reader of the stream continues at the position in the database.
+			// No refresh is needed, because the event reader continues at the position in the
+			// database.
 			refresh: func() {},
 		}, nil
 	case cfg.Carrier == "sim":
@@ -235,7 +237,8 @@ func openSIP(
 		defer ua.Close()
 		// No call arrives before the listeners of the applier are set.
 		close(opened)
-		paced, stop := context.WithCancel(context.WithoutCancel(ctx)) // audio continues while calls drain
+		// audio continues until the calls have ended
+		paced, stop := context.WithCancel(context.WithoutCancel(ctx))
 		defer stop()
 		var both errgroup.Group
 		both.Go(func() error { return streams.Run(paced) })
@@ -247,7 +250,7 @@ func openSIP(
 	}}, line, nil
 }
 
-// openAgents returns the openers by kind of agent.
+// openAgents returns one opener for each kind of agent.
 func openAgents(cfg Config, circuits *agent.Circuits) (map[string]agent.Opener, error) {
 	over, err := cfg.guard()
 	if err != nil {
@@ -271,7 +274,7 @@ func openAnalyser(cfg Config, st *store.Store, known secrets, relay *outbox.Rela
 	return summary.NewAnalyser(st, known.keys, summary.NewSummariser(cfg.Summary, over, nil), relay), nil
 }
 
-// guard returns the guard for the URLs of agents.
+// guard returns the guard that checks the URLs of agents against SSRF.
 func (c Config) guard() (*ssrf.Guard, error) {
 	var networks []netip.Prefix
 	for _, text := range c.SIP.AllowNetworks {

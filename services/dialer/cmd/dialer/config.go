@@ -21,7 +21,7 @@ import (
 	"ringfence.dev/services/dialer/internal/summary"
 )
 
-// Config is the configuration, read from the environment.
+// Config is the configuration that the dialer reads from the environment.
 type Config struct {
 	app.Config
 	Sealing seal.Config
@@ -59,8 +59,8 @@ type Config struct {
 
 // check validates values that depend on each other or on a constant.
 func (c Config) check() error {
-	// A request can arrive again after its row was deleted. It is then older than QUEUE_LIMIT, so
-	// it is not dialed again (ADR 12).
+	// A redelivered request can arrive after the deletion of its row. The request is then older
+	// than QUEUE_LIMIT, so the dialer does not dial it again (ADR 12).
 	if c.QueueLimit <= 0 || c.QueueLimit >= calls.RowPeriod {
 		return fmt.Errorf(
 			"QUEUE_LIMIT (%s) must be longer than zero and shorter than %gh: the rows of ended requests are "+
@@ -72,7 +72,7 @@ func (c Config) check() error {
 	return nil
 }
 
-// models returns the configured models by variable.
+// models returns the configured models and the environment variable of each.
 func (c Config) models() []agent.ConfiguredModel {
 	return []agent.ConfiguredModel{
 		{Variable: "REALTIME_MODEL", Model: c.Realtime.Model},
@@ -87,7 +87,7 @@ func (c Config) limits(
 	ofTrunk func(context.Context) (dialqueue.Limit, error), mayDial func() bool, circuits *agent.Circuits,
 ) dial.Limits {
 	failures := c.CircuitFailures
-	if c.Carrier == "sip" { // each trunk has a circuit
+	if c.Carrier == "sip" { // with SIP, each trunk has its own circuit
 		failures = 0
 	}
 	return dial.Limits{
@@ -120,8 +120,8 @@ func (c sipConfig) listening() replicas.SIP {
 	}
 }
 
-// advertised returns the IP address at which trunks reach this process. If it is not set, it is the
-// address of the first SIP listener.
+// advertised returns the IP address at which trunks reach this process. If no address is
+// configured, the address of the first SIP listener is returned.
 func (c sipConfig) advertised() (netip.Addr, error) {
 	if c.Advertised != "" {
 		ip, err := netip.ParseAddr(c.Advertised)

@@ -25,7 +25,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// name is the name of the service and of its schema.
+// name is the name of the service and of its database schema.
 const name = "dialer"
 
 func main() { app.Run(spec()) }
@@ -127,7 +127,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		{Name: "inbound calls", Run: answerer.Run},
 		{Name: "recordings", Run: recordings.run},
 		{Name: "carrier events", Run: trunk.readEvents(st, relay, cfg.LookEvery, dialer.Wake)},
-		{Name: "carrier", Run: trunk.run}, // its calls end before the parts above stop
+		{Name: "carrier", Run: trunk.run}, // the calls of this process end before the parts above stop
 		{Name: "dialing", Run: dialer.Run},
 		rt.Consumer(handlers(st, rt, dialer.Wake)),
 		rt.HTTP(api),
@@ -135,7 +135,8 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 }
 
 // acceptIntents lets the serving processes reconcile with the remaining records of dial-intents.v1,
-// although older ones are missing. A request whose intent is missing may be dialed a second time.
+// although older records are missing. The dialer can dial a request a second time if its intent is
+// missing.
 func acceptIntents(ctx context.Context, cfg Config, pool *pgxpool.Pool) error {
 	st, err := openStore(cfg, pool)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// recordingParts are the parts for recordings. They are nil if no storage is configured. files and
-// links are set only for a local directory.
+// recordingParts contains the parts that record calls. The fields are nil if no storage is
+// configured. files and links are set only if recordings are stored in a local directory.
 type recordingParts struct {
 	recorder *recordings.Recorder
 	files    *recordings.Directory
@@ -72,7 +72,7 @@ func openRecordings(
 	return t, nil
 }
 
-// run records until ctx ends.
+// run runs the recorder until ctx ends.
 func (t recordingParts) run(ctx context.Context) error {
 	if t.recorder == nil {
 		<-ctx.Done()

@@ -17,7 +17,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// openStore returns a store with a new instance id. Every start of the process is another instance.
+// openStore returns a store with a new instance id, so every start of the process is a different
+// instance.
 func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 	instance, err := uuid.NewV7()
 	if err != nil {
@@ -29,13 +30,14 @@ func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 	}), nil
 }
 
-// secrets are the stores with sealed secrets.
+// secrets contains the stores that hold encrypted secrets.
 type secrets struct {
 	trunks *store.Trunks
 	keys   *store.AgentKeys
 }
 
-// openSecrets opens the stores and seals all secrets again with the first sealing key.
+// openSecrets opens the stores of secrets and encrypts all secrets again with the first sealing
+// key.
 func openSecrets(ctx context.Context, cfg Config, pool *pgxpool.Pool) (secrets, error) {
 	box, err := seal.New(cfg.Sealing)
 	if err != nil {

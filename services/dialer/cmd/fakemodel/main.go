@@ -1,7 +1,7 @@
 // Command fakemodel is a fake of a speech model for tests and benchmarks of the real programs. It
 // serves the OpenAI Realtime API or the OpenAI Live API.
 //
-// The first line of its output is the URL of the model. GET /received?type=… and GET /sent?type=…
+// The first line of the output is the URL of the model. GET /received?type=… and GET /sent?type=…
 // list the events as JSON. With -protocol realtime, GET /voice?text=… returns the audio of a text
 // as 8 kHz mu-law.
 package main
@@ -19,16 +19,17 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// scriptLine is what the person says in one turn (heard), and the model's answer.
+// scriptLine is one exchange of the script: the words of the person (heard) and the model's answer.
 type scriptLine struct {
-	Heard  string `json:"heard"`
-	Text   string `json:"text"`
-	Millis int    `json:"millis"` // length of the audio; 0: by the length of Text; realtime only
+	Heard string `json:"heard"`
+	Text  string `json:"text"`
+	// length of the audio; 0 means the length of Text; used only by the Realtime API
+	Millis int    `json:"millis"`
 	Tool   string `json:"tool"`
 	Args   string `json:"args"`
 }
 
-// model is a fake of modeltest.
+// model is one of the fake servers of package modeltest.
 type model interface {
 	http.Handler
 	Received(kind string) []json.RawMessage
@@ -64,7 +65,7 @@ func main() {
 		log.Fatal(err)
 	}
 	fmt.Printf("ws://%s%s\n", listener.Addr(), path)
-	log.Fatal(http.Serve(listener, routes(path, server))) //nolint:gosec // for tests only
+	log.Fatal(http.Serve(listener, routes(path, server))) //nolint:gosec // this program is used only in tests
 }
 
 func readScript(path string) (lines []scriptLine, err error) {
@@ -101,8 +102,8 @@ func writeEvents(w http.ResponseWriter, events []json.RawMessage) {
 	_ = json.NewEncoder(w).Encode(append([]json.RawMessage{}, events...))
 }
 
-// hears returns the transcript of the person's nth turn, or an ellipsis after the end of the
-// script.
+// hears returns a function that returns the transcript of the person's nth utterance. After the end
+// of the script, the function returns an ellipsis.
 func hears(lines []scriptLine) func(int) string {
 	return func(n int) string {
 		if n > 0 && n <= len(lines) {
@@ -112,8 +113,9 @@ func hears(lines []scriptLine) func(int) string {
 	}
 }
 
-// realtimeReply answers with the script's line for the transcript. It repeats a text that the
-// dialer asks for. The response to a tool result ends the call.
+// realtimeReply returns the function that answers a transcript with its line of the script. If the
+// dialer asks for an exact text, the reply is that text. The response to a tool result ends the
+// call.
 func realtimeReply(lines []scriptLine, echo bool) func(heard, asked string, n int) modeltest.RealtimeReply {
 	return func(heard, asked string, _ int) modeltest.RealtimeReply {
 		if echo {
@@ -132,8 +134,8 @@ func realtimeReply(lines []scriptLine, echo bool) func(heard, asked string, n in
 	}
 }
 
-// liveReply answers with the script's line for the transcript. The response to a tool result ends
-// the call.
+// liveReply returns the function that answers a transcript with its line of the script. The
+// response to a tool result ends the call.
 func liveReply(lines []scriptLine) func(string) modeltest.LiveReply {
 	return func(heard string) modeltest.LiveReply {
 		for _, l := range lines {

@@ -4,9 +4,9 @@ import (
 	"strings"
 )
 
-// DisclosureText returns the disclosure that the person talks to an AI. It is empty if the
-// disclosure was turned off. known is false if the text is English and the agent's language has no
-// sentence; the agent must then translate it.
+// DisclosureText returns the disclosure that the person talks to an AI. The text is empty if the
+// disclosure was turned off. known is false if no sentence exists in the agent's language. The text
+// is then English, and the agent must translate it.
 func (s Settings) DisclosureText() (text string, known bool) {
 	switch {
 	case s.Disclosure.OffReason != "":
@@ -17,8 +17,9 @@ func (s Settings) DisclosureText() (text string, known bool) {
 	return inLanguage(disclosures(), s.Language)
 }
 
-// VoicemailText returns the text for a mailbox: the disclosure, unless it was turned off, and the
-// message. The mailbox does not contain what was spoken before the beep.
+// VoicemailText returns the text for an answering machine: the disclosure, unless it was turned
+// off, and the message. The disclosure is repeated because the machine does not record the audio
+// before the beep.
 func (s Settings) VoicemailText() string {
 	disclosure, _ := s.DisclosureText()
 	if strings.Contains(s.Message, disclosure) {
@@ -27,8 +28,8 @@ func (s Settings) VoicemailText() string {
 	return disclosure + " " + s.Message
 }
 
-// NoticeText returns the notice of a recording, with known as in DisclosureText. It is empty if the
-// agent's calls must not be recorded, or if the agent cannot announce it.
+// NoticeText returns the recording notice, with known as in DisclosureText. The text is empty if
+// the agent's calls must not be recorded, or if the agent cannot announce a recording.
 func (s Settings) NoticeText() (text string, known bool) {
 	switch {
 	case s.Recording.Off, s.Kind != Realtime && s.Kind != MediaWS && s.Kind != Live && !s.Script.Speaks:
@@ -39,7 +40,7 @@ func (s Settings) NoticeText() (text string, known bool) {
 	return inLanguage(notices(), s.Language)
 }
 
-// inLanguage returns the sentence of a language, else the English one.
+// inLanguage returns the sentence in the language, or the English sentence if there is none.
 func inLanguage(sentences map[string]string, language string) (text string, known bool) {
 	primary, _, _ := strings.Cut(strings.ToLower(language), "-")
 	if primary == "" {
@@ -51,8 +52,8 @@ func inLanguage(sentences map[string]string, language string) (text string, know
 	return sentences["en"], false
 }
 
-// ObjectsToRecording reports whether the words ask for no recording. It knows only the plainest
-// words, and is needed if the model does not call the tool.
+// ObjectsToRecording reports whether the words ask not to be recorded. The function recognises only
+// plain requests. It is needed if the model does not call the tool.
 func ObjectsToRecording(words string) bool {
 	lower := strings.ToLower(strings.ReplaceAll(words, "’", "'"))
 	for _, phrase := range objections() {

@@ -14,7 +14,8 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// Address is where agents of a kind are reached. WorkspaceID is nil for the operator's own model.
+// Address identifies an endpoint of agents of one kind. WorkspaceID is nil for the operator's own
+// model.
 type Address struct {
 	WorkspaceID uuid.UUID
 	Kind, URL   string
@@ -57,17 +58,17 @@ type Circuits struct {
 	all map[Address]*circuitbreaker.Breaker // only addresses that failed since their last success
 }
 
-// NewCircuits returns circuits that open after so many consecutive failures, first for the duration
-// rest.
+// NewCircuits returns circuits that open after the given number of consecutive failures. The
+// duration rest is how long a circuit stays open the first time.
 func NewCircuits(failures int, rest time.Duration) *Circuits {
 	return &Circuits{failures: failures, rest: rest, all: map[Address]*circuitbreaker.Breaker{}}
 }
 
-// probePause is the wait while one call tests an address.
+// probePause is the wait for other calls while one call tests an address.
 const probePause = 500 * time.Millisecond
 
-// Allow reports whether a call may be placed for an agent at the address. If rest is positive, it
-// may not be placed for that time. The caller must call done at the end of the attempt.
+// Allow reports whether a call to an agent at the address may be placed. If rest is positive, no
+// call may be placed for that time. The caller must call done at the end of the attempt.
 func (c *Circuits) Allow(a Address) (done func(), rest time.Duration) {
 	nothing := func() {}
 	if c == nil {
@@ -108,7 +109,8 @@ type watched struct {
 // slowOpen is the time after which a canceled open counts as a failure of the address.
 const slowOpen = 3 * time.Second
 
-// Open opens a session. If the call ends meanwhile, the address has failed only if it was slow.
+// Open opens a session. If the call ends before the session is open, the attempt counts as a
+// failure only if it lasted longer than slowOpen.
 func (w watched) Open(ctx context.Context, spec Spec) (Session, error) {
 	start := time.Now()
 	session, err := w.next.Open(ctx, spec)

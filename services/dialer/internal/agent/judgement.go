@@ -17,7 +17,7 @@ const (
 	OutcomeUnknown           = "unknown"
 )
 
-// Outcomes returns the outcomes of an agent without its own list.
+// Outcomes returns the permitted outcomes of an agent that does not define its own list.
 func Outcomes() []string {
 	return []string{
 		OutcomeInterested, OutcomeNotInterested, OutcomeCallbackRequested, OutcomeAppointmentBooked, OutcomeQualified, OutcomeNotQualified,
@@ -36,8 +36,8 @@ const (
 	ReachedError     = "error"
 )
 
-// Summary is the summary of a conversation in the API. Members without a value are left out, never
-// null.
+// Summary is the summary of a conversation in the API. JSON members without a value are left out,
+// never null.
 type Summary struct {
 	Outcome       string   `json:"outcome"`
 	Confidence    float64  `json:"confidence"`

@@ -13,19 +13,20 @@ import (
 )
 
 const (
-	// maxFacts limits the variables that the model receives in bytes, and maxValue one variable in
-	// a sentence in characters.
+	// maxFacts limits the size of the variables that the model receives, in bytes. maxValue limits
+	// the length of one variable in a sentence, in characters.
 	maxFacts = 8 << 10
 	maxValue = 200
 )
 
 var placeholder = regexp.MustCompile(`\{\{\s*([\pL\pN_.-]{1,64})\s*\}\}`)
 
-// Instructions returns the instructions of a model: the agent's own text with the placeholders
-// {{name}} filled, the rules of every telephone agent, and the contact's variables. Strangers can
-// write variables, so they must not act as instructions. In a sentence, a variable is one quoted
-// line without characters that could end the quote. All variables together are JSON in a block that
-// is declared to be data. The JSON cannot contain the block's brackets.
+// Instructions returns the instructions of a model. They consist of the agent's own text with the
+// placeholders {{name}} filled, the rules of every telephone agent, and the contact's variables.
+//
+// Variables are untrusted input and must not act as instructions. In a sentence, a variable is one
+// quoted line without characters that could end the quote. All variables together are JSON in a
+// block that the text declares to be data. The JSON cannot contain the brackets of the block.
 func Instructions(spec Spec) string {
 	s, variables := spec.Settings, facts(spec.Variables)
 	var b strings.Builder
@@ -79,7 +80,7 @@ func language(s Settings) string {
 // known are the contact's variables.
 type known map[string]json.RawMessage
 
-// facts reads variables. It returns nil if raw is not a JSON object.
+// facts decodes the variables. It returns nil if raw is not a JSON object.
 func facts(raw json.RawMessage) known {
 	var read known
 	if json.Unmarshal(raw, &read) != nil {
@@ -88,8 +89,8 @@ func facts(raw json.RawMessage) known {
 	return read
 }
 
-// block returns the JSON of as many variables as fit, in the order of their names. It contains no
-// <, > or &, because these are written as \u003c and so on.
+// block returns the JSON of as many variables as fit into maxFacts, in the order of their names.
+// The JSON contains no <, > or &, because json.Marshal writes them as \u003c and so on.
 func (k known) block() []byte {
 	kept, room := known{}, maxFacts
 	for _, name := range slices.Sorted(maps.Keys(k)) {
@@ -104,7 +105,7 @@ func (k known) block() []byte {
 	return text
 }
 
-// word returns one variable for a sentence.
+// word returns the value of one variable for a sentence.
 func (k known) word(name string) string {
 	var value any
 	if json.Unmarshal(k[name], &value) != nil {
@@ -132,15 +133,16 @@ func (k known) word(name string) string {
 	return string(words[:min(len(words), maxValue)])
 }
 
-// fill puts variables where the placeholders are, between the quotes given.
+// fill replaces the placeholders in text by the variables. Each value is between the quotes open
+// and shut.
 func fill(text string, variables known, open, shut string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
 		return open + variables.word(placeholder.FindStringSubmatch(found)[1]) + shut
 	})
 }
 
-// FirstWords returns what every person hears first: the disclosure that they talk to an AI and,
-// if the call is recorded, the notice of the recording. It is empty if there is neither.
+// FirstWords returns the first sentences of every call: the disclosure that the person talks to an
+// AI and, if the call is recorded, the recording notice. The text is empty if there is neither.
 // inLanguage is false if the text must be translated into the agent's language.
 func FirstWords(spec Spec) (text string, inLanguage bool) {
 	text, inLanguage = spec.Settings.DisclosureText()
@@ -150,7 +152,8 @@ func FirstWords(spec Spec) (text string, inLanguage bool) {
 	return strings.TrimSpace(text + " " + spec.Notice), inLanguage && spec.NoticeKnown
 }
 
-// Greeting returns the agent's greeting with the placeholders filled, or nothing if it has none.
+// Greeting returns the agent's greeting with the placeholders filled. It returns "" if the agent
+// has no greeting.
 func Greeting(spec Spec) string {
 	return fill(spec.Settings.Greeting, facts(spec.Variables), "", "")
 }
@@ -174,8 +177,8 @@ type Tool struct {
 	Parameters  json.RawMessage `json:"parameters"`
 }
 
-// Tools returns the tools of a call. transfer is among them only if the agent has numbers to
-// transfer to, stop_recording only if the call is recorded.
+// Tools returns the tools of a call. The result contains transfer only if the agent has transfer
+// targets, and stop_recording only if the call is recorded.
 func Tools(spec Spec) []Tool {
 	s := spec.Settings
 	outcomes, _ := json.Marshal(s.OutcomeList())

@@ -11,28 +11,32 @@ import (
 // refusal has the expressions that recognise a refusal of further calls in one language.
 type refusal struct {
 	clause *regexp.Regexp // a whole clause that plainly refuses further calls
-	bare   *regexp.Regexp // a clause without a word such as "again" or "stop", which later words can limit
+	bare   *regexp.Regexp // a refusal without a word such as "again" or "stop", which later sentences can limit
 	filler *regexp.Regexp // words without effect on the meaning, such as "please"
 	link   *regexp.Regexp // words that begin a new clause, such as "and"
 	limit  *regexp.Regexp // words that limit the sentence in time or circumstance, such as "before"
-	notNow *regexp.Regexp // a whole sentence that limits the one before it, such as "not today"
+	notNow *regexp.Regexp // a whole sentence that limits the previous one, such as "not today"
 	wish   *regexp.Regexp // a clause that asks for a call, such as "call me tomorrow"
 }
 
-// sentence is the folded text of one sentence. Commas separate its clauses.
+// sentence is the text of one sentence, normalised by fold. Commas separate the clauses.
 type sentence struct {
 	text     string
 	question bool
 }
 
-// RefusesFurtherCalls reports whether the words of a person plainly ask not to be called again. It
-// supports the languages of the disclosure. It is needed if a model does not call the tool opt_out.
+// RefusesFurtherCalls reports whether the words of a person plainly ask not to be called again. The
+// function supports the languages of the disclosure. It is needed if a model does not call the tool
+// opt_out.
 //
 // A refusal must be a whole clause. A sentence that mentions a time or a circumstance is not a
-// refusal, unless it ends with words such as "not ever". A question is a refusal only if it is a
-// request ("Can you ...?"). A later sentence withdraws a bare refusal only if it limits it ("Not
-// today.") or asks for a later call ("Call me tomorrow."). In doubt the words are a refusal,
-// because a lost opt-out does more harm than a false one.
+// refusal, unless the sentence ends with words such as "not ever". A question is a refusal only if
+// it is a request ("Can you ...?").
+//
+// A bare refusal contains no word such as "again" or "stop". A later sentence cancels a bare
+// refusal if the later sentence limits it ("Not today.") or asks for a later call ("Call me
+// tomorrow."). In doubt the words are a refusal, because a lost opt-out does more harm than a false
+// one.
 func RefusesFurtherCalls(words string) bool {
 	all := sentences(words)
 	for i, s := range all {
@@ -48,8 +52,8 @@ func RefusesFurtherCalls(words string) bool {
 	return false
 }
 
-// matches reports whether a clause of the sentence is a refusal that neither the sentence nor the
-// later ones limit. It also tries the whole sentence without its commas.
+// matches reports whether a clause of the sentence is a refusal that neither this sentence nor the
+// later sentences limit. The whole sentence without its commas is tested as one clause too.
 func (r refusal) matches(text string, later []sentence) bool {
 	text = r.filler.ReplaceAllString(text, " ")
 	clauses := r.clauses(text)
@@ -64,8 +68,8 @@ func (r refusal) matches(text string, later []sentence) bool {
 	return false
 }
 
-// limited reports whether one of the sentences limits a bare refusal before it or asks for a later
-// call, and none of them has a word such as "never".
+// limited reports whether one of the later sentences limits a bare refusal or asks for a later
+// call. It returns false if any of the sentences contains a word such as "never".
 func (r refusal) limited(later []sentence) bool {
 	found := false
 	for _, s := range later {
@@ -78,14 +82,15 @@ func (r refusal) limited(later []sentence) bool {
 	return found
 }
 
-// wishes reports whether the sentence ends with a wish for a later call. A wish before other words
-// can be a threat, such as "Call me tomorrow and I will call the police."
+// wishes reports whether the sentence ends with a wish for a later call. A wish that other words
+// follow can be a threat, such as "Call me tomorrow and I will call the police."
 func (r refusal) wishes(question bool, text string) bool {
 	clause := last(r.clauses(text))
 	return r.wish.MatchString(clause) && !unwished().MatchString(clause) && (!question || request().MatchString(text))
 }
 
-// clauses splits a sentence without fillers at its commas and links.
+// clauses splits a sentence at its commas and at the words that begin a new clause. The caller must
+// remove the filler words first.
 func (r refusal) clauses(text string) []string {
 	clauses := strings.Split(r.link.ReplaceAllString(text, ","), ",")
 	for i := range clauses {
@@ -104,14 +109,15 @@ func last(clauses []string) string {
 	return ""
 }
 
-// unseparated returns the words of the text without its commas.
+// unseparated returns the text without its commas.
 func unseparated(text string) string { return joined(strings.ReplaceAll(text, ",", " ")) }
 
-// joined returns the words with one space between them.
+// joined returns the words of the text, separated by one space each.
 func joined(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// sentences splits the words into folded sentences. A full stop before a lower-case letter or a
-// digit ends only a clause, because it can belong to "a.m." or to an ellipsis.
+// sentences splits the words into sentences and normalises them. A full stop before a lower-case
+// letter or a digit ends only a clause, because the full stop can belong to "a.m." or to an
+// ellipsis.
 func sentences(words string) []sentence {
 	var found []sentence
 	var text strings.Builder
@@ -133,7 +139,7 @@ func sentences(words string) []sentence {
 	return append(found, sentence{text: fold(text.String())})
 }
 
-// endsSentence reports whether the text behind a full stop begins a new sentence.
+// endsSentence reports whether the text after a full stop begins a new sentence.
 func endsSentence(rest []rune) bool {
 	next := strings.TrimLeft(string(rest), " \t\"”“»«¿¡")
 	for _, r := range next {
@@ -166,7 +172,7 @@ var accents = sync.OnceValue(func() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 })
 
-// request matches the words that make a question a request, in folded spelling.
+// request matches the words that make a question a request, in the spelling that fold returns.
 var request = sync.OnceValue(func() *regexp.Regexp {
 	return wordsOf([]string{
 		"(can|could|would|will) you", "(konnen|konnten|wurden) sie", "(kannst|konntest) du", "(pouvez|pourriez) vous",
@@ -176,8 +182,8 @@ var request = sync.OnceValue(func() *regexp.Regexp {
 	})
 })
 
-// unwished matches words with which a clause is no wish for a call, such as "not" or "if you dare",
-// in every language.
+// unwished matches words that show that a clause is not a wish for a call, such as "not" or "if you
+// dare", in every language.
 var unwished = sync.OnceValue(func() *regexp.Regexp {
 	return wordsOf([]string{
 		"not", "dont", "nicht", "kein", "keine", "niet", "geen", "inte", "ikke", "pas", "nie",
@@ -185,7 +191,7 @@ var unwished = sync.OnceValue(func() *regexp.Regexp {
 	})
 })
 
-// permanentWords are the words that make a refusal unlimited, in every language.
+// permanentWords are the words that make a refusal permanent, in every language.
 const permanentWords = "ever|never|niemals|nie (wieder|mehr)|jamais|nunca|jamas|mai piu|nooit|nigdy|" +
 	"nikdy|aldrig|koskaan"
 
@@ -199,7 +205,7 @@ var forever = sync.OnceValue(func() *regexp.Regexp {
 		"wiecej|vice|vickrat|mer|mere|igen|enaa))*$")
 })
 
-// refusals returns the compiled expressions by language.
+// refusals returns the compiled expressions, by language.
 var refusals = sync.OnceValue(func() map[string]refusal {
 	compiled := map[string]refusal{}
 	for language, p := range refusalPhrases() {
@@ -217,12 +223,13 @@ var refusals = sync.OnceValue(func() map[string]refusal {
 	return compiled
 })
 
-// whole returns an expression that matches each of the folded clauses after any number of "no".
+// whole returns an expression that matches each of the clauses as a whole, after any number of
+// "no".
 func whole(clauses []string) *regexp.Regexp {
 	return regexp.MustCompile("^((no|nein|non|nao|nee|nie|ne|nej|ei) )*(" + strings.Join(clauses, "|") + ")$")
 }
 
-// wordsOf returns an expression that matches each of the folded phrases between word boundaries.
+// wordsOf returns an expression that matches each of the phrases between word boundaries.
 func wordsOf(phrases []string) *regexp.Regexp {
 	return regexp.MustCompile(`\b(` + strings.Join(phrases, "|") + `)\b`)
 }

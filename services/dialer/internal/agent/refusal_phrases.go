@@ -3,17 +3,18 @@ package agent
 // phrases are the phrases of one language. Each string is a regular expression in the spelling that
 // fold returns: lower case, without accents and apostrophes, with spaces for hyphens.
 type phrases struct {
-	clauses []string // see refusal
+	clauses []string // see type refusal
 	fillers []string
 	links   []string
 	limits  []string
 	bare    []string
-	notNow  []string // must not match words that may also be a complaint, such as "third call today"
-	wishes  []string // LIMIT matches at most one word and a limit of the sentence
+	notNow  []string // must not match words that can also be a complaint, such as "third call today"
+	wishes  []string // LIMIT matches at most one word and an expression that limits the sentence
 }
 
-// refusalPhrases returns the phrases by language. A filler must not change the meaning between
-// "not" and "call", so words such as "just", "now" and "immediately" are not fillers.
+// refusalPhrases returns the phrases by language. A filler can be between "not" and "call", so a
+// filler must not change the meaning. The words "just", "now" and "immediately" change the meaning
+// and are not fillers.
 func refusalPhrases() map[string]phrases {
 	return map[string]phrases{
 		"en": {

@@ -14,11 +14,12 @@ import (
 // retirementInterval is the time between two reads of the agents' models.
 const retirementInterval = 5 * time.Minute
 
-// ConfiguredModel is the default model of an environment variable. Agents without a model use it.
+// ConfiguredModel is the default model that an environment variable sets. Agents without a model
+// use it.
 type ConfiguredModel struct{ Variable, Model string }
 
-// WarnRetiringModels logs a warning for each configured model that OpenAI has shut down, or shuts down within
-// aimodel.NoticePeriod of now.
+// WarnRetiringModels logs a warning for each configured model that OpenAI has shut down, or will
+// shut down within aimodel.NoticePeriod of now.
 func WarnRetiringModels(ctx context.Context, log *slog.Logger, configured []ConfiguredModel, now time.Time) {
 	for _, c := range configured {
 		retirement, known := aimodel.RetirementOf(c.Model)
@@ -40,7 +41,7 @@ type RetirementMonitor struct {
 }
 
 // NewRetirementMonitor registers the metric with metrics. The function agentModels returns the
-// models that agents name.
+// models that the settings of agents contain.
 func NewRetirementMonitor(
 	agentModels func(context.Context) ([]string, error), configured []ConfiguredModel, metrics prometheus.Registerer,
 ) *RetirementMonitor {

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Conversation is a text conversation of the scripted agent. It needs no model. Its turns are its
-// whole state, so any replica can continue it. It reads no clock.
+// Conversation is a text conversation of the scripted agent, which uses no model. The turns are the
+// whole state of the conversation, so any replica can continue it. Conversation reads no clock.
 type Conversation struct{ turns []Turn }
 
-// Resume continues a conversation from its turns. nil starts a new one.
+// Resume continues a conversation from its turns. If turns is nil, a new conversation starts.
 func Resume(turns []Turn) *Conversation { return &Conversation{turns: turns} }
 
 // Turns returns the turns so far, in order.
 func (s *Conversation) Turns() []Turn { return s.turns }
 
-// Hear adds an utterance of the person and the reply. optOut reports whether the person asked not
-// to be called again. If the error is ErrBroken, the utterance is stored without a reply.
+// Hear adds an utterance of the person and the agent's reply. optOut reports whether the person
+// asked not to be called again. If the error is ErrBroken, the utterance is stored without a reply.
 func (s *Conversation) Hear(text string, at time.Time) (optOut bool, err error) {
 	s.turns = append(s.turns, Turn{Role: RolePerson, Text: text, At: at})
 	optOut = asksNeverAgain(text)
@@ -24,7 +24,7 @@ func (s *Conversation) Hear(text string, at time.Time) (optOut bool, err error) 
 	if reply == "" {
 		return optOut, ErrBroken
 	}
-	if !isVoicemail(text) { // a machine gets no reply
+	if !isVoicemail(text) { // an answering machine gets no reply
 		s.turns = append(s.turns, Turn{Role: RoleAgent, Text: reply, At: at})
 	}
 	return optOut, nil

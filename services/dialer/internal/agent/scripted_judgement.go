@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Judge judges the conversation of the scripted agent. zone is the person's, for the times in the
-// summary.
+// Judge judges the conversation of the scripted agent. zone is the person's time zone, which the
+// times in the summary use.
 func (c *Conversation) Judge(endedAt time.Time, zone *time.Location) Judgement {
 	var heard []string
 	for _, turn := range c.turns {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// After calls a function once after a time, unless it is stopped before. time.AfterFunc is one.
+// After calls the function do once after the duration wait, unless stop is called before. A wrapper
+// of time.AfterFunc is an After.
 type After func(wait time.Duration, do func()) (stop func() bool)
 
 // ScriptedOpener opens sessions of the scripted agent, which play a script.
@@ -27,7 +28,8 @@ func (o *ScriptedOpener) Open(_ context.Context, spec Spec) (Session, error) {
 	}, nil
 }
 
-// session plays a script: a tone, then silence, then the end. It does not react to the person.
+// session plays a script: a tone, then silence, then the end of the call. The session does not
+// react to the person.
 type session struct {
 	script Script
 	notice bool
@@ -65,7 +67,7 @@ func (s *session) Begin() {
 	}
 }
 
-// play queues a tone. asked means that Say requested it. If the channel is full, the tone is
+// play queues a tone. asked means that Say requested the tone. If the channel is full, the tone is
 // dropped.
 func (s *session) play(millis int, asked bool) {
 	if millis == 0 || len(s.events)+3 > cap(s.events)-1 {

@@ -16,7 +16,7 @@ const (
 	Scripted = "scripted"
 	Realtime = "openai_realtime"
 	MediaWS  = "media_ws"
-	// Live is experimental.
+	// Live is the kind of agents that use the Live API. This kind is experimental.
 	Live = "openai_live"
 )
 
@@ -29,7 +29,7 @@ const (
 
 // Limits of a conversation.
 const (
-	// DefaultSilence is how long both sides may be silent.
+	// DefaultSilence is how long both sides can be silent before the call ends.
 	DefaultSilence = 30 * time.Second
 	// Longest limits every call, except those of openai_live. OpenAI ends a Realtime session after
 	// 60 minutes.
@@ -38,10 +38,10 @@ const (
 	LongestLive = 115 * time.Minute
 )
 
-// Settings are the settings of an agent from agents.v1. Missing fields have the zero value, with
-// the meaning below.
+// Settings are the settings of an agent from agents.v1. A missing field has the zero value, whose
+// meaning the field's comment describes.
 type Settings struct {
-	// Kind is one of the kinds. Empty means scripted.
+	// Kind is one of the kinds above. Empty means scripted.
 	Kind         string `json:"kind"`
 	Instructions string `json:"instructions"`
 	Voice        string `json:"voice"`
@@ -50,27 +50,29 @@ type Settings struct {
 	Greeting string `json:"greeting"`
 	// Disclosure is spoken first on every call.
 	Disclosure Disclosure `json:"disclosure"`
-	// Recording is how the agent announces a recording, if the workspace records calls.
+	// Recording describes how the agent announces a recording, if the workspace records calls.
 	Recording Recording `json:"recording"`
 	// Model and BaseURL are used by openai_realtime and openai_live. If they are empty, the
-	// operator's are used. MediaURL is used by media_ws.
+	// operator's model and URL are used. MediaURL is used by media_ws.
 	Model    string `json:"model"`
 	BaseURL  string `json:"base_url"`
 	MediaURL string `json:"media_url"`
-	// OnVoicemail is one of the policies. Empty means continue. Message is the message after the
-	// beep.
+	// OnVoicemail is one of the policies above. Empty means continue. Message is the message after
+	// the beep.
 	OnVoicemail string `json:"on_voicemail"`
 	Message     string `json:"voicemail_message"`
-	// Outcomes is the agent's own list. Empty means Outcomes().
+	// Outcomes is the agent's own list of permitted outcomes. Empty means the list that the
+	// function Outcomes returns.
 	Outcomes []string `json:"outcomes"`
-	// Transfers are the only numbers to which a call can be transferred, by the names that the
-	// model knows.
+	// Transfers maps the names that the model knows to numbers. A call can be transferred only to
+	// these numbers.
 	Transfers map[string]string `json:"transfers"`
-	// SilenceSeconds is how long both sides may be silent. 0 means 30.
+	// SilenceSeconds is how long both sides can be silent before the call ends. 0 means 30.
 	SilenceSeconds int `json:"silence_seconds"`
 	// Script is used by the scripted agent.
 	Script Script `json:"script"`
-	// Summary is the model that summarises ended calls. Empty fields mean the operator's.
+	// Summary configures the model that summarises ended calls. Empty fields mean the operator's
+	// settings.
 	Summary Summarised `json:"summary"`
 	// NoiseReduction and TurnDetection are used by openai_realtime. If they are nil, the person's
 	// audio is not filtered, and turns are detected by server_vad with OpenAI's defaults.
@@ -95,34 +97,33 @@ type TurnDetection struct {
 	Eagerness         string   `json:"eagerness,omitempty"`
 }
 
-// Summarised is an OpenAI-compatible endpoint.
+// Summarised identifies a model at an OpenAI-compatible endpoint.
 type Summarised struct {
 	BaseURL string `json:"base_url"`
 	Model   string `json:"model"`
 }
 
-// Disclosure is spoken unless OffReason is set. The reason is stored with the agent. Text replaces
-// the sentence of the agent's language.
+// Disclosure configures the disclosure, which is spoken unless OffReason is set. The reason is
+// stored with the agent. Text replaces the default sentence of the agent's language.
 type Disclosure struct {
 	Text      string `json:"text"`
 	OffReason string `json:"off_reason"`
 }
 
-// Recording is how recordings are announced. If Off is true, the agent's calls are never recorded.
-// Notice replaces the sentence of the agent's language.
+// Recording configures how recordings are announced. If Off is true, the agent's calls are never
+// recorded. Notice replaces the default sentence of the agent's language.
 type Recording struct {
 	Notice string `json:"notice"`
 	Off    bool   `json:"off"`
 }
 
-// Script is what a scripted agent does after the answer. It plays a tone of ToneHz for ToneMillis
-// (0: no tone), and ends the call after EndAfterMillis (0: when the person hangs up).
+// Script defines what a scripted agent does after the answer. The agent plays a tone of ToneHz for
+// ToneMillis (0: no tone). It ends the call after EndAfterMillis (0: when the person hangs up).
 type Script struct {
 	ToneHz         int `json:"tone_hz"`
 	ToneMillis     int `json:"tone_millis"`
 	EndAfterMillis int `json:"end_after_millis"`
-	// Speaks means that tones replace spoken words, such as the notice of a recording. It is for
-	// tests.
+	// Speaks means that tones replace spoken words, such as the recording notice. It is for tests.
 	Speaks bool `json:"speaks"`
 }
 
@@ -174,7 +175,7 @@ func ReadSettings(raw []byte) (Settings, error) {
 	return s, nil
 }
 
-// Silence returns how long both sides may be silent.
+// Silence returns how long both sides can be silent before the call ends.
 func (s Settings) Silence() time.Duration {
 	if s.SilenceSeconds == 0 {
 		return DefaultSilence
@@ -182,7 +183,7 @@ func (s Settings) Silence() time.Duration {
 	return time.Duration(s.SilenceSeconds) * time.Second
 }
 
-// Longest returns the longest duration of a call of the agent.
+// Longest returns the maximum duration of the agent's calls.
 func (s Settings) Longest() time.Duration {
 	if s.Kind == Live {
 		return LongestLive
@@ -190,8 +191,8 @@ func (s Settings) Longest() time.Duration {
 	return Longest
 }
 
-// OutcomeList returns the permitted outcomes. It always contains those that tools and the end of a
-// call give.
+// OutcomeList returns the permitted outcomes. The list always contains the outcomes that tools and
+// the end of a call set.
 func (s Settings) OutcomeList() []string {
 	if len(s.Outcomes) == 0 {
 		return Outcomes()

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// framesWaiting is the number of frames that wait for a slow network: one second. Older audio
-	// is of no use to an agent.
+	// framesWaiting is the maximum number of queued audio frames while the network is slow: one
+	// second of audio. Older audio is not useful for an agent.
 	framesWaiting = 50
-	// messagesWaiting limits the other messages that wait. If the limit is reached, the connection
-	// is closed.
+	// messagesWaiting is the maximum number of queued messages other than audio. If the limit is
+	// reached, the connection is closed.
 	messagesWaiting = 256
 	// MaxMessage is the largest message of an agent, in bytes.
 	MaxMessage = 1 << 20
-	// pingInterval is the time between two pings. pingTimeout is how long the pong may take.
+	// pingInterval is the time between two pings. pingTimeout is the maximum wait for the pong.
 	pingInterval, pingTimeout = 15 * time.Second, 10 * time.Second
 	// closeTimeout limits the time for the last messages of a session.
 	closeTimeout = time.Second
@@ -35,7 +35,8 @@ const (
 	handshakeTimeout = 10 * time.Second
 )
 
-// ErrLost means that the connection was lost. ErrClosed means that the agent closed it in order.
+// ErrLost means that the connection was lost. ErrClosed means that the agent closed the connection
+// with a closing handshake.
 var (
 	ErrLost   = errors.New("the agent's connection is lost")
 	ErrClosed = errors.New("the agent closed its connection")
@@ -48,7 +49,8 @@ func NewClient(dial ssrf.Dialing, roots *x509.CertPool) *http.Client {
 	protocols.SetHTTP1(true)
 	return &http.Client{
 		Transport: &http.Transport{
-			// with a proxy, the guard would check the proxy's address instead of the agent's
+			// Proxy is nil because the guard would check the proxy's address instead of the agent's
+			// address.
 			Proxy:                  nil,
 			DialContext:            dial,
 			TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
@@ -72,7 +74,8 @@ type Socket struct {
 	messages chan []byte
 	dropped  atomic.Int64
 	held     atomic.Bool
-	// over ends all waits. After closing is closed, the writer sends the last messages.
+	// over is canceled when the socket is closed, which ends all waits. The writer sends the last
+	// messages after closing is closed.
 	over     context.Context
 	end      context.CancelFunc
 	closing  chan struct{}
@@ -80,8 +83,8 @@ type Socket struct {
 	incoming bytes.Buffer
 }
 
-// Dial opens a socket. encode appends the message of an audio frame to dst, and is called by one
-// goroutine. Audio is dropped until Flow.
+// Dial opens a socket. encode appends the message of an audio frame to dst. Only one goroutine
+// calls encode. Audio is dropped until Flow is called.
 func Dial(
 	ctx context.Context, client *http.Client, url string, header http.Header, encode func(dst, frame []byte) []byte,
 ) (*Socket, error) {
@@ -97,9 +100,9 @@ func dial(
 	every, wait time.Duration,
 ) (*Socket, error) {
 	options := &websocket.DialOptions{HTTPClient: client, HTTPHeader: header}
-	conn, _, err := websocket.Dial(ctx, url, options) //nolint:bodyclose // the library does
+	conn, _, err := websocket.Dial(ctx, url, options) //nolint:bodyclose // the library closes the body
 	if urlErr := (*neturl.Error)(nil); errors.As(err, &urlErr) {
-		err = urlErr.Err // without the URL, because a customer's can contain a token
+		err = urlErr.Err // do not log the URL, because a customer's URL can contain a token
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the agent's socket: %w", err)
@@ -116,7 +119,7 @@ func dial(
 	return s, nil
 }
 
-// Flow starts the audio.
+// Flow starts the transmission of audio. Before Flow, audio is dropped.
 func (s *Socket) Flow() { s.held.Store(false) }
 
 // Hear queues a frame. If the queue is full, the frame is dropped and counted.
@@ -134,8 +137,8 @@ func (s *Socket) Hear(frame []byte) {
 // Dropped returns the number of dropped frames.
 func (s *Socket) Dropped() int64 { return s.dropped.Load() }
 
-// Send queues a message, which is sent before all queued audio. If the queue is full, the
-// connection is closed.
+// Send queues a message. Queued messages are sent before queued audio. If the message queue is
+// full, the connection is closed.
 func (s *Socket) Send(message []byte) {
 	select {
 	case s.messages <- message:
@@ -144,8 +147,8 @@ func (s *Socket) Send(message []byte) {
 	}
 }
 
-// Next returns the agent's next text message. It is valid until the next call. Binary messages are
-// ignored.
+// Next returns the agent's next text message. The message is valid until the next call of Next.
+// Binary messages are ignored.
 func (s *Socket) Next() ([]byte, error) {
 	for {
 		kind, r, err := s.conn.Reader(s.over)
@@ -171,7 +174,7 @@ func (s *Socket) lost(err error) error {
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
-// Close sends the messages in last and the close frame in the background, and closes the
+// Close sends the messages in last and the close frame in the background, and then closes the
 // connection. Later calls have no effect.
 func (s *Socket) Close(last ...[]byte) {
 	s.closed.Do(func() {
@@ -186,18 +189,18 @@ func (s *Socket) Close(last ...[]byte) {
 // Cut closes the connection immediately.
 func (s *Socket) Cut() {
 	s.end()
-	go func() { _ = s.conn.CloseNow() }() // CloseNow waits for a blocked write
+	go func() { _ = s.conn.CloseNow() }() // CloseNow waits for a write in progress
 }
 
 func (s *Socket) write() {
 	defer s.Cut()
-	// Closing the connection ends a blocked write. A context with a timeout per frame would cost
-	// more.
+	// Closing the connection ends a blocked write. A context with a timeout for each frame would be
+	// more expensive.
 	ctx := context.Background()
 	var buf []byte
 	for {
 		var message []byte
-		select { // messages before audio
+		select { // send messages before audio
 		case message = <-s.messages:
 		default:
 			select {
@@ -233,7 +236,8 @@ func (s *Socket) closeInOrder() {
 	}
 }
 
-// ping detects a dead connection. It closes it, which ends the reader and the writer.
+// ping detects a dead connection and closes the connection. The close ends the reader and the
+// writer.
 func (s *Socket) ping(every, wait time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

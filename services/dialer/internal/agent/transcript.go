@@ -8,8 +8,9 @@ import (
 // maxTranscript limits the transcript in an event, in bytes (docs/reference/api/calls.md).
 const maxTranscript = 256 << 10
 
-// Transcript returns the JSON form of a conversation: {"turns":[{"role","text","at"}]}. Beyond 256
-// KiB it is cut between turns and has "truncated": true. It returns nil for no turns.
+// Transcript returns the JSON form of a conversation: {"turns":[{"role","text","at"}]}. A
+// transcript of more than 256 KiB is cut between turns and has "truncated": true. Without turns,
+// Transcript returns nil.
 func Transcript(turns []Turn) ([]byte, error) {
 	if len(turns) == 0 {
 		return nil, nil

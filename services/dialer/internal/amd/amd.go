@@ -1,7 +1,7 @@
-// Package amd guesses from audio who answered a call: whether a person or a machine speaks, and
-// whether a tone is a machine's beep or a fax. It reads no clock: frames of 20 ms mu-law go in. Its
-// results are only hints, and no reason to hang up on a person. The thresholds are those of
-// Asterisk's AMD, tested with synthesised speech.
+// Package amd (answering machine detection) estimates from audio who answered a call: whether a
+// person or a machine speaks, and whether a tone is a machine's beep or a fax. The input is frames
+// of 20 ms in mu-law; the package reads no clock. The results are only hints, and no reason to hang
+// up on a person. The thresholds are those of Asterisk's AMD, tested with synthesised speech.
 package amd
 
 import "time"
@@ -12,7 +12,7 @@ const (
 	frameSamples = 160
 )
 
-// Signal is what a frame shows. Several signals are combined by OR.
+// Signal is what the detector found in a frame. Several signals are combined by OR.
 type Signal int32
 
 // Each signal is returned once. Machine: the speech resembles a machine's greeting. Beep: a machine

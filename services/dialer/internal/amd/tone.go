@@ -8,24 +8,24 @@ import (
 )
 
 const (
-	// hertz is the frequency resolution of a frame of 20 ms.
+	// hertz is the frequency resolution that a frame of 20 ms allows.
 	hertz = 50
-	// lowest and highest are the analysed frequencies, in steps of hertz. Beeps have 400 to 2,500
-	// Hz.
+	// lowest and highest are the bounds of the analysed frequencies, in steps of hertz. Beeps have
+	// 400 to 2,500 Hz.
 	lowest, highest = 400 / hertz, 2500 / hertz
 	bins            = highest - lowest + 1
-	// dominant is the share of a frame's energy that a tone has, including leakage into
-	// neighbouring bins. The energy of a vowel is spread over its harmonics.
+	// dominant is the share of a frame's energy above which the frame counts as a tone, including
+	// leakage into neighbouring bins. The energy of a vowel is spread over its harmonics.
 	dominant = 0.8
-	// shortestTone is the shortest beep and longestBeep the longest. A longer tone is a dial tone,
-	// a hold tone or a fax.
+	// shortestTone is the minimum length of a beep, and longestBeep the maximum length. A longer
+	// tone is a dial tone, a hold tone or a fax.
 	shortestTone = 160 * time.Millisecond
 	longestBeep  = 1500 * time.Millisecond
-	// loudTone is the mean square of the quietest tone, -35 dB of the loudest.
+	// loudTone is the minimum mean square of the samples of a tone: 35 dB below full scale.
 	loudTone = 400 * 400
 )
 
-// coefficients are those of Goertzel's algorithm, 2·cos(2πk/N).
+// coefficients are the coefficients of Goertzel's algorithm, 2·cos(2πk/N).
 var coefficients = func() (c [bins]float64) {
 	for i := range c {
 		c[i] = 2 * math.Cos(2*math.Pi*float64(lowest+i)/frameSamples)
@@ -33,16 +33,16 @@ var coefficients = func() (c [bins]float64) {
 	return c
 }()
 
-// Tone is one frequency that lasted for some time.
+// Tone is a tone of one frequency.
 type Tone struct {
 	Hertz int // accurate to 50 Hz
 	For   time.Duration
-	// Ended means that silence or another sound followed.
+	// Ended means that silence or another sound followed the tone.
 	Ended bool
 }
 
-// Beep reports whether a machine records after the tone. A tone that is too long for a beep is
-// reported before its end.
+// Beep reports whether the tone is a beep, after which a machine records. A tone that is too long
+// for a beep is reported before it ends.
 func (t Tone) Beep() bool { return t.Ended }
 
 // Fax reports whether the tone is the answer of a fax machine (2,100 Hz for 2.6 s or more, ITU-T
@@ -60,8 +60,8 @@ type Tones struct {
 // Sounds reports whether the last frame was part of a tone.
 func (t *Tones) Sounds() bool { return t.frames > 0 && t.gap == 0 }
 
-// Hear analyses the next frame. It reports a tone once: at its end, or when it is too long for a
-// beep.
+// Hear analyses the next frame. Each tone is reported once: at its end, or when it is too long for
+// a beep.
 func (t *Tones) Hear(frame []byte) (tone Tone, told bool) {
 	bin, is := strongest(frame)
 	if is && t.frames > 0 && max(bin-t.bin, t.bin-bin) <= 1 {
@@ -73,7 +73,7 @@ func (t *Tones) Hear(frame []byte) (tone Tone, told bool) {
 		}
 		return tone, told
 	}
-	if t.frames > 0 && !is && t.gap == 0 { // one bad frame is a lost packet, not the end
+	if t.frames > 0 && !is && t.gap == 0 { // one frame without the tone can be a lost packet
 		t.gap = 1
 		return tone, false
 	}
@@ -90,7 +90,8 @@ func (t *Tones) tone(ended bool) Tone {
 	return Tone{Hertz: (lowest + t.bin) * hertz, For: time.Duration(t.frames) * frameTime, Ended: ended}
 }
 
-// strongest returns the single frequency of a frame, if it has one.
+// strongest returns the frequency bin of the tone in a frame. The result is false if the frame
+// contains no tone.
 func strongest(frame []byte) (bin int, is bool) {
 	if len(frame) != frameSamples {
 		return 0, false
@@ -104,20 +105,20 @@ func strongest(frame []byte) (bin int, is bool) {
 	if energy < loudTone*frameSamples {
 		return 0, false
 	}
-	// A sine at the frequency of the bin has the power energy·N/2.
+	// A sine wave at the frequency of the bin has the power energy·N/2.
 	bin, power := loudest(&samples)
 	return bin, power >= dominant*energy*frameSamples/2
 }
 
-// around is how many bins on both sides of the estimate are analysed, because noise shifts the
+// around is the number of analysed bins on each side of the estimate, because noise shifts the
 // estimate.
 const around = 3
 
-// loudest returns the strongest bin near the estimated frequency, and its power with that of its
-// neighbours.
+// loudest returns the strongest bin near the estimated frequency, and the power of that bin
+// together with its neighbours.
 func loudest(samples *[frameSamples]float64) (bin int, sum float64) {
-	// In a sine, each sample is c times the previous one minus the one before that, with c = 2·cos
-	// ω. c is estimated by least squares, which costs as much as one bin instead of all.
+	// In a sine wave, each sample is c times the previous sample minus the sample before that, with
+	// c = 2·cos ω. c is estimated by least squares. This costs as much as the analysis of one bin.
 	var up, down float64
 	for i := 2; i < frameSamples; i++ {
 		up += samples[i-1] * (samples[i] + samples[i-2])

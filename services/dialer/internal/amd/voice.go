@@ -19,16 +19,16 @@ func Level(frame []byte) int {
 const (
 	// quietest is the lowest level of a voice on a silent line: the threshold of Asterisk's AMD.
 	quietest = 256
-	// above is how many times louder than the line's noise a voice is.
+	// above is the minimum ratio between the level of a voice and the noise of the line.
 	above = 3
-	// floorRise limits how fast the measured noise rises: by a 64th per frame, so it doubles in 0.9
-	// s. It falls in each pause between words.
+	// floorRise limits how fast the measured noise level rises: by 1/64 per frame, so the level
+	// doubles in 0.9 s. The level falls in each pause between words.
 	floorRise = 64
 )
 
 // Voice detects speech frame by frame. The zero value is ready to use.
 type Voice struct {
-	floor int // 64 times the line's noise
+	floor int // noise level of the line, multiplied by 64
 	known bool
 }
 
@@ -49,8 +49,8 @@ func (v *Voice) Hear(frame []byte) bool {
 // Verdict classifies a greeting.
 type Verdict string
 
-// Undecided: analyse further frames. Unsure: the length decides nothing. Person: a short greeting,
-// and then a pause. Recording: a long greeting.
+// Undecided: further frames must be analysed. Unsure: the length allows no decision. Person: the
+// greeting is short, and a pause follows. Recording: the greeting is long.
 const (
 	Undecided Verdict = ""
 	Unsure    Verdict = "unsure"
@@ -58,30 +58,29 @@ const (
 	Recording Verdict = "recording"
 )
 
-// Limits of Asterisk's AMD, except the greeting: 1.5 s are too short for persons who answer with
-// name and company.
+// Limits of Asterisk's AMD, except the length of a greeting: 1.5 s is too short for persons who
+// answer with name and company.
 const (
 	initialSilence = 2500 * time.Millisecond
 	afterGreeting  = 800 * time.Millisecond
 	longGreeting   = 2600 * time.Millisecond
 	wholeTime      = 5 * time.Second
-	// shortest is the shortest word. A shorter sound is a click.
+	// shortest is the minimum length of a word. A shorter sound is a click.
 	shortest = 100 * time.Millisecond
 )
 
-// Greeting classifies the greeting by the length of the first words. The zero value is ready to
-// use.
+// Greeting classifies the greeting by its length. The zero value is ready to use.
 type Greeting struct {
 	voice   Voice
 	heard   time.Duration
-	spoken  time.Duration // words so far
-	word    time.Duration // current word
+	spoken  time.Duration // length of the words so far
+	word    time.Duration // length of the current word
 	silence time.Duration
 	verdict Verdict
 }
 
-// Hear analyses the next frame. A tone is not a voice. The verdict does not change once it is
-// decided.
+// Hear analyses the next frame. tone reports that the frame is part of a tone, which is not a
+// voice. After the first decision the verdict does not change.
 func (g *Greeting) Hear(frame []byte, tone bool) Verdict {
 	if g.verdict != Undecided {
 		return g.verdict

@@ -1,10 +1,10 @@
-// Package live opens sessions with a model of OpenAI's Live API (GPT-Live). It is experimental: the
-// API is new, and the package was tested against a fake server only.
+// Package live opens sessions with a model of OpenAI's Live API (GPT-Live). The package is
+// experimental: the API is new, and the package was tested only against a fake server.
 //
 // The model listens and speaks at the same time. It sends audio without a break, silence included,
-// in real time, and decides itself when to speak and when to stop. No event marks the end of a
-// turn. The session therefore finds the start and the end of an utterance by its loudness, and
-// measures time by the audio that arrives.
+// in real time, and decides itself when to speak and when to stop. The API has no event for the end
+// of an utterance. The session therefore finds the start and the end of an utterance by the
+// loudness of the audio, and measures time by the audio that arrives.
 package live
 
 import (
@@ -50,8 +50,8 @@ func New(cfg Config, g *ssrf.Guard, roots *x509.CertPool, log *slog.Logger) *Ope
 	}
 }
 
-// Open connects and returns when the model has confirmed the session. Before Begin the model
-// receives no audio, and its audio is dropped.
+// Open connects and returns when the model has confirmed the session. Before Begin, the model
+// receives no audio, and the model's audio is dropped.
 func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
 	client, address, key, err := o.endpoint(spec)
 	if err != nil {
@@ -76,9 +76,9 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 	return s, nil
 }
 
-// endpoint returns the URL of the model, its key and the client that may connect to it. The
+// endpoint returns the URL of the model, its key, and the client that can connect to the URL. The
 // operator's key is sent only to the operator's URL. The guard checks every URL of a workspace,
-// even if it has the operator's host.
+// even if the URL has the operator's host.
 func (o *Opener) endpoint(spec agent.Spec) (client *http.Client, url, key string, err error) {
 	client, url, key = o.own, o.cfg.URL, o.cfg.Key
 	if spec.Settings.BaseURL != "" {

@@ -7,8 +7,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Begin makes the model speak the disclosure and then the greeting. Without a greeting the model
-// starts the conversation as its instructions demand.
+// Begin makes the model speak the disclosure and then the greeting. Without a greeting, the model
+// starts the conversation as its instructions require.
 func (s *session) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +32,8 @@ func (s *session) Begin() {
 // HearAudio sends 20 ms of the person's audio.
 func (s *session) HearAudio(frame []byte) { s.sock.Hear(frame) }
 
-// HearDigit informs the model in words, because the API has no event for keys on this transport.
+// HearDigit sends the digit to the model as a sentence, because the API has no event for digits on
+// this transport.
 func (s *session) HearDigit(digit byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,20 +54,20 @@ func (s *session) Say(text string) {
 		return
 	}
 	s.opening = appendEvent{}
-	clear(s.calls) // their results are not needed any more
+	clear(s.calls) // the model does not need the results any more
 	s.waiting = append(s.waiting, &sentence{text: text, inLanguage: true})
 	s.ask()
 }
 
-// Interrupted has no effect. The model stops by itself, and the API has no event for how much of
-// its audio was played.
+// Interrupted has no effect. The model stops by itself, and the API has no event that reports how
+// much audio was played.
 func (s *session) Interrupted(string, time.Duration) {}
 
 // Played has no effect.
 func (s *session) Played(string) {}
 
-// ToolResult sends a result to the backend, and requests a response when it has all results. After
-// end_call it requests a response only if the result is a refusal.
+// ToolResult sends a result to the backend. After the last missing result, it requests a response.
+// After end_call, it requests a response only if the result is a refusal.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

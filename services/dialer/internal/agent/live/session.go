@@ -16,22 +16,23 @@ import (
 	"ringfence.dev/services/dialer/internal/amd"
 )
 
-// Durations of the model's audio.
+// Durations and loudness of the model's audio.
 const (
-	// itemPause is the silence that ends an item.
+	// itemPause is the length of the silence that ends an item.
 	itemPause = 700 * time.Millisecond
-	// utterancePause is the time without a new fragment that ends the person's utterance.
+	// utterancePause is the time without a new transcript fragment that ends the person's
+	// utterance.
 	utterancePause = 800 * time.Millisecond
-	// speakTimeout is how long the model may be silent after a sentence was requested, or within
-	// it.
+	// speakTimeout is how long the model may be silent after a sentence was requested, or in the
+	// middle of that sentence.
 	speakTimeout = 8 * time.Second
 )
 
 const (
-	// loudLevel is the mean magnitude of 20 ms, at most 32,124, from which the model counts as
-	// speaking.
+	// loudLevel is the mean magnitude of 20 ms of audio from which the model counts as speaking.
+	// The highest possible magnitude is 32,124.
 	loudLevel = 64
-	// maxTries is how often one sentence is requested.
+	// maxTries is how many times the session requests one sentence.
 	maxTries = 2
 	// maxToolCalls limits the tool calls of one conversation.
 	maxToolCalls = 100
@@ -46,17 +47,17 @@ var (
 	errClosed  = errors.New("the model closed the session")
 )
 
-// sentence is a text that the person must hear completely: the disclosure with the notice of a
-// recording (first), or a sentence of Say. The model receives no audio meanwhile, so that the
-// person cannot interrupt it.
+// sentence is a text that the person must hear completely: the disclosure with the recording notice
+// (first is true), or a text of Say. The model receives no audio while it speaks the sentence, so
+// that the person cannot interrupt it.
 type sentence struct {
 	text       string
 	inLanguage bool
 	first      bool
 
-	id      string // id of the last append; empty if the sentence was not requested yet
+	id      string // id of the last append event; empty before the first request
 	started bool   // the server has accepted the sentence
-	letters int    // letters of the model's transcript since then
+	letters int    // number of letters in the model's transcript since the start of the sentence
 	silent  time.Duration
 	tries   int
 }
@@ -80,7 +81,7 @@ func letters(text string) (n int) {
 	return n
 }
 
-// session is one conversation. mu protects the fields below it, which the reader of the socket and
+// session is one conversation. mu protects the fields below mu, which the reader of the socket and
 // the methods of agent.Session use.
 type session struct {
 	spec   agent.Spec
@@ -91,17 +92,17 @@ type session struct {
 	mu       sync.Mutex
 	started  bool
 	ended    bool
-	asked    *sentence   // sentence that the model speaks now
-	waiting  []*sentence // sentences to speak afterwards
+	asked    *sentence   // sentence that the model speaks now; nil if none
+	waiting  []*sentence // sentences that the model speaks afterwards
 	opening  appendEvent // first request to the model; empty after it was sent
 	muted    bool
 	appends  int
 	items    int
 	speaking bool // an item has begun and not ended
 	quiet    time.Duration
-	before   []byte // audio before the item; it delays the item and absorbs jitter
-	words    string // transcript of the model since the last item
-	person   string // incomplete transcript of the person
+	before   []byte // latest audio before the item; it is played first and absorbs jitter
+	words    string // transcript of the model since the end of the last item
+	person   string // transcript of the person's current utterance
 	pause    time.Duration
 	calls    map[string]string // names of tool calls without a result, by id
 	called   map[string]bool
@@ -138,8 +139,8 @@ func (s *session) start(ctx context.Context, cfg sessionConfig) error {
 	}
 }
 
-// run reads the model's events until the session has ended. A lost session is not opened again: the
-// call ends.
+// run reads the model's events until the session has ended. A lost connection ends the call,
+// because the session cannot be opened again.
 func (s *session) run() {
 	defer close(s.events)
 	err := s.read()
@@ -242,8 +243,7 @@ func (s *session) onAudio(audio []byte) (events []agent.Event, err error) {
 	return append(events, followed...), err
 }
 
-// withheld reports whether the person must not hear the model yet, because the disclosure has not
-// started.
+// withheld reports whether the model's audio is dropped because the disclosure has not started.
 func (s *session) withheld() bool { return s.asked != nil && s.asked.first && !s.asked.started }
 
 func (s *session) audioEvent(audio []byte) agent.Event {
@@ -256,7 +256,7 @@ func (s *session) audioEvent(audio []byte) agent.Event {
 
 func (s *session) item() string { return "item-" + strconv.Itoa(s.items) }
 
-// loud reports whether any 20 ms of the audio are loud.
+// loud reports whether at least one frame of 20 ms in the audio is loud.
 func loud(audio []byte) bool {
 	for frame := range slices.Chunk(audio, agent.FrameBytes) {
 		if amd.Level(frame) >= loudLevel {
@@ -266,7 +266,7 @@ func loud(audio []byte) bool {
 	return false
 }
 
-// endItem ends the current item, if there is one, with its transcript.
+// endItem ends the current item and emits its transcript. Without a current item it has no effect.
 func (s *session) endItem() (events []agent.Event) {
 	if s.speaking {
 		s.speaking = false
@@ -301,12 +301,12 @@ func (s *session) onWords(text string) []agent.Event {
 	if s.asked != nil && s.asked.started {
 		s.asked.letters += letters(text)
 	}
-	events, _ := s.settle() // only silence is an error, and no time passes here
+	events, _ := s.settle() // settle fails only after silence, and no time passes here
 	return events
 }
 
-// onAppended records that the model starts the requested sentence. Its earlier words are another
-// item.
+// onAppended records that the model starts the requested sentence. The words before it belong to
+// another item.
 func (s *session) onAppended(id string) []agent.Event {
 	if s.asked == nil || s.asked.started || s.asked.id != id {
 		return nil
@@ -316,8 +316,8 @@ func (s *session) onAppended(id string) []agent.Event {
 	return events
 }
 
-// settle ends the requested sentence after it was spoken. If the model is silent for too long, it
-// requests the sentence again.
+// settle checks the requested sentence. After the model has spoken the sentence, settle ends it. If
+// the model is silent for too long, settle requests the sentence again.
 func (s *session) settle() (events []agent.Event, err error) {
 	u := s.asked
 	if u == nil || s.speaking {
@@ -346,7 +346,8 @@ func (s *session) settle() (events []agent.Event, err error) {
 	return nil, nil
 }
 
-// ask requests the next sentence, if there is one and none is being spoken.
+// ask requests the next sentence. It has no effect if no sentence waits or the model still speaks
+// one.
 func (s *session) ask() {
 	if s.asked != nil || s.ended {
 		return
@@ -380,8 +381,8 @@ func (s *session) append(kind, content string) string {
 	return id
 }
 
-// mute makes the server drop the person's audio, or not. Audio is always sent, because it is the
-// model's clock.
+// mute switches on or off whether the server drops the person's audio. Audio is always sent,
+// because the model uses the audio as its clock.
 func (s *session) mute(on bool) {
 	if s.muted == on {
 		return
@@ -412,7 +413,7 @@ func (s *session) onTool(id, name, arguments string) ([]agent.Event, error) {
 }
 
 // onError handles an error of the server. Most errors do not affect the session. If the server
-// refused a sentence, it is requested again.
+// refused a sentence, the session requests it again.
 func (s *session) onError(e serverEvent) error {
 	id := e.Error.ClientEventID
 	if id == "" {
@@ -429,12 +430,13 @@ func (s *session) onError(e serverEvent) error {
 }
 
 func (s *session) send(event any) {
-	if message, err := json.Marshal(event); err == nil { // strings, numbers and checked JSON: it cannot fail
+	if message, err := json.Marshal(event); err == nil { // encoding strings, numbers and valid JSON cannot fail
 		s.sock.Send(message)
 	}
 }
 
-// emit sends events to the receiver. After Close it drops them if the receiver does not read.
+// emit sends events to the receiver. After Close, it drops the events that the receiver does not
+// read.
 func (s *session) emit(events ...agent.Event) {
 	for _, e := range events {
 		select {

@@ -39,7 +39,8 @@ type delegationConfig struct {
 	Responses backendConfig `json:"responses"`
 }
 
-// sessionConfig cannot change after the start of the session. The server refuses unknown members.
+// sessionConfig is the configuration of a session. It cannot change after the start of the session.
+// The server refuses unknown members.
 type sessionConfig struct {
 	Model        string           `json:"model"`
 	Instructions string           `json:"instructions"`
@@ -48,19 +49,20 @@ type sessionConfig struct {
 }
 
 const (
-	// voiceRules instruct the voice model to act through the backend. It does not know the tools.
+	// voiceRules instructs the voice model to act through the backend, because the voice model
+	// cannot call tools.
 	voiceRules = "\n# Actions\nYou cannot call functions yourself. Wherever these instructions say to call one " +
 		"(opt_out, schedule_callback, voicemail_detected, end_call, transfer, press_digits, stop_recording), delegate " +
 		"that to the backend at once. " +
 		"Never mention the backend to the person.\n"
-	// backendRules instruct the backend to call tools only.
+	// backendRules instructs the backend to call tools and do nothing else.
 	backendRules = "\n# Your task\nA voice model holds this conversation and delegates to you. Call the function " +
 		"that the conversation asks for, and call no function " +
 		"that it does not ask for. Answer with one short sentence for the person, or with nothing if the result needs none.\n"
 )
 
-// newSessionConfig returns the configuration of a session with PCMU audio, as in the telephone
-// network.
+// newSessionConfig returns the configuration of a session with PCMU audio, the codec of the
+// telephone network.
 func newSessionConfig(spec agent.Spec, model, backend string) sessionConfig {
 	instructions := agent.Instructions(spec)
 	cfg := sessionConfig{
@@ -139,7 +141,7 @@ func decode(message []byte) (serverEvent, error) {
 	return e, nil
 }
 
-// audio returns the audio of session.output_audio.delta.
+// audio returns the audio of a session.output_audio.delta event.
 func (e serverEvent) audio() ([]byte, error) {
 	var audio []byte // encoding/json decodes base64
 	if err := json.Unmarshal(e.Delta, &audio); err != nil {
@@ -148,7 +150,7 @@ func (e serverEvent) audio() ([]byte, error) {
 	return audio, nil
 }
 
-// text returns the fragment of a transcript.
+// text returns the transcript fragment of the event.
 func (e serverEvent) text() string {
 	var text string
 	if json.Unmarshal(e.Delta, &text) != nil {
@@ -157,7 +159,7 @@ func (e serverEvent) text() string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// fault returns the name of an error. The model's other texts are not logged.
+// fault returns the name of an error. The other texts of the model are not logged.
 func (e serverEvent) fault() string {
 	if e.Error.Code != "" {
 		return e.Error.Code

@@ -1,6 +1,6 @@
 // Package mediaws opens sessions with a customer's own agent over a WebSocket, in the format of
 // Media Streams. It connects to the customer's URL with a signed request, sends the person's audio,
-// and plays the audio that it receives. docs/media-stream-agents.md describes the protocol.
+// and plays the audio that the agent sends. docs/media-stream-agents.md describes the protocol.
 package mediaws
 
 import (
@@ -40,10 +40,11 @@ func New(g *ssrf.Guard, roots *x509.CertPool) *Opener {
 	return &Opener{client: agent.NewClient(g.Dialing(5*time.Second), roots), guard: g, now: time.Now}
 }
 
-// Signed returns the text that X-Service-Signature signs, instead of the body of a webhook.
+// Signed returns the text that X-Service-Signature signs. For a webhook, the signature covers the
+// body instead.
 func Signed(callID uuid.UUID, url string) []byte { return []byte(callID.String() + "." + url) }
 
-// Open connects to the agent's media URL. The agent learns about the call only at Begin.
+// Open connects to the agent's media URL. The agent receives no data about the call before Begin.
 func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
 	url, err := ssrf.CheckURL(spec.Settings.MediaURL, "wss", o.guard.Reachable)
 	if err != nil {

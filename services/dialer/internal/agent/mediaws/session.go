@@ -14,15 +14,16 @@ import (
 )
 
 const (
-	// maxMarks limits the marks that wait for their audio, maxMark the length of a name, and
-	// maxWords a transcript or the arguments of a tool, in bytes.
+	// maxMarks limits the number of marks whose audio was not played yet. maxMark limits the length
+	// of a mark's name in bytes. maxWords limits a transcript, or the arguments of a tool, in
+	// bytes.
 	maxMarks, maxMark, maxWords = 1024, 256, 32 << 10
 	// maxToolCalls limits the tool calls of one call.
 	maxToolCalls = 200
 )
 
-// Marks with a meaning: the audio before disclosureMark is the disclosure, and the audio before
-// noticeMark is the notice of a recording.
+// Names of marks with a special meaning: the audio before disclosureMark is the disclosure, and the
+// audio before noticeMark is the recording notice.
 const (
 	disclosureMark = "disclosure"
 	noticeMark     = "recording_notice"
@@ -33,8 +34,8 @@ var (
 	errMarks = errors.New("the agent set too many marks")
 )
 
-// session is one conversation. The agent's audio between two marks, or up to a clear, is one item.
-// A mark is returned when everything before it was played.
+// session is one conversation. The agent's audio between two marks, or up to a clear message, is
+// one item. A mark is returned to the agent when all audio before the mark was played.
 type session struct {
 	spec    agent.Spec
 	stream  string
@@ -48,8 +49,8 @@ type session struct {
 	started   bool
 	ended     bool
 	item      int
-	heard     bool           // the item contains sound
-	marks     map[int]string // names by the item that they end
+	heard     bool           // the current item contains sound
+	marks     map[int]string // name of the mark that is returned when the item with this number was played
 	tools     map[string]bool
 	toolCalls int
 	hungUp    bool // the agent ended the conversation
@@ -110,7 +111,7 @@ func (s *session) HearDigit(digit byte) {
 
 func (s *session) Events() <-chan agent.Event { return s.events }
 
-// Say sends the text. An agent that does not know the event ignores it.
+// Say sends the text to the agent. An agent that does not support this event ignores it.
 func (s *session) Say(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,8 +161,8 @@ func (s *session) Close() {
 }
 
 // run reads until either side ends the session. If the agent closes its socket or sends hangup, the
-// call ends after the queued audio. A lost connection is not opened again, because the agent's
-// state of the conversation belongs to it.
+// call ends after the queued audio. After a lost connection the call ends, because a new connection
+// would not have the agent's state of the conversation.
 func (s *session) run() {
 	defer close(s.events)
 	var err error
@@ -185,7 +186,8 @@ func (s *session) run() {
 	s.mu.Unlock()
 	s.emit(agent.Event{Kind: agent.ItemDone, Item: strconv.Itoa(item)})
 	s.emit(last)
-	// marks are returned while the last audio is played; Close sends stop and closes the connection
+	// While the last audio is played, marks are still returned. Close then sends stop and closes
+	// the connection.
 	if !ours {
 		<-s.over
 	}
@@ -237,7 +239,7 @@ func (s *session) take(m message) error {
 
 var errHangup = errors.New("the agent hung up")
 
-// onMark ends an item. A mark without audio is returned in its order.
+// onMark ends an item. A mark without audio before it is returned after the earlier marks.
 func (s *session) onMark(m message) error {
 	if m.Mark == nil {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// message is a message of the protocol, in either direction: an event, and the object with its
-// name.
+// message is a message of the protocol, in either direction. It contains the event's name and one
+// object that has the same name.
 type message struct {
 	Event          string      `json:"event"`
 	SequenceNumber string      `json:"sequenceNumber,omitempty"`
@@ -30,7 +30,8 @@ type start struct {
 	StreamSID string   `json:"streamSid"`
 	CallSID   string   `json:"callSid"`
 	Tracks    []string `json:"tracks"`
-	// CustomParameters are strings. variables is a JSON object in a string.
+	// The values of CustomParameters are strings. The value of variables is a JSON object that is
+	// encoded as a string.
 	CustomParameters map[string]string `json:"customParameters"`
 	MediaFormat      mediaFormat       `json:"mediaFormat"`
 }
@@ -99,7 +100,7 @@ func (m message) audio() ([]byte, error) {
 	return audio, nil
 }
 
-// encode appends a message with the person's audio. Only the socket's writer calls it.
+// encode appends a message with the person's audio to dst. Only the socket's writer calls encode.
 func (s *session) encode(dst, frame []byte) []byte {
 	dst = append(dst, `{"event":"media","sequenceNumber":"`...)
 	dst = strconv.AppendInt(dst, s.counter.Add(1), 10)

@@ -16,32 +16,33 @@ import (
 	"github.com/coder/websocket"
 )
 
-// LiveReply is what the model does.
+// LiveReply is the reaction of the model to an input.
 type LiveReply struct {
 	// Text is spoken, with a sound of 40 ms per letter.
 	Text string
-	// Tool is called by the backend with Args, after Text was spoken.
+	// Tool is the name of the tool that the backend calls with Args, after Text was spoken.
 	Tool, Args string
 }
 
 // LiveOptions are the options of a server.
 type LiveOptions struct {
-	// Key is the key that the server accepts. Empty means any.
+	// Key is the key that the server accepts. If Key is empty, the server accepts any key.
 	Key string
-	// Hears returns the words of the person's nth utterance, from 1. nil means that audio is only
-	// counted.
+	// Hears returns the words of the person's nth utterance; n starts at 1. If Hears is nil, the
+	// server only counts the audio.
 	Hears func(n int) string
-	// Reply answers the person's words, a tool's output, or the content of
-	// session.instructions.append. nil means that the model always says "Good day."
+	// Reply returns the answer to the person's words, to a tool's output, or to the content of
+	// session.instructions.append. If Reply is nil, the model always says "Good day."
 	Reply func(heard string) LiveReply
-	// Refuse is the code of the error that answers session.start. Empty means that the session
-	// starts.
+	// Refuse is the code of the error with which the server answers session.start. If Refuse is
+	// empty, the session starts.
 	Refuse string
-	// Unspoken is how many session.commentary.append events are accepted and then not spoken.
+	// Unspoken is the number of session.commentary.append events that the server accepts but does
+	// not speak.
 	Unspoken int
 }
 
-// LiveServer is a fake of the Live API. A script decides what it hears and says.
+// LiveServer is a fake of the Live API. A script decides which words the server hears and says.
 type LiveServer struct {
 	// URL begins with ws://.
 	URL  string
@@ -54,7 +55,7 @@ type LiveServer struct {
 	sent     []json.RawMessage
 }
 
-// NewLive starts a server on this machine.
+// NewLive starts a server on a local port.
 func NewLive(opts LiveOptions) *LiveServer {
 	s := UnstartedLive(opts)
 	s.http = httptest.NewServer(s)
@@ -65,7 +66,8 @@ func NewLive(opts LiveOptions) *LiveServer {
 // Path is the URL path of Live sessions.
 const Path = "/v1/live/sessions"
 
-// UnstartedLive returns the handler only, for the caller's server.
+// UnstartedLive returns a LiveServer that does not listen. The caller uses it as the handler of its
+// own server.
 func UnstartedLive(opts LiveOptions) *LiveServer {
 	if opts.Reply == nil {
 		opts.Reply = func(string) LiveReply { return LiveReply{Text: "Good day."} }
@@ -73,7 +75,7 @@ func UnstartedLive(opts LiveOptions) *LiveServer {
 	return &LiveServer{opts: opts}
 }
 
-// QuotedLive returns the sentence that text asks to be said word for word, or "".
+// QuotedLive returns the sentence that text requests word for word, or "" if there is none.
 func QuotedLive(text string) string {
 	var sentence string
 	if i := strings.Index(text, `: "`); i >= 0 && json.Unmarshal([]byte(text[i+2:]), &sentence) == nil {
@@ -96,7 +98,7 @@ func (s *LiveServer) Cut() {
 	}
 }
 
-// End ends every session with a reason, such as expired, as the real server does.
+// End ends every session with a reason such as "expired", as the real server does.
 func (s *LiveServer) End(reason string) {
 	for _, one := range s.all() {
 		one.close(reason)
@@ -123,12 +125,12 @@ func (s *LiveServer) all() []*session {
 	return slices.Clone(s.sessions)
 }
 
-// Received returns the events of a type that clients sent, or all events if kind is empty. Of audio
-// it keeps the first hundred events.
+// Received returns the events of the given kind that clients sent. An empty kind means all events.
+// Of audio, only the first hundred events are kept.
 func (s *LiveServer) Received(kind string) []json.RawMessage { return s.list(&s.received, kind) }
 
-// Sent returns the events of a type that the server sent, or all events if kind is empty. Of audio
-// it keeps the first hundred events.
+// Sent returns the events of the given kind that the server sent. An empty kind means all events.
+// Of audio, only the first hundred events are kept.
 func (s *LiveServer) Sent(kind string) []json.RawMessage { return s.list(&s.sent, kind) }
 
 func (s *LiveServer) list(from *[]json.RawMessage, kind string) (found []json.RawMessage) {

@@ -17,11 +17,11 @@ import (
 const (
 	frameBytes = 160 // 20 ms of PCMU
 	chunkBytes = 5 * frameBytes
-	// letterBytes is the length of a spoken letter: 40 ms.
+	// letterBytes is the length of one spoken letter: 40 ms.
 	letterBytes = 2 * frameBytes
-	// thinkBytes is the silence before the model speaks: 1 s.
+	// thinkBytes is the length of the silence before the model speaks: 1 s.
 	thinkBytes = 50 * frameBytes
-	// The person speaks after 60 ms of loud frames, and has finished after 500 ms of quiet ones.
+	// 60 ms of loud frames start the person's utterance, and 500 ms of quiet frames end it.
 	liveLoudFrames, liveQuietFrames = 3, 25
 	// maxContent limits the content of an append, in characters. The real server accepts 500
 	// tokens.
@@ -40,24 +40,24 @@ type session struct {
 	closed   bool
 	muted    bool
 	unspoken int
-	clock    int // ms of the session
-	input    int // bytes since the last output
-	audioIn  int // stored events
+	clock    int // length of the session in ms
+	input    int // bytes of the person's audio since the last output
+	audioIn  int // number of stored audio events
 	audioOut int
 
 	speech  []speech
 	pending map[string]bool // tool calls without an output
-	output  string          // of the last tool
+	output  string          // output of the last tool
 
 	loud, quiet, times int
 	hearing            bool
 }
 
-// speech is what the model still has to say.
+// speech is the text that the model still has to speak.
 type speech struct {
-	think int // bytes of silence before it
+	think int // bytes of silence before the text
 	words []string
-	left  int // bytes of sound of the current word
+	left  int // remaining bytes of the current word
 	reply LiveReply
 }
 
@@ -83,7 +83,7 @@ func (s *session) send(kind string, members map[string]any) {
 	}
 	message, err := json.Marshal(event)
 	if err != nil {
-		panic(err) // an error of this package
+		panic(err) // only an error in this package causes this
 	}
 	if kind != "session.output_audio.delta" || s.audioOut < keptAudio {
 		s.server.keep(&s.server.sent, message)
@@ -182,8 +182,8 @@ func (s *session) take(message []byte) {
 	}
 }
 
-// decode reads an event with the SDK's types. If the SDK encodes it differently, the client sent
-// something unknown, and decode returns a fault.
+// decode reads an event with the SDK's types. If the SDK encodes the decoded event differently, the
+// client sent unknown members, and decode returns a fault.
 func decode(message []byte, into *live.ClientEventUnionParam) (fault string) {
 	if err := json.Unmarshal(message, into); err != nil {
 		return err.Error()
@@ -232,7 +232,7 @@ func (s *session) start(message []byte, id string) {
 	}
 }
 
-// append handles a text of the application. Commentary is spoken as it demands.
+// append handles a text of the application. The model speaks commentary as the content requires.
 func (s *session) append(kind, id, content string) {
 	if len([]rune(content)) > maxContent || content == "" {
 		s.fault(id, "invalid_value", "content")
@@ -256,7 +256,7 @@ func (s *session) say(reply LiveReply) {
 	s.speech = append(s.speech, speech{think: thinkBytes, words: strings.Fields(reply.Text), reply: reply})
 }
 
-// hear receives audio of the person and sends the same length of the model's audio.
+// hear receives audio of the person and sends the same amount of the model's audio.
 func (s *session) hear(message []byte) {
 	var event struct{ Audio []byte }
 	if json.Unmarshal(message, &event) != nil || s.config == nil || s.closed {
@@ -270,13 +270,13 @@ func (s *session) hear(message []byte) {
 	}
 }
 
-// listen finds the person's words in the audio.
+// listen detects the start and the end of the person's utterances in the audio.
 func (s *session) listen(audio []byte) {
 	peak := byte(0)
 	for _, b := range audio {
 		peak = max(peak, ^b&0x7f)
 	}
-	if peak < 0x48 { // about 1,500 of 32,767
+	if peak < 0x48 { // a sample of about 1,500 of 32,767
 		s.loud, s.quiet = 0, s.quiet+1
 	} else {
 		s.loud, s.quiet = s.loud+1, 0
@@ -371,7 +371,7 @@ func (s *session) toolOutput(event live.ClientEventUnionParam, id string) {
 	s.output = item.Output.OfString.Value
 }
 
-// resume makes the backend continue with the outputs of its tools.
+// resume makes the backend continue after it has received the outputs of its tools.
 func (s *session) resume(id string) {
 	if len(s.pending) > 0 || s.output == "" {
 		s.fault(id, "no_pending_response", "")

@@ -16,36 +16,38 @@ import (
 
 // RealtimeReply is the content of a response.
 type RealtimeReply struct {
-	// Text is spoken as noise of the length Length (0: 60 ms per letter).
+	// Text is spoken as noise that lasts for Length. If Length is 0, each letter lasts 60 ms.
 	Text   string
 	Length time.Duration
-	// Tool is called afterwards, with Args.
+	// Tool is the name of the tool that is called with Args, after Text was spoken.
 	Tool, Args string
-	// Status of the response. Empty means completed.
+	// Status is the status of the response. Empty means completed.
 	Status string
 }
 
 // RealtimeOptions are the options of a server.
 type RealtimeOptions struct {
-	// Key is the key that the server accepts. Empty means any.
+	// Key is the key that the server accepts. If Key is empty, the server accepts any key.
 	Key string
 	// Reply returns the content of a response. heard is the person's words or a tool's output.
-	// asked is the instructions of the response, if it has its own. n counts from 1.
+	// asked is the response's own instructions, or empty. n is the number of the response and
+	// starts at 1.
 	Reply func(heard, asked string, n int) RealtimeReply
 	// Hears returns the words of the person's nth utterance, which voice detection finds in the
-	// audio. nil means that audio is only counted.
+	// audio. If Hears is nil, the server only counts the audio.
 	Hears func(n int) string
-	// Echo sends each received frame back immediately, in one endless item after the first
-	// response. It is for benchmarks.
+	// Echo sends each received frame back immediately, in one item without an end that follows the
+	// first response. It is for benchmarks.
 	Echo bool
-	// Chunk is the audio of one delta in bytes (0: 4000). Pace is the pause between deltas.
+	// Chunk is the number of audio bytes in one delta event (0: 4000). Pace is the pause between
+	// two delta events.
 	Chunk int
 	Pace  time.Duration
 }
 
 // RealtimeServer is a fake of the OpenAI Realtime API. It has the states of the protocol and
-// refuses what the real server refuses. A script decides what it hears and says. Its voice
-// detection, pace and interruptions are as in the real server.
+// refuses what the real server refuses. A script decides which words the server hears and says. The
+// voice detection, the pace and the interruptions are as in the real server.
 type RealtimeServer struct {
 	// URL begins with ws://.
 	URL  string
@@ -61,7 +63,7 @@ type RealtimeServer struct {
 	frames   atomic.Int64
 }
 
-// NewRealtime starts a server on this machine.
+// NewRealtime starts a server on a local port.
 func NewRealtime(opts RealtimeOptions) *RealtimeServer {
 	s := UnstartedRealtime(opts)
 	s.http = httptest.NewServer(s)
@@ -69,7 +71,8 @@ func NewRealtime(opts RealtimeOptions) *RealtimeServer {
 	return s
 }
 
-// UnstartedRealtime returns the handler only, for the caller's server.
+// UnstartedRealtime returns a RealtimeServer that does not listen. The caller uses it as the
+// handler in its own server.
 func UnstartedRealtime(opts RealtimeOptions) *RealtimeServer {
 	if opts.Reply == nil {
 		opts.Reply = func(_, asked string, _ int) RealtimeReply {
@@ -82,8 +85,8 @@ func UnstartedRealtime(opts RealtimeOptions) *RealtimeServer {
 	return &RealtimeServer{opts: opts}
 }
 
-// QuotedRealtime returns the sentence that the instructions ask to be spoken exactly, or other if
-// they ask for none.
+// QuotedRealtime returns the sentence that the instructions request word for word. If they request
+// none, it returns other.
 func QuotedRealtime(instructions, other string) string {
 	var text string
 	if i := strings.Index(instructions, `: "`); i >= 0 && json.Unmarshal([]byte(instructions[i+2:]), &text) == nil {
@@ -109,14 +112,14 @@ func (s *RealtimeServer) Cut() {
 	}
 }
 
-// Refuse makes the server answer the next n connections with 503.
+// Refuse makes the server answer the next n connection attempts with status 503.
 func (s *RealtimeServer) Refuse(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = n
 }
 
-// Mute makes the server confirm nothing from now on.
+// Mute makes the server send no confirmations from now on.
 func (s *RealtimeServer) Mute() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +136,8 @@ func (s *RealtimeServer) Inject(message []byte) {
 	}
 }
 
-// Speak makes the person say a text on the newest connection, as if voice detection had found it.
+// Speak makes the person say a text on the newest connection, as if voice detection had found the
+// text.
 func (s *RealtimeServer) Speak(text string) {
 	s.mu.Lock()
 	c := s.conns[len(s.conns)-1]
@@ -142,7 +146,7 @@ func (s *RealtimeServer) Speak(text string) {
 	c.stopSpeech(text)
 }
 
-// Interrupt makes the person start to speak, without an end.
+// Interrupt makes the person start to speak. The speech does not end.
 func (s *RealtimeServer) Interrupt() {
 	s.mu.Lock()
 	c := s.conns[len(s.conns)-1]
@@ -153,18 +157,18 @@ func (s *RealtimeServer) Interrupt() {
 // Frames returns the number of received frames on all connections.
 func (s *RealtimeServer) Frames() int { return int(s.frames.Load()) }
 
-// Connections returns the number of connections so far.
+// Connections returns the number of connections since the start of the server.
 func (s *RealtimeServer) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.conns)
 }
 
-// Received returns the events of a type that clients sent, or all events if kind is empty. Of audio
-// it keeps the first hundred events.
+// Received returns the events of the given kind that clients sent. An empty kind means all events.
+// Of audio, only the first hundred events are kept.
 func (s *RealtimeServer) Received(kind string) []json.RawMessage { return s.list(&s.received, kind) }
 
-// Sent returns the events of a type that the server sent, or all events if kind is empty.
+// Sent returns the events of the given kind that the server sent. An empty kind means all events.
 func (s *RealtimeServer) Sent(kind string) []json.RawMessage { return s.list(&s.sent, kind) }
 
 func (s *RealtimeServer) list(from *[]json.RawMessage, kind string) (found []json.RawMessage) {

@@ -23,13 +23,13 @@ type conn struct {
 	settings map[string]any // settings of session.update; nil before the first one
 	detect   detection
 	voice    string
-	spoken   bool // audio was sent, so the voice cannot change
+	spoken   bool // the model has sent audio, so the voice cannot change
 	counter  int
 	turn     int
-	items    map[string]int // audio length of the assistant's items in ms
+	items    map[string]int // length of the audio of the model's items in ms
 	active   *making
 	heard    string
-	speech   string // item that the person speaks; empty: the person is silent
+	speech   string // id of the item that the person speaks; empty if the person is silent
 	loud     int
 	quiet    int
 	times    int
@@ -39,7 +39,7 @@ type conn struct {
 
 type detection struct{ create, interrupt bool }
 
-// making is the active response.
+// making is the response that the server currently sends.
 type making struct {
 	id       string
 	cancel   context.CancelFunc
@@ -61,7 +61,7 @@ func (c *conn) write(message []byte) {
 	_ = c.ws.Write(ctx, websocket.MessageText, message)
 }
 
-// send locks c.mu.
+// send sends an event. It locks c.mu.
 func (c *conn) send(kind string, fields map[string]any) {
 	c.mu.Lock()
 	event := map[string]any{"type": kind, "event_id": c.id("event")}
@@ -71,7 +71,7 @@ func (c *conn) send(kind string, fields map[string]any) {
 	}
 	message, err := json.Marshal(event)
 	if err != nil {
-		panic(err) // an error of this package
+		panic(err) // only an error in this package causes this
 	}
 	if !c.server.opts.Echo {
 		c.server.keep(&c.server.sent, message)
@@ -90,7 +90,7 @@ func (c *conn) refuse(event map[string]any, code, message, param string) {
 	c.send("error", map[string]any{"error": fault})
 }
 
-// session returns the session's settings for events.
+// session returns the settings of the session in the form that events contain.
 func (c *conn) session() map[string]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +137,7 @@ func (c *conn) take(message []byte) {
 	}
 }
 
-// dig returns a value inside nested objects.
+// dig returns the value at a path in nested objects.
 func dig(from any, path ...string) any {
 	for _, name := range path {
 		object, _ := from.(map[string]any)
@@ -192,7 +192,8 @@ func (c *conn) update(event map[string]any) {
 	}
 }
 
-// hear handles audio. Audio before session.update is an error here, because its format is unknown.
+// hear handles audio. The fake refuses audio before session.update, because the format of that
+// audio is unknown.
 func (c *conn) hear(event map[string]any) {
 	text, _ := event["audio"].(string)
 	audio, err := base64.StdEncoding.DecodeString(text)
@@ -238,8 +239,8 @@ func (c *conn) createItem(event map[string]any) {
 	c.send("conversation.item.done", map[string]any{"item": item, "previous_item_id": nil})
 }
 
-// truncate refuses what the real server refuses: items that are not the assistant's, and more audio
-// than the item has.
+// truncate handles conversation.item.truncate. Like the real server, it refuses items of other
+// roles than assistant, and a length beyond the item's audio.
 func (c *conn) truncate(event map[string]any) {
 	id, _ := event["item_id"].(string)
 	end, _ := event["audio_end_ms"].(float64)

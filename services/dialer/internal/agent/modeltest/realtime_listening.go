@@ -1,7 +1,7 @@
 package modeltest
 
-// The voice detection compares the largest sample of a frame. 60 ms of loud frames start speech,
-// and 500 ms of quiet frames end it.
+// The voice detection uses the largest sample of each frame. 60 ms of loud frames start speech, and
+// 500 ms of quiet frames end it.
 const (
 	loudFrames  = 3
 	quietFrames = 25
@@ -14,7 +14,7 @@ func (c *conn) listen(audio []byte) {
 	}
 	c.mu.Lock()
 	c.clock += len(audio) / 8
-	if peak >= 0x48 { // about 1,500 of 32,767
+	if peak >= 0x48 { // a sample of about 1,500 of 32,767
 		c.loud, c.quiet = c.loud+1, 0
 	} else {
 		c.quiet++
@@ -37,7 +37,7 @@ func (c *conn) listen(audio []byte) {
 }
 
 // startSpeech handles the start of the person's speech. It interrupts the active response if the
-// session wants this.
+// session's settings require it.
 func (c *conn) startSpeech() {
 	c.mu.Lock()
 	c.speech = c.id("item")
@@ -49,7 +49,7 @@ func (c *conn) startSpeech() {
 	}
 }
 
-// stopSpeech transcribes the speech, and creates a response if the session wants this.
+// stopSpeech transcribes the speech, and creates a response if the session's settings require it.
 func (c *conn) stopSpeech(text string) {
 	c.mu.Lock()
 	item, at, create := c.speech, c.clock, c.detect.create

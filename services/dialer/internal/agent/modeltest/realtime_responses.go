@@ -41,7 +41,8 @@ func (c *conn) make(asked string, metadata map[string]any) {
 	go c.say(ctx, m, item, reply)
 }
 
-// cancel ends the active response, if there is one, and waits for the end.
+// cancel ends the active response and waits for its end. It returns false if no response was
+// active.
 func (c *conn) cancel() bool {
 	c.mu.Lock()
 	m := c.active
@@ -84,8 +85,8 @@ func (c *conn) say(ctx context.Context, m *making, item string, reply RealtimeRe
 	close(m.done)
 }
 
-// Voice returns the audio of a text in mu-law: loud noise of the length (0: 60 ms per letter). Each
-// text has its own noise, so a recording shows which text was played and where it was cut.
+// Voice returns mu-law audio for a text: loud noise of the given length (0: 60 ms per letter). Each
+// text has different noise, so a recording shows which text was played and where it was cut.
 func Voice(text string, length time.Duration) []byte {
 	if length == 0 {
 		length = time.Duration(len(text)) * 60 * time.Millisecond

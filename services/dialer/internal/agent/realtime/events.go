@@ -46,7 +46,7 @@ func (s *session) take(e serverEvent) error {
 	return nil
 }
 
-// onAudio passes audio to the conversation. Further audio of an item that was cut is dropped.
+// onAudio passes audio to the conversation. It drops further audio of an item that was interrupted.
 func (s *session) onAudio(e serverEvent) error {
 	audio, err := e.audio()
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *session) onAudio(e serverEvent) error {
 	it := s.items[e.ItemID]
 	if it == nil {
 		if len(s.items) >= maxItems {
-			clear(s.items) // old items are not needed any more
+			clear(s.items) // the session does not need old items any more
 		}
 		it = &item{}
 		s.items[e.ItemID] = it
@@ -87,7 +87,7 @@ func (s *session) onItemDone(id string) {
 	}
 }
 
-// onPartialWords stores the text of an item that is not complete yet.
+// onPartialWords stores the incomplete text of an item.
 func (s *session) onPartialWords(e serverEvent) {
 	var delta string
 	if json.Unmarshal(e.Delta, &delta) != nil {
@@ -101,8 +101,9 @@ func (s *session) onPartialWords(e serverEvent) {
 	}
 }
 
-// emitPartialWords emits the text of the items that the model will not complete, because the
-// session has ended or its connection was lost. A part of them may have been played.
+// emitPartialWords emits the incomplete texts of items after the session has ended or its
+// connection was lost. The model will not complete these items, but the person may have heard a
+// part of them.
 func (s *session) emitPartialWords() {
 	s.mu.Lock()
 	partial := s.partial
@@ -130,13 +131,13 @@ func (s *session) onWords(role string, e serverEvent) {
 	s.emit(agent.Event{Kind: agent.Said, Role: role, Item: e.ItemID, Text: text})
 }
 
-// onCreated handles the start of a response: one that the session requested, or the model's own
-// response to the person.
+// onCreated handles the start of a response. The response was requested by the session, or the
+// model created it after the person spoke.
 func (s *session) onCreated(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// A refused request is noticed later: its error arrives before the end of the model's own
-	// response.
+	// The session does not know yet whether its own request was refused. The error of a refused
+	// request arrives before the end of the model's own response.
 	s.active = true
 	requestID := e.Response.Metadata[asked]
 	s.returnsIDs = s.returnsIDs || requestID != ""
@@ -145,7 +146,7 @@ func (s *session) onCreated(e serverEvent) {
 	}
 }
 
-// onDone handles the end of a response. A disclosure that is incomplete or silent is requested
+// onDone handles the end of a response. If a disclosure was incomplete or silent, it is requested
 // again.
 func (s *session) onDone(e serverEvent) error {
 	s.mu.Lock()
@@ -216,7 +217,7 @@ func (s *session) onTool(itemID, name, id, arguments string) error {
 }
 
 // onError handles the refusal of a requested response. If the model creates its own response, the
-// request is sent again afterwards. Other errors have no effect.
+// session sends the request again afterwards. Other errors have no effect.
 func (s *session) onError(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

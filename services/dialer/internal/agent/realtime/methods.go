@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// asked is the metadata key of a response that has the id of its request.
+// asked is the metadata key of a response. Its value is the id of the session's request.
 const asked = "asked"
 
 // exactly returns the settings of a response that speaks a sentence and calls no tool.
@@ -17,16 +17,16 @@ func exactly(text string, inLanguage bool, s agent.Settings) responseSettings {
 	return responseSettings{Instructions: agent.SayExactly(text, inLanguage, s), ToolChoice: "none"}
 }
 
-// disclosure returns the first response of every call. It is not interrupted. Until it was spoken,
-// the model does not respond to the person.
+// disclosure returns the first response of every call. It is not interrupted. The model does not
+// respond to the person until the disclosure was spoken.
 func (s *session) disclosure() response {
 	text, inLanguage := agent.FirstWords(s.spec)
 	settings := exactly(text, inLanguage, s.spec.Settings)
 	return response{settings: &settings, first: true}
 }
 
-// Begin requests the disclosure and then the greeting, or the start of the conversation by the
-// instructions.
+// Begin requests the disclosure and then the greeting. Without a greeting, the model starts the
+// conversation as its instructions require.
 func (s *session) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +47,7 @@ func (s *session) Begin() {
 	s.ask()
 }
 
-// answer makes the model respond to the person, and stop when the person interrupts, from now on.
+// answer lets the model respond to the person from now on, and lets the person interrupt the model.
 func (s *session) answer() {
 	if s.opened {
 		return
@@ -63,8 +63,8 @@ func (s *session) answer() {
 	)
 }
 
-// ask requests the next response after the active one has ended, because the model creates one at a
-// time.
+// ask requests the next response after the active response has ended. The model creates only one
+// response at a time.
 func (s *session) ask() {
 	if s.active || s.ended || !s.started || len(s.waiting) == 0 {
 		return
@@ -89,9 +89,9 @@ func (s *session) Say(text string) {
 		return
 	}
 	settings := exactly(text, true, s.spec.Settings)
-	// everything except the disclosure
+	// Remove every response except the disclosure.
 	s.waiting = slices.DeleteFunc(s.waiting, func(r response) bool { return !r.first })
-	clear(s.calls) // their results are not needed any more
+	clear(s.calls) // the model does not need the results any more
 	s.waiting = append(s.waiting, response{settings: &settings, said: true})
 	s.ask()
 }
@@ -105,7 +105,7 @@ func (s *session) HearAudio(frame []byte) {
 	}
 }
 
-// HearDigit informs the model in words, because the API has no event for keys.
+// HearDigit sends the digit to the model as a sentence, because the API has no event for digits.
 func (s *session) HearDigit(digit byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,8 @@ func (s *session) HearDigit(digit byte) {
 func (s *session) Events() <-chan agent.Event { return s.events }
 
 // Interrupted reports to the model how much of an item the person heard. It ignores an unknown
-// item, and one that was already reported. A duration beyond the item's audio would be an error.
+// item, and an item that was already reported. The duration is limited to the item's audio, because
+// the API refuses a longer one.
 func (s *session) Interrupted(id string, played time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +147,7 @@ func (s *session) Interrupted(id string, played time.Duration) {
 	)
 }
 
-// Played removes the item, which cannot be truncated any more.
+// Played removes the item from the items that can be truncated.
 func (s *session) Played(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +156,7 @@ func (s *session) Played(id string) {
 	}
 }
 
-// ToolResult sends the result of a tool to the model and requests a response. After end_call it
+// ToolResult sends the result of a tool to the model and requests a response. After end_call, it
 // requests a response only if the result is a refusal.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()
@@ -175,7 +176,8 @@ func (s *session) ToolResult(id string, result json.RawMessage) {
 	if name == agent.ToolEndCall && !agent.IsRefusal(result) {
 		return
 	}
-	if n := len(s.waiting); n == 0 || s.waiting[n-1] != (response{}) { // one response for all results
+	// request only one response for all results
+	if n := len(s.waiting); n == 0 || s.waiting[n-1] != (response{}) {
 		s.waiting = append(s.waiting, response{})
 	}
 	if len(s.calls) == 0 {

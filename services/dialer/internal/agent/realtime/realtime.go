@@ -1,5 +1,6 @@
 // Package realtime opens sessions with a model of the OpenAI Realtime API (GA events). It
-// configures the model, translates its events, and reports to it which audio the person heard.
+// configures the model, translates the model's events, and reports to the model which audio the
+// person heard.
 package realtime
 
 import (
@@ -16,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Config is the configuration of the operator's model, for agents without a base_url or model.
+// Config is the configuration of the operator's model. Agents without a base_url or a model use it.
 type Config struct {
 	URL string `env:"REALTIME_URL"                 envDefault:"wss://api.openai.com/v1/realtime" help:"WebSocket URL of a Realtime API, for agents without a base_url"`
 	Key string `env:"REALTIME_KEY"                                                               help:"key for REALTIME_URL; if empty, agents need their own base_url and key"`
@@ -53,8 +54,8 @@ func New(cfg Config, g *ssrf.Guard, roots *x509.CertPool) *Opener {
 	}
 }
 
-// Open connects, configures the model, and returns when it has confirmed the configuration. Before
-// Begin the model neither speaks nor hears.
+// Open connects, configures the model, and returns when the model has confirmed the configuration.
+// Before Begin, the model neither speaks nor receives audio.
 func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
 	address, header, err := o.address(spec)
 	if err != nil {
@@ -72,7 +73,7 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 }
 
 // client returns the HTTP client for the agent's URL. The guard checks every URL of a workspace,
-// even if it has the operator's host.
+// even if the URL has the operator's host.
 func (o *Opener) client(spec agent.Spec) *http.Client {
 	if spec.Settings.BaseURL != "" {
 		return o.guarded

@@ -15,18 +15,18 @@ import (
 const (
 	// reconnectTimeout limits the single attempt to reconnect during a call.
 	reconnectTimeout = 5 * time.Second
-	// lateEvent is how long an event after Close waits for the receiver.
+	// lateEvent is how long emit waits for the receiver of an event after Close.
 	lateEvent = 100 * time.Millisecond
 	// renewAfter is the age at which a session is replaced. The model ends a session after 60
 	// minutes.
 	renewAfter = 58 * time.Minute
-	// maxToolCalls limits the tool calls of one call, and maxFailures the consecutive failures to
-	// respond.
+	// maxToolCalls limits the tool calls of one call. maxFailures limits the consecutive failures
+	// of the model to respond.
 	maxToolCalls, maxFailures = 100, 2
 	// maxWords limits the arguments of a tool and one transcript, in bytes. maxHistory limits the
 	// history that a new session receives.
 	maxWords, maxHistory = 32 << 10, 16 << 10
-	// maxItems limits how many items are remembered.
+	// maxItems limits the number of items in memory.
 	maxItems = 256
 )
 
@@ -37,9 +37,9 @@ var (
 	errMessages = errors.New("the model does not speak the protocol")
 )
 
-// response is a response that the session requests. first means the disclosure, and said a text of
-// Say. Neither is interrupted. moot means that it is not needed any more once the model responds to
-// something else.
+// response is a response that the session requests. first means that the response is the
+// disclosure, and said that it is a text of Say. Neither is interrupted. moot means that the
+// response is no longer needed once the model responds to something else.
 type response struct {
 	settings          *responseSettings
 	first, said, moot bool
@@ -65,21 +65,22 @@ type session struct {
 	sock    *agent.Socket
 	ended   bool
 	started bool
-	opened  bool // the disclosure was spoken, or there is none; the person gets responses
-	// active means that the model creates a response. asked is the requested response that is not
-	// confirmed yet, and askedID the id of its event. waiting are the next responses.
+	opened  bool // the disclosure was spoken or is not needed, so the model may respond to the person
+	// active means that the model creates a response. asked is the requested response that the
+	// model has not confirmed yet, and askedID is the id of the request event. waiting contains the
+	// next responses to request.
 	active  bool
 	asked   *response
 	askedID string
 	waiting []response
-	// kept is the id of the active response that must not be interrupted. keptSaid means that it is
-	// a text of Say. returnsIDs means that the server returns the request id with a response; its
-	// first response shows this.
+	// kept is the id of the active response if it must not be interrupted. keptSaid means that this
+	// response is a text of Say. returnsIDs means that the server returns the request id with a
+	// response. The first response shows whether the server does this.
 	kept       string
 	keptSaid   bool
 	returnsIDs bool
 	making     bool   // the active response is the disclosure
-	spoken     string // its last item with sound
+	spoken     string // last item with sound of the active response
 	items      map[string]*item
 	calls      map[string]string // names of tool calls without a result, by id
 	names      map[string]string // names of incomplete tool calls, by item
@@ -89,7 +90,7 @@ type session struct {
 	counted    int
 	history    []agent.Turn
 	words      int
-	lost       bool // the single reconnect was used
+	lost       bool // the session has already reconnected once
 	renewed    *time.Timer
 	renew      bool
 	dropped    int64
@@ -132,7 +133,7 @@ func (s *session) input() audioInput {
 		in.TurnDetection.TurnDetection = *settings.TurnDetection
 	}
 	if !s.opened {
-		// a response before the disclosure would be the model's own words
+		// No response may be created before the disclosure.
 		in.TurnDetection.IdleTimeoutMS = nil
 	}
 	if s.transcription != "" {
@@ -186,7 +187,7 @@ func (s *session) connect(ctx context.Context) error {
 	return nil
 }
 
-// code returns the name of an error. The model's other texts are not logged.
+// code returns the name of an error. The other texts of the model are not logged.
 func code(e serverEvent) string {
 	if e.Error.Code != "" {
 		return strconv.Quote(e.Error.Code)
@@ -194,7 +195,7 @@ func code(e serverEvent) string {
 	return strconv.Quote(e.Error.Type)
 }
 
-// run reads until the call or the model has ended.
+// run reads events until the call has ended or the model has closed the session.
 func (s *session) run(ctx context.Context) {
 	defer close(s.events)
 	for {
@@ -247,8 +248,8 @@ func (s *session) read() error {
 	}
 }
 
-// reconnect opens a new session during the call and sends it the history. What the old session was
-// saying ends.
+// reconnect opens a new session during the call and sends the history to it. The response that the
+// old session was sending ends.
 func (s *session) reconnect(ctx context.Context) error {
 	s.mu.Lock()
 	speaking := s.active || len(s.waiting) > 0
@@ -323,7 +324,7 @@ func (s *session) emit(e agent.Event) {
 }
 
 func send(sock *agent.Socket, e clientEvent) {
-	if message, err := json.Marshal(e); err == nil && sock != nil { // strings and numbers: it cannot fail
+	if message, err := json.Marshal(e); err == nil && sock != nil { // encoding strings and numbers cannot fail
 		sock.Send(message)
 	}
 }

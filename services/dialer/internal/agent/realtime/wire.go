@@ -22,7 +22,7 @@ type format struct {
 	Type string `json:"type"`
 }
 
-// transcription has the language as Language or as Languages, depending on the model.
+// transcription has the language in Language or in Languages, depending on the model.
 type transcription struct {
 	Model     string   `json:"model"`
 	Language  string   `json:"language,omitempty"`
@@ -30,8 +30,8 @@ type transcription struct {
 }
 
 // newTranscription returns the settings of a transcription model. tag is the agent's BCP 47
-// language tag; the API takes its primary subtag. gpt-transcribe and gpt-live-transcribe take a
-// list of languages, and all other models take one language.
+// language tag. The API uses only the primary subtag. gpt-transcribe and gpt-live-transcribe accept
+// a list of languages, and all other models accept one language.
 func newTranscription(model, tag string) *transcription {
 	primary, _, _ := strings.Cut(strings.ToLower(tag), "-")
 	if primary != "" && (model == "gpt-transcribe" || model == "gpt-live-transcribe") {
@@ -40,8 +40,9 @@ func newTranscription(model, tag string) *transcription {
 	return &transcription{Model: model, Language: primary}
 }
 
-// turnDetection is the agent's setting, and whether the model responds to the person. While the
-// disclosure is spoken, speech is transcribed, but gets no response and does not interrupt.
+// turnDetection contains the agent's setting, and whether the model responds to the person. While
+// the disclosure is spoken, the person's speech is transcribed, but it causes no response and no
+// interruption.
 type turnDetection struct {
 	agent.TurnDetection
 	CreateResponse    bool `json:"create_response"`
@@ -93,7 +94,7 @@ type conversationItem struct {
 	Output  string    `json:"output,omitempty"`
 }
 
-// clientEvent is an event to the model, except audio.
+// clientEvent is an event that is sent to the model. Audio is sent by appendAudio instead.
 type clientEvent struct {
 	Type     string            `json:"type"`
 	EventID  string            `json:"event_id,omitempty"`
@@ -147,13 +148,13 @@ func decode(message []byte) (serverEvent, error) {
 	return e, nil
 }
 
-// audio returns the audio of a delta.
+// audio returns the audio of a delta event.
 func (e serverEvent) audio() ([]byte, error) {
 	if len(e.Delta) < 2 || e.Delta[0] != '"' {
 		return nil, fmt.Errorf("read the agent's audio: not a string")
 	}
 	text := e.Delta[1 : len(e.Delta)-1]
-	if bytes.IndexByte(text, '\\') >= 0 { // a slash may be written as \/
+	if bytes.IndexByte(text, '\\') >= 0 { // JSON allows \/ for a slash
 		var plain string
 		if err := json.Unmarshal(e.Delta, &plain); err != nil {
 			return nil, fmt.Errorf("read the agent's audio: %w", err)
