@@ -91,6 +91,34 @@ func TestDocuments_TablesHaveHeaders(t *testing.T) {
 	}
 }
 
+// outside matches citations of documents that are not in the repository, and numbers instead of names of guarantees.
+var outside = regexp.MustCompile(`contract\.md|\bspec(ification)? [0-9]|\blaw [0-9]|\bquestion [0-9]`)
+
+// hash matches a commit hash: 7 to 40 hexadecimal digits with a letter and a digit.
+var hash = regexp.MustCompile("(?m)(?:^|[\\s(`])([0-9a-f]{7,40})(?:$|[\\s).,`])")
+
+// TestDocuments_CiteTheRepositoryOnly fails for a citation of another document, and for a commit hash in a document.
+func TestDocuments_CiteTheRepositoryOnly(t *testing.T) {
+	t.Parallel()
+	for name, text := range documents(t) {
+		if found := outside.FindString(text); found != "" {
+			t.Errorf("%s cites %q, want a page of the repository", name, found)
+		}
+		for _, match := range hash.FindAllStringSubmatch(text, -1) {
+			if strings.ContainsAny(match[1], "abcdef") && strings.ContainsAny(match[1], "0123456789") {
+				t.Errorf("%s contains %s, which looks like a commit hash", name, match[1])
+			}
+		}
+	}
+	for _, s := range tree(t) {
+		for _, group := range s.file.Comments {
+			if found := outside.FindString(group.Text()); found != "" {
+				t.Errorf("%s:%d: cites %q, want a page of the repository", s.path, s.line(group.Pos()), found)
+			}
+		}
+	}
+}
+
 // documents returns the Markdown files of the repository by their path.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
