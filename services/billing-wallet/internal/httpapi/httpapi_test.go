@@ -246,8 +246,7 @@ func TestRoutes_OnlyTheGatewayIsAccepted(t *testing.T) {
 		status, body := s.request("GET", path, workspace, "", "")
 		s.wants("a customer at "+path, status, body, 401, `"invalid_api_key"`)
 	}
-	// the test sends a request without a caller token
-	answer, err := http.Get(s.url + "/v1/wallet") //nolint:noctx
+	answer, err := http.Get(s.url + "/v1/wallet") //nolint:noctx // no caller token
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,15 +15,16 @@ type Config struct {
 	Peers   peers.Config
 	Intake  callrequests.Config
 	Keeping calls.RetentionConfig
-	// Recordings is the object storage of recordings. The dialer uses the same settings.
+	// Recordings are the settings of the object storage for recordings. The dialer uses the same
+	// settings.
 	Recordings recordingstore.Storage
 
 	// RepublishAfter is the time after which an overdue call request is published again.
 	RepublishAfter time.Duration `env:"REPUBLISH_AFTER" envDefault:"15m" help:"time after which an overdue call request is published again"`
-	// ChargeWait and AnalysisWait limit how long call.completed waits for the charge and the
-	// analysis.
+	// ChargeWait and AnalysisWait limit how long the event call.completed waits for the charge and
+	// for the analysis.
 	ChargeWait   time.Duration `env:"CHARGE_WAIT" envDefault:"5s" help:"maximum time that call.completed waits for the charge, from the end of the call"`
 	AnalysisWait time.Duration `env:"ANALYSIS_WAIT" envDefault:"10s" help:"maximum time that call.completed waits for the summary and transcript, from the end of the call"`
-	// KeepKeys is how long an idempotency key is kept after the end of its request.
+	// KeepKeys is the time for which an idempotency key is kept after its request has ended.
 	KeepKeys time.Duration `env:"IDEMPOTENCY_KEEP" envDefault:"720h" help:"time for which an idempotency key is kept after the end of its request"`
 }

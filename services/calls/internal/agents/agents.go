@@ -1,5 +1,5 @@
-// Package agents validates the settings of AI agents. It keeps settings that it does not know
-// unchanged; the dialer holds the conversations.
+// Package agents validates the settings of AI agents. It stores unknown settings unchanged. The
+// dialer runs the conversations.
 package agents
 
 import (
@@ -19,17 +19,19 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// Limits of agents: seconds, characters and bytes. See docs/reference/api/README.md#field-sizes.
+// Limits of the fields of agents, in seconds, characters or bytes. See
+// docs/reference/api/README.md#field-sizes.
 const (
 	DefaultMaxCallSeconds = 600
 	maxMaxCallSeconds     = 14400
 	// maxSessionSeconds limits max_call_seconds of agents that use a model session. The dialer ends
 	// such a call after 55 minutes, because a session with a model ends after an hour.
 	maxSessionSeconds = 3300
-	// maxLiveSessionSeconds is the limit for openai_live, whose session ends after two hours.
+	// maxLiveSessionSeconds limits max_call_seconds of openai_live agents, whose session ends after
+	// two hours.
 	maxLiveSessionSeconds = 6900
 	maxName               = 200
-	maxSettings           = 256 << 10 // bytes after merging; one Kafka record carries the whole agent
+	maxSettings           = 256 << 10 // bytes after the merge; one Kafka record contains the whole agent
 )
 
 // Agent is one AI agent of a workspace.
@@ -40,13 +42,13 @@ type Agent struct {
 	Name           string    `db:"name"`
 	From           *string   `db:"from_e164"`
 	MaxCallSeconds int32     `db:"max_call_seconds"`
-	// Settings is a JSON object with all other settings.
+	// Settings is a JSON object with all settings that have no separate field.
 	Settings  []byte     `db:"settings"`
 	UpdatedAt time.Time  `db:"updated_at"`
 	DeletedAt *time.Time `db:"deleted_at"`
 }
 
-// New returns an agent with the settings of body. The field name is required.
+// New returns an agent with the settings in body. The member name of body is required.
 func New(id, workspaceID uuid.UUID, body map[string]json.RawMessage) (Agent, error) {
 	a := Agent{ID: id, WorkspaceID: workspaceID, Version: 1, MaxCallSeconds: DefaultMaxCallSeconds, Settings: []byte("{}")}
 	if _, given := body["name"]; !given {
@@ -55,8 +57,8 @@ func New(id, workspaceID uuid.UUID, body map[string]json.RawMessage) (Agent, err
 	return a, a.set(body)
 }
 
-// Change merges body into the agent and increases its version. A setting that is null in body gets
-// its default value.
+// Change merges body into the agent and increases the agent's version. A setting that is null in
+// body gets its default value.
 func (a *Agent) Change(body map[string]json.RawMessage) error {
 	if err := a.set(body); err != nil {
 		return err
@@ -65,8 +67,8 @@ func (a *Agent) Change(body map[string]json.RawMessage) error {
 	return nil
 }
 
-// Delete marks the agent as deleted and increases its version. The dialer then dials no more
-// requests with it.
+// Delete marks the agent as deleted and increases the agent's version. The dialer then dials no
+// more requests of this agent.
 func (a *Agent) Delete(at time.Time) {
 	a.DeletedAt = &at
 	a.Version++
@@ -79,7 +81,7 @@ func (a *Agent) set(body map[string]json.RawMessage) error {
 	}
 	rest := maps.Clone(body)
 	for _, readOnly := range []string{"id", "created_at", "updated_at", "retiring_models"} {
-		delete(rest, readOnly) // read-only fields: a client may send back what it read
+		delete(rest, readOnly) // read-only fields: a client can send back the agent that it read
 	}
 	for _, setting := range []struct {
 		field string
@@ -120,8 +122,8 @@ func (a *Agent) set(body map[string]json.RawMessage) error {
 }
 
 // checkSessionLength rejects a max_call_seconds that is longer than the model's session. Otherwise
-// the wallet would hold the price of a longer call than the dialer permits. A body that changes
-// neither max_call_seconds nor kind is accepted, so that other settings of older agents can be
+// the wallet would hold the price of a longer call than the dialer permits. A body without
+// max_call_seconds and kind is always accepted, so that other settings of older agents can be
 // changed.
 func (a *Agent) checkSessionLength(body map[string]json.RawMessage, kind string) error {
 	_, length := body["max_call_seconds"]
@@ -177,8 +179,8 @@ func (a *Agent) setMaxCallSeconds(raw json.RawMessage) error {
 	return nil
 }
 
-// RetiringModels returns the announced retirements of the models that the agent names, for the
-// conversation and for summaries. Models from the dialer's configuration are not included.
+// RetiringModels returns the announced retirements of the models that the agent's settings name,
+// for the conversation and for summaries. Models from the dialer's configuration are not included.
 func (a *Agent) RetiringModels() []aimodel.Retirement {
 	var named struct {
 		Model   string     `json:"model"`
@@ -196,7 +198,7 @@ func (a *Agent) RetiringModels() []aimodel.Retirement {
 
 func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
 
-// Event returns the agent as a message for agents.v1, with its whole state and its version.
+// Event returns the message for agents.v1. The message contains the whole agent and its version.
 func (a *Agent) Event(at time.Time) (*eventv1.AgentEvent, error) {
 	settings := map[string]json.RawMessage{}
 	if err := json.Unmarshal(a.Settings, &settings); err != nil {

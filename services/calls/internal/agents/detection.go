@@ -10,7 +10,7 @@ import (
 )
 
 // Limits of turn detection. OpenAI documents the limits of the threshold and of the idle timeout.
-// It documents none for the others; those are Ringfence's.
+// OpenAI documents no limits for the other settings, so Ringfence sets these limits.
 const (
 	minIdleTimeoutMS     = 5_000
 	maxIdleTimeoutMS     = 30_000
@@ -37,8 +37,8 @@ type turnDetection struct {
 	Eagerness         string   `json:"eagerness"`
 }
 
-// UnmarshalJSON rejects unknown members. The session would start without them, and the operator
-// would not notice.
+// UnmarshalJSON rejects unknown members. Otherwise the session would start without these members,
+// and the operator would not notice it.
 func (n *noiseReduction) UnmarshalJSON(raw []byte) error {
 	type plain noiseReduction
 	return decodeStrictly(raw, (*plain)(n))

@@ -10,7 +10,8 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-// TestSet_LimitsCallsToTheSessionOfTheModel covers max_call_seconds above the length of a model's session.
+// TestSet_LimitsCallsToTheSessionOfTheModel covers a max_call_seconds that is longer than the
+// session of the model.
 func TestSet_LimitsCallsToTheSessionOfTheModel(t *testing.T) {
 	t.Parallel()
 	const realtime, websocket = `{"name":"Ada","kind":"openai_realtime"}`,
@@ -75,8 +76,8 @@ func TestSet_LimitsCallsToTheSessionOfTheModel(t *testing.T) {
 	}
 }
 
-// TestChange_OlderAgentWithALongCall covers an agent that was stored before max_call_seconds had
-// this limit.
+// TestChange_OlderAgentWithALongCall covers an agent that was stored before max_call_seconds had a
+// limit for its kind.
 func TestChange_OlderAgentWithALongCall(t *testing.T) {
 	t.Parallel()
 	a := Agent{Name: "Ada", MaxCallSeconds: 14400, Settings: []byte(`{"kind":"openai_realtime"}`)}

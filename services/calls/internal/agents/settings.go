@@ -15,7 +15,7 @@ import (
 
 const (
 	maxInstructions = 64 << 10 // characters
-	maxSaid         = 2000     // characters of a text that the agent speaks
+	maxSaid         = 2000     // characters of each text that the agent speaks
 	maxWord         = 200
 	maxOutcomes     = 50
 	maxTransfers    = 50
@@ -23,7 +23,8 @@ const (
 
 const kindWanted = "must be scripted, openai_realtime, media_ws or openai_live (experimental)."
 
-// known are the settings that the dialer uses. All others are only stored and returned.
+// known contains the settings that the dialer uses. All other settings are only stored and
+// returned.
 type known struct {
 	Kind             string            `json:"kind"`
 	Instructions     string            `json:"instructions"`
@@ -46,28 +47,29 @@ type known struct {
 	TurnDetection    *turnDetection    `json:"turn_detection"`
 }
 
-// disclosure is the sentence that states that the agent is an AI. It is spoken unless OffReason is
-// set; the audit log keeps the reason.
+// disclosure is the sentence that states that the agent is an AI. The agent speaks the sentence
+// unless OffReason is set. The audit log stores the reason.
 type disclosure struct {
 	Text      string `json:"text"`
 	OffReason string `json:"off_reason"`
 }
 
-// recorded sets the notice of recording, if the workspace has recording enabled. If Off is true,
-// calls of this agent are not recorded.
+// recorded sets the notice of recording, which is spoken if the workspace has recording enabled. If
+// Off is true, calls of this agent are not recorded.
 type recorded struct {
 	Notice string `json:"notice"`
 	Off    bool   `json:"off"`
 }
 
-// summarised sets the model that summarises finished calls. An empty field uses the dialer's
-// configuration.
+// summarised sets the model that summarizes finished calls. For an empty field the dialer's
+// configuration is used.
 type summarised struct {
 	BaseURL string `json:"base_url"`
 	Model   string `json:"model"`
 }
 
-// script is the behavior of a scripted agent: it plays a tone, and ends the call after a time.
+// script is the behavior of a scripted agent: the agent plays a tone, and ends the call after a
+// given time.
 type script struct {
 	ToneHz         int  `json:"tone_hz"`
 	ToneMillis     int  `json:"tone_millis"`
@@ -76,7 +78,7 @@ type script struct {
 }
 
 // readKnown decodes and validates the settings that the dialer uses. An error names the field and
-// the values that are valid.
+// its valid values.
 func readKnown(settings map[string]json.RawMessage) (known, error) {
 	var k known
 	for _, field := range []struct {
@@ -110,7 +112,7 @@ func readKnown(settings map[string]json.RawMessage) (known, error) {
 	} {
 		for name := range settings {
 			if name != field.name && strings.EqualFold(name,
-				field.name) { // the dialer would decode it as the setting, without validation
+				field.name) { // the dialer would decode the member as the setting, but without validation
 				return known{}, apierr.Validation(name, "must be written %s.", field.name)
 			}
 		}
@@ -161,8 +163,8 @@ func (s script) playable() bool {
 	return s.ToneHz >= 0 && s.ToneHz < 4000 && s.ToneMillis >= 0 && s.ToneMillis <= 60_000 && s.EndAfterMillis >= 0
 }
 
-// anywhere accepts every address. The dialer checks the address when it connects, because only then
-// the name is resolved.
+// anywhere accepts every address. The dialer checks the address when it connects, because the name
+// is resolved only then.
 func anywhere(netip.Addr) bool { return true }
 
 func (k known) judgeWords() error {

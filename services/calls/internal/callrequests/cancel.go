@@ -29,11 +29,11 @@ func NewCanceler(st *store.Store, peers *peers.Clients, wake func()) *Canceler {
 	return &Canceler{store: st, peers: peers, wake: wake}
 }
 
-// Cancel cancels a queued call request. The dialer's row decides between cancel and dial: Cancel
-// asks it to withdraw the request first. A request that is not queued is 409 not_cancelable. If the
-// dialer does not respond, the error is 503, and the outcome is unknown: the dialer may have
-// withdrawn the request. Its withdrawn event then cancels the request, as it does if this commit is
-// lost.
+// Cancel cancels a queued call request. First it calls the dialer's Withdraw, because the dialer's
+// row decides between cancel and dial. If the request is not queued, the error is 409
+// not_cancelable. If the dialer does not respond, the error is 503 and the outcome is unknown: the
+// dialer may have withdrawn the request. In this case the dialer's withdrawn event cancels the
+// request. The event also cancels the request if the commit of Cancel is lost.
 func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := d.store.Request(ctx, workspaceID, id)
 	if errors.Is(err, pg.ErrNotFound) {
@@ -53,7 +53,8 @@ func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (calls
 		return callstate.Request{}, notCancelable("being dialled")
 	}
 	failpoint.Inject("calls: after withdraw")
-	ctx = context.WithoutCancel(ctx) // the dialer has withdrawn it, so a disconnect of the client must not stop the commit
+	// the dialer has withdrawn the request, so a disconnect of the client must not stop the commit
+	ctx = context.WithoutCancel(ctx)
 	req, err = d.store.Cancel(ctx, workspaceID, id, time.Now())
 	if errors.Is(err, pg.ErrNotFound) {
 		return d.endedMeanwhile(ctx, workspaceID, id)
@@ -65,9 +66,9 @@ func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (calls
 	return req, nil
 }
 
-// endedMeanwhile is called if the request was no longer queued after the dialer withdrew it. The
-// withdrawn event or a concurrent cancel was faster. Only one of several cancels is answered with
-// 200.
+// endedMeanwhile is called if the request was no longer queued after the dialer withdrew it. Either
+// the withdrawn event or a concurrent cancel has canceled the request before. Only one of several
+// cancels is answered with 200.
 func (d *Canceler) endedMeanwhile(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := d.store.AnswerCancel(ctx, workspaceID, id)
 	if !errors.Is(err, pg.ErrNotFound) {

@@ -19,18 +19,19 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// The intervals at which a POST polls an idempotency key that another POST has claimed.
+// The shortest and longest interval at which a POST polls an idempotency key that another POST has
+// claimed.
 const (
 	firstPollInterval = 25 * time.Millisecond
 	maxPollInterval   = 250 * time.Millisecond
 )
 
-// claim claims the idempotency key, or returns the request that the key was used for. While another
-// POST has the key, claim waits until it ends. If that POST is refused or its lease expires, claim
-// tries again.
+// claim claims the idempotency key. If the key was used for a request, claim returns that request.
+// While another POST has claimed the key, claim waits for that POST. If that POST is refused or its
+// lease expires, claim tries again.
 //
-// A replay whose body differs from the original one is counted, because the client may have meant a
-// new call.
+// A replay whose body differs from the original body is counted, because the client may have meant
+// a new call.
 func (in *Intake) claim(ctx context.Context, want store.Claim, fingerprint []byte) (claim store.Claim, original *callstate.Request, err error) {
 	deadline := time.Now().Add(in.cfg.Wait)
 	for {
@@ -56,7 +57,7 @@ func (in *Intake) claim(ctx context.Context, want store.Claim, fingerprint []byt
 	}
 }
 
-// await polls until the key is done or free, or until its lease has expired.
+// await polls the key until the key is done or free, or until the lease of the key has expired.
 func (in *Intake) await(ctx context.Context, want store.Claim, deadline time.Time) (store.KeyState, error) {
 	for pause := firstPollInterval; ; pause = min(2*pause, maxPollInterval) {
 		state, err := in.store.KeyState(ctx, want.WorkspaceID, want.Key)
@@ -80,8 +81,8 @@ func (in *Intake) await(ctx context.Context, want store.Claim, deadline time.Tim
 }
 
 // giveUp lets the next POST use the key. After a refusal the key is free, and the next POST gets a
-// new request id. After any other error the key keeps its request id, because a hold may exist for
-// it. If the database fails too, the key stays claimed until its lease expires.
+// new request id. After any other error the key keeps its request id, because a hold with this id
+// may exist. If the database fails too, the key stays claimed until its lease expires.
 func (in *Intake) giveUp(ctx context.Context, claim store.Claim, why error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
@@ -100,7 +101,7 @@ func (in *Intake) giveUp(ctx context.Context, claim store.Claim, why error) {
 func fingerprint(body map[string]json.RawMessage) []byte {
 	order := maps.Clone(body)
 	delete(order, "idempotency_key")
-	text, err := json.Marshal(order) // Marshal sorts the keys; the values are valid JSON already
+	text, err := json.Marshal(order) // Marshal sorts the keys of the map; the values are already valid JSON
 	if err != nil {
 		text = nil
 	}

@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/services/calls/internal/callstate"
 )
 
-// admit makes the checks that need no other service: the kind of number, the workspace's
-// destinations and the agent. It returns the agent's max_call_seconds.
+// admit runs the checks that use only local data: the kind of number, the workspace's destinations
+// and the agent. It returns the agent's max_call_seconds.
 func (in *Intake) admit(ctx context.Context, workspaceID uuid.UUID, order openapi.CreateCall) (maxSeconds int32, err error) {
 	number := phone.Number(order.To)
 	switch kind := number.Forbidden(); kind {
@@ -42,7 +42,7 @@ func (in *Intake) admit(ctx context.Context, workspaceID uuid.UUID, order openap
 	return *known.MaxCallSeconds, nil
 }
 
-// preCheck runs the compliance pre-check and sets the contact, the merged variables and the due
+// preCheck runs the compliance pre-check. It sets the contact, the merged variables and the due
 // time in req.
 func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, req *callstate.Request) error {
 	question := &compliancev1.PreCheckRequest{
@@ -79,9 +79,9 @@ func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, req *c
 
 // hold reserves the price of the longest call in billing-wallet.
 //
-// The wallet may return a hold from an earlier attempt of the same request, made before the agent's
-// max_call_seconds changed. The request then uses the value of the hold. Otherwise the call could
-// last longer than the hold covers.
+// The wallet can return a hold of an earlier attempt of the same request. If the agent's
+// max_call_seconds changed after that attempt, the request uses the value of the hold. Otherwise
+// the call could last longer than the time that the hold pays for.
 func (in *Intake) hold(ctx context.Context, req *callstate.Request) error {
 	answer, err := in.peers.Hold(ctx, &billingv1.HoldRequest{
 		CallRequestId: req.ID.String(), WorkspaceId: req.WorkspaceID.String(), ToE164: req.To, MaxCallSeconds: req.MaxCallSeconds,

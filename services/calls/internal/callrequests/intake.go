@@ -29,12 +29,12 @@ const (
 	// commitTimeout limits the work that continues after a client disconnect, from the hold to the
 	// commit.
 	commitTimeout = 10 * time.Second
-	// maxBacklog is the age of the oldest unpublished event at which new requests are refused with
-	// 503.
+	// maxBacklog limits the age of the oldest unpublished event. If that event is older, new
+	// requests are refused with 503.
 	maxBacklog = 10 * time.Minute
 )
 
-// Config sets the times of an idempotency claim.
+// Config contains the time limits of an idempotency claim.
 type Config struct {
 	Lease time.Duration `env:"IDEMPOTENCY_LEASE" envDefault:"30s" help:"time after which another POST can take over an idempotency key whose POST did not end"`
 	Wait  time.Duration `env:"IDEMPOTENCY_WAIT" envDefault:"10s" help:"maximum time that a repeated POST waits for the first POST with the same idempotency key"`
@@ -49,13 +49,13 @@ type Intake struct {
 	backlog func() time.Duration
 	now     func() time.Time
 	placed  *prometheus.CounterVec
-	// mismatched counts replays whose body differs from the original body of the key.
+	// mismatched counts replays whose body differs from the original body of the idempotency key.
 	mismatched prometheus.Counter
 }
 
-// New returns an intake. It calls wake after each commit that wrote an event, so that the relay
-// publishes it. backlog returns the age of the oldest unpublished event; above maxBacklog new
-// requests are refused.
+// New returns an intake. The intake calls wake after each commit that wrote an event, so that the
+// relay publishes the event. The function backlog returns the age of the oldest unpublished event.
+// If the age is above maxBacklog, new requests are refused.
 func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlog func() time.Duration, metrics prometheus.Registerer) *Intake {
 	in := &Intake{
 		cfg: cfg, store: st, peers: peers, wake: wake, backlog: backlog, now: time.Now,
@@ -74,10 +74,10 @@ func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlog
 	return in
 }
 
-// Create creates a call request from the body of POST /v1/calls. header contains the values of the
-// header Idempotency-Key; a key in the body has precedence. If the key was used before, Create
-// returns the request of that key in its current state and replayed is true; no second call is
-// made. A refused body creates no request and frees the key.
+// Create creates a call request from the body of POST /v1/calls. The parameter header contains the
+// values of the header Idempotency-Key; a key in the body has precedence. If the key was used
+// before, Create creates no second call. It returns the request of that key in its current state,
+// and replayed is true. A refused body creates no request and frees the key.
 func (in *Intake) Create(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage,
 	header []string) (req callstate.Request, replayed bool, err error) {
 	req, replayed, err = in.create(ctx, workspaceID, body, header)
@@ -116,7 +116,7 @@ func (in *Intake) create(ctx context.Context, workspaceID uuid.UUID, body map[st
 	return req, replayed, err
 }
 
-// accept makes the checks in the order of the API reference and stores the request.
+// accept runs the checks in the order of the API reference and stores the request.
 func (in *Intake) accept(ctx context.Context, workspaceID, id uuid.UUID, body map[string]json.RawMessage, claim *store.Claim) (callstate.Request, bool, error) {
 	annotateRequestID(ctx, id)
 	now := in.now().UTC().Truncate(time.Millisecond)
@@ -139,7 +139,7 @@ func (in *Intake) accept(ctx context.Context, workspaceID, id uuid.UUID, body ma
 	if err := in.preCheck(ctx, order, &req); err != nil {
 		return callstate.Request{}, false, err
 	}
-	// From here on a hold may exist. A disconnect of the client must not leave a hold without a
+	// From here on a hold can exist. A disconnect of the client must not leave a hold without a
 	// request.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
@@ -162,9 +162,9 @@ func (in *Intake) write(ctx context.Context, req callstate.Request, claim *store
 	return placed, false, nil
 }
 
-// existingRequest is called if the id could not become a request. It returns the request if another
-// POST with the same claim stored it. Otherwise the person was erased, or the id was abandoned
-// after billing-wallet reported an unconfirmed hold.
+// existingRequest is called if no request could be created with the id. If another POST with the
+// same claim stored the request, existingRequest returns it. Otherwise the person was erased, or
+// the id was abandoned after billing-wallet reported an unconfirmed hold.
 func (in *Intake) existingRequest(ctx context.Context, req callstate.Request) (callstate.Request, bool, error) {
 	original, err := in.store.Request(ctx, req.WorkspaceID, req.ID)
 	if errors.Is(err, pg.ErrNotFound) {

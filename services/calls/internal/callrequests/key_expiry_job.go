@@ -14,14 +14,14 @@ const (
 	keyExpiryBatch    = 1000
 )
 
-// KeyExpiryJob deletes idempotency keys some time after the end of their request. See
+// KeyExpiryJob deletes idempotency keys a configured time after their request has ended. See
 // docs/reference/api/call-requests.md#idempotency.
 type KeyExpiryJob struct {
 	store *store.Store
 	keep  time.Duration
 }
 
-// NewKeyExpiryJob returns a job that deletes keys when their request has been ended for keep.
+// NewKeyExpiryJob returns a job that deletes a key when its request ended longer than keep ago.
 func NewKeyExpiryJob(st *store.Store, keep time.Duration) *KeyExpiryJob {
 	return &KeyExpiryJob{store: st, keep: keep}
 }
@@ -42,7 +42,7 @@ func (w *KeyExpiryJob) Run(ctx context.Context) error {
 	}
 }
 
-// Once deletes every key that is old enough.
+// Once deletes every key whose request ended longer ago than the configured time.
 func (w *KeyExpiryJob) Once(ctx context.Context) error {
 	before := page.FirstID(time.Now().Add(-w.keep))
 	for {

@@ -21,18 +21,18 @@ import (
 const (
 	maxKey         = 255
 	maxExternalRef = 255
-	// maxVariables limits the bytes of the variables in the body. It is above the 64 KiB that are
-	// allowed after merging, because a body can also remove variables. The pre-check request can
-	// carry it.
+	// maxVariables limits the size of the variables in the body, in bytes. It is above the 64 KiB
+	// that are allowed after merging, because variables in the body can also remove variables. The
+	// pre-check request has room for maxVariables.
 	maxVariables = 192 << 10
 	maxAhead     = 366 * 24 * time.Hour
-	// maxBehind is how far in the past scheduled_for may be. A client's clock or queue can be late
-	// by days. An earlier time is a mistake, for example a zero value.
+	// maxBehind limits how far in the past scheduled_for can be. The clock or the queue of a client
+	// can be late by days. A time before this limit is a mistake, for example a zero value.
 	maxBehind = 7 * 24 * time.Hour
 )
 
-// readKey returns the idempotency key of the body, or of the header if the body has none or null.
-// It returns "" if the request has no key.
+// readKey returns the idempotency key in the body. If the body has no key or null, readKey returns
+// the key in the header. It returns "" if the request has no key.
 func readKey(body map[string]json.RawMessage, header []string) (string, error) {
 	key, where := (*string)(nil), "idempotency_key"
 	if raw, given := body["idempotency_key"]; given && json.Unmarshal(raw, &key) != nil {
@@ -56,7 +56,8 @@ func readKey(body map[string]json.RawMessage, header []string) (string, error) {
 }
 
 // readOrder decodes and validates the body. A validation_error names every field that is missing or
-// invalid; only then invalid_phone is checked. ScheduledFor is nil for a call that is due now.
+// invalid. invalid_phone is returned only if there is no validation_error. ScheduledFor is nil for
+// a call that is due now.
 func readOrder(body map[string]json.RawMessage, now time.Time) (order openapi.CreateCall, err error) {
 	f := fields{body: body}
 	order.ScheduleIfOutsideHours = member[bool](&f, "schedule_if_outside_hours", "must be true or false.")
@@ -95,12 +96,13 @@ func readOrder(body map[string]json.RawMessage, now time.Time) (order openapi.Cr
 func compact(raw json.RawMessage) json.RawMessage {
 	var text bytes.Buffer
 	if json.Compact(&text, raw) != nil {
-		return raw // unreachable: raw was decoded as JSON before
+		return raw // unreachable: raw was already decoded as JSON
 	}
 	return text.Bytes()
 }
 
-// fields reads members of a body and collects the errors. null counts as absent.
+// fields reads the members of a body and collects the errors. A member that is null counts as
+// absent.
 type fields struct {
 	body     map[string]json.RawMessage
 	problems []string
@@ -115,8 +117,8 @@ func (f *fields) absent(name string) bool {
 	return !given || string(raw) == "null"
 }
 
-// member returns nil if the member is absent. If it has another type, member also records the
-// problem.
+// member returns nil if the member is absent. If the member has another type, member returns nil
+// and records the error.
 func member[T any](f *fields, name, fault string) *T {
 	var value *T
 	if !f.absent(name) && json.Unmarshal(f.body[name], &value) != nil {
@@ -134,15 +136,16 @@ func (f *fields) id(name string) *uuid.UUID {
 		return nil
 	}
 	id, err := uuid.Parse(*s)
-	if err != nil || len(*s) != 36 { // uuid.Parse also accepts other spellings
+	if err != nil || len(*s) != 36 { // uuid.Parse also accepts forms that are not 36 characters long
 		f.addProblem(name, "must be a UUID.")
 		return nil
 	}
 	return &id
 }
 
-// slot reads a date-time in the future. It returns nil for a time at most maxBehind in the past,
-// which means now. An earlier time and a time more than maxAhead in the future are errors.
+// slot reads the member name as a date-time in the future. A time in the past, by at most
+// maxBehind, means now: slot returns nil. An earlier time and a time more than maxAhead in the
+// future are errors.
 func (f *fields) slot(name string, now time.Time) *time.Time {
 	s := f.text(name)
 	if s == nil {

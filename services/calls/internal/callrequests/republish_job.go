@@ -14,25 +14,25 @@ import (
 
 const (
 	republishBatch = 100
-	// maxPerPass limits the requests of one pass. A dialer that has not dialed for hours has a long
-	// queue. It must not receive all of it again before new requests.
+	// maxPerPass limits the number of requests in one pass. A dialer that has not dialed for hours
+	// has a long queue. The dialer must not receive its whole queue again before new requests.
 	maxPerPass = 500
 )
 
-// RepublishJob publishes call requests again that have not ended long after they should have, so
-// that every accepted request ends. The dialer never dials a request id twice. If the request has
-// ended, the dialer publishes its end again.
+// RepublishJob publishes overdue call requests again: requests that should have ended long ago. So
+// every accepted request ends. The dialer never dials a request id twice. If the request has ended,
+// the dialer publishes the end of the request again.
 type RepublishJob struct {
 	store *store.Store
 	after time.Duration
 	wake  func()
 	count prometheus.Counter
-	// from is the due time after which the next pass continues.
+	// from is the due time at which the next pass continues.
 	from time.Time
 }
 
-// NewRepublishJob returns a job for requests that are overdue by more than after. It calls wake
-// after events were written to the outbox.
+// NewRepublishJob returns a job for requests that are overdue by more than the parameter after. The
+// job calls wake after it has written events to the outbox.
 func NewRepublishJob(st *store.Store, after time.Duration, wake func(), metrics prometheus.Registerer) *RepublishJob {
 	w := &RepublishJob{store: st, after: after, wake: wake, count: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "ringfence_calls_republished_requests_total",
@@ -58,7 +58,7 @@ func (w *RepublishJob) Run(ctx context.Context) error {
 	}
 }
 
-// Once publishes overdue requests, at most maxPerPass.
+// Once publishes overdue requests again, at most maxPerPass requests.
 func (w *RepublishJob) Once(ctx context.Context) error {
 	for published := 0; published < maxPerPass; {
 		done, last, err := w.store.Republish(ctx, w.after, w.from, republishBatch, time.Now(), resume)

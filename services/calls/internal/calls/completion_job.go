@@ -14,22 +14,23 @@ import (
 )
 
 const (
-	// completionInterval is the time between two scans for calls whose wait is over.
+	// completionInterval is the time between two scans for calls that no longer wait for charge or
+	// analysis.
 	completionInterval = 250 * time.Millisecond
 	completionBatch    = 50
 )
 
 // CompletionJob publishes call.completed for calls that have waited long enough for their charge or
-// analysis. If both arrive earlier, the consumer publishes the event. Replicas can run the job
-// concurrently.
+// analysis. If charge and analysis arrive earlier, the consumer publishes the event. Replicas can
+// run the job concurrently.
 type CompletionJob struct {
 	store *store.Store
 	waits callstate.Waits
 	wake  func()
 }
 
-// NewCompletionJob returns a job. It calls wake after each commit that wrote events, so that the
-// relay publishes them.
+// NewCompletionJob returns a job. The job calls wake after each commit that wrote events, so that
+// the relay publishes the events.
 func NewCompletionJob(st *store.Store, waits callstate.Waits, wake func()) *CompletionJob {
 	return &CompletionJob{store: st, waits: waits, wake: wake}
 }
@@ -66,7 +67,7 @@ func (w *CompletionJob) Once(ctx context.Context) error {
 	}
 }
 
-// resume continues the trace of the call, so that the wait is part of it.
+// resume continues the trace of the call, so that the trace contains the wait.
 func resume(ctx context.Context, c *callstate.Call) (context.Context, func()) {
 	ctx, span := telemetry.Continue(ctx, "complete call", c.Traceparent, 0, telemetry.CallID(c.ID.String()))
 	if c.CallRequestID != nil {

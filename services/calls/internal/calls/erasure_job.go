@@ -11,15 +11,15 @@ import (
 // pollInterval is the time between two scans while there is no work.
 const pollInterval = time.Second
 
-// ErasureJob does the steps of erasures that are too large for the transaction of the consumer. It
-// runs in every replica. A step commits with its progress, so the erasure continues after a
-// restart.
+// ErasureJob does the erasure steps that do not fit into the consumer's transaction. Each replica
+// runs the job. The commit of a step also stores the progress of the erasure, so the erasure
+// continues after a restart.
 type ErasureJob struct {
 	store *store.Store
 	wake  func()
 }
 
-// NewErasureJob returns a job. It calls wake after each step, so that the relay publishes the
+// NewErasureJob returns a job. The job calls wake after each step, so that the relay publishes the
 // events of the step.
 func NewErasureJob(st *store.Store, wake func()) *ErasureJob {
 	return &ErasureJob{store: st, wake: wake}

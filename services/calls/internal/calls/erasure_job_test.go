@@ -25,7 +25,7 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// callsPerStep is the store's maxErasedPerStep.
+// callsPerStep is the value of maxErasedPerStep in package store.
 const callsPerStep = 500
 
 const (
@@ -35,7 +35,7 @@ INSERT INTO calls (id, workspace_id, direction, from_number, to_e164, agent_id, 
 SELECT gen_random_uuid(), $1, 'inbound', $2, '+14155550100', $1, 'completed', 0, 1,
 	true, 1, '{"customer_name":"Xylophone"}', '{"turns":["Xylophone"]}'
 FROM generate_series(1, $3)`
-	// The id is greater than the ids of all other calls.
+	// The new call has a greater id than all other calls.
 	insertNewest = `
 INSERT INTO calls (id, workspace_id, direction, from_number, to_e164, agent_id, status, billable_seconds, version,
 	summary)
@@ -129,8 +129,8 @@ func (f *fixture) work(wantSteps int) {
 	}
 }
 
-// wantReports checks that only the last report of the erasure has no further steps. It returns how
-// often each step of another service was reported.
+// wantReports checks that only the last report of the erasure lists no further steps. It returns
+// the number of reports of each step of another service.
 func (f *fixture) wantReports(id uuid.UUID, want int) map[string]int {
 	f.Helper()
 	rows, err := f.pool.Query(f.Context(),
@@ -161,8 +161,8 @@ func (f *fixture) wantReports(id uuid.UUID, want int) map[string]int {
 	return reported
 }
 
-// crashInStep starts the next step, calls during while a locked call blocks the step, and then
-// cancels the step's context.
+// crashInStep starts the next step and calls the function during while a locked call blocks the
+// step. Then it cancels the context of the step.
 func (f *fixture) crashInStep(number string, during func()) {
 	f.Helper()
 	blocker, err := f.pool.Begin(f.Context())
@@ -199,7 +199,7 @@ func (f *fixture) crashInStep(number string, during func()) {
 }
 
 // TestErasureJob_ManyInboundCallsAreErasedInSteps erases a person who called 4,000 times. Other
-// records are applied between two steps and during a step. A step that is interrupted is repeated.
+// records are applied between two steps and during a step. An interrupted step is repeated.
 func TestErasureJob_ManyInboundCallsAreErasedInSteps(t *testing.T) {
 	t.Parallel()
 	const caller, second, third, calls = "+14155550111", "+14155550122", "+14155550133", 4_000
@@ -247,9 +247,9 @@ func TestErasureJob_ManyInboundCallsAreErasedInSteps(t *testing.T) {
 	}
 }
 
-// TestErasureJob_ManyRequestsAreErasedInSteps erases a person with 1,200 requests, half of them
-// with a call, and orders the erasure again after its end. A request and an inbound call that are
-// newer than the erasure are kept.
+// TestErasureJob_ManyRequestsAreErasedInSteps erases a person with 1,200 requests; half of the
+// requests have a call. After the erasure has ended, the test orders it again. A request and an
+// inbound call that are newer than the erasure are kept.
 func TestErasureJob_ManyRequestsAreErasedInSteps(t *testing.T) {
 	t.Parallel()
 	const number, requests = "+14155550144", 1200

@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// RetentionConfig sets the retention periods of workspaces that have no setting.
+// RetentionConfig contains the retention periods for workspaces without their own setting.
 type RetentionConfig struct {
 	Calls       time.Duration `env:"CALLS_KEEP" envDefault:"43848h" help:"retention period of call requests and calls of workspaces that set none, from their end; 43848h are five years"`
 	Transcripts time.Duration `env:"TRANSCRIPTS_KEEP" envDefault:"720h" help:"retention period of transcripts of workspaces that set none, from the end of the call"`
@@ -19,13 +19,14 @@ type RetentionConfig struct {
 const (
 	retentionInterval = time.Hour
 	retentionBatch    = 500
-	// erasureRetention is longer than any request can be delayed after its pre-check.
+	// erasureRetention is the time for which erasure counters are kept. It is longer than any delay
+	// between the pre-check of a request and its creation.
 	erasureRetention = 45 * 24 * time.Hour
 )
 
 // RetentionJob deletes transcripts, calls and call requests that are older than the retention
-// period of their workspace (docs/reference/api/operator-api.md#retention-periods). It deletes in
-// small batches, so that locks are short.
+// period of their workspace (docs/reference/api/operator-api.md#retention-periods). The job deletes
+// in small batches, so that locks are short.
 type RetentionJob struct {
 	store *store.Store
 	cfg   RetentionConfig
@@ -52,7 +53,7 @@ func (w *RetentionJob) Run(ctx context.Context) error {
 	}
 }
 
-// Once deletes everything that is too old at the given time.
+// Once deletes all data whose retention period has ended at the time now.
 func (w *RetentionJob) Once(ctx context.Context, now time.Time) error {
 	if err := w.store.DeleteErasures(ctx, now.Add(-erasureRetention)); err != nil {
 		return err
@@ -72,7 +73,7 @@ func (w *RetentionJob) Once(ctx context.Context, now time.Time) error {
 	}
 }
 
-// deleteOld deletes the old data of one workspace. Calls are deleted before their requests.
+// deleteOld deletes the expired data of one workspace. Calls are deleted before their requests.
 func (w *RetentionJob) deleteOld(ctx context.Context, retention store.Retention, now time.Time) error {
 	calls, transcripts := periodOrDefault(retention.CallsDays, w.cfg.Calls), periodOrDefault(retention.TranscriptsDays,
 		w.cfg.Transcripts)

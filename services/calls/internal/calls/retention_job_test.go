@@ -19,15 +19,15 @@ import (
 
 const day = 24 * time.Hour
 
-// idAt returns an id with the time of at.
+// idAt returns an id that contains the time at. The number n distinguishes ids of the same time.
 func idAt(at time.Time, n byte) uuid.UUID {
 	id := page.FirstID(at)
 	id[6], id[8], id[15] = 0x70, 0x80, n
 	return id
 }
 
-// insertEndedCall inserts a call and its request that ended at the time. If live is true, the call
-// has not ended.
+// insertEndedCall inserts a call and its request that ended at the time at. If live is true, the
+// call has not ended.
 func insertEndedCall(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, at time.Time, n byte, live bool) {
 	t.Helper()
 	var ended *time.Time
@@ -63,7 +63,7 @@ func TestRetentionJob_DeletesWhatIsTooOldAtTheGivenTime(t *testing.T) {
 			insertEndedCall(t, pool, workspace, now.Add(-age), byte(10*of+n), false)
 		}
 		insertEndedCall(t, pool, workspace, now.Add(-7*366*day), byte(10*of+9),
-			true) // a call that never ends must be kept, however old it is
+			true) // a call that has not ended is kept at any age
 	}
 	worker := calls.NewRetentionJob(st, calls.RetentionConfig{Calls: 5 * 366 * day, Transcripts: 30 * day})
 	for _, step := range []struct {

@@ -7,10 +7,10 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// Apply applies the call of a dial event and returns whether anything changed. A version that was
-// applied before, an earlier status and a second end change nothing. Statuses may be skipped. The
-// first end is applied with any version: a dialer whose database lost its last commits counts again
-// from a lower version.
+// Apply applies the call of a dial event and returns true if the call changed. A version that is
+// not newer, an earlier status and a second end change nothing. Statuses can be skipped. The first
+// end is applied with any version, because a dialer whose database lost its last commits counts
+// again from a lower version.
 func (c *Call) Apply(reported Call) bool {
 	ends := reported.Status.Terminal() && !c.Status.Terminal()
 	if !ends && (reported.Version <= c.Version || reported.Status.rank() < c.Status.rank()) {
@@ -35,8 +35,9 @@ func (c *Call) Apply(reported Call) bool {
 	return true
 }
 
-// Analyse adds the analysis, once. For an erased person it adds the outcome alone. late is true if
-// call.completed was already published without the analysis. No other event waits for it.
+// Analyse adds the analysis, once. If the person was erased, it adds only the outcome. late is true
+// if call.completed was already published without the analysis. No event other than call.completed
+// waits for the analysis.
 func (c *Call) Analyse(a Analysis) (changed, late bool) {
 	if c.Analysed {
 		return false, false
@@ -52,7 +53,7 @@ func (c *Call) Analyse(a Analysis) (changed, late bool) {
 }
 
 // Erase deletes the transcript, the summary and the key of the recording. It returns false if the
-// call was erased before.
+// call was already erased.
 func (c *Call) Erase(at time.Time) (changed bool) {
 	if c.ErasedAt != nil {
 		return false
@@ -61,8 +62,8 @@ func (c *Call) Erase(at time.Time) (changed bool) {
 	return true
 }
 
-// Settle stores the result of the hold, once: the captured amount, or nil for a release. late is
-// true if call.completed was already published without the amount.
+// Settle stores the result of the hold, once. amount is the captured amount, or nil if the hold was
+// released. late is true if call.completed was already published without the amount.
 func (c *Call) Settle(amount *money.Micro) (changed, late bool) {
 	if c.ChargeSettled {
 		return false, false
@@ -71,18 +72,19 @@ func (c *Call) Settle(amount *money.Micro) (changed, late bool) {
 	return true, c.Closed && amount != nil
 }
 
-// charged reports whether the call waits for no charge: the charge is known, or there will be none,
-// because the call is inbound or has no billable seconds.
+// charged returns true if the call does not wait for a charge. The charge is known, or there is no
+// charge because the call is inbound or has no billable seconds.
 func (c *Call) charged() bool {
 	return c.ChargeSettled || c.CallRequestID == nil || c.BillableSeconds == 0
 }
 
-// Announce returns the public event that follows from the change of status since before, and counts
-// it in Sequence. before is "" for a new call. It returns "" if there is no event.
+// Announce returns the public event for the change of the status, and counts the event in Sequence.
+// The parameter before is the status before the change; it is "" for a new call. Announce returns
+// "" if the change has no public event.
 //
-// call.completed waits for charge and analysis. Both waits start when the end was received. While
-// one of them is missing and not overdue, Announce returns "" and sets CompletesAt to the time at
-// which to call it again.
+// call.completed waits for the charge and the analysis. Both waits start when the end was received.
+// While one of the two is missing and its wait is not over, Announce returns "" and sets
+// CompletesAt to the time of the next call of Announce.
 func (c *Call) Announce(before Status, now time.Time, waits Waits) openapi.EventType {
 	if c.Closed {
 		return ""
@@ -111,7 +113,7 @@ func (c *Call) Announce(before Status, now time.Time, waits Waits) openapi.Event
 		return c.emit(openapi.EventTypeCallBusy)
 	case Failed, Canceled:
 		return c.emit(openapi.EventTypeCallFailed)
-	default: // initiated has no event
+	default: // the status initiated has no public event
 		return ""
 	}
 }

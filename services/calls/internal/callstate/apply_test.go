@@ -21,7 +21,8 @@ func at(seconds int) *time.Time {
 
 func ptr[T any](v T) *T { return &v }
 
-// eventsOfCall returns the states of one answered call as the dialer publishes them, in order.
+// eventsOfCall returns the states of one answered call in the order in which the dialer publishes
+// them.
 func eventsOfCall(end Status) []Call {
 	request := uuid.MustParse("0190a000-0000-7000-8000-000000000001")
 	call := Call{
@@ -84,8 +85,8 @@ func withVersion(c Call, version int64) Call {
 	return c
 }
 
-// TestEvents_AnyOrderGivesTheSameCall applies every event twice and in any order. The call, its
-// request and the number of terminal events are always the same.
+// TestEvents_AnyOrderGivesTheSameCall applies every event twice and in any order. The call, the
+// request and the number of terminal events must always be the same.
 func TestEvents_AnyOrderGivesTheSameCall(t *testing.T) {
 	t.Parallel()
 	waits := Waits{Charge: time.Hour, Analysis: time.Hour}
@@ -122,7 +123,8 @@ func TestEvents_AnyOrderGivesTheSameCall(t *testing.T) {
 		if inOrder.terminal != 1 {
 			t.Fatalf("terminal events: inOrder.terminal = %v, want 1", inOrder.terminal)
 		}
-		for _, w := range []*world{inOrder, shuffled} { // the number of non-terminal events may differ
+		// the two orders can differ in the number of non-terminal events
+		for _, w := range []*world{inOrder, shuffled} {
 			w.call.Sequence, w.call.EndLearnedAt = 0, nil
 		}
 		if diff := cmp.Diff(inOrder.call, shuffled.call); diff != "" {
@@ -187,7 +189,7 @@ func TestAnnounce_CompletedWaitsForChargeAndAnalysis(t *testing.T) {
 		name                       string
 		charged, analysed, inbound bool
 		billable                   int32
-		wantAfter                  time.Duration // 0: published immediately
+		wantAfter                  time.Duration // 0 means that the event is published immediately
 	}{
 		{name: "both missing: the longer wait", billable: 6, wantAfter: 10 * time.Second},
 		{name: "charge known: the wait for the analysis", charged: true, billable: 6, wantAfter: 10 * time.Second},

@@ -1,6 +1,6 @@
-// Package callstate contains the states of call requests and calls: how events of the dialer and of
-// billing-wallet change them, and which public events follow. It has no storage, no network and no
-// clock.
+// Package callstate contains the states of call requests and calls. It defines how events of the
+// dialer and of billing-wallet change these states, and which public events follow. The package has
+// no storage, no network and no clock.
 package callstate
 
 import (
@@ -35,7 +35,7 @@ func Statuses() []string {
 	}
 }
 
-// rank is the position in the order of the states. It is 0 for an unknown status.
+// rank is the position of the status in the order of the states. It is 0 for an unknown status.
 func (s Status) rank() int {
 	switch s {
 	case Initiated:
@@ -62,8 +62,8 @@ const (
 	Outbound = "outbound"
 )
 
-// Call is one conversation, or one attempt to reach a person. The dialer reports the fields down to
-// Disclosure.
+// Call is one conversation, or one attempt to reach a person. The dialer reports the fields from ID
+// to Disclosure.
 type Call struct {
 	ID            uuid.UUID  `db:"id"`
 	WorkspaceID   uuid.UUID  `db:"workspace_id"`
@@ -85,42 +85,43 @@ type Call struct {
 	RingSeconds   *int32     `db:"ring_seconds"`
 	TalkSeconds   *int32     `db:"talk_seconds"`
 	TotalSeconds  *int32     `db:"total_seconds"`
-	// BillableSeconds are the seconds that billing-wallet charges. 0: the call is free.
+	// BillableSeconds are the seconds that billing-wallet charges. The call is free if
+	// BillableSeconds is 0.
 	BillableSeconds int32 `db:"billable_seconds"`
 	// Version is the dialer's version of the call. An event with the same or a lower version
-	// changes nothing, except the first end of the call.
+	// changes nothing. The first end of the call is an exception.
 	Version int64 `db:"version"`
 
-	// RecordingKey is the recording's key in object storage. It is nil if there is no recording, or
-	// none any more.
+	// RecordingKey is the recording's key in object storage. It is nil if the recording does not
+	// exist or was deleted.
 	RecordingKey *string `db:"recording_key"`
 
-	// Outcome, Summary and Transcript (JSON) arrive with the analysis. Transcript is nil if it was
-	// not read, or if the workspace does not show transcripts.
+	// Outcome, Summary and Transcript (JSON) are set when the analysis arrives. Transcript is nil
+	// if the statement did not read it, or if the workspace does not show transcripts.
 	Analysed   bool    `db:"analysed"`
 	Outcome    *string `db:"outcome"`
 	Summary    []byte  `db:"summary"`
 	Transcript []byte  `db:"transcript"`
-	// Disclosure states what was played of the disclosure. It is nil before the end of the call,
-	// and if it is unknown.
+	// Disclosure records which part of the disclosure was played. It is nil before the end of the
+	// call, and if the dialer did not report the disclosure.
 	Disclosure *openapi.CallDisclosure `db:"disclosure"`
 
 	ChargeSettled bool         `db:"charge_settled"`
 	Credits       *money.Micro `db:"credits_micro"`
 
-	// Sequence is the number of public events so far. Closed is true if the terminal event was one
-	// of them.
+	// Sequence is the number of public events so far. Closed is true if the terminal event was
+	// published.
 	Sequence int32 `db:"sequence"`
 	Closed   bool  `db:"closed"`
-	// EndLearnedAt is when calls received the end of a completed call. CompletesAt is when
-	// call.completed is published, even if charge or analysis are missing; it is nil if the call
-	// does not wait.
+	// EndLearnedAt is the time at which the service calls received the end of a completed call.
+	// CompletesAt is the time at which call.completed is published, even if charge or analysis are
+	// missing. CompletesAt is nil if the call does not wait.
 	EndLearnedAt *time.Time `db:"end_learned_at"`
 	CompletesAt  *time.Time `db:"completes_at"`
-	// ErasedAt is when the person was erased. No transcript, summary or recording is stored or
-	// published after it.
+	// ErasedAt is the time at which the person was erased. After that, no transcript, summary or
+	// recording of the call is stored or published.
 	ErasedAt *time.Time `db:"erased_at"`
-	// Traceparent continues the trace after the wait for charge and analysis.
+	// Traceparent identifies the trace, which continues after the wait for charge and analysis.
 	Traceparent string `db:"traceparent"`
 }
 

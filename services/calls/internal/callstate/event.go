@@ -17,8 +17,8 @@ func EventID(callID uuid.UUID, event openapi.EventType) uuid.UUID {
 	return uuid.NewSHA1(callID, []byte(event))
 }
 
-// Event returns the message for call-events.v1: the public event with the call in its current
-// state.
+// Event returns the message for call-events.v1. The message contains the public event with the call
+// in its current state.
 func (c *Call) Event(event openapi.EventType, at time.Time) (*eventv1.CallEvent, error) {
 	id := EventID(c.ID, event)
 	body, err := json.Marshal(openapi.CallEvent{
@@ -44,8 +44,8 @@ func eventTypes() []openapi.EventType {
 	}
 }
 
-// ErasedEvent returns the message that the person of the call was erased. It contains the ids of
-// all events that the call can have.
+// ErasedEvent returns the message that reports the erasure of the person of the call. The message
+// contains the ids of all events that the call can have.
 func (c *Call) ErasedEvent(erasure uuid.UUID, at time.Time) *eventv1.CallEvent {
 	erased := &eventv1.BodiesErased{ErasureId: erasure.String()}
 	for _, event := range eventTypes() {
@@ -57,7 +57,7 @@ func (c *Call) ErasedEvent(erasure uuid.UUID, at time.Time) *eventv1.CallEvent {
 	}
 }
 
-// ErasedEvent returns the message that the person of the request was erased.
+// ErasedEvent returns the message that reports the erasure of the person of the request.
 func (r *Request) ErasedEvent(erasure uuid.UUID, at time.Time) *eventv1.CallRequestEvent {
 	ev := r.event(at)
 	ev.Event = &eventv1.CallRequestEvent_Erased{Erased: &eventv1.RequestErased{ErasureId: erasure.String()}}
@@ -70,8 +70,8 @@ func (r *Request) event(at time.Time) *eventv1.CallRequestEvent {
 	}
 }
 
-// RequestedEvent returns the message that orders the dialer to call. Its content is the same each
-// time it is published.
+// RequestedEvent returns the message that orders the dialer to call. The content of the message is
+// the same each time it is published.
 func (r *Request) RequestedEvent(at time.Time) *eventv1.CallRequestEvent {
 	ev := r.event(at)
 	order := &eventv1.Requested{
@@ -94,14 +94,16 @@ func (r *Request) OverdueEvent(at time.Time) *eventv1.CallRequestEvent {
 	return ev
 }
 
-// WithdrawnEvent returns the message that a client canceled the request before it was dialed.
+// WithdrawnEvent returns the message that reports that a client canceled the request before it was
+// dialed.
 func (r *Request) WithdrawnEvent(at time.Time) *eventv1.CallRequestEvent {
 	ev := r.event(at)
 	ev.Event = &eventv1.CallRequestEvent_Canceled{Canceled: &eventv1.Canceled{}}
 	return ev
 }
 
-// AbandonedEvent returns the message that no request with this id exists or will exist.
+// AbandonedEvent returns the message that reports that no request with this id exists or will
+// exist.
 func AbandonedEvent(requestID, workspaceID uuid.UUID, at time.Time) *eventv1.CallRequestEvent {
 	ev := (&Request{ID: requestID, WorkspaceID: workspaceID}).event(at)
 	ev.Event = &eventv1.CallRequestEvent_Abandoned{Abandoned: &eventv1.Abandoned{}}

@@ -7,8 +7,9 @@ import (
 )
 
 // Full returns the call as GET /v1/calls/{id} and every event show it. The member transcript is
-// present only if there is a transcript that may be shown. recording_url is not set: it is a secret
-// that expires after an hour, and must not be in an event. The HTTP handler adds it.
+// present only if there is a transcript that may be shown. Full does not set recording_url, because
+// this URL is a secret that expires after an hour and must not be in an event. The HTTP handler
+// adds recording_url.
 func (c *Call) Full() openapi.Call {
 	full := openapi.Call{
 		CallID:      c.ID,
@@ -44,14 +45,15 @@ func (c *Call) Full() openapi.Call {
 	return full
 }
 
-// PublicTranscript returns the transcript as customers see it, or nil if there is none to show.
+// PublicTranscript returns the transcript as customers see it. It returns nil if there is no
+// transcript to show.
 func (c *Call) PublicTranscript() *openapi.Transcript {
 	if len(c.Transcript) == 0 {
 		return nil
 	}
 	var transcript openapi.Transcript
 	if err := json.Unmarshal(c.Transcript, &transcript); err != nil || transcript.Turns == nil {
-		return nil // written by a dialer of another build
+		return nil // a dialer of another version wrote a transcript that this build cannot read
 	}
 	return &transcript
 }

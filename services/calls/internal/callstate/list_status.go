@@ -3,8 +3,8 @@ package callstate
 // live is the list status of a call that has not ended.
 const live = "live"
 
-// ListStatus returns the status of an ended call, and live for all others. It changes once in a
-// call's life, so an index on it is cheap.
+// ListStatus returns the status of an ended call, and live for all other calls. The list status
+// changes only once during a call, so an index on it is cheap to maintain.
 func (s Status) ListStatus() string {
 	if s.Terminal() {
 		return string(s)
@@ -13,7 +13,7 @@ func (s Status) ListStatus() string {
 }
 
 // ListPartitions returns the pairs of direction and list status that calls with this direction and
-// status can have. An empty filter matches all.
+// status can have. An empty filter value matches all calls.
 func ListPartitions(direction string, status Status) (directions, listStatuses []string) {
 	for _, d := range []string{Inbound, Outbound} {
 		for _, s := range []string{live, string(Completed), string(NoAnswer), string(Busy), string(Failed),

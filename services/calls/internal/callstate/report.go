@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// FromDialer returns the call of a dial event. Outcome is set if the event is ended and the
+// FromDialer returns the call of a dial event. Outcome is set if the event type is ended and the
 // conversation has an outcome. An error means that the event is invalid and can never be applied.
 func FromDialer(ev *eventv1.DialEvent) (Call, error) {
 	reported := ev.GetCall()
@@ -46,8 +46,8 @@ func FromDialer(ev *eventv1.DialEvent) (Call, error) {
 	return c, nil
 }
 
-// disclosure returns the record of the disclosure as customers see it, or nil if the dialer has
-// none.
+// disclosure returns the record of the disclosure as customers see it. It returns nil if the dialer
+// has no record.
 func disclosure(d *eventv1.Disclosure) *openapi.CallDisclosure {
 	if d == nil {
 		return nil
@@ -78,8 +78,8 @@ func AnalysisFrom(ev *eventv1.Analysed) (Analysis, error) {
 	return a, nil
 }
 
-// text returns s without zero bytes, which Postgres cannot store. It returns nil if nothing is
-// left.
+// text returns s without zero bytes, because Postgres cannot store them. It returns nil if the
+// result is empty.
 func text(s string) *string {
 	s = strings.ReplaceAll(s, "\x00", "")
 	if s == "" {
@@ -98,7 +98,7 @@ func timeOrNil(t *timestamppb.Timestamp) *time.Time {
 
 func optionalID(s string) (*uuid.UUID, error) {
 	if s == "" {
-		return nil, nil //nolint:nilnil // an absent id is no fault
+		return nil, nil //nolint:nilnil // an absent id is not an error
 	}
 	id, err := uuid.Parse(s)
 	return &id, err

@@ -45,37 +45,39 @@ type Request struct {
 	ExternalRef            *string       `db:"external_ref"`
 	ScheduledFor           time.Time     `db:"scheduled_for"`
 	ScheduleIfOutsideHours bool          `db:"schedule_if_outside_hours"`
-	// MaxCallSeconds is the limit of the hold. It never changes.
+	// MaxCallSeconds is the length of the call that the hold pays for. It never changes.
 	MaxCallSeconds int32 `db:"max_call_seconds"`
-	// QueuedAt is when the request was accepted.
+	// QueuedAt is the time at which the request was accepted.
 	QueuedAt    time.Time  `db:"queued_at"`
 	ErrorCode   *string    `db:"error_code"`
 	ErrorDetail *string    `db:"error_detail"`
 	DialedAt    *time.Time `db:"dialed_at"`
 	CompletedAt *time.Time `db:"completed_at"`
 	UpdatedAt   time.Time  `db:"updated_at"`
-	// ChargeSettled and Credits are the charge that billing-wallet reported. They are stored here
-	// because the charge can arrive before the call.
+	// ChargeSettled and Credits are the charge that billing-wallet reported. The request stores
+	// them because the charge can arrive before the call.
 	ChargeSettled bool         `db:"charge_settled"`
 	Credits       *money.Micro `db:"credits_micro"`
-	// Erasures is how often the number had been erased when this request was allowed. ErasedAt is
-	// when the person was erased after that.
+	// Erasures is the number of erasures of the phone number when this request was allowed.
+	// ErasedAt is the time at which the person was erased after that.
 	Erasures int64      `db:"erasures"`
 	ErasedAt *time.Time `db:"erased_at"`
-	// DialAttempt is the newest attempt of the dialer that an event named.
+	// DialAttempt is the number of the newest dial attempt that an event contained.
 	DialAttempt int32 `db:"dial_attempt"`
-	// Traceparent is the trace of the POST. Events that are published later continue it.
+	// Traceparent identifies the trace of the POST. Events that are published later continue this
+	// trace.
 	Traceparent string `db:"traceparent"`
 }
 
-// Ending is the reason of a request that ended without a call, or with a failed one.
+// Ending is the reason why a request ended without a call or with a failed call.
 type Ending struct {
 	Code   string
 	Detail string
 }
 
-// Dial records that the dialer has fenced the request for an attempt. An attempt of 0 is unknown
-// and does not change DialAttempt. A late event of an attempt that was released changes nothing.
+// Dial records that the dialer committed the fence for this attempt of the request. An attempt of 0
+// is unknown and does not change DialAttempt. A late event of an attempt that was released changes
+// nothing.
 func (r *Request) Dial(attempt int32) bool {
 	if r.Status.Final() || attempt > 0 && attempt <= r.DialAttempt {
 		return false
@@ -85,8 +87,8 @@ func (r *Request) Dial(attempt int32) bool {
 	return changed
 }
 
-// Release queues the request again: the dialer released the fence of the attempt because no phone
-// rang. A late event of an older attempt changes nothing.
+// Release queues the request again, because the dialer released the fence of the attempt before a
+// phone rang. A late event of an older attempt changes nothing.
 func (r *Request) Release(attempt int32) bool {
 	if r.Status.Final() || r.CallID != nil || attempt < r.DialAttempt {
 		return false
@@ -96,8 +98,8 @@ func (r *Request) Release(attempt int32) bool {
 	return changed
 }
 
-// Move moves the request to a later time, because the calling window is closed. A due time only
-// moves forward, so a late or repeated event changes nothing.
+// Move sets a later due time, because the calling window is closed. A due time is never moved to an
+// earlier time, so a late or repeated event changes nothing.
 func (r *Request) Move(to time.Time) bool {
 	if !to.After(r.ScheduledFor) {
 		return false
@@ -117,9 +119,9 @@ func (r *Request) Cancel(at time.Time) bool {
 	return r.Status == RequestQueued && r.end(RequestCanceled, nil, at)
 }
 
-// Follow updates the request from its call. A call that is completed, no_answer or busy completes
-// the request. A failed or canceled call fails it with the dialer's error code. See
-// docs/reference/api/call-requests.md#result-of-the-call-request.
+// Follow updates the request from the state of its call. A call that is completed, no_answer or
+// busy completes the request. If the call is failed or canceled, the request fails with the
+// dialer's error code. See docs/reference/api/call-requests.md#result-of-the-call-request.
 func (r *Request) Follow(c *Call, why Ending, at time.Time) bool {
 	if r.Status.Final() {
 		return false
@@ -144,7 +146,7 @@ func (r *Request) Follow(c *Call, why Ending, at time.Time) bool {
 	}
 }
 
-// Settle stores the charge, once. amount is nil if the hold was released.
+// Settle stores the charge of the request, once. amount is nil if the hold was released.
 func (r *Request) Settle(amount *money.Micro) bool {
 	if r.ChargeSettled {
 		return false

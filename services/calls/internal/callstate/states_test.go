@@ -12,7 +12,8 @@ import (
 	"ringfence.dev/libs/money"
 )
 
-// nextStatuses returns the states that can follow from, with ringing and the answer skipped or not.
+// nextStatuses returns the statuses that can follow the status from. The statuses ringing and
+// in_progress can be skipped.
 func nextStatuses(from Status) []Status {
 	ends := []Status{Completed, NoAnswer, Busy, Failed, Canceled}
 	switch from {
@@ -28,8 +29,9 @@ func nextStatuses(from Status) []Status {
 	return nil
 }
 
-// TestCall_EventsInAnyOrderKeepTheStateRules applies random events, also some that no dialer sends.
-// The status only moves forward, the first end is final, and exactly one terminal event follows.
+// TestCall_EventsInAnyOrderKeepTheStateRules applies random events, including events that no dialer
+// sends. The status only moves forward, the first end is final, and exactly one terminal event
+// follows.
 func TestCall_EventsInAnyOrderKeepTheStateRules(t *testing.T) {
 	t.Parallel()
 	waits := Waits{Charge: 5 * time.Second, Analysis: 10 * time.Second}
@@ -95,8 +97,8 @@ func TestCall_EventsInAnyOrderKeepTheStateRules(t *testing.T) {
 	})
 }
 
-// nextRequestStatuses returns the states that can follow from. The first event of a call can end
-// the request.
+// nextRequestStatuses returns the statuses that can follow the status from. The first event of a
+// call can end the request.
 func nextRequestStatuses(from RequestStatus) []RequestStatus {
 	return map[RequestStatus][]RequestStatus{
 		RequestQueued:  {RequestDialing, RequestCompleted, RequestBlocked, RequestFailed, RequestCanceled},

@@ -1,6 +1,6 @@
 // Package consumer applies the events of the gateway, the dialer, billing-wallet and
-// contacts-compliance to call requests and calls, in the transaction of libs/inbox. Package
-// callstate has the rules.
+// contacts-compliance to call requests and calls. It runs in the transaction of libs/inbox. Package
+// callstate defines the state changes.
 package consumer
 
 import (
@@ -20,7 +20,7 @@ type Consumer struct {
 	ended     *prometheus.CounterVec
 }
 
-// New returns a consumer. It calls wakeRelay after events were written to the outbox.
+// New returns a consumer. The consumer calls wakeRelay after events were written to the outbox.
 func New(st *store.Store, waits callstate.Waits, wakeRelay func(), metrics prometheus.Registerer) *Consumer {
 	c := &Consumer{store: st, waits: waits, wakeRelay: wakeRelay, late: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ringfence_calls_late_events_total",

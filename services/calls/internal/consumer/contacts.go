@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// onContact orders the erasure of a person's requests and calls. The first step is done in this
-// transaction. ErasureJob does the others.
+// onContact orders the erasure of a person's requests and calls. The first step of the erasure runs
+// in this transaction. ErasureJob runs the other steps.
 func (c *Consumer) onContact(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var event eventv1.ContactEvent
 	if err := rec.Decode(&event); err != nil {

@@ -20,16 +20,17 @@ import (
 // report is a decoded dial event.
 type report struct {
 	event *eventv1.DialEvent
-	// requestID is nil for an inbound call. call is nil if the event has no call yet.
+	// requestID is nil for an inbound call. call is nil if the event contains no call.
 	requestID *uuid.UUID
 	call      *callstate.Call
 	analysis  *callstate.Analysis
-	// erasure is the erasure of an inbound caller; nil if the event orders none.
+	// erasure is the id of the erasure of an inbound caller. It is nil if the event orders no
+	// erasure.
 	erasure *uuid.UUID
 }
 
-// onDialEvents applies events of the dialer to their requests and calls. The events of one call are
-// in order. A row that several events change is written once.
+// onDialEvents applies events of the dialer to their requests and calls. The batch contains the
+// events of one call in order. A row that several events change is written once.
 func (c *Consumer) onDialEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -69,11 +70,11 @@ func (c *Consumer) onDialEvents(
 	return c.write(ctx, tx, f, outcome)
 }
 
-// countedFold is a store.Fold with the counters that are incremented after its commit.
+// countedFold is a store.Fold, and the counters that are incremented after the commit of the fold.
 type countedFold struct {
 	*store.Fold
 	counters []prometheus.Counter
-	// wakeRelay is set if the transaction writes events outside of the fold.
+	// wakeRelay is true if the transaction writes events that are not part of the fold.
 	wakeRelay bool
 }
 
@@ -84,8 +85,8 @@ func (c *Consumer) lock(ctx context.Context, tx pgx.Tx, wanted store.Wanted) (*c
 	return &countedFold{Fold: f}, err
 }
 
-// write writes the rows that the fold changed. After the commit, the counters are incremented, and
-// the relay is woken if there are events.
+// write writes the rows that the fold changed. After the commit, write increments the counters, and
+// wakes the relay if there are events.
 func (c *Consumer) write(ctx context.Context, tx pgx.Tx, f *countedFold, outcome inbox.Outcome) (inbox.Outcome, error) {
 	wake := f.wakeRelay || f.HasEvents()
 	outcome.OnCommit = func() {
@@ -99,7 +100,7 @@ func (c *Consumer) write(ctx context.Context, tx pgx.Tx, f *countedFold, outcome
 	return outcome, f.Write(ctx, tx)
 }
 
-// read decodes a record.
+// read decodes a Kafka record.
 func read(rec kafka.Record) (r report, err error) {
 	r.event = &eventv1.DialEvent{}
 	if err := rec.Decode(r.event); err != nil {
@@ -152,14 +153,14 @@ func (c *Consumer) fold(ctx context.Context, f *countedFold, r report) error {
 	return c.foldCall(ctx, f, r)
 }
 
-// foldRequest applies the event to its request.
+// foldRequest applies the dial event to its request.
 func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 	req := f.Request(*r.requestID)
 	if req == nil {
 		if r.call == nil {
 			return kafka.Skipf("call request %s is not ours", *r.requestID)
 		}
-		return nil // foldCall stores the call
+		return nil // the function foldCall stores the call
 	}
 	at := r.event.GetOccurredAt().AsTime()
 	var changed bool
@@ -196,8 +197,8 @@ func follow(req *callstate.Request, r report, at time.Time) bool {
 	return req.Follow(r.call, why, at)
 }
 
-// foldCall applies the event to its call, or creates the call. Earlier events may be missing, and
-// an inbound call has no request.
+// foldCall applies the event to its call. If the call is unknown, foldCall creates it. Earlier
+// events can be missing, and an inbound call has no request.
 func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error {
 	known := f.Call(r.call.ID)
 	var before callstate.Status
@@ -217,7 +218,7 @@ func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error
 	}
 	if r.analysis != nil {
 		if !f.Transcribed(known.WorkspaceID) {
-			r.analysis.Transcript = nil // a transcript that is not shown is not stored
+			r.analysis.Transcript = nil // a transcript is stored only if the workspace shows transcripts
 		}
 		added, late := known.Analyse(*r.analysis)
 		changed = changed || added
@@ -239,8 +240,8 @@ func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error
 	return f.ReportErased(ctx, known, *r.erasure)
 }
 
-// newCall returns a call from the dialer's first event of it. It copies the external reference, the
-// charge if it is known, and the erasure from the call's request.
+// newCall returns a new call from the first dial event of the call that arrived. It copies the
+// external reference, the charge (if known) and the erasure from the call's request.
 func newCall(f *store.Fold, call callstate.Call) (*callstate.Call, error) {
 	if call.CallRequestID == nil {
 		return &call, nil

@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// onWalletEvents stores the charges of requests. For a hold that billing-wallet cannot confirm, it
-// publishes the request again or abandons its id.
+// onWalletEvents stores the charges of requests. If billing-wallet reports an unconfirmed hold,
+// onWalletEvents publishes the request again or abandons the request id.
 func (c *Consumer) onWalletEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -74,7 +74,8 @@ func readWalletEvent(rec kafka.Record) (event *eventv1.WalletEvent, requestID uu
 	return event, requestID, nil
 }
 
-// confirmHold publishes the request of a hold again, or abandons the id if no request exists.
+// confirmHold publishes the request of a hold again. If no such request exists, confirmHold
+// abandons the request id.
 func (c *Consumer) confirmHold(ctx context.Context, tx pgx.Tx, requestID uuid.UUID, workspace string) error {
 	workspaceID, err := uuid.Parse(workspace)
 	if err != nil {
@@ -87,12 +88,13 @@ func (c *Consumer) confirmHold(ctx context.Context, tx pgx.Tx, requestID uuid.UU
 	return err
 }
 
-// settle stores the charge in the request, because it can arrive before the call, and in the call
-// if it is known.
+// settle stores the charge in the request, because the charge can arrive before the call. If the
+// call is known, settle also stores the charge in the call.
 func (c *Consumer) settle(ctx context.Context, f *countedFold, requestID uuid.UUID, amount *money.Micro) error {
 	req := f.Request(requestID)
 	if req == nil {
-		return kafka.Skipf("call request %s is not ours", requestID) // an abandoned request was released
+		// the hold of an abandoned request id was released
+		return kafka.Skipf("call request %s is not ours", requestID)
 	}
 	if !req.Settle(amount) {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// onWorkspace stores the workspace, unless ApplySetting or an earlier record stored this version or
-// a newer one.
+// onWorkspace stores the workspace. If ApplySetting or an earlier record has stored this version or
+// a newer one, nothing changes.
 func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var ev eventv1.WorkspaceEvent
 	if err := rec.Decode(&ev); err != nil {

@@ -17,14 +17,14 @@ import (
 	"ringfence.dev/services/calls/internal/agents"
 )
 
-// agentBody encodes an agent as JSON: its own fields, all other settings and, if there are any, the
-// announced retirements of its models.
+// agentBody encodes an agent as JSON: the fields of the agent, all other settings and the announced
+// retirements of its models, if any.
 type agentBody struct{ agents.Agent }
 
 func agentView(a agents.Agent) agentBody { return agentBody{a} }
 
 func (b agentBody) MarshalJSON() ([]byte, error) {
-	settings := map[string]json.RawMessage{} // raw, because a JSON number may not fit into a float
+	settings := map[string]json.RawMessage{} // raw JSON, because a number may not fit into a float
 	if err := json.Unmarshal(b.Settings, &settings); err != nil {
 		return nil, fmt.Errorf("read settings of agent %s: %w", b.ID, err)
 	}
@@ -40,7 +40,7 @@ func (b agentBody) MarshalJSON() ([]byte, error) {
 	return json.Marshal(view)
 }
 
-// retiringModel is a model that OpenAI shuts down, or has shut down, on a day (UTC).
+// retiringModel is a model with the day (UTC) on which OpenAI shuts it down or has shut it down.
 type retiringModel struct {
 	Model     string  `json:"model"`
 	RetiresOn string  `json:"retires_on"`
@@ -86,8 +86,8 @@ func (a *API) addAgent(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, agentView(added))
 }
 
-// publish wakes the relay, which publishes the agent's event, and waits until the dialer has stored
-// the agent. subject is the beginning of the message of a 503.
+// publish wakes the relay, which publishes the agent's event. Then publish waits until the dialer
+// has stored the agent. subject is the beginning of the message of a 503.
 func (a *API) publish(r *http.Request, subject string, changed agents.Agent) error {
 	a.wake()
 	event, err := changed.Event(changed.UpdatedAt)
@@ -127,15 +127,16 @@ func (a *API) readAgent(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, agentView(found))
 }
 
-// changeAgent handles PATCH /admin/v1/workspaces/{id}/agents/{agent_id}. It merges the settings;
-// null sets a setting to its default. It responds when the dialer has stored the agent.
+// changeAgent handles PATCH /admin/v1/workspaces/{id}/agents/{agent_id}. It merges the settings in
+// the body into the agent; null sets a setting to its default. It responds when the dialer has
+// stored the agent.
 func (a *API) changeAgent(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, id, err := agentPath(r)
 	if err != nil {
 		return err
 	}
 	if _, err := a.store.Agent(r.Context(), workspaceID, id); err != nil {
-		return missing(err, "agent") // 404 comes before the errors of the body
+		return missing(err, "agent") // an unknown agent gives 404 before the body is checked
 	}
 	var body map[string]json.RawMessage
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
@@ -186,8 +187,8 @@ func agentPath(r *http.Request) (workspaceID, id uuid.UUID, err error) {
 	return workspaceID, id, err
 }
 
-// workspace returns the workspace of the path. It is 404 unless the caller token is for the same
-// workspace.
+// workspace returns the workspace in the path. The error is 404 unless the caller token is for the
+// same workspace.
 func workspace(r *http.Request) (uuid.UUID, error) {
 	id, err := httpserver.PathID(r, "id", "workspace")
 	if err != nil || id != serviceauth.CallerFrom(r.Context()).WorkspaceID {

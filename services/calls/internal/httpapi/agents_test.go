@@ -39,7 +39,7 @@ func TestAgents_ShowRetiringModels(t *testing.T) {
 		if diff := cmp.Diff(tt.want, read.body["retiring_models"]); diff != "" {
 			t.Errorf("%s: retiring_models of GET (-want +got):\n%s", tt.name, diff)
 		}
-		// A client may send back an agent as it was read: retiring_models is not a setting.
+		// A client can send back an agent as it was read: the member retiring_models is ignored.
 		back := r.do("PATCH", path, read.body)
 		if back.status != http.StatusOK {
 			t.Errorf("%s: PATCH with the answer of GET = %d %v, want 200", tt.name, back.status, back.body)

@@ -70,11 +70,11 @@ func callFilter(query url.Values) (f store.CallFilter, err error) {
 	if err != nil {
 		return f, err
 	}
-	if after != nil { // exclusive: the first id of the next millisecond
+	if after != nil { // created_after is exclusive: start at the first id of the next millisecond
 		first := page.FirstID(after.Truncate(time.Millisecond).Add(time.Millisecond))
 		f.From = &first
 	}
-	if before != nil { // exclusive: only ids of earlier milliseconds
+	if before != nil { // created_before is exclusive: end before the first id of this millisecond
 		end := page.FirstID(before.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond))
 		f.Until = &end
 	}
@@ -94,13 +94,14 @@ func (a *API) readCall(w http.ResponseWriter, r *http.Request) error {
 	}
 	if link != "" {
 		full.RecordingURL = &link
-		w.Header().Set("Cache-Control", "no-store") // the link gives access to the recording
+		// the response contains a link that gives access to the recording
+		w.Header().Set("Cache-Control", "no-store")
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, full)
 }
 
-// adminCall handles GET /admin/v1/workspaces/{workspace}/calls/{id}. It shows the call without its
-// transcript.
+// adminCall handles GET /admin/v1/workspaces/{workspace}/calls/{id}. The response contains the call
+// without its transcript.
 func (a *API) adminCall(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.call(r)
 	if err != nil {
@@ -141,7 +142,7 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, openapi.Recording{URL: link, ExpiresIn: int32(recordingstore.LinkLife / time.Second)})
 }
 
-// link returns the URL of the call's recording, or "" if there is none.
+// link returns the URL of the call's recording. It returns "" if there is no recording.
 func (a *API) link(ctx context.Context, c callstate.Call) (string, error) {
 	if c.RecordingKey == nil || a.links == nil {
 		return "", nil

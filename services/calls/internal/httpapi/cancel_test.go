@@ -68,7 +68,8 @@ func TestCancel_EveryOutcome(t *testing.T) {
 			} else if got.code() != tt.wantCode {
 				t.Errorf("cancel: got.code() = %q, want %q; got.body = %v", got.code(), tt.wantCode, got.body)
 			}
-			// The dialer may have withdrawn the request although its response was lost.
+			// The dialer may have withdrawn the request although its response was lost. So the
+			// message must not promise that nothing changed.
 			if strings.Contains(got.message(), "Nothing was changed") {
 				t.Errorf("cancel promises: %s", got.message())
 			}
@@ -114,7 +115,7 @@ func TestCancel_OneOfManyConcurrentCancelsSucceeds(t *testing.T) {
 		r.peers.set(func(p *fakePeers) {
 			p.withdraw = func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 				asked.Done()
-				asked.Wait() // all of them have read the request as queued
+				asked.Wait() // all cancels have read the request as queued
 				if factFirst {
 					withdrawnEvent.Do(func() { a.publish(a.withdrawnEvent()) })
 				}
@@ -198,8 +199,8 @@ func TestUnconfirmed_IDWithoutARequestIsAbandoned(t *testing.T) {
 	}
 }
 
-// TestUnconfirmed_AbandonsTheRequestOfASlowPOST abandons the id of a POST that is between hold and
-// commit.
+// TestUnconfirmed_AbandonsTheRequestOfASlowPOST abandons the id of a POST that has made its hold
+// but not yet committed.
 func TestUnconfirmed_AbandonsTheRequestOfASlowPOST(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", "k"} {
@@ -231,8 +232,8 @@ func TestUnconfirmed_AbandonsTheRequestOfASlowPOST(t *testing.T) {
 	}
 }
 
-// TestUnconfirmed_RacesWithThePOST runs both concurrently. The hold is always either used or
-// released.
+// TestUnconfirmed_RacesWithThePOST runs a POST and an unconfirmed event concurrently. The hold is
+// always either used or released.
 func TestUnconfirmed_RacesWithThePOST(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -260,8 +261,8 @@ func TestUnconfirmed_RacesWithThePOST(t *testing.T) {
 	}
 }
 
-// TestRepublish_OldDialingRequestIsEndOnly covers a request whose end was lost: it has been dialing
-// for longer than its call may take. The dialer must not dial it again.
+// TestRepublish_OldDialingRequestIsEndOnly covers a request whose end was lost. It has been dialing
+// for longer than its call can last. The dialer must not dial the request again.
 func TestRepublish_OldDialingRequestIsEndOnly(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -287,8 +288,8 @@ func TestRepublish_OldDialingRequestIsEndOnly(t *testing.T) {
 	}
 }
 
-// TestRepublish_IsLimited checks that a pass publishes a part of a long backlog, and that the next
-// pass continues.
+// TestRepublish_IsLimited checks that a pass publishes only a part of a long backlog, and that the
+// next pass continues with the rest.
 func TestRepublish_IsLimited(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

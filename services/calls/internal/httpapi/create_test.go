@@ -70,8 +70,8 @@ func TestCreate_StoresTheRequestAndPublishesItOnce(t *testing.T) {
 	}
 }
 
-// TestCreate_RefusedRequestsLeaveNothing causes every refusal. Each comes before all later ones in
-// the order of checks of the API reference.
+// TestCreate_RefusedRequestsLeaveNothing causes every refusal. Some bodies contain two faults:
+// the response must report the fault that the order of checks of the API reference puts first.
 func TestCreate_RefusedRequestsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -290,7 +290,7 @@ func TestCreate_WaitForAnotherPOSTTimesOut(t *testing.T) {
 func (r *rig) claim(key string, id uuid.UUID, lease time.Duration) {
 	r.t.Helper()
 	a := r.do("POST", "/v1/calls", r.order("idempotency_key",
-		"shape of "+key)) // gives the row the fingerprint of r.order()
+		"shape of "+key)) // creates a row with the fingerprint of r.order()
 	if a.status != http.StatusAccepted {
 		r.t.Fatal(a.body)
 	}
@@ -344,7 +344,8 @@ func TestCreate_LostClaimStoresNothing(t *testing.T) {
 	r := newRig(t)
 	r.peers.set(func(p *fakePeers) {
 		p.hold = func(q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
-			r.exec(`UPDATE idempotency_keys SET request_id = gen_random_uuid()`) // another POST took the key over
+			// another POST has taken over the key
+			r.exec(`UPDATE idempotency_keys SET request_id = gen_random_uuid()`)
 			return held(q)
 		}
 	})

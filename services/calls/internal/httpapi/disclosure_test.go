@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// TestCall_ShowsWhatWasPlayedOfTheDisclosure reads the record of a disclosure that the person
-// interrupted, from the call and from its terminal event.
+// TestCall_ShowsWhatWasPlayedOfTheDisclosure covers a disclosure that the person interrupted. The
+// call and its terminal event show which part was played.
 func TestCall_ShowsWhatWasPlayedOfTheDisclosure(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -20,7 +20,7 @@ const (
 	person = "+14155550100"
 )
 
-// erase applies the record with which contacts-compliance orders the person's erasure.
+// erase applies the Kafka record by which contacts-compliance orders the erasure of the person.
 func (r *rig) erase(erasure uuid.UUID, erasures int64) {
 	r.t.Helper()
 	r.mustDeliver(kafka.Contacts, "person", &eventv1.ContactEvent{WorkspaceId: r.workspace.String(), Event: &eventv1.ContactEvent_Erased{Erased: &eventv1.Erased{
@@ -30,14 +30,14 @@ func (r *rig) erase(erasure uuid.UUID, erasures int64) {
 
 func contactOf(number string) string { return uuid.NewSHA1(uuid.Nil, []byte(number)).String() }
 
-// countSecretRows counts the rows that contain the secret.
+// countSecretRows counts the rows that contain the secret text.
 func (r *rig) countSecretRows() int {
 	r.t.Helper()
 	return r.count(`SELECT (SELECT count(*) FROM call_requests WHERE variables::text LIKE '%Xylophone%')
 		+ (SELECT count(*) FROM calls WHERE summary::text LIKE '%Xylophone%' OR transcript::text LIKE '%Xylophone%')`)
 }
 
-// createWithSecret creates a request that contains the secret.
+// createWithSecret creates a request that contains the secret text.
 func (r *rig) createWithSecret(more ...any) *account {
 	r.t.Helper()
 	a := r.account(r.place(append(more, "variables", map[string]any{"name": secret})...))
@@ -45,15 +45,15 @@ func (r *rig) createWithSecret(more ...any) *account {
 	return a
 }
 
-// spoke returns an analysis that contains the secret.
+// spoke returns a dial event with an analysis that contains the secret text.
 func (a *account) spoke() *eventv1.DialEvent {
 	ev := a.analysed()
 	ev.GetAnalysed().SummaryJson, ev.GetAnalysed().TranscriptJson = []byte(`{"customer_name":"Xylophone"}`), []byte(`{"turns":["Xylophone"]}`)
 	return ev
 }
 
-// steps returns the reported erasure steps: "ref", or "" for the erasure itself, and then the steps
-// that follow.
+// steps returns the reported erasure steps. Each report starts with "ref" (or "" for the erasure
+// itself), followed by the further steps.
 func (r *rig) steps() (steps []string) {
 	r.t.Helper()
 	for _, f := range outboxEvents[eventv1.ErasureReport](r, kafka.ErasureReports) {
@@ -66,9 +66,9 @@ func (r *rig) steps() (steps []string) {
 	return steps
 }
 
-// TestErasure_ErasesEndedLiveAndQueuedCalls erases a person with a call that has ended, one whose analysis
-// is missing, one that waits for its charge, and a queued request. A call of another person is
-// kept.
+// TestErasure_ErasesEndedLiveAndQueuedCalls erases a person with four calls: an ended call, a call
+// whose analysis is missing, a call that waits for its charge, and a queued request. A call of
+// another person is kept.
 func TestErasure_ErasesEndedLiveAndQueuedCalls(t *testing.T) {
 	t.Parallel()
 	r, erasure := newRig(t), newID(t)
@@ -101,7 +101,7 @@ func TestErasure_ErasesEndedLiveAndQueuedCalls(t *testing.T) {
 	testkit.Members(t, "call", got, map[string]any{"summary": nil, "outcome": "interested", "status": "completed"})
 	r.wantErasedEvents(erasure, over, live, waiting, queued)
 
-	r.erase(erasure, 1) // the same order again reports the same steps
+	r.erase(erasure, 1) // the repeated order reports the same steps
 	if n := r.countSecretRows(); n != 2 {
 		t.Errorf("rows with the secret after the second order = %d, want 2", n)
 	}
@@ -112,8 +112,8 @@ func TestErasure_ErasesEndedLiveAndQueuedCalls(t *testing.T) {
 	}
 }
 
-// wantErasedEvents checks call-events.v1 and the reports. Events that were published before are
-// erased; a later event is marked as one of an erased person.
+// wantErasedEvents checks call-events.v1 and the reports. Events that were published before the
+// erasure are erased. A later event is marked as an event of an erased person.
 func (r *rig) wantErasedEvents(erasure uuid.UUID, over, live, waiting, queued *account) {
 	r.t.Helper()
 	published := map[string][]string{}
@@ -158,8 +158,8 @@ func (r *rig) wantErasedEvents(erasure uuid.UUID, over, live, waiting, queued *a
 	}
 }
 
-// sameSteps reports whether two reports name the same steps, apart from a call that published its
-// first event in between.
+// sameSteps reports whether two reports contain the same steps. The call between is ignored,
+// because it published its first event between the two reports.
 func sameSteps(first, second, between string) bool {
 	a, b := strings.Fields(first), strings.Fields(strings.ReplaceAll(second, " webhook-dispatcher "+between, ""))
 	slices.Sort(a)
@@ -167,8 +167,8 @@ func sameSteps(first, second, between string) bool {
 	return slices.Equal(a, b)
 }
 
-// TestErasure_RequestAllowedAfterItIsKept covers a request that was allowed after the erasure, but
-// before calls received the order.
+// TestErasure_RequestAllowedAfterItIsKept covers a request that was allowed after the erasure but
+// before the service calls received the order of the erasure.
 func TestErasure_RequestAllowedAfterItIsKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -200,8 +200,8 @@ func allowAfter(erasures int64) func(*compliancev1.PreCheckRequest) (*compliance
 	}
 }
 
-// TestErasure_RacesWithCreate checks that a request that was allowed before the erasure is erased,
-// or is not created.
+// TestErasure_RacesWithCreate covers a request that was allowed before the erasure. The request is
+// erased or not created.
 func TestErasure_RacesWithCreate(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -245,8 +245,8 @@ func orNil(s string) any {
 	return s
 }
 
-// TestErasure_InboundCaller covers an inbound call that was unknown when the erasure was ordered,
-// which the dialer's erased event erases, and one that was known.
+// TestErasure_InboundCaller covers two inbound calls. The call that was unknown when the erasure
+// was ordered is erased by the dialer's erased event. The other call was known.
 func TestErasure_InboundCaller(t *testing.T) {
 	t.Parallel()
 	r, erasure := newRig(t), newID(t)
@@ -261,7 +261,8 @@ func TestErasure_InboundCaller(t *testing.T) {
 			ev.Event = &eventv1.DialEvent_Erased{Erased: &eventv1.CallErased{ErasureId: erasure.String()}}
 		})
 	}
-	for _, a := range []*account{known, late} { // events from before and after the dialer received the erasure
+	// events that the dialer sent before and after it received the erasure
+	for _, a := range []*account{known, late} {
 		if a == late {
 			a.publish(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.spoke())
 		}
@@ -289,7 +290,7 @@ func TestErasure_InboundCaller(t *testing.T) {
 }
 
 // TestErasure_RacesWithCallEvents orders the erasure between any two events of a call. Nothing of
-// the person is stored, and no event with personal data follows the erased event.
+// the person stays stored, and no event with personal data follows the erased event.
 func TestErasure_RacesWithCallEvents(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -299,7 +300,7 @@ func TestErasure_RacesWithCallEvents(t *testing.T) {
 		events := []*eventv1.DialEvent{a.dialing(), a.ringing(), a.answered(), a.ended("completed", "normal_clearing"),
 			a.spoke()}
 		var both sync.WaitGroup
-		begin := make(chan struct{}) // starts the erasure and the event of this round together
+		begin := make(chan struct{}) // closed to start the erasure and the event together
 		both.Go(func() {
 			for n, event := range events {
 				if n == round%len(events) {

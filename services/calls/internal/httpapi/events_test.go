@@ -23,7 +23,7 @@ import (
 // account publishes the events of the dialer and the wallet for one request.
 type account struct {
 	r       *rig
-	request uuid.UUID // uuid.Nil: inbound
+	request uuid.UUID // uuid.Nil for an inbound call
 	call    *eventv1.Call
 	began   time.Time
 }
@@ -47,7 +47,8 @@ func (a *account) at(seconds int) *timestamppb.Timestamp {
 
 func (a *account) id() string { return a.call.GetCallId() }
 
-// event returns the next dial event. change updates the call; if it is nil, the event has no call.
+// event returns the next dial event. The function change updates the call in the event; if change
+// is nil, the event has no call.
 func (a *account) event(change func(*eventv1.Call), set func(*eventv1.DialEvent)) *eventv1.DialEvent {
 	ev := &eventv1.DialEvent{WorkspaceId: a.r.workspace.String(), OccurredAt: a.at(5)}
 	if a.request != uuid.Nil {
@@ -179,8 +180,8 @@ func TestEvents_CallFromDialToCharge(t *testing.T) {
 	}
 }
 
-// TestEvents_AnyOrderGivesTheSameRows applies every event twice and in random order through the
-// real handlers. The rows are the same as in order.
+// TestEvents_AnyOrderGivesTheSameRows applies every event twice and in random order with the real
+// handlers. The rows must be the same as after the events in order.
 func TestEvents_AnyOrderGivesTheSameRows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

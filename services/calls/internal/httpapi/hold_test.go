@@ -14,13 +14,14 @@ import (
 )
 
 // TestCreate_TakeoverKeepsTheLengthOfTheHold interrupts a POST between the hold and the commit, as
-// the failpoint "calls: after hold" does. It raises the agent's max_call_seconds before the POST is
-// repeated. The wallet returns the hold of the first attempt, so the call must not become longer.
+// the failpoint "calls: after hold" does. Before the POST is repeated, the test raises the agent's
+// max_call_seconds. The wallet returns the hold of the first attempt, so the call must not become
+// longer.
 func TestCreate_TakeoverKeepsTheLengthOfTheHold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.setMaxCallSeconds(60)
-	wallet := map[string]int32{} // seconds of the first hold, by request id
+	wallet := map[string]int32{} // for each request id, the seconds of the first hold
 	var mu sync.Mutex
 	interrupted := true
 	r.peers.set(func(p *fakePeers) {

@@ -29,8 +29,8 @@ func wire(topic kafka.Topic, key string, id uuid.UUID, event proto.Message) *kgo
 	}}
 }
 
-// TestKafka_EventsArePublishedOnceAndInOrder runs the real consumer and relay. Records arrive twice
-// and late, and an invalid record is between them.
+// TestKafka_EventsArePublishedOnceAndInOrder runs the real consumer and the real relay. Some
+// records arrive twice, some arrive late, and one record is invalid.
 func TestKafka_EventsArePublishedOnceAndInOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

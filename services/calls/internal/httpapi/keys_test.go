@@ -12,19 +12,19 @@ import (
 	"ringfence.dev/proto/billingv1"
 )
 
-// slot is the expected state of an idempotency key of a workspace.
+// slot is the expected state of one idempotency key in one workspace.
 type slot struct {
-	// request is the id of the key's request. If the first POST failed, a repetition of it gets
-	// this id.
+	// request is the id of the key's request. If the first POST failed, a repeated POST gets the
+	// same id.
 	request string
-	// to is the number in the body that claimed the key.
+	// to is the phone number in the body that claimed the key.
 	to   string
 	done bool
 }
 
-// TestCreate_KeyHasOneRequest uses the same keys in two workspaces, in sequence and concurrently.
-// Requests are accepted, refused, or fail like after a crash: a claim without a request whose lease
-// has expired. A key has at most one request, and a refusal frees it.
+// TestCreate_KeyHasOneRequest uses the same keys in two workspaces, in sequence and concurrently. A
+// POST is accepted, refused, or fails as after a crash: it leaves a claim without a request, and
+// the lease has expired. A key has at most one request, and a refusal frees the key.
 func TestCreate_KeyHasOneRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -86,7 +86,7 @@ func TestCreate_KeyHasOneRequest(t *testing.T) {
 	})
 }
 
-// judge compares the responses with the state of the key, and updates the state.
+// judge compares the responses with the expected state of the key, and updates that state.
 func (s *slot) judge(rt *rapid.T, fate, to string, answers []answer) {
 	statuses := make([]int, len(answers))
 	for i, a := range answers {

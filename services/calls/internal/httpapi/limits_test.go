@@ -45,8 +45,8 @@ func TestLimits_AcceptTheLimitAndRefuseOneMore(t *testing.T) {
 	}
 }
 
-// Variables that do not fit into the pre-check request are a 422. A 503 would promise that a retry
-// helps.
+// Variables that do not fit into the pre-check request give 422. A 503 would mean that a retry can
+// succeed.
 func TestLimits_VariablesThatFillTheBody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -104,7 +104,8 @@ func (r *rig) raw(request *http.Request) string {
 	return string(text)
 }
 
-// mustKeep changes an agent and requires that the settings are returned as they were sent.
+// mustKeep changes an agent and requires that the response contains the settings exactly as they
+// were sent.
 func (r *rig) mustKeep(path, change string, parts ...string) {
 	r.t.Helper()
 	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodPatch, r.server.URL+path, strings.NewReader(change))
@@ -119,7 +120,7 @@ func (r *rig) mustKeep(path, change string, parts ...string) {
 	}
 }
 
-// 404 for an unknown agent comes before the errors of the body.
+// An unknown agent gives 404 before the body is checked.
 func TestAgents_UnknownAgentIs404ForAnyBody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -8,7 +8,8 @@ import (
 )
 
 // TestCompleted_HasTheOutcomeOfTheConversation covers a summary that is late or never arrives.
-// call.completed waits for it, and then has the outcome of the ended event.
+// call.completed waits for the summary. If the wait ends, call.completed has the outcome of the
+// ended event.
 func TestCompleted_HasTheOutcomeOfTheConversation(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

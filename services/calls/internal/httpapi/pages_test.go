@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// fetch returns a function that reads pages of a workspace.
+// fetch returns a function that reads pages of one list in the workspace.
 func (r *rig) fetch(workspace uuid.UUID, path string, query url.Values) func(int, uuid.UUID) testkit.Page {
 	return func(limit int, after uuid.UUID) (page testkit.Page) {
 		r.t.Helper()
@@ -38,7 +38,8 @@ func (r *rig) fetch(workspace uuid.UUID, path string, query url.Values) func(int
 	}
 }
 
-// traits are the values that a list can be filtered by, by the parameter's name. "" is no value.
+// traits maps the name of a filter parameter to the value of an item or of a filter. "" means no
+// value.
 type traits map[string]string
 
 // shows reports whether the filter matches the traits.
@@ -80,7 +81,7 @@ const insertCall = `
 INSERT INTO calls (id, workspace_id, status, direction, agent_id, contact_id, external_ref, from_number, to_e164, billable_seconds, version)
 VALUES ($1, $2, $3, $4, $5, nullif($6, '')::uuid, nullif($7, ''), '+15005550006', '+14155550100', 0, 1)`
 
-// TestCalls_EveryPageIsExact combines all filters, while calls change.
+// TestCalls_EveryPageIsExact combines all filters and checks every page while calls change.
 func TestCalls_EveryPageIsExact(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -154,8 +155,8 @@ func TestLists_PagesShowEachItemOnceWhileItemsAreAdded(t *testing.T) {
 	testkit.Race(t, func() uuid.UUID { return r.place() }, r.fetch(r.workspace, "/v1/call-requests", url.Values{}))
 }
 
-// TestLists_OnlyTheirOwnItemsAreCursors uses ids of another list, of another workspace and of no
-// item.
+// TestLists_OnlyTheirOwnItemsAreCursors uses three kinds of wrong cursors: ids of another list, ids
+// of another workspace, and unknown ids.
 func TestLists_OnlyTheirOwnItemsAreCursors(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -168,7 +169,7 @@ func TestLists_OnlyTheirOwnItemsAreCursors(t *testing.T) {
 		want         int
 	}{
 		{"/v1/calls", a.id(), 200},
-		// The cursor does not match the filter, but it is a call of the workspace.
+		// The call does not match the filter, but a call of the workspace is a valid cursor.
 		{"/v1/calls?status=completed", a.id(), 200},
 		{"/v1/calls", a.request.String(), 422},
 		{"/v1/calls", other.String(), 422},
@@ -190,8 +191,8 @@ func TestLists_OnlyTheirOwnItemsAreCursors(t *testing.T) {
 	}
 }
 
-// created_after and created_before exclude the given millisecond, in any offset. A plus that is not
-// encoded works too.
+// created_after and created_before exclude the given millisecond, whatever the UTC offset. A plus
+// sign that is not percent-encoded is accepted too.
 func TestCalls_CreatedAfterAndBeforeAreExclusive(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -223,8 +224,8 @@ func TestCalls_CreatedAfterAndBeforeAreExclusive(t *testing.T) {
 	})
 }
 
-// TestViews_HaveExactlyTheDocumentedKeys checks the keys of both forms of a call and of a request.
-// recording_url and transcript are present only if there is a recording or a transcript.
+// TestViews_HaveExactlyTheDocumentedKeys checks the keys of a request and of both forms of a call.
+// recording_url and transcript are present only if a recording or a transcript exists.
 func TestViews_HaveExactlyTheDocumentedKeys(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -252,7 +253,7 @@ func TestViews_HaveExactlyTheDocumentedKeys(t *testing.T) {
 	}
 }
 
-// A list reads fewer columns, but shows each item as a read of the item does.
+// A list reads fewer columns than a GET of one item, but shows each item in the same way.
 func TestLists_ShowItemsAsAReadDoes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

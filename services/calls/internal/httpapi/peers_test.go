@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/proto/settingsv1"
 )
 
-// fakePeers are the fake services that calls uses over HTTP. Each test sets their responses.
+// fakePeers are fakes of the services that calls uses over HTTP. Each test sets their responses.
 type fakePeers struct {
 	mu        sync.Mutex
 	preCheck  func(*compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error)
@@ -28,7 +28,7 @@ type fakePeers struct {
 	agents     []*eventv1.AgentEvent
 }
 
-// ApplySetting stores the agent.
+// ApplySetting records the agent.
 func (p *fakePeers) ApplySetting(
 	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],
 ) (*connect.Response[settingsv1.ApplySettingResponse], error) {

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/libs/recordingstore"
 )
 
-// RecordingLinks signs the URLs of recordings. It computes them from the settings of the object
-// storage without a request to it.
+// RecordingLinks signs the URLs of recordings. It computes a URL from the settings of the object
+// storage and sends no request to the storage.
 type RecordingLinks struct {
 	local  *recordingstore.Links
 	bucket string
@@ -32,7 +32,7 @@ func NewRecordingLinks(s recordingstore.Storage) (*RecordingLinks, error) {
 		}
 		return &RecordingLinks{local: local}, err
 	}
-	address := s.PublicURL // the signature covers the host
+	address := s.PublicURL // the signature contains the host
 	if address == "" {
 		address = s.URL
 	}
@@ -46,8 +46,8 @@ func NewRecordingLinks(s recordingstore.Storage) (*RecordingLinks, error) {
 	return &RecordingLinks{bucket: s.Bucket, s3: client}, nil
 }
 
-// Link returns a URL of the recording with the key. It is valid for recordingstore.LinkLife, and
-// every client that has it can read the recording.
+// Link returns a URL of the recording with this key. The URL is valid for recordingstore.LinkLife.
+// Every client that has the URL can read the recording.
 func (l *RecordingLinks) Link(ctx context.Context, key string) (string, error) {
 	if l.local != nil {
 		return l.local.Sign(key, time.Now()), nil

@@ -45,8 +45,8 @@ import (
 
 var tracks = []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: "calls", FS: store.Migrations}}
 
-// rig is the whole service without its main function: real Postgres, fake peers over HTTP, and a
-// signing gateway.
+// rig is the whole service without its main function. It uses a real Postgres, fake peers over
+// HTTP, and a gateway that signs requests.
 type rig struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
@@ -101,7 +101,8 @@ func newRig(t testing.TB, change ...func(*settings)) *rig {
 	return r
 }
 
-// peer starts the server of a fake peer. It accepts only calls as a caller.
+// peer starts the server of a fake peer. The server accepts only requests that the service calls
+// signed.
 func (r *rig) peer(name string, self *serviceauth.Keys) string {
 	r.t.Helper()
 	guard := keys(r.t, name, self).AllowServices("calls")
@@ -115,7 +116,7 @@ func (r *rig) peer(name string, self *serviceauth.Keys) string {
 	return server.URL
 }
 
-// keys returns the keys of a service: calls trusts the gateway, and its peers trust calls.
+// keys returns the keys of the service self, which trusts the services in trusted.
 func keys(t testing.TB, self string, trusted ...*serviceauth.Keys) *serviceauth.Keys {
 	t.Helper()
 	seed := make([]byte, 32)
@@ -239,8 +240,8 @@ func (r *rig) place(more ...any) uuid.UUID {
 	return uuid.MustParse(r.want(http.StatusAccepted, "POST", "/v1/calls", r.order(more...))["id"].(string))
 }
 
-// deliver applies one event in its own transaction, without the inbox. So repeated events reach the
-// handlers.
+// deliver applies one event in a separate transaction, without the inbox. So repeated events reach
+// the handlers.
 func (r *rig) deliver(topic kafka.Topic, key string, event proto.Message) error {
 	return kafkatest.Commit(context.WithoutCancel(r.t.Context()), r.pool, r.handlers[topic.Name], r.record(topic, key,
 		event))
@@ -325,7 +326,7 @@ func (r *rig) requestEvents(id uuid.UUID) (names []string) {
 	return names
 }
 
-// events returns the public events so far, as customers receive them.
+// events returns the public events that were written so far, as customers receive them.
 func (r *rig) events() (events []map[string]any) {
 	r.t.Helper()
 	for _, f := range outboxEvents[eventv1.CallEvent](r, kafka.CallEvents) {

@@ -1,5 +1,5 @@
-// Package httpapi contains the HTTP handlers of calls. The gateway has authorized the caller, and
-// packages callrequests and store do the work.
+// Package httpapi contains the HTTP handlers of the service calls. The gateway has already
+// authorized the caller. The handlers use packages callrequests and store.
 package httpapi
 
 import (
@@ -28,8 +28,8 @@ type API struct {
 	now      func() time.Time
 }
 
-// New returns the API. It calls wake after a commit that wrote to the outbox. If links is nil, no
-// call shows a recording.
+// New returns the API. The API calls wake after each commit that wrote to the outbox. If links is
+// nil, no call shows a recording.
 func New(
 	in *callrequests.Intake, canceler *callrequests.Canceler, st *store.Store, links *RecordingLinks, peers *peers.Clients, wake func(),
 ) *API {

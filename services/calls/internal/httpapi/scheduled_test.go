@@ -17,7 +17,7 @@ func TestCreate_LimitsOfScheduledFor(t *testing.T) {
 	tests := []struct {
 		name string
 		sent string
-		want time.Time // zero: refused; before the start of the test: now
+		want time.Time // zero if the request is refused; a time before the test started means now
 	}{
 		{
 			name: "a minute in the past is now", sent: now.Add(-time.Minute).Format(time.RFC3339Nano),
@@ -70,7 +70,7 @@ func TestCreate_LimitsOfScheduledFor(t *testing.T) {
 	}
 }
 
-// wantScheduledForRefused checks the response to a scheduled_for that is refused.
+// wantScheduledForRefused checks that the response refuses the value of scheduled_for.
 func wantScheduledForRefused(t *testing.T, got answer) {
 	t.Helper()
 	if got.status != http.StatusUnprocessableEntity {

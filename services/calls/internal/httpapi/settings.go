@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// ApplySetting stores a workspace that the gateway has committed. After it has responded, the next
-// POST /v1/calls on every replica uses the workspace's destinations.
+// ApplySetting stores a workspace that the gateway has committed. After the response, the next POST
+// /v1/calls on every replica uses the new destinations of the workspace.
 func (a *API) ApplySetting(
 	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],
 ) (*connect.Response[settingsv1.ApplySettingResponse], error) {

@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/proto/settingsv1"
 )
 
-// applyWorkspace calls ApplySetting as the gateway.
+// applyWorkspace calls ApplySetting as the gateway does.
 func (r *rig) applyWorkspace(event *eventv1.WorkspaceEvent) error {
 	client := settingsv1.NewSettingServiceClient(http.DefaultClient, r.server.URL,
 		connect.WithInterceptors(r.gateway.ClientInterceptor("calls")))
@@ -30,7 +30,7 @@ func (r *rig) applyWorkspace(event *eventv1.WorkspaceEvent) error {
 	return err
 }
 
-// consumeWorkspace applies a record of workspaces.v1.
+// consumeWorkspace applies a Kafka record of workspaces.v1.
 func (r *rig) consumeWorkspace(event *eventv1.WorkspaceEvent) error {
 	value, err := proto.Marshal(event)
 	if err != nil {
@@ -44,11 +44,11 @@ func (r *rig) consumeWorkspace(event *eventv1.WorkspaceEvent) error {
 }
 
 // TestWorkspace_NewestVersionAppliesInAnyOrder sends each version by ApplySetting and by Kafka, in
-// different orders.
+// different orders. The newest version must be stored.
 func TestWorkspace_NewestVersionAppliesInAnyOrder(t *testing.T) {
 	t.Parallel()
 	type step struct {
-		kafka       bool // by Kafka, otherwise by ApplySetting
+		kafka       bool // true: by Kafka; false: by ApplySetting
 		version     int64
 		destination string
 	}
@@ -109,7 +109,8 @@ func TestApplySetting_RefusesOtherMessages(t *testing.T) {
 	}
 }
 
-// Each change of an agent is first committed, then stored by the dialer, and then answered.
+// Each change of an agent is committed first and then stored by the dialer. Only after that the
+// client gets the response.
 func TestAgent_IsStoredByTheDialerBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -9,7 +9,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// scheduled_for is a whole second. An encoder that omits zeros would write it without decimals.
+// scheduled_for is a whole second. An encoder that omits trailing zeros would write it without
+// decimals.
 func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/services/calls/internal/httpapi"
 )
 
-// setFeatures stores the workspace with or without transcripts and recordings.
+// setFeatures stores a version of the workspace with or without transcripts and recordings.
 func (r *rig) setFeatures(version int64, transcripts, recordings bool) {
 	r.t.Helper()
 	r.mustDeliver(kafka.Workspaces, r.workspace.String(), &eventv1.WorkspaceEvent{
@@ -41,14 +41,15 @@ func localLinks(t *testing.T) (*httpapi.RecordingLinks, *recordingstore.Links) {
 	return made, known
 }
 
-// said returns an analysis with a transcript of two turns.
+// said returns a dial event with an analysis whose transcript has two utterances.
 func (a *account) said() *eventv1.DialEvent {
 	ev := a.analysed()
 	ev.GetAnalysed().TranscriptJson = []byte(`{"turns":[{"role":"agent","text":"Good day.","at":"2026-11-21T10:00:00.123456+01:00"},{"role":"person","text":"Yes?","at":"2026-11-21T09:00:02Z"}],"truncated":true}`)
 	return ev
 }
 
-// recorded returns an event with the recording's key; "" if the recording was deleted.
+// recorded returns a dial event with the key of the recording. key is "" if the recording was
+// deleted.
 func (a *account) recorded(key string) *eventv1.DialEvent {
 	return a.event(func(c *eventv1.Call) { c.RecordingKey = key }, func(ev *eventv1.DialEvent) { ev.Event = &eventv1.DialEvent_Recorded{Recorded: &eventv1.Recorded{}} })
 }
@@ -84,7 +85,7 @@ func TestTranscript_IsStoredAndShownIfTheFeatureIsOn(t *testing.T) {
 	if got := r.refusal("/v1/calls/" + off.id() + "/transcript"); got != "transcript_not_available" {
 		t.Errorf("a call from before: %s", got)
 	}
-	// First the analysis arrives before the charge, and then after it.
+	// In the first run the analysis arrives before the charge, and in the second run after it.
 	for i, chargedFirst := range []bool{false, true} {
 		on := r.account(r.place())
 		on.publish(on.fenced(), on.dialing(), on.answered(), on.ended("completed", "normal_clearing"))

@@ -1,6 +1,6 @@
-// Package peers calls the other services: contacts-compliance (pre-check), billing-wallet (hold)
-// and the dialer (withdraw, agents). Each call is idempotent by request id, so a failed call is
-// repeated once. If a peer does not respond in time, the error is 503.
+// Package peers sends requests to other services: contacts-compliance (pre-check), billing-wallet
+// (hold) and the dialer (withdraw, agents). Each request is idempotent by call request id, so a
+// failed request is repeated once. If a peer does not respond in time, the error is 503.
 package peers
 
 import (
@@ -22,7 +22,8 @@ import (
 	"ringfence.dev/proto/settingsv1"
 )
 
-// requestTimeout limits one call, so that a client does not wait too long for its POST.
+// requestTimeout limits one request to another service, so that a client does not wait too long for
+// the response to its POST.
 const requestTimeout = 2 * time.Second
 
 type Config struct {
@@ -33,7 +34,8 @@ type Config struct {
 
 // Clients are the clients of the other services.
 type Clients struct {
-	// Timeout limits one call with its repetition. It is 2 s. Set it only before the first call.
+	// Timeout limits one request to another service, including its repetition. The default is 2 s.
+	// Set Timeout only before the first request.
 	Timeout time.Duration
 
 	contacts compliancev1.PreCheckServiceClient
@@ -42,7 +44,7 @@ type Clients struct {
 	agents   settingsv1.SettingServiceClient
 }
 
-// New returns clients. They connect at the first call.
+// New returns clients. Each client connects when it sends its first request.
 func New(cfg Config, keys *serviceauth.Keys) (*Clients, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithoutMetrics())
 	if err != nil {
@@ -73,13 +75,13 @@ func (p *Clients) Hold(ctx context.Context, request *billingv1.HoldRequest) (*bi
 }
 
 // Withdraw removes a queued request from the dialer's queue. The response states whether the dialer
-// did it.
+// withdrew the request.
 func (p *Clients) Withdraw(ctx context.Context, request *dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 	return callPeer(ctx, p.Timeout, "The dialer", apierr.Unanswered, p.dialer.Withdraw, request)
 }
 
-// ApplyAgent sends a committed agent to the dialer and returns when the dialer has stored it. See
-// settings.Confirm for the error; subject is the beginning of its message.
+// ApplyAgent sends a committed agent to the dialer and returns when the dialer has stored the
+// agent. The errors are those of settings.Confirm. subject is the beginning of the error message.
 func (p *Clients) ApplyAgent(ctx context.Context, subject string, event *eventv1.AgentEvent) error {
 	return settings.Confirm(ctx, subject,
 		map[string]func(context.Context) error{"dialer": func(ctx context.Context) error {
@@ -104,9 +106,11 @@ func callPeer[Q, A any](ctx context.Context, timeout time.Duration, peer string,
 	}
 	switch connect.CodeOf(err) {
 	case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeInvalidArgument, connect.CodeUnimplemented:
-		return nil, fmt.Errorf("request to %q: %w", peer, err) // a fault of configuration or code: 500
+		// the configuration or the code is wrong: the response is 500
+		return nil, fmt.Errorf("request to %q: %w", peer, err)
 	default:
-		slog.WarnContext(ctx, "request to peer failed", "peer", peer, "error", err) // the 503 does not show the cause
+		// the 503 response does not contain the cause
+		slog.WarnContext(ctx, "request to peer failed", "peer", peer, "error", err)
 		return nil, unavailable(peer)
 	}
 }

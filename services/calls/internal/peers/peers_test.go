@@ -67,7 +67,7 @@ func TestCallPeer_NoResponseIsUnavailable(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
 	peers := peersAt(t, func(http.ResponseWriter, *http.Request) { <-ended })
-	t.Cleanup(func() { close(ended) }) // runs before the server waits for its handlers
+	t.Cleanup(func() { close(ended) }) // this runs before the server waits for its handlers
 	peers.Timeout = 50 * time.Millisecond
 	_, err := peers.Hold(t.Context(), &billingv1.HoldRequest{})
 	var refusal *apierr.Error

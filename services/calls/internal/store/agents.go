@@ -46,8 +46,8 @@ UPDATE agents SET version = @version, name = @name, from_e164 = @from_e164, max_
 WHERE workspace_id = @workspace_id AND id = @id
 RETURNING ` + agentColumns
 
-// ChangeAgent calls change with the locked agent, stores the result and publishes it. It returns
-// pg.ErrNotFound if there is no such agent, or if it was deleted.
+// ChangeAgent calls the function change with the locked agent, stores the result and publishes it.
+// It returns pg.ErrNotFound if the agent does not exist or was deleted.
 func (s *Store) ChangeAgent(ctx context.Context, workspaceID, id uuid.UUID, at time.Time, change func(*agents.Agent) error) (agents.Agent, error) {
 	var a agents.Agent
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
@@ -73,7 +73,7 @@ const agentByID = `
 SELECT ` + agentColumns + ` FROM agents
 WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL`
 
-// Agent reads one agent. It returns pg.ErrNotFound if there is no such agent, or if it was deleted.
+// Agent reads one agent. It returns pg.ErrNotFound if the agent does not exist or was deleted.
 func (s *Store) Agent(ctx context.Context, workspaceID, id uuid.UUID) (agents.Agent, error) {
 	a, err := pg.One[agents.Agent](ctx, s.pool, agentByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
@@ -90,7 +90,7 @@ ORDER BY id DESC LIMIT @rows`
 const agentExists = `SELECT EXISTS (SELECT FROM agents WHERE workspace_id = @workspace_id AND id = @after)`
 
 // Agents lists a workspace's agents, newest first. It returns one row more than the page has, so
-// that the caller can set has_more.
+// that the caller can compute has_more.
 func (s *Store) Agents(ctx context.Context, workspaceID uuid.UUID, p page.Request) ([]agents.Agent, error) {
 	args := pageArgs(workspaceID, p)
 	if err := s.knownCursor(ctx, agentExists, p, args); err != nil {

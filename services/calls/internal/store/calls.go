@@ -22,13 +22,13 @@ const callColumns = `id, workspace_id, call_request_id, direction, from_number, 
 // transcriptOf selects the transcript if the workspace shows transcripts.
 const transcriptOf = `CASE WHEN (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id) THEN transcript END AS transcript`
 
-// foldedCall are the columns that events change. The transcript is read only while it may still be
-// published.
+// foldedCall lists the columns that events change. The transcript is read only while an event with
+// the transcript can still be published.
 const foldedCall = callColumns + `, CASE WHEN NOT closed AND (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id) THEN transcript END AS transcript`
 
 const callByID = `SELECT ` + callColumns + `, ` + transcriptOf + ` FROM calls WHERE workspace_id = @workspace_id AND id = @id`
 
-// Call reads one call of the workspace. It returns pg.ErrNotFound if there is none.
+// Call reads one call of the workspace. It returns pg.ErrNotFound if the call does not exist.
 func (s *Store) Call(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Call, error) {
 	c, err := pg.One[callstate.Call](ctx, s.pool, callByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
@@ -41,8 +41,8 @@ const recordingOf = `
 SELECT recording_key FROM calls
 WHERE workspace_id = @workspace_id AND id = @id AND recording_key IS NOT NULL AND (SELECT w.recordings FROM workspaces w WHERE w.id = workspace_id)`
 
-// Recording returns the key of a call's recording. It returns pg.ErrNotFound if there is none, or
-// if the workspace does not show recordings.
+// Recording returns the key of a call's recording. It returns pg.ErrNotFound if there is no
+// recording, or if the workspace does not show recordings.
 func (s *Store) Recording(ctx context.Context, workspaceID, id uuid.UUID) (key string, err error) {
 	key, err = pg.Value[string](ctx, s.pool, recordingOf, pg.Args{"workspace_id": workspaceID, "id": id})
 	if err != nil {
@@ -64,7 +64,7 @@ type CallFilter struct {
 	Until       *uuid.UUID
 }
 
-// listedCall are the columns of the short form. All other fields of a listed callstate.Call are
+// listedCall lists the columns of the short form. All other fields of a listed callstate.Call are
 // zero.
 const listedCall = `id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, external_ref, status, outcome, talk_seconds`
 
@@ -105,7 +105,8 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 	}
 	args["directions"], args["list_statuses"] = callstate.ListPartitions(f.Direction, callstate.Status(f.Status))
 	given := []any{args}
-	if f.AgentID != nil && f.ExternalRef != nil { // two indexes are possible, and the better one depends on the values
+	// two indexes are possible, and the values decide which one is better
+	if f.AgentID != nil && f.ExternalRef != nil {
 		given = []any{pgx.QueryExecModeCacheDescribe, args}
 	}
 	rows, err := listed[callstate.Call](ctx, s.pool, f.statement(), given...)
@@ -115,9 +116,9 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 	return rows, nil
 }
 
-// statement returns the statement whose index suits the filter. A contact has few calls, so they
-// are read without a further index. All other filters are read for each pair of direction and list
-// status, so that a rare status is found quickly among a million calls.
+// statement returns the statement whose index fits the filter. A contact has few calls, so the
+// statement reads all calls of the contact. For all other filters the statement reads each pair of
+// direction and list status, so that a rare status is found quickly among a million calls.
 func (f CallFilter) statement() string {
 	where := ""
 	if f.AgentID != nil {
@@ -140,14 +141,14 @@ func (f CallFilter) statement() string {
 		return callsOfWorkspace + createdWithin + newestFirst
 	}
 	if f.Status != "" && !callstate.Status(f.Status).Terminal() {
-		where += inStatus // all live statuses share one list status
+		where += inStatus // all statuses of calls that have not ended share one list status
 	}
 	return callsOfPartitions + where + createdWithin + newestFirst + `) AS c` + newestFirst
 }
 
 const dbNow = `SELECT clock_timestamp()`
 
-// Now returns the database's clock. All due times are compared with it.
+// Now returns the time of the database's clock. All due times are compared with this clock.
 func (s *Store) Now(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
 	if err = tx.QueryRow(ctx, dbNow).Scan(&now); err != nil {
 		return time.Time{}, fmt.Errorf("read the database's clock: %w", err)
@@ -155,9 +156,9 @@ func (s *Store) Now(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
 	return now, nil
 }
 
-// A transcript that was not read is kept. A closed call cannot be opened again: closed becomes
-// NULL, which the column rejects. The database must reject it, because the statement is sent
-// together with COMMIT.
+// If the transcript was not read, the stored transcript is kept. To reopen a closed call, the
+// statement would set the column closed to NULL, and NOT NULL rejects that. The database must do
+// this check, because the statement is sent together with COMMIT.
 const saveCall = `
 INSERT INTO calls AS c (` + callColumns + `, transcript)
 VALUES (@id, @workspace_id, @call_request_id, @direction, @from_number, @to_e164, @agent_id, @contact_id, @external_ref, @status,
@@ -182,8 +183,8 @@ SELECT ` + foldedCall + ` FROM calls
 WHERE completes_at <= now()
 ORDER BY completes_at LIMIT @limit FOR UPDATE SKIP LOCKED`
 
-// Complete publishes call.completed for calls that have waited long enough, and returns how many.
-// resume continues the trace of each call.
+// Complete publishes call.completed for up to limit calls that have waited long enough. It returns
+// the number of these calls. resume continues the trace of each call.
 func (s *Store) Complete(ctx context.Context, waits callstate.Waits, limit int, resume func(context.Context, *callstate.Call) (context.Context, func())) (int, error) {
 	var done int
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {

@@ -12,13 +12,14 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// Claim is the right to create the request of an idempotency key.
+// Claim is the right of one POST to create the request of an idempotency key.
 type Claim struct {
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	Key         string    `db:"key"`
-	// RequestID is the id of the future request. A takeover with the same body keeps it.
+	// RequestID is the id of the future request. If another POST with the same body takes over the
+	// claim, the id stays the same.
 	RequestID uuid.UUID `db:"request_id"`
-	// Epoch increases with each takeover, so that a POST that lost the claim cannot free it.
+	// Epoch increases with each takeover. So a POST that lost the claim cannot free the key.
 	Epoch int32 `db:"epoch"`
 }
 
@@ -33,8 +34,8 @@ RETURNING workspace_id, key, request_id, epoch`
 
 // ClaimKey claims a key that is free or whose lease has expired. ok is false if the key is done or
 // claimed by another POST. A takeover with the same body keeps the request id, so that pre-check
-// and hold return the earlier results. With another body it gets a new id, because those results
-// are for another order.
+// and hold return their earlier results. A takeover with another body gets a new id, because the
+// earlier results belong to another order.
 func (s *Store) ClaimKey(ctx context.Context, want Claim, fingerprint []byte, lease time.Duration) (got Claim, ok bool, err error) {
 	got, err = pg.One[Claim](ctx, s.pool, claimKey, pgx.NamedArgs{
 		"workspace_id": want.WorkspaceID, "key": want.Key, "request_id": want.RequestID,
@@ -49,13 +50,13 @@ func (s *Store) ClaimKey(ctx context.Context, want Claim, fingerprint []byte, le
 	return got, true, nil
 }
 
-// KeyState is the state of a key for a POST that waits for it.
+// KeyState is the state of an idempotency key, read by a POST that waits for the key.
 type KeyState struct {
 	RequestID uuid.UUID `db:"request_id"`
 	Done      bool      `db:"done"`
 	// Lapsed is true if the lease has expired.
 	Lapsed bool `db:"lapsed"`
-	// Fingerprint is the hash of the body that claimed the key last.
+	// Fingerprint is the hash of the body of the POST that claimed the key last.
 	Fingerprint []byte `db:"fingerprint"`
 }
 
@@ -88,8 +89,8 @@ const lapseKey = `
 UPDATE idempotency_keys SET leased_until = now()
 WHERE workspace_id = @workspace_id AND key = @key AND request_id = @request_id AND epoch = @epoch AND NOT done`
 
-// LapseKey ends the lease but keeps the request id. The next POST takes over this id, and with it a
-// hold that may exist.
+// LapseKey ends the lease of a claim but keeps the request id. The next POST takes over this id,
+// and also a hold with this id.
 func (s *Store) LapseKey(ctx context.Context, c Claim) error {
 	if _, err := s.pool.Exec(ctx, lapseKey, claimArgs(c)); err != nil {
 		return fmt.Errorf("end lease of idempotency key: %w", err)
@@ -97,7 +98,7 @@ func (s *Store) LapseKey(ctx context.Context, c Claim) error {
 	return nil
 }
 
-// finishKey marks the key as done. It changes no row if the claim was lost.
+// finishKey marks the key as done. If the claim was lost, the statement changes no row.
 const finishKey = `
 UPDATE idempotency_keys SET done = true
 WHERE workspace_id = @workspace_id AND key = @key AND request_id = @request_id`
@@ -107,7 +108,7 @@ func claimArgs(c Claim) pgx.NamedArgs {
 }
 
 // Ids are UUIDv7, so the limit on request_id restricts the scan to old keys. A claim without a
-// request is left from a crash or an error.
+// request is the result of a crash or an error.
 const deleteExpiredKeys = `
 DELETE FROM idempotency_keys k USING (
     SELECT k.workspace_id, k.key
@@ -117,7 +118,7 @@ DELETE FROM idempotency_keys k USING (
 ) old WHERE k.workspace_id = old.workspace_id AND k.key = old.key AND k.leased_until < now()`
 
 // DeleteExpiredKeys deletes at most limit keys whose request ended longer than keep ago, and
-// returns how many. beforeID must be the first id of the time keep ago.
+// returns their number. beforeID must be the first id of the time keep ago.
 func (s *Store) DeleteExpiredKeys(ctx context.Context, beforeID uuid.UUID, keep time.Duration, limit int) (int64,
 	error) {
 	tag, err := s.pool.Exec(ctx, deleteExpiredKeys, pgx.NamedArgs{"before_id": beforeID, "keep": keep.Seconds(),

@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/calls/internal/callstate"
 )
 
-// ErrNotCreated means that the request was not stored: the id was abandoned or is a request
-// already, the claim was lost, or the person was erased after the request was allowed.
+// ErrNotCreated means that the request was not stored. The id was abandoned, a request with the id
+// exists, the claim was lost, or the person was erased after the request was allowed.
 var ErrNotCreated = errors.New("call request not created")
 
 const insertRequest = `
@@ -30,14 +30,14 @@ ON CONFLICT (id) DO NOTHING
 RETURNING ` + requestColumns
 
 // mayBecome is true if the id was not abandoned and the person was not erased since the request was
-// allowed. It also guards the event of a request without a key. The locks are held, so both
-// statements decide the same.
+// allowed. The insert of the request uses this condition. The event of a request without a key uses
+// it too. Both statements get the same result, because the transaction holds the locks.
 const mayBecome = `NOT EXISTS (SELECT FROM abandoned_requests WHERE request_id = @id) AND NOT EXISTS (
     SELECT FROM erasures e WHERE e.workspace_id = @workspace_id AND e.phone_e164 = @to_e164 AND e.erasures > @erasures)`
 
 // Create stores the request, marks its key as done and enqueues the requested event, in one
-// transaction. claim is nil if the request has no key. It takes the same lock as Unconfirmed. It
-// returns ErrNotCreated if the id cannot become a request.
+// transaction. claim is nil if the request has no key. Create and Unconfirmed take the same lock.
+// Create returns ErrNotCreated if no request can have this id.
 func (s *Store) Create(ctx context.Context, req callstate.Request, claim *Claim,
 	at time.Time) (placed callstate.Request, err error) {
 	if claim == nil {
@@ -54,9 +54,9 @@ func (s *Store) Create(ctx context.Context, req callstate.Request, claim *Claim,
 	return placed, nil
 }
 
-// createWithoutKey needs one round trip: a batch outside of a transaction is one transaction, which
-// commits with its last statement. Code here cannot roll it back, so the event has the same guard
-// as the insert. The id is new, so no other row has it.
+// createWithoutKey needs one round trip. A batch that is sent outside of a transaction runs as one
+// transaction, which commits with the last statement. The Go code cannot roll it back, so the event
+// has the same condition as the insert. The id is new, so no other row has this id.
 func (s *Store) createWithoutKey(ctx context.Context, req callstate.Request, at time.Time) (placed callstate.Request,
 	err error) {
 	batch := &pgx.Batch{}
@@ -110,10 +110,11 @@ ON CONFLICT (request_id) DO NOTHING`
 
 const dropClaim = `DELETE FROM idempotency_keys WHERE request_id = @request_id::uuid`
 
-// Unconfirmed handles a hold that billing-wallet cannot confirm, because it has not received the
-// request or its end. It publishes the request again; the dialer then publishes the end of a
-// request that has ended. If there is no request, it abandons the id and deletes its idempotency
-// claim, so that a slow POST can no longer create the request. exists reports which case it was.
+// Unconfirmed handles a hold that billing-wallet cannot confirm, because billing-wallet has not
+// received the request or its end. If the request exists, Unconfirmed publishes the request again.
+// For an ended request the dialer then publishes the end again. If the request does not exist,
+// Unconfirmed abandons the id and deletes its idempotency claim, so that a slow POST can no longer
+// create the request. exists reports whether the request exists.
 func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspaceID uuid.UUID,
 	at time.Time) (exists bool, err error) {
 	if _, err = tx.Exec(ctx, lockRequestID, lockArgs(requestID)); err != nil {
@@ -146,22 +147,23 @@ func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspace
 	})
 }
 
-// PlacementInputs are the local data that an order is checked against.
+// PlacementInputs contains the local data that are needed to check an order.
 type PlacementInputs struct {
-	// Destinations are the only prefixes that the workspace calls. An empty list is no restriction,
-	// also if the workspace is not known yet. The dialer checks them again before it dials.
+	// Destinations are the only prefixes that the workspace can call. An empty list means no
+	// restriction. The list is also empty if the workspace is not known yet. The dialer checks the
+	// destinations again before it dials.
 	Destinations []string `db:"destinations"`
-	// MaxCallSeconds is the limit of the agent. It is nil if the workspace has no such agent.
+	// MaxCallSeconds is the agent's max_call_seconds. It is nil if the workspace has no such agent.
 	MaxCallSeconds *int32 `db:"max_call_seconds"`
 }
 
-// One statement, because every POST runs it.
+// One statement reads both values, because every POST runs it.
 const selectPlacementInputs = `
 SELECT coalesce((SELECT destinations FROM workspaces WHERE id = @workspace_id), '{}') AS destinations,
     (SELECT max_call_seconds FROM agents
         WHERE workspace_id = @workspace_id AND id = @agent_id AND deleted_at IS NULL) AS max_call_seconds`
 
-// PlacementInputs reads the destinations of the workspace and the limit of the agent.
+// PlacementInputs reads the destinations of the workspace and the max_call_seconds of the agent.
 func (s *Store) PlacementInputs(ctx context.Context, workspaceID, agentID uuid.UUID) (PlacementInputs, error) {
 	found, err := pg.One[PlacementInputs](ctx, s.pool, selectPlacementInputs, pgx.NamedArgs{"workspace_id": workspaceID,
 		"agent_id": agentID})

@@ -19,13 +19,13 @@ import (
 	"ringfence.dev/services/calls/internal/callstate"
 )
 
-// Erasure orders to erase a person.
+// Erasure is the order to erase a person.
 type Erasure struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
 	Number      string
 	ContactID   uuid.UUID
-	// Erasures is how often the number was erased, including this time.
+	// Erasures is the number of erasures of the phone number, including this one.
 	Erasures int64
 }
 
@@ -35,7 +35,7 @@ func personKey(workspaceID uuid.UUID, number string) string {
 
 const lockPerson = `SELECT pg_advisory_xact_lock(hashtextextended(@person::text, 0))`
 
-// again is true if this erasure was ordered before.
+// The column again is true if this erasure was already ordered before.
 const orderErasure = `
 WITH known AS (
     SELECT erasures FROM erasures WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164
@@ -49,19 +49,20 @@ SELECT coalesce((SELECT erasures >= @erasures FROM known), false) AS again`
 const inboundCallsOfPerson = `
 SELECT id FROM calls WHERE workspace_id = @workspace_id AND from_number = @phone_e164 AND direction = 'inbound'`
 
-// last_call excludes the inbound calls that arrive while the job runs.
+// last_call is the newest inbound call now. The job ignores inbound calls that arrive while it
+// runs.
 const insertErasureJob = `
 INSERT INTO erasure_jobs (erasure_id, workspace_id, phone_e164, contact_id, erasures, again, last_call, step_at)
 SELECT @erasure_id, @workspace_id, @phone_e164, @contact_id, @erasures, @again,
     coalesce((` + inboundCallsOfPerson + ` ORDER BY id DESC LIMIT 1), '00000000-0000-0000-0000-000000000000'), now()
 ON CONFLICT (erasure_id) DO NOTHING`
 
-// Erase increases the erasure counter of the number, so that no request that was allowed before is
-// created from now on. It starts a job that erases the requests and calls of the person. The first
-// step runs in tx, and EraseNext does the others.
+// Erase increases the erasure counter of the number. From then on, no request that was allowed
+// before the erasure can be created. Erase starts a job that erases the requests and calls of the
+// person. The first step runs in tx. EraseNext runs the other steps.
 //
-// If the job of an earlier order of the same erasure still runs, that job continues. A finished job
-// starts again and publishes the same events once more.
+// If the job of an earlier order of the same erasure is still running, that job continues. A
+// finished job starts again and publishes the same events again.
 func (s *Store) Erase(ctx context.Context, tx pgx.Tx, e Erasure) error {
 	args := pgx.NamedArgs{
 		"person": personKey(e.WorkspaceID, e.Number), "erasure_id": e.ID, "workspace_id": e.WorkspaceID,
@@ -94,9 +95,9 @@ WHERE erasure_id = (
     SELECT erasure_id FROM erasure_jobs WHERE step_at <= now() ORDER BY step_at LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING erasure_id`
 
-// EraseNext does one step of one erasure job in its own transaction. It returns false if no step is
-// due. Replicas can call it concurrently. A step that fails is repeated after a minute, after the
-// due steps of other jobs.
+// EraseNext does one step of one erasure job in a separate transaction. It returns false if no step
+// is due. Replicas can call EraseNext concurrently. A failed step is repeated after a minute, after
+// the due steps of other jobs.
 func (s *Store) EraseNext(ctx context.Context) (worked bool, err error) {
 	id, err := pg.Value[uuid.UUID](ctx, s.pool, claimErasureJob, nil)
 	if errors.Is(err, pg.ErrNotFound) {
@@ -117,24 +118,24 @@ func (s *Store) EraseNext(ctx context.Context) (worked bool, err error) {
 	return true, nil
 }
 
-// maxErasedPerStep limits the requests and the inbound calls of one step, each. It limits the locks
-// and the time of the transaction, and the size of the report.
+// maxErasedPerStep limits the number of requests in one step, and also the number of inbound calls.
+// It limits the locks and the duration of the transaction, and the size of the report.
 const maxErasedPerStep = 500
 
-// erasureJob is an erasure whose requests and calls are not all erased yet.
+// erasureJob is an erasure with requests or calls that are not erased yet.
 type erasureJob struct {
 	ID          uuid.UUID `db:"erasure_id"`
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	Number      string    `db:"phone_e164"`
 	ContactID   uuid.UUID `db:"contact_id"`
 	Erasures    int64     `db:"erasures"`
-	// Again is true if the erasure was ordered before. The job then also processes rows that are
-	// erased already.
+	// Again is true if the erasure was already ordered before. The job then also processes rows
+	// that are already erased.
 	Again bool `db:"again"`
-	// LastCall is the newest inbound call at the time of the order.
+	// LastCall is the newest inbound call at the time when the erasure was ordered.
 	LastCall uuid.UUID `db:"last_call"`
-	// AfterRequest and AfterCall are the last request and the last inbound call that were
-	// processed. AfterRequest is uuid.Max if no request is left.
+	// AfterRequest and AfterCall are the ids of the last request and the last inbound call that the
+	// job processed. AfterRequest is uuid.Max if no request is left.
 	AfterRequest uuid.UUID `db:"after_request"`
 	AfterCall    uuid.UUID `db:"after_call"`
 }
@@ -143,7 +144,7 @@ const lockErasureJob = `
 SELECT erasure_id, workspace_id, phone_e164, contact_id, erasures, again, last_call, after_request, after_call
 FROM erasure_jobs WHERE erasure_id = @erasure_id FOR UPDATE`
 
-// A request with a call is found by the contact of the call.
+// If a request has a call, the request is found by the contact of the call.
 const requestsOfPerson = `
 SELECT id FROM (
     SELECT id FROM call_requests
@@ -162,7 +163,8 @@ ORDER BY id FOR UPDATE`
 
 const callsOfRequests = `SELECT id FROM calls WHERE call_request_id = ANY (@requests::uuid[])`
 
-// An inbound call has no erasure counter. The first order selects the calls that are not erased.
+// An inbound call has no erasure counter. The first order selects the calls that are not erased
+// yet, and a repeated order selects the erased calls.
 const nextInboundCalls = inboundCallsOfPerson + `
     AND (erased_at IS NOT NULL) = @again AND id > @after_call AND id <= @last_call
 ORDER BY id LIMIT @limit`
@@ -190,9 +192,9 @@ WHERE erasure_id = @erasure_id`
 	deleteErasureJob = `DELETE FROM erasure_jobs WHERE erasure_id = @erasure_id`
 )
 
-// eraseStep erases the next requests and calls of the job, publishes an erased event after the
-// other events of each, and stores the progress. The last step deletes the job. If the job is
-// finished already, eraseStep does nothing.
+// eraseStep erases the next requests and calls of the job. For each of them it publishes an erased
+// event after the other events. It stores the progress in the same transaction. The last step
+// deletes the job. If the job is already finished, eraseStep does nothing.
 func eraseStep(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	job, err := pg.One[erasureJob](ctx, tx, lockErasureJob, pgx.NamedArgs{"erasure_id": id})
 	if errors.Is(err, pg.ErrNotFound) {
@@ -227,8 +229,8 @@ func eraseStep(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	return publishErased(ctx, tx, job, requests, calls, more)
 }
 
-// lockNextErased locks the requests and calls of the next step in the same order as Lock. It sets
-// their ids and the new progress in args. more is true if further steps are needed.
+// lockNextErased locks the requests and calls of the next step, in the same order as the method
+// Lock. It stores their ids and the new progress in args. more is true if further steps are needed.
 func lockNextErased(
 	ctx context.Context, tx pgx.Tx, job erasureJob, args pgx.NamedArgs,
 ) (requests []uuid.UUID, more bool, err error) {
@@ -264,7 +266,7 @@ func lockNextErased(
 	return requests, more, nil
 }
 
-// queryIDs returns the ids that the statement selects, never nil.
+// queryIDs returns the ids that the statement selects. The slice is never nil.
 func queryIDs(ctx context.Context, tx pgx.Tx, sql string, args pgx.NamedArgs) ([]uuid.UUID, error) {
 	rows, err := tx.Query(ctx, sql, pg.Args(args))
 	if err != nil {
@@ -273,8 +275,8 @@ func queryIDs(ctx context.Context, tx pgx.Tx, sql string, args pgx.NamedArgs) ([
 	return pgx.AppendRows([]uuid.UUID{}, rows, pgx.RowTo[uuid.UUID])
 }
 
-// publishErased publishes an erased event for each request and for each call that has events, and
-// reports the steps of other services that follow from them.
+// publishErased publishes an erased event for each request and for each call that has events. It
+// also reports the resulting steps of other services.
 func publishErased(
 	ctx context.Context, tx pgx.Tx, job erasureJob, requests []uuid.UUID, calls []erasedCall, more bool,
 ) error {
@@ -293,7 +295,7 @@ func publishErased(
 	}
 	for _, c := range calls {
 		if !c.Published {
-			continue // later events of the call are marked as erased
+			continue // a later event of the call is marked as erased when it is published
 		}
 		if err := outbox.Queue(ctx, batch, bodiesErased(c.ID, job.WorkspaceID, job.ID, now)); err != nil {
 			return err
@@ -323,8 +325,8 @@ func stepDone(erasure, workspaceID uuid.UUID, at time.Time, step *eventv1.StepDo
 	}
 }
 
-// ReportErased publishes that the dialer's erased event of an inbound call was applied. If the call
-// has published events, it also publishes that they are erased.
+// ReportErased publishes a report after the dialer's erased event of an inbound call was applied.
+// If events of the call were published, ReportErased also publishes the erasure of these events.
 func (f *Fold) ReportErased(ctx context.Context, c *callstate.Call, erasure uuid.UUID) error {
 	step := &eventv1.StepDone{Ref: c.ID.String()}
 	if c.Sequence > 0 {
@@ -348,7 +350,8 @@ func (s *Store) ErasedSince(ctx context.Context, req callstate.Request) (erased 
 	return erased, nil
 }
 
-// Retention are the retention periods of a workspace in days. nil is the default period.
+// Retention contains the retention periods of a workspace in days. For nil the default period is
+// used.
 type Retention struct {
 	WorkspaceID     uuid.UUID `db:"id"`
 	CallsDays       *int32    `db:"keep_calls_days"`
@@ -358,7 +361,8 @@ type Retention struct {
 const selectRetentions = `
 SELECT id, keep_calls_days, keep_transcripts_days FROM workspaces WHERE id > @after::uuid ORDER BY id LIMIT 500`
 
-// Retentions returns up to 500 workspaces with an id above after, in the order of their ids.
+// Retentions returns up to 500 workspaces whose id is greater than the parameter after, in the
+// order of their ids.
 func (s *Store) Retentions(ctx context.Context, after uuid.UUID) ([]Retention, error) {
 	found, err := pg.Many[Retention](ctx, s.pool, selectRetentions, pgx.NamedArgs{"after": after})
 	if err != nil {
@@ -387,19 +391,19 @@ DELETE FROM call_requests WHERE id = ANY (ARRAY(
     LIMIT @limit))`
 
 // DeleteTranscripts deletes the transcripts of up to limit calls of the workspace that ended before
-// at, and returns how many.
+// the time at. It returns the number of these calls.
 func (s *Store) DeleteTranscripts(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
 	return s.deleteOld(ctx, deleteTranscripts, workspaceID, at, limit)
 }
 
-// DeleteCalls deletes up to limit calls of the workspace that ended before at, and returns how
-// many.
+// DeleteCalls deletes up to limit calls of the workspace that ended before the time at. It returns
+// the number of these calls.
 func (s *Store) DeleteCalls(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
 	return s.deleteOld(ctx, deleteCalls, workspaceID, at, limit)
 }
 
-// DeleteRequests deletes up to limit call requests of the workspace that ended before at, and
-// returns how many.
+// DeleteRequests deletes up to limit call requests of the workspace that ended before the time at.
+// It returns the number of these requests.
 func (s *Store) DeleteRequests(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
 	return s.deleteOld(ctx, deleteRequests, workspaceID, at, limit)
 }
@@ -418,8 +422,8 @@ func (s *Store) deleteOld(ctx context.Context, sql string, workspaceID uuid.UUID
 
 const deleteErasures = `DELETE FROM erasures WHERE ordered_at < @at`
 
-// DeleteErasures deletes erasure counters that were set before at. No request that was allowed
-// before them can still be created.
+// DeleteErasures deletes erasure counters that were set before the time at. Requests that were
+// allowed before these erasures must be too old to be created.
 func (s *Store) DeleteErasures(ctx context.Context, at time.Time) error {
 	if _, err := s.pool.Exec(ctx, deleteErasures, pg.Args{"at": at}); err != nil {
 		return fmt.Errorf("delete old erasures: %w", err)

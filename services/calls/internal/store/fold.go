@@ -16,37 +16,39 @@ import (
 	"ringfence.dev/services/calls/internal/callstate"
 )
 
-// Wanted names the rows that the events of a batch concern.
+// Wanted identifies the rows that a batch of events can change.
 type Wanted struct {
-	// Partitions are the Kafka partitions of the events.
+	// Partitions are the Kafka partitions of the events in the batch.
 	Partitions []int32
 	Requests   []uuid.UUID
 	Calls      []uuid.UUID
-	// CallsOfRequests adds the calls of the requests.
+	// CallsOfRequests is true if the calls of the requests are read too.
 	CallsOfRequests bool
-	// Analysed are the workspaces of calls with an analysis.
+	// Analysed are the workspaces of the calls that have an analysis in the batch.
 	Analysed []uuid.UUID
 }
 
 // Fold applies a batch of events to requests and calls in one transaction. It locks and reads all
-// rows in one round trip, and writes each changed row once.
+// rows in one round trip, and writes each changed row only once.
 type Fold struct {
-	// Now is the database's clock after all rows were locked. Due times are computed from it.
+	// Now is the time of the database's clock after all rows were locked. Due times are computed
+	// from Now.
 	Now time.Time
 
 	requests                      map[uuid.UUID]*callstate.Request
 	calls                         map[uuid.UUID]*callstate.Call
-	transcribed                   map[uuid.UUID]bool // workspaces that store transcripts
+	transcribed                   map[uuid.UUID]bool // the workspaces that store transcripts
 	requestsToSave, chargesToSave []*callstate.Request
 	callsToSave                   []*callstate.Call
 	events                        pgx.Batch
 }
 
-// The plan may have been made while the tables were empty. It must still use indexes.
+// The plan can be older than the rows: it may have been made while the tables were empty. The plan
+// must use indexes anyway.
 const forceIndexes = `SELECT set_config('enable_seqscan', 'off', true)`
 
-// Dial events and wallet events of one request have the same key, and so the same partition number.
-// All folds lock partitions, requests and calls in this order, so they cannot deadlock.
+// Dial events and wallet events of one request have the same key, and therefore the same partition
+// number. All folds lock partitions, requests and calls in this order, so they cannot deadlock.
 const lockPartitions = `
 SELECT pg_advisory_xact_lock(hashtextextended('partition', partition.number))
 FROM (SELECT DISTINCT number FROM unnest(@partitions::bigint[]) number ORDER BY number) partition`
@@ -61,8 +63,8 @@ const lockCallsOfRequests = `SELECT ` + foldedCall +
 
 const transcribedWorkspaces = `SELECT id FROM workspaces WHERE id = ANY (@ids::uuid[]) AND transcripts`
 
-// Lock locks the partitions and reads the rows of the events. No other fold of these partitions
-// runs until the transaction ends.
+// Lock locks the partitions of the events and then locks and reads the rows. No other fold with one
+// of these partitions runs until the transaction ends.
 func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 	f := &Fold{requests: map[uuid.UUID]*callstate.Request{}, calls: map[uuid.UUID]*callstate.Call{},
 		transcribed: map[uuid.UUID]bool{}}
@@ -111,13 +113,13 @@ func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 	return f, nil
 }
 
-// Request returns a locked request, or nil if there is none.
+// Request returns a locked request, or nil if the request does not exist.
 func (f *Fold) Request(id uuid.UUID) *callstate.Request { return f.requests[id] }
 
-// Call returns a locked call or a new call of this fold, or nil if it is unknown.
+// Call returns a locked call or a new call of this fold. It returns nil if the call is unknown.
 func (f *Fold) Call(id uuid.UUID) *callstate.Call { return f.calls[id] }
 
-// CallOfRequest returns the newest call of a request, or nil if none is known.
+// CallOfRequest returns the newest call of a request, or nil if no call of the request is known.
 func (f *Fold) CallOfRequest(requestID uuid.UUID) (newest *callstate.Call) {
 	for _, c := range f.calls {
 		if c.CallRequestID != nil && *c.CallRequestID == requestID && (newest == nil ||
@@ -128,7 +130,8 @@ func (f *Fold) CallOfRequest(requestID uuid.UUID) (newest *callstate.Call) {
 	return newest
 }
 
-// Transcribed reports whether the workspace stores transcripts. It must be one of Wanted.Analysed.
+// Transcribed reports whether the workspace stores transcripts. Wanted.Analysed must contain the
+// workspace.
 func (f *Fold) Transcribed(workspaceID uuid.UUID) bool { return f.transcribed[workspaceID] }
 
 // SaveRequest adds a changed request to the rows that Write writes.
@@ -138,22 +141,23 @@ func (f *Fold) SaveRequest(req *callstate.Request) {
 	}
 }
 
-// SaveCanceled adds a request that the withdrawn event canceled, and its event for
-// call-requests.v1. It replaces the commit of the HTTP cancel, which was lost.
+// SaveCanceled adds a request that the withdrawn event canceled. It also adds the event of the
+// request for call-requests.v1. SaveCanceled is used if the commit of the HTTP cancel was lost.
 func (f *Fold) SaveCanceled(ctx context.Context, req *callstate.Request, at time.Time) error {
 	f.SaveRequest(req)
 	return outbox.Queue(ctx, &f.events, requestEvent(req, req.WithdrawnEvent(at)))
 }
 
-// SaveCharge adds a request whose charge is known now. Its updated_at does not change, because
-// customers do not see the charge there.
+// SaveCharge adds a request whose charge is now known. The statement does not change updated_at,
+// because customers do not see the charge in a request.
 func (f *Fold) SaveCharge(req *callstate.Request) {
 	if !slices.Contains(f.chargesToSave, req) {
 		f.chargesToSave = append(f.chargesToSave, req)
 	}
 }
 
-// SaveCall adds a changed or new call and, unless event is "", its public event for call-events.v1.
+// SaveCall adds a changed or new call. Unless event is "", it also adds the public event for
+// call-events.v1.
 func (f *Fold) SaveCall(ctx context.Context, c *callstate.Call, event openapi.EventType) error {
 	f.calls[c.ID] = c
 	if !slices.Contains(f.callsToSave, c) {
@@ -177,7 +181,7 @@ func queueEvent(ctx context.Context, batch *pgx.Batch, c *callstate.Call, event 
 	})
 }
 
-// Write writes all changed rows and the events. Call it last.
+// Write writes all changed rows and the events. Write must be the last call on a Fold.
 func (f *Fold) Write(ctx context.Context, tx pgx.Tx) error {
 	var batch pgx.Batch
 	for _, req := range f.requestsToSave {

@@ -16,7 +16,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// keep stores a new call with its event in a fold. It calls meanwhile before the fold is written.
+// keep stores a new call with its event in a fold. Before the fold is written, keep calls the
+// function meanwhile.
 func keep(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Status, event openapi.EventType, meanwhile func() error) error {
 	t.Helper()
 	st := store.New(pool)
@@ -33,9 +34,10 @@ func keep(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Statu
 	})
 }
 
-// TestFold_CallClosedMeanwhileRollsBack closes a call after another transaction has read it and
-// before that one commits. The other transaction must roll back, and its event with it.
-func TestFold_CallClosedMeanwhileRollsBack(t *testing.T) {
+// TestFold_RollsBackIfTheCallWasClosedConcurrently closes a call after another transaction has read
+// the call and before that transaction commits. The other transaction must roll back, together with
+// its event.
+func TestFold_RollsBackIfTheCallWasClosedConcurrently(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
 	id, done := uuid.Must(uuid.NewV7()), false
@@ -65,8 +67,8 @@ func TestFold_CallClosedMeanwhileRollsBack(t *testing.T) {
 	}
 }
 
-// The attempt of an event is stored, so that a late event of an older attempt changes nothing in a
-// later transaction.
+// The attempt of an event is stored. So a late event of an older attempt changes nothing in a later
+// transaction.
 func TestFold_StoresTheAttemptOfARequest(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
@@ -97,7 +99,7 @@ func TestFold_StoresTheAttemptOfARequest(t *testing.T) {
 	fold(func(r *callstate.Request) bool { return r.Dial(1) })
 	fold(func(r *callstate.Request) bool { return r.Release(1) })
 	fold(func(r *callstate.Request) bool { return r.Dial(2) })
-	fold(func(r *callstate.Request) bool { return r.Release(1) }) // the event is repeated
+	fold(func(r *callstate.Request) bool { return r.Release(1) }) // the event of the first attempt is repeated
 	found, err := st.Request(t.Context(), large, id)
 	if err != nil {
 		t.Fatal(err)

@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// The data of the plan tests: one workspace has almost all rows and the oldest ones. The oldest
-// rows have the rare values.
+// The data of the plan tests. One workspace has almost all rows, including the oldest ones. Only
+// the oldest rows have the rare values.
 const (
 	many      = 30_000
 	mostPages = 250
@@ -59,7 +59,7 @@ func seeded(t *testing.T) *pgxpool.Pool {
 			t.Fatal(err)
 		}
 	}
-	// Dead rows would make some plans read more.
+	// Dead rows would make some plans read more rows.
 	if _, err := owner.Exec(t.Context(), "VACUUM (ANALYZE) calls, call_requests"); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,8 @@ const requestColumns = `id, workspace_id, status, call_id, to_e164, agent_id, co
 
 const requestByID = `SELECT ` + requestColumns + ` FROM call_requests WHERE workspace_id = @workspace_id AND id = @id`
 
-// Request reads one call request of the workspace. It returns pg.ErrNotFound if there is none.
+// Request reads one call request of the workspace. It returns pg.ErrNotFound if the request does
+// not exist.
 func (s *Store) Request(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := pg.One[callstate.Request](ctx, s.pool, requestByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
@@ -31,13 +32,14 @@ func (s *Store) Request(ctx context.Context, workspaceID, id uuid.UUID) (callsta
 	return req, nil
 }
 
-// listedRequest are the columns that the API shows. All other fields of a listed callstate.Request
-// are zero.
+// listedRequest lists the columns that the API shows. All other fields of a listed
+// callstate.Request are zero.
 const listedRequest = `id, workspace_id, status, call_id, to_e164, agent_id, external_ref, scheduled_for, error_code, error_detail,
     dialed_at, completed_at, updated_at`
 
-// requestsByStatus selects the newest requests of each status. An outer SELECT merges them. Lists
-// with and without a status filter use the same index, so each POST maintains only one.
+// requestsByStatus selects the newest requests of each status. An outer SELECT merges the results.
+// Lists with and without a status filter use the same index, so a POST has to update only one
+// index.
 const requestsByStatus = `
 SELECT ` + listedRequest + ` FROM unnest(@statuses::text[]) AS one (one_status) CROSS JOIN LATERAL (
     SELECT ` + listedRequest + ` FROM call_requests
@@ -50,13 +52,14 @@ const (
 
 const requestExists = `SELECT EXISTS (SELECT FROM call_requests WHERE workspace_id = @workspace_id AND id = @after)`
 
-// RequestFilter filters a list of call requests. A zero value does not filter.
+// RequestFilter filters a list of call requests. Its zero value matches all requests.
 type RequestFilter struct {
 	Status      string
 	ExternalRef *string
 }
 
-// Requests lists call requests, newest first. It returns one row more than the page has.
+// Requests lists call requests, newest first. It returns one row more than the page has, so that
+// the caller can compute has_more.
 func (s *Store) Requests(ctx context.Context, workspaceID uuid.UUID, p page.Request, f RequestFilter) ([]callstate.Request, error) {
 	args := pageArgs(workspaceID, p)
 	if err := s.knownCursor(ctx, requestExists, p, args); err != nil {
@@ -104,8 +107,9 @@ UPDATE call_requests SET cancel_answered = true
 WHERE workspace_id = @workspace_id AND id = @id AND status = 'canceled' AND NOT cancel_answered
 RETURNING ` + requestColumns
 
-// AnswerCancel claims the 200 response for a request that the withdrawn event canceled. It returns
-// pg.ErrNotFound if the request is not canceled, or if another cancel was answered with 200.
+// AnswerCancel claims the right to answer a cancel with 200 after the withdrawn event canceled the
+// request. It returns pg.ErrNotFound if the request is not canceled, or if another cancel was
+// already answered with 200.
 func (s *Store) AnswerCancel(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := pg.One[callstate.Request](ctx, s.pool, answerCancel, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
@@ -126,7 +130,7 @@ const saveCharge = `
 UPDATE call_requests SET charge_settled = @charge_settled, credits_micro = @credits_micro
 WHERE id = @id`
 
-// A dialing request is overdue after its longest call and another @after.
+// A dialing request is overdue if it was dialed longer ago than its max_call_seconds plus @after.
 const claimOverdue = `
 UPDATE call_requests SET republished_at = now()
 WHERE id IN (
@@ -138,10 +142,11 @@ WHERE id IN (
     ORDER BY scheduled_for LIMIT @limit FOR UPDATE SKIP LOCKED)
 RETURNING ` + requestColumns
 
-// Republish publishes overdue requests again, each at most once in the time after. Overdue are
-// requests that are queued long after they were due, and those that are dialing for longer than
-// their longest call. It starts with requests that were due after from. It returns how many it
-// published, and the due time of the last one. resume continues the trace of each request.
+// Republish publishes overdue requests again, each at most once in every period of the length
+// after. Two kinds of requests are overdue: queued requests that were due long ago, and requests
+// that have been dialing for longer than their longest call. Republish starts with requests that
+// were due later than the parameter from. It returns the number of published requests and the due
+// time of the last one. resume continues the trace of each request.
 func (s *Store) Republish(
 	ctx context.Context, after time.Duration, from time.Time, limit int, at time.Time,
 	resume func(context.Context, *callstate.Request) (context.Context, func()),

@@ -1,5 +1,5 @@
-// Package store contains all SQL of calls. Each method is one transaction: a row and its event
-// commit together. Packages callstate and agents have the rules.
+// Package store contains all SQL of the service calls. Each method is one transaction: a row and
+// its event commit together. Packages callstate and agents contain the rules.
 package store
 
 import (
@@ -17,13 +17,13 @@ type Store struct{ pool *pgxpool.Pool }
 
 func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
-// newestFirst ends every statement of a public list. It orders by the bytes of the id. If it
-// ordered by the id, the planner could use the primary key and read the rows of all other
+// newestFirst is the end of every statement of a public list. It orders by the bytes of the id.
+// With an order by the id, the planner could use the primary key and read the rows of all other
 // workspaces.
 const newestFirst = ` ORDER BY uuid_send(id) DESC LIMIT @rows`
 
-// listed reads rows with some of the columns. If QueryExecModeCacheDescribe precedes the arguments,
-// the statement is planned for their values each time.
+// listed reads rows that have only some of the columns. If the first argument is
+// QueryExecModeCacheDescribe, the statement is planned for the values of its arguments each time.
 func listed[T any](ctx context.Context, db pg.Querier, sql string, args ...any) ([]T, error) {
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
@@ -32,7 +32,8 @@ func listed[T any](ctx context.Context, db pg.Querier, sql string, args ...any) 
 	return pgx.CollectRows(rows, pgx.RowToStructByNameLax[T])
 }
 
-// lockRequestID is taken before a request id becomes a request or is abandoned.
+// lockRequestID locks a request id. The lock is taken before a request with the id is created, or
+// the id is abandoned.
 const lockRequestID = `SELECT pg_advisory_xact_lock(hashtextextended(@request_id::text, 0))`
 
 func lockArgs(id uuid.UUID) pgx.NamedArgs { return pgx.NamedArgs{"request_id": id.String()} }

@@ -12,13 +12,14 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// Workspace is what calls stores of a workspace.
+// Workspace is the part of a workspace that the service calls stores.
 type Workspace struct {
 	ID           uuid.UUID
 	Version      int64
 	Currency     string
 	Destinations []string
-	// KeepCallsDays and KeepTranscriptsDays are retention periods; 0 is the default period.
+	// KeepCallsDays and KeepTranscriptsDays are retention periods in days. For 0 the default period
+	// is used.
 	KeepCallsDays       int32
 	KeepTranscriptsDays int32
 	// Transcripts reports whether transcripts are stored and shown.
@@ -45,7 +46,7 @@ func WorkspaceOf(ev *eventv1.WorkspaceEvent) (Workspace, error) {
 }
 
 // ON CONFLICT locks the row even if its WHERE is false. A batch of events that ApplySetting has
-// already stored must not lock rows until its commit, so the SELECT excludes them.
+// already stored must not lock rows until its commit. Therefore the SELECT excludes these events.
 const keepWorkspace = `
 INSERT INTO workspaces AS w (id, version, currency, destinations, keep_calls_days, keep_transcripts_days, transcripts,
     recordings)
@@ -58,13 +59,14 @@ ON CONFLICT (id) DO UPDATE SET version = EXCLUDED.version, currency = EXCLUDED.c
     recordings = EXCLUDED.recordings
 WHERE w.version < EXCLUDED.version`
 
-// ApplyWorkspace commits a workspace for ApplySetting. When it returns nil, w.Version or a newer
+// ApplyWorkspace commits a workspace for ApplySetting. If it returns nil, w.Version or a newer
 // version is stored.
 func (s *Store) ApplyWorkspace(ctx context.Context, w Workspace) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return s.KeepWorkspace(ctx, tx, w) })
 }
 
-// KeepWorkspace stores a workspace unless w.Version or a newer version is stored.
+// KeepWorkspace stores a workspace. If w.Version or a newer version is already stored, nothing
+// changes.
 func (s *Store) KeepWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) error {
 	if w.Destinations == nil {
 		w.Destinations = []string{}

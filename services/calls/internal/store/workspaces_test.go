@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// A consumer's batch reads each event after ApplySetting has stored it. Until the batch commits,
-// such an event must not delay the next change of its workspace.
+// A consumer's batch reads each event after ApplySetting has stored the event. Such an event must
+// not delay the next change of its workspace until the batch commits.
 func TestKeepWorkspace_StoredVersionLocksNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
@@ -36,7 +36,8 @@ func TestKeepWorkspace_StoredVersionLocksNothing(t *testing.T) {
 	if err := st.ApplyWorkspace(ctx, store.Workspace{ID: stored.ID, Version: 2, Currency: "USD"}); err != nil {
 		t.Errorf("apply version 2 before the batch commits: %v", err)
 	}
-	// If version 2 had waited, the database would have ended the idle session of the batch.
+	// If version 2 had waited for the batch, the database would have ended the idle session of the
+	// batch.
 	if err := batch.Commit(t.Context()); err != nil {
 		t.Errorf("commit the batch: %v", err)
 	}
