@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/libs/seal"
 )
 
-// ErrAgentOfKey is returned if the workspace has no such agent in this database.
+// ErrAgentOfKey is returned if this database has no such agent of the workspace.
 var ErrAgentOfKey = errors.New("no such agent")
 
 // AgentKeys stores the credentials of agents' own models and endpoints, encrypted.
@@ -23,7 +23,7 @@ type AgentKeys struct {
 	box  *seal.Box
 }
 
-// NewAgentKeys returns a store that encrypts with the box.
+// NewAgentKeys returns a store that encrypts the keys with box.
 func NewAgentKeys(pool *pgxpool.Pool, box *seal.Box) *AgentKeys {
 	return &AgentKeys{pool: pool, box: box}
 }
@@ -68,14 +68,14 @@ func (s *AgentKeys) Put(ctx context.Context, workspaceID, agentID uuid.UUID, key
 
 const get = `SELECT sealed, updated_at FROM agent_keys WHERE workspace_id = @workspace_id AND agent_id = @agent_id`
 
-// Since returns when the key of an agent was stored. It returns pg.ErrNotFound if the agent has
-// none.
+// Since returns when the key of an agent was stored. It returns pg.ErrNotFound if the agent has no
+// key.
 func (s *AgentKeys) Since(ctx context.Context, workspaceID, agentID uuid.UUID) (time.Time, error) {
 	_, at, err := s.get(ctx, workspaceID, agentID)
 	return at, err
 }
 
-// Key returns the key of an agent. It returns pg.ErrNotFound if the agent has none.
+// Key returns the key of an agent. It returns pg.ErrNotFound if the agent has no key.
 func (s *AgentKeys) Key(ctx context.Context, workspaceID, agentID uuid.UUID) (string, error) {
 	sealed, _, err := s.get(ctx, workspaceID, agentID)
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *AgentKeys) get(ctx context.Context, workspaceID, agentID uuid.UUID) (se
 
 const removeAgentKey = `DELETE FROM agent_keys WHERE workspace_id = @workspace_id AND agent_id = @agent_id`
 
-// Remove deletes the key of an agent. It returns pg.ErrNotFound if the agent has none.
+// Remove deletes the key of an agent. It returns pg.ErrNotFound if the agent has no key.
 func (s *AgentKeys) Remove(ctx context.Context, workspaceID, agentID uuid.UUID) error {
 	deleted, err := s.pool.Exec(ctx, removeAgentKey, pg.Args{"workspace_id": workspaceID, "agent_id": agentID})
 	switch {
@@ -120,8 +120,8 @@ const (
 	resealAgentKey = `UPDATE agent_keys SET sealed = @again WHERE workspace_id = @workspace_id AND agent_id = @agent_id AND sealed = @was`
 )
 
-// Reseal encrypts every key with the first sealing key, and returns how many it changed. A key that
-// cannot be decrypted is skipped, and the error names its agent.
+// Reseal encrypts every key with the first sealing key, and returns how many keys it changed.
+// Reseal skips a key that cannot be decrypted. The error names the agents of the skipped keys.
 func (s *AgentKeys) Reseal(ctx context.Context) (moved int, err error) {
 	type secret struct {
 		WorkspaceID uuid.UUID `db:"workspace_id"`

@@ -10,7 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// An inbound call of a suspended workspace has no row, so it is not answered.
+// The database stores no row for an inbound call of a suspended workspace, so the call is not
+// answered.
 func TestApplyEvents_InboundCallOfASuspendedWorkspaceIsNotStored(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -12,25 +12,26 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// Attempt is one attempt over a SIP trunk: a call that was offered to a trunk, or an inbound call.
+// Attempt is one attempt over a SIP trunk: an outbound call that was offered to a trunk, or an
+// inbound call.
 type Attempt struct {
 	AttemptID     uuid.UUID  `db:"attempt_id"`
 	CallID        uuid.UUID  `db:"call_id"`
 	CallRequestID *uuid.UUID `db:"call_request_id"`
 	Direction     string     `db:"direction"`
-	// Fence is the number of the fence that permitted the attempt; nil for an inbound call.
+	// Fence is the number of the fence that permitted the attempt. It is nil for an inbound call.
 	Fence     *int32     `db:"attempt"`
 	TrunkID   uuid.UUID  `db:"trunk_id"`
 	Trunk     string     `db:"trunk"`
 	SIPCallID string     `db:"sip_call_id"`
 	StartedAt time.Time  `db:"started_at"`
 	EndedAt   *time.Time `db:"ended_at"`
-	// SIPStatus is the final response to the INVITE; nil: there was none.
+	// SIPStatus is the final response to the INVITE. It is nil if there was no final response.
 	SIPStatus *int32 `db:"sip_status"`
 	SIPReason string `db:"sip_reason"`
 	Cause     string `db:"cause"`
 	ByUs      bool   `db:"by_us"`
-	// Error is why there was no final response.
+	// Error is the reason why there was no final response.
 	Error string `db:"error"`
 }
 

@@ -62,8 +62,8 @@ func (s *Store) Change(ctx context.Context, ids []uuid.UUID, decide func(map[uui
 	})
 }
 
-// Record stores the key of the recording of an ended call and publishes it. An empty key states
-// that the recording was deleted. Record can be repeated.
+// Record stores the key of the recording of an ended call and publishes an event with the key. An
+// empty key means that the recording was deleted. Record can be repeated.
 func (s *Store) Record(ctx context.Context, callID uuid.UUID, key string, at time.Time) error {
 	return s.Change(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*callstate.Call) {
 		if c := calls[callID]; c != nil {
@@ -86,7 +86,7 @@ VALUES (@call_id, @workspace_id, @phone_e164, @evidence, @heard_at)
 ON CONFLICT (call_id) DO NOTHING`
 
 // changeLocked calls decide with the locked calls. It then queues the changed rows, the opt-outs
-// and the events of the calls, which are written with the commit.
+// and the events of the calls. The commit writes them in the same round trip.
 func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*callstate.Call, decide func(map[uuid.UUID]*callstate.Call)) error {
 	byID := make(map[uuid.UUID]*callstate.Call, len(locked))
 	before := make(map[uuid.UUID]callstate.Call, len(locked))
@@ -136,7 +136,8 @@ func (s *Store) callArgs(c *callstate.Call) pg.Args {
 	}
 }
 
-// queueTraced adds events to a batch, under a span of the stored trace of their call or request.
+// queueTraced adds events to a batch. Their span continues the trace that is stored with their call
+// or call request.
 func queueTraced(ctx context.Context, batch *pgx.Batch, name, traceparent string, facts ...callstate.Fact) error {
 	if len(facts) == 0 {
 		return nil
@@ -174,8 +175,9 @@ WHERE call_id = ANY (ARRAY(
 	SELECT call_id FROM calls WHERE ended_at IS NULL AND deadline_at <= now() AND ending NOT IN ('watchdog', 'lost')
 	ORDER BY deadline_at LIMIT 500 FOR UPDATE SKIP LOCKED))`
 
-// Sweep marks calls to be hung up: those that rang too long or reached their longest duration, and
-// those whose end was not reported in time. It returns how many it marked.
+// Sweep marks calls that must be hung up: calls that rang too long, calls that reached their
+// longest duration, and calls whose end was not reported in time. It returns how many calls it
+// marked.
 func (s *Store) Sweep(ctx context.Context) (int64, error) {
 	longest, err := s.pool.Exec(ctx, sweepLongest)
 	if err != nil {
@@ -207,13 +209,13 @@ SELECT call_id, ending, false AS orphan FROM ours UNION ALL SELECT call_id, '', 
 type Hangup struct {
 	CallID uuid.UUID        `db:"call_id"`
 	Ending callstate.Ending `db:"ending"`
-	// Orphan reports that the call is live at the carrier and must not be: its row has ended or
-	// does not exist.
+	// Orphan reports that the call is live at the carrier, although its row has ended or does not
+	// exist.
 	Orphan bool `db:"orphan"`
 }
 
-// DueHangups claims the calls that must be hung up now. A call is due again after 2 s, unless it
-// has ended or ForgetOrphan was called.
+// DueHangups claims the calls that must be hung up now. A claimed call is due again after 2 s,
+// unless the call has ended or ForgetOrphan was called.
 func (s *Store) DueHangups(ctx context.Context) ([]Hangup, error) {
 	due, err := pg.Many[Hangup](ctx, s.pool, dueHangups, nil)
 	if err != nil {
@@ -276,7 +278,8 @@ func (s *Store) DueReports(ctx context.Context) ([]callstate.OptOut, error) {
 const acknowledge = `UPDATE opt_outs SET acknowledged_at = now(), evidence = '' WHERE call_id = @call_id AND acknowledged_at IS NULL`
 
 // Acknowledged records that contacts-compliance has stored an opt-out and its evidence, and deletes
-// the evidence here. From now on the opt-out gate of contacts-compliance refuses the number.
+// the evidence from this database. From now on the opt-out gate of contacts-compliance refuses the
+// number.
 func (s *Store) Acknowledged(ctx context.Context, callID uuid.UUID) error {
 	if _, err := s.pool.Exec(ctx, acknowledge, pg.Args{"call_id": callID}); err != nil {
 		return fmt.Errorf("acknowledge opt-out of call %s: %w", callID, err)

@@ -25,7 +25,7 @@ func end(t *testing.T, st *store.Store, id uuid.UUID) {
 	}
 }
 
-// Every end of a claim or a call frees its capacity.
+// The capacity that a request uses becomes free whenever its claim or its call ends.
 func TestClaim_CapacityIsFreedByEveryEndOfAClaimOrCall(t *testing.T) {
 	t.Parallel()
 	fence := func(t *testing.T, st *store.Store, r dialqueue.Request) uuid.UUID {
@@ -100,7 +100,8 @@ func TestClaim_CapacityIsFreedByEveryEndOfAClaimOrCall(t *testing.T) {
 	}
 }
 
-// A workspace with a limit of one call is not blocked by a process that died with its claim.
+// A workspace has a limit of one call. A process that died with the workspace's only claim does not
+// block the workspace.
 func TestClaim_ExpiredClaimOfADeadProcessFreesCapacity(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -118,9 +119,9 @@ func TestClaim_ExpiredClaimOfADeadProcessFreesCapacity(t *testing.T) {
 	}
 }
 
-// expired lets a request of a workspace with a limit of one call reach a limit, and returns the
-// code with which it failed. crowded: a claim found no capacity for it. trunkDown: a claim found no
-// trunk that can take calls.
+// expired makes a request of a workspace with a limit of one call expire, and returns the failure
+// code of the request. crowded: a claim found no capacity for the request. trunkDown: a claim found
+// no trunk that could take a call.
 func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code string) {
 	t.Helper()
 	pool := newPool(t)
@@ -128,7 +129,7 @@ func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code st
 	st, workspace := store.New(pool, uuid.Must(uuid.NewV7()), limit), uuid.Must(uuid.NewV7())
 	limited(t, pool, st, workspace, 1, 100_000)
 	if crowded {
-		fenced(t, pool, st, aRequest(workspace, 1)) // the one live call
+		fenced(t, pool, st, aRequest(workspace, 1)) // this is the one live call
 	}
 	old, young := aRequest(workspace, 2), aRequest(workspace, 3)
 	old.DueAt = time.Now().Add(-25 * time.Hour)

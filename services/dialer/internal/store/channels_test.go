@@ -45,8 +45,8 @@ func TestStoreOutbound_ConcurrentCallsKeepTheChannelLimit(t *testing.T) {
 	}
 }
 
-// Calls begin and end all the time. The trunk never has more calls than channels, and an end frees
-// a channel.
+// Calls begin and end concurrently during the test. The trunk never has more calls than channels,
+// and the end of a call frees a channel.
 func TestStoreOutbound_EndedLegFreesItsChannel(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
@@ -75,8 +75,8 @@ INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner,
 SELECT gen_random_uuid(), $1, false, '', '', gen_random_uuid(), now() - interval '11 minutes'
 FROM generate_series(1, 20000) AS n`
 
-// While a transaction has an old snapshot, vacuum cannot remove legs that have ended. The count of a trunk's
-// channels does not read those that ended more than ten minutes ago.
+// While a transaction has an old snapshot, vacuum cannot remove legs that have ended. The statement
+// that counts a trunk's channels does not read legs that ended more than ten minutes ago.
 func TestStoreOutbound_DoesNotReadLegsThatEndedLongAgo(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
@@ -117,7 +117,8 @@ func TestStoreOutbound_DoesNotReadLegsThatEndedLongAgo(t *testing.T) {
 	}
 }
 
-// A call that began long ago still uses a channel of its trunk, and an inbound call one of all channels.
+// A call that began long ago still uses a channel of its trunk. A long inbound call still counts in
+// the channels of all trunks.
 func TestMoveLongCalls_LongCallsAreStillCounted(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

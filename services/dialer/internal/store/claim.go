@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// extraRequests is how many requests a claim reads beyond its share, because some cannot be
-	// claimed.
+	// extraRequests is how many requests a claim reads in addition to its share, because some
+	// requests cannot be claimed.
 	extraRequests = 16
-	// lateAfter is how long after its due time a request is late.
+	// lateAfter is how long a due request must have waited to count as late.
 	lateAfter = 5 * time.Second
-	// longestClaimDelay is how long a fence may take to commit after its claim has expired. Until
-	// then the request is counted.
+	// longestClaimDelay is how long after the end of a claim a fence of this claim can still
+	// commit. During this time the request counts as in use.
 	longestClaimDelay = 2 * time.Second
 	// dueAhead is how long before its due time Due finds a request.
 	dueAhead = 2 * time.Second
 )
 
-// Capacity is what a claim may take.
+// Capacity is the capacity that a claim may use.
 type Capacity struct {
 	Workers dialqueue.Workers
 	// Trunk is the name of the carrier. OfTrunk is zero while no trunk can take a call. The claim
-	// then takes only requests that must be blocked, and the others do not count as left for lack
-	// of capacity.
+	// then takes only requests that must be blocked. The requests that it leaves do not count as
+	// left for lack of capacity.
 	Trunk   string
 	OfTrunk dialqueue.Limit
 	Total   dialqueue.Limit
-	// Unused tokens are those of claimed requests that were not dialed, by workspace.
+	// Unused has the number of tokens, by workspace, whose claimed requests were not dialed.
 	Unused map[uuid.UUID]int
 }
 
@@ -44,12 +44,12 @@ type Claimed struct {
 	Requests []dialqueue.Request
 	// Last is the index of the workspace that received a request last; -1 if none did.
 	Last int
-	// Drained has the workspaces that have no due request left. The value is the time until the
-	// next request is due. It is 0 if that time is longer than two seconds or there is no next
-	// request.
+	// Drained has the workspaces that have no more due requests. The value is the time until the
+	// next request is due. The value is 0 if that time is longer than two seconds or if there is no
+	// next request.
 	Drained map[uuid.UUID]time.Duration
-	// Left reports that due requests were left. Wait is the time until a token permits another
-	// request. It is zero if tokens are not the reason.
+	// Left reports that the claim left due requests in the queue. Wait is the time until a token
+	// permits another request. Wait is zero if a lack of tokens is not the reason.
 	Left bool
 	Wait time.Duration
 }
@@ -65,11 +65,11 @@ CROSS JOIN LATERAL (SELECT q.look_at FROM dial_queue q
 WHERE q.look_at <= now() + @ahead::interval`
 
 // Due returns the workspaces whose first queued request is due now or within two seconds. It locks
-// nothing. It does not return a workspace that the dialer does not know yet, because its requests
-// cannot be dialed.
+// no rows. Due omits a workspace that the dialer does not know yet, because the requests of such a
+// workspace cannot be dialed.
 func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
 	var found []dialqueue.Due
-	var batch pgx.Batch // one transaction
+	var batch pgx.Batch // both parts run in one transaction
 	batch.Queue(byIndex)
 	batch.Queue(due, pg.Args{"ahead": dueAhead}).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
@@ -89,12 +89,13 @@ func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
 
 const (
 	// byIndex makes the planner use the indexes. A connection can plan these statements while the
-	// tables are empty or were never analyzed, and it keeps the plans while they grow.
+	// tables are empty or were never analyzed, and it keeps these plans while the tables grow.
 	byIndex = `
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_sort', 'off', true),
 	set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true)`
-	// lockClaims makes the claims of all replicas run one after another, so that limits are exact.
-	// A process that is stopped in the middle loses the lock with its connection after two seconds.
+	// lockClaims makes the claims of all replicas run one after another, so that the limits are
+	// exact. If a process stops during a claim, the server closes its connection after two seconds
+	// and frees the lock.
 	lockClaims = `
 SELECT set_config('idle_in_transaction_session_timeout', '2000', true),
 	pg_advisory_xact_lock(hashtext(current_schema() || ' claim'))`
@@ -123,11 +124,12 @@ WHERE (q.state = 'dialing' OR q.state = 'queued' AND q.claimed_by IS NOT NULL)
 	AND (q.state = 'dialing' OR q.look_at > now() - @delay::interval)
 GROUP BY q.workspace_id`
 
-// isCounted is true for each live leg and inbound call, because MoveLongCalls moves counted_at
-// forward.
+// isCounted is true for each live leg and each live inbound call, because MoveLongCalls moves their
+// counted_at forward.
 const isCounted = `counted_at > now() - interval '10 minutes'`
 
-// Inbound calls use channels of the trunk. The order makes the planner use the index by counted_at.
+// Inbound calls also use channels of the trunk. The ORDER BY makes the planner use the index on
+// counted_at.
 const countInbound = `
 SELECT count(*) FROM (SELECT FROM calls WHERE ended_at IS NULL AND direction = 'inbound' AND ` + isCounted + `
 	ORDER BY counted_at LIMIT @most::bigint) AS bounded`
@@ -158,54 +160,59 @@ CROSS JOIN LATERAL (SELECT count(*) AS waiting, min(f.look_at) AS first FROM (
 	ORDER BY q.look_at LIMIT @workers::bigint) f) q
 ORDER BY w.place`
 
-// workspaceRow is a workspace with what a claim reads of it.
+// workspaceRow is the part of a workspace that a claim reads.
 type workspaceRow struct {
-	WorkspaceID    uuid.UUID  `db:"workspace_id"`
-	Barred         bool       `db:"barred"`
-	CallsPerSecond int32      `db:"calls_per_second"`
-	MaxLiveCalls   int32      `db:"max_live_calls"`
-	Version        int64      `db:"version"` // of its bucket; 0: there is none
-	Tokens         *float64   `db:"tokens"`
-	FilledFor      float64    `db:"filled_for"`
-	SinceClaim     *float64   `db:"since_claim"`
-	ScanFrom       *time.Time `db:"scan_from"`
-	// NoCapacityLately reports that a claim of the last ten seconds has stored that requests were
-	// left.
+	WorkspaceID    uuid.UUID `db:"workspace_id"`
+	Barred         bool      `db:"barred"`
+	CallsPerSecond int32     `db:"calls_per_second"`
+	MaxLiveCalls   int32     `db:"max_live_calls"`
+	// the version of the workspace's bucket; 0 if the workspace has no bucket
+	Version    int64      `db:"version"`
+	Tokens     *float64   `db:"tokens"`
+	FilledFor  float64    `db:"filled_for"`
+	SinceClaim *float64   `db:"since_claim"`
+	ScanFrom   *time.Time `db:"scan_from"`
+	// NoCapacityLately reports that a claim in the last ten seconds left requests of the workspace
+	// for lack of capacity.
 	NoCapacityLately bool `db:"no_capacity_lately"`
-	// OwnLimitSince is the time since which the workspace has been at its own limits; nil if it is
-	// not. OwnLimitNoted reports that this was stored within the last second.
+	// OwnLimitSince is the time since which the workspace has been at its own limits. It is nil if
+	// the workspace is below its limits. OwnLimitNoted reports that OwnLimitSince was stored within
+	// the last second.
 	OwnLimitSince *time.Time `db:"own_limit_since"`
 	OwnLimitNoted bool       `db:"own_limit_noted"`
-	// Waiting counts due requests, up to the number of free workers. First is when the first of
-	// them was due.
+	// Waiting is the number of due requests, up to the number of free workers. First is the time
+	// when the first of these requests became due.
 	Waiting int        `db:"waiting"`
 	First   *time.Time `db:"first"`
-	// Next is the number of seconds until another request is due; 0: none within dueAhead.
+	// Next is the number of seconds until another request is due. It is 0 if no request becomes due
+	// within dueAhead.
 	Next float64 `db:"next"`
 }
 
-// heldBack reports whether the workspace reached its own limits before the request was late. A
-// request that was late before has waited for the service.
+// heldBack reports whether the workspace reached its own limits before the request was late. If the
+// request was late before that, the service has delayed the request.
 func (w workspaceRow) heldBack(r dialqueue.Request) bool {
 	return w.OwnLimitSince != nil && w.OwnLimitSince.Sub(r.DueAt) <= lateAfter
 }
 
-// total is the scope of all calls. The scope of a trunk is its name after trunkPrefix.
+// total is the scope of the bucket that counts all calls. The scope of a trunk is trunkPrefix and
+// the trunk's name.
 const (
 	total       = "total"
 	trunkPrefix = "trunk "
 )
 
-// A request whose number is in a call waits until that call ends. One whose number is claimed by
-// another request waits 250 ms, and one beyond the age limit waits until it is ended.
+// A request waits in three cases. If a call with its number is live, the request waits until that
+// call ends. If another request with its number is claimed, it waits 250 ms. If it is older than
+// the age limit, it waits until Expire ends it.
 //
 // A request that is not due is taken only to be blocked: its workspace may not dial, or its agent
-// is deleted. Otherwise a suspension that has ended made it due early, and it waits until it is
-// due.
+// is deleted. If the suspension that made the request due early has ended, the request waits until
+// its scheduled time.
 //
-// The lock on the call delays the call's end, so that the end finds the request. A call that is
-// being changed is checked by the next claim. coalesce keeps the planner from using the partial
-// indexes where the id identifies the row.
+// The lock on the live call delays the end of that call, so that the end finds the waiting request.
+// If the call is already being changed, the next claim checks it. coalesce keeps the planner from
+// using the partial indexes where the id identifies the row.
 const claim = `
 WITH oldest AS MATERIALIZED (
 	SELECT q.call_request_id, q.to_e164, q.look_at, q.due_at, q.due_at < now() - @queue_limit::interval AS expired,
@@ -275,8 +282,9 @@ WHERE scope = @scope AND version = @version`
 )
 
 // Claim takes due requests of the workspaces for this process, within every limit. It serves at
-// most dialqueue.WorkspacesPerClaim workspaces, in their order. The requests belong to this process
-// for the claim lease. A request that is still queued then can be claimed again.
+// most dialqueue.WorkspacesPerClaim workspaces, in the order of the parameter workspaces. The
+// requests belong to this process for the claim lease. After that time, any process can claim a
+// request that is still queued.
 func (s *Store) Claim(ctx context.Context, c Capacity, workspaces []uuid.UUID) (claimed Claimed, err error) {
 	workspaces = workspaces[:min(len(workspaces), dialqueue.WorkspacesPerClaim)]
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
@@ -310,18 +318,18 @@ func (s *Store) Claim(ctx context.Context, c Capacity, workspaces []uuid.UUID) (
 	return claimed, nil
 }
 
-// usage is what a claim reads of the limits.
+// usage is the data about limits that a claim reads.
 type usage struct {
 	rows       []workspaceRow
-	workspaces []dialqueue.WorkspaceDemand // of the rows
+	workspaces []dialqueue.WorkspaceDemand // the demand of each workspace row
 	scopes     []string
-	versions   []int64 // of the buckets of the scopes
+	versions   []int64 // the versions of the buckets of the scopes
 	shared     []dialqueue.Shared
-	first      *time.Time // the end of the oldest claim that is in use
+	first      *time.Time // the end of the oldest claim whose request is in use
 }
 
-// readUsage locks out other claims and reads the waiting requests and the used capacity, in one
-// round trip.
+// readUsage takes the lock that excludes other claims, and reads the waiting requests and the used
+// capacity, in one round trip.
 func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, workspaces []uuid.UUID) (usage, error) {
 	u := usage{scopes: []string{total, trunkPrefix + c.Trunk}, versions: make([]int64, 2)}
 	inUse, all, inbound, buckets := map[uuid.UUID]int{}, 0, 0, map[string]bucketRow{}
@@ -393,7 +401,7 @@ func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, work
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// idAt returns the smallest UUIDv7 of an instant.
+// idAt returns the smallest UUIDv7 of the time at.
 func idAt(at time.Time) (id uuid.UUID) {
 	for i, ms := 5, at.UnixMilli(); i >= 0; i, ms = i-1, ms>>8 {
 		id[i] = byte(ms)
@@ -402,8 +410,8 @@ func idAt(at time.Time) (id uuid.UUID) {
 	return id
 }
 
-// take claims the shares of the workspaces in one round trip. It stores in taken how many requests
-// each workspace received.
+// take claims each workspace's share of the requests in one round trip. It stores in taken how many
+// requests each workspace received.
 func (s *Store) take(
 	ctx context.Context, tx *pg.Pipeline, rows []workspaceRow, shares, taken []int, requests *[]dialqueue.Request,
 ) error {
@@ -433,7 +441,7 @@ func (s *Store) take(
 }
 
 // store queues the changes of the buckets for the commit: the tokens that were taken, and the
-// workspaces that found no capacity.
+// workspaces that were left without capacity.
 func (u usage) store(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allocation, taken []int) {
 	all := 0
 	var batch pgx.Batch

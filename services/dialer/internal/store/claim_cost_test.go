@@ -20,7 +20,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// costSide is a queue in its own database, and the workspace whose requests are claimed.
+// costSide is one of the queues that the benchmark compares: its database and the workspace whose
+// requests are claimed.
 type costSide struct {
 	name      string
 	pool      *pgxpool.Pool
@@ -30,10 +31,11 @@ type costSide struct {
 	took      []time.Duration
 }
 
-// BenchmarkClaim claims one due request at a time, in turn, from four queues: with a thousand
-// scheduled requests (few), with a million of a hundred workspaces (spread), and with a million of
-// one workspace, which is another one (other) or the same (own). It reports p50, p99 and the pages
-// that a claim reads. `make bench ARGS='-only claims'` runs it on a Postgres with durable commits.
+// BenchmarkClaim claims one due request at a time from four queues, one queue after the other. The
+// queue few has a thousand scheduled requests. The queue spread has a million requests of a hundred
+// workspaces. In the queues other and own, one workspace has a million requests: another workspace,
+// or the workspace that claims. The benchmark reports p50, p99 and the pages that a claim reads.
+// `make bench ARGS='-only claims'` runs it on a Postgres with durable commits.
 func BenchmarkClaim(b *testing.B) {
 	few, hundred := newCostSide(b, "few", 1_000, 100)
 	spread, _ := newCostSide(b, "spread", 1_000_000, 100)
@@ -43,7 +45,7 @@ func BenchmarkClaim(b *testing.B) {
 	sides := []*costSide{few, spread, other, own}
 	for _, side := range sides {
 		side.unlimited(b)
-		for range 20 { // opens the connections and prepares the statements
+		for range 20 { // this opens the connections and prepares the statements
 			side.claimOne(b)
 		}
 		side.took = nil
@@ -65,8 +67,8 @@ func BenchmarkClaim(b *testing.B) {
 	}
 }
 
-// newCostSide fills a queue with requests of the given workspaces, due in the next month, and
-// analyzes it as autovacuum does.
+// newCostSide fills a queue with requests of the given workspaces, due in the next month. It then
+// analyzes the tables as autovacuum does.
 func newCostSide(b *testing.B, name string, rows, workspaces int) (side *costSide, ids []uuid.UUID) {
 	b.Helper()
 	pool := pgtest.New(b, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
@@ -139,7 +141,8 @@ func (s *costSide) claimOne(b *testing.B) {
 	}
 }
 
-// pages returns the pages that a claim reads, with the worse of the two kinds of plans.
+// pages returns the number of pages that a claim reads: the larger number of a generic and a custom
+// plan.
 func (s *costSide) pages(b *testing.B) (most int) {
 	b.Helper()
 	told, seen := pgtest.Watch(b, s.pool)
@@ -147,7 +150,7 @@ func (s *costSide) pages(b *testing.B) (most int) {
 	watched := *s
 	watched.st = store.New(told, uuid.Must(uuid.NewV7()), store.Timing{ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, CapacityLimit: 24 * time.Hour})
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
-		for range 20 { // the statements run again, on the next connection
+		for range 20 { // the next connection runs the statements again
 			s.enqueue(b)
 		}
 		seen.Forget()

@@ -25,14 +25,14 @@ SELECT gen_random_uuid(), $1, 'queued', '+1415' || lpad((n % 9999999)::text, 7, 
 	now() + $4::interval + n * interval '1 millisecond', now() + $4::interval + n * interval '1 millisecond'
 FROM generate_series($2::integer, $3::integer) n`
 
-// many queues requests of one workspace for the numbers from first to last.
+// many queues requests of one workspace to the numbers from first to last.
 func many(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, first, last int, at time.Duration) {
 	t.Helper()
 	_, err := pool.Exec(t.Context(), knownWorkspace, workspace, dialqueue.DefaultMaxLiveCalls, dialqueue.DefaultCallsPerSecond)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const atOnce = 10_000 // rows per statement, well below the statement timeout
+	const atOnce = 10_000 // rows per statement; such a statement ends well before the statement timeout
 	for ; first <= last; first += atOnce {
 		if _, err := pool.Exec(t.Context(), manyRequests, workspace, first, min(last, first+atOnce-1), at); err != nil {
 			t.Fatal(err)
@@ -49,8 +49,8 @@ func limited(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.U
 	})
 }
 
-// One workspace has 100,000 due requests. The single request of another is in the next claim, or in
-// the one after it if a claim has only one worker.
+// One workspace has 100,000 due requests. The next claim takes the single request of another
+// workspace. A claim with only one worker can take it one claim later.
 func TestClaim_ManyRequestsOfOneWorkspaceDoNotDelayAnother(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -83,8 +83,8 @@ func TestClaim_ManyRequestsOfOneWorkspaceDoNotDelayAnother(t *testing.T) {
 	}
 }
 
-// pagesOf returns the pages that the last statements of do read, with the worse of the two kinds of
-// plans.
+// pagesOf returns the number of pages that the last statements of do read: the larger number of a
+// generic and a custom plan.
 func pagesOf(t *testing.T, seen *pgtest.Watched, do func()) (most int) {
 	t.Helper()
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
@@ -111,12 +111,13 @@ func TestClaim_PagesReadDoNotGrowWithScheduledRequests(t *testing.T) {
 	super := pgtest.Super(t, pool, "dialer")
 	workspace, next := uuid.Must(uuid.NewV7()), 0
 	pages := func() (claim, look int) {
-		_, err := super.Exec(t.Context(), "VACUUM ANALYZE dial_queue, rate_buckets, workspaces") // as autovacuum does
+		// autovacuum does the same
+		_, err := super.Exec(t.Context(), "VACUUM ANALYZE dial_queue, rate_buckets, workspaces")
 		if err != nil {
 			t.Fatal(err)
 		}
 		claim = pagesOf(t, seen, func() {
-			for range 20 { // the statements run again, on the next connection
+			for range 20 { // the next connection runs the statements again
 				next++
 				enqueue(t, pool, plain, aRequest(workspace, next))
 			}
@@ -135,7 +136,7 @@ func TestClaim_PagesReadDoNotGrowWithScheduledRequests(t *testing.T) {
 	many(t, pool, ahead, 10_001, 11_000, 24*time.Hour)
 	few, _ := pages()
 	many(t, pool, ahead, 11_001, 60_000, 24*time.Hour)
-	for n := range 300 { // other workspaces with a scheduled request
+	for n := range 300 { // adds workspaces that have one scheduled request each
 		many(t, pool, uuid.Must(uuid.NewV7()), n, n, 24*time.Hour)
 	}
 	many(t, pool, uuid.Must(uuid.NewV7()), 60_001, 68_000, -time.Hour)
@@ -157,7 +158,7 @@ func TestClaim_ManyRequestsDueAtTheSameTimeDoNotDelayAnother(t *testing.T) {
 	big, small := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	limited(t, pool, st, big, 100_000, 100_000)
 	many(t, pool, big, 1, 20_000, time.Hour)
-	many(t, pool, small, 20_001, 20_001, time.Hour) // the last of all
+	many(t, pool, small, 20_001, 20_001, time.Hour) // this number is due last
 	if _, err := pool.Exec(t.Context(), "UPDATE dial_queue SET look_at = look_at - interval '2 hours', due_at = due_at - interval '2 hours'"); err != nil {
 		t.Fatal(err)
 	}
@@ -171,8 +172,8 @@ func TestClaim_ManyRequestsDueAtTheSameTimeDoNotDelayAnother(t *testing.T) {
 	t.Error("three claims did not take the single request")
 }
 
-// One workspace takes all it can. The last tenth of channels and rate is reserved for workspaces
-// with few calls.
+// One workspace takes as many requests as it can. The last tenth of the channels and of the rate is
+// reserved for workspaces with few calls.
 func TestClaim_LastTenthOfCapacityIsReservedForSmallWorkspaces(t *testing.T) {
 	t.Parallel()
 	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
@@ -182,7 +183,7 @@ func TestClaim_LastTenthOfCapacityIsReservedForSmallWorkspaces(t *testing.T) {
 	}{
 		{name: "of the trunk's channels", trunk: dialqueue.Limit{Live: 20, PerSecond: 100_000}, overall: ample},
 		{name: "of the overall cap", trunk: ample, overall: dialqueue.Limit{Live: 20, PerSecond: 100_000}},
-		// 20 tokens, and 2 of them are the reserve
+		// the bucket has 20 tokens, and 2 of them are the reserve
 		{name: "of the trunk's calls a second", trunk: dialqueue.Limit{Live: 100_000, PerSecond: 200}, overall: ample},
 		{name: "of all calls a second", trunk: ample, overall: dialqueue.Limit{Live: 100_000, PerSecond: 200}},
 	}
@@ -214,7 +215,8 @@ func TestClaim_LastTenthOfCapacityIsReservedForSmallWorkspaces(t *testing.T) {
 	}
 }
 
-// Four processes claim, dial and end calls at the same time, while the requests in use are counted all the time.
+// Four processes claim, dial and end calls concurrently. Meanwhile the test counts the requests in
+// use.
 func TestClaim_ReplicasTogetherKeepTheLimitOfLiveCalls(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -290,7 +292,8 @@ SELECT coalesce(sum(n), 0), coalesce(sum(n) FILTER (WHERE workspace_id = $1), 0)
 	SELECT workspace_id, count(*) AS n FROM dial_queue
 	WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now() GROUP BY workspace_id) u`
 
-// The waiting request costs nothing meanwhile. The end of the first call makes it due immediately.
+// While the first call is live, no claim reads the waiting request. The end of the first call makes
+// that request due immediately.
 func TestClaim_SecondRequestToANumberWaitsForTheFirstCall(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(*testing.T, *store.Store, dialqueue.Request, uuid.UUID){
@@ -340,8 +343,8 @@ func TestClaim_SecondRequestToANumberWaitsForTheFirstCall(t *testing.T) {
 	}
 }
 
-// stalling is a pool on which the second batch of a transaction waits, as in a process that is
-// paused during a claim.
+// stalling is a pool that delays the second batch of a transaction, as if the process were paused
+// during a claim.
 type stalling struct {
 	batches atomic.Int64
 	stopped chan struct{}
@@ -395,7 +398,7 @@ func TestClaim_ProcessPausedInAClaimDoesNotBlockOthers(t *testing.T) {
 	}
 }
 
-// Three processes claim as fast as they can. Together they stay within each rate.
+// Three processes claim as fast as they can. All claims together do not exceed any rate limit.
 func TestClaim_ReplicasTogetherKeepTheRateLimit(t *testing.T) {
 	t.Parallel()
 	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
@@ -436,7 +439,8 @@ func TestClaim_ReplicasTogetherKeepTheRateLimit(t *testing.T) {
 				})
 			}
 			all.Wait()
-			// Five tokens are saved up, and a claim of each process can be in progress.
+			// The bucket can have five saved tokens, and one claim of each process can be in
+			// progress.
 			if took, want := time.Since(begun), time.Duration(taken.Load()-6)*time.Second/50; took < want {
 				t.Errorf("%d requests were claimed in %s, want at least %s at 50 per second", taken.Load(), took, want)
 			}

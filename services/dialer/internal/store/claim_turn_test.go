@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// If more workspaces have due requests than one claim serves, each workspace receives one request
+// More workspaces have due requests than one claim serves. Each workspace receives one request
 // before any workspace receives a second one.
 func TestClaim_EveryWorkspaceIsServed(t *testing.T) {
 	t.Parallel()

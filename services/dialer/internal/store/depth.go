@@ -9,9 +9,9 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// The counts of queued requests end at 10,000. Each count reads a partial index. Requests in use
-// are counted as in a claim, so that few dead rows are read. The other counts also read the rows
-// that vacuum has not removed yet (docs/adr/0011-count-live-calls-in-the-claim.md).
+// Each count of queued requests stops at 10,000 and reads a partial index. Requests in use are
+// counted as in a claim, so that few dead rows are read. The other counts also read the rows that
+// vacuum has not removed yet (docs/adr/0011-count-live-calls-in-the-claim.md).
 const count = `
 SELECT (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at <= now() LIMIT 10000) AS bounded) AS due,
        (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at > now() LIMIT 10000) AS bounded) AS ahead,
@@ -32,12 +32,13 @@ type Depth struct {
 	OldestDueSeconds float64
 	Outbound         int64
 	Inbound          int64
-	// InUse counts the requests that are claimed or in a call. The limits count the same requests.
+	// InUse is the number of requests that are claimed or in a call. The limits count the same
+	// requests.
 	InUse             int64
 	UnreportedOptOuts int64
 }
 
-// ReadDepth counts over all workspaces.
+// ReadDepth returns the counts over all workspaces.
 func ReadDepth(ctx context.Context, pool *pgxpool.Pool) (Depth, error) {
 	found, err := pg.One[Depth](ctx, pool, count, nil)
 	if err != nil {

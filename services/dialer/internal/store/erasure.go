@@ -24,14 +24,15 @@ type Erasure struct {
 	WorkspaceID uuid.UUID
 }
 
-// blockErased and the fence update the same row, and the first commit wins.
+// blockErased and the statement of the fence update the same row. The first of the two transactions
+// to commit wins.
 const blockErased = `
 UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, held = false, variables = NULL, ended_at = now()
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND state = 'queued'
 RETURNING now()`
 
-// A separate statement: if blockErased waited for a fence, the call of that fence is not in its
-// snapshot.
+// This is a separate statement, with a newer snapshot. If blockErased waited for a fence, the
+// snapshot of blockErased does not contain the call of that fence.
 const eraseCallsOfRequest = `
 UPDATE calls SET erased = true, variables = NULL, time_zone = '', turns = CASE WHEN ended_at IS NULL THEN turns ELSE '[]' END
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
@@ -41,8 +42,8 @@ UPDATE dial_queue SET variables = NULL
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND variables IS NOT NULL`
 
 // EraseRequest erases a request and its calls. A queued request ends as blocked. A live call keeps
-// what its agent needs until its end. EraseRequest can be repeated, and it ignores an unknown
-// request.
+// the data that its agent needs until the call ends. EraseRequest can be repeated, and it ignores
+// an unknown request.
 func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Erasure) error {
 	args := pg.Args{"call_request_id": id, "workspace_id": e.WorkspaceID}
 	at, err := pg.Value[time.Time](ctx, tx, blockErased, args)
@@ -56,7 +57,8 @@ func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Era
 		}
 	}
 	batch.Queue(eraseCallsOfRequest, args)
-	// again: the first statement can have waited for the commit of another attempt (FenceAgain)
+	// The statement runs twice because its first run can have waited for the commit of another
+	// attempt (FenceAgain).
 	batch.Queue(eraseCallsOfRequest, args)
 	batch.Queue(forgetVariables, args)
 	if err := sendBatch(ctx, tx, &batch); err != nil {
@@ -78,8 +80,9 @@ WHERE workspace_id = @workspace_id AND call_id = ANY (ARRAY(`
 	eraseRecordingsOfCalls   = eraseRecordingsOf + `SELECT unnest(@calls::uuid[]))) RETURNING call_id`
 )
 
-// eraseRecordings marks recordings for deletion and returns a step for each one, which is reported
-// when the recording is deleted. The recording of a live call is deleted after the end of the call.
+// eraseRecordings marks recordings for deletion. It returns one erasure step for each recording.
+// The step is reported when the recording is deleted. The recording of a live call is deleted after
+// the call ends.
 func eraseRecordings(ctx context.Context, tx pgx.Tx, sql string, args pg.Args) (next []*eventv1.ErasureStep, err error) {
 	ids, err := pg.Values[uuid.UUID](ctx, tx, sql, args)
 	if err != nil {
@@ -91,8 +94,9 @@ func eraseRecordings(ctx context.Context, tx pgx.Tx, sql string, args pg.Args) (
 	return next, nil
 }
 
-// An erasure that is still in progress is not restarted. A finished one starts again and publishes
-// the same events again, for the calls that it erased before.
+// If the erasure is still in progress, this statement does not restart it. If the erasure is
+// finished, it starts again and publishes the same events again for the calls that it erased
+// before.
 const orderErasure = `
 INSERT INTO erasures AS e (erasure_id, workspace_id, phone_e164, step_at)
 	VALUES (@erasure_id, @workspace_id, @phone_e164, now())
@@ -101,7 +105,8 @@ ON CONFLICT (erasure_id) DO UPDATE SET
 		after_call = '00000000-0000-0000-0000-000000000000', step_at = now()
 WHERE e.step_at IS NULL`
 
-// The evidence of an opt-out that is not acknowledged yet is deleted with the acknowledgement.
+// The evidence of an opt-out that is not acknowledged yet stays until the acknowledgement deletes
+// it.
 const forgetEvidence = `
 UPDATE opt_outs SET evidence = '' WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164
 	AND acknowledged_at IS NOT NULL AND evidence <> ''`
@@ -127,19 +132,19 @@ WHERE erasure_id = (SELECT erasure_id FROM erasures WHERE step_at <= now() ORDER
 	FOR UPDATE SKIP LOCKED)
 RETURNING erasure_id, workspace_id, phone_e164, again, after_call`
 
-// erasureJob is the row of an erasure with a step to do.
+// erasureJob is the row of an erasure that has a step to do.
 type erasureJob struct {
 	ID          uuid.UUID `db:"erasure_id"`
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	Number      string    `db:"phone_e164"`
 	Again       bool      `db:"again"`
-	// AfterCall is the last call that was erased.
+	// AfterCall is the last call that the job erased.
 	AfterCall uuid.UUID `db:"after_call"`
 }
 
 // EraseNextCalls does one step of one erasure: it erases at most limit calls and reports them. It
-// returns false if no erasure has a step to do now. Replicas can call it concurrently. A failed
-// step is repeated after a minute, after the steps of other erasures.
+// returns false if no erasure has a step to do now. Replicas can call EraseNextCalls concurrently.
+// A failed step is repeated after a minute, after the steps of other erasures.
 func (s *Store) EraseNextCalls(ctx context.Context, limit int) (worked bool, err error) {
 	job, err := pg.One[erasureJob](ctx, s.pool, claimErasure, nil)
 	if errors.Is(err, pg.ErrNotFound) {
@@ -163,15 +168,16 @@ ORDER BY call_id LIMIT @limit FOR UPDATE`
 const saveErased = `
 UPDATE calls SET erased = true, variables = NULL, time_zone = '', turns = @turns, version = @version WHERE call_id = @call_id`
 
-// The number is deleted with the last step.
+// The last step deletes the number.
 const advanceErasure = `
 UPDATE erasures SET after_call = @last, step_at = CASE WHEN @more::boolean THEN now() END,
 	phone_e164 = CASE WHEN @more THEN phone_e164 END
 WHERE erasure_id = @erasure_id AND after_call = @after_call AND step_at IS NOT NULL
 RETURNING now()`
 
-// eraseCalls erases the transcripts of the next calls of the job, and publishes an erased event
-// after the other events of each. A live call keeps what its agent needs until its end.
+// eraseCalls erases the transcripts of the next calls of the job. For each call it publishes an
+// erased event after the call's other events. A live call keeps the data that its agent needs until
+// the call ends.
 func (s *Store) eraseCalls(ctx context.Context, tx pgx.Tx, job erasureJob, limit int) error {
 	args := pg.Args{
 		"erasure_id": job.ID, "workspace_id": job.WorkspaceID, "phone_e164": job.Number, "again": job.Again,
@@ -192,7 +198,7 @@ func (s *Store) eraseCalls(ctx context.Context, tx pgx.Tx, job erasureJob, limit
 	}
 	var at time.Time
 	if err := tx.QueryRow(ctx, advanceErasure, args).Scan(&at); err != nil {
-		return fmt.Errorf("advance: %w", err) // no row: another replica did the step
+		return fmt.Errorf("advance: %w", err) // if there is no row, another replica did the step
 	}
 	e := Erasure{ID: job.ID, WorkspaceID: job.WorkspaceID}
 	var batch pgx.Batch
@@ -206,8 +212,8 @@ func (s *Store) eraseCalls(ctx context.Context, tx pgx.Tx, job erasureJob, limit
 	return sendBatch(ctx, tx, &batch)
 }
 
-// queueErased adds the statements that erase the calls to the batch. It returns the steps that
-// follow from them: recordings to delete, and calls that the service calls must erase.
+// queueErased adds the statements that erase the calls to the batch. It returns the further steps
+// of the erasure: recordings to delete, and calls whose data the service `calls` must erase.
 func (s *Store) queueErased(
 	ctx context.Context, tx pgx.Tx, batch *pgx.Batch, calls []*callstate.Call, e Erasure, at time.Time,
 ) ([]*eventv1.ErasureStep, error) {
@@ -233,7 +239,7 @@ func (s *Store) queueErased(
 	return next, nil
 }
 
-// stepDone returns the report of a step of an erasure.
+// stepDone returns the event that reports a completed step of an erasure.
 func stepDone(e Erasure, step *eventv1.StepDone) outbox.Event {
 	return outbox.Event{
 		Topic: kafka.ErasureReports, Key: e.ID.String(), WorkspaceID: e.WorkspaceID,
@@ -249,8 +255,8 @@ UPDATE calls SET turns = '[]' WHERE call_id = ANY (ARRAY(
 	SELECT call_id FROM calls WHERE ended_at IS NOT NULL AND json_array_length(turns) > 0 AND ended_at < @at
 	ORDER BY ended_at LIMIT @limit FOR UPDATE SKIP LOCKED))`
 
-// ForgetSpoken deletes the transcripts of up to limit calls that ended before at, and returns how
-// many it deleted.
+// ForgetSpoken deletes the transcripts of up to limit calls that ended before at. It returns how
+// many transcripts it deleted.
 func (s *Store) ForgetSpoken(ctx context.Context, at time.Time, limit int) (int64, error) {
 	did, err := s.pool.Exec(ctx, forgetSpoken, pg.Args{"at": at, "limit": limit})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 var large = flag.Bool("large", false, "erase a person with 100,000 inbound calls, as make test-nightly does")
 
-// eraseCalls does all steps of erasures that are due, and returns their number.
+// eraseCalls does all due steps of all erasures, and returns the number of steps.
 func eraseCalls(t *testing.T, st *store.Store, limit int) (steps int) {
 	t.Helper()
 	for {
@@ -40,7 +40,8 @@ SELECT gen_random_uuid(), $1, 'inbound', $2, '+14155550100', $1, 'completed', no
 	'[{"role":"person","text":"Xylophone","at":"2026-11-21T12:00:00Z"}]'
 FROM generate_series(1, $3)`
 
-// addInboundCalls adds calls as the owner of the schema, who has no statement timeout.
+// addInboundCalls connects as the owner of the schema to add calls, because the owner has no
+// statement timeout.
 func addInboundCalls(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, number string, calls int) {
 	t.Helper()
 	owner := pgtest.Owner(t, pool, "dialer")
@@ -49,8 +50,8 @@ func addInboundCalls(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, numb
 	}
 }
 
-// A person has called 4,000 times. No transaction locks more than the calls of one step, every call
-// is erased and reported once, and the job continues in another replica.
+// A person has called 4,000 times. Each transaction locks only the calls of one step. Every
+// call is erased and reported once. Another replica can continue the job.
 func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 	t.Parallel()
 	const number, calls, limit = "+14155550111", 4_000, 500
@@ -114,8 +115,8 @@ func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 	}
 }
 
-// A person has 100,000 inbound calls. The transaction of the record reads a few pages, so later
-// records do not wait. The job erases the calls.
+// A person has 100,000 inbound calls. The transaction that handles the erasure record reads only a
+// few pages, so later records do not wait. The job erases the calls.
 func TestOrderErasure_ReadsNoCalls(t *testing.T) {
 	t.Parallel()
 	const number, calls = "+14155550112", 100_000
@@ -135,8 +136,8 @@ func TestOrderErasure_ReadsNoCalls(t *testing.T) {
 	}
 }
 
-// Other records of the partition are handled while a job erases a person with many inbound calls. A
-// record that waited for a lock of the job for a second would fail.
+// A job erases a person with many inbound calls. Meanwhile the consumer handles other records of
+// the partition. A record that waited a second for a lock of the job would fail.
 func TestOrderErasure_RunningJobDoesNotDelayOtherRecords(t *testing.T) {
 	t.Parallel()
 	const number, limit = "+14155550113", 200
@@ -174,7 +175,7 @@ func TestOrderErasure_RunningJobDoesNotDelayOtherRecords(t *testing.T) {
 		}
 		erased <- nil
 	}()
-	other := of() // one erasure that is ordered repeatedly: the job has at most one step of it to do
+	other := of() // one erasure is ordered repeatedly, so the job has at most one of its steps to do
 	records, longest := 0, time.Duration(0)
 	for running := true; running; records++ {
 		began := time.Now()
@@ -191,7 +192,8 @@ func TestOrderErasure_RunningJobDoesNotDelayOtherRecords(t *testing.T) {
 		default:
 		}
 	}
-	// The limit is a requirement, and the large run is not part of make test.
+	// One second is a requirement. Only the large run checks it, and this run is not part of make
+	// test.
 	if *large && longest > time.Second {
 		t.Errorf("longest record beside the erasure = %s, want at most 1 s", longest)
 	}

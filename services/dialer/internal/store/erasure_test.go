@@ -27,8 +27,8 @@ func about(workspace uuid.UUID, number int) dialqueue.Request {
 	return r
 }
 
-// published returns the dial events and reports in the outbox, by name. Those that contain the secret
-// are marked.
+// published returns the names of the dial events and erasure reports in the outbox. It marks those
+// that contain the secret.
 func published(t *testing.T, pool *pgxpool.Pool, of string) (names []string) {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), "SELECT topic, payload FROM outbox WHERE position($1 in encode(payload, 'escape')) > 0 ORDER BY id", of)
@@ -121,7 +121,7 @@ func TestEraseRequest_QueuedRequestsEndAsBlocked(t *testing.T) {
 	}
 }
 
-// The person is erased during a conversation.
+// The person is erased during the conversation, while the call is live.
 func TestEraseRequest_LiveCallEndsWithoutPersonalData(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -160,7 +160,7 @@ func TestEraseRequest_LiveCallEndsWithoutPersonalData(t *testing.T) {
 	if n := count(t, pool, "SELECT count(*) FROM calls WHERE call_id = $1 AND (variables IS NOT NULL OR turns::text <> '[]')", mine); n != 0 {
 		t.Error("variables or transcript of the erased call were kept")
 	}
-	erase(t, pool, st, other.CallRequestID, e) // and one that ended before
+	erase(t, pool, st, other.CallRequestID, e) // this request has a call that ended before the erasure
 	if n := kept(t, pool); n != 0 {
 		t.Errorf("rows with personal data = %d", n)
 	}
@@ -221,7 +221,8 @@ func TestOrderErasure_PublishesErasedAfterEarlierEvents(t *testing.T) {
 	}
 	talk(true, live, silent)
 	for id, want := range map[uuid.UUID]string{
-		// published events are not removed; an erased event follows
+		// The events that were published before stay in the outbox, and an erased event follows
+		// them.
 		over: "ringing, answered, ended, analysed with the secret, erased, erasure-reports.v1, erased, erasure-reports.v1",
 		live: "ringing, answered, erased, erasure-reports.v1, erased, erasure-reports.v1, ended, analysed", since: "ringing, answered, ended, analysed with the secret", silent: "ringing, answered, ended, analysed",
 		foreign: "ringing, answered, ended, analysed with the secret",
@@ -233,7 +234,8 @@ func TestOrderErasure_PublishesErasedAfterEarlierEvents(t *testing.T) {
 	if n := kept(t, pool); n != 2 {
 		t.Errorf("rows with personal data = %d, want those of the other workspace and of the later call", n)
 	}
-	if n := len(published(t, pool, e.ID.String())); n != 6 { // two calls in the events, and a report each time
+	// the events of two calls, and one report of each erasure
+	if n := len(published(t, pool, e.ID.String())); n != 6 {
 		t.Errorf("outbox rows of the erasure = %d, want 6", n)
 	}
 }

@@ -20,7 +20,7 @@ type FeedPosition struct {
 	Cursor int64  `db:"cursor"`
 }
 
-// Arrived is an inbound call that rings.
+// Arrived is the event that an inbound call rings.
 type Arrived struct {
 	CallID    uuid.UUID
 	From, To  string
@@ -35,8 +35,8 @@ WHERE trunk = @trunk AND (reader = @instance OR reader_until <= now()) AND ` + o
 RETURNING feed, cursor`
 
 // ReadFeed makes this process the reader of a carrier's events for one instance lease, and returns
-// the position from which to read. MoveFeed extends the lease. mine is false while another process
-// reads.
+// the position from which to read. MoveFeed extends the lease. mine is false if another process is
+// the reader.
 func (s *Store) ReadFeed(ctx context.Context, trunk string) (place FeedPosition, mine bool, err error) {
 	args := pg.Args{
 		"trunk": trunk, "instance": s.instance, "lease": s.timing.InstanceLease, "server": s.server(),
@@ -61,7 +61,8 @@ UPDATE carrier_cursors SET feed = @feed, cursor = @cursor, reader_until = now() 
 WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @was_cursor
 	AND ` + onServer
 
-// An inbound call of a suspended workspace has no row. It becomes an orphaned call and is hung up.
+// An inbound call of a suspended workspace gets no row. The call becomes an orphaned call and is
+// hung up.
 const insertArrival = `
 INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds,
 	end_by, deadline_at, answer_at)
@@ -78,8 +79,8 @@ SELECT EXISTS (
 	WHERE n.phone_e164 = @to AND NOT coalesce(a.deleted, false)
 		AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.workspace_id = n.workspace_id AND w.status = 'suspended'))`
 
-// Serves reports whether inbound calls to a number are answered: it is assigned to an agent, and
-// its workspace is not suspended.
+// Serves reports whether the dialer answers inbound calls to a number: the number is assigned to an
+// agent, and its workspace is not suspended.
 func (s *Store) Serves(ctx context.Context, to string) (served bool, err error) {
 	if err = s.pool.QueryRow(ctx, serves, pg.Args{"to": to}).Scan(&served); err != nil {
 		return false, fmt.Errorf("look up an inbound number: %w", err)
@@ -91,10 +92,10 @@ const insertOrphans = `
 INSERT INTO orphaned_calls (call_id) SELECT unnest(@call_ids::uuid[])
 ON CONFLICT (call_id) DO NOTHING`
 
-// Folded is the result of events apart from the changed calls.
+// Folded is the result of applied events, without the changed calls.
 type Folded struct {
-	// Orphans are live at the carrier, and their rows have ended or do not exist. DueHangups
-	// returns them until ForgetOrphan.
+	// Orphans are calls that are live at the carrier although their rows have ended or do not
+	// exist. DueHangups returns these calls until ForgetOrphan is called.
 	Orphans []uuid.UUID
 }
 
@@ -114,8 +115,8 @@ func RowGuard(sql string, args pg.Args) Guard {
 	}
 }
 
-// MoveFeed returns the guard of a batch of events. It fails unless this process is the reader at
-// from, and it moves the position to to.
+// MoveFeed returns the guard of a batch of events. The guard fails unless this process is the
+// reader and the position is the parameter from. It moves the position to the parameter to.
 func (s *Store) MoveFeed(trunk string, from, to FeedPosition) Guard {
 	return RowGuard(moveOn, pg.Args{
 		"trunk": trunk, "instance": s.instance, "feed": to.Feed, "cursor": to.Cursor,
@@ -123,20 +124,20 @@ func (s *Store) MoveFeed(trunk string, from, to FeedPosition) Guard {
 	})
 }
 
-// Events are events of calls that one transaction applies.
+// Events are the events that one transaction applies to calls.
 type Events struct {
-	// Guard is the first statement; nil: there is no condition.
+	// Guard is the first statement of the transaction. It is nil if there is no condition.
 	Guard   Guard
 	Arrived []Arrived
-	// Calls are the ids of all calls of the events. Fold changes the calls. If it returns an error,
-	// nothing is stored.
+	// Calls are the ids of all calls that have events. Fold changes these calls. If Fold returns an
+	// error, the transaction stores nothing.
 	Calls []uuid.UUID
 	Fold  func(map[uuid.UUID]*callstate.Call) (Folded, error)
 }
 
 // ApplyEvents applies events in one transaction: the guard, the rows of the calls and their outbox
-// rows commit together. It returns ErrLost if the guard is not fulfilled. It returns
-// ErrServerChanged on a server that was not reconciled, because rows of calls can be missing there.
+// rows commit together. It returns ErrLost if the guard fails. On a server that was not reconciled,
+// it returns ErrServerChanged, because such a server can lack rows of calls.
 func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var batch pgx.Batch
@@ -176,7 +177,7 @@ func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 
 const liveCalls = `SELECT call_id FROM calls WHERE ended_at IS NULL AND status <> 'fenced'`
 
-// LiveCalls returns the calls that the carrier has according to their rows.
+// LiveCalls returns the calls that are live at the carrier according to their rows.
 func (s *Store) LiveCalls(ctx context.Context) ([]uuid.UUID, error) {
 	ids, err := pg.Values[uuid.UUID](ctx, s.pool, liveCalls, nil)
 	if err != nil {

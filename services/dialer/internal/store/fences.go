@@ -21,8 +21,8 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// The end of the claim identifies the claim. coalesce keeps the planner from using an index on
-// look_at, which all requests of a claim share.
+// The time at which a claim ends identifies the claim. coalesce keeps the planner from using an
+// index on look_at, because all requests of a claim have the same look_at.
 const fenceRequest = `
 UPDATE dial_queue q SET state = 'dialing', claimed_by = NULL, traceparent = @traceparent
 WHERE q.call_request_id = @call_request_id AND q.state = 'queued' AND q.claimed_by = @instance
@@ -47,7 +47,7 @@ FROM dial_queue q WHERE q.call_request_id = @call_request_id`
 // withdraws many requests. A group of fences must not outlive the claims of its members.
 const boundFenceLocks = `SET LOCAL lock_timeout = '500ms'`
 
-// lockNotAvailable is the SQLSTATE of a lock_timeout. The transaction is not committed.
+// lockNotAvailable is the SQLSTATE of an exceeded lock_timeout. The transaction was not committed.
 const lockNotAvailable = "55P03"
 
 // oneLive is the index that permits one live call to a number of a workspace.
@@ -59,18 +59,18 @@ type Fence struct {
 	CallID  uuid.UUID
 	// From is the number that the phone shows. Trunk is the name of the carrier.
 	From, Trunk string
-	// Trace is the span that the call and its events continue.
+	// Trace is the span that the trace of the call and of its events continues.
 	Trace trace.SpanContext
 }
 
-// Fences commits permissions to dial in one transaction. For each it updates the row of the request
-// under its conditions and inserts the fence and the call.
+// Fences commits permissions to dial in one transaction. For each request it updates the row, if
+// the row meets the conditions, and inserts the fence and the call.
 //
-// The result of a fence is ErrLost, and it is not committed, in these cases: the request was
-// withdrawn or is not due; the claim has expired or was followed by another one; the number is in a
+// The result of a fence is ErrLost, and the fence is not committed, in these cases: the request was
+// withdrawn or is not due; the claim has expired or another claim followed it; the number is in a
 // call of this workspace or has just opted out; another transaction keeps the row locked; or the
-// server of the database is not the one of UseServer. After any other error the fence may be
-// committed.
+// database server is not the one of UseServer. After any other error it is unknown whether the
+// fence was committed.
 func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 	results = make([]error, len(fences))
 	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
@@ -86,7 +86,7 @@ func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 		case err == nil || errors.Is(results[i], ErrLost):
 		case busy && len(fences) == 1:
 			results[i] = ErrLost
-		case busy: // nothing is committed, and one fence of the group is the reason
+		case busy: // the transaction committed nothing, because of one fence of the group
 			alone.Go(func() error {
 				results[i] = s.Fences(ctx, fences[i:i+1])[0]
 				return nil
@@ -95,7 +95,7 @@ func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 			results[i] = fmt.Errorf("fence request %s with call %s: %w", f.Request.CallRequestID, f.CallID, err)
 		}
 	}
-	_ = alone.Wait() // always nil
+	_ = alone.Wait() // the functions of the group always return nil
 	return results
 }
 
@@ -103,14 +103,15 @@ func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 // transaction.
 const fencesAlone = 8
 
-// Fence is Fences for one request.
+// Fence does the same as Fences for a single request.
 func (s *Store) Fence(ctx context.Context, r dialqueue.Request, callID uuid.UUID, from, trunk string) error {
 	fence := Fence{Request: r, CallID: callID, From: from, Trunk: trunk, Trace: trace.SpanContextFromContext(ctx)}
 	return s.Fences(ctx, []Fence{fence})[0]
 }
 
-// fence updates the requests in one round trip, in the order of their ids, so that two transactions
-// cannot deadlock. The rows of those that could be updated are inserted with the commit.
+// fence updates the requests in one round trip. It updates them in the order of their ids, so that
+// two transactions cannot deadlock. The commit inserts the fences and calls of the updated
+// requests.
 func (s *Store) fence(ctx context.Context, tx *pg.Pipeline, fences []Fence, results []error) error {
 	order := make([]int, len(fences))
 	for i := range order {
@@ -154,7 +155,7 @@ func (s *Store) fence(ctx context.Context, tx *pg.Pipeline, fences []Fence, resu
 	return nil
 }
 
-// Releases returns how often a request was released for a cause.
+// Releases returns how often a request was released for the given cause.
 func (s *Store) Releases(ctx context.Context, id uuid.UUID, cause callstate.Cause) (releases int, err error) {
 	const query = `SELECT count(*) FROM calls
 WHERE call_request_id = @call_request_id AND status = 'void' AND hangup_cause = @cause`
@@ -169,8 +170,8 @@ const voidCall = `
 UPDATE calls SET status = 'void', ended_at = now(), variables = NULL, hangup_cause = @cause
 WHERE call_id = @call_id AND status = 'fenced' AND owner = @instance AND ending = ''`
 
-// Requests that are held for the same number become due. The first of them keeps its place in the
-// queue.
+// The requests that are held for the same number become due. The first of these requests keeps its
+// place in the queue.
 const voidRequest = `
 WITH over AS (
 	UPDATE dial_queue SET state = @state, ended_at = now(), variables = NULL
@@ -179,8 +180,8 @@ WITH over AS (
 ), called_up AS (` + releaseHeld + `)
 SELECT now() FROM over`
 
-// releaseHeld makes up to 100 requests due that were held for the numbers in over. One of them is
-// dialed, and the others are held again for its call.
+// releaseHeld makes up to 100 held requests due. They were held for the numbers in the relation
+// over. One request is dialed, and the others are then held for its call.
 const releaseHeld = `
 	UPDATE dial_queue d SET held = false,
 		look_at = greatest(least(due_at, now()), ` + frontOf + `d.workspace_id` + newest + `)
@@ -203,10 +204,10 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent, c.erased, c.time_zone
 FROM dial_queue q JOIN calls c ON c.call_id = @refused WHERE q.call_request_id = @call_request_id`
 
-// FenceAgain commits the permission to dial a request once more, over another trunk. The call of
-// the refused attempt becomes void, and another call gets a fence. It returns ErrLost if this
-// process does not own the refused attempt any more, if the request has ended, if the person has
-// just opted out, or if the server of the database is not the one of UseServer.
+// FenceAgain commits the permission to dial a request again, over another trunk. The call of the
+// refused attempt becomes void, and a new call gets a fence. FenceAgain returns ErrLost in these
+// cases: this process does not own the refused attempt any more, the request has ended, the person
+// has just opted out, or the database server is not the one of UseServer.
 func (s *Store) FenceAgain(ctx context.Context, r dialqueue.Request, refused, callID uuid.UUID, from, trunk string) error {
 	args := pg.Args{
 		"call_request_id": r.CallRequestID, "refused": refused, "call_id": callID, "from": from, "trunk": trunk, "instance": s.instance,
@@ -238,9 +239,9 @@ func (s *Store) FenceAgain(ctx context.Context, r dialqueue.Request, refused, ca
 	return err
 }
 
-// Void ends a request whose fence is committed and for which nothing was or will be sent to the
-// carrier. state is blocked if a gate refused the call, otherwise failed. It returns ErrLost if
-// this process does not own the fence any more.
+// Void ends a request whose fence is committed. The caller must not have sent anything to the
+// carrier for this fence, and must not send anything later. state is blocked if a gate refused the
+// call, otherwise failed. Void returns ErrLost if this process does not own the fence any more.
 func (s *Store) Void(ctx context.Context, r dialqueue.Request, callID uuid.UUID, state dialqueue.State, why dialqueue.Refusal) error {
 	args := pg.Args{
 		"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "state": string(state), "cause": "",
@@ -275,10 +276,11 @@ WITH over AS (
 ), called_up AS (` + releaseHeld + `)
 SELECT now(), o.due_at, (SELECT count(*) FROM fences f WHERE f.call_request_id = o.call_request_id) FROM over o`
 
-// Release voids the call of an attempt for which no phone rang and queues its request again, to be
-// claimed after wait, which doubles with each fence, up to 8 times. The void call keeps the cause,
-// for Releases; it can be empty. The next dial needs a new fence (ADR 2). It returns ErrLost, and
-// changes nothing, if recovery or another process has taken the call over.
+// Release voids the call of an attempt for which no phone rang, and queues its request again. The
+// request can be claimed after wait. The wait doubles with each fence, up to 8 times. The void call
+// keeps the cause, which Releases counts. The cause can be empty. The next dial needs a new fence
+// (ADR 2). If recovery or another process has taken over the call, Release returns ErrLost and
+// changes nothing.
 func (s *Store) Release(
 	ctx context.Context, r dialqueue.Request, callID uuid.UUID, cause callstate.Cause, wait time.Duration,
 ) error {

@@ -16,7 +16,7 @@ func TestFences_RejectsOnlyTheRequestsThatMayNotBeDialed(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		// before changes the second of three claimed requests.
+		// before is the statement that changes the second of three claimed requests.
 		before string
 	}{
 		{name: "the number is in another call", before: `
@@ -62,7 +62,7 @@ UPDATE dial_queue SET look_at = look_at + interval '1 second' WHERE call_request
 	}
 }
 
-// committed counts the rows of a committed fence.
+// committed counts the fences that were committed completely.
 const committed = `SELECT count(*) FROM fences f JOIN calls USING (call_id)
 JOIN dial_queue q ON q.call_request_id = f.call_request_id AND q.state = 'dialing' WHERE call_id = $1`
 
@@ -139,7 +139,8 @@ func TestDialInputs_OfEachRequest(t *testing.T) {
 	}
 }
 
-// The row of one request is locked, as by a transaction that withdraws many.
+// Another transaction locks the row of one request, as a transaction that withdraws many requests
+// does.
 func TestFences_LockedRowRejectsOnlyItsOwnRequest(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -170,8 +171,8 @@ func TestFences_LockedRowRejectsOnlyItsOwnRequest(t *testing.T) {
 	}
 }
 
-// One process claims a request twice. The late attempt of the first claim must not end the second
-// claim.
+// One process claims a request twice. An attempt of the first claim arrives late. It must not end
+// the second claim.
 func TestClaim_LateAttemptDoesNotEndALaterClaim(t *testing.T) {
 	t.Parallel()
 	no := dialqueue.Refusal{Code: dialqueue.CodeOutsideHours, Detail: "No."}

@@ -17,15 +17,15 @@ import (
 )
 
 // ErrServerChanged is returned if the database server is not the one that was reconciled with
-// dial-intents.v1. The server may be a promoted standby or a restored backup, which does not have
-// the last fences.
+// dial-intents.v1. The server can be a promoted standby or a restored backup that does not have the
+// last fences.
 var ErrServerChanged = errors.New("the database server is not the one that was reconciled with dial-intents.v1")
 
-// serverGuard holds the identity of the server on which requests may be claimed and dialed.
+// serverGuard stores the identity of the server on which requests may be claimed and dialed.
 type serverGuard struct{ server atomic.Pointer[string] }
 
-// UseServer permits claims, fences and reads of the carrier's feed on one server only. Before the
-// first call they are permitted on any server.
+// UseServer permits claims, fences and reads of the carrier's feed only on the server with this
+// identity. Before the first call of UseServer, they are permitted on any server.
 func (s *Store) UseServer(identity string) { s.guard.server.Store(&identity) }
 
 // server returns the identity that UseServer set, or "".
@@ -36,8 +36,8 @@ func (s *Store) server() string {
 	return ""
 }
 
-// onServer is the condition that the statement runs on the server of UseServer. It needs the
-// argument @server.
+// onServer is the SQL condition that the statement runs on the server of UseServer. The statement
+// needs the argument @server.
 const onServer = `(@server::text = '' OR server_identity() = @server::text)`
 
 const checkServer = `SELECT ` + onServer
@@ -70,14 +70,15 @@ type Intent struct {
 	At              time.Time
 }
 
-// ServerState is the server of the database and what is known about its reconciliation.
+// ServerState is the identity of the database server and the state of its reconciliation.
 type ServerState struct {
 	// Server is the identity of the server that answered.
 	Server string `db:"server"`
-	// Reconciled is the identity of the server that was reconciled last; empty before the first
-	// time.
+	// Reconciled is the identity of the server that was reconciled last. It is empty before the
+	// first reconciliation.
 	Reconciled string `db:"reconciled"`
-	// TopicID is the id of the topic that was read last; uuid.Nil before the first time.
+	// TopicID is the id of the topic that reconciliation read last. It is uuid.Nil before the first
+	// reconciliation.
 	TopicID uuid.UUID `db:"topic_id"`
 	// Now is the time of the database.
 	Now time.Time `db:"now"`
@@ -88,7 +89,7 @@ SELECT server_identity() AS server, coalesce(r.server, '') AS reconciled,
 	coalesce(r.topic_id, '00000000-0000-0000-0000-000000000000') AS topic_id, now() AS now
 FROM (VALUES (true)) AS always (one) LEFT JOIN reconciled_servers r USING (one)`
 
-// ServerState reads which server the database runs on.
+// ServerState reads the identity and the state of the server that runs the database.
 func (s *Store) ServerState(ctx context.Context) (state ServerState, err error) {
 	if state, err = pg.One[ServerState](ctx, s.pool, serverState, nil); err != nil {
 		return state, fmt.Errorf("read server state: %w", err)
@@ -98,7 +99,7 @@ func (s *Store) ServerState(ctx context.Context) (state ServerState, err error) 
 
 const intentPositions = `SELECT partition, next_offset FROM intent_positions`
 
-// IntentPositions returns the offset of dial-intents.v1, for each partition, from which
+// IntentPositions returns, for each partition of dial-intents.v1, the offset from which
 // reconciliation reads.
 func (s *Store) IntentPositions(ctx context.Context) (map[int32]int64, error) {
 	rows, err := s.pool.Query(ctx, intentPositions)
@@ -134,13 +135,13 @@ func (s *Store) Unfenced(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, err
 const lockRequest = `SELECT state FROM dial_queue WHERE call_request_id = @call_request_id FOR UPDATE`
 
 // An owner is alive if its heartbeat is younger than its lease. A call that is older than its
-// longest duration has ended.
+// longest duration cannot be live any more.
 const mayLive = `
 SELECT EXISTS (SELECT FROM instances i WHERE i.instance_id = @instance_id AND i.seen_at > now() - @lease::interval)
 	AND @at::timestamptz + make_interval(secs => @max_call_seconds::integer) + @grace::interval > now()`
 
-// The row is missing if the request was lost together with the fence. look_at is as after a claim,
-// so that the request counts towards the limits.
+// The row is missing if the database lost the request together with the fence. look_at has the
+// value that a claim would set, so that the request counts towards the limits.
 const restoreRequest = `
 INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, max_call_seconds,
 	queued_at, due_at, look_at)
@@ -154,11 +155,11 @@ INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id)
 VALUES (@call_id, @call_request_id,
 	(SELECT count(*) + 1 FROM fences f WHERE f.call_request_id = @call_request_id), @trunk, @instance_id)`
 
-// restoredVersion is the version at which a restored call begins. It is higher than that of the events
-// that the lost call had published: readers ignore lower versions.
+// restoredVersion is the first version of a restored call. It is higher than the versions of the
+// events that the lost call had published, because readers ignore lower versions.
 const restoredVersion = 1000
 
-// Nothing is inserted if another call to the number is live in this database.
+// This statement inserts nothing if another call to the number is live in this database.
 const restoreCall = `
 INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id,
 	variables, status, queued_at, max_call_seconds, deadline_at, owner, time_zone, ending, hangup_at, version)
@@ -170,8 +171,9 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 FROM dial_queue q WHERE q.call_request_id = @call_request_id
 ON CONFLICT DO NOTHING`
 
-// voidRefused voids a call that a trunk refused before a phone rang: its process had published the
-// intent of another call of the request. The database lost the fence of that other call.
+// voidRefused voids a call that a trunk refused before a phone rang. The process of that call had
+// already published the intent of another call of the request. The database lost the fence of the
+// other call.
 const voidRefused = `
 UPDATE calls c SET status = 'void', ended_at = now(), variables = NULL
 WHERE c.call_request_id = @call_request_id AND c.call_id <> @call_id AND c.status = 'fenced' AND c.ended_at IS NULL
@@ -186,25 +188,28 @@ ON CONFLICT (call_request_id) DO UPDATE SET state = 'failed', claimed_by = NULL,
 	ended_at = now(), variables = NULL
 RETURNING ended_at`
 
-// Settled counts what SettleIntents did.
+// Settled counts the results of SettleIntents.
 type Settled struct {
-	// Restored calls are live again, with the process that dialed them as their owner.
+	// Restored is the number of calls that are live again. Their owner is the process that dialed
+	// them.
 	Restored int
-	// Failed requests end with what the carrier knows of the call, or with dial_state_unknown.
+	// Failed is the number of requests that end with the result that the carrier reports for the
+	// call, or with dial_state_unknown.
 	Failed int
 }
 
-// SettleIntents settles intents whose fences are missing in this database, in one transaction. The
-// fence and the call are inserted again.
+// SettleIntents settles intents whose fences are missing in this database, in one transaction. It
+// inserts the fence and the call again.
 //
-// If the process that published the intent is alive, the call may be live, and that process owns
-// it. Otherwise the call is lost: recovery hangs it up and publishes its end, which the carrier may
-// know. If another call to the number is live, the request ends with dial_state_unknown.
+// If the process that published the intent is alive, the call can be live, and the restored call
+// belongs to that process. Otherwise the call is lost: recovery hangs it up and publishes its end,
+// with the result from the carrier if the carrier has one. If another call to the number is live,
+// the request ends with dial_state_unknown.
 //
-// If the request is dialing through a call that the same process fenced over another trunk before,
-// the call of the intent replaces it. Any other request that is not queued is not changed.
+// If the request is dialing through a call that the same process fenced before over another trunk,
+// the call of the intent replaces that call. Any other request that is not queued stays unchanged.
 //
-// It returns ErrServerChanged, and changes nothing, if the server has another identity.
+// SettleIntents returns ErrServerChanged, and changes nothing, if the server has another identity.
 func (s *Store) SettleIntents(ctx context.Context, server string, intents []Intent) (settled Settled, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		settled = Settled{}
@@ -282,7 +287,8 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, settled *
 		return fmt.Errorf("end request: %w", err)
 	}
 	settled.Failed++
-	lost := &callstate.Call{ // not stored: consumers that know the call as live receive its end
+	// lost is not stored: its event gives the end to consumers that know the call as live
+	lost := &callstate.Call{
 		CallID: i.CallID, CallRequestID: &i.CallRequestID, WorkspaceID: i.WorkspaceID, Direction: callstate.Outbound,
 		From: i.From, To: i.To, AgentID: i.AgentID, ContactID: i.ContactID, QueuedAt: i.QueuedAt, Status: callstate.Fenced,
 		Ending: callstate.EndingLost, Version: restoredVersion,
@@ -291,8 +297,8 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, settled *
 	return outbox.Put(ctx, tx, outgoing(lost.Facts()...)...)
 }
 
-// restore inserts the call of an intent and its fence. It reports false if another call to the
-// number is live.
+// restore inserts the call of an intent and the fence of that call. It returns false if another
+// call to the number is live.
 func restore(ctx context.Context, tx pgx.Tx, args pg.Args) (bool, error) {
 	if _, err := tx.Exec(ctx, restoreRequest, args); err != nil {
 		return false, fmt.Errorf("restore request: %w", err)
@@ -316,7 +322,7 @@ ON CONFLICT (one) DO UPDATE SET server = excluded.server, topic_id = excluded.to
 
 const deletePositions = `DELETE FROM intent_positions`
 
-// A position may move back: more intents are then read again.
+// A position can move back. Reconciliation then reads more intents again.
 const setPositions = `
 INSERT INTO intent_positions (partition, next_offset)
 SELECT p.partition, p.next_offset FROM unnest(@partitions::integer[], @offsets::bigint[]) p (partition, next_offset)
@@ -351,9 +357,9 @@ func putPositions(ctx context.Context, tx pgx.Tx, offsets map[int32]int64) error
 	return err
 }
 
-// A claim that was made before @since may still lead to a fence. A call that was fenced before
-// @since may still be refused by its trunk and lead to the fence of another trunk. The intents of
-// these fences may be below the new position.
+// A claim that was made before @since can still lead to a fence. The trunk can still refuse a call
+// that was fenced before @since, which leads to a fence for another trunk. The intents of these
+// fences can be below the new position.
 const mayFence = `
 SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_by IS NOT NULL
 		AND q.look_at > now() - interval '1 minute' AND q.look_at <= @since::timestamptz + @lease::interval)
@@ -361,9 +367,9 @@ SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_b
 		WHERE c.ended_at IS NULL AND c.status = 'fenced' AND c.ending = '' AND f.fenced_at <= @since::timestamptz)`
 
 // AdvanceIntents stores end offsets of the topic as the new positions. The offsets were read before
-// since, a time of the database. If a request that was claimed or dialed before since may still get
-// a fence, AdvanceIntents changes nothing and returns false: the intent of that fence may be below
-// the offsets, and it must be read after a failover.
+// since, a time of the database. If a request that was claimed or dialed before since can still get
+// a fence, AdvanceIntents changes nothing and returns false. The intent of that fence can be below
+// the offsets, and reconciliation must read it after a failover.
 func (s *Store) AdvanceIntents(
 	ctx context.Context, server string, topicID uuid.UUID, since time.Time, ends map[int32]int64,
 ) (moved bool, err error) {
@@ -403,9 +409,9 @@ func replaceTopic(ctx context.Context, tx pgx.Tx, server string, topicID uuid.UU
 	return putPositions(ctx, tx, offsets)
 }
 
-// AcceptTopic lets the next reconciliation read a topic from the given offsets, whatever was read
-// before. Intents that the topic does not have any more are not settled: only an operator may
-// decide this.
+// AcceptTopic makes the next reconciliation read a topic from the given offsets. It ignores the
+// topic and the offsets that were read before. Intents that the topic no longer contains are not
+// settled, so only an operator may call AcceptTopic.
 func (s *Store) AcceptTopic(ctx context.Context, topicID uuid.UUID, starts map[int32]int64) error {
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		return replaceTopic(ctx, tx, "", topicID, starts)

@@ -47,13 +47,13 @@ SELECT ` + legColumns + ` FROM s LEFT JOIN calls c ON c.call_id = s.call_id`
 )
 
 // RequestHangup requests the owner to end the call, and returns the leg. It returns pg.ErrNotFound
-// if there is none.
+// if the call has no leg.
 func (j *Legs) RequestHangup(ctx context.Context, callID uuid.UUID) (Leg, error) {
 	return j.one(ctx, requestHangup, callID)
 }
 
 // RequestAnswer requests the owner to answer the call, and returns the leg. It returns
-// pg.ErrNotFound if there is none.
+// pg.ErrNotFound if the call has no leg.
 func (j *Legs) RequestAnswer(ctx context.Context, callID uuid.UUID) (Leg, error) {
 	return j.one(ctx, requestAnswer, callID)
 }
@@ -75,8 +75,8 @@ func (j *Legs) Heartbeat(ctx context.Context) ([]Leg, error) {
 	return asked, err
 }
 
-// Only a process with a recent heartbeat takes over: after an outage of the database every process
-// looks dead.
+// Only a process with a recent heartbeat takes over legs. After an outage of the database, the
+// heartbeats of all processes are old.
 const adopt = `
 WITH s AS (
 UPDATE sip_legs SET owner = @owner WHERE call_id = ANY (ARRAY(
@@ -88,9 +88,9 @@ UPDATE sip_legs SET owner = @owner WHERE call_id = ANY (ARRAY(
 RETURNING *
 )` + changedLegs
 
-// Adopt makes this owner the owner of up to 100 live legs of dead owners, and returns them. It
-// adopts nothing while this owner's own heartbeats are slow, and for a lease after one failed or
-// was late.
+// Adopt makes this owner the owner of up to 100 live legs of dead owners, and returns these legs.
+// It adopts nothing while this owner's heartbeats are slow, nor for one lease after a heartbeat
+// failed or was late.
 func (j *Legs) Adopt(ctx context.Context) ([]Leg, error) {
 	if !j.monitor.Healthy() {
 		return nil, nil
@@ -100,7 +100,7 @@ func (j *Legs) Adopt(ctx context.Context) ([]Leg, error) {
 
 const liveOwners = `SELECT count(*) FROM sip_leg_owners WHERE seen_at > now() - @lease::interval`
 
-// LiveOwners returns the number of owners with a heartbeat.
+// LiveOwners returns the number of owners that have sent a heartbeat within the lease.
 func (j *Legs) LiveOwners(ctx context.Context) (n int, err error) {
 	if err := j.pool.QueryRow(ctx, liveOwners, pg.Args{"lease": j.lease}).Scan(&n); err != nil {
 		return 0, fmt.Errorf("count live owners: %w", err)
@@ -128,7 +128,7 @@ func many(ctx context.Context, pool *pgxpool.Pool, sql string, args pg.Args) ([]
 }
 
 const (
-	// The analysis of a call reads callback_at, and it can be late.
+	// The analysis of a call reads callback_at, and the analysis can be late.
 	pruneCalls = `
 DELETE FROM sip_legs WHERE call_id = ANY (ARRAY(
 	SELECT c.call_id FROM sip_legs c

@@ -29,13 +29,13 @@ type Legs struct {
 }
 
 // NewLegs returns a store for an owner. Each start of a process is another owner. An owner is dead
-// after lease without a heartbeat. Nothing else may use up the pool heartbeats: a heartbeat that
-// waits for other work makes a healthy process look dead.
+// after lease without a heartbeat. No other work may use the connections of the pool beats: a
+// heartbeat that waits for a connection makes a healthy process look dead.
 func NewLegs(pool, beats *pgxpool.Pool, owner uuid.UUID, lease time.Duration) *Legs {
 	return &Legs{pool: pool, heartbeats: beats, owner: owner, lease: lease, monitor: replicas.NewMonitor(lease)}
 }
 
-// Leg is the leg of a call.
+// Leg is the SIP leg of a call.
 type Leg struct {
 	CallID   uuid.UUID       `db:"call_id"`
 	TrunkID  uuid.UUID       `db:"trunk_id"`
@@ -49,15 +49,15 @@ type Leg struct {
 	ByUs     bool            `db:"by_us"`
 	HangupAt *time.Time      `db:"hangup_at"`
 	PickupAt *time.Time      `db:"pickup_at"`
-	// DialedAt, RingingAt and AnsweredAt are those of the call's row. If the call has no DialedAt
-	// yet, it is the time at which the leg was stored, shortly before the INVITE.
+	// DialedAt, RingingAt and AnsweredAt are the times in the call's row. If the call has no
+	// DialedAt yet, DialedAt is the time at which the leg was stored, shortly before the INVITE.
 	DialedAt   *time.Time `db:"dialed_at"`
 	RingingAt  *time.Time `db:"ringing_at"`
 	AnsweredAt *time.Time `db:"answered_at"`
 	// Attempt is stored with the leg. Queries do not return it.
 	Attempt TrunkAttempt `db:"-"`
-	// Channels is the number of channels of the trunk. The leg is not stored if all are in use. 0
-	// means no limit.
+	// Channels is the number of channels of the trunk. The leg is not stored if all channels are in
+	// use. 0 means no limit.
 	Channels int32 `db:"-"`
 }
 
@@ -95,7 +95,7 @@ SELECT call_id FROM changed`
 var ErrLegExists = errors.New("the call has a leg already")
 
 // StoreOutbound stores a leg before its INVITE is sent. It returns ErrLegExists if any process has
-// stored one before, and ErrChannels if the trunk has no free channel.
+// already stored a leg of the call, and ErrChannels if the trunk has no free channel.
 func (j *Legs) StoreOutbound(ctx context.Context, c Leg) error {
 	did, err := j.pool.Exec(ctx, beginLeg, j.beginArgs(c))
 	if err != nil {
@@ -107,7 +107,7 @@ func (j *Legs) StoreOutbound(ctx context.Context, c Leg) error {
 	return nil
 }
 
-// ArrivalGuard returns the guard of the first event of an inbound call. It stores the leg.
+// ArrivalGuard returns the guard of the first event of an inbound call. The guard stores the leg.
 func (j *Legs) ArrivalGuard(c Leg) Guard { return RowGuard(beginLeg, j.beginArgs(c)) }
 
 func (j *Legs) beginArgs(c Leg) pg.Args {
@@ -118,32 +118,34 @@ func (j *Legs) beginArgs(c Leg) pg.Args {
 	}
 }
 
-// Guard returns the guard for events of a leg. It is fulfilled if this process owns the leg and the
-// leg has not ended.
+// Guard returns the guard for events of a leg. The guard passes if this process owns the leg and
+// the leg has not ended.
 func (j *Legs) Guard(callID uuid.UUID) Guard {
 	return RowGuard(owned, pg.Args{"call_id": callID, "owner": j.owner})
 }
 
-// AnswerGuard is Guard for events that contain the answer. at is the time of the answer.
+// AnswerGuard returns the guard for events of a leg that contain the answer. at is the time of the
+// answer.
 func (j *Legs) AnswerGuard(callID uuid.UUID, at time.Time) Guard {
 	return RowGuard(answered, pg.Args{"call_id": callID, "owner": j.owner, "at": at})
 }
 
-// End is the end of a leg.
+// End describes the end of a leg.
 type End struct {
 	At    time.Time
 	Cause callstate.Cause
 	ByUs  bool
-	// AnsweredAt is set if the answer is applied with the end.
+	// AnsweredAt is set if the same transaction also applies the answer.
 	AnsweredAt *time.Time
-	// CallbackAt is when the person asked to be called back; nil: not agreed.
+	// CallbackAt is the time at which the person asked to be called back. It is nil if no callback
+	// was agreed.
 	CallbackAt *time.Time
 	// Answer is the final response of the trunk to the INVITE.
 	Answer Answer
 }
 
-// EndGuard returns the guard of the last events of a leg. It ends the leg and its attempt. Only the
-// first end counts.
+// EndGuard returns the guard of the last events of a leg. The guard ends the leg and its attempt.
+// Only the first end of a leg is stored.
 func (j *Legs) EndGuard(callID uuid.UUID, e End) Guard {
 	return RowGuard(endLeg, pg.Args{
 		"call_id": callID, "owner": j.owner, "at": e.At, "cause": string(e.Cause), "by_us": e.ByUs,
@@ -155,7 +157,7 @@ func (j *Legs) EndGuard(callID uuid.UUID, e End) Guard {
 const storeTeardown = `
 UPDATE sip_legs SET teardown = @teardown WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL`
 
-// StoreTeardown stores the teardown state of a leg. It does nothing if this process does not own
+// StoreTeardown stores the teardown state of a leg. It changes nothing if this process does not own
 // the leg any more.
 func (j *Legs) StoreTeardown(ctx context.Context, callID uuid.UUID, teardown []byte) error {
 	args := pg.Args{"call_id": callID, "owner": j.owner, "teardown": teardown}
@@ -177,7 +179,7 @@ const legColumns = `s.call_id, s.trunk_id, s.inbound, s.from_number, s.to_number
 const find = `
 SELECT ` + legColumns + ` FROM sip_legs s LEFT JOIN calls c ON c.call_id = s.call_id WHERE s.call_id = @call_id`
 
-// Find returns the leg of a call. It returns pg.ErrNotFound if there is none.
+// Find returns the leg of a call. It returns pg.ErrNotFound if the call has no leg.
 func (j *Legs) Find(ctx context.Context, callID uuid.UUID) (Leg, error) {
 	return j.one(ctx, find, callID)
 }

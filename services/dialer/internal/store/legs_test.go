@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	legLease = 5 * time.Minute // longer than any test takes
-	// shortLease is the lease in tests that wait for its end.
+	legLease = 5 * time.Minute // no test runs for so long
+	// shortLease is the lease in tests that wait until a lease has passed.
 	shortLease = time.Second
 )
 
@@ -33,7 +33,7 @@ func instant() *time.Time {
 	return &now
 }
 
-// dial stores the leg of an outbound call.
+// dial stores the leg of an outbound call and returns the id of the call.
 func dial(t *testing.T, j *store.Legs) uuid.UUID {
 	t.Helper()
 	id := uuid.Must(uuid.NewV7())
@@ -47,7 +47,7 @@ func dial(t *testing.T, j *store.Legs) uuid.UUID {
 	return c.CallID
 }
 
-// apply runs a transaction without events under a guard.
+// apply runs a transaction that has a guard and no events.
 func apply(t *testing.T, pool *pgxpool.Pool, guard store.Guard) error {
 	t.Helper()
 	return store.New(pool, uuid.New(), store.Timing{}).ApplyEvents(t.Context(), store.Events{
@@ -165,8 +165,8 @@ func TestHeartbeat_ReturnsRequestsOnlyToTheOwner(t *testing.T) {
 	}
 }
 
-// adopts sends heartbeats until the owner adopts legs: its heartbeats must have been in time for a
-// lease.
+// adopts sends heartbeats until the owner adopts legs. An owner adopts legs only after one lease of
+// heartbeats in time.
 func adopts(t *testing.T, j *store.Legs) (calls []store.Leg) {
 	t.Helper()
 	testkit.Until(t, "calls are adopted", func() bool {

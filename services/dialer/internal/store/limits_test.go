@@ -8,7 +8,8 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// A replica stores another limit 200 times. Each time, the next claim of another replica uses it.
+// A replica stores a new limit 200 times. Each time, the next claim of another replica uses the new
+// limit.
 func TestApplyWorkspace_NextClaimUsesTheNewLimits(t *testing.T) {
 	t.Parallel()
 	const writes, due = 200, 5
@@ -17,7 +18,7 @@ func TestApplyWorkspace_NextClaimUsesTheNewLimits(t *testing.T) {
 		set  func(w *dialqueue.Workspace, limit int32)
 	}{
 		{name: "max_live_calls", set: func(w *dialqueue.Workspace, limit int32) { w.MaxLiveCalls = limit }},
-		// A workspace without recent calls may dial a tenth of its limit immediately.
+		// A workspace without recent calls can immediately dial a tenth of its limit per second.
 		{name: "calls_per_second", set: func(w *dialqueue.Workspace, limit int32) { w.CallsPerSecond = 10 * limit }},
 	}
 	for _, tt := range tests {

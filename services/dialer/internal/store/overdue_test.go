@@ -10,15 +10,16 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// A request that is still in progress or has just ended is waiting. A request that never arrived is
-// lost and is queued now. A request that ended long before is over, and its end is published again.
+// A request that is in progress or has just ended has the state waiting. A request that never
+// arrived is lost, and is queued now. A request that ended long before is over, and its end is
+// published again.
 func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace, told := newStore(pool), uuid.Must(uuid.NewV7()), time.Now()
 	ago := func(d time.Duration) *time.Time { at := told.Add(-d); return &at }
 	for n, tt := range []struct {
-		name, was string // nothing: it never arrived
+		name, was string // was is empty if the request never arrived
 		ended     *time.Time
 		want      dialqueue.Found
 		is        string
@@ -56,8 +57,8 @@ func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 	}
 }
 
-// A consumer has lost the end of a request. The terminal event of a withdrawn request has the id of
-// the first one.
+// A consumer has lost the event of a request's end. The terminal event of a withdrawn request is
+// published again with the id of the first event.
 func TestEnqueueOverdue_PublishesTheEndAgain(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// A request that was late before its workspace reached its own limits has waited for the service,
-// however long it waits for the limits afterwards. Any process knows this, because it is stored in
+// A request that was late before its workspace reached its own limits was delayed by the service.
+// This is true even if the request waits for the limits afterwards. Any process can read this from
 // the rate bucket.
 func TestClaim_MarksRequestsHeldBackByOwnLimits(t *testing.T) {
 	t.Parallel()
@@ -58,17 +58,19 @@ func TestClaim_MarksRequestsHeldBackByOwnLimits(t *testing.T) {
 }
 
 // A claim that leaves due requests because of the workspace's own limits stores the time. A claim
-// that leaves them because of the shared limits does not. The first time is kept while the
-// condition lasts.
+// that leaves due requests because of the shared limits does not. The first stored time is kept
+// while the workspace is at its limits.
 func TestClaim_StoresSinceWhenAWorkspaceIsAtItsLimits(t *testing.T) {
 	t.Parallel()
 	const is = ` FROM rate_buckets WHERE scope = $1::uuid::text AND own_limit_seen > now() - interval '1 hour' AND `
 	for _, tt := range []struct {
-		name   string
-		live   int32
-		before string // since when the workspace was at its limits, and still is; or how long ago it was not any more
+		name string
+		live int32
+		// since when the workspace has been at its limits, or how long ago it ceased to be at its
+		// limits
+		before string
 		trunk  int
-		noted  string // the expected content of the bucket; empty: nothing was stored
+		noted  string // the expected content of the bucket; it is empty if nothing was stored
 	}{
 		{
 			name: "its own live calls", live: 1, before: "", trunk: 100,
@@ -153,7 +155,8 @@ func TestClaim_ReturnsUnusedTokens(t *testing.T) {
 	}
 }
 
-// A request that was placed before the scan of its workspace is not found until it is returned to the front.
+// No claim finds a request that was placed before the scan position of its workspace. ReturnStrays
+// moves the request to the front.
 func TestReturnStrays_MovesUnreadableRequestsToTheFront(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// An analysis can be later than the period for which legs are kept. It reads the time of the
-// callback in the leg.
+// An analysis can run later than legs are kept. The analysis reads the time of the callback from
+// the leg, so the leg must be kept until then.
 func TestPrune_KeepsLegsWhoseAnalysisIsPending(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)

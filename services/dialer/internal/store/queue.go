@@ -25,9 +25,9 @@ VALUES (@call_request_id, @workspace_id, 'queued', @to_e164, @agent_id, @contact
 	greatest(@due_at::timestamptz, ` + frontOf + `@workspace_id::uuid` + newest + `), @traceparent)
 ON CONFLICT (call_request_id) DO NOTHING`
 
-// Enqueue adds requests to the dial queue and returns for each whether it was added. A request is
-// not added if the queue has a row with its id, even if that row was withdrawn before the request
-// arrived or has ended. Rows are deleted 60 days after their end (ADR 12).
+// Enqueue adds requests to the dial queue and returns for each request whether it was added. A
+// request is not added if the queue has a row with its id. This includes rows that ended or that
+// were withdrawn before the request arrived. Rows are deleted 60 days after their end (ADR 12).
 func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, requests ...dialqueue.Request) (added []bool, err error) {
 	var batch pgx.Batch
 	added = make([]bool, len(requests))
@@ -69,10 +69,10 @@ type endedRow struct {
 	CallID      *uuid.UUID      `db:"call_id"` // nil if the request ended without a call
 }
 
-// EnqueueOverdue handles a request that the service calls published again at a time, because it has
-// not received the end of the request. If the request is not in the queue and endOnly is false, it
-// is enqueued. If it ended more than dialqueue.Telling before, its terminal event is published
-// again.
+// EnqueueOverdue handles a request that the service `calls` published again, because `calls` has
+// not received the end of the request. at is the time of the publication. If the request is not in
+// the queue and endOnly is false, EnqueueOverdue enqueues the request. If the request ended more
+// than dialqueue.Telling before, EnqueueOverdue publishes the terminal event again.
 func (s *Store) EnqueueOverdue(
 	ctx context.Context, tx pgx.Tx, r dialqueue.Request, at time.Time, endOnly bool,
 ) (found dialqueue.Found, err error) {
@@ -100,9 +100,9 @@ func (s *Store) EnqueueOverdue(
 	return dialqueue.Over, outbox.Put(ctx, tx, again)
 }
 
-// endAgain returns the terminal event of a request. For a request without a call it has the id of
-// the first terminal event. The reason of a blocked or failed request is not stored and becomes
-// dial_state_unknown.
+// endAgain returns the terminal event of a request. If the request had no call, the event has the
+// id of the first terminal event. The reason of a blocked or failed request is not stored and
+// becomes dial_state_unknown.
 func (s *Store) endAgain(ctx context.Context, tx pgx.Tx, id uuid.UUID, ended endedRow) (outbox.Event, error) {
 	var again callstate.Fact
 	switch {
@@ -134,8 +134,8 @@ RETURNING ended_at`
 const withdrawnBefore = `
 SELECT state = 'withdrawn' FROM dial_queue WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
 
-// WithdrawNow is Withdraw in its own transaction. It returns ErrServerChanged on a server that is
-// not reconciled: a request that is queued there may have been dialed.
+// WithdrawNow runs Withdraw in its own transaction. It returns ErrServerChanged on a server that is
+// not reconciled, because a request that is queued there can already have been dialed.
 func (s *Store) WithdrawNow(ctx context.Context, id, workspaceID uuid.UUID) (withdrawn bool, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		if err := sameServer(tx.QueryRow(ctx, checkServer, pg.Args{"server": s.server()})); err != nil {
@@ -150,9 +150,9 @@ func (s *Store) WithdrawNow(ctx context.Context, id, workspaceID uuid.UUID) (wit
 	return withdrawn, err
 }
 
-// Withdraw removes a request from the queue and publishes that. If the request has not arrived yet,
-// it will not be queued. It returns false if the request was dialed or has ended. A repeated call
-// returns the same result.
+// Withdraw removes a request from the queue and publishes an event about the withdrawal. If the
+// request has not arrived yet, it will not be queued. Withdraw returns false if the request was
+// dialed or has ended. A repeated call returns the same result.
 func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UUID) (withdrawn bool, err error) {
 	args := pg.Args{"call_request_id": id, "workspace_id": workspaceID}
 	at, err := pg.Value[time.Time](ctx, tx, withdraw, args)
@@ -164,7 +164,7 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 	}
 	withdrawn, err = pg.Value[bool](ctx, tx, withdrawnBefore, args)
 	if errors.Is(err, pg.ErrNotFound) {
-		return false, nil // a request of another workspace
+		return false, nil // the request belongs to another workspace
 	}
 	if err != nil {
 		return false, fmt.Errorf("read state of request %s: %w", id, err)
@@ -172,8 +172,8 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 	return withdrawn, nil
 }
 
-// ofClaim is the condition that the claim is still the one of the request. A later claim of the
-// same process has another end.
+// ofClaim is the condition that the request still has the given claim. A later claim of the same
+// process has another end time.
 const ofClaim = `call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
 	AND coalesce(look_at, 'infinity') = @claimed_until`
 
@@ -191,10 +191,10 @@ UPDATE dial_queue q SET claimed_by = NULL, looks = looks + @looked::integer,
 		ELSE now() + @wait::interval END
 WHERE ` + ofClaim
 
-// PutBack returns a claimed request to the queue. It can be claimed again after wait. If wait is
-// zero, it keeps its place in the queue. A request that is not due can be claimed when it is due.
-// looked is the number of dial-time checks that found no agent. If the claim is lost, PutBack does
-// nothing.
+// PutBack returns a claimed request to the queue. The request can be claimed again after wait. If
+// wait is zero, the request keeps its place in the queue. A request that is not due can be claimed
+// when it is due. looked is the number of dial-time checks that found no agent. If this process has
+// lost the claim, PutBack does nothing.
 func (s *Store) PutBack(ctx context.Context, r dialqueue.Request, wait time.Duration, looked int) error {
 	args := s.claimArgs(r)
 	args["wait"], args["looked"] = wait, looked
@@ -204,8 +204,9 @@ func (s *Store) PutBack(ctx context.Context, r dialqueue.Request, wait time.Dura
 	return nil
 }
 
-// The time comes from the clock of contacts-compliance. If that clock is slow, the time can be in
-// the past here, and the request would be claimed and checked again without a pause.
+// The time until comes from the clock of contacts-compliance. If that clock is slow, the time can
+// be in the past on this server. Without this limit, the request would be claimed and checked again
+// without a pause.
 const reschedule = `
 WITH next AS (SELECT greatest(@until::timestamptz, now() + interval '1 second') AS at)
 UPDATE dial_queue SET due_at = next.at, look_at = next.at, claimed_by = NULL FROM next
@@ -233,8 +234,8 @@ func (s *Store) Block(ctx context.Context, r dialqueue.Request, why dialqueue.Re
 	})
 }
 
-// endClaim runs the guarded update that ends the claim of one row and publishes the event that of
-// returns. The update returns the time, and further columns for also.
+// endClaim runs the guarded update that ends the claim of one row, and publishes the event that the
+// function of returns. The update returns the time, and further columns for the parameter also.
 func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, of func(at time.Time) callstate.Fact,
 	also ...any) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
@@ -250,8 +251,8 @@ func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, of fu
 	})
 }
 
-// A request found no capacity if due requests of its workspace were left for lack of it while it
-// waited.
+// A request counts as one without capacity if claims left due requests of its workspace for lack of
+// capacity while the request waited.
 const expire = `
 WITH old AS MATERIALIZED (
 	SELECT e.call_request_id, NOT e.held AND e.claimed_by IS NULL AND e.look_at <= now() AS waited
@@ -268,7 +269,7 @@ SELECT e.call_request_id, e.workspace_id, e.traceparent, now() AS at,
 		ORDER BY b.version DESC LIMIT 1) >= e.look_at, false) AS no_capacity
 FROM expired e`
 
-// expireWaiting selects the oldest requests of each workspace that recently found no capacity.
+// expireWaiting selects the oldest requests of each workspace that recently had no capacity.
 const expireWaiting = `
 UPDATE dial_queue q SET state = 'failed', ended_at = now(), variables = NULL
 WHERE q.call_request_id = ANY (ARRAY(
@@ -293,7 +294,7 @@ type expiredRow struct {
 }
 
 // Expire ends requests that were never dialed: up to 200 that have waited longer than the capacity
-// limit, and up to 200 past the age limit. It returns how many it ended.
+// limit, and up to 200 that reached the age limit. It returns how many requests it ended.
 func (s *Store) Expire(ctx context.Context) (ended int, err error) {
 	if s.timing.CapacityLimit < s.timing.QueueLimit {
 		if ended, err = s.expire(ctx, expireWaiting, pg.Args{"capacity_limit": s.timing.CapacityLimit}); err != nil {
@@ -323,17 +324,18 @@ func (s *Store) expire(ctx context.Context, which string, args pg.Args) (ended i
 	return ended, err
 }
 
-// frontOf, the id of a workspace and newest are the place before the workspace's due requests: no
-// claim of the last ten seconds read a later first request. It is NULL if no request of the
-// workspace was claimed yet. A request that becomes due again, or arrives late, must not be placed
-// before it, because claims read from there on (rate_buckets.scan_from).
+// frontOf, the id of a workspace and newest form the expression for the place before the
+// workspace's due requests: no claim of the last ten seconds read a later first request. The
+// expression is NULL if no request of the workspace was claimed yet. A request that becomes due
+// again or arrives late must not be placed before that place, because claims read from there on
+// (rate_buckets.scan_from).
 const (
 	frontOf = `(SELECT b.next_scan_from FROM rate_buckets b WHERE b.scope = `
 	newest  = `::text ORDER BY b.version DESC LIMIT 1)`
 )
 
-// returnStrays finds requests that a transaction of more than ten seconds placed before the scan of
-// their workspace.
+// returnStrays finds requests that are placed before the scan position of their workspace. A
+// transaction of more than ten seconds can place a request there.
 const returnStrays = `
 UPDATE dial_queue q SET look_at = ` + frontOf + `q.workspace_id` + newest + `
 WHERE q.call_request_id = ANY (ARRAY(
@@ -345,9 +347,9 @@ WHERE q.call_request_id = ANY (ARRAY(
 		ORDER BY r.look_at LIMIT 100 FOR UPDATE SKIP LOCKED) r
 	LIMIT 1000))`
 
-// ReturnStrays moves queued requests that no claim reads to the front of their workspace's queue,
-// and returns how many it moved, at most 1,000. It reads everything that vacuum has not removed
-// yet, so it must not run often.
+// ReturnStrays moves queued requests that no claim reads to the front of their workspace's queue.
+// It returns how many requests it moved, at most 1,000. ReturnStrays reads all rows that vacuum has
+// not removed yet, so it must not run often.
 func (s *Store) ReturnStrays(ctx context.Context) (int64, error) {
 	moved, err := s.pool.Exec(ctx, returnStrays)
 	if err != nil {
@@ -356,7 +358,7 @@ func (s *Store) ReturnStrays(ctx context.Context) (int64, error) {
 	return moved.RowsAffected(), nil
 }
 
-// The requests of calls that began more than five minutes ago.
+// moveLongCalls changes the requests of calls that began more than five minutes ago.
 const moveLongCalls = `
 UPDATE dial_queue q SET look_at = now()
 WHERE q.call_request_id = ANY (ARRAY(
@@ -366,7 +368,8 @@ WHERE q.call_request_id = ANY (ARRAY(
 			ORDER BY b.version DESC LIMIT 1), '-infinity')
 	ORDER BY l.look_at LIMIT 10000 FOR UPDATE SKIP LOCKED))`
 
-// Live legs and inbound calls whose counted_at is more than five minutes ago.
+// These statements change live legs and inbound calls whose counted_at is more than five minutes
+// ago.
 const (
 	moveLegs = `
 UPDATE sip_legs SET counted_at = now() WHERE call_id = ANY (ARRAY(
@@ -379,10 +382,11 @@ UPDATE calls SET counted_at = now() WHERE call_id = ANY (ARRAY(
 	LIMIT 10000 FOR UPDATE SKIP LOCKED))`
 )
 
-// MoveLongCalls moves long calls forward in the indexes that the limits count, and returns how many rows it
-// moved, at most 10,000 of each table. A count of requests starts at the oldest call and reads every request that
-// was claimed since, also those that have ended if vacuum could not remove them. A count of legs or inbound calls
-// reads the last ten minutes, so MoveLongCalls must run at least every four minutes.
+// MoveLongCalls moves long calls forward in the indexes that the limits count. It returns how many
+// rows it moved, at most 10,000 of each table. A count of requests starts at the oldest live call.
+// The count reads every request that was claimed since then, also ended requests that vacuum could
+// not remove. A count of legs or inbound calls reads the last ten minutes, so MoveLongCalls must
+// run at least every four minutes.
 func (s *Store) MoveLongCalls(ctx context.Context) (moved int64, err error) {
 	for _, statement := range []string{moveLegs, moveInbound, moveLongCalls} {
 		tag, err := s.pool.Exec(ctx, statement, pg.Args{"total": total})

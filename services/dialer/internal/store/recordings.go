@@ -22,20 +22,20 @@ import (
 var ErrRefused = errors.New("the call is not to be recorded")
 
 // Recordings stores the state of recordings, for a process that writes into one spool directory. A
-// recording moves from recording to recorded to stored. It is deleted through leaving. It is lost
-// if its file cannot be reached.
+// recording changes from the state recording to recorded to stored. A deletion passes the state
+// leaving. A recording is lost if its file cannot be reached.
 type Recordings struct {
 	pool  *pgxpool.Pool
 	spool uuid.UUID
 }
 
-// NewRecordings returns a store for a process that writes into the spool.
+// NewRecordings returns a store for a process that writes into the given spool.
 func NewRecordings(pool *pgxpool.Pool, spool uuid.UUID) *Recordings {
 	return &Recordings{pool: pool, spool: spool}
 }
 
-// The row of the call is locked until the commit. An erasure commits before it, and the recording
-// is refused, or after it, and deletes the recording.
+// The statement locks the row of the call until the commit. An erasure that commits before it makes
+// the statement refuse the recording. An erasure that commits after it deletes the recording.
 const beginRecording = `
 INSERT INTO recordings (call_id, workspace_id, key, spool)
 SELECT c.call_id, c.workspace_id, @key, @spool FROM calls c
@@ -43,7 +43,8 @@ WHERE c.call_id = @call_id AND c.workspace_id = @workspace_id AND c.ended_at IS 
 ON CONFLICT DO NOTHING
 RETURNING call_id`
 
-// Begin records that a live call is being recorded into a file of the spool. It returns ErrRefused.
+// Begin records that a live call is being recorded into a file of the spool. It returns ErrRefused
+// if the call must not be recorded.
 func (s *Recordings) Begin(ctx context.Context, workspaceID, callID uuid.UUID, key string) error {
 	args := pg.Args{"workspace_id": workspaceID, "call_id": callID, "key": key, "spool": s.spool}
 	_, err := pg.Value[uuid.UUID](ctx, s.pool, beginRecording, args)
@@ -94,8 +95,8 @@ UPDATE recordings SET ended_at = now(), try_at = now(), tries = 0,
 	state = CASE WHEN @drop::boolean OR erasures <> '{}' THEN 'leaving' ELSE 'recorded' END
 WHERE call_id = @call_id AND state = 'recording'`
 
-// Close records that a file is complete and waits for its upload. If dropped, or if the person was
-// erased meanwhile, it is deleted instead. Close can be repeated.
+// Close records that a file is complete and waits for its upload. If dropped is true, or if the
+// person was erased meanwhile, the recording is marked for deletion instead. Close can be repeated.
 func (s *Recordings) Close(ctx context.Context, callID uuid.UUID, dropped bool) error {
 	if _, err := s.pool.Exec(ctx, close, pg.Args{"call_id": callID, "drop": dropped}); err != nil {
 		return fmt.Errorf("close the recording of call %s: %w", callID, err)
@@ -105,8 +106,9 @@ func (s *Recordings) Close(ctx context.Context, callID uuid.UUID, dropped bool) 
 
 const lose = `UPDATE recordings SET state = 'lost', ended_at = coalesce(ended_at, now()) WHERE call_id = @call_id AND state IN ('recording', 'recorded') AND erasures = '{}'`
 
-// MarkLost records that a file does not exist, and reports whether the recording is lost now. A
-// recording that an erasure waits for is deleted instead.
+// MarkLost records that the file of a recording does not exist, and reports whether the recording
+// is lost now. If an erasure waits for the recording, the recording is deleted instead of marked as
+// lost.
 func (s *Recordings) MarkLost(ctx context.Context, callID uuid.UUID) (lost bool, err error) {
 	did, err := s.pool.Exec(ctx, lose, pg.Args{"call_id": callID})
 	if err != nil {
@@ -118,8 +120,8 @@ func (s *Recordings) MarkLost(ctx context.Context, callID uuid.UUID) (lost bool,
 	return false, s.Close(ctx, callID, true)
 }
 
-// A spool without a heartbeat for this time cannot be reached. A recording that an erasure waits
-// for is deleted.
+// The files of a spool without a heartbeat for @after cannot be reached. If an erasure waits for
+// the recording, the recording is deleted instead of marked as lost.
 const loseUnreachable = `
 UPDATE recordings r SET state = CASE WHEN erasures = '{}' THEN 'lost' ELSE 'leaving' END, spool = @spool, try_at = now(), ended_at = coalesce(ended_at, now())
 WHERE r.call_id = ANY (ARRAY(
@@ -129,8 +131,8 @@ WHERE r.call_id = ANY (ARRAY(
 	LIMIT 500 FOR UPDATE OF o SKIP LOCKED))
 RETURNING call_id`
 
-// MarkUnreachableLost marks the recordings of spools without a heartbeat for after as lost, and
-// returns their calls.
+// MarkUnreachableLost marks recordings as lost if their spool has had no heartbeat for the duration
+// after. It returns the calls of these recordings.
 func (s *Recordings) MarkUnreachableLost(ctx context.Context, after time.Duration) ([]uuid.UUID, error) {
 	return s.ids(ctx, loseUnreachable, pg.Args{"spool": s.spool, "after": after})
 }
@@ -156,8 +158,8 @@ WHERE r.call_id = ANY (ARRAY(
 	ORDER BY d.try_at LIMIT @limit FOR UPDATE OF d SKIP LOCKED))
 RETURNING r.call_id, r.workspace_id, r.key, r.in_storage, r.erasures`
 
-// DueUploads claims up to limit files of the spool that must be uploaded. Each is due again after a
-// growing pause, until MarkStored.
+// DueUploads claims up to limit files of the spool that must be uploaded. Each file is due again
+// after a growing pause, until MarkStored is called.
 func (s *Recordings) DueUploads(ctx context.Context, limit int) ([]Due, error) {
 	return s.due(ctx, dueUploads, pg.Args{"spool": s.spool, "limit": limit})
 }
@@ -169,8 +171,8 @@ WHERE r.call_id = ANY (ARRAY(
 	ORDER BY try_at LIMIT @limit FOR UPDATE SKIP LOCKED))
 RETURNING r.call_id, r.workspace_id, r.key, r.in_storage, r.erasures`
 
-// DueDeletions claims up to limit recordings that must be deleted. Each is due again after a
-// growing pause, until Delete.
+// DueDeletions claims up to limit recordings that must be deleted. Each recording is due again
+// after a growing pause, until Delete is called.
 func (s *Recordings) DueDeletions(ctx context.Context, limit int) ([]Due, error) {
 	return s.due(ctx, dueLeavings, pg.Args{"spool": s.spool, "limit": limit})
 }
@@ -185,8 +187,8 @@ func (s *Recordings) due(ctx context.Context, sql string, args pg.Args) ([]Due, 
 
 const stored = `UPDATE recordings SET state = 'stored', tries = 0 WHERE call_id = @call_id AND state = 'recorded'`
 
-// MarkStored records that the object is in storage. It returns false if the recording must be
-// deleted again.
+// MarkStored records that the object is in storage. It returns false if the recording is no longer
+// wanted and the object must be deleted.
 func (s *Recordings) MarkStored(ctx context.Context, callID uuid.UUID) (bool, error) {
 	did, err := s.pool.Exec(ctx, stored, pg.Args{"call_id": callID})
 	if err != nil {
@@ -197,8 +199,8 @@ func (s *Recordings) MarkStored(ctx context.Context, callID uuid.UUID) (bool, er
 
 const gone = `DELETE FROM recordings WHERE call_id = @call_id AND state = 'leaving' RETURNING workspace_id, erasures`
 
-// Delete deletes the row of a recording whose file and object are deleted, and reports that to the
-// erasures that waited for it.
+// Delete deletes the row of a recording whose file and object are deleted. It reports the deletion
+// to the erasures that waited for the recording.
 func (s *Recordings) Delete(ctx context.Context, callID uuid.UUID) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		var workspaceID uuid.UUID
@@ -231,8 +233,9 @@ WHERE call_id = ANY (ARRAY(
 		AND r.ended_at < @now::timestamptz - coalesce(make_interval(days => w.keep_recordings_days), @keep::interval)
 	ORDER BY r.ended_at LIMIT @limit FOR UPDATE OF r SKIP LOCKED))`
 
-// Expire marks up to limit recordings for deletion that are older than their workspace keeps them,
-// or than keep if the workspace has no such setting. It returns how many it marked.
+// Expire marks up to limit recordings for deletion whose retention period has passed. The period is
+// the setting of the workspace, or keep if the workspace has no such setting. Expire returns how
+// many recordings it marked.
 func (s *Recordings) Expire(ctx context.Context, now time.Time, keep time.Duration, limit int) (int64, error) {
 	did, err := s.pool.Exec(ctx, expireRecordings, pg.Args{"now": now, "keep": keep, "limit": limit})
 	if err != nil {

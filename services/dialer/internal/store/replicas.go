@@ -13,17 +13,17 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// maxReportAge is how old a report may be that is still returned: five times the interval of the
+// maxReportAge is the greatest age of a report that List returns: five times the interval of the
 // reports.
 const maxReportAge = 10 * time.Second
 
 // ReplicaReports stores the reports of processes.
 type ReplicaReports struct{ pool *pgxpool.Pool }
 
-// NewReplicaReports returns a store on the pool.
+// NewReplicaReports returns a store that uses the pool.
 func NewReplicaReports(pool *pgxpool.Pool) *ReplicaReports { return &ReplicaReports{pool: pool} }
 
-// A killed process leaves its report. Other processes delete it after an hour.
+// A killed process cannot delete its report, so other processes delete the report after an hour.
 const putReport = `
 WITH old AS (
 	DELETE FROM replica_reports WHERE owner <> @owner AND reported_at < now() - interval '1 hour'
@@ -57,7 +57,7 @@ const listReports = `
 SELECT owner, name, reported_at, report FROM replica_reports
 WHERE reported_at > now() - @fresh::interval ORDER BY name, owner`
 
-// List returns the reports that are not older than ten seconds, by name.
+// List returns the reports that are not older than ten seconds, sorted by name.
 func (s *ReplicaReports) List(ctx context.Context) ([]replicas.StoredReport, error) {
 	found, err := pg.Many[replicas.StoredReport](ctx, s.pool, listReports, pg.Args{"fresh": maxReportAge})
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *ReplicaReports) List(ctx context.Context) ([]replicas.StoredReport, err
 	return found, nil
 }
 
-// Queue counts queued requests and live calls.
+// Queue returns the numbers of queued requests and live calls.
 func (s *ReplicaReports) Queue(ctx context.Context) (Depth, error) { return ReadDepth(ctx, s.pool) }
 
 // Channels returns the number of live calls of each trunk, over all processes.

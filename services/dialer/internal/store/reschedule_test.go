@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// contacts-compliance has computed the calling window with a clock that is slow.
+// contacts-compliance computed the calling window with a slow clock.
 func TestReschedule_IsAtLeastOneSecondAhead(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

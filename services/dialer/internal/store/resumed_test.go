@@ -52,7 +52,7 @@ func wantKept(t *testing.T, pool *pgxpool.Pool, r dialqueue.Request) {
 }
 
 // A suspension makes queued requests due immediately, so that they end as blocked. If the workspace
-// is resumed before they are blocked, they keep the time for which they were scheduled.
+// is resumed before that, the requests keep the time for which they were scheduled.
 func TestClaim_RequestsOfAResumedWorkspaceStayScheduled(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
@@ -67,7 +67,8 @@ func TestClaim_RequestsOfAResumedWorkspaceStayScheduled(t *testing.T) {
 	wantKept(t, pool, r)
 }
 
-// The request is claimed to be blocked, and the workspace is resumed before the attempt reads it.
+// A claim takes the request to block it. The workspace is resumed before the attempt reads the
+// workspace.
 func TestFence_RejectsARequestThatIsNotDue(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
@@ -89,7 +90,8 @@ func TestFence_RejectsARequestThatIsNotDue(t *testing.T) {
 	wantKept(t, pool, r)
 }
 
-// ApplySetting stores a version before its event arrives. A late event of an older version changes nothing.
+// ApplySetting stores a version before the event of that version arrives. A late event of an older
+// version changes nothing.
 func TestSaveWorkspace_OlderVersionMakesNothingDue(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
@@ -100,7 +102,7 @@ func TestSaveWorkspace_OlderVersionMakesNothingDue(t *testing.T) {
 	wantKept(t, pool, r)
 }
 
-// The requests of a deleted agent are claimed before they are due, and are blocked.
+// A claim takes the requests of a deleted agent before they are due, and the requests are blocked.
 func TestClaim_TakesRequestsOfADeletedAgent(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
@@ -116,8 +118,8 @@ func TestClaim_TakesRequestsOfADeletedAgent(t *testing.T) {
 	}
 }
 
-// A consumer's batch reads each event after ApplySetting has stored it. Until the batch commits, such an event must not
-// delay the next change of its workspace or agent.
+// A consumer's batch reads each event after ApplySetting has stored the same change. Until the
+// batch commits, such an event must not delay the next change of its workspace or agent.
 func TestSaveWorkspace_StoredVersionTakesNoLock(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())

@@ -10,9 +10,9 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// Ids contain the time at which they were created, which is before the end. So a pass reads the
-// keys of the oldest rows in order, one page at a time. Each statement returns the last key that it
-// read.
+// An id contains its creation time, which is before the end of the call or request. So a pass reads
+// the keys of the oldest rows in order, one page at a time. Each statement returns the last key
+// that it read.
 const (
 	deleteCalls = `
 WITH page AS MATERIALIZED (
@@ -24,7 +24,7 @@ WITH page AS MATERIALIZED (
 	RETURNING c.call_id
 )
 SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM deleted)`
-	// A request can end long before it is due.
+	// A request can end long before it is due, so the condition uses the time of its end.
 	deleteRequests = `
 WITH page AS MATERIALIZED (
 	SELECT call_request_id AS id FROM dial_queue WHERE call_request_id > @after AND call_request_id < @before

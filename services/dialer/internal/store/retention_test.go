@@ -98,7 +98,8 @@ func TestDeleteEnded_KeepsYoungAndReferencedRows(t *testing.T) {
 	}
 	slices.Sort(left)
 	want := []string{
-		"call that waits for its analysis", "call with a recording", "call with a recording", // and its fence
+		// this call also has a fence
+		"call that waits for its analysis", "call with a recording", "call with a recording",
 		"canceled request of a later time", "fence of a request that stays", "live call", "opt-out that is not acknowledged",
 		"request in a call", "request that waits", "young call", "young fence", "young request",
 	}
@@ -107,8 +108,8 @@ func TestDeleteEnded_KeepsYoungAndReferencedRows(t *testing.T) {
 	}
 }
 
-// A request that arrives again after its row was deleted is queued. It was due longer ago than QUEUE_LIMIT, so no claim
-// takes it.
+// A request whose row was deleted is queued if it arrives again. No claim takes the request,
+// because it was due longer ago than QUEUE_LIMIT.
 func TestDeleteEnded_RequestThatArrivesAgainIsNotDialed(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

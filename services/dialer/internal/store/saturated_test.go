@@ -32,8 +32,8 @@ func TestHeartbeat_SucceedsWhileThePoolIsSaturated(t *testing.T) {
 	}
 }
 
-// After an outage of the database every process looks dead. The first process whose heartbeat is
-// stored again must not take over the calls of the others.
+// After an outage of the database, the heartbeats of all processes are old. The first process that
+// stores a heartbeat again must not take over the calls of the others.
 func TestAdopt_TakesNothingDirectlyAfterAFailedHeartbeat(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
@@ -60,8 +60,8 @@ func TestAdopt_TakesNothingDirectlyAfterAFailedHeartbeat(t *testing.T) {
 	}
 }
 
-// A process starts directly after an outage of the database. The others look dead, and their next
-// heartbeats have not been stored yet.
+// A process starts directly after an outage of the database. The other processes look dead, because
+// their next heartbeats have not been stored yet.
 func TestAdopt_TakesNothingBeforeALeaseOfOwnHeartbeats(t *testing.T) {
 	t.Parallel()
 	pool, owner := newLegPool(t), uuid.New()

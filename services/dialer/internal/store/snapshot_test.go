@@ -14,8 +14,9 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// While a transaction has an old snapshot, no dead row can be removed. The statements of the queue
-// do not read the dead rows of earlier requests: 2,000 and 22,000 of them cost the same.
+// While a transaction has an old snapshot, vacuum cannot remove dead rows. The statements of the
+// queue do not read the dead rows of earlier requests: they read as many pages with 2,000 dead rows
+// as with 22,000.
 func TestQueue_OldSnapshotDoesNotSlowItDown(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -23,8 +24,8 @@ func TestQueue_OldSnapshotDoesNotSlowItDown(t *testing.T) {
 	plain, st := newStore(pool), newStore(watched)
 	workspace, next := uuid.Must(uuid.NewV7()), 0
 	limited(t, pool, plain, workspace, 100_000, 100_000)
-	// An insert tries the pages that vacuum lists as free, which would count as pages of the
-	// statement.
+	// An INSERT first tries the pages that vacuum lists as free. These reads would count as pages
+	// of the statement, so autovacuum is off.
 	turnOffVacuum(t, pool)
 	snapshot, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {
@@ -46,8 +47,9 @@ func TestQueue_OldSnapshotDoesNotSlowItDown(t *testing.T) {
 	if err := plain.Fence(t.Context(), long, uuid.Must(uuid.NewV7()), dialqueue.DefaultFrom, "sim"); err != nil {
 		t.Fatalf("Fence: %v", err)
 	}
-	// dialed leaves n requests that were dialed during the long call, as many inbound calls, and a
-	// version of the buckets for each ten of them. Half a minute later, claims start after them.
+	// dialed adds n requests that were dialed during the long call, n inbound calls, and a version
+	// of the buckets for every ten requests. Claims of the next half minute start their scan after
+	// them.
 	dialed := func(n int) {
 		exec("UPDATE dial_queue SET look_at = now() - interval '10 minutes' WHERE state = 'dialing'")
 		exec("UPDATE rate_buckets SET version = version + 1, scan_from = now() - interval '11 minutes'")
@@ -123,8 +125,8 @@ func TestQueue_OldSnapshotDoesNotSlowItDown(t *testing.T) {
 	}
 }
 
-// While a transaction has an old snapshot, the metrics count the requests in use without the dead rows of earlier
-// requests.
+// While a transaction has an old snapshot, the metrics count the requests in use without reading
+// the dead rows of earlier requests.
 func TestReadDepth_OldSnapshotDoesNotSlowItDown(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -170,7 +172,7 @@ func TestReadDepth_OldSnapshotDoesNotSlowItDown(t *testing.T) {
 	}
 }
 
-// turnOffVacuum disables autovacuum for the queue.
+// turnOffVacuum disables autovacuum for the tables of the queue.
 func turnOffVacuum(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	owner := pgtest.Owner(t, pool, "dialer")
@@ -181,7 +183,7 @@ func turnOffVacuum(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-// claimOf claims a new request of the workspace.
+// claimOf adds a new request of the workspace and claims it.
 func claimOf(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID, next *int) dialqueue.Request {
 	t.Helper()
 	*next++

@@ -19,7 +19,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// ErrLost is returned if the row was not in the expected state: another process has changed it.
+// ErrLost is returned if the row was not in the expected state, because another process has changed
+// it.
 var ErrLost = errors.New("the row changed meanwhile")
 
 // Timing has the timing settings of the store.
@@ -28,20 +29,20 @@ type Timing struct {
 	InstanceLease time.Duration
 	// ClaimLease is how long a claimed request belongs to one process.
 	ClaimLease time.Duration
-	// QueueLimit is the age after the due time at which a request that was never dialed ends.
+	// QueueLimit is how long after its due time a request that was never dialed ends.
 	QueueLimit time.Duration
-	// CapacityLimit is how long a due request waits for capacity. It has no effect if it is not
-	// less than QueueLimit.
+	// CapacityLimit is how long a due request waits for capacity. CapacityLimit has no effect
+	// unless it is less than QueueLimit.
 	CapacityLimit time.Duration
 	// RingLimit is how long a call may ring.
 	RingLimit time.Duration
-	// WatchdogGrace is how long after its longest duration a call is ended if the carrier has not
-	// reported its end.
+	// WatchdogGrace is how long after its longest duration the dialer ends a call whose end the
+	// carrier has not reported.
 	WatchdogGrace time.Duration
 }
 
-// Store runs the statements of one process, which is the instance. Its methods are safe for
-// concurrent use.
+// Store runs the SQL statements of one process, which is called the instance. Its methods are safe
+// for concurrent use.
 type Store struct {
 	pool     *pgxpool.Pool
 	instance uuid.UUID
@@ -49,12 +50,12 @@ type Store struct {
 	guard    *serverGuard
 }
 
-// New returns a store of the instance on the pool.
+// New returns a store of the instance that uses the pool.
 func New(pool *pgxpool.Pool, instance uuid.UUID, timing Timing) *Store {
 	return &Store{pool: pool, instance: instance, timing: timing, guard: &serverGuard{}}
 }
 
-// On returns the store of the same instance on another pool.
+// On returns a store of the same instance that uses another pool.
 func (s *Store) On(pool *pgxpool.Pool) *Store {
 	other := *s
 	other.pool = pool
@@ -65,7 +66,7 @@ func (s *Store) inTx(ctx context.Context, f func(pgx.Tx) error) error {
 	return pg.InTx(ctx, s.pool, f)
 }
 
-// outgoing returns events for the outbox.
+// outgoing converts facts into outbox events.
 func outgoing(facts ...callstate.Fact) []outbox.Event {
 	events := make([]outbox.Event, 0, len(facts))
 	for _, f := range facts {
@@ -82,9 +83,9 @@ ON CONFLICT (instance_id) DO UPDATE SET
 	seen_at = now(),
 	steady_since = CASE WHEN instances.seen_at < now() - @lease::interval / 2 THEN now() ELSE instances.steady_since END`
 
-// Heartbeat stores the heartbeat of this process. A process without a heartbeat for half the lease
-// must wait for a lease before it takes over calls: after an outage of the database every process
-// looks dead.
+// Heartbeat stores the heartbeat of this process. After half a lease without a heartbeat, a process
+// must wait for a lease before it takes over calls, because the heartbeats of all processes are old
+// after an outage of the database.
 func (s *Store) Heartbeat(ctx context.Context) error {
 	args := pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease}
 	if _, err := s.pool.Exec(ctx, instanceHeartbeat, args); err != nil {
@@ -107,8 +108,9 @@ const forgetDead = `
 DELETE FROM instances i
 WHERE i.seen_at < now() - interval '1 hour' AND NOT EXISTS (SELECT 1 FROM calls c WHERE c.owner = i.instance_id AND c.ended_at IS NULL)`
 
-// TakeOver makes this process the owner of live calls of dead processes, so that it hangs them up,
-// and returns how many. It takes nothing before this process has had heartbeats for a whole lease.
+// TakeOver makes this process the owner of live calls of dead processes, so that it hangs them up.
+// It returns how many calls it took. TakeOver takes no calls before this process has sent
+// heartbeats for a whole lease.
 func (s *Store) TakeOver(ctx context.Context) (int64, error) {
 	taken, err := s.pool.Exec(ctx, takeOver, pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease})
 	if err != nil {
@@ -129,8 +131,9 @@ WITH released AS (
 )
 DELETE FROM instances WHERE instance_id = @instance`
 
-// HandOver removes this process, which stops. Its calls have no owner then, and the reader of the
-// carrier's events continues them. A fenced call stays with this process, and recovery ends it.
+// HandOver removes the row of this process, because the process stops. Its calls then have no
+// owner, and the reader of the carrier's events continues them. A fenced call stays with this
+// process, and recovery ends it.
 func (s *Store) HandOver(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, handOver, pg.Args{"instance": s.instance}); err != nil {
 		return fmt.Errorf("release the calls of this instance: %w", err)

@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-const lease = 5 * time.Minute // longer than any test takes
+const lease = 5 * time.Minute // no test runs for so long
 
 func newPool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
@@ -120,7 +120,7 @@ func claimAs(t *testing.T, st *store.Store, c store.Capacity) store.Claimed {
 	return claimed
 }
 
-// claimer is a replica that claims of the workspaces in turn.
+// claimer is a replica that claims requests of the workspaces, one workspace after the other.
 type claimer struct {
 	*store.Store
 	candidates dialqueue.Candidates
@@ -155,19 +155,20 @@ func claimWithoutTrunk(t *testing.T, st *store.Store, want int) {
 	}
 }
 
-// inUse counts the requests that the limits count.
+// inUse returns the number of requests that count towards the limits.
 func inUse(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
 	return count(t, pool, `SELECT count(*) FROM dial_queue
 		WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()`)
 }
 
-// knownWorkspace stores a workspace with the default limits unless it is stored.
+// knownWorkspace stores a workspace with the default limits, unless the workspace is already
+// stored.
 const knownWorkspace = `
 INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations)
 VALUES ($1, 0, 'active', true, $2, $3, '{}') ON CONFLICT DO NOTHING`
 
-// fenced returns the call of a claimed request with its fence.
+// fenced commits a fence for a claimed request and returns its call.
 func fenced(t *testing.T, pool *pgxpool.Pool, st *store.Store, r dialqueue.Request) uuid.UUID {
 	t.Helper()
 	enqueue(t, pool, st, r)
@@ -304,7 +305,7 @@ func TestClaim_KeepsLimitsAndSharesCapacity(t *testing.T) {
 	if again := claim(t, st, 10); len(again) != 0 {
 		t.Errorf("requests claimed beyond the limit of live calls = %d, want 0", len(again))
 	}
-	limited(big, 500, 5) // five per second: one immediately, the next after a fifth of a second
+	limited(big, 500, 5) // five calls per second: one immediately, the next after a fifth of a second
 	if got := len(claim(t, st, 10)); got > 1 {
 		t.Errorf("requests claimed immediately at five per second = %d", got)
 	}
@@ -346,7 +347,8 @@ func TestFence_OneLiveCallPerNumber(t *testing.T) {
 	if len(claimed) != 2 {
 		t.Fatalf("claimed requests = %d", len(claimed))
 	}
-	// A claim takes one request per number. Here two requests to one number are fenced anyway.
+	// A claim takes at most one request per number. This test fences two requests to one number
+	// anyway.
 	if _, err := pool.Exec(t.Context(), "UPDATE dial_queue SET to_e164 = $1", first.To); err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +382,7 @@ func TestFences_DeletingAYoungFenceIsRejected(t *testing.T) {
 	}
 }
 
-// The result depends on the times in the rows, not on the duration of the test.
+// The result depends on the times in the rows, not on how long the test runs.
 func TestTakeOver_TakesOnlyCallsOfDeadProcesses(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// ON CONFLICT locks the row even if its WHERE is false. A batch of events that ApplySetting has
-// already stored must not lock rows until its commit, so those are excluded by the SELECT.
+// ON CONFLICT locks the row even if its WHERE is false. A batch must not lock rows until its commit
+// for events that ApplySetting has already stored. So the SELECT excludes these events.
 const saveWorkspace = `
 INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations,
 	recordings, keep_recordings_days)
@@ -33,7 +33,8 @@ ON CONFLICT (workspace_id) DO UPDATE SET version = EXCLUDED.version, status = EX
 WHERE workspaces.version < EXCLUDED.version`
 
 // makeWorkspaceDue makes the waiting requests due, so that they end as blocked within seconds. The
-// limit bounds how long one record delays the topic. The other requests end when they are due.
+// LIMIT bounds how long one record delays the topic. The requests beyond the LIMIT end when they
+// are due.
 const makeWorkspaceDue = `
 UPDATE dial_queue SET look_at = now(), held = false WHERE call_request_id = ANY (ARRAY(
 	SELECT call_request_id FROM dial_queue
@@ -81,7 +82,7 @@ ON CONFLICT (agent_id) DO UPDATE SET version = EXCLUDED.version, name = EXCLUDED
 	max_call_seconds = EXCLUDED.max_call_seconds, settings = EXCLUDED.settings, deleted = EXCLUDED.deleted
 WHERE agents.version < EXCLUDED.version`
 
-// dropKey deletes the key of a deleted agent.
+// dropKey deletes the model key of a deleted agent.
 const dropKey = `
 DELETE FROM agent_keys k USING agents a
 WHERE k.workspace_id = @workspace_id AND k.agent_id = @agent_id AND a.agent_id = k.agent_id AND a.workspace_id = k.workspace_id AND a.deleted`
@@ -93,7 +94,8 @@ func (s *Store) ApplyAgent(ctx context.Context, a dialqueue.Agent) error {
 }
 
 // SaveAgent stores an agent unless a.Version or a newer version is stored. If the agent is deleted,
-// its queued requests become due immediately, so that they end as blocked, and its key is deleted.
+// its queued requests become due immediately, so that they end as blocked. The key of a deleted
+// agent is deleted.
 func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a dialqueue.Agent) error {
 	_, err := tx.Exec(ctx, saveAgent, pg.Args{
 		"agent_id": a.AgentID, "workspace_id": a.WorkspaceID, "version": a.Version, "name": a.Name, "from_e164": a.FromE164,
@@ -119,7 +121,7 @@ SELECT DISTINCT m.model FROM agents a, LATERAL (VALUES (a.settings ->> 'model'),
 	(a.settings -> 'summary' ->> 'model')) AS m (model)
 WHERE NOT a.deleted AND m.model <> ''`
 
-// AgentModels returns the distinct models that the agents of all workspaces name for their
+// AgentModels returns the distinct models that the agents of all workspaces use for their
 // conversations and summaries. Deleted agents do not count.
 func (s *Store) AgentModels(ctx context.Context) ([]string, error) {
 	models, err := pg.Values[string](ctx, s.pool, agentModels, nil)
@@ -150,7 +152,7 @@ WHERE c.call_id = @call_id`
 // objects. Variables may be nil.
 type ConversationInputs struct {
 	WorkspaceID, AgentID uuid.UUID
-	// Person is the number of the person. TimeZone is "" if it is unknown.
+	// Person is the phone number of the person. TimeZone is "" if the time zone is unknown.
 	Person, TimeZone    string
 	Variables, Settings []byte
 	MaxCallSeconds      int32
@@ -195,8 +197,8 @@ func (s *Store) ConversationInputs(ctx context.Context, callID uuid.UUID) (o Con
 	return o, nil
 }
 
-// The recursion goes from workspace to workspace by the index. It reads one index entry of each,
-// however many calls wait.
+// The recursion goes from workspace to workspace through the index. It reads one index entry of
+// each workspace, even if many calls wait.
 const dueAnalyses = `
 WITH RECURSIVE walk (workspace_id, n) AS (
 	(SELECT c.workspace_id, 1 FROM calls c WHERE c.analyse_at IS NOT NULL AND c.workspace_id > @after ORDER BY c.workspace_id LIMIT 1)
@@ -224,7 +226,7 @@ FROM claimed d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id 
 	LEFT JOIN sip_legs s ON s.call_id = d.call_id`
 
 // Analysis is an ended call whose conversation must be summarized. Analyses is the number of
-// attempts, including this one.
+// analyses that were started, including this one.
 type Analysis struct {
 	CallID      uuid.UUID    `db:"call_id"`
 	WorkspaceID uuid.UUID    `db:"workspace_id"`
@@ -239,16 +241,17 @@ type Analysis struct {
 	CallbackAt  *time.Time   `db:"callback_at"`
 }
 
-// AnalysisLimits limits a claim of analyses: Total for the claim, and PerWorkspace for the analyses
-// that a workspace may have in progress. Ongoing has those in progress.
+// AnalysisLimits limits a claim of analyses. Total is the limit of the claim. PerWorkspace is the
+// number of analyses that one workspace may have in progress. Ongoing has the number of analyses
+// that each workspace has in progress.
 type AnalysisLimits struct {
 	Total, PerWorkspace int
 	Ongoing             map[uuid.UUID]int
 }
 
-// DueAnalyses claims calls whose analysis is due, of at most 64 workspaces with ids after after. A
-// call is due again after 90 s unless its analysis was stored. next is the value of after for the
-// next claim. It is uuid.Nil after the last workspace.
+// DueAnalyses claims calls whose analysis is due, of at most 64 workspaces whose ids are greater
+// than after. A call is due again after 90 s unless its analysis was stored. next is the value of
+// after for the next claim. It is uuid.Nil after the last workspace.
 func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, limits AnalysisLimits) (due []Analysis,
 	next uuid.UUID, err error) {
 	workspaces, left, next, err := s.workspacesWithAnalyses(ctx, after, limits)
@@ -265,8 +268,8 @@ func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, limits Analysi
 	return due, next, nil
 }
 
-// workspacesWithAnalyses returns the workspaces with due analyses that may have more in progress,
-// and how many more.
+// workspacesWithAnalyses returns the workspaces that have due analyses and are below their limit,
+// and how many more analyses each may start.
 func (s *Store) workspacesWithAnalyses(ctx context.Context, after uuid.UUID,
 	limits AnalysisLimits) (workspaces []uuid.UUID, left []int, next uuid.UUID, err error) {
 	rows, err := s.pool.Query(ctx, dueAnalyses, pg.Args{"after": after, "steps": dialqueue.WorkspacesPerClaim})
@@ -298,9 +301,10 @@ SELECT workspace_id, phone_e164 FROM opt_outs
 WHERE workspace_id = ANY (@workspaces::uuid[]) AND phone_e164 = ANY (@phones::text[])
 	AND (acknowledged_at IS NULL OR acknowledged_at > now() - interval '5 seconds')`
 
-// DialInputs is what the dialer knows about a request at dial time. Workspace and Agent are nil if
-// they are unknown. Number is "" if no number is assigned to the agent. OptedOut reports that the
-// person opted out in a call, and contacts-compliance may not know it yet.
+// DialInputs is the data that the dialer has about a request at dial time. Workspace and Agent are
+// nil if they are unknown. Number is "" if no number is assigned to the agent. OptedOut reports
+// that the person opted out in a call. contacts-compliance possibly has not stored this opt-out
+// yet.
 type DialInputs struct {
 	Workspace *dialqueue.Workspace
 	Agent     *dialqueue.Agent
@@ -363,7 +367,7 @@ func (s *Store) DialInputs(ctx context.Context, requests ...dialqueue.Request) (
 	return known, nil
 }
 
-// person is the number of a person in a workspace.
+// person identifies a person by the workspace and the phone number.
 type person struct {
 	workspaceID uuid.UUID
 	phone       string
@@ -375,8 +379,8 @@ SELECT @number_id, @workspace_id, @phone_e164, a.agent_id
 FROM agents a WHERE a.agent_id = @agent_id AND a.workspace_id = @workspace_id AND NOT a.deleted
 RETURNING number_id`
 
-// ErrTaken is returned if the number is assigned already. ErrNoAgent is returned if the dialer
-// knows no such agent of the workspace.
+// ErrTaken is returned if the number is assigned already. ErrNoAgent is returned if the database
+// has no such agent of the workspace.
 var (
 	ErrTaken   = errors.New("the number is taken")
 	ErrNoAgent = errors.New("no such agent")
@@ -435,7 +439,7 @@ func (s *Store) Numbers(ctx context.Context, workspaceID uuid.UUID, asked page.R
 
 const deleteNumber = `DELETE FROM numbers WHERE workspace_id = @workspace_id AND number_id = @number_id`
 
-// RemoveNumber removes a number. found is false if the workspace does not have it.
+// RemoveNumber removes a number. found is false if the workspace does not have the number.
 func (s *Store) RemoveNumber(ctx context.Context, workspaceID, numberID uuid.UUID) (found bool, err error) {
 	done, err := s.pool.Exec(ctx, deleteNumber, pg.Args{"workspace_id": workspaceID, "number_id": numberID})
 	if err != nil {

@@ -69,7 +69,7 @@ func TestConversationInputs_HaveTheNewestSettings(t *testing.T) {
 	}
 }
 
-// The key is deleted with its agent.
+// The key of an agent is deleted when its agent is deleted.
 func TestSaveAgent_DeletedAgentLosesItsKey(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// answerTimeout is how long the processes have to answer a request.
+	// answerTimeout is how long Messages waits for the answers of the processes.
 	answerTimeout = 5 * time.Second
 	pollInterval  = 100 * time.Millisecond
 )
 
-// Traces passes operators' requests for recorded SIP messages to all dialer processes, and their
-// answers back.
+// Traces passes operators' requests for recorded SIP messages to all dialer processes, and returns
+// the answers of the processes.
 type Traces struct {
 	pool  *pgxpool.Pool
 	lease time.Duration
 	wait  time.Duration
 }
 
-// NewTraces returns a store on the pool. A process without a heartbeat for the lease is not waited
-// for.
+// NewTraces returns a store that uses the pool. Messages does not wait for a process that has had
+// no heartbeat for the lease.
 func NewTraces(pool *pgxpool.Pool, lease time.Duration) *Traces {
 	return &Traces{pool: pool, lease: lease, wait: answerTimeout}
 }
@@ -40,8 +40,8 @@ INSERT INTO sip_trace_requests (request_id, trunk_id, sip_call_id) VALUES (@requ
 
 const deleteOld = `DELETE FROM sip_trace_requests WHERE requested_at < now() - interval '1 minute'`
 
-// DeleteOld deletes requests that are older than a minute, with their answers. A process that was
-// killed leaves them.
+// DeleteOld deletes requests that are older than a minute, with their answers. A killed process
+// leaves such requests.
 func (s *Traces) DeleteOld(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, deleteOld); err != nil {
 		return fmt.Errorf("delete old SIP trace requests: %w", err)
@@ -87,8 +87,8 @@ WHERE o.seen_at > now() - @lease::interval`
 
 const endTrace = `DELETE FROM sip_trace_requests WHERE request_id = @request`
 
-// Messages returns what all processes recorded of a trunk, oldest message first. missing is the
-// number of live processes that did not answer within five seconds.
+// Messages returns the messages of a trunk that all processes recorded, oldest first. missing is
+// the number of live processes that did not answer within five seconds.
 func (s *Traces) Messages(
 	ctx context.Context, trunkID uuid.UUID, callID string,
 ) (all []siptrace.Message, missing int, err error) {
@@ -102,7 +102,8 @@ func (s *Traces) Messages(
 	defer func() {
 		ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 		defer cancel()
-		_, _ = s.pool.Exec(ended, endTrace, pg.Args{"request": id}) // otherwise DeleteOld deletes it
+		// if this statement fails, DeleteOld deletes the request later
+		_, _ = s.pool.Exec(ended, endTrace, pg.Args{"request": id})
 	}()
 	for begun := time.Now(); ; {
 		if all, missing, err = s.answered(ctx, id); err != nil || missing == 0 || time.Since(begun) > s.wait {

@@ -42,7 +42,7 @@ func TestMessages_CollectsTheAnswersOfAllProcesses(t *testing.T) {
 		peer := netip.MustParseAddrPort("192.0.2.2:5060")
 		return siptrace.Message{At: at, Transport: "UDP", Local: peer, Peer: peer, CallID: callID, Data: []byte("\x00\xff")}
 	}
-	go func() { // one process answers the request twice
+	go func() { // this process answers the request twice
 		for t.Context().Err() == nil {
 			pending, err := s.Pending(t.Context(), first)
 			if err != nil || len(pending) == 0 {

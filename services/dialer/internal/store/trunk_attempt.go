@@ -23,15 +23,16 @@ type TrunkAttempt struct {
 
 // Answer is the final response of a trunk to an INVITE.
 type Answer struct {
-	// Status is 0 if there was no final response. Error is then the reason, if it is known.
+	// Status is 0 if there was no final response. Error is then the reason, or "" if the reason is
+	// unknown.
 	Status int
 	// Reason is the reason phrase of Status.
 	Reason string
 	Error  string
 }
 
-// endAttempt ends the attempt of a changed leg. A call that was answered had a 200, even if its
-// owner is dead.
+// endAttempt ends the attempt whose leg was changed. If the call was answered, the response was
+// 200, even if the owner of the leg is dead.
 const endAttempt = `
 ), attempt AS (
 	UPDATE sip_attempts a SET ended_at = @at, cause = @cause, by_us = @by_us, sip_reason = @reason, error = @error,
@@ -50,8 +51,8 @@ ON CONFLICT (attempt_id) DO UPDATE SET ended_at = excluded.ended_at, sip_status 
 	sip_reason = excluded.sip_reason, cause = excluded.cause, by_us = excluded.by_us, error = excluded.error
 WHERE a.ended_at IS NULL`
 
-// Refusal is the end of an attempt that the trunk refused, or whose INVITE was not sent. It has no
-// event.
+// Refusal is the end of an attempt that the trunk refused or whose INVITE was not sent. Such an end
+// publishes no event.
 type Refusal struct {
 	At     time.Time
 	Cause  callstate.Cause
@@ -59,7 +60,8 @@ type Refusal struct {
 	Answer Answer
 }
 
-// DeleteRefused deletes the leg of a refused attempt. It keeps the attempt, with the refusal.
+// DeleteRefused deletes the leg of a refused attempt. It keeps the row of the attempt and stores
+// the refusal in it.
 func (j *Legs) DeleteRefused(ctx context.Context, c Leg, r Refusal) error {
 	_, err := j.pool.Exec(ctx, deleteRefused, pg.Args{
 		"call_id": c.CallID, "owner": j.owner, "attempt_id": c.Attempt.ID, "trunk_id": c.TrunkID, "trunk": c.Attempt.Trunk,
@@ -72,7 +74,7 @@ func (j *Legs) DeleteRefused(ctx context.Context, c Leg, r Refusal) error {
 	return nil
 }
 
-// maxReasonLength limits what is stored of a text that a peer chose, in characters.
+// maxReasonLength is the number of characters of a peer's text that are stored.
 const maxReasonLength = 500
 
 func shortened(text string) string {

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// An attempt is kept longer than its leg, even if its INVITE was not sent and the call is offered
-// to another trunk.
+// An attempt is kept longer than its leg. This includes an attempt whose INVITE was not sent and
+// whose call is then offered to another trunk.
 func TestDeleteRefused_KeepsTheAttempt(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
@@ -36,11 +36,11 @@ func TestDeleteRefused_KeepsTheAttempt(t *testing.T) {
 	refused := store.Refusal{
 		At: *instant(), Cause: callstate.SwitchCongestion, Answer: store.Answer{Status: 503, Reason: strings.Repeat("é", 501)},
 	}
-	for range 2 { // the response to the first commit was lost
+	for range 2 { // the first commit succeeded, but its response was lost
 		if err := j.DeleteRefused(t.Context(), offered, refused); err != nil {
 			t.Fatal(err)
 		}
-		refused.Answer.Status = 500 // only the first refusal counts
+		refused.Answer.Status = 500 // only the first refusal is stored
 	}
 	type row struct {
 		Trunk, SIPCallID, Reason, Error string
@@ -71,7 +71,7 @@ func TestDeleteRefused_KeepsTheAttempt(t *testing.T) {
 	}
 }
 
-// An answered call had a 200, even if the process that had the call is dead.
+// The response to an answered call was 200, even if the process that had the call is dead.
 func TestEndGuard_EndsTheAttempt(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)

@@ -33,7 +33,7 @@ type Trunks struct {
 	read   time.Time
 }
 
-// NewTrunks returns a store that encrypts with the box.
+// NewTrunks returns a store that encrypts passwords with the box.
 func NewTrunks(pool *pgxpool.Pool, box *seal.Box) *Trunks { return &Trunks{pool: pool, box: box} }
 
 // row is a row of the table trunks.
@@ -73,7 +73,7 @@ VALUES (@trunk_id, @version, @name, @status, @host, @port, @transport, @outbound
 	@caller_id_header, @number_format, @number_prefix, @codecs, @srtp, @session_seconds, @channels,
 	@calls_per_second, @priority, @inbound_sources, @media_timeout_seconds, @trace)`
 
-// Add stores a new trunk. It returns ErrNameTaken if its name is in use.
+// Add stores a new trunk. It returns ErrNameTaken if the trunk's name is in use.
 func (s *Trunks) Add(ctx context.Context, t trunks.Trunk) error {
 	args, err := s.args(t)
 	if err != nil {
@@ -92,7 +92,7 @@ const trunkColumns = `trunk_id, version, name, status, host, port, transport, ou
 
 const byID = `SELECT ` + trunkColumns + ` FROM trunks WHERE trunk_id = @trunk_id`
 
-// Find returns a trunk. It returns pg.ErrNotFound if there is none.
+// Find returns a trunk. It returns pg.ErrNotFound if there is no such trunk.
 func (s *Trunks) Find(ctx context.Context, id uuid.UUID) (trunks.Trunk, error) {
 	return s.one(ctx, s.pool, byID, id)
 }
@@ -107,8 +107,8 @@ UPDATE trunks SET version = @version, name = @name, status = @status, host = @ho
 	inbound_sources = @inbound_sources, media_timeout_seconds = @media_timeout_seconds, trace = @trace
 WHERE trunk_id = @trunk_id`
 
-// Change calls decide with a trunk and stores what it changed. Concurrent changes run one after the
-// other. It returns pg.ErrNotFound, ErrNameTaken, or the error of decide.
+// Change calls decide with a trunk and stores the changes that decide made. Concurrent changes run
+// one after the other. Change returns pg.ErrNotFound, ErrNameTaken, or the error of decide.
 func (s *Trunks) Change(ctx context.Context, id uuid.UUID, decide func(*trunks.Trunk) error) (changed trunks.Trunk, err error) {
 	defer s.dropCache()
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
@@ -132,7 +132,7 @@ func (s *Trunks) Change(ctx context.Context, id uuid.UUID, decide func(*trunks.T
 
 const removeTrunk = `DELETE FROM trunks WHERE trunk_id = @trunk_id`
 
-// Remove deletes a trunk. It returns pg.ErrNotFound if there is none.
+// Remove deletes a trunk. It returns pg.ErrNotFound if there is no such trunk.
 func (s *Trunks) Remove(ctx context.Context, id uuid.UUID) error {
 	defer s.dropCache()
 	deleted, err := s.pool.Exec(ctx, removeTrunk, pg.Args{"trunk_id": id})
@@ -158,16 +158,16 @@ func (s *Trunks) List(ctx context.Context, asked page.Request) ([]trunks.Trunk, 
 
 const active = `SELECT ` + trunkColumns + ` FROM trunks WHERE status = 'active' ORDER BY priority, trunk_id`
 
-// dropCache makes the next Active read the database, so that a change of this process is effective
-// immediately.
+// dropCache makes the next call of Active read the database, so that a change of this process takes
+// effect immediately.
 func (s *Trunks) dropCache() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.read = time.Time{}
 }
 
-// Active returns the active trunks, best priority first. It caches them for one second, or until
-// the next change by this process.
+// Active returns the active trunks, best priority first. It caches the trunks for one second, or
+// until the next change by this process.
 func (s *Trunks) Active(ctx context.Context) ([]trunks.Trunk, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,8 +187,9 @@ const (
 	resealTrunk = `UPDATE trunks SET password_sealed = @again WHERE trunk_id = @trunk_id AND password_sealed = @was`
 )
 
-// Reseal encrypts every password with the first sealing key, and returns how many it changed. A
-// password that cannot be decrypted is skipped, and the error names its trunk.
+// Reseal encrypts every password with the first sealing key, and returns how many passwords it
+// changed. Reseal skips a password that cannot be decrypted. The error names the trunks of the
+// skipped passwords.
 func (s *Trunks) Reseal(ctx context.Context) (moved int, err error) {
 	type secret struct {
 		TrunkID        uuid.UUID `db:"trunk_id"`
@@ -259,8 +260,8 @@ func (s *Trunks) args(t trunks.Trunk) (pg.Args, error) {
 	}, nil
 }
 
-// opened returns the trunk without its password if that cannot be decrypted. The trunk can still be
-// read, and given another password.
+// opened returns the trunk, without its password if the password cannot be decrypted. Such a trunk
+// can still be read and given another password.
 func (s *Trunks) opened(r row) trunks.Trunk {
 	var password []byte
 	if r.PasswordSealed != nil {
