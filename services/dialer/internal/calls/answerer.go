@@ -22,7 +22,7 @@ const maxAnswers = 16
 
 // Answerer answers inbound calls. It looks up the caller in contacts-compliance, publishes the
 // ringing event with the result, and answers the call at the carrier. If the lookup fails or takes
-// too long, the caller is unknown.
+// too long, the ringing event describes an unknown caller.
 type Answerer struct {
 	store    *store.Store
 	contacts *peers.Contacts
@@ -31,7 +31,7 @@ type Answerer struct {
 	wake     chan struct{}
 }
 
-// NewAnswerer returns an answerer for the calls of one carrier. Run starts it.
+// NewAnswerer returns an answerer for the calls of one carrier. The caller starts it with Run.
 func NewAnswerer(st *store.Store, contacts *peers.Contacts, trunk carrier.Carrier, relay *outbox.Relay) *Answerer {
 	return &Answerer{store: st, contacts: contacts, carrier: trunk, relay: relay, wake: make(chan struct{}, 1)}
 }

@@ -1,6 +1,6 @@
-// Package calls changes stored calls: it applies the events of carriers, answers inbound calls,
+// Package calls changes stored calls. It applies the events of carriers, answers inbound calls,
 // ends the calls of dead processes, reports opt-outs, and deletes and erases old data. Package
-// callstate has the states of a call.
+// callstate defines the states of a call.
 package calls
 
 import (
@@ -22,24 +22,25 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Listeners are called after a commit that concerns them. They must not block.
+// Listeners are functions that are called after a commit. They must not block.
 type Listeners struct {
 	// Ended is called after calls ended, Arrived after inbound calls began to ring, OptedOut after
-	// opt-outs, and HangUp after calls became due to be hung up.
+	// opt-outs, and HangUp after calls were marked to be hung up.
 	Ended, Arrived, OptedOut, HangUp func()
 }
 
-// Applier applies the events of calls, for every carrier. No other code does so.
+// Applier applies the events of calls for every carrier. No other code applies them.
 type Applier struct {
 	store *store.Store
 	relay *outbox.Relay
-	// find returns what the carrier knows about a call. If it is nil, the events are complete.
+	// find returns what the carrier knows about a call. If find is nil, the carrier's events are
+	// complete.
 	find   func(context.Context, uuid.UUID) (carrier.CallStatus, error)
 	listen Listeners
 }
 
-// NewApplier returns an applier without listeners. If the carrier's events can lack the answer of a
-// call, find is called when the call ends. If they cannot, find is nil.
+// NewApplier returns an applier without listeners. If the answer of a call can be missing in the
+// carrier's events, find is called when the call ends. Otherwise find is nil.
 func NewApplier(
 	st *store.Store, relay *outbox.Relay, find func(context.Context, uuid.UUID) (carrier.CallStatus, error),
 ) *Applier {
@@ -53,9 +54,8 @@ func NewApplier(
 func (a *Applier) Listen(to Listeners) { a.listen = to }
 
 // Apply applies events in order, in one transaction with the guard. The changes of the calls and
-// their outbox rows commit together. Late or repeated events change nothing. If the guard is not
-// fulfilled, the calls belong to another process: Apply then returns store.ErrLost and applies
-// nothing.
+// their outbox rows commit together. Late or repeated events change nothing. If the guard does not
+// match, another process owns the calls. Apply then returns store.ErrLost and applies no event.
 func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error {
 	f := &folding{events: events, known: map[uuid.UUID]carrier.CallStatus{}, complete: a.find == nil}
 	failpoint.Inject("dialer: before events")
@@ -99,19 +99,19 @@ func (a *Applier) notify(f *folding) {
 	}
 }
 
-// folding applies events to locked calls. fold runs again if its transaction is retried.
+// folding applies events to locked calls. Its method fold runs again if the transaction is retried.
 type folding struct {
 	events                          []carrier.Event
 	ends, arrivals, optOuts, breaks int
 	orphans                         map[uuid.UUID]bool
-	// unanswered has the calls about which the carrier must be asked, and known its answers. If
-	// complete is true, the carrier is not asked.
+	// unanswered contains the calls for which the carrier must be queried. known contains the
+	// carrier's answers. If complete is true, the carrier is not queried.
 	unanswered []uuid.UUID
 	known      map[uuid.UUID]carrier.CallStatus
 	complete   bool
 }
 
-// errUnanswered means that the carrier must be asked before the events are applied.
+// errUnanswered means that the carrier must be queried before the events are applied.
 var errUnanswered = errors.New("a call ended as if answered, without an answer")
 
 // arrived returns the inbound calls that begin to ring.
@@ -144,7 +144,7 @@ func (f *folding) fold(calls map[uuid.UUID]*callstate.Call) (folded store.Folded
 		if e.Kind == carrier.Ended {
 			delete(f.orphans, e.CallID)
 		} else if e.Kind != carrier.OptedOut && (c == nil || !c.Live()) {
-			f.orphans[e.CallID] = true // live at the carrier, but not in the database
+			f.orphans[e.CallID] = true // the call is live at the carrier, but not in the database
 		}
 		if c != nil {
 			f.apply(c, e)
@@ -164,7 +164,7 @@ func (f *folding) fold(calls map[uuid.UUID]*callstate.Call) (folded store.Folded
 
 func (f *folding) apply(c *callstate.Call, e carrier.Event) {
 	if e.Kind != carrier.Utterance && e.Kind != carrier.OptedOut && !e.Inbound && c.Live() {
-		c.Initiate(dialedAt(e)) // the process that dialed may have ended before it stored this
+		c.Initiate(dialedAt(e)) // the process that dialed can have ended before it stored the start
 	}
 	switch e.Kind {
 	case carrier.Ringing:
@@ -207,7 +207,7 @@ func storable(text string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
 }
 
-// lostAnswer applies an answer that is missing in the events.
+// lostAnswer applies an answer that is missing in the carrier's events.
 func (f *folding) lostAnswer(c *callstate.Call, e carrier.Event) {
 	if f.complete || !c.Live() || c.AnsweredAt != nil || !e.Cause.Conversed() {
 		return
@@ -217,7 +217,7 @@ func (f *folding) lostAnswer(c *callstate.Call, e carrier.Event) {
 		f.unanswered = append(f.unanswered, c.CallID)
 		return
 	}
-	known.EndedAt = nil // the event has the time of the end
+	known.EndedAt = nil // the event already contains the time of the end
 	known.Replay(c, time.UTC)
 }
 
@@ -236,5 +236,5 @@ func dialedAt(e carrier.Event) time.Time {
 	return e.At
 }
 
-// zone returns the time zone of the person.
+// zone returns the time zone of the call's person.
 func zone(c *callstate.Call) *time.Location { return callstate.Zone(c.TimeZone, c.Person()) }

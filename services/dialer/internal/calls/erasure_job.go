@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// pollInterval is the pause while there is no work.
+	// pollInterval is the pause after a search that found no work.
 	pollInterval = time.Second
 	// maxCallsPerStep limits the calls that one transaction locks, and the size of one report.
 	maxCallsPerStep = 200
 )
 
-// ErasureJob erases the inbound calls of erased persons, in steps. It runs in every replica; each
-// step is claimed with FOR UPDATE SKIP LOCKED. A step commits with its progress, so a job continues
-// after a restart.
+// ErasureJob erases the inbound calls of erased persons, in steps. The job runs in every replica,
+// and FOR UPDATE SKIP LOCKED claims each step. A step commits together with its progress, so a job
+// continues after a restart.
 type ErasureJob struct{ store *store.Store }
 
-// NewErasureJob returns a job that works on the store's erasures.
+// NewErasureJob returns a job that works on the erasures in the store.
 func NewErasureJob(st *store.Store) *ErasureJob { return &ErasureJob{store: st} }
 
 // Run works until ctx ends.

@@ -11,20 +11,22 @@ import (
 )
 
 const (
-	// longPoll is how long one request for events waits.
+	// longPoll is how long the carrier may delay its answer to one request for events.
 	longPoll = 2 * time.Second
-	// retryPause is the pause after an error, and while another replica reads.
+	// retryPause is the pause after an error, and between two checks while another replica reads
+	// the stream.
 	retryPause = 500 * time.Millisecond
 )
 
-// EventReader reads the event stream of one carrier and applies the events to calls. One replica
-// reads at a time. Its position moves in the transaction that applies the events.
+// EventReader reads the event stream of one carrier and applies the events to calls. Only one
+// replica reads at a time. The position in the stream is stored in the transaction that applies the
+// events.
 type EventReader struct {
 	store *store.Store
 	feed  carrier.EventStream
 	calls *Applier
-	// place is the position after the last committed batch. nil means that it must be read. Only
-	// Run uses it.
+	// place is the position after the last committed batch. If place is nil, the position must be
+	// read from the database. Only Run uses place.
 	place *store.FeedPosition
 }
 
@@ -51,8 +53,8 @@ func (r *EventReader) Run(ctx context.Context) error {
 	return nil
 }
 
-// read applies one batch if this replica is the reader. The commit extends the reader's lease. It
-// fails if another replica has become the reader.
+// read applies one batch if this replica is the reader. The commit extends the reader's lease. The
+// commit fails if another replica has become the reader.
 func (r *EventReader) read(ctx context.Context) (isReader bool, err error) {
 	var place store.FeedPosition
 	if r.place != nil {
@@ -66,7 +68,7 @@ func (r *EventReader) read(ctx context.Context) (isReader bool, err error) {
 	}
 	next := store.FeedPosition{Feed: batch.Feed, Cursor: place.Cursor}
 	switch {
-	// the carrier lost its events: read the new stream from its beginning
+	// The carrier lost its events, so the reader starts at the beginning of the new stream.
 	case place.Feed != batch.Feed && place.Cursor > 0:
 		slog.WarnContext(ctx, "carrier started a new event stream", "carrier", r.feed.Name())
 		next.Cursor, batch.Events = 0, nil

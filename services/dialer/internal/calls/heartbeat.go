@@ -10,22 +10,22 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Heartbeat shows the other processes that this one is alive. They hang up the calls of a process
-// whose heartbeats stop.
+// Heartbeat shows the other processes that this process is alive. The other processes hang up the
+// calls of a process whose heartbeats stop.
 type Heartbeat struct {
 	store   *store.Store
 	lease   time.Duration
 	start   time.Time
 	last    atomic.Int64 // last successful heartbeat, as monotonic time since start; 0: none
 	monitor *replicas.Monitor
-	// gaps counts the heartbeats that were so late that other processes may have considered this
-	// one dead.
+	// gaps is the number of heartbeats that were too late. Other processes may have considered this
+	// process dead before these heartbeats.
 	gaps atomic.Int64
 }
 
-// NewHeartbeat sends heartbeats to the store. lease is how long the other processes wait for the
-// next one. The store must have connections that nothing else uses (store.On). A heartbeat that
-// waits for a connection makes a healthy process look dead.
+// NewHeartbeat returns a heartbeat of this process. lease is how long the other processes wait for
+// the next heartbeat. The store must use database connections that no other code uses (store.On). A
+// heartbeat that waits for a connection would make a healthy process look dead.
 func NewHeartbeat(st *store.Store, lease time.Duration) *Heartbeat {
 	return &Heartbeat{store: st, lease: lease, start: time.Now(), monitor: replicas.NewMonitor(lease)}
 }
@@ -45,15 +45,16 @@ func (h *Heartbeat) Send(ctx context.Context) error {
 		return err
 	}
 	if last := h.last.Load(); !h.inTime(last) {
-		h.gaps.Add(1) // before last is stored, so that a reader of the new heartbeat also sees the gap
+		h.gaps.Add(1) // gaps before last, so that a reader of the new heartbeat also sees the gap
 	}
 	h.last.Store(int64(before))
 	return nil
 }
 
-// Generation identifies the current period in which no other process can have considered this one
-// dead. It returns 0 if such a gap may exist now. The same generation later means that there was no
-// gap in between. The margin is a fifth of the lease.
+// Generation returns a number that identifies the current period without a late heartbeat. In this
+// period, no other process can have considered this process dead. The number is 0 if a heartbeat
+// can be late now. If two calls return the same number, no heartbeat was late in between. The
+// safety margin is a fifth of the lease.
 func (h *Heartbeat) Generation() int64 {
 	if !h.inTime(h.last.Load()) {
 		return 0
@@ -65,7 +66,8 @@ func (h *Heartbeat) inTime(last int64) bool {
 	return last > 0 && time.Since(h.start)-time.Duration(last) < h.lease*4/5
 }
 
-// Run sends heartbeats until ctx ends. It then hands over the calls of this process.
+// Run sends heartbeats until ctx ends. Then it releases the calls of this process, so that other
+// processes take them over.
 func (h *Heartbeat) Run(ctx context.Context) error {
 	ticker := time.NewTicker(h.lease / 5)
 	defer ticker.Stop()
@@ -78,7 +80,7 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
-	h.last.Store(0) // Attempts must now ask the database, because other processes may take over the calls.
+	h.last.Store(0) // attempts must now query the database, because other processes can take over the calls
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.lease)
 	defer cancel()
 	return h.store.HandOver(last)

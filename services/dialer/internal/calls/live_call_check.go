@@ -20,13 +20,14 @@ import (
 const (
 	// maxFinds is the highest number of concurrent requests to the carrier.
 	maxFinds = 8
-	// feedDelay is the time after which an end that the carrier knows must be in its event stream.
+	// feedDelay is the maximum delay between the end of a call at the carrier and the event of that
+	// end in the event stream.
 	feedDelay = 5 * time.Second
 )
 
-// LiveCallCheck asks the carrier periodically about every live call. If the end of a call is
+// LiveCallCheck periodically queries the carrier about every live call. If the end of a call is
 // missing in the event stream, the check ends the call. Only the replica that reads the stream runs
-// it.
+// the check.
 type LiveCallCheck struct {
 	store    *store.Store
 	carrier  carrier.EventStream
@@ -35,8 +36,8 @@ type LiveCallCheck struct {
 	ended    func()
 }
 
-// NewLiveCallCheck returns a check with the interval. If interval is 0, Run returns immediately.
-// ended is called after calls ended.
+// NewLiveCallCheck returns a check that runs once per interval. If interval is 0, Run returns
+// immediately. The function ended is called after calls ended.
 func NewLiveCallCheck(
 	st *store.Store,
 	trunk carrier.EventStream,
@@ -90,8 +91,8 @@ func (l *LiveCallCheck) check(ctx context.Context) error {
 	return l.settle(ctx, endedAtCarrier)
 }
 
-// endedAtCarrier returns the calls that have ended according to the carrier. The requests are
-// spread over half of the interval.
+// endedAtCarrier returns the calls that have ended according to the carrier. The requests to the
+// carrier are spread over half of the interval.
 func (l *LiveCallCheck) endedAtCarrier(ctx context.Context, live []uuid.UUID) map[uuid.UUID]carrier.CallStatus {
 	found := map[uuid.UUID]carrier.CallStatus{}
 	if len(live) == 0 {
@@ -109,8 +110,8 @@ func (l *LiveCallCheck) endedAtCarrier(ctx context.Context, live []uuid.UUID) ma
 		}
 		asking.Go(func() error {
 			known, err := l.carrier.Find(ctx, id)
-			if err != nil || known.EndedAt == nil { // no answer, or an unknown call, does not end a call
-				return nil //nolint:nilerr // the next check asks again
+			if err != nil || known.EndedAt == nil { // a call ends only if the carrier reports its end
+				return nil //nolint:nilerr // the next check sends the request again
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -122,8 +123,8 @@ func (l *LiveCallCheck) endedAtCarrier(ctx context.Context, live []uuid.UUID) ma
 	return found
 }
 
-// removeUnread removes the ends that the event stream may still contain, because an unread event
-// has more details than Find.
+// removeUnread removes the calls whose end the event stream may still contain. The event of the end
+// has more details than the result of Find.
 func (l *LiveCallCheck) removeUnread(ctx context.Context, endedAtCarrier map[uuid.UUID]carrier.CallStatus) error {
 	place, isReader, err := l.store.ReadFeed(ctx, l.carrier.Name())
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 
 const reportInterval = time.Second
 
-// OptOutReporter reports the opt-outs of calls to contacts-compliance until each one is
-// acknowledged. Until then the dialer itself does not dial the number. Opt-outs are stored before
-// they are reported.
+// OptOutReporter reports the opt-outs of calls to contacts-compliance until each opt-out is
+// acknowledged. Before the acknowledgement, the dialer itself does not dial the number. An opt-out
+// is stored before it is reported.
 type OptOutReporter struct {
 	store    *store.Store
 	contacts *peers.Contacts
@@ -67,7 +67,7 @@ func (r *OptOutReporter) report(ctx context.Context) error {
 			if unreachable(err) {
 				return fault // the next run reports the other opt-outs too
 			}
-			continue // a rejected report must not delay the others
+			continue // a rejected report must not delay the other reports
 		}
 		failpoint.Inject("dialer: after opt-out report")
 		if err := r.store.Acknowledged(ctx, o.CallID); err != nil {
@@ -77,8 +77,8 @@ func (r *OptOutReporter) report(ctx context.Context) error {
 	return fault
 }
 
-// unreachable reports whether contacts-compliance cannot be reached. Any other error is about one
-// report.
+// unreachable reports whether err means that contacts-compliance cannot be reached. Any other error
+// concerns only one report.
 func unreachable(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled:

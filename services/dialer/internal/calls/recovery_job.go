@@ -25,8 +25,7 @@ const (
 
 // Recoverer ends calls and requests that would not end otherwise: calls of dead processes, calls
 // that ring or last too long, calls without an end event, and requests that waited too long in the
-// queue. It ends a call only with the carrier's answer or with one guarded update, and it never
-// dials.
+// queue. It ends a call only after the carrier's answer or with one guarded update. It never dials.
 type Recoverer struct {
 	store     *store.Store
 	heartbeat *Heartbeat
@@ -37,8 +36,8 @@ type Recoverer struct {
 	orphans   prometheus.Counter
 }
 
-// NewRecoverer returns a recoverer over one carrier. It takes over calls only while the heartbeat
-// is healthy.
+// NewRecoverer returns a recoverer for the calls of one carrier. It takes over calls only while the
+// heartbeat is healthy.
 func NewRecoverer(st *store.Store, heartbeat *Heartbeat, trunk carrier.Carrier, relay *outbox.Relay,
 	metrics prometheus.Registerer) *Recoverer {
 	r := &Recoverer{
@@ -89,8 +88,9 @@ func (r *Recoverer) logError(ctx context.Context, what string, err error) {
 }
 
 // takeOver takes over the calls of dead processes. It does nothing while this process's own
-// heartbeats are slow, and for a lease after one failed or was late. The heartbeats of the other
-// processes were probably late too, and the take-over of a healthy process's call hangs it up.
+// heartbeats are slow, and for the length of a lease after a heartbeat failed or was late. In that
+// case the heartbeats of the other processes were probably late too. To take over a call of a
+// healthy process would hang up that call.
 func (r *Recoverer) takeOver(ctx context.Context) error {
 	if !r.heartbeat.Healthy() {
 		return nil
@@ -133,8 +133,9 @@ func (r *Recoverer) hangUpDue(ctx context.Context) error {
 	return group.Wait()
 }
 
-// hangUp hangs up one call at the carrier. The end event ends the call in the database. hangUp ends
-// it there only if the carrier does not know the call, or if the watchdog has given up on it.
+// hangUp hangs up one call at the carrier. Usually the end event then ends the call in the
+// database. hangUp itself ends the call there only if the carrier does not know the call, or if the
+// watchdog has set a final ending.
 func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	if h.Orphan {
 		return r.hangUpOrphan(ctx, h.CallID)
@@ -150,7 +151,7 @@ func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 			return
 		}
 		if err == nil && known.EndedAt != nil && !known.ByUs {
-			known.Replay(c, time.UTC) // it had ended before
+			known.Replay(c, time.UTC) // the call had ended before the hangup
 			return
 		}
 		c.End(c.Ending.Unheard(time.Now()))
@@ -159,7 +160,8 @@ func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	return storeErr
 }
 
-// hangUpOrphan hangs up a call at the carrier that has ended, or never existed, in the database.
+// hangUpOrphan hangs up a call at the carrier. In the database this call has ended, or it never
+// existed.
 func (r *Recoverer) hangUpOrphan(ctx context.Context, callID uuid.UUID) error {
 	if _, err := r.carrier.Hangup(ctx, callID); err != nil && !errors.Is(err, carrier.ErrUnknownCall) {
 		return err

@@ -8,24 +8,24 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// RowPeriod is how long a row is stored after its end. It is the shortest period that a workspace
-// can set for calls. It is longer than Kafka stores a record of a request: 7 days in its topic and
-// 30 more in a DLQ.
+// RowPeriod is how long a row is stored after the end of its call or request. It equals the
+// shortest retention that a workspace can set for calls. It is longer than Kafka stores a record of
+// a request: 7 days in the request's topic and 30 more days in a DLQ.
 const RowPeriod = 60 * 24 * time.Hour
 
 const (
-	// The calls service has the transcript by then. The period is shorter than the shortest one
-	// that a workspace can set for transcripts.
+	// By the end of transcriptPeriod, the calls service has stored the transcript. The period is
+	// shorter than the shortest retention that a workspace can set for transcripts.
 	transcriptPeriod = 24 * time.Hour
 	interval         = 10 * time.Minute
-	// passInterval is the pause between two passes over the rows. A pass reads the keys of all rows
-	// that are kept longer because of their recordings.
+	// passInterval is the pause between two passes over the rows. Each pass reads the keys of all
+	// rows that are kept longer because of their recordings.
 	passInterval = 6 * time.Hour
 	batch        = 500
 )
 
-// RetentionJob deletes transcripts a day after the end of their calls, and rows after RowPeriod
-// (ADR 12). Every replica runs one, and they share the rows.
+// RetentionJob deletes a transcript a day after the end of its call, and a row after RowPeriod (ADR
+// 12). Every replica runs one job, and the jobs share the rows.
 type RetentionJob struct {
 	store  *store.Store
 	passed time.Time // end of the last pass over the rows
@@ -50,7 +50,7 @@ func (j *RetentionJob) Run(ctx context.Context) error {
 	}
 }
 
-// Delete deletes, in batches, everything that is old enough at the given time.
+// Delete deletes, in batches, all rows and transcripts that are old enough at the time now.
 func (j *RetentionJob) Delete(ctx context.Context, now time.Time) error {
 	for {
 		deleted, err := j.store.ForgetSpoken(ctx, now.Add(-transcriptPeriod), batch)

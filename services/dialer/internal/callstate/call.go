@@ -1,6 +1,6 @@
-// Package callstate has the states of a call, which only move forward, its single end, its timings,
-// and the event that each change publishes. It reads no clock and stores nothing: callers pass what
-// happened and when.
+// Package callstate defines the states of a call, its timings, and the event that each change
+// publishes. A state only moves forward, and a call ends once. The package reads no clock and
+// stores nothing. Callers pass what happened and when.
 
 package callstate
 
@@ -18,8 +18,8 @@ import (
 // internal states fenced and void.
 type Status string
 
-// Fenced means that the fence is committed, and that no message is known to have left for the
-// carrier. Void means that no message ever left. The API shows neither.
+// Fenced means that the fence is committed, but a message to the carrier may not have left. Void
+// means that no message ever left. The API shows neither state.
 const (
 	Fenced     Status = "fenced"
 	Void       Status = "void"
@@ -41,7 +41,8 @@ const (
 	Outbound Direction = "outbound"
 )
 
-// Ending is why the dialer hangs up a call. It is empty while the dialer does not.
+// Ending is the reason why the dialer hangs up a call. Ending is empty if the dialer does not hang
+// up.
 type Ending string
 
 // EndingRecovery: the process that owned the call is dead. EndingUnknown: the carrier did not
@@ -58,10 +59,10 @@ const (
 	EndingLost     Ending = "lost"
 )
 
-// Anonymous is the caller's number if it is withheld.
+// Anonymous is stored as the caller's number if the caller withheld the number.
 const Anonymous = "anonymous"
 
-// Call is one call, scanned from its row.
+// Call is one call, as read from its row.
 type Call struct {
 	CallID        uuid.UUID  `db:"call_id"`
 	CallRequestID *uuid.UUID `db:"call_request_id"`
@@ -71,8 +72,8 @@ type Call struct {
 	To            string     `db:"to_e164"`
 	AgentID       uuid.UUID  `db:"agent_id"`
 	ContactID     *uuid.UUID `db:"contact_id"`
-	// TimeZone is the person's time zone from contacts-compliance. It is empty if that service does
-	// not know it.
+	// TimeZone is the person's time zone from contacts-compliance. TimeZone is empty if that
+	// service does not know the zone.
 	TimeZone       string       `db:"time_zone"`
 	Status         Status       `db:"status"`
 	Ending         Ending       `db:"ending"`
@@ -87,28 +88,28 @@ type Call struct {
 	EndedAt        *time.Time   `db:"ended_at"`
 	Turns          []agent.Turn `db:"turns"`
 	MaxCallSeconds int32        `db:"max_call_seconds"`
-	// Outcome is the result of the conversation. Analysing is true until the analysis of an ended
-	// conversation is published.
+	// Outcome is the result of the conversation. Analysing is true from the end of a conversation
+	// until its analysis is published.
 	Outcome   string `db:"outcome"`
 	Analysing bool   `db:"analysing"`
-	// RecordingKey is the object key of the recording. It is empty if there is none, or none any
-	// more.
+	// RecordingKey is the object key of the recording. The key is empty if there is no recording,
+	// or if the recording was deleted.
 	RecordingKey string `db:"recording_key"`
-	// Disclosure states what was played of the disclosure. It is nil before the end, and if it is
-	// not known.
+	// Disclosure states which part of the disclosure was played. Disclosure is nil before the end
+	// of the call, or if the playout is not known.
 	Disclosure  *agent.DisclosureRecord `db:"disclosure"`
 	Traceparent string                  `db:"traceparent"`
 	Version     int64                   `db:"version"`
-	// Erased means that the person was erased. The transcript is deleted, and not published, once
-	// the call has ended.
+	// Erased means that the person was erased. After the end of the call, the transcript is deleted
+	// and not published.
 	Erased bool `db:"erased"`
 
 	facts  []Fact
 	optOut *OptOut
 }
 
-// Zone returns the time zone of a person: the named one, else the first of the number's, else UTC.
-// An unknown name is ignored.
+// Zone returns the time zone of a person: the zone with the given name, else the first zone of the
+// number, else UTC. An unknown name is ignored.
 func Zone(told string, person phone.Number) *time.Location {
 	if told != "" {
 		if zone, err := time.LoadLocation(told); err == nil {
@@ -124,11 +125,11 @@ func Zone(told string, person phone.Number) *time.Location {
 // Facts returns the events of the changes since the row was read, in order.
 func (c *Call) Facts() []Fact { return c.facts }
 
-// Final reports whether the watchdog ends the call, whatever the carrier answers.
+// Final reports whether the call ends now, independent of the carrier's answer.
 func (e Ending) Final() bool { return e == EndingWatchdog || e == EndingLost }
 
-// Unheard returns the end of a call that the dialer hangs up and that the carrier does not know.
-// Such a call is not charged.
+// Unheard returns the end of a call for the case that the dialer hangs up and the carrier does not
+// know the call. Such a call is not charged.
 func (e Ending) Unheard(at time.Time) End {
 	switch e {
 	case EndingRecovery, EndingUnknown, EndingLost:
@@ -141,7 +142,7 @@ func (e Ending) Unheard(at time.Time) End {
 func (c *Call) Live() bool { return c.EndedAt == nil }
 
 // Initiate records that the carrier accepted the call. dialedAt is the time before the first
-// message to the carrier. Only the first Initiate has an effect.
+// message to the carrier. Only the first Initiate of a call has an effect.
 func (c *Call) Initiate(dialedAt time.Time) bool {
 	if c.Status != Fenced {
 		return false
@@ -151,7 +152,7 @@ func (c *Call) Initiate(dialedAt time.Time) bool {
 	return true
 }
 
-// Arrive publishes the ringing of an inbound call, once.
+// Arrive publishes that an inbound call rings. Only the first Arrive of a call has an effect.
 func (c *Call) Arrive() bool {
 	if c.Direction != Inbound || c.Version > 0 || c.RingingAt == nil {
 		return false
@@ -160,7 +161,8 @@ func (c *Call) Arrive() bool {
 	return true
 }
 
-// Ring records that the callee's phone rings. It has an effect only once, and not after an answer.
+// Ring records that the callee's phone rings. Ring has an effect only once, and only before an
+// answer.
 func (c *Call) Ring(at time.Time) bool {
 	if c.Status != Initiated {
 		return false
@@ -183,8 +185,8 @@ func (c *Call) Answer(at time.Time) bool {
 	return true
 }
 
-// Doubt records that the carrier did not answer whether it accepted the call. The call must be hung
-// up.
+// Doubt records that the carrier did not answer whether it accepted the call. The caller must hang
+// up the call.
 func (c *Call) Doubt() {
 	if c.Live() && c.Ending == EndingNone {
 		c.Ending = EndingUnknown
@@ -192,8 +194,8 @@ func (c *Call) Doubt() {
 }
 
 // Hear passes an utterance of the person to the scripted agent. It reports whether the utterance is
-// an opt-out, also after the end of the call. If the agent fails, it sets Ending, and the call must
-// be hung up.
+// an opt-out, even after the end of the call. If the agent fails, Hear sets Ending, and the call
+// must be hung up.
 func (c *Call) Hear(text string, at time.Time) (optOut bool) {
 	session := agent.Resume(c.Turns)
 	optOut, err := session.Hear(text, at)
@@ -214,27 +216,28 @@ func (c *Call) Note(turn agent.Turn) {
 	}
 }
 
-// End is how a call ended.
+// End describes how a call ended.
 type End struct {
 	At    time.Time
 	Cause Cause
-	// ByUs means that the dialer hung up. The call's Ending then decides the status.
+	// ByUs means that the dialer hung up. The field Ending of the call then decides the status.
 	ByUs bool
-	// AccountSuspected means that a trunk refused the call and that the operator's account can be
+	// AccountSuspected means that a trunk refused the call, and that the operator's account can be
 	// the reason. ErrorDetail then names the account instead of the callee.
 	AccountSuspected bool
 	// Zone is the person's time zone, in which the scripted agent understands times.
 	Zone *time.Location
-	// Judged is the agent's judgement of the conversation. If it is nil, the scripted agent judges
-	// the transcript. Otherwise the analysis is published by Analyse.
+	// Judged is the agent's judgement of the conversation. If Judged is nil, the scripted agent
+	// judges the transcript. Otherwise Analyse publishes the analysis.
 	Judged *agent.Judgement
-	// Disclosure states what was played of the disclosure. It is nil if that is not known.
+	// Disclosure states which part of the disclosure was played. Disclosure is nil if the playout
+	// is not known.
 	Disclosure *agent.DisclosureRecord
 }
 
 // End ends the call. It returns false if the call had already ended. The events of a completed call
-// contain the agent's judgement. A call over a trunk that failed after the answer keeps its outcome
-// and its transcript, but has no summary.
+// contain the agent's judgement. If the trunk or the agent failed after the answer, the call keeps
+// its outcome and its transcript, but has no summary.
 func (c *Call) End(e End) bool {
 	if !c.Live() {
 		return false
@@ -275,8 +278,8 @@ func (c *Call) End(e End) bool {
 	return true
 }
 
-// Analyse publishes the analysis of a conversation, once. summary may be nil. It returns false if
-// there is nothing to publish.
+// Analyse publishes the analysis of a conversation, once. summary can be nil. Analyse returns false
+// if no analysis is due.
 func (c *Call) Analyse(summary *agent.Summary, at time.Time) bool {
 	if !c.Analysing {
 		return false
@@ -290,8 +293,9 @@ func (c *Call) Analyse(summary *agent.Summary, at time.Time) bool {
 	return true
 }
 
-// Record sets the object key of the recording of an ended call and publishes it. An empty key means
-// that the recording was deleted. The same key, and a key for an erased person, changes nothing.
+// Record sets the object key of the recording of an ended call and publishes the key. An empty key
+// means that the recording was deleted. A key that is already set, or a key for an erased person,
+// has no effect.
 func (c *Call) Record(key string, at time.Time) bool {
 	if c.Live() || c.RecordingKey == key || c.Erased && key != "" {
 		return false
@@ -301,8 +305,8 @@ func (c *Call) Record(key string, at time.Time) bool {
 	return true
 }
 
-// Erase marks the person of an inbound call as erased and publishes it, each time that it is
-// called. The transcript of a live call stays until the end, because the agent needs it.
+// Erase marks the person of an inbound call as erased. Each call of Erase publishes an event. The
+// transcript of a live call is deleted after the end, because the agent needs it until then.
 func (c *Call) Erase(erasure uuid.UUID, at time.Time) {
 	c.Erased = true
 	if !c.Live() {
@@ -320,16 +324,18 @@ func (c *Call) dropTranscript() {
 	}
 }
 
-// settle sets status, cause, disposition and the request's error.
+// settle sets the status, the cause and the disposition of the call, and the error of its request.
 func (c *Call) settle(e End) {
 	cause, unknown := e.Cause, false
 	switch c.Ending {
-	// a hangup without a reason: the carrier found the call without an owner before recovery did
+	// There is no reason for the hangup: the carrier found the call without an owner before the
+	// recovery job did.
 	case EndingNone:
 		unknown = e.ByUs && cause == Unspecified
 	case EndingAgent: // also if the person hung up after the agent failed
 		cause = AgentError
-	case EndingRecovery, EndingUnknown, EndingLost: // if the call ended before our hangup, its cause counts
+	// if the call ended before the dialer hung up, the carrier's cause is kept
+	case EndingRecovery, EndingUnknown, EndingLost:
 		if e.ByUs {
 			cause, unknown = Unspecified, true
 		}
@@ -341,7 +347,7 @@ func (c *Call) settle(e End) {
 		if e.ByUs && c.AnsweredAt == nil {
 			cause = NoAnswer
 		} else if e.ByUs {
-			cause = OriginatorCancel // answered just when the ring limit ended
+			cause = OriginatorCancel // the callee answered when the ring limit ended
 		}
 	case EndingWatchdog:
 		if e.ByUs {
@@ -363,7 +369,8 @@ func (c *Call) settle(e End) {
 	}
 }
 
-// notBefore keeps the times of a call in order, even if they come from different clocks.
+// notBefore returns a time that is not earlier than the previous times of the call. The times can
+// come from different clocks.
 func (c *Call) notBefore(at time.Time) time.Time {
 	for _, earlier := range []*time.Time{c.DialedAt, c.RingingAt, c.AnsweredAt} {
 		if earlier != nil && at.Before(*earlier) {

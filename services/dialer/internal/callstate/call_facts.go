@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Names of a call's facts. They are part of the fact's id.
+// Names of a call's facts. The name is part of the fact's id.
 const (
 	dialing  = "dialing"
 	ringing  = "ringing"
@@ -52,7 +52,7 @@ func (c *Call) publishAnalysis(judged agent.Judgement, at time.Time) {
 	c.settleOutcome(judged.Outcome, at)
 	analysis := &eventv1.Analysed{Outcome: judged.Outcome}
 	if judged.Summary != nil {
-		analysis.SummaryJson, _ = json.Marshal(judged.Summary) // strings and numbers only: it cannot fail
+		analysis.SummaryJson, _ = json.Marshal(judged.Summary) // encoding strings and numbers cannot fail
 	}
 	analysis.TranscriptJson, _ = agent.Transcript(c.Turns)
 	f := c.newFact(analysed, at)
@@ -67,15 +67,15 @@ func (c *Call) newFact(name string, at time.Time) Fact {
 		requestID, key = *c.CallRequestID, *c.CallRequestID
 	}
 	// The id is derived from the call, not from the request. A request that is tried on two trunks
-	// has two calls with the same versions.
+	// has two calls, whose versions are equal.
 	f := New(c.CallID, requestID, c.WorkspaceID, name, c.Version, at)
 	f.Key = key.String()
 	f.Event.Call = c.event()
 	return f
 }
 
-// EndedAgain returns an ended event of an ended call, for a consumer that lost the first one. It
-// does not change the call. Its id is the same until the call changes.
+// EndedAgain returns an ended event of an ended call, for a consumer that lost the first ended
+// event. The call does not change. The event's id stays the same until the call changes.
 func (c *Call) EndedAgain() Fact {
 	c.Version-- // newFact adds one
 	f := c.newFact("ended_again", *c.EndedAt)
@@ -83,7 +83,7 @@ func (c *Call) EndedAgain() Fact {
 	return f
 }
 
-// event returns the call so far, in the form of dial-events.v1.
+// event returns the current state of the call, in the form of dial-events.v1.
 func (c *Call) event() *eventv1.Call {
 	out := &eventv1.Call{
 		CallId: c.CallID.String(), Direction: string(c.Direction), From: c.From, ToE164: c.To, AgentId: c.AgentID.String(),

@@ -2,11 +2,11 @@ package callstate
 
 import "ringfence.dev/services/dialer/internal/agent"
 
-// Cause is a hangup cause (docs/reference/api/calls.md#hangup-causes). A name that is not listed
-// here counts as a failure of the carrier.
+// Cause is a hangup cause (docs/reference/api/calls.md#hangup-causes). A cause that is not listed
+// here is treated as a failure of the carrier.
 type Cause string
 
-// Causes that the code uses.
+// Causes that the code refers to.
 const (
 	NormalClearing         Cause = "normal_clearing"
 	UserBusy               Cause = "user_busy"
@@ -45,8 +45,8 @@ const (
 	CodeInternal            = "internal_error"
 )
 
-// OfTrunk reports whether a refusal with this cause is a fault of the trunk, which every call would
-// meet.
+// OfTrunk reports whether a refusal with this cause is a fault of the trunk that would affect every
+// call.
 func (c Cause) OfTrunk() bool {
 	switch c {
 	case NetworkOutOfOrder,
@@ -60,7 +60,7 @@ func (c Cause) OfTrunk() bool {
 	return false
 }
 
-// Conversed reports whether only an answered call ends with this cause.
+// Conversed reports whether this cause occurs only after an answer.
 func (c Cause) Conversed() bool {
 	switch c {
 	case NormalClearing, MaxDuration, SilenceTimeout:
@@ -88,8 +88,8 @@ func (c Cause) status(answered bool) Status {
 	return Failed
 }
 
-// accountRefused is the detail of a call that a trunk refused because of the operator's account, or
-// probably because of it.
+// accountRefused is the detail of a call that a trunk refused, certainly or probably because of the
+// operator's account.
 const accountRefused = "The operator's trunk did not accept the call from the operator's account; " +
 	"the callee had no part in it. Ask your operator to check the trunk, then ask for the call again."
 

@@ -13,8 +13,8 @@ import (
 // factNamespace is the UUIDv5 namespace of the ids of facts.
 var factNamespace = uuid.MustParse("6f0d3c1e-52a8-4b1c-9a34-0c5de2b7f410")
 
-// Fact is one event of dial-events.v1. The same fact has the same id each time that it is built, so
-// a consumer's inbox applies it once.
+// Fact is one event of dial-events.v1. If the same fact is built twice, both have the same id, so a
+// consumer's inbox applies the fact once.
 type Fact struct {
 	ID          uuid.UUID
 	Key         string
@@ -22,8 +22,9 @@ type Fact struct {
 	Event       *eventv1.DialEvent
 }
 
-// New returns the fact of an aggregate: a call request, or an inbound call. version distinguishes
-// the facts of an aggregate that have the same name. requestID is uuid.Nil for an inbound call.
+// New returns a fact of an aggregate, which is a call request or an inbound call. version
+// distinguishes facts of one aggregate that have the same name. requestID is uuid.Nil for an
+// inbound call.
 func New(aggregate, requestID, workspaceID uuid.UUID, name string, version int64, at time.Time) Fact {
 	event := &eventv1.DialEvent{WorkspaceId: workspaceID.String(), OccurredAt: timestamppb.New(at)}
 	if requestID != uuid.Nil {

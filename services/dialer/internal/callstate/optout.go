@@ -15,7 +15,7 @@ type OptOut struct {
 	CallID      uuid.UUID `db:"call_id"`
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	PhoneE164   string    `db:"phone_e164"`
-	// Evidence is what the person said. It is empty if that is not known.
+	// Evidence is what the person said. Evidence is empty if the words are not known.
 	Evidence string    `db:"evidence"`
 	HeardAt  time.Time `db:"heard_at"`
 }
@@ -23,8 +23,8 @@ type OptOut struct {
 // maxEvidenceBytes limits the evidence of an opt-out.
 const maxEvidenceBytes = 1000
 
-// Evidence returns text in the form in which it is stored: valid UTF-8 without NUL, and at most
-// maxEvidenceBytes long.
+// Evidence returns text in the form that is stored: valid UTF-8 without NUL, with at most
+// maxEvidenceBytes.
 func Evidence(text string) string {
 	text = strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "")
 	if len(text) > maxEvidenceBytes {
@@ -33,7 +33,8 @@ func Evidence(text string) string {
 	return text
 }
 
-// Person returns the number of the far end. It is Anonymous if the caller withheld it.
+// Person returns the number of the far end. The result is Anonymous if the caller withheld the
+// number.
 func (c *Call) Person() phone.Number {
 	if c.Direction == Inbound {
 		return phone.Number(c.From)
@@ -57,9 +58,9 @@ func (c *Call) RecordOptOut(evidence string, at time.Time) {
 // OptOut returns the opt-out that was recorded since the call was read, or nil.
 func (c *Call) OptOut() *OptOut { return c.optOut }
 
-// settleOutcome stores the outcome of the conversation. It is the only code that does so. The outcome
-// opted_out therefore always records an opt-out, whether a tool, the end of the call or the summary
-// gave it.
+// settleOutcome sets the outcome of the conversation. No other code sets it. The outcome opted_out
+// therefore always records an opt-out, even if it comes from the end of the call or from the
+// summary.
 func (c *Call) settleOutcome(outcome string, at time.Time) {
 	c.Outcome = outcome
 	if outcome == agent.OutcomeOptedOut {
@@ -67,8 +68,8 @@ func (c *Call) settleOutcome(outcome string, at time.Time) {
 	}
 }
 
-// settledOutcome returns the outcome that the conversation itself settled. It is empty if only the
-// summary can give one, and for a call that was not answered.
+// settledOutcome returns the outcome that the conversation itself determined. It returns "" if only
+// the summary can determine an outcome, and for a call that was not answered.
 func (c *Call) settledOutcome() string {
 	if c.Status == Completed && c.Outcome == agent.OutcomeUnknown {
 		return ""
@@ -76,7 +77,8 @@ func (c *Call) settledOutcome() string {
 	return c.Outcome
 }
 
-// lastWords returns what the person said last and when, or at if that is not known.
+// lastWords returns the person's last words and their time. If that time is not known, it returns
+// at.
 func (c *Call) lastWords(at time.Time) (string, time.Time) {
 	if c.Erased {
 		return "", at

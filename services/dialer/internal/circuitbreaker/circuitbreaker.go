@@ -1,5 +1,6 @@
-// Package circuitbreaker is the circuit breaker of a trunk. It opens after consecutive failures,
-// stays open for the rest time, and then lets one call test the trunk. It reads no clock.
+// Package circuitbreaker is the circuit breaker of a trunk. After consecutive failures the circuit
+// opens. It stays open for the rest time. Then one call is permitted that tests the trunk. The
+// package reads no clock.
 package circuitbreaker
 
 import "time"
@@ -7,14 +8,15 @@ import "time"
 // State is the state of a circuit.
 type State string
 
-// A closed circuit permits all calls, an open one none, and a half-open one a single call.
+// A closed circuit permits all calls. An open circuit permits none. A half-open circuit permits
+// one.
 const (
 	Closed   State = "closed"
 	HalfOpen State = "half_open"
 	Open     State = "open"
 )
 
-// maxRestFactor is the longest rest, as a multiple of the first one.
+// maxRestFactor is the ratio between the longest rest and the first rest.
 const maxRestFactor = 32
 
 // Breaker is the circuit of one trunk. It is not safe for concurrent use.
@@ -27,8 +29,8 @@ type Breaker struct {
 	probing     bool
 }
 
-// New returns a closed circuit that opens after limit consecutive failures, for the time rest. Each
-// failed test doubles the rest, up to 32 times the first one.
+// New returns a closed circuit that opens after limit consecutive failures, and then stays open for
+// the duration rest. Each failed test doubles the rest, up to 32 times the first rest.
 func New(limit int, rest time.Duration) *Breaker {
 	return &Breaker{limit: max(1, limit), first: rest, rest: rest, state: Closed}
 }
@@ -46,23 +48,23 @@ func (b *Breaker) Rest(now time.Time) time.Duration {
 // Probing reports whether the call that tests a half-open circuit has no result yet.
 func (b *Breaker) Probing() bool { return b.state == HalfOpen && b.probing }
 
-// Try makes an open circuit half-open if its rest is over.
+// Try makes an open circuit half-open after the end of the rest.
 func (b *Breaker) Try(now time.Time) {
 	if b.state == Open && b.Rest(now) == 0 {
 		b.state, b.probing = HalfOpen, false
 	}
 }
 
-// Absent restarts the first rest of an open circuit. Call it if the carrier cannot be reached,
-// because a test would cost a call.
+// Absent starts the first rest of an open circuit again. The caller uses it instead of a test if
+// the carrier cannot be reached, because a test would use up a call.
 func (b *Breaker) Absent(now time.Time) {
 	if b.state == Open {
 		b.until = now.Add(b.first)
 	}
 }
 
-// Allow reserves one call. The caller must report the result with Succeeded or Failed, or call
-// Unasked if nothing was sent to the carrier.
+// Allow reserves one call. The caller must report the result with Succeeded or Failed. If no
+// message was sent to the carrier, the caller must call Unasked instead.
 func (b *Breaker) Allow() (probe, ok bool) {
 	switch {
 	case b.state == Closed:
@@ -77,8 +79,8 @@ func (b *Breaker) Allow() (probe, ok bool) {
 // Unasked releases the reservation of a test.
 func (b *Breaker) Unasked() { b.probing = false }
 
-// Succeeded closes a half-open circuit. It does not close an open one: the success belongs to an
-// earlier call.
+// Succeeded closes a half-open circuit. It does not close an open circuit, because the successful
+// call began before the circuit opened.
 func (b *Breaker) Succeeded() (closed bool) {
 	b.failures = 0
 	if b.state != HalfOpen {

@@ -18,20 +18,20 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// soon is the time before a request is due from which the dialer is woken. The dialer searches the
-// queue every second, and never waits longer than until the next known request is due.
+// soon limits which queued requests wake the dialer: those that are due within this time. The
+// dialer also searches the queue every second and at the time of the next known request.
 const soon = 2 * time.Second
 
 // callRequest is a decoded event of call-requests.v1.
 type callRequest struct {
 	id, workspaceID uuid.UUID
 	event           *eventv1.CallRequestEvent
-	// order is the request of a requested event, and nil for other events.
+	// order is the call request of a requested event. For other events, order is nil.
 	order *dialqueue.Request
 }
 
-// onCallRequests queues requests and withdraws canceled ones. It queues consecutive orders of a
-// batch together.
+// onCallRequests queues new requests and withdraws canceled requests. Consecutive orders of a batch
+// are queued together.
 func (c *Consumer) onCallRequests(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -72,9 +72,9 @@ var errKnown = errors.New("the call request is known")
 
 // commitActions are the actions after the commit of a batch.
 type commitActions struct {
-	// due means that a request is due soon. events means that the outbox has new events.
+	// due means that a request is due soon. events means that the outbox contains new events.
 	due, events bool
-	// overdue has an element per overdue order: where it was found.
+	// overdue has one element for each overdue order: where the order was found.
 	overdue []dialqueue.Found
 }
 
@@ -90,7 +90,7 @@ func (c *Consumer) committed(actions commitActions) {
 	}
 }
 
-// ordersFrom returns the orders at the start of events.
+// ordersFrom returns the consecutive orders at the beginning of events.
 func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	for _, event := range events {
 		if requested := event.event.GetRequested(); requested == nil || requested.GetOverdue() ||
@@ -102,7 +102,7 @@ func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	return orders
 }
 
-// applyOther applies an event that is not an order, or is an overdue order.
+// applyOther applies an event that is not an order, and an overdue order.
 func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
 	switch e := event.event.GetEvent().(type) {
 	case *eventv1.CallRequestEvent_Requested:
@@ -124,8 +124,8 @@ func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest,
 	return kafka.Parkf("call request event %T is newer than this build", event.event.GetEvent())
 }
 
-// applyOverdue applies an order that the calls service published again, because the request was not
-// dialed in time.
+// applyOverdue applies an overdue order. The calls service published it again because the request
+// was not dialed in time.
 func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
 	endOnly := event.event.GetRequested().GetEndOnly()
 	found, err := c.store.EnqueueOverdue(ctx, tx, *event.order, event.event.GetOccurredAt().AsTime(), endOnly)
@@ -150,7 +150,7 @@ func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callReques
 	return nil
 }
 
-// readCallRequest decodes an event. The trace of ctx is stored with an order.
+// readCallRequest decodes an event. The trace context of ctx is stored with an order.
 func readCallRequest(ctx context.Context, rec kafka.Record) (r callRequest, err error) {
 	r.event = &eventv1.CallRequestEvent{}
 	if err := rec.Decode(r.event); err != nil {

@@ -1,5 +1,5 @@
 // Package consumer applies events of other services: it queues call requests, stores workspaces and
-// agents, and orders erasures. It has one file per topic.
+// agents, and creates erasures. Each topic has one file.
 package consumer
 
 import (
@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Wakes are called after a commit. They must not block.
+// Wakes are functions that are called after a commit. They must not block.
 type Wakes struct {
 	// Dialing is called after due requests were queued, and Relay after events were written to the
 	// outbox.
@@ -45,7 +45,7 @@ func (c *Consumer) Handlers() inbox.Handlers {
 		kafka.CallRequests.Name: c.onCallRequests,
 		kafka.Agents.Name:       inbox.Each(c.onAgent, nil),
 		kafka.Contacts.Name:     inbox.Each(c.onContact, c.wakes.Relay),
-		// a workspace that may dial again can have due requests
+		// A workspace that may dial again can have due requests.
 		kafka.Workspaces.Name: inbox.Each(c.onWorkspace, c.wakes.Dialing),
 	}
 }

@@ -11,12 +11,12 @@ import (
 	"ringfence.dev/services/dialer/internal/recordings"
 )
 
-// startTimeout limits the start of a recording. Audio is kept in memory until then, and is added to
-// the recording.
+// startTimeout limits the start of a recording. Before the start, audio is kept in memory. The
+// recording then begins with this audio.
 const startTimeout = 5 * time.Second
 
-// callRecording is the recording of one call. It starts after the notice, and is discarded if the
-// person objects.
+// callRecording is the recording of one call. It starts after the recording notice, and is
+// discarded if the person objects.
 type callRecording struct {
 	recorder            CallRecorder
 	workspaceID, callID uuid.UUID
@@ -51,7 +51,7 @@ func (t *callRecording) begin() {
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.ended { // the person objected or hung up meanwhile
+		if t.ended { // the person objected or hung up during the start
 			recording.Discard()
 			return
 		}
@@ -60,8 +60,8 @@ func (t *callRecording) begin() {
 	}()
 }
 
-// record makes the conversation send its audio to a preRecording; nil ends that. It returns false
-// if the recording has ended.
+// record makes the conversation send its audio to a preRecording. If the argument is nil, this
+// stops. record returns false if the recording has ended.
 func (t *callRecording) record(to *preRecording) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,8 +76,8 @@ func (t *callRecording) record(to *preRecording) bool {
 	return true
 }
 
-// preRecording keeps the audio in memory until the recording exists. It then passes everything on
-// to it.
+// preRecording keeps the audio in memory until the recording exists. Then it passes all audio to
+// the recording.
 type preRecording struct {
 	mu            sync.Mutex
 	recording     *recordings.Tape
@@ -89,7 +89,8 @@ func newPreRecording() *preRecording {
 	return &preRecording{person: make([]byte, 0, maxBytes), agent: make([]byte, 0, maxBytes)}
 }
 
-// Tick receives 20 ms of both sides. It does not allocate: audio that does not fit is dropped.
+// Tick receives 20 ms of audio of both sides. It does not allocate memory. Audio that does not fit
+// is dropped.
 func (l *preRecording) Tick(person, agent []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

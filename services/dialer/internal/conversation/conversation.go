@@ -1,7 +1,7 @@
 // Package conversation runs the conversations of calls. A Conversation connects the audio of a call
-// with the session of an agent. It queues the agent's audio and records which part was sent, writes
-// the transcript, limits the duration, handles answering machines, and executes the agent's tools.
-// SIPCalls creates the media stream and the conversation of a SIP call.
+// with the session of an agent. It queues the agent's audio, records which part was sent, and
+// writes the transcript. It also limits the duration, handles answering machines, and executes the
+// agent's tools. SIPCalls creates the media stream and the conversation of a SIP call.
 package conversation
 
 import (
@@ -18,27 +18,28 @@ import (
 // Settings are the settings of a conversation.
 type Settings struct {
 	Agent agent.Settings
-	// Longest limits the conversation. It is at most the longest session of the agent's kind, which
-	// is also the limit if Longest is zero.
+	// Longest limits the duration of the conversation. If Longest is zero or above the limit of the
+	// agent's kind, the limit of the kind applies.
 	Longest time.Duration
 	// Zone is the time zone of the person. nil means UTC.
 	Zone *time.Location
-	// Disclosure is the text that the agent must speak first: the disclosure and the notice of a
-	// recording. It is empty if there is neither.
+	// Disclosure is the text that the agent must speak first: the disclosure and the recording
+	// notice. Disclosure is empty if there is neither.
 	Disclosure string
 	// Noticed is called once, after the last frame of the recording notice was sent. Objected is
 	// called once if the person does not want to be recorded, before the agent speaks again. Both
-	// must return quickly. If they are nil, the call is not recorded.
+	// functions must return quickly. If they are nil, the call is not recorded.
 	Noticed, Objected func()
 }
 
-// Leg is the part of a call's leg that a conversation uses. SendDigits and Transfer may take long.
+// Leg is the part of a call leg that a conversation uses. SendDigits and Transfer can block for a
+// long time.
 type Leg interface {
-	// SpeakSoon is called when audio was added to the empty queue. It does not block.
+	// SpeakSoon is called when audio was added to the empty queue. It must not block.
 	SpeakSoon()
 	// SendDigits sends DTMF digits.
 	SendDigits(ctx context.Context, digits string) error
-	// Transfer transfers the call to a number. It returns when the transfer has succeeded or
+	// Transfer transfers the call to a number. Transfer returns when the transfer has succeeded or
 	// failed.
 	Transfer(ctx context.Context, to string) error
 }
@@ -48,10 +49,13 @@ type Signal int32
 
 // Signals of one frame are combined by OR.
 //
-//   - Machine: the speech resembles that of an answering machine. It is only a hint, and no reason
-//     to hang up.
-//   - Beep: an answering machine starts to record.
-//   - Fax: a fax machine answered.
+//   - Machine: the speech resembles the greeting of an answering machine. The signal is only a
+//
+// hint,
+//
+//	  and no reason to hang up.
+//	- Beep: an answering machine starts to record.
+//	- Fax: a fax machine answered.
 const (
 	Nothing Signal = 0
 	Machine Signal = 1
@@ -60,23 +64,24 @@ const (
 )
 
 // Detector analyses the person's audio frame by frame, in one goroutine. It returns each signal
-// once.
+// only once.
 type Detector interface {
 	Hear(frame []byte) Signal
 }
 
 // OptedOut is called when the person has asked not to be called again, before the agent speaks
-// again. It must store the opt-out permanently and return quickly.
+// again. The function must store the opt-out permanently and return quickly.
 type OptedOut func(words string, at time.Time)
 
 // Result is the result of a conversation.
 type Result struct {
-	// Cause is the hangup cause. It is empty if the leg had already ended.
+	// Cause is the hangup cause. Cause is empty if the leg had already ended.
 	Cause callstate.Cause
-	// Outcome and Reached are the outcome and the disposition of the call. An empty Outcome is null
-	// in the API.
+	// Outcome and Reached are the outcome and the disposition of the call. The API shows an empty
+	// Outcome as null.
 	Outcome, Reached string
-	// UnlistedOutcome is the last outcome that the agent gave and that is not in its list.
+	// UnlistedOutcome is the last outcome that the agent returned although the agent's list does
+	// not contain it.
 	UnlistedOutcome string
 	Turns           []agent.Turn
 	// Disclosure is nil if the disclosure was turned off, or if its playout is not known.
@@ -87,18 +92,18 @@ type Result struct {
 	// or nil.
 	OptedOut   bool
 	CallbackAt *time.Time
-	// FirstAudio is the time from the start to the agent's first frame. It is zero if there was
-	// none.
+	// FirstAudio is the time from the start of the conversation to the agent's first frame.
+	// FirstAudio is zero if the agent sent no audio.
 	FirstAudio time.Duration
-	// Unheard counts the frames of the person that the agent did not receive. Unsaid is the audio
-	// of the agent for which the queue had no room. Trimmed counts the silent frames that were
-	// dropped to catch up.
+	// Unheard is the number of the person's frames that the agent did not receive. Unsaid is the
+	// audio of the agent that did not fit into the queue. Trimmed is the number of silent frames
+	// that were dropped to catch up.
 	Unheard, Trimmed int64
 	Unsaid           time.Duration
 }
 
 // Conversation is one conversation. The media stream calls NextFrame, FrameUnsent, HearFrame and
-// HearDigit. One goroutine calls Run.
+// HearDigit. Only one goroutine calls Run.
 type Conversation struct {
 	session  agent.Session
 	settings Settings
@@ -116,14 +121,14 @@ type Conversation struct {
 	goodbye  chan farewell
 	results  chan result
 	signals  atomic.Int32
-	heardAt  atomic.Int64 // time at which the person was last loud, in ns
+	heardAt  atomic.Int64 // last time at which the person was loud, in ns
 	spokeAt  atomic.Int64
 	loudness atomic.Int64 // number of loud frames of the person
 
 	state
 }
 
-// farewell is the last sentence before a process that stops ends the call.
+// farewell is the last sentence of the agent before a stopping process ends the call.
 type farewell struct {
 	text  string
 	cause callstate.Cause
@@ -135,7 +140,7 @@ type result struct {
 	err      error
 }
 
-// New connects a session with a leg. leg and detector may be nil. Nothing is sent before Run.
+// New connects a session with a leg. leg and detector can be nil. No audio is sent before Run.
 func New(session agent.Session, settings Settings, leg Leg, detector Detector, optedOut OptedOut) *Conversation {
 	if longest := settings.Agent.Longest(); settings.Longest <= 0 || settings.Longest > longest {
 		settings.Longest = longest
@@ -154,8 +159,8 @@ func New(session agent.Session, settings Settings, leg Leg, detector Detector, o
 	return c
 }
 
-// NextFrame fills dst with the next 20 ms of the agent. It returns false if there is nothing to
-// send. It neither blocks nor allocates.
+// NextFrame fills dst with the next 20 ms of the agent's audio. It returns false if there is no
+// audio to send. It neither blocks nor allocates memory.
 func (c *Conversation) NextFrame(dst []byte) bool {
 	now := time.Now()
 	c.mu.Lock()
@@ -185,8 +190,8 @@ func (c *Conversation) NextFrame(dst []byte) bool {
 	return spoke
 }
 
-// FrameUnsent records that the frame that NextFrame returned last was not sent. The transcript and
-// the record of the disclosure do not count it.
+// FrameUnsent records that the last frame that NextFrame returned was not sent. The transcript and
+// the record of the disclosure exclude this frame.
 func (c *Conversation) FrameUnsent() {
 	c.mu.Lock()
 	c.queue.unsent()
@@ -214,21 +219,21 @@ func (c *Conversation) HearFrame(frame []byte) {
 	}
 }
 
-// HearDigit receives a key that the person pressed.
+// HearDigit receives the DTMF digit of a key that the person pressed.
 func (c *Conversation) HearDigit(digit byte) {
 	c.heardAt.Store(time.Now().UnixNano())
 	c.session.HearDigit(digit)
 }
 
-// Record starts to record both sides. nil ends the recording.
+// Record starts to record both sides with rec. If rec is nil, the recording ends.
 func (c *Conversation) Record(rec Recorder) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.rec, c.recorderQueue = rec, frameRing{}
 }
 
-// Goodbye makes the agent speak a sentence and then ends the call with the cause. Only the first
-// call has an effect.
+// Goodbye makes the agent speak a sentence, and then ends the call with the cause. Only the first
+// call of Goodbye has an effect.
 func (c *Conversation) Goodbye(text string, cause callstate.Cause) {
 	select {
 	case c.goodbye <- farewell{text, cause}:
@@ -243,9 +248,9 @@ func (c *Conversation) wake() {
 	}
 }
 
-// Run runs the conversation until the agent or a rule ends it, or until ctx ends because the leg is
-// gone. After that no audio of the agent is sent, so the transcript contains exactly what was sent.
-// The caller must hang up the leg afterwards.
+// Run runs the conversation until the agent or a rule ends it, or until ctx ends because the leg
+// has ended. After that, no audio of the agent is sent, so the transcript contains exactly the
+// audio that was sent. The caller must hang up the leg afterwards.
 func (c *Conversation) Run(ctx context.Context) Result {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
@@ -286,8 +291,8 @@ func (c *Conversation) Run(ctx context.Context) Result {
 	return c.result()
 }
 
-// awaitLastSentence continues the session for a moment if the person hung up while speaking. The
-// last words are then transcribed, and an opt-out in them counts. The agent receives silence, from
+// awaitLastSentence keeps the session open for a moment if the person hung up while speaking. The
+// last words are then transcribed, and an opt-out in them counts. The agent receives silence, by
 // which it detects the end of the sentence.
 func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agent.Event) {
 	if c.closing != nil || events == nil || c.loudness.Load() < minLoudFrames ||
@@ -319,8 +324,8 @@ func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agen
 	}
 }
 
-// drain reads the remaining events of a closed session: words, and an outcome or an opt-out that
-// the agent gave at the last moment.
+// drain reads the remaining events of a closed session. They can contain words, an outcome or an
+// opt-out from the last moment of the call.
 func (c *Conversation) drain(events <-chan agent.Event) {
 	limit := time.NewTimer(time.Second)
 	defer limit.Stop()
@@ -334,7 +339,7 @@ func (c *Conversation) drain(events <-chan agent.Event) {
 			c.onLate(e)
 		case <-limit.C:
 			go func() { // the remaining events must not delay the end of the call
-				for range events { //nolint:revive // read to the end
+				for range events { //nolint:revive // the loop ends when the channel is closed
 				}
 			}()
 			return
@@ -342,8 +347,8 @@ func (c *Conversation) drain(events <-chan agent.Event) {
 	}
 }
 
-// onLate handles an event that arrives after the last frame was sent. It completes the transcript
-// and the outcome.
+// onLate handles an event that arrives after the last frame was sent. Such an event can only
+// complete the transcript and the outcome.
 func (c *Conversation) onLate(e agent.Event) {
 	switch e.Kind {
 	case agent.Said:

@@ -8,9 +8,9 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// disclosure returns the record of what was sent of the disclosure. It is finished if the last frame
-// of its last item was sent; otherwise it was cut at the last frame that was sent. It returns nil for
-// an agent of kind media_ws that did not mark the disclosure.
+// disclosure returns the record of the disclosure's playout. The disclosure is finished if the last
+// frame of its last item was sent. Otherwise it was cut at the last frame that was sent. The result
+// is nil for an agent of kind media_ws that did not mark the disclosure.
 func (c *Conversation) disclosure() *agent.DisclosureRecord {
 	if c.settings.Disclosure == "" || c.disclosed == "" && c.settings.Agent.Kind == agent.MediaWS {
 		return nil
@@ -39,9 +39,9 @@ func (c *Conversation) disclosure() *agent.DisclosureRecord {
 	return record
 }
 
-// reworded returns the agent's transcript of the disclosure if it differs from the text. It returns
-// "" if they are the same, or if the transcript is not complete. The transcript is the agent's own,
-// so it does not prove which words the audio contains.
+// reworded returns the agent's transcript of the disclosure if the transcript differs from the
+// text. It returns "" if they are the same, or if the transcript is not complete. The agent itself
+// writes the transcript, so the transcript does not prove which words the audio contains.
 func (c *Conversation) reworded() string {
 	if c.settings.Disclosure == "" || c.disclosed == "" {
 		return ""

@@ -10,27 +10,28 @@ import (
 )
 
 const (
-	// closeDelay is how long the queue may be empty before a closing call ends, if the agent has
-	// not sent TurnDone. sentenceDelay is the same time while the agent was asked for a sentence,
-	// because it needs longer to start.
+	// closeDelay applies to a closing call whose agent has not sent TurnDone. The call ends when
+	// the queue has been empty for closeDelay. sentenceDelay is used instead after a sentence was
+	// requested, because the agent needs longer to start that sentence.
 	closeDelay, sentenceDelay = 1500 * time.Millisecond, 5 * time.Second
-	// closeTimeout limits the time from the close to the end, even if audio is still queued.
+	// closeTimeout limits the time between the decision to close a call and its end, even if audio
+	// is still queued.
 	closeTimeout = time.Minute
-	// messageSilence is the silence after which a message is left at a machine that does not beep.
-	// messageTimeout limits the wait for that silence.
+	// messageSilence is the silence after which the agent leaves a message at a machine that does
+	// not beep. messageTimeout limits the wait for that silence.
 	messageSilence, messageTimeout = 2 * time.Second, 30 * time.Second
-	// A beep counts as that of an answering machine only within beepPeriod, and before beepTurns
-	// turns of the person.
+	// A beep is treated as the beep of an answering machine only within beepPeriod, and before the
+	// person has had beepTurns turns.
 	beepPeriod, beepTurns = 45 * time.Second, 3
-	// lastSentence limits the wait for the transcript of the sentence in which the person hung up.
-	// The wait is only necessary if the person was loud within justNow.
+	// lastSentence limits the wait for the transcript of the sentence during which the person hung
+	// up. The conversation waits only if the person was loud within the last justNow.
 	lastSentence, justNow = 2 * time.Second, 3 * time.Second
-	// minLoudFrames is the number of loud frames (together 300 ms) that show that a person is
-	// present.
+	// minLoudFrames is the number of loud frames that show that a person is present: together 300
+	// ms.
 	minLoudFrames = 15
 )
 
-// state is used only by the goroutine of Run.
+// state contains the fields that only the goroutine of Run uses.
 type state struct {
 	transcript transcript
 	cuts       map[string]bool // items whose further audio is dropped
@@ -42,14 +43,16 @@ type state struct {
 	unheard    int64
 
 	outcome, reached string
-	unlisted         string // last outcome that is not in the agent's list
+	unlisted         string // last outcome that the agent's list does not contain
 	opted            bool
-	quoteLimit       time.Time // time at which an opt-out without a quote is reported; zero if none waits
-	transferred      bool
-	callback         *time.Time
+	// time at which the opt-out is reported even without a quote; zero if no opt-out waits
+	quoteLimit  time.Time
+	transferred bool
+	callback    *time.Time
 
 	notice
-	// disclosed is the item that ends the disclosure. It is empty until the agent has completed it.
+	// disclosed is the id of the last item of the disclosure. It is empty until the agent has sent
+	// the whole disclosure.
 	disclosed string
 
 	closing *closing
@@ -63,13 +66,13 @@ type state struct {
 type closing struct {
 	cause callstate.Cause
 	limit time.Time
-	// asked means that a new sentence or another end_call was requested and has not arrived yet.
+	// asked means that the agent must still send a requested sentence or another end_call.
 	asked bool
 	// correcting means that asked is true because an end_call with an unlisted outcome was refused.
 	correcting bool
 	// last means that only the requested sentence is played.
 	last bool
-	// said means that the agent has sent everything.
+	// said means that the agent has sent all its audio.
 	said bool
 	// dry is the time at which the queue became empty. It is zero if the queue is not empty.
 	dry time.Time
@@ -125,7 +128,7 @@ func (c *Conversation) handle(ctx context.Context, e agent.Event) {
 	}
 }
 
-// arrived counts audio of the agent, whether it is sent or not.
+// arrived counts audio that the agent sent, even if the audio is dropped later.
 func (c *Conversation) arrived(e agent.Event) {
 	it := c.transcript.item(e.Item)
 	it.disclosure = it.disclosure || e.Disclosure
@@ -140,7 +143,7 @@ func (c *Conversation) onAudio(e agent.Event) {
 	if c.cuts[e.Item] {
 		return
 	}
-	if !c.leaving.IsZero() && !e.Keep { // nothing is played during the greeting of a machine
+	if !c.leaving.IsZero() && !e.Keep { // during the greeting of a machine no audio is played
 		c.drop(e.Item)
 		c.session.Interrupted(e.Item, 0)
 		return
@@ -152,7 +155,7 @@ func (c *Conversation) onAudio(e agent.Event) {
 	}
 	if c.closing != nil {
 		c.closing.dry = time.Time{}
-		if e.Asked { // the disclosure can still be played here, and is not the requested sentence
+		if e.Asked { // this is the disclosure, which can still be played, and not the requested sentence
 			c.closing.asked = false
 		}
 	}
@@ -165,8 +168,9 @@ func (c *Conversation) onAudio(e agent.Event) {
 	}
 }
 
-// overdue reports whether audio must not be sent any more. The model adds nothing after a voicemail
-// message or a farewell. An agent of kind media_ws does not mark what it was asked to say.
+// overdue reports whether audio arrived too late to be sent. After a voicemail message or a
+// farewell, the model must not add anything. An agent of kind media_ws does not mark the audio of a
+// requested sentence.
 func (c *Conversation) overdue(e agent.Event) bool {
 	return c.closing != nil && c.closing.last && !e.Keep && c.settings.Agent.Kind != agent.MediaWS
 }
@@ -179,8 +183,8 @@ func (c *Conversation) drop(item string) {
 	c.cuts[item] = true
 }
 
-// flush handles a barge-in: it discards the queued audio except what must be heard. The last
-// sentence of a call is not interrupted.
+// flush handles a barge-in. It discards the queued audio, except audio that the person must hear.
+// The last sentence of a call is not interrupted.
 func (c *Conversation) flush() {
 	if c.closing != nil {
 		return
@@ -196,8 +200,8 @@ func (c *Conversation) flush() {
 	}
 }
 
-// update handles what the stream has done since the last call. It records what was played, handles
-// detected signals, and ends a closing call when the queue is empty.
+// update handles the changes of the stream since the last update. It records which audio was
+// played, handles detected signals, and ends a closing call when the queue is empty.
 func (c *Conversation) update() {
 	now := time.Now()
 	c.recordPlayout()
@@ -233,7 +237,7 @@ func (c *Conversation) update() {
 	}
 }
 
-// recordPlayout adds to the transcript what was sent of the queued items.
+// recordPlayout adds the sent part of the queued items to the transcript.
 func (c *Conversation) recordPlayout() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -253,7 +257,7 @@ func (c *Conversation) recordPieces(pieces []*piece) {
 	c.queue.lost = c.queue.lost[:0]
 }
 
-// halt ends the playout. What is still queued is never sent.
+// halt ends the playout. Audio that is still queued is never sent.
 func (c *Conversation) halt() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -291,7 +295,7 @@ func (c *Conversation) end(cause callstate.Cause) {
 	}
 }
 
-// due handles the limits that have been reached. It returns the time until the next limit.
+// due handles all limits that have been reached. It returns the time until the next limit.
 func (c *Conversation) due(now time.Time) time.Duration {
 	if c.over {
 		return 0

@@ -1,8 +1,8 @@
 package conversation
 
 const (
-	// quietSample is the largest sample of a silent frame. loudSample is the smallest mean of a
-	// loud frame. Samples are at most 32,124.
+	// quietSample is the maximum magnitude of a sample in a silent frame. loudSample is the minimum
+	// mean magnitude of a loud frame. Magnitudes are at most 32,124.
 	quietSample = 256
 	loudSample  = 400
 )
@@ -22,20 +22,20 @@ func loud(frame []byte) bool {
 	return sum > loudSample*len(frame)
 }
 
-// Recorder receives both sides of a conversation. Tick is called every 20 ms from the sending loop,
-// with 160 bytes of mu-law of each side as received and sent. It must not block, and must not keep
-// the frames.
+// Recorder receives the audio of both sides of a conversation. The sending loop calls Tick every 20
+// ms. The arguments are 160 bytes of mu-law of each side, as received and as sent. Tick must not
+// block, and must not keep the frames.
 type Recorder interface {
 	Tick(person, agent []byte)
 }
 
 const (
-	// If maxSkew received frames wait for the recorder, all but skewTarget are dropped, so that
-	// both sides stay synchronous.
+	// If maxSkew received frames wait for the recorder, only the newest skewTarget frames are kept,
+	// so that both sides stay synchronous.
 	maxSkew, skewTarget = 10, 3
 )
 
-// frameRing is a ring of the person's frames that wait for the recorder.
+// frameRing is a ring buffer of the person's frames that wait for the recorder.
 type frameRing struct {
 	frames  [maxSkew + 1][160]byte
 	first   int
@@ -55,7 +55,7 @@ func (h *frameRing) push(frame []byte) {
 	h.n++
 }
 
-// pop returns the oldest frame, or nil.
+// pop returns the oldest frame, or nil if the ring is empty.
 func (h *frameRing) pop() []byte {
 	if h.n == 0 {
 		return nil

@@ -7,12 +7,13 @@ import (
 )
 
 const (
-	// maxQueued limits the queue to five minutes of audio. Further audio is dropped and counted.
+	// maxQueued limits the queue to five minutes of audio. Audio beyond the limit is dropped and
+	// counted.
 	maxQueued = 5 * 60 * agent.BytesPerSecond
-	// partialFrameTicks is the number of ticks that the first part of a frame waits for the rest.
-	// After that, silence fills the frame.
+	// partialFrameTicks is the number of ticks for which an incomplete frame waits for the rest of
+	// its audio. After that, silence fills the frame.
 	partialFrameTicks = 2
-	// silence is the silent sample in mu-law.
+	// silence is the mu-law byte of a silent sample.
 	silence = 0xff
 )
 
@@ -20,20 +21,20 @@ const (
 type piece struct {
 	id     string
 	chunks [][]byte
-	// chunk and offset are the position that is played next. played and total count bytes. recorded
-	// counts the played bytes that the transcript already has.
+	// chunk and offset are the position of the next byte to play. played and total are numbers of
+	// bytes. recorded is the number of played bytes that the transcript already includes.
 	chunk, offset           int
 	played, total, recorded int
-	unsent                  int // bytes of played whose frames were not sent
+	unsent                  int // number of played bytes whose frames were not sent
 	keep, done              bool
-	// began and last are the times of the first and the last frame. They are zero if nothing was
-	// played.
+	// began and last are the times of the piece's first and last frame. Both are zero if no frame
+	// was played.
 	began, last time.Time
 }
 
 func (p *piece) left() int { return p.total - p.played }
 
-// share is the part of a frame that came from one piece, and the times of the piece before that
+// share describes the part of a frame that came from one piece, and the piece's times before that
 // frame.
 type share struct {
 	piece       *piece
@@ -50,7 +51,7 @@ func (p *piece) play(now time.Time) {
 	p.last = now
 }
 
-// take moves up to len(dst) bytes of the piece to dst. It allocates nothing.
+// take moves up to len(dst) bytes of the piece to dst. It allocates no memory.
 func (p *piece) take(dst []byte) (n int) {
 	for n < len(dst) && p.chunk < len(p.chunks) {
 		moved := copy(dst[n:], p.chunks[p.chunk][p.offset:])
@@ -64,24 +65,24 @@ func (p *piece) take(dst []byte) (n int) {
 	return n
 }
 
-// playout is the queue of the agent's audio. Audio of any size is added, and frames of 20 ms are
-// taken. It is not safe for concurrent use.
+// playout is the queue of the agent's audio. The agent adds audio of any size, and the stream takes
+// frames of 20 ms. It is not safe for concurrent use.
 type playout struct {
 	pieces []*piece
-	// head is the index of the first piece that was not completely played. The pieces before it
-	// wait for collect.
+	// head is the index of the first piece that was not completely played. The earlier pieces wait
+	// for collect.
 	head   int
 	depth  int // in bytes
 	halted bool
-	waited int // ticks that the first part of a frame has waited
-	// now is the time of the frame that is taken.
+	waited int // number of ticks for which the incomplete frame has waited
+	// now is the time at which the current frame is taken.
 	now time.Time
-	// frame has the shares of the last frame. lost has the shares of frames that were not sent and
-	// that the transcript still counts.
+	// frame has the shares of the last frame. lost has the shares of unsent frames that the
+	// transcript has not subtracted yet.
 	frame, lost []share
 	ratchet     ratchet
-	// dropped counts the bytes for which the queue had no room. trimmed counts the silent frames
-	// that were dropped because the agent was late.
+	// dropped is the number of bytes that did not fit into the queue. trimmed is the number of
+	// silent frames that were dropped because the agent was late.
 	dropped, trimmed int64
 }
 
@@ -105,8 +106,8 @@ func (q *playout) add(id string, audio []byte, keep bool) {
 	q.ratchet.arrived += len(audio)
 }
 
-// finish marks an item as complete. An item without audio gets an empty piece, to keep its position
-// in the order.
+// finish marks an item as complete. An item without audio gets an empty piece, so that the item
+// keeps its position in the order.
 func (q *playout) finish(id string) {
 	p := q.find(id)
 	if p == nil {
@@ -116,8 +117,8 @@ func (q *playout) finish(id string) {
 	p.done = true
 }
 
-// mark appends an item without audio. A barge-in does not remove it. When playback reaches it,
-// everything before it was played or cut.
+// mark appends an item without audio. A barge-in does not remove the mark. When playback reaches
+// the mark, all earlier audio was played or discarded.
 func (q *playout) mark(id string) {
 	q.pieces = append(q.pieces, &piece{id: id, keep: true, done: true})
 }
@@ -131,8 +132,8 @@ func (q *playout) find(id string) *piece {
 	return nil
 }
 
-// next fills dst with the next frame. spoke is false if there is none. moved reports that an item
-// began or ended, or that the queue became empty.
+// next fills dst with the next frame. spoke is false if there is no frame. moved reports that an
+// item began or ended, or that the queue became empty.
 func (q *playout) next(dst []byte) (spoke, moved bool) {
 	if q.ratchet.tick(q.depth) && q.depth >= 2*len(dst) && q.skipSilence(len(dst)) {
 		q.trimmed++
@@ -179,7 +180,7 @@ func (q *playout) unsent() {
 	q.lost, q.frame = append(q.lost, q.frame...), q.frame[:0]
 }
 
-// settle moves head behind the complete pieces that were played.
+// settle moves head past the complete pieces that were played.
 func (q *playout) settle() (moved bool) {
 	for q.head < len(q.pieces) && q.pieces[q.head].done && q.pieces[q.head].left() == 0 {
 		q.head++
@@ -188,7 +189,7 @@ func (q *playout) settle() (moved bool) {
 	return moved
 }
 
-// skipSilence drops the next frame if it is silent and inside one chunk.
+// skipSilence drops the next frame if the frame is silent and inside one chunk.
 func (q *playout) skipSilence(size int) bool {
 	if q.head >= len(q.pieces) {
 		return false
@@ -211,13 +212,13 @@ func (q *playout) skipSilence(size int) bool {
 	return true
 }
 
-// cut is an item whose remaining audio was discarded.
+// cut describes an item whose remaining audio was discarded.
 type cut struct {
 	id            string
 	played, total time.Duration
 }
 
-// halt discards everything and returns the pieces that were in the queue. Nothing is sent
+// halt discards all audio and returns the pieces that were in the queue. No audio is sent
 // afterwards.
 func (q *playout) halt() []*piece {
 	pieces := q.pieces
@@ -257,9 +258,9 @@ func (q *playout) collect() (played []string) {
 }
 
 // ratchet detects an agent that sends audio in real time and is behind, for example a gateway after
-// a stall. The queue of such an agent never becomes empty again. It observes four slots of half a
-// second. A model sends audio faster than real time, so it sends more audio in a slot than the slot
-// lasts, and is not trimmed.
+// a stall. The queue of such an agent would never become empty again. ratchet observes the last
+// four periods (slots) of half a second. A model sends audio faster than real time: in a slot it
+// sends more audio than the slot lasts. Its audio is not trimmed.
 type ratchet struct {
 	arrived int // bytes in this slot
 	slots   [slots]int
@@ -274,12 +275,12 @@ const (
 	slots     = 4
 	slotTicks = 25
 	slotBytes = slotTicks * agent.FrameBytes
-	// surplus is the depth from which the queue counts as late: the frame that is played next and
-	// one more.
+	// surplus is the queue length from which the agent counts as late: two frames, of which one is
+	// played next.
 	surplus = 2 * agent.FrameBytes
 )
 
-// tick is called every 20 ms with the depth of the queue. It returns whether silence may be
+// tick must be called every 20 ms with the length of the queue. It reports whether silence may be
 // trimmed.
 func (r *ratchet) tick(depth int) bool {
 	if r.n == 0 || depth < r.lowest {
@@ -298,7 +299,8 @@ func (r *ratchet) tick(depth int) bool {
 	r.n, r.arrived = 0, 0
 	late, steady, sum := r.filled == slots, true, 0
 	for i := range slots {
-		steady = steady && r.slots[i] >= slotBytes*2/10 && r.slots[i] <= slotBytes*25/10 // tolerates jitter
+		// the range tolerates jitter
+		steady = steady && r.slots[i] >= slotBytes*2/10 && r.slots[i] <= slotBytes*25/10
 		late = late && r.least[i] >= surplus
 		sum += r.slots[i]
 	}

@@ -6,11 +6,11 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// noticeMark is the prefix of the id of a mark. The id of the notice's item follows it. The mark is
-// queued behind that item. When playback reaches it, the whole notice was sent.
+// noticeMark is the prefix of the id of a mark. The id of the notice's item follows the prefix. The
+// mark is queued behind that item. When playback reaches the mark, the whole notice was sent.
 const noticeMark = "\x00noticed"
 
-// notice is the state of the notice of a recording.
+// notice is the state of the recording notice.
 type notice struct {
 	item     string // last item of the notice
 	heard    bool
@@ -29,14 +29,14 @@ func (c *Conversation) noticed(item string) {
 	c.update()
 }
 
-// unnotice handles a notice that was cut before its end.
+// unnotice handles a notice that was interrupted before its end.
 func (c *Conversation) unnotice(one cut) {
 	if one.id == c.notice.item && one.played < one.total {
-		c.notice.item = noticeMark // the id of no item
+		c.notice.item = noticeMark // no item has this id
 	}
 }
 
-// recordable handles the end of the notice: its mark was played.
+// recordable handles the end of the notice, when playback has reached the notice's mark.
 func (c *Conversation) recordable(item string) {
 	if c.notice.item != item || c.notice.heard || c.notice.objected {
 		return
@@ -55,8 +55,8 @@ func (c *Conversation) object() {
 	c.settings.Objected()
 }
 
-// said adds words to the transcript. Plain words of the person end the recording or opt the person
-// out, even if the agent calls no tool.
+// said adds words to the transcript. If the words of the person are a plain objection or refusal,
+// said ends the recording or opts the person out. This also works if the agent calls no tool.
 func (c *Conversation) said(e agent.Event, now time.Time) {
 	c.transcript.say(e.Role, e.Item, e.Text, now)
 	if e.Role != agent.RolePerson {

@@ -28,7 +28,7 @@ type Store interface {
 	ConversationInputs(ctx context.Context, callID uuid.UUID) (store.ConversationInputs, error)
 }
 
-// Keys returns the keys of workspaces' own models and agents.
+// Keys returns the keys of the workspaces' own models and agents.
 type Keys interface {
 	Key(ctx context.Context, workspaceID, agentID uuid.UUID) (string, error)
 }
@@ -43,15 +43,15 @@ type SIPCalls struct {
 	store   Store
 	keys    Keys
 	streams *media.Streams
-	// address is the address to which far ends send audio.
+	// address is the IP address to which far ends send audio.
 	address netip.Addr
 	agents  map[string]agent.Opener
 	// recorder is nil if recordings cannot be stored.
 	recorder CallRecorder
 }
 
-// NewSIPCalls returns SIPCalls with agents by kind. Far ends send audio to address. recorder may be
-// nil.
+// NewSIPCalls returns a SIPCalls. agents has one opener for each kind of agent. Far ends send audio
+// to address. recorder can be nil.
 func NewSIPCalls(
 	st Store,
 	keys Keys,
@@ -63,7 +63,7 @@ func NewSIPCalls(
 	return &SIPCalls{store: st, keys: keys, streams: streams, address: address, agents: agents, recorder: recorder}
 }
 
-// Begin opens a media stream and its SDP offer. The conversation starts later.
+// Begin opens a media stream and creates its SDP offer. The conversation starts later.
 func (t *SIPCalls) Begin(_ context.Context, callID uuid.UUID, trunk trunks.Trunk) (sipcarrier.Talk, error) {
 	opened := &talk{talking: t, callID: callID, opened: make(chan struct{}), talked: make(chan struct{})}
 	opened.callCtx, opened.stop = context.WithCancel(context.Background())
@@ -108,8 +108,8 @@ func (t *SIPCalls) describe(port uint16, trunk trunks.Trunk) (*sdp.Session, erro
 
 var errNoKind = errors.New("this build has no agent of this kind")
 
-// openedAgent is an open session and the settings of its conversation. recording is nil for a call
-// that is not recorded.
+// openedAgent is an open session and the settings of its conversation. recording is nil if the call
+// is not recorded.
 type openedAgent struct {
 	session   agent.Session
 	settings  Settings

@@ -20,26 +20,26 @@ import (
 )
 
 const (
-	// agentTimeout is how long a person who answered waits for the agent's session.
+	// agentTimeout is how long a call that was answered waits for the agent's session.
 	agentTimeout = 3 * time.Second
-	// openTimeout limits the opening of the session. It starts when the phone rings.
+	// openTimeout limits the opening of the session, which starts when the phone rings.
 	openTimeout = 30 * time.Second
 	// endTimeout limits the end of a conversation whose call has ended.
 	endTimeout = 5 * time.Second
 )
 
-// talk is the media and the conversation of one call. It implements sipcarrier.Talk.
+// talk contains the media and the conversation of one call. It implements sipcarrier.Talk.
 type talk struct {
 	talking *SIPCalls
 	callID  uuid.UUID
 	stream  *media.Stream
 	session *sdp.Session
 	offer   []byte
-	callCtx context.Context // ends with the call
+	callCtx context.Context // canceled when the call ends
 	stop    context.CancelFunc
 
 	open   sync.Once
-	opened chan struct{} // closed when the session is open, or could not be opened
+	opened chan struct{} // closed when the session was opened, or could not be opened
 	agent  openedAgent
 	fault  error
 
@@ -66,7 +66,7 @@ func (t *talk) NextFrame(dst []byte) bool {
 	return c != nil && c.NextFrame(dst)
 }
 
-// HearFrame receives the person's audio. It has no effect before the answer.
+// HearFrame receives the person's audio. Before the answer it has no effect.
 func (t *talk) HearFrame(frame []byte) {
 	if c := t.conversation.Load(); c != nil {
 		c.HearFrame(frame)
@@ -86,7 +86,7 @@ func (t *talk) timedOut() {
 	}
 }
 
-// reach starts to open the agent's session, once.
+// reach starts to open the agent's session. Only the first call of reach has an effect.
 func (t *talk) reach() {
 	t.open.Do(func() {
 		go func() {
@@ -133,7 +133,8 @@ func (t *talk) Ready(ctx context.Context) error {
 	}
 }
 
-// Accept answers a caller's SDP offer. For an empty offer it returns its own.
+// Accept returns the answer to a caller's SDP offer. If the offer is empty, it returns an offer
+// instead.
 func (t *talk) Accept(offer []byte) ([]byte, error) {
 	if len(offer) == 0 {
 		return t.offer, nil
@@ -212,7 +213,7 @@ func (t *talk) Offered(offer []byte) ([]byte, error) {
 	return answer, nil
 }
 
-// Agreed applies the answer to an offer that the far end requested.
+// Agreed applies the far end's answer to an offer that the far end requested.
 func (t *talk) Agreed(answer []byte) {
 	agreed, err := t.session.ReadAnswer(answer, sdp.Both)
 	if err == nil {
@@ -223,7 +224,7 @@ func (t *talk) Agreed(answer []byte) {
 	}
 }
 
-// End ends the conversation and the stream, and returns the result.
+// End ends the conversation and the stream, and returns the result of the conversation.
 func (t *talk) End() sipcarrier.Result {
 	t.stop()
 	if t.begun.Load() {
@@ -242,7 +243,7 @@ func (t *talk) End() sipcarrier.Result {
 	return t.result
 }
 
-// dismiss closes a session that had no conversation.
+// dismiss closes a session that was never used for a conversation.
 func (t *talk) dismiss() {
 	<-t.opened
 	if t.agent.session != nil {

@@ -14,10 +14,10 @@ import (
 var pressed = regexp.MustCompile(`^[0-9*#]{1,32}$`)
 
 // quoteTimeout limits how long the outcome opted_out waits for the transcript of the person's last
-// words. After it the opt-out is reported without them.
+// words. After quoteTimeout, the opt-out is reported without a quote.
 const quoteTimeout = 2 * time.Second
 
-// arguments are the arguments of all tools.
+// arguments contains the arguments of all tools.
 type arguments struct {
 	Outcome string `json:"outcome"`
 	Quote   string `json:"quote"`
@@ -34,7 +34,7 @@ func argumentsOf(e agent.Event) (args arguments) {
 	return args
 }
 
-// onTool executes a tool call. The result of an invalid call is a refusal with a reason.
+// onTool executes a tool call. If the arguments are invalid, the result is a refusal with a reason.
 func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
 	args := argumentsOf(e)
 	switch e.Tool {
@@ -65,8 +65,8 @@ func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
 	}
 }
 
-// onLateTool handles a tool call that arrives after the end. Only the outcome and the opt-out still
-// count, and the agent gets no result.
+// onLateTool handles a tool call that arrives after the end of the call. Only an outcome and an
+// opt-out still count, and the agent receives no result.
 func (c *Conversation) onLateTool(e agent.Event) {
 	switch args := argumentsOf(e); e.Tool {
 	case agent.ToolEndCall:
@@ -76,9 +76,9 @@ func (c *Conversation) onLateTool(e agent.Event) {
 	}
 }
 
-// endCall ends the call after all queued audio was played. The first outcome that is not in the
-// agent's list is refused with the list. The call then waits for another end_call, as long as for a
-// last sentence.
+// endCall ends the call after all queued audio was played. The first outcome that the agent's list
+// does not contain is refused, and the refusal contains the list. The call then waits for another
+// end_call, for as long as it would wait for a last sentence.
 func (c *Conversation) endCall(id, outcome string) {
 	first := c.closing == nil
 	c.settleOutcome(outcome)
@@ -98,10 +98,10 @@ func (c *Conversation) endCall(id, outcome string) {
 	c.update()
 }
 
-// settleOutcome stores the outcome that the agent gave, if it is in the agent's list. The outcome
-// opted_out is an opt-out, as if the agent had called the tool opt_out. Its evidence is the
-// person's last words. They can arrive after the outcome, because models respond to speech before
-// they transcribe it.
+// settleOutcome stores the outcome that the agent returned, if the agent's list contains it. The
+// outcome opted_out is an opt-out, as if the agent had called the tool opt_out. The evidence is the
+// person's last words. The transcript of these words can arrive after the outcome, because models
+// respond to speech before they transcribe it.
 func (c *Conversation) settleOutcome(outcome string) {
 	if outcome == "" {
 		return
@@ -122,7 +122,7 @@ func (c *Conversation) settleOutcome(outcome string) {
 	}
 }
 
-// optOut calls the OptedOut callback, once per conversation, before the agent speaks again. If the
+// optOut calls the OptedOut callback, once per conversation, before the agent speaks again. If
 // quote is empty, the person's last words are the evidence.
 func (c *Conversation) optOut(quote string) {
 	if c.opted && c.quoteLimit.IsZero() {
@@ -132,7 +132,7 @@ func (c *Conversation) optOut(quote string) {
 	c.reportOptOut(quote)
 }
 
-// reportOptOut calls the OptedOut callback. It ends the wait for a quote.
+// reportOptOut calls the OptedOut callback and ends the wait for a quote.
 func (c *Conversation) reportOptOut(quote string) {
 	c.quoteLimit = time.Time{}
 	if quote == "" {
@@ -143,7 +143,8 @@ func (c *Conversation) reportOptOut(quote string) {
 	}
 }
 
-// callBack stores the time of another call. A time without an offset is in the person's time zone.
+// callBack stores the time of the agreed callback. A time without an offset is in the person's time
+// zone.
 func (c *Conversation) callBack(id, text string) {
 	at, err := time.Parse(time.RFC3339, text)
 	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04"} {
@@ -164,8 +165,8 @@ func (c *Conversation) callBack(id, text string) {
 				"now":    now.In(c.settings.Zone).Format(time.RFC3339),
 			},
 		)
-	// a call can be scheduled at most 366 days ahead
-	// (docs/reference/api/call-requests.md#scheduled_for)
+	// A call can be scheduled at most 366 days ahead
+	// (docs/reference/api/call-requests.md#scheduled_for).
 	case at.After(now.AddDate(1, 0, 1)):
 		c.answer(id, map[string]any{"state": "refused", "reason": "that is more than a year ahead"})
 	default:
@@ -175,8 +176,8 @@ func (c *Conversation) callBack(id, text string) {
 	}
 }
 
-// transfer transfers the call to a target of the agent's settings. The model cannot choose a number
-// itself.
+// transfer transfers the call to a target from the agent's settings. The model cannot choose any
+// other number.
 func (c *Conversation) transfer(ctx context.Context, id, name string) {
 	to, listed := c.settings.Agent.Transfers[name]
 	if !listed || c.leg == nil {
@@ -213,8 +214,8 @@ func (c *Conversation) onResult(r result) {
 	}
 }
 
-// onMachine handles the tool voicemail_detected. The agent continues with a menu or a screening
-// service. A fax ends the call.
+// onMachine handles the tool voicemail_detected. If the machine is a menu or a screening service,
+// the agent continues. If it is a fax, the call ends.
 func (c *Conversation) onMachine(id, kind string) {
 	switch kind {
 	case agent.ReachedIVR, agent.ReachedScreening:
@@ -249,8 +250,9 @@ func (c *Conversation) voicemail(now time.Time) (settled bool) {
 	return false
 }
 
-// onBeep handles a beep. It starts a message that waits for it. Early in the call, a beep alone
-// identifies an answering machine. A beep has no effect if the policy is to continue.
+// onBeep handles a beep. If a message waits for a beep, the agent leaves the message. Early in the
+// call, a beep alone identifies an answering machine. If the policy is to continue, a beep has no
+// effect.
 func (c *Conversation) onBeep(now time.Time) {
 	policy := c.settings.Agent.OnVoicemail
 	machine := !c.leaving.IsZero() || c.hint || c.early(now)
@@ -262,14 +264,14 @@ func (c *Conversation) onBeep(now time.Time) {
 	}
 }
 
-// early reports whether it is not yet certain that a person answered: the call is young, and the
-// person has hardly spoken.
+// early reports whether a machine may still have answered, because the call is young and the person
+// has hardly spoken.
 func (c *Conversation) early(now time.Time) bool {
 	return now.Sub(c.begun) <= beepPeriod && c.transcript.heard() < beepTurns
 }
 
-// onFax ends the call if the tone of a fax machine is heard early in the call, unless the policy is
-// to continue.
+// onFax ends the call if a fax tone arrives early in the call. If the policy is to continue, the
+// tone has no effect.
 func (c *Conversation) onFax(now time.Time) {
 	policy := c.settings.Agent.OnVoicemail
 	if c.closing != nil || !c.early(now) || policy == "" || policy == agent.VoicemailGoOn {
@@ -284,7 +286,7 @@ func (c *Conversation) leaveMessage() {
 	c.closeWith(c.settings.Agent.VoicemailText(), callstate.NormalClearing)
 }
 
-// result returns the result, with disposition and outcome
+// result returns the result of the conversation, with disposition and outcome
 // (docs/reference/api/calls.md#disposition-and-outcome).
 func (c *Conversation) result() Result {
 	c.mu.Lock()
@@ -302,7 +304,7 @@ func (c *Conversation) result() Result {
 		if c.opted {
 			r.Outcome = agent.OutcomeOptedOut
 		}
-		return r // otherwise the outcome is null
+		return r // in all other cases the outcome is null
 	case c.reached != "":
 		r.Reached = c.reached
 	case personHeard:

@@ -10,13 +10,14 @@ import (
 )
 
 const (
-	// maxWords limits the text of a transcript in bytes, maxTurn the text of one turn, and maxTurns
-	// the number of turns. Text beyond a limit is dropped. agent.Transcript cuts between turns.
+	// maxWords limits the text of a transcript in bytes, maxTurn the text of one turn in bytes, and
+	// maxTurns the number of turns. Text beyond a limit is dropped. agent.Transcript cuts between
+	// turns.
 	maxWords, maxTurn, maxTurns = 256 << 10, 32 << 10, 4096
-	// maxItems limits how many items have their playout recorded.
+	// maxItems limits the number of items whose playout is recorded.
 	maxItems = 2048
-	// fastSpeech is a high rate of speech, in characters per second. The audio of a text is at
-	// least as long as this rate gives.
+	// fastSpeech is a high rate of speech, in characters per second. At this rate, a text has its
+	// shortest possible audio.
 	fastSpeech = 20
 )
 
@@ -34,7 +35,7 @@ type words struct {
 	item string
 }
 
-// item is the playout of one item of the agent, or the start of one item of the person.
+// item is the playout of one item of the agent, or the start of one utterance of the person.
 type item struct {
 	// began and ended are the times of the first and the last frame that was sent.
 	began, ended time.Time
@@ -47,8 +48,8 @@ type item struct {
 
 func newTranscript() transcript { return transcript{items: map[string]*item{}} }
 
-// item returns the record of an item. If the id is empty or the limit is reached, it returns a new
-// record that is not stored.
+// item returns the record of an item. If the id is empty or maxItems is reached, item returns a new
+// record and does not store it.
 func (tr *transcript) item(id string) *item {
 	it := tr.items[id]
 	if it == nil {
@@ -60,14 +61,14 @@ func (tr *transcript) item(id string) *item {
 	return it
 }
 
-// begin records when an item was first heard. Only the first call has an effect.
+// begin records when the first audio of an item arrived. Only the first call has an effect.
 func (tr *transcript) begin(id string, at time.Time) {
 	if it := tr.item(id); it.began.IsZero() {
 		it.began = at
 	}
 }
 
-// play records how much of an item was sent until now. An item can have more than one piece.
+// play records how much of an item has been sent. An item can have more than one piece.
 func (tr *transcript) play(p *piece) {
 	if p.played == p.recorded {
 		return
@@ -80,7 +81,8 @@ func (tr *transcript) play(p *piece) {
 	p.recorded = p.played
 }
 
-// unplay reverts a share of a frame that was not sent. play must have counted it before.
+// unplay subtracts a share of a frame that was not sent. The share must have been counted by play
+// before.
 func (tr *transcript) unplay(of share) {
 	it := tr.item(of.piece.id)
 	it.played -= of.bytes
@@ -92,20 +94,21 @@ func (tr *transcript) unplay(of share) {
 	}
 }
 
-// say adds text. Its time is now unless the item has its own time.
+// say adds text to the transcript. The text gets the time of its item. If the item has no time, the
+// text gets the time now.
 func (tr *transcript) say(role, item, text string, now time.Time) {
 	if text = strings.TrimSpace(text); text == "" || tr.full {
 		return
 	}
 	text = strings.ToValidUTF8(text[:min(len(text), maxTurn)], "")
 	tr.size += len(text)
-	// The turn that crosses the limit is stored, so that agent.Transcript marks the transcript as
+	// The turn that exceeds the limit is stored, so that agent.Transcript marks the transcript as
 	// cut.
 	tr.full = tr.size > maxWords || len(tr.said) == maxTurns
 	tr.said = append(tr.said, words{agent.Turn{Role: role, Text: text, At: now}, item})
 }
 
-// heard returns the number of turns of the person.
+// heard returns the number of the person's turns.
 func (tr *transcript) heard() (turns int) {
 	for _, w := range tr.said {
 		if w.turn.Role == agent.RolePerson {
@@ -115,7 +118,7 @@ func (tr *transcript) heard() (turns int) {
 	return turns
 }
 
-// endsWithPerson reports whether the last turn is the person's.
+// endsWithPerson reports whether the last turn belongs to the person.
 func (tr *transcript) endsWithPerson() bool {
 	return len(tr.said) > 0 && tr.said[len(tr.said)-1].turn.Role == agent.RolePerson
 }
@@ -130,9 +133,10 @@ func (tr *transcript) lastHeard() string {
 	return ""
 }
 
-// turns returns the conversation in order of time. If only a part of an item was sent, its text is
-// shortened in proportion, because agents do not report where a word is in the audio. Text whose
-// audio was never sent is left out. Text without an item is kept, because its audio is not known.
+// turns returns the conversation, sorted by time. If only a part of an item was sent, the text of
+// the item is shortened in proportion, because agents do not report where a word is in the audio.
+// The text of an item whose audio was never sent is left out. Text without an item is kept, because
+// no audio is assigned to it.
 func (tr *transcript) turns() []agent.Turn {
 	turns := make([]agent.Turn, 0, len(tr.said))
 	for _, w := range tr.said {
@@ -152,8 +156,8 @@ func (tr *transcript) turns() []agent.Turn {
 	return turns
 }
 
-// part returns which part of the item's text was sent, from 0 to 1. While audio is missing, the
-// length of the whole item is estimated from the text.
+// part returns the fraction of the item's text that was sent, from 0 to 1. While audio is missing,
+// the length of the whole item is estimated from the text.
 func (it *item) part(text string) float64 {
 	whole := it.arrived
 	if !it.complete {
@@ -165,7 +169,8 @@ func (it *item) part(text string) float64 {
 	return float64(it.played) / float64(whole)
 }
 
-// shortened returns about that part of a text, cut between two words. A dash marks the cut.
+// shortened returns approximately the given fraction of a text. The text is cut between two words,
+// and a dash marks the cut.
 func shortened(text string, part float64) string {
 	if part >= 1 {
 		return text
