@@ -98,7 +98,8 @@ func addDials(f gate.Facts, count store.RecentDials) (gate.Facts, error) {
 
 // facts adds the inputs and the rules for the number to f.
 func (g *Checks) facts(q store.Target, inputs store.Inputs, f gate.Facts) gate.Facts {
-	// the precision of the database; a replay from the stored inputs gives the same result
+	// microseconds are the precision of the database, so a replay from the stored inputs gives the
+	// same result
 	f.At = f.At.UTC().Truncate(time.Microsecond)
 	f.DND, f.Consent, f.Policy = inputs.DND, inputs.Consent, inputs.Policy
 	if len(inputs.Policy.Packs) > 0 {

@@ -424,7 +424,8 @@ func TestCheck_ConcurrentChecksDoNotExceedTheFrequencyCap(t *testing.T) {
 	if _, err := h.checks.PreCheck(t.Context(), again); code(err) != "outside_calling_hours" {
 		t.Errorf("PreCheck of one more = %v, want outside_calling_hours", err)
 	}
-	// A request that was allowed can be checked again: its own decision does not count.
+	// A request that was allowed can be checked again, because the cap does not count its own
+	// decision.
 	for _, q := range asks {
 		if n := h.count(t, "SELECT count(*) FROM decisions WHERE call_request_id = $1 AND result = 'open'",
 			q.CallRequestID); n > 0 {

@@ -30,14 +30,15 @@ type PreCheckRequest struct {
 type Allowed struct {
 	ContactID uuid.UUID
 	Variables contacts.Document
-	// ScheduledFor is the wanted time. If the gates deferred the call, it is the next opening.
+	// ScheduledFor is the time of the call: the wanted time, or the next opening if the gates
+	// deferred the call.
 	ScheduledFor time.Time
 	// Erasures is the contact's erasure count at the time of the pre-check.
 	Erasures int64
 }
 
-// PreCheck checks the reference to a contact and evaluates every gate. If all allow the call, it
-// finds or creates the contact and merges the variables.
+// PreCheck checks the reference to a contact and evaluates every gate. If all gates allow the call,
+// it finds or creates the contact and merges the variables.
 //
 // It returns an *apierr.Error if a gate refuses; then only the decision is stored. A request that
 // was allowed before gets the stored result and merges nothing. A request that was refused before
@@ -62,8 +63,8 @@ func (g *Checks) PreCheck(ctx context.Context, req PreCheckRequest) (Allowed, er
 		if !errors.Is(err, store.ErrInputsChanged) {
 			return allowed, err
 		}
-		// Another request changed the contact between the read and the write. In each round at
-		// least one request succeeds. The caller's deadline ends the loop.
+		// Another request changed the contact between the read and the write. Each time that
+		// requests collide, at least one of them succeeds. The caller's deadline ends the loop.
 		if ctx.Err() != nil {
 			return Allowed{}, fmt.Errorf("pre-check of request %s: %w", req.CallRequestID, ctx.Err())
 		}
@@ -111,7 +112,7 @@ func (g *Checks) tryPreCheck(ctx context.Context, req PreCheckRequest, patch con
 	return Allowed{ContactID: contactID, Variables: merged, ScheduledFor: d.Outcome.At, Erasures: inputs.Erasures}, nil
 }
 
-// named returns what is wrong with the request's contact_id, or "" if nothing is.
+// named returns the fault of the request's contact_id, or "" if the contact_id is valid or absent.
 func named(q store.Target, inputs store.Inputs) gate.Named {
 	switch {
 	case q.NamedContact == uuid.Nil:

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// Preview is the result that a dial would get at one time. Computing it stores nothing and places
-// no call.
+// Preview is the result that the dial-time check would return at one time. A preview stores no
+// decision and places no call.
 type Preview struct {
 	// At is the evaluated time. It is never in the past.
 	At time.Time

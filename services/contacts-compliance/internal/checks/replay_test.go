@@ -31,7 +31,7 @@ func TestDecisions_ReplayFromTheirInputs(t *testing.T) {
 	h := open(t)
 	h.policy(t, `{"window":{"start":"09:00","end":"17:00","days":["mon","wed"]},"timezone":"recipient"}`)
 	for i := range 48 {
-		if i == 24 { // with packs: consent, hours, holidays and caps
+		if i == 24 { // the second half of the requests uses packs: consent, hours, holidays and caps
 			h.policy(t, `{"packs":["us","fr"]}`)
 			h.change(t, california, contacts.ConsentGranted)
 			h.change(t, florida, contacts.ConsentGranted)

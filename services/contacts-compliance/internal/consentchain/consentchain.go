@@ -19,7 +19,7 @@ type Row struct {
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	// Seq numbers the workspace's rows, starting at 1.
 	Seq int64 `db:"seq"`
-	// RecordedAt is the database's time. It never decreases within a chain.
+	// RecordedAt is the time of the database server. It never decreases within a chain.
 	RecordedAt time.Time `db:"recorded_at"`
 	ID         uuid.UUID `db:"id"`
 	// Number and ContactID are nil in the record of an import, which covers many numbers.
@@ -39,8 +39,8 @@ type Row struct {
 	MAC   []byte `db:"mac"`
 }
 
-// Link identifies a row in a chain by its number and its MAC. The zero Link is the place before the
-// first row.
+// Link identifies a row in a chain by its number and its MAC. The zero Link means the position
+// before the first row.
 type Link struct {
 	Seq int64
 	MAC []byte

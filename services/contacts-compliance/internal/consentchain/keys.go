@@ -23,8 +23,9 @@ type Keys struct {
 	keys  map[string][]byte
 }
 
-// NewKeys parses entries of the form "<id>=<base64 of 32 bytes or more>". The first entry signs. It
-// also derives a key from secret, which verifies, and which signs if there is no entry.
+// NewKeys parses entries of the form "<id>=<base64 of 32 bytes or more>". The key of the first
+// entry signs. NewKeys also derives a key from the parameter secret. The derived key verifies
+// signatures. It signs only if there is no entry.
 func NewKeys(entries []string, secret string) (*Keys, error) {
 	k := &Keys{keys: map[string][]byte{}}
 	for i, entry := range entries {

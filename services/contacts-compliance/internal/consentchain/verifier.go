@@ -82,7 +82,8 @@ func (c *Verifier) Add(row Row) {
 	}
 }
 
-// VerifiedTo returns the last row without a break before it, and the break or nil.
+// VerifiedTo returns the last row before the first break, and the break. If there is no break, it
+// returns the last row and nil.
 func (c *Verifier) VerifiedTo() (Link, *Break) { return c.last, c.broken }
 
 // Finish compares the end of the chain with the stored head and returns the break, or nil. head is

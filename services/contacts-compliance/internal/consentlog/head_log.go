@@ -34,9 +34,9 @@ const (
 	writesPerFullScan = 30
 )
 
-// HeadLog appends the signed head of each chain to a file outside the database. Rows that are
-// removed from the database later are then still in the file. Each process numbers its lines under
-// its own writer id.
+// HeadLog appends the signed head of each chain to a file outside the database. If rows are removed
+// from the database later, the file still contains the head that signs them. Each process numbers
+// its lines under its own writer id.
 type HeadLog struct {
 	archive *store.Archive
 	keys    *consentchain.Keys
@@ -88,7 +88,7 @@ func (w *HeadLog) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
-			_ = w.Write(last) // the next start writes every head
+			_ = w.Write(last) // the error is ignored, because the next start of the process writes every head
 			return nil
 		case <-tick.C:
 		}

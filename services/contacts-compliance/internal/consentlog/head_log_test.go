@@ -71,7 +71,7 @@ func TestVerify_FindsOldRowsThatAreNotInTheHeadLog(t *testing.T) {
 	r.writeHeadLog()
 	r.requireBreak("row 1 (")
 	r.requireBreak("the head log has 0 rows")
-	for range 30 { // half an hour
+	for range 30 { // 30 writes are half an hour
 		r.writeHeadLog()
 	}
 	r.requireIntact()

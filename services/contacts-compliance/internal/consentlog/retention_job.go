@@ -87,7 +87,7 @@ func (p *RetentionJob) RotateMonths(ctx context.Context, now time.Time) error {
 	}
 	until := now
 	if local := time.Now(); local.Before(until) {
-		until = local // if the database's clock is ahead, recent months are kept
+		until = local // if the clock of the database is ahead, recent months are kept
 	}
 	records, errRecords := p.archive.DropMonths(ctx, store.RecordsTable, until.Add(-max(p.cfg.Records, minRetention)))
 	decisions, errDecisions := p.archive.DropMonths(ctx, store.DecisionsTable,

@@ -24,7 +24,7 @@ func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	long := uuid.Must(uuid.NewV7()) // it has rows of seven, six and a half, and four years ago
+	long := uuid.Must(uuid.NewV7()) // this workspace has rows that are 7, 6.5 and 4 years old
 	at := consentchain.Link{}
 	for _, age := range []int{84, 84, 78, 48} {
 		month := time.Date(now.Year(), now.Month()-time.Month(age), 1, 0, 0, 0, 0, time.UTC)
@@ -54,7 +54,7 @@ func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 	}
 	r.writeHeadLog()
 	r.requireIntact()
-	// shorter than five years, so five years apply
+	// The configured period is shorter than five years, so five years apply.
 	pruner := consentlog.NewRetentionJob(r.store, r.archive,
 		consentlog.RetentionConfig{Records: time.Hour, Decisions: time.Hour})
 	for range 2 {

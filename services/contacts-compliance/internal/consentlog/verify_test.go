@@ -434,7 +434,7 @@ func TestVerify_FindsAChangedHeadLog(t *testing.T) {
 	r.requireBreak("invalid signature")
 	put(string(whole)[:len(whole)-40]) // a last line that a crash truncated is ignored
 	r.requireIntact()
-	put(strings.Join(lines[2:], "")) // older files were moved away
+	put(strings.Join(lines[2:], "")) // the first lines are missing, because older files were moved away
 	r.requireIntact()
 	if err := os.Remove(r.logPath); err != nil {
 		t.Fatal(err)

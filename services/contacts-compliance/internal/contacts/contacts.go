@@ -48,14 +48,14 @@ type Contact struct {
 	DND         DND          `db:"dnd_status"`
 	Consent     Consent      `db:"consent_status"`
 	UpdatedAt   time.Time    `db:"updated_at"`
-	// Erasures is how often the person was erased.
+	// Erasures is the number of times that the person's data was erased.
 	Erasures int64 `db:"erasures"`
 }
 
 // CreatedAt returns the time in the UUIDv7 of ID.
 func (c Contact) CreatedAt() time.Time { return page.TimeOf(c.ID) }
 
-// Fold returns the name without differences in case, for comparison.
+// Fold returns a form of the name that is equal for names that differ only in upper and lower case.
 func Fold(name string) string { return strings.ToLower(strings.ToUpper(name)) }
 
 // StatePairs returns the pairs of DND and consent that match the filters. An empty filter matches

@@ -33,7 +33,8 @@ const Fallback = "default"
 type Pack struct {
 	Name    string
 	Version int
-	// Countries are the countries of the pack. Only Fallback has none, which means every country.
+	// Countries are the countries of the pack. Only the pack Fallback has no countries, which means
+	// every country.
 	Countries []string
 	// CoversUntil is the last local day for which the law was reviewed. Later days are closed.
 	CoversUntil window.Date
@@ -73,7 +74,7 @@ func (l Library) Pack(name string) (Pack, bool) {
 	return p, ok
 }
 
-// Ending returns the packs whose CoversUntil is before a day.
+// Ending returns the packs whose CoversUntil is before the given day.
 func (l Library) Ending(before window.Date) []Pack {
 	var ending []Pack
 	for _, name := range l.Names() {
@@ -95,11 +96,11 @@ func (l Library) Check(c Choice) error {
 	return nil
 }
 
-// For returns the rules for a number at a place, the rules of the country before those of its
+// For returns the rules for a number at a place. The rules of the country precede the rules of its
 // regions. If the number does not identify its country, all chosen packs apply. If it does not
 // identify its region, the rules of all regions apply. Fallback applies to a country that is in
-// none of the chosen packs. A pack that does not exist in this build is a rule that is always
-// closed.
+// none of the chosen packs. For a chosen pack that this build does not contain, a rule is returned
+// that is always closed.
 func (l Library) For(chosen []Choice, place phone.Place) []Rule {
 	var rules []Rule
 	known := false

@@ -29,7 +29,7 @@ func embedded(t testing.TB) countryrules.Library {
 	return l
 }
 
-// A pack that changed without a new version is detected.
+// The test fails if a pack was changed without a new version.
 func TestPacks_GoldenVersions(t *testing.T) {
 	t.Parallel()
 	const golden = "testdata/versions.golden"
@@ -140,7 +140,8 @@ func TestHoliday_DatesMatchTheCalendar(t *testing.T) {
 		{choice: "us", country: "US", region: "US-LA", day: "2026-11-27", want: "Acadian Day"},
 		{choice: "us", country: "US", region: "US-PA", day: "2026-11-03", want: "Election Day"},
 		{choice: "us", country: "US", region: "US-UT", day: "2027-07-24", want: "Pioneer Day"},
-		{choice: "us", country: "US", region: "US-UT", day: "2027-07-23", want: "Pioneer Day"}, // it is a Saturday
+		// 24 July 2027 is a Saturday
+		{choice: "us", country: "US", region: "US-UT", day: "2027-07-23", want: "Pioneer Day"},
 		{choice: "us", country: "US", region: "US-NE", day: "2027-05-31", want: "Memorial Day"},
 		{choice: "ca", country: "CA", region: "CA-BC", day: "2027-05-24", want: "Victoria Day"},
 		{choice: "ca", country: "CA", region: "CA-BC", day: "2027-02-15", want: "Family Day"},
@@ -256,7 +257,7 @@ func TestOn_ReturnsTheHoursOfADay(t *testing.T) {
 		{choice: "us", region: "US-TX", day: "2026-11-22", want: "[12:00-21:00]"},
 		{choice: "us", region: "US-TX", day: "2026-11-23", want: "[09:00-21:00]"},
 		{choice: "us", region: "US-NE", day: "2026-11-26", want: "[13:00-21:00]"},
-		// before the rule that closes Sundays
+		// the rule that closes Sundays is not in force yet
 		{choice: "us", region: "US-PA", day: "2026-10-11", want: "[08:00-21:00] [00:00-24:00]"},
 		{choice: "us", region: "US-PA", day: "2026-10-18", want: "[00:00-24:00] []"},
 		{choice: "fr", day: "2026-11-23", want: "[10:00-13:00 14:00-20:00]"},
@@ -329,7 +330,7 @@ func TestFreeAt(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		dials []time.Time
-		want  time.Duration // after start
+		want  time.Duration // the time after start
 	}{
 		{name: "none"},
 		{name: "two of three", dials: ago(1, 2)},

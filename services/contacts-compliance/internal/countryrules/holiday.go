@@ -15,8 +15,8 @@ type Holiday struct {
 	Name  string     `json:"name"`
 	Month time.Month `json:"month,omitempty"`
 	Day   int        `json:"day,omitempty"`
-	// Weekday with OnOrAfter is the first such weekday from that day of the month on. The fourth
-	// Thursday, for example, is on or after the 22nd.
+	// Weekday together with OnOrAfter means the first such weekday on or after that day of the
+	// month. The fourth Thursday, for example, is on or after the 22nd.
 	Weekday   string `json:"weekday,omitempty"`
 	OnOrAfter int    `json:"on_or_after,omitempty"`
 	Easter    *int   `json:"easter,omitempty"`
@@ -76,7 +76,7 @@ func easter(year int) window.Date {
 	return window.Date{Year: year, Month: time.Month(n / 31), Day: n%31 + 1}
 }
 
-// fault returns what is wrong with the JSON of a holiday, or nil.
+// fault returns an error if the JSON of a holiday is not valid.
 func (h Holiday) fault() error {
 	kinds := 0
 	for _, is := range []bool{h.Easter != nil, h.Weekday != "", h.Day != 0, len(h.Dates) > 0} {

@@ -136,8 +136,8 @@ func (f file) pack(name string) (Pack, []error) {
 	return p, faults
 }
 
-// alwaysInForce reports whether the rules without a region for the purposes of r follow each other
-// without a gap.
+// alwaysInForce reports whether a rule without a region is in force on every day. It considers the
+// rules that share a purpose with r.
 func (p Pack) alwaysInForce(r Rule) bool {
 	day := window.Date{}
 	for {

@@ -23,8 +23,8 @@ func purposes() []Purpose { return []Purpose{Marketing, Service, Emergency} }
 // Consent is the consent that a rule requires before a call.
 type Consent string
 
-// The levels of consent. A contact only has consented or not; whether the consent was written is in
-// the evidence of its record.
+// The levels of consent. The state of a contact is consented or not consented. The evidence of the
+// consent record shows whether the consent was written.
 const (
 	NoConsent Consent = "none"
 	Express   Consent = "express"
@@ -51,8 +51,8 @@ type Rule struct {
 	HolidayHours []window.Range `json:"holiday_hours,omitempty"`
 	Caps         []Cap          `json:"caps,omitempty"`
 	Consent      Consent        `json:"consent"`
-	// From is the first local day of the rule, and Until the first day after it. If zero, there is
-	// no limit.
+	// From is the first local day of the rule, and Until the first day after the rule. A zero date
+	// means no limit.
 	From  window.Date `json:"from,omitzero"`
 	Until window.Date `json:"until,omitzero"`
 	// CoversUntil is the pack's CoversUntil.
@@ -86,8 +86,8 @@ func (w Week) MarshalJSON() ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// On returns the open hours of a local day. A day on which the rule is not in force is open. A day
-// after CoversUntil is closed.
+// On returns the open hours of a local day. The whole day is open if the rule is not in force. A
+// day after CoversUntil is closed.
 func (r Rule) On(day window.Date) []window.Range {
 	switch {
 	case r.Expired(day):
@@ -166,8 +166,8 @@ func WidestCap(rules []Rule) (calls int, back time.Duration) {
 	return calls, back
 }
 
-// FreeAt returns the earliest time from at on at which the cap allows one more call. dials may be
-// in any order.
+// FreeAt returns the earliest time, not before the parameter at, at which the cap allows one more
+// call. dials may be in any order.
 func (c Cap) FreeAt(dials []time.Time, at time.Time) time.Time {
 	span := time.Duration(c.Hours) * time.Hour
 	for {

@@ -13,7 +13,8 @@ import (
 
 const (
 	repeatInterval = time.Minute
-	// repeatAfter is the time that the other services have to report.
+	// repeatAfter is the time within which the other services must report before an erasure is
+	// published again.
 	repeatAfter = 15 * time.Minute
 )
 
@@ -50,7 +51,8 @@ func (w *RepeatJob) Run(ctx context.Context) error {
 	}
 }
 
-// RunOnce publishes the open erasures that were last published longer than after ago.
+// RunOnce publishes again the open erasures whose last publication is older than the parameter
+// after.
 func (w *RepeatJob) RunOnce(ctx context.Context, after time.Duration) error {
 	published, err := w.store.RepublishErasures(ctx, after)
 	w.republished.Add(float64(published))

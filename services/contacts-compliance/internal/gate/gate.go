@@ -42,16 +42,16 @@ type Facts struct {
 	Place *phone.Place `json:"number_place,omitempty"`
 	// Rules are the packs' rules for the number at the time of the decision.
 	Rules []countryrules.Rule `json:"rules,omitempty"`
-	// Named is what is wrong with the contact that the request names, or "".
+	// Named is the fault of the contact that the request names, or "" if there is no fault.
 	Named Named `json:"named_contact,omitempty"`
-	// Dials are the recent dials to the number that other requests were allowed, as far back as the
-	// frequency caps need.
+	// Dials are the times at which other requests were recently allowed to dial the number. They go
+	// back as far as the frequency caps need.
 	Dials []time.Time `json:"recent_dials,omitempty"`
 }
 
 type Named string
 
-// The request names a contact that does not exist, or a contact with another number.
+// The faults of a named contact: the contact does not exist, or it has another number.
 const (
 	NamedUnknown Named = "unknown"
 	NamedOther   Named = "other_number"
@@ -145,7 +145,7 @@ func Evaluate(f Facts) Outcome {
 }
 
 // codeDestination is the error code of the dialer for numbers that are never dialled. A preview
-// returns it too.
+// returns this code too.
 const codeDestination = "destination_not_allowed"
 
 // Forbidden returns the outcome for a number of a kind that is never dialled.

@@ -52,7 +52,7 @@ func TestEvaluate(t *testing.T) {
 		result gate.Result
 		code   string
 		rule   gate.Rule
-		at     time.Time // zero: the wanted time
+		at     time.Time // zero means the wanted time
 	}{
 		{name: "unknown states are allowed", facts: func(*gate.Facts) {}, result: gate.Open, rule: gate.RuleNone},
 		{name: "a removed opt-out is allowed", facts: func(f *gate.Facts) { f.DND = contacts.Clean }, result: gate.Open,

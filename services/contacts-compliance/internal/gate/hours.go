@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// clock is a set of hours that must be open. rule is nil for the workspace's window.
+// clock is a set of hours that must be open. The field rule is nil for the workspace's window.
 type clock struct {
 	window.Clock
 	rule *countryrules.Rule
@@ -71,7 +71,7 @@ func (f Facts) hours() Outcome {
 	}
 }
 
-// noOpeningRule returns the rule of a call that has no next opening.
+// noOpeningRule returns the rule that denies a call without a next opening.
 func (f Facts) noOpeningRule(reason Rule) Rule {
 	if reason == RuleExpired {
 		return reason
@@ -79,7 +79,7 @@ func (f Facts) noOpeningRule(reason Rule) Rule {
 	return RuleNoOpening
 }
 
-// refusal is why a call may not be placed at a time.
+// refusal is the reason why a call may not be placed at a time.
 type refusal struct {
 	rule         Rule
 	text, source string
@@ -136,9 +136,9 @@ func (c clock) explain(zone window.Zone, day window.Date) refusal {
 	return reason
 }
 
-// next returns the earliest time from `from` on, within 30 days, at which all hours are open and no
-// cap is used up. The hours must also be open dialMargin later. Otherwise a deferred request would
-// be deferred again at each short opening.
+// next returns the earliest time, not before `from` and within 30 days, at which all hours are open
+// and no cap is used up. The hours must also be open dialMargin later. Otherwise a deferred request
+// would be deferred again at each short opening.
 func (f Facts) next(clocks []clock, from time.Time) (time.Time, bool) {
 	hours := make([]window.Clock, 0, len(clocks))
 	for _, c := range clocks {
@@ -159,7 +159,8 @@ func (f Facts) next(clocks []clock, from time.Time) (time.Time, bool) {
 	}
 }
 
-// afterCaps returns the earliest time from at on at which no frequency cap is used up.
+// afterCaps returns the earliest time, not before the parameter at, at which no frequency cap is
+// used up.
 func (f Facts) afterCaps(at time.Time) time.Time {
 	for moved := true; moved; {
 		moved = false

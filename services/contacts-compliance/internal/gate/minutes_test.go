@@ -19,7 +19,8 @@ import (
 
 var large = flag.Bool("large", false, "check every minute of two years, as make test-nightly does")
 
-// percent returns the share of days that are checked, besides every day on which a clock changes.
+// percent returns the percentage of ordinary days that are checked. Days on which a clock changes
+// are always checked.
 func percent() int {
 	if *large {
 		return 100
@@ -125,7 +126,7 @@ func walkCases(t testing.TB) map[string]gate.Facts {
 // clock changes and a share of the others.
 func TestEvaluate_MatchesAMinuteByMinuteSearch(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
+	seed := uint64(time.Now().UnixNano()) //nolint:gosec // the seed can be any number
 	if set, err := strconv.ParseUint(os.Getenv("RINGFENCE_SEED"), 10, 64); err == nil {
 		seed = set
 	}
@@ -137,7 +138,7 @@ func TestEvaluate_MatchesAMinuteByMinuteSearch(t *testing.T) {
 				t.Parallel()
 				w := walker{
 					t: t, seed: seed, f: f, oracle: newOracle(t, clocks, f),
-					random: rand.New(rand.NewPCG(seed, uint64(len(name)))), //nolint:gosec // a test's
+					random: rand.New(rand.NewPCG(seed, uint64(len(name)))), //nolint:gosec // test data
 				}
 				w.walk()
 				judged.Add(w.evaluated)

@@ -99,10 +99,10 @@ type oracle struct {
 	f        gate.Facts
 	clocks   []*wallClock
 	own      []*wallClock
-	holidays []map[day]bool // by rule
-	dates    []ruleTexts    // by rule
-	shut     []uint64       // one bit for each minute
-	seen     []bool         // by UTC day: shut is computed
+	holidays []map[day]bool // one map for each rule
+	dates    []ruleTexts    // one element for each rule
+	shut     []uint64       // one bit for each minute; 1 means closed
+	seen     []bool         // whether shut is computed, for each UTC day
 	// searched is the minute of the last search for an opening, and found is the opening that it
 	// found.
 	searched, found int
@@ -185,8 +185,8 @@ func (o *oracle) open(minute int) bool {
 	return o.shut[minute/64]&(1<<(minute%64)) == 0
 }
 
-// next returns the first open minute from the given one on. If there is none, it returns a minute
-// after farthest.
+// next returns the first open minute that is not before the given one. If there is none, it returns
+// a minute after farthest.
 func (o *oracle) next(minute int) int {
 	if minute < o.searched || minute > o.found {
 		o.searched, o.found = minute, minute

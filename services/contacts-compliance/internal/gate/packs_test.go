@@ -164,9 +164,10 @@ func TestEvaluate_RequiresConsentOnEveryLocalDateOfTheRule(t *testing.T) {
 		from, until window.Date
 		needed      bool
 	}{
-		{at: "2026-11-23T12:30:00Z", from: window.Date{Year: 2026, Month: 11, Day: 24}, needed: true}, // the 24th in Auckland
+		// it is already the 24th in Auckland
+		{at: "2026-11-23T12:30:00Z", from: window.Date{Year: 2026, Month: 11, Day: 24}, needed: true},
 		{at: "2026-11-22T12:30:00Z", from: window.Date{Year: 2026, Month: 11, Day: 24}},
-		// still the 23rd in Honolulu
+		// it is still the 23rd in Honolulu
 		{at: "2026-11-24T06:00:00Z", until: window.Date{Year: 2026, Month: 11, Day: 24}, needed: true},
 		{at: "2026-11-25T13:00:00Z", until: window.Date{Year: 2026, Month: 11, Day: 24}},
 	} {

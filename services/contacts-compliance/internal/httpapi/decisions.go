@@ -43,7 +43,7 @@ func viewDecision(d store.StoredDecision) decisionView {
 }
 
 // viewInputs returns the stored inputs with their timestamps in the form of the API. The stored
-// ones are exact to the microsecond, so that a replay of the decision gives the same result.
+// timestamps are exact to the microsecond, so that a replay of the decision gives the same result.
 func viewInputs(stored json.RawMessage) json.RawMessage {
 	var inputs map[string]json.RawMessage
 	var times struct {

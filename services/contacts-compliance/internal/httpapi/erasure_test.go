@@ -117,7 +117,8 @@ func (r *fixture) publishedErasures(t *testing.T) (published []*eventv1.Erased) 
 	return published
 }
 
-// report passes a step to its handler without the inbox. Each element of next is "service ref".
+// report passes the report of a step directly to its handler, without the inbox. Each element of
+// next has the form "service ref".
 func (r *fixture) report(t *testing.T, erasure, service, ref string, more bool, next ...string) {
 	t.Helper()
 	step := &eventv1.StepDone{Ref: ref, More: more}
@@ -204,7 +205,7 @@ func TestErasure_IsDoneAfterEveryStep(t *testing.T) {
 		want         string
 	}{
 		{service: "", want: "open; calls 1-1; contacts-compliance 1-0; dialer 1-1"},
-		// before the report that announces the step
+		// this report arrives before the report that announces its step
 		{service: webhook, ref: "call-1",
 			want: "open; calls 1-1; contacts-compliance 1-0; dialer 1-1; webhook-dispatcher 1-0"},
 		{service: "calls", more: true, next: []string{dialer + " request-1"},
@@ -219,7 +220,7 @@ func TestErasure_IsDoneAfterEveryStep(t *testing.T) {
 			want: "open; calls 2-0; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 2-1"},
 		{service: webhook, ref: "call-2",
 			want: "done; calls 2-0; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 2-0"},
-		// late
+		// this report arrives late
 		{service: webhook, ref: "call-3", next: []string{"calls call-9"},
 			want: "done; calls 2-0; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 2-0"},
 	} {
@@ -232,7 +233,7 @@ func TestErasure_IsDoneAfterEveryStep(t *testing.T) {
 			}
 		}
 	}
-	r.report(t, uuid.NewString(), "calls", "", false) // an erasure that does not exist
+	r.report(t, uuid.NewString(), "calls", "", false) // this erasure does not exist
 	var left int
 	if err := r.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM erasure_steps) + (SELECT count(*) FROM erasures e
 		WHERE e.contact_id IS NOT NULL OR e::text LIKE '%5550001%' OR e::text LIKE '%call-%')`).Scan(&left); err != nil {
@@ -307,8 +308,8 @@ func TestErasure_IsPublishedAgainUntilItIsDone(t *testing.T) {
 	}
 }
 
-// A pre-check from before the erasure keeps its erasure count, also when it is replayed. Its stored
-// variables are cleared.
+// A pre-check keeps the erasure count that was current when it ran, also when it is replayed after
+// an erasure. The erasure clears the variables that the pre-check stored.
 func TestErasure_EarlierPreCheckKeepsItsErasureCount(t *testing.T) {
 	t.Parallel()
 	r := start(t)
@@ -348,7 +349,7 @@ func TestErasure_EarlierPreCheckKeepsItsErasureCount(t *testing.T) {
 	} else if !strings.Contains(string(got.GetVariablesJson()), "Secret") {
 		t.Errorf(`since: got.GetVariablesJson() = %q, want it to contain "Secret"`, string(got.GetVariablesJson()))
 	}
-	// A pre-check that ran while the erasure committed.
+	// This simulates a pre-check that ran while the erasure committed.
 	if _, err := r.pool.Exec(t.Context(), `UPDATE pre_checks SET variables = '{"v":"Secret"}' WHERE call_request_id = $1`,
 		before); err != nil {
 		t.Fatal(err)

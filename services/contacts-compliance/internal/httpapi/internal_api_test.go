@@ -130,7 +130,7 @@ func TestLookupCaller_CreatesNoContact(t *testing.T) {
 	r.checkResponse(t, r.customer(t, http.MethodGet, "/v1/opt-outs/+14155552671", ""), http.StatusNotFound, "not_found")
 }
 
-// A number without a known zone has the zone of its contact.
+// If the zone of a number is not known, the check returns the zone of its contact.
 func TestCheck_ReturnsTheTimeZoneOfThePerson(t *testing.T) {
 	t.Parallel()
 	r := start(t)

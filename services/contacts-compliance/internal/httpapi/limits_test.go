@@ -27,7 +27,7 @@ func keys(n int) string {
 // levels returns an object that is nested n levels deep. The object itself is level 1.
 func levels(n int) string { return strings.Repeat(`{"a":`, n-1) + "{}" + strings.Repeat("}", n-1) }
 
-// bytes64k returns a compact object of 64 KiB plus more bytes.
+// bytes64k returns a compact object of 64 KiB plus the given number of bytes.
 func bytes64k(more int) string {
 	const frame = len(`{"a":""}`)
 	return `{"a":"` + strings.Repeat("x", 64<<10-frame+more) + `"}`

@@ -17,8 +17,9 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// previewView is whether a number may be called, and otherwise when and by which rule. Rule, Code,
-// Message and Source are null if it may be called. NextAt is null if waiting does not help.
+// previewView is the response to a preview. It shows whether a number may be called, and otherwise
+// when it may be called and which rule refuses the call. Rule, Code, Message and Source are null if
+// the number may be called. NextAt is null if waiting does not help.
 type previewView struct {
 	PhoneE164     phone.Number        `json:"phone_e164"`
 	At            openapi.Timestamp   `json:"at"`
@@ -48,7 +49,7 @@ type localView struct {
 	LocalTime string      `json:"local_time"`
 }
 
-// maxAhead is the largest distance of scheduled_for from now.
+// maxAhead limits how far in the future scheduled_for can be.
 const maxAhead = 366 * 24 * time.Hour
 
 // preview handles GET /admin/v1/workspaces/{id}/contacts/{phone}/preview?at=. It returns what the

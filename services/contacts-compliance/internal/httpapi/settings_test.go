@@ -22,8 +22,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// workspaceEvent returns an event with a version of the test's workspace. policy is the calling
-// policy that set_in_version set; nil leaves it out.
+// workspaceEvent returns an event with a version of the test's workspace. If policy is nil, the
+// event has no calling policy.
 func (r *fixture) workspaceEvent(version int64, policy *eventv1.CallingPolicy) *eventv1.WorkspaceEvent {
 	return &eventv1.WorkspaceEvent{
 		WorkspaceId: r.workspace.String(), Version: version,
@@ -31,7 +31,7 @@ func (r *fixture) workspaceEvent(version int64, policy *eventv1.CallingPolicy) *
 	}
 }
 
-// apply calls ApplySetting as the service.
+// apply calls ApplySetting with the token of the service that the parameter as names.
 func (r *fixture) apply(ctx context.Context, as string, event *eventv1.WorkspaceEvent) error {
 	client := settingsv1.NewSettingServiceClient(http.DefaultClient, r.url,
 		connect.WithInterceptors(r.peers[as].ClientInterceptor(service)))
@@ -113,7 +113,7 @@ func TestPolicy_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 			Operator: "ann", SetInVersion: version}
 	}
 	type step struct {
-		kafka   bool // by Kafka, otherwise by ApplySetting
+		kafka   bool // true: by Kafka; false: by ApplySetting
 		version int64
 		policy  *eventv1.CallingPolicy
 	}
@@ -213,7 +213,7 @@ func TestCheckPolicy(t *testing.T) {
 	tests := []struct {
 		name   string
 		policy string
-		fault  string // begins so; empty is valid
+		fault  string // the beginning of the error message; empty for a valid policy
 	}{
 		{name: "default", policy: ``},
 		{name: "window", policy: `{"window":{"start":"10:00","end":"11:00"}}`},

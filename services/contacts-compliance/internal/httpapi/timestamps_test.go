@@ -42,7 +42,9 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	}
 	const admin = "/admin/v1/workspaces/%s"
 	for path, want := range map[string]int{
-		admin + "/decisions":       9, // call_at, judged_at, created_at, and one or two timestamps in inputs
+		// two decisions: call_at, judged_at and created_at of each, and one and two timestamps in
+		// their inputs
+		admin + "/decisions":       9,
 		admin + "/consent-records": 2,
 		admin + "/contacts/+15005550001/preview?at=2027-06-04T09:00:00Z": 1,
 	} {

@@ -22,7 +22,9 @@ import (
 )
 
 const (
-	pollInterval = 2 * time.Second // how soon an import is found that was started on another replica or whose process died
+	// the maximum delay before an import is found that another replica has started or left
+	// unfinished
+	pollInterval = 2 * time.Second
 	readBatch    = 10_000
 	// applyBatch keeps the locks of the contacts for much less than the timeout of a dial-time
 	// check.
@@ -180,7 +182,7 @@ func (im *Importer) apply(ctx context.Context, job *store.Import) error {
 
 // partsReader reads the parts of an import as one file and computes its digest.
 type partsReader struct {
-	ctx   context.Context //nolint:containedctx // io.Reader has no place for it, and the reader lives no longer than the reading
+	ctx   context.Context //nolint:containedctx // Read has no parameter for ctx, and ctx outlives the reader
 	store *store.Store
 	id    uuid.UUID
 	sum   hash.Hash

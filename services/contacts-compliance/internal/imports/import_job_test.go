@@ -59,7 +59,7 @@ func (r *fixture) start(file string, pieces int) uuid.UUID {
 		r.Fatal(err)
 	}
 	size := len(file)/pieces + 1
-	for n := pieces; n > 0; n-- { // in any order
+	for n := pieces; n > 0; n-- { // the parts arrive in reverse order
 		piece := file[min((n-1)*size, len(file)):min(n*size, len(file))]
 		if _, err := r.store.PutPart(r.Context(), r.workspace, opened.ID, n, []byte(piece)); err != nil {
 			r.Fatal(err)
@@ -132,7 +132,8 @@ const countOptedOut = `SELECT count(*) FROM contacts WHERE workspace_id = $1 AND
 func TestRunNext_OptsOutEveryNumberWithOneRecord(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
-	r.recordChange("+14150000007", contacts.OptOutRemoved) // opted out and removed before
+	// the opt-out of this number was removed before the import
+	r.recordChange("+14150000007", contacts.OptOutRemoved)
 	file := listFile(12_345)
 	id := r.start(file, 7)
 	r.runNext()
@@ -274,7 +275,7 @@ func TestRunNext_InterruptedImportHasTheSameResult(t *testing.T) {
 	r := newFixture(t)
 	id := r.start(listFile(25_000), 5)
 	broken := 0
-	// each process runs twice as long as the one before
+	// each process runs twice as long as the previous one
 	for pause := time.Millisecond; r.importByID(id).Status != store.Done; pause *= 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), pause)
 		if _, err := r.importer.RunNext(ctx); err != nil {
@@ -420,7 +421,7 @@ func TestApplyNumbers_WithoutTheClaimChangesNothing(t *testing.T) {
 		t.Errorf("after the claim was lost: status = %v, want %v", got, store.Reading)
 	}
 	if _, err := r.store.PutPart(t.Context(), r.workspace, mine.ID, 2,
-		[]byte("x")); err != store.ErrImportStarted { //nolint:errorlint // the very one
+		[]byte("x")); err != store.ErrImportStarted { //nolint:errorlint // the error is not wrapped
 		t.Errorf("PutPart after the start = %v, want ErrImportStarted", err)
 	}
 }
@@ -534,7 +535,7 @@ func TestFinishImport_OptsOutNumbersWhoseOptOutWasRemovedMeanwhile(t *testing.T)
 		t.Fatal(err)
 	}
 	r.recordChange("+14150000002", contacts.OptOutRemoved)
-	r.recordChange("+14150000003", contacts.OptOutRemoved) // not in the list
+	r.recordChange("+14150000003", contacts.OptOutRemoved) // this number is not in the list
 	if err := r.store.FinishImport(t.Context(), &mine); err != nil {
 		t.Fatal(err)
 	}

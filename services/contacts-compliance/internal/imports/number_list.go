@@ -37,7 +37,8 @@ type ListReader struct {
 	line   int64
 	column int
 	comma  rune
-	// headingRead: the line that may contain headings was read. utf16: the file is UTF-16.
+	// headingRead is true after the line that may contain headings was read. utf16 is true if the
+	// file is UTF-16.
 	headingRead, utf16 bool
 }
 

@@ -39,7 +39,8 @@ const (
 	maxPacks  = 20
 )
 
-// Override is why a workspace calls outside the hours of its packs, and the operator who set it.
+// Override is the reason why a workspace calls outside the hours of its packs, and the operator who
+// set the override.
 type Override struct {
 	Reason   string `json:"reason"`
 	Operator string `json:"operator,omitempty"`
@@ -73,8 +74,8 @@ func (p Policy) NeedsZones() bool {
 	return p.PackHours() || p.Timezone == Recipient && !p.Window.Always()
 }
 
-// body is the JSON form of a policy. Optional fields are pointers, so that the error can name what
-// is missing.
+// body is the JSON form of a policy. Optional fields are pointers, so that the error can name a
+// missing field.
 type body struct {
 	Window *struct {
 		Start *string   `json:"start"`

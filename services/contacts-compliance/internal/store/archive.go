@@ -39,8 +39,8 @@ SELECT workspace_id, seq, mac, CASE WHEN isfinite(moved_at) THEN moved_at ELSE n
 WHERE seq > 0 AND (@everything OR moved_at > @since OR NOT isfinite(moved_at))
 ORDER BY workspace_id`
 
-// MovedHeads calls each with every head that moved after since, in the database's time. If since is
-// zero, it calls each with every head.
+// MovedHeads calls the function each for every head that changed after the time since, by the clock
+// of the database. If since is zero, it calls each for all heads.
 func (a *Archive) MovedHeads(ctx context.Context, since time.Time, each func(Head) error) error {
 	rows, err := a.pool.Query(ctx, movedHeads, pgx.NamedArgs{"since": since, "everything": since.IsZero()})
 	if err != nil {
@@ -87,7 +87,7 @@ type VerifyResult struct {
 	Breaks       []consentchain.Break
 }
 
-// maxBreaks limits the listed breaks.
+// maxBreaks is the maximum number of listed breaks.
 const maxBreaks = 1000
 
 // Verify verifies every chain in one snapshot of the database. It compares each chain with its head

@@ -18,7 +18,7 @@ import (
 type headRow struct {
 	Seq int64  `db:"seq"`
 	MAC []byte `db:"mac"`
-	// Now is the database's time. It is never before the time of the last row.
+	// Now is the time of the database server. It is never before the time of the last row.
 	Now time.Time `db:"now"`
 }
 
@@ -82,8 +82,8 @@ func (s *Store) chainAt(workspace uuid.UUID, head headRow) *chain {
 	return c
 }
 
-// append signs a row and adds its INSERT to the batch. A row without an id gets one. A zero
-// OccurredAt becomes the current time.
+// append signs a row and adds its INSERT to the batch. If the row has no id, append creates one. A
+// zero OccurredAt becomes the current time.
 func (c *chain) append(batch *pgx.Batch, row consentchain.Row) error {
 	if row.ID == uuid.Nil {
 		id, err := uuid.NewV7()

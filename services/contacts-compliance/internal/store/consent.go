@@ -39,14 +39,15 @@ WHERE workspace_id = @workspace_id AND id = @id`
 // transaction. It locks the contact and then the chain's head. Records of one number are therefore
 // in the order of their effects, and only writers of the same workspace wait for each other.
 //
-// A change with a call id is recorded once per call. If the number has no contact, unknown decides:
-// the contact is created, or pg.ErrNotFound is returned.
+// A change with a call id is recorded once per call. If the number has no contact, the parameter
+// unknown decides: the contact is created, or pg.ErrNotFound is returned.
 func (s *Store) Record(ctx context.Context, ch contacts.Change, unknown UnknownNumber) (changed contacts.Contact,
 	err error) {
 	return s.record(ctx, ch, unknown, nil)
 }
 
-// record is Record. also adds statements to the same transaction; it receives the changed contact.
+// record does the work of Record. The parameter also is a function that receives the changed
+// contact and adds statements to the same transaction.
 func (s *Store) record(ctx context.Context, ch contacts.Change, unknown UnknownNumber,
 	also func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {

@@ -184,7 +184,7 @@ const (
 	newestFirst = ` ORDER BY uuid_send(id) DESC LIMIT @rows`
 	below       = ` AND uuid_send(id) < uuid_send(@below::uuid)`
 	inStates    = ` AND dnd_status = ANY (@dnds::text[]) AND consent_status = ANY (@consents::text[])`
-	// position, unlike LIKE, does not interpret % and _.
+	// The SQL function position, unlike LIKE, does not interpret % and _.
 	nameContains = ` AND position(@name IN name_folded) > 0`
 )
 
@@ -213,10 +213,10 @@ SELECT ` + contactColumns + ` FROM (
 ) AS recent WHERE workspace_id = @workspace_id` + inStates + nameContains + newestFirst
 
 // listNamed finds names through the index on name_grams, which hashes each piece of a name with the
-// workspace and the states. The index returns every name that has all pieces, in any order. There
-// can be as many as the workspace has contacts, so they are filtered one by one, and only the ids
-// that the page needs are kept. OFFSET 0 separates the index from the filters: otherwise the
-// planner could choose to read the whole table.
+// workspace and the states. The index returns every name that has all pieces, in any order. These
+// can be all names of the workspace, so they are filtered one by one, and only the ids that the
+// page needs are kept. OFFSET 0 separates the index from the filters: otherwise the planner could
+// choose to read the whole table.
 const listNamed = `
 WITH hit AS MATERIALIZED (
     SELECT id FROM (
@@ -257,8 +257,8 @@ func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.
 	return found, nil
 }
 
-// statement returns the query for the filter. For a name alone it reads the newest contacts only:
-// if they do not fill the page, search must follow.
+// statement returns the query for the filter. If the filter has only a name, the query reads only
+// the newest contacts. If they do not fill the page, the caller must call search.
 func (f Filter) statement() string {
 	switch {
 	case f.Number != "" && f.Name != "":

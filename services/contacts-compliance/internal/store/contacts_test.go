@@ -44,7 +44,7 @@ func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 	tests := []struct {
 		name   string
 		filter store.Filter
-		found  int // contacts in the large workspace, at most one more than a page
+		found  int // the number of contacts found in the large workspace, at most one more than a page
 		pages  int // a search by name reads the newest 2000
 	}{
 		{name: "nothing", filter: store.Filter{}, found: 26, pages: 150},

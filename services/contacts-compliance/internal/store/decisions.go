@@ -44,15 +44,15 @@ type Inputs struct {
 	// Revision is the revision of Variables. It is -1 if there is no contact.
 	Variables contacts.Document `db:"variables"`
 	Revision  int64             `db:"variables_revision"`
-	// Erasures is how often the person was erased.
+	// Erasures is the number of times that the person's data was erased.
 	Erasures int64 `db:"erasures"`
 	// NamedNumber is the number of the contact that the request names. It is nil if there is no
 	// such contact.
 	NamedNumber   *phone.Number   `db:"named_phone_e164"`
 	PolicyVersion int             `db:"policy_version"`
 	RawPolicy     json.RawMessage `db:"policy"`
-	// Allowed… are the result of an earlier pre-check that allowed this request. AllowedContact is
-	// nil if there is none.
+	// The fields Allowed… are the result of an earlier pre-check that allowed this request.
+	// AllowedContact is nil if there was no such pre-check.
 	AllowedContact   *uuid.UUID        `db:"placed_contact_id"`
 	AllowedVariables contacts.Document `db:"placed_variables"`
 	AllowedFor       *time.Time        `db:"placed_for"`
@@ -61,9 +61,9 @@ type Inputs struct {
 	Policy policy.Policy `db:"-"`
 }
 
-// The query always returns one row. It reads now(), the start of the transaction, because
-// everything that committed before it is visible. clock_timestamp() is later than the snapshot: a
-// decision could then have a later time than a record that it did not see.
+// The query always returns one row. It reads now(), the start of the transaction: all rows that
+// were committed before now() are in the snapshot. clock_timestamp() is later than the snapshot: a
+// decision could then have a later time than a record that it did not read.
 const selectInputs = `
 SELECT now() AS now,
        c.id AS contact_id,
@@ -215,7 +215,7 @@ func (s *Store) SavePreCheck(ctx context.Context, d Decision, inputs Inputs, mer
 // ErrInputsChanged is returned if the inputs changed between reading and writing.
 var ErrInputsChanged = errors.New("the inputs of the decision changed")
 
-// Merge is whether the request has variables to merge.
+// Merge states whether the request has variables to merge.
 type Merge int
 
 // A request without variables does not write to its contact.

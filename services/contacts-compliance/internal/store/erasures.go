@@ -94,7 +94,7 @@ func (s *Store) Erase(ctx context.Context, ch contacts.Change) (erased contacts.
 			Subject: subject.Sum,
 		}, c.UpdatedAt))
 	})
-	// The progress at the time of the commit.
+	// This is the progress at the time of the commit.
 	entry.Services = []ErasureProgress{
 		{Service: "calls", Steps: 1, Open: 1}, {Service: "contacts-compliance", Steps: 1, DoneAt: &entry.RequestedAt},
 		{Service: "dialer", Steps: 1, Open: 1},
@@ -130,7 +130,7 @@ type Step struct {
 	WorkspaceID uuid.UUID
 	Service     string
 	Ref         string
-	// Done is true if this step is done. Otherwise the service will report more steps that follow.
+	// Done is true if this step is done. Otherwise the service will report further steps.
 	Done bool
 	// Services and Refs are the steps that follow. Both have the same length.
 	Services, Refs []string
@@ -217,8 +217,8 @@ WHERE e.id = ANY (ARRAY(
   AND c.id = e.contact_id
 RETURNING e.id, e.workspace_id, e.contact_id, e.erasures, c.phone_e164, e.subject`
 
-// RepublishErasures publishes the open erasures that were last published longer than after ago, and
-// returns their number.
+// RepublishErasures publishes again the open erasures whose last publication is older than the
+// parameter after. It returns the number of these erasures.
 func (s *Store) RepublishErasures(ctx context.Context, after time.Duration) (published int, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		open, err := pg.Many[openErasure](ctx, tx, claimOverdue, pgx.NamedArgs{"seconds": after.Seconds()})
@@ -241,7 +241,8 @@ func (s *Store) RepublishErasures(ctx context.Context, after time.Duration) (pub
 const clearErasedPreChecks = erasePreChecks +
 	` AND p.variables::text <> '{}' AND c.updated_at > now() - interval '2 days'`
 
-// ClearErasedPreChecks deletes the variables that a pre-check stored while the person was erased.
+// ClearErasedPreChecks deletes the variables that a pre-check stored during an erasure of the
+// person's data.
 func (s *Store) ClearErasedPreChecks(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, clearErasedPreChecks); err != nil {
 		return fmt.Errorf("clear pre-checks of erased contacts: %w", err)
@@ -261,8 +262,9 @@ LIMIT @rows`
 const erasureCursor = `
 SELECT EXISTS (SELECT 1 FROM erasures WHERE workspace_id = @workspace_id AND id = @after)`
 
-// Erasures returns one page of the register, newest first. An empty number means all entries. A
-// number finds the entries under the configured keys.
+// Erasures returns one page of the register, newest first. If number is empty, it returns all
+// entries. Otherwise it returns the entries of the number that were stored under one of the
+// configured keys.
 func (s *Store) Erasures(ctx context.Context, workspace uuid.UUID, number phone.Number, p page.Request) ([]Erasure,
 	error) {
 	args := pgx.NamedArgs{"workspace_id": workspace, "after": orNull(p.After), "subjects": nil, "rows": p.Rows()}

@@ -35,7 +35,7 @@ type Import struct {
 	RecordID    *uuid.UUID      `db:"record_id"`
 	UpdatedAt   time.Time       `db:"updated_at"`
 	DoneAt      *time.Time      `db:"done_at"`
-	// Claim identifies the process that works on the import. It is uuid.Nil if there is none.
+	// Claim identifies the process that works on the import. It is uuid.Nil if no process does.
 	Claim uuid.UUID `db:"claim"`
 }
 
@@ -290,7 +290,8 @@ func (i *Import) lock(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// AddNumbers stores numbers of the list, each once, and the progress.
+// AddNumbers stores numbers of the list and the progress. It ignores numbers that are already
+// stored.
 func (s *Store) AddNumbers(ctx context.Context, i *Import, numbers []string) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, asyncCommit); err != nil {
@@ -314,7 +315,8 @@ const numbersAfter = `
 SELECT phone_e164 FROM opt_out_import_numbers WHERE import_id = @id
     AND phone_e164 > @after ORDER BY phone_e164 LIMIT @rows`
 
-// NumbersAfter returns numbers of the list in ascending order.
+// NumbersAfter returns the numbers of the list that follow the number after, in ascending order and
+// at most rows of them.
 func (s *Store) NumbersAfter(ctx context.Context, id uuid.UUID, after string, rows int) ([]string, error) {
 	found, err := pg.Values[string](ctx, s.pool, numbersAfter, pg.Args{"id": id, "after": after, "rows": rows})
 	if err != nil {
@@ -394,8 +396,8 @@ WITH gone AS (
 ), pieces AS (DELETE FROM opt_out_import_parts WHERE import_id IN (SELECT id FROM gone))
 SELECT count(*) FROM gone`
 
-// DeleteIdleImports deletes imports that were never started and had no new part for idle, and
-// returns their number.
+// DeleteIdleImports deletes imports that were never started and received no part for the duration
+// idle. It returns the number of deleted imports.
 func (s *Store) DeleteIdleImports(ctx context.Context, idle time.Duration) (gone int64, err error) {
 	if err := s.pool.QueryRow(ctx, deleteIdleImports, pg.Args{"seconds": idle.Seconds()}).Scan(&gone); err != nil {
 		return 0, fmt.Errorf("delete idle imports: %w", err)

@@ -110,9 +110,9 @@ ON CONFLICT (workspace_id) DO UPDATE
     SET seq = excluded.seq, mac = excluded.mac, key_id = excluded.key_id, sum = excluded.sum, dropped_at = now()
     WHERE s.seq < excluded.seq`
 
-// advanceStarts signs the last row before until of each chain as its start. It verifies the rows
-// first. Otherwise a person with access to the database could get any row signed as a start and
-// delete the rows before it.
+// advanceStarts signs a row as the start of each chain: the last row before the time until. It
+// verifies the rows first. Otherwise a person with access to the database could get any row signed
+// as a start and delete the rows before it.
 func (a *Archive) advanceStarts(ctx context.Context, tx pgx.Tx, until time.Time) error {
 	if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = '5min'`); err != nil {
 		return fmt.Errorf("set transaction options: %w", err)

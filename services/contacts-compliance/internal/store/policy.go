@@ -147,8 +147,9 @@ func recordPolicy(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, p policy.
 	return nil
 }
 
-// recentDials returns when the last dial-time check allowed each other request to the number,
-// newest first. An allowed request that found no free channel counts as a dial.
+// recentDials returns, for each other request to the number, the time at which the last dial-time
+// check allowed it. The newest time is first. A request that was allowed but found no free channel
+// counts as a dial.
 const recentDials = `
 SELECT max(judged_at) AS dialed_at
 FROM decisions
@@ -158,7 +159,8 @@ GROUP BY call_request_id
 ORDER BY dialed_at DESC
 LIMIT @calls`
 
-// Dials returns at most limit dials of other requests to the number after since, newest first.
+// Dials returns the times of at most limit dials of other requests to the number after the time
+// since, newest first.
 func (s *Store) Dials(ctx context.Context, q Target, since time.Time, limit int) ([]time.Time, error) {
 	return readDials(ctx, s.pool, q, since, limit)
 }
@@ -179,11 +181,12 @@ func readDials(ctx context.Context, from querier, q Target, since time.Time, lim
 const lockNumberGate = `
 SELECT pg_advisory_xact_lock(hashtextextended('gate ' || @workspace_id::text || ' ' || @phone_e164::text, 0))`
 
-// RecentDials returns at most limit dials after since, newest first.
+// RecentDials is a function that returns the times of at most limit dials after the time since,
+// newest first.
 type RecentDials func(since time.Time, limit int) ([]time.Time, error)
 
-// DecideInOrder calls decide and stores its decision while it holds a lock on the number. Each call
-// therefore sees the dials that earlier calls allowed, on every replica.
+// DecideInOrder calls the function decide and stores its decision while it holds a lock on the
+// number. Each call therefore reads the dials that earlier calls allowed, on every replica.
 func (s *Store) DecideInOrder(ctx context.Context, q Target,
 	decide func(Inputs, RecentDials) (Decision, error)) (decided Decision, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
@@ -191,8 +194,8 @@ func (s *Store) DecideInOrder(ctx context.Context, q Target,
 			"phone_e164": q.Number})); err != nil {
 			return fmt.Errorf("lock number of request %s: %w", q.CallRequestID, err)
 		}
-		// The statement starts after the lock was granted, so it sees everything that earlier
-		// holders committed.
+		// The statement starts after the lock was granted, so it reads everything that earlier
+		// holders of the lock committed.
 		k, err := pg.One[Inputs](ctx, tx, selectInputs, q.args())
 		if err != nil {
 			return fmt.Errorf("read inputs of request %s: %w", q.CallRequestID, err)

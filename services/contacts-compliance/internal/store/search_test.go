@@ -77,7 +77,7 @@ func TestList_SearchEqualsAFilterOverAllContacts(t *testing.T) {
 		}
 		return strings.Join(picked, " ")
 	}
-	workspace, names := uuid.New(), make([]string, 2500) // more than recentNamed
+	workspace, names := uuid.New(), make([]string, 2500) // more names than recentNamed
 	for i := range names {
 		names[i] = phrase(4)
 	}

@@ -186,8 +186,8 @@ func TestRecord_RecordsAnOptOutOncePerCall(t *testing.T) {
 	}
 }
 
-// After any sequence of changes, each state has the value of its last change, and the records of
-// each state form a sequence of before and after.
+// After any sequence of changes, each state has the value of its last change. In the records of
+// each state, the value before a change equals the value after the previous change.
 func TestRecord_DNDAndConsentAreIndependent(t *testing.T) {
 	t.Parallel()
 	st, _ := open(t)

@@ -2,18 +2,18 @@ package window
 
 import "time"
 
-// Horizon is how far ahead an opening is searched
+// Horizon is how far ahead Next searches for an opening
 // (docs/reference/api/call-requests.md#closed-calling-window).
 const Horizon = 30 * 24 * time.Hour
 
-// Next returns the earliest time from `from` on at which the window is open in every zone. ok is
-// false if there is none within Horizon, or if there is no zone.
+// Next returns the earliest time, not before `from`, at which the window is open in every zone. ok
+// is false if there is none within Horizon, or if there is no zone.
 func (w Window) Next(zones []Zone, from time.Time) (at time.Time, ok bool) {
 	return Next([]Clock{{Hours: w, Zones: zones}}, from, from.Add(Horizon))
 }
 
-// Next returns the earliest time from `from` to limit at which every clock is open. ok is false if
-// there is none, or if a clock has no zone.
+// Next returns the earliest time between `from` and limit at which every clock is open. Both limits
+// are included. ok is false if there is no such time, or if a clock has no zone.
 func Next(clocks []Clock, from, limit time.Time) (at time.Time, ok bool) {
 	for at = from; ; {
 		latest := at

@@ -1,5 +1,6 @@
 // Package window computes when hours are open: ranges of local wall-clock time on days of a
-// calendar, evaluated in every time zone in which a person may be. It has no clock.
+// calendar, evaluated in every time zone in which a person may be. The package does not read the
+// current time.
 package window
 
 import (

@@ -14,8 +14,8 @@ type Zone struct{ loc *time.Location }
 // maxZone is longer than any IANA name.
 const maxZone = 64
 
-// LoadZone loads a zone by its IANA name. It refuses other names that Go or a zone directory knows
-// ("", "Local", "right/…"), because they mean something else on another machine.
+// LoadZone loads a zone by its IANA name. It refuses other names that Go or the zone files accept
+// ("", "Local", "right/…"), because their meaning depends on the machine.
 func LoadZone(name string) (Zone, error) {
 	switch {
 	case len(name) > maxZone:

@@ -9,7 +9,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 )
 
-// An attempt can start store.StartLimit after its claim and must still end before the lease.
+// An attempt can start up to store.StartLimit after its claim, and it must end before the lease
+// ends.
 func TestCheck_LeaseMustBeLongerThanTheTimeoutOfAnAttempt(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -43,7 +43,8 @@ func (c *Consumer) onCallEvents(
 	if len(events) > 0 {
 		ingest := c.store.Match
 		if len(erasures) > 0 {
-			ingest = c.store.Ingest // an erasure reads the events of its call
+			// EraseCall reads the events of its call, so they must be inserted before it runs
+			ingest = c.store.Ingest
 		}
 		if done, err = ingest(ctx, tx, events...); err != nil {
 			return outcome, err
@@ -71,7 +72,7 @@ func (c *Consumer) onCallEvents(
 	return outcome, nil
 }
 
-// read decodes a record, which has an event or an erasure. erased is nil for an event.
+// read decodes a record. The record contains an event or an erasure. erased is nil for an event.
 func read(ctx context.Context, rec inbox.Record) (ev deliveries.Event, erased *store.Erasure, err error) {
 	var message eventv1.CallEvent
 	if err := rec.Decode(&message); err != nil {

@@ -8,12 +8,12 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// Wakes are called after a commit. They must not block.
+// Wakes contains functions that the consumer calls after a commit. The functions must not block.
 type Wakes struct {
 	// Queued is called with the subscriptions that got due deliveries.
 	Queued func([]store.Due)
-	// Dispatcher is called after a workspace changed, Relay after events were written to the
-	// outbox.
+	// Dispatcher is called after a workspace changed. Relay is called after events were written to
+	// the outbox.
 	Dispatcher, Relay func()
 }
 
@@ -30,7 +30,8 @@ func New(st *store.Store, wakes Wakes) *Consumer { return &Consumer{store: st, w
 func (c *Consumer) Handlers() inbox.Handlers {
 	return inbox.Handlers{
 		kafka.CallEvents.Name: c.onCallEvents,
-		// The deliveries of a workspace are due again when its suspension ends.
+		// When the suspension of a workspace ends, its deliveries are due again, so the dispatcher
+		// is woken.
 		kafka.Workspaces.Name: inbox.Each(c.onWorkspace, c.wakes.Dispatcher),
 	}
 }

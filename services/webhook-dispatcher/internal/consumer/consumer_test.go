@@ -49,7 +49,7 @@ type fixture struct {
 	bus   *kafka.Client
 	woken chan struct{}
 
-	// dispatcher and endpoint are nil without newSendingFixture.
+	// Only newSendingFixture sets dispatcher and endpoint. They are nil otherwise.
 	dispatcher *dispatch.Dispatcher
 	endpoint   *endpoint
 }
@@ -179,16 +179,18 @@ func TestCallEvents_RepeatedAndReorderedEventsAreDeliveredOnce(t *testing.T) {
 	h, ws, call := newFixture(t), uuid.New(), uuid.New()
 	sub := h.subscribe(ws, "call.ringing", "call.completed")
 	h.subscribe(ws, "call.completed")
-	h.subscribe(uuid.New(), "call.completed") // of another workspace
+	h.subscribe(uuid.New(), "call.completed") // a subscription of another workspace
 	for _, kind := range []string{"call.completed", "call.answered", "call.ringing", "call.completed", "call.ringing"} {
 		f, id := callEvent(call, ws, 1, kind)
 		h.publish(kafka.CallEvents, id, call.String(), f)
 	}
-	// The same event in another record: a calls service whose outbox was lost publishes it again.
+	// The same event arrives in another record. The calls service publishes an event again after it
+	// has lost its outbox.
 	again, _ := callEvent(call, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, uuid.New(), call.String(), again)
 	end, id := callEvent(uuid.New(), ws, 1, "call.completed")
-	h.publish(kafka.CallEvents, id, call.String(), end) // the same key, so it is read after all others
+	// this record has the same key, so the consumer reads it after all others
+	h.publish(kafka.CallEvents, id, call.String(), end)
 	h.await(`SELECT count(*) FROM deliveries WHERE event_id = $1`, 2, id)
 	h.await(`SELECT count(*) FROM deliveries WHERE subscription_id = $1 AND call_id = $2`, 2, sub, call)
 	h.await(`SELECT count(*) FROM deliveries`, 5)

@@ -90,7 +90,7 @@ func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
 			f, id := callEvent(call, ws, int32(sequence+1), kind)
 			h.publish(kafka.CallEvents, id, call.String(), f)
 			if i%4 == 0 {
-				h.publish(kafka.CallEvents, id, call.String(), f)         // the same record
+				h.publish(kafka.CallEvents, id, call.String(), f)         // the same record again
 				h.publish(kafka.CallEvents, uuid.New(), call.String(), f) // the same event in another record
 			}
 		}
@@ -108,7 +108,8 @@ func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
 	wantEqual(t, "requests", requests, 2*rounds)
 }
 
-// `webhook-dispatcher replay` calls the same handlers. The running service sends what they queue.
+// The command `webhook-dispatcher replay` calls the same handlers as the consumer. The running
+// service sends the deliveries that the handlers queue.
 func TestReplay_QueuesDeliveries(t *testing.T) {
 	t.Parallel()
 	h, ws, call := newFixture(t), uuid.New(), uuid.New()
@@ -124,7 +125,8 @@ func TestReplay_QueuesDeliveries(t *testing.T) {
 	f, id := callEvent(call, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, id, call.String(), f)
 	h.await(`SELECT count(*) FROM dead_letters`, 2)
-	if _, err := h.pool.Exec(t.Context(), `DELETE FROM dead_letters WHERE event_id <> $1`, id); err != nil { // the newer record is abandoned
+	// the newer record is deleted from the dead-letter queue and not replayed
+	if _, err := h.pool.Exec(t.Context(), `DELETE FROM dead_letters WHERE event_id <> $1`, id); err != nil {
 		t.Fatal(err)
 	}
 	box, err := seal.New(seal.Config{Keys: []string{"t=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})

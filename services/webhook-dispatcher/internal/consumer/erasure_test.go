@@ -52,7 +52,8 @@ func (h *fixture) claimAll(sub uuid.UUID, want int) []deliveries.Work {
 	return claimed.Work
 }
 
-// emptyBodies empties the erased bodies for which no delivery waits, and returns their number.
+// emptyBodies deletes the erased bodies that no queued delivery needs, and returns the number of
+// deleted bodies.
 func (h *fixture) emptyBodies() int {
 	h.t.Helper()
 	n, err := h.store.EmptyBodies(h.t.Context(), 10)
@@ -62,7 +63,7 @@ func (h *fixture) emptyBodies() int {
 	return n
 }
 
-// complete stores the result of an attempt. The response of the endpoint repeats the request.
+// complete stores the result of an attempt. The stored response contains a copy of the request.
 func (h *fixture) complete(work deliveries.Work, outcome deliveries.Outcome) {
 	h.t.Helper()
 	result := deliveries.Result{
@@ -76,8 +77,9 @@ func (h *fixture) complete(work deliveries.Work, outcome deliveries.Outcome) {
 	wantEqual(h.t, "settled results", done.Settled, 1)
 }
 
-// TestErased_WaitingBodiesAreSentWithoutPersonalData has a call whose first event ended, whose
-// second waits for its retry and whose third is under way; and another call.
+// TestErased_WaitingBodiesAreSentWithoutPersonalData erases a call with three events: the delivery
+// of the first has ended, the second waits for a retry, and the third is being sent. A second call
+// is not erased.
 func TestErased_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	t.Parallel()
 	h, ws, call, other, erasure := newFixture(t), uuid.New(), uuid.New(), uuid.New(), uuid.New()
@@ -121,7 +123,7 @@ func TestErased_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	for _, work := range h.claimAll(sub, 2) {
 		wantEqual(t, "body is set", len(work.Body) > 0, true)
 		wantEqual(t, "body has personal data", bytes.Contains(work.Body, []byte(secret)), *work.CallID != call)
-		if n := h.emptyBodies(); n > 1 { // the body of the attempt that was in flight
+		if n := h.emptyBodies(); n > 1 { // the body of the attempt that was in flight during the erasure
 			t.Errorf("emptied bodies = %d, want at most 1", n)
 		}
 		h.complete(work, deliveries.OutcomeDelivered)
@@ -184,8 +186,8 @@ func TestErased_ErasureInTheSameBatchAsItsEvents(t *testing.T) {
 	wantEqual(t, "event of the other call has personal data", bytes.Contains(sent[other], []byte(secret)), true)
 }
 
-// The body of an event that was published after the erasure of its call is emptied when no delivery
-// waits for it.
+// The body of an event that was published after the erasure of its call is deleted when no queued
+// delivery needs the body.
 func TestErased_EventAfterTheErasureIsEmptiedAfterItsDelivery(t *testing.T) {
 	t.Parallel()
 	h, ws, call := newFixture(t), uuid.New(), uuid.New()

@@ -48,8 +48,8 @@ type Event struct {
 	Sequence  int32
 	Body      []byte
 	CreatedAt time.Time
-	// Erased is true if the called person was erased before the event was published. The body is
-	// then deleted when no delivery waits for it.
+	// Erased is true if the data of the called person was erased before the event was published.
+	// The body of such an event is deleted when no queued delivery needs the body.
 	Erased bool
 	// Traceparent continues the trace of the call event.
 	Traceparent string
@@ -71,8 +71,9 @@ func NewTest(id, workspaceID, subscriptionID uuid.UUID, now time.Time) (Event, e
 		CreatedAt: shown.Time}, nil
 }
 
-// Work is a claimed attempt. URL and Secret are those of the subscription at the time of the claim.
-// Secret and Body are empty if they cannot be read; the attempt then fails as NotSendable.
+// Work is a claimed attempt. URL and Secret are the values of the subscription at the time of the
+// claim. If Secret or Body cannot be read, the field is empty and the attempt fails with
+// NotSendable.
 type Work struct {
 	DeliveryID     uuid.UUID
 	SubscriptionID uuid.UUID
@@ -84,17 +85,17 @@ type Work struct {
 	// Attempt is counted from 1 within each replay. Replay is 0 before the first replay.
 	Attempt int
 	Replay  int
-	// Lost is true if the last attempt was claimed by a process that ended without a result. All
-	// attempts are used, so nothing is sent.
+	// Lost is true if the process that claimed the last permitted attempt ended without a result.
+	// No attempt is left, so no request is sent.
 	Lost bool
 	// Retry is true if an earlier attempt failed. An attempt that was lost with its process does
-	// not count.
+	// not count as failed.
 	Retry       bool
 	URL         string
 	Secret      string
 	Body        []byte
 	Traceparent string
-	// DueAt is when the attempt was due.
+	// DueAt is the time at which the attempt was due.
 	DueAt time.Time
 	// Age is the time since the delivery was queued. ClaimDelay is the time from DueAt to the
 	// claim.
@@ -125,8 +126,8 @@ func Failures() []Failure {
 	return []Failure{BadStatus, Timeout, NameNotResolved, ConnectionFailed, TLSFailed, BlockedAddress, BadResponse, NotSendable, Interrupted}
 }
 
-// Internal reports whether the failure has its cause in this service. It is not counted against the
-// endpoint.
+// Internal reports whether this service caused the failure. An internal failure is not counted
+// against the endpoint.
 func (f Failure) Internal() bool { return f == NotSendable || f == Interrupted }
 
 // Response is the result of one request.
@@ -136,7 +137,8 @@ type Response struct {
 	Failure Failure
 	// Excerpt is the beginning of the response body.
 	Excerpt string
-	// RetryAfter is the delay in the Retry-After header of a 429 or 503. It is 0 if there is none.
+	// RetryAfter is the delay in the Retry-After header of a 429 or 503. It is 0 if the response
+	// has no such header.
 	RetryAfter time.Duration
 	// At is when the attempt started.
 	At       time.Time

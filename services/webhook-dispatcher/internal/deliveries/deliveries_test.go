@@ -28,7 +28,7 @@ func TestNext_FollowsTheRetrySchedule(t *testing.T) {
 		attempt    int
 		jitter     float64
 		retryAfter time.Duration
-		want       time.Duration // 0: no further attempt
+		want       time.Duration // 0 means no further attempt
 	}{
 		{name: "first failure waits the minimum", attempt: 1, want: 60 * time.Second},
 		{name: "second failure waits twice that", attempt: 2, want: 120 * time.Second},
@@ -134,7 +134,8 @@ func TestHeader_MatchesTheDocumentedHeaders(t *testing.T) {
 	}
 }
 
-// The vectors were not computed by this code. The tests of the example receivers use them too.
+// The test vectors were not computed by the code under test. The tests of the example receivers use
+// the same vectors.
 func TestSign_MatchesTheVectorsOfTheExampleReceivers(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "examples", "receivers", "vectors.json"))

@@ -38,7 +38,8 @@ func RetryAfter(code int, header string, now time.Time) time.Duration {
 		return 0
 	}
 	header = strings.TrimSpace(header)
-	if seconds, err := strconv.ParseInt(header, 10, 32); err == nil || errors.Is(err, strconv.ErrRange) { // ParseInt then returns the nearest number
+	// for a number out of range, ParseInt returns the nearest number in range
+	if seconds, err := strconv.ParseInt(header, 10, 32); err == nil || errors.Is(err, strconv.ErrRange) {
 		return max(0, time.Duration(seconds)*time.Second)
 	}
 	if at, err := http.ParseTime(header); err == nil {

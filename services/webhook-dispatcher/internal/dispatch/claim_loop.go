@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// pollRows is the maximum number of deliveries that one poll reads, listSize that of
-	// subscriptions in one list.
+	// pollRows is the maximum number of deliveries that one poll reads. listSize is the maximum
+	// number of subscriptions in one list.
 	pollRows = 1000
 	listSize = 256
-	// A poll begins before the end of the previous one, because a transaction commits later than
-	// its due times. The overlap is wakeOverlap after a wake, pollOverlap at each poll interval,
-	// and longOverlap once in longPollInterval.
+	// A poll starts at a due time before the end of the previous poll, because a transaction
+	// commits later than the due times of its rows. The overlap is wakeOverlap after a wake,
+	// pollOverlap at each poll interval, and longOverlap once in longPollInterval.
 	wakeOverlap      = 200 * time.Millisecond
 	pollOverlap      = 5 * time.Second
 	longOverlap      = time.Minute
@@ -61,7 +61,7 @@ func (d *Dispatcher) claimLoop(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			slog.ErrorContext(ctx, "webhook delivery claim failed", "error", err)
 			poll = true
-			select { // try again at the next poll interval
+			select { // the loop tries again at the next poll interval
 			case <-ctx.Done():
 			case <-ticker.C:
 			}
@@ -83,10 +83,10 @@ func (d *Dispatcher) claimLoop(ctx context.Context) {
 type poller struct {
 	store  *store.Store
 	limits *limits
-	// polledTo is the end of the last poll; zero before the first.
+	// polledTo is the due time up to which the last poll read. It is zero before the first poll.
 	polledTo         time.Time
 	longAt, listedAt time.Time
-	// busy is true if there was a claim since the last poll.
+	// busy is true if a claim was sent since the last poll.
 	busy bool
 }
 
@@ -134,8 +134,8 @@ func (p *poller) list(ctx context.Context) error {
 	return nil
 }
 
-// claimReady claims until no endpoint with due deliveries may have a further request. It reports
-// whether it sent a claim.
+// claimReady claims deliveries until the limits permit no further request to an endpoint with due
+// deliveries. claimed is true if at least one claim was sent.
 func (d *Dispatcher) claimReady(ctx context.Context) (claimed bool, err error) {
 	for ctx.Err() == nil {
 		quotas := d.limits.reserve()
@@ -153,7 +153,8 @@ func (d *Dispatcher) claimReady(ctx context.Context) (claimed bool, err error) {
 // claim claims deliveries of the given endpoints and starts their requests.
 func (d *Dispatcher) claim(ctx context.Context, quotas []store.Quota) error {
 	started := time.Now()
-	// The claim counts the attempts, so its deliveries must be sent even if ctx ends meanwhile.
+	// The claim increases the attempt numbers, so the claimed deliveries must be sent even if ctx
+	// ends during the claim.
 	claiming, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(claimTimeout, store.StartLimit(d.cfg.Lease)))
 	claimed, err := d.store.ClaimDue(claiming, store.Claim{
 		Quotas: quotas, Lease: d.cfg.Lease, Attempts: d.schedule.Attempts(),
@@ -177,11 +178,12 @@ func (d *Dispatcher) claim(ctx context.Context, quotas []store.Quota) error {
 	return nil
 }
 
-// release returns claimed deliveries to the queue that the limits do not allow to be sent.
+// release returns to the queue the claimed deliveries that the limits do not allow to be sent.
 func (d *Dispatcher) release(ctx context.Context, back []deliveries.Work) {
 	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
-	if err := d.store.Release(releasing, back); err != nil { // they are due again when their leases end
-		slog.WarnContext(ctx, "webhook delivery release failed", "deliveries", len(back), "error", err)
+	// the deliveries are due again when their leases end
+	if err := d.store.Release(releasing, back); err != nil {
+		slog.WarnContext(ctx, "webhook deliveries not returned to the queue", "deliveries", len(back), "error", err)
 	}
 }

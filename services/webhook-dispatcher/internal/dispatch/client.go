@@ -72,7 +72,7 @@ func newClient(cfg ClientConfig, dialer *net.Dialer) (*Client, error) {
 		Proxy:                  nil, // the guard would check the proxy's address instead of the endpoint's
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    cfg.Timeout, // a dial can outlive its request
+		TLSHandshakeTimeout:    cfg.Timeout, // net/http can continue a dial after the request has ended
 		Protocols:              protocols,
 		DisableCompression:     true,
 		MaxIdleConns:           1024,
@@ -132,16 +132,18 @@ func (c *Client) Send(ctx context.Context, w deliveries.Work) (response deliveri
 		return response
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) { // the response can be a consequence of the cancellation
+	// after the timeout, the response can be a result of the cancellation
+	if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
 		response.Failure = classify(err)
 		return response
 	}
 	response.Code = resp.StatusCode
-	if resp.StatusCode == http.StatusSwitchingProtocols { // the body is the connection, and ctx does not interrupt reads from it
+	// after a 101, the body is the connection, and ctx does not interrupt reads from the body
+	if resp.StatusCode == http.StatusSwitchingProtocols {
 		_ = resp.Body.Close()
 	}
-	// The status decides, so errors of the body are ignored. A body that was read to its end lets
-	// the connection be reused.
+	// Only the status decides whether the attempt succeeded, so errors while the body is read are
+	// ignored. If the body was read to its end, net/http can reuse the connection.
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxExcerpt))
 	response.Excerpt = excerpt(body)
 	_, _ = io.CopyN(io.Discard, resp.Body, maxRead-maxExcerpt)
@@ -180,8 +182,8 @@ func classify(err error) deliveries.Failure {
 	}
 }
 
-// excerpt returns the beginning of a response body with other characters than printable ones
-// replaced by spaces.
+// excerpt returns the beginning of a response body. It replaces characters that are not printable
+// by spaces.
 func excerpt(body []byte) string {
 	body = body[:min(len(body), maxExcerpt)]
 	text := strings.Map(func(r rune) rune {

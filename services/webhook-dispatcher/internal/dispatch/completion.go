@@ -50,8 +50,8 @@ func (d *Dispatcher) collect(first deliveries.Result) []deliveries.Result {
 	return batch
 }
 
-// complete stores the batch and retries until it succeeds or ctx ends. If that takes longer than
-// the leases, the results are ignored and the deliveries are sent again.
+// complete stores the batch. It retries until the batch is stored or ctx ends. If that takes longer
+// than the leases, the results are ignored and the deliveries are sent again.
 func (d *Dispatcher) complete(ctx context.Context, batch []deliveries.Result) (done store.Completed, ok bool) {
 	complete := d.store.Complete
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
@@ -69,9 +69,9 @@ func (d *Dispatcher) complete(ctx context.Context, batch []deliveries.Result) (d
 	}
 }
 
-// healthChecks has the subscriptions whose failure rule must be checked. A separate goroutine
-// checks them: a subscription that is locked by another transaction must not delay the results of
-// others.
+// healthChecks contains the subscriptions whose failure rule must be checked. A separate goroutine
+// checks them, because a subscription that another transaction has locked must not delay the
+// results of others.
 type healthChecks struct {
 	mu      sync.Mutex
 	waiting map[uuid.UUID]store.SubscriptionHealth // the newest health of each subscription
@@ -108,14 +108,14 @@ func (h *healthChecks) next() (store.SubscriptionHealth, bool) {
 	return store.SubscriptionHealth{}, false
 }
 
-// applyRule warns when half of the failure rule is met and disables the subscription when it is
-// met.
+// applyRule logs a warning if half of the failure rule is met. It disables the subscription if the
+// whole rule is met.
 func (d *Dispatcher) applyRule(ctx context.Context, standing store.SubscriptionHealth) {
 	id := standing.SubscriptionID
 	if _, met := d.cfg.Rule.Met(standing.Health); met {
 		reason, disabled, err := d.store.Disable(ctx, id, d.cfg.Rule)
 		switch {
-		case err != nil: // retried after the next failure
+		case err != nil: // the rule is checked again after the next failure of the subscription
 			slog.ErrorContext(ctx, "webhook subscription not disabled", "subscription_id", id, "error", err)
 		case disabled:
 			d.metrics.disabled.Inc()

@@ -50,7 +50,8 @@ func TestComplete_SlowDatabaseLimitsTheRequests(t *testing.T) {
 		}
 		return nil
 	})
-	// One batch is being stored, one is in the channel, and the endpoint has at most 64 in flight.
+	// One batch is being stored, one is in the channel, and the endpoint has at most 64 requests in
+	// flight.
 	if n := len(hook.all()); n > 2*256+64 {
 		t.Errorf("requests without a stored result = %d, want at most 576", n)
 	}
@@ -151,12 +152,12 @@ func (d runningDispatcher) claims(t *testing.T) (n uint64) {
 	return n
 }
 
-// lossyConn discards one response of the database if it is armed. The client then does not know
-// whether the COMMIT succeeded.
+// lossyConn is a connection to the database. While the field armed is true, it discards the next
+// response to a statement with results. The client then does not know whether the COMMIT succeeded.
 type lossyConn struct {
 	net.Conn
 	armed     *atomic.Bool
-	lastWrite atomic.Int64 // the size of the last write
+	lastWrite atomic.Int64 // the size of the last write in bytes
 }
 
 func (c *lossyConn) Write(b []byte) (int, error) {
@@ -217,7 +218,7 @@ func TestComplete_LostCommitResponseIsNotCountedTwice(t *testing.T) {
 		}
 		return nil
 	})
-	d.stop() // the result is stored then
+	d.stop() // when stop returns, the result is stored
 	wantEqual(t, "consecutive failures", r.subscription(sub).ConsecutiveFailures, 1)
 	wantEqual(t, "requests", len(hook.all()), 1)
 }

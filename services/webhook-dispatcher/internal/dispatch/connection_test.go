@@ -90,8 +90,9 @@ func (n *nameServer) resolver(t *testing.T) *net.Resolver {
 
 var errDialRefused = errors.New("the test refuses every connection")
 
-// TestSend_ChecksTheAddressAtEachConnection is about names that turn private once they are trusted:
-// what a name resolved to before counts for nothing.
+// TestSend_ChecksTheAddressAtEachConnection uses a name that first resolves to a public address and
+// then to a private one. The client must check the address of each connection, whatever an earlier
+// lookup returned.
 func TestSend_ChecksTheAddressAtEachConnection(t *testing.T) {
 	t.Parallel()
 	for _, private := range []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "168.63.129.16", "::ffff:127.0.0.1", "::ffff:169.254.169.254"} {
@@ -199,7 +200,8 @@ func TestSend_ReusesConnections(t *testing.T) {
 	}
 }
 
-// Two rounds of as many concurrent requests as a host may have use the same connections.
+// The test sends as many concurrent requests as one host may have, and then the same number again.
+// The later requests reuse the connections of the earlier ones.
 func TestSend_KeepsOneIdleConnectionPerAllowedRequest(t *testing.T) {
 	t.Parallel()
 	var arrived, leave sync.WaitGroup

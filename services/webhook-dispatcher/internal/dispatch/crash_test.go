@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// claimFirst returns the claim that a replica sends first for the subscriptions.
+// claimFirst returns the first claim that a new replica sends for the subscriptions.
 func claimFirst(ids ...uuid.UUID) store.Claim {
 	claim := store.Claim{Lease: 300 * time.Millisecond, Attempts: 5}
 	for _, id := range ids {
@@ -24,7 +24,8 @@ func claimFirst(ids ...uuid.UUID) store.Claim {
 	return claim
 }
 
-// A process that is killed after its requests and before it stores the results leaves claimed rows.
+// A process that is killed after it sent requests and before it stored the results leaves claimed
+// rows in the queue.
 func TestCrash_RepeatsOnlyTheRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -63,7 +64,8 @@ func TestCrash_RepeatsOnlyTheRequestsInFlight(t *testing.T) {
 			t.Errorf("requests of the new process for event %s = %d, want 1", ev.ID, n)
 		}
 	}
-	// The killed process stores its results after its leases have ended. They are ignored.
+	// The killed process stores its results after its leases have ended. The store ignores these
+	// results.
 	late := make([]deliveries.Result, len(inFlight))
 	for i, w := range inFlight {
 		late[i] = deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Outcome: deliveries.OutcomeFailed, Response: deliveries.Response{Failure: deliveries.Timeout, At: time.Now()}}

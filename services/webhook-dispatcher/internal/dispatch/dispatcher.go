@@ -25,7 +25,7 @@ import (
 type Config struct {
 	// RetryDelays are the delays before the second and each later attempt, in ascending order.
 	RetryDelays []time.Duration `env:"RETRY_DELAYS" envDefault:"60s,120s,240s,480s" help:"Delays before the second and each later attempt, in ascending order, separated by commas."`
-	// Lease is the time after a claim in which no other process can claim the delivery. It must
+	// Lease is the time after a claim in which no other process can claim the delivery. Lease must
 	// exceed WEBHOOK_TIMEOUT by store.StartLimit.
 	Lease time.Duration `env:"WEBHOOK_LEASE" envDefault:"20s" help:"Time after a claim in which no other process can claim the delivery. It must be longer than WEBHOOK_TIMEOUT by 5s or by a fifth of the lease, whichever is less."`
 	// MaxInFlight is the maximum number of requests in flight.
@@ -83,8 +83,8 @@ func (d *Dispatcher) Wake() {
 // block.
 func (d *Dispatcher) Add(due []store.Due) { d.limits.addDue(due) }
 
-// Run sends deliveries until ctx ends. It then stops to claim, waits for the requests in flight,
-// and stores their results.
+// Run sends deliveries until ctx ends. Then it claims no more deliveries, waits for the requests in
+// flight, and stores their results.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	completing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -95,7 +95,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.claimLoop(ctx)
 
 	background.Wait()
-	timer := time.AfterFunc(drainTimeout, stop) // results that are not stored: sent again after the lease
+	// deliveries without a stored result are sent again after their leases
+	timer := time.AfterFunc(drainTimeout, stop)
 	defer timer.Stop()
 	d.sending.Wait()
 	close(d.results)
@@ -119,8 +120,8 @@ func (d *Dispatcher) start(ctx context.Context, r *request, w deliveries.Work) {
 		} else {
 			result = d.attempt(context.WithoutCancel(ctx), w, r.slowed)
 		}
-		// The request counts as in flight until its result is queued. A slow database then slows
-		// the claims, and no result waits longer than its lease.
+		// The request counts as in flight until its result is in the channel. If the database is
+		// slow, fewer deliveries are therefore claimed, and no result waits longer than its lease.
 		d.results <- result
 		d.limits.end(r, result.Response)
 	})

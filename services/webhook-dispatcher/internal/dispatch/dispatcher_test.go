@@ -127,7 +127,7 @@ func TestDispatch_SendsTheSameBodyFiveTimesOnSchedule(t *testing.T) {
 		if i == 0 {
 			continue
 		}
-		// Only the lower bound is checked: it does not depend on the speed of the machine.
+		// The test checks only the lower bound, which does not depend on the speed of the machine.
 		if delay := g.at.Sub(all[i-1].at); delay < least[i-1]*9/10 {
 			t.Errorf("delay before attempt %d = %s, want at least nine tenths of %s", i+1, delay, least[i-1])
 		}
@@ -281,7 +281,7 @@ func TestRotate_TheNextAttemptSignsWithTheNewSecret(t *testing.T) {
 	id, old := r.subscribe(recv.URL)
 	d := r.dispatch(config())
 	release := sync.OnceFunc(func() { close(rotated) })
-	t.Cleanup(release) // before the dispatcher is stopped
+	t.Cleanup(release) // this cleanup runs before the cleanup that stops the dispatcher
 	r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	d.Wake()
 	if err := verify(recv.await(t, 1)[0], old); err != nil {
@@ -310,7 +310,7 @@ func TestChange_TheNextAttemptGoesToTheNewURL(t *testing.T) {
 	id, _ := r.subscribe(before.URL)
 	d := r.dispatch(config())
 	release := sync.OnceFunc(func() { close(changed) })
-	t.Cleanup(release) // before the dispatcher is stopped
+	t.Cleanup(release) // this cleanup runs before the cleanup that stops the dispatcher
 	r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	d.Wake()
 	before.await(t, 1)
@@ -341,7 +341,7 @@ func TestDelete_RemovesTheHistoryDuringRequestsInFlight(t *testing.T) {
 	if err := retention.New(r.store, retention.Config{}).DeleteSubscriptions(t.Context(), 7); err != nil {
 		t.Fatal(err)
 	}
-	d.stop() // it waits for the requests in flight
+	d.stop() // stop waits for the requests in flight
 	for _, table := range []string{"subscriptions", "subscription_health", "delivery_queue", "deliveries", "attempts"} {
 		if n := r.count(`SELECT count(*) FROM ` + table); n != 0 {
 			t.Errorf("%[2]s: rows = %[1]d, want 0", n, table)

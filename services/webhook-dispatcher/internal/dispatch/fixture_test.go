@@ -47,7 +47,7 @@ type fixture struct {
 	store     *store.Store
 	workspace uuid.UUID
 	caFile    string
-	// sending is the configuration of the client of its dispatchers.
+	// client is the configuration of the HTTP client of the dispatchers.
 	client dispatch.ClientConfig
 }
 
@@ -222,8 +222,8 @@ func (r *fixture) awaitStatus(sub, event uuid.UUID, want deliveries.Status) {
 	})
 }
 
-// withoutStatementTimeout removes the statement timeout, so that only its caller can cancel a
-// statement.
+// withoutStatementTimeout removes the statement timeout, so that only the context of a call can
+// cancel its statement.
 func (r *fixture) withoutStatementTimeout() {
 	r.t.Helper()
 	settings := r.pool.Config()
@@ -236,7 +236,7 @@ func (r *fixture) withoutStatementTimeout() {
 	r.store = store.New(pool, r.box)
 }
 
-// claim claims deliveries as a replica does that has just started.
+// claim claims deliveries in the same way as a replica that has just started.
 func (r *fixture) claim(claim store.Claim) []deliveries.Work {
 	r.t.Helper()
 	claimed, err := r.store.ClaimDue(r.t.Context(), claim)
@@ -246,7 +246,7 @@ func (r *fixture) claim(claim store.Claim) []deliveries.Work {
 	return claimed.Work
 }
 
-// complete stores results and returns how many of them were not ignored.
+// complete stores results and returns the number of results that were not ignored.
 func (r *fixture) complete(results ...deliveries.Result) int {
 	r.t.Helper()
 	done, err := r.store.Complete(r.t.Context(), results)
@@ -310,8 +310,8 @@ type receiver struct {
 	response func(receivedRequest, int) int
 }
 
-// newReceiver starts a receiver. It responds with the status that response returns for a request
-// and its number, counted from 1. With nil it responds 200.
+// newReceiver starts a receiver. The function response is called with a request and its number,
+// counted from 1, and returns the status. If response is nil, the receiver responds 200.
 func newReceiver(t *testing.T, response func(receivedRequest, int) int) *receiver {
 	t.Helper()
 	r := &receiver{response: response}

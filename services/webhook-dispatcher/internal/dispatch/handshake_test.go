@@ -46,7 +46,7 @@ func TestSend_ClosesAConnectionWithoutATLSHandshake(t *testing.T) {
 }
 
 // After a 101 the response body is the connection, and the deadline of the request does not
-// interrupt reads from it.
+// interrupt reads from the body.
 func TestSend_ClosesAConnectionThatSwitchedProtocols(t *testing.T) {
 	t.Parallel()
 	closed := make(chan error, 8)

@@ -103,7 +103,7 @@ func releaseAtCleanup(t *testing.T, all ...*hangingEndpoint) {
 
 func TestHanging_ManyEndpointsDoNotDelayAHealthyOne(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{1, 20} { // TestLimits_HangingEndpointsDoNotUseAllRequests has up to 1000
+	for _, n := range []int{1, 20} { // TestLimits_HangingEndpointsDoNotUseAllRequests uses up to 1000 endpoints
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			r := newFixture(t)
@@ -175,7 +175,7 @@ func TestHanging_HostIsLimitedOverAllItsSubscriptions(t *testing.T) {
 	wantEqual(t, "requests to the host", all, 20)
 	wantEqual(t, "most requests at the same time", most, 20)
 	bad.release()
-	r.awaitEmptyQueue() // the deliveries share the limit until all are sent
+	r.awaitEmptyQueue() // even then, no more requests than the limit of the host are sent at the same time
 	_, all, most = bad.counts()
 	wantEqual(t, "requests to the host", all, 500)
 	wantEqual(t, "most requests at the same time", most, 20)

@@ -95,7 +95,8 @@ func TestIngest_TwoReplicasSendEachDeliveryOnce(t *testing.T) {
 		ids[i] = uuid.New()
 	}
 	var ingesting sync.WaitGroup
-	// Both dispatchers ingest the shared events, as after a rebalance, and some that only they get.
+	// Both dispatchers ingest the shared events, as happens after a rebalance. Each dispatcher also
+	// ingests some events that the other does not get.
 	for _, d := range []runningDispatcher{one, two} {
 		ingesting.Go(func() {
 			for i, call := range ids {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// minLimit is the least number of requests in flight that an endpoint may have, and the limit
-	// with which it starts. With two, a retry never takes the only one.
+	// minLimit is the initial and the lowest limit of an endpoint. It is two, so that a retry never
+	// uses the only request that the endpoint may have.
 	minLimit = 2
 	maxLimit = 64
 	// fastLimit is the limit up to which each quick response adds 1 to the limit. Above it, each
@@ -52,11 +52,12 @@ type limits struct {
 	max        int
 	maxPerHost int
 	inFlight   int
-	unhealthy  int // requests in flight of endpoints that are not healthy
+	unhealthy  int // the number of requests in flight of endpoints that are not healthy
 	endpoints  map[uuid.UUID]*endpoint
 	hosts      map[string]*host
-	// ready[0] has the unhealthy and ready[1] the healthy endpoints with due deliveries whose limit
-	// may allow a request. Claims alternate between the two lists.
+	// ready lists the endpoints with due deliveries whose limit may allow a request. ready[0]
+	// contains the unhealthy endpoints, ready[1] the healthy ones. Claims alternate between the two
+	// lists.
 	ready [2]*list.List
 	round int
 	// freed receives a value when an endpoint with due deliveries may get a request.
@@ -71,8 +72,8 @@ type endpoint struct {
 	limit    float64
 	inFlight int
 	retries  int
-	// decreasedAt is when limit was last halved. A request that was started before it does not
-	// halve it again.
+	// decreasedAt is when limit was last halved. A failed request that was started before
+	// decreasedAt does not halve the limit again.
 	decreasedAt time.Time
 	// healthy is true if the last response was quick and the endpoint is not stalled.
 	healthy bool
@@ -82,13 +83,14 @@ type endpoint struct {
 	slowdown     slowdown
 	resumedAt    time.Time
 	first, retry dueState
-	// addedFirst and addedRetry are the deliveries that were added since the last claim began. The
-	// claim may not have read them.
+	// addedFirst and addedRetry describe the deliveries that were added since the last claim began.
+	// That claim may not have read them.
 	addedFirst, addedRetry dueState
-	// blocked is true if the last claim took fewer deliveries than its quota. The others wait for
-	// an earlier event of their call, or another process is claiming them.
+	// blocked is true if the last claim returned fewer deliveries than its quota. The other
+	// deliveries wait for an earlier event of their call, or another process is claiming them.
 	blocked bool
-	// queued is the element of the endpoint in queuedIn, which is ready or the list of a host.
+	// queued is the list element of the endpoint in the list queuedIn. That list is one of ready,
+	// or the list waiting of a host.
 	queued   *list.Element
 	queuedIn *list.List
 }
@@ -96,7 +98,7 @@ type endpoint struct {
 // dueState describes the due first attempts, or the due retries, of an endpoint.
 type dueState struct {
 	due bool
-	// from is the due time of the oldest one, or an earlier time.
+	// from is the due time of the oldest of these deliveries, or an earlier time.
 	from time.Time
 }
 
@@ -108,7 +110,7 @@ func (k *dueState) add(from time.Time) {
 	k.due = true
 }
 
-// set stores the oldest due time after a claim; nil means that no delivery is due.
+// set stores the due time of the oldest delivery after a claim. nil means that no delivery is due.
 func (k *dueState) set(oldest *time.Time) {
 	if *k = (dueState{}); oldest != nil {
 		k.add(*oldest)
@@ -118,7 +120,7 @@ func (k *dueState) set(oldest *time.Time) {
 type host struct {
 	name     string
 	inFlight int
-	// waiting has the endpoints that only the limit of the host keeps from a request.
+	// waiting lists the endpoints that could send a request if the host were below its limit.
 	waiting *list.List
 }
 
@@ -162,13 +164,14 @@ func (l *limits) addDue(due []store.Due) {
 		}
 		e.blocked = false
 		if e.queued != nil && e.queuedIn != l.ready[0] && e.queuedIn != l.ready[1] && e.queuedIn != l.host(e.host).waiting {
-			l.dequeue(e) // it waited for the host of its previous url
+			l.dequeue(e) // the endpoint is in the list of the host of its previous url
 		}
 		l.enqueue(e)
 	}
 }
 
-// resume sets the minimum limit, so that the deliveries of a pause are sent slowly at first.
+// resume sets the limit to minLimit, so that the deliveries that a pause held back are sent slowly
+// at first.
 func (e *endpoint) resume(at time.Time) {
 	if time.Since(at) < idleTimeout {
 		e.limit = minLimit
@@ -177,8 +180,8 @@ func (e *endpoint) resume(at time.Time) {
 	e.resumedAt = at
 }
 
-// reserve returns how many deliveries of which endpoints to claim. It counts them as in flight. The
-// caller must pass the result to start, or to cancel if the claim failed.
+// reserve returns the number of deliveries to claim for each endpoint. It counts these deliveries
+// as in flight. The caller must pass the result to start, or to cancel if the claim failed.
 func (l *limits) reserve() (quotas []store.Quota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,7 +209,7 @@ func (l *limits) reserve() (quotas []store.Quota) {
 					e.queuedIn, e.queued = to.waiting, to.waiting.PushBack(e)
 				}
 				l.removeUnused(to)
-				continue // it is queued again when one of its requests ends
+				continue // the endpoint is queued again when one of its requests ends
 			}
 			l.occupy(e, to, total)
 			e.addedFirst, e.addedRetry = dueState{}, dueState{}
@@ -324,7 +327,7 @@ func (l *limits) release(r *request) {
 	l.enqueue(r.endpoint)
 }
 
-// increase returns what a quick response adds to a limit.
+// increase returns the amount by which a quick response raises a limit.
 func increase(limit float64) float64 {
 	if limit < fastLimit {
 		return 1
@@ -535,7 +538,7 @@ func (e *endpoint) setURL(url string) {
 func hostOf(text string) string {
 	parsed, err := url.Parse(text)
 	if err != nil {
-		return text // the request fails
+		return text // the request to this invalid url fails
 	}
 	name, port := strings.TrimSuffix(strings.ToLower(parsed.Hostname()), "."), 443
 	if addr, err := netip.ParseAddr(name); err == nil {

@@ -102,7 +102,7 @@ func wantEqual[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// check compares the counters with the requests of the customers.
+// check compares the counters of the limits with the requests of the customers.
 func check(t *testing.T, l *limits, customers ...*customer) {
 	t.Helper()
 	all, unhealthy, hosts := 0, 0, map[string]int{}
@@ -157,7 +157,7 @@ func TestLimits_GrowWithQuickResponsesAndAreHalvedByFailures(t *testing.T) {
 		wantEqual(t, "requests after many quick responses", len(c.inFlight), maxLimit)
 
 		time.Sleep(time.Millisecond)
-		c.end(5, timeout) // all of them were in flight when the first failed
+		c.end(5, timeout) // all five requests were in flight when the first of them failed
 		wantEqual(t, "limit after one set of failures", int(l.endpoint(c.id).limit), maxLimit/2)
 		c.end(len(c.inFlight), timeout)
 		for range 20 {
@@ -210,9 +210,9 @@ func TestLimits_AStalledEndpointGetsNothingUntilItResponds(t *testing.T) {
 	})
 }
 
-// An endpoint that has responded before gets a request immediately, whatever the number of
-// endpoints that do not respond. An endpoint without history gets one only up to a certain number
-// of them.
+// An endpoint that has responded before gets a request immediately, even if any number of other
+// endpoints do not respond. An endpoint that has never responded gets a request only if the number
+// of those endpoints is not too high.
 func TestLimits_HangingEndpointsDoNotUseAllRequests(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

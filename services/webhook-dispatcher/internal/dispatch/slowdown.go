@@ -3,11 +3,10 @@ package dispatch
 import "time"
 
 const (
-	// recoveryTime is the time for which an endpoint must respond quickly until a slowdown has
-	// ended.
+	// recoveryTime is how long an endpoint must respond quickly before a slowdown ends.
 	recoveryTime = 5 * time.Second
-	// maxOtherDelay is the maximum delay of another cause in a delivery that counts as delayed by
-	// its own endpoint.
+	// maxOtherDelay is the maximum delay by other causes. A delivery that other causes delayed
+	// longer does not count as delayed by its endpoint.
 	maxOtherDelay = 5 * time.Second
 )
 
@@ -32,8 +31,8 @@ func (s *slowdown) update(active bool, now time.Time) {
 // resume ends a pause. Deliveries that were queued before now count as delayed by the endpoint.
 func (s *slowdown) resume(now time.Time) { *s = slowdown{until: now, active: true} }
 
-// delayed reports whether a delivery was delayed by its endpoint, and for at most maxOtherDelay by
-// another cause. created is the time of its event.
+// delayed reports whether the endpoint delayed a delivery, while other causes delayed it by at most
+// maxOtherDelay. created is the time of the event.
 func (s *slowdown) delayed(created, queued, now time.Time) bool {
 	until, from := s.until, queued
 	if s.active {

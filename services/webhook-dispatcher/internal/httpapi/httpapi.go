@@ -1,5 +1,5 @@
-// Package httpapi serves the HTTP routes for customers and operators. The gateway has checked the
-// API key, the features and the access of a request before it forwards it.
+// Package httpapi serves the HTTP routes for customers and operators. Before the gateway forwards a
+// request, it checks the API key, the features and the access of the caller.
 package httpapi
 
 import (
@@ -22,7 +22,7 @@ type API struct {
 
 // New returns an API. reachable reports whether a url may contain a literal address. wakeDispatcher
 // is called when deliveries may have become due, wakeRetention when a subscription was deleted.
-// Both must not block.
+// These two functions must not block.
 func New(st *store.Store, reachable func(netip.Addr) bool, wakeDispatcher, wakeRetention func()) *API {
 	return &API{store: st, reachable: reachable, wakeDispatcher: wakeDispatcher, wakeRetention: wakeRetention}
 }

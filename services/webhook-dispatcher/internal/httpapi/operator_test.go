@@ -145,7 +145,7 @@ func TestSetWorkspace_KeepsTheHealthOfSubscriptions(t *testing.T) {
 	p.sendAll(deliveries.OutcomeDelivered)
 	p.event(uuid.New(), 2)
 	p.sendAll(deliveries.OutcomeFailed)
-	p.event(uuid.New(), 3) // is held, then queued again
+	p.event(uuid.New(), 3) // this delivery is held, then queued again
 	health := func() string {
 		view := p.fixture.operator(p.ws, http.MethodGet, operatorPath(p.ws, p.sub), "").body
 		return fmt.Sprint(view["consecutive_failures"], view["last_success_at"], view["last_failure_at"], view["last_error"])

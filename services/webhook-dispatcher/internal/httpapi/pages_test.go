@@ -41,7 +41,8 @@ func (h *fixture) subscribe(workspace uuid.UUID) uuid.UUID {
 	return uuid.MustParse(id)
 }
 
-// subscribed inserts a paused subscription without the limit of the API.
+// subscribed inserts a paused subscription into the table, so that the limits of the API do not
+// apply.
 func (h *fixture) subscribed(workspace uuid.UUID) uuid.UUID {
 	h.t.Helper()
 	id := uuid.Must(uuid.NewV7())

@@ -60,7 +60,7 @@ func (a *API) replayOne(w http.ResponseWriter, r *http.Request) error {
 			return notFound(err, deliveryResource)
 		}
 		if row.DoneAt != nil && (selection.Before.IsZero() || row.DoneAt.Before(selection.Before)) {
-			return apierr.NotFound("event of this delivery") // its body was deleted or erased
+			return apierr.NotFound("event of this delivery") // the body of the event was deleted or erased
 		}
 	}
 	return httpserver.WriteJSON(w, http.StatusAccepted, done)

@@ -60,7 +60,7 @@ func (p *replayFixture) event(call uuid.UUID, sequence int32) uuid.UUID {
 	return deliveries.ID(uuid.MustParse(p.sub), ev.ID)
 }
 
-// claimUpTo returns a claim of at most that many deliveries of one subscription.
+// claimUpTo returns a claim of at most the given number of deliveries of one subscription.
 func claimUpTo(sub string, most int) store.Claim {
 	quota := store.Quota{SubscriptionID: uuid.MustParse(sub), Total: most, Retries: most}
 	return store.Claim{Quotas: []store.Quota{quota}, Lease: time.Minute, Attempts: 5}
@@ -162,7 +162,8 @@ func TestReplay_OfOneDeliveryStartsNewAttempts(t *testing.T) {
 	wantList(t, "round and number of each attempt", rounds, []string{"0 1", "1 1", "2 1"})
 }
 
-// A process stores a result of an attempt before the replay after the lease of the attempt ended.
+// A process stores the result of an attempt late: after the lease of the attempt ended and the
+// delivery was replayed.
 func TestReplay_IgnoresResultsOfEarlierAttempts(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
@@ -234,8 +235,8 @@ func TestReplay_OfAllFailedDeliveriesSinceATime(t *testing.T) {
 	if work := p.sendAll(deliveries.OutcomeFailed); len(work) != 3 {
 		t.Errorf("claimed deliveries = %d, want the 3 that failed", len(work))
 	}
-	// The deliveries failed again. The same request with before replays nothing; without before it
-	// replays them again.
+	// The deliveries failed again. The same request with the parameter `before` replays nothing.
+	// Without `before`, it replays the deliveries again.
 	var moment time.Time
 	if err := p.pool.QueryRow(t.Context(), `SELECT min(done_at) FROM deliveries WHERE replays = 1`).Scan(&moment); err != nil {
 		t.Fatal(err)
@@ -287,7 +288,7 @@ func TestReplay_OfDeliveriesSkippedDuringAPause(t *testing.T) {
 	p.requireReplayed("failed are not skipped", p.replay(`{"status":"failed",`+longAgo+`}`), 0, false)
 	p.requireReplayed("replay of what was skipped", p.replay(`{"status":"skipped",`+longAgo+`}`), 2, false)
 	p.requireReplayed("the same again", p.replay(`{"status":"skipped",`+longAgo+`}`), 0, false)
-	p.setStatus("paused") // replayed deliveries are held like others
+	p.setStatus("paused") // replayed deliveries are held in the same way as others
 	if got := p.operator(http.MethodGet, p.path()+"?status=held", ""); len(got.list()) != 2 {
 		t.Errorf("held deliveries = %v, want 2", got.body)
 	}

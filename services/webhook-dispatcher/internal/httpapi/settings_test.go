@@ -19,14 +19,14 @@ import (
 func TestApplySetting_NewestVersionIsStoredInAnyOrder(t *testing.T) {
 	t.Parallel()
 	type step struct {
-		consumer  bool // by the consumer of workspaces.v1, otherwise by ApplySetting
+		consumer  bool // true: by the consumer of workspaces.v1; false: by ApplySetting
 		version   int64
 		suspended bool
 	}
 	tests := []struct {
 		name  string
 		steps []step
-		want  bool // suspended
+		want  bool // whether the workspace is suspended at the end
 	}{
 		{name: "ApplySetting", steps: []step{{version: 2, suspended: true}}, want: true},
 		{name: "event after ApplySetting", want: true,

@@ -44,8 +44,8 @@ func (a *API) listSubscriptions(w http.ResponseWriter, r *http.Request) error {
 }
 
 // newSubscription reads the body of a POST. It reports all errors with the code validation_error
-// together. They take precedence over invalid_url, which takes precedence over the errors of
-// events.
+// together. These errors take precedence over invalid_url, which takes precedence over the errors
+// of events.
 func (a *API) newSubscription(f *fields) (sub subscriptions.Subscription, err error) {
 	if name := f.text("name"); name != nil {
 		sub.Name = *name
@@ -96,9 +96,9 @@ func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, openapi.WebhookSubscriptionCreated{ID: sub.ID, SigningSecret: secret, StoreThis: storeSecretNotice})
 }
 
-// change reads the body of a PATCH. A url or events that is absent or null is not changed. It
-// reports all errors with the code validation_error together. They take precedence over other
-// errors.
+// change reads the body of a PATCH. If url or events is absent or null, the field is not changed.
+// All errors with the code validation_error are reported together. These errors take precedence
+// over other errors.
 func (a *API) change(f *fields) (change store.Change, err error) {
 	url, events := f.text("url"), f.events()
 	if err := f.err(); err != nil {

@@ -31,7 +31,7 @@ import (
 
 const schema = "webhook_dispatcher"
 
-// fixture is a database with subscriptions, which is accessed with different sealing keys.
+// fixture is a database with subscriptions. The tests access it with different sealing keys.
 type fixture struct {
 	t         *testing.T
 	pool      *pgxpool.Pool
@@ -149,7 +149,8 @@ func TestRun_SealsEverySecretWithTheFirstKey(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	made := h.subscribe(50, "old")
-	if err := h.store("old").Delete(t.Context(), h.workspace, made[3]); err != nil { // its row stays until its history is erased
+	// the row of a deleted subscription stays until its history is deleted
+	if err := h.store("old").Delete(t.Context(), h.workspace, made[3]); err != nil {
 		t.Fatal(err)
 	}
 	h.subscribe(3, "new")
@@ -235,7 +236,7 @@ func TestRun_InterruptedReturnsAnErrorAndTheNextRunContinues(t *testing.T) {
 	if err == nil {
 		t.Fatal("interrupted Run = nil, want an error")
 	}
-	if errors.Is(err, context.Canceled) { // the service's main function would end with status 0
+	if errors.Is(err, context.Canceled) { // for context.Canceled, main would exit with status 0
 		t.Errorf("interrupted Run = %v, want an error other than context.Canceled", err)
 	}
 	if output := out.text.String(); !strings.Contains(output, "run the command again") {

@@ -27,9 +27,9 @@ func (r *fixture) withSubscription(workspace uuid.UUID) *fixture {
 	return &other
 }
 
-// TestDeleteExpired_DeletesAfterTheRetentionPeriodOfTheWorkspace has events of ten days in two
-// workspaces, one of which wants three. An event goes with the last of its deliveries, and what has
-// not ended stays.
+// TestDeleteExpired_DeletesAfterTheRetentionPeriodOfTheWorkspace uses events of ten days in two
+// workspaces. One workspace has a retention period of three days. An event is deleted with the last
+// of its deliveries. Deliveries that have not ended are kept.
 func TestDeleteExpired_DeletesAfterTheRetentionPeriodOfTheWorkspace(t *testing.T) {
 	t.Parallel()
 	first := newFixture(t)

@@ -33,7 +33,8 @@ const (
 // noon is the time at which tests start.
 func noon() time.Time { return time.Date(2026, 6, 4, 12, 0, 0, 0, time.UTC) }
 
-// fixture is a database that is accessed by the running role, with one subscription.
+// fixture is a database with one subscription. The tests access the database with the role of the
+// running service.
 type fixture struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
@@ -89,7 +90,8 @@ func (r *fixture) ingest(at time.Time) uuid.UUID {
 		switch {
 		case err == nil:
 			return ev.ID
-		case errors.As(err, &fault) && fault.Code == "23514" && fault.ConstraintName == "": // a partition was created meanwhile; the inbox retries too
+		// another transaction created the partition meanwhile; the inbox retries too
+		case errors.As(err, &fault) && fault.Code == "23514" && fault.ConstraintName == "":
 		default:
 			r.t.Fatalf("Ingest: %v", err)
 		}

@@ -15,8 +15,8 @@ import (
 
 // Config is the configuration of the job.
 type Config struct {
-	// Keep is the retention period of event bodies, deliveries and attempts. They are dropped by
-	// whole days (UTC), up to a day later.
+	// Keep is the retention period of event bodies, deliveries and attempts. Whole days (UTC) are
+	// dropped, so a row can be kept up to a day longer.
 	Keep time.Duration `env:"WEBHOOK_KEEP" envDefault:"720h" help:"Retention period of event bodies, deliveries and attempts, at least 24h. They are deleted by whole UTC days, up to a day later."`
 }
 
@@ -162,8 +162,8 @@ func (j *Job) DeleteExpired(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// RotateDays creates the partitions of the days around now, and drops those of days that ended more
-// than Keep before it. A second call does nothing.
+// RotateDays creates the partitions of the days around now. It drops the partitions of days that
+// ended more than Keep before now. A second call with the same time changes nothing.
 func (j *Job) RotateDays(ctx context.Context, now time.Time) error {
 	today, oldest := date(now), date(now.Add(-j.keep))
 	first := today.AddDate(0, 0, -daysBehind)

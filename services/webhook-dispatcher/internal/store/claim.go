@@ -36,7 +36,8 @@ type Due struct {
 	Retry          bool
 	// From is the due time of the oldest due delivery. The zero time means that it is unknown.
 	From time.Time
-	// ResumedAt is when the subscription last became active again. It is nil if it never did.
+	// ResumedAt is when the subscription last became active again. It is nil if the subscription
+	// was never resumed.
 	ResumedAt *time.Time
 }
 
@@ -44,11 +45,13 @@ type Due struct {
 type Poll struct {
 	// After is the position at which the poll starts.
 	After Position
-	// ChangedSince is the time of the oldest change of a subscription or workspace that is read.
+	// ChangedSince makes PollDue also read the subscriptions and workspaces that changed since
+	// this time.
 	ChangedSince time.Time
 	// Limit is the maximum number of deliveries that are read.
 	Limit int
-	// Idle sends one statement instead of two. Its planning takes longer.
+	// Idle makes PollDue send one statement instead of two. The planning of this statement takes
+	// longer.
 	Idle bool
 }
 
@@ -61,9 +64,9 @@ type Polled struct {
 }
 
 // PollDue returns the active subscriptions that have deliveries with a due time between poll.After
-// and now, and those that became deliverable since poll.ChangedSince: their subscription was
-// resumed or their workspace changed. Deliveries of paused subscriptions that were due before are
-// not read.
+// and now. It also returns the subscriptions that were resumed, or whose workspace changed, since
+// poll.ChangedSince. It does not read deliveries of paused subscriptions that were due before
+// poll.After.
 func (s *Store) PollDue(ctx context.Context, poll Poll) (polled Polled, err error) {
 	var found []pollRow
 	if poll.Idle {
@@ -145,8 +148,8 @@ SELECT NULL, false, CASE WHEN size.more THEN last.due_at ELSE statement_timestam
 FROM size LEFT JOIN last ON true`
 
 // ListDue returns the active subscriptions after the given id that have due deliveries, whatever
-// the due time. It reads at most limit active subscriptions. The next call continues after next,
-// which is uuid.Nil at the end.
+// the due time. It reads at most limit active subscriptions. The following call must continue after
+// next, which is uuid.Nil at the end.
 func (s *Store) ListDue(ctx context.Context, after uuid.UUID, limit int) (due []Due, next uuid.UUID, err error) {
 	rows, err := manyGenericPlan[listRow](ctx, s, listDue, pg.Args{"after": after, "limit": limit})
 	if err != nil {
@@ -407,7 +410,7 @@ FROM open WHERE q.delivery_id = open.delivery_id`
 type Backlog struct {
 	// Rows is the number of deliveries, counted up to a limit.
 	Rows int64
-	// Oldest is the number of seconds for which the oldest delivery could have been sent.
+	// Oldest is the number of seconds since the oldest of these deliveries could be sent.
 	Oldest float64
 }
 

@@ -27,7 +27,7 @@ const schema = "webhook_dispatcher"
 
 var large = flag.Bool("large", false, "test with queues of 1,000,000 deliveries, as in make test-nightly")
 
-// queueLength returns the length of a long queue.
+// queueLength returns the number of deliveries in a long queue.
 func queueLength() int {
 	if *large {
 		return 1_000_000
@@ -128,7 +128,8 @@ func TestClaim_ReadsFewPagesPerDelivery(t *testing.T) {
 	m := newMeteredStore(t, newCrowd(t, 5000, 16, "0 s"))
 	var due []store.Due
 	wantAtMost(t, "pages read to list 256 subscriptions", m.pagesBy(func() { due = m.listDue(uuid.Nil, 256) }), 256*20)
-	wantEqual(t, "listed kinds of due deliveries", len(due), 512) // first attempts and retries
+	// each subscription is listed for its first attempts and for its retries
+	wantEqual(t, "listed kinds of due deliveries", len(due), 512)
 	wantEqual(t, "url of the first subscription", due[0].URL, "https://example.com/5")
 
 	one := m.pagesBy(func() {
@@ -549,7 +550,9 @@ func TestPoll_FindsResumedSubscriptionsAndWorkspaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	resumed := m.poll(begin).Due
-	if len(resumed) != 2 { // its first attempts and its retries, with an unknown due time
+	// the resumed subscription is listed for its first attempts and its retries, with an unknown
+	// due time
+	if len(resumed) != 2 {
 		t.Fatalf("due kinds after the resumption = %d, want 2", len(resumed))
 	}
 	wantEqual(t, "ResumedAt is set", resumed[0].ResumedAt != nil, true)

@@ -20,9 +20,9 @@ type Completed struct {
 	// Settled is the number of results that were stored. The others were ignored, because the
 	// delivery had been claimed or replayed again.
 	Settled int
-	// Failing has the subscriptions with a failure in this batch and no success after it.
+	// Failing contains the subscriptions with a failure in this batch and no later success.
 	Failing []SubscriptionHealth
-	// Subscriptions has the subscriptions of the stored results.
+	// Subscriptions contains the subscriptions of the stored results.
 	Subscriptions []uuid.UUID
 }
 
@@ -79,8 +79,8 @@ type settledRow struct {
 	Settled int
 }
 
-// oncePerAttempt returns one result for each attempt: the first one that is not Interrupted, if
-// any.
+// oncePerAttempt returns one result for each attempt: the first result that is not Interrupted, or
+// an Interrupted one if the attempt has no other.
 func oncePerAttempt(results []deliveries.Result) (kept []deliveries.Result) {
 	type attempt struct {
 		id         uuid.UUID
@@ -231,8 +231,8 @@ func (r healthRow) health() SubscriptionHealth {
 	}}
 }
 
-// MarkWarned stores that the warning about a subscription was logged. first is false if it was
-// stored before, or if a delivery succeeded meanwhile.
+// MarkWarned stores that the warning about a subscription was logged. first is false if an earlier
+// call stored it, or if a delivery succeeded meanwhile.
 func (s *Store) MarkWarned(ctx context.Context, subscriptionID uuid.UUID) (first bool, err error) {
 	tag, err := s.pool.Exec(ctx, setWarned, pgx.NamedArgs{"id": subscriptionID})
 	if err != nil {

@@ -14,9 +14,10 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// While the database is not reachable, one batch can get several results of a delivery: of an
-// attempt whose lease ended and of the next one, or of the last attempt and that it was lost. Only
-// the result of the current attempt counts, whatever its position in the batch.
+// While the database is not reachable, a batch can collect several results of one delivery. For
+// example, it has a result of an attempt whose lease ended and a result of the next attempt. Or it
+// has the result of the last attempt and a result that reports this attempt as lost. Only the
+// result of the current attempt counts, whatever its position in the batch.
 func TestComplete_OnlyTheResultOfTheCurrentAttemptCounts(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -105,7 +106,7 @@ func TestComplete_RepeatedFailureIsCountedOnce(t *testing.T) {
 	want("again, with one that had not been written", done, err, 1, 2)
 }
 
-// Complete waits for an erasure that commits then.
+// Complete waits until a concurrent erasure of the call commits.
 func TestComplete_StoresNoResponseOfACallThatIsBeingErased(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -143,7 +144,8 @@ func TestComplete_StoresNoResponseOfACallThatIsBeingErased(t *testing.T) {
 	wantEqual(t, "stored responses", r.count(`SELECT count(*) FROM attempts WHERE excerpt IS NOT NULL`), 0)
 }
 
-// A success is stored while Disable waits for the lock of the subscription, which an ingest has.
+// Disable waits for the lock of the subscription, which an ingest holds. Meanwhile a success is
+// stored.
 func TestDisable_EarlierSuccessKeepsTheSubscriptionActive(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()

@@ -39,8 +39,8 @@ type QueuePosition struct {
 }
 
 // DeleteQueued deletes at most limit queue rows of a deleted subscription after the given position.
-// The following call continues after next. n is the number of rows that were found; if it is less
-// than limit, there is none after next.
+// The following call must continue after next. n is the number of rows that were found. If n is
+// less than limit, there is no row after next.
 func (s *Store) DeleteQueued(
 	ctx context.Context, subscriptionID uuid.UUID, after QueuePosition, limit int,
 ) (next QueuePosition, n int, err error) {

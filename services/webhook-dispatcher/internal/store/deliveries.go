@@ -30,8 +30,8 @@ type Delivery struct {
 	LastError     *string
 	NextAttemptAt *time.Time
 	DoneAt        *time.Time
-	// ErasedAt is when the data of the called person was erased. Attempts after it were sent
-	// without that data. It is nil if nothing was erased.
+	// ErasedAt is when the data of the called person was erased. Later attempts were sent without
+	// that data. ErasedAt is nil if no data was erased.
 	ErasedAt *time.Time
 }
 
@@ -47,8 +47,8 @@ type Attempt struct {
 	Excerpt *string
 }
 
-// The status is held while the delivery is queued and its subscription or workspace receives
-// nothing.
+// A queued delivery has the status held while its subscription or its workspace may not receive
+// deliveries.
 const selectDelivery = `
 SELECT d.id, d.created_at, d.event_id, d.event_type, d.call_id, d.sequence,
        CASE WHEN d.status = 'queued' AND sub.held THEN 'held' ELSE d.status END AS status,
@@ -148,7 +148,8 @@ SELECT replay, no, at, ms, code, error, excerpt FROM attempts WHERE delivery_id 
 // not know that a row can be in one partition only, and would scan whole days for a few rows.
 const useIndexes = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
-// unknownCursor converts pg.ErrNotFound of the row that a cursor names into the 422 error.
+// unknownCursor handles the result of the search for the row that a cursor names. It converts
+// pg.ErrNotFound into the 422 error.
 func unknownCursor(err error) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return page.UnknownCursor()

@@ -20,7 +20,7 @@ type Erasure struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
 	CallID      uuid.UUID
-	// EventIDs has the ids of all events that the call can have.
+	// EventIDs contains the ids of all events that the call can have.
 	EventIDs []uuid.UUID
 }
 
@@ -36,8 +36,8 @@ UPDATE deliveries SET erased_at = coalesce(erased_at, now()) WHERE workspace_id 
 
 const eraseExcerpts = `SELECT erase_excerpts(@ids::uuid[])`
 
-// eraseBodies runs after markErased as a separate statement. It reads replays for which markErased
-// waited, and no replay of the call starts after markErased.
+// eraseBodies runs after markErased as a separate statement. It therefore reads the replays for
+// which markErased waited. After markErased, no replay of the call can start.
 const eraseBodies = `
 SELECT erase_body(e.id, e.created_at, EXISTS (
            SELECT FROM delivery_queue q
@@ -47,8 +47,8 @@ FROM events e
 WHERE e.id = ANY (@events::uuid[]) AND e.workspace_id = @workspace_id AND e.body <> ''`
 
 // EraseCall erases the bodies of a call's events and the stored responses of endpoints, and
-// enqueues the report of the erasure. A body for which a delivery still waits loses only the
-// members in deliveries.RemovedMembers and NulledMembers. Deliveries of the call cannot be replayed
+// enqueues the report of the erasure. If a queued delivery still needs a body, only the members in
+// deliveries.RemovedMembers and NulledMembers are erased. Deliveries of the call cannot be replayed
 // afterwards. An attempt in flight is not affected. A second erasure changes nothing.
 func (s *Store) EraseCall(ctx context.Context, tx pgx.Tx, e Erasure) error {
 	args := pgx.NamedArgs{
@@ -80,8 +80,8 @@ func (s *Store) EraseCall(ctx context.Context, tx pgx.Tx, e Erasure) error {
 
 const emptyBodies = `SELECT empty_bodies($1)`
 
-// EmptyBodies deletes at most limit erased bodies for which no delivery waits, and returns their
-// number.
+// EmptyBodies deletes at most limit erased bodies that no queued delivery needs, and returns the
+// number of deleted bodies.
 func (s *Store) EmptyBodies(ctx context.Context, limit int) (emptied int, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, useIndexes); err != nil {

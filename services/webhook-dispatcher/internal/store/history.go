@@ -45,8 +45,9 @@ func (s *Store) AddDays(ctx context.Context, first, last time.Time) (added int, 
 const addDay = `SELECT add_day(@table, @day::date)`
 
 // DropDays drops the partitions of the days before the given date (UTC), and deletes older rows
-// from the default partitions. Rows of queued deliveries stay in the default partition until a call
-// after their end. dropped is the number of partitions that were dropped or renewed.
+// from the default partitions. Rows of a queued delivery stay in the default partition until a call
+// of DropDays after the delivery has ended. dropped is the number of partitions that were dropped
+// or renewed.
 func (s *Store) DropDays(ctx context.Context, before time.Time) (dropped int, err error) {
 	for _, table := range historyTables() {
 		args := pgx.NamedArgs{"table": table, "before": before}
@@ -84,7 +85,7 @@ type RetentionPeriod struct {
 
 const selectRetentionPeriods = `SELECT id, keep_days FROM workspaces WHERE keep_days IS NOT NULL ORDER BY id`
 
-// RetentionPeriods returns the retention periods of all workspaces that have their own.
+// RetentionPeriods returns the retention periods of the workspaces that do not use WEBHOOK_KEEP.
 func (s *Store) RetentionPeriods(ctx context.Context) ([]RetentionPeriod, error) {
 	found, err := pg.Many[RetentionPeriod](ctx, s.pool, selectRetentionPeriods, nil)
 	if err != nil {

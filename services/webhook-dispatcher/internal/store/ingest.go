@@ -20,10 +20,11 @@ import (
 type Ingested struct {
 	// Matched is the number of subscriptions that list the type of each event.
 	Matched []int
-	// Due has the subscriptions whose deliveries are due when tx commits, including deliveries that
-	// were stored before.
+	// Due contains the subscriptions whose deliveries are due when tx commits, including deliveries
+	// that were stored before.
 	Due []Due
-	// Insert stores the events and their deliveries; nil if there are none. Only Match sets it.
+	// Insert contains the INSERT statements for the events and their deliveries. It is nil if there
+	// are no deliveries. Only Match sets Insert.
 	Insert *pgx.Batch
 }
 
@@ -203,10 +204,11 @@ FROM unnest(@events::uuid[], @created::timestamptz[], @workspaces::uuid[], @call
 ON CONFLICT DO NOTHING`
 
 // A delivery is queued only if its row in deliveries is new. A record that Kafka delivers again
-// after the delivery ended does not queue it again. An event that is published again with another
-// time is a new row; if its delivery is still queued, the second ON CONFLICT keeps it queued once.
-// The due time is that of the INSERT, which is the last statement: it must not be earlier than a
-// poll that ran before the commit, by more than the overlap of two polls.
+// after the delivery ended does not queue the delivery again. An event that is published again with
+// another time is a new row; if its delivery is still queued, the second ON CONFLICT keeps it
+// queued once. The due time is the time of the INSERT, which is the last statement of the
+// transaction. A poll that ran before the commit must not have passed the due time by more than the
+// overlap of two polls.
 const insertDeliveries = `
 WITH fresh AS (
     INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status,

@@ -102,7 +102,8 @@ func (r *fixture) suspend(workspace uuid.UUID) {
 	}
 }
 
-// ingest stores events in one transaction. It calls before, if it is not nil, before the COMMIT.
+// ingest stores events in one transaction. If the function before is not nil, it is called directly
+// before the COMMIT.
 func (r *fixture) ingest(before func(), events ...deliveries.Event) (done store.Ingested) {
 	r.t.Helper()
 	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) (err error) {
@@ -160,7 +161,7 @@ func TestIngest_HundredEventsTakeFourRoundTrips(t *testing.T) {
 			events = append(events, event(busy, call, 1, "call.ringing"), event(busy, call, 2, "call.completed"),
 				event(still, uuid.New(), 1, "call.completed"), event(silent, uuid.New(), 1, "call.completed"))
 		}
-		return append(events, events[:20]...) // published twice
+		return append(events, events[:20]...) // the first 20 events are published twice
 	}
 	r.ingest(nil, batch()...) // the connection prepares the statements
 	warm := r.count(`SELECT count(*) FROM deliveries`)
@@ -170,7 +171,9 @@ func TestIngest_HundredEventsTakeFourRoundTrips(t *testing.T) {
 	if n := r.trips.Load() - before; n != 4 {
 		t.Errorf("round trips of a hundred events = %d, want 4: claim, match, inserts, COMMIT", n)
 	}
-	for i, want := range []int{2, 3, 1, 0} { // ringing matches the subscriptions all and failed; completed matches all, ends and paused
+	// call.ringing matches the subscriptions all and failed; call.completed matches all, ends and
+	// paused
+	for i, want := range []int{2, 3, 1, 0} {
 		wantEqual(t, fmt.Sprintf("subscriptions of event %d", i), done.Matched[i], want)
 		wantEqual(t, fmt.Sprintf("subscriptions of event %d", 80+i), done.Matched[80+i], want)
 	}
@@ -200,8 +203,8 @@ func TestIngest_HundredEventsTakeFourRoundTrips(t *testing.T) {
 	}
 }
 
-// A calls service whose database was restored publishes an event again with another time. This must
-// not be an error, which would stop the Kafka partition.
+// The calls service publishes an event again with another time after its database was restored.
+// Such an event must not cause an error, which would stop the Kafka partition.
 func TestIngest_EventRepublishedWithAnotherTimeIsQueuedOnce(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()

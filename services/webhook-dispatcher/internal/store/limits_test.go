@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// Each event adds a row for every subscription, including paused ones, so their number is limited
-// too.
+// Each event adds a row for every subscription, including paused ones, so the number of paused
+// subscriptions is limited too.
 func TestCreate_PausedSubscriptionsAreLimited(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()

@@ -47,7 +47,7 @@ func TestLocks_NoDeadlock(t *testing.T) {
 	for i := range subs {
 		subs[i] = r.subscribe(ws, "call.ringing", "call.completed")
 	}
-	const batches = 100 // the test ends when so many batches of results are stored
+	const batches = 100 // the test ends when this number of batches of results is stored
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
 	repeat := func(action func() error) func() {

@@ -196,8 +196,8 @@ WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL`
 type Resealed struct {
 	// Last is the id of the last subscription that was read; uuid.Nil if there was none.
 	Last uuid.UUID
-	// Resealed is the number of secrets that were sealed again, Current that of secrets that were
-	// sealed with the first key before.
+	// Resealed is the number of secrets that were sealed again. Current is the number of secrets
+	// that the first key had already sealed.
 	Resealed, Current int
 	Unopened          []Unopened
 }

@@ -11,9 +11,10 @@ import (
 type FailureRule struct {
 	// Failures is the number of failed attempts since the last success.
 	Failures int `env:"WEBHOOK_FAILED_AFTER_FAILURES" envDefault:"20" help:"Failed attempts in a row after which a subscription is set to failed; the other two WEBHOOK_FAILED_AFTER thresholds must be reached too."`
-	// Duration is the time since the first of them.
+	// Duration is the time since the first of these failures.
 	Duration time.Duration `env:"WEBHOOK_FAILED_AFTER" envDefault:"15m" help:"Time since the first of the failed attempts in a row after which a subscription is set to failed."`
-	// Exhausted is the number of deliveries that failed in their last attempt in that time.
+	// Exhausted is the number of deliveries since the last success that failed in their last
+	// attempt.
 	Exhausted int `env:"WEBHOOK_FAILED_AFTER_EXHAUSTED" envDefault:"3" help:"Deliveries in a row that used all their attempts after which a subscription is set to failed."`
 }
 

@@ -33,8 +33,8 @@ const (
 	maxDescription = 500
 )
 
-// Status is the status of a subscription. Only an active one receives events. The service sets
-// Failed by the FailureRule.
+// Status is the status of a subscription. Only an active subscription receives events. The service
+// sets Failed when the FailureRule is met.
 type Status string
 
 const (
@@ -69,7 +69,8 @@ type Subscription struct {
 	LastFailureAt       *time.Time
 
 	// WarnedAt is when half of each threshold of the failure rule was reached. FailedAt and
-	// FailedReason are set while the status is Failed. Operators see all four fields.
+	// FailedReason are set while the status is Failed. Only operators see these three fields and
+	// LastError.
 	WarnedAt     *time.Time
 	FailedAt     *time.Time
 	FailedReason *string
@@ -135,7 +136,7 @@ func CheckEvents(events []openapi.EventType) ([]openapi.EventType, error) {
 func ParseStatus(raw json.RawMessage) (Status, error) {
 	var text string
 	if err := json.Unmarshal(raw, &text); err != nil {
-		text = "" // not a string: an invalid status
+		text = "" // a value that is not a string is an invalid status
 	}
 	switch status := Status(text); status {
 	case Active, Paused:

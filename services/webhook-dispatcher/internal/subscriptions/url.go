@@ -10,8 +10,8 @@ import (
 // MaxURL is the maximum length of a url in characters.
 const MaxURL = ssrf.MaxURL
 
-// CheckURL returns the url with a lower-case scheme, which the table requires. It returns the error
-// invalid_url if webhooks must not be sent to it
+// CheckURL returns the url with a lower-case scheme, as the table subscriptions requires. It
+// returns the error invalid_url if webhooks must not be sent to the url
 // (docs/reference/api/webhooks.md#endpoint-addresses). reachable reports whether a literal address
 // is allowed.
 func CheckURL(text string, reachable func(netip.Addr) bool) (string, error) {
