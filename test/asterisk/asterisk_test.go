@@ -33,7 +33,7 @@ const (
 	drainLimit = time.Second
 )
 
-// call is a part of the call object of GET /v1/calls.
+// call contains the fields of GET /v1/calls that the test reads.
 type call struct {
 	Direction string `json:"direction"`
 	From      string `json:"from"`
@@ -41,7 +41,8 @@ type call struct {
 	Status    string `json:"status"`
 }
 
-// recipe is the page with its addresses replaced, and what it is run with.
+// recipe is the script of the documentation page, with its addresses replaced, and the environment
+// in which the script runs.
 type recipe struct {
 	text     string
 	dir      string
@@ -49,8 +50,8 @@ type recipe struct {
 	world    *sharedstack.World
 }
 
-// TestRecipe runs every command and every configuration file of the page. The line that starts
-// Ringfence is run by the test kit with the same variables and the test's model.
+// TestRecipe runs every command and every configuration file of the page. The test kit starts
+// Ringfence instead of the page's command, with the same variables and the test's model.
 func TestRecipe(t *testing.T) {
 	peertest.AsteriskInstalled(t)
 	network := fmt.Sprintf("127.%d.%d.", 128+rand.IntN(127), rand.IntN(256))
@@ -117,7 +118,8 @@ func TestRecipe(t *testing.T) {
 	r.hurry(t)
 }
 
-// realCall returns the commands of README.md that add a trunk and place a call, with the address of Asterisk.
+// realCall returns the commands of README.md that add a trunk and place a call. The commands use
+// the address of Asterisk.
 func realCall(t *testing.T, asterisk string) string {
 	t.Helper()
 	const readme, host = "../../README.md", "sip.example.net"
@@ -136,8 +138,8 @@ func realCall(t *testing.T, asterisk string) string {
 	return strings.ReplaceAll(commands, host, asterisk)
 }
 
-// stop stops the stack in the middle of a call, as Ctrl-C does. Asterisk's call must end within 15
-// s more than DRAIN_LIMIT, which is how long a supervisor must wait for the dialer.
+// stop stops the stack in the middle of a call, as Ctrl-C does. The call at Asterisk must end
+// within DRAIN_LIMIT and 15 s. A supervisor must wait this long before it kills the dialer.
 func (r *recipe) stop(t *testing.T) {
 	t.Helper()
 	if got, want := r.channels(t), "1 active channel\n"; !strings.HasPrefix(got, want) {
@@ -163,7 +165,7 @@ func (r *recipe) stop(t *testing.T) {
 }
 
 // hurry starts the stack again with a long DRAIN_LIMIT, places a call and sends SIGINT twice. The
-// call must end although DRAIN_LIMIT has not passed.
+// call must end before DRAIN_LIMIT has passed.
 func (r *recipe) hurry(t *testing.T) {
 	t.Helper()
 	const limit = time.Hour
@@ -190,7 +192,7 @@ func (r *recipe) hurry(t *testing.T) {
 		t.Errorf("channels of Asterisk before the stop = %q, want %q", got, want)
 	}
 	stopped := make(chan error, 2)
-	for range 2 { // each Stop sends one SIGINT
+	for range 2 { // each call of Stop sends one SIGINT
 		go func() { stopped <- r.world.Stop() }()
 		r.await(t, "the stack waits for the call", func() bool { return strings.Contains(r.log(t), awaited(limit)) })
 	}
@@ -202,12 +204,12 @@ func (r *recipe) hurry(t *testing.T) {
 	}
 }
 
-// awaited is what the stack prints when it waits for one call.
+// awaited returns the line that the stack prints while it waits for one call.
 func awaited(limit time.Duration) string {
 	return fmt.Sprintf("waiting for live calls to end; a second signal hangs them up calls=1 limit=%v", limit)
 }
 
-// log returns what the stack printed.
+// log returns the output of the stack.
 func (r *recipe) log(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(r.world.Home, "stack.log"))
@@ -225,7 +227,7 @@ func (r *recipe) await(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// channels returns how many channels and calls Asterisk has.
+// channels returns the line of Asterisk with the number of channels and calls.
 func (r *recipe) channels(t *testing.T) string {
 	t.Helper()
 	command := r.asterisk.Shell() + " -rx 'core show channels count'"
@@ -236,7 +238,8 @@ func (r *recipe) channels(t *testing.T) string {
 	return string(out)
 }
 
-// addTrunks adds and removes each trunk of the other pages: their settings must be valid.
+// addTrunks adds and removes each trunk in the other pages, which checks that the trunk's settings
+// are valid.
 func (r *recipe) addTrunks(t *testing.T) {
 	t.Helper()
 	pages, err := filepath.Glob(filepath.Join(filepath.Dir(page), "*.md"))
@@ -256,7 +259,7 @@ func (r *recipe) addTrunks(t *testing.T) {
 				t.Fatalf("%s: %v", path, err)
 			}
 			trunk["name"] = fmt.Sprintf("trunk %d", added)
-			trunk["host"] = "127.0.0.1" // no request may leave this machine
+			trunk["host"] = "127.0.0.1" // the dialer must not send requests to hosts outside this machine
 			var made struct {
 				ID string `json:"id"`
 			}
@@ -274,14 +277,15 @@ func (r *recipe) addTrunks(t *testing.T) {
 	}
 }
 
-// onLoopback adds settings that only the loopback network needs: there, Asterisk cannot find the
-// address of its audio by the route to Ringfence.
+// onLoopback adds settings that Asterisk needs on the loopback network only. On loopback, Asterisk
+// cannot find its own audio address by the route to Ringfence.
 func onLoopback(pjsip, asterisk string) string {
 	media := "direct_media=no\nmedia_address=" + asterisk + "\nbind_rtp_to_media_address=yes\n"
 	return strings.Replace(pjsip, "direct_media=no\n", media, 1)
 }
 
-// start starts the stack with the variables of the page's command. Only the key of the model is the test's.
+// start starts the stack with the variables of the page's command. Only the model's key is
+// replaced.
 func start(t *testing.T, command, ringfence string) *sharedstack.World {
 	t.Helper()
 	variables, found := strings.CutSuffix(strings.TrimSpace(command), " REALTIME_KEY=<key of the model> make run")
@@ -306,12 +310,12 @@ func start(t *testing.T, command, ringfence string) *sharedstack.World {
 		t.Fatal(err)
 	}
 	env := append(strings.Fields(variables), "REALTIME_KEY=test", "REALTIME_URL="+model)
-	// Calls take real time, and the test does not wait for their end.
+	// The carrier's calls take real time, and the test does not wait until they end.
 	env = append(env, "SIMULATOR_TIME_SCALE=1", "DRAIN_LIMIT="+drainLimit.String())
 	if err := world.Start(env...); err != nil {
 		t.Fatal(err)
 	}
-	// awaitCall sends more requests than the limit of the demo workspace permits.
+	// The demo workspace needs a higher rate limit, because awaitCall sends many requests.
 	admin := kit.NewClient(world.Demo.AdminURL, world.Demo.AdminToken)
 	limit := map[string]any{"rate_limit_per_minute": 6000}
 	path := "/admin/v1/workspaces/" + world.Demo.WorkspaceID
@@ -321,7 +325,7 @@ func start(t *testing.T, command, ringfence string) *sharedstack.World {
 	return world
 }
 
-// file returns the code block of the page that begins with the given line.
+// file returns the page's code block that begins with the given line.
 func (r *recipe) file(t *testing.T, language, first string) string {
 	t.Helper()
 	_, rest, found := strings.Cut(r.text, "```"+language+"\n"+first)
@@ -335,7 +339,7 @@ func (r *recipe) file(t *testing.T, language, first string) string {
 	return first + content
 }
 
-// terminalCodes are the colours in the log of Asterisk.
+// terminalCodes matches the colours in the log of Asterisk.
 var terminalCodes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)```\n")
@@ -357,8 +361,8 @@ func (r *recipe) section(t *testing.T, heading string) string {
 	return commands.String()
 }
 
-// run runs commands of the page in a folder that looks like the one in which `make run` was started. asterisk is a
-// function that calls the test's Asterisk.
+// run runs commands of the page. Their folder looks like the folder in which `make run` was
+// started. The parameter asterisk is a shell function that calls the test's Asterisk.
 func (r *recipe) run(t *testing.T, commands string) {
 	t.Helper()
 	for name, target := range map[string]string{"bin": r.world.Bin, ".ringfence": r.world.Home} {
@@ -374,7 +378,7 @@ func (r *recipe) run(t *testing.T, commands string) {
 	}
 }
 
-// awaitCall waits until the newest call is the given one.
+// awaitCall waits until the newest call equals want.
 func (r *recipe) awaitCall(t *testing.T, want call) {
 	t.Helper()
 	client := kit.NewClient(r.world.Demo.BaseURL, r.world.Demo.ReadKey)

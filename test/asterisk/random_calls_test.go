@@ -28,11 +28,12 @@ import (
 )
 
 const (
-	// maxOrphaned is how long a phone may stay connected after the process that called it was killed.
+	// maxOrphaned limits how long a phone can stay connected after its dialer was killed.
 	maxOrphaned = 6 * time.Second
-	// untilStored is how long after a BYE the dialer can still wait for the last words before it stores the end.
+	// untilStored is the time between a BYE and the commit of the call's end. The dialer can wait
+	// this long for the last words.
 	untilStored = 5 * time.Second
-	// maxLive is the number of calls that go on at the same time.
+	// maxLive limits the number of concurrent calls.
 	maxLive = 20
 
 	// letter is the duration of a letter in the model's voice.
@@ -41,16 +42,16 @@ const (
 	account      = "ringfence"
 	aiDisclosure = "Hello, I am an AI assistant."
 	goodbye      = "That is noted. Goodbye."
-	// cutMark follows the text of a turn that was cut.
+	// cutMark follows the text of a turn that was interrupted.
 	cutMark = " –"
 )
 
-// spokenWords are the words of the phone, in order. Their audio is noise that differs for each
-// text.
+// spokenWords are the texts that a phone can play, in order. The audio of each text is different
+// noise.
 var spokenWords = []string{"first question", "second question", "third question"}
 
-// answers are the model's answers to the words and keys. Each begins with another word, so that a
-// cut turn shows which answer it is.
+// answers maps the texts and keys of the phone to the model's answers. Each answer begins with a
+// different word, so that an interrupted turn can be attributed to its answer.
 var answers = map[string]string{
 	"first question":                 "Yes, that is what we all do here.",
 	"second question":                "No, we do not do that, at least not now.",
@@ -59,33 +60,34 @@ var answers = map[string]string{
 	"[The person pressed the key 7]": "Seven is the line to the desk in the hall.",
 }
 
-// phone is one called phone: its actions and the result of its call.
+// phone is one called phone, with its actions and the result of its call.
 type phone struct {
 	number   string
 	greeting string
 	agent    string
-	// steps are the lines of its extension of the dialplan.
+	// steps are the lines of the phone's extension in the dialplan.
 	steps []string
-	// said are the words that it says unless the call ends before.
+	// said contains the texts that the phone plays if the call does not end before.
 	said     []string
 	request  string
 	finished kit.Request
 }
 
-// record is a line of Asterisk's call detail records. dialer is the SIP address of the process that called.
+// record is a line of Asterisk's call detail records. The field dialer is the SIP address of the
+// dialer that placed the call.
 type record struct {
 	start, answer, end time.Time
 	dialer             string
 }
 
-// kill is the end of one dialer by SIGKILL. ports are the UDP ports that the process had. The process that replaces it
-// opened the same SIP port at replaced.
+// kill is the end of one dialer by SIGKILL. The field ports contains the UDP ports of the killed
+// process. At the time replaced, the next process opened the same SIP port.
 type kill struct {
 	at, replaced time.Time
 	ports        map[string]bool
 }
 
-// of reports whether the dialer that was killed made the call.
+// of reports whether the killed dialer placed the call.
 func (k kill) of(r record) bool {
 	_, port, err := net.SplitHostPort(r.dialer)
 	return err == nil && k.ports[port] && r.start.Before(k.replaced)
@@ -94,26 +96,26 @@ func (k kill) of(r record) bool {
 // trial is the stack, Asterisk and its phones.
 type trial struct {
 	dir      string
-	address  string // of both dialers
+	address  string // the IPv4 address of both dialers
 	model    string
 	asterisk *peertest.Asterisk
 	world    *sharedstack.World
 	house    *kit.Workspace
 	phones   []*phone
 	kills    []kill
-	// longest is how long a phone stayed connected after its dialer was killed.
+	// longest is the longest time that a phone stayed connected after its dialer was killed.
 	longest time.Duration
 	// gap is the longest missing part inside a turn of a recording.
 	gap time.Duration
-	// voices contains the audio of texts.
+	// voices maps each text to its audio.
 	voices map[string][]byte
 }
 
 // TestRandomCalls_RecordingsEqualTranscripts runs two dialers that call phones of a real Asterisk.
 // The phones hang up, refuse, do not answer, hold, press keys and speak at random. Each kill -9
-// ends a dialer to which a phone is connected. A phone must not stay connected for long after its
-// dialer died, and each transcript must contain what Asterisk recorded: every turn of the agent,
-// from its first frame to its last, and nothing else.
+// ends a dialer to which a phone is connected. A phone must not stay connected long after its
+// dialer died. Each transcript must contain the same turns as Asterisk's recording: every turn of
+// the agent from its first frame to its last, and nothing else.
 func TestRandomCalls_RecordingsEqualTranscripts(t *testing.T) {
 	peertest.AsteriskInstalled(t)
 	random := sharedstack.Seeded(t, 1)
@@ -164,7 +166,8 @@ func startTrial(t *testing.T, random *rand.Rand, calls int) *trial {
 			t.Logf("log of Asterisk:\n%s", s.asterisk.Said())
 		}
 	})
-	// The second dialer listens for SIP at port 5061. Few attempts at the same time spread the calls over both.
+	// The second dialer listens for SIP at port 5061. With a low limit of concurrent attempts, both
+	// dialers get calls.
 	env := strings.Fields(fmt.Sprintf("RINGFENCE_REPLICAS=2 CARRIER=sip SIP_UDP_ADDR=%[1]s:5060 "+
 		"SIP_ADVERTISED_ADDR=%[1]s RTP_ADDR=%[1]s REALTIME_KEY=test REALTIME_URL=%s SIMULATOR_TIME_SCALE=1 "+
 		"DRAIN_LIMIT=1s RING_LIMIT=8s DIAL_ATTEMPTS=2", ringfence, s.model))
@@ -178,11 +181,11 @@ func startTrial(t *testing.T, random *rand.Rand, calls int) *trial {
 	return s
 }
 
-// startModel starts the model with the answers as its script.
+// startModel starts the model. Its script maps the phone's texts and keys to the answers.
 func (s *trial) startModel(t *testing.T) {
 	t.Helper()
 	var script []map[string]any
-	for _, heard := range spokenWords { // the nth words in a call are those of the nth line
+	for _, heard := range spokenWords { // the nth utterance of a call is the nth line of the script
 		script = append(script, map[string]any{"heard": heard, "text": answers[heard]})
 	}
 	for _, heard := range slices.Sorted(maps.Keys(answers)) {
@@ -196,7 +199,8 @@ func (s *trial) startModel(t *testing.T) {
 	}
 }
 
-// setUp adds the trunk to Asterisk, the features that the test reads, and an agent for each phone.
+// setUp adds the trunk to Asterisk, enables the features whose results the test reads, and creates
+// an agent for each phone.
 func (s *trial) setUp(t *testing.T, asterisk string) {
 	t.Helper()
 	trunk := map[string]any{
@@ -230,7 +234,8 @@ func (s *trial) setUp(t *testing.T, asterisk string) {
 	s.awaitDialers(t, added.ID)
 }
 
-// awaitDialers waits until the trunk has answered the OPTIONS of both dialers: they share the calls from then on.
+// awaitDialers waits until the trunk has answered the OPTIONS of both dialers. From then on both
+// dialers place calls.
 func (s *trial) awaitDialers(t *testing.T, trunkID string) {
 	t.Helper()
 	err := kit.Until(t.Context(), kit.HangTimeout, "both dialers reach the trunk", func() (bool, error) {
@@ -304,7 +309,7 @@ match=%[2]s
 	}
 }
 
-// newPhone makes a phone that does something at random.
+// newPhone returns a phone with random actions.
 func (s *trial) newPhone(t *testing.T, random *rand.Rand, i int) *phone {
 	t.Helper()
 	p := &phone{number: fmt.Sprintf("+1415556%04d", i)}
@@ -319,7 +324,8 @@ func (s *trial) newPhone(t *testing.T, random *rand.Rand, i int) *phone {
 		p.steps = append(p.steps, "Hangup(17)")
 		return p
 	case 1:
-		p.steps = append(p.steps, "Wait(60)", "Hangup()") // Ringfence cancels
+		// the phone only rings, and Ringfence cancels the call
+		p.steps = append(p.steps, "Wait(60)", "Hangup()")
 		return p
 	}
 	record := fmt.Sprintf("MixMonitor(%s,r(%s)t(%s))", s.file(p, "both"), s.file(p, "agent"), s.file(p, "person"))
@@ -344,7 +350,7 @@ func (s *trial) newPhone(t *testing.T, random *rand.Rand, i int) *phone {
 		}
 	}
 	end := silence(time.Duration(100+random.IntN(5000)) * time.Millisecond)
-	if random.IntN(4) == 0 { // the agent says goodbye on the key 9
+	if random.IntN(4) == 0 { // the agent ends the call when the key 9 is pressed
 		p.steps = append(p.steps, "SendDTMF(9)")
 		end = silence(time.Minute)
 	}
@@ -357,7 +363,7 @@ func (s *trial) file(p *phone, side string) string {
 	return filepath.Join(s.dir, p.number[1:]+"-"+side+".ulaw")
 }
 
-// play writes audio to a file and returns the step that plays it.
+// play writes audio to a file and returns the dialplan step that plays the file.
 func (s *trial) play(t *testing.T, p *phone, audio []byte) (step string) {
 	t.Helper()
 	path := filepath.Join(s.dir, fmt.Sprintf("%s-%d", p.number[1:], len(p.steps)))
@@ -394,7 +400,8 @@ func (s *trial) voice(t *testing.T, text string) []byte {
 	return audio
 }
 
-// callAll calls every phone, and kills a dialer so many times while calls go on.
+// callAll calls every phone. During the calls it kills dialers, as many times as the parameter
+// kills requires.
 func (s *trial) callAll(t *testing.T, random *rand.Rand, kills int) {
 	t.Helper()
 	var killAt []int
@@ -423,7 +430,7 @@ func (s *trial) place(t *testing.T, p *phone) {
 	p.request = req.ID
 }
 
-// await waits until at most so many of the calls go on.
+// await waits until at most the given number of calls are live.
 func (s *trial) await(t *testing.T, live map[*phone]bool, most int) {
 	t.Helper()
 	err := kit.Until(t.Context(), kit.HangTimeout, fmt.Sprintf("at most %d calls", most), func() (bool, error) {
@@ -461,7 +468,7 @@ func (s *trial) kill(t *testing.T) {
 		for _, pid := range s.world.Processes()["dialer"] {
 			ports, err := udpPorts(pid, s.address)
 			if err != nil {
-				continue // the process has ended
+				continue // the process has ended before its socket was read
 			}
 			phones := 0
 			for port, n := range connected {
@@ -494,10 +501,10 @@ func (s *trial) kill(t *testing.T) {
 	s.kills = append(s.kills, done)
 }
 
-// calledBy matches what the dialplan prints at the beginning of each call.
+// calledBy matches the line that the dialplan prints at the beginning of each call.
 var calledBy = regexp.MustCompile(`CALLED (\S+) BY [0-9.]+:([0-9]+)`)
 
-// connected returns the number of connected phones by the SIP port of their dialer.
+// connected returns the number of connected phones for each dialer, by the dialer's SIP port.
 func (s *trial) connected(t *testing.T) (map[string]int, error) {
 	t.Helper()
 	show := exec.CommandContext(t.Context(), "sh", "-c", s.asterisk.Shell()+" -rx 'core show channels concise'")
@@ -520,7 +527,8 @@ func (s *trial) connected(t *testing.T) (map[string]int, error) {
 	return connected, nil
 }
 
-// udpSockets returns the UDP sockets that the machine has at an IPv4 address: the port by the inode.
+// udpSockets maps the inode of each UDP socket at an IPv4 address of this machine to the socket's
+// port.
 func udpSockets(address string) (map[string]string, error) {
 	table, err := os.ReadFile("/proc/self/net/udp")
 	if err != nil {
@@ -542,7 +550,7 @@ func udpSockets(address string) (map[string]string, error) {
 	return sockets, nil
 }
 
-// udpPorts returns the UDP ports that a process has at an IPv4 address.
+// udpPorts returns the UDP ports that a process has opened at an IPv4 address.
 func udpPorts(pid int, address string) (map[string]bool, error) {
 	sockets, err := udpSockets(address)
 	if err != nil {
@@ -554,7 +562,7 @@ func udpPorts(pid int, address string) (map[string]bool, error) {
 	}
 	ports := map[string]bool{}
 	for _, file := range open {
-		target, _ := os.Readlink(file) // the process can close it
+		target, _ := os.Readlink(file) // the process can close the file in the meantime
 		inode := strings.TrimSuffix(strings.TrimPrefix(target, "socket:["), "]")
 		if port, ok := sockets[inode]; ok {
 			ports[port] = true
@@ -563,7 +571,8 @@ func udpPorts(pid int, address string) (map[string]bool, error) {
 	return ports, nil
 }
 
-// sipSocket returns the inode of the socket at the SIP port among the ports, or "" if the port is closed.
+// sipSocket returns the inode of the socket at a SIP port that is one of the given ports. It
+// returns "" if no such socket is open.
 func (s *trial) sipSocket(t *testing.T, ports map[string]bool) string {
 	t.Helper()
 	sockets, err := udpSockets(s.address)
@@ -605,7 +614,8 @@ func (s *trial) records(t *testing.T) map[string][]record {
 	return found
 }
 
-// instant reads seconds since 1970. It returns the zero time for what did not happen.
+// instant parses seconds since 1970. It returns the zero time if the text is empty, because the
+// event did not happen.
 func instant(text string) time.Time {
 	seconds, err := strconv.ParseFloat(text, 64)
 	if err != nil || seconds == 0 {
@@ -640,8 +650,9 @@ func (s *trial) checkDialers(t *testing.T, records map[string][]record) {
 	t.Logf("calls by dialer = %v, connected phones by kill = %v", calls, connected)
 }
 
-// checkEnd checks that the phone was called at most once, and that its call ended soon after its dialer was killed. It
-// reports whether the dialer was killed in the call, or before it had stored the end.
+// checkEnd checks that the phone was called at most once, and that the call ended soon after its
+// dialer was killed. It reports whether the dialer was killed during the call, or before the dialer
+// had stored the call's end.
 func (s *trial) checkEnd(t *testing.T, p *phone, records []record) (killed bool) {
 	t.Helper()
 	if len(records) > 1 {

@@ -20,8 +20,9 @@ import (
 // turn is a turn of a transcript.
 type turn struct{ Role, Text string }
 
-// checkTranscript compares the transcript of a call with the recordings of Asterisk. It returns false if there is
-// nothing to compare: the phone did not answer, or the dialer was killed in the call, whose transcript is lost then.
+// checkTranscript compares the transcript of a call with the recordings of Asterisk. It returns
+// false if no comparison is possible: the phone did not answer, or the dialer was killed during the
+// call, which loses the transcript.
 func (s *trial) checkTranscript(t *testing.T, p *phone, killed bool) bool {
 	t.Helper()
 	agent, err := os.ReadFile(s.file(p, "agent"))
@@ -35,7 +36,7 @@ func (s *trial) checkTranscript(t *testing.T, p *phone, killed bool) bool {
 	var call struct {
 		Status      string
 		HangupCause *string `json:"hangup_cause"`
-		Outcome     *string // published together with the transcript
+		Outcome     *string // the dialer publishes the outcome together with the transcript
 		Transcript  struct{ Turns []turn }
 	}
 	path := "/v1/calls/" + sharedstack.Value(p.finished.CallID)
@@ -102,9 +103,9 @@ func (s *trial) checkAgent(t *testing.T, p *phone, turns []turn, recording []byt
 	}
 }
 
-// tolerance returns the permitted difference between a recording and a transcript: the packets that
-// arrive while the phone hangs up, and a word if the turn was cut, because transcripts are cut
-// between words.
+// tolerance returns the permitted difference between a recording and a transcript. It is the
+// duration of the packets that arrive while the phone hangs up. For an interrupted turn it includes
+// one word, because transcripts are cut between words.
 func tolerance(text, kept string) time.Duration {
 	const packets = 200 * time.Millisecond
 	if text == kept {
@@ -134,23 +135,24 @@ func (s *trial) checkPerson(t *testing.T, p *phone, turns []turn, recording []by
 	}
 }
 
-// maxGap is the longest part of a turn that a recording may lack, because Asterisk drops frames of
-// a recording on a busy machine. It is shorter than each word of the agent except "I".
+// maxGap is the longest part of a turn that may be missing in a recording, because Asterisk drops
+// frames of a recording on a busy machine. It is shorter than each word of the agent except "I".
 const maxGap = 100 * time.Millisecond
 
-// found is what a recording contains of a text's audio.
+// found is the part of a text's audio that a recording contains.
 type found struct {
-	// end is the position in the audio up to which the recording contains it.
+	// end is the position in the text's audio up to which the recording contains the audio.
 	end time.Duration
-	// first is the sample of the recording at which the audio begins, or -1.
+	// first is the index of the recording's sample at which the audio begins, or -1.
 	first int
-	// gap is the longest part before end that is missing.
+	// gap is the longest part of the audio before end that is missing in the recording.
 	gap time.Duration
-	// ordered reports whether the parts have the order of the audio.
+	// ordered reports whether the found parts are in the order of the text's audio.
 	ordered bool
 }
 
-// find looks for each frame of a text's audio in a recording. The audio of each text is noise that no other text has.
+// find searches a recording for each frame of a text's audio. The audio of each text is unique
+// noise.
 func (s *trial) find(t *testing.T, text string, recording []byte) found {
 	t.Helper()
 	const frame = 160
@@ -194,7 +196,7 @@ func (s *trial) find(t *testing.T, text string, recording []byte) found {
 	return of
 }
 
-// duration returns the length of so many bytes of mu-law.
+// duration returns the duration of mu-law audio with the given number of bytes.
 func duration(bytes int) time.Duration { return time.Duration(bytes) * time.Second / 8000 }
 
 func signs(audio []byte) (key uint64) {

@@ -29,21 +29,22 @@ import (
 )
 
 const (
-	// bareConns is the number of connections of the bare loop. The pool of the dialer has as many.
+	// bareConns is the number of connections of the baseline without the product. The dialer's pool
+	// has the same size.
 	bareConns = 16
-	// bareRows is the number of requests in its queue.
+	// bareRows is the number of requests in the queue of the baseline, the bare loop.
 	bareRows = 100_000
 )
 
-// Positions of the commits of a dial in ofOneDial.
+// The indexes of a dial's commits in ofOneDial.
 const (
 	claimed = iota
 	fenced
 	initiated
 )
 
-// ofOneDial returns the durable commits of one dial: claim and fence, which precede the request to
-// the carrier, and the carrier's answer.
+// ofOneDial returns the durable commits of one dial. The commits of the claim and of the fence
+// precede the request to the carrier. The third commit stores the carrier's answer.
 func ofOneDial() []probe.Commit {
 	return []probe.Commit{
 		{Awaited: true, Writes: []probe.Write{
@@ -67,8 +68,8 @@ func ofOneDial() []probe.Commit {
 	}
 }
 
-// The rows of the queue are copies of the newest row that the product dialed, with other numbers.
-// Their ids are derived from the number.
+// The rows of the queue are copies of the newest row that the product dialed. Each copy has another
+// phone number, from which its ids are derived.
 const fillDialQueue = `
 INSERT INTO %s (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, variables,
 	schedule_if_outside_hours, max_call_seconds, queued_at, due_at, look_at, traceparent)
@@ -77,8 +78,8 @@ SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 'queued', '+1415' || l
 FROM (SELECT agent_id, contact_id, variables, schedule_if_outside_hours, max_call_seconds, queued_at, traceparent FROM dialer.dial_queue
 	WHERE to_e164 IS NOT NULL ORDER BY ctid DESC LIMIT 1) r, generate_series(1, $1::integer) n`
 
-// bareDials makes the commits of a dial and one request to a simulated carrier in another process,
-// whose calls the dialer does not know.
+// bareDials makes the commits of a dial and sends one request to a simulated carrier in another
+// process. The dialer does not know the calls of that carrier.
 type bareDials struct {
 	copies probe.Copies
 	loops  chan *probe.Loop
@@ -93,7 +94,7 @@ func (h *CallStack) newBare(ctx context.Context) (b *bareDials, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := h.place(ctx, w[0], h.number(), time.Time{}); err != nil { // creates the row to copy
+	if err := h.place(ctx, w[0], h.number(), time.Time{}); err != nil { // creates the row that is copied
 		return nil, err
 	}
 	if err := h.ended(ctx, w, callsStuck); err != nil {
@@ -220,8 +221,8 @@ func (b *bareDials) flatOut(ctx context.Context, long time.Duration) (perSecond 
 	return float64(made.Load()) / time.Since(began).Seconds(), errors.Join(faults...)
 }
 
-// evenly dials at a rate and returns the time of each dial from its due time to the carrier's log.
-// A dial waits for a free connection.
+// evenly dials at a constant rate. It returns for each dial the time from its due time to its line
+// in the carrier's log. A dial waits for a free connection.
 func (b *bareDials) evenly(ctx context.Context, rate int, long time.Duration) (took []time.Duration, err error) {
 	if _, err := b.log.since(ctx); err != nil {
 		return nil, err

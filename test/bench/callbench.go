@@ -1,6 +1,6 @@
-// Measurements of calls through the whole stack, from a request that is due to the carrier's log
-// and to the terminal webhook. README.md describes each figure. Every call is checked: none may be
-// missing, and none dialed twice.
+// Measurements of calls through the whole stack: from the due time of a request to the carrier's
+// log and to the terminal webhook. README.md describes each figure. The bench checks every call: no
+// call may be missing, and no call may be dialed twice.
 
 package main
 
@@ -32,8 +32,8 @@ const dialer = "dialer"
 // CallSetup are the parameters of the measurements.
 type CallSetup struct {
 	Stack *kit.Stack
-	// Bin is the folder of the programs, Home the folder of the stack, and DB the URL of its
-	// database as superuser.
+	// Bin is the folder of the programs, Home the folder of the stack, and DB the superuser's URL
+	// of the stack's database.
 	Bin, Home, DB string
 	// Hooks receives webhooks and passes them to Landing.
 	Hooks   *kit.Receiver
@@ -41,10 +41,10 @@ type CallSetup struct {
 	Meter   *probe.Meter
 	// Each is the duration of one measurement.
 	Each time.Duration
-	// Held is the number of calls that are held at the same time.
+	// Held is the number of concurrent calls in the measurement Held.
 	Held int
-	// Profile is the file for the dialer's CPU profile under load. If it is empty, there is no
-	// profile.
+	// Profile is the file for the CPU profile of the dialer under load. If Profile is empty, the
+	// bench writes no profile.
 	Profile string
 }
 
@@ -55,7 +55,7 @@ type CallStack struct {
 	ports map[string]int
 	log   carrierLog
 	next  atomic.Int64
-	// patience is how long a POST is retried.
+	// patience limits the time in which a POST is retried.
 	patience time.Duration
 	// refused counts the POST requests that were answered with 503 and retried.
 	refused atomic.Int64
@@ -79,21 +79,21 @@ func OpenCalls(ctx context.Context, setup CallSetup) (*CallStack, error) {
 
 func (h *CallStack) Close() { _ = h.db.Close(context.Background()) }
 
-// firstNumber is the first number of these measurements. No other measurement calls numbers from
-// here on.
+// firstNumber is the first phone number of these measurements. No other measurement calls
+// firstNumber or a later number.
 const firstNumber = 5_000_000
 
-// number returns a new number.
+// number returns a phone number that was not used before.
 func (h *CallStack) number() string { return dialedNumber(firstNumber + h.next.Add(1)) }
 
 // dialedNumber returns the n-th of nine million numbers. None of them is busy, silent or invalid.
 func dialedNumber(n int64) string { return fmt.Sprintf("+1415%05d%02d", n/90%100_000, n%90) }
 
-// errBusy is returned if it is unknown whether the call request was created.
+// errBusy is returned if it is unknown whether a POST created the call request.
 var errBusy = errors.New("POST /v1/calls was not answered, or 503 for a minute")
 
-// place posts one call, scheduled at a time unless at is zero. It retries while a service is too
-// busy.
+// place posts one call, scheduled for the time at unless at is zero. It repeats the POST while a
+// service is too busy.
 func (h *CallStack) place(ctx context.Context, w *kit.Workspace, to string, at time.Time) error {
 	body := map[string]any{"agent_id": w.AgentID, "to": to}
 	if !at.IsZero() {
@@ -140,7 +140,8 @@ func ids(workspaces []*kit.Workspace) (ids []string) {
 	return ids
 }
 
-// every calls do for all items with so many concurrent clients. The first error ends it.
+// every calls do for each item, with the given number of concurrent clients. The first error ends
+// the loop.
 func every[T any](ctx context.Context, clients int, items []T, do func(context.Context, int, T) error) error {
 	var (
 		wg     sync.WaitGroup
@@ -170,8 +171,8 @@ func every[T any](ctx context.Context, clients int, items []T, do func(context.C
 
 const openRequests = `SELECT count(*) FROM calls.call_requests WHERE workspace_id = ANY ($1::uuid[]) AND status IN ('queued', 'dialing')`
 
-// ended waits until no request of the workspaces is open. If nothing changes for the patience it
-// returns nil; the missing calls are a figure.
+// ended waits until no request of the workspaces is open. It returns nil if nothing changes during
+// patience. The number of missing calls is then a figure.
 func (h *CallStack) ended(ctx context.Context, workspaces []*kit.Workspace, patience time.Duration) error {
 	left, moved := -1, time.Now()
 	for {

@@ -21,7 +21,8 @@ func withCallStack(measure func(context.Context, *CallStack) error) func(context
 	}
 }
 
-// claims measures in databases of a separate Postgres, because it creates roles.
+// claims measures the claims in databases of a separate Postgres, because the benchmark creates
+// roles.
 func claims(ctx context.Context, b *bench) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")
 	if err != nil {

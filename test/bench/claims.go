@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// claimBench is the dialer's benchmark of its claim. `make bench` builds it as a program. It runs
-	// the code of the store.
+	// claimBench is the dialer's benchmark of the claim statement. `make bench` builds it as a
+	// program. It runs the code of the dialer's store.
 	claimBench = "ringfence-claims"
 	// claimRounds is the number of claims in each queue.
 	claimRounds   = 1000
 	goalDialClaim = 1.3
 )
 
-// Claims prints the cost of a claim with a million requests that are scheduled for later, as a
-// multiple of the cost with a thousand.
+// Claims prints the cost of a claim while a million requests are scheduled for later. The cost is a
+// multiple of the cost with a thousand requests.
 func Claims(ctx context.Context, bin, server string) error {
 	program := filepath.Join(bin, claimBench)
 	if _, err := os.Stat(program); err != nil {

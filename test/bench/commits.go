@@ -11,26 +11,27 @@ import (
 )
 
 const (
-	// statisticsDelay is how long an idle backend can delay its statistics. Postgres reports them after 10 s
-	// at the latest.
+	// statisticsDelay is longer than an idle backend of Postgres delays its statistics, which is at
+	// most 10 s.
 	statisticsDelay = 11 * time.Second
-	// counted is the number of POST requests. The pause between them is so long that no two share a
-	// commit.
+	// counted is the number of POST requests that are counted. The pause between them is so long
+	// that no two requests share a commit.
 	counted = 40
 	apart   = 100 * time.Millisecond
-	// slack is the permitted difference of the background work in the two periods, in commits per
-	// POST.
+	// slack is the permitted difference of the background work between the two periods, in commits
+	// per POST.
 	slack = 0.5
 )
 
 // transactions is a reading of the database's counters.
 type transactions struct {
-	// all is xact_commit, which includes transactions that only read.
+	// all is xact_commit. It includes transactions that only read.
 	all int64
-	// writing is the number of transaction ids: transactions that wrote a row.
+	// writing is the number of assigned transaction ids, which is the number of transactions that
+	// wrote a row.
 	writing int64
-	// counting is the number of writes to the table of the rate limit. It is unlogged, so they do
-	// not wait for the disk.
+	// counting is the number of writes to the table of the rate limit. The table is unlogged, so
+	// these writes do not wait for the disk.
 	counting int64
 	at       time.Time
 }
@@ -40,8 +41,7 @@ SELECT (SELECT xact_commit FROM pg_stat_database WHERE datname = current_databas
        pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
        (SELECT n_tup_ins + n_tup_upd FROM pg_stat_user_tables WHERE schemaname = 'gateway' AND relname = 'rate_limits')`
 
-// count reads the counters after every backend has reported its statistics. No work may be in
-// progress.
+// count reads the counters after every backend has reported its statistics. The stack must be idle.
 func count(ctx context.Context, db *pgx.Conn) (t transactions, err error) {
 	if err = rest(ctx, statisticsDelay); err != nil {
 		return t, err
@@ -60,8 +60,8 @@ func perPOST(idle, before, after transactions, posts int) (all, writing, countin
 	return of(idle.all, before.all, after.all), of(idle.writing, before.writing, after.writing), of(idle.counting, before.counting, after.counting)
 }
 
-// commits counts the transactions of one POST on an idle stack. More durable commits than
-// expectedCommits are an error.
+// commits counts the transactions of one POST on an idle stack. It returns an error if there are
+// more durable commits than expectedCommits.
 func commits(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench commits", "1000000")
 	if err != nil {
@@ -72,7 +72,7 @@ func commits(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer func() { _ = db.Close(context.WithoutCancel(ctx)) }()
-	if err := placeApart(ctx, w, 10); err != nil { // opens connections and prepares statements
+	if err := placeApart(ctx, w, 10); err != nil { // these requests open connections and prepare statements
 		return err
 	}
 	var read [3]transactions
@@ -97,8 +97,8 @@ func commits(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// placeApart sends n POST requests one after the other, with a pause for the work that follows
-// each.
+// placeApart sends n POST requests one after the other. A pause after each request leaves time for
+// the work that follows the request.
 func placeApart(ctx context.Context, w *kit.Workspace, n int) error {
 	for i := range n {
 		if err := place(ctx, w, int64(i), tomorrow()); err != nil {

@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// conversationBench and model are the dialer's benchmark of conversations and the fake of the Realtime
-	// API. `make bench` builds both as programs.
+	// conversationBench is the dialer's benchmark of conversations, and model is the fake of the
+	// Realtime API. `make bench` builds both as programs.
 	conversationBench, model = "ringfence-talks", "fakemodel"
-	// goalDelay is the time in ms that the bridge may add from mouth to ear at p50 with few calls.
+	// goalDelay limits the time that the bridge adds between mouth and ear: in ms, at p50, with few
+	// calls. The constant few is that number of calls.
 	goalDelay, few = 12, 20
 )
 
@@ -84,7 +85,8 @@ func converse(ctx context.Context, bin string, count int, each time.Duration) er
 	return nil
 }
 
-// answering starts the model. It speaks a greeting and then sends back the audio that it receives.
+// answering starts the model. The model speaks a greeting and then sends back the audio that it
+// receives.
 func answering(ctx context.Context, program string) (url string, end func(), err error) {
 	cmd := exec.CommandContext(ctx, program, "-echo")
 	cmd.Stderr = os.Stderr
@@ -112,8 +114,8 @@ func (t phoneReport) trips() []time.Duration {
 	return took
 }
 
-// heardBy reads the reports of the phones, and how long after its answer each phone received audio
-// of the agent.
+// heardBy reads the reports of the phones. It also returns for each phone the time from the phone's
+// answer to the first audio of the agent.
 func heardBy(said []byte, answers string) (heard phoneReport, waits []time.Duration, err error) {
 	if err := json.Unmarshal(said, &heard); err != nil {
 		return heard, nil, fmt.Errorf("read what the phones said: %w", err)

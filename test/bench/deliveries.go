@@ -15,18 +15,20 @@ import (
 	"ringfence.dev/test/bench/internal/probe"
 )
 
-// Goals as ratios to the bare loop of the same run.
+// The goals, as ratios to the bare loop of the same run. The bare loop sends the same requests
+// without the product.
 const (
 	goalDeliveryShare, stretchShare = 12.0, 15.0 // percent
 	goalLoops                       = 15.0
 	// manySubscriptions is the number of subscriptions of the second backlog.
 	manySubscriptions = 50
-	// webhooksStuck is how long no webhook may arrive before the missing ones are counted as lost.
-	// It is longer than a lease.
+	// webhooksStuck limits the time without an arriving webhook. After this time, the missing
+	// webhooks count as lost. It is longer than a lease.
 	webhooksStuck = 30 * time.Second
 )
 
-// Deliveries delivers a backlog in call-events.v1 to one subscription, and then one to fifty.
+// Deliveries delivers one backlog in call-events.v1 to one subscription, and then another backlog
+// to fifty subscriptions.
 func Deliveries(ctx context.Context, h *WebhookStack) error {
 	if err := h.backlogOf(ctx, 1); err != nil {
 		return err
@@ -41,7 +43,7 @@ type backlogResult struct {
 	used used
 }
 
-// backlogOf prints the figures of one backlog between two bare loops.
+// backlogOf measures one backlog between two bare loops and prints the figures.
 func (h *WebhookStack) backlogOf(ctx context.Context, subscriptions int) error {
 	lane := h.lane()
 	var endpoints []*endpoint
@@ -87,7 +89,8 @@ func (h *WebhookStack) backlogOf(ctx context.Context, subscriptions int) error {
 	return nil
 }
 
-// sender returns a sender of the same requests as the dispatcher's to a lane of the receiver.
+// sender returns a sender of the dispatcher's requests to one lane, a path of the receiver with its
+// own counters.
 func (h *WebhookStack) sender(lane string) (*probe.Sender, error) {
 	return probe.NewPosting(h.CAFile, h.receiver.URLs[0]+"/"+Take+"/"+lane, h.body())
 }
@@ -100,8 +103,8 @@ func (h *WebhookStack) bareLoop(ctx context.Context, long time.Duration) (probe.
 	return s.Loop(ctx, long, h.receiver.PID)
 }
 
-// drain publishes the records while the dispatcher is stopped, starts a new dispatcher and waits
-// for the last delivery.
+// drain publishes the records while the dispatcher is stopped. Then it starts a new dispatcher and
+// waits for the last delivery.
 func (h *WebhookStack) drain(ctx context.Context, endpoints []*endpoint) (got backlogResult, err error) {
 	records := make([]*kgo.Record, h.Records)
 	for i := range records {
@@ -128,7 +131,7 @@ func (h *WebhookStack) drain(ctx context.Context, endpoints []*endpoint) (got ba
 	if err := h.awaitArrivals(ctx, lane, len(records), webhooksStuck); err != nil {
 		return got, err
 	}
-	_ = h.settled(ctx, webhooksStuck) // open deliveries are counted as missing
+	_ = h.settled(ctx, webhooksStuck) // deliveries that are open after this time count as missing
 	if got.used, err = m.stop(ctx); err != nil {
 		return got, err
 	}
@@ -144,7 +147,8 @@ func (h *WebhookStack) drain(ctx context.Context, endpoints []*endpoint) (got ba
 // profileFor is the duration of the CPU profile in seconds, from the first delivery on.
 const profileFor = 5
 
-// profile writes the dispatcher's CPU profile under load. The backlog can be empty before it ends.
+// profile writes the CPU profile of the dispatcher under load. The dispatcher can finish the
+// backlog before the profile ends.
 func (h *WebhookStack) profile(ctx context.Context, lane string) {
 	if err := h.awaitArrivals(ctx, lane, 1, webhooksStuck); err != nil {
 		return

@@ -15,20 +15,20 @@ import (
 const (
 	// posters is the number of clients that post the requests.
 	posters = 16
-	// sampleRequests is the number of POST requests with which the speed of POST is measured. They are
+	// sampleRequests is the number of POST requests that measure the speed of POST. They are
 	// scheduled a day ahead.
 	sampleRequests = 100
-	// callsStuck is how long nothing may happen before the missing calls are counted as lost. It is
-	// longer than the lease of a claim.
+	// callsStuck limits the time without progress. After this time, the missing calls count as
+	// lost. It is longer than the lease of a claim.
 	callsStuck = 30 * time.Second
 )
 
-// eventConsumers are the services that consume the events of the dialer. The dialer waits for none of
-// them.
+// eventConsumers are the services that consume the events of the dialer. The dialer does not wait
+// for these services.
 var eventConsumers = []string{"calls", "billing-wallet", "webhook-dispatcher"}
 
-// Dials lets requests become due evenly at three rates, and reads from the carrier's log when each
-// was dialed.
+// Dials lets requests become due evenly at three rates. The carrier's log contains the time of each
+// dial.
 func Dials(ctx context.Context, h *CallStack) error {
 	loop, err := h.newBare(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func Dials(ctx context.Context, h *CallStack) error {
 	return h.dials(ctx, loop, 500, true)
 }
 
-// dialResult is the result of one rate.
+// dialResult is the result of the measurement at one rate.
 type dialResult struct {
 	dialLog
 	asked int
@@ -58,7 +58,8 @@ type dialResult struct {
 	results string
 }
 
-// dials prints one rate. alone stops the services that follow, as if they ran on other machines.
+// dials measures and prints one rate. If alone is true, it stops the services that consume the
+// dialer's events, as if they ran on other machines.
 func (h *CallStack) dials(ctx context.Context, loop *bareDials, rate int, alone bool) error {
 	got, err := h.becomeDue(ctx, rate, alone)
 	if err != nil {
@@ -86,10 +87,11 @@ func (h *CallStack) dials(ctx context.Context, loop *bareDials, rate int, alone 
 	return nil
 }
 
-// becomeDue posts the requests of one measurement so early that all are queued before the first is
-// due.
+// becomeDue posts the requests of one measurement early enough that all are queued before the first
+// request is due.
 func (h *CallStack) becomeDue(ctx context.Context, rate int, alone bool) (got dialResult, err error) {
-	workspaces, err := h.workspaces(ctx, "dials", 4) // no workspace reaches its limit of 500 calls per second
+	// four workspaces, so that none reaches its limit of 500 calls per second
+	workspaces, err := h.workspaces(ctx, "dials", 4)
 	if err != nil {
 		return got, err
 	}
@@ -147,8 +149,8 @@ func (h *CallStack) becomeDue(ctx context.Context, rate int, alone bool) (got di
 	return got, err
 }
 
-// leadOf returns how long the posting of n requests takes at most, estimated from a few requests a
-// day ahead.
+// leadOf estimates the maximum time to post n requests. It measures a few requests that are
+// scheduled a day ahead.
 func (h *CallStack) leadOf(ctx context.Context, workspaces []*kit.Workspace, n int) (time.Duration, error) {
 	began, tomorrow := time.Now(), time.Now().Add(24*time.Hour)
 	err := every(ctx, posters, make([]struct{}, sampleRequests), func(ctx context.Context, i int, _ struct{}) error {
@@ -159,7 +161,7 @@ func (h *CallStack) leadOf(ctx context.Context, workspaces []*kit.Workspace, n i
 
 const queuedAhead = `SELECT count(*) FROM dialer.dial_queue WHERE workspace_id = ANY ($1::uuid[])`
 
-// queued waits until the dialer has all posted requests in its queue.
+// queued waits until the dialer's queue contains all posted requests.
 func (h *CallStack) queued(ctx context.Context, workspaces []*kit.Workspace, n int) error {
 	return kit.Until(ctx, time.Minute, "the dialer has what was posted", func() (bool, error) {
 		var there int
@@ -168,7 +170,7 @@ func (h *CallStack) queued(ctx context.Context, workspaces []*kit.Workspace, n i
 	})
 }
 
-// watchDials reads the carrier's log until every number was dialed, or no more dials follow.
+// watchDials reads the carrier's log until every number was dialed, or until no new dial appears.
 func (h *CallStack) watchDials(ctx context.Context, numbers []string, due map[string]time.Time) (got dialResult, err error) {
 	var entries []entry
 	last, moved := due[numbers[len(numbers)-1]], time.Now()
@@ -206,7 +208,8 @@ func results(before, after map[string]float64) string {
 	return "attempts: " + strings.Join(parts, ", ")
 }
 
-// halt stops the services that follow the dialer. goOn continues them.
+// halt stops the services that consume the dialer's events if alone is true. The function goOn
+// continues them.
 func (h *CallStack) halt(alone bool) (goOn func() error, err error) {
 	if !alone {
 		return func() error { return nil }, nil

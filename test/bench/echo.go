@@ -1,5 +1,5 @@
-// Measurements of the audio of calls. The dialer's RTP streams run in one program and talk to far
-// ends in another process, which send every packet back.
+// Measurements of the audio of calls. One program runs the dialer's RTP streams. The far ends run
+// in another process and send every packet back.
 
 package main
 
@@ -50,7 +50,7 @@ func Echo(args []string) error {
 	return err
 }
 
-// peers are running far ends.
+// peers is a running process with the far ends.
 type peers struct {
 	addresses string
 	pid       string
@@ -59,7 +59,8 @@ type peers struct {
 	out       *bufio.Reader
 }
 
-// call starts this program again as far ends of a kind.
+// call starts this program again as a process of far ends. The parameter kind is the argument that
+// selects them.
 func call(kind string, count int) (*peers, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -87,7 +88,7 @@ func call(kind string, count int) (*peers, error) {
 	return &peers{addresses: strings.TrimSpace(line), pid: strconv.Itoa(cmd.Process.Pid), cmd: cmd, in: in, out: lines}, nil
 }
 
-// stop ends them and returns their last output.
+// stop ends the process and returns its last output.
 func (p *peers) stop() []byte {
 	_ = p.in.Close()
 	said, _ := io.ReadAll(p.out)

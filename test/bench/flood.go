@@ -20,30 +20,32 @@ const (
 	// floodClients is the number of clients of the flood. Each sends its requests one after the
 	// other on one connection.
 	floodClients = 16
-	// floodRate is the number of requests per second of both kinds.
+	// floodRate is the number of requests per second of each flood.
 	floodRate = 1000
-	// goalFlood is the p99 during a flood of invalid keys as a multiple of the p99 during a flood
-	// of requests that need no key.
+	// goalFlood limits the p99 during a flood of invalid keys. It is a multiple of the p99 during a
+	// flood of requests that need no key.
 	goalFlood = 3.0
-	// floodedAddress is the client address of all requests, which the stack's trusted proxy (loopback) names.
+	// floodedAddress is the client address of all requests. The stack's trusted proxy (loopback)
+	// sets it in a header.
 	floodedAddress = "203.0.113.40"
 )
 
-// refusals are the statuses of an invalid key: over the limit, and for the ten requests per second
-// within it.
+// refusals are the statuses of a request with an invalid key: 429 over the limit, and 401 for the
+// ten requests per second within the limit.
 var refusals = []int{http.StatusTooManyRequests, http.StatusUnauthorized}
 
-// flood prints the time of GET /v1/wallet with a valid key in three situations: alone, during a
-// flood of requests that need no key (GET /readyz), and during an equal flood of invalid keys from
-// the same address, which is over its limit for them. The second situation is the reference: that
-// flood costs CPU time as well, but no key is checked.
+// flood measures GET /v1/wallet with a valid key in three situations. In the first there is no
+// other load. In the second, a flood of requests that need no key (GET /readyz) is running. In the
+// third, an equal flood of invalid keys arrives from the same address, which is over its limit for
+// such keys. The second situation is the reference: its flood costs CPU time as well, but the
+// gateway checks no key.
 func flood(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench flood", "10")
 	if err != nil {
 		return err
 	}
-	// The first 600 requests of an address with invalid keys pass in the first minute. They are
-	// used up before the measurement.
+	// The first 600 requests with invalid keys from an address pass in the first minute. The bench
+	// uses them up before the measurement.
 	var serial atomic.Int64
 	invented := func() string { return inventedKey(serial.Add(1)) }
 	if err := b.useUpGuesses(ctx, invented); err != nil {
@@ -81,8 +83,8 @@ func flood(ctx context.Context, b *bench) error {
 	return b.firstUse(ctx, w, invented)
 }
 
-// firstUse compares the first request with each of 20 new keys to later requests with the same key,
-// during the flood of invalid keys.
+// firstUse compares the first request with each of 20 new keys to later requests with the same key.
+// The flood of invalid keys is running.
 func (b *bench) firstUse(ctx context.Context, w *kit.Workspace, invented func() string) error {
 	stop := b.startFlood(ctx, "/v1/calls", invented, refusals...)
 	first, later, fault := b.useNewKeys(ctx, w)
@@ -141,8 +143,8 @@ func (b *bench) fromFlooded(path, key string, want int) *repeatedGet {
 	return a
 }
 
-// startFlood sends requests at floodRate until stop is called. Each must be answered with one of
-// the wanted statuses. stop returns the number of requests and the first error.
+// startFlood sends requests at floodRate until the function stop is called. Each response must have
+// one of the wanted statuses. The function stop returns the number of requests and the first error.
 func (b *bench) startFlood(
 	ctx context.Context, path string, key func() string, want ...int,
 ) (stop func() (int64, error)) {

@@ -1,6 +1,6 @@
-// Measurements of the compliance checks: the pre-check and the dial check with millions of
-// contacts, their share of POST /v1/calls, and the import of a DND list compared with a COPY of the
-// same numbers. README.md describes each figure.
+// Measurements of the compliance checks. They measure the pre-check and the dial-time check with
+// millions of contacts, and the share of the checks in POST /v1/calls. They also compare the import
+// of a DND list with a COPY of the same numbers. README.md describes each figure.
 
 package main
 
@@ -29,7 +29,7 @@ import (
 // GateSetup are the parameters of the measurements.
 type GateSetup struct {
 	Stack *kit.Stack
-	// Home is the folder of the stack. DB is the URL of its database as superuser.
+	// Home is the folder of the stack. DB is the superuser's URL of the stack's database.
 	Home, DB string
 	// Each is the duration of one measurement. Contacts is the number of contacts of a workspace,
 	// and Listed the number of entries of a list.
@@ -39,7 +39,7 @@ type GateSetup struct {
 
 const answerer = "contacts-compliance"
 
-// gateBench is a workspace with many contacts and the clients that request checks.
+// gateBench is a workspace with many contacts, and the clients that request checks.
 type gateBench struct {
 	GateSetup
 	*kit.Workspace
@@ -78,9 +78,9 @@ func Measure(ctx context.Context, setup GateSetup) error {
 	return h.list(ctx)
 }
 
-// packed measures the checks of a workspace with the country rules of the US: consent, time zones,
-// hours and holidays of states, and in Florida the number of earlier calls. Allowed and denied
-// checks both count.
+// packed measures the checks of a workspace with the country rules of the US. The rules check
+// consent, time zones, hours and holidays of states, and in Florida the number of earlier calls.
+// Allowed and denied checks both count.
 func (h *gateBench) packed(ctx context.Context, clients int) error {
 	policy := map[string]any{"calling_policy": map[string]any{"packs": []string{"us"}}}
 	if err := h.Admin.Into(ctx, http.MethodPatch, "/admin/v1/workspaces/"+h.ID, policy, http.StatusOK, nil); err != nil {
@@ -105,7 +105,7 @@ func (h *gateBench) askGated(ctx context.Context) error {
 	return err
 }
 
-// questioners creates clients with the service keys of calls and the dialer.
+// questioners creates clients with the service keys of the service calls and of the dialer.
 func (h *gateBench) questioners() error {
 	data, err := os.ReadFile(filepath.Join(h.Home, "state.json"))
 	if err != nil {
@@ -133,13 +133,13 @@ func (h *gateBench) questioners() error {
 	return errors.Join(err, err2)
 }
 
-// number returns the number of the n-th contact. Its state is California, Florida, New York, Texas
-// or Illinois in turn.
+// number returns the phone number of the n-th contact. The contacts' states are California,
+// Florida, New York, Texas and Illinois in turn.
 func number(n int) string {
 	return fmt.Sprintf("+1%s%07d", [...]string{"415", "305", "212", "214", "312"}[n%5], n/5)
 }
 
-// fillSome is the number of rows of one INSERT.
+// fillSome is the number of rows that one INSERT adds.
 const fillSome = 250_000
 
 const fillContacts = `
@@ -158,10 +158,10 @@ func (h *gateBench) fill(ctx context.Context) error {
 	return err
 }
 
-// randomContact returns a random contact that has not opted out.
+// someone returns the number of a random contact that has not opted out.
 func (h *gateBench) someone() string { return number(rand.IntN(h.Contacts/50)*50 + 1 + rand.IntN(49)) }
 
-// consenting returns a random contact with consent and without an opt-out.
+// consenting returns the number of a random contact with consent and without an opt-out.
 func (h *gateBench) consenting() string {
 	for {
 		if n := 3 * rand.IntN(h.Contacts/3); n%50 != 0 {
@@ -176,8 +176,8 @@ type kind struct {
 	ask  func(context.Context) error
 }
 
-// level measures with so many clients. Each client sends the three kinds of requests in turn, so
-// that all have the same noise.
+// level measures with the given number of clients. Each client sends the three kinds of requests in
+// turn, so that all kinds are measured under the same background load.
 func (h *gateBench) level(ctx context.Context, clients int) error {
 	fmt.Printf("  %d client(s), %d contacts\n", clients, h.Contacts)
 	halves, err := h.measure(ctx, clients, []kind{{"pre-check", h.askPreCheck}, {"gate", h.askGate}, {"POST /v1/calls", h.post}})
@@ -208,7 +208,9 @@ func (h *gateBench) measure(ctx context.Context, clients int, kinds []kind) (hal
 						cancel()
 						return
 					}
-					if round > 5 { // the first rounds open connections and prepare statements
+					// the first rounds do not count, because they open connections and prepare
+					// statements
+					if round > 5 {
 						took[client][kind] = append(took[client][kind], time.Since(began))
 					}
 				}

@@ -17,12 +17,13 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// goalThrough is the p50 of a request through the gateway, as a multiple of the p50 of the same
-// request to calls, with one client and an idle stack.
+// goalThrough limits the p50 of a request through the gateway. It is a multiple of the p50 of the
+// same request directly to the service calls. The stack is idle except for one client.
 const goalThrough = 2.0
 
 // gateway prints the time that the rate limit adds, and the time that the whole gateway adds. Each
-// is the difference between two kinds of requests that alternate, so that both have the same noise.
+// time is the difference between two kinds of requests. The kinds alternate, so that both are
+// measured under the same background load.
 func gateway(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench gateway", "1000")
 	if err != nil {
@@ -49,8 +50,8 @@ func gateway(ctx context.Context, b *bench) error {
 	return b.limitCheck(ctx, w)
 }
 
-// limitCheck compares two responses of the gateway: a 404, which the database counts, and a 429 of
-// a key that the gateway knows to be over its limit, which it does not count.
+// limitCheck compares two responses of the gateway. The 404 is counted in the database. The 429 is
+// not counted, because the gateway already knows that the key is over its limit.
 func (b *bench) limitCheck(ctx context.Context, w *kit.Workspace) error {
 	other, err := b.stack.NewWorkspace(ctx, "bench limit", "0.01")
 	if err != nil {
@@ -67,7 +68,8 @@ func (b *bench) limitCheck(ctx context.Context, w *kit.Workspace) error {
 	if err != nil {
 		return err
 	}
-	// One request a minute would pass, so the measurement takes half a minute.
+	// One request of this key would pass each minute, so the measurement takes half a minute at
+	// most.
 	counted, refused, err := inTurn(ctx, min(b.each, 30*time.Second),
 		b.withKey(w, "/v1/nothing", http.StatusNotFound), b.withKey(other, "/v1/nothing", http.StatusTooManyRequests))
 	if err != nil {
@@ -83,7 +85,7 @@ type repeatedGet struct {
 	client  *http.Client
 	address string
 	want    int
-	// header is set to a new value before each request.
+	// header is the name of a header that gets a new value before each request.
 	header string
 	value  func() (string, error)
 	// forwardedFor is the client address in X-Forwarded-For. If it is empty, the header is not
@@ -101,8 +103,9 @@ func (b *bench) withKey(w *kit.Workspace, path string, want int) *repeatedGet {
 	return newAsker(b.stack.Demo.BaseURL+path, want, "Authorization", func() (string, error) { return "Bearer " + w.WriteKey, nil })
 }
 
-// directly sends requests to calls, with a service token that the gateway's key signs. A token is
-// valid for a minute and used for half of it, so that the signing does not count.
+// directly sends requests to the service calls, with a service token that the gateway's key signs.
+// A token is valid for a minute and used for half a minute, so that the time to sign it is
+// negligible.
 func (b *bench) directly(w *kit.Workspace, path string, want int) (*repeatedGet, error) {
 	var state struct {
 		Ports       map[string]int    `json:"ports"`
@@ -162,7 +165,7 @@ func (a *repeatedGet) ask(ctx context.Context) (time.Duration, error) {
 	return 0, fmt.Errorf("GET %s: %s, want %d", a.address, response.Status, a.want)
 }
 
-// inTurn sends both requests in turn for the given time. It leaves out the first ones.
+// inTurn sends both requests in turn for the given time. The first responses do not count.
 func inTurn(ctx context.Context, long time.Duration, a, b *repeatedGet) (ofA, ofB []time.Duration, err error) {
 	const first = 50
 	for began, n := time.Now(), 0; time.Since(began) < long || n <= 2*first; n++ {

@@ -17,25 +17,26 @@ import (
 )
 
 const (
-	// heldFor is how long all calls are held at the same time.
+	// heldFor is the time during which all calls are live.
 	heldFor = time.Minute
-	// callers post calls, and hangers let the persons hang up.
+	// callers is the number of clients that post calls, and hangers the number of clients that let
+	// the persons hang up.
 	callers, hangers = 16, 16
-	// rampPatience is how long no call may make progress before the missing ones are counted as
-	// lost.
+	// rampPatience limits the time without progress of any call. After this time, the missing calls
+	// count as lost.
 	rampPatience = time.Minute
 )
 
 // services are the programs that export metrics of the Go runtime.
 var services = []string{"gateway", "calls", "contacts-compliance", dialer, "billing-wallet", "webhook-dispatcher"}
 
-// memory is the resident memory of a program, and for a service its heap after a collection and its
-// goroutines.
+// memory is the resident memory of a program. For a service it also contains the heap after a
+// collection and the number of goroutines.
 type memory struct {
 	resident, heap, goroutines float64
 }
 
-// Held keeps many calls answered for a minute, measures the memory that they need, and ends them.
+// Held keeps many calls answered for a minute, measures their memory, and ends the calls.
 func Held(ctx context.Context, h *CallStack) error {
 	if err := h.setFault(ctx, http.MethodPost, map[string]any{"fault": "hold"}); err != nil {
 		return err
@@ -117,14 +118,14 @@ func (h *CallStack) ramp(ctx context.Context, workspaces []*kit.Workspace) ([]st
 	return numbers, nil
 }
 
-// inUse counts the requests that count toward the limits.
+// inUse counts the requests that use a part of the dialer's limits.
 const inUse = `
 SELECT count(*) FROM dialer.dial_queue
 WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()`
 
 // holdThem measures during one minute.
 func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (weights map[string]memory, err error) {
-	if err := callPause(ctx, 5*time.Second); err != nil { // until the work of the ramp is done
+	if err := callPause(ctx, 5*time.Second); err != nil { // waits until the work of the ramp is done
 		return nil, err
 	}
 	used, err := h.Meter.Used(ctx)
@@ -158,8 +159,8 @@ func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (
 }
 
 // printWeights prints the memory of the programs before the first call, with all calls, and after
-// their end. The memory of a call is the heap that is freed after it; the operating system keeps
-// used pages.
+// the last call. The memory of a call is the heap that its end frees, because the operating system
+// does not reclaim used pages.
 func printWeights(before, during, after map[string]memory, calls float64) {
 	kB := func(less, more float64) float64 { return (more - less) / 1024 / calls }
 	for _, name := range slices.Sorted(maps.Keys(during)) {
@@ -173,7 +174,7 @@ func printWeights(before, during, after map[string]memory, calls float64) {
 	}
 }
 
-// measureMemory measures every program. Services collect their garbage before.
+// measureMemory measures every program. Each service runs a garbage collection first.
 func (h *CallStack) measureMemory(ctx context.Context) (map[string]memory, error) {
 	weights := map[string]memory{}
 	for name, pids := range h.Stack.Processes() {
@@ -181,12 +182,13 @@ func (h *CallStack) measureMemory(ctx context.Context) (map[string]memory, error
 		for _, pid := range pids {
 			w.resident += float64(probe.Resident(strconv.Itoa(pid)))
 		}
-		if name != "postgres" { // its backends share pages
+		// the resident memory of Postgres is not comparable, because its backends share pages
+		if name != "postgres" {
 			weights[name] = w
 		}
 	}
 	for _, service := range services {
-		for range 2 { // pools are freed by the second collection
+		for range 2 { // the second collection frees the contents of sync.Pool
 			if err := h.private(ctx, service, "/debug/pprof/heap?gc=1", func(*http.Response) error { return nil }); err != nil {
 				return nil, err
 			}
@@ -202,7 +204,7 @@ func (h *CallStack) measureMemory(ctx context.Context) (map[string]memory, error
 	return weights, nil
 }
 
-// endCalls lets every person hang up and checks that everything ended correctly.
+// endCalls lets every person hang up and checks that every call ended correctly.
 func (h *CallStack) endCalls(ctx context.Context, numbers []string, workspaces []*kit.Workspace) error {
 	entries, err := h.log.since(ctx)
 	if err != nil {
@@ -248,7 +250,7 @@ func (h *CallStack) endCalls(ctx context.Context, numbers []string, workspaces [
 	return nil
 }
 
-// hangUp hangs up as the person.
+// hangUp lets the called person hang up.
 func (h *CallStack) hangUp(ctx context.Context, callID string) error {
 	body, err := json.Marshal(map[string]any{"call_id": callID, "by": "callee"})
 	if err != nil {
@@ -269,7 +271,8 @@ func (h *CallStack) hangUp(ctx context.Context, callID string) error {
 	return nil
 }
 
-// awaitWebhooks waits until every number has its terminal webhook, or no more webhooks arrive.
+// awaitWebhooks waits until the terminal webhook of every number has arrived, or until no more
+// webhooks arrive.
 func (h *CallStack) awaitWebhooks(ctx context.Context, numbers []string) landed {
 	left, moved := -1, time.Now()
 	for time.Since(moved) < callsStuck {

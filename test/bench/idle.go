@@ -13,16 +13,16 @@ import (
 
 const (
 	goalStatements = 2.0
-	// goalIdle is a percentage of one core.
+	// goalIdle limits the CPU time of the idle dispatcher, in percent of one core.
 	goalIdle = 0.5
-	// roles is the prefix of the two roles of the schema: the owner and the role of the service.
+	// roles is the common prefix of the owner role and of the service role of the schema.
 	roles = "webhook_dispatcher"
-	// idleAfter is how long after its last delivery the dispatcher counts as idle.
+	// idleAfter is the time after the last delivery from which the dispatcher counts as idle.
 	idleAfter = 15 * time.Second
 )
 
-// Idle counts the statements of the dispatcher while nothing happens, after some work. The stack
-// reaches its Postgres through the proxy.
+// Idle counts the statements of the dispatcher while no event arrives, after some deliveries. The
+// stack connects to its Postgres through the proxy.
 func Idle(ctx context.Context, h *WebhookStack, proxy *probe.Proxy) error {
 	e, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
@@ -62,7 +62,7 @@ func Idle(ctx context.Context, h *WebhookStack, proxy *probe.Proxy) error {
 	return nil
 }
 
-// firstWords returns the part of a statement that fits into a line.
+// firstWords returns the first words of a statement, cut to the width of a line.
 func firstWords(statement string) string {
 	const most = 110
 	if runes := []rune(statement); len(runes) > most {

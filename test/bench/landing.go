@@ -9,12 +9,13 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// Landing records which calls have had their terminal webhook, by the called number. The receiver
-// calls Deliver with each delivery.
+// Landing records by called number which calls have had a terminal webhook. The receiver calls
+// Deliver with each delivery.
 type Landing struct {
 	mu      sync.Mutex
 	waiting map[string]chan time.Time
-	// events contains the ids of the terminal events by number. One event is correct.
+	// events maps each called number to the ids of its terminal events. Exactly one event is
+	// correct.
 	events map[string]map[string]bool
 	badly  int
 }
@@ -49,7 +50,7 @@ func (l *Landing) Deliver(d kit.Delivery) {
 	}
 	if l.events[to] == nil {
 		l.events[to] = map[string]bool{}
-		landed <- d.At // has capacity for one
+		landed <- d.At // the channel has capacity for one value
 	}
 	l.events[to][d.EventID] = true
 }
@@ -63,14 +64,14 @@ func (l *Landing) expect(number string) <-chan time.Time {
 	return landed
 }
 
-// landed is the result for some numbers.
+// landed is the result for a set of numbers.
 type landed struct {
-	// missing counts the numbers without a terminal event, double those with several. A repeated
-	// delivery is the same event.
+	// missing is the number of calls without a terminal event, and double the number of calls with
+	// several. A repeated delivery is the same event.
 	missing, double int
 	// lost contains the numbers without a terminal event.
 	lost []string
-	// badly counts deliveries with an invalid signature.
+	// badly is the number of deliveries with an invalid signature.
 	badly int
 }
 
@@ -93,7 +94,7 @@ func (l *Landing) forget(numbers []string) (found landed) {
 	return found
 }
 
-// left returns how many of the numbers have no terminal event yet.
+// left returns how many of the numbers have no terminal event so far.
 func (l *Landing) left(numbers []string) (left int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

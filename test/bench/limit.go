@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/test/bench/internal/probe"
 )
 
-// awaitedCommits and expectedCommits are the lengths of the list below: the commits of one POST on
-// an idle stack. More commits are a regression.
+// awaitedCommits and expectedCommits count the commits in ofOnePost, the commits of one POST on an
+// idle stack. The client waits for awaitedCommits of them. More commits are a regression.
 const (
 	awaitedCommits  = 3
 	expectedCommits = 6
@@ -22,37 +22,40 @@ const (
 // ofOnePost returns the durable commits of one POST without an idempotency key, in order.
 func ofOnePost() []probe.Commit {
 	return []probe.Commit{
-		{Awaited: true, Writes: []probe.Write{ // pre-check: contact, response and decision
+		// commit of the pre-check: the contact, the response and the decision
+		{Awaited: true, Writes: []probe.Write{
 			{Table: "contacts_compliance.contacts", Fresh: map[string]probe.Value{"id": probe.Another, "phone_e164": probe.Number}},
 			{Table: "contacts_compliance.pre_checks", Fresh: map[string]probe.Value{"call_request_id": probe.Request, "phone_e164": probe.Number}},
 			{Table: "contacts_compliance.decisions", Fresh: map[string]probe.Value{"id": probe.Another, "call_request_id": probe.Request, "phone_e164": probe.Number}},
 		}},
-		{Awaited: true, Writes: []probe.Write{ // hold: the row of the wallet, the hold and the journal
+		// commit of the hold: the row of the wallet, the hold and the journal
+		{Awaited: true, Writes: []probe.Write{
 			{Table: "billing_wallet.holds", Fresh: map[string]probe.Value{"request_id": probe.Request, "workspace_id": probe.Lane}},
 			{Table: "billing_wallet.transactions", Fresh: map[string]probe.Value{"id": probe.Another, "request_id": probe.Request, "workspace_id": probe.Lane}},
 			{Table: "billing_wallet.wallets", Args: []probe.Value{probe.Lane},
 				SQL: "UPDATE {} SET wallet_micro = wallet_micro - 1, held_micro = held_micro + 1 WHERE workspace_id = $1"},
 		}},
-		{Awaited: true, Writes: []probe.Write{ // the request and its event
+		{Awaited: true, Writes: []probe.Write{ // commit of the request and its event
 			{Table: "calls.call_requests", Fresh: map[string]probe.Value{"id": probe.Request, "to_e164": probe.Number}},
 			{Table: "calls.outbox", Sample: true, Fresh: map[string]probe.Value{"id": probe.Sequence, "event_id": probe.Another}},
 		}},
-		{Writes: []probe.Write{ // the relay
+		{Writes: []probe.Write{ // commit of the relay
 			{Table: "calls.outbox", Args: []probe.Value{probe.Sequence}, SQL: "DELETE FROM {} WHERE id = $1"},
 		}},
-		{Writes: []probe.Write{ // the dialer inserts it into its queue
+		{Writes: []probe.Write{ // commit of the dialer, which inserts the request into its queue
 			inboxRow("dialer"),
 			{Table: "dialer.dial_queue", Fresh: map[string]probe.Value{"call_request_id": probe.Request, "to_e164": probe.Number}},
 		}},
-		{Writes: []probe.Write{ // billing-wallet records that the hold has a request
+		{Writes: []probe.Write{ // commit of billing-wallet, which records that the hold has a request
 			inboxRow("billing_wallet"),
 			{Table: "billing_wallet.holds", Args: []probe.Value{probe.Request}, SQL: "UPDATE {} SET confirmed_at = now() WHERE request_id = $1"},
 		}},
 	}
 }
 
-// inboxRow returns the write of an event id, as every consumer did in the version to which the goal
-// refers. The table is created here, so that the limit stays the same.
+// inboxRow returns a write of the id of a consumed event. In the version for which the goal was
+// set, every consumer made this write. The bench creates the table, so that the limit stays the
+// same.
 func inboxRow(schema string) probe.Write {
 	return probe.Write{
 		Table: schema + ".inbox",
@@ -64,7 +67,7 @@ func inboxRow(schema string) probe.Write {
 	}
 }
 
-// makeCopies creates the tables of the loop, with a wallet for each goroutine.
+// makeCopies creates the tables of the bare loop. Each goroutine has its own wallet.
 func makeCopies(ctx context.Context, c probe.Copies, lanes int) error {
 	if err := c.Make(ctx, ofOnePost()); err != nil {
 		return err

@@ -13,11 +13,11 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// part is the largest body of one import request.
+// part is the maximum size of the body of one import request.
 const part = 250 << 10
 
-// list imports a list of numbers, half of which are contacts, and compares it to a COPY of the same
-// numbers into a table with a primary key.
+// list imports a list of numbers, half of which belong to contacts. It compares the time to a COPY
+// of the same numbers into a table with a primary key.
 func (h *gateBench) list(ctx context.Context) error {
 	var file bytes.Buffer
 	file.WriteString("name,phone_e164\n")

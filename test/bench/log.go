@@ -17,7 +17,7 @@ type entry struct {
 	To     string    `json:"to"`
 }
 
-// carrierLog reads the log from where it was read last.
+// carrierLog reads the log of the simulated carrier from the position of the last read.
 type carrierLog struct {
 	url   string
 	after int64
@@ -35,22 +35,22 @@ func (l *carrierLog) since(ctx context.Context) (entries []entry, err error) {
 	return page.Data, err
 }
 
-// dialLog is the carrier's log of numbers that must be called once each.
+// dialLog contains what the carrier's log shows about numbers that must be called once each.
 type dialLog struct {
-	// at is the time of the first dial of each number, calls the id of that call.
+	// at maps each number to the time of its first dial, and calls to the id of that call.
 	at    map[string]time.Time
 	calls map[string]string
-	// missing counts the numbers that were never dialed. twice counts every further dial of a
-	// number.
+	// missing is the number of numbers that were never dialed. twice is the number of repeated
+	// dials of a number.
 	missing, twice int
 	// lost contains the numbers that were never dialed.
 	lost []string
-	// answered and ended count calls.
+	// answered and ended are the numbers of answered and of ended calls.
 	answered, ended int
 	first, last     time.Time
 }
 
-// perSecond returns the rate from the first dial to the last.
+// perSecond returns the dials per second from the first dial to the last.
 func (h dialLog) perSecond() float64 {
 	if len(h.at) < 2 || !h.last.After(h.first) {
 		return 0
@@ -58,7 +58,7 @@ func (h dialLog) perSecond() float64 {
 	return float64(len(h.at)-1) / h.last.Sub(h.first).Seconds()
 }
 
-// countDials returns what the log contains about the numbers.
+// countDials evaluates the log entries about the numbers.
 func countDials(entries []entry, numbers []string) dialLog {
 	h := dialLog{at: map[string]time.Time{}, calls: map[string]string{}}
 	ours := make(map[string]bool, len(numbers))

@@ -12,12 +12,13 @@ const (
 	// queueFactor is the length of the long queue as a multiple of the records of the backlog:
 	// 1,000,000 by default.
 	queueFactor = 50
-	// togglePause is the time between two changes. It is longer than the rate limit of an API key requires.
+	// togglePause is the time between two changes of the subscription. It is so long that the API
+	// key stays within its rate limit.
 	togglePause = 400 * time.Millisecond
-	// goalToggled is what the p99 of the other subscription may become, as a multiple of its p99 without
-	// changes.
+	// goalToggled limits the p99 of the other subscription during the changes. It is a multiple of
+	// the p99 without changes.
 	goalToggled = 1.5
-	// deletionTime is how long the deletion of the long queue may take.
+	// deletionTime limits the duration of the deletion of the long queue.
 	deletionTime = 10 * time.Minute
 )
 
@@ -28,9 +29,9 @@ INSERT INTO webhook_dispatcher.delivery_queue
 SELECT gen_random_uuid(), now(), $1, $2, gen_random_uuid(), 'call.completed', 1, now() + interval '1 day'
 FROM generate_series(1, $3::int)`
 
-// LongQueue measures one subscription while another one with a long queue is paused and resumed
-// several times a second. Events of both are in the same batches. It compares the p99 during the
-// changes to the p99 before and after them.
+// LongQueue measures one subscription while another subscription with a long queue is paused and
+// resumed several times a second. Each batch has events of both subscriptions. LongQueue compares
+// the p99 during the changes to the p99 before and after them.
 func LongQueue(ctx context.Context, h *WebhookStack) error {
 	observed, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
@@ -78,7 +79,7 @@ func LongQueue(ctx context.Context, h *WebhookStack) error {
 	return observed.drop(ctx)
 }
 
-// besideChanges runs one round and returns how often the subscription was changed.
+// besideChanges runs one round and returns the number of changes of the other subscription.
 func (h *WebhookStack) besideChanges(
 	ctx context.Context, observed, toggled *endpoint, changing bool,
 ) (got countedRecords, changes int, err error) {

@@ -1,6 +1,6 @@
 // Command bench measures Ringfence on this machine. It prints each figure together with a limit
-// that it measured in the same run, because a figure without a limit means nothing. A missed goal
-// is not an error. README.md describes the figures and the goals.
+// that the bench measured in the same run, because a figure without a limit means nothing. A missed
+// goal is not an error. README.md describes the figures and the goals.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// settings are the flags.
+// settings contains the values of the flags.
 type settings struct {
 	bin      string
 	postgres string
@@ -33,38 +33,38 @@ type settings struct {
 	profile  string
 	held     int
 	contacts int
-	// broker is embedded, apache or both.
+	// broker is the value of the flag: embedded, apache or both.
 	broker string
 }
 
-// bench is the state that a measurement uses: one stack, idle when the measurement begins.
+// bench is the state that a measurement uses: one stack, which is idle when the measurement begins.
 type bench struct {
 	settings
-	// on is the broker of the stack: embedded or apache.
+	// on is the name of the stack's broker: embedded or apache.
 	on string
 	// home is the folder of the stack.
 	home string
-	// db connects to the stack's database as superuser.
+	// db is the superuser's URL of the stack's database.
 	db    string
 	stack *kit.Stack
 	hooks *kit.Receiver
-	// landing records the deliveries to hooks.
+	// landing records the deliveries that hooks receives.
 	landing *Landing
-	// house is the state of the measurements of deliveries. It is nil before the first of them.
+	// house is the state of the measurements of deliveries. It is nil before the first measurement.
 	house *WebhookStack
-	// dialing is the state of the measurements of calls. It is nil before the first of them.
+	// dialing is the state of the measurements of calls. It is nil before the first measurement.
 	dialing *CallStack
 	meter   *probe.Meter
 }
 
-// measurement is one part of the bench. The parts run in the order of the list; -only selects some
-// by name. An error ends the bench.
+// measurement is one part of the bench. The parts run in the order of the list. The flag -only
+// selects parts by name. An error ends the bench.
 type measurement struct {
 	name, says string
 	run        func(context.Context, *bench) error
-	// asked parts run only if -only names them.
+	// asked is true if the part runs only when -only names it.
 	asked bool
-	// bus parts use Kafka, so they run on each broker.
+	// bus is true if the part uses Kafka. Such a part runs on each broker.
 	bus bool
 }
 
@@ -153,7 +153,8 @@ func main() {
 	}
 }
 
-// chosen returns the measurements that -only names, or all that run by default.
+// chosen returns the measurements that -only names. Without -only it returns all that run by
+// default.
 func chosen(only string) ([]measurement, error) {
 	all := measurements()
 	if only == "" {
@@ -175,7 +176,7 @@ const (
 	apache   = "apache"
 )
 
-// brokers returns the brokers of the setting that are installed.
+// brokers returns those of the selected brokers that are installed.
 func brokers(set settings) ([]string, error) {
 	_, err := os.Stat(filepath.Join(set.bin, "apachekafka"))
 	here := err == nil || os.Getenv("RINGFENCE_KAFKA_JARS") != ""
@@ -224,7 +225,7 @@ func measure(ctx context.Context, b *bench, list []measurement) (err error) {
 		return err
 	}
 	defer os.RemoveAll(b.home)
-	if err := os.Chmod(b.home, 0o755); err != nil { // an unprivileged Postgres must be able to read it
+	if err := os.Chmod(b.home, 0o755); err != nil { // an unprivileged Postgres must be able to read the folder
 		return err
 	}
 	if b.db = b.postgres; b.db == "" {
@@ -269,8 +270,8 @@ func (b *bench) stop() {
 	_ = b.stack.Stop()
 }
 
-// start starts a stack with its own folder and database. Variables in env replace those of the
-// bench.
+// start starts a stack with its own folder and database. Variables in env replace the default
+// variables of the bench.
 func (b *bench) start(ctx context.Context, home, db string, env ...string) (*kit.Stack, error) {
 	port, err := testkit.Port()
 	if err != nil {
@@ -287,8 +288,8 @@ func (b *bench) start(ctx context.Context, home, db string, env ...string) (*kit
 		fmt.Sprintf("RINGFENCE_PORT=%d", port), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", admin),
 		"RINGFENCE_BROKER=" + b.on, "RINGFENCE_KAFKA_JVM=-Xms512m -Xmx512m -XX:+UseG1GC",
 		"POSTGRES_URL=" + db, "SSL_CERT_FILE=" + b.hooks.CAFile, "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn",
-		// The shared limits of the dialer are high enough not to apply: one workspace can use nine
-		// tenths of them.
+		// The shared limits of the dialer are so high that they do not apply. One workspace can use
+		// nine tenths of each limit.
 		"TRUNK_CHANNELS=20000", "MAX_LIVE_CALLS=20000", "TRUNK_CALLS_PER_SECOND=2000", "CALLS_PER_SECOND=2000",
 	}
 	return kit.Start(ctx, kit.Options{Bin: b.bin, Home: home, Env: append(settings, env...)})

@@ -15,12 +15,13 @@ import (
 	"ringfence.dev/test/bench/internal/probe"
 )
 
-// backends is the group of Postgres processes that work for the dispatcher: the backends of its two
+// backends is the name of one group of Postgres processes: the backends of the dispatcher's two
 // roles. The other groups are processes of Postgres itself.
 const backends = "backends"
 
-// meter adds the CPU time of the dispatcher and of its backends. It reads the backends four times a
-// second. CPU time between the last read and the end of a backend is not counted.
+// meter adds the CPU time of the dispatcher and of the dispatcher's backends. It reads the backends
+// four times a second, so it does not count the CPU time between the last read and the end of a
+// backend.
 type meter struct {
 	house  *WebhookStack
 	db     *pgx.Conn
@@ -38,8 +39,8 @@ type meter struct {
 	catch time.Duration
 }
 
-// process is one process of Postgres. The start time is part of the key because process ids are
-// reused.
+// process identifies one process of Postgres. The start time is part of the key because process ids
+// are reused.
 type process struct {
 	pid     int32
 	started time.Time
@@ -48,7 +49,7 @@ type process struct {
 // used is the result of a meter.
 type used struct {
 	dispatcher, backends, receiver time.Duration
-	// beside is the CPU time of Postgres' own processes.
+	// beside maps each of Postgres' own processes to its CPU time.
 	beside map[string]time.Duration
 	// ended is the number of backends that ended during the measurement.
 	ended int
@@ -59,8 +60,8 @@ SELECT pid, backend_start, CASE WHEN usename LIKE 'webhook\_dispatcher\_%' THEN 
 FROM pg_stat_activity
 WHERE usename LIKE 'webhook\_dispatcher\_%' OR backend_type IN ('walwriter', 'checkpointer', 'background writer', 'autovacuum launcher', 'autovacuum worker')`
 
-// watch starts a meter. anew means that the dispatcher is about to be replaced; the new process
-// counts from its start.
+// watch starts a meter. The parameter anew means that the dispatcher is about to be replaced. The
+// CPU time of the new process counts from its start.
 func (h *WebhookStack) watch(ctx context.Context, anew bool) (*meter, error) {
 	m := &meter{house: h, anew: anew, begun: map[process]time.Duration{}, last: map[process]time.Duration{}, kinds: map[process]string{}, done: make(chan struct{})}
 	var err error
@@ -94,7 +95,7 @@ func (h *WebhookStack) watch(ctx context.Context, anew bool) (*meter, error) {
 	return m, nil
 }
 
-// look reads every process once.
+// look reads the CPU time of every process once.
 func (m *meter) look(ctx context.Context) error {
 	rows, err := m.db.Query(ctx, processes)
 	if err != nil {
@@ -105,7 +106,7 @@ func (m *meter) look(ctx context.Context) error {
 	_, err = pgx.ForEachRow(rows, []any{&one.pid, &one.started, &kind}, func() error {
 		pid := strconv.Itoa(int(one.pid))
 		if probe.Parent(pid) != m.house.postmaster {
-			return nil // it has ended, or is on another machine
+			return nil // the process has ended, or is on another machine
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -123,7 +124,7 @@ func (m *meter) stop(ctx context.Context) (used, error) {
 	if m.fault != nil {
 		return used{}, fmt.Errorf("watch the database's processes: %w", m.fault)
 	}
-	// The connection can have been in use when its context was canceled.
+	// Connect again, because the connection was possibly in use when its context was canceled.
 	db, err := pgx.Connect(ctx, m.house.DB)
 	if err != nil {
 		return used{}, err
@@ -157,8 +158,8 @@ func (m *meter) stop(ctx context.Context) (used, error) {
 	return u, nil
 }
 
-// judged returns the verdict on a CPU figure. It returns another text if the dispatcher or its
-// backends could not be measured: without /proc, or on another machine.
+// judged returns the verdict on a CPU figure. If the dispatcher or its backends could not be
+// measured (without /proc, or on another machine), it returns a text with the reason.
 func (u used) judged(verdict string) string {
 	if u.dispatcher <= 0 || u.backends <= 0 {
 		return "not measured: it takes Linux and a Postgres of this machine"
@@ -166,12 +167,13 @@ func (u used) judged(verdict string) string {
 	return verdict
 }
 
-// each returns the CPU time of the dispatcher and its backends for each delivery, in milliseconds.
+// each returns the CPU time of the dispatcher and of its backends for each delivery, in
+// milliseconds.
 func (u used) each(deliveries int) float64 {
 	return probe.MS(u.dispatcher+u.backends) / float64(max(deliveries, 1))
 }
 
-// lines formats the parts.
+// lines formats the CPU time of each part in one line.
 func (u used) lines(deliveries int) string {
 	of := func(d time.Duration) float64 { return probe.MS(d) / float64(max(deliveries, 1)) }
 	var beside []string

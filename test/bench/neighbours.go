@@ -12,28 +12,30 @@ import (
 const (
 	// neighbourRate is the rate of deliveries to each endpoint, whether it is healthy or hangs.
 	neighbourRate = 20.0
-	// goalBeside is the p99 of the healthy endpoint as a multiple of its p99 alone.
+	// goalBeside limits the p99 of the healthy endpoint beside endpoints that hang. It is a
+	// multiple of the p99 of the healthy endpoint alone.
 	goalBeside = 2.0
-	// hangingClosed is how long the requests to endpoints that hang can stay open: more than the timeout
-	// of an attempt.
+	// hangingClosed limits the time that requests to endpoints that hang can stay open. It is
+	// longer than the timeout of an attempt.
 	hangingClosed = 30 * time.Second
 )
 
 // Neighbours measures a healthy endpoint alone, together with one endpoint that hangs, and together
-// with ten. Each has its own workspace and address. The endpoints that hang are new in each round,
-// so that their health is unknown.
+// with ten. Each endpoint has its own workspace and address. Each round has new endpoints that
+// hang, so that the dispatcher does not know their health.
 func Neighbours(ctx context.Context, h *WebhookStack) error {
 	healthy, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
 		return err
 	}
-	// the first deliveries open the connections
+	// The first deliveries open the connections and do not count.
 	if _, err := h.deliver(ctx, time.Second, neighbourRate, healthy); err != nil {
 		return err
 	}
 	var alone []time.Duration
 	beside := map[int]time.Duration{}
-	for _, hanging := range []int{0, 1, 10, 0} { // alone before and after: both count
+	// the first and the last round measure the endpoint alone, and both count
+	for _, hanging := range []int{0, 1, 10, 0} {
 		got, tried, err := h.beside(ctx, healthy, hanging)
 		if err != nil {
 			return err
@@ -58,7 +60,7 @@ func Neighbours(ctx context.Context, h *WebhookStack) error {
 	return healthy.drop(ctx)
 }
 
-// beside runs one round. tried is the number of requests to the endpoints that hang.
+// beside runs one round. The result tried is the number of requests to the endpoints that hang.
 func (h *WebhookStack) beside(ctx context.Context, healthy *endpoint, hanging int) (got countedRecords, tried int, err error) {
 	lane := h.lane()
 	others := make([]*endpoint, hanging)

@@ -10,20 +10,22 @@ import (
 )
 
 const (
-	// pauseRounds is how often the subscription is paused and resumed.
+	// pauseRounds is the number of times that the subscription is paused and resumed.
 	pauseRounds = 10
-	// pausedFor is the time from the answer of the pause to the resume. It is longer than goalPaused.
+	// pausedFor is the time between the response to the pause and the resume. It is longer than
+	// goalPaused.
 	pausedFor = 2 * time.Second
 	// goalPaused is from docs/reference/api/webhooks.md: no attempt with the old status starts
 	// later than one second after the response.
 	goalPaused = time.Second
-	// goalResumed is how many direct POSTs (p50) the first delivery after a resume may take.
+	// goalResumed limits the time of the first delivery after a resume. It is a multiple of the p50
+	// of a direct POST.
 	goalResumed = 50.0
 )
 
 // Pauses pauses and resumes one subscription under a steady load. It measures when the last request
-// of a paused subscription and the first one of a resumed subscription reached the receiver, both
-// from the answer of the change.
+// of the paused subscription and the first request of the resumed subscription reached the
+// receiver. Both times begin with the response to the change of status.
 func Pauses(ctx context.Context, h *WebhookStack) error {
 	e, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
@@ -83,15 +85,15 @@ func Pauses(ctx context.Context, h *WebhookStack) error {
 	return e.drop(ctx)
 }
 
-// set changes the subscription's status and returns the time of the answer.
+// set changes the subscription's status and returns the time of the response.
 func (e *endpoint) set(ctx context.Context, status string) (time.Time, error) {
 	path := "/v1/webhook-subscriptions/" + e.subscription
 	err := e.workspace.API.Into(ctx, http.MethodPatch, path, map[string]any{"status": status}, http.StatusOK, nil)
 	return time.Now(), err
 }
 
-// latestAndFirst returns the longest time from the answer of a pause to a request before the next
-// resume, and for each resume the time to the first request after it.
+// latestAndFirst returns the longest time from the response to a pause to a request before the next
+// resume. It also returns for each resume the time to the first request after the resume.
 func latestAndFirst(
 	arrivals []Arrival, paused, resumed []time.Time,
 ) (latest time.Duration, first []time.Duration) {

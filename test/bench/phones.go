@@ -23,33 +23,35 @@ const (
 	frameBytes = 160
 	frameTime  = 20 * time.Millisecond
 	headerSize = 12
-	// One of markEach frames is marked, one each half second. The others are silence.
+	// One of markEach frames is marked, which is two marks a second. The other frames are silence.
 	markEach = 25
-	// settling is how long after its first packet the marks of a phone do not count.
+	// settling is the time after a phone's first packet in which the phone's marks do not count.
 	settling = 5 * time.Second
 	// ending is the time before the end of a call in which marks do not count.
 	ending  = 4 * time.Second
 	silence = 0xFF
 )
 
-// mark is the beginning of a frame that contains its send time, in ns of the phones' clock.
+// mark is the beginning of a marked frame. The frame contains its send time, in ns of the phones'
+// clock.
 var mark = []byte("RINGMARK")
 
 // phoneReport is the result of the phones.
 type phoneReport struct {
 	// First is the time when each phone received the first sound, in ns since 1970, or 0.
 	First []int64 `json:"first"`
-	// Trips are the round trips of marks to the agent and back, in µs. Marks is the number of sent
-	// marks that count.
+	// Trips are the round trips of marks to the agent and back, in µs. Marks is the number of
+	// counted marks that were sent.
 	Trips []int64 `json:"trips"`
 	Marks int     `json:"marks"`
-	// Heard counts the received packets. Lost counts the packets that did not arrive although later
-	// ones did.
+	// Heard is the number of received packets. Lost is the number of packets that did not arrive
+	// although later packets did.
 	Heard, Lost int
 }
 
-// Phones opens the given number of phones and prints their addresses in one line. Each phone speaks
-// from its first received packet on. When its input ends, it prints a phoneReport as JSON.
+// Phones opens the given number of phones and prints their addresses in one line. Each phone sends
+// audio from its first received packet on. When the input ends, Phones prints a phoneReport as
+// JSON.
 func Phones(args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("usage: %s <phones>", PhonesCommand)
@@ -103,10 +105,10 @@ type phone struct {
 	mu           sync.Mutex
 	first        int64
 	trips        []trip
-	marks        []time.Duration // send times
+	marks        []time.Duration // the send times of the marks
 	heardAt      time.Duration
 	heard        int
-	lowest, last int64 // sequence numbers, extended beyond 16 bits
+	lowest, last int64 // the lowest and the last sequence number, extended beyond 16 bits
 }
 
 func (p *phone) listen() {
@@ -145,7 +147,7 @@ func (p *phone) hear(number int64, payload []byte) {
 	}
 }
 
-// speak sends a frame every 20 ms. It starts at a random offset.
+// speak sends a frame every 20 ms, starting at a random offset.
 func (p *phone) speak(to netip.AddrPort) {
 	time.Sleep(rand.N(frameTime))
 	begun, tick := p.now(), time.NewTicker(frameTime)
@@ -168,7 +170,7 @@ func (p *phone) speak(to netip.AddrPort) {
 				p.mu.Unlock()
 			}
 			for i := range payload {
-				payload[i] = 0x10 // loud
+				payload[i] = 0x10 // 0x10 is a loud sample
 			}
 			// #nosec G115 -- read back in the same way
 			binary.BigEndian.PutUint64(payload[copy(payload, mark):], uint64(sent))

@@ -15,12 +15,12 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// late is how long a call can take before its webhook counts as missing.
+// late is the time after which a missing webhook of a call counts as lost.
 const late = time.Minute
 
-// Pipeline keeps a number of calls in progress, each from its POST to its terminal webhook. A
-// finished call is replaced by the next, so the measured rate is sustained. Before a level counts,
-// as many calls have ended as are in progress.
+// Pipeline keeps a constant number of calls in progress, each from its POST to its terminal
+// webhook. The next call replaces a finished call, so the measured rate is sustained. The count of
+// a level begins after as many calls have ended as are in progress.
 func Pipeline(ctx context.Context, h *CallStack) error {
 	best, at := 0.0, 0
 	for underWay := 16; underWay <= 1024; underWay *= 4 {
@@ -36,13 +36,14 @@ func Pipeline(ctx context.Context, h *CallStack) error {
 	return nil
 }
 
-// levelResult is the result of one level.
+// levelResult is the result of one level, which is a number of calls in progress.
 type levelResult struct {
 	mu sync.Mutex
-	// numbers are the numbers whose POST was accepted, unanswered those with errBusy.
+	// numbers contains the phone numbers whose POST was accepted, and unanswered those whose POST
+	// returned errBusy.
 	numbers, unanswered []string
-	// all counts the calls whose webhook arrived. counted and took are those that arrived while the
-	// level counted.
+	// all is the number of calls whose webhook arrived. The calls in counted and took arrived while
+	// the level counted.
 	all, counted int
 	counting     bool
 	took         []time.Duration
@@ -78,7 +79,7 @@ func (k *levelResult) count(on bool) {
 	k.counting = on
 }
 
-// keep prints one level and returns its rate.
+// keep measures one level, prints its figures and returns its rate.
 func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, err error) {
 	workspaces, err := h.workspaces(ctx, "pipeline", 4)
 	if err != nil {
@@ -127,7 +128,8 @@ func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, 
 	return perSecond, nil
 }
 
-// The states of a number's requests in calls and in the dial queue, and of their calls.
+// Selects the states of a number's requests in the schemas of calls and of the dialer, and the
+// states of their calls.
 const outcomes = `
 SELECT r.status || coalesce(' ' || r.error_code, '') || coalesce(', in the dial queue ' || q.state || CASE WHEN q.claimed_by IS NULL THEN '' ELSE ' and claimed' END, ', not in the dial queue')
 	|| coalesce(', call ' || c.status, ', no call') || ' (' || count(*) || ', accepted ' || round(extract(epoch FROM now() - min(r.queued_at))) || ' s ago, changed '
@@ -136,8 +138,8 @@ FROM calls.call_requests r LEFT JOIN dialer.dial_queue q ON q.call_request_id = 
 WHERE r.workspace_id = ANY ($1::uuid[]) AND r.to_e164 = ANY ($2::text[])
 GROUP BY r.status, r.error_code, q.state, q.claimed_by IS NULL, c.status`
 
-// printOutcomes prints the states of calls that were not dialed or have no terminal event. A request
-// can end without a call, and then has no event.
+// printOutcomes prints the states of the calls that were not dialed or have no terminal event. A
+// request can end without a call, and then has no event.
 func (h *CallStack) printOutcomes(ctx context.Context, workspaces []*kit.Workspace, numbers []string) error {
 	if len(numbers) == 0 {
 		return nil
@@ -153,8 +155,8 @@ func (h *CallStack) printOutcomes(ctx context.Context, workspaces []*kit.Workspa
 	return err
 }
 
-// turn keeps the calls in progress for the time of one measurement, and then waits for the last of
-// them.
+// turn keeps the calls in progress for the duration of one measurement. Then it waits for the last
+// calls.
 func (h *CallStack) turn(ctx context.Context, k *levelResult, workspaces []*kit.Workspace, underWay int) error {
 	var (
 		wg     sync.WaitGroup
@@ -179,8 +181,8 @@ func (h *CallStack) turn(ctx context.Context, k *levelResult, workspaces []*kit.
 	return err
 }
 
-// countFor waits for the first calls, for a minute at most, and counts those that end in the time
-// of a measurement.
+// countFor waits for the first calls for at most a minute. Then it counts the calls that end during
+// one measurement.
 func (h *CallStack) countFor(ctx context.Context, k *levelResult, first int) error {
 	if kit.Until(ctx, late, "as many calls have ended as are under way", func() (bool, error) { return k.landed() >= first, nil }) != nil {
 		fmt.Printf("    counted after a minute, in which %d of %d under way had ended\n", k.landed(), first)
@@ -201,8 +203,8 @@ func (h *CallStack) countFor(ctx context.Context, k *levelResult, first int) err
 	return err
 }
 
-// oneCall places one call and waits for its terminal webhook. A missing webhook is found at the
-// end. A POST without a response does not end the measurement.
+// oneCall places one call and waits for its terminal webhook. A missing webhook is found at the end
+// of the level. A POST without a response does not end the measurement.
 func (h *CallStack) oneCall(ctx context.Context, k *levelResult, w *kit.Workspace) error {
 	to := h.number()
 	landed, posted := h.Landing.expect(to), time.Now()

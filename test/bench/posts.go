@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// goalShare is the goal with goalClients clients, as a percentage of the limit.
+// goalShare is the goal with goalClients clients, as a percentage of the bare loop's rate.
 const (
 	goalClients = 32
 	goalShare   = 50
@@ -25,8 +25,9 @@ const (
 // serial numbers all calls of the bench, so that no number is called twice.
 var serial atomic.Int64
 
-// posts prints POST /v1/calls per second for several numbers of clients, each between two bare
-// loops with as many goroutines. The calls are scheduled for the next day, so nothing is dialed.
+// posts prints POST /v1/calls per second for several numbers of clients. Each measurement is
+// between two bare loops with the same number of goroutines. The calls are scheduled for the next
+// day, so that the dialer does not dial them.
 func posts(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench posts", "10000000")
 	if err != nil {
@@ -38,7 +39,7 @@ func posts(ctx context.Context, b *bench) error {
 	}
 	defer func() { _ = db.Close(context.WithoutCancel(ctx)) }()
 	post := func(ctx context.Context, _ int) error { return place(ctx, w, serial.Add(1), tomorrow()) }
-	// the first second opens connections and prepares statements
+	// The first second opens connections and prepares statements, and does not count.
 	if _, err := closedLoop(ctx, goalClients, time.Second, post); err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func posts(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// level measures one number of clients: bare loop, POST requests, bare loop.
+// level measures one number of clients: a bare loop, the POST requests, and a bare loop.
 func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(context.Context, int) error) error {
 	before, err := b.bareLoops(ctx, db, clients)
 	if err != nil {
@@ -105,15 +106,16 @@ func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(
 	return nil
 }
 
-// limits are the rates of the bare loop: with all commits of a POST, and only with those that the
-// response waits for. used and times are the CPU time and the number of turns of the former.
+// limits contains the rates of two bare loops. One loop has all commits of a POST, the other only
+// the commits that the response waits for. The fields used and times are the CPU time and the
+// number of operations of the first loop.
 type limits struct {
 	all, awaited float64
 	used         probe.Time
 	times        int
 }
 
-// bareLoops measures the limits with tables that are empty at the beginning.
+// bareLoops measures the limits with tables that are empty at the start.
 func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found limits, err error) {
 	copies := probe.Copies{DB: db, Schema: "bench"}
 	for _, awaitedOnly := range []bool{false, true} {
@@ -163,7 +165,7 @@ SELECT (SELECT count(*) FROM calls.outbox)
      + (SELECT count(*) FROM calls.call_requests) - (SELECT count(*) FROM dialer.dial_queue)
      + (SELECT count(*) FROM billing_wallet.holds WHERE state = 'held' AND confirmed_at IS NULL)`
 
-// drained waits until every request has reached the dialer and the wallet.
+// drained waits until every request has reached the dialer and billing-wallet.
 func (b *bench) drained(ctx context.Context, db *pgx.Conn) error {
 	return kit.Until(ctx, 5*time.Minute, "what was posted reaches the dialer and the wallet", func() (bool, error) {
 		var left int64

@@ -27,9 +27,10 @@ const ReceiverCommand = "receive-webhooks"
 
 // Receiver is a running receiver process.
 type Receiver struct {
-	// URLs are its addresses. Each has another loopback address; the first is 127.0.0.1.
+	// URLs are the addresses of the receiver. Each URL has another loopback address. The first is
+	// 127.0.0.1.
 	URLs []string
-	// PID is the process id.
+	// PID is the process id of the receiver.
 	PID string
 
 	control string
@@ -37,8 +38,8 @@ type Receiver struct {
 	in      io.Closer
 }
 
-// Start starts this program again as the receiver, with a certificate that the given authority
-// signs.
+// Start starts this program again as the receiver. The given authority signs the receiver's
+// certificate.
 func Start(caFile, keyFile string, hosts int) (*Receiver, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -75,13 +76,14 @@ func (r *Receiver) Stop() error {
 	return r.cmd.Wait()
 }
 
-// Count returns the number of requests to a lane.
+// Count returns the number of requests to a lane. A lane is a path of the receiver with its own
+// counters.
 func (r *Receiver) Count(ctx context.Context, lane string) (count Count, err error) {
 	err = r.ask(ctx, "/count/"+lane, func(body io.Reader) error { return json.NewDecoder(body).Decode(&count) })
 	return count, err
 }
 
-// Arrivals returns all requests to a lane, in the order in which they were read.
+// Arrivals returns all requests to a lane, in the order in which the receiver read them.
 func (r *Receiver) Arrivals(ctx context.Context, lane string) (all []Arrival, err error) {
 	err = r.ask(ctx, "/arrivals/"+lane, func(body io.Reader) error { return gob.NewDecoder(body).Decode(&all) })
 	return all, err

@@ -20,17 +20,18 @@ import (
 const (
 	// manyCalls and fewCalls are the sizes of the two histories.
 	manyCalls, fewCalls = 1_000_000, 1_000
-	// goalReads is the p99 of the large history as a multiple of the p99 of the small one.
+	// goalReads limits the p99 with the large history. It is a multiple of the p99 with the small
+	// history.
 	goalReads = 1.5
 	// apartCalls is the time between two calls of the large history.
 	apartCalls = 20 * time.Second
-	// The first warmUp responses of a client do not count. enough is the minimum number of
-	// responses for a meaningful p99.
+	// The first warmUp responses of a client do not count. A meaningful p99 needs at least enough
+	// responses.
 	warmUp, enough = 10, 400
 )
 
-// history is a workspace with calls, each with its request, mixed with those of the other
-// workspace. It has as many contacts as a customer who calls each contact five times.
+// history is a workspace with calls, each with its request. The calls are mixed in time with those
+// of the other workspace. The workspace has one contact for each five calls.
 type history struct {
 	*kit.Workspace
 	workspace uuid.UUID
@@ -39,7 +40,7 @@ type history struct {
 	every     time.Duration
 }
 
-// nth returns the id of an object of the n-th call. kind separates the kinds of objects.
+// nth returns the id of the n-th object of a kind. The parameter kind is the name of the kind.
 func (h *history) nth(kind string, n int) uuid.UUID {
 	id := uuid.NewSHA1(h.workspace, fmt.Appendf(nil, "%s %d", kind, n))
 	ms := binary.BigEndian.AppendUint64(nil, uint64(h.at(n).UnixMilli()))
@@ -50,13 +51,13 @@ func (h *history) nth(kind string, n int) uuid.UUID {
 
 func (h *history) at(n int) time.Time { return h.began.Add(time.Duration(n) * h.every) }
 
-// contacts returns the number of contacts.
+// contacts returns the number of contacts of the workspace.
 func (h *history) contacts() int { return h.calls / 5 }
 
 func (h *history) contact(n int) uuid.UUID { return h.nth("contact", (n*7919)%h.contacts()) }
 
-// agent returns an agent. Agents 0 to 4 have nearly all calls, agent 5 has the oldest ten, and
-// agent 6 has none.
+// agent returns the id of an agent. Agents 0 to 4 have nearly all calls, agent 5 has the oldest ten
+// calls, and agent 6 has no calls.
 func (h *history) agent(n int) uuid.UUID {
 	if n < 10 {
 		return h.nth("agent", 5)
@@ -85,8 +86,8 @@ func (h *history) outcome(n int) (direction, status string) {
 	return direction, "completed"
 }
 
-// reference returns the reference of the n-th call: unique for half of the calls, the name of a
-// campaign for a quarter.
+// reference returns the reference of the n-th call. It is unique for half of the calls, and the
+// name of a campaign for a quarter.
 func (h *history) reference(n int) *string {
 	ref := fmt.Sprintf("order-%d", n)
 	switch n % 4 {
@@ -98,7 +99,7 @@ func (h *history) reference(n int) *string {
 	return &ref
 }
 
-// question is a request to both histories. The path can differ with each call.
+// question is a request that is sent to both histories. Each request can have another path.
 type question struct {
 	name string
 	path func(h *history) string
@@ -153,8 +154,8 @@ func questions() []question {
 	}
 }
 
-// reads sends the same requests to a workspace with a million calls and to one with a thousand, in
-// turn, with one client and with eight.
+// reads sends the same requests to a workspace with a million calls and to a workspace with a
+// thousand calls. The requests alternate. One client sends them, and then eight clients.
 func reads(ctx context.Context, b *bench) error {
 	many, few, err := b.histories(ctx)
 	if err != nil {
@@ -181,8 +182,9 @@ func reads(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// compare lets every client send both requests in turn, so that both have the same noise. It takes
-// a quarter of a measurement's time, or longer until there are enough responses.
+// compare lets every client send both requests in turn, so that both are measured under the same
+// background load. It takes a quarter of a measurement's time, or longer until there are enough
+// responses.
 func (b *bench) compare(ctx context.Context, clients int, q question, few, many *history) (ofFew, ofMany []time.Duration, err error) {
 	type lane struct{ few, many []time.Duration }
 	lanes := make([]lane, clients)
@@ -246,12 +248,12 @@ func (b *bench) histories(ctx context.Context) (many, few *history, err error) {
 	return many, few, nil
 }
 
-// indexesOf finds the indexes that are faster to build again than to maintain.
+// Selects the indexes that are faster to build again than to maintain during the inserts.
 const indexesOf = `
 SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = $1::regclass AND NOT indisunique`
 
-// fill inserts the rows of one table in one transaction, builds its indexes afterwards, and runs
-// VACUUM and ANALYZE.
+// fill inserts the rows of one table in one transaction. Afterwards it builds the table's indexes
+// and runs VACUUM and ANALYZE.
 func fill(ctx context.Context, db *pgx.Conn, t table, rows pgx.CopyFromSource) error {
 	name := pgx.Identifier{t.schema, t.name}
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
@@ -288,12 +290,12 @@ func fill(ctx context.Context, db *pgx.Conn, t table, rows pgx.CopyFromSource) e
 	return err
 }
 
-// table is one of the tables that lists read, with a function that returns the row of the n-th call
-// of a history.
+// table is one of the tables that lists read. Its function returns the row of the n-th call of a
+// history.
 type table struct {
 	schema, name string
 	columns      []string
-	// each is the number of calls for one row.
+	// each is the number of calls that share one row.
 	each int
 	row  func(h *history, n int) []any
 }
@@ -351,7 +353,7 @@ func tables() []table {
 	}
 }
 
-// mixed returns the rows of both histories in the order of their time.
+// mixed returns the rows of both histories, ordered by time.
 func mixed(many, few *history, t table) pgx.CopyFromSource {
 	n, small := -1, false
 	return pgx.CopyFromFunc(func() ([]any, error) {

@@ -1,5 +1,5 @@
 // The receiver of webhooks and of the bare loop. It is a separate process, so that its CPU time can
-// be measured. It responds as fast as net/http can and records the arrival times.
+// be measured. It responds without delay and records the arrival times.
 
 package main
 
@@ -24,14 +24,14 @@ import (
 // Arrival is one received POST.
 type Arrival struct {
 	Event, Delivery uuid.UUID
-	// Attempt counts from 1.
+	// Attempt is the number of the attempt, starting at 1.
 	Attempt int
-	// At is the time when the first byte of the request was read, in nanoseconds of the machine's
-	// clock.
+	// At is the time when the receiver read the first byte of the request, in nanoseconds of the
+	// machine's clock.
 	At int64
 }
 
-// Count is the number of requests to a lane so far, and of requests that are open there.
+// Count is the number of requests that a lane has received, and the number of open requests.
 type Count struct{ Arrived, Open int }
 
 // The first part of a path, /<way>/<lane>/…, selects the behavior of the receiver.
@@ -44,14 +44,14 @@ const (
 	Hang = "hang"
 )
 
-// lane contains the requests to one lane.
+// lane contains the received requests of one lane, the second part of the path.
 type lane struct {
 	mu       sync.Mutex
 	arrivals []Arrival
 	open     atomic.Int64
 }
 
-// receiver stores the requests by lane.
+// receiver stores the received requests by lane.
 type receiver struct {
 	mu    sync.RWMutex
 	lanes map[string]*lane
@@ -82,7 +82,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	l.open.Add(1)
 	defer l.open.Add(-1)
 	if _, err := io.Copy(io.Discard, req.Body); err != nil {
-		return // the sender has died
+		return // the sender has disconnected
 	}
 	a := Arrival{At: at}
 	a.Event, _ = uuid.Parse(req.Header.Get("X-Service-Event-Id"))
@@ -119,8 +119,8 @@ func (r *receiver) control() http.Handler {
 	return mux
 }
 
-// conn records the time of the first byte after the last response, which is the first byte of the
-// next request.
+// conn records the time of the first byte after the last response. This byte is the first byte of
+// the next request.
 type conn struct {
 	net.Conn
 	answered atomic.Bool
@@ -159,14 +159,15 @@ func firstByte(ctx context.Context) int64 {
 	return time.Now().UnixNano()
 }
 
-// receiverAddresses is what the receiver prints when it listens.
+// receiverAddresses is the line that the receiver prints when it listens.
 type receiverAddresses struct {
 	Control string
 	URLs    []string
 }
 
-// Run is the receiver process. args are the files of the authority and of its key, and the number
-// of loopback addresses. It prints its addresses in one line and ends when its standard input ends.
+// Run is the main function of the receiver process. The parameter args contains the files of the
+// authority and of its key, and the number of loopback addresses. The process prints its addresses
+// in one line and ends when its standard input ends.
 func Run(args []string) error {
 	cert, hosts, err := certificate(args)
 	if err != nil {
@@ -186,7 +187,7 @@ func Run(args []string) error {
 	for _, host := range hosts {
 		ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 		if err != nil && len(printed.URLs) > 0 {
-			break // not every system has more than one loopback address
+			break // some systems have only one loopback address
 		}
 		if err != nil {
 			return err
@@ -208,7 +209,7 @@ func Run(args []string) error {
 	return err
 }
 
-// underneath returns the conn below the TLS connection.
+// underneath returns the conn below a TLS connection.
 func underneath(c net.Conn) *conn {
 	if wrapped, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = wrapped.NetConn()

@@ -14,7 +14,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// receiverEndpoint starts a receiver on a free port, without or with TLS, that records first bytes.
+// receiverEndpoint starts a receiver on a free port that records the times of first bytes, with or
+// without TLS.
 func receiverEndpoint(t *testing.T) (*receiver, *httptest.Server) {
 	t.Helper()
 	r := &receiver{lanes: map[string]*lane{}}
@@ -71,7 +72,7 @@ func TestReceiver_TakesRefusesAndNotesFirstBytes(t *testing.T) {
 		if now := time.Now().UnixNano(); all[n].At > now {
 			t.Errorf("arrival = %d, want at most %d", all[n].At, now)
 		}
-		last = time.Now().UnixNano() // the next request on the same connection arrives later
+		last = time.Now().UnixNano() // the first byte of the next request on the same connection must be later
 	}
 }
 

@@ -20,10 +20,10 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// callEvents are the events of every subscription of the bench.
+// callEvents are the event types of every subscription of the bench.
 var callEvents = []string{"call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy"}
 
-// template is a record of call-events.v1 that calls published, with its decoded value.
+// template is a record that the service calls published to call-events.v1, with its decoded value.
 type template struct {
 	headers []kgo.RecordHeader
 	fact    *eventv1.CallEvent
@@ -31,7 +31,7 @@ type template struct {
 
 func (t template) event() *eventv1.PublicEvent { return t.fact.GetPublic() }
 
-// completes is a number that the simulated carrier answers and completes.
+// completes is a phone number that the simulated carrier answers and completes.
 const completes = "+14155550101"
 
 var errFewEvents = errors.New("the call that everything is copied from had no three events")
@@ -79,18 +79,18 @@ func (h *WebhookStack) learn(ctx context.Context) ([]template, error) {
 	}
 }
 
-// body returns the body of call.completed that the bare loop sends.
+// body returns the body of call.completed that the baseline without the dispatcher sends.
 func (h *WebhookStack) body() []byte { return h.templates[len(h.templates)-1].event().GetBody() }
 
-// The number of calls that ring before the first one answers, and that answer before the first one
-// ends. Events of one call are never adjacent.
+// The number of calls that ring before the first call is answered, and the number of calls that are
+// answered before the first call ends. Thus two events of one call are never adjacent.
 const (
 	answersAfter   = 20
 	completesAfter = 60
 )
 
-// source creates the events of one workspace. The events of each call are in order, and those of
-// many calls are mixed.
+// source creates the events of one workspace. The events of each call are in order. The events of
+// many calls are interleaved.
 type source struct {
 	templates   []template
 	workspaceID string
@@ -100,7 +100,7 @@ type source struct {
 	waiting []*kgo.Record
 }
 
-// next returns the next record, as calls publishes it, and the id of its event.
+// next returns the next record, in the form that the service calls publishes.
 func (s *source) next() *kgo.Record {
 	if len(s.waiting) == 0 {
 		s.calls = append(s.calls, uuid.Must(uuid.NewV7()))
@@ -115,11 +115,11 @@ func (s *source) next() *kgo.Record {
 	return rec
 }
 
-// record returns the record of a template with another call and workspace, as libs/outbox publishes
-// it.
+// record returns the template's record with another call and workspace, in the form that
+// libs/outbox publishes.
 func (s *source) record(call uuid.UUID, t template) *kgo.Record {
 	old, now := t.event(), time.Now()
-	id := uuid.NewSHA1(call, []byte(old.GetType())) // calls derives the id in the same way
+	id := uuid.NewSHA1(call, []byte(old.GetType())) // the service calls derives the event id in the same way
 	body := old.GetBody()
 	for was, is := range map[string]string{old.GetEventId(): id.String(), t.fact.GetCallId(): call.String(), t.fact.GetWorkspaceId(): s.workspaceID} {
 		body = bytes.ReplaceAll(body, []byte(was), []byte(is))
@@ -130,7 +130,7 @@ func (s *source) record(call uuid.UUID, t template) *kgo.Record {
 	}
 	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(fact)
 	if err != nil {
-		panic(err) // impossible: the template was decoded from the same message
+		panic(err) // cannot happen: the template was decoded from the same message
 	}
 	rec := &kgo.Record{Topic: kafka.CallEvents.Name, Key: []byte(call.String()), Value: value}
 	for _, header := range t.headers {
@@ -151,7 +151,8 @@ func headerValue(header kgo.RecordHeader, id, call uuid.UUID, workspaceID string
 	case kafka.HeaderTime:
 		return []byte(now.UTC().Format("2006-01-02T15:04:05.000000Z"))
 	case kafka.HeaderTraceParent:
-		// version, trace, span, flags: another trace with the same sampling
+		// The header contains version, trace, span and flags. The record gets another trace id with
+		// the same sampling flag.
 		parts := strings.Split(string(header.Value), "-")
 		if len(parts) == 4 {
 			var trace [16]byte
@@ -174,7 +175,8 @@ func eventID(rec *kgo.Record) uuid.UUID {
 	return uuid.Nil
 }
 
-// published contains the time at which Kafka acknowledged each event, and the first error.
+// published contains the time at which Kafka acknowledged each event, and the first error of a
+// publish.
 type published struct {
 	mu    sync.Mutex
 	wg    sync.WaitGroup
@@ -210,8 +212,8 @@ func (p *published) wait() error {
 }
 
 // pour publishes perSecond records a second of each source in turn, evenly, for the given time. It
-// does not wait for acknowledgements: on a slow machine records are late, and the rate stays the
-// same.
+// does not wait for acknowledgements. On a slow machine records are therefore late, and the rate
+// stays the same.
 func (h *WebhookStack) pour(ctx context.Context, long time.Duration, perSecond float64, sources ...*source) error {
 	every := time.Duration(float64(time.Second) / (perSecond * float64(len(sources))))
 	began := time.Now()
@@ -228,18 +230,18 @@ func (h *WebhookStack) pour(ctx context.Context, long time.Duration, perSecond f
 	}
 }
 
-// countedRecords is the result of the sent records.
+// countedRecords is the result for the published records.
 type countedRecords struct {
 	arrived, missing, twice int
 	// first and last are the times of the first and the last delivery, in nanoseconds of the
 	// machine's clock.
 	first, last int64
-	// took is the time from the acknowledgement to the first byte of each delivery. It is negative
-	// for a delivery before the acknowledgement.
+	// took contains for each delivery the time from Kafka's acknowledgement to the delivery's first
+	// byte. It is negative if the delivery arrived before the acknowledgement.
 	took []time.Duration
 }
 
-// count compares the arrivals from the given attempt on to the sent records.
+// count compares the published records to the arrivals, from the given attempt on.
 func (p *published) count(arrivals []Arrival, attempt int) (c countedRecords) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -264,7 +266,7 @@ func (p *published) count(arrivals []Arrival, attempt int) (c countedRecords) {
 	return c
 }
 
-// perSecond returns the rate from the first delivery to the last.
+// perSecond returns the deliveries per second from the first delivery to the last.
 func (c countedRecords) perSecond() float64 {
 	if c.last <= c.first {
 		return 0
@@ -272,7 +274,7 @@ func (c countedRecords) perSecond() float64 {
 	return float64(c.arrived-1) / time.Duration(c.last-c.first).Seconds()
 }
 
-// deliver publishes records of an endpoint until all have arrived, and counts them.
+// deliver publishes records of an endpoint, waits until all have arrived, and counts them.
 func (h *WebhookStack) deliver(ctx context.Context, long time.Duration, perSecond float64, e *endpoint) (countedRecords, error) {
 	e.source.sent = newPublished()
 	if err := h.pour(ctx, long, perSecond, e.source); err != nil {
@@ -281,7 +283,7 @@ func (h *WebhookStack) deliver(ctx context.Context, long time.Duration, perSecon
 	return h.arrived(ctx, e)
 }
 
-// arrived waits for the last published records of the endpoint and counts them.
+// arrived waits until the last published records of the endpoint arrive, and counts them.
 func (h *WebhookStack) arrived(ctx context.Context, e *endpoint) (countedRecords, error) {
 	sent := e.source.sent
 	if err := sent.wait(); err != nil {

@@ -94,7 +94,7 @@ func TestCount_TellsMissingFromTwice(t *testing.T) {
 	if !slices.Equal(took, want) {
 		t.Errorf("durations = %v, want %v", took, want)
 	}
-	if rate := got.perSecond(); rate != 500 { // two intervals in 4 ms
+	if rate := got.perSecond(); rate != 500 { // 3 deliveries within 4 ms are two intervals
 		t.Errorf("%g a second, want 500", rate)
 	}
 	second := p.count([]Arrival{{Event: ids[0], Attempt: 1}, {Event: ids[0], Attempt: 2}}, 2)

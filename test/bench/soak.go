@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// goalWebhookClaim is the p99 of claims in the last minute as a multiple of the p99 in the
-	// first minute.
+	// goalWebhookClaim limits the p99 of claims in the last minute. It is a multiple of the p99 in
+	// the first minute.
 	goalWebhookClaim = 1.5
-	// Shares of the rate: an endpoint that refuses every first attempt, so that there are retries,
-	// and one that receives the records of a second in one burst, more than its in-flight limit. A
-	// healthy endpoint receives the rest at a steady rate.
+	// The shares of two endpoints in the rate. The first endpoint refuses every first attempt, so
+	// that there are retries. The second receives the records of a second in one burst, which
+	// exceeds its in-flight limit. A healthy endpoint receives all other records at a steady rate.
 	refusedShare, burstShare = 0.02, 0.08
 	leastBurst               = 40
 	// retried is longer than the first delay of RETRY_DELAYS with its jitter.
 	retried = 75 * time.Second
 )
 
-// Soak runs at half the rate of the backlog for a long time and compares the claims of its last
-// minute to those of its first minute.
+// Soak publishes for a long time at half the rate of the backlog. It compares the claims of the
+// last minute to the claims of the first minute.
 func Soak(ctx context.Context, h *WebhookStack) error {
 	if h.backlog == 0 {
 		if err := h.backlogOf(ctx, 1); err != nil {
@@ -44,8 +44,8 @@ func Soak(ctx context.Context, h *WebhookStack) error {
 		}
 		e.source.sent, all[n] = newPublished(), e
 	}
-	// Retries begin after their first delay. The first minute must contain retries, like the last
-	// one.
+	// Retries begin after their first delay. The first measured minute must contain retries, like
+	// the last minute.
 	warm := min(retried, h.Soak/2)
 	fmt.Printf("  %.0f records a second for %s, after %s that do not count\n", rate, h.Soak, warm)
 	first, last, err := h.soak(ctx, warm, rate, all)
@@ -106,7 +106,7 @@ func (h *WebhookStack) bursts(ctx context.Context, long time.Duration, size int,
 
 var errRestarted = errors.New("the dispatcher was started anew in the middle of the soak")
 
-// printSoak waits for the remaining deliveries, retries included, and prints the figures.
+// printSoak waits for the remaining deliveries and retries, and prints the figures.
 func (h *WebhookStack) printSoak(ctx context.Context, all [3]*endpoint, first, last window) error {
 	for n, e := range all {
 		if err := e.source.sent.wait(); err != nil {
@@ -158,7 +158,7 @@ func (h *WebhookStack) claims(ctx context.Context) (probe.Histogram, error) {
 	return probe.Parse(resp.Body, claimSeconds)
 }
 
-// queue is the size of the delivery queue during some time.
+// queue contains figures of the delivery queue during some time.
 type queue struct{ samples, live, dead, most, bytes, vacuums int64 }
 
 const queueSize = `

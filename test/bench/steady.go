@@ -17,18 +17,18 @@ import (
 
 const (
 	steadyRate = 50.0
-	// goalEach is the CPU time of a delivery at the steady rate, as a multiple of the CPU time of a
-	// POST in the bare loop.
+	// goalEach limits the CPU time of a delivery at the steady rate. It is a multiple of the CPU
+	// time of a POST in the bare loop.
 	goalEach = 90.0
-	// goalPosts is the time of a delivery as a multiple of the time of a direct POST.
+	// goalPosts limits the time of a delivery. It is a multiple of the time of a direct POST.
 	goalPosts = 8.0
-	// realCalls is the number of calls per second that are placed for the figure from the commit of
-	// calls on. They have about thirty events per second.
+	// realCalls is the number of calls per second for the figure that begins with the commit of the
+	// service calls. Such calls have about thirty events per second.
 	realCalls = 10
 )
 
-// Steady measures single deliveries on an idle machine: their CPU time and their latency, compared
-// to a direct POST.
+// Steady measures single deliveries on an idle machine. It compares their CPU time and latency to a
+// direct POST.
 func Steady(ctx context.Context, h *WebhookStack) error {
 	e, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
@@ -81,8 +81,8 @@ func Steady(ctx context.Context, h *WebhookStack) error {
 
 var errNothing = errors.New("nothing arrived")
 
-// direct contains the times of POST requests without the product: until the response, and until the
-// receiver read the first byte.
+// direct contains two times of each POST request without the product: until the response, and until
+// the receiver read the first byte.
 type direct struct{ answered, reached []time.Duration }
 
 // directly sends POST requests at the steady rate without waiting for responses.
@@ -124,8 +124,9 @@ func (h *WebhookStack) directly(ctx context.Context, long time.Duration) (d dire
 	return d, err
 }
 
-// fromCalls places real calls and measures from the time at which calls inserts an event into its
-// outbox. That is one of the last statements before COMMIT, so the figure is slightly too large.
+// fromCalls places real calls. It measures from the time at which the service calls inserts an
+// event into its outbox. The insert is one of the last statements before COMMIT, so the figure is
+// slightly too large.
 func (h *WebhookStack) fromCalls(ctx context.Context) error {
 	e, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
@@ -175,7 +176,8 @@ SELECT EXISTS (SELECT FROM calls.call_requests WHERE workspace_id = $1 AND statu
     OR EXISTS (SELECT FROM calls.calls WHERE workspace_id = $1 AND completes_at IS NOT NULL)
     OR EXISTS (SELECT FROM calls.outbox)`
 
-// ended waits until every call of the workspace has ended and all its webhooks have arrived.
+// ended waits until every call of the workspace has ended and all webhooks of the calls have
+// arrived.
 func (h *WebhookStack) ended(ctx context.Context, e *endpoint) error {
 	err := kit.Until(ctx, 2*time.Minute, "every call has ended", func() (bool, error) {
 		var open bool
@@ -188,7 +190,8 @@ func (h *WebhookStack) ended(ctx context.Context, e *endpoint) error {
 	return h.awaitArrivals(ctx, e.lane, 1<<30, 3*time.Second) // until no more webhooks arrive
 }
 
-// putAt reads from the topic when the events of a workspace were inserted into the outbox of calls.
+// putAt reads from the topic the times at which the service calls inserted the events of a
+// workspace into its outbox.
 func (h *WebhookStack) putAt(ctx context.Context, workspaceID string, since time.Time, number int) (map[uuid.UUID]time.Time, error) {
 	reader, err := kgo.NewClient(kgo.SeedBrokers(h.broker), kgo.ConsumeTopics(kafka.CallEvents.Name),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AfterMilli(since.Add(-time.Second).UnixMilli())))

@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	// takeoverLease is the value of every lease of this stack.
+	// takeoverLease is the duration of every lease in this stack.
 	takeoverLease = 5 * time.Second
-	// goalTakeover is the time of the slowest call during the loss of a replica, in leases.
+	// goalTakeover limits the time of the slowest call during the loss of a replica, in leases.
 	goalTakeover = 4.0
-	// disturbed is the time in which calls are placed after a replica was lost.
+	// disturbed is the time for which calls are placed after the loss of a replica.
 	disturbed = 5 * time.Second
 )
 
-// takeover measures the time from POST to the last webhook of calls that are placed while one of
-// two replicas is killed (and started again by the stack) or stopped with SIGSTOP. The work of the
-// lost replica is taken over when its leases end, so the figure is a multiple of the lease.
+// takeover measures the time from POST to the last webhook while a replica is lost. One of two
+// replicas is killed, and the stack starts it again, or it is stopped with SIGSTOP. Another replica
+// takes over the work when the leases of the lost replica end. The figure is therefore a multiple
+// of the lease.
 func takeover(ctx context.Context, b *bench) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")
 	if err != nil {
@@ -69,13 +70,13 @@ type takeovers struct {
 	stack     *kit.Stack
 	workspace *kit.Workspace
 	hooks     *kit.Receiver
-	// next counts the calls that were placed.
+	// next is the number of calls that were placed.
 	next  int64
 	worst time.Duration
 }
 
 // lose sends a signal to one replica of a service and measures the calls that are placed at that
-// time. A stopped process continues after them.
+// time. It continues a stopped process after these calls.
 func (t *takeovers) lose(ctx context.Context, name string, signal syscall.Signal) error {
 	pids := t.stack.Processes()[name]
 	if len(pids) != 2 {
@@ -94,8 +95,8 @@ func (t *takeovers) lose(ctx context.Context, name string, signal syscall.Signal
 	})
 }
 
-// round places calls for two seconds, disturbs the stack, continues to place calls, and waits until
-// every call has its last webhook.
+// round places calls for two seconds, disturbs the stack, and places further calls. Then it waits
+// until the last webhook of every call has arrived.
 func (t *takeovers) round(ctx context.Context, what string, disturb func() error) error {
 	sent := map[string]time.Time{}
 	var mu sync.Mutex
@@ -149,7 +150,8 @@ func (t *takeovers) round(ctx context.Context, what string, disturb func() error
 	return nil
 }
 
-// post places one call. A client of a service that loses a replica repeats the POST with the same idempotency key.
+// post places one call. If a replica of the called service is lost, post repeats the POST with the
+// same idempotency key.
 func (t *takeovers) post(ctx context.Context, to string) error {
 	body := map[string]any{"agent_id": t.workspace.AgentID, "to": to, "idempotency_key": "takeover " + to}
 	return kit.Until(ctx, time.Minute, "POST /v1/calls is accepted", func() (bool, error) {
@@ -164,7 +166,7 @@ func (t *takeovers) post(ctx context.Context, to string) error {
 	})
 }
 
-// lastWebhooks returns when the terminal webhook of each called number arrived first.
+// lastWebhooks maps each called number to the time at which its terminal webhook arrived first.
 func lastWebhooks(hooks *kit.Receiver, w *kit.Workspace) map[string]time.Time {
 	at := map[string]time.Time{}
 	for _, d := range hooks.Deliveries(w.ID) {

@@ -1,5 +1,5 @@
-// Measurements of the delivery of webhooks through the whole stack: the webhook-dispatcher with
-// Kafka and Postgres, compared to POST requests to the same receiver. README.md describes each
+// Measurements of the delivery of webhooks through the whole stack: webhook-dispatcher with Kafka
+// and Postgres. They are compared to POST requests to the same receiver. README.md describes each
 // figure.
 
 package main
@@ -27,23 +27,23 @@ import (
 // dispatcher is the name of the service and its program.
 const dispatcher = "webhook-dispatcher"
 
-// addresses is the number of hosts of the receiver: one for the healthy endpoint and ten for those
-// that hang.
+// addresses is the number of hosts of the receiver: one for the healthy endpoint and ten for the
+// endpoints that hang.
 const addresses = 11
 
 // WebhookSetup are the parameters of the measurements.
 type WebhookSetup struct {
 	Stack *kit.Stack
-	// Home is the folder of the stack. DB is the URL of its database as superuser.
+	// Home is the folder of the stack. DB is the superuser's URL of the stack's database.
 	Home, DB string
-	// CAFile and KeyFile are the authority that the services trust.
+	// CAFile and KeyFile are the certificate and key of the authority that the services trust.
 	CAFile, KeyFile string
-	// Each is the duration of one measurement, Soak the duration of the soak.
+	// Each is the duration of one measurement. Soak is the duration of the measurement Soak.
 	Each, Soak time.Duration
 	// Records is the number of deliveries of the backlog.
 	Records int
-	// Profile is the file for the dispatcher's CPU profile under load. If it is empty, there is no
-	// profile.
+	// Profile is the file for the CPU profile of the dispatcher under load. If Profile is empty,
+	// the bench writes no profile.
 	Profile string
 }
 
@@ -53,18 +53,18 @@ type WebhookStack struct {
 	receiver *Receiver
 	bus      *kafka.Client
 	db       *pgx.Conn
-	// private is the dispatcher's private port, broker the address of Kafka.
+	// private is the address of the dispatcher's private port, and broker the address of Kafka.
 	private, broker string
-	// postmaster is the parent process of the backends.
+	// postmaster is the id of the parent process of the backends.
 	postmaster string
 	templates  []template
-	// backlog is the rate that Deliveries measured, or zero before.
+	// backlog is the rate that Deliveries measured, or zero before Deliveries.
 	backlog float64
 	serial  atomic.Int64
 }
 
-// OpenWebhooks starts the receiver and places one call, whose events are the templates of all
-// others.
+// OpenWebhooks starts the receiver and places one call. The events of this call are the templates
+// of all other events.
 func OpenWebhooks(ctx context.Context, setup WebhookSetup) (h *WebhookStack, err error) {
 	h = &WebhookStack{WebhookSetup: setup}
 	defer func() {
@@ -121,7 +121,7 @@ func (h *WebhookStack) ports() (map[string]int, error) {
 	return known.Ports, nil
 }
 
-// lane returns a new lane of the receiver.
+// Close stops the receiver and closes the connections to the stack.
 func (h *WebhookStack) lane() string { return fmt.Sprintf("lane%d", h.serial.Add(1)) }
 
 // endpoint is a subscription with its own workspace.
@@ -130,12 +130,12 @@ type endpoint struct {
 	subscription string
 	lane, url    string
 	source       *source
-	// expected is the number of requests sent to its lane so far.
+	// expected is the number of requests that were sent to the endpoint's lane so far.
 	expected int
 }
 
-// subscribe creates a workspace whose events go to the n-th address of the receiver. way selects
-// the behavior of the receiver.
+// subscribe creates a workspace whose events are sent to the n-th address of the receiver. The
+// parameter way selects the behavior of the receiver.
 func (h *WebhookStack) subscribe(ctx context.Context, way, lane string, n int) (*endpoint, error) {
 	w, err := h.Stack.NewWorkspace(ctx, "bench deliveries", "1000")
 	if err != nil {
@@ -151,7 +151,7 @@ func (h *WebhookStack) subscribe(ctx context.Context, way, lane string, n int) (
 	return e, err
 }
 
-// drop deletes the subscription and thereby its open deliveries.
+// drop deletes the subscription, which deletes its open deliveries.
 func (e *endpoint) drop(ctx context.Context) error {
 	return e.workspace.API.Into(ctx, http.MethodDelete, "/v1/webhook-subscriptions/"+e.subscription, nil, http.StatusOK, nil)
 }
@@ -167,8 +167,8 @@ func (h *WebhookStack) pid() (int, error) {
 	return pids[0], nil
 }
 
-// halt stops the dispatcher. again kills it, and the stack starts a new one, which finds everything
-// that arrived in the meantime, as after a crash.
+// halt stops the dispatcher. The function again kills the dispatcher, and the stack starts a new
+// one. The new process finds everything that arrived in the meantime, as after a crash.
 func (h *WebhookStack) halt() (again func() error, err error) {
 	pid, err := h.pid()
 	if err != nil {
@@ -182,7 +182,8 @@ func (h *WebhookStack) halt() (again func() error, err error) {
 
 const openWork = `SELECT count(*) FROM webhook_dispatcher.delivery_queue`
 
-// settled waits until the dispatcher has stored the result of all deliveries and none is left.
+// settled waits until the dispatcher has stored the results of all deliveries and its queue is
+// empty.
 func (h *WebhookStack) settled(ctx context.Context, within time.Duration) error {
 	return kit.Until(ctx, within, "the dispatcher's queue is empty", func() (bool, error) {
 		var open int
@@ -191,8 +192,8 @@ func (h *WebhookStack) settled(ctx context.Context, within time.Duration) error 
 	})
 }
 
-// awaitArrivals waits for the given number of requests to a lane. If no more arrive for the
-// patience it returns nil; the missing ones are a figure.
+// awaitArrivals waits until a lane has received the given number of requests. If no more requests
+// arrive during patience, it returns nil. The number of missing requests is then a figure.
 func (h *WebhookStack) awaitArrivals(ctx context.Context, lane string, want int, patience time.Duration) error {
 	seen, moved := 0, time.Now()
 	for seen < want && time.Since(moved) < patience {

@@ -15,8 +15,8 @@ import (
 
 const callsPerSecond = 10
 
-// webhooks prints the time from a POST to its first and its last webhook, with a time scale of zero
-// and a rate that leaves the machine idle.
+// webhooks prints the time from a POST to its first and its last webhook. The carrier's time scale
+// is zero, and the rate is so low that the machine is nearly idle.
 func webhooks(ctx context.Context, b *bench) error {
 	hooks := b.hooks
 	w, err := b.stack.NewWorkspace(ctx, "bench webhooks", "100000")
@@ -59,8 +59,8 @@ func webhooks(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// postSteadily posts at callsPerSecond for the time of one measurement. It returns the send time of
-// the POST by number.
+// postSteadily posts at callsPerSecond for the duration of one measurement. It maps each number to
+// the send time of its POST.
 func postSteadily(ctx context.Context, long time.Duration, w *kit.Workspace) (map[string]time.Time, error) {
 	var (
 		mu    sync.Mutex
@@ -131,8 +131,8 @@ func costs(ctx context.Context, b *bench) error {
 	})
 }
 
-// proxied starts a separate stack with a separate Postgres, which it reaches through a counting
-// proxy. db is the address without the proxy.
+// proxied starts a separate stack with a separate Postgres. The stack connects to Postgres through
+// a counting proxy. The parameter db of measure is the URL without the proxy.
 func proxied(ctx context.Context, b *bench, name string, measure func(stack *kit.Stack, home, db string, proxy *probe.Proxy) error) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")
 	if err != nil {

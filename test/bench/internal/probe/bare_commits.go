@@ -1,6 +1,6 @@
-// Bare loops commit the same rows as one operation of the product, into copies of its tables, and
-// nothing else: no HTTP, no Kafka, no reads, and no lock that two goroutines share. They are the
-// limit to which the product is compared.
+// Bare loops commit the same rows as one operation of the product into copies of the product's
+// tables. They use no HTTP, no Kafka, no reads, and no lock that two goroutines share. The product
+// is compared to the bare loops, because it cannot be faster.
 
 package probe
 
@@ -31,18 +31,18 @@ type Commit struct {
 }
 
 // Write is one prepared statement. An insert copies the newest row that the stack wrote into the
-// table and replaces the columns in Fresh. Another statement is in SQL, with {} for the copy of the
-// table and {other.table} for the copy of another table.
+// table, and replaces the columns in Fresh. Any other statement is in SQL, where {} is the copy of
+// the table and {other.table} the copy of another table.
 type Write struct {
 	Table string
 	Fresh map[string]Value
 	SQL   string
 	Args  []Value
-	// Sample takes the row from Copies.Sample instead of the stack.
+	// Sample takes the row to copy from Copies.Sample instead of from the stack.
 	Sample bool
-	// Create is the statement that creates the table, with {} for its name. It replaces the copy of
-	// the product's table, so that the table stays the same when the product changes. SQL must be
-	// set.
+	// Create is the statement that creates the table, with {} for the table's name. It is used
+	// instead of a copy of the product's table, so that the table stays the same when the product
+	// changes. SQL must be set.
 	Create string
 }
 
@@ -50,13 +50,13 @@ type Write struct {
 type Value int
 
 const (
-	Kept     Value = iota // as in the copied row
-	Lane                  // a UUID for each goroutine: its wallet or workspace
-	Request               // a UUID for each turn: the request id
-	Call                  // a UUID for each turn: the call id
+	Kept     Value = iota // the value in the copied row
+	Lane                  // a UUID for each goroutine, for example the id of its wallet or workspace
+	Request               // a UUID for each operation: the request id
+	Call                  // a UUID for each operation: the call id
 	Another               // a UUID for each row
-	Number                // a phone number for each turn
-	Sequence              // a bigint for each turn
+	Number                // a phone number for each operation
+	Sequence              // a bigint for each operation
 )
 
 // Turn contains the values of one operation.
@@ -109,8 +109,8 @@ func (c Copies) Make(ctx context.Context, commits []Commit) error {
 	return nil
 }
 
-// Sample inserts an outbox row of the product to copy from. The outbox of the stack is empty when
-// the stack is idle.
+// Sample inserts an outbox row of the product that other rows are copied from. The outbox of an
+// idle stack is empty.
 func (c Copies) Sample(ctx context.Context, table string, topic kafka.Topic, fact proto.Message) error {
 	id := uuid.Must(uuid.NewV7())
 	return pgx.BeginFunc(ctx, c.DB, func(tx pgx.Tx) error {
@@ -127,8 +127,8 @@ func (c Copies) Drop(ctx context.Context) error {
 	return err
 }
 
-// statement is a write that is ready to be sent: the values of the copied row in binary, and which
-// of them are replaced.
+// statement contains the binary values of a sample row, and which of the values are replaced before
+// each execution.
 type statement struct {
 	name, sql string
 	oids      []uint32
@@ -136,7 +136,7 @@ type statement struct {
 	fresh     []Value
 }
 
-// prepare reads the row to copy: the newest one.
+// prepare prepares the statement of a write and reads the row to copy, the newest row of the table.
 func (c Copies) prepare(ctx context.Context, db *pgx.Conn, w Write, name string) (statement, error) {
 	s := statement{name: name, fresh: w.Args, values: make([][]byte, len(w.Args))}
 	if w.SQL != "" {
@@ -176,7 +176,7 @@ func (c Copies) prepare(ctx context.Context, db *pgx.Conn, w Write, name string)
 	return s, nil
 }
 
-// Loop commits on one connection. Only one goroutine may use it.
+// Loop executes the commits on one connection. Only one goroutine can use it.
 type Loop struct {
 	conn    *pgconn.PgConn
 	lane    uuid.UUID
@@ -184,7 +184,7 @@ type Loop struct {
 	formats []int16
 }
 
-// NewLoop connects and prepares the commits. lane is the number of the goroutine.
+// NewLoop connects and prepares the commits. The parameter lane is the number of the goroutine.
 func (c Copies) NewLoop(ctx context.Context, url string, lane int, commits []Commit) (*Loop, error) {
 	db, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -210,7 +210,7 @@ func (c Copies) NewLoop(ctx context.Context, url string, lane int, commits []Com
 
 func (l *Loop) Close() { _ = l.conn.Close(context.Background()) }
 
-// Once makes all commits of a turn one after the other, with one round trip each.
+// Once makes all commits of one operation in order, with one round trip for each statement.
 func (l *Loop) Once(ctx context.Context, t Turn) error {
 	for i := range l.commits {
 		if err := l.Commit(ctx, i, t); err != nil {
@@ -220,7 +220,7 @@ func (l *Loop) Once(ctx context.Context, t Turn) error {
 	return nil
 }
 
-// Commit makes the i-th commit of a turn.
+// Commit makes the i-th commit of an operation.
 func (l *Loop) Commit(ctx context.Context, i int, t Turn) error {
 	batch := &pgconn.Batch{}
 	for _, s := range l.commits[i] {

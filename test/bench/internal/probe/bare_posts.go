@@ -1,5 +1,6 @@
-// The bare loop of webhooks sends the same body, headers and signature as the dispatcher over the
-// same kind of connection, without the product. It is the limit to which deliveries are compared.
+// The bare loop of webhooks sends the same body, headers and signature as the dispatcher, over the
+// same kind of connection, without the product. Deliveries are compared to the bare loop, because
+// they cannot be faster.
 
 package probe
 
@@ -36,7 +37,7 @@ type Sender struct {
 	secret []byte
 }
 
-// NewPosting returns a sender that trusts the certificate in the file.
+// NewPosting returns a sender that trusts the certificate authority in the file.
 func NewPosting(caFile, url string, body []byte) (*Sender, error) {
 	pem, err := os.ReadFile(caFile)
 	if err != nil {
@@ -94,12 +95,12 @@ func (s *Sender) sign(at time.Time) string {
 // Looped is the result of the bare loop.
 type Looped struct {
 	PerSecond float64
-	// CPU is the CPU time of the sender for each POST, and Caught that of the receiver.
+	// CPU is the CPU time of the sender for each POST, and Caught the CPU time of the receiver.
 	CPU, Caught time.Duration
 }
 
-// Loop sends POST requests from eight goroutines, each as fast as responses arrive. receiver is the
-// id of the receiving process.
+// Loop sends POST requests from eight goroutines. Each goroutine sends the next request when the
+// response arrives. The parameter receiver is the id of the receiving process.
 func (s *Sender) Loop(ctx context.Context, long time.Duration, receiver string) (Looped, error) {
 	defer s.Close()
 	var (
@@ -107,7 +108,7 @@ func (s *Sender) Loop(ctx context.Context, long time.Duration, receiver string) 
 		number atomic.Int64
 		faults = make([]error, Connections)
 	)
-	for n := range Connections { // opens the connections
+	for n := range Connections { // these requests open the connections
 		wg.Go(func() { faults[n] = s.Post(ctx, uuid.New()) })
 	}
 	wg.Wait()
@@ -130,12 +131,12 @@ func (s *Sender) Loop(ctx context.Context, long time.Duration, receiver string) 
 	}, nil
 }
 
-// Mean returns the mean of the loop before and the loop after a measurement.
+// Mean returns the mean of two loops, one before and one after a measurement.
 func Mean(a, b Looped) Looped {
 	return Looped{PerSecond: (a.PerSecond + b.PerSecond) / 2, CPU: (a.CPU + b.CPU) / 2, Caught: (a.Caught + b.Caught) / 2}
 }
 
-// ownTime returns the CPU time of this process, which does nothing else in the loops.
+// ownTime returns the CPU time of this process. The process does nothing else during the loops.
 func ownTime() time.Duration {
 	var self syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &self) != nil {

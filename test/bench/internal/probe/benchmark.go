@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Reported returns the figures in the output of one Go benchmark by their unit.
+// Reported returns the figures in the output of one Go benchmark, by unit.
 func Reported(out string) (map[string]float64, error) {
 	values := map[string]float64{}
 	for line := range strings.Lines(out) {

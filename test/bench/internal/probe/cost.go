@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// underWay is the number of concurrent clients. Each one places each calls, after warm calls
-	// that do not count.
+	// underWay is the number of concurrent clients. Each client places the number of calls in the
+	// constant each, after the number of calls in warm that do not count.
 	underWay, each, warm = 32, 25, 3
-	// quiet is how long the idle stack is measured. Its own polling is subtracted from the cost of
-	// the calls.
+	// quiet is the duration of the measurement of the idle stack. The idle stack's polling is
+	// subtracted from the cost of the calls.
 	quiet = 15 * time.Second
 	late  = 2 * time.Minute
 	first = 8_500_000
@@ -35,7 +35,7 @@ type Setup struct {
 	Proxy *Proxy
 	Meter *Meter
 	Hooks *kit.Receiver
-	// DB is the URL of the same Postgres as superuser, without the proxy.
+	// DB is the superuser's URL of the same Postgres, without the proxy.
 	DB string
 }
 
@@ -44,7 +44,7 @@ func services() []string {
 	return []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
 }
 
-// bill is the resource usage up to one time.
+// bill is the resource usage from the start of the stack to one point in time.
 type bill struct {
 	at         time.Time
 	used       Time
@@ -54,7 +54,8 @@ type bill struct {
 	disk       disk
 }
 
-// disk is what Postgres has written, in bytes: WAL, and tables with their indexes.
+// disk is the number of bytes that Postgres has written: the WAL, and the tables with their
+// indexes.
 type disk struct{ log, tables float64 }
 
 const written = `
@@ -107,7 +108,7 @@ func Measure(ctx context.Context, s Setup) error {
 	return nil
 }
 
-// calls places the calls and waits until all their webhooks have arrived.
+// calls places the calls and waits until all webhooks of the calls have arrived.
 func (s Setup) calls(ctx context.Context, w *kit.Workspace, done, more int) error {
 	var all sync.WaitGroup
 	faults := make([]error, underWay)
@@ -161,7 +162,7 @@ func (s Setup) bill(ctx context.Context) (b bill, err error) {
 	return b, nil
 }
 
-// bytesOf adds the bytes that a replica has written to Kafka and read from it.
+// bytesOf adds the bytes that a replica has written to Kafka and read from Kafka.
 func bytesOf(ctx context.Context, address string, into map[string]float64) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
 	if err != nil {
@@ -192,8 +193,8 @@ func bytesOf(ctx context.Context, address string, into map[string]float64) error
 	return lines.Err()
 }
 
-// tell prints the difference between the last two bills, minus the usage of an idle stack in the
-// same time.
+// tell prints the difference between the last two bills, minus the usage of an idle stack during
+// the same time.
 func tell(idle, before, after bill, calls, deliveries int) {
 	took := after.at.Sub(before.at)
 	asIdle := took.Seconds() / before.at.Sub(idle.at).Seconds()

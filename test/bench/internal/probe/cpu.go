@@ -1,5 +1,5 @@
-// CPU time by program. On a machine with other load, CPU time per turn is more reliable than turns
-// per second.
+// CPU time by program. On a machine with other load, CPU time per operation is more reliable than
+// operations per second.
 
 package probe
 
@@ -19,20 +19,21 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// Time is CPU time by program. The backends of a service are under "pg:" and its name, other
-// processes of Postgres under "postgres". "bench" is the clients, and the receiver of webhooks if
-// it is in the same process.
+// Time maps each program to its CPU time. The key of a service's Postgres backends is "pg:" and the
+// service's name. The key of the other Postgres processes is "postgres". The key "bench" contains
+// the clients, and the webhook receiver if it is in the same process.
 type Time map[string]time.Duration
 
-// Meter measures the programs of one stack and its Postgres. Only one goroutine may use it.
+// Meter measures the programs of one stack and of the stack's Postgres. Only one goroutine can use
+// it.
 type Meter struct {
 	stack *kit.Stack
 	db    *pgx.Conn
-	// postmaster is the parent process of the backends. It is empty if the server is on another
-	// machine.
+	// postmaster is the id of the parent process of the backends. It is empty if the server is on
+	// another machine.
 	postmaster string
-	// backends are the backends of the services, also ended ones with their last measurement. CPU
-	// time after that counts as postgres.
+	// backends are the backends of the services. An ended backend keeps its last measurement. Its
+	// CPU time after the last measurement counts as postgres.
 	backends map[string]backend
 }
 
@@ -111,7 +112,7 @@ func (m *Meter) look(ctx context.Context) error {
 	return nil
 }
 
-// Less returns the CPU time since before.
+// Less returns the CPU time that was used since the earlier reading before.
 func (t Time) Less(before Time) Time {
 	used := Time{}
 	for name, spent := range t {
@@ -128,7 +129,8 @@ func (t Time) Sum() (sum time.Duration) {
 	return sum
 }
 
-// Line formats milliseconds per turn, the largest first. It is empty if nothing was measured.
+// Line formats the milliseconds per operation of each program, the largest first. The parameter
+// turn is the name of the operation. The result is empty if nothing was measured.
 func (t Time) Line(turn string, turns int) string {
 	if len(t) == 0 || turns == 0 {
 		return ""
@@ -142,8 +144,8 @@ func (t Time) Line(turn string, turns int) string {
 	return fmt.Sprintf("CPU a %s %.2f ms: %s", turn, MS(t.Sum())/float64(turns), strings.Join(parts, ", "))
 }
 
-// Share formats the share of one core that each program used in the given time. It is empty if
-// nothing was measured.
+// Share formats the share of one core that each program used in the given time. The result is empty
+// if nothing was measured.
 func (t Time) Share(meanwhile time.Duration) string {
 	var parts []string
 	of := func(spent time.Duration) float64 { return 100 * spent.Seconds() / meanwhile.Seconds() }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Spread formats p50 and p99.
+// Spread formats the p50 and p99 of durations.
 func Spread(took []time.Duration) string {
 	if len(took) == 0 {
 		return "no samples"
@@ -17,7 +17,7 @@ func Spread(took []time.Duration) string {
 	return fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", MS(Quantile(took, 0.5)), MS(Quantile(took, 0.99)))
 }
 
-// Quantile sorts took, which must not be empty, and returns the quantile q between 0 and 1.
+// Quantile sorts took and returns its quantile q, which is between 0 and 1. took must not be empty.
 func Quantile(took []time.Duration, q float64) time.Duration {
 	slices.Sort(took)
 	return took[int(q*float64(len(took)-1))]
@@ -26,12 +26,12 @@ func Quantile(took []time.Duration, q float64) time.Duration {
 // MS returns a duration in milliseconds with three decimals.
 func MS(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// AtLeast formats a figure and whether it is at least its goal.
+// AtLeast formats a figure, and whether the figure is at least its goal.
 func AtLeast(value, goal float64, unit string) string {
 	return verdict(value >= goal, "≥", goal, unit)
 }
 
-// AtMost formats a figure and whether it is at most its goal.
+// AtMost formats a figure, and whether the figure is at most its goal.
 func AtMost(value, goal float64, unit string) string {
 	return verdict(value <= goal, "≤", goal, unit)
 }

@@ -52,7 +52,7 @@ func Parse(text io.Reader, name string) (Histogram, error) {
 	return found, lines.Err()
 }
 
-// Less returns the values since an earlier reading.
+// Less returns the values that were added since the earlier reading before.
 func (g Histogram) Less(before Histogram) Histogram {
 	since := Histogram{buckets: map[float64]float64{}, sum: g.sum - before.sum, Count: g.Count - before.Count}
 	for bound, n := range g.buckets {
@@ -61,7 +61,8 @@ func (g Histogram) Less(before Histogram) Histogram {
 	return since
 }
 
-// around returns the bucket of the quantile, and the position of the quantile in its count.
+// around returns the bucket that contains the quantile, and the quantile's position among the
+// values of the bucket.
 func (g Histogram) around(q float64) (low, high, inside float64) {
 	below := 0.0
 	for _, bound := range slices.Sorted(maps.Keys(g.buckets)) {
@@ -73,8 +74,8 @@ func (g Histogram) around(q float64) (low, high, inside float64) {
 	return low, low, 0
 }
 
-// Quantile returns seconds. It interpolates linearly inside a bucket. Values above the last bound
-// count as that bound.
+// Quantile returns a quantile in seconds. It interpolates linearly inside a bucket. A value above
+// the last bound counts as that bound.
 func (g Histogram) Quantile(q float64) float64 {
 	low, high, inside := g.around(q)
 	if math.IsInf(high, 1) {
@@ -83,7 +84,7 @@ func (g Histogram) Quantile(q float64) float64 {
 	return low + inside*(high-low)
 }
 
-// Mean returns seconds.
+// Mean returns the mean in seconds.
 func (g Histogram) Mean() float64 { return g.sum / max(g.Count, 1) }
 
 func (g Histogram) String() string {

@@ -1,4 +1,4 @@
-// Resource usage of processes, from /proc of Linux. On other systems everything is zero.
+// Resource usage of processes, from /proc of Linux. On other systems all values are zero.
 
 package probe
 
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// tick is the unit of /proc/<pid>/stat on Linux.
+// tick is the unit of the CPU times in /proc/<pid>/stat on Linux.
 const tick = 10 * time.Millisecond
 
 // There reports whether this system has /proc.
@@ -39,7 +39,7 @@ func Children(parent string) (pids []string) {
 	return pids
 }
 
-// Spent returns the CPU time of a process and of its ended children, in steps of 10 ms.
+// Spent returns the CPU time of a process and of its ended children. The resolution is 10 ms.
 func Spent(pid string) time.Duration {
 	fields := stat(pid)
 	ticks := 0
@@ -52,8 +52,8 @@ func Spent(pid string) time.Duration {
 	return time.Duration(ticks) * tick
 }
 
-// SpentAlone returns the CPU time of a process with one thread, in nanoseconds if the kernel has
-// them, otherwise in steps of 10 ms.
+// SpentAlone returns the CPU time of a process with one thread. The resolution is a nanosecond if
+// the kernel has the value, otherwise 10 ms.
 func SpentAlone(pid string) time.Duration {
 	text, err := os.ReadFile("/proc/" + pid + "/schedstat")
 	first, _, _ := strings.Cut(string(text), " ")
@@ -63,10 +63,10 @@ func SpentAlone(pid string) time.Duration {
 	return Spent(pid)
 }
 
-// stat returns the fields of /proc/<pid>/stat from the state on. Field 1 is the parent.
+// stat returns the fields of /proc/<pid>/stat from the field state on. Index 1 is the parent.
 func stat(pid string) []string {
 	text, _ := os.ReadFile("/proc/" + pid + "/stat")
-	_, rest, _ := bytes.Cut(text, []byte(") ")) // the name in parentheses can contain spaces
+	_, rest, _ := bytes.Cut(text, []byte(") ")) // the process name is in parentheses and can contain spaces
 	return strings.Fields(string(rest))
 }
 

@@ -1,6 +1,6 @@
-// The proxy counts the statements that clients send to Postgres by role, including those of
-// transactions and LISTEN. It needs no extension of the server and changes nothing. Connections
-// must not use TLS.
+// The proxy counts by role the statements that clients send to Postgres, including BEGIN, COMMIT
+// and LISTEN. It needs no extension of the server and does not change the traffic. Connections must
+// not use TLS.
 
 package probe
 
@@ -17,7 +17,7 @@ import (
 	"sync/atomic"
 )
 
-// Counts is the number of executions by statement.
+// Counts maps each statement to the number of its executions.
 type Counts map[string]int
 
 // Sum returns the number of all executions.
@@ -28,7 +28,7 @@ func (c Counts) Sum() (n int) {
 	return n
 }
 
-// Less returns the executions since an earlier count.
+// Less returns the executions that followed the earlier reading before.
 func (c Counts) Less(before Counts) Counts {
 	since := Counts{}
 	for statement, times := range c {
@@ -41,14 +41,14 @@ func (c Counts) Less(before Counts) Counts {
 
 // Traffic is the traffic between clients and the server.
 type Traffic struct {
-	// Trips is the number of times that a client waited for a response. A pipeline of statements is
-	// one.
+	// Trips is the number of times that a client waited for a response. A pipeline of statements
+	// counts as one.
 	Trips int64
-	// Sent and Received are bytes from the client's view, without TCP overhead.
+	// Sent and Received count bytes in the direction that the client sees, without TCP overhead.
 	Sent, Received int64
 }
 
-// Less returns the traffic since before.
+// Less returns the traffic that followed the earlier reading before.
 func (t Traffic) Less(before Traffic) Traffic {
 	return Traffic{t.Trips - before.Trips, t.Sent - before.Sent, t.Received - before.Received}
 }
@@ -84,10 +84,10 @@ func Listen(target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Close accepts no more connections. Open ones continue.
+// Close accepts no more connections. Open connections continue.
 func (p *Proxy) Close() { _ = p.ln.Close() }
 
-// Of returns the counts of all roles with the prefix.
+// Of returns the sum of the counts of all roles with the prefix.
 func (p *Proxy) Of(prefix string) Counts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,7 +111,7 @@ func (p *Proxy) add(role, statement string) {
 	p.roles[role][strings.Join(strings.Fields(statement), " ")]++
 }
 
-// Passed returns the traffic of all roles with the prefix.
+// Passed returns the sum of the traffic of all roles with the prefix.
 func (p *Proxy) Passed(prefix string) (all Traffic) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,16 +154,17 @@ func (p *Proxy) serve(client net.Conn) {
 		_, _ = io.Copy(received{client, p, s.who}, server)
 		_ = client.Close()
 	}()
-	_ = s.run() // client and server handle the end of a connection
+	_ = s.run() // the client and the server handle the error of a closed connection
 }
 
-// session reads what one client sends.
+// session reads the messages of one client.
 type session struct {
 	proxy *Proxy
 	in    *bufio.Reader
 	out   *bufio.Writer
 	role  atomic.Value
-	// statements are the prepared statements by name, portals the bound ones.
+	// statements maps the names of prepared statements, and portals the names of bound portals, to
+	// their SQL.
 	statements, portals map[string]string
 }
 
@@ -172,7 +173,7 @@ func (s *session) who() string {
 	return role
 }
 
-// protocol is version 3.0 in the startup message.
+// protocol is the number of protocol version 3.0 in the startup message.
 const protocol = 196608
 
 func (s *session) run() error {
@@ -236,7 +237,7 @@ func (s *session) forward(kind byte) ([]byte, error) {
 		return nil, err
 	}
 	if s.in.Buffered() > 0 {
-		return body, nil // more of it follows
+		return body, nil // flush later, because more messages are buffered
 	}
 	return body, s.out.Flush()
 }
@@ -252,11 +253,11 @@ func (s *session) read(kind byte, body []byte) {
 				s.proxy.add(s.who(), statement)
 			}
 		}
-	case 'P': // name, statement
+	case 'P': // fields: statement name, SQL
 		s.statements[string(first)] = string(second)
-	case 'B': // portal, name
+	case 'B': // fields: portal name, statement name
 		s.portals[string(first)] = s.statements[string(second)]
-	case 'E': // portal
+	case 'E': // field: portal name
 		s.proxy.add(s.who(), s.portals[string(first)])
 	}
 }

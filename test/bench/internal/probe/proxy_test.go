@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// message returns a message of a client. kind 0 is the startup message.
+// message returns a message of a client. The kind 0 means the startup message.
 func message(kind byte, body string) []byte {
 	var all []byte
 	if kind != 0 {
@@ -25,7 +25,7 @@ func startup(role string) []byte {
 	return message(0, string(binary.BigEndian.AppendUint32(nil, protocol))+"user\x00"+role+"\x00database\x00x\x00\x00")
 }
 
-// through sends bytes through a proxy and checks that the server receives them.
+// through sends bytes through a proxy and checks that the server receives the same bytes.
 func through(t *testing.T, p *Proxy, server net.Listener, sent []byte) {
 	t.Helper()
 	client, err := net.Dial("tcp", p.Addr)
@@ -69,7 +69,7 @@ func TestProxy_CountsWhatEachRoleRuns(t *testing.T) {
 		startup("app"),
 		message('p', "secret\x00"),
 		message('Q', "begin;\n LISTEN x ; \x00"),
-		message('P', "one\x00SELECT\n  1\x00\x00\x00"), // prepared and not executed
+		message('P', "one\x00SELECT\n  1\x00\x00\x00"), // this statement is prepared and not executed
 		message('P', "two\x00SELECT 2\x00\x00\x00"),
 		message('B', "\x00one\x00rest"), message('E', "\x00\x00\x00\x00\x00"), message('S', ""),
 		message('B', "\x00one\x00rest"), message('E', "\x00\x00\x00\x00\x00"), message('S', ""),
