@@ -33,10 +33,10 @@ func (c Config) owners() map[string]string {
 		proxy.Wallet: c.WalletURL, proxy.Webhooks: c.WebhooksURL}
 }
 
-// minToken is the minimum length of an operator token, so that it cannot be guessed.
+// minToken is the minimum length of an operator token in bytes. Shorter tokens could be guessed.
 const minToken = 16
 
-// operators returns the operators of OPERATOR_TOKENS with the hashes of their tokens.
+// operators returns the operators in OPERATOR_TOKENS, with the hashes of their tokens.
 func (c Config) operators(pepper apikeys.Pepper) ([]store.Operator, error) {
 	var operators []store.Operator
 	var errs []error

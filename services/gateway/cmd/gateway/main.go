@@ -1,5 +1,5 @@
-// Command gateway serves the public API and the operator API, and proxies each request to the
-// service that owns it.
+// Command gateway serves the public API and the operator API. It forwards each request to the
+// service that owns the route.
 package main
 
 import (
@@ -60,7 +60,8 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}, nil
 }
 
-// parsed are the settings that need more than the parser of environment variables.
+// parsed contains the settings that need more parsing than the parser of environment variables
+// does.
 type parsed struct {
 	pepper    apikeys.Pepper
 	operators []store.Operator
@@ -68,7 +69,7 @@ type parsed struct {
 	ready     *httpapi.Readiness
 }
 
-// parse returns the parsed settings, or all errors joined.
+// parse returns the parsed settings. If several settings are invalid, the error joins all errors.
 func (c Config) parse() (p parsed, err error) {
 	var errs [4]error
 	p.pepper, errs[0] = apikeys.NewPepper(c.APIKeyPepper)

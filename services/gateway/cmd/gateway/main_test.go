@@ -39,8 +39,8 @@ func freeAddr(t *testing.T) string {
 }
 
 // TestServe_PublishesAWorkspace runs the whole process. An operator creates a workspace and a key,
-// a customer sends a request, and the workspace is published to Kafka. Then the process shuts down
-// without an error.
+// and a customer sends a request. The gateway publishes the workspace to Kafka. Then the process
+// shuts down without an error.
 func TestServe_PublishesAWorkspace(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle(settingsv1.NewSettingServiceHandler(owners{}))
@@ -83,7 +83,7 @@ func TestServe_PublishesAWorkspace(t *testing.T) {
 	}
 }
 
-// owners is a fake SettingService for every service.
+// owners is a fake SettingService that is used for every service.
 type owners struct{}
 
 // ApplySetting accepts every setting.
@@ -93,7 +93,7 @@ func (owners) ApplySetting(
 	return connect.NewResponse(&settingsv1.ApplySettingResponse{}), nil
 }
 
-// wantWorkspaceEvent waits for the workspace's event in workspaces.v1.
+// wantWorkspaceEvent waits until the workspace's event is in workspaces.v1.
 func wantWorkspaceEvent(t *testing.T, brokers []string, id string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics("workspaces.v1"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))

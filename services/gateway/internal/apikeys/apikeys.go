@@ -1,5 +1,5 @@
-// Package apikeys creates and hashes API keys and operator tokens. Only their HMAC-SHA256 is
-// stored. Its key, the pepper, is not in the database.
+// Package apikeys creates and hashes API keys and operator tokens. Only the HMAC-SHA256 of a key or
+// token is stored. The key of this HMAC is called pepper. The pepper is not in the database.
 package apikeys
 
 import (
@@ -25,14 +25,14 @@ const (
 	maxSecret = 512
 )
 
-// Key is a stored API key without its secret. The secret is shown only in the response that creates
-// the key.
+// Key is a stored API key without its secret. Only the response that creates the key contains the
+// secret.
 type Key struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
 	Name        string
 	Access      serviceauth.Access
-	// Prefix is the start of the key. People recognize the key by it.
+	// Prefix is the start of the key. It helps people to recognize the key.
 	Prefix    string
 	CreatedAt time.Time
 	RevokedAt *time.Time
@@ -41,13 +41,13 @@ type Key struct {
 // Hash is the HMAC-SHA256 of a secret.
 type Hash [sha256.Size]byte
 
-// Equal compares in constant time.
+// Equal compares two hashes in constant time.
 func (h Hash) Equal(other []byte) bool { return subtle.ConstantTimeCompare(h[:], other) == 1 }
 
-// Pepper is the HMAC key for secrets.
+// Pepper is the HMAC key with which secrets are hashed.
 type Pepper struct{ key []byte }
 
-// NewPepper returns the pepper of API_KEY_PEPPER, which must have at least 16 bytes.
+// NewPepper returns the pepper from the value of API_KEY_PEPPER, which must have at least 16 bytes.
 func NewPepper(value string) (Pepper, error) {
 	if len(value) < minPepper {
 		return Pepper{}, errors.New("API_KEY_PEPPER must be at least 16 bytes long")
@@ -55,27 +55,27 @@ func NewPepper(value string) (Pepper, error) {
 	return Pepper{[]byte(value)}, nil
 }
 
-// Hash returns the hash of a secret, as the database stores it.
+// Hash returns the hash of a secret. The database stores this hash.
 func (p Pepper) Hash(secret string) Hash {
 	mac := hmac.New(sha256.New, p.key)
 	mac.Write([]byte(secret))
 	return Hash(mac.Sum(nil))
 }
 
-// Generate returns a new key and its prefix. A key is rf_live_<8 hex digits>_<52 characters>; the
-// 52 characters encode 256 random bits.
+// Generate returns a new key and its prefix. A key has the form rf_live_<8 hex digits>_<52
+// characters>. The 52 characters encode 256 random bits.
 func Generate() (key, prefix string) {
 	var public [4]byte
 	var secret [32]byte
-	_, _ = rand.Read(public[:]) // it never returns an error since Go 1.24
+	_, _ = rand.Read(public[:]) // rand.Read never returns an error since Go 1.24
 	_, _ = rand.Read(secret[:])
 	prefix = keyMark + hex.EncodeToString(public[:])
 	encoded := base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(secret[:])
 	return prefix + "_" + strings.ToLower(encoded), prefix
 }
 
-// Bearer returns the secret of the Authorization header. ok is false unless there is exactly one
-// such header with the scheme Bearer.
+// Bearer returns the secret in the Authorization header. ok is true only if there is exactly one
+// such header and its scheme is Bearer.
 func Bearer(header http.Header) (secret string, ok bool) {
 	values := header.Values("Authorization")
 	if len(values) != 1 {
@@ -89,7 +89,8 @@ func Bearer(header http.Header) (secret string, ok bool) {
 	return secret, true
 }
 
-// WellFormed reports whether a secret has the form of an API key. Others need no look-up.
+// WellFormed reports whether a secret has the form of an API key. A secret with another form needs
+// no look-up.
 func WellFormed(secret string) bool {
 	rest, ok := strings.CutPrefix(secret, keyMark)
 	return ok && len(rest) == 8+1+52 && rest[8] == '_'

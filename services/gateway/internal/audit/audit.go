@@ -1,4 +1,5 @@
-// Package audit defines the audit log of operators' changes, and removes secrets from it.
+// Package audit defines the log of the changes that operators make. It removes secrets from the log
+// entries.
 package audit
 
 import (
@@ -14,16 +15,18 @@ import (
 type Outcome string
 
 const (
-	// Done means that the change was made.
+	// Done means that the owner made the change.
 	Done Outcome = "done"
 	// Unchanged means that the owner accepted the request but changed nothing, because it had
-	// applied the same request before. An example is a wallet transaction whose reference was used.
+	// already applied the same request. For example, the reference of a wallet transaction was used
+	// before.
 	Unchanged Outcome = "unchanged"
-	// Unknown means that no response was received: a process crashed, or the owner did not respond.
+	// Unknown means that the gateway received no response, because a process crashed or the owner
+	// did not respond.
 	Unknown Outcome = "unknown"
 )
 
-// Intent is a change that is about to be sent to its owner.
+// Intent records a change before it is sent to its owner.
 type Intent struct {
 	ID       uuid.UUID
 	Operator string
@@ -31,7 +34,7 @@ type Intent struct {
 	WorkspaceID *uuid.UUID
 	RequestID   uuid.UUID
 	Method      string
-	// Route is the template of the route, Path the path of the request.
+	// Route is the path template of the route. Path is the path of the request.
 	Route  string
 	Path   string
 	Before json.RawMessage
@@ -47,19 +50,19 @@ type Entry struct {
 	OccurredAt time.Time
 }
 
-// maxState limits the bytes of a state. A larger state is not stored.
+// maxState limits the size of a stored state in bytes. A larger state is not stored.
 const maxState = 256 << 10
 
 const redacted = "[redacted]"
 
-// State returns a JSON body for the audit log, with the values of secret members replaced. It
-// returns nil if the body is not JSON, or too large.
+// State returns a JSON body for the audit log. The values of secret members are replaced. State
+// returns nil if the body is not JSON, or is too large.
 func State(body []byte) json.RawMessage {
 	if len(bytes.TrimSpace(body)) == 0 || len(body) > maxState {
 		return nil
 	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.UseNumber() // amounts keep their digits
+	decoder.UseNumber() // json.Number keeps all digits of an amount
 	var state any
 	if err := decoder.Decode(&state); err != nil {
 		return nil
@@ -89,8 +92,8 @@ func strip(value any) any {
 	return value
 }
 
-// secret reports whether a member may contain a secret, by its name. It redacts too many
-// members than too few.
+// secret reports whether a member may contain a secret. The name of the member decides. The
+// function prefers to report too many members rather than too few.
 func secret(name string) bool {
 	name = strings.ToLower(name)
 	if name == "key" || strings.HasSuffix(name, "_key") {

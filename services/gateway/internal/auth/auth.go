@@ -1,6 +1,6 @@
-// Package auth authenticates requests: it finds the holder of an API key or the operator of a
-// token, and counts the request against the rate limit. The router checks what the plan and the
-// key's access permit.
+// Package auth authenticates requests. It finds the holder of an API key or the operator of a
+// token, and counts the request against the rate limit. The router checks the plan of the workspace
+// and the access of the key.
 package auth
 
 import (
@@ -19,7 +19,7 @@ import (
 	"ringfence.dev/services/gateway/internal/store"
 )
 
-// Authenticator authenticates and counts requests. It can be used concurrently.
+// Authenticator authenticates and counts requests. It is safe for concurrent use.
 type Authenticator struct {
 	store   *store.Store
 	keys    *keyIDs
@@ -29,7 +29,8 @@ type Authenticator struct {
 	proxies Proxies
 }
 
-// New returns an authenticator that uses the keys, operators and counters of the store.
+// New returns an authenticator that reads keys and operators from the store and counts requests in
+// the store.
 func New(st *store.Store, pepper apikeys.Pepper, proxies Proxies) *Authenticator {
 	return &Authenticator{
 		store: st,
@@ -44,15 +45,15 @@ func New(st *store.Store, pepper apikeys.Pepper, proxies Proxies) *Authenticator
 	}
 }
 
-// Authenticate finds the holder of the request's API key and counts the request. It returns 401 for
-// a key that is missing, malformed or unknown, and 429 above the limit. The status is also valid if
-// an error is returned.
+// Authenticate finds the holder of the request's API key and counts the request. It returns 401 if
+// the key is missing, malformed or unknown, and 429 above the limit. The status is also valid if an
+// error is returned.
 //
-// A key that is not in the cache is counted by address before the look-up if the address sent an
-// unknown key within the last minute. Above the limit of the address, such keys are looked up one
-// at a time. So a flood of invented keys from one address does not delay the look-ups of other
-// customers' keys, and a valid key from the same address is still accepted. See
-// docs/reference/api/README.md#requests-without-a-valid-key.
+// If the client address sent an unknown key within the last minute, a request with a key that is
+// not in the cache is counted by address before the key is looked up. Above the limit of the
+// address, such keys are looked up one at a time. So a flood of invented keys from one address does
+// not delay the look-ups of other customers' keys. A valid key from the same address is still
+// accepted. See docs/reference/api/README.md#requests-without-a-valid-key.
 func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimit.Status, error) {
 	ctx := r.Context()
 	secret, ok := apikeys.Bearer(r.Header)
@@ -89,12 +90,13 @@ func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimi
 	return d.unknown(d.allow(ctx, address, ratelimit.Anonymous))
 }
 
-// allowKey counts a request of an API key and returns the key's holder as it is stored now. A
-// change of the workspace and a revocation therefore apply to the next request on every replica. It
-// returns pg.ErrNotFound if the key is revoked, and 429 above the limit.
+// allowKey counts a request of an API key and returns the current holder of the key from the
+// database. So a change of the workspace or a revocation of the key applies to the next request on
+// every replica. allowKey returns pg.ErrNotFound if the key is revoked, and 429 above the limit.
 //
 // A refused key is not counted again before its Retry-After has passed, so that a flood of one key
-// writes nothing. Its holder is still read: the limit may have been raised, or the key revoked.
+// writes nothing. The holder is read anyway, because the limit may have been raised, or the key
+// revoked.
 func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID uuid.UUID) (store.Principal, ratelimit.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -120,7 +122,8 @@ func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID u
 	return holder, status, nil
 }
 
-// unknown returns the 401 for an unknown key, or the error of the count.
+// unknown returns the 401 for an unknown key. If counting the request returned an error, unknown
+// returns that error.
 func (d *Authenticator) unknown(status ratelimit.Status, err error) (store.Principal, ratelimit.Status, error) {
 	if err == nil {
 		err = unknownKey()
@@ -128,19 +131,19 @@ func (d *Authenticator) unknown(status ratelimit.Status, err error) (store.Princ
 	return store.Principal{}, status, err
 }
 
-// The prefixes of the counters of client addresses.
+// The prefixes of the counter keys for client addresses.
 const (
 	addressKey    = "address "
-	wrongTokenKey = "stranger " // counts wrong operator tokens
+	wrongTokenKey = "stranger " // the counter of wrong operator tokens
 )
 
-// LimitAnonymous counts a request that needs no key by the client's address. It returns 429 above
+// LimitAnonymous counts a request without an API key by the client's address. It returns 429 above
 // the limit. The status is also valid if an error is returned.
 func (d *Authenticator) LimitAnonymous(r *http.Request) (ratelimit.Status, error) {
 	return d.allow(r.Context(), addressKey+d.proxies.Client(r), ratelimit.Anonymous)
 }
 
-// allow counts a request. It returns 429 above the limit.
+// allow counts a request under the key. It returns 429 above the limit.
 func (d *Authenticator) allow(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -154,12 +157,13 @@ func (d *Authenticator) allow(ctx context.Context, key string, policy ratelimit.
 	return status, nil
 }
 
-// Operator returns the name of the operator whose token the request has. It returns 401 for another
-// token, and 429 if the client address sent more than 600 in a minute.
+// Operator returns the name of the operator whose token is in the request. It returns 401 for an
+// unknown token. It returns 429 if the client address sent more than 600 unknown tokens in a
+// minute.
 //
-// An operator's requests are not counted, except from an address that sent an unknown token within
-// the last minute. Such requests are counted before the comparison. Above the limit a correct token
-// is refused like a wrong one, so that guessing is limited.
+// Normally an operator's requests are not counted. If the address sent an unknown token within the
+// last minute, each request from the address is counted before its token is compared. Above the
+// limit a correct token is refused like a wrong one, so that guessing is limited.
 func (d *Authenticator) Operator(r *http.Request) (string, error) {
 	address := wrongTokenKey + d.proxies.Client(r)
 	suspect := d.misses.has(address)
@@ -187,7 +191,7 @@ func (d *Authenticator) Operator(r *http.Request) (string, error) {
 		"The operator token is missing or unknown. Send Authorization: Bearer <token> with one of OPERATOR_TOKENS.")
 }
 
-// operatorOf compares the token with the hash of every operator, in constant time.
+// operatorOf compares the token with the hash of every operator's token, in constant time.
 func (d *Authenticator) operatorOf(r *http.Request, operators []store.Operator) (name string, ok bool) {
 	token, sent := apikeys.Bearer(r.Header)
 	hash := d.pepper.Hash(token)

@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/services/gateway/internal/ratelimit"
 )
 
-// keyHash returns a different hash for each n.
+// keyHash returns a hash that is different for each n.
 func keyHash(n int) (hash apikeys.Hash) {
 	binary.BigEndian.PutUint64(hash[:], uint64(n))
 	return hash
@@ -97,8 +97,8 @@ func TestKeyIDs_ConcurrentRequestsShareALookup(t *testing.T) {
 	})
 }
 
-// TestKeyIDs_FloodOfUnknownKeys sends more unknown keys than the cache has entries. The known key
-// stays in the cache.
+// TestKeyIDs_FloodOfUnknownKeys looks up more unknown keys than the cache has entries. The known
+// key stays in the cache.
 func TestKeyIDs_FloodOfUnknownKeys(t *testing.T) {
 	t.Parallel()
 	known := keyHash(maxEntries * 2)
@@ -122,8 +122,8 @@ func TestKeyIDs_FloodOfUnknownKeys(t *testing.T) {
 	}
 }
 
-// TestKeyIDs_FloodOnSlowDatabase checks that at most maxUnknownLookups look-ups run, and that a
-// known key needs none.
+// TestKeyIDs_FloodOnSlowDatabase checks that at most maxUnknownLookups look-ups run concurrently,
+// and that a known key needs no look-up.
 func TestKeyIDs_FloodOnSlowDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lookups atomic.Int32

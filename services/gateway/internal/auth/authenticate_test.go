@@ -44,8 +44,9 @@ func requestFrom(address, bearer string) *http.Request {
 	return r
 }
 
-// setRate moves the counters of every address with the prefix. A time in the future means that the
-// limit is used up until then, however long the test takes.
+// setRate moves the theoretical arrival time (TAT) of the counter whose key has the prefix. A TAT
+// in the future means that the limit is used up until then, so the duration of the test does not
+// matter.
 func setRate(t *testing.T, pool *pgxpool.Pool, prefix, tat string) {
 	t.Helper()
 	tag, err := pool.Exec(t.Context(),
@@ -103,8 +104,8 @@ func TestOperator_GuessAboveTheLimitIsNotCompared(t *testing.T) {
 	}
 }
 
-// TestOperator_AddressBelowTheLimitIsAccepted checks that a mistyped token does not lock an
-// operator out.
+// TestOperator_AddressBelowTheLimitIsAccepted checks that an operator's correct token is accepted
+// after a mistyped one.
 func TestOperator_AddressBelowTheLimitIsAccepted(t *testing.T) {
 	t.Parallel()
 	authenticator, _, _ := newAuthenticator(t)
@@ -121,9 +122,9 @@ func TestOperator_AddressBelowTheLimitIsAccepted(t *testing.T) {
 	}
 }
 
-// TestAuthenticate_ValidKeyBehindAFloodIsAccepted covers the limit of an address, which applies to
-// requests without a valid key. A valid key from the same address is accepted, whether this replica
-// knows it or not.
+// TestAuthenticate_ValidKeyBehindAFloodIsAccepted covers an address that is above the limit for
+// requests without a valid key. A valid key from the same address is accepted, whether or not this
+// replica has the key in its cache.
 func TestAuthenticate_ValidKeyBehindAFloodIsAccepted(t *testing.T) {
 	t.Parallel()
 	authenticator, pepper, pool := newAuthenticator(t)

@@ -15,33 +15,35 @@ import (
 )
 
 const (
-	// lookupTimeout limits one look-up and one count. If the database hangs, the response is 503.
+	// lookupTimeout limits the duration of one look-up or one count. If the database does not
+	// respond in time, the response is 503.
 	lookupTimeout = 3 * time.Second
-	// maxUnknownLookups limits the concurrent look-ups of keys that are not in the cache, so that a
-	// flood of invented keys leaves the database to other requests.
+	// maxUnknownLookups limits the number of concurrent look-ups of keys that are not in the cache.
+	// So a flood of invented keys does not use up the database connections of other requests.
 	maxUnknownLookups = 4
-	// limitedTimeout limits how long a look-up waits for its slot if the client address is above
-	// its limit.
+	// limitedTimeout limits how long a look-up waits for the limited slot if the client address is
+	// above its limit.
 	limitedTimeout = 500 * time.Millisecond
-	// maxEntries limits each cache of this package.
+	// maxEntries is the maximum number of entries in each cache of this package.
 	maxEntries = 20_000
 )
 
-// keyIDs finds the ids of API keys by their hashes. The id of a hash never changes, so entries do
-// not expire. Whether the key is revoked is read with each request.
+// keyIDs finds the ids of API keys by their hashes. The id of a hash never changes, so cache
+// entries do not expire. Each request reads from the database whether its key is revoked.
 //
-// Unknown hashes have their own cache: a flood of invented keys does not evict a known key.
+// Unknown hashes have a separate cache, so a flood of invented keys does not evict a known key.
 type keyIDs struct {
 	find    func(context.Context, apikeys.Hash) (uuid.UUID, error)
 	known   *lru.Cache[apikeys.Hash, uuid.UUID]
 	unknown *lru.Cache[apikeys.Hash, struct{}]
 	flights singleflight.Group
 	slots   chan struct{}
-	// limitedSlot is for requests from addresses above their limit.
+	// limitedSlot has one slot. Look-ups for addresses that are above their limit use it.
 	limitedSlot chan struct{}
 }
 
-// newKeyIDs returns an empty cache. find returns pg.ErrNotFound for an unknown key.
+// newKeyIDs returns keyIDs with empty caches. The function find returns pg.ErrNotFound for an
+// unknown key.
 func newKeyIDs(find func(context.Context, apikeys.Hash) (uuid.UUID, error)) *keyIDs {
 	return &keyIDs{
 		find: find, known: newCache[apikeys.Hash, uuid.UUID](), unknown: newCache[apikeys.Hash, struct{}](),
@@ -52,7 +54,7 @@ func newKeyIDs(find func(context.Context, apikeys.Hash) (uuid.UUID, error)) *key
 // newCache returns a cache of maxEntries entries that evicts the least recently used one.
 func newCache[K comparable, V any]() *lru.Cache[K, V] {
 	cache, err := lru.New[K, V](maxEntries)
-	if err != nil { // the size is not positive
+	if err != nil { // the size of the cache is not positive
 		panic(err)
 	}
 	return cache
@@ -63,23 +65,24 @@ func (k *keyIDs) get(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) 
 	return k.lookUp(ctx, hash, k.slots, lookupTimeout)
 }
 
-// getLimited is get for a request from an address above its limit. Only one of these requests looks
-// up a key at a time. They use no slots of other addresses. Each waits for at most limitedTimeout.
+// getLimited is get for a request from an address that is above its limit. Only one such request
+// looks up a key at a time, and it does not use the slots of other addresses. A request waits for
+// its turn for at most limitedTimeout.
 func (k *keyIDs) getLimited(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
 	return k.lookUp(ctx, hash, k.limitedSlot, limitedTimeout)
 }
 
-// isKnown reports whether the key was found before and is not known to be revoked.
+// isKnown reports whether the key is in the cache of known keys.
 func (k *keyIDs) isKnown(hash apikeys.Hash) bool { return k.known.Contains(hash) }
 
-// revoke moves a key that is no longer valid to the unknown keys.
+// revoke moves a key that is no longer valid from the known keys to the unknown keys.
 func (k *keyIDs) revoke(hash apikeys.Hash) {
 	k.known.Remove(hash)
 	k.unknown.Add(hash, struct{}{})
 }
 
-// lookUp returns the cached id, or reads it when one of the slots is free. Concurrent look-ups of
-// one key share one query.
+// lookUp returns the cached id. If the id is not cached, lookUp waits for a free slot and reads the
+// id from the database. Concurrent look-ups of one key share one query.
 func (k *keyIDs) lookUp(
 	ctx context.Context, hash apikeys.Hash, slots chan struct{}, timeout time.Duration,
 ) (uuid.UUID, error) {

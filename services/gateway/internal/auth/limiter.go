@@ -9,9 +9,9 @@ import (
 	"ringfence.dev/services/gateway/internal/ratelimit"
 )
 
-// limiter counts requests in the database, once each. A refused key is refused again from memory
-// until its Retry-After has passed, so that a flood of one key writes nothing. This ends sooner if
-// its policy changes, or if it is evicted from the full cache: the database then refuses it.
+// limiter counts each request once in the database. A refused key is refused again from memory
+// until its Retry-After has passed, so that a flood of one key writes nothing. The key is counted
+// in the database again earlier if its policy changes, or if the full cache evicts it.
 type limiter struct {
 	countRequest func(context.Context, string, ratelimit.Policy) (ratelimit.Status, error)
 	refused      *lru.Cache[string, refusal]
@@ -26,7 +26,8 @@ type refusal struct {
 	until  time.Time
 }
 
-// count counts a request of the client address unless it is refused already.
+// count counts a request under the key. If a refusal of the key is cached, count returns that
+// refusal and counts nothing.
 func (t *limiter) count(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
 	if status, refused := t.stillRefused(key, policy); refused {
 		return status, nil
@@ -39,8 +40,8 @@ func (t *limiter) count(ctx context.Context, key string, policy ratelimit.Policy
 	return status, err
 }
 
-// stillRefused returns the status of a key that was refused under the policy and may not send
-// requests yet.
+// stillRefused returns the status of a key whose cached refusal is still valid. refused is false if
+// there is no such refusal, or if the key was refused under another policy.
 func (t *limiter) stillRefused(key string, policy ratelimit.Policy) (status ratelimit.Status, refused bool) {
 	last, ok := t.refused.Get(key)
 	if !ok {
@@ -54,7 +55,7 @@ func (t *limiter) stillRefused(key string, policy ratelimit.Policy) (status rate
 	return ratelimit.Status{Policy: policy, Reset: wait, RetryAfter: wait}, true
 }
 
-// isRefused reports whether a refusal of the key is cached, under any policy.
+// isRefused reports whether a refusal of the key is cached, whatever its policy.
 func (t *limiter) isRefused(key string) bool { return t.refused.Contains(key) }
 
 func (t *limiter) refuse(key string, r refusal) { t.refused.Add(key, r) }

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/gateway/internal/apikeys"
 )
 
-// TestGetLimited_DoesNotDelayOthers blocks the look-ups of 10 keys from addresses above their
-// limit. The look-up of another customer's key does not wait for them.
+// TestGetLimited_DoesNotDelayOthers blocks the look-ups of 10 keys from addresses that are above
+// their limit. The look-up of another customer's key does not wait for these look-ups.
 func TestGetLimited_DoesNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := keyHash(1000)
@@ -33,7 +33,8 @@ func TestGetLimited_DoesNotDelayOthers(t *testing.T) {
 		if _, err := keys.get(t.Context(), good); err != nil {
 			t.Errorf("look-up of another customer's key: %v", err)
 		}
-		if took := time.Since(begun); took != 0 { // the clock of synctest moves only while all goroutines wait
+		// the clock of synctest advances only while all goroutines are blocked
+		if took := time.Since(begun); took != 0 {
 			t.Errorf("look-up of another customer's key waited %s, want 0", took)
 		}
 		close(blocked)
@@ -41,7 +42,8 @@ func TestGetLimited_DoesNotDelayOthers(t *testing.T) {
 	})
 }
 
-// TestGetLimited_TimesOut covers a limited look-up that gets no slot within limitedTimeout.
+// TestGetLimited_TimesOut covers a look-up that does not get the limited slot within
+// limitedTimeout.
 func TestGetLimited_TimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := make(chan struct{})

@@ -9,20 +9,21 @@ import (
 )
 
 // misses records which client addresses sent an unknown key or token within the last minute. A
-// request from such an address is counted before its key is looked up or its token compared.
+// request from such an address is counted before its key is looked up or its token is compared.
 //
-// One minute is enough: after a minute without a miss the address has its whole limit again. An
-// address that is evicted from the full cache gets one uncounted guess.
+// One minute is enough, because after a minute without an unknown key the address has its whole
+// limit again. If the full cache evicts an address, the address can send one unknown key that is
+// not counted.
 type misses struct {
 	last *lru.Cache[string, time.Time] // the time of the last miss of each address
 }
 
 func newMisses() *misses { return &misses{last: newCache[string, time.Time]()} }
 
-// add records a miss of the address.
+// add records an unknown key or token of the address.
 func (m *misses) add(address string) { m.last.Add(address, time.Now()) }
 
-// has reports whether the address had a miss within the last minute.
+// has reports whether the address sent an unknown key or token within the last minute.
 func (m *misses) has(address string) bool {
 	at, ok := m.last.Get(address)
 	return ok && time.Since(at) < ratelimit.Window

@@ -26,7 +26,7 @@ import (
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
-// Admin is the operator API.
+// Admin is the handler of the operator API.
 type Admin struct {
 	auth   *auth.Authenticator
 	store  *store.Store
@@ -43,7 +43,7 @@ func NewAdmin(
 ) http.Handler {
 	a := &Admin{auth: authenticator, store: st, peers: peers, pepper: pepper, ready: ready, table: proxy.Admin()}
 	router := httpserver.NewEdgeRouter(tel)
-	router.Use(a.requireOperator) // before the routing, so that an unknown path without a token is 401
+	router.Use(a.requireOperator) // before the router, so that an unknown path without a token gives 401
 	router.Route("/admin/v1", func(admin chi.Router) {
 		admin.Use(validQuery)
 		admin.Get("/workspaces", httpserver.Handle(a.listWorkspaces))
@@ -68,7 +68,7 @@ func NewAdmin(
 	return router
 }
 
-// actor is the operator of one request.
+// actor is the operator who sent the request.
 type actor struct {
 	operator  string
 	requestID uuid.UUID
@@ -97,7 +97,8 @@ func (a *Admin) requireOperator(next http.Handler) http.Handler {
 	})
 }
 
-// validQuery refuses a query that cannot be parsed. Otherwise a malformed filter would be ignored.
+// validQuery refuses a query that cannot be parsed. Otherwise a malformed filter would be ignored
+// silently.
 func validQuery(next http.Handler) http.Handler {
 	return httpserver.Handle(func(w http.ResponseWriter, r *http.Request) error {
 		if err := checkQuery(r.URL); err != nil {
@@ -113,7 +114,8 @@ func actorOf(r *http.Request) actor {
 	return act
 }
 
-// caller returns the caller of the token for the owners: the operator, acting in a workspace.
+// caller returns the caller for the token that the owner receives: the operator, who acts in the
+// workspace.
 func (act actor) caller(w workspaces.Workspace) serviceauth.Caller {
 	return serviceauth.Caller{WorkspaceID: w.ID, RequestID: act.requestID, Access: serviceauth.Write,
 		Webhooks: w.Webhooks(), Operator: act.operator}
@@ -129,8 +131,8 @@ func (act actor) intent(r *http.Request, template string, workspaceID *uuid.UUID
 		Method: r.Method, Route: template, Path: storable(r.URL)}, nil
 }
 
-// storable returns the path as valid UTF-8 without zero bytes. A path with other bytes stays
-// escaped.
+// storable returns the path as valid UTF-8 without zero bytes. If the path contains other bytes,
+// storable returns the escaped path.
 func storable(address *url.URL) string {
 	if !utf8.ValidString(address.Path) || strings.ContainsRune(address.Path, 0) {
 		return address.EscapedPath()
@@ -143,8 +145,9 @@ func doneEntry(intent audit.Intent, status int) audit.Entry {
 	return audit.Entry{Intent: intent, Status: &code, Outcome: audit.Done}
 }
 
-// closeIntent ends the intent of a change that ended with err. A refused change is not audited.
-// Otherwise the outcome is unknown.
+// closeIntent ends the intent of a change that returned the error err. If the change was refused,
+// the intent is deleted without an audit entry. Otherwise an audit entry with the outcome unknown
+// is written.
 func (a *Admin) closeIntent(ctx context.Context, intent audit.Intent, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -155,12 +158,12 @@ func (a *Admin) closeIntent(ctx context.Context, intent audit.Intent, err error)
 	} else {
 		failed = a.store.Conclude(ctx, audit.Entry{Intent: intent, Outcome: audit.Unknown})
 	}
-	if failed != nil { // the retention job writes it as unknown
+	if failed != nil { // the retention job writes the audit entry with the outcome unknown
 		slog.WarnContext(ctx, "audit intent not closed", "intent", intent.ID, "error", failed)
 	}
 }
 
-// workspaceOf returns the workspace of the path, or 404.
+// workspaceOf returns the workspace in the path. The error is 404 if the workspace does not exist.
 func (a *Admin) workspaceOf(r *http.Request) (workspaces.Workspace, error) {
 	id, err := httpserver.PathID(r, "id", "workspace")
 	if err != nil {
@@ -180,5 +183,5 @@ func missing(thing string) error {
 	return apierr.New(http.StatusNotFound, "not_found", "There is no such %s.", thing)
 }
 
-// template returns the route that chi matched.
+// template returns the path template of the route that chi matched.
 func template(r *http.Request) string { return chi.RouteContext(r.Context()).RoutePattern() }

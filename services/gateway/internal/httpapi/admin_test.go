@@ -87,8 +87,8 @@ func TestAdmin_WorkspaceIsCreatedAndChanged(t *testing.T) {
 	r.mustHaveAudited(id)
 }
 
-// wantEvents checks that the outbox has one event with the full state for each version of the
-// workspace.
+// wantEvents checks that the outbox contains one event for each version of the workspace. Each
+// event contains the full state.
 func (r *rig) wantEvents(id string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `SELECT payload FROM outbox WHERE topic = 'workspaces.v1' ORDER BY id`)
@@ -262,8 +262,8 @@ func TestAdmin_InvalidWorkspaceErrorNamesTheField(t *testing.T) {
 	}
 }
 
-// TestAdmin_TrunksBelongToNoWorkspace checks that requests about trunks are forwarded without a
-// workspace, and audited without one.
+// TestAdmin_TrunksBelongToNoWorkspace checks that a request about trunks is forwarded and audited
+// without a workspace.
 func TestAdmin_TrunksBelongToNoWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -35,7 +35,8 @@ func viewEntry(e audit.Entry) entryView {
 		OccurredAt: openapi.TimestampOf(e.OccurredAt)}
 }
 
-// listAudit handles GET /admin/v1/audit. The query parameter workspace_id selects one workspace.
+// listAudit handles GET /admin/v1/audit. The query parameter workspace_id restricts the list to one
+// workspace.
 func (a *Admin) listAudit(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	request, err := page.Parse(query)
@@ -55,7 +56,7 @@ func (a *Admin) listAudit(w http.ResponseWriter, r *http.Request) error {
 
 func (a *Admin) readAudit(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "entry_id", "audit entry")
-	if err != nil { // a malformed id is 404: an entry may belong to no workspace
+	if err != nil { // a malformed id gives 404, because an audit entry may belong to no workspace
 		return missing("audit entry")
 	}
 	found, err := a.store.Entry(r.Context(), id)

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// 30 changes of one workspace run concurrently. Each change is answered with 200 and stored as its own
-// version.
+// 30 changes of one workspace run concurrently. Each change gets the response 200 and is stored as
+// a separate version.
 func TestChangeWorkspace_ManyConcurrentChangesAreAllStored(t *testing.T) {
 	t.Parallel()
 	const changes = 30

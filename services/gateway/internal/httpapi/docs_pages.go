@@ -20,24 +20,24 @@ import (
 //go:embed page
 var pages embed.FS
 
-// Policy is the Content-Security-Policy of all documents. It permits only resources of this server,
-// and no inline script or style.
+// Policy is the Content-Security-Policy header of all documents. It permits only resources of this
+// server. It permits no inline scripts or styles.
 const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Document is one file, plain and compressed.
+// Document is one file, in a plain and a compressed form.
 type Document struct {
 	// Kind is the media type.
 	Kind string
-	// Plain and Zipped (gzip) have the same content.
+	// Plain and Zipped are the content, without and with gzip compression.
 	Plain, Zipped []byte
-	// Tag is a hash of the content, for the ETag header.
+	// Tag is a hash of the content. It is the value of the ETag header.
 	Tag string
 }
 
-// Docs contains the documents that developers read, by path: the OpenAPI document at /openapi.json,
-// its page at /docs, the documentation at /docs/guides, and /llms.txt. All files are embedded, and
-// the pages load nothing from other hosts. Swagger UI renders the page at /docs.
+// Docs contains the documents for developers, by path: the OpenAPI document at /openapi.json, the
+// Swagger UI page at /docs, the documentation at /docs/guides, and /llms.txt. All files are
+// embedded, and the pages load nothing from other hosts.
 type Docs struct{ documents map[string]Document }
 
 // NewDocs reads the embedded files and renders the documentation.
@@ -83,7 +83,7 @@ var mediaTypes = map[string]string{
 	".svg": "image/svg+xml",
 }
 
-// putGuides adds the documentation.
+// putGuides adds the files of the documentation.
 func (s *Docs) putGuides() error {
 	files, err := docs.Render()
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *Docs) put(path, kind string, plain []byte) error {
 	return nil
 }
 
-// Find returns the document at a path. /docs/ is the same page as /docs.
+// Find returns the document with this path. /docs/ and /docs are the same page.
 func (s *Docs) Find(path string) (Document, bool) {
 	if path == "/docs/" {
 		path = "/docs"

@@ -35,7 +35,7 @@ var (
 	scheme = regexp.MustCompile(`(?i)\b(?:https?|wss?|ftp):|["'(=]\s*//`)
 )
 
-// TestPage_RefersOnlyToOwnFiles checks that every file of the page refers only to files that this
+// TestPage_RefersOnlyToOwnFiles checks that each file of the page refers only to files that this
 // server serves.
 func TestPage_RefersOnlyToOwnFiles(t *testing.T) {
 	t.Parallel()
@@ -61,7 +61,7 @@ func TestPage_RefersOnlyToOwnFiles(t *testing.T) {
 	}
 	for path, text := range files {
 		if path == "/docs/swagger-ui-bundle.js" || path == "/openapi.json" {
-			continue // texts and links; the policy forbids to load anything else
+			continue // URLs in texts and links; the policy forbids a page to load other URLs
 		}
 		for _, match := range loaded.FindAllStringSubmatch(text, -1) {
 			if !strings.HasPrefix(match[1], "data:") {
@@ -69,7 +69,7 @@ func TestPage_RefersOnlyToOwnFiles(t *testing.T) {
 			}
 		}
 		if path == "/docs/swagger-ui.css" {
-			continue // embedded pictures contain the names of XML namespaces
+			continue // embedded pictures contain the URLs of XML namespaces
 		}
 		if found := scheme.FindString(strings.ReplaceAll(text, `xmlns="http://www.w3.org/2000/svg"`, "")); found != "" {
 			t.Errorf("%s names another host: %q", path, found)
@@ -96,7 +96,7 @@ func TestPolicy_ForbidsOtherHosts(t *testing.T) {
 		}
 	}
 	for _, needed := range []string{"base-uri 'none'", "form-action 'none'",
-		"frame-ancestors 'none'"} { // default-src does not include these
+		"frame-ancestors 'none'"} { // default-src does not restrict these
 		if !strings.Contains(httpapi.Policy, needed) {
 			t.Errorf("policy lacks %s", needed)
 		}

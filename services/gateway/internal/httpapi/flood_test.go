@@ -24,7 +24,8 @@ func TestFlood_UsesLittleMemoryAndLeavesNoGoroutines(t *testing.T) {
 	key, _ := r.key(r.workspace(`"rate_limit_per_minute":100000`), "write")
 	addr := r.listen()
 	with := "Host: x\r\nAuthorization: Bearer " + key + "\r\n"
-	exchange(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1) // opens the connections to the owners, which stay open
+	// opens connections to the owners; they stay open
+	exchange(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1)
 	before, allocated := settled(t, 0), allocatedBytes()
 	const clients = 24
 	var all sync.WaitGroup
@@ -51,7 +52,7 @@ func TestFlood_UsesLittleMemoryAndLeavesNoGoroutines(t *testing.T) {
 	}
 }
 
-// flood is one client that sends 16 MiB, or aborts, and reads as little as possible.
+// flood is one client that sends 16 MiB or aborts its request. It reads as little as possible.
 func flood(addr, with string, i int) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -71,7 +72,7 @@ func flood(addr, with string, i int) {
 		return
 	}
 	if i%6 == 5 {
-		return // announces a body and disconnects
+		return // the client announces a body but disconnects before it sends the body
 	}
 	block := strings.Repeat("x", 64<<10)
 	for range 256 {
@@ -88,7 +89,7 @@ func allocatedBytes() uint64 {
 	return stats.TotalAlloc
 }
 
-// settled waits until at most limit goroutines are left and returns their number. If max is 0, it
+// settled waits until at most limit goroutines run, and returns their number. If limit is 0, it
 // waits until the number is stable.
 func settled(t *testing.T, limit int) int {
 	t.Helper()

@@ -16,10 +16,11 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// contactRoute is the route that erases a person. The audit log must not store the erased contact.
+// contactRoute is the route that erases a person. The audit log must not contain the erased
+// contact.
 const contactRoute = "/admin/v1/workspaces/{id}/contacts/{phone_e164}"
 
-// proxied forwards an operator's request in a workspace to the owner of the resource.
+// proxied forwards an operator's request in a workspace to the owner of the route.
 func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 	if _, ok := a.table.Find(r.URL); !ok {
 		return httpserver.NoRoute()
@@ -31,14 +32,15 @@ func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 	return a.forward(w, r, actorOf(r).caller(workspace))
 }
 
-// proxiedForAll forwards requests that belong to no workspace: trunks and dialer.
+// proxiedForAll forwards requests that belong to no workspace. These are the requests about trunks
+// and the dialer.
 func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
 	act := actorOf(r)
 	return a.forward(w, r, serviceauth.Caller{RequestID: act.requestID, Access: serviceauth.Write, Operator: act.operator})
 }
 
-// forward sends the request to the owner of its route. A change is recorded before it is sent, and
-// again when its outcome is known.
+// forward sends the request to the owner of its route. For a change, the gateway stores an intent
+// before the request is sent, and an audit entry when the outcome is known.
 func (a *Admin) forward(w http.ResponseWriter, r *http.Request, caller serviceauth.Caller) error {
 	match, ok := a.table.Find(r.URL)
 	if !ok {
@@ -65,10 +67,10 @@ func (a *Admin) forward(w http.ResponseWriter, r *http.Request, caller serviceau
 	return nil
 }
 
-// tryChange sends one change to its owner and writes the audit entry. The header
-// Idempotency-Replayed in the owner's response means that nothing was changed.
+// tryChange sends one change to its owner and writes the audit entry. If the owner's response has
+// the header Idempotency-Replayed, nothing was changed.
 func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.OwnerRequest) (proxy.OwnerResponse, error) {
-	ctx := context.WithoutCancel(r.Context()) // a disconnect must not interrupt a change
+	ctx := context.WithoutCancel(r.Context()) // a disconnect of the client must not interrupt a change
 	var workspaceID *uuid.UUID
 	if request.Caller.WorkspaceID != uuid.Nil {
 		workspaceID = &request.Caller.WorkspaceID
@@ -100,15 +102,15 @@ func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.Owne
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if err := a.store.Conclude(ctx, entry); err != nil {
-		// The change was made, so the client gets the success. The retention job writes its audit
-		// entry with the outcome unknown.
+		// The change was made, so the client gets the success response. The retention job later
+		// writes the audit entry with the outcome unknown.
 		slog.ErrorContext(ctx, "audit entry of a completed change not written", "intent", intent.ID, "error", err)
 	}
 	return response, nil
 }
 
-// before returns the state that a change will replace, from a GET of the same path. A POST and an
-// erasure have none.
+// before returns the state that a change will replace. It sends a GET to the same path. It returns
+// nil for a POST, for an erasure, and if the GET fails with an error status.
 func (a *Admin) before(ctx context.Context, match proxy.Match, request proxy.OwnerRequest) (json.RawMessage, error) {
 	if request.Method == http.MethodPost || match.Template == contactRoute {
 		return nil, nil
@@ -134,5 +136,5 @@ func writeResponse(w http.ResponseWriter, response proxy.OwnerResponse) {
 		}
 	}
 	w.WriteHeader(response.Status)
-	_, _ = w.Write(response.Body) // an error means that the operator disconnected
+	_, _ = w.Write(response.Body) // an error means that the client disconnected
 }

@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
-// FuzzPublic sends requests with a valid key, to owners that accept everything. The rate limit is
-// raised, because a fuzzer is faster than any plan.
+// FuzzPublic sends requests with a valid key. The fake owners accept every request. The rate limit
+// is raised, because a fuzzer sends more requests than any plan allows.
 func FuzzPublic(f *testing.F) {
 	r := newRig(f)
 	key, _ := r.key(r.workspace(`"rate_limit_per_minute":1000000`), "write")
@@ -46,13 +46,14 @@ func FuzzPublic(f *testing.F) {
 	surface.Fuzz(f)
 }
 
-// open reports whether a path needs no key. Its response may not be JSON.
+// open reports whether a path needs no key. The response of such a path may not be JSON.
 func open(address *url.URL) bool {
 	open := []string{"/readyz", "/openapi.json", "/llms.txt"}
 	return slices.Contains(open, address.Path) || strings.HasPrefix(address.Path, "/docs")
 }
 
-// emptyIsNoBody removes the media type of a response to HEAD, so that it passes the check for JSON.
+// emptyIsNoBody removes the media type of a response to HEAD. Otherwise the response would fail the
+// check for JSON.
 func emptyIsNoBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
@@ -62,8 +63,7 @@ func emptyIsNoBody(next http.Handler) http.Handler {
 	})
 }
 
-// FuzzAdmin sends requests to the operator API: to the gateway's own resources, and to those of the
-// owners.
+// FuzzAdmin sends requests to the operator API, for resources of the gateway and of the owners.
 func FuzzAdmin(f *testing.F) {
 	r := newRig(f)
 	id := r.workspace("")
@@ -118,7 +118,7 @@ func FuzzStrangers(f *testing.F) {
 		if !ok {
 			t.Skip("net/http refuses the request line by itself")
 		}
-		request.RemoteAddr = "127.0.0.1:1" // a trusted proxy
+		request.RemoteAddr = "127.0.0.1:1" // the address of a trusted proxy
 		request.Header.Set("Authorization", authorization)
 		request.Header.Set("X-Forwarded-For", forwarded)
 		answer := httptest.NewRecorder()
@@ -135,7 +135,7 @@ func FuzzStrangers(f *testing.F) {
 	})
 }
 
-// FuzzWorkspace checks that the table accepts each workspace that validation accepts.
+// FuzzWorkspace checks that the database table accepts each workspace that the validation accepts.
 func FuzzWorkspace(f *testing.F) {
 	good := `{"name":"Acme","plan":"growth","currency":"USD","status":"active","calling_policy":{"window":{}},"features":{"api":true},"rate_limit_per_minute":60,"destinations":["+1"]}`
 	for _, body := range append(testkit.Mutations(good), good) {
@@ -166,7 +166,7 @@ func FuzzWorkspace(f *testing.F) {
 		if made.RatePerMinute() < 1 {
 			t.Errorf("made.RatePerMinute() = %v, want at least 1", made.RatePerMinute())
 		}
-		change.Status = workspaces.Optional[workspaces.Status]{} // POST ignores the status
+		change.Status = workspaces.Optional[workspaces.Status]{} // POST ignores the member status
 		if _, err := made.Changed("ada", change); err != nil {
 			t.Errorf("%s made a workspace that the same change refuses: %v", body, err)
 		}

@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// listen starts the production server on a free port.
+// listen starts a server with the production settings on a free port.
 func (r *rig) listen() string {
 	r.t.Helper()
 	free := httptest.NewServer(http.NotFoundHandler())
@@ -47,13 +47,13 @@ func (r *rig) listen() string {
 		select {
 		case err := <-ended:
 			r.t.Fatalf("serve: %v", err)
-		default: // it does not listen yet
+		default: // the server does not listen yet
 		}
 	}
 }
 
-// exchange writes a raw request and reads all responses until the server closes the connection, or
-// until want responses have arrived.
+// exchange writes a raw request to a connection. It reads all responses until the server closes the
+// connection, or until as many responses as the parameter want have arrived.
 func exchange(t *testing.T, addr, request string, want int) (answers []answered, closed bool) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -62,7 +62,7 @@ func exchange(t *testing.T, addr, request string, want int) (answers []answered,
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(testkit.Timeout))
-	// The server may respond, and close, before it has read everything.
+	// The server can respond and close the connection before it has read the whole request.
 	go func() { _, _ = io.WriteString(conn, request) }()
 	reader := bufio.NewReader(conn)
 	method, _, _ := strings.Cut(request, " ")
@@ -82,8 +82,8 @@ func exchange(t *testing.T, addr, request string, want int) (answers []answered,
 	return answers, false
 }
 
-// hostile is one request and the response that it must get. In request, {key} and {read} are
-// replaced by Authorization headers, and {host} by the Host.
+// hostile is one request and the response that the client must get. In the text of request, {key}
+// and {read} are replaced by Authorization headers, and {host} by the Host header.
 type hostile struct {
 	name, request string
 	status        int
@@ -312,7 +312,7 @@ func TestHostile_Bodies(t *testing.T) {
 		t.Errorf("pipelined = %v", statuses)
 	}
 
-	// The bytes after the end of a body are a separate request with its own key.
+	// The bytes after the end of a body are a separate request with a separate key.
 	smuggled := "POST /v1/webhook-subscriptions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + key + "\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0" + end +
 		"DELETE /v1/webhook-subscriptions/" + anID + " HTTP/1.1\r\nHost: x\r\n\r\n"
 	answers, _ = exchange(t, addr, smuggled, 2)

@@ -41,7 +41,7 @@ func keyState(k apikeys.Key) []byte {
 	return state
 }
 
-// newKey is the response that creates a key. No other response contains the secret.
+// newKey is the body of the response that creates a key. No other response contains the secret.
 type newKey struct {
 	ID     uuid.UUID          `json:"id"`
 	Key    string             `json:"key"`
@@ -113,8 +113,8 @@ func (a *Admin) readKey(w http.ResponseWriter, r *http.Request) error {
 	return a.withKey(w, r, func(owner, id uuid.UUID) (apikeys.Key, error) { return a.store.Key(r.Context(), owner, id) })
 }
 
-// revokeKey handles DELETE of an API key. Every replica refuses the next request of the key. If the
-// key is revoked already, nothing changes.
+// revokeKey handles DELETE of an API key. After the response, every replica refuses requests with
+// the key. If the key is already revoked, nothing changes.
 func (a *Admin) revokeKey(w http.ResponseWriter, r *http.Request) error {
 	return a.withKey(w, r, func(owner, id uuid.UUID) (apikeys.Key, error) {
 		intent, err := actorOf(r).intent(r, template(r), &owner)

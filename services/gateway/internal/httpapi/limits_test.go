@@ -51,8 +51,8 @@ func TestLimits_AcceptTheLimitAndRefuseOneMore(t *testing.T) {
 	}
 }
 
-// TestAdmin_HostileRequestsAreNot500 has a row for each hostile request that once caused a 500, or
-// was misinterpreted.
+// TestAdmin_HostileRequestsAreNot500 has a row for each hostile request that once caused a 500 or
+// was interpreted wrongly.
 func TestAdmin_HostileRequestsAreNot500(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -90,7 +90,7 @@ func TestAdmin_HostileRequestsAreNot500(t *testing.T) {
 	}
 }
 
-// A body that ends too early is a fault of the client, on both addresses.
+// An incomplete body is a fault of the client, on the public and on the operator address.
 func TestBodies_IncompleteBodiesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// lockedBuffer is a log that several requests write to.
+// lockedBuffer is a log buffer to which several requests write concurrently.
 type lockedBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -32,8 +32,9 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// TestLog_HasTheErrorCode is not parallel: it replaces the default logger. A refused request is
-// logged with its error code, whether the gateway or the owner of the route refused it.
+// TestLog_HasTheErrorCode checks that the log line of a refused request contains the error code.
+// Either the gateway or the owner of the route refuses the request. The test is not parallel,
+// because it replaces the default logger.
 func TestLog_HasTheErrorCode(t *testing.T) {
 	log := &lockedBuffer{}
 	before := slog.Default()
@@ -93,7 +94,7 @@ func TestLog_HasTheErrorCode(t *testing.T) {
 	}
 }
 
-// requestLine waits for the log line of a request. It is written after the response.
+// requestLine waits for the log line of a request. The server writes the line after the response.
 func requestLine(t *testing.T, log *lockedBuffer, requestID string) (line map[string]any) {
 	t.Helper()
 	testkit.Until(t, "the request "+requestID+" is logged", func() bool {
@@ -109,7 +110,7 @@ func requestLine(t *testing.T, log *lockedBuffer, requestID string) (line map[st
 	return line
 }
 
-// TestPublic_ReplayHeaderIsForwarded checks that the header of an idempotent replay reaches the
+// TestPublic_ReplayHeaderIsForwarded checks that the header Idempotency-Replayed reaches the
 // client.
 func TestPublic_ReplayHeaderIsForwarded(t *testing.T) {
 	t.Parallel()

@@ -13,12 +13,12 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// undescribed are paths that are not in the OpenAPI document: the files of /docs, and links to
+// undescribed are the paths that are not in the OpenAPI document: the documents, and the links to
 // recordings.
 var undescribed = []string{"/docs/*", "/llms.txt", "/recordings/*"}
 
-// TestRoutes_MatchTheOpenAPIDocument fails if the routes or the document has an operation that the
-// other lacks.
+// TestRoutes_MatchTheOpenAPIDocument fails if an operation is only in the routes or only in the
+// document.
 func TestRoutes_MatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	var routed []string
@@ -45,8 +45,9 @@ func operations(t *testing.T) []openapi.Operation {
 	return all
 }
 
-// TestRoutes_EveryOperationReachesItsOwner sends each operation through the gateway. Those of
-// services arrive at the owner with the path that was sent. The open ones need no key.
+// TestRoutes_EveryOperationReachesItsOwner sends each operation through the gateway. An operation
+// of another service arrives at its owner with the same path. Operations that are open to everyone
+// need no key.
 func TestRoutes_EveryOperationReachesItsOwner(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

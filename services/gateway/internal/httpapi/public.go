@@ -1,6 +1,6 @@
-// Package httpapi serves the public API and the operator API. It applies the order of checks
-// (docs/reference/api/README.md#order-of-checks) and forwards each request to the service that owns
-// the route.
+// Package httpapi serves the public API and the operator API. It runs the checks in their
+// documented order (docs/reference/api/README.md#order-of-checks) and forwards each request to the
+// service that owns the route.
 package httpapi
 
 import (
@@ -22,10 +22,11 @@ import (
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
-// refusedBodyTimeout limits how long the body of a refused request can delay the response.
+// refusedBodyTimeout limits how long the gateway reads the body of a refused request before it
+// responds.
 const refusedBodyTimeout = time.Second
 
-// Public is the public API.
+// Public is the handler of the public API.
 type Public struct {
 	auth  *auth.Authenticator
 	peers *proxy.Upstreams
@@ -35,8 +36,8 @@ type Public struct {
 	open  proxy.Table
 }
 
-// NewPublic returns the handler of the public API. It uses proxy.Table and no router, because the
-// table reads the path exactly as it was sent.
+// NewPublic returns the handler of the public API. It uses proxy.Table instead of a router, because
+// the table reads the path exactly as the client sent it.
 func NewPublic(authenticator *auth.Authenticator, peers *proxy.Upstreams, ready *Readiness, shelf *Docs,
 	tel *telemetry.Telemetry) http.Handler {
 	p := &Public{auth: authenticator, peers: peers, ready: ready, docs: shelf, table: proxy.Public(), open: proxy.Open()}
@@ -68,7 +69,7 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	}
 
 	httpserver.Hurry(w, r, refusedBodyTimeout)
-	holder, status, err := p.auth.Authenticate(r) // 401 or 429
+	holder, status, err := p.auth.Authenticate(r) // err can be 401, 429 or 503
 	status.Write(w.Header())
 	if err != nil {
 		return err
@@ -94,8 +95,8 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// recording forwards a link to a recording to the dialer, which checks the signature of the link.
-// The request needs no key and is counted by address.
+// recording forwards a request for a recording to the dialer, which checks the signature of the
+// link. The request needs no key and is counted by the client's address.
 func (p *Public) recording(w http.ResponseWriter, r *http.Request, open proxy.Match, requestID uuid.UUID) error {
 	httpserver.Hurry(w, r, refusedBodyTimeout)
 	status, err := p.auth.LimitAnonymous(r)
@@ -109,7 +110,7 @@ func (p *Public) recording(w http.ResponseWriter, r *http.Request, open proxy.Ma
 	return p.peers.Fetch(w, r, open.Owner, open.Path, serviceauth.Caller{RequestID: requestID, Access: serviceauth.Read})
 }
 
-// checkQuery returns 422 for a query that url.Values would parse only in part.
+// checkQuery returns 422 if url.Values would ignore a part of the query.
 func checkQuery(address *url.URL) error {
 	if _, err := url.ParseQuery(address.RawQuery); err != nil {
 		return apierr.Validation("query", "is malformed: encode each parameter as name=value.")
@@ -117,14 +118,15 @@ func checkQuery(address *url.URL) error {
 	return nil
 }
 
-// Uncounted returns the rate-limit headers of responses that are not counted.
+// Uncounted returns the rate-limit headers for responses to requests that are not counted.
 func Uncounted() http.Header {
 	header := http.Header{}
 	ratelimit.Anonymous.Status(true, 0).Write(header)
 	return header
 }
 
-// openRoute finds the paths that need no key. /docs and /docs/guides may end with a slash.
+// openRoute finds the route of a path that needs no key. /docs and /docs/guides can end with a
+// slash.
 func (p *Public) openRoute(path *url.URL) (proxy.Match, bool) {
 	if path.Path == "/docs/" || path.Path == "/docs/guides/" {
 		path = &url.URL{Path: strings.TrimSuffix(path.Path, "/")}
@@ -132,7 +134,7 @@ func (p *Public) openRoute(path *url.URL) (proxy.Match, bool) {
 	return p.open.Find(path)
 }
 
-// checkPlan returns 403 if the workspace is suspended or its plan does not include the path.
+// checkPlan returns 403 if the workspace is suspended, or if its plan does not include the path.
 func checkPlan(w workspaces.Workspace, path *url.URL) error {
 	switch {
 	case w.Status == workspaces.Suspended:

@@ -194,16 +194,16 @@ func TestPublic_RemovesHeadersThatClientsMustNotSet(t *testing.T) {
 	}
 }
 
-// net/http repeats a POST with an Idempotency-Key itself if its connection breaks before the
-// response.
+// The HTTP client of net/http repeats a POST that has an Idempotency-Key if the connection breaks
+// before the response. The gateway must not repeat such requests.
 func TestPublic_POSTOfOtherRoutesIsNeverRepeated(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")
-	send(t, "GET", r.public.URL+"/v1/contacts", key, "", nil) // the next request uses this connection
+	send(t, "GET", r.public.URL+"/v1/contacts", key, "", nil) // opens the connection that the next request uses
 	r.answers(func(_ http.ResponseWriter, h receivedRequest) bool {
 		if h.method == http.MethodPost {
-			panic(http.ErrAbortHandler) // the owner dies after it has made the change
+			panic(http.ErrAbortHandler) // the owner ends the connection after it has made the change
 		}
 		return false
 	})
@@ -222,8 +222,8 @@ func TestPublic_POSTOfOtherRoutesIsNeverRepeated(t *testing.T) {
 	}
 }
 
-// TestPublic_NoPathReachesAnotherRoute sends paths that two routers could read differently. The
-// owners of other routes must receive nothing.
+// TestPublic_NoPathReachesAnotherRoute sends paths that two routers could interpret differently.
+// The owners of other routes must receive no request.
 func TestPublic_NoPathReachesAnotherRoute(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -242,13 +242,13 @@ func TestPublic_NoPathReachesAnotherRoute(t *testing.T) {
 	r.mu.Lock()
 	for _, h := range r.received {
 		if !strings.HasPrefix(h.uri, "/internal/") ||
-			h.caller.Operator == "" { // requests that create the test's own workspace
+			h.caller.Operator == "" { // skip the requests of the operator that create the workspace of the test
 			t.Errorf("%s received %s", h.owner, h.uri)
 		}
 	}
 	r.mu.Unlock()
 
-	// Unusual but harmless paths reach their owner, in one spelling.
+	// Unusual but harmless paths reach their owner, always with the same spelling.
 	for path, want := range map[string]string{
 		"/v1/calls/a%2F..%2F..%2Fwallet": "/v1/calls/a%2F..%2F..%2Fwallet",
 		"/v1/opt-outs/%2B15550100":       "/v1/opt-outs/+15550100",
@@ -273,7 +273,7 @@ func uris(all []receivedRequest) string {
 	return text.String()
 }
 
-// rawGET sends a path unchanged. A normal client would clean it.
+// rawGET sends a path unchanged. The HTTP client of net/http would normalize the path.
 func rawGET(t *testing.T, server *httptest.Server, path, key string) answered {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)

@@ -17,14 +17,14 @@ import (
 func TestPublic_RateIsExactOverTwoReplicas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	const limit = 30 // one request each 2 s
+	const limit = 30 // one request becomes available every 2 s
 	key, _ := r.key(r.workspace(`"rate_limit_per_minute":30`), "read")
 	r.stopClock()
 	first, _ := r.replica(nil)
 	second, _ := r.replica(nil)
 	var allowed, refused atomic.Int32
 	var all sync.WaitGroup
-	clients := make(chan struct{}, 16) // few enough for a database pool of 10 connections
+	clients := make(chan struct{}, 16) // a database pool of 10 connections can serve so many clients
 	for i := range 200 {
 		address := []string{first.URL, second.URL}[i%2]
 		all.Go(func() {
@@ -37,7 +37,8 @@ func TestPublic_RateIsExactOverTwoReplicas(t *testing.T) {
 			}
 			refused.Add(1)
 			wantLimited(t, "above the limit", got)
-			// A refusal from memory counts down with the clock of the process, which is not stopped.
+			// For a refusal from memory, Retry-After counts down with the clock of the process,
+			// which is not stopped.
 			after := got.header.Get("Retry-After")
 			if after != "1" && after != "2" {
 				t.Errorf("Retry-After = %q, want 1 or 2", after)
@@ -59,8 +60,8 @@ func TestPublic_RateIsExactOverTwoReplicas(t *testing.T) {
 	}
 }
 
-// stopClock stops the database's clock for the replicas that the test starts after it. No request
-// becomes available again during the test, however long it takes.
+// stopClock stops the database's clock for replicas that the test starts later. So no request
+// becomes available again during the test, however long the test takes.
 func (r *rig) stopClock() {
 	r.t.Helper()
 	_, err := pgtest.Owner(r.t, r.pool, store.Schema).Exec(r.t.Context(), `CREATE FUNCTION clock_timestamp()
@@ -70,7 +71,7 @@ func (r *rig) stopClock() {
 	}
 	settings := r.pool.Config()
 	settings.ConnConfig.RuntimeParams["search_path"] = store.Schema +
-		", pg_catalog" // found before Postgres's own function
+		", pg_catalog" // Postgres finds the test's function before its own one
 	stopped, err := pgxpool.NewWithConfig(r.t.Context(), settings)
 	if err != nil {
 		r.t.Fatal(err)
@@ -102,7 +103,8 @@ func TestPublic_RateFollowsThePlan(t *testing.T) {
 	}
 }
 
-// useUp uses up the limit of one counter for the next hour, however long the test takes.
+// useUp uses up the limit of one counter for the next hour, so the duration of the test does not
+// matter.
 func (r *rig) useUp(key string) {
 	r.t.Helper()
 	tag, err := r.pool.Exec(r.t.Context(),
@@ -115,7 +117,7 @@ func (r *rig) useUp(key string) {
 	}
 }
 
-// wantLimited checks that a response is a 429 with the time of the next attempt.
+// wantLimited checks that a response is a 429 with a valid Retry-After.
 func wantLimited(t *testing.T, what string, got answered) {
 	t.Helper()
 	if got.status != http.StatusTooManyRequests {
@@ -153,8 +155,8 @@ func TestPublic_AddressWithoutAKeyIsCounted(t *testing.T) {
 	}
 }
 
-// TestAdmin_GuessesAreCounted checks the counter. TestOperator_GuessAboveTheLimitIsNotCompared
-// covers the limit.
+// TestAdmin_GuessesAreCounted checks that wrong tokens are counted by address.
+// TestOperator_GuessAboveTheLimitIsNotCompared covers the comparison of tokens above the limit.
 func TestAdmin_GuessesAreCounted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

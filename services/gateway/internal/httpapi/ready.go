@@ -23,13 +23,13 @@ import (
 const (
 	// probeTimeout limits one probe of a service.
 	probeTimeout = time.Second
-	// readyCacheTime is how long a result is reused, so that many requests do not flood the
+	// readyCacheTime is how long a result is reused, so that frequent requests do not overload the
 	// services.
 	readyCacheTime = 250 * time.Millisecond
 )
 
-// Readiness probes the private /readyz of the services, so that one address reports whether calls
-// can be placed end to end.
+// Readiness requests the private /readyz of all services. So one address reports whether calls can
+// be placed end to end.
 type Readiness struct {
 	probes map[string][]string
 	client *http.Client
@@ -39,8 +39,8 @@ type Readiness struct {
 	probedAt time.Time
 }
 
-// NewReadiness parses READY_URLS: entries name=url. If a name occurs several times, it has
-// replicas, and one ready replica is enough.
+// NewReadiness parses the entries of READY_URLS, which have the form name=url. Entries with the
+// same name are replicas of one service. The service is ready if one of its replicas is ready.
 func NewReadiness(entries []string) (*Readiness, error) {
 	r := &Readiness{probes: map[string][]string{}, client: serviceauth.Client()}
 	for _, entry := range entries {
@@ -78,7 +78,7 @@ func (r *Readiness) answer(w http.ResponseWriter, request *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, openapi.Readiness{Status: openapi.Ready})
 }
 
-// serviceView is a service, and whether one of its replicas is ready.
+// serviceView is the name of a service, and whether one of its replicas is ready.
 type serviceView struct {
 	Name  string `json:"name"`
 	Ready bool   `json:"ready"`
@@ -96,8 +96,7 @@ func (r *Readiness) list(w http.ResponseWriter, request *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, answer)
 }
 
-// unready returns the names of the services that are not ready. Concurrent callers get the same
-// result.
+// unready returns the names of the services that are not ready. Concurrent calls share one result.
 func (r *Readiness) unready(ctx context.Context) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,14 +8,15 @@ import (
 	"ringfence.dev/libs/httpserver"
 )
 
-// referenceCacheControl lets a client use a document for 5 minutes. After that the ETag avoids a
-// second download.
+// referenceCacheControl permits a client to reuse a document for 5 minutes. After that, the ETag
+// avoids the download of an unchanged document.
 const referenceCacheControl = "public, max-age=300"
 
-// reference handles /openapi.json, /llms.txt, /docs and the paths below it. It responds 304 to a
-// client that has the current document.
+// reference handles /openapi.json, /llms.txt, /docs and the paths below /docs. It responds 304 if
+// the client already has the current document.
 func (p *Public) reference(w http.ResponseWriter, r *http.Request) error {
-	if strings.TrimSuffix(r.URL.Path, "/") == "/docs/guides" { // the links of the page are relative
+	// the page has relative links, which need the full path of the page
+	if strings.TrimSuffix(r.URL.Path, "/") == "/docs/guides" {
 		http.Redirect(w, r, "/docs/guides/index.html", http.StatusPermanentRedirect)
 		return nil
 	}
@@ -63,7 +64,7 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// hasCurrent reports whether the client has the document with this tag (RFC 9110, 13.1.2).
+// hasCurrent reports whether the client already has the document with this tag (RFC 9110, 13.1.2).
 func hasCurrent(r *http.Request, tag string) bool {
 	for _, known := range listHeader(r, "If-None-Match") {
 		if known == "*" || strings.TrimPrefix(known, "W/") == tag {
@@ -73,7 +74,7 @@ func hasCurrent(r *http.Request, tag string) bool {
 	return false
 }
 
-// listHeader returns the members of a header that is a list.
+// listHeader returns the elements of a header whose value is a list.
 func listHeader(r *http.Request, name string) []string {
 	all := strings.Split(strings.Join(r.Header.Values(name), ","), ",")
 	for i := range all {

@@ -31,7 +31,7 @@ import (
 
 const operatorToken = "a-token-of-ada-0001"
 
-// receivedRequest is a request as an owner received it.
+// receivedRequest is a request that a fake owner received.
 type receivedRequest struct {
 	owner  string
 	method string
@@ -41,8 +41,8 @@ type receivedRequest struct {
 	caller serviceauth.Caller
 }
 
-// rig is one gateway, or several with one database, with five fake owners that record their
-// requests.
+// rig is one gateway, or several gateways with one database. Its five fake owners record the
+// requests that they receive.
 type rig struct {
 	t      testing.TB
 	pool   *pgxpool.Pool
@@ -56,7 +56,7 @@ type rig struct {
 	mu       sync.Mutex
 	received []receivedRequest
 	answer   func(w http.ResponseWriter, h receivedRequest) bool
-	// settings are the owners' SettingServices, by service.
+	// settings contains the fake SettingService of each owner, by service name.
 	settings map[string]*settingOwner
 }
 
@@ -101,7 +101,7 @@ func seed() string {
 	return base64.StdEncoding.EncodeToString(raw)
 }
 
-// replica starts one more gateway with the same database.
+// replica starts another gateway with the same database.
 func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 	r.t.Helper()
 	proxies, err := auth.ParseProxies([]string{"127.0.0.0/8"})
@@ -124,8 +124,8 @@ func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 	return public, admin
 }
 
-// owner returns a fake owner. It records the request and responds 200 {"owner":…}, or as the test
-// sets.
+// owner returns a fake owner. It records each request and responds 200 {"owner":…}, unless the test
+// sets another response.
 func (r *rig) owner(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		body, _ := io.ReadAll(request.Body)
@@ -150,7 +150,7 @@ func (r *rig) answers(answer func(w http.ResponseWriter, h receivedRequest) bool
 	r.answer = answer
 }
 
-// requestsTo returns the requests that an owner has received.
+// requestsTo returns the requests that the owner has received.
 func (r *rig) requestsTo(owner string) []receivedRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -203,7 +203,7 @@ func send(t testing.TB, method, address, bearer, body string, header http.Header
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.CheckTimestamps(t, read, "paths", "webhooks") // the OpenAPI document has examples of requests
+	testkit.CheckTimestamps(t, read, "paths", "webhooks") // the OpenAPI document contains examples of requests
 	return answered{response.StatusCode, response.Header, string(read)}
 }
 
@@ -217,7 +217,7 @@ func (r *rig) customer(method, path, key, body string) answered {
 	return send(r.t, method, r.public.URL+path, key, body, nil)
 }
 
-// workspace creates a workspace with the operator API and returns its id.
+// workspace creates a workspace through the operator API and returns its id.
 func (r *rig) workspace(members string) string {
 	r.t.Helper()
 	body := `{"name":"Acme","plan":"growth","currency":"USD"}`
@@ -231,7 +231,7 @@ func (r *rig) workspace(members string) string {
 	return made.member("id")
 }
 
-// key creates a key with the operator API and returns it and its id.
+// key creates an API key through the operator API. It returns the key and the id of the key.
 func (r *rig) key(workspaceID, access string) (key, id string) {
 	r.t.Helper()
 	made := r.operator("POST", "/admin/v1/workspaces/"+workspaceID+"/api-keys", `{"name":"test","access":"`+access+`"}`)

@@ -21,13 +21,14 @@ import (
 	"ringfence.dev/services/gateway/internal/store"
 )
 
-// settingOwner is the SettingService and PolicyService of one owner. It records what it receives.
+// settingOwner is the SettingService and PolicyService of one owner. It records the settings and
+// policies that it receives.
 type settingOwner struct {
 	mu      sync.Mutex
 	applied []*eventv1.WorkspaceEvent
-	// apply is called for each ApplySetting. If it is nil, the setting is accepted.
+	// apply is called for each ApplySetting. If apply is nil, the setting is accepted.
 	apply func(context.Context, *eventv1.WorkspaceEvent) error
-	// policyFault is the response of CheckPolicy.
+	// policyFault is the fault that CheckPolicy returns.
 	policyFault string
 	// policies are the policies that CheckPolicy received.
 	policies []string
@@ -80,7 +81,7 @@ func (o *settingOwner) versions() []int64 {
 	return versions
 }
 
-// onApply sets the function that is called when the owner receives a workspace.
+// onApply sets the function that is called when the fake owner receives a workspace.
 func (o *settingOwner) onApply(apply func(context.Context, *eventv1.WorkspaceEvent) error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -322,8 +323,8 @@ func TestChangeWorkspace_ConcurrentChangesAreAllStored(t *testing.T) {
 	}
 }
 
-// Each change is made on one replica. The next request on the other replica must obey it. A request
-// before the change fills the caches of the other replica.
+// Each change is made on one replica. The next request on the other replica must use the changed
+// settings. Before the change, one request fills the caches of the other replica.
 func TestPublic_NextRequestOnAnotherReplicaObeysTheChange(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -334,7 +335,7 @@ func TestPublic_NextRequestOnAnotherReplicaObeysTheChange(t *testing.T) {
 	}
 	tests := []struct {
 		name    string
-		members string // of the workspace
+		members string // members of the request body that creates the workspace
 		path    string
 		change  func(id string) answered
 		before  int
@@ -358,7 +359,7 @@ func TestPublic_NextRequestOnAnotherReplicaObeysTheChange(t *testing.T) {
 			t.Parallel()
 			id := r.workspace(tt.members)
 			key, _ := r.key(id, "read")
-			request(key, "GET", tt.path) // uses up a rate limit of 1
+			request(key, "GET", tt.path) // the request uses up a rate limit of 1
 			if got := request(key, "GET", tt.path); got.status != tt.before {
 				t.Fatalf("GET before the change = %d %s, want %d", got.status, got.body, tt.before)
 			}

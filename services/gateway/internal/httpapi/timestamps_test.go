@@ -7,8 +7,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// The stored times are whole seconds. An encoder that omits zeros would write them without
-// decimals.
+// The stored times are whole seconds. An encoder that omits trailing zeros would write the times
+// without decimals.
 func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -27,7 +27,8 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 		"/admin/v1/workspaces/" + id:                        2,
 		"/admin/v1/workspaces/" + id + "/api-keys":          2,
 		"/admin/v1/workspaces/" + id + "/api-keys/" + keyID: 2,
-		"/admin/v1/audit?limit=1&workspace_id=" + id:        4, // occurred_at, and created_at and revoked_at of the key
+		// occurred_at, and created_at and revoked_at in the states of the key
+		"/admin/v1/audit?limit=1&workspace_id=" + id: 4,
 	} {
 		got := r.operator(http.MethodGet, path, "")
 		if found := testkit.CheckTimestamps(t, []byte(got.body)); found != want {

@@ -37,11 +37,11 @@ func viewWorkspace(w workspaces.Workspace) workspaceView {
 		UpdatedAt: openapi.TimestampOf(w.UpdatedAt)}
 }
 
-// workspaceState returns the state of a workspace for the audit log. It contains no secret.
+// workspaceState returns the state of a workspace for the audit log. The state contains no secret.
 func workspaceState(w workspaces.Workspace) []byte {
 	state, err := json.Marshal(viewWorkspace(w))
 	if err != nil {
-		return nil // the policy was decoded from JSON, so this cannot happen
+		return nil // unreachable: the policy was decoded from JSON
 	}
 	return state
 }
@@ -85,7 +85,7 @@ func (a *Admin) createWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err := a.checkPolicy(r.Context(), body); err != nil {
 		return err
 	}
-	ctx := context.WithoutCancel(r.Context()) // a disconnect must not interrupt a change
+	ctx := context.WithoutCancel(r.Context()) // a disconnect of the client must not interrupt a change
 	change, err := operator.intent(r, template(r), &id)
 	if err != nil {
 		return err
@@ -100,8 +100,8 @@ func (a *Admin) createWorkspace(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, viewWorkspace(saved))
 }
 
-// checkPolicy returns 422 if the body has a calling policy that contacts-compliance refuses. The
-// default policy is always valid.
+// checkPolicy returns 422 if contacts-compliance refuses the calling policy in the body. A body
+// without a policy needs no check, because the default policy is always valid.
 func (a *Admin) checkPolicy(ctx context.Context, body workspaces.Change) error {
 	if body.CallingPolicy.Value == nil {
 		return nil
@@ -109,8 +109,8 @@ func (a *Admin) checkPolicy(ctx context.Context, body workspaces.Change) error {
 	return a.peers.CheckPolicy(ctx, *body.CallingPolicy.Value)
 }
 
-// changeWorkspace handles PATCH /admin/v1/workspaces/{id}. It responds when every service that acts
-// on a changed setting has stored the new version.
+// changeWorkspace handles PATCH /admin/v1/workspaces/{id}. It responds when every service that uses
+// a changed setting has stored the new version.
 func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 	before, err := a.workspaceOf(r)
 	if err != nil {
@@ -127,7 +127,7 @@ func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err := a.checkPolicy(r.Context(), body); err != nil {
 		return err
 	}
-	ctx := context.WithoutCancel(r.Context()) // a disconnect must not interrupt a change
+	ctx := context.WithoutCancel(r.Context()) // a disconnect of the client must not interrupt a change
 	change, err := operator.intent(r, template(r), &before.ID)
 	if err != nil {
 		return err

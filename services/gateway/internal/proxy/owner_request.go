@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// maxResponse limits a response that is read into memory.
+// maxResponse limits the size of a response that is read into memory, in bytes.
 const maxResponse = 4 << 20
 
 // OwnerResponse is the response of an owner.
@@ -39,7 +39,8 @@ type OwnerRequest struct {
 }
 
 // Do sends a request and reads the whole response. An error means that no response was received.
-// The owner may have made the change, except with ErrUnreached.
+// The owner may have made the change anyway. Only if the error is ErrUnreached, the owner has not
+// made the change.
 func (p *Upstreams) Do(ctx context.Context, q OwnerRequest) (OwnerResponse, error) {
 	to, err := p.target(q.Owner, q.Path, q.Caller)
 	if err != nil {
@@ -96,8 +97,8 @@ func (a OwnerResponse) LogCode(ctx context.Context) {
 	}
 }
 
-// Refusal returns a 4xx response with an error body as an error for the client, and a 503 as
-// unavailable. Any other status is an internal error.
+// Refusal converts an error response of the owner. A 4xx with an error body becomes the same error
+// for the client, and a 503 becomes unavailable. Any other status becomes an internal error.
 func (a OwnerResponse) Refusal(owner string) error {
 	var shown errorBody
 	if a.Status >= 400 && a.Status < 500 && json.Unmarshal(a.Body, &shown) == nil && shown.Error.Code != "" {

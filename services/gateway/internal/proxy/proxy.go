@@ -1,5 +1,5 @@
-// Package proxy forwards requests to the service that owns the route, with a signed caller token in
-// place of the client's credential.
+// Package proxy forwards requests to the service that owns the route. A signed caller token
+// replaces the client's credential.
 package proxy
 
 import (
@@ -25,16 +25,16 @@ import (
 	"ringfence.dev/libs/serviceauth"
 )
 
-// ownerTimeout limits the time for a response of an owner.
+// ownerTimeout limits the time that an owner has for its response.
 const ownerTimeout = 30 * time.Second
 
 // fetchTimeout limits the download of a file.
 const fetchTimeout = time.Hour
 
-// bodyTimeout limits the time in which a client must send the body of an accepted request.
+// bodyTimeout limits the time that a client has to send the body of an accepted request.
 const bodyTimeout = 30 * time.Second
 
-// Upstreams are the clients of the owners of routes.
+// Upstreams contains the HTTP clients for the owners of routes.
 type Upstreams struct {
 	keys      *serviceauth.Keys
 	bases     map[string]*url.URL
@@ -43,10 +43,10 @@ type Upstreams struct {
 	settings  settingClients
 }
 
-// New returns the clients. urls has the address of each owner by its name.
+// New returns the clients. urls maps the name of each owner to its address.
 func New(keys *serviceauth.Keys, urls map[string]string) (*Upstreams, error) {
 	p := &Upstreams{keys: keys, bases: map[string]*url.URL{}, transport: &http.Transport{
-		Proxy:                 nil, // the owners are in the private network
+		Proxy:                 nil, // no HTTP proxy: the owners are in the private network
 		DialContext:           (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   2 * time.Second,
 		MaxIdleConns:          2048,
@@ -73,7 +73,7 @@ func New(keys *serviceauth.Keys, urls map[string]string) (*Upstreams, error) {
 	return p, errors.Join(errs...)
 }
 
-// buffers reuses the buffers of 32 KiB through which responses are copied.
+// buffers is a pool of the 32 KiB buffers that are used to copy responses.
 type buffers struct{ pool sync.Pool }
 
 func (b *buffers) Get() []byte {
@@ -88,7 +88,8 @@ func (b *buffers) Put(used []byte) { b.pool.Put(&used) }
 // Close closes the idle connections.
 func (p *Upstreams) Close() { p.transport.CloseIdleConnections() }
 
-// target is the destination of a request. The request's context carries it to rewrite.
+// target is the destination of a request. The function rewrite reads it from the context of the
+// request.
 type target struct {
 	base  *url.URL
 	path  *url.URL
@@ -98,16 +99,17 @@ type target struct {
 
 type targetKey struct{}
 
-// Forward sends the request to the owner of its route and streams the response back. It reads the
-// body first: a body that is too large never reaches the owner (413), and a slow client does not
-// occupy the owner.
+// Forward sends the request to the owner of its route and streams the response to the client.
+// Forward reads the whole body first. So a body that is too large never reaches the owner (413),
+// and a slow client does not occupy the owner.
 func (p *Upstreams) Forward(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller) error {
 	return p.forward(w, r, owner, path, caller, ownerTimeout)
 }
 
-// Fetch is Forward for a file. The client may take an hour to download it.
+// Fetch forwards the download of a file. It differs from Forward in the time limit: the client has
+// one hour for the download.
 func (p *Upstreams) Fetch(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller) error {
-	// A writer that supports no deadline has no connection.
+	// The error is ignored: only a writer without a connection does not support deadlines.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fetchTimeout))
 	return p.forward(w, r, owner, path, caller, fetchTimeout)
 }
@@ -144,13 +146,13 @@ func (p *Upstreams) target(owner string, path *url.URL, caller serviceauth.Calle
 	return target{base: base, path: path, token: token, owner: owner}, nil
 }
 
-// idempotentPath is the only path that uses Idempotency-Key. On other paths the header is removed: it would
-// make net/http repeat a POST when the owner's connection breaks, and the change could be made
-// twice.
+// idempotentPath is the only path that uses the header Idempotency-Key. On other paths the gateway
+// removes this header. With the header, net/http would repeat a POST when the connection to the
+// owner breaks, and the change could be made twice.
 const idempotentPath = "/v1/calls"
 
 // removeClientHeaders removes headers that a client must not set: credentials, internal headers,
-// hop-by-hop headers, and an upgrade to another protocol.
+// hop-by-hop headers, and headers that request an upgrade to another protocol.
 func removeClientHeaders(header http.Header) {
 	for name := range header {
 		if strings.HasPrefix(name, "X-Ringfence-") || strings.HasPrefix(name, "X-Forwarded-") {
@@ -168,7 +170,7 @@ func removeClientHeaders(header http.Header) {
 	}
 }
 
-// buffer reads the whole body, at most MaxBody.
+// buffer reads the whole body, up to MaxBody bytes.
 func buffer(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength > httpserver.MaxBody {
 		return httpserver.TooLarge()
@@ -202,15 +204,16 @@ func sign(out *http.Request, to target) {
 	otel.GetTextMapPropagator().Inject(out.Context(), propagation.HeaderCarrier(out.Header))
 }
 
-// ErrUnreached means that no connection to the owner was made, so it has changed nothing.
+// ErrUnreached means that the gateway could not connect to the owner. So the owner has changed
+// nothing.
 var ErrUnreached = errors.New("the owner was not reached")
 
 var errSignatureRejected = errors.New("the owner does not accept our signature")
 
-// relay checks a response and removes the headers that the gateway sets itself.
+// relay checks a response of an owner. It removes the headers that the gateway sets itself.
 func relay(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusSwitchingProtocols {
-		return errSignatureRejected // the client was authenticated, so the service keys are wrong
+		return errSignatureRejected // the client was authenticated, so the service keys must be wrong
 	}
 	for name := range response.Header {
 		if strings.HasPrefix(name, "X-Ringfence-") || strings.HasPrefix(name, "X-Ratelimit-") || strings.HasPrefix(name, "Ratelimit") {
@@ -223,11 +226,11 @@ func relay(response *http.Response) error {
 	return nil
 }
 
-// maxErrorBody limits an error body that is read for its code. The error bodies of the services are
-// smaller than 1 KiB.
+// maxErrorBody limits the size of an error body from which the gateway reads the error code. The
+// error bodies of the services are smaller than 1 KiB.
 const maxErrorBody = 8 << 10
 
-// relayError relays a response and adds its error code to the log line of the request.
+// relayError relays an error response and adds its error code to the log line of the request.
 func relayError(response *http.Response) error {
 	if err := relay(response); err != nil {
 		return err
@@ -237,7 +240,7 @@ func relayError(response *http.Response) error {
 		return nil
 	}
 	body, err := io.ReadAll(response.Body)
-	_ = response.Body.Close() // the body was read to its end
+	_ = response.Body.Close() // the body was read completely
 	if err != nil {
 		return fmt.Errorf("read error body: %w", err)
 	}
@@ -251,9 +254,9 @@ func handleError(w http.ResponseWriter, r *http.Request, err error) {
 	httpserver.WriteError(w, r, requestError(r.Context(), r.Method, to.owner, err))
 }
 
-// requestError returns the error for a request without a response. It distinguishes an owner that was
-// not reached from one that may have made the change: then the client must check before it repeats
-// the request.
+// requestError returns the error for a request that got no response. The error shows whether the
+// owner was not reached or may have made the change. In the second case the client must check the
+// result before it repeats the request.
 func requestError(ctx context.Context, method, owner string, err error) error {
 	if errors.Is(err, errSignatureRejected) {
 		return fmt.Errorf("request to %s: %w", owner, err)
@@ -267,7 +270,7 @@ func requestError(ctx context.Context, method, owner string, err error) error {
 		return fmt.Errorf("%w: %w", ErrUnreached, apierr.Unavailable("This part of the service"))
 	}
 	if method == http.MethodGet || method == http.MethodHead {
-		return apierr.Unavailable("This part of the service") // a read changes nothing
+		return apierr.Unavailable("This part of the service") // a GET or HEAD changes nothing
 	}
 	return apierr.Unanswered("This part of the service")
 }

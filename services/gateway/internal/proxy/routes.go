@@ -16,26 +16,27 @@ const (
 	Webhooks = "webhook-dispatcher"
 )
 
-// Route is one template of a path and the service that owns it.
+// Route is a path template and the service that owns the paths that match it.
 type Route struct {
-	// Template contains {name} for one segment. A * at its end matches one or more segments.
+	// Template contains {name} for one segment of the path. A * at the end of Template matches one
+	// or more segments.
 	Template string
 	Owner    string
-	// Methods are the methods of the route without HEAD. If it is empty, the owner checks the
+	// Methods are the methods of the route, without HEAD. If Methods is empty, the owner checks the
 	// method.
 	Methods []string
 }
 
-// Match is a path that matches a route.
+// Match is the result of a look-up: a route, and the path that matches it.
 type Match struct {
 	Route
-	// Path is the path for the owner. Every segment was decoded and encoded again.
+	// Path is the path that is sent to the owner. Every segment was decoded and encoded again.
 	Path *url.URL
-	// Values are the decoded segments by the names in the template.
+	// Values maps the names in the template to the decoded segments of the path.
 	Values map[string]string
 }
 
-// Allows reports whether the route has the method. A route with GET also has HEAD.
+// Allows reports whether the route accepts the method. A route with GET also accepts HEAD.
 func (r Route) Allows(method string) bool {
 	if len(r.Methods) == 0 {
 		return true
@@ -60,12 +61,12 @@ func (r Route) Allow() []string {
 	return methods
 }
 
-// Table is a list of routes. The first match is used.
+// Table is a list of routes. If several routes match, the first one is used.
 type Table []Route
 
-// Find returns the route of a path. It reads the path as it was sent, so that the owner cannot read
-// it as another route. A path with an empty segment, a dot segment (encoded or not) or an escaped
-// literal segment matches no route.
+// Find returns the route of a path. It reads the escaped path that the client sent, so that the
+// owner cannot interpret the path as another route. Three kinds of paths match no route: paths with
+// an empty segment, with a dot segment (encoded or not), or with an escaped literal segment.
 func (t Table) Find(path *url.URL) (Match, bool) {
 	sent := strings.Split(strings.TrimPrefix(path.EscapedPath(), "/"), "/")
 	decoded := make([]string, len(sent))
@@ -100,14 +101,14 @@ func (r Route) match(sent, decoded []string) (map[string]string, bool) {
 			values[strings.TrimSuffix(name, "}")] = decoded[i]
 			continue
 		}
-		if sent[i] != part { // a literal must not be escaped
+		if sent[i] != part { // a literal segment must not be escaped
 			return nil, false
 		}
 	}
 	return values, true
 }
 
-// encodePath encodes the segments in one fixed way.
+// encodePath encodes the segments. The same segments always give the same path.
 func encodePath(segments []string) *url.URL {
 	escaped := make([]string, len(segments))
 	for i, segment := range segments {
@@ -120,8 +121,8 @@ func encodePath(segments []string) *url.URL {
 	return path
 }
 
-// InWebhooks reports whether a path is under /v1/webhook-subscriptions, even if it matches no
-// route. The plan is checked before the route.
+// InWebhooks reports whether a path is under /v1/webhook-subscriptions. The path need not match a
+// route, because the plan is checked before the route.
 func InWebhooks(path *url.URL) bool {
 	rest, ok := strings.CutPrefix(path.Path, webhookSubscriptions)
 	return ok && (rest == "" || rest[0] == '/')

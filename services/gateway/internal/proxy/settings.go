@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/proto/settingsv1"
 )
 
-// settingClients are the services that act on settings of workspaces.
+// settingClients are the clients of the services that use the settings of workspaces.
 type settingClients struct {
 	owners   map[string]settingsv1.SettingServiceClient
 	policies settingsv1.PolicyServiceClient
@@ -35,8 +35,8 @@ func newSettingClients(keys *serviceauth.Keys, urls map[string]string) settingCl
 	return c
 }
 
-// CheckPolicy asks contacts-compliance whether a calling policy is valid. It returns 422
-// validation_error if it is not, and 503 if contacts-compliance does not respond.
+// CheckPolicy sends a calling policy to contacts-compliance for validation. It returns 422
+// validation_error if the policy is invalid, and 503 if contacts-compliance does not respond.
 func (p *Upstreams) CheckPolicy(ctx context.Context, policy []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, settings.Timeout)
 	defer cancel()
@@ -54,8 +54,9 @@ func (p *Upstreams) CheckPolicy(ctx context.Context, policy []byte) error {
 	return apierr.Unavailable("This part of the service")
 }
 
-// ApplyWorkspace sends a committed workspace to services and returns when each has stored it. See
-// settings.Confirm for the errors; subject is the beginning of their message.
+// ApplyWorkspace sends a committed workspace to the given services and returns when each of them
+// has stored it. The errors are those of settings.Confirm. subject is the beginning of the error
+// message.
 func (p *Upstreams) ApplyWorkspace(ctx context.Context, subject string, event *eventv1.WorkspaceEvent,
 	services []string) error {
 	apply := map[string]func(context.Context) error{}

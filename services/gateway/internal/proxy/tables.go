@@ -27,8 +27,8 @@ func Public() Table {
 	}
 }
 
-// Open returns the routes that need no key. They are not counted, except /recordings: its links
-// contain a signature and are counted by address.
+// Open returns the routes that need no key. Their requests are not counted. An exception is
+// /recordings: its links contain a signature, and its requests are counted by the client's address.
 func Open() Table {
 	get := []string{http.MethodGet}
 	return Table{
@@ -42,7 +42,8 @@ func Open() Table {
 }
 
 // Admin returns the routes of the operator API that other services own. The owners check the
-// methods. The audit log contains the template, so there is one template for each resource.
+// methods. The audit log contains the template of the route, so there is one template for each
+// resource.
 func Admin() Table {
 	const base, trunks = "/admin/v1/workspaces/{id}/", "/admin/v1/trunks"
 	return Table{

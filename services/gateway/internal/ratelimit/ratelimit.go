@@ -1,5 +1,5 @@
-// Package ratelimit computes rate limits (GCRA) and writes the rate-limit headers. The store has
-// the SQL statement that counts.
+// Package ratelimit computes rate limits with the algorithm GCRA and writes the rate-limit headers.
+// Package store contains the SQL statement that counts requests.
 package ratelimit
 
 import (
@@ -11,24 +11,25 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-// Window is the period of every limit.
+// Window is the period to which every limit applies.
 const Window = time.Minute
 
 // Anonymous is the limit of a client address for requests without a valid key. See
 // docs/reference/api/README.md#requests-without-a-valid-key.
 const Anonymous Policy = 600
 
-// Policy is a number of requests per minute. All of them may arrive in one burst.
+// Policy is the number of requests that are allowed per minute. All of them can arrive in one
+// burst.
 type Policy int
 
 // Step is the time after which one request is available again.
 func (p Policy) Step() time.Duration { return Window / time.Duration(p) }
 
-// Span is the time of the whole burst: Step for each request, so that rounding never costs a
-// request.
+// Span is the time after which the whole limit is available again: one Step for each request. Span
+// is computed from Step, so that rounding never reduces the limit by a request.
 func (p Policy) Span() time.Duration { return p.Step() * time.Duration(p) }
 
-// Status is the state of a rate limit after a request.
+// Status is the state of a rate limit after a request was counted.
 type Status struct {
 	Policy    Policy
 	Allowed   bool
@@ -41,8 +42,8 @@ type Status struct {
 	RetryAfter time.Duration
 }
 
-// Status converts the result of GCRA: whether the request was allowed, and the time from now to the
-// theoretical arrival time.
+// Status converts the result of GCRA. allowed reports whether the request was allowed. ahead is the
+// time from now to the theoretical arrival time.
 func (p Policy) Status(allowed bool, ahead time.Duration) Status {
 	ahead = min(max(ahead, 0), p.Span())
 	s := Status{Policy: p, Allowed: allowed, Reset: ahead, Remaining: int((p.Span() - ahead) / p.Step())}
@@ -57,12 +58,13 @@ func (p Policy) Status(allowed bool, ahead time.Duration) Status {
 	return s
 }
 
-// Unknown returns the status while the database cannot count: nothing remains, and a client can try
-// again in two seconds.
+// Unknown returns the status that is used while the database cannot count. No request remains, and
+// a client can try again after two seconds.
 func (p Policy) Unknown() Status { return Status{Policy: p, Reset: 2 * time.Second} }
 
-// Write sets the five rate-limit headers of every response. In a 429, the reset equals Retry-After,
-// so that a client may obey either. See docs/reference/api/README.md#rate-limit-headers.
+// Write sets the five rate-limit headers of a response. In a 429, the reset time equals
+// Retry-After, so that a client can use either of them. See
+// docs/reference/api/README.md#rate-limit-headers.
 func (s Status) Write(header http.Header) {
 	reset := seconds(s.Reset)
 	if !s.Allowed {
@@ -75,7 +77,7 @@ func (s Status) Write(header http.Header) {
 	header.Set("X-RateLimit-Reset", strconv.Itoa(reset))
 }
 
-// Refusal returns the 429 with a Retry-After of at least one second.
+// Refusal returns the 429 error. Its Retry-After is at least one second.
 func (s Status) Refusal() error {
 	refused := apierr.New(http.StatusTooManyRequests, "rate_limited",
 		"More than %d requests in a minute. Wait %d s, as Retry-After says.", s.Policy, max(seconds(s.RetryAfter), 1))

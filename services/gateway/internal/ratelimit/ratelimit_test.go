@@ -84,10 +84,10 @@ func TestWrite_SetsTheHeaders(t *testing.T) {
 	}
 }
 
-// TestStatus_HeadersAgree checks for every state of every limit that a client may obey Retry-After,
-// X-RateLimit-Reset or the t of RateLimit. The wait is long enough for the next request to be
-// allowed, and at most one second too long because the headers have whole seconds.
-func TestStatus_HeadersAgree(t *testing.T) {
+// TestStatus_AllHeadersGiveTheSameRetryTime checks every state of every limit. A client can use
+// Retry-After, X-RateLimit-Reset or the parameter t of RateLimit. After the wait the next request
+// is allowed. The wait is at most one second too long, because the headers have whole seconds.
+func TestStatus_AllHeadersGiveTheSameRetryTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		policy := Policy(rapid.IntRange(1, 2000).Draw(r, "limit"))
@@ -99,7 +99,8 @@ func TestStatus_HeadersAgree(t *testing.T) {
 		if !errors.As(refused.Refusal(), &limited) {
 			r.Fatal("Refusal returned no *apierr.Error")
 		}
-		retryAfter := int((limited.RetryAfter + time.Second - 1) / time.Second) // as httpserver writes it
+		// the value that package httpserver writes
+		retryAfter := int((limited.RetryAfter + time.Second - 1) / time.Second)
 		if got, want := header.Get("X-RateLimit-Reset"), strconv.Itoa(retryAfter); got != want {
 			r.Errorf("X-RateLimit-Reset = %s, want Retry-After's %s", got, want)
 		}
@@ -116,8 +117,9 @@ func TestStatus_HeadersAgree(t *testing.T) {
 	})
 }
 
-// TestStatus_LastRequestOfTheLimit checks the response after which nothing remains. It contains the
-// time of the next request, and not the time of the whole limit.
+// TestStatus_LastRequestOfTheLimit checks the response to the last allowed request. The response
+// contains the time of the next allowed request, and not the time at which the whole limit is
+// available again.
 func TestStatus_LastRequestOfTheLimit(t *testing.T) {
 	t.Parallel()
 	header := http.Header{}

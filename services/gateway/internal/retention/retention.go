@@ -1,5 +1,5 @@
-// Package retention contains the background job that completes audit entries of interrupted changes
-// and deletes expired rate limits.
+// Package retention contains a background job. The job writes the missing audit entries of
+// interrupted changes, and deletes expired rate-limit counters.
 package retention
 
 import (
@@ -12,7 +12,7 @@ import (
 
 const (
 	interval = 15 * time.Second
-	// maxChangeTime is longer than any forwarded change can take.
+	// maxChangeTime is longer than the duration of any forwarded change.
 	maxChangeTime = time.Minute
 )
 
@@ -22,8 +22,8 @@ type Job struct{ store *store.Store }
 // New returns a job.
 func New(st *store.Store) *Job { return &Job{st} }
 
-// Run runs the job until ctx ends. It logs an error and continues in the next round. It always
-// returns nil.
+// Run runs the job until ctx ends. After an error it logs the error and continues at the next
+// interval. It always returns nil.
 func (s *Job) Run(ctx context.Context) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -39,8 +39,8 @@ func (s *Job) Run(ctx context.Context) error {
 	}
 }
 
-// Once runs one round. Intents that are older than age become audit entries with the outcome
-// unknown.
+// Once runs the job once. For each intent that is older than age, it writes an audit entry with the
+// outcome unknown.
 func (s *Job) Once(ctx context.Context, age time.Duration) error {
 	unknown, err := s.store.ConcludeOldIntents(ctx, age)
 	if err != nil {

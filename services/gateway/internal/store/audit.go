@@ -16,7 +16,7 @@ import (
 const insertIntent = `INSERT INTO audit_intents (id, operator, workspace_id, request_id, method, route, path, before)
 VALUES (@id, @operator, @workspace, @request, @method, @route, @path, @before)`
 
-// Intend stores an intent. Call it before the change is sent.
+// Intend stores an intent. Call Intend before the change is sent.
 func (s *Store) Intend(ctx context.Context, intent audit.Intent) error {
 	_, err := s.pool.Exec(ctx, insertIntent, intentArgs(intent))
 	if err != nil {
@@ -56,7 +56,8 @@ func concludeIntent(ctx context.Context, tx pgx.Tx, entry audit.Entry) error {
 	return insertEntry(ctx, tx, entry)
 }
 
-// The retention job may have written the entry of a very slow change before. That entry is kept.
+// The retention job may already have written the audit entry of a very slow change. In this case
+// the existing entry is kept.
 const insertAudit = `
 INSERT INTO audit_entries (id, operator, workspace_id, request_id, method, route, path, status, outcome, before, after,
     occurred_at)
@@ -79,8 +80,8 @@ INSERT INTO audit_entries (id, operator, workspace_id, request_id, method, route
 SELECT id, operator, workspace_id, request_id, method, route, path, 'unknown', before, created_at FROM old
 ON CONFLICT (id) DO NOTHING`
 
-// ConcludeOldIntents writes an audit entry with the outcome unknown for every intent older than
-// age, and returns how many.
+// ConcludeOldIntents writes an audit entry with the outcome unknown for every intent that is older
+// than age. It returns the number of these intents.
 func (s *Store) ConcludeOldIntents(ctx context.Context, age time.Duration) (int64, error) {
 	tag, err := s.pool.Exec(ctx, concludeOldIntents, pgx.NamedArgs{"age": age})
 	if err != nil {
@@ -93,7 +94,7 @@ const auditColumns = `id, operator, workspace_id, request_id, method, route, pat
 
 const auditByID = `SELECT ` + auditColumns + ` FROM audit_entries WHERE id = @id`
 
-// Entry reads one audit entry. It returns pg.ErrNotFound if there is none.
+// Entry reads one audit entry. It returns pg.ErrNotFound if the entry does not exist.
 func (s *Store) Entry(ctx context.Context, id uuid.UUID) (audit.Entry, error) {
 	found, err := pg.One[audit.Entry](ctx, s.pool, auditByID, pgx.NamedArgs{"id": id})
 	if err != nil {
@@ -107,7 +108,8 @@ const listAudit = `SELECT ` + auditColumns + ` FROM audit_entries
 	AND (@after = '00000000-0000-0000-0000-000000000000'::uuid OR id < @after)
 	ORDER BY id DESC LIMIT @rows`
 
-// Entries lists audit entries of one workspace, or of all if workspaceID is nil, newest first.
+// Entries lists audit entries, newest first. If workspaceID is nil, it lists the entries of all
+// workspaces.
 func (s *Store) Entries(ctx context.Context, workspaceID *uuid.UUID, request page.Request) ([]audit.Entry, error) {
 	if request.After != uuid.Nil {
 		if _, err := s.Entry(ctx, request.After); err != nil {

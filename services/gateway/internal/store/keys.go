@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
-// Principal is the holder of an API key: the key and its workspace.
+// Principal is the holder of an API key. It contains the key and its workspace.
 type Principal struct {
 	KeyID              uuid.UUID
 	WorkspaceID        uuid.UUID
@@ -28,12 +28,12 @@ type Principal struct {
 	RateLimitPerMinute *int32
 }
 
-// Workspace returns the workspace with only the fields that authentication needs.
+// Workspace returns the workspace. Only the fields that authentication needs are set.
 func (h Principal) Workspace() workspaces.Workspace {
 	return workspaces.Workspace{ID: h.WorkspaceID, Plan: h.Plan, Status: h.Status, Features: h.Features, RateLimitPerMinute: h.RateLimitPerMinute}
 }
 
-// Policy returns the rate limit of the workspace's keys.
+// Policy returns the rate limit of each key of the workspace.
 func (h Principal) Policy() ratelimit.Policy { return ratelimit.Policy(h.Workspace().RatePerMinute()) }
 
 const holderByHash = `SELECT k.id AS key_id, k.workspace_id, k.access, w.plan, w.status, w.features, w.rate_limit_per_minute
@@ -54,7 +54,8 @@ const keyColumns = `id, workspace_id, name, access, prefix, created_at, revoked_
 
 const keyByID = `SELECT ` + keyColumns + ` FROM api_keys WHERE workspace_id = @workspace AND id = @id`
 
-// Key reads one key of a workspace, also a revoked one. It returns pg.ErrNotFound if there is none.
+// Key reads one key of a workspace, even if the key is revoked. It returns pg.ErrNotFound if the
+// key does not exist.
 func (s *Store) Key(ctx context.Context, workspaceID, id uuid.UUID) (apikeys.Key, error) {
 	found, err := pg.One[apikeys.Key](ctx, s.pool, keyByID, pgx.NamedArgs{"workspace": workspaceID, "id": id})
 	if err != nil {
@@ -67,7 +68,7 @@ const listKeys = `SELECT ` + keyColumns + ` FROM api_keys
 	WHERE workspace_id = @workspace AND (@after = '00000000-0000-0000-0000-000000000000'::uuid OR id < @after)
 	ORDER BY id DESC LIMIT @rows`
 
-// Keys lists a workspace's keys with the revoked ones, newest first.
+// Keys lists all keys of a workspace, including the revoked ones, newest first.
 func (s *Store) Keys(ctx context.Context, workspaceID uuid.UUID, request page.Request) ([]apikeys.Key, error) {
 	if request.After != uuid.Nil {
 		if _, err := s.Key(ctx, workspaceID, request.After); err != nil {
@@ -86,7 +87,7 @@ const insertKey = `INSERT INTO api_keys (id, workspace_id, name, access, prefix,
 VALUES (@id, @workspace, @name, @access, @prefix, @hash)
 RETURNING ` + keyColumns
 
-// AddKey stores a key by its hash, with its audit entry.
+// AddKey stores the hash of a key and its audit entry.
 func (s *Store) AddKey(ctx context.Context, key apikeys.Key, hash apikeys.Hash, entry audit.Entry, state func(apikeys.Key) []byte) (saved apikeys.Key, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		saved, err = pg.One[apikeys.Key](ctx, tx, insertKey, pgx.NamedArgs{"id": key.ID, "workspace": key.WorkspaceID,
@@ -107,7 +108,7 @@ const revokeKey = `UPDATE api_keys SET revoked_at = now()
 WHERE workspace_id = @workspace AND id = @id AND revoked_at IS NULL
 RETURNING ` + keyColumns
 
-// RevokeKey revokes a key and writes the audit entry. If the key was revoked before, nothing is
+// RevokeKey revokes a key and writes the audit entry. If the key is already revoked, nothing is
 // changed or written.
 func (s *Store) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID, entry audit.Entry, state func(apikeys.Key) []byte) (saved apikeys.Key, err error) {
 	args := pgx.NamedArgs{"workspace": workspaceID, "id": id}
@@ -131,7 +132,7 @@ func (s *Store) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID, entry 
 	return saved, nil
 }
 
-// Operator is an operator with the hash of the token.
+// Operator is an operator and the hash of the operator's token.
 type Operator struct {
 	Name string
 	Hash []byte
@@ -139,7 +140,7 @@ type Operator struct {
 
 const listOperators = `SELECT name, hash FROM operator_tokens WHERE revoked_at IS NULL`
 
-// Operators returns the operators whose tokens are valid.
+// Operators returns the operators whose tokens are not revoked.
 func (s *Store) Operators(ctx context.Context) ([]Operator, error) {
 	found, err := pg.Many[Operator](ctx, s.pool, listOperators, nil)
 	if err != nil {
@@ -156,8 +157,9 @@ const revokeOtherOperators = `
 UPDATE operator_tokens SET revoked_at = now()
 WHERE revoked_at IS NULL AND NOT name = ANY(@names)`
 
-// SeedOperators stores exactly the given operators as valid. A new token replaces the old one of
-// its name, and the tokens of all other operators are revoked. It is idempotent.
+// SeedOperators stores exactly the given operators as valid. A new token replaces the old token of
+// the same name. The tokens of all other operators are revoked. A repeated call with the same
+// operators changes nothing.
 func (s *Store) SeedOperators(ctx context.Context, operators []Operator) error {
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		names := make([]string, 0, len(operators))

@@ -13,9 +13,9 @@ import (
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
-// The row's lock serializes the statement, so all replicas count together. clock_timestamp() is
-// read after the lock is held: a request that waited is judged by the time when it got the lock,
-// and never by an earlier time than the request before it.
+// The row lock serializes the statement, so the counts of all replicas are exact. clock_timestamp()
+// is read after the row is locked. So a request that waited is judged by the time at which it got
+// the lock, and never by an earlier time than the previous request.
 const countRequest = `INSERT INTO rate_limits AS held (key, tat, allowed)
 VALUES (@key, clock_timestamp() + @step::interval, true)
 ON CONFLICT (key) DO UPDATE SET (tat, allowed) = (
@@ -25,9 +25,9 @@ ON CONFLICT (key) DO UPDATE SET (tat, allowed) = (
 	CROSS JOIN LATERAL (SELECT counted.next <= clock.now + @span::interval AS fits) AS judged)
 RETURNING allowed, tat - clock_timestamp() AS ahead`
 
-// The same statement reads the holder and counts, so each request obeys the workspace and the
-// revocation that were committed before it arrived. If the key is revoked or unknown, there is no
-// row, and nothing is counted.
+// The same statement reads the holder and counts the request. So each request uses the settings and
+// the revocations that were committed before the request arrived. If the key is revoked or unknown,
+// the statement returns no row and counts nothing.
 const countKeyRequest = `WITH holder AS (
 	SELECT k.id AS key_id, k.workspace_id, k.access, w.plan, w.status, w.features, w.rate_limit_per_minute
 	FROM api_keys k JOIN workspaces w ON w.id = k.workspace_id
@@ -55,8 +55,8 @@ type keyRequestCount struct {
 	requestCount
 }
 
-// CountKeyRequest counts one request of an API key. It returns the key's holder as it is stored
-// now, and pg.ErrNotFound if the key is revoked.
+// CountKeyRequest counts one request of an API key and returns the current holder of the key. It
+// returns pg.ErrNotFound if the key is revoked.
 func (s *Store) CountKeyRequest(ctx context.Context, keyID uuid.UUID) (Principal, ratelimit.Status, error) {
 	taken, err := pg.One[keyRequestCount](ctx, s.pool, countKeyRequest, pgx.NamedArgs{
 		"key_id": keyID, "standard_rate": workspaces.DefaultRate, "scale_rate": workspaces.ScaleRate,
@@ -72,7 +72,7 @@ type requestCount struct {
 	Ahead   time.Duration
 }
 
-// CountRequest counts one request of the counter key and returns the status of its limit.
+// CountRequest counts one request under the counter key and returns the status of the limit.
 func (s *Store) CountRequest(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
 	taken, err := pg.One[requestCount](ctx, s.pool, countRequest, pgx.NamedArgs{"key": key, "step": policy.Step(),
 		"span": policy.Span()})
@@ -84,8 +84,8 @@ func (s *Store) CountRequest(ctx context.Context, key string, policy ratelimit.P
 
 const deleteExpiredLimits = `DELETE FROM rate_limits WHERE tat < now() - interval '1 minute'`
 
-// DeleteExpiredLimits deletes the counters whose whole limit is available again, and returns how
-// many.
+// DeleteExpiredLimits deletes the counters whose whole limit is available again, and returns their
+// number.
 func (s *Store) DeleteExpiredLimits(ctx context.Context) (int64, error) {
 	tag, err := s.pool.Exec(ctx, deleteExpiredLimits)
 	if err != nil {

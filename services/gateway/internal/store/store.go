@@ -13,11 +13,11 @@ const Schema = "gateway"
 // Store accesses the gateway's tables.
 type Store struct {
 	pool *pgxpool.Pool
-	// wake is called after an event was committed, so that the relay publishes it.
+	// wake is called after an event was committed, so that the relay publishes the event.
 	wake func()
 }
 
-// New returns a store. relay may be nil in tests.
+// New returns a store. In tests relay can be nil.
 func New(pool *pgxpool.Pool, relay *outbox.Relay) *Store {
 	wake := func() {}
 	if relay != nil {
@@ -26,7 +26,7 @@ func New(pool *pgxpool.Pool, relay *outbox.Relay) *Store {
 	return &Store{pool: pool, wake: wake}
 }
 
-// jsonOrNull returns NULL for an absent document.
+// jsonOrNull returns NULL if the document is absent.
 func jsonOrNull(document []byte) any {
 	if len(document) == 0 {
 		return nil

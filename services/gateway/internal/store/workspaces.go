@@ -22,7 +22,7 @@ const workspaceColumns = `id, name, plan, currency, status, calling_policy, poli
 
 const workspaceByID = `SELECT ` + workspaceColumns + ` FROM workspaces WHERE id = @id`
 
-// Workspace reads one workspace. It returns pg.ErrNotFound if there is none.
+// Workspace reads one workspace. It returns pg.ErrNotFound if the workspace does not exist.
 func (s *Store) Workspace(ctx context.Context, id uuid.UUID) (workspaces.Workspace, error) {
 	found, err := pg.One[workspaces.Workspace](ctx, s.pool, workspaceByID, pgx.NamedArgs{"id": id})
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Store) Workspaces(ctx context.Context, request page.Request) ([]workspa
 	return found, nil
 }
 
-// cursor returns a 422 for starting_after if its row does not exist.
+// cursor returns a 422 for starting_after if no row has this id.
 func cursor(err error) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return page.UnknownCursor()
@@ -64,7 +64,7 @@ VALUES (@id, @name, @plan, @currency, @status, @calling_policy, @policy_operator
 	@rate_limit_per_minute, @max_live_calls, @calls_per_second, @destinations, @retention, @version)
 RETURNING ` + workspaceColumns
 
-// AddWorkspace commits a workspace with its event and its audit entry.
+// AddWorkspace commits a new workspace with its event and its audit entry.
 func (s *Store) AddWorkspace(
 	ctx context.Context, w workspaces.Workspace, entry audit.Entry, state State,
 ) (saved workspaces.Workspace, err error) {
@@ -88,9 +88,10 @@ const updateWorkspace = `UPDATE workspaces SET name = @name, plan = @plan, statu
 WHERE id = @id AND version = @version - 1
 RETURNING ` + workspaceColumns
 
-// ChangeWorkspace commits the version of a workspace that change returns, with its event and its
-// audit entry. change gets the stored version, which is locked: concurrent changes run one after
-// another, and none is lost. An error of change is returned, and nothing is stored.
+// ChangeWorkspace commits the version of a workspace that the function change returns, with its
+// event and its audit entry. change gets the stored version, which is locked. So concurrent changes
+// run one after another, and no change is lost. If change returns an error, ChangeWorkspace returns
+// it and stores nothing.
 func (s *Store) ChangeWorkspace(
 	ctx context.Context, id uuid.UUID, entry audit.Entry, state State,
 	change func(workspaces.Workspace) (workspaces.Workspace, error),

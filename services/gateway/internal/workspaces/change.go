@@ -21,15 +21,15 @@ const (
 	maxSetting      = 1_000_000
 )
 
-// Optional is a member of a request body that distinguishes absent, null and a value.
+// Optional is a member of a request body. It distinguishes an absent member, null and a value.
 type Optional[T any] struct {
 	// Set is true if the member is present, even if it is null.
 	Set bool
-	// Value is nil for null.
+	// Value is nil if the member is null.
 	Value *T
 }
 
-// UnmarshalJSON is called only if the member is present.
+// UnmarshalJSON sets Set. The decoder calls it only if the member is present.
 func (o *Optional[T]) UnmarshalJSON(raw []byte) error {
 	o.Set = true
 	return json.Unmarshal(raw, &o.Value)
@@ -70,7 +70,7 @@ type Change struct {
 }
 
 // New returns the workspace that the body of POST describes. operator is the name of the operator.
-// Errors are 422 validation_error and name the field.
+// The error is 422 validation_error and names the field.
 func New(id uuid.UUID, operator string, c Change) (Workspace, error) {
 	switch {
 	case c.Name.Value == nil:
@@ -84,14 +84,14 @@ func New(id uuid.UUID, operator string, c Change) (Workspace, error) {
 		return Workspace{}, apierr.Validation("currency", "must be a code of three capital letters, like USD.")
 	}
 	c.Status = Optional[Status]{} // a new workspace is active
-	c.CallingPolicy.Set = true    // the default policy is set as well
+	c.CallingPolicy.Set = true    // the default calling policy counts as set by the operator
 	w := Workspace{ID: id, Currency: *c.Currency.Value, Status: Active, Version: 1, Destinations: []string{},
 		MaxLiveCalls: defaultLiveCalls, CallsPerSecond: defaultCallsPerSecond}
 	return w.apply(operator, c)
 }
 
-// Changed returns the next version of the workspace after PATCH. operator is the name of the
-// operator. The currency of a workspace never changes.
+// Changed returns the next version of the workspace after a PATCH. operator is the name of the
+// operator. The currency of a workspace cannot be changed.
 func (w Workspace) Changed(operator string, c Change) (Workspace, error) {
 	if c.Currency.Set && (c.Currency.Value == nil || *c.Currency.Value != w.Currency) {
 		return Workspace{}, apierr.Validation("currency", "cannot be changed: it is %s for good.", w.Currency)
@@ -140,7 +140,7 @@ func applyPlan(w *Workspace, c Change) error {
 	return nil
 }
 
-// applyPolicy stores the policy unchanged. contacts-compliance validates its content.
+// applyPolicy stores the calling policy unchanged. contacts-compliance validates its content.
 func applyPolicy(w *Workspace, c Change) error {
 	if !c.CallingPolicy.Set {
 		return nil
@@ -204,10 +204,11 @@ func applyLimits(w *Workspace, c Change) error {
 	return nil
 }
 
-// minCallsDays keeps calls longer than any record about them can be delayed or read again.
+// minCallsDays is the minimum retention period of calls in days. It is longer than any delay or
+// repetition of a record about a call.
 const (
 	minCallsDays = 60
-	maxDays      = 3653 // ten years
+	maxDays      = 3653 // 3653 days are ten years
 )
 
 func applyRetention(w *Workspace, c Change) error {

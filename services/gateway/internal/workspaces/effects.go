@@ -6,22 +6,23 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// AllServices returns the services that act on settings of a workspace.
+// AllServices returns the names of the services that use settings of a workspace.
 func AllServices() []string {
 	return []string{proxy.Wallet, proxy.Calls, proxy.Contacts, proxy.Dialer, proxy.Webhooks}
 }
 
-// Services returns the services that act on the settings in the body of PATCH. Each of them must
-// store the change before it is answered (docs/reference/api/operator-api.md#workspace-fields). A
-// setting counts if it is in the body, even if its value is the stored one: an earlier request may
-// have stored the value without confirmation.
+// Services returns the names of the services that use the settings in the body of PATCH. Each of
+// these services must store the change before the gateway responds
+// (docs/reference/api/operator-api.md#workspace-fields). A setting counts if it is in the body,
+// even if its value is already stored: an earlier request may have stored the value in the gateway
+// only.
 func (c Change) Services() []string {
 	set := map[string]bool{}
 	for _, setting := range []struct {
 		inBody   bool
 		services []string
 	}{
-		{c.Plan.Set, []string{proxy.Dialer, proxy.Webhooks}}, // the plan decides features
+		{c.Plan.Set, []string{proxy.Dialer, proxy.Webhooks}}, // the plan determines the features
 		{c.Status.Set, []string{proxy.Dialer, proxy.Webhooks}},
 		{c.CallingPolicy.Set, []string{proxy.Contacts}},
 		{c.Features.Set, []string{proxy.Calls, proxy.Dialer, proxy.Webhooks}},

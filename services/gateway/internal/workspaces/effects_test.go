@@ -12,12 +12,12 @@ import (
 func TestServices_NamesTheServicesOfEachSetting(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		member string // of the body
+		member string // the member of the body
 		value  string
 		want   []string
 	}{
 		{member: "name", value: `"y"`},
-		{member: "currency", value: `"USD"`}, // cannot change
+		{member: "currency", value: `"USD"`}, // the currency cannot be changed
 		{member: "rate_limit_per_minute", value: `7`},
 		{member: "plan", value: `"scale"`, want: []string{"dialer", "webhook-dispatcher"}},
 		{member: "status", value: `"suspended"`, want: []string{"dialer", "webhook-dispatcher"}},

@@ -1,5 +1,5 @@
-// Package workspaces defines workspaces, their plans, and which settings are valid.
-// contacts-compliance validates calling policies, and billing-wallet stores the money.
+// Package workspaces defines workspaces and their plans, and validates the settings of workspaces.
+// contacts-compliance validates calling policies. billing-wallet stores the wallets.
 package workspaces
 
 import (
@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// Plan is the plan of a workspace. It decides features and the rate limit.
+// Plan is the plan of a workspace. It determines the features and the rate limit.
 type Plan string
 
 const (
@@ -21,7 +21,7 @@ const (
 	Scale   Plan = "scale"
 )
 
-// Status is whether a workspace is active or suspended.
+// Status is the state of a workspace: active or suspended.
 type Status string
 
 const (
@@ -35,15 +35,15 @@ const (
 	defaultCallsPerSecond = 50
 )
 
-// The default rate limits in requests per minute and API key. See
+// The default rate limits, in requests per minute for each API key. See
 // docs/reference/api/README.md#rate-limits.
 const (
 	DefaultRate = 120
 	ScaleRate   = 600
 )
 
-// Features override the plan's features; nil uses the plan. No plan includes transcripts and
-// recordings, so there nil is off.
+// Features overrides the features of the plan. If a field is nil, the plan decides. No plan
+// includes transcripts or recordings, so for these fields nil means off.
 type Features struct {
 	API         *bool `json:"api,omitempty"`
 	Webhooks    *bool `json:"webhooks,omitempty"`
@@ -51,7 +51,7 @@ type Features struct {
 	Recordings  *bool `json:"recordings,omitempty"`
 }
 
-// Retention sets retention periods in days; nil uses the default. See
+// Retention contains the retention periods in days. For nil the default period is used. See
 // docs/reference/api/operator-api.md#retention-periods.
 type Retention struct {
 	CallsDays       *int32 `json:"calls_days,omitempty"`
@@ -67,20 +67,20 @@ type Workspace struct {
 	Plan     Plan
 	Currency string
 	Status   Status
-	// CallingPolicy is the policy that an operator set last. nil is the default calling window.
-	// contacts-compliance applies the policy.
+	// CallingPolicy is the policy that an operator set last. If it is nil, the default calling
+	// window is used. contacts-compliance applies the policy.
 	CallingPolicy json.RawMessage
-	// PolicyOperator set CallingPolicy with the change to PolicyVersion. Both are nil if no policy
-	// was set.
+	// PolicyOperator is the operator who set CallingPolicy. PolicyVersion is the version of the
+	// workspace with that change. Both are nil if no policy was set.
 	PolicyOperator *string
 	PolicyVersion  *int64
 	Features       Features
-	// RateLimitPerMinute overrides the rate limit of the plan; nil uses the plan.
+	// RateLimitPerMinute overrides the rate limit of the plan. If it is nil, the plan decides.
 	RateLimitPerMinute *int32
 	MaxLiveCalls       int32
 	CallsPerSecond     int32
-	// Destinations are the only number prefixes that the workspace calls. If empty, there is no
-	// restriction.
+	// Destinations are the only number prefixes that the workspace can call. If Destinations is
+	// empty, there is no restriction.
 	Destinations []string
 	Retention    Retention
 	// Version increases by one with each change.
@@ -89,8 +89,8 @@ type Workspace struct {
 	UpdatedAt time.Time
 }
 
-// API reports whether the keys of the workspace may be used. The plan or its override decides. A
-// suspended workspace has no API access.
+// API reports whether the keys of the workspace can be used. The plan decides, unless the workspace
+// overrides this feature. A suspended workspace has no API access.
 func (w Workspace) API() bool {
 	return w.Status == Active && featureEnabled(w.Features.API, w.Plan != Starter)
 }
@@ -101,7 +101,7 @@ func (w Workspace) Webhooks() bool { return featureEnabled(w.Features.Webhooks, 
 // Transcripts reports whether transcripts are stored and shown.
 func (w Workspace) Transcripts() bool { return featureEnabled(w.Features.Transcripts, false) }
 
-// Recordings reports whether calls are recorded, after the notice of recording was played.
+// Recordings reports whether calls are recorded after the notice of recording was played.
 func (w Workspace) Recordings() bool { return featureEnabled(w.Features.Recordings, false) }
 
 func featureEnabled(override *bool, plan bool) bool {
@@ -111,7 +111,7 @@ func featureEnabled(override *bool, plan bool) bool {
 	return plan
 }
 
-// RatePerMinute returns the number of requests per minute that each key may make.
+// RatePerMinute returns the number of requests per minute that each key can make.
 func (w Workspace) RatePerMinute() int {
 	switch {
 	case w.RateLimitPerMinute != nil:
@@ -122,7 +122,8 @@ func (w Workspace) RatePerMinute() int {
 	return DefaultRate
 }
 
-// Event returns the full state, as workspaces.v1 and ApplySetting carry it.
+// Event returns the message for workspaces.v1 and ApplySetting. The message contains the full state
+// of the workspace.
 func (w Workspace) Event() *eventv1.WorkspaceEvent {
 	var policy *eventv1.CallingPolicy
 	if w.PolicyVersion != nil && w.PolicyOperator != nil {
