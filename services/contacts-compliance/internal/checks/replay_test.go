@@ -70,10 +70,11 @@ func everyRule(t *testing.T, h fixture) {
 	req("+14155550198", time.Time{}, nil)
 	// a pack requires consent
 	req("+14155550197", time.Time{}, nil)
-	req(paris, time.Date(2026, 12, 25, 10, 0, 0, 0, time.UTC), nil) // a holiday
+	req(paris, time.Date(2026, 12, 25, 10, 0, 0, 0, time.UTC), nil) // 25 December is a holiday in France
 	// after the pack's covers_until
 	req(paris, time.Date(2029, 6, 15, 10, 0, 0, 0, time.UTC), nil)
-	req(california, time.Now().AddDate(0, 0, 3).UTC().Truncate(24*time.Hour).Add(9*time.Hour), nil) // at night
+	// at this time it is night in California
+	req(california, time.Now().AddDate(0, 0, 3).UTC().Truncate(24*time.Hour).Add(9*time.Hour), nil)
 	h.change(t, tollFree, contacts.ConsentGranted)
 	req(tollFree, time.Time{}, nil)
 	h.policy(t, `{"packs":["us"],"window":{"start":"00:00","end":"24:00"},"override":{"reason":"the test runs at night"}}`)

@@ -108,7 +108,7 @@ func (d Document) Encode() []byte {
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(map[string]json.RawMessage(d)); err != nil {
-		return []byte("{}") // cannot happen: every value was parsed as JSON
+		return []byte("{}") // this cannot happen, because every value was parsed as JSON
 	}
 	return bytes.TrimSpace(out.Bytes())
 }

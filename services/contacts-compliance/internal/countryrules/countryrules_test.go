@@ -263,7 +263,7 @@ func TestOn_ReturnsTheHoursOfADay(t *testing.T) {
 		{choice: "fr", day: "2026-11-23", want: "[10:00-13:00 14:00-20:00]"},
 		{choice: "fr", day: "2026-12-25", want: "[]"},
 		{choice: "us", day: "2028-12-31", want: "[08:00-21:00]"},
-		{choice: "us", day: "2029-01-01", want: "[]"}, // after covers_until
+		{choice: "us", day: "2029-01-01", want: "[]"}, // this day is after covers_until
 	} {
 		if got := ask(tt.choice, tt.region, tt.day); got != tt.want {
 			t.Errorf("%s %s on %s: %s, want %s", tt.choice, tt.region, tt.day, got, tt.want)

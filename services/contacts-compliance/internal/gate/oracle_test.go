@@ -33,8 +33,8 @@ type day struct {
 // stretch is a part of a UTC day in which a wall clock advances without a jump and the local date
 // stays the same.
 type stretch struct {
-	from, till int // minutes of the UTC day, half-open
-	shows      int // the wall clock's minute at from
+	from, till int // minutes of the UTC day: from is included, till is not
+	shows      int // the minute that the wall clock shows at from
 	date       string
 	weekday    time.Weekday
 	day        day

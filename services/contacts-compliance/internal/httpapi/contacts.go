@@ -159,7 +159,7 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 func (f fields) metadata() (*openapi.Document, error) {
 	raw, given := f["metadata"]
 	if !given {
-		return nil, nil //nolint:nilnil // absent
+		return nil, nil //nolint:nilnil // the field is absent
 	}
 	patch, err := contacts.ParseDocument("metadata", raw)
 	if err != nil {

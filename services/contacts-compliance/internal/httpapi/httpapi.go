@@ -179,7 +179,7 @@ func isNull(raw json.RawMessage) bool { return bytes.Equal(bytes.TrimSpace(raw),
 // null.
 func (f fields) text(name string, limit int) (*string, error) {
 	if !f.has(name) {
-		return nil, nil //nolint:nilnil // absent
+		return nil, nil //nolint:nilnil // the field is absent
 	}
 	var text string
 	if err := json.Unmarshal(f[name], &text); err != nil {

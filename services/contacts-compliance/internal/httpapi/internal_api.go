@@ -33,7 +33,7 @@ func (a *API) PreCheck(ctx context.Context,
 	if named := r.Msg.GetContactId(); named != "" {
 		contactID, unreadable := uuid.Parse(named)
 		if unreadable != nil || contactID == uuid.Nil {
-			return refused("invalid_contact", "contact_id is no UUID."), nil //nolint:nilerr // a refusal is an answer
+			return refused("invalid_contact", "contact_id is no UUID."), nil //nolint:nilerr // a refusal is a response
 		}
 		q.NamedContact = contactID
 	}

@@ -120,7 +120,7 @@ func TestPolicy_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 	tests := []struct {
 		name  string
 		steps []step
-		want  []string // window.start of the recorded policies
+		want  []string // the field window.start of the recorded policies
 	}{
 		{name: "event after ApplySetting", want: []string{"10:00"},
 			steps: []step{{version: 2, policy: at("10:00", 2)}, {kafka: true, version: 2, policy: at("10:00", 2)}}},

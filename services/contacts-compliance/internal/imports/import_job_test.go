@@ -121,7 +121,8 @@ func listFile(numbers int) string {
 	for n := range numbers {
 		fmt.Fprintf(&file, "Person %d,+1415%07d\n", n, n)
 		if n%1000 == 0 {
-			fmt.Fprintf(&file, "Person %d,+1415%07d\nNobody,4155\n", n, n) // each number twice, and one bad line
+			// the list has each number twice, and one bad line
+			fmt.Fprintf(&file, "Person %d,+1415%07d\nNobody,4155\n", n, n)
 		}
 	}
 	return file.String()

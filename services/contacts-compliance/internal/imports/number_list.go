@@ -22,7 +22,7 @@ type BadLine struct {
 
 const (
 	maxLine  = 8 << 10 // bytes
-	maxShown = 40      // characters of a bad value
+	maxShown = 40      // the number of shown characters of a bad value
 )
 
 // headings returns the names of the column with the numbers. If the first line has none of them,

@@ -56,7 +56,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var again policy.Policy // the form that the store reads
+		var again policy.Policy // the store reads this form
 		if err := json.Unmarshal(encoded, &again); err != nil {
 			t.Errorf("%q is stored as %s, which: json.Unmarshal: %v", raw, encoded, err)
 		} else if !reflect.DeepEqual(again, p) {

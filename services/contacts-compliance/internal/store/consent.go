@@ -76,7 +76,7 @@ func (s *Store) record(ctx context.Context, ch contacts.Change, unknown UnknownN
 				return err
 			}
 		}
-		tx.LaterAll(batch) // sent together with COMMIT
+		tx.LaterAll(batch) // the batch is sent together with COMMIT
 		return nil
 	})
 	if err != nil && !errors.Is(err, pg.ErrNotFound) {

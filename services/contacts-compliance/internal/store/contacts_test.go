@@ -45,7 +45,7 @@ func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 		name   string
 		filter store.Filter
 		found  int // the number of contacts found in the large workspace, at most one more than a page
-		pages  int // a search by name reads the newest 2000
+		pages  int // the maximum number of pages read; a search by name reads the newest 2000 contacts
 	}{
 		{name: "nothing", filter: store.Filter{}, found: 26, pages: 150},
 		{name: "a rare state", filter: store.Filter{DND: contacts.OptedOut}, found: 3, pages: 150},

@@ -248,7 +248,7 @@ func saveImport(ctx context.Context, tx pgx.Tx, i *Import) error {
 }
 
 // asyncCommit makes a commit return before it is on disk. A crash can lose such batches, and the
-// import then repeats them. The commit of the final record is synchronous and makes all of them
+// import then repeats them. The commit of the final record is synchronous and makes all batches
 // durable.
 const asyncCommit = `SET LOCAL synchronous_commit = off`
 

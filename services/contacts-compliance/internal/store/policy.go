@@ -79,7 +79,7 @@ func PolicyChangeOf(ev *eventv1.WorkspaceEvent) (*PolicyChange, error) {
 	}
 	set := ev.GetWorkspace().GetCallingPolicy()
 	if set == nil {
-		return nil, nil //nolint:nilnil // no policy
+		return nil, nil //nolint:nilnil // the message has no policy
 	}
 	return &PolicyChange{
 		WorkspaceID: id, JSON: set.GetPolicyJson(), Operator: set.GetOperator(), SetInVersion: set.GetSetInVersion(),

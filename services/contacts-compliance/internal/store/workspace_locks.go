@@ -15,8 +15,8 @@ type workspaceLocks struct {
 }
 
 type workspaceLock struct {
-	held  chan struct{} // has a value while a caller holds the lock
-	users int           // callers that hold the lock or wait for it
+	held  chan struct{} // contains a value while a caller holds the lock
+	users int           // the number of callers that hold the lock or wait for it
 }
 
 // lock waits for the lock of a workspace. The caller must call unlock.

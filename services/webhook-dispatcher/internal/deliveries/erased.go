@@ -4,6 +4,6 @@ package deliveries
 // receiver still gets the end of the call: ids, numbers, times, outcome, and the customer's own
 // reference.
 var (
-	RemovedMembers = []string{"transcript", "recording_url"} // deleted
-	NulledMembers  = []string{"summary"}                     // set to null, if they exist
+	RemovedMembers = []string{"transcript", "recording_url"} // an erasure deletes these members
+	NulledMembers  = []string{"summary"}                     // an erasure sets these members to null if they exist
 )

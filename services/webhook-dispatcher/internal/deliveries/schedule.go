@@ -10,8 +10,8 @@ import (
 
 // Schedule is the retry schedule of deliveries (docs/reference/api/webhooks.md#retry-schedule).
 type Schedule struct {
-	// Delays are the delays before the second and each later attempt, in ascending order. The first
-	// one is the minimum of every delay, the last one the maximum.
+	// Delays are the delays before the second and each later attempt, in ascending order. No delay
+	// is shorter than the first one or longer than the last one.
 	Delays []time.Duration
 }
 

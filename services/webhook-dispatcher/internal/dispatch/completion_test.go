@@ -167,7 +167,8 @@ func (c *lossyConn) Write(b []byte) (int, error) {
 
 func (c *lossyConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 && c.lastWrite.Load() > 500 && c.armed.CompareAndSwap(true, false) { // the statement with results is long, LISTEN is short
+	// the statement with results is long, and LISTEN is short
+	if n > 0 && c.lastWrite.Load() > 500 && c.armed.CompareAndSwap(true, false) {
 		_ = c.Close()
 		return 0, io.ErrUnexpectedEOF
 	}

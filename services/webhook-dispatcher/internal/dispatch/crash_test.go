@@ -224,7 +224,7 @@ func TestStop_SendsTheDeliveriesOfARunningClaim(t *testing.T) {
 	d := r.dispatch(config())
 	r.awaitLocked()
 	stopped := make(chan struct{})
-	go func() { defer close(stopped); d.stop() }() // SIGTERM during a claim
+	go func() { defer close(stopped); d.stop() }() // the dispatcher is stopped, as by SIGTERM, during a claim
 	<-d.stopping
 	if err := blocker.Commit(t.Context()); err != nil {
 		t.Fatal(err)

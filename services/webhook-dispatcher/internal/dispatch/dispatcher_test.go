@@ -86,7 +86,7 @@ func TestDispatch_OneSignedDeliveryPerMatchingSubscription(t *testing.T) {
 		}
 	}
 	r.awaitStatus(allID, ev.ID, deliveries.Delivered)
-	r.ingest(ev) // Kafka delivers the record again
+	r.ingest(ev) // the same event, as if Kafka delivered its record again
 	d.Wake()
 	other := r.event(uuid.New(), 1, "call.failed")
 	r.ingest(other)
@@ -209,7 +209,7 @@ func TestPause_HoldsDeliveriesUntilTheResumption(t *testing.T) {
 		r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	}
 	r.setStatus(id, subscriptions.Paused)
-	d := r.dispatch(wakeOnlyConfig()) // polls only after Wake
+	d := r.dispatch(wakeOnlyConfig()) // this dispatcher polls only after Wake
 	skipped := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(skipped)
 	if got := r.delivery(id, skipped.ID).Status; got != deliveries.Skipped {

@@ -33,7 +33,7 @@ func TestSend_ClosesAConnectionWithoutATLSHandshake(t *testing.T) {
 		}
 		defer func() { _ = conn.Close() }()
 		_ = conn.SetReadDeadline(time.Now().Add(closeTimeout))
-		for err == nil { // reads the ClientHello until the connection is closed
+		for err == nil { // this loop reads the ClientHello until the connection is closed
 			_, err = conn.Read(make([]byte, 4096))
 		}
 		closed <- err

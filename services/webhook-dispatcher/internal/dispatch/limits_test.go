@@ -23,7 +23,7 @@ type customer struct {
 	l              *limits
 	id             uuid.UUID
 	url            string
-	first, retries int // due deliveries
+	first, retries int // the number of due first attempts and of due retries
 	inFlight       []*request
 }
 

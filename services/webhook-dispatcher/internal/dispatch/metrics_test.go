@@ -10,8 +10,9 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// terminalDeliveries returns how many terminal events were delivered, and how many of them up to a
-// bucket bound of the histogram.
+// terminalDeliveries returns the number of terminal events that were delivered. within is the
+// number of those events whose delay is at most bound, which must be a bucket bound of the
+// histogram.
 func (d runningDispatcher) terminalDeliveries(t *testing.T, bound float64) (all, within uint64) {
 	t.Helper()
 	families, err := d.metrics.Gather()

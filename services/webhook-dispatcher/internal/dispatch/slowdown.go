@@ -10,8 +10,8 @@ const (
 	maxOtherDelay = 5 * time.Second
 )
 
-// slowdown is the last period in which an endpoint delayed its own deliveries: it was slow, failed
-// or was paused.
+// slowdown is the last period in which an endpoint delayed its own deliveries, because the endpoint
+// was slow, failed or was paused.
 type slowdown struct {
 	since, until time.Time
 	active       bool

@@ -30,7 +30,7 @@ func TestSubscriptionBodies_ErrorNamesEveryInvalidField(t *testing.T) {
 		send        func(body string) response
 		body        string
 		code        string
-		wantMessage string // "" if any message will do
+		wantMessage string // "" means that the test does not check the message
 	}{
 		{
 			name: "POST reports all missing fields", send: create, body: `{}`,

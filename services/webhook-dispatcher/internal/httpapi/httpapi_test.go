@@ -332,7 +332,7 @@ func TestRoutes_ReturnNotFoundForAnotherWorkspace(t *testing.T) {
 	for _, workspace := range []uuid.UUID{uuid.New(), ws} {
 		id := id
 		if workspace == ws {
-			id = "nope" // not a UUID
+			id = "nope" // this id is not a UUID
 		}
 		for _, tt := range []struct{ method, path, body string }{
 			{http.MethodPatch, "/" + id, `{}`}, {http.MethodDelete, "/" + id, ""},

@@ -66,7 +66,8 @@ func (a *API) replayOne(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusAccepted, done)
 }
 
-// replayMany replays the deliveries of a call, or those that failed or were skipped since a time.
+// replayMany replays the deliveries of a call, or the deliveries that failed or were skipped since
+// a time.
 func (a *API) replayMany(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "id", subscriptionResource)
 	if err != nil {

@@ -183,7 +183,7 @@ func TestRun_MissingKeysAreReportedAndOtherSecretsAreSealed(t *testing.T) {
 	h := newFixture(t)
 	h.subscribe(20, "lost")
 	h.subscribe(5, "old")
-	h.subscribe(2, "new/2") // sealed with another key of the same name
+	h.subscribe(2, "new/2") // these secrets are sealed with another key of the same name
 	output, err := h.reseal("new", "old")
 	if want := "5 secrets resealed, 0 already current, 22 could not be opened\n"; !strings.HasSuffix(output, want) {
 		t.Errorf("reseal prints %q, want %q", output, want)

@@ -179,7 +179,7 @@ func (r *fixture) rotateUntil(done <-chan struct{}, first, span int) {
 func TestRotateDays_ConcurrentInsertsAreNotLost(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		span  int // the number of days after which the clock starts again
+		span  int // the number of days after which the sequence of days starts again
 		stays bool
 	}{
 		"while partitions are created":             {12, true},
@@ -198,7 +198,8 @@ func TestRotateDays_ConcurrentInsertsAreNotLost(t *testing.T) {
 			const events = 60
 			settled := 0
 			for i := range events {
-				r.ingest(noon().AddDate(0, 0, i%20-4)) // before, within and after the existing days
+				// these times are before, within and after the existing days
+				r.ingest(noon().AddDate(0, 0, i%20-4))
 				if i%10 == 9 {
 					settled += r.settle(r.claim(), deliveries.OutcomeDelivered, noon())
 				}

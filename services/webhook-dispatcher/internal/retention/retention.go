@@ -84,8 +84,8 @@ func (j *Job) Run(ctx context.Context) error {
 }
 
 // DeleteSubscriptions removes the rows of subscriptions that are marked as deleted, in transactions
-// of at most batch rows. It deletes the queue first, so that no result of a request in flight is
-// stored any more, then the history, then the subscription.
+// of at most batch rows. It first deletes the queue, so that no result of a request in flight is
+// stored any more. Then it deletes the history, and then the subscription.
 func (j *Job) DeleteSubscriptions(ctx context.Context, batch int) error {
 	for {
 		subs, err := j.store.DeletedSubscriptions(ctx, batch)

@@ -86,7 +86,7 @@ func oncePerAttempt(results []deliveries.Result) (kept []deliveries.Result) {
 		id         uuid.UUID
 		no, replay int
 	}
-	at := make(map[attempt]int, len(results)) // the index in kept
+	at := make(map[attempt]int, len(results)) // the index of an attempt in kept
 	for _, r := range results {
 		key := attempt{r.DeliveryID, r.Attempt, r.Replay}
 		switch i, known := at[key]; {

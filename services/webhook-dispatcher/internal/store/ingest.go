@@ -94,7 +94,7 @@ type matchRow struct {
 // reads their workspaces. A change or deletion of a subscription waits until the deliveries are
 // committed. After the response to a DELETE, no delivery of the subscription is inserted.
 func match(ctx context.Context, tx pgx.Tx, events []deliveries.Event) (map[uuid.UUID][]*matchRow, error) {
-	found := map[uuid.UUID][]*matchRow{} // by workspace
+	found := map[uuid.UUID][]*matchRow{} // the matched subscriptions of each workspace
 	var ids []uuid.UUID
 	var types []string
 	for _, ev := range events {

@@ -63,7 +63,7 @@ func TestComplete_ReadsFewIndexEntriesInAFullPartition(t *testing.T) {
 		if err := single.QueryRow(t.Context(), entries).Scan(&before); err != nil {
 			t.Fatal(err)
 		}
-		for i := range batch { // distributed over the day
+		for i := range batch { // these results are distributed over the day
 			results[i] = results[i*(rows/batch)]
 		}
 		done, err := st.Complete(t.Context(), results[:batch])
@@ -81,7 +81,7 @@ func TestComplete_ReadsFewIndexEntriesInAFullPartition(t *testing.T) {
 		}
 		return read - before
 	}
-	complete(2000, 1) // the plan is made while the partition is small
+	complete(2000, 1) // Postgres makes the plan while the partition is small
 	read := complete(20_000, 256)
 	if read > 256*8 {
 		t.Errorf("a completion of 256 of 20,000 deliveries reads %d index entries, want at most %d", read, 256*8)

@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// Replay selects ended deliveries of a subscription that are sent again: one delivery, those of a
-// call, or those with a status.
+// Replay selects ended deliveries of a subscription to send again: one delivery, the deliveries of
+// a call, or the deliveries with a status.
 type Replay struct {
 	// DeliveryID selects one delivery.
 	DeliveryID uuid.UUID
