@@ -42,8 +42,8 @@ func Validation(field, format string, args ...any) *Error {
 const validationError = "validation_error"
 
 // Join returns one validation_error with the messages of all errors, so that a response names every
-// invalid field. It ignores nil and returns nil if nothing is left. If one of the errors is not a
-// validation_error, Join returns the first such error instead.
+// invalid field. It ignores nil errors and returns nil if all errors are nil. If one of the errors
+// is not a validation_error, Join returns the first such error instead.
 func Join(faults ...error) error {
 	var messages []string
 	for _, err := range faults {
@@ -67,18 +67,18 @@ func NotFound(thing string) *Error {
 	return New(http.StatusNotFound, "not_found", "No such %s in this workspace.", thing)
 }
 
-// Conflict returns a 409 with the given code.
+// Conflict returns an error with status 409 and the given code.
 func Conflict(code, format string, args ...any) *Error {
 	return New(http.StatusConflict, code, format, args...)
 }
 
-// Unavailable returns 503 unavailable with Retry-After. Use it only if nothing was changed.
+// Unavailable returns 503 unavailable with Retry-After. Use it only if the request changed nothing.
 func Unavailable(what string) *Error {
 	return unavailable("%s is not available at the moment. Nothing was changed; try again.", what)
 }
 
-// Unanswered returns 503 unavailable with Retry-After. Use it if a request was sent and its result
-// is unknown.
+// Unanswered returns 503 unavailable with Retry-After. Use it if a request was sent to another
+// service or to the database and its result is unknown.
 func Unanswered(what string) *Error {
 	return unavailable("%s did not answer. Whether the request took effect is not known: look, or repeat it with the same idempotency key.", what)
 }

@@ -23,7 +23,7 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// Config is the environment that every service has. A service embeds it in its own.
+// Config is the environment that every service has. A service embeds it in its own configuration.
 type Config struct {
 	HTTP      httpserver.Config
 	Postgres  pg.Config
@@ -42,24 +42,24 @@ type Configured interface{ common() Config }
 type Spec[C Configured] struct {
 	// Name is the service's name: "billing-wallet". Its schema has the same name with underscores.
 	Name string
-	// Migrations are the service's own; those of the outbox and the inbox are added.
+	// Migrations are the migrations of the service. Those of the outbox and the inbox are added.
 	Migrations fs.FS
-	// Heartbeats opens Runtime.Heartbeats.
+	// Heartbeats is true if the service needs Runtime.Heartbeats.
 	Heartbeats bool
 	// Check returns the faults of the configuration. It is called before any connection is opened.
-	// It may be nil.
+	// Check can be nil.
 	Check func(cfg C) error
 	// Start returns the parts of the service. They stop in reverse order, before the relay and the
-	// private port: a part that causes work for another one comes after it.
+	// private port. If a part causes work for another part, list it after that part.
 	Start func(ctx context.Context, cfg C, rt *Runtime) ([]service.Part, error)
-	// Handlers returns the Kafka handlers for the command replay, with a Runtime that has a pool
-	// and no relay. It is nil if the service reads no topic.
+	// Handlers returns the Kafka handlers for the command replay. The Runtime that it receives has
+	// a pool and no relay. Handlers is nil if the service reads no topic.
 	Handlers func(cfg C, rt *Runtime) (inbox.Handlers, error)
-	// Commands are the further commands. They run beside the serving replicas.
+	// Commands are the additional commands of the service. They can run while replicas are serving.
 	Commands []Command[C]
 }
 
-// Command is a command of one service. Run gets a pool on the current schema.
+// Command is a command of one service. Run receives a pool whose schema is current.
 type Command[C Configured] struct {
 	service.Command[C]
 	Run func(ctx context.Context, cfg C, pool *pgxpool.Pool) error
@@ -72,8 +72,9 @@ type Runtime struct {
 	Pool      *pgxpool.Pool
 	Kafka     *kafka.Client
 	Relay     *outbox.Relay
-	// Heartbeats is a pool with one connection, taken from POSTGRES_MAX_CONNS. A heartbeat must not
-	// wait for other work, because other replicas would treat a busy process as dead.
+	// Heartbeats is a pool with one connection, which is taken from POSTGRES_MAX_CONNS. A heartbeat
+	// must not wait for other work: otherwise the other replicas would treat a busy process as
+	// dead.
 	Heartbeats *pgxpool.Pool
 
 	name      string
@@ -82,8 +83,8 @@ type Runtime struct {
 	workLimit time.Duration
 }
 
-// FinishWork lets running work continue after SIGTERM for up to limit. A second signal ends it
-// (service.RunPatiently).
+// FinishWork lets running work continue for up to limit after SIGTERM. A second signal ends that
+// work (service.RunPatiently).
 func (rt *Runtime) FinishWork(limit time.Duration) { rt.patient, rt.workLimit = true, limit }
 
 // HTTP returns the part that serves a handler on HTTP_ADDR.
@@ -91,7 +92,7 @@ func (rt *Runtime) HTTP(handler http.Handler) service.Part {
 	return service.Part{Name: "http", Run: (&httpserver.Server{Addr: rt.config.HTTP.Addr, Handler: handler}).Run}
 }
 
-// Consumer returns the part that passes the records of Kafka to handlers.
+// Consumer returns the part that reads records from Kafka and passes them to the handlers.
 func (rt *Runtime) Consumer(handlers inbox.Handlers) service.Part {
 	return service.Part{Name: "consumer", Run: rt.consumer(handlers).Run}
 }
@@ -196,8 +197,8 @@ func (s Spec[C]) migrate(ctx context.Context, cfg C) error {
 	return pg.Migrate(ctx, cfg.common().Postgres.MigrateURL, s.Schema(), s.Tracks()...)
 }
 
-// replay applies the parked records of a topic again. The serving replicas publish the events that
-// this causes.
+// replay applies the parked records of a topic again. The relays of the serving replicas publish
+// the events that the handlers write.
 func (s Spec[C]) replay(ctx context.Context, cfg C, topic string) error {
 	tel, err := telemetry.Start(ctx, cfg.common().Telemetry, s.Name)
 	if err != nil {
@@ -214,7 +215,8 @@ func (s Spec[C]) replay(ctx context.Context, cfg C, topic string) error {
 	})
 }
 
-// onPool runs f with a pool. It does not migrate: it returns an error if the schema is not current.
+// onPool runs f with a pool. It does not migrate the schema, and returns an error if the schema is
+// not current.
 func (s Spec[C]) onPool(
 	ctx context.Context, cfg C, f func(ctx context.Context, cfg C, pool *pgxpool.Pool) error,
 ) error {

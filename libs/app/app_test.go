@@ -46,7 +46,7 @@ func TestSpec_TracksDependOnHandlers(t *testing.T) {
 	}
 }
 
-// A heartbeat uses a connection that no other work can take.
+// The heartbeat pool has a connection that no other work can take.
 func TestOpenPools_HeartbeatsHaveAConnection(t *testing.T) {
 	t.Parallel()
 	s := Spec[config]{

@@ -1,7 +1,7 @@
 //go:build !crashpoints
 
-// Package failpoint has named places in the code at which tests kill the process. It does nothing
-// unless the program is built with the tag crashpoints.
+// Package failpoint marks places in the code at which tests kill the process. The package has no
+// effect unless the program is built with the tag crashpoints.
 package failpoint
 
 // Inject is a failpoint. With the build tag crashpoints it kills the process if the file CRASH_FILE

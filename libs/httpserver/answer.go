@@ -31,7 +31,7 @@ func WriteJSON(w http.ResponseWriter, status int, body any) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(encoded.Len()))
 	w.WriteHeader(status)
-	_, _ = w.Write(encoded.Bytes()) // fails only if the client has disconnected
+	_, _ = w.Write(encoded.Bytes()) // Write fails only if the client has disconnected
 	return nil
 }
 
@@ -81,7 +81,8 @@ func refusal(r *http.Request, err error) *apierr.Error {
 	}
 	if isDown(err) {
 		slog.WarnContext(ctx, "database or service unavailable", "error", err)
-		if pg.IsUnanswered(err) && r.Method != http.MethodGet && r.Method != http.MethodHead { // the commit may have succeeded
+		// the statement was a COMMIT that may have succeeded
+		if pg.IsUnanswered(err) && r.Method != http.MethodGet && r.Method != http.MethodHead {
 			return apierr.Unanswered("The service")
 		}
 		return apierr.Unavailable("The service")

@@ -18,9 +18,9 @@ import (
 )
 
 // DecodeJSON decodes the body into v. Invalid JSON, a wrong type, invalid UTF-8 or a NUL character
-// is 422 validation_error with the field; a body over MaxBody is 413. Unknown fields are ignored,
-// and the last of two equal keys is used. An empty body is an error, unless v points to a pointer,
-// which then stays nil.
+// is 422 validation_error with the name of the field. A body over MaxBody is 413. Unknown fields
+// are ignored, and the last of two equal keys is used. An empty body is an error, unless v points
+// to a pointer, which then stays nil.
 func DecodeJSON(r *http.Request, v any) error {
 	raw, err := ReadBody(r)
 	if err != nil {
@@ -51,8 +51,8 @@ func DecodeJSON(r *http.Request, v any) error {
 	return decodeFault(body, target, err)
 }
 
-// ReadBody reads a bounded body. It returns 413 if the body exceeds its limit, 408 if it does not
-// arrive in time, and 422 if the connection breaks.
+// ReadBody reads a body of limited size. It returns 413 if the body exceeds the limit, 408 if the
+// body does not arrive in time, and 422 if the connection breaks.
 func ReadBody(r *http.Request) ([]byte, error) {
 	raw, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -92,8 +92,8 @@ func decodeFault(body []byte, target reflect.Type, err error) error {
 	return apierr.Validation(path, "is not valid: %v.", cause)
 }
 
-// wrongType returns the error for a value of the wrong type. Of an UnmarshalTypeError it shows the
-// kind of the value, never the value.
+// wrongType returns the error for a value of the wrong type. Its message contains the kind of the
+// JSON value, never the value itself.
 func wrongType(path string, wrong *json.UnmarshalTypeError) error {
 	if path == "" {
 		path = "body"
@@ -105,8 +105,8 @@ func wrongType(path string, wrong *json.UnmarshalTypeError) error {
 	return apierr.Validation(path, "must be %s, not %s.", aJSON(wrong.Type), article(got))
 }
 
-// blame finds the field whose custom type (UUID, time) returned err. encoding/json does not report
-// it.
+// blame finds the field whose custom type (UUID, time) returned err, because encoding/json does not
+// report the field.
 func blame(target reflect.Type, body []byte, err error) (string, error) {
 	for target.Kind() == reflect.Pointer {
 		target = target.Elem()
@@ -156,7 +156,7 @@ func blameMember(target reflect.Type, members map[string]json.RawMessage, err er
 	return "body", err
 }
 
-// aJSON names a Go type in JSON terms.
+// aJSON returns the JSON name of a Go type, for example "a string".
 func aJSON(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -71,8 +71,8 @@ func FuzzDecodeJSON(f *testing.F) {
 	})
 }
 
-// mustKeep checks that Postgres can store an accepted body, and that it is the same after encoding
-// and decoding.
+// mustKeep checks that Postgres can store an accepted body, and that encoding and decoding do not
+// change the body.
 func mustKeep(t *testing.T, body []byte, target any) {
 	t.Helper()
 	encoded, err := json.Marshal(target)
@@ -85,7 +85,7 @@ func mustKeep(t *testing.T, body []byte, target any) {
 	if bytes.Contains(encoded, []byte(`\u0000`)) && !bytes.Contains(encoded, []byte(`\\u0000`)) {
 		t.Fatalf("encoded = %q, want it to contain %q; body = %q", encoded, []byte(`\\u0000`), body)
 	}
-	if string(encoded) == "null" { // an empty optional body
+	if string(encoded) == "null" { // the body is optional and empty
 		return
 	}
 	r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(encoded))
@@ -169,9 +169,9 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// FuzzWire sends bytes to the server. Every response must be valid HTTP, also those of net/http. A
-// response other than 2xx must have the error body and the headers of the API. The connection is in
-// a synctest bubble, so the timeouts of the server take no time.
+// FuzzWire sends bytes to the server. Every response must be valid HTTP, including the responses of
+// net/http itself. A response other than 2xx must have the error body and the headers of the API.
+// The test runs in a synctest bubble, so the timeouts of the server take no real time.
 func FuzzWire(f *testing.F) {
 	for _, request := range wireSeeds() {
 		f.Add([]byte(request))
@@ -194,7 +194,8 @@ func FuzzWire(f *testing.F) {
 			go func() {
 				_, _ = client.Write(append(request, "\r\n\r\nGET /v1/end HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"...))
 			}()
-			_ = client.SetReadDeadline(time.Now().Add(time.Hour)) // longer than every timeout of the server
+			// this deadline is later than every timeout of the server
+			_ = client.SetReadDeadline(time.Now().Add(time.Hour))
 			said, err := io.ReadAll(client)
 			if err != nil && !errors.Is(err, io.ErrClosedPipe) {
 				t.Errorf("read the responses to %q: %v", request, err)
@@ -225,7 +226,7 @@ func wireSeeds() []string {
 }
 
 // mustBeAnswers reads the responses one after the other. Bytes between two responses are an error.
-// The last response may be incomplete if the test has closed the connection.
+// The last response can be incomplete if the test has closed the connection.
 func mustBeAnswers(t *testing.T, request, said []byte) {
 	t.Helper()
 	for len(said) > 0 {

@@ -23,8 +23,8 @@ import (
 // (docs/reference/api/README.md#conventions).
 const Version = "2026-06-04"
 
-// limit is the timeout of a handler. If the database hangs, requests end with 503 instead of
-// accumulating.
+// handlerTimeout is the timeout of a handler. If the database hangs, requests end with 503 instead
+// of accumulating.
 const handlerTimeout = 30 * time.Second
 
 // MaxBody is the maximum size of a request body in bytes. A larger one is 413 request_too_large.
@@ -65,7 +65,8 @@ func newRouter(observe func(http.Handler) http.Handler) *chi.Mux {
 	return router
 }
 
-// Recover sets Service-Version and converts a panic to 500 internal_error. NewRouter includes it.
+// Recover sets the header Service-Version and converts a panic to 500 internal_error. NewRouter
+// already includes Recover.
 func Recover(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Service-Version", Version)
@@ -84,7 +85,8 @@ func limitTime(next http.Handler) http.Handler {
 	})
 }
 
-// LimitBody responds 413 if Content-Length exceeds MaxBody, and otherwise stops reading at MaxBody.
+// LimitBody responds 413 if Content-Length exceeds MaxBody. For a body without Content-Length it
+// stops reading at MaxBody.
 func LimitBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength > MaxBody {
@@ -96,8 +98,8 @@ func LimitBody(next http.Handler) http.Handler {
 	})
 }
 
-// BoundBody stops reading the body at MaxBody. The connection is closed after a larger body,
-// because net/http would otherwise read the rest before it sends the 413.
+// BoundBody stops reading the body at MaxBody. If the body is larger, the connection is closed.
+// Otherwise net/http would read the rest of the body before it sends the 413.
 func BoundBody(w http.ResponseWriter, r *http.Request) {
 	for {
 		wrapped, ok := w.(interface{ Unwrap() http.ResponseWriter })
@@ -109,14 +111,15 @@ func BoundBody(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
 }
 
-// Hurry sets the timeout for the rest of the body. net/http reads an unread body before it
-// responds, so a client that is rejected could otherwise keep the connection for the whole
-// ReadTimeout.
+// Hurry sets the timeout for reading the rest of the body. net/http reads the rest of the body
+// before it responds. Without this timeout a rejected client could keep the connection for the
+// whole ReadTimeout.
 func Hurry(w http.ResponseWriter, r *http.Request, within time.Duration) {
 	if r.ContentLength == 0 {
-		return // no body; a deadline would look like a disconnect of the client
+		return // there is no body, and net/http would treat a read deadline as a disconnect of the client
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)) // not supported only by writers without a connection
+	// the error is ignored: only writers without a connection, in tests, do not support deadlines
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within))
 }
 
 // recoverTo responds 500 to a panic. If the response has begun, it closes the connection.

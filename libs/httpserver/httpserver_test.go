@@ -411,7 +411,7 @@ func TestServer_DrainsOpenRequests(t *testing.T) {
 		for t.Context().Err() == nil {
 			answer, err := http.Get("http://" + addr)
 			if err != nil {
-				continue // not listening yet
+				continue // the server is not listening yet
 			}
 			body, _ := io.ReadAll(answer.Body)
 			_ = answer.Body.Close()
@@ -434,7 +434,7 @@ func TestRouter_CancelsAHangingHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		router := NewRouter(nil)
 		router.Get("/v1/hangs", Handle(func(_ http.ResponseWriter, r *http.Request) error {
-			<-r.Context().Done() // like a statement on a database that does not respond
+			<-r.Context().Done() // simulates a statement on a database that does not respond
 			return fmt.Errorf("read wallet: %w", r.Context().Err())
 		}))
 		answer, begun := httptest.NewRecorder(), time.Now()

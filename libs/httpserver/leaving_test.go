@@ -13,9 +13,9 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// TestServer_ClosesConnectionsWhileLeaving checks a process that received the signal to stop. It
-// still responds, with "Connection: close", and /readyz fails. After the delay it accepts no
-// connection.
+// TestServer_ClosesConnectionsWhileLeaving checks a process that has received the signal to stop.
+// During the delay it still responds, with "Connection: close", and /readyz fails. After the delay
+// it accepts no connection.
 func TestServer_ClosesConnectionsWhileLeaving(t *testing.T) {
 	public, private := free(t), free(t)
 	tel, err := telemetry.Start(t.Context(), telemetry.Config{PrivateAddr: private, LogFormat: "text"}, "test")
@@ -109,7 +109,8 @@ func TestServer_ClosesConnectionsWhileLeaving(t *testing.T) {
 	}
 }
 
-// late has handlers that begin their responses, each in another way, when the test lets them.
+// late returns handlers that wait for the test before they begin their responses. Each handler
+// begins its response in a different way.
 func late(asked chan<- struct{}, answers <-chan struct{}) http.Handler {
 	handler := http.NewServeMux()
 	handler.Handle("/", taking())
@@ -131,7 +132,7 @@ func late(asked chan<- struct{}, answers <-chan struct{}) http.Handler {
 	return handler
 }
 
-// free returns a free address of this machine.
+// free returns an address of this machine with a free port.
 func free(t *testing.T) string {
 	t.Helper()
 	port, err := testkit.Port()

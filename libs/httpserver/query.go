@@ -17,7 +17,8 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-// PathID returns a path parameter as a UUID. A malformed id is 404 not_found for the thing.
+// PathID returns a path parameter as a UUID. For a malformed id it returns 404 not_found. thing is
+// the kind of object that the message names.
 func PathID(r *http.Request, name, thing string) (uuid.UUID, error) {
 	id, ok := parseUUID(chi.URLParam(r, name))
 	if !ok {
@@ -26,8 +27,9 @@ func PathID(r *http.Request, name, thing string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// PathText returns a path parameter with its percent-encoding decoded. chi returns it as it was
-// sent, for example "%2B15550100". A parameter that cannot be decoded is returned unchanged.
+// PathText returns a path parameter with its percent-encoding decoded. chi returns the parameter as
+// the client sent it, for example "%2B15550100". A parameter that cannot be decoded is returned
+// unchanged.
 func PathText(r *http.Request, name string) string {
 	raw := chi.URLParam(r, name)
 	if r.URL.RawPath == "" {
@@ -66,8 +68,8 @@ func QueryUUID(q url.Values, name string) (*uuid.UUID, error) {
 	return &id, nil
 }
 
-// QueryTime returns an optional time, nil if it is absent, and 422 if it is malformed. It accepts
-// "+" that was not percent-encoded and therefore decoded to a space.
+// QueryTime returns an optional time, nil if it is absent, and 422 if it is malformed. It also
+// accepts a time whose "+" was not percent-encoded and was therefore decoded to a space.
 func QueryTime(q url.Values, name string) (*time.Time, error) {
 	value, given, err := once(q, name)
 	if err != nil || !given {
@@ -93,7 +95,8 @@ func QueryText(q url.Values, name string) (*string, error) {
 	return &value, nil
 }
 
-// once returns the value of a parameter. A repeated parameter is ambiguous: 422.
+// once returns the value of a parameter. If the parameter occurs several times, once returns 422,
+// because it is unclear which value applies.
 func once(q url.Values, name string) (value string, given bool, err error) {
 	if len(q[name]) > 1 {
 		return "", true, apierr.Validation(name, "must stand once in the query.")

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-// maxDepth is the maximum nesting of a body. Resources need much less, and deeper nesting would
-// cost stack.
+// maxDepth is the maximum nesting of a body. The resources of the API need much less, and deeper
+// nesting would use more stack.
 const maxDepth = 32
 
 // scan rejects what encoding/json accepts: invalid UTF-8, single surrogates, NUL characters and
@@ -46,8 +46,8 @@ func scan(body []byte) error {
 	return nil
 }
 
-// escape returns the length of the escape sequence at the start of text, and what is wrong with it.
-// Malformed sequences are left to encoding/json.
+// escape returns the length of the escape sequence at the start of text, and the fault of the
+// sequence or "". encoding/json rejects malformed sequences, so escape ignores them.
 func escape(text []byte) (size int, wrong string) {
 	first, ok := codeUnit(text)
 	switch {
@@ -81,8 +81,8 @@ func orBody(field string) string {
 	return field
 }
 
-// fieldAt returns the top-level field of the object in which offset is, or "". The text may be
-// invalid JSON, so it looks only at strings and brackets.
+// fieldAt returns the name of the top-level field that contains the offset, or "". The text can be
+// invalid JSON, so fieldAt reads only strings and brackets.
 func fieldAt(body []byte, offset int) string {
 	depth, key := 0, ""
 	for i := 0; i < min(offset, len(body)); i++ {
@@ -112,7 +112,7 @@ func fieldAt(body []byte, offset int) string {
 	return key
 }
 
-// stringEnd returns the index of the quote that ends the string at start.
+// stringEnd returns the index of the quote that ends the string which begins at start.
 func stringEnd(body []byte, start int) int {
 	for i := start + 1; i < len(body); i++ {
 		switch body[i] {

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/service"
 )
 
-// drainTimeout is how long open requests may take after the listener was closed.
+// drainTimeout is how long open requests can continue after the listener was closed.
 const drainTimeout = 15 * time.Second
 
 // Server serves a handler with timeouts (header 10 s, request 30 s, response 75 s, idle 2 min)
@@ -20,20 +20,20 @@ const drainTimeout = 15 * time.Second
 type Server struct {
 	Addr    string
 	Handler http.Handler
-	// Variable is the environment variable of Addr, for the error if the port is in use. If empty,
-	// it is HTTP_ADDR.
+	// Variable is the environment variable that contains Addr. The error for a port that is in use
+	// names it. If Variable is empty, the error names HTTP_ADDR.
 	Variable string
-	// Header is added to the responses to bytes that are not a valid HTTP request, for which no
-	// handler is called.
+	// Header is added to responses to bytes that are not a valid HTTP request. No handler is called
+	// for such bytes.
 	Header http.Header
 }
 
 // Run serves until ctx ends. It then closes the listener and waits up to 15 s for open requests.
 //
-// The ctx of a part of service.Run is canceled DRAIN_DELAY after SIGTERM. In between, /readyz
-// fails, so that load balancers send new connections to other replicas, and each response has the
-// header "Connection: close". A client can still meet the close of a connection that it kept unused
-// during the whole delay.
+// service.Run cancels the ctx of a part after SIGTERM and the delay DRAIN_DELAY. During the delay,
+// /readyz fails, so that load balancers send new connections to other replicas, and each response
+// has the header "Connection: close". A client that keeps a connection unused during the whole
+// delay can still send a request while the server closes that connection.
 func (s *Server) Run(ctx context.Context) error {
 	variable := s.Variable
 	if variable == "" {
@@ -72,14 +72,14 @@ func closeWhenLeaving(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := &leavingWriter{ResponseWriter: w, ctx: r.Context()}
 		next.ServeHTTP(p, r)
-		p.setClose() // for handlers that write nothing
+		p.setClose() // the handler wrote nothing
 	})
 }
 
 // leavingWriter sets "Connection: close" if the process is stopping when the response begins.
 type leavingWriter struct {
 	http.ResponseWriter
-	ctx context.Context //nolint:containedctx // of the request
+	ctx context.Context //nolint:containedctx // the context of the request
 }
 
 func (p *leavingWriter) setClose() {
@@ -95,7 +95,7 @@ func (p *leavingWriter) WriteHeader(status int) {
 
 func (p *leavingWriter) Write(body []byte) (int, error) {
 	p.setClose()
-	return p.ResponseWriter.Write(body) //nolint:wrapcheck // of net/http
+	return p.ResponseWriter.Write(body) //nolint:wrapcheck // the error of net/http is returned unchanged
 }
 
 // Flush is for handlers that check for http.Flusher. http.ResponseController uses Unwrap.

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// pipes is a listener with connections in memory, which work under synctest.
+// pipes is a listener whose connections are in memory, so that they work under synctest.
 type pipes struct {
 	conns chan net.Conn
 	ended chan struct{}
@@ -37,7 +37,7 @@ func (l pipes) dial() net.Conn {
 	return ours
 }
 
-// serve runs the server with its normal settings.
+// serve runs the server with the settings that services use.
 func serve(t *testing.T, handler http.Handler) pipes {
 	t.Helper()
 	l := pipes{conns: make(chan net.Conn), ended: make(chan struct{})}
@@ -47,8 +47,8 @@ func serve(t *testing.T, handler http.Handler) pipes {
 	return l
 }
 
-// drip sends text, then drop once a second until the server closes the connection. It then closes
-// ends.
+// drip sends text, and then drop once a second until the server closes the connection. After that
+// it closes the channel ends.
 func drip(conn net.Conn, text, drop string) (ends chan struct{}) {
 	ends = make(chan struct{})
 	go func() {
@@ -96,7 +96,7 @@ func TestServer_SlowBodiesEnd(t *testing.T) {
 				l := serve(t, taking())
 				begun, conn := time.Now(), l.dial()
 				ends := drip(conn, row.request, row.drop)
-				quick := l.dial() // another client meanwhile
+				quick := l.dial() // another client sends a request in the meantime
 				go func() {
 					_, _ = io.WriteString(quick, "POST /v1/calls HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nConnection: close\r\n\r\n{\"to\":\"x\"}")
 				}()

@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 )
 
-// serveWire serves on the listener and adds the error body to the responses that net/http writes by
-// itself, before any handler: it responds with text/plain, or with nothing, to bytes that it cannot
-// read as a request. header is added to these responses.
+// serveWire serves on the listener. net/http itself responds to bytes that it cannot read as a
+// request, with text/plain or without a body, and calls no handler. serveWire adds the error body
+// and header to these responses.
 func serveWire(server *http.Server, listener net.Listener, header http.Header) error {
 	handler := server.Handler
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -54,8 +54,8 @@ func (l wire) Accept() (net.Conn, error) {
 type wireConn struct {
 	net.Conn
 	header http.Header
-	// handled is true from the start of a handler until its response is complete. Bytes written in
-	// between belong to the handler and must not be changed.
+	// handled is true from the start of a handler until its response is complete. Bytes that are
+	// written in this time belong to the handler and must not be changed.
 	handled atomic.Bool
 }
 
@@ -66,23 +66,25 @@ func (c *wireConn) Write(answer []byte) (int, error) {
 	}
 	status := bareStatus(answer)
 	if status == 0 {
-		return c.Conn.Write(answer) //nolint:wrapcheck // as above
+		return c.Conn.Write(answer) //nolint:wrapcheck // net/http compares the error
 	}
 	if _, err := c.Conn.Write(bareAnswer(status, c.header)); err != nil {
-		return 0, err //nolint:wrapcheck // as above
+		return 0, err //nolint:wrapcheck // net/http compares the error
 	}
 	return len(answer), nil
 }
 
-// CloseWrite lets net/http close its side first, so that the client can read the error response.
+// CloseWrite lets net/http close only the server's side of the connection, so that the client can
+// still read the error response.
 func (c *wireConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite() //nolint:wrapcheck // as above
+		return half.CloseWrite() //nolint:wrapcheck // net/http compares the error
 	}
 	return nil
 }
 
-// bareStatus returns the status of an error response, or 0 for other bytes.
+// bareStatus returns the status of an error response that net/http has written itself. For other
+// bytes it returns 0.
 func bareStatus(answer []byte) int {
 	status, rest, ok := bytes.Cut(answer, []byte(" "))
 	if !ok || !bytes.HasPrefix(status, []byte("HTTP/1.")) || len(rest) < 3 {
@@ -115,7 +117,7 @@ func bareAnswer(status int, extra http.Header) []byte {
 	header.Set("Connection", "close")
 	var answer bytes.Buffer
 	fmt.Fprintf(&answer, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
-	_ = header.Write(&answer) // into memory
+	_ = header.Write(&answer) // writing to memory cannot fail
 	answer.WriteString("\r\n")
 	answer.Write(body)
 	return answer.Bytes()

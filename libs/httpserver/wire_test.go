@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestWire_EveryErrorHasTheErrorBody includes the responses that net/http writes itself.
+// TestWire_EveryErrorHasTheErrorBody also checks the responses that net/http writes itself.
 func TestWire_EveryErrorHasTheErrorBody(t *testing.T) {
 	t.Parallel()
 	router := NewRouter(nil)

@@ -20,18 +20,19 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// incoming is a record that was fetched.
+// incoming is a record that was fetched from Kafka and is being applied.
 type incoming struct {
 	kafka.Record
 	// fault is the error with which the record is parked. It is nil until such an error occurs.
 	fault error
-	// result is the outcome in the last transaction: applied, skipped, parked or duplicate. reason
-	// is the error of a parked record.
+	// result is the outcome of the record in the last transaction: applied, skipped, parked or
+	// duplicate. reason is the error of a parked record.
 	result string
 	reason error
 }
 
-// parkError means that a record is to be parked. The transaction is rolled back and repeated.
+// parkError means that the handler cannot apply the record, so the record must be parked. The
+// transaction is rolled back and repeated.
 type parkError struct {
 	rec    *incoming
 	reason error
@@ -47,7 +48,7 @@ func (c *Consumer) apply(ctx context.Context, chunks ...*chunk) error {
 		onCommit, err := c.applyOnce(ctx, chunks)
 		var park *parkError
 		if errors.As(err, &park) {
-			continue // handle or applyOnce has set the fault
+			continue // the field fault is already set, and the transaction is repeated
 		}
 		if err != nil {
 			return err
@@ -82,8 +83,8 @@ func (c *Consumer) committed(chunks []*chunk) {
 }
 
 func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit func(), err error) {
-	// last is the record whose handler queued statements for the commit. It is nil if the batch has
-	// several records.
+	// last is the record whose handler queued statements that are sent with the commit. It is nil
+	// if the batch has several records.
 	var last *incoming
 	err = pg.InPipeline(ctx, c.pool, func(tx *pg.Pipeline) error {
 		last = nil
@@ -125,7 +126,7 @@ func (b *lookup) sort(chunks []*chunk) (fresh, toPark []*incoming) {
 				rec.result = duplicate
 				continue
 			}
-			delete(b.fresh, rec.EventID) // the batch can contain it twice
+			delete(b.fresh, rec.EventID) // a second record of the batch with this id is a duplicate
 			rec.result, rec.reason = applied, rec.fault
 			if rec.reason == nil && b.parkedKeys[hashOf(rec.Key)] {
 				rec.reason = errKeyParked
@@ -212,7 +213,7 @@ func (c *Consumer) callHandler(ctx context.Context, tx pgx.Tx, batch []Record) (
 	return c.handlers[batch[0].Topic](ctx, tx, batch)
 }
 
-// isPermanent reports whether every further try would fail in the same way.
+// isPermanent reports whether every retry would fail with the same error.
 func isPermanent(err error) bool {
 	return kafka.IsPark(err) || errors.Is(err, errPanicked) || errors.Is(err, outbox.ErrTooLarge) || neverFits(err)
 }
@@ -224,17 +225,17 @@ func neverFits(err error) bool {
 	if !errors.As(err, &fault) || len(fault.Code) != 5 {
 		return false
 	}
-	classes := []string{"22", "54"} // data exception, program limit exceeded
-	// Not null and check violations. A missing partition is reported as a check violation without a
-	// name.
+	classes := []string{"22", "54"} // class 22 is a data exception, class 54 an exceeded program limit
+	// The codes of not-null and check violations. Postgres also reports a missing partition as a
+	// check violation, but without the name of a constraint.
 	return slices.Contains(classes, fault.Code[:2]) || fault.Code == "23502" ||
 		fault.Code == "23514" && fault.ConstraintName != ""
 }
 
 // refuses reports whether the database executed the statements and rejected the result: a
-// constraint violation or an exception of a function. Other data can change that, so the record is
-// retried for a limited time (worker.applySingle). Errors of the connection, timeouts, conflicts
-// and missing objects do not count.
+// constraint violation or an exception of a function. A change of other data can make such a record
+// valid, so the record is retried for a limited time (worker.applySingle). Errors of the
+// connection, timeouts, conflicts and missing objects do not count.
 func refuses(err error) bool {
 	var fault *pgconn.PgError
 	if !errors.As(err, &fault) || len(fault.Code) != 5 || isMissingPartition(err) {

@@ -24,7 +24,7 @@ import (
 
 var testTopic = kafka.CallRequests.Name
 
-// startAt stores the start of a partition as its position and returns it.
+// startAt stores the first offset of a partition as its position and returns the position.
 func startAt(t *testing.T, c *Consumer, p partition) position {
 	t.Helper()
 	stored, err := c.startPositions(t.Context(), []assigned{{p, uuid.UUID{1}, -1}})
@@ -42,18 +42,19 @@ func countRows(t *testing.T, pool *pgxpool.Pool, table string) (n int) {
 	return n
 }
 
-// applyBench applies chunks of records. Its handler writes each value into the table effect.
+// applyBench applies chunks of records. Its handler writes the value of each record into the table
+// effect.
 type applyBench struct {
 	*Consumer
 	t         *testing.T
 	positions map[int32]position
 
 	mu      sync.Mutex
-	calls   []string // the values of each call of the handler
-	commits int      // calls of OnCommit
+	calls   []string // one element per call of the handler: the values of the records
+	commits int      // the number of calls of OnCommit
 	// respond, if not nil, returns the outcome after the effects were written.
 	respond func(values []string) (Outcome, error)
-	// last means that the effects are written by Outcome.Last.
+	// last is true if the effects are written by Outcome.Last.
 	last bool
 }
 
@@ -108,7 +109,8 @@ func (b *applyBench) handleBatch(ctx context.Context, tx pgx.Tx, batch []Record)
 	return outcome, nil
 }
 
-// records returns a new record for each value. The key is the part of the value before the dash.
+// records returns one new record for each value. The key of a record is the part of its value
+// before the dash.
 func (b *applyBench) records(values ...string) (records []*incoming) {
 	for _, value := range values {
 		key, _, _ := strings.Cut(value, "-")
@@ -120,7 +122,7 @@ func (b *applyBench) records(values ...string) (records []*incoming) {
 	return records
 }
 
-// chunk returns the next records of a partition.
+// chunk returns a chunk with the given records. They follow the previous records of the partition.
 func (b *applyBench) chunk(number int32, records ...*incoming) *chunk {
 	p := partition{testTopic, number}
 	before, known := b.positions[number]
@@ -209,20 +211,20 @@ func TestApply_HandlerGetsNewRecordsOnly(t *testing.T) {
 		return Outcome{Results: results}, nil
 	})
 	records := b.records("a-1", "b-1", "a-2", "c-1")
-	records = append(records, b.copies([]*incoming{records[0], records[2]})...) // twice in the batch
+	records = append(records, b.copies([]*incoming{records[0], records[2]})...) // add two records a second time
 	b.mustApply(records...)
-	b.mustApply(append(b.records("d-1"), b.copies(records)...)...) // published again
+	b.mustApply(append(b.records("d-1"), b.copies(records)...)...) // the same events are published again
 	b.wantCalls("a-1 b-1 a-2 c-1", "d-1")
 	b.wantEffects("a-1 b-1 a-2 c-1 d-1")
 	b.wantPosition(0, 13)
-	// The first batch contains two records twice, the second all six again.
+	// The first batch contains two records twice. The second batch contains all six records again.
 	b.wantResults(map[string]float64{applied: 4, skipped: 1, duplicate: 8})
 	if b.commits != 2 {
 		t.Errorf("calls of OnCommit = %d, want 2", b.commits)
 	}
 }
 
-// copies returns records with the same events, as if a relay had published them twice.
+// copies returns records with the same events, as if a relay had published the events twice.
 func (b *applyBench) copies(records []*incoming) (copies []*incoming) {
 	for _, rec := range records {
 		copies = append(copies, &incoming{Record: rec.Record})
@@ -263,7 +265,7 @@ func TestApply_ErrorRollsEverythingBack(t *testing.T) {
 }
 
 // TestApply_ParksARecordWithTheEffectsOfOthers checks that one transaction parks a record and the
-// later records of its key, and applies the others.
+// later records of its key, and applies all other records.
 func TestApply_ParksARecordWithTheEffectsOfOthers(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, func(values []string) (Outcome, error) {
@@ -326,8 +328,8 @@ func TestApply_ParksAllRecordsAfterOneRollback(t *testing.T) {
 	}
 }
 
-// TestWorker_AppliesRecordsSinglyAfterAFailedStatement checks that only the records are parked that
-// the database or the handler can never accept.
+// TestWorker_AppliesRecordsSinglyAfterAFailedStatement checks that a record is parked only if the
+// database or the handler can never accept it.
 func TestWorker_AppliesRecordsSinglyAfterAFailedStatement(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -358,7 +360,7 @@ func TestWorker_AppliesRecordsSinglyAfterAFailedStatement(t *testing.T) {
 			if err := w.applyShared(records); err == nil {
 				t.Error("applyShared = nil, want an error")
 			}
-			for _, rec := range records { // like applyPart
+			for _, rec := range records { // does what applyPart does
 				if err := w.applySingle(rec); err != nil {
 					t.Fatalf("applySingle %s: %v", rec.Value, err)
 				}
@@ -396,9 +398,9 @@ func TestApply_ConflictIsRepeated(t *testing.T) {
 	}
 }
 
-// TestApply_SecondProcessCannotApplyTheSameRecords applies the same records from the same position
-// twice, like a process that was stopped during a rebalance. The event ids are deleted in between,
-// so only the position prevents the second effect.
+// TestApply_SecondProcessCannotApplyTheSameRecords applies the same records twice from the same
+// position. A process that was stopped during a rebalance would do so. The event ids are deleted in
+// between, so only the position prevents the second effect.
 func TestApply_SecondProcessCannotApplyTheSameRecords(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
@@ -428,7 +430,7 @@ func TestApply_PartitionsShareATransaction(t *testing.T) {
 	b.wantPosition(2, 1)
 	b.wantPosition(5, 2)
 
-	// A position that has changed rolls back all of them.
+	// If one position has changed, the whole transaction is rolled back.
 	chunks = []*chunk{b.chunk(2, b.records("a-2")...), b.chunk(5, b.records("b-3")...)}
 	if _, err := b.pool.Exec(t.Context(), "UPDATE inbox_positions SET next_offset = 9 WHERE partition = 5"); err != nil {
 		t.Fatal(err)

@@ -9,43 +9,44 @@ import (
 	"time"
 )
 
-// chunk has consecutive records of one partition that are applied in one transaction.
+// chunk contains consecutive records of one partition that are applied in one transaction.
 type chunk struct {
 	ctx       context.Context
 	partition partition
 	records   []*incoming
-	// before is the position from which the records were read. after is the offset following the
-	// last record.
+	// The field before is the position from which the records were read. The field after is the
+	// offset that follows the last record.
 	before position
 	after  int64
-	// moved is the new position. It is valid after done has received nil.
+	// moved is the new position. It is valid after the channel done has received nil.
 	moved position
 	// started is set by the batcher when it takes the chunk, or by the worker when it withdraws the
 	// chunk.
 	started atomic.Bool
-	done    chan error // buffered for one error
+	done    chan error // has a buffer for one error
 }
 
-// enoughRecords is the number of waiting records per running transaction of a topic from which
-// another transaction starts concurrently. Slow handlers therefore run in parallel, and records of
-// fast handlers share commits.
+// enoughRecords determines when transactions of a topic run concurrently. Another transaction
+// starts when this number of records waits for each running transaction. Slow handlers therefore
+// run in parallel, and records of fast handlers share commits.
 const enoughRecords = 16
 
 // maxPause is the maximum pause after a transaction.
 const maxPause = 20 * time.Millisecond
 
-// batcher applies chunks of several partitions of a topic in one transaction. Chunks wait while a
-// transaction of the topic runs, and for the same time after it. They are then applied together, so
-// a busy topic needs few commits. A chunk that arrives while the topic is idle does not wait.
+// batcher applies chunks of several partitions of a topic in one transaction. While a transaction
+// of the topic runs, and for the same time after its end, new chunks wait. They are then applied
+// together, so a busy topic needs few commits. A chunk that arrives while the topic is idle does
+// not wait.
 type batcher struct {
 	consumer *Consumer
 
 	mu      sync.Mutex
-	waiting map[string][]*chunk // by topic
-	running map[string]int      // transactions by topic
+	waiting map[string][]*chunk // waiting chunks by topic
+	running map[string]int      // the number of running transactions by topic
 }
 
-// add queues a chunk. Its done channel receives the result.
+// add queues a chunk. The channel done of the chunk receives the result.
 func (b *batcher) add(ch *chunk) {
 	topic := ch.partition.topic
 	b.mu.Lock()
@@ -61,7 +62,7 @@ func (b *batcher) add(ch *chunk) {
 	}
 }
 
-// run applies waiting chunks until there are none.
+// run applies waiting chunks until no chunk waits.
 func (b *batcher) run(topic string) {
 	for {
 		b.consumer.slots <- struct{}{}
@@ -119,7 +120,8 @@ func (b *batcher) applyTogether(chunks []*chunk) error {
 		if ch.ctx.Err() != nil {
 			return ch.ctx.Err()
 		}
-		context.AfterFunc(ch.ctx, cancel) // a lost partition cancels the transaction; the other chunks are retried
+		// if a partition is lost, the transaction is canceled and the other chunks are retried
+		context.AfterFunc(ch.ctx, cancel)
 	}
 	return b.consumer.apply(ctx, chunks...)
 }

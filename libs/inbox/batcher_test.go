@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// fillSlots keeps the batcher from starting transactions until the returned function is called.
+// fillSlots takes all slots, so that the batcher starts no transaction until the function release
+// is called.
 func (b *applyBench) fillSlots() (release func()) {
 	for range cap(b.slots) {
 		b.slots <- struct{}{}
@@ -20,7 +21,7 @@ func (b *applyBench) fillSlots() (release func()) {
 	}
 }
 
-// chunkOf returns a chunk with one record whose value names the partition.
+// chunkOf returns a chunk with one record. The value of the record names the partition.
 func (b *applyBench) chunkOf(ctx context.Context, number int32) *chunk {
 	ch := b.chunk(number, b.records(fmt.Sprintf("p%d", number))...)
 	ch.ctx = ctx
@@ -42,7 +43,7 @@ func TestBatcher_WaitingPartitionsShareATransaction(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.wantCalls("p2 p5 p7") // in the order of the partitions
+	b.wantCalls("p2 p5 p7") // the handler receives the records in the order of the partitions
 	for _, ch := range chunks {
 		b.wantPosition(ch.partition.number, 1)
 	}
@@ -84,7 +85,7 @@ func TestBatcher_WithdrawnChunkIsNotApplied(t *testing.T) {
 	withdrawn, kept := b.chunkOf(t.Context(), 1), b.chunkOf(t.Context(), 2)
 	b.batcher.add(withdrawn)
 	b.batcher.add(kept)
-	withdrawn.started.Store(true) // as a worker that stops does
+	withdrawn.started.Store(true) // a worker that stops withdraws its chunk in this way
 	release()
 	if err := <-kept.done; err != nil {
 		t.Fatal(err)

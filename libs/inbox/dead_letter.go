@@ -17,14 +17,15 @@ import (
 	"ringfence.dev/libs/outbox"
 )
 
-// The headers of a dead letter in addition to those of its record.
+// The headers that a dead letter has in addition to the headers of the original record.
 const (
 	headerDLQTopic     = "dlq_topic"
 	headerDLQPartition = "dlq_partition"
 	headerDLQOffset    = "dlq_offset"
 	headerDLQEventID   = "dlq_event_id"
 	headerDLQError     = "dlq_error"
-	// headerDLQCut lists the parts that were too large. They are only in the original record.
+	// headerDLQCut lists the parts of the record that were too large. Only the original record
+	// contains these parts.
 	headerDLQCut = "dlq_cut"
 )
 
@@ -40,8 +41,8 @@ const insertDeadLetter = `
 INSERT INTO dead_letters (consumer, topic, event_id, key, error)
 VALUES (@consumer, @topic, @event_id, @key, @error)`
 
-// park stores records in dead_letters and writes them to the outbox, which publishes them to the
-// DLQ.
+// park stores the records in the table dead_letters and writes them to the outbox. The relay
+// publishes them to the DLQ.
 func (c *Consumer) park(ctx context.Context, tx pgx.Tx, records []*incoming) error {
 	if len(records) == 0 {
 		return nil
@@ -61,9 +62,8 @@ func (c *Consumer) park(ctx context.Context, tx pgx.Tx, records []*incoming) err
 	return nil
 }
 
-// deadLetter returns the dead letter of a record: the unchanged record with its origin and the
-// reason. Parts that do not fit into a row of the outbox are omitted, so that every record can be
-// parked.
+// deadLetter returns the dead letter of a record: the unchanged record, its origin and the reason.
+// Parts that do not fit into a row of the outbox are omitted, so that every record can be parked.
 func (c *Consumer) deadLetter(rec *incoming) outbox.Event {
 	headers, key, value := maps.Clone(rec.Headers), rec.Key, rec.Value
 	if headers == nil {
@@ -117,7 +117,8 @@ func (c *Consumer) logParked(rec *incoming) {
 		"offset", rec.Offset, "event_id", rec.EventID, "event_type", rec.Type, "dlq", c.dlq(rec.Topic), "error", rec.reason)
 }
 
-// brief returns the text of an error, shortened and valid for a row and a header.
+// brief returns the text of an error in a form that a row and a header can store: shortened, with
+// valid characters.
 func brief(err error) string {
 	text := err.Error()
 	text = strings.ToValidUTF8(text[:min(len(text), maxErrorBytes)], "")

@@ -21,11 +21,11 @@ import (
 // days.
 const keepLateDays = 31
 
-// The statements store the ids that are new and return them. They differ in how they find a stored
-// id.
+// The statements store those ids that are new, and return them. They differ in how they find an id
+// that is already stored.
 //
-// insertIDs finds an id in the day of the event's time only. That is sufficient for an id of UUID
-// version 7, which the outbox generates: the event is always published with the same id and time.
+// insertIDs searches only the day of the event's time. That is sufficient for an id of UUID version
+// 7, which the outbox generates: the event is always published with the same id and time.
 //
 // insertIDsOfAnyDay searches all days, which is slower. Producers derive other ids from the object
 // that an event describes, and can publish the event again with another time.
@@ -63,14 +63,14 @@ incoming AS (
 SELECT event_id FROM recent UNION ALL SELECT event_id FROM late`
 )
 
-// mayBeOfAnotherDay reports whether the id may be stored under another day than that of the
-// record's time, or is about to become too old for inbox_events.
+// mayBeOfAnotherDay reports whether the id can be stored under another day than the day of the
+// record's time, or will soon be too old for inbox_events.
 func (rec *incoming) mayBeOfAnotherDay() bool {
 	return rec.EventID.Version() != 7 || time.Since(rec.Time) > 7*24*time.Hour
 }
 
-// This statement follows the insert: if the insert waited for another transaction, it sees the keys
-// that transaction parked.
+// This statement runs after the insert of the ids. If the insert waited for another transaction,
+// this statement reads the keys that the other transaction parked.
 const selectParkedKeys = `
 SELECT DISTINCT key_hash FROM dead_letters
 WHERE consumer = @consumer AND topic = @topic AND key_hash = ANY(@hashes::bytea[])`
@@ -80,15 +80,15 @@ type keyHash [sha256.Size]byte
 
 func hashOf(key string) keyHash { return sha256.Sum256([]byte(key)) }
 
-// lookup is the result of the first statements of a transaction: the event ids that were new, and
-// the keys with parked records.
+// lookup is the result of the first statements of a transaction: the ids of new events, and the
+// keys that have parked records.
 type lookup struct {
 	fresh      map[uuid.UUID]bool
 	parkedKeys map[keyHash]bool
 }
 
 // begin moves the positions of the chunks, stores the ids of their records and finds parked keys,
-// in one round trip. It returns errPositionChanged if one of the positions has changed.
+// all in one round trip. It returns errPositionChanged if one of the positions has changed.
 func (c *Consumer) begin(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) (*lookup, error) {
 	var batch pgx.Batch
 	moved := make([]pgtype.TID, len(chunks))
@@ -101,7 +101,7 @@ func (c *Consumer) begin(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) 
 		for _, rec := range ch.records {
 			ids, days = append(ids, rec.EventID), append(days, rec.Time)
 			anyDay = anyDay || rec.mayBeOfAnotherDay()
-			if rec.Key != "" { // records without a key have no order
+			if rec.Key != "" { // records without a key are not ordered, so they do not block each other
 				hash := hashOf(rec.Key)
 				hashes = append(hashes, hash[:])
 			}
@@ -147,7 +147,7 @@ const (
 	dropDays   = `SELECT inbox_drop_days()`
 )
 
-// deleteRows is the number of rows that one DELETE deletes.
+// deleteRows is the maximum number of rows that one DELETE deletes.
 const deleteRows = 5000
 
 const deleteLateEvents = `
@@ -187,7 +187,7 @@ func (c *Consumer) createDays(ctx context.Context) error {
 	return nil
 }
 
-// retain calls Retain about every hour, at different times in the replicas.
+// retain calls Retain about every hour, at a different time in each replica.
 func (c *Consumer) retain(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := c.Retain(ctx); err != nil && ctx.Err() == nil {
@@ -197,7 +197,7 @@ func (c *Consumer) retain(ctx context.Context) {
 	}
 }
 
-// isMissingPartition reports whether a row has no partition.
+// isMissingPartition reports whether err means that no partition accepts the row.
 func isMissingPartition(err error) bool {
 	var fault *pgconn.PgError
 	return errors.As(err, &fault) && fault.Code == "23514" && fault.ConstraintName == ""

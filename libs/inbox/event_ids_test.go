@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// at returns a record of an event with its own time.
+// at returns a record of a new event whose time is daysAgo days in the past.
 func (b *applyBench) at(value string, daysAgo int) *incoming {
 	rec := b.records(value)[0]
 	rec.Time = time.Now().UTC().AddDate(0, 0, -daysAgo)
@@ -19,12 +19,12 @@ func (b *applyBench) at(value string, daysAgo int) *incoming {
 }
 
 // TestApply_FindsAnEventThatWasPublishedTwice covers events of different ages, and events that were
-// published again with another time.
+// published again with a different time.
 func TestApply_FindsAnEventThatWasPublishedTwice(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name         string
-		first, again int // days ago
+		first, again int // the ages of the two events, in days
 	}{
 		{name: "today", first: 0, again: 0},
 		{name: "oldest day that is kept", first: 8, again: 8},
@@ -42,7 +42,7 @@ func TestApply_FindsAnEventThatWasPublishedTwice(t *testing.T) {
 			b := newApplyBench(t, nil)
 			rec := b.at("a-1", test.first)
 			if test.first != test.again {
-				rec.EventID = uuid.New() // not an id of the outbox
+				rec.EventID = uuid.New() // the outbox does not generate ids of this kind
 			}
 			again := b.copies([]*incoming{rec})
 			again[0].Time = b.at("", test.again).Time
@@ -66,8 +66,8 @@ func TestApply_FindsAnEventOfTheOldestDayAfterMidnight(t *testing.T) {
 	b.wantCalls()
 }
 
-// TestApply_KeepsAnEventOfTheFutureAmongLateEvents checks where the id is stored. Its day would
-// change at each midnight if it were limited to tomorrow.
+// TestApply_KeepsAnEventOfTheFutureAmongLateEvents checks where the id of an event from the future
+// is stored. If its day were limited to tomorrow, the day would change at each midnight.
 func TestApply_KeepsAnEventOfTheFutureAmongLateEvents(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
@@ -93,7 +93,8 @@ func (b *applyBench) exec(sql string, args ...any) {
 	}
 }
 
-// days returns how many partitions of event ids exist.
+// TestRetain_CreatesDaysWhileAnotherTransactionReadsEventIDs covers a backup that reads the table
+// for hours while the next partitions are created.
 func (b *applyBench) days() (n int) {
 	b.t.Helper()
 	const countDays = `SELECT count(*) FROM pg_inherits WHERE inhparent = 'inbox_events'::regclass`

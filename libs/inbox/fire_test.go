@@ -19,7 +19,7 @@ import (
 
 const keys = 40
 
-// produceFacts produces n records of each key in order, a tenth of them twice.
+// produceFacts produces the records from..to of each key in order, and a tenth of them twice.
 func (b *bench) produceFacts(from, to int64) {
 	b.Helper()
 	var records []*kgo.Record
@@ -35,7 +35,7 @@ func (b *bench) produceFacts(from, to int64) {
 	b.produce(records...)
 }
 
-// wantAll checks that each key has the effects 1..n, once and in order.
+// wantAll checks that each key has the effects 1 to n, each once and in order.
 func (b *bench) wantAll(n int64) {
 	b.Helper()
 	b.eventually("all effects are there", func() bool { return b.count("SELECT count(*) FROM effect") >= int(n)*keys })
@@ -59,11 +59,11 @@ func TestConsumer_JoiningAndLeavingMembersApplyOnce(t *testing.T) {
 	b.run(b.pool)
 	const rounds = 6
 	for round := range int64(rounds) {
-		stop := b.run(b.pool) // a member joins while records arrive
+		stop := b.run(b.pool) // a second member joins while records arrive
 		b.produceFacts(round*20+1, round*20+10)
 		b.eventually("half of the round is done", func() bool { return b.count("SELECT count(*) FROM effect") >= int(round*20+5)*keys })
 		b.produceFacts(round*20+11, round*20+20)
-		stop() // and leaves while records wait
+		stop() // the second member leaves while records wait
 	}
 	b.wantAll(rounds * 20)
 }
@@ -85,7 +85,8 @@ func TestConsumer_DatabaseOutageLosesNoRecord(t *testing.T) {
 	b.wantAll(65)
 }
 
-// proxy forwards connections of a pool to Postgres. cut closes them and refuses new ones.
+// proxy forwards the connections of a pool to Postgres. The method cut closes them and refuses new
+// ones.
 type proxy struct {
 	t        testing.TB
 	listener net.Listener

@@ -24,22 +24,22 @@ const (
 	// txRecords is the maximum number of records in a transaction. A transaction keeps its row
 	// locks until it ends, and API requests wait for these locks.
 	txRecords = 100
-	// pollTime is the timeout of a poll. A seek takes effect with the next poll.
+	// pollTime is the timeout of a poll. A seek takes effect when the next poll begins.
 	pollTime = time.Second
-	// sessionTimeout is how long a killed member keeps its partitions. The default minimum of
-	// brokers is 6 s.
+	// sessionTimeout is how long the partitions of a killed member remain assigned to it. 6 s is
+	// the minimum that brokers accept by default.
 	sessionTimeout    = 6 * time.Second
 	heartbeatInterval = 2 * time.Second
-	// rebalanceTimeout is how long a rebalance waits for a member that hangs or is slow. The member
-	// can continue its transaction; only one process can move the position.
+	// rebalanceTimeout is how long a rebalance waits for a member that hangs or is slow. That
+	// member can continue its transaction, but only one process can move the position.
 	rebalanceTimeout = 10 * time.Second
-	// requestOverhead is added to the timeout of a request. It also limits the wait for a group
-	// leader that hangs.
+	// requestOverhead is added to the timeout of a request. It also limits how long this member
+	// waits for a group leader that hangs.
 	requestOverhead = 6 * time.Second
 	commitInterval  = time.Second
 	commitTimeout   = 5 * time.Second
-	// positionInterval is the time between two comparisons of idle workers' positions with the
-	// stored ones.
+	// positionInterval is the time between two comparisons. Each compares the positions of idle
+	// workers with the stored positions.
 	positionInterval = 5 * time.Second
 	// repeatLogAfter is the time after which the same error is logged again.
 	repeatLogAfter = 10 * time.Second
@@ -57,7 +57,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 	client, err := kafka.NewClient(c.cfg, c.name+"-consumer", c.registry, append(g.identity(),
 		kgo.ConsumerGroup(c.group),
 		kgo.ConsumeTopics(slices.Collect(maps.Keys(c.handlers))...),
-		// A partition is read from its start if it has no position or if the offset was deleted.
+		// A partition is read from its start if it has no position or if the record at its position
+		// was deleted.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		// A rebalance waits until the workers have stopped, so only assigned partitions are read.
@@ -73,7 +74,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 		kgo.HeartbeatInterval(heartbeatInterval),
 		kgo.RebalanceTimeout(rebalanceTimeout),
 		kgo.RequestTimeoutOverhead(requestOverhead),
-		// Fetched records of a paused partition are dropped and fetched again.
+		// Fetched records of a paused partition are dropped and later fetched again, so keep
+		// fetches small.
 		kgo.FetchMaxPartitionBytes(512<<10),
 		kgo.FetchMaxWait(time.Second),
 	)...)
@@ -89,7 +91,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 	stopBackground()
 	jobs.Wait()
 
-	// Order: stop fetching, let workers finish, commit their offsets, leave the group.
+	// The order of the shutdown: stop fetching, let the workers finish, commit their offsets, leave
+	// the group.
 	g.stop(g.all(), drainTimeout)
 	g.commit(context.WithoutCancel(ctx), client.Client)
 	client.CloseAllowingRebalance()
@@ -98,7 +101,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 }
 
 // awaitDays creates the partitions of event ids for the next days. It retries until it succeeds or
-// ctx is canceled.
+// until ctx is canceled.
 func (c *Consumer) awaitDays(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := c.createDays(ctx)
@@ -110,7 +113,8 @@ func (c *Consumer) awaitDays(ctx context.Context) {
 	}
 }
 
-// identity makes the member static if the replica has an instance id.
+// identity returns the options that make this process a static member of the group, if the replica
+// has an instance id.
 func (g *group) identity() []kgo.Opt {
 	if g.consumer.cfg.InstanceID == "" {
 		return nil
@@ -119,7 +123,7 @@ func (g *group) identity() []kgo.Opt {
 }
 
 // leave removes a static member from the group, so that other replicas get its partitions. The
-// client does this only for members that are not static.
+// Kafka client leaves the group by itself only for members that are not static.
 func (g *group) leave() {
 	c := g.consumer
 	if c.cfg.InstanceID == "" {
@@ -129,7 +133,7 @@ func (g *group) leave() {
 	defer cancel()
 	client, err := kafka.NewClient(c.cfg, c.name+"-leave", nil)
 	if err != nil {
-		return // cannot happen: the settings were valid before
+		return // cannot happen, because the first client accepted the same settings
 	}
 	defer client.Close()
 	left, err := kadm.NewClient(client.Client).LeaveGroup(ctx,
@@ -166,7 +170,8 @@ func (c *Consumer) ensureTopics(ctx context.Context) error {
 		if err == nil || errors.As(err, &permanent) || ctx.Err() != nil {
 			return err
 		}
-		if err.Error() != logged || time.Since(loggedAt) > repeatLogAfter { // the reason can change
+		// log again if the reason has changed
+		if err.Error() != logged || time.Since(loggedAt) > repeatLogAfter {
 			slog.Warn("consumer waits for Kafka", "consumer", c.name, "error", err)
 			logged, loggedAt = err.Error(), time.Now()
 		}
@@ -184,21 +189,22 @@ func (p partition) String() string { return fmt.Sprintf("partition %d of %s", p.
 
 func (p partition) asMap() map[string][]int32 { return map[string][]int32{p.topic: {p.number}} }
 
-// group is the membership of this process in the consumer group. It has a worker for each assigned
-// partition.
+// group is the membership of this process in the consumer group. It contains a worker for each
+// assigned partition.
 type group struct {
 	consumer *Consumer
 	mu       sync.Mutex
 	client   *kgo.Client
 	workers  map[partition]*worker
-	topics   map[string]uuid.UUID // the ids of the topics that are read
-	// rejoining are topics whose id differs from the one in use. rejoin removes them from the
-	// subscription, and adds them again after the next poll.
+	topics   map[string]uuid.UUID // Kafka's ids of the topics that are read
+	// rejoining lists the topics that were deleted and created again, so that their ids differ from
+	// the ids in use. rejoin removes them from the subscription, and adds them again after the next
+	// poll.
 	rejoining []string
 }
 
-// poll passes fetched records to the workers until ctx ends. It does not wait for workers: a
-// partition whose worker is behind is paused, and the worker resumes it.
+// poll passes fetched records to the workers until ctx ends. It does not wait for workers: if a
+// worker has too many records, its partition is paused until the worker resumes it.
 func (g *group) poll(ctx context.Context, client *kgo.Client) {
 	var last string
 	for ctx.Err() == nil {
@@ -211,7 +217,7 @@ func (g *group) poll(ctx context.Context, client *kgo.Client) {
 		failed := false
 		fetches.EachError(func(topic string, number int32, err error) {
 			if topic == "" && errors.Is(err, context.DeadlineExceeded) {
-				return // timeout of the poll
+				return // the poll has timed out
 			}
 			failed = true
 			g.fetchFailed(ctx, client, partition{topic, number}, err, &last)
@@ -230,7 +236,7 @@ func (g *group) poll(ctx context.Context, client *kgo.Client) {
 	}
 }
 
-// fetchFailed logs an error of a fetch. last is the text of the last logged error.
+// fetchFailed logs an error of a fetch. last points to the text of the last logged error.
 func (g *group) fetchFailed(ctx context.Context, client *kgo.Client, p partition, err error, last *string) {
 	c := g.consumer
 	c.metrics.fetchErrors.Inc()
@@ -249,7 +255,7 @@ func (g *group) fetchFailed(ctx context.Context, client *kgo.Client, p partition
 func (g *group) checkRecreated(ctx context.Context, client *kgo.Client, topic string) {
 	ids, err := lookUpIDs(ctx, client, []string{topic})
 	if err != nil {
-		return // the next fetch fails again
+		return // the next fetch fails again and repeats this check
 	}
 	g.mu.Lock()
 	known, read := g.topics[topic]
@@ -259,7 +265,8 @@ func (g *group) checkRecreated(ctx context.Context, client *kgo.Client, topic st
 	}
 }
 
-// rejoinTopic makes the poll loop restart the workers of a topic with its current id.
+// rejoinTopic marks a topic, so that the poll loop restarts the workers of the topic with its
+// current id.
 func (g *group) rejoinTopic(topic string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -269,7 +276,7 @@ func (g *group) rejoinTopic(topic string) {
 }
 
 // rejoin removes topics from the subscription and adds them again. Their partitions are then
-// assigned again, and startOffsets looks up their ids.
+// assigned again, and startOffsets reads the new ids.
 func (g *group) rejoin(client *kgo.Client) {
 	g.mu.Lock()
 	topics := g.rejoining
@@ -286,14 +293,14 @@ func (g *group) rejoin(client *kgo.Client) {
 	client.AddConsumeTopics(topics...)
 }
 
-// take passes records to the worker of their partition. logStart is the first offset of the
-// partition.
+// take passes records to the worker of their partition. logStart is the first offset that the
+// partition still contains.
 func (g *group) take(client *kgo.Client, p partition, records []*kgo.Record, logStart int64) {
 	g.mu.Lock()
 	w := g.workers[p]
 	g.mu.Unlock()
 	if w == nil {
-		return // the partition was revoked
+		return // the partition was revoked in the meantime
 	}
 	w.mu.Lock()
 	seeking, next := w.seekTo != nil, w.fetchNext
@@ -302,11 +309,11 @@ func (g *group) take(client *kgo.Client, p partition, records []*kgo.Record, log
 	}
 	w.mu.Unlock()
 	if first := records[0]; !seeking && first.Offset < next {
-		// The position was beyond the end of the log, and the client started at the beginning.
-		// Without setOffset the offset of the group would not move back.
+		// The position was beyond the end of the log, and the client started again at the
+		// beginning. Without setOffset the committed offset of the group would not move back.
 		g.consumer.movedBack(p, logTruncated, next, first.Offset)
 		setOffset(client, p, first.Offset)
-		return // the same records are fetched again
+		return // the client fetches the same records again
 	}
 	if !seeking && next > 0 && records[0].Offset > next && logStart > next {
 		g.consumer.expired(p, next, logStart)
@@ -314,13 +321,13 @@ func (g *group) take(client *kgo.Client, p partition, records []*kgo.Record, log
 	w.take(records)
 }
 
-// comparePositions compares the positions of idle workers with the stored ones. Otherwise a
-// restored database would be noticed only with the next record of each partition.
+// comparePositions compares the positions of idle workers with the stored positions. Without the
+// comparison, a restored database would be noticed only with the next record of each partition.
 func (g *group) comparePositions(ctx context.Context) {
 	for pause(ctx, positionInterval); ctx.Err() == nil; pause(ctx, positionInterval) {
 		stored, err := g.consumer.storedPositions(ctx)
 		if err != nil {
-			continue // the database is not available, or the workers report the error
+			continue // the database is unavailable, and busy workers report the error
 		}
 		g.mu.Lock()
 		workers := maps.Clone(g.workers)
@@ -331,7 +338,7 @@ func (g *group) comparePositions(ctx context.Context) {
 	}
 }
 
-// applySeeks makes the client continue at the offsets that workers requested.
+// applySeeks makes the client continue at the offsets that workers have requested.
 func (g *group) applySeeks(client *kgo.Client) {
 	g.mu.Lock()
 	workers := maps.Clone(g.workers)
@@ -360,14 +367,15 @@ func (g *group) assigned(_ context.Context, client *kgo.Client, added map[string
 			w := newWorker(g, client, p)
 			g.workers[p] = w
 			g.consumer.backlog.Took(topic, number)
-			client.ResumeFetchPartitions(p.asMap()) // a pause is not removed by a rebalance
+			client.ResumeFetchPartitions(p.asMap()) // a rebalance does not end the pause of a partition
 			go w.run()
 		}
 	}
 }
 
-// startOffsets replaces the offsets that the group committed with the stored positions. The client
-// calls it before it fetches from partitions that were assigned. It waits for the database.
+// startOffsets replaces the committed offsets of the group with the stored positions. The client
+// calls it before it fetches from newly assigned partitions. It waits until the database is
+// available.
 func (g *group) startOffsets(
 	ctx context.Context, offsets map[string]map[int32]kgo.Offset,
 ) (map[string]map[int32]kgo.Offset, error) {
@@ -422,7 +430,7 @@ func (g *group) readPositions(
 	return start, nil
 }
 
-// lookUpIDs returns Kafka's ids of topics.
+// lookUpIDs returns Kafka's ids of the topics.
 func lookUpIDs(ctx context.Context, client *kgo.Client, topics []string) (map[string]uuid.UUID, error) {
 	if len(topics) == 0 {
 		return nil, nil
@@ -445,13 +453,15 @@ func lookUpIDs(ctx context.Context, client *kgo.Client, topics []string) (map[st
 	return ids, nil
 }
 
-// revoked lets the workers finish and commits the offsets before another member starts.
+// revoked lets the workers of revoked partitions finish, and commits their offsets before another
+// member starts.
 func (g *group) revoked(ctx context.Context, client *kgo.Client, gone map[string][]int32) {
 	g.stop(g.remove(gone), drainTimeout)
 	g.commit(ctx, client)
 }
 
-// lost stops the workers without a wait: the partitions may already be assigned to another member.
+// lost stops the workers without a wait, because the partitions can already be assigned to another
+// member.
 func (g *group) lost(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
 	g.stop(g.remove(gone), 0)
 }
@@ -481,8 +491,8 @@ func (g *group) all() []*worker {
 	return all
 }
 
-// stop gives workers the time drain to finish their transactions, then cancels the transactions and
-// waits.
+// stop gives the workers the time drain to finish their transactions. It then cancels the
+// transactions and waits for the workers.
 func (g *group) stop(workers []*worker, drain time.Duration) {
 	for _, w := range workers {
 		close(w.stopping)
@@ -500,8 +510,8 @@ func (g *group) stop(workers []*worker, drain time.Duration) {
 	}
 }
 
-// ended reports whether the workers ended within timeout. A transaction that continues cannot
-// commit if another process applies the same records.
+// ended reports whether all workers ended within timeout. A transaction that continues after that
+// cannot commit if another process applies the same records.
 func ended(workers []*worker, timeout time.Duration) bool {
 	late := time.After(timeout)
 	for _, w := range workers {
@@ -514,7 +524,7 @@ func ended(workers []*worker, timeout time.Duration) bool {
 	return true
 }
 
-// commit commits the group's offsets.
+// commit commits the offsets of the group to Kafka.
 func (g *group) commit(ctx context.Context, client *kgo.Client) {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()

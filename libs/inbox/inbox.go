@@ -29,7 +29,7 @@ var files embed.FS
 // tables of the outbox, which publishes parked records.
 var Migrations = pg.Migrations{Name: "inbox", FS: sub(files)}
 
-// sub cannot fail: the folder is embedded.
+// sub returns the folder with the migrations. It cannot fail, because the folder is embedded.
 func sub(files embed.FS) fs.FS {
 	dir, _ := fs.Sub(files, "migrations")
 	return dir
@@ -38,7 +38,7 @@ func sub(files embed.FS) fs.FS {
 // Record is a Kafka record that has not been applied yet.
 type Record struct {
 	kafka.Record
-	// Span continues the trace of the event's producer. The inbox ends it.
+	// Span continues the trace of the event's producer. The inbox ends the span.
 	Span trace.Span
 }
 
@@ -53,20 +53,21 @@ type Result struct {
 	reason  error
 }
 
-// Skip is the result for a record that needs no effect.
+// Skip returns the result for a record that needs no effect.
 func Skip(reason error) Result { return Result{outcome: skipped, reason: reason} }
 
-// Park is the result for a record that this build can never apply.
+// Park returns the result for a record that this build can never apply.
 func Park(reason error) Result { return Result{outcome: parked, reason: reason} }
 
-// IsParked reports whether the record is to be parked.
+// IsParked reports whether the record must be parked.
 func (r Result) IsParked() bool { return r.outcome == parked }
 
 // Reason returns why the record was skipped or parked, or nil if it was applied.
 func (r Result) Reason() error { return r.reason }
 
-// ResultOf turns the error of a function that handles one record into a result: nil is applied,
-// kafka.Skipf is skipped and kafka.Parkf is parked. It returns any other error.
+// ResultOf converts the error of a function that handles one record to a result: nil to applied, an
+// error of kafka.Skipf to skipped, and an error of kafka.Parkf to parked. It returns any other
+// error unchanged.
 func ResultOf(err error) (Result, error) {
 	switch {
 	case err == nil:
@@ -83,27 +84,29 @@ func ResultOf(err error) (Result, error) {
 type Outcome struct {
 	// Results has one element per record of the batch.
 	Results []Result
-	// Last, if not nil, has the last statements of the handler. They are sent together with COMMIT,
-	// which saves a round trip. An error of a statement is an error of the handler.
+	// Last contains the last statements of the handler, or is nil. The statements are sent together
+	// with COMMIT, which saves a round trip. An error of a statement counts as an error of the
+	// handler.
 	Last *pgx.Batch
 	// OnCommit, if not nil, is called once after the transaction has committed. It is not called if
-	// the transaction was rolled back or if it is unknown whether it committed. It must not block.
+	// the transaction was rolled back, or if it is unknown whether the transaction committed.
+	// OnCommit must not block.
 	OnCommit func()
 }
 
 // Handler applies a batch of records of one topic in tx. The same transaction stores the ids of the
 // records and moves the positions of their partitions. The records have not been applied before.
-// They can come from several partitions; those of one partition are in the order of the log.
+// They can belong to several partitions. Records of one partition are in the order of the log.
 //
 // If a result is Park, tx is rolled back, and the handler is called again without that record and
-// without later records of its key. These are then parked in the same transaction as the effects of
-// the others.
+// without later records of its key. These records are then parked in the same transaction as the
+// effects of the other records.
 //
 // An error rolls tx back. The records are then handled one by one. A single record is parked if its
 // handler panics, returns outbox.ErrTooLarge or writes a value that the database can never store.
-// After any other error it is tried again until it succeeds; its partition waits. If the database
-// refuses the same record for refusedTime because of a constraint, while it accepts other records
-// of this consumer, the record is parked as well. A database that is not available never parks a
+// After any other error the record is retried until it succeeds, and its partition waits. A record
+// is also parked if the database refuses it for refusedTime because of a constraint, while the
+// database accepts other records of this consumer. A database that is not available never parks a
 // record.
 //
 // A handler must not call Begin, Commit or Rollback of tx: the consumer begins and ends the
@@ -116,7 +119,7 @@ type Handler func(ctx context.Context, tx pgx.Tx, batch []Record) (Outcome, erro
 // Handlers maps a topic to its handler.
 type Handlers map[string]Handler
 
-// Each returns a handler that calls apply for each record in order and passes its error to
+// Each returns a handler that calls apply for each record in order and converts the error with
 // ResultOf. onCommit, if not nil, becomes Outcome.OnCommit.
 func Each(apply func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error, onCommit func()) Handler {
 	return func(ctx context.Context, tx pgx.Tx, batch []Record) (Outcome, error) {
@@ -136,7 +139,7 @@ func Each(apply func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error, on
 // and then one by one.
 type Consumer struct {
 	name     string
-	group    string // the consumer group: name, except in tests
+	group    string // the name of the consumer group: the field name, except in tests
 	cfg      kafka.Config
 	pool     *pgxpool.Pool
 	handlers Handlers
@@ -144,20 +147,20 @@ type Consumer struct {
 	registry prometheus.Registerer
 	metrics  *metrics
 	backlog  *kafka.Backlog
-	// slots bounds the number of transactions at a time.
+	// slots limits the number of concurrent transactions.
 	slots   chan struct{}
 	batcher *batcher
 	// applied is the number of records that were applied.
 	applied atomic.Int64
-	// refusedTime is the constant, except in tests.
+	// refusedTime is the constant of the same name, except in tests.
 	refusedTime time.Duration
 }
 
-// NewConsumer returns a consumer. name is the service's name ("calls"). It is the name of the
-// consumer group and a part of the names of the dead-letter topics. relay is woken after records
-// were parked; it may be nil. Handlers that write events wake it in Outcome.OnCommit. The consumer
-// uses at most half of the pool's connections. A registry accepts the metrics of one consumer only.
-// If metrics is nil, none are registered.
+// NewConsumer returns a consumer. name is the name of the service ("calls"). It is also the name of
+// the consumer group and a part of the names of the dead-letter topics. relay is woken after
+// records were parked. It can be nil. Handlers that write events must wake the relay in
+// Outcome.OnCommit. The consumer uses at most half of the pool's connections. A registry accepts
+// the metrics of one consumer only. If metrics is nil, no metrics are registered.
 func NewConsumer(
 	name string, cfg kafka.Config, pool *pgxpool.Pool, handlers Handlers, relay *outbox.Relay,
 	metrics prometheus.Registerer,

@@ -30,12 +30,12 @@ import (
 
 const (
 	schema  = "inbox_test"
-	service = "dialer" // a reader of the topic, so that its DLQ exists
+	service = "dialer" // this service reads the topic, so the catalogue has a DLQ for it
 )
 
 var topic = kafka.CallRequests
 
-// bench has a database, a Kafka and a handler that stores each effect.
+// bench contains a database, a Kafka and a handler that stores the effect of each record.
 type bench struct {
 	testing.TB
 	pool *pgxpool.Pool
@@ -86,7 +86,8 @@ func (b *bench) handle(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	return nil
 }
 
-// sicken makes the handler return the result of f after it has stored its effect. nil removes f.
+// sicken sets the function whose error the handler returns after it has stored its effect. nil
+// removes the function.
 func (b *bench) sicken(f func(rec kafka.Record, value int64) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,7 +106,7 @@ func (b *bench) consumer(pool *pgxpool.Pool) *inbox.Consumer {
 		prometheus.NewRegistry())
 }
 
-// run starts a consumer. stop stops it and waits.
+// run starts a consumer. The function stop stops the consumer and waits for its end.
 func (b *bench) run(pool *pgxpool.Pool) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -121,7 +122,7 @@ func (b *bench) run(pool *pgxpool.Pool) (stop func()) {
 	return stop
 }
 
-// relay publishes dead letters.
+// relay runs a relay, which publishes the dead letters.
 func (b *bench) relay() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -188,12 +189,13 @@ func TestConsumer_RepeatedRecordHasOneEffect(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	one, two := record("a", 1), record("a", 2)
-	b.produce(one, again(one), two, again(one), again(two)) // twice in one batch, and after newer ones
+	// repeat records in one batch, also after newer records
+	b.produce(one, again(one), two, again(one), again(two))
 	stop := b.run(b.pool)
 	b.wantEffects("a", 1, 2)
 	stop()
 
-	b.produce(again(two), again(one), record("a", 3)) // and to a restarted consumer
+	b.produce(again(two), again(one), record("a", 3)) // repeat records for a consumer that was restarted
 	b.run(b.pool)
 	b.wantEffects("a", 1, 2, 3)
 }
@@ -209,7 +211,7 @@ func TestConsumer_SkippedRecordIsNotParked(t *testing.T) {
 	})
 	b.produce(record("a", 1), record("a", 2))
 	b.run(b.pool)
-	b.wantEffects("a", 1, 2) // a skip commits
+	b.wantEffects("a", 1, 2) // the transaction of a skipped record commits
 	if n := b.count("SELECT count(*) FROM dead_letters"); n != 0 {
 		t.Errorf("parked = %d, want 0", n)
 	}
@@ -276,7 +278,7 @@ func TestConsumer_InvalidValueIsParked(t *testing.T) {
 	b.wantEffects("c", 1)
 }
 
-// dlq reads n dead letters, by key.
+// dlq reads n dead letters and returns them by key.
 func (b *bench) dlq(n int) map[string][]*kgo.Record {
 	b.Helper()
 	client, err := kafka.NewClient(b.cfg, "dlq", nil, kgo.ConsumeTopics(kafka.DLQ(topic, service).Name), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))
@@ -323,7 +325,7 @@ func TestConsumer_OffsetOutOfRangeReadsFromTheStart(t *testing.T) {
 	stop := b.run(b.pool)
 	b.wantEffects("a", 1)
 	stop()
-	offsets := kadm.Offsets{} // as if the broker was restored from an older state than the group
+	offsets := kadm.Offsets{} // simulates a broker that was restored from an older state than the group's
 	for number := range topic.Partitions {
 		offsets.AddOffset(topic.Name, number, 1000, -1)
 	}
@@ -344,7 +346,7 @@ func TestConsumer_OffsetOutOfRangeReadsFromTheStart(t *testing.T) {
 			behind++
 		}
 	})
-	if behind != 1 { // otherwise the log would grow past the old offset, and records would be skipped
+	if behind != 1 { // otherwise the log could grow past the old offset, and the consumer would skip records
 		t.Errorf("%d partitions are committed at 2, want the one with the records: %v", behind, committed)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// A killed replica with an instance id is the same member when it starts again. It does not wait
-// for the session timeout of 6 s.
+// A killed replica with an instance id is the same member when it starts again. It therefore gets
+// its partitions without waiting for the session timeout of 6 s.
 func TestConsumer_RestartedReplicaGetsItsPartitionsWithoutAWait(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -22,7 +22,7 @@ func TestConsumer_RestartedReplicaGetsItsPartitionsWithoutAWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.eventually("the first life is a member", func() bool { return b.members() == 1 })
-	dead.Close() // a static member does not leave the group when it is closed
+	dead.Close() // Close does not remove a static member from the group
 
 	b.produce(record("k", 1))
 	stop := b.run(b.pool)

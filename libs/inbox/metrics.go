@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// The outcomes of a record.
+// The possible outcomes of a record.
 const (
 	applied   = "applied"
 	duplicate = "duplicate"
@@ -13,7 +13,7 @@ const (
 	parked    = "parked"
 )
 
-// The causes of a position that moved back.
+// The possible causes for which a position moves back.
 const (
 	databaseRestored = "database_restored"
 	topicRecreated   = "topic_recreated"

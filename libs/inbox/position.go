@@ -17,17 +17,17 @@ import (
 
 // position is a row of inbox_positions.
 type position struct {
-	// topicID is Kafka's id of the topic. A topic that is created again gets another id.
+	// topicID is Kafka's id of the topic. A topic that is deleted and created again gets a new id.
 	topicID uuid.UUID
-	// next is the offset of the next record to apply.
+	// next is the offset of the next record that must be applied.
 	next int64
-	// row is the ctid of the row. An update by ctid does not read old versions of the row, which
-	// vacuum cannot remove while another transaction has an old snapshot.
+	// row is the ctid of the row. An update by ctid does not read old versions of the row. Vacuum
+	// cannot remove these versions while another transaction has an old snapshot.
 	row pgtype.TID
 }
 
-// errPositionChanged means that the stored position differs from the one from which records were
-// read: another process has applied them, or the database was restored.
+// errPositionChanged means that the stored position differs from the position from which the
+// records were read. Either another process has applied the records, or the database was restored.
 var errPositionChanged = errors.New("the stored position of the partition has changed")
 
 const movePosition = `
@@ -36,8 +36,8 @@ WHERE ctid = @row AND consumer = @consumer AND topic = @topic AND partition = @p
 	AND topic_id = @topic_id AND next_offset = @before
 RETURNING ctid`
 
-// queueMove adds the update of a chunk's position to batch. After the batch was sent, moved is the
-// new ctid. It is invalid if the position has changed.
+// queueMove adds an update of the chunk's position to the batch. After the batch was sent, moved is
+// the new ctid of the row. It is invalid if another process has changed the position.
 func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, moved *pgtype.TID) {
 	args := c.positionArgs(ch.partition, ch.before.topicID, 0)
 	args["row"], args["before"], args["after"] = ch.before.row, ch.before.next, ch.after
@@ -50,11 +50,12 @@ func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, moved *pgtype.TID) {
 	})
 }
 
-// assigned is a partition that was just assigned to this process.
+// assigned is a partition that was just assigned to this process, with the committed offset of the
+// group.
 type assigned struct {
 	partition
 	topicID uuid.UUID
-	// committed is the offset that the consumer group committed, or -1.
+	// committed is the offset that the consumer group has committed, or -1.
 	committed int64
 }
 
@@ -74,9 +75,10 @@ SELECT topic_id, next_offset, ctid FROM inbox_positions
 WHERE consumer = @consumer AND topic = @topic AND partition = @partition`
 
 // startPositions returns the positions from which partitions are read. A partition without a stored
-// position starts at assigned.committed. If the topic was created again, it starts at 0.
+// position starts at assigned.committed. If the topic was deleted and created again, the partition
+// starts at 0.
 func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[partition]position, error) {
-	// A fixed order, so that two processes that insert rows do not deadlock.
+	// The order is fixed, so that two processes that insert rows do not deadlock.
 	slices.SortFunc(added, func(a, b assigned) int {
 		return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.number, b.number))
 	})
@@ -102,15 +104,15 @@ func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[pa
 // started is the position at which a partition starts.
 type started struct {
 	position
-	// inserted means that no position was stored, recreated that the stored one belonged to another
-	// topic id.
+	// inserted means that no position was stored. recreated means that the stored position belonged
+	// to another topic id.
 	inserted, recreated bool
 }
 
-// logStart logs a start that differs from the committed offset of the group.
+// logStart logs the start of a partition if it differs from the committed offset of the group.
 func (c *Consumer) logStart(a assigned, s started) {
 	switch {
-	case s.inserted && s.next == 0: // a new installation
+	case s.inserted && s.next == 0: // the installation is new
 	case s.inserted:
 		slog.Info("inbox position taken over from the consumer group", "consumer", c.name,
 			"topic", a.topic, "partition", a.number, "offset", s.next)
@@ -125,8 +127,8 @@ func (c *Consumer) logStart(a assigned, s started) {
 var errTopicRecreated = errors.New("the stored position belongs to another topic id")
 
 // reloadPosition returns the stored position of a partition that this process reads. had is the
-// position that it used. If no position is stored, the database was restored to a time before the
-// first start of the consumer, and the partition is read from its start.
+// position that the process used before. If no position is stored, the database was restored to a
+// time before the first start of the consumer. The partition is then read from its start.
 func (c *Consumer) reloadPosition(ctx context.Context, of partition, had position) (p position, err error) {
 	args := c.positionArgs(of, had.topicID, 0)
 	var batch pgx.Batch
@@ -188,14 +190,14 @@ func readAny(found *bool) func(rows pgx.Rows) error {
 	}
 }
 
-// movedBack reports that a partition is read again from an earlier offset.
+// movedBack logs and counts that a partition is read again from an earlier offset.
 func (c *Consumer) movedBack(p partition, cause string, was, is int64) {
 	c.metrics.movedBack.WithLabelValues(p.topic, cause).Inc()
 	slog.Error("inbox position moved back, records are read again",
 		"consumer", c.name, "topic", p.topic, "partition", p.number, "cause", cause, "was", was, "is", is)
 }
 
-// expired reports records from offset next that Kafka deleted before they were applied.
+// expired logs and counts the records from offset next that Kafka deleted before they were applied.
 func (c *Consumer) expired(p partition, next, logStart int64) {
 	c.metrics.expired.WithLabelValues(p.topic).Add(float64(logStart - next))
 	slog.Error("records were deleted before they were applied", "consumer", c.name, "topic", p.topic,

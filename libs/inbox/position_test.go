@@ -39,7 +39,7 @@ func movedBack(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return found
 }
 
-// start runs a consumer with its own metrics.
+// start runs a consumer whose metrics are in a new registry.
 func (b *bench) start() (registry *prometheus.Registry, stop func()) {
 	registry = prometheus.NewRegistry()
 	consumer := inbox.NewConsumer(service, b.cfg, b.pool, inbox.Handlers{topic.Name: inbox.Each(b.handle, nil)}, nil,
@@ -65,8 +65,8 @@ func (b *bench) exec(sql string, args ...any) {
 	}
 }
 
-// saveState copies the tables of the inbox and the effects, as a backup does. The returned function
-// restores them.
+// saveState copies the tables of the inbox and the effects, as a backup does. The function restore
+// writes the copies back.
 func (b *bench) saveState(t *testing.T) (restore func()) {
 	t.Helper()
 	owner := pgtest.Owner(t, b.pool, schema)
@@ -99,7 +99,7 @@ func (b *bench) saveState(t *testing.T) (restore func()) {
 }
 
 // TestConsumer_RestoredDatabaseReadsTheRecordsAgain restores the database while no consumer runs.
-// The group's offsets are ahead of the tables then.
+// The committed offsets of the group are then higher than the stored positions.
 func TestConsumer_RestoredDatabaseReadsTheRecordsAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -122,8 +122,8 @@ func TestConsumer_RestoredDatabaseReadsTheRecordsAgain(t *testing.T) {
 	}
 }
 
-// TestConsumer_DatabaseIsRestoredUnderARunningConsumer covers the failover to a standby that has
-// not received the last commits.
+// TestConsumer_DatabaseIsRestoredUnderARunningConsumer covers a failover to a standby that has not
+// received the last commits.
 func TestConsumer_DatabaseIsRestoredUnderARunningConsumer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -134,7 +134,7 @@ func TestConsumer_DatabaseIsRestoredUnderARunningConsumer(t *testing.T) {
 	b.produce(record("a", 2), record("a", 3))
 	b.wantEffects("a", 1, 2, 3)
 	restore()
-	b.produce(record("a", 4)) // the next record finds that the position has changed
+	b.produce(record("a", 4)) // with the next record the consumer finds that the position has changed
 	b.wantEffects("a", 1, 2, 3, 4)
 	if diff := cmp.Diff(map[string]float64{"database_restored": 1}, movedBack(t, registry)); diff != "" {
 		t.Errorf("positions moved back (-want +got):\n%s", diff)
@@ -159,8 +159,8 @@ func TestConsumer_DatabaseIsRestoredUnderAnIdleConsumer(t *testing.T) {
 	}
 }
 
-// TestConsumer_RestoredToBeforeTheTopicWasCreatedAgain restores positions of a topic that no longer
-// exists, while the consumer reads its successor.
+// TestConsumer_RestoredToBeforeTheTopicWasCreatedAgain restores positions of a deleted topic while
+// the consumer reads the new topic with the same name.
 func TestConsumer_RestoredToBeforeTheTopicWasCreatedAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -177,8 +177,8 @@ func TestConsumer_RestoredToBeforeTheTopicWasCreatedAgain(t *testing.T) {
 }
 
 // TestConsumer_CrashBeforeTheGroupCommitAppliesNothingTwice starts a consumer whose group has
-// committed less than was applied. Event ids are removed, so that only the position can prevent a
-// second effect.
+// committed a lower offset than the stored position. The event ids are deleted, so that only the
+// position can prevent a second effect.
 func TestConsumer_CrashBeforeTheGroupCommitAppliesNothingTwice(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -197,7 +197,8 @@ func TestConsumer_CrashBeforeTheGroupCommitAppliesNothingTwice(t *testing.T) {
 	}
 }
 
-// TestConsumer_RecordsThatExpiredAreCounted stops a consumer for longer than Kafka keeps records.
+// TestConsumer_RecordsThatExpiredAreCounted stops a consumer for longer than Kafka keeps records,
+// and checks that the lost records are counted.
 func TestConsumer_RecordsThatExpiredAreCounted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -239,7 +240,7 @@ func expired(t *testing.T, registry *prometheus.Registry) (sum float64) {
 	return sum
 }
 
-// commitGroup sets the group's offset of all partitions.
+// commitGroup sets the committed offset of the group for all partitions.
 func (b *bench) commitGroup(offset int64) {
 	b.Helper()
 	offsets := kadm.Offsets{}
@@ -251,12 +252,12 @@ func (b *bench) commitGroup(offset int64) {
 	}
 }
 
-// TestConsumer_FirstStartTakesOverTheGroupsOffsets covers a new database with the Kafka of an
-// earlier one.
+// TestConsumer_FirstStartTakesOverTheGroupsOffsets covers a new database that is used with an
+// existing Kafka cluster.
 func TestConsumer_FirstStartTakesOverTheGroupsOffsets(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.produce(record("a", 1), record("a", 2)) // the group committed them before
+	b.produce(record("a", 1), record("a", 2)) // the group has already committed these records
 	b.commitGroup(2)
 	b.produce(record("a", 3))
 	b.run(b.pool)
@@ -303,8 +304,9 @@ func (b *bench) recreate() {
 }
 
 // TestConsumer_StaleProcessAppliesNothing holds a process in the middle of a batch until another
-// process has applied the batch, as after a rebalance that did not wait for it. The event ids of
-// the other process are removed, so that only the position can prevent a second effect.
+// process has applied the batch. A rebalance that does not wait for the first process causes this.
+// The event ids that the other process stored are deleted, so that only the position can prevent a
+// second effect.
 func TestConsumer_StaleProcessAppliesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -319,8 +321,8 @@ func TestConsumer_StaleProcessAppliesNothing(t *testing.T) {
 	a := record("a", 1)
 	b.produce(a)
 	<-hangs
-	// These statements are the commit of the other process. The first one ends the transaction that
-	// hangs, as the server does after idle_in_transaction_session_timeout.
+	// These statements do what the commit of the other process does. The first one ends the
+	// transaction that hangs, as the server does after idle_in_transaction_session_timeout.
 	owner := pgtest.Owner(t, b.pool, schema)
 	for _, statement := range []string{
 		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -337,8 +339,8 @@ func TestConsumer_StaleProcessAppliesNothing(t *testing.T) {
 	b.wantEffects("a", 1, 2)
 }
 
-// TestConsumer_TwoProcessesOnOnePartition lets a second process, which is in no group with the
-// first one, read the same partitions. Each record is applied once.
+// TestConsumer_TwoProcessesOnOnePartition lets a second process read the same partitions with a
+// different consumer group. Each record must be applied once.
 func TestConsumer_TwoProcessesOnOnePartition(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -358,8 +360,8 @@ func TestConsumer_TwoProcessesOnOnePartition(t *testing.T) {
 	b.wantAll(30)
 }
 
-// TestConsumer_LateAndOutOfOrderRecordsAreAppliedOnce publishes events again behind newer ones of
-// their key.
+// TestConsumer_LateAndOutOfOrderRecordsAreAppliedOnce publishes events a second time, after newer
+// events of the same key.
 func TestConsumer_LateAndOutOfOrderRecordsAreAppliedOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

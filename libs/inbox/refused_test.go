@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// produceTo produces a record to the partition, or, if same is false, to another one. It returns
-// the key.
+// produceTo produces a record and returns its key. If same is true, the record goes to the given
+// partition, otherwise to another one.
 func (b *bench) produceTo(partition int32, same bool, value int64) (key string) {
 	b.Helper()
 	for n := 0; ; n++ {
@@ -49,9 +49,9 @@ func parkedKeys(t *testing.T, b *bench) []string {
 	return keys
 }
 
-// TestConsumer_RefusedRecordIsParkedWhileOthersSucceed covers a record that violates a constraint
-// whenever it is tried. It blocks its partition while no other record is applied. Then it is
-// parked, and its partition continues.
+// TestConsumer_RefusedRecordIsParkedWhileOthersSucceed covers a record that always violates a
+// constraint. It blocks its partition as long as the consumer applies no other record. After that
+// the record is parked, and its partition continues.
 func TestConsumer_RefusedRecordIsParkedWhileOthersSucceed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -92,8 +92,8 @@ func TestConsumer_RefusedRecordIsParkedWhileOthersSucceed(t *testing.T) {
 	}
 }
 
-// TestConsumer_EventTooLargeIsParked covers a handler that writes an event to the outbox that is
-// too large.
+// TestConsumer_EventTooLargeIsParked covers a handler that writes an event that is too large for
+// the outbox.
 func TestConsumer_EventTooLargeIsParked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -10,15 +10,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// TestRefusal_IsFinal covers when a record that fails repeatedly is parked.
+// TestRefusal_IsFinal checks when a record that fails repeatedly is parked.
 func TestRefusal_IsFinal(t *testing.T) {
 	t.Parallel()
 	unique := &pgconn.PgError{Code: "23505", ConstraintName: "calls_pkey"}
 	away := errors.New("connection refused")
 	tests := []struct {
 		name   string
-		errs   []error // one every 5 minutes
-		others bool    // whether other records are applied
+		errs   []error // the errors of the record, one every 5 minutes
+		others bool    // whether other records are applied in the meantime
 		want   bool
 	}{
 		{name: "unique violation", errs: []error{unique, unique, unique, unique}, others: true, want: true},

@@ -23,14 +23,16 @@ import (
 	"ringfence.dev/libs/service"
 )
 
-// dlqTimeout is how long Replay waits for parked records that the outbox has not published yet.
+// dlqTimeout is how long Replay waits until the relay has published the parked records in the
+// outbox.
 const dlqTimeout = 5 * time.Second
 
 // Replay applies the parked records of a topic. It reads <topic>.<name>.dlq from its start and
 // calls the handler for each parked record in order. When all records of a key are applied, the key
-// is no longer parked. Replay returns the number of applied records and of those that are still
-// parked. It can run beside the consumer and repeatedly, because a record is removed from
-// dead_letters in the transaction of its effect. It stops at an error other than skip or park.
+// is no longer parked. Replay returns the number of applied records and the number of records that
+// are still parked. It can run repeatedly and while the consumer runs, because the transaction that
+// applies a record also deletes its row in dead_letters. Replay stops at an error other than skip
+// or park.
 func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked int, err error) {
 	if c.handlers[topic] == nil {
 		return 0, 0, fmt.Errorf("%s does not read topic %s", c.name, topic)
@@ -48,7 +50,7 @@ func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked in
 		}
 		if n > 0 {
 			deadline = time.Now().Add(dlqTimeout)
-			continue // the consumer may have parked more records of these keys
+			continue // the consumer can have parked more records of these keys
 		}
 		if parked <= refused || time.Now().After(deadline) {
 			if parked > refused {
@@ -142,12 +144,12 @@ func unread(ctx context.Context, client *kafka.Client, topic string) (map[int32]
 	return ahead, nil
 }
 
-// replay is the state of one pass over a DLQ.
+// replay is the state of one pass over a DLQ, from its start to its end.
 type replay struct {
 	consumer *Consumer
 	topic    string
 	applied  int
-	blocked  map[string]bool // keys of records that were parked again; later records of them are not tried
+	blocked  map[string]bool // keys of records that were parked again, whose later records are not tried
 	refused  map[uuid.UUID]bool
 }
 
@@ -155,8 +157,8 @@ var errNotParked = errors.New("not parked")
 
 const unpark = `DELETE FROM dead_letters WHERE consumer = @consumer AND topic = @topic AND event_id = @event_id`
 
-// insertReplayedID stores the id of a replayed record in inbox_late_events, where it is kept as
-// long as the dead letter. The partition of its day in inbox_events is dropped earlier.
+// insertReplayedID stores the id of a replayed record in inbox_late_events, which keeps it for as
+// long as Kafka keeps the dead letter. The partition of its day in inbox_events is dropped earlier.
 const insertReplayedID = `
 INSERT INTO inbox_late_events (consumer, topic, event_id) VALUES (@consumer, @topic, @event_id) ON CONFLICT DO NOTHING`
 
@@ -204,7 +206,7 @@ func (r *replay) apply(ctx context.Context, tx pgx.Tx, letter kafka.Record) (onC
 		return nil, fmt.Errorf("unpark: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
-		return nil, errNotParked // already replayed
+		return nil, errNotParked // the record has already been replayed
 	}
 	if _, err := tx.Exec(ctx, insertReplayedID, args); err != nil {
 		return nil, fmt.Errorf("store event id: %w", err)
@@ -229,7 +231,7 @@ func (r *replay) apply(ctx context.Context, tx pgx.Tx, letter kafka.Record) (onC
 }
 
 // PutBack is the command `replay` of a service. It prints how many parked records of the topic were
-// applied and how many are still parked. Without a topic it lists all parked records with the
+// applied and how many are still parked. If topic is empty, it lists all parked records with their
 // reasons. If service.Scripted is true, it prints a JSON object, or an array for the list.
 func (c *Consumer) PutBack(ctx context.Context, topic string, out io.Writer) error {
 	if topic == "" {
@@ -249,7 +251,7 @@ func (c *Consumer) PutBack(ctx context.Context, topic string, out io.Writer) err
 	return err
 }
 
-// listedParked is the maximum number of listed records.
+// listedParked is the maximum number of records in the list.
 const listedParked = 1000
 
 const listParked = `
@@ -259,7 +261,7 @@ WHERE consumer = @consumer
 ORDER BY topic, parked_at, event_id
 LIMIT @most`
 
-// parkedRecord is a row of the listing.
+// parkedRecord is a row of the list.
 type parkedRecord struct {
 	Topic    string    `json:"topic"`
 	ParkedAt time.Time `json:"parked_at"`
@@ -285,7 +287,8 @@ func (c *Consumer) list(ctx context.Context, out io.Writer) error {
 	if service.Scripted(ctx) {
 		return json.NewEncoder(out).Encode(found)
 	}
-	lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) // Flush returns errors of the writer
+	// the errors of Fprint are ignored, because Flush returns them
+	lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if len(found) == 0 {
 		_, _ = fmt.Fprintln(lines, "nothing is parked")
 	} else {

@@ -27,7 +27,8 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	b.putsBack(t.Context(), "", `^TOPIC +PARKED AT +EVENT +KEY +ERROR\n(`+topic.Name+` +\S+Z +\S{36} +"[ab]" +"(newer than this build|an earlier record of this key is parked)"\n){4}$`)
 	b.putsBack(frame.ForScript(t.Context()), "", `^\[(\{"topic":"`+topic.Name+`","parked_at":"[^"]+Z","event_id":"[^"]{36}","key":"[ab]","error":"(newer than this build|an earlier record of this key is parked)"\},?){4}\]\n$`)
 
-	b.sicken(func(rec kafka.Record, value int64) error { // the next build can decode a, but not b
+	// the next build can decode the records of key a, but not those of key b
+	b.sicken(func(rec kafka.Record, value int64) error {
 		if rec.Key == "b" {
 			return refuse(rec, value)
 		}
@@ -45,7 +46,7 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	}
 	b.wantEffects("a", 1, 2, 3)
 	b.produce(record("a", 4), record("b", 52))
-	b.wantEffects("a", 1, 2, 3, 4) // no longer parked
+	b.wantEffects("a", 1, 2, 3, 4) // the key is no longer parked
 	b.eventually("b is still parked", func() bool { return b.count("SELECT count(*) FROM dead_letters") == 3 })
 
 	b.sicken(nil)
@@ -55,8 +56,8 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	b.wantEffects("a", 1, 2, 3, 4)
 }
 
-// The ids of replayed records are kept longer than the ids of their day, because a dead letter can
-// be replayed later.
+// The id of a replayed record is kept longer than the other ids of its day, because a dead letter
+// can be replayed later.
 func TestReplay_KeepsTheIDsOfReplayedRecords(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

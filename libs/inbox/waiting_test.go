@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// said is the output of a logger.
+// said is the output of a logger that a test can read while others write.
 type said struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -33,7 +33,7 @@ func (s *said) has(words string) bool {
 	return strings.Contains(s.text.String(), words)
 }
 
-// partitions returns the number of partitions of the topics.
+// partitions returns the total number of partitions of the topics.
 func (b *bench) partitions(names ...string) (n int) {
 	found, err := kadm.NewClient(b.wire.Client).ListTopics(b.Context(), names...)
 	if err != nil {

@@ -16,24 +16,24 @@ import (
 const (
 	minBackoff = 250 * time.Millisecond
 	maxBackoff = 5 * time.Second
-	// drainTimeout is how long a stopped worker may continue its transaction. cancelTimeout is how
-	// long the cancellation after it may take.
+	// drainTimeout is how long a stopped worker can continue its transaction. cancelTimeout is how
+	// long the cancellation of that transaction can take afterwards.
 	drainTimeout  = 5 * time.Second
 	cancelTimeout = 3 * time.Second
 	// txTimeout is the timeout of a transaction.
 	txTimeout = 60 * time.Second
-	// refusedTime is how long a record is retried that violates a constraint.
+	// refusedTime is how long a record that violates a constraint is retried.
 	refusedTime = 15 * time.Minute
-	// A partition is paused when pauseBatches batches wait. It then receives no more, so a queue of
-	// maxBatches does not fill up.
+	// A partition is paused when pauseBatches batches wait in its queue. After that it receives no
+	// further batches, so the queue of maxBatches does not fill up.
 	pauseBatches, maxBatches = 4, 8
 )
 
 var errStopping = errors.New("the worker was stopped")
 
-// fetched has the records that a fetch returned for a partition.
+// fetched contains the records that one fetch returned for a partition.
 type fetched struct {
-	// generation is that of the worker at the time of the fetch.
+	// generation is the generation of the worker at the time of the fetch.
 	generation int
 	records    []*kgo.Record
 }
@@ -45,22 +45,23 @@ type worker struct {
 	client    *kgo.Client
 	partition partition
 	work      chan fetched
-	// stored receives the position in the table while the worker is idle.
+	// stored receives the stored position of the partition while the worker is idle.
 	stored    chan position
 	stopping  chan struct{} // closed when no further transaction may start
 	ctx       context.Context
 	cancel    context.CancelFunc
 	done      chan struct{}
 	lastError string
-	// position is the current position. startOffsets sets it before the first fetch; later only run
-	// accesses it.
+	// position is the current position. startOffsets sets it before the first fetch. After that,
+	// only the method run accesses it.
 	position position
 
 	mu     sync.Mutex
 	paused bool
-	// started is true once position is set.
+	// started is true if position has been set.
 	started bool
-	// fetchNext is the lowest offset that the next fetched record can have.
+	// fetchNext is the lowest offset that the next fetched record can have. Records with lower
+	// offsets were already fetched.
 	fetchNext int64
 	// seekTo is the offset at which the poll loop must continue, or nil. Each seek increments
 	// generation. Records of an earlier generation are dropped.
@@ -84,8 +85,8 @@ func (w *worker) start(p position) {
 	w.position, w.fetchNext, w.started = p, p.next, true
 }
 
-// compare passes the stored position to the worker if it is idle. A busy worker notices a changed
-// position in its next transaction.
+// compare passes the stored position to the worker if the worker is idle. A busy worker notices a
+// changed position in its next transaction.
 func (w *worker) compare(stored position) {
 	w.mu.Lock()
 	started := w.started
@@ -106,7 +107,7 @@ func (w *worker) run() {
 		case <-w.stopping:
 			return
 		case next := <-w.work:
-			// If both channels are ready, select chooses one at random.
+			// If both channels are ready, select chooses one of them at random.
 			if w.stopped() || !w.apply(w.withWaiting(next)) {
 				return
 			}
@@ -119,8 +120,8 @@ func (w *worker) run() {
 	}
 }
 
-// take queues fetched records, and pauses the partition if too many batches wait. Records that were
-// fetched before a seek are dropped.
+// take queues the fetched records, and pauses the partition if too many batches wait. It drops
+// records that were fetched before the last seek.
 func (w *worker) take(records []*kgo.Record) {
 	w.mu.Lock()
 	if w.seekTo != nil {
@@ -151,8 +152,8 @@ func (w *worker) resume() {
 	}
 }
 
-// withWaiting appends queued records up to the size of a transaction, without those fetched before
-// a seek.
+// withWaiting adds queued records to next, up to the size of a transaction. It leaves out records
+// that were fetched before the last seek.
 func (w *worker) withWaiting(next fetched) []*kgo.Record {
 	records := w.current(next)
 	for len(records) < txRecords {
@@ -166,7 +167,7 @@ func (w *worker) withWaiting(next fetched) []*kgo.Record {
 	return records
 }
 
-// current returns the records of a batch, or none if they were fetched before the last seek.
+// current returns the records of a batch, or none if the batch was fetched before the last seek.
 func (w *worker) current(batch fetched) []*kgo.Record {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -185,8 +186,9 @@ func (w *worker) stopped() bool {
 	}
 }
 
-// apply applies a batch in transactions of at most txRecords. It returns false if the worker must
-// stop. If the stored position has changed, it drops the rest of the batch and seeks.
+// apply applies a batch in transactions of at most txRecords records. It returns false if the
+// worker must stop. If the stored position has changed, apply drops the rest of the batch and
+// seeks.
 func (w *worker) apply(records []*kgo.Record) bool {
 	if len(records) == 0 {
 		return true
@@ -207,8 +209,8 @@ func (w *worker) apply(records []*kgo.Record) bool {
 	return true
 }
 
-// applyPart applies records in one transaction, or one by one if that fails. Its error is
-// errStopping or errPositionChanged.
+// applyPart applies records in one transaction. If that fails, it applies them one by one. Its
+// error is errStopping or errPositionChanged.
 func (w *worker) applyPart(wire []*kgo.Record) error {
 	if w.stopped() {
 		return errStopping
@@ -265,7 +267,7 @@ func (w *worker) applySingle(rec *incoming) error {
 		w.logRetry(rec, err)
 		w.group.consumer.metrics.retries.WithLabelValues(rec.Topic).Inc()
 		if isMissingPartition(err) {
-			_ = w.group.consumer.createDays(w.ctx) // no effect if the missing partition is one of another table
+			_ = w.group.consumer.createDays(w.ctx) // this has no effect if another table lacks the partition
 		}
 		if !w.pause(wait) {
 			return errStopping
@@ -286,9 +288,9 @@ func (w *worker) pause(d time.Duration) bool {
 	}
 }
 
-// correct replaces the worker's position if the stored one differs: another process has applied
-// records, or the database was restored. stored can be older than the worker's last transaction, so
-// correct reads the position again. It returns false if the worker must stop.
+// correct replaces the worker's position if the stored position differs: another process has
+// applied records, or the database was restored. stored can be older than the worker's last
+// transaction, so correct reads the position again. It returns false if the worker must stop.
 func (w *worker) correct(stored position) bool {
 	if stored == w.position {
 		return true
@@ -303,8 +305,8 @@ func (w *worker) correct(stored position) bool {
 	return true
 }
 
-// reposition reads the stored position and makes the poll loop continue there. It returns false if
-// the worker must stop.
+// reposition reads the stored position and makes the poll loop continue at that position. It
+// returns false if the worker must stop.
 func (w *worker) reposition() bool {
 	if !w.reload() {
 		return false
@@ -313,8 +315,8 @@ func (w *worker) reposition() bool {
 	return true
 }
 
-// reload reads the stored position. It retries until it succeeds, and returns false if the worker
-// must stop.
+// reload reads the stored position into the worker. It retries until it succeeds, and returns false
+// if the worker must stop.
 func (w *worker) reload() bool {
 	c := w.group.consumer
 	for {
@@ -326,7 +328,7 @@ func (w *worker) reload() bool {
 			return true
 		}
 		if errors.Is(err, errTopicRecreated) {
-			w.group.rejoinTopic(w.partition.topic) // stops this worker
+			w.group.rejoinTopic(w.partition.topic) // rejoinTopic stops this worker
 		}
 		if text := err.Error(); text != w.lastError && w.ctx.Err() == nil {
 			w.lastError = text
@@ -349,16 +351,16 @@ func (w *worker) seek(offset int64) {
 // refusal decides when a record that repeatedly violates a constraint is parked.
 type refusal struct {
 	consumer *Consumer
-	// since is the time of the first violation without another error after it. It is zero if there
-	// is none.
+	// since is the time of the first violation in the current series. Any other error ends the
+	// series. since is zero outside of a series.
 	since time.Time
-	// applied is the number of records that the consumer had applied at that time.
+	// applied is the number of records that the consumer had applied at the time since.
 	applied int64
 }
 
-// isFinal reports whether the record is to be parked: it violated a constraint for refusedTime
-// while other records of the consumer were applied. If no other record is applied either, the cause
-// is probably not the record.
+// isFinal reports whether the record must be parked: the record violated a constraint for
+// refusedTime while other records of the consumer were applied. If no other record is applied
+// either, the cause is probably not the record.
 func (r *refusal) isFinal(err error, now time.Time) bool {
 	switch {
 	case !refuses(err):
@@ -371,7 +373,7 @@ func (r *refusal) isFinal(err error, now time.Time) bool {
 	return now.Sub(r.since) >= r.consumer.refusedTime && r.consumer.applied.Load() > r.applied
 }
 
-// chunk returns a chunk with the records and the resulting move of the position.
+// chunk returns a chunk with the records and with the position after them.
 func (w *worker) chunk(ctx context.Context, records []*incoming) *chunk {
 	return &chunk{
 		ctx: ctx, partition: w.partition, records: records,
@@ -379,7 +381,8 @@ func (w *worker) chunk(ctx context.Context, records []*incoming) *chunk {
 	}
 }
 
-// applyShared applies records in one transaction, possibly with records of other partitions.
+// applyShared applies records in one transaction, possibly together with records of other
+// partitions.
 func (w *worker) applyShared(records []*incoming) error {
 	ctx, cancel := context.WithTimeout(w.ctx, txTimeout)
 	defer cancel()
@@ -390,9 +393,9 @@ func (w *worker) applyShared(records []*incoming) error {
 	case err = <-ch.done:
 	case <-w.stopping:
 		if ch.started.CompareAndSwap(false, true) {
-			return errStopping // the batcher has not taken it
+			return errStopping // the batcher has not taken the chunk
 		}
-		err = <-ch.done // ctx ends the transaction
+		err = <-ch.done // the end of ctx cancels the transaction
 	}
 	if err == nil {
 		w.position = ch.moved
@@ -418,7 +421,7 @@ func (w *worker) applyAlone(rec *incoming) error {
 	return nil
 }
 
-// logRetry logs an error, unless it is the same as the last one.
+// logRetry logs the error of a record, unless the last logged error is the same.
 func (w *worker) logRetry(rec *incoming, err error) {
 	if text := err.Error(); text != w.lastError && w.ctx.Err() == nil {
 		w.lastError = text

@@ -15,8 +15,8 @@ import (
 )
 
 // TestWorker_StopsBeforeTheRecordsBehindAFailedOne stops a worker that cannot apply a record while
-// more wait. None of these may be applied: the position does not move over a record that was not
-// applied.
+// more records wait. The worker must not apply the waiting records, because the position must not
+// move past a record that was not applied.
 func TestWorker_StopsBeforeTheRecordsBehindAFailedOne(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "inbox_test", Migrations, outbox.Migrations)
@@ -42,7 +42,7 @@ func TestWorker_StopsBeforeTheRecordsBehindAFailedOne(t *testing.T) {
 		id := kgo.RecordHeader{Key: kafka.HeaderID, Value: []byte(uuid.NewString())}
 		return []*kgo.Record{{Topic: topic, Offset: offset, Value: []byte(value), Headers: []kgo.RecordHeader{id}}}
 	}
-	for round := range 20 { // select takes one of two ready channels at random
+	for round := range 20 { // select chooses one of two ready channels at random, so repeat the test
 		w := newWorker(&group{consumer: c}, client, partition{topic, 0})
 		w.start(startAt(t, c, w.partition))
 		go w.run()

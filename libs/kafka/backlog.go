@@ -15,12 +15,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// backlogInterval is the time between two reads of the offsets.
+// backlogInterval is the time between two reads of the offsets from Kafka.
 const backlogInterval = 5 * time.Second
 
-// Backlog has the metrics of a consumer group: its lag by partition and the state of its topics.
-// Each replica reports all partitions of the group, so the maximum over the replicas is the value.
-// The metrics are absent while the brokers do not respond.
+// Backlog collects the metrics of a consumer group: its lag by partition and the state of its
+// topics. Each replica reports all partitions of the group, so the maximum over the replicas is the
+// value. The metrics are absent while the brokers do not respond.
 type Backlog struct {
 	group  string
 	topics []string
@@ -41,13 +41,14 @@ type topicPartition struct {
 // topicState is the state of a topic at the last read.
 type topicState struct {
 	name string
-	// lag is by partition. underReplicated counts partitions with fewer replicas in sync than they
-	// have.
+	// lag is the lag of the group by partition. underReplicated is the number of partitions that
+	// have fewer in-sync replicas than replicas.
 	lag                         map[int32]int64
 	partitions, underReplicated int
 }
 
-// NewBacklog registers the metrics of a group. If registry is nil, none are registered.
+// NewBacklog returns a Backlog and registers the metrics of a group. If registry is nil, no metrics
+// are registered.
 func NewBacklog(group string, topics []string, registry prometheus.Registerer) *Backlog {
 	of := prometheus.Labels{"group": group}
 	each := []string{"topic", "partition"}
@@ -132,7 +133,8 @@ func (b *Backlog) read(ctx context.Context, admin *kadm.Client) ([]topicState, e
 		return nil, fmt.Errorf("list topics: %w", err)
 	}
 	committed, err := admin.FetchOffsets(ctx, b.group)
-	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // a group that has never committed
+	// the error GroupIDNotFound means that the group has never committed
+	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
 		return nil, fmt.Errorf("fetch offsets of %s: %w", b.group, err)
 	}
 	starts, err := admin.ListStartOffsets(ctx, b.topics...)
@@ -158,7 +160,9 @@ func (b *Backlog) read(ctx context.Context, admin *kadm.Client) ([]topicState, e
 			if !known || !knownToo || start.Err != nil || end.Err != nil {
 				continue
 			}
-			at := start.Offset // used if the group has no offset, or if the record at its offset was deleted
+			// the start is used if the group has no offset, or if the record at its offset was
+			// deleted
+			at := start.Offset
 			if offset, found := committed.Lookup(name, number); found && offset.Err == nil {
 				at = max(at, offset.At)
 			}
@@ -169,8 +173,8 @@ func (b *Backlog) read(ctx context.Context, admin *kadm.Client) ([]topicState, e
 	return all, nil
 }
 
-// allFailed reports whether no broker has responded. If only some are unavailable, the other
-// partitions are reported.
+// allFailed reports whether no broker has responded. If only some brokers fail, the partitions of
+// the other brokers are reported.
 func allFailed(err error) bool {
 	var some *kadm.ShardErrors
 	return err != nil && (!errors.As(err, &some) || some.AllFailed)

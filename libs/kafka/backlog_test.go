@@ -44,7 +44,8 @@ func TestBacklog_CountsUncommittedRecords(t *testing.T) {
 	backlog.Took(topic, 1)
 	oldest := time.Now().Add(-time.Minute)
 	backlog.Waits(topic, 1, oldest)
-	backlog.Waits(topic, 2, time.Now().Add(-time.Hour)) // not assigned to this process: ignored
+	// this partition is not assigned to this process, so it is ignored
+	backlog.Waits(topic, 2, time.Now().Add(-time.Hour))
 
 	want := map[string]float64{
 		"ringfence_kafka_consumer_lag_records agents.v1 0": 3, "ringfence_kafka_consumer_lag_records agents.v1 1": 3, "ringfence_kafka_consumer_lag_records agents.v1 2": 0,
@@ -74,7 +75,7 @@ func TestBacklog_CountsUncommittedRecords(t *testing.T) {
 	}
 }
 
-// A group that has never committed has a lag of all records.
+// If a group has never committed, its lag is the number of all records.
 func TestBacklog_NewGroupLagsByAllRecords(t *testing.T) {
 	t.Parallel()
 	client, err := kafka.NewClient(kafkatest.New(t), "test", nil, kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -99,7 +100,7 @@ func TestBacklog_NewGroupLagsByAllRecords(t *testing.T) {
 	}
 }
 
-// gauges returns the values of all metrics by name and labels, without the group.
+// gauges returns the values of all metrics by name and labels, without the label of the group.
 func gauges(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	families, err := registry.Gather()
 	if err != nil {

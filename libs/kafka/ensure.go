@@ -15,11 +15,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Making has the settings of new topics.
+// Making contains the settings of topics that are created.
 type Making struct {
 	// Topics is "create" or "verify".
 	Topics string `env:"KAFKA_TOPICS" envDefault:"create" help:"create: missing topics are created; verify: a missing topic is an error with the command that creates it"`
-	// Replication and MinInsync depend on the number of brokers if they are 0.
+	// Replication is the number of replicas, and MinInsync the number of replicas that must
+	// acknowledge a record. If they are 0, they depend on the number of brokers.
 	Replication int `env:"KAFKA_REPLICATION" envDefault:"0" help:"replicas of each topic; 0: 3 if the cluster has 3 brokers or more, otherwise 1"`
 	MinInsync   int `env:"KAFKA_MIN_INSYNC" envDefault:"0" help:"replicas that must store a record before it is acknowledged; 0: one fewer than KAFKA_REPLICATION, at least 1"`
 }
@@ -34,7 +35,8 @@ func (m Making) check() error {
 	return nil
 }
 
-// on returns the settings for a cluster with that many brokers, with defaults filled in.
+// on returns the settings for a cluster with the given number of brokers. It replaces zero values
+// with defaults.
 func (m Making) on(brokers int) Making {
 	if m.Replication == 0 {
 		m.Replication = 1
@@ -48,18 +50,18 @@ func (m Making) on(brokers int) Making {
 	return m
 }
 
-// EnsureTopics creates missing topics and the DLQs of their readers, waits until the brokers report
-// them, and compares existing topics with the catalogue. It does not change the settings of
-// existing topics, except the timestamp type. A difference that can lose or reorder records is a
-// *TopicsError; other differences are logged. With KAFKA_TOPICS=verify nothing is created, and
-// missing topics are an error with the commands.
+// EnsureTopics creates missing topics and the DLQs of their readers, and waits until the brokers
+// report them. It then compares existing topics with the catalogue. It does not change the settings
+// of existing topics, except the timestamp type. If a difference can lose or reorder records,
+// EnsureTopics returns a *TopicsError. Other differences are logged. With KAFKA_TOPICS=verify it
+// creates nothing, and returns an error for missing topics with the commands that create them.
 func EnsureTopics(ctx context.Context, client *Client, topics []Topic) error {
 	e := ensuring{client: client, admin: kadm.NewClient(client.Client), topics: withDLQs(topics)}
 	return client.Explain(e.ensure(ctx))
 }
 
-// withDLQs adds the DLQs of the topics' readers. Each topic is listed once, because brokers reject
-// duplicates.
+// withDLQs adds the DLQs of the topics' readers. The result contains each topic once, because
+// brokers reject duplicates.
 func withDLQs(topics []Topic) (wanted []Topic) {
 	want := func(topic Topic) {
 		if !slices.Contains(wanted, topic) {
@@ -149,8 +151,8 @@ func (e *ensuring) create(ctx context.Context, missing []Topic) error {
 	return e.known(ctx)
 }
 
-// known waits until every partition has a leader. The controller responds before the brokers know
-// the topics.
+// known waits until every partition has a leader. The controller responds before the brokers have
+// received the new topics.
 func (e *ensuring) known(ctx context.Context) error {
 	for {
 		have, err := e.admin.ListTopics(ctx, e.names()...)
@@ -229,18 +231,18 @@ func (e *ensuring) verify(ctx context.Context, topics []Topic, have kadm.TopicDe
 	return nil
 }
 
-// The brokers stamp each record when they append it. Retention goes by that time. With the
-// producer's time (CreateTime), a relay whose clock is a week behind writes records that retention
-// deletes immediately, and one whose clock is ahead keeps a segment for longer than erasure
-// promises.
+// The brokers set the timestamp of each record when they append it, and retention uses this
+// timestamp. With the producer's time (CreateTime), a clock that is wrong has two effects. If the
+// clock of a relay is a week behind, retention deletes its records immediately. If the clock is
+// ahead, a segment is kept for longer than erasure promises.
 const (
 	timestampType = "message.timestamp.type"
 	logAppendTime = "LogAppendTime"
 )
 
-// alterTimestamps changes topics that were created with another timestamp type. With
-// KAFKA_TOPICS=verify, or without permission, it logs the command instead. Records that are already
-// in a topic keep their time.
+// alterTimestamps changes the timestamp type of topics that were created with another type. With
+// KAFKA_TOPICS=verify, or without permission, it logs the command instead. Existing records keep
+// their timestamps.
 func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceConfigs) error {
 	var names []string
 	for _, topic := range described {
@@ -278,7 +280,8 @@ func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceC
 	return nil
 }
 
-// compare returns differences that can lose or reorder records, and other ones.
+// compare returns two lists: differences that can lose or reorder records, and all other
+// differences.
 func (e *ensuring) compare(topic Topic, have kadm.TopicDetail, described kadm.ResourceConfigs) (wrong, doubtful []string) {
 	if n := len(have.Partitions); n != int(topic.Partitions) {
 		wrong = append(wrong,
@@ -318,8 +321,8 @@ func (e *ensuring) compare(topic Topic, have kadm.TopicDetail, described kadm.Re
 	return append(wrong, policyFaults(topic, set)...), append(doubtful, retentionDoubts(topic, set)...)
 }
 
-// fewestReplicas returns the lowest number of replicas of a partition. An interrupted reassignment
-// can leave different numbers.
+// fewestReplicas returns the lowest number of replicas that a partition of the topic has. An
+// interrupted reassignment can leave different numbers.
 func fewestReplicas(partitions kadm.PartitionDetails) (fewest int) {
 	for _, partition := range partitions {
 		if n := len(partition.Replicas); fewest == 0 || n < fewest {
@@ -354,7 +357,7 @@ func (t Topic) policy() string {
 	return "delete"
 }
 
-// settings are the settings with which the topic is created.
+// settings returns the settings with which the topic is created.
 func (t Topic) settings(minInsync int) map[string]*string {
 	policy, insync, timestamps := t.policy(), strconv.Itoa(minInsync), logAppendTime
 	settings := map[string]*string{"cleanup.policy": &policy, "min.insync.replicas": &insync, timestampType: &timestamps}

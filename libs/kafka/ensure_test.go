@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// clusterOf starts that many brokers and returns their configuration.
+// clusterOf starts a cluster with the given number of brokers and returns its configuration.
 func clusterOf(t *testing.T, brokers int, opts ...kfake.Opt) kafka.Config {
 	t.Helper()
 	cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(brokers))...)
@@ -87,7 +87,7 @@ func TestEnsureTopics_RejectsSettingsThatLoseRecords(t *testing.T) {
 		name    string
 		setting kafka.Making
 		configs map[string]*string
-		want    string // "" is no error
+		want    string // "" means that no error is expected
 	}{
 		{"as in the catalogue", kafka.Making{}, map[string]*string{"cleanup.policy": text("delete"), "retention.ms": text("604800000")}, ""},
 		{"a stream that is compacted", kafka.Making{}, map[string]*string{"cleanup.policy": text("compact")}, "cleanup.policy=delete"},
@@ -131,7 +131,7 @@ func TestEnsureTopics_WithoutPermissionPrintsTheCommand(t *testing.T) {
 	client := connect(t, cfg)
 	err := kafka.EnsureTopics(t.Context(), client, []kafka.Topic{kafka.Agents})
 	var fault *kafka.TopicsError
-	if err == nil || errors.As(err, &fault) { // a TopicsError would not be retried
+	if err == nil || errors.As(err, &fault) { // the error must not be a TopicsError, which is not retried
 		t.Fatalf("err = %v, want one that trying again can mend", err)
 	}
 	for _, command := range []string{
@@ -152,7 +152,7 @@ func TestEnsureTopics_WithoutPermissionPrintsTheCommand(t *testing.T) {
 	}
 }
 
-// One reachable broker of KAFKA_BROKERS is enough.
+// A client needs only one reachable broker in KAFKA_BROKERS.
 func TestEnsureTopics_OneReachableBrokerIsEnough(t *testing.T) {
 	t.Parallel()
 	cfg := clusterOf(t, 1)

@@ -1,5 +1,5 @@
-// Package kafka has the Kafka client, the form of a record, the catalogue of topics, and the errors
-// with which a handler skips or parks a record.
+// Package kafka contains the Kafka client, the form of a record, the catalogue of topics, and the
+// errors with which a handler skips or parks a record.
 package kafka
 
 import (
@@ -17,19 +17,21 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// Config has the settings of Kafka.
+// Config contains the settings of Kafka.
 type Config struct {
-	// Brokers are the first brokers to which the client connects. It learns the others from them.
+	// Brokers are the brokers to which the client connects first. They report the other brokers of
+	// the cluster.
 	Brokers []string `env:"KAFKA_BROKERS,required" envSeparator:"," help:"comma-separated addresses host:port of the first brokers to connect to"`
-	// InstanceID is unique among the replicas and the same after a restart. A consumer that was
-	// killed then gets its partitions back immediately. Without it, the partitions wait until the
-	// broker removes the dead member.
+	// InstanceID is unique among the replicas and is the same after a restart. With it, a consumer
+	// that was killed gets its partitions back immediately after its restart. Without it, the
+	// partitions wait until the broker removes the dead member.
 	InstanceID string `env:"KAFKA_INSTANCE_ID" help:"name of this replica, unique in the service and the same after a restart, such as a StatefulSet's pod name, so that a killed consumer continues immediately; empty: it continues after 6 s or more"`
 	Security
 	Making
 }
 
-// Client is a producer (acks=all, idempotent, no linger) and an admin client.
+// Client is a producer and an admin client. The producer is idempotent, waits for acks=all and does
+// not linger.
 type Client struct {
 	*kgo.Client
 	cfg Config
@@ -37,9 +39,9 @@ type Client struct {
 }
 
 // NewClient returns a client that connects later. It returns an error only for invalid settings.
-// While the brokers are unavailable or reject the client, it retries and logs the remedy. The
-// metrics have the client ID as a label, so a registry accepts each ID once. If metrics is nil,
-// none are registered.
+// While the brokers are unavailable or reject the client, the client retries and logs the remedy.
+// The metrics have the client ID as a label, so a registry accepts each ID once. If metrics is nil,
+// no metrics are registered.
 func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts ...kgo.Opt) (*Client, error) {
 	secure, err := cfg.options()
 	if err == nil {
@@ -56,10 +58,12 @@ func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts 
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		// The relay sends batches itself; the default linger of 10 ms would delay every event.
 		kgo.ProducerLinger(0),
-		// More than a value of 900 KiB with headers, less than the broker's limit of 1 MiB.
+		// The limit is more than a value of 900 KiB with headers, and less than the broker's limit
+		// of 1 MiB.
 		kgo.ProducerBatchMaxBytes(1_000_012),
 		kgo.DialTimeout(5*time.Second),
-		// How soon the client notices that a broker is back or a topic was created.
+		// The client can refresh its metadata this often. It therefore notices soon that a broker
+		// is back or that a topic was created.
 		kgo.MetadataMinAge(250*time.Millisecond),
 		kgo.RetryBackoffFn(backoff),
 	)
@@ -84,16 +88,16 @@ func backoff(try int) time.Duration {
 	return min(100*time.Millisecond<<min(try, 6), 2*time.Second)
 }
 
-// logger passes warnings and errors of the client to slog. Messages at level info are dropped,
-// except that a consumer's offset was out of range and it starts again.
+// logger passes warnings and errors of the client to slog. It drops messages at level info, except
+// the message that the offset of a consumer was out of range and was reset.
 type logger struct {
 	to  *slog.Logger
 	cfg Config
 	mu  sync.Mutex
-	// logged has the time at which each warning was logged: the client repeats some ten times a
-	// second.
+	// logged contains the time at which each warning was last logged. The client repeats some
+	// warnings ten times a second.
 	logged map[string]time.Time
-	// fault is the last error, and faultAt its time.
+	// fault is the last error of the client, and faultAt is the time of that error.
 	fault   error
 	faultAt time.Time
 }
@@ -122,7 +126,7 @@ func (l *logger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	l.to.Error("kafka client: "+msg, keyvals...)
 }
 
-// faultIn returns the error among the attributes.
+// faultIn returns the error among the attributes of a message.
 func faultIn(keyvals []any) error {
 	for _, value := range keyvals {
 		if err, is := value.(error); is {
@@ -133,8 +137,8 @@ func faultIn(keyvals []any) error {
 }
 
 const (
-	// repeatInterval is the time between two logs of the same warning, maxLogged the number of
-	// warnings remembered.
+	// repeatInterval is the time after which the same warning is logged again. maxLogged is the
+	// maximum number of warnings in logged.
 	repeatInterval = 10 * time.Second
 	maxLogged      = 100
 )
@@ -148,7 +152,7 @@ func (l *logger) note(level kgo.LogLevel, fault error) {
 	l.fault, l.faultAt = fault, time.Now()
 }
 
-// lately returns the last error, unless it is older than repeatInterval.
+// lately returns the last error, or nil if that error is older than repeatInterval.
 func (l *logger) lately() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,11 +184,11 @@ type parkError struct{ reason error }
 func (e *parkError) Error() string { return e.reason.Error() }
 func (e *parkError) Unwrap() error { return e.reason }
 
-// Skipf returns an error for a record that needs no effect. The batch commits and the record is
-// counted.
+// Skipf returns an error for a record that needs no effect. The inbox commits the batch and counts
+// the record.
 func Skipf(format string, args ...any) error { return &skipError{fmt.Sprintf(format, args...)} }
 
-// Parkf returns an error for a record that this build can never apply.
+// Parkf returns an error for a record that this build can never apply. The inbox parks the record.
 func Parkf(format string, args ...any) error { return &parkError{fmt.Errorf(format, args...)} }
 
 // IsSkip reports whether err is or wraps an error of Skipf.

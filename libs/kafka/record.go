@@ -35,15 +35,16 @@ type Record struct {
 	Type        string
 	WorkspaceID string
 	Time        time.Time
-	// Logged is the timestamp of the record in Kafka: when the broker appended it, or, in a topic
-	// without LogAppendTime, when the producer sent it.
+	// Logged is the timestamp of the record in Kafka: the time at which the broker appended the
+	// record. In a topic without LogAppendTime it is the time at which the producer sent the
+	// record.
 	Logged  time.Time
 	Value   []byte
 	Headers map[string]string
 }
 
-// Read parses a record. If it has no valid ce_id, the error is of Parkf, and EventID is derived
-// from topic, partition and offset, so that the record can be parked.
+// Read parses a record. If the record has no valid ce_id, Read returns an error of Parkf. EventID
+// is then derived from topic, partition and offset, so that the record can be parked.
 func Read(wire *kgo.Record) (Record, error) {
 	rec := Record{
 		Topic: wire.Topic, Partition: wire.Partition, Offset: wire.Offset, Key: string(wire.Key), Value: wire.Value,

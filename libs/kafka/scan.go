@@ -11,21 +11,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// scanBytes bounds the compressed bytes that one fetch of Scan returns for each partition.
+// scanBytes limits the compressed size, in bytes, of what one fetch of Scan returns for each
+// partition.
 const scanBytes = 256 << 10
 
 // ErrNoTopic is returned if the brokers do not have the topic.
 var ErrNoTopic = errors.New("the brokers have no such topic")
 
-// Offsets is one offset for each partition of a topic.
+// Offsets contains one offset for each partition of a topic.
 type Offsets map[int32]int64
 
-// Bounds are the bounds of a topic at one time.
+// Bounds contains the id of a topic and its first and last offsets at one time.
 type Bounds struct {
-	// ID is the id of the topic. A topic that is deleted and created again has another id.
+	// ID is the id of the topic. A topic that is deleted and created again has a new id.
 	ID uuid.UUID
-	// Start has the offset of the oldest record of each partition, End the offset of the next
-	// record.
+	// Start is the offset of the oldest record of each partition. End is the offset that the next
+	// record of each partition will have.
 	Start, End Offsets
 }
 
@@ -62,10 +63,10 @@ func ReadBounds(ctx context.Context, client *Client, topic Topic) (bounds Bounds
 	return bounds, nil
 }
 
-// Scan calls each for the records of a topic from the offsets in from up to, but not including, the
-// offsets in to. It reads each partition in order. A partition that is missing in from is read from
-// its start, and one that is missing in to is not read. Scan stops at the first error of each. It
-// joins no consumer group and commits no offset.
+// Scan calls the function each for the records of a topic. It starts at the offsets in from and
+// stops before the offsets in to. It reads each partition in order. If from lacks a partition, the
+// partition is read from its start. If to lacks a partition, the partition is not read. Scan stops
+// at the first error of each. It joins no consumer group and commits no offset.
 func Scan(
 	ctx context.Context, cfg Config, clientID string, topic Topic, from, to Offsets, each func(Record) error,
 ) error {

@@ -17,7 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
-// Security has the settings of TLS and SASL.
+// Security contains the settings of TLS and SASL.
 type Security struct {
 	TLS      bool   `env:"KAFKA_TLS" envDefault:"false" help:"whether to connect to the brokers with TLS"`
 	CAFile   string `env:"KAFKA_CA_FILE" help:"PEM file of the certificate authorities of the brokers; empty: those of the system"`
@@ -106,7 +106,7 @@ func (s Security) sasl() (sasl.Mechanism, error) {
 	return nil, fmt.Errorf("KAFKA_SASL_MECHANISM is %q: set it to SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN", s.Mechanism)
 }
 
-// remedy returns what an operator can do about a failed connection, or "".
+// remedy returns a sentence that explains how an operator can repair a failed connection, or "".
 func (s Security) remedy(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
@@ -147,12 +147,13 @@ func (s Security) remedy(err error) string {
 	return ""
 }
 
-// hungUp reports whether the broker closed the connection before it responded.
+// hungUp reports whether the text means that the broker closed the connection before it responded.
 func hungUp(text string) bool {
 	return strings.HasSuffix(text, "EOF") || strings.Contains(text, "closed the connection immediately")
 }
 
-// Explain adds the remedy to an error of Kafka, and the last error of the connection to a timeout.
+// Explain adds the remedy to an error of Kafka. To a timeout it adds the last error of the
+// connection.
 func (c *Client) Explain(err error) error {
 	if err == nil {
 		return nil

@@ -35,7 +35,8 @@ func guarded(t *testing.T, mechanism string) kafka.Config {
 	return guardedAs(t, mechanism, net.IPv4(127, 0, 0, 1), time.Hour)
 }
 
-// guardedAs is guarded with a certificate for an address and an expiry.
+// guardedAs does what guarded does, with a certificate for the given address and with the given
+// validity.
 func guardedAs(t *testing.T, mechanism string, address net.IP, until time.Duration) kafka.Config {
 	t.Helper()
 	certificate, file := certifyFor(t, address, until)
@@ -56,7 +57,7 @@ func certify(t *testing.T) (certificate tls.Certificate, file string) {
 	return certifyFor(t, net.IPv4(127, 0, 0, 1), time.Hour)
 }
 
-// certifyFor creates a self-signed certificate for an address with an expiry.
+// certifyFor creates a self-signed certificate for an address with the given validity.
 func certifyFor(t *testing.T, address net.IP, until time.Duration) (certificate tls.Certificate, file string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -184,7 +185,7 @@ func TestNewClient_RejectsInvalidSettings(t *testing.T) {
 	}
 }
 
-// Not parallel: it replaces the default logger.
+// The test is not parallel, because it replaces the default logger.
 func TestClient_LogsARepeatedWarningRarely(t *testing.T) {
 	var said lines
 	before := slog.Default()
@@ -205,7 +206,7 @@ func TestClient_LogsARepeatedWarningRarely(t *testing.T) {
 	}
 }
 
-// lines is the output of a logger.
+// lines is the output of a logger that a test can read while others write.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -228,8 +229,8 @@ func (l *lines) with(word string) (n int) {
 	return n
 }
 
-// TestSecurity_ReportsWhenTheCertificateExpires checks that the file is read at each scrape, with
-// one metric for two clients.
+// TestSecurity_ReportsWhenTheCertificateExpires checks that the file is read at each scrape, and
+// that two clients share one metric.
 func TestSecurity_ReportsWhenTheCertificateExpires(t *testing.T) {
 	t.Parallel()
 	pair, file := certify(t)

@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// TestEnsureTopics_BrokersSetTheTimestamps covers new topics, and topics with the producers'
-// timestamps.
+// TestEnsureTopics_BrokersSetTheTimestamps covers new topics and topics that were created with the
+// producers' timestamps.
 func TestEnsureTopics_BrokersSetTheTimestamps(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -49,8 +49,8 @@ func TestEnsureTopics_BrokersSetTheTimestamps(t *testing.T) {
 	}
 }
 
-// createWithProducerTimestamps creates a topic with a cleanup policy whose records have the
-// producers' timestamps.
+// createWithProducerTimestamps creates a topic whose records have the producers' timestamps.
+// cleanup is the cleanup policy.
 func createWithProducerTimestamps(t *testing.T, admin *kadm.Client, topic kafka.Topic, cleanup string) {
 	t.Helper()
 	settings := map[string]*string{"message.timestamp.type": text("CreateTime"), "cleanup.policy": text(cleanup)}

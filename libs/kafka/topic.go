@@ -19,7 +19,7 @@ const (
 	dlqSuffix    = ".dlq"
 )
 
-// The catalogue (docs/architecture.md#events).
+// The topics of the catalogue (docs/architecture.md#events).
 var (
 	Workspaces   = Topic{Name: "workspaces.v1", Partitions: 3, Compacted: true}
 	Agents       = Topic{Name: "agents.v1", Partitions: 3, Compacted: true}
@@ -30,17 +30,20 @@ var (
 	Contacts     = Topic{Name: "contacts.v1", Partitions: 3, Retention: week}
 	// ErasureReports has several producers: each service reports its own part of an erasure.
 	ErasureReports = Topic{Name: "erasure-reports.v1", Partitions: 3, Retention: week}
-	// DialIntents has one record per dial, which is published before the fence of the dial commits.
+	// DialIntents has one record per dial. The record is published before the fence of the dial
+	// commits.
 	DialIntents = Topic{Name: "dial-intents.v1", Partitions: 3, Retention: week}
 )
 
-// Catalogue returns all topics. EnsureTopics also creates a DLQ for each reader (see Readers).
+// Catalogue returns all topics. EnsureTopics also creates a DLQ for each reader of a topic (see
+// Readers).
 func Catalogue() []Topic {
 	return []Topic{Workspaces, Agents, CallRequests, DialEvents, WalletEvents, CallEvents, Contacts, ErasureReports,
 		DialIntents}
 }
 
-// Readers returns the services that consume a topic of the catalogue. Each has its own DLQ for it.
+// Readers returns the services that consume a topic of the catalogue. For each of them the topic
+// has a separate DLQ.
 func Readers(topic string) []string {
 	switch topic {
 	case Workspaces.Name:
@@ -78,7 +81,7 @@ func Named(name string) (Topic, bool) {
 	return Topic{}, false
 }
 
-// DLQ returns the dead-letter topic of a topic and a consumer. It keeps records for 30 days.
+// DLQ returns the dead-letter topic of a consumer for a topic. It keeps records for 30 days.
 func DLQ(topic Topic, consumer string) Topic {
 	return Topic{Name: topic.Name + "." + consumer + dlqSuffix, Partitions: topic.Partitions, Retention: dlqRetention}
 }

@@ -1,5 +1,6 @@
-// Package money has amounts of credits. They are integers of millionths inside the services and
-// JSON numbers with at most six decimal places in the API (docs/reference/api/billing.md).
+// Package money defines amounts of credits. Inside the services an amount is an integer of
+// millionths. In the API it is a JSON number with at most six decimal places
+// (docs/reference/api/billing.md).
 package money
 
 import (
@@ -35,7 +36,7 @@ func Parse(text string) (Micro, error) {
 	}
 	scaled := whole + fraction + strings.Repeat("0", places-len(fraction))
 	if negative {
-		scaled = "-" + scaled // parsed with its sign, so that the smallest int64 fits too
+		scaled = "-" + scaled // parse the number with its sign, so that the smallest int64 fits too
 	}
 	value, err := strconv.ParseInt(scaled, 10, 64)
 	if err != nil {
@@ -60,7 +61,7 @@ func decimal(digits string) bool {
 func (m Micro) String() string {
 	sign, size := "", uint64(m)
 	if m < 0 {
-		sign, size = "-", -uint64(m) // also correct for the smallest int64
+		sign, size = "-", -uint64(m) // the negation is also correct for the smallest int64
 	}
 	whole, fraction := size/uint64(Credit), size%uint64(Credit)
 	if fraction == 0 {
@@ -80,7 +81,7 @@ func (m *Micro) UnmarshalJSON(data []byte) error {
 		return nil
 	}
 	if len(text) >= 2 && text[0] == '"' {
-		text = text[1 : len(text)-1] // Parse rejects escape sequences
+		text = text[1 : len(text)-1] // the text needs no unescaping, because Parse rejects escape sequences
 	}
 	value, err := Parse(text)
 	if err != nil {
@@ -90,9 +91,10 @@ func (m *Micro) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Price returns the charge for a talk time of seconds at the rate perMinute. The time is rounded up
-// to a multiple of incrementSeconds (at least 1), and the charge to a whole micro-credit. The
-// charge is 0 if seconds or perMinute is 0 or less, and the largest Micro if it does not fit.
+// Price returns the charge for a talk time of seconds at the rate perMinute. It rounds the time up
+// to a multiple of incrementSeconds (at least 1), and the charge up to a whole micro-credit. If
+// seconds or perMinute is 0 or less, the charge is 0. If the charge does not fit into Micro, Price
+// returns the largest Micro.
 func Price(perMinute Micro, seconds, incrementSeconds int32) Micro {
 	if perMinute <= 0 || seconds <= 0 {
 		return 0

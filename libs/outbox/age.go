@@ -13,15 +13,15 @@ const (
 	idleSample = 5 * time.Second
 )
 
-// ageSample is the age of the oldest row at a time of this process's clock.
+// ageSample is the age of the oldest row at a given time of this process's clock.
 type ageSample struct {
 	age time.Duration
 	at  time.Time
 }
 
 // OldestAge returns how long the oldest unpublished row has been waiting, or 0 if the outbox is
-// empty. Every replica samples it every second, or every 5 s while the outbox is empty. It grows
-// between samples and while the database is unavailable.
+// empty. Every replica reads the age every second, or every 5 s while the outbox is empty. The
+// returned age also grows between two reads and while the database is unavailable.
 func (r *Relay) OldestAge() time.Duration {
 	sample := r.age.Load()
 	if sample == nil || sample.age == 0 {
@@ -30,8 +30,9 @@ func (r *Relay) OldestAge() time.Duration {
 	return sample.age + time.Since(sample.at)
 }
 
-// The row with the lowest id is taken as the oldest one. Rows are counted up to a bound. Both start
-// at the floor that the relay stored with its lease.
+// The row with the lowest id is taken as the oldest row. The number of rows is counted up to a
+// limit. Both searches start at the floor (the lowest id to read) that the relay stored with its
+// lease.
 const sampleAge = `
 WITH lease AS MATERIALIZED (SELECT floor FROM outbox_leases)
 SELECT coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - created_at), 0.001)
@@ -42,7 +43,7 @@ SELECT coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - created_
 func (r *Relay) sampleAges(ctx context.Context) {
 	for {
 		pause := busySample
-		// A leader that has just found the outbox empty does not read it again.
+		// A leader that has just found the outbox empty does not read the outbox again.
 		last := r.age.Load()
 		if r.leads.Load() && last != nil && last.age == 0 && time.Since(last.at) < 2*slowPoll {
 			r.metrics.rows.Set(0)

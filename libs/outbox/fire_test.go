@@ -21,8 +21,9 @@ import (
 
 const aggregates = 16
 
-// writeAll writes events of several aggregates, each numbered in order. A transaction locks its
-// aggregate and waits between insert and commit, so that ids are not committed in their order.
+// writeAll writes events of several aggregates. The events of each aggregate are numbered in order.
+// Each transaction locks its aggregate and waits between insert and commit, so that transactions do
+// not commit in the order of the ids.
 func writeAll(t testing.TB, pool *pgxpool.Pool, perAggregate int, wake func()) {
 	t.Helper()
 	_, err := pgtest.Owner(t, pool, schema).Exec(t.Context(), `
@@ -66,8 +67,8 @@ func writeAll(t testing.TB, pool *pgxpool.Pool, perAggregate int, wake func()) {
 	writers.Wait()
 }
 
-// firsts returns the events of each key in the order of their first delivery, and the number of
-// repeats.
+// firsts returns the events of each key in the order of their first delivery. It also returns the
+// number of repeated events.
 func firsts(t testing.TB, records []*kgo.Record) (byKey map[string][]int, duplicates int) {
 	byKey, seen := map[string][]int{}, map[string]bool{}
 	for _, wire := range records {
@@ -101,8 +102,8 @@ func wantComplete(t testing.TB, byKey map[string][]int, perAggregate int) {
 	}
 }
 
-// collectAll waits until the outbox is empty and reads until that many different events were
-// received.
+// collectAll waits until the outbox is empty. It then reads until the given number of different
+// events was received.
 func collectAll(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config, facts int) []*kgo.Record {
 	t.Helper()
 	testkit.Until(t, "the outbox is empty", func() bool { return countRows(t, pool) == 0 })
@@ -122,14 +123,14 @@ func TestRelay_ConcurrentWritersKeepAllEventsInOrder(t *testing.T) {
 }
 
 const (
-	// relaySession selects the session of a relay by its last statement. A sample of the age runs
-	// in the pool.
+	// relaySession selects the session of a relay by its last statement. The statements of the age
+	// use the pool, not this session.
 	relaySession = ` FROM pg_stat_activity WHERE datname = current_database()
 		AND query LIKE ANY (ARRAY['DELETE FROM outbox WHERE%', '%bytes_before%', '%outbox_leases%', 'LISTEN%'])
 			AND query NOT LIKE '%AS bounded%' AND pid <> pg_backend_pid()`
-	// leading ends the session of the leading relay.
+	// leading terminates the session of the leading relay.
 	leading = `SELECT count(pg_terminate_backend(pid))` + relaySession
-	// lingers counts sessions that have published and are about to delete.
+	// lingers counts the sessions that have published rows and are about to delete them.
 	lingers = `SELECT count(*)` + relaySession + ` AND wait_event = 'PgSleep'`
 )
 
@@ -137,8 +138,9 @@ func TestRelay_KilledBetweenAckAndDeleteRepeatsEvents(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	super := pgtest.Super(t, pool, schema)
-	// The delete of published rows waits. The first one waits until its relay is killed, which is
-	// then between ack and delete. Later ones wait a moment, and kills come at any time.
+	// The delete of published rows waits. The first delete waits until its relay is killed, which
+	// is then between acknowledgement and delete. Later deletes wait for a moment, and kills come
+	// at any time.
 	_, err := super.Exec(t.Context(), `
 		CREATE TABLE lingering AS SELECT 3600::float8 AS seconds;
 		GRANT SELECT ON lingering TO PUBLIC;
@@ -198,14 +200,15 @@ func TestRelay_TwoReplicasKeepTheOrderAtATakeover(t *testing.T) {
 	second, _ := startRelay(t, pool, cfg)
 	var n atomic.Int64
 	done := make(chan struct{})
-	go func() { // stops the leader while it publishes
+	go func() { // stop the leader while it publishes
 		defer close(done)
 		testkit.Until(t, "half is written", func() bool { return n.Load() > 300 })
 		stop()
 	}()
 	writeAll(t, pool, 40, func() { n.Add(1); second.Wake() })
 	<-done
-	byKey, _ := firsts(t, collectAll(t, pool, cfg, 1+40*aggregates)) // the leader may stop between an ack and its delete
+	// the leader can stop between an acknowledgement and the delete of its rows
+	byKey, _ := firsts(t, collectAll(t, pool, cfg, 1+40*aggregates))
 	byKey[keyOf(0)] = byKey[keyOf(0)][1:]
 	wantComplete(t, byKey, 40)
 }
@@ -217,7 +220,8 @@ func TestRelay_MissingTopicDoesNotDelayOthers(t *testing.T) {
 	lost := fact("k", 1)
 	lost.TopicName = "nowhere.v1"
 	dlq := fact("k", 2)
-	dlq.TopicName = kafka.DLQ(kafka.CallRequests, "newcomer").Name // in the catalogue, but not created yet
+	// this topic is in the catalogue but has not been created
+	dlq.TopicName = kafka.DLQ(kafka.CallRequests, "newcomer").Name
 	if err := put(t, pool, lost, dlq, fact("k", 3)); err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func TestFloor_RisesWhenNoLowerRowCanAppear(t *testing.T) {
 	}
 }
 
-// fillAndDelete inserts rows of a range of ids and deletes them, like writers and the relay.
+// fillAndDelete inserts rows with a range of ids and deletes them, as writers and the relay do.
 const fillAndDelete = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 SELECT gen_random_uuid(), 't', 'k', '{}', 'x' FROM generate_series(1, 20000);
@@ -78,8 +78,8 @@ DELETE FROM outbox;
 UPDATE outbox_leases SET floor = (SELECT last_value FROM pg_sequences
 	WHERE schemaname = current_schema() AND sequencename = 'outbox_id_seq')`
 
-// TestReads_VisitNoDeletedRowsBelowTheFloor reads an outbox whose deleted rows vacuum cannot
-// remove, because another transaction holds an old snapshot. It counts pages, not time.
+// TestReads_VisitNoDeletedRowsBelowTheFloor reads an outbox with deleted rows that vacuum cannot
+// remove, because another transaction holds an old snapshot. The test counts pages, not time.
 func TestReads_VisitNoDeletedRowsBelowTheFloor(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "outbox_test", Migrations)

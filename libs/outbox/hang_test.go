@@ -33,8 +33,8 @@ const (
 	aloneStop     = "RELAY_ALONE_STOP"
 )
 
-// TestMain runs the tests. In a process of startAlone it runs only a relay, which a test can stop
-// with SIGSTOP.
+// TestMain runs the tests. In a process that startAlone has started, it runs only a relay. A test
+// can stop that process with SIGSTOP.
 func TestMain(m *testing.M) {
 	if os.Getenv(alonePostgres) == "" {
 		os.Exit(m.Run())
@@ -56,7 +56,7 @@ func alone(ctx context.Context) error {
 	return outbox.NewRelay(pool, client, nil, outbox.Config{}).Run(ctx)
 }
 
-// stopper stops its own process once, when a row is passed to Kafka and the file exists.
+// stopper stops its own process once: when a row is passed to Kafka while the file exists.
 type stopper struct{ file string }
 
 func (s stopper) OnProduceRecordBuffered(*kgo.Record) {
@@ -64,11 +64,11 @@ func (s stopper) OnProduceRecordBuffered(*kgo.Record) {
 		goesOn := make(chan os.Signal, 1)
 		signal.Notify(goesOn, syscall.SIGCONT)
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		<-goesOn // the signal takes a moment; no row is passed in it
+		<-goesOn // the signal takes a moment to arrive, and no row may be passed to Kafka in that time
 	}
 }
 
-// process is a relay in its own process.
+// process is a relay that runs in a separate process.
 type process struct {
 	t    testing.TB
 	cmd  *exec.Cmd
@@ -119,7 +119,7 @@ func leader(t testing.TB, pool *pgxpool.Pool) (holder string) {
 }
 
 // TestRelay_StoppedLeaderIsReplaced stops the process of the leader under load. Another relay takes
-// over. When the first one continues, it does not lead until the second has stopped.
+// over. After the first process continues, it does not lead until the second relay has stopped.
 func TestRelay_StoppedLeaderIsReplaced(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -149,8 +149,8 @@ func TestRelay_StoppedLeaderIsReplaced(t *testing.T) {
 	wantComplete(t, byKey, 100)
 }
 
-// TestRelay_StoppedLeaderPublishesNoMoreRows stops the leader while it passes rows to Kafka. It
-// continues after another relay has published these rows and later ones.
+// TestRelay_StoppedLeaderPublishesNoMoreRows stops the leader while it passes rows to Kafka. The
+// leader continues after another relay has published these rows and later ones.
 func TestRelay_StoppedLeaderPublishesNoMoreRows(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -196,7 +196,7 @@ func TestRelay_StoppedLeaderPublishesNoMoreRows(t *testing.T) {
 			t.Fatalf("fact %d came at place %d", seq, i+1)
 		}
 	}
-	// One row was already in its Kafka client when it was stopped.
+	// One row was already in the Kafka client of the leader when the leader was stopped.
 	if n := len(byKey[keyOf(0)]); n != facts+2 {
 		t.Errorf("n = %v, want %v", n, facts+2)
 	} else if duplicates > 1 {
@@ -204,7 +204,7 @@ func TestRelay_StoppedLeaderPublishesNoMoreRows(t *testing.T) {
 	}
 }
 
-// wire is a connection to Kafka that can be cut.
+// wire is a connection to Kafka that a test can cut.
 type wire struct {
 	mu    sync.Mutex
 	cut   bool
@@ -235,8 +235,8 @@ func (w *wire) set(cut bool) {
 	}
 }
 
-// TestRelay_LeaderWithoutKafkaIsReplaced cuts the connection of the leader to Kafka under load, and
-// restores it after another relay has taken over.
+// TestRelay_LeaderWithoutKafkaIsReplaced cuts the leader's connection to Kafka under load. It
+// restores the connection after another relay has taken over.
 func TestRelay_LeaderWithoutKafkaIsReplaced(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)

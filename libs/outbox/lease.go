@@ -11,11 +11,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Config has the settings of the outbox.
+// Config contains the settings of the outbox.
 type Config struct {
-	// Lease is how long a lease lasts without a renewal. A relay whose process was killed or
-	// stopped is replaced after it. NewRelay uses 5 s instead of zero, and minLease instead of a
-	// shorter time.
+	// Lease is how long a lease is valid without a renewal. After this time another relay replaces
+	// a relay whose process was killed or stopped. If Lease is zero, NewRelay uses 5 s. If Lease is
+	// shorter than minLease, NewRelay uses minLease.
 	Lease time.Duration `env:"OUTBOX_LEASE" envDefault:"5s" help:"how long a replica that publishes events may fail to renew its lease before another replica takes over, as a duration; at least 1s"`
 }
 
@@ -24,16 +24,16 @@ const (
 	minLease     = time.Second
 )
 
-// leaseTimes are the times of a lease.
+// leaseTimes contains the durations and intervals of a lease.
 type leaseTimes struct {
-	// duration is how long a lease lasts without a renewal.
+	// duration is how long a lease is valid without a renewal.
 	duration time.Duration
-	// doubt is the age of the last renewal from which a relay no longer relies on its lease. It is
-	// shorter than duration, and both begin before the statement is sent.
+	// doubt is the age of the last renewal after which a relay no longer relies on its lease. It is
+	// shorter than duration. Both are measured from a time before the renewal is sent.
 	doubt time.Duration
 	// renewInterval is how often a relay renews its lease while it works.
 	renewInterval time.Duration
-	// acquireInterval is how often a relay that does not hold the lease tries to take it.
+	// acquireInterval is how often a relay without the lease tries to acquire it.
 	acquireInterval time.Duration
 }
 
@@ -42,8 +42,8 @@ func newLeaseTimes(cfg Config) leaseTimes {
 	return leaseTimes{duration: lease, doubt: lease * 4 / 5, renewInterval: lease / 5, acquireInterval: lease / 5}
 }
 
-// pollInterval returns how long a leader that found no rows for the given time waits for a wake
-// before it reads the outbox again. Each read renews the lease.
+// pollInterval returns how long a leader waits for a wake before it reads the outbox again. quiet
+// is the time since the last read that found rows. Each read renews the lease.
 func (l leaseTimes) pollInterval(quiet time.Duration) time.Duration {
 	if quiet <= quietAfter {
 		return fastPoll
@@ -51,10 +51,10 @@ func (l leaseTimes) pollInterval(quiet time.Duration) time.Duration {
 	return min(slowPoll, l.duration/2)
 }
 
-// errDeposed ends the session of a relay that may no longer hold the lease.
+// errDeposed ends the session of a relay that may no longer have the lease.
 var errDeposed = errors.New("the relay's lease is lost")
 
-// acquireLease takes a lease that has expired, or that this relay held in an earlier session.
+// acquireLease acquires a lease that has expired, or that this relay had in an earlier session.
 const acquireLease = `
 UPDATE outbox_leases
 SET holder = @holder, fence = fence + 1, expires_at = clock_timestamp() + @duration::interval
@@ -71,7 +71,7 @@ UPDATE outbox_leases SET expires_at = '-infinity'
 WHERE holder = @holder AND fence = @fence
 RETURNING fence, floor`
 
-// acquire tries to take the lease.
+// acquire tries to acquire the lease.
 func (s *session) acquire() (held bool, err error) {
 	return s.updateLease(acquireLease, statementTimeout)
 }
@@ -99,11 +99,11 @@ func (s *session) release() {
 	}
 }
 
-// updateLease runs one of the statements above. It reports whether this relay has the lease.
+// updateLease runs one of the statements above. It reports whether this relay now has the lease.
 func (s *session) updateLease(statement string, timeout time.Duration) (held bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	began := time.Now() // the server counts the duration from a later time
+	began := time.Now() // the server measures the duration from a later time
 	args := pgx.NamedArgs{"holder": s.relay.id, "fence": s.fence, "duration": s.relay.lease.duration, "floor": s.floor.id}
 	err = s.conn.QueryRow(ctx, statement, args).Scan(&s.fence, &s.floor.id)
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestRelay_IgnoresAdvisoryLocks takes an advisory lock with the name of the relay. Advisory locks
-// are shared by the whole database, so a relay that needs one could be stopped by another service.
+// are shared by the whole database. If the relay needed one, another service could stop it.
 func TestRelay_IgnoresAdvisoryLocks(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -31,7 +31,8 @@ func TestRelay_IgnoresAdvisoryLocks(t *testing.T) {
 	}
 }
 
-// giveLease gives the lease to another holder until expires, an expression of SQL.
+// giveLease gives the lease to another holder. expires is an SQL expression for the end of the
+// lease.
 func giveLease(t *testing.T, pool *pgxpool.Pool, expires string) {
 	t.Helper()
 	tag, err := pool.Exec(t.Context(),
@@ -44,8 +45,8 @@ func giveLease(t *testing.T, pool *pgxpool.Pool, expires string) {
 	}
 }
 
-// TestRelay_LeaderWithoutTheLeaseStopsPublishing takes the lease from a relay that publishes. It
-// publishes again after the lease has expired.
+// TestRelay_LeaderWithoutTheLeaseStopsPublishing takes the lease away from a relay that is
+// publishing. The relay must publish again after the new lease has expired.
 func TestRelay_LeaderWithoutTheLeaseStopsPublishing(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -83,8 +84,8 @@ func TestRelay_LeaderWithoutTheLeaseStopsPublishing(t *testing.T) {
 	}
 }
 
-// TestRelay_StoppedRelayReleasesTheLease checks that another relay need not wait until the lease
-// expires.
+// TestRelay_StoppedRelayReleasesTheLease checks that a stopped relay releases the lease. Another
+// relay therefore need not wait until the lease expires.
 func TestRelay_StoppedRelayReleasesTheLease(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)

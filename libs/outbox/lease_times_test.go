@@ -14,7 +14,8 @@ func TestNewLeaseTimes(t *testing.T) {
 		name string
 		cfg  Config
 		want leaseTimes
-		// wantIdle is the interval of an idle leader's reads. It must be shorter than want.doubt.
+		// wantIdle is the time between two reads of an idle leader. It must be shorter than
+		// want.doubt.
 		wantIdle time.Duration
 	}{
 		{

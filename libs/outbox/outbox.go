@@ -1,7 +1,7 @@
 // Package outbox publishes events. An event is a row that is written in the transaction that
-// changes state. The relay publishes the rows to Kafka and deletes those that Kafka acknowledged.
-// Writers lock the row of their aggregate before they write its event: that keeps the events of a
-// key in order.
+// changes state. The relay publishes the rows to Kafka and deletes the rows that Kafka
+// acknowledged. Before writers write an event, they lock the row of its aggregate. The lock keeps
+// the events of a key in order.
 package outbox
 
 import (
@@ -29,14 +29,14 @@ var files embed.FS
 // Migrations are the tables of the outbox, for pg.Open and pgtest.New.
 var Migrations = pg.Migrations{Name: "outbox", FS: sub(files)}
 
-// sub cannot fail: the folder is embedded.
+// sub returns the folder with the migrations. It cannot fail, because the folder is embedded.
 func sub(files embed.FS) fs.FS {
 	dir, _ := fs.Sub(files, "migrations")
 	return dir
 }
 
-// MaxPayload is the maximum size of a value in bytes. A larger one is an error in the transaction
-// that writes it.
+// MaxPayload is the maximum size of a value in bytes. A larger value causes an error in the
+// transaction that writes the event.
 const MaxPayload = 900 << 10
 
 // Event is an event to publish.
@@ -44,19 +44,20 @@ type Event struct {
 	// ID identifies the event for inboxes. uuid.Nil means a new UUID of version 7.
 	ID    uuid.UUID
 	Topic kafka.Topic
-	// Key is the key of the record. Events of one key stay in order.
+	// Key is the key of the Kafka record. Events with the same key stay in order.
 	Key         string
 	WorkspaceID uuid.UUID
-	// Message is the value. Its full name is ce_type.
+	// Message is the value of the record. Its full name becomes the header ce_type.
 	Message proto.Message
-	// Time is the time of the event. If it is zero, the database's clock is used. An event that is
-	// written again with the same ID needs the same time, because inboxes find an id by the day of
-	// its event.
+	// Time is the time of the event. If Time is zero, the clock of the database is used. If an
+	// event is written again with the same ID, it needs the same Time, because inboxes search for
+	// the ID by the day of the event.
 	Time time.Time
-	// Raw and RawHeaders are for records that are copied unchanged to a DLQ. Message is then nil.
+	// Raw and RawHeaders are used for records that are copied unchanged to a DLQ. Message is then
+	// nil.
 	Raw        []byte
 	RawHeaders map[string]string
-	// TopicName replaces Topic if it is set, for DLQs.
+	// TopicName, if set, replaces Topic. It is used for DLQs.
 	TopicName string
 }
 
@@ -76,8 +77,8 @@ func Put(ctx context.Context, tx pgx.Tx, events ...Event) error {
 	return nil
 }
 
-// The database sets source and time: it knows the schema, and one clock is used for all events of a
-// schema.
+// The database sets source and time. It knows the schema, and all events of a schema use the same
+// clock.
 const insertEvent = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 VALUES (@event_id, @topic, @key, @headers::jsonb || jsonb_build_object(
@@ -89,7 +90,7 @@ const insertCopy = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 VALUES (@event_id, @topic, @key, @headers::jsonb, @payload)`
 
-// insertEventIf inserts the event only if a condition is true.
+// insertEventIf inserts the event only if the condition is true.
 const insertEventIf = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 SELECT @event_id::uuid, @topic::text, @key::bytea, @headers::jsonb || jsonb_build_object(
@@ -98,11 +99,11 @@ SELECT @event_id::uuid, @topic::text, @key::bytea, @headers::jsonb || jsonb_buil
 		'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')), @payload::bytea
 WHERE `
 
-// ErrTooLarge is returned for an event with more than MaxPayload bytes. It is permanent: the same
-// event can never be published. libs/inbox parks the record whose handler returns it.
+// ErrTooLarge is returned for an event with more than MaxPayload bytes. The error is permanent: the
+// same event can never be published. If a handler returns it, libs/inbox parks the record.
 var ErrTooLarge = errors.New("event too large")
 
-// Queue adds the inserts of Put to a batch, which the caller sends.
+// Queue adds the inserts that Put would run to a batch. The caller sends the batch.
 func Queue(ctx context.Context, batch *pgx.Batch, events ...Event) error {
 	for _, event := range events {
 		if err := queue(ctx, batch, insertEvent, pg.Args{}, event); err != nil {
@@ -112,9 +113,9 @@ func Queue(ctx context.Context, batch *pgx.Batch, events ...Event) error {
 	return nil
 }
 
-// QueueIf adds the insert of an event that is written only if condition is true. condition is SQL
-// with the named arguments args. Use it in a batch that is its own transaction, where earlier
-// results cannot be read.
+// QueueIf adds the insert of an event to a batch. The event is written only if condition is true.
+// condition is an SQL expression with the named arguments args. Use QueueIf in a batch that is a
+// transaction by itself, where the caller cannot read the results of earlier statements.
 func QueueIf(ctx context.Context, batch *pgx.Batch, condition string, args pg.Args, event Event) error {
 	return queue(ctx, batch, insertEventIf+condition, maps.Clone(args), event)
 }
@@ -140,7 +141,7 @@ func queue(ctx context.Context, batch *pgx.Batch, statement string, args pg.Args
 			return fmt.Errorf("encode event %s for %s: %w", event.ID, topic, err)
 		}
 		if value == nil {
-			value = []byte{} // nil would be a tombstone
+			value = []byte{} // a nil value would be a tombstone
 		}
 		payload, headers = value, event.headers(ctx)
 	}
@@ -175,8 +176,8 @@ func (e Event) headers(ctx context.Context) map[string]string {
 	return headers
 }
 
-// clean makes headers of other producers storable: jsonb accepts neither NUL nor invalid UTF-8.
-// Otherwise a record with such headers could not be parked.
+// clean changes headers of other producers so that they can be stored: jsonb accepts neither NUL
+// nor invalid UTF-8. Without clean, a record with such headers could not be parked.
 func clean(headers map[string]string) map[string]string {
 	cleaned := make(map[string]string, len(headers))
 	for name, value := range headers {

@@ -42,7 +42,7 @@ func newClient(t testing.TB, cfg kafka.Config, opts ...kgo.Opt) *kafka.Client {
 	return client
 }
 
-// startRelay runs a relay until stop is called or the test ends.
+// startRelay runs a relay until the function stop is called or the test ends.
 func startRelay(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config) (relay *outbox.Relay, stop func()) {
 	t.Helper()
 	relay = outbox.NewRelay(pool, newClient(t, cfg), nil, outbox.Config{})
@@ -59,7 +59,7 @@ func startRelay(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config) (relay *outb
 	return relay, stop
 }
 
-// collect reads a topic from its start until enough returns true.
+// collect reads a topic from its start until the function enough returns true.
 func collect(t testing.TB, cfg kafka.Config, topic string, enough func([]*kgo.Record) bool) []*kgo.Record {
 	t.Helper()
 	client := newClient(t, cfg, kgo.ConsumeTopics(topic), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))
@@ -192,7 +192,7 @@ func seqOf(t testing.TB, wire *kgo.Record) int {
 func keyOf(n int) string { return fmt.Sprintf("aggregate-%d", n) }
 
 // TestRelay_PublishesARowThatCommitsLate keeps the transaction of a row open until rows with higher
-// ids were published, several times, so that the floor rises in between.
+// ids were published. It repeats this several times, so that the floor rises in between.
 func TestRelay_PublishesARowThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -221,8 +221,8 @@ func TestRelay_PublishesARowThatCommitsLate(t *testing.T) {
 	}
 }
 
-// TestRelay_KeepsTheOrderOfARowThatCommitsLate gives the transaction that commits late a higher id
-// than the transactions that ended when the relay read the outbox.
+// TestRelay_KeepsTheOrderOfARowThatCommitsLate covers a transaction that commits late. Its id is
+// higher than the ids of the transactions that had ended when the relay read the outbox.
 func TestRelay_KeepsTheOrderOfARowThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -254,7 +254,7 @@ func TestRelay_KeepsTheOrderOfARowThatCommitsLate(t *testing.T) {
 	}
 	end(early, fact("early", 1))
 	published(0)
-	end(begin(), fact("early", 2)) // a second read, after which the floor may rise
+	end(begin(), fact("early", 2)) // the relay reads a second time, and then the floor can rise
 	published(0)
 	end(begin(), fact("early", 3))
 	published(0)

@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// row is an event that has not been published.
+// row is a row of the outbox: an event that has not been published.
 type row struct {
 	ID        int64
 	EventID   uuid.UUID
@@ -33,10 +33,11 @@ type row struct {
 	CreatedAt time.Time
 }
 
-// oldestRows returns the rows from the floor on, and the id below which all transactions had ended.
-// Reading from the last published row instead would miss a row with a lower id that commits later.
-// bytes_before bounds the memory: the batch ends with the row that reaches 16 MiB. If there are no
-// rows, one row with NULL columns contains that id.
+// oldestRows returns the rows from the floor on, and the transaction id below which all
+// transactions had ended. If the relay read from the last published row instead, it would miss a
+// row with a lower id that commits later. bytes_before limits the memory: the batch ends with the
+// row that reaches 16 MiB. If there are no rows, the statement returns one row with that
+// transaction id and otherwise NULL columns.
 const oldestRows = `
 SELECT pg_snapshot_xmin(snapshot)::text::bigint,
        oldest.id, oldest.event_id, oldest.topic, oldest.key, oldest.headers, oldest.payload, oldest.created_at
@@ -53,11 +54,12 @@ ORDER BY oldest.id`
 
 const deleteRows = `DELETE FROM outbox WHERE id = ANY($1) RETURNING pg_current_xact_id()::text::bigint`
 
-// maxBytes is the size at which oldestRows ends a batch.
+// maxBytes is the size in bytes at which oldestRows ends a batch.
 const maxBytes = 16 << 20
 
 // relayBatch publishes the oldest rows and deletes those that Kafka acknowledged. No transaction is
-// open in between. It returns the number of rows, and whether there were no others.
+// open between the read and the delete. It returns the number of rows, and whether the outbox had
+// no further rows.
 func (s *session) relayBatch(ctx context.Context) (found int, all bool, err error) {
 	if err := s.verifyLease(s.relay.lease.renewInterval); err != nil {
 		return 0, false, err
@@ -96,7 +98,7 @@ func (s *session) relayBatch(ctx context.Context) (found int, all bool, err erro
 	}
 	s.floor.published(rows[len(rows)-1].ID, all, xmin, deletedBy)
 	if all {
-		s.relay.age.Store(&ageSample{at: started}) // rows that wait now were committed later
+		s.relay.age.Store(&ageSample{at: started}) // any row that waits now was committed later
 	}
 	return len(rows), all, nil
 }
@@ -108,7 +110,7 @@ func weight(rows []row) (bytes int) {
 	return bytes
 }
 
-// delete deletes rows and returns the id of its transaction, or 0 if there was nothing to delete.
+// delete deletes rows and returns the id of its transaction, or 0 if it deleted no row.
 func (s *session) delete(ids []int64) (transaction int64, err error) {
 	err = s.row(deleteRows, &transaction, ids)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -117,8 +119,8 @@ func (s *session) delete(ids []int64) (transaction int64, err error) {
 	return transaction, err
 }
 
-// read returns the oldest rows with at least the id from, and the id below which all transactions
-// had ended.
+// read returns the oldest rows whose id is at least from, and the transaction id below which all
+// transactions had ended.
 func (s *session) read(from int64) (rows []row, xmin int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
@@ -137,23 +139,23 @@ func (s *session) read(from int64) (rows []row, xmin int64, err error) {
 		if id != nil {
 			rows = append(rows, row{*id, *eventID, *topic, key, headers, payload, *createdAt})
 		}
-		key, payload, headers = nil, nil, nil // the next row must not reuse their memory
+		key, payload, headers = nil, nil, nil // the next row must not reuse the memory of this row
 		return nil
 	})
 	return rows, xmin, err
 }
 
 var (
-	// errOpen is the result of a row without an acknowledgement. Kafka may have it, or receive it
-	// later.
+	// errOpen is the result for a row without an acknowledgement. Kafka may already have the row,
+	// or receive it later.
 	errOpen = errors.New("not acknowledged")
-	// errSilent ends the session of a leader whose rows Kafka does not acknowledge. Another replica
-	// may reach Kafka.
+	// errSilent ends the session of a leader if Kafka does not acknowledge its rows. Another
+	// replica may be able to reach Kafka.
 	errSilent = errors.New(
 		"no acknowledgement: the brokers are unavailable, or fewer replicas are in sync than min.insync.replicas requires")
 )
 
-// ack is Kafka's response for one row of the batch.
+// ack is the response of Kafka for one row of the batch.
 type ack struct {
 	row int
 	err error
@@ -162,10 +164,10 @@ type ack struct {
 // publish passes all rows to the Kafka client in order and waits for every acknowledgement.
 // faults[i] is the result of rows[i].
 //
-// With an error, publish stopped waiting because ctx ended a while ago, Kafka is silent, or the
-// lease may be lost. If the lease may be lost, faults is nil and no row may be deleted. The client
-// does not send the rows that it had not sent by then. A record that is already on its way cannot
-// be called back.
+// If publish returns an error, it stopped waiting: ctx ended a while ago, Kafka did not respond, or
+// the lease may be lost. If the lease may be lost, faults is nil and no row may be deleted. The
+// client does not send the rows that it has not sent yet. A record that was already sent cannot be
+// recalled.
 func (s *session) publish(ctx context.Context, rows []row) (faults []error, err error) {
 	round, abandon := context.WithCancel(context.Background())
 	defer abandon()
@@ -186,7 +188,7 @@ func (s *session) publish(ctx context.Context, rows []row) (faults []error, err 
 	return faults, nil
 }
 
-// await receives the results of all rows.
+// await waits for the results of all rows and stores them in faults.
 func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) error {
 	ticks := time.NewTicker(s.relay.lease.renewInterval)
 	defer ticks.Stop()
@@ -213,7 +215,8 @@ func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) er
 	return nil
 }
 
-// produce passes a row to the Kafka client. The row fails if round is canceled before it was sent.
+// produce passes a row to the Kafka client. The row fails if the context round is canceled before
+// the client has sent the row.
 func (r *Relay) produce(round context.Context, w row, answered func(error)) {
 	record, span := w.record(round)
 	r.open.Add(1)
@@ -250,8 +253,9 @@ func (w row) record(round context.Context) (*kgo.Record, trace.Span) {
 	return record, span
 }
 
-// acknowledged returns the ids of rows to delete: in each topic those before the first failed row.
-// Rows after it are published again, so that the order of a topic's events is kept.
+// acknowledged returns the ids of the rows that can be deleted: in each topic, the rows before the
+// first failed row. The rows after it are published again, so that the events of a topic stay in
+// order.
 func acknowledged(rows []row, faults []error) []int64 {
 	ids := make([]int64, 0, len(rows))
 	faulty := map[string]bool{}
@@ -266,7 +270,7 @@ func acknowledged(rows []row, faults []error) []int64 {
 	return ids
 }
 
-// mend creates missing topics of the catalogue and returns the errors of the rows.
+// mend creates missing topics of the catalogue and returns the joined errors of the rows.
 func (r *Relay) mend(ctx context.Context, rows []row, faults []error) error {
 	seen := map[string]error{}
 	for i, row := range rows {

@@ -20,8 +20,8 @@ import (
 
 const (
 	batchRows = 2000
-	// If a wake is lost, a row waits for one poll. After quietAfter without rows the leader polls
-	// at slowPoll and relies on NOTIFY.
+	// If a wake is lost, a row waits for one poll. If the leader finds no rows for quietAfter, it
+	// polls at the longer interval slowPoll and relies on NOTIFY.
 	fastPoll   = 250 * time.Millisecond
 	slowPoll   = 2500 * time.Millisecond
 	quietAfter = 5 * time.Second
@@ -29,24 +29,26 @@ const (
 	maxPause         = 20 * time.Millisecond
 	statementTimeout = 15 * time.Second
 	// ackTimeout is how long a leader waits for the next acknowledgement before it releases the
-	// lease. It then leaves skippedAttempts attempts to acquire the lease to other replicas.
+	// lease. It then skips the next skippedAttempts attempts to acquire the lease, so that another
+	// replica can acquire it.
 	ackTimeout      = 10 * time.Second
 	skippedAttempts = 3
 	// grace is how long a relay that stops continues to publish.
 	grace = 3 * time.Second
 )
 
-// Relay publishes the outbox of one schema. Only the relay that holds the schema's lease publishes;
-// the others wait. A relay that was killed or stopped loses the lease within Config.Lease. A relay
-// that cannot reach Kafka releases it.
+// Relay publishes the outbox of one schema. Only the relay that has the schema's lease publishes.
+// The other relays wait. A relay that was killed or stopped loses the lease within Config.Lease. A
+// relay that cannot reach Kafka releases the lease.
 //
-// A relay that lost its lease may still have rows in its Kafka client, and they may be published
-// after those of its successor. Each of these rows was still in the outbox, so the successor
-// publishes it too, in order. A reader therefore receives the events of a key in order, and may
+// The Kafka client of a relay that lost its lease can still contain rows. They can be published
+// after the rows of the next leader. Each of these rows was still in the outbox, so the next leader
+// publishes it too, in order. A reader therefore receives the events of a key in order, and can
 // receive an event again later with the same event ID. In a compacted topic the repeated event can
-// remain instead of a newer one until the key's next event; readers compare versions.
+// remain instead of a newer event until the next event of the key. Readers must therefore compare
+// versions.
 type Relay struct {
-	// id is the holder of the lease. It is new in each process.
+	// id identifies this relay as the holder of the lease. Each process has a new id.
 	id      uuid.UUID
 	pool    *pgxpool.Pool
 	client  *kafka.Client
@@ -54,14 +56,14 @@ type Relay struct {
 	metrics *relayMetrics
 	age     atomic.Pointer[ageSample]
 	leads   atomic.Bool
-	// open counts the rows that the Kafka client has and has not answered.
+	// open counts the rows that were passed to the Kafka client and have no result yet.
 	open  atomic.Int64
 	lease leaseTimes
-	// ackTimeout is the constant, except in tests.
+	// ackTimeout is the constant of the same name, except in tests.
 	ackTimeout time.Duration
 }
 
-// NewRelay returns a relay of the pool's schema. Run starts it.
+// NewRelay returns a relay of the pool's schema. The caller must call Run.
 func NewRelay(pool *pgxpool.Pool, client *kafka.Client, metrics prometheus.Registerer, cfg Config) *Relay {
 	r := &Relay{
 		id: uuid.New(), lease: newLeaseTimes(cfg), ackTimeout: ackTimeout,
@@ -71,9 +73,9 @@ func NewRelay(pool *pgxpool.Pool, client *kafka.Client, metrics prometheus.Regis
 	return r
 }
 
-// Wake notifies the relays of all replicas that rows were committed. It does not block. If it is
-// not called, the rows wait for the next poll: 250 ms, or 2.5 s if the outbox has been empty for a
-// while. A nil relay does nothing.
+// Wake notifies the relays of all replicas that rows were committed. It does not block. Without
+// Wake, the rows wait for the next poll: at most 250 ms, or 2.5 s if the outbox has been empty for
+// a while. Wake of a nil relay does nothing.
 func (r *Relay) Wake() {
 	if r == nil {
 		return
@@ -125,8 +127,8 @@ func (r *Relay) keepRelaying(ctx context.Context) {
 	}
 }
 
-// settle waits until Kafka has answered for the rows of the earlier session. Otherwise the rows of
-// several sessions could accumulate in the client.
+// settle waits until the Kafka client has a result for all rows of the earlier session. Without
+// this wait, the rows of several sessions could accumulate in the client.
 func (r *Relay) settle(ctx context.Context) {
 	for ctx.Err() == nil && r.open.Load() > 0 {
 		select {
@@ -136,15 +138,16 @@ func (r *Relay) settle(ctx context.Context) {
 	}
 }
 
-// session is the relay's own connection. It listens for wakes and runs the relay's statements. A
-// pooler in transaction mode cannot serve it, because it listens.
+// session is the dedicated database connection of the relay. It receives wakes with LISTEN and runs
+// the relay's statements. A pooler in transaction mode does not support LISTEN, so the session
+// bypasses the pooler.
 type session struct {
 	relay *Relay
 	conn  *pgx.Conn
-	// fence is the number of the lease, and renewed the time before its last renewal.
+	// fence is the number of the lease. renewed is a time just before the last renewal.
 	fence   int64
 	renewed time.Time
-	// floor is where reads start. It is stored with the lease.
+	// floor is the id at which reads start. It is stored with the lease.
 	floor floor
 }
 
@@ -170,13 +173,13 @@ func (r *Relay) session(ctx context.Context) error {
 	return s.relayUntilDone(ctx)
 }
 
-// The payload is empty: the receiver reads the outbox.
+// The notification has no payload, because the receiver reads the outbox.
 const notify = `SELECT pg_notify('outbox_' || current_schema(), '')`
 
 const listen = `SELECT format('LISTEN %I', 'outbox_' || current_schema())`
 
-// awaitLeadership returns true when the relay holds the lease, and false when ctx has ended. Until
-// then it forwards the wakes of this process to the leader.
+// awaitLeadership returns true when the relay has acquired the lease, and false when ctx has ended.
+// While it waits, it forwards the wakes of this process to the leader.
 func (s *session) awaitLeadership(ctx context.Context) (held bool, err error) {
 	ticks := time.NewTicker(s.relay.lease.acquireInterval)
 	defer ticks.Stop()
@@ -215,7 +218,7 @@ func (s *session) listen() error {
 	return nil
 }
 
-// relayUntilDone publishes batches, and waits when there are no more rows.
+// relayUntilDone publishes batches until ctx ends. When there are no more rows, it waits.
 func (s *session) relayUntilDone(ctx context.Context) error {
 	lastRows := time.Now()
 	for ctx.Err() == nil {
@@ -233,8 +236,8 @@ func (s *session) relayUntilDone(ctx context.Context) error {
 		if rows > 0 {
 			pauseAfter(ctx, time.Since(began))
 		}
-		// Each commit sends a wake. A wake that arrived during the publishing ends the wait
-		// immediately.
+		// Each commit sends a wake. If a wake arrived while the rows were published, it ends this
+		// wait immediately.
 		if err := s.wait(ctx, s.relay.lease.pollInterval(time.Since(lastRows))); err != nil {
 			return err
 		}
@@ -249,9 +252,9 @@ func (s *session) relayUntilDone(ctx context.Context) error {
 	return nil
 }
 
-// pauseAfter waits for as long as the last batch took, at most maxPause. Rows that are committed
-// meanwhile are published in one batch, which readers also apply together. A row that is committed
-// while the relay is idle is not delayed.
+// pauseAfter waits for as long as the last batch took, at most maxPause. Rows that are committed in
+// this time are published in one batch, and readers then also apply them together. A row that is
+// committed while the relay is idle is not delayed.
 func pauseAfter(ctx context.Context, took time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -282,8 +285,8 @@ func (s *session) wait(ctx context.Context, poll time.Duration) error {
 	return nil
 }
 
-// exec and row run a statement that shutdown does not cancel: a canceled statement would break the
-// connection.
+// exec and row run a statement that a shutdown does not cancel, because a canceled statement would
+// break the connection.
 func (s *session) exec(statement string, args ...any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()

@@ -190,8 +190,8 @@ func TestSpec_EachServiceGetsItsOwnRolesAndTheKeysOfItsAskersOnly(t *testing.T) 
 	}
 }
 
-// adminAPI implements the part of the admin API that the demo workspace needs. If the number of a
-// change to fail is set, that change fails.
+// adminAPI implements the part of the admin API that the demo workspace needs. It rejects the change
+// with the number failAt, unless failAt is 0.
 type adminAPI struct {
 	mu      sync.Mutex
 	items   map[string][]map[string]any
