@@ -31,8 +31,8 @@ func TestRelay_IgnoresAdvisoryLocks(t *testing.T) {
 	}
 }
 
-// giveLease gives the lease to another holder. expires is an SQL expression for the end of the
-// lease.
+// giveLease gives the lease to another holder. expires is the end of the lease as text, for example
+// "infinity".
 func giveLease(t *testing.T, pool *pgxpool.Pool, expires string) {
 	t.Helper()
 	tag, err := pool.Exec(t.Context(),

@@ -6,8 +6,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// TimeOf returns the time in a UUID of version 7, in milliseconds. Lists are sorted by id, and
-// created_at is read from the id. For other ids the result is meaningless.
+// TimeOf returns the time in a UUID of version 7, with a precision of milliseconds. Lists are
+// sorted by id, and created_at is read from the id. For an id of another version the result is
+// meaningless.
 func TimeOf(id uuid.UUID) time.Time {
 	var ms int64
 	for _, b := range id[:6] {
@@ -19,8 +20,8 @@ func TimeOf(id uuid.UUID) time.Time {
 // beyond is the first millisecond that does not fit into a UUID of version 7.
 const beyond = 1 << 48
 
-// FirstID returns the lowest id of the millisecond of at. If no UUID of version 7 has that time, it
-// returns the nearest id.
+// FirstID returns the lowest id that has the same millisecond as the parameter at. If no UUID of
+// version 7 can have that time, it returns the nearest id.
 func FirstID(at time.Time) (id uuid.UUID) {
 	ms := max(at.UnixMilli(), 0)
 	if ms >= beyond {

@@ -1,5 +1,5 @@
-// Package page implements list responses: the parameters limit and starting_after, and the body,
-// newest item first (docs/reference/api/README.md#conventions).
+// Package page implements list responses: the query parameters limit and starting_after, and the
+// response body, newest item first (docs/reference/api/README.md#conventions).
 package page
 
 import (
@@ -16,11 +16,12 @@ const (
 	maxLimit     = 100
 )
 
-// Request has the parameters of one page.
+// Request contains the parameters of one page.
 type Request struct {
-	// Limit is the number of items, 1 to 100. The default is 25.
+	// Limit is the maximum number of items, 1 to 100. The default is 25.
 	Limit int
-	// After is the id of the last item of the previous page. uuid.Nil starts at the newest item.
+	// After is the id of the last item of the previous page. With uuid.Nil the page starts at the
+	// newest item.
 	After uuid.UUID
 }
 
@@ -40,7 +41,7 @@ func Parse(query url.Values) (Request, error) {
 		}
 	}
 	if query.Has("limit") {
-		limit, err := strconv.ParseUint(query.Get("limit"), 10, 8) // Atoi would accept a sign
+		limit, err := strconv.ParseUint(query.Get("limit"), 10, 8) // Atoi would also accept a sign
 		if err != nil || limit < 1 || limit > maxLimit {
 			return Request{}, apierr.Validation("limit", "must be a whole number from 1 to %d.", maxLimit)
 		}
@@ -65,10 +66,12 @@ func (r Request) Below() uuid.UUID {
 	return r.After
 }
 
-// Rows returns the number of rows to read: one more than Limit, to find out whether more follow.
+// Rows returns the number of rows to read from the database: one more than Limit, to find out
+// whether the list continues.
 func (r Request) Rows() int { return r.Limit + 1 }
 
-// Of returns the first Limit of rows as a page. view renders one row. Data is never null in JSON.
+// Of returns a page with the first Limit rows. The function view converts a row to an item. Data is
+// never null in JSON.
 func Of[Row, View any](r Request, rows []Row, view func(Row) View) Page[View] {
 	cut := rows[:min(len(rows), r.Limit)]
 	page := Page[View]{Data: make([]View, 0, len(cut)), HasMore: len(rows) > r.Limit}
@@ -78,7 +81,8 @@ func Of[Row, View any](r Request, rows []Row, view func(Row) View) Page[View] {
 	return page
 }
 
-// UnknownCursor is the 422 for a starting_after that is not the id of an item of the workspace.
+// UnknownCursor returns the 422 for a starting_after that is not the id of an item of the
+// workspace.
 func UnknownCursor() error {
 	return apierr.Validation("starting_after", "names no item of this list. Take the id of the last item of the page before.")
 }

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// TestArgs_MatchPgxNamedArgs compares the results with those of pgx, for the first use of a
-// statement and later ones.
+// TestArgs_MatchPgxNamedArgs compares the results with the results of pgx.NamedArgs, for the first
+// use of a statement and for later uses.
 func TestArgs_MatchPgxNamedArgs(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)
@@ -67,8 +67,8 @@ func TestArgs_MatchPgxNamedArgs(t *testing.T) {
 	}
 }
 
-// One and Value fail unless the statement has one row. Many and Values return all rows in their
-// order.
+// One and Value return an error unless the statement returns exactly one row. Many and Values
+// return all rows in their order.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/puddle/v2"
 )
 
-// IsDown reports whether err means that the database is unreachable, stopping or starting. The
-// caller then responds 503 unavailable instead of 500.
+// IsDown reports whether err means that the database is unreachable, stopping or starting. For such
+// an error the caller responds 503 unavailable instead of 500.
 func IsDown(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false
@@ -24,8 +24,9 @@ func IsDown(err error) bool {
 	}
 	var connecting *pgconn.ConnectError
 	var network net.Error
-	return errors.As(err, &connecting) || // no response of the server, otherwise it would contain a PgError
-		errors.As(err, &network) || // refused, reset, broken pipe, timeout
+	// the server did not respond, because a response would contain a PgError
+	return errors.As(err, &connecting) ||
+		errors.As(err, &network) || // connection refused or reset, broken pipe, timeout
 		errors.Is(err, pgconn.ErrConnClosed) ||
 		errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, puddle.ErrClosedPool) ||
@@ -34,7 +35,8 @@ func IsDown(err error) bool {
 }
 
 // IsUnanswered reports whether the statement that failed with err, for example a COMMIT, may have
-// taken effect anyway: it was sent, and the connection broke before the response.
+// taken effect anyway. This is the case if the statement was sent and the connection broke before
+// the response.
 func IsUnanswered(err error) bool {
 	var fault *pgconn.PgError
 	var connecting *pgconn.ConnectError
@@ -48,8 +50,9 @@ func IsUnanswered(err error) bool {
 }
 
 func isDownState(code string) bool {
-	// Stopping, crashed, starting, ended while idle in a transaction; too many connections; out of
-	// disk or memory; a statement timeout; a standby instead of the primary.
+	// The codes mean: the server is stopping, has crashed or is starting; it ended the session
+	// while idle in a transaction; it has too many connections; it is out of disk or memory; the
+	// statement timed out; or the server is a standby.
 	return strings.HasPrefix(code, "08") ||
 		slices.Contains([]string{"57P01", "57P02", "57P03", "57P05", "25P03", "25006", "57014", "53100", "53200", "53300"}, code)
 }

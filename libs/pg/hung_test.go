@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// aThing inserts a row and returns a transaction that has locked it.
+// aThing inserts a row and returns a transaction that has locked the row.
 func aThing(t *testing.T) (pool *pgxpool.Pool, id uuid.UUID, tx pgx.Tx) {
 	t.Helper()
 	pool, id = pgtest.New(t, schema, track), uuid.New()
@@ -28,7 +28,8 @@ func aThing(t *testing.T) (pool *pgxpool.Pool, id uuid.UUID, tx pgx.Tx) {
 	return pool, id, tx
 }
 
-// change waits for the row. The statement timeout of the pool ends the wait with an error.
+// change updates the row, and therefore waits for the lock. If the wait is too long, the statement
+// timeout of the pool makes the test fail.
 func change(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), "UPDATE thing SET at = now() WHERE id = $1", id); err != nil {
@@ -36,8 +37,9 @@ func change(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) {
 	}
 }
 
-// TestOpen_SessionsEndWhatHangs checks the timeouts with which Postgres ends the transactions of a
-// process that was stopped or does not read its answers. The tests below use shorter ones.
+// TestOpen_SessionsEndWhatHangs checks the timeouts with which Postgres ends some transactions:
+// those of a stopped process, and those of a process that does not read its responses. The tests
+// below use shorter timeouts.
 func TestOpen_SessionsEndWhatHangs(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)
@@ -52,7 +54,7 @@ func TestOpen_SessionsEndWhatHangs(t *testing.T) {
 			t.Fatalf("read %s: %v", tt.name, err)
 		}
 		if tt.name == "tcp_user_timeout" && got == "0ms" {
-			continue // a Unix socket does not have it
+			continue // a Unix socket does not have this timeout
 		}
 		if got != tt.want {
 			t.Errorf("%s = %s, want %s", tt.name, got, tt.want)

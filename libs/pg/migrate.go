@@ -15,8 +15,9 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// Migrate applies the migrations of all tracks as the owning role, under one advisory lock. An
-// empty URL is an error: pgx would otherwise connect to the default database of the machine.
+// Migrate applies the migrations of all tracks as the owning role, under one advisory lock. If
+// ownerURL is empty, it returns an error. Otherwise pgx would connect to the default database of
+// the machine.
 func Migrate(ctx context.Context, ownerURL, schema string, tracks ...Migrations) error {
 	if ownerURL == "" {
 		return errors.New("POSTGRES_MIGRATE_URL is not set: migrations run as the schema's owner")
@@ -54,9 +55,9 @@ func Migrate(ctx context.Context, ownerURL, schema string, tracks ...Migrations)
 	return nil
 }
 
-// lockMigrations takes the lock until the connection closes. It retries instead of waiting in the
-// server: a waiting statement has an open snapshot, and CREATE INDEX CONCURRENTLY of the other
-// process would wait for it.
+// lockMigrations takes the lock, which is held until the connection closes. It retries instead of
+// waiting in the server. A waiting statement has an open snapshot, and CREATE INDEX CONCURRENTLY of
+// another process would wait for that snapshot.
 func lockMigrations(ctx context.Context, lock *sql.Conn, schema string) error {
 	var exists bool
 	err := lock.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema).Scan(&exists)
@@ -92,24 +93,24 @@ func migrateTrack(ctx context.Context, db *sql.DB, schema string, track Migratio
 	if _, err := goer.Up(ctx); err != nil {
 		return err
 	}
-	// The running role may only read the versions. The grant is repeated, because default
-	// privileges may have been granted after the table was created.
+	// The running role may only read the versions. The grant is repeated at each start, because
+	// default privileges can have been granted after the table was created.
 	var exists bool
 	err = db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", AppRole(schema)).Scan(&exists)
 	if err != nil || !exists {
 		return err
 	}
 	table, app := pgx.Identifier{track.versions()}.Sanitize(), pgx.Identifier{AppRole(schema)}.Sanitize()
-	// In one statement, because another replica may be reading the version.
+	// Revoke and grant in one statement, because another replica can be reading the version.
 	if _, err := db.ExecContext(ctx, "REVOKE ALL ON "+table+" FROM "+app+"; GRANT SELECT ON "+table+" TO "+app); err != nil {
 		return fmt.Errorf("grant %s access to %s: %w", app, table, err)
 	}
 	return nil
 }
 
-// checkVersions returns an error if a track of the database is older than this build. A newer one
-// is accepted: migrations are compatible with the previous release, and another replica may run the
-// next build.
+// checkVersions returns an error if a track in the database is older than this build. A newer track
+// is accepted: migrations are compatible with the previous release, and another replica can already
+// run the next release.
 func checkVersions(ctx context.Context, pool *pgxpool.Pool, schema string, tracks []Migrations) error {
 	if err := pool.Ping(ctx); err != nil {
 		return fmt.Errorf("connect to schema %s: %w", schema, err)
@@ -142,11 +143,11 @@ func checkVersions(ctx context.Context, pool *pgxpool.Pool, schema string, track
 	return nil
 }
 
-// versions returns the name of the table with the versions that were applied.
+// versions returns the name of the table that contains the applied versions of the track.
 func (m Migrations) versions() string { return "schema_" + m.Name }
 
 // ErrOldSchema is the error of Migrate and Open for a schema that a version before the first
-// release made. Its migrations were replaced by other ones with the same numbers.
+// release created. Its migrations were replaced by different migrations with the same numbers.
 var ErrOldSchema = errors.New("made by a version before the first release, and this version cannot read it")
 
 const oldSchemaRemedy = "To keep the data, run the old version: it is the parent of the commit that added " +
@@ -154,7 +155,7 @@ const oldSchemaRemedy = "To keep the data, run the old version: it is the parent
 	"with make run, remove .ringfence; with Compose, run docker compose down -v; " +
 	"otherwise, run DROP SCHEMA %s CASCADE and deploy/compose/postgres.sql"
 
-// scanner is the row of database/sql and that of pgx.
+// scanner is implemented by a row of database/sql and by a row of pgx.
 type scanner interface{ Scan(dest ...any) error }
 
 // refuseOld returns ErrOldSchema if the version table of a version before the first release exists.

@@ -1,5 +1,5 @@
-// Package pg connects a service to its Postgres schema. It has the connection pool, the two roles
-// of a schema, migrations, transactions and metrics.
+// Package pg connects a service to its Postgres schema. It contains the connection pool, the two
+// roles of a schema, migrations, transactions and metrics.
 package pg
 
 import (
@@ -19,23 +19,24 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Config has the settings of Postgres.
+// Config contains the settings of Postgres.
 type Config struct {
-	// URL connects as the running role <schema>_app.
+	// URL is the URL for the running role <schema>_app.
 	URL string `env:"POSTGRES_URL,required" help:"URL of the database for the running role <schema>_app"`
-	// MigrateURL connects as the owning role <schema>_owner. If it is empty, the service does not
-	// migrate and only checks the versions.
+	// MigrateURL is the URL for the owning role <schema>_owner. If it is empty, the service does
+	// not migrate the schema and only checks its versions.
 	MigrateURL string `env:"POSTGRES_MIGRATE_URL" help:"URL of the database for the owning role <schema>_owner, with which the service migrates at its start; empty: it only checks that the schema is current"`
-	// DirectURL bypasses a pooler in transaction mode. If it is empty, there is no pooler.
+	// DirectURL is the URL that bypasses a connection pooler in transaction mode. If it is empty,
+	// there is no pooler.
 	DirectURL string `env:"POSTGRES_DIRECT_URL" help:"URL of the database that bypasses a pooler in transaction mode, for sessions of the outbox relay and of LISTEN; empty: POSTGRES_URL connects without a pooler"`
-	// MaxConns is the size of the pool. 0 means DefaultMaxConns.
+	// MaxConns is the maximum number of connections in the pool. 0 means DefaultMaxConns.
 	MaxConns int32 `env:"POSTGRES_MAX_CONNS" envDefault:"16" help:"maximum number of connections in the pool of one process, which has one or two more outside the pool; 0: 16"`
 	// StatementTimeout is the timeout of a statement. 0 means 15 s.
 	StatementTimeout time.Duration `env:"POSTGRES_STATEMENT_TIMEOUT" envDefault:"15s" help:"timeout of one statement, as a duration; 0: 15s"`
 }
 
-// Migrations is a track: numbered SQL files with their own version table. The tables of the
-// libraries (outbox, inbox) and those of the service are separate tracks.
+// Migrations is a track: numbered SQL files that have a separate version table. The tables of each
+// library (outbox, inbox) and the tables of the service are separate tracks.
 type Migrations struct {
 	// Name is "outbox", "inbox", or the name of the service's schema.
 	Name string
@@ -49,22 +50,23 @@ const (
 	defaultStatementTimeout = 15 * time.Second
 	openTimeout             = 30 * time.Second
 	connectTimeout          = 5 * time.Second
-	// pingTimeout is the timeout of the check of an idle connection, so that a connection without a
-	// response costs a caller seconds, not minutes.
+	// pingTimeout is the timeout for the check of an idle connection. If the other side no longer
+	// responds, a caller therefore waits for seconds, not minutes.
 	pingTimeout = 3 * time.Second
-	// unackedTimeout is how long sent data may remain unacknowledged. The kernel's default is 15
-	// minutes.
+	// unackedTimeout is how long sent data can remain unacknowledged before the connection is
+	// closed. The kernel's default is 15 minutes.
 	unackedTimeout = 30 * time.Second
-	// A process that hangs keeps the rows that it has locked. The server ends its transaction after
-	// idleTimeout between two statements, and after unreadTimeout if it does not read a response.
+	// A process that hangs keeps its locks on rows. The server therefore ends a transaction that is
+	// idle for idleTimeout between two statements. It also ends a transaction whose client does not
+	// read a response for unreadTimeout.
 	idleTimeout   = 5 * time.Second
 	unreadTimeout = 10 * time.Second
 )
 
-// Open returns a pool on the schema, traced with otelpgx, and waits up to 30 s for the database. If
-// MigrateURL is set, it migrates first; otherwise it returns an error if a track is older than this
-// build. It returns ErrOldSchema for a schema from before the first release. Times are returned in
-// UTC. The server ends a transaction that is idle for 5 s, unless the URL sets
+// Open returns a pool on the schema, traced with otelpgx. It waits up to 30 s for the database. If
+// MigrateURL is set, Open migrates the schema first. Otherwise it returns an error if a track is
+// older than this build. It returns ErrOldSchema for a schema from before the first release. Times
+// are returned in UTC. The server ends a transaction that is idle for 5 s, unless the URL sets
 // idle_in_transaction_session_timeout.
 func Open(ctx context.Context, cfg Config, schema string, tracks ...Migrations) (*pgxpool.Pool, error) {
 	if cfg.MigrateURL != "" {
@@ -119,7 +121,7 @@ func poolConfig(cfg Config, schema string) (*pgxpool.Config, error) {
 	return settings, nil
 }
 
-// equip sets what every connection of the running role needs.
+// equip applies the settings that every connection of the running role needs.
 func equip(conn *pgx.ConnConfig, cfg Config, schema string) {
 	prepare(conn, schema)
 	conn.RuntimeParams["statement_timeout"] = milliseconds(cfg.StatementTimeout)
@@ -134,11 +136,11 @@ const idleInTransaction = "idle_in_transaction_session_timeout"
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// prepare sets what every connection needs, for both roles.
+// prepare applies the settings that every connection needs, for both roles.
 func prepare(conn *pgx.ConnConfig, schema string) {
 	conn.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize()
-	// Statements read few rows. The planner can overestimate their cost and compile them, which
-	// takes much longer than running them.
+	// Statements read few rows. The planner can overestimate their cost and then compiles them,
+	// which takes much longer than running them.
 	conn.RuntimeParams["jit"] = "off"
 	if conn.RuntimeParams["application_name"] == "" {
 		conn.RuntimeParams["application_name"] = schema
@@ -152,13 +154,13 @@ func prepare(conn *pgx.ConnConfig, schema string) {
 	conn.DialFunc = dialer.DialContext
 }
 
-// bypassKey marks a context in which BeforeConnect of the pool bypasses the pooler.
+// bypassKey marks a context in which the BeforeConnect function of the pool bypasses the pooler.
 type bypassKey struct{}
 
-// behindPooler adapts the pool to a pooler in transaction mode, in which each transaction can have
-// another session. Connections set no parameters (the role has them, see Provision). No statements
-// are prepared, unless the URL sets default_query_exec_mode=cache_statement for a pooler that
-// supports them.
+// behindPooler adapts the pool to a pooler in transaction mode, where each transaction can use a
+// different session. Connections set no parameters, because the role has the settings (see
+// Provision). Statements are not prepared, unless the pooler supports it and the URL sets
+// default_query_exec_mode=cache_statement.
 func behindPooler(settings *pgxpool.Config, cfg Config, schema string) error {
 	direct, err := pgx.ParseConfig(cfg.DirectURL)
 	if err != nil {
@@ -200,7 +202,7 @@ func Dedicated(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// untilUp repeats f while the database is unavailable, for up to 30 s.
+// untilUp repeats the function f while the database is unavailable, for up to 30 s.
 func untilUp(ctx context.Context, f func(context.Context) error) error {
 	timeout := time.NewTimer(openTimeout)
 	defer timeout.Stop()
@@ -221,8 +223,8 @@ func untilUp(ctx context.Context, f func(context.Context) error) error {
 
 const maxTries = 5
 
-// InTx runs f in a transaction. After a serialization failure or deadlock it runs f again, up to 5
-// times in total.
+// InTx runs f in a transaction. After a serialization failure or a deadlock it runs f again, up to
+// 5 times in total.
 func InTx(ctx context.Context, pool *pgxpool.Pool, f func(pgx.Tx) error) error {
 	for try := 1; ; try++ {
 		err := pgx.BeginFunc(ctx, pool, f)

@@ -69,7 +69,7 @@ func TestProvision_RoleOfAnotherSchemaHasNoAccess(t *testing.T) {
 	super := pgtest.Super(t, pool, schema)
 	address := super.Config().ConnString()
 	var wait sync.WaitGroup
-	for range 4 { // concurrent and repeated calls must succeed
+	for range 4 { // concurrent and repeated calls must all succeed
 		wait.Go(func() {
 			if err := pg.Provision(ctx, address, "postgres_test_other", "o", "a"); err != nil {
 				t.Errorf("Provision: %v", err)
@@ -102,7 +102,7 @@ func TestOpen_OldSchemaIsRefusedWithTheRemedy(t *testing.T) {
 		t.Fatalf(`err = %q, want it to contain "POSTGRES_MIGRATE_URL"`, err.Error())
 	}
 	var wait sync.WaitGroup
-	for range 4 { // replicas start at the same time
+	for range 4 { // several replicas can start at the same time
 		wait.Go(func() {
 			pool, err := pg.Open(t.Context(), pg.Config{URL: running, MigrateURL: owning}, schema, nextTrack)
 			if err != nil {
@@ -113,14 +113,15 @@ func TestOpen_OldSchemaIsRefusedWithTheRemedy(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	newer, err := pg.Open(t.Context(), pg.Config{URL: running}, schema, track) // the previous build
+	// this is the build of the previous release
+	newer, err := pg.Open(t.Context(), pg.Config{URL: running}, schema, track)
 	if err != nil {
 		t.Fatalf("a newer database is refused: %v", err)
 	}
 	newer.Close()
 }
 
-// makeOld gives the schema the version table of a version before the first release.
+// makeOld adds the version table that a version before the first release created to the schema.
 func makeOld(t *testing.T, pool *pgxpool.Pool) (running, owning string) {
 	t.Helper()
 	owner := pgtest.Owner(t, pool, schema)

@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Pipeline is a transaction with few round trips. BEGIN is sent together with the first statements,
-// and statements of LaterAll together with the next ones or with COMMIT. Statements run in the
-// order of the calls. Begin, Commit and Rollback return an error, because InPipeline begins and
-// ends the transaction.
+// Pipeline is a transaction that needs few round trips. BEGIN is sent together with the first
+// statements. Statements of LaterAll are sent together with the next statements or with COMMIT.
+// Statements run in the order of the calls. Begin, Commit and Rollback return an error, because
+// InPipeline begins and ends the transaction.
 type Pipeline struct {
 	conn   *pgxpool.Conn
 	queued pgx.Batch
@@ -26,12 +26,12 @@ var (
 	errEndsItself = errors.New("only InPipeline begins and ends its transaction")
 )
 
-// rollbackTime is the timeout of ROLLBACK. After it the connection is closed.
+// rollbackTime is the timeout of ROLLBACK. If it expires, the connection is closed.
 const rollbackTime = 5 * time.Second
 
-// InPipeline is InTx with a Pipeline. It commits if f returns nil and rolls back otherwise. A
-// transaction that sends one batch and queues its other statements with LaterAll takes two round
-// trips.
+// InPipeline does what InTx does, with a Pipeline. It commits if f returns nil and rolls back
+// otherwise. A transaction that sends one batch and queues its other statements with LaterAll needs
+// two round trips.
 func InPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) error) error {
 	for try := 1; ; try++ {
 		err := runPipeline(ctx, pool, f)
@@ -46,7 +46,7 @@ func runPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) erro
 	if err != nil {
 		return err
 	}
-	// The pool closes a connection that is still in a transaction.
+	// The pool closes a released connection that is still in a transaction.
 	defer conn.Release()
 	tx, done := &Pipeline{conn: conn}, false
 	defer func() {
@@ -62,7 +62,7 @@ func runPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) erro
 	if tx.begun || len(tx.queued.QueuedQueries) > 0 {
 		tx.queued.Queue("COMMIT").Exec(func(did pgconn.CommandTag) error {
 			if did.String() == "ROLLBACK" {
-				return pgx.ErrTxCommitRollback // f ignored the error of a statement
+				return pgx.ErrTxCommitRollback // f has ignored the error of a statement
 			}
 			return nil
 		})
@@ -74,21 +74,21 @@ func runPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) erro
 	return nil
 }
 
-// LaterAll queues a batch. It is sent before the next statement of another method, or with COMMIT.
-// An error of its statements fails the transaction, not this call. The batch's own functions read
-// the results.
+// LaterAll queues a batch. The batch is sent before the next statement of another method, or with
+// COMMIT. If one of its statements fails, the transaction fails, but LaterAll returns nothing. The
+// functions that the batch contains read the results.
 func (p *Pipeline) LaterAll(batch *pgx.Batch) {
 	p.queued.QueuedQueries = append(p.queued.QueuedQueries, batch.QueuedQueries...)
 }
 
-// Ask sends the queued statements and the batch in one round trip. The batch's own functions read
-// the results.
+// Ask sends the queued statements and the batch in one round trip. The functions that the batch
+// contains read the results.
 func (p *Pipeline) Ask(ctx context.Context, batch *pgx.Batch) error {
 	p.LaterAll(batch)
 	return p.flush(ctx)
 }
 
-// flush sends BEGIN, if it was not sent, and the queued statements.
+// flush sends BEGIN, if it has not been sent, and the queued statements.
 func (p *Pipeline) flush(ctx context.Context) error {
 	var batch pgx.Batch
 	if !p.begun {
@@ -135,7 +135,7 @@ func (p *Pipeline) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchRes
 	return p.conn.SendBatch(ctx, batch)
 }
 
-// CopyFrom sends the queued statements, then copies.
+// CopyFrom sends the queued statements, then copies the rows.
 func (p *Pipeline) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
 	if err := p.flush(ctx); err != nil {
 		return 0, err
@@ -143,7 +143,7 @@ func (p *Pipeline) CopyFrom(ctx context.Context, table pgx.Identifier, columns [
 	return p.conn.CopyFrom(ctx, table, columns, rows)
 }
 
-// Prepare sends the queued statements, then prepares on the connection.
+// Prepare sends the queued statements, then prepares the statement on the connection.
 func (p *Pipeline) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	if err := p.flush(ctx); err != nil {
 		return nil, err
@@ -151,7 +151,8 @@ func (p *Pipeline) Prepare(ctx context.Context, name, sql string) (*pgconn.State
 	return p.conn.Conn().Prepare(ctx, name, sql)
 }
 
-// Conn returns the connection. A statement that is sent on it runs before the queued ones.
+// Conn returns the connection. A statement that the caller sends on the connection runs before the
+// queued statements.
 func (p *Pipeline) Conn() *pgx.Conn { return p.conn.Conn() }
 
 // LargeObjects is not supported.
@@ -160,13 +161,13 @@ func (p *Pipeline) LargeObjects() pgx.LargeObjects { return pgx.LargeObjects{} }
 // Begin is not supported.
 func (p *Pipeline) Begin(context.Context) (pgx.Tx, error) { return nil, errEndsItself }
 
-// Commit is not supported: InPipeline commits.
+// Commit is not supported, because InPipeline commits.
 func (p *Pipeline) Commit(context.Context) error { return errEndsItself }
 
-// Rollback is not supported: return an error from the function of InPipeline.
+// Rollback is not supported. Return an error from the function of InPipeline instead.
 func (p *Pipeline) Rollback(context.Context) error { return errEndsItself }
 
-// noRow and noResults return the error of the queued statements.
+// noRow and noResults return the error that occurred when the queued statements were sent.
 type noRow struct{ err error }
 
 func (n noRow) Scan(...any) error { return n.err }

@@ -32,7 +32,7 @@ func serials(t *testing.T, pool *pgxpool.Pool) (list []int32) {
 	return list
 }
 
-// later queues one statement.
+// later queues one statement with LaterAll.
 func later(tx *pg.Pipeline, sql string, args pg.Args) {
 	batch := &pgx.Batch{}
 	batch.Queue(sql, args)
@@ -74,7 +74,7 @@ func TestInPipeline_RunsInOrderAndCommitsAll(t *testing.T) {
 	}
 }
 
-// A pipeline that fails has no effect, and its connection can be used again.
+// A pipeline that returns an error has no effect, and its connection can be used again.
 func TestInPipeline_ErrorRollsBack(t *testing.T) {
 	t.Parallel()
 	pool, ctx := pgtest.New(t, schema, track), t.Context()

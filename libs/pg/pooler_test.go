@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// pooled returns a configuration that connects through a PgBouncer in transaction mode with one
-// session.
+// pooled returns a configuration that connects through a PgBouncer in transaction mode. The
+// PgBouncer has one session.
 func pooled(t *testing.T, pool *pgxpool.Pool) pg.Config {
 	t.Helper()
 	at := pool.Config().ConnConfig
@@ -31,8 +31,8 @@ func pooled(t *testing.T, pool *pgxpool.Pool) pg.Config {
 	return pg.Config{URL: through.String(), DirectURL: direct.String(), MaxConns: 8}
 }
 
-// TestOpen_ThroughAPoolerTransactionsShareOneSession runs typical statements on eight connections,
-// for which the pooler has one session.
+// TestOpen_ThroughAPoolerTransactionsShareOneSession runs typical statements on eight connections.
+// The pooler has only one session for them.
 func TestOpen_ThroughAPoolerTransactionsShareOneSession(t *testing.T) {
 	t.Parallel()
 	cfg := pooled(t, pgtest.New(t, schema, track))
@@ -95,8 +95,8 @@ func TestOpen_ThroughAPoolerTransactionsShareOneSession(t *testing.T) {
 	}
 }
 
-// TestDedicated_BypassesThePooler takes a session lock, which transactions of the pool cannot
-// release.
+// TestDedicated_BypassesThePooler takes a session lock. Transactions of the pool cannot release it,
+// because they use another session.
 func TestDedicated_BypassesThePooler(t *testing.T) {
 	t.Parallel()
 	cfg := pooled(t, pgtest.New(t, schema, track))
@@ -139,8 +139,8 @@ func TestDedicated_BypassesThePooler(t *testing.T) {
 	}
 }
 
-// TestOpen_RoleWithoutItsSettingsIsNamed covers a role without search_path: parameters of a
-// connection do not reach the server behind a pooler.
+// TestOpen_RoleWithoutItsSettingsIsNamed covers a role without the setting search_path. Behind a
+// pooler, parameters of a connection do not reach the server.
 func TestOpen_RoleWithoutItsSettingsIsNamed(t *testing.T) {
 	t.Parallel()
 	cfg := pooled(t, pgtest.New(t, schema, track))

@@ -17,11 +17,11 @@ func OwnerRole(schema string) string { return schema + "_owner" }
 // AppRole returns the name of the role with which the service runs.
 func AppRole(schema string) string { return schema + "_app" }
 
-// roleTries is how often Provision tries again after a conflict with another process.
+// roleTries is how often Provision retries after a conflict with another process.
 const roleTries = 20
 
 // Provision creates a schema with its two roles, their passwords, default privileges and settings.
-// It needs a superuser and can be repeated. Other roles get no access to the schema.
+// It needs a superuser and can be called again. Other roles get no access to the schema.
 func Provision(ctx context.Context, superURL, schema, ownerPassword, appPassword string) error {
 	settings, err := pgx.ParseConfig(superURL)
 	if err != nil {
@@ -39,7 +39,8 @@ func Provision(ctx context.Context, superURL, schema, ownerPassword, appPassword
 
 	for try := 1; ; try++ {
 		err = provision(ctx, conn, schema, ownerPassword, appPassword)
-		// Roles belong to the cluster, so provisioning of another database can conflict.
+		// Roles belong to the whole cluster, so Provision for another database can cause a
+		// conflict.
 		if err == nil || try == roleTries || !isRoleRace(err) {
 			break
 		}
@@ -79,7 +80,8 @@ func provision(ctx context.Context, conn *pgx.Conn, schema, ownerPassword, appPa
 			"GRANT USAGE ON SCHEMA " + name + " TO " + app,
 			defaults + " GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO " + app,
 			defaults + " GRANT USAGE ON SEQUENCES TO " + app,
-			// prepare and equip set these on direct connections. A pooler does not pass them on.
+			// On direct connections, prepare and equip apply these settings. A pooler does not pass
+			// them on.
 			"ALTER ROLE " + app + " SET search_path = " + name,
 			"ALTER ROLE " + app + " SET jit = off",
 			"ALTER ROLE " + app + " SET statement_timeout = " + milliseconds(defaultStatementTimeout),
@@ -94,7 +96,7 @@ func provision(ctx context.Context, conn *pgx.Conn, schema, ownerPassword, appPa
 	})
 }
 
-// provisionRole creates the role if it is missing, and sets its password.
+// provisionRole creates the role if it does not exist, and sets its password.
 func provisionRole(ctx context.Context, conn *pgx.Conn, role, password string) error {
 	var exists bool
 	err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", role).Scan(&exists)
@@ -105,7 +107,7 @@ func provisionRole(ctx context.Context, conn *pgx.Conn, role, password string) e
 	if exists {
 		verb = "ALTER"
 	}
-	// The statement is not part of the error, because it contains the password.
+	// Errors must not contain the statement, because it contains the password.
 	var statement string
 	err = conn.QueryRow(ctx, `SELECT format(
 		'%s ROLE %I LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION PASSWORD %L', $1::text, $2::text, $3::text)`,
@@ -124,7 +126,7 @@ func isRoleRace(err error) bool {
 	if !errors.As(err, &fault) {
 		return false
 	}
-	// duplicate_object and unique_violation: created by another process. XX000 is "tuple
-	// concurrently updated".
+	// duplicate_object and unique_violation mean that another process has created the role. XX000
+	// is "tuple concurrently updated".
 	return fault.Code == "42710" || fault.Code == "23505" || fault.Code == "XX000"
 }

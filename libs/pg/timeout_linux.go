@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setUnackedTimeout ends a connection whose other side is unreachable. A keepalive does not do so
-// while sent data is unacknowledged.
+// setUnackedTimeout sets a timeout that ends a connection whose other side is unreachable. A
+// keepalive does not end the connection while sent data is unacknowledged.
 func setUnackedTimeout(_, _ string, conn syscall.RawConn) error {
 	return conn.Control(func(fd uintptr) {
 		// The error is ignored: without the option the kernel only waits longer.

@@ -9,36 +9,38 @@ import (
 // Unassigned is the kind of a number whose country calling code is not assigned.
 const Unassigned = "unassigned country calling code"
 
-// Forbidden returns why a number is never dialed (docs/reference/api/compliance.md#destinations):
-// the kind of the number (premium rate, shared cost, satellite, short) or Unassigned. It returns ""
-// if the number may be dialed. A number that the metadata does not contain may be dialed if its
-// country calling code is assigned.
+// Forbidden returns the reason why a number is never dialed
+// (docs/reference/api/compliance.md#destinations): the kind of the number (premium rate, shared
+// cost, satellite, short) or Unassigned. It returns "" if the number may be dialed. A number that
+// the metadata does not contain may be dialed if its country calling code is assigned.
 func (n Number) Forbidden() string {
 	switch {
 	case !n.assigned():
 		return Unassigned
 	case n.HasPrefix([]string{"+870", "+881", "+882", "+883"}):
-		return "satellite" // Inmarsat, GMSS and the international networks
+		return "satellite" // the codes of Inmarsat, GMSS and the international networks
 	case n.HasPrefix([]string{"+979"}):
-		return "premium rate" // international premium rate service
+		return "premium rate" // the code of the international premium rate service
 	case n.HasPrefix([]string{"+808"}):
-		return "shared cost" // international shared cost service
+		return "shared cost" // the code of the international shared cost service
 	}
-	// The metadata needs 26 µs for a number of North America, because two dozen countries share one
-	// code. The only forbidden kind there is premium rate: 900, and the exchange 976 in Barbados
-	// (246) and the Cayman Islands (345). Other area codes are therefore not looked up.
+	// Reading the metadata takes 26 µs for a number of North America, because two dozen countries
+	// share one country code. The only forbidden kind there is premium rate: the area code 900, and
+	// the exchange 976 in Barbados (246) and the Cayman Islands (345). Other area codes are
+	// therefore not read from the metadata.
 	if n.HasPrefix([]string{"+1"}) && !n.HasPrefix([]string{"+1900", "+1246", "+1345"}) {
 		return ""
 	}
 	return n.forbiddenKind()
 }
 
-// reserved returns the codes that are assigned but not in use, so that the metadata does not have
-// them: the Vatican City (379) uses numbers of Italy, Kazakhstan (997) shares +7 with Russia.
+// reserved returns the country codes that are assigned but not in use, and are therefore not in the
+// metadata. The Vatican City (379) uses numbers of Italy, and Kazakhstan (997) shares +7 with
+// Russia.
 func reserved() []string { return []string{"+379", "+997"} }
 
-// assigned returns whether the number begins with an assigned country calling code. No code is a
-// prefix of another one, so at most one of the three lengths matches.
+// assigned reports whether the number begins with an assigned country calling code. No code is a
+// prefix of another code, so at most one of the three lengths matches.
 func (n Number) assigned() bool {
 	digits := string(n[1:])
 	for length := 1; length <= 3 && length <= len(digits); length++ {
@@ -72,8 +74,8 @@ func (n Number) forbiddenKind() string {
 	return ""
 }
 
-// short reports whether the number is a helpline, emergency or service code behind a country code.
-// North America is excluded: its short codes that fit E.164 are for text messages only.
+// short reports whether the number is a helpline, emergency or service code after a country code.
+// North America is excluded: its short codes that fit E.164 are used for text messages only.
 func short(parsed *phonenumbers.PhoneNumber) bool {
 	return parsed.GetCountryCode() != nanp && phonenumbers.IsValidShortNumber(parsed)
 }

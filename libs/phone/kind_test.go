@@ -41,7 +41,7 @@ func TestForbidden_UnassignedCountryCode(t *testing.T) {
 	}
 }
 
-// The unassigned codes of the ITU's list of country codes (E.164). An update of the metadata can
+// The unassigned codes in the ITU's list of country codes (E.164). An update of the metadata can
 // change this list.
 const spare = "210 214 215 217 219 259 280 281 282 283 284 285 286 287 288 289 292 293 294 295 296 " +
 	"384 388 422 424 425 426 427 428 429 671 684 693 694 695 696 697 698 699 " +

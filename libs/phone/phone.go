@@ -1,5 +1,5 @@
-// Package phone has phone numbers: their E.164 form, the places and time zones where they can ring,
-// and the kinds of number that are never dialed.
+// Package phone defines phone numbers: their E.164 form, the places and time zones in which they
+// can ring, and the kinds of numbers that are never dialed.
 package phone
 
 import (

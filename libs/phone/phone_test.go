@@ -68,7 +68,7 @@ func TestZones_CorrectsTheMetadata(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, number string
-		want         []string // the zones must include all of these
+		want         []string // the result must include all of these zones
 		not          string
 	}{
 		{"a mobile may ring anywhere in Australia", "+61412345678", []string{"Australia/Adelaide", "Australia/Darwin", "Australia/Perth", "Australia/Sydney"}, ""},

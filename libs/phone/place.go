@@ -9,17 +9,18 @@ import (
 	"github.com/nyaruka/phonenumbers"
 )
 
-// Place is where a number was assigned. Its owner may have moved.
+// Place is the country and region in which a number was assigned. The owner of the number can have
+// moved.
 type Place struct {
-	// Country is an ISO 3166-1 code ("US"), or "" if the number has none: toll-free, satellite,
-	// unassigned.
+	// Country is an ISO 3166-1 code ("US"). It is "" if the number has no country: toll-free,
+	// satellite and unassigned numbers.
 	Country string `json:"country"`
-	// Regions are the states or provinces to which the number may belong ("US-FL"). It is empty if
-	// they are unknown, or if the rules of the country do not depend on them.
+	// Regions are the states or provinces to which the number can belong ("US-FL"). It is empty if
+	// the regions are unknown, or if the rules of the country do not depend on them.
 	Regions []string `json:"regions,omitempty"`
 }
 
-// Place returns the country and, in North America, the state or province.
+// Place returns the country of the number and, in North America, the state or province.
 func (n Number) Place() Place {
 	if strings.HasPrefix(string(n), "+1") {
 		a := n.area()
@@ -30,11 +31,11 @@ func (n Number) Place() Place {
 		return Place{}
 	}
 	country := phonenumbers.GetRegionCodeForNumber(parsed)
-	if country == "" { // a range that the metadata does not contain: use the main country of the calling code
+	if country == "" { // the metadata does not contain this range, so use the main country of the calling code
 		country = phonenumbers.GetRegionCodeForCountryCode(int(parsed.GetCountryCode()))
 	}
 	if len(country) != 2 || country == phonenumbers.UNKNOWN_REGION {
-		return Place{} // "001" is international, "ZZ" is unknown
+		return Place{} // "001" means international, and "ZZ" means unknown
 	}
 	return Place{Country: country}
 }
@@ -48,8 +49,8 @@ type area struct {
 	regions, zones []string
 }
 
-// areas has the content of nanp.txt. If the file is invalid, it is empty and every number of North
-// America is refused. A test checks the file.
+// areas contains the area codes of nanp.txt. If the file is invalid, areas is empty and every
+// number of North America is refused. A test checks the file.
 var areas = sync.OnceValue(func() map[string]area {
 	read, err := readAreas(areaText)
 	if err != nil {

@@ -8,29 +8,29 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // the zones must not depend on the machine
+	_ "time/tzdata" // embed the zones, because they must not depend on the machine
 
 	"github.com/nyaruka/phonenumbers"
 )
 
-// Zones returns every time zone in which the number may ring, as canonical IANA names in
-// alphabetical order. It is empty if the zones are unknown: toll-free, not geographic or unassigned
-// numbers.
+// Zones returns every time zone in which the number can ring, as canonical IANA names in
+// alphabetical order. The result is empty if the zones are unknown: for toll-free, non-geographic
+// and unassigned numbers.
 func (n Number) Zones() []*time.Location {
 	names := n.zoneNames()
 	zones := make([]*time.Location, 0, len(names))
 	for _, name := range names {
 		zone := locations()[name]
 		if zone == nil {
-			return nil // one zone could not be loaded: treat all as unknown
+			return nil // if one zone could not be loaded, all zones count as unknown
 		}
 		zones = append(zones, zone)
 	}
 	return zones
 }
 
-// locations has all zones that a number may have. They are loaded once (about 10 ms), because
-// loading one takes longer than finding out which zone is needed.
+// locations contains all time zones that a number can have. They are loaded once (about 10 ms),
+// because loading one zone takes longer than finding the zone of a number.
 var locations = sync.OnceValue(func() map[string]*time.Location {
 	known, o := map[string]*time.Location{}, overlays()
 	keep := func(names []string) {
@@ -51,17 +51,19 @@ var locations = sync.OnceValue(func() map[string]*time.Location {
 			keep(names)
 		}
 	}
-	for code := range 1000 { // a country's entry includes the zones of all its prefixes; a test checks this
+	// the entry of a country includes the zones of all its prefixes (a test checks this)
+	for code := range 1000 {
 		keep(lookup("+" + strconv.Itoa(code)))
 	}
 	return known
 })
 
-const nanp = 1 // country calling code of the North American Numbering Plan
+const nanp = 1 // the country calling code of the North American Numbering Plan
 
-// zoneNames uses nanp.txt for North America. Elsewhere it uses the longest prefix of the metadata,
-// corrected by overlay.txt. A mobile number without an area code, or of a range that the metadata
-// does not contain, gets all zones of the country.
+// zoneNames returns the names of the zones of a number. For North America it uses nanp.txt.
+// Elsewhere it uses the longest matching prefix of the metadata, corrected by overlay.txt. A mobile
+// number without an area code gets all zones of the country. So does a number in a range that the
+// metadata does not contain.
 func (n Number) zoneNames() []string {
 	if strings.HasPrefix(string(n), "+1") {
 		return n.area().zones
@@ -86,14 +88,14 @@ func (n Number) zoneNames() []string {
 func geographic(kind phonenumbers.PhoneNumberType) bool {
 	switch kind {
 	case phonenumbers.FIXED_LINE, phonenumbers.MOBILE, phonenumbers.FIXED_LINE_OR_MOBILE, phonenumbers.UNKNOWN:
-		return true // new ranges are in use before the metadata contains them
+		return true // new number ranges are in use before the metadata contains them
 	default:
 		return false
 	}
 }
 
-// mobileCarriesArea reports whether mobile numbers begin with the area code: in Argentina and
-// Brazil.
+// mobileCarriesArea reports whether mobile numbers of a country begin with the area code. This is
+// so in Argentina and Brazil.
 func mobileCarriesArea(country int) bool { return country == 54 || country == 55 }
 
 //go:embed overlay.txt
@@ -102,8 +104,8 @@ var overlayText string
 // overlay is the content of overlay.txt, by prefix.
 type overlay struct{ only, add, country map[string][]string }
 
-// overlays has the content of overlay.txt. If the file is invalid, it is empty. A test checks the
-// file.
+// overlays contains the content of overlay.txt. If the file is invalid, it is empty. A test checks
+// the file.
 var overlays = sync.OnceValue(func() overlay {
 	o, err := readOverlay(overlayText)
 	if err != nil {
@@ -138,8 +140,8 @@ func lines(text string) map[int]string {
 	return found
 }
 
-// corrected returns the zones of a number or prefix: those of the metadata with the corrections of
-// overlay.txt.
+// corrected returns the zones of a number or prefix: the zones in the metadata with the corrections
+// of overlay.txt.
 func corrected(prefix string) []string {
 	o := overlays()
 	names, mended := longest(o.only, prefix)
@@ -153,7 +155,7 @@ func corrected(prefix string) []string {
 	return slices.Compact(names)
 }
 
-// wholeCountry returns all zones in which a number with the country calling code may ring.
+// wholeCountry returns all zones in which a number with the country calling code can ring.
 func wholeCountry(number, code string) []string {
 	if names, ok := longest(overlays().country, number); ok {
 		return names
@@ -171,8 +173,8 @@ func longest(of map[string][]string, number string) ([]string, bool) {
 	return nil, false
 }
 
-// lookup returns the zones of a prefix in the metadata: sorted, canonical, without the unknown
-// zone.
+// lookup returns the zones of a prefix in the metadata: sorted, with canonical names, and without
+// the unknown zone.
 func lookup(prefix string) []string {
 	found, err := phonenumbers.GetTimezonesForPrefix(prefix)
 	if err != nil {
@@ -188,7 +190,7 @@ func lookup(prefix string) []string {
 	return names
 }
 
-// canonical replaces the old zone names that the metadata contains.
+// canonical returns the current name of a zone. The metadata contains some old names.
 func canonical(name string) string {
 	switch name {
 	case "Africa/Asmera":

@@ -19,11 +19,11 @@ var update = flag.Bool("update", false, "rewrite testdata/zones.golden after rea
 const golden = "testdata/zones.golden"
 
 // TestZones_Golden compares the zones of all prefixes with a golden file, so that an upgrade of the
-// metadata changes no zone unnoticed. Each line is for one calling code: a digest of the zones of
-// all prefixes of five digits (three digits in countries with one zone), the zones of numbers
-// without an area code, and the number of prefixes per set of zones. To update the file, run `go
-// test ./phone -run Golden -update`, read the diff, and correct the metadata in overlay.txt or
-// nanp.txt.
+// metadata changes no zone unnoticed. Each line of the file belongs to one calling code. It
+// contains a digest, the zones of numbers without an area code, and the number of prefixes per set
+// of zones. The digest is computed from the zones of all prefixes of five digits (three digits in
+// countries with one zone). To update the file, run `go test ./phone -run Golden -update`, read the
+// diff, and correct the metadata in overlay.txt or nanp.txt.
 func TestZones_Golden(t *testing.T) {
 	t.Parallel()
 	got := enumerate()
@@ -61,13 +61,13 @@ func enumerate() string {
 	for code := 2; code < 1000; code++ {
 		prefix := "+" + strconv.Itoa(code)
 		if prefix[1] == '1' || len(lookup(prefix)) == 0 {
-			continue // North America or unassigned
+			continue // the code is North America or is unassigned
 		}
 		if len(prefix) > 2 && len(lookup(prefix[:2])) > 0 {
-			continue // part of a shorter code
+			continue // the code is part of a shorter code
 		}
 		if len(prefix) > 3 && len(lookup(prefix[:3])) > 0 {
-			continue // part of a shorter code
+			continue // the code is part of a shorter code
 		}
 		digits := 3
 		if len(lookup(prefix)) > 1 {
@@ -85,8 +85,8 @@ func enumerate() string {
 	return b.String()
 }
 
-// answers returns a digest of the results of ask for all prefixes with that many more digits, and
-// their counts.
+// answers calls the function ask for all prefixes with the given number of further digits. It
+// returns a digest and the counts of the results.
 func answers(prefix string, digits int, ask func(string) []string) string {
 	sum, counts := sha256.New(), map[string]int{}
 	for rest := range pow10(digits) {
@@ -97,7 +97,7 @@ func answers(prefix string, digits int, ask func(string) []string) string {
 	for answer := range counts {
 		for _, name := range strings.Fields(answer) {
 			if locations()[name] == nil {
-				write(sum, name+" is not loaded") // makes the test fail with this text in the diff
+				write(sum, name+" is not loaded") // the test then fails with this text in the diff
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func answers(prefix string, digits int, ask func(string) []string) string {
 }
 
 func write(sum hash.Hash, text string) {
-	_, _ = sum.Write([]byte(text + "\n")) // a hash returns no error
+	_, _ = sum.Write([]byte(text + "\n")) // writing to a hash returns no error
 }
 
 func pow10(digits int) int {
@@ -174,13 +174,15 @@ func TestDataFiles_AreCompleteWithExistingZones(t *testing.T) {
 	}
 }
 
-// Every area code of the metadata is in nanp.txt with the same zones, except those listed here.
+// nanp.txt contains every area code of the metadata with the same zones, except the codes that are
+// listed here.
 func TestAreas_ContainEveryAreaOfTheMetadata(t *testing.T) {
 	t.Parallel()
 	wrong := map[string]string{
-		"474": "America/Winnipeg",            // serves the area of 306 (Saskatchewan), which has no daylight saving time
-		"689": "America/Chicago",             // serves the area of 407 (Orlando), which is on Eastern time
-		"605": "America/North_Dakota/Center", // the same times as Central time
+		// this code serves the area of 306 (Saskatchewan), which has no daylight saving time
+		"474": "America/Winnipeg",
+		"689": "America/Chicago",             // this code serves the area of 407 (Orlando), which uses Eastern time
+		"605": "America/North_Dakota/Center", // this zone has the same times as Central time
 		"701": "America/North_Dakota/Center",
 	}
 	world := lookup("+1")
@@ -190,7 +192,7 @@ func TestAreas_ContainEveryAreaOfTheMetadata(t *testing.T) {
 		for exchange := range 1000 {
 			theirs := lookup(fmt.Sprintf("+1%s%03d", area, exchange))
 			if slices.Equal(theirs, world) {
-				continue // it says no more than "North America"
+				continue // the metadata contains only "North America" for this code
 			}
 			if ours == nil && len(theirs) < 20 {
 				t.Errorf("the metadata knows area %s (%v), nanp.txt does not", area, theirs)
@@ -205,7 +207,7 @@ func TestAreas_ContainEveryAreaOfTheMetadata(t *testing.T) {
 	}
 }
 
-// An overlay area code serves the same area as another code, so it has the same zones.
+// An overlay area code serves the same area as another code, so both codes have the same zones.
 func TestAreas_OverlaysHaveTheZonesOfTheirArea(t *testing.T) {
 	t.Parallel()
 	for _, group := range [][]string{

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Path is the path of links on the gateway. The key of the recording follows it.
+// Path is the path of links on the gateway. The key of the recording is appended to it.
 const Path = "/recordings/"
 
 // ErrBadLink means that the signature of a link is invalid or that the link has expired.
@@ -26,8 +26,8 @@ type Links struct {
 	base string
 }
 
-// NewLinks returns links that are signed with the first of the storage's keys and checked with all
-// of them.
+// NewLinks returns Links that sign with the first key of the storage and check with all of its
+// keys.
 func NewLinks(s Storage) (*Links, error) {
 	l := &Links{base: strings.TrimRight(s.LinkURL, "/")}
 	for i, text := range s.LinkKeys {
@@ -43,7 +43,7 @@ func NewLinks(s Storage) (*Links, error) {
 	return l, nil
 }
 
-// Sign returns a link to the recording. It is valid for LinkLife.
+// Sign returns a link to the recording. The link is valid for LinkLife.
 func (l *Links) Sign(key string, now time.Time) string {
 	ends := strconv.FormatInt(now.Add(LinkLife).Unix(), 10)
 	query := url.Values{"expires": {ends}, "signature": {hex.EncodeToString(mac(l.keys[0], key, ends))}}
@@ -68,6 +68,6 @@ func (l *Links) Check(key string, query url.Values, now time.Time) error {
 
 func mac(key []byte, name, ends string) []byte {
 	sum := hmac.New(sha256.New, key)
-	_, _ = sum.Write([]byte("recording\n" + name + "\n" + ends)) // a hash returns no error
+	_, _ = sum.Write([]byte("recording\n" + name + "\n" + ends)) // writing to a hash returns no error
 	return sum.Sum(nil)
 }

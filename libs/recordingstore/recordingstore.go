@@ -1,5 +1,5 @@
-// Package recordingstore has what services share about recordings: their keys in the storage, the
-// settings of the storage, and signed links to recordings in a local directory.
+// Package recordingstore contains what services share about recordings: their keys in the storage,
+// the settings of the storage, and signed links to recordings in a local directory.
 package recordingstore
 
 import (
@@ -17,8 +17,8 @@ const LinkLife = 3600 * time.Second
 // ContentType is the media type of a recording.
 const ContentType = "audio/wav"
 
-// Key returns the key of a recording: workspace/yyyy/mm/dd/call_id.wav with the day of its start in
-// UTC.
+// Key returns the key of a recording: workspace/yyyy/mm/dd/call_id.wav. The day is the day in UTC
+// on which the recording began.
 func Key(workspaceID, callID uuid.UUID, begun time.Time) string {
 	return workspaceID.String() + begun.UTC().Format("/2006/01/02/") + callID.String() + ".wav"
 }
@@ -37,16 +37,17 @@ func IsKey(text string) bool {
 }
 
 // Storage is where recordings are stored: a bucket of an S3-compatible storage, or a local
-// directory of the dialer, which the gateway serves. If neither is set, no call is recorded.
+// directory of the dialer, which the gateway serves. If neither is set, calls are not recorded.
 type Storage struct {
-	// URL is for the services, PublicURL for customers. A link is signed for the host of PublicURL.
+	// URL is the address for the services. PublicURL is the address for customers: a link is signed
+	// for the host of PublicURL.
 	URL       string `env:"RECORDINGS_S3_URL" help:"URL of the S3-compatible storage of recordings, such as https://s3.eu-central-1.amazonaws.com; empty: no bucket is used"`
 	PublicURL string `env:"RECORDINGS_S3_PUBLIC_URL" help:"URL of the same storage for customers, used in links; empty: RECORDINGS_S3_URL"`
 	Region    string `env:"RECORDINGS_S3_REGION" envDefault:"us-east-1" help:"region of the bucket"`
 	Bucket    string `env:"RECORDINGS_S3_BUCKET" help:"name of the bucket, which must exist and be private"`
 	AccessKey string `env:"RECORDINGS_S3_ACCESS_KEY" help:"access key with permission to put, get and delete objects; it must be valid for more than an hour"`
 	SecretKey string `env:"RECORDINGS_S3_SECRET_KEY" help:"secret key of RECORDINGS_S3_ACCESS_KEY"`
-	// LinkKeys and LinkURL are for a local directory.
+	// LinkKeys and LinkURL are used only for a local directory.
 	LinkKeys []string `env:"RECORDINGS_LINK_KEYS" envSeparator:"," help:"for recordings in a local directory: comma-separated keys of links, base64 of 32 bytes, the same in all services; the first one signs, all are accepted"`
 	LinkURL  string   `env:"RECORDINGS_LINK_URL" help:"for recordings in a local directory: public URL of the gateway, used in links"`
 }
@@ -61,7 +62,7 @@ const (
 	Local   Where = "local"
 )
 
-// Where returns which storage is configured. Its error lists all faults of the settings.
+// Where returns the configured kind of storage. Its error lists all faults of the settings.
 func (s Storage) Where() (Where, error) {
 	switch {
 	case s.URL != "" && len(s.LinkKeys) > 0:
@@ -86,7 +87,7 @@ func (s Storage) Where() (Where, error) {
 	return S3, errors.Join(faults...)
 }
 
-// Endpoint returns the host of one of the storage's URLs, and whether it uses TLS.
+// Endpoint returns the host of a URL of the storage, and whether the URL uses TLS.
 func Endpoint(text string) (host string, secure bool) {
 	parsed, err := url.Parse(text)
 	if err != nil {

@@ -8,13 +8,15 @@ import (
 	"ringfence.dev/libs/seal"
 )
 
-// FuzzOpen checks that Open accepts only ciphertexts of Seal with the same about.
+// FuzzOpen checks that Open accepts a text only if Seal has returned it for the same value of
+// about.
 func FuzzOpen(f *testing.F) {
 	b, err := seal.New(seal.Config{Keys: []string{key("new", 1), key("old", 2)}})
 	if err != nil {
 		f.Fatal(err)
 	}
-	sealed, err := base64.StdEncoding.DecodeString("A25ld4AZyf58VZwrT4csy6qqB75miFQsa0WFDzU613dlg5Db+f4=") // the same for every fuzzing process
+	// every fuzzing process must use the same ciphertext
+	sealed, err := base64.StdEncoding.DecodeString("A25ld4AZyf58VZwrT4csy6qqB75miFQsa0WFDzU613dlg5Db+f4=")
 	if err != nil {
 		f.Fatal(err)
 	}

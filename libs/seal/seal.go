@@ -1,4 +1,4 @@
-// Package seal encrypts secrets for storage: AES-256-GCM with keys from the environment. A
+// Package seal encrypts secrets for storage with AES-256-GCM. The keys come from the environment. A
 // ciphertext contains the id of its key.
 package seal
 
@@ -12,13 +12,14 @@ import (
 	"strings"
 )
 
-// Config has the keys.
+// Config contains the keys.
 type Config struct {
-	// Keys are "<id>=<base64 of 32 bytes>". The first one encrypts; all of them decrypt.
+	// Keys has entries of the form "<id>=<base64 of 32 bytes>". The first key encrypts, and all
+	// keys decrypt.
 	Keys []string `env:"SEALING_KEYS,required" envSeparator:"," help:"comma-separated keys <id>=<base64 of 32 bytes>; the first one encrypts, all of them decrypt"`
 }
 
-// ErrUnknownKey means that the ciphertext was made with a key that is not configured.
+// ErrUnknownKey means that the key of the ciphertext is not configured.
 var ErrUnknownKey = errors.New("sealed under a key that is not configured")
 
 const (
@@ -39,8 +40,8 @@ func New(cfg Config) (*Box, error) {
 		id, text, found := strings.Cut(strings.TrimSpace(entry), "=")
 		key, err := base64.StdEncoding.DecodeString(text)
 		if !found || id == "" || len(id) > maxID || err != nil || len(key) != keyBytes {
-			// If the id is missing, the part before "=" is the key. The error therefore shows no
-			// part of the entry.
+			// If the id is missing, the part before "=" is key material. The error therefore
+			// contains no part of the entry.
 			return nil, fmt.Errorf("sealing key %d: want <id>=<base64 of %d bytes>", i+1, keyBytes)
 		}
 		if _, twice := box.keys[id]; twice {
@@ -65,14 +66,15 @@ func New(cfg Config) (*Box, error) {
 	return box, nil
 }
 
-// Seal encrypts plain with the first key. about is authenticated and must be passed to Open again.
+// Seal encrypts plain with the first key. The text about is authenticated: the caller must pass the
+// same text to Open.
 func (b *Box) Seal(plain []byte, about string) (sealed []byte, err error) {
 	aead := b.keys[b.first]
 	nonce := make([]byte, aead.NonceSize())
 	if _, err := rand.Read(nonce); err != nil {
 		return nil, fmt.Errorf("draw nonce: %w", err)
 	}
-	// format: length of the key id, key id, nonce, ciphertext with tag
+	// The format is: length of the key id, key id, nonce, ciphertext with tag.
 	sealed = make([]byte, 0, 1+len(b.first)+len(nonce)+len(plain)+aead.Overhead())
 	sealed = append(sealed, byte(len(b.first)))
 	sealed = append(sealed, b.first...)
@@ -80,8 +82,8 @@ func (b *Box) Seal(plain []byte, about string) (sealed []byte, err error) {
 	return aead.Seal(sealed, nonce, plain, []byte(about)), nil
 }
 
-// Open decrypts a ciphertext of Seal. It returns an error if about differs or the ciphertext was
-// changed.
+// Open decrypts a ciphertext of Seal. It returns an error if about is different from the text that
+// was passed to Seal, or if the ciphertext was changed.
 func (b *Box) Open(sealed []byte, about string) ([]byte, error) {
 	id, rest, err := split(sealed)
 	if err != nil {
@@ -101,9 +103,9 @@ func (b *Box) Open(sealed []byte, about string) ([]byte, error) {
 	return plain, nil
 }
 
-// Reseal decrypts a ciphertext and encrypts it with the first key. A ciphertext of the first key is
-// returned unchanged with current set. It is decrypted too, so that an error shows that it is
-// unreadable.
+// Reseal decrypts a ciphertext and encrypts it with the first key. If the ciphertext already has
+// the first key, Reseal returns it unchanged, and current is true. It decrypts such a ciphertext
+// too, so that an unreadable ciphertext causes an error.
 func (b *Box) Reseal(sealed []byte, about string) (again []byte, current bool, err error) {
 	plain, err := b.Open(sealed, about)
 	if err != nil {
@@ -116,8 +118,7 @@ func (b *Box) Reseal(sealed []byte, about string) (again []byte, current bool, e
 	return again, false, err
 }
 
-// KeyID returns the id of the key with which a ciphertext was made, or "" if it is not a ciphertext
-// of Seal.
+// KeyID returns the id of the key of a ciphertext, or "" if Seal did not create the bytes.
 func KeyID(sealed []byte) string {
 	id, _, err := split(sealed)
 	if err != nil {

@@ -114,7 +114,8 @@ func TestNew_RejectsInvalidKeys(t *testing.T) {
 
 func TestNew_ErrorDoesNotShowAKeyWithoutID(t *testing.T) {
 	t.Parallel()
-	secret := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32)) // ends in "=", so that all before it is read as an id
+	// this key ends in "=", so New reads everything before the "=" as an id
+	secret := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32))
 	_, err := seal.New(seal.Config{Keys: []string{secret}})
 	if err == nil {
 		t.Error("New without an id = nil, want an error")

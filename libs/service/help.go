@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// Variable is one line of the table of --help.
+// Variable is one line in the table of environment variables that --help prints.
 type Variable struct {
 	Name     string
 	Default  string
@@ -17,8 +17,8 @@ type Variable struct {
 	Help     string
 }
 
-// Variables lists the environment variables of C in the order of the fields, with those of nested
-// structs.
+// Variables lists the environment variables of C in the order of the fields, including the
+// variables of nested structs.
 func Variables[C any]() []Variable { return variables(reflect.TypeFor[C](), "") }
 
 func variables(t reflect.Type, prefix string) []Variable {
@@ -65,7 +65,7 @@ func help[C any](out io.Writer, name string, commands Commands[C]) {
 		fmt.Fprintf(table, "  %s\t%s\n", further.Name, further.Help)
 		further.flags().VisitAll(func(f *flag.Flag) {
 			what, help := flag.UnquoteUsage(f)
-			if what != "" { // a switch has no value
+			if what != "" { // a boolean variable needs no description of its value
 				what = " <" + what + ">"
 			}
 			fmt.Fprintf(table, "    --%s%s\t%s\n", f.Name, what, help)

@@ -9,8 +9,8 @@ import (
 
 type hurryKey struct{}
 
-// withHurry closes Hurried of the returned context at the second SIGTERM or SIGINT. stop must be
-// called when the service has ended.
+// withHurry returns a context whose channel Hurried is closed at the second SIGTERM or SIGINT. The
+// function stop must be called when the service has ended.
 func withHurry(ctx context.Context) (hurrying context.Context, stop func()) {
 	signals, hurried, ended := make(chan os.Signal, 2), make(chan struct{}), make(chan struct{})
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -29,7 +29,7 @@ func withHurry(ctx context.Context) (hurrying context.Context, stop func()) {
 }
 
 // Hurried returns a channel that is closed when a process under RunPatiently receives a second
-// signal. In any other context it returns nil, a channel that is never closed.
+// signal. In any other context it returns nil, and a nil channel is never closed.
 func Hurried(ctx context.Context) <-chan struct{} {
 	hurried, _ := ctx.Value(hurryKey{}).(chan struct{})
 	return hurried

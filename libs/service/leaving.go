@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// frame has the settings of every service.
+// frame contains the settings that every service has.
 type frame struct {
-	// DrainDelay must be longer than the services keep unused connections to each other
-	// (serviceauth.IdleFor).
+	// DrainDelay must be longer than the time for which services keep unused connections to each
+	// other (serviceauth.IdleFor).
 	DrainDelay time.Duration `env:"DRAIN_DELAY" envDefault:"0s" help:"how long a service accepts requests after SIGTERM while /readyz fails, as a duration: the time that load balancers need to stop sending requests; 0: no delay"`
 }
 
@@ -17,7 +17,7 @@ type (
 	leavingKey struct{}
 )
 
-// leaving is the state of a process that stops.
+// leaving is the state of a process that is stopping.
 type leaving struct {
 	delay time.Duration
 	begun chan struct{}
@@ -29,7 +29,8 @@ func withLeaving(ctx context.Context) (context.Context, leaving) {
 	return context.WithValue(ctx, leavingKey{}, l.begun), l
 }
 
-// linger closes Leaving and waits for the delay, or less if one of the channels is closed before.
+// linger closes the channel Leaving and waits for the delay. The wait ends earlier if one of the
+// channels in its parameters is closed.
 func (l leaving) linger(hurried, failed, finished <-chan struct{}) {
 	close(l.begun)
 	over := time.NewTimer(l.delay)
@@ -43,14 +44,14 @@ func (l leaving) linger(hurried, failed, finished <-chan struct{}) {
 }
 
 // Leaving returns a channel that is closed when the process has received the signal to stop. A part
-// can then redirect new work. In a context that is not of a part it returns nil, a channel that is
-// never closed.
+// can then redirect new work. If ctx does not belong to a part, Leaving returns nil, and a nil
+// channel is never closed.
 func Leaving(ctx context.Context) <-chan struct{} {
 	begun, _ := ctx.Value(leavingKey{}).(chan struct{})
 	return begun
 }
 
-// IsLeaving reports whether Leaving is closed.
+// IsLeaving reports whether the channel Leaving is closed.
 func IsLeaving(ctx context.Context) bool {
 	select {
 	case <-Leaving(ctx):

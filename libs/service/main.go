@@ -18,13 +18,14 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
-// Commands are the commands of a service: serve (the default), migrate, replay [topic] and Further.
+// Commands are the commands of a service: serve (the default), migrate, replay [topic] and the
+// commands in Further.
 type Commands[C any] struct {
 	Serve func(ctx context.Context, cfg C) error
-	// Migrate applies the migrations of the schema.
+	// Migrate applies the migrations of the service's schema.
 	Migrate func(ctx context.Context, cfg C) error
-	// Replay applies the parked records of a topic again, or lists all parked records if the topic
-	// is empty. It is nil if the service has no consumer.
+	// Replay applies the parked records of a topic again. If the topic is empty, Replay lists all
+	// parked records. It is nil if the service has no consumer.
 	Replay func(ctx context.Context, cfg C, topic string) error
 	// Further are the commands that only this service has.
 	Further []Command[C]
@@ -32,16 +33,17 @@ type Commands[C any] struct {
 
 // Command is a command of one service.
 type Command[C any] struct {
-	// Name is one word. Help is its description in --help.
+	// Name is one word. Help describes the command in --help.
 	Name, Help string
-	// Flags defines the flags of the command. If nil, there are none.
+	// Flags defines the flags of the command. If Flags is nil, the command has no flags.
 	Flags func(*flag.FlagSet)
-	// JSON adds the flag --json, which sets Scripted.
+	// JSON adds the flag --json to the command. The flag sets Scripted.
 	JSON bool
 	Run  func(ctx context.Context, cfg C) error
 }
 
-// flags returns the flag set of the command. A parse error does not exit the process.
+// flags returns the flag set of the command. A parse error is returned and does not exit the
+// process.
 func (c Command[C]) flags() *flag.FlagSet {
 	set := flag.NewFlagSet(c.Name, flag.ContinueOnError)
 	set.SetOutput(io.Discard)
@@ -54,11 +56,11 @@ func (c Command[C]) flags() *flag.FlagSet {
 	return set
 }
 
-// Main is the main function of a service. It reads the environment into C and exits with status 2
-// after listing all faults. It handles --version and --help, whose table of variables uses the
-// struct tag help. Otherwise it runs the command with a context that SIGTERM and SIGINT cancel. A
-// service that fails logs the error; another command prints it to standard error. The exit status
-// is then 1.
+// Main is the main function of a service. It reads the environment into C. If settings are invalid,
+// it lists all faults and exits with status 2. It handles --version and --help. The table of
+// variables in --help uses the struct tag help. Otherwise Main runs the command with a context that
+// SIGTERM and SIGINT cancel. If a service fails, Main logs the error. If another command fails,
+// Main prints the error to standard error. The exit status is then 1.
 func Main[C any](name string, commands Commands[C]) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -68,14 +70,15 @@ func Main[C any](name string, commands Commands[C]) {
 	os.Exit(start(ctx, name, commands, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// gcPercent is used if GOGC is not set. A service has a few MB of live memory and allocates with
-// every request. With 100, Go's default, a tenth of its CPU is spent on garbage collection under
-// POST /v1/calls. With 400 it uses about 20 MB more. GOMEMLIMIT is still a limit.
+// gcPercent is used if GOGC is not set. A service has a few MB of live memory and allocates memory
+// with every request. With Go's default of 100, garbage collection uses a tenth of the CPU time
+// under POST /v1/calls. With 400 a service uses about 20 MB more memory. GOMEMLIMIT still limits
+// the memory.
 const gcPercent = 400
 
-// start is Main without os.Exit: it returns the exit status.
+// start does what Main does, but returns the exit status instead of exiting.
 func start[C any](ctx context.Context, name string, commands Commands[C], args []string, out, faults io.Writer) int {
-	if len(args) == 1 && args[0] == "healthy" { // needs no other environment variable
+	if len(args) == 1 && args[0] == "healthy" { // this command needs no other environment variable
 		if err := Healthy(ctx, os.Getenv("PRIVATE_ADDR"), "/readyz"); err != nil {
 			fmt.Fprintf(faults, "%s: %v\n", name, err)
 			return 1
@@ -107,7 +110,7 @@ func start[C any](ctx context.Context, name string, commands Commands[C], args [
 	switch err = run(context.WithValue(ctx, delayKey{}, own.DrainDelay), cfg); {
 	case err == nil, serves && ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return 0
-	case !serves: // a command: print the error
+	case !serves: // for a command other than serve, print the error
 		fmt.Fprintf(faults, "%s %s: %v\n", name, strings.Join(args, " "), err)
 		return 1
 	}
@@ -117,8 +120,8 @@ func start[C any](ctx context.Context, name string, commands Commands[C], args [
 
 type logKey struct{}
 
-// Log returns the destination of the log: standard output for a service, standard error for a
-// command, which prints its result to standard output.
+// Log returns the destination of the log. A service logs to standard output. A command prints its
+// result to standard output, so it logs to standard error.
 func Log(ctx context.Context) io.Writer {
 	if faults, ok := ctx.Value(logKey{}).(io.Writer); ok {
 		return faults
@@ -143,8 +146,8 @@ func scripted[C any](run func(context.Context, C) error) func(context.Context, C
 	return func(ctx context.Context, cfg C) error { return run(ForScript(ctx), cfg) }
 }
 
-// choose returns the command. It returns nil without an error if it has printed the help or the
-// version.
+// choose returns the command that the arguments name. It returns nil without an error if it has
+// printed the help or the version.
 func choose[C any](name string, commands Commands[C], args []string, out io.Writer) (func(context.Context, C) error, error) {
 	if len(args) == 0 {
 		args = []string{"serve"}
@@ -196,7 +199,7 @@ func (c Command[C]) choose(args []string) (func(context.Context, C) error, error
 	return c.Run, nil
 }
 
-// configFaults returns the faults of all joined errors.
+// configFaults returns the faults that the joined errors contain.
 func configFaults(err error) (faults []string) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, one := range joined.Unwrap() {

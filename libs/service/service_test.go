@@ -86,7 +86,7 @@ func TestRun_SIGTERMStopsTheParts(t *testing.T) {
 }
 
 func TestRun_NamesPartsThatDoNotStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // relay gets a fifth of a second to stop
+	synctest.Test(t, func(t *testing.T) { // the relay gets a fifth of a second to stop
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		hold := make(chan struct{})
@@ -117,7 +117,8 @@ type config struct {
 	Embed
 }
 
-// Embed is like the configuration of a library in that of a service.
+// Embed represents the configuration of a library that is embedded in the configuration of a
+// service.
 type Embed struct {
 	Wait time.Duration `env:"TEST_WAIT" envDefault:"1s"`
 }
@@ -137,7 +138,7 @@ func TestStart_ListsAllFaultsOfTheEnvironment(t *testing.T) {
 	}
 }
 
-// A command that is stopped has failed, unlike a service. It logs to standard error.
+// Unlike a service, a command that is stopped has failed. A command logs to standard error.
 func TestStart_StoppedCommandHasFailed(t *testing.T) {
 	t.Setenv("TEST_NAME", "x")
 	var said bytes.Buffer
@@ -325,8 +326,8 @@ func TestHealthy_ReturnsTheStatusOfReadyz(t *testing.T) {
 	}
 }
 
-// With the host's network (helm/ringfence-lib) a service listens at one address of the host, not on
-// the loopback address.
+// With the host's network (helm/ringfence-lib) a service listens only at one address of the host,
+// not at the loopback address.
 func TestHealthy_ConnectsToTheListenAddress(t *testing.T) {
 	t.Parallel()
 	for addr, host := range map[string]string{"127.0.0.2:0": "127.0.0.2", "[::1]:0": "::1"} {

@@ -2,11 +2,11 @@ package service
 
 import "runtime/debug"
 
-// version is set by the linker: -ldflags '-X ringfence.dev/libs/service.version=1.2.3'
+// The linker sets version: -ldflags '-X ringfence.dev/libs/service.version=1.2.3'
 // (deploy/Dockerfile).
 var version string
 
-// Version returns the version of this binary, or "devel" if it was built without one.
+// Version returns the version of this binary, or "devel" if the build set no version.
 func Version() string {
 	if version != "" {
 		return version

@@ -22,25 +22,26 @@ const (
 	Write Access = "write"
 )
 
-// webhooks is the name of the feature in the token.
+// webhooks is the name of the webhooks feature in the token.
 const webhooks = "webhooks"
 
-// Caller is the client or operator for which the gateway forwards a request.
+// Caller is the client or operator whose request the gateway forwards.
 type Caller struct {
 	WorkspaceID uuid.UUID
 	RequestID   uuid.UUID
 	Access      Access
 	// Webhooks is true if the plan includes webhooks.
 	Webhooks bool
-	// Operator is the operator's name on /admin/v1 and internal routes, otherwise empty.
+	// Operator is the name of the operator on /admin/v1 and internal routes. Otherwise it is empty.
 	Operator string
 }
 
-// CallerHeader contains the token. Gateways remove it from requests of clients.
+// CallerHeader is the header that contains the caller's token. Gateways remove it from requests of
+// clients.
 const CallerHeader = "X-Ringfence-Caller"
 
-// SignCaller returns the token for a request that is forwarded to the service aud. It is valid for
-// 60 s.
+// SignCaller returns the token for a request that the gateway forwards to the service aud. The
+// token is valid for 60 s.
 func (k *Keys) SignCaller(aud string, c Caller) (string, error) {
 	signed := claims{Use: forCaller, RequestID: c.RequestID, Workspace: c.WorkspaceID, Access: c.Access, Operator: c.Operator}
 	if c.Webhooks {
@@ -51,15 +52,15 @@ func (k *Keys) SignCaller(aud string, c Caller) (string, error) {
 
 type callerKey struct{}
 
-// RequireCaller rejects requests without a valid token of the gateway with 401 invalid_api_key. It
-// puts the Caller into the context, and the workspace and request id into the span and the log
+// RequireCaller rejects a request without a valid token of the gateway with 401 invalid_api_key. It
+// adds the Caller to the context, and the workspace and the request id to the span and the log
 // line.
 func (k *Keys) RequireCaller(next http.Handler) http.Handler {
 	return k.require(next, func(Caller) bool { return true })
 }
 
-// RequireOperator is RequireCaller and requires the name of an operator, for /admin/v1 and
-// /internal/v1.
+// RequireOperator does what RequireCaller does, and also requires the name of an operator. It is
+// for /admin/v1 and /internal/v1.
 func (k *Keys) RequireOperator(next http.Handler) http.Handler {
 	return k.require(next, func(c Caller) bool { return c.Operator != "" })
 }

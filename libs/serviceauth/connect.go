@@ -15,36 +15,36 @@ import (
 	"ringfence.dev/libs/httpserver"
 )
 
-// ServiceHeader contains the token of the calling service. Gateways remove it from requests of
-// clients.
+// ServiceHeader is the header that contains the token of the calling service. Gateways remove it
+// from requests of clients.
 const ServiceHeader = "X-Ringfence-Service"
 
-// ClientInterceptor returns the client interceptor for calls to the service aud. It adds a token,
-// which is used for half of its validity.
+// ClientInterceptor returns the interceptor for the client of the service aud. It adds a token to
+// each request. A token is used until half of its validity is over.
 func (k *Keys) ClientInterceptor(aud string) connect.Interceptor {
 	return clientAuth{&tokenCache{keys: k, aud: aud}}
 }
 
-// AllowServices returns the option for a handler that only the named services may call. Other
-// callers get CodeUnauthenticated or CodePermissionDenied. A request is at most httpserver.MaxBody
-// bytes. The limit is needed because Connect decompresses and decodes a message before it calls an
-// interceptor.
+// AllowServices returns the option for a handler that only the services in callers may call. Other
+// callers get CodeUnauthenticated or CodePermissionDenied. The maximum size of a request is
+// httpserver.MaxBody bytes. The limit is needed because Connect decompresses and decodes a message
+// before it calls an interceptor.
 func (k *Keys) AllowServices(callers ...string) connect.HandlerOption {
 	return connect.WithHandlerOptions(connect.WithInterceptors(serverAuth{k, callers}), connect.WithReadMaxBytes(httpserver.MaxBody))
 }
 
-// connectTimeout is the timeout of connecting to a service. net/http continues to connect after the
-// request has ended. Without a timeout, each request to an unreachable machine leaves a socket open
-// for two minutes.
+// connectTimeout is the timeout for connecting to a service. net/http continues to connect after
+// the request has ended. Without a timeout, each request to an unreachable machine leaves a socket
+// open for two minutes.
 const connectTimeout = 2 * time.Second
 
 // IdleFor is how long an unused connection between services is kept. It is shorter than the
-// DRAIN_DELAY of the charts: a process that stops closes its connections in that time, so no POST
-// uses a connection that is closing.
+// DRAIN_DELAY of the charts. A process that is stopping therefore closes its unused connections
+// within the delay, and no POST uses a closing connection.
 const IdleFor = 2 * time.Second
 
-// Client returns the HTTP client for calls to other services. It uses no proxy and keeps
-// connections. The deadline of a call is that of its context.
+// Client returns the HTTP client for requests to other services. It uses no proxy and keeps
+// connections open. The deadline of a request is the deadline of its context.
 func Client() *http.Client {
 	dialer := &net.Dialer{Timeout: connectTimeout, KeepAlive: 15 * time.Second}
 	return &http.Client{Transport: &http.Transport{
@@ -55,8 +55,8 @@ func Client() *http.Client {
 
 type clientAuth struct{ token *tokenCache }
 
-// tokenCache has the token of this service for one other service. It is used for many requests
-// until half of its validity is over, because a signature takes longer than most requests.
+// tokenCache contains a token of this service for one other service. The token is used for many
+// requests until half of its validity is over, because signing takes longer than most requests.
 type tokenCache struct {
 	keys *Keys
 	aud  string
@@ -101,7 +101,7 @@ func (a clientAuth) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 func (a clientAuth) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
 		stream := next(ctx, spec)
-		_ = a.addToken(stream.RequestHeader()) // without a token the server rejects the stream
+		_ = a.addToken(stream.RequestHeader()) // if there is no token, the server rejects the stream
 		return stream
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// signedBy checks the signature only, in its canonical encoding.
+// signedBy reports whether the token has a valid signature in its canonical encoding. It checks
+// nothing else.
 func signedBy(k *Keys, text string) bool {
 	dot := max(strings.LastIndexByte(text, '.'), 0)
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimPrefix(text[dot:], "."))

@@ -1,6 +1,7 @@
-// Package serviceauth authenticates requests between services: the token of the gateway with the
-// caller of a request, and the token of a service that calls another one. Tokens are Ed25519 JWTs.
-// Public keys come from the configuration; a service can have two during a rotation.
+// Package serviceauth authenticates requests between services. The gateway signs a token that
+// identifies the caller of a request. A service that calls another service signs a token that
+// identifies itself. Tokens are Ed25519 JWTs. Public keys come from the configuration. A service
+// can have two public keys during a rotation.
 package serviceauth
 
 import (
@@ -13,19 +14,19 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Gateway is the only service whose tokens for callers are accepted.
+// Gateway is the only service that may sign tokens that identify an API caller.
 const Gateway = "gateway"
 
-// Config has the keys of a service.
+// Config contains the keys of a service.
 type Config struct {
 	// SigningKey is the Ed25519 seed of this service, 32 bytes in base64.
 	SigningKey string `env:"SIGNING_KEY,required" help:"Ed25519 seed of this service, 32 bytes in base64"`
 	// TrustedKeys are the public keys of the services that may call this one:
-	// "gateway=<base64>,calls=<base64>". A name may occur twice.
+	// "gateway=<base64>,calls=<base64>". A name can occur twice.
 	TrustedKeys []string `env:"TRUSTED_KEYS" envSeparator:"," help:"public keys of the services that may call this one, gateway=<base64>,calls=<base64>; a name may occur twice for rotation"`
 }
 
-// Keys signs tokens of this service and verifies tokens of others.
+// Keys signs tokens of this service and verifies tokens of other services.
 type Keys struct {
 	self    string
 	private ed25519.PrivateKey
@@ -34,8 +35,9 @@ type Keys struct {
 	verified tokenSet
 }
 
-// New parses the keys. self is the name of the service ("calls"): the issuer of its tokens, and the
-// audience that it accepts. The error lists all faults.
+// New parses the keys. self is the name of this service ("calls"). It is the issuer of the tokens
+// that this service signs, and the audience of the tokens that it accepts. The error lists all
+// faults.
 func New(self string, cfg Config) (*Keys, error) {
 	var faults []error
 	keys := &Keys{self: self, public: map[string][]jwt.VerificationKey{}, verified: tokenSet{tokens: map[string]claims{}}}
@@ -61,7 +63,7 @@ func New(self string, cfg Config) (*Keys, error) {
 	return keys, errors.Join(faults...)
 }
 
-// Public returns the public key of this service in base64, for TRUSTED_KEYS of other services.
+// Public returns the public key of this service in base64. Other services need it in TRUSTED_KEYS.
 func (k *Keys) Public() string {
 	public, _ := k.private.Public().(ed25519.PublicKey)
 	return base64.StdEncoding.EncodeToString(public)

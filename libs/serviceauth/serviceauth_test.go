@@ -45,8 +45,8 @@ func testCaller() Caller {
 	return Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: Write, Webhooks: true}
 }
 
-// call sends a request with the token to a route behind middleware. It returns the status and the
-// received caller.
+// call sends a request with the token to a route behind the middleware. It returns the status and
+// the caller that the route received.
 func call(middleware func(http.Handler) http.Handler, token string) (int, Caller, string) {
 	var seen Caller
 	handler := middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = CallerFrom(r.Context()) }))
@@ -84,7 +84,8 @@ func TestRequireCaller_PassesTheCaller(t *testing.T) {
 	}
 }
 
-func TestRequireCaller_Refuses(t *testing.T) { synctest.Test(t, refuses) } // in synctest, so that all tokens are verified at the time of their signature
+// run in synctest, so that each token is verified at the time at which it was signed
+func TestRequireCaller_Refuses(t *testing.T) { synctest.Test(t, refuses) }
 
 func refuses(t *testing.T) {
 	gateway, dialer, stranger := keys(t, Gateway), keys(t, "dialer"), keys(t, Gateway)
@@ -172,7 +173,7 @@ func TestNew_ListsEveryFault(t *testing.T) {
 	}
 }
 
-// ask sends one unary call through the client interceptor and the handler option.
+// ask sends one unary request through the client interceptor and the handler option.
 func ask(t *testing.T, client []connect.ClientOption, answer connect.HandlerOption) error {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -234,7 +235,8 @@ func TestAllowServices_LimitsCompressedBodies(t *testing.T) {
 	defer server.Close()
 	asking := connect.NewClient[wrapperspb.StringValue, emptypb.Empty](server.Client(), server.URL+"/q/Ask",
 		connect.WithSendGzip(), connect.WithInterceptors(calls.ClientInterceptor("billing-wallet")))
-	_, err := asking.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String(strings.Repeat("a", 4<<20)))) // a few KiB when compressed
+	// this message has a few KiB when compressed
+	_, err := asking.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String(strings.Repeat("a", 4<<20))))
 	if connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("a packed 4 MiB: connect.CodeOf(err) = %v, want %v", connect.CodeOf(err), connect.CodeResourceExhausted)
 	} else if decoded != 0 {
@@ -242,7 +244,7 @@ func TestAllowServices_LimitsCompressedBodies(t *testing.T) {
 	}
 }
 
-// hang is how long a connection may stay open after its request.
+// hang is how long a connection can stay open after its request.
 const hang = 5 * connectTimeout
 
 func TestClient_ClosesConnectionsToASilentServer(t *testing.T) {
@@ -269,7 +271,7 @@ func TestClient_ClosesConnectionsToASilentServer(t *testing.T) {
 	}()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go func() { <-accepted; cancel() }() // cancel while the handshake waits
+	go func() { <-accepted; cancel() }() // cancel the request while the handshake waits
 	request, _ := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+silent.Addr().String(), nil)
 	if answer, err := Client().Do(request); err == nil {
 		_ = answer.Body.Close()

@@ -20,7 +20,8 @@ const (
 	leeway = 30 * time.Second
 )
 
-// use distinguishes tokens of callers and of services, so that one is not accepted as the other.
+// use is the purpose of a token. It prevents that a service's token is accepted as a caller's
+// token, or the reverse.
 type use string
 
 const (
@@ -41,9 +42,9 @@ type claims struct {
 // head is the first part of every token: {"alg":"EdDSA","typ":"JWT"}.
 const head = "eyJhbGciOiJFZERTQSIsInR5cCI6IkpXVCJ9."
 
-// body is claims as sign encodes them. Its own four fields replace those of the library, which are
-// encoded with reflection and a map. That takes longer than the signature, and a token is signed
-// for every request.
+// body is the form of claims that sign encodes. It declares four fields of the library's claims
+// again, because the library encodes them with reflection and a map. That takes longer than the
+// signature, and a token is signed for every request.
 type body struct {
 	Issuer    string `json:"iss"`
 	Audience  string `json:"aud"`
@@ -66,7 +67,7 @@ func (k *Keys) sign(aud string, c claims, now time.Time) (string, error) {
 	return string(base64.RawURLEncoding.AppendEncode(append(token, '.'), signature)), nil
 }
 
-// verify checks signature, issuer, audience, validity and use of a token.
+// verify checks the signature, the issuer, the audience, the validity and the use of a token.
 func (k *Keys) verify(token string, want use, now time.Time) (claims, error) {
 	var c claims
 	_, err := jwt.ParseWithClaims(token, &c, k.keysOf,
@@ -85,17 +86,18 @@ func (k *Keys) verify(token string, want use, now time.Time) (claims, error) {
 	return c, nil
 }
 
-// tokenSet has tokens of services whose signature was verified. A token is used for half a minute.
+// tokenSet contains tokens of services whose signature was verified. A service uses each token for
+// half a minute.
 type tokenSet struct {
 	mu     sync.Mutex
 	tokens map[string]claims
 }
 
-// maxVerified is the maximum number of tokens. A replica uses two tokens a minute.
+// maxVerified is the maximum number of tokens in a tokenSet. A replica uses two tokens a minute.
 const maxVerified = 512
 
-// verifyService verifies the token of a service. For a token that was verified before, it checks
-// the expiry only.
+// verifyService verifies the token of a service. If the token was verified before, it checks only
+// the expiry.
 func (k *Keys) verifyService(token string, now time.Time) (claims, error) {
 	k.verified.mu.Lock()
 	known, ok := k.verified.tokens[token]

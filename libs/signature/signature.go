@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Header is the name of the header.
+// Header is the name of the header that contains the signature.
 const Header = "X-Service-Signature"
 
 // Sign returns the value of the header: t=<unix seconds>,v1=<hex HMAC-SHA256 of "t.body">. The key
-// is the whole secret string.
+// of the HMAC is the whole secret string.
 func Sign(secret string, at time.Time, body []byte) string {
 	t := strconv.FormatInt(at.Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(secret))

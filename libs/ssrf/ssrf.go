@@ -1,6 +1,6 @@
 // Package ssrf prevents server-side request forgery. URLs of customers may lead only to public
-// addresses and to networks that the operator allows. The address is checked when a connection is
-// opened, after DNS.
+// addresses and to networks that the operator allows. The address is checked after the DNS lookup,
+// when a connection is opened.
 package ssrf
 
 import (
@@ -14,8 +14,8 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// Guard decides which addresses may be reached. It checks the address after DNS, so that a name
-// that changes its address is checked as well.
+// Guard decides which addresses may be reached. It checks the address after the DNS lookup, so it
+// also checks a name whose address has changed.
 type Guard struct{ guardian *ssrf.Guardian }
 
 // New returns a guard that allows public addresses and the given networks.
@@ -36,27 +36,29 @@ func New(allowed []netip.Prefix) *Guard {
 // Reachable reports whether the address may be reached.
 func (g *Guard) Reachable(addr netip.Addr) bool { return g.guardian.SafeAddr(addr) == nil }
 
-// Control is for net.Dialer.Control. It returns an error before the first packet is sent.
+// Control is used as the Control function of net.Dialer. It returns an error before the first
+// packet is sent.
 func (g *Guard) Control(network, address string, conn syscall.RawConn) error {
 	return g.guardian.Safe(network, address, conn)
 }
 
-// Refused reports whether err is a refusal of the guard, not an error of the network.
+// Refused reports whether err means that the guard refused the address. It returns false for an
+// error of the network.
 func Refused(err error) bool {
 	return errors.Is(err, ssrf.ErrProhibitedIP) || errors.Is(err, ssrf.ErrProhibitedNetwork) ||
 		errors.Is(err, ssrf.ErrProhibitedPort) || errors.Is(err, ssrf.ErrInvalidHostPort)
 }
 
-// Dialing opens connections, like the DialContext of an http.Transport.
+// Dialing opens a connection, like the DialContext function of an http.Transport.
 type Dialing func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Dialing returns a function that connects only to addresses that the guard allows. timeout bounds
-// one connect; 0 means that only the context bounds it.
+// Dialing returns a function that connects only to addresses that the guard allows. timeout limits
+// one attempt to connect. 0 means that only the context limits it.
 func (g *Guard) Dialing(timeout time.Duration) Dialing {
 	return (&net.Dialer{Timeout: timeout, Control: g.Control}).DialContext
 }
 
 // Unguarded returns a function that connects to any address. Use it only for URLs of the operator,
-// with a separate HTTP client: a URL of a customer can name the same host and must be checked by
-// the guard.
+// and with a separate HTTP client. A URL of a customer can name the same host, and the guard must
+// check it.
 func Unguarded(timeout time.Duration) Dialing { return (&net.Dialer{Timeout: timeout}).DialContext }

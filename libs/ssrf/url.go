@@ -12,10 +12,11 @@ import (
 // MaxURL is the maximum length of a URL in characters.
 const MaxURL = 2048
 
-// CheckURL checks a URL that a customer configured. It must have the given scheme (https, wss), a
-// host, no user info and no fragment. An address in the URL must be reachable; a name is checked
-// when a connection is opened. CheckURL returns the URL with its scheme in lower case. Its error is
-// a sentence without the name of the field.
+// CheckURL checks a URL that a customer configured. The URL must have the given scheme (https, wss)
+// and a host, and must have no user info and no fragment. If the host is an IP address, the
+// function reachable must accept it. A host name is checked when a connection is opened. CheckURL
+// returns the URL with its scheme in lower case. Its error is a sentence without the name of the
+// field.
 func CheckURL(text, scheme string, reachable func(netip.Addr) bool) (string, error) {
 	if utf8.RuneCountInString(text) > MaxURL {
 		return "", errors.New("is longer than " + strconv.Itoa(MaxURL) + " characters")
@@ -83,8 +84,8 @@ func checkHost(host string, reachable func(netip.Addr) bool) error {
 	return nil
 }
 
-// numeric reports whether the last label is a number, as in 127.1, 0x7f.0.0.1 or 2130706433. Some
-// resolvers read such names as addresses.
+// numeric reports whether the last label of the name is a number, as in 127.1, 0x7f.0.0.1 or
+// 2130706433. Some resolvers read such names as addresses.
 func numeric(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	_, err := strconv.ParseUint(last, 0, 64)

@@ -23,7 +23,7 @@ func TestCertificate_ReportsTheFirstExpiryOfTheChain(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	pair, fault := &tls.Certificate{Certificate: [][]byte{until(t, now.Add(90*24*time.Hour)), until(t, now.Add(time.Hour))}}, error(nil)
 	registry := prometheus.NewRegistry()
-	for range 2 { // two clients of one process use the same file
+	for range 2 { // two clients of one process can use the same file
 		err := telemetry.Certificate(registry, "KAFKA_CERT_FILE", func() (*tls.Certificate, error) { return pair, fault })
 		if err != nil {
 			t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/libs/service"
 )
 
-// Observe adds a value to a histogram. If the trace of ctx is sampled, its id is added as an
-// exemplar (trace_id), so that a dashboard can link a slow value to its trace.
+// Observe adds a value to a histogram. If the trace of ctx is sampled, the trace id is added as an
+// exemplar (trace_id). A dashboard can then link a slow value to its trace.
 func Observe(ctx context.Context, histogram prometheus.Observer, value float64) {
 	span := trace.SpanContextFromContext(ctx)
 	marking, ok := histogram.(prometheus.ExemplarObserver)
@@ -22,8 +22,8 @@ func Observe(ctx context.Context, histogram prometheus.Observer, value float64) 
 	marking.ObserveWithExemplar(value, prometheus.Labels{"trace_id": span.TraceID().String()})
 }
 
-// newBuild returns a metric with value 1 and the version as a label. Two versions are visible
-// during an upgrade.
+// newBuild returns a metric with the value 1 and the version as a label. During an upgrade both
+// versions are visible.
 func newBuild(name string) prometheus.Gauge {
 	labels := prometheus.Labels{"service": name, "version": service.Version(), "go_version": runtime.Version()}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{

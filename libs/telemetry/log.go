@@ -39,7 +39,7 @@ func (h traced) WithAttrs(attrs []slog.Attr) slog.Handler { return traced{h.Hand
 func (h traced) WithGroup(name string) slog.Handler       { return traced{h.Handler.WithGroup(name)} }
 
 // text writes one line per record for people: time, level, message, key=value. It omits the name of
-// the service, because the local stack prefixes each line with it.
+// the service, because the local stack adds that name to the beginning of each line.
 type text struct {
 	out    io.Writer
 	level  slog.Level

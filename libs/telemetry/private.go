@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/libs/service"
 )
 
-// checkLimit is the timeout of a readiness check.
+// checkTimeout is the timeout of a readiness check.
 const checkTimeout = 2 * time.Second
 
 type check struct {
@@ -26,16 +26,16 @@ type check struct {
 	ask  func(context.Context) error
 }
 
-// Ready adds a readiness check. /readyz responds 503 with the names of the checks that fail or
-// exceed 2 s.
+// Ready adds a readiness check. If a check fails or takes more than 2 s, /readyz responds 503 with
+// the name of the check.
 func (t *Telemetry) Ready(name string, ask func(context.Context) error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.checks = append(t.checks, check{name, ask})
 }
 
-// Private is the part of service.Run that serves the private port. /readyz fails while the process
-// is stopping.
+// Private is the part of service.Run that serves the private port. While the process is stopping,
+// /readyz fails.
 func (t *Telemetry) Private(ctx context.Context) error {
 	listener, err := service.Listen(ctx, t.addr, "PRIVATE_ADDR")
 	if err != nil {
@@ -85,7 +85,7 @@ func (t *Telemetry) privateHandler() http.Handler {
 	return mux
 }
 
-// failing runs all checks concurrently and returns the names of those that fail or time out.
+// failing runs all checks concurrently and returns the names of the checks that fail or time out.
 func (t *Telemetry) failing(ctx context.Context) []string {
 	t.mu.Lock()
 	checks := slices.Clone(t.checks)
@@ -126,5 +126,5 @@ type probe struct {
 func answer(w http.ResponseWriter, status int, body probe) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // fails only if the client has disconnected
+	_ = json.NewEncoder(w).Encode(body) // Encode fails only if the client has disconnected
 }

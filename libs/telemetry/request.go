@@ -18,7 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// note has what the handlers of a request add to its span and its log line.
+// note contains the values that the handlers of a request add to its span and its log line.
 type note struct {
 	mu    sync.Mutex
 	route string
@@ -37,7 +37,7 @@ func Route(ctx context.Context, template string) {
 }
 
 // Annotate adds an attribute (workspace_id, call_id) to the span and the log line of the request.
-// Outside a request it is added to the span only.
+// If ctx belongs to no request, the attribute is added to the span only.
 func Annotate(ctx context.Context, key, value string) {
 	trace.SpanFromContext(ctx).SetAttributes(attribute.String(key, value))
 	if n, ok := ctx.Value(noteKey{}).(*note); ok {
@@ -47,9 +47,9 @@ func Annotate(ctx context.Context, key, value string) {
 	}
 }
 
-// Middleware gives each HTTP request a span named after its route template, metrics and one log
-// line. The span continues the caller's trace. Path and query are never recorded, because they
-// contain phone numbers.
+// Middleware adds a span, metrics and one log line to each HTTP request. The span has the name of
+// the route template and continues the caller's trace. Path and query are never recorded, because
+// they contain phone numbers.
 func (t *Telemetry) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := otel.GetTextMapPropagator().Extract(r.Context(), propagation.HeaderCarrier(r.Header))
@@ -58,8 +58,8 @@ func (t *Telemetry) Middleware(next http.Handler) http.Handler {
 	})
 }
 
-// Edge is Middleware for requests of clients. Each request starts a new trace that is linked to the
-// client's traceparent. The tracing headers of the client are removed.
+// Edge does what Middleware does, for requests of clients. Each request starts a new trace that is
+// linked to the client's traceparent. The tracing headers of the client are removed.
 func (t *Telemetry) Edge(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithNewRoot()}
@@ -91,8 +91,8 @@ func (t *Telemetry) observe(w http.ResponseWriter, r *http.Request, span trace.S
 	aborted = false
 }
 
-// conclude names the span, records the metrics and writes the log line. aborted means that the
-// handler panicked and the connection is closed.
+// conclude names the span, records the metrics and writes the log line. aborted is true if the
+// handler panicked and the connection will be closed.
 func (t *Telemetry) conclude(ctx context.Context, n *note, r *http.Request, w middleware.WrapResponseWriter, span trace.Span, took time.Duration, aborted bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -119,7 +119,8 @@ func (t *Telemetry) conclude(ctx context.Context, n *note, r *http.Request, w mi
 	log.LogAttrs(ctx, levelOf(route), "request", attrs...)
 }
 
-// levelOf returns debug for the probes of load balancers, which arrive several times a second.
+// levelOf returns the level of the log line. It is debug for the probes of load balancers, which
+// arrive several times a second.
 func levelOf(route string) slog.Level {
 	if route == "/readyz" || route == "/livez" {
 		return slog.LevelDebug
@@ -127,8 +128,8 @@ func levelOf(route string) slog.Level {
 	return slog.LevelInfo
 }
 
-// routeOf returns the route template. Unknown paths share one value, so that clients cannot add
-// label values.
+// routeOf returns the route template. All unknown paths share one value, so that clients cannot add
+// new label values.
 func routeOf(ctx context.Context, n *note) string {
 	if n.route != "" {
 		return n.route

@@ -22,17 +22,18 @@ import (
 	"ringfence.dev/libs/service"
 )
 
-// Config has the settings of telemetry. The SDK reads the OTEL_* variables itself.
+// Config contains the settings of telemetry. The OpenTelemetry SDK reads the OTEL_* variables
+// itself.
 type Config struct {
-	// PrivateAddr serves /metrics, /debug/pprof, /livez and /readyz.
+	// PrivateAddr is the address that serves /metrics, /debug/pprof, /livez and /readyz.
 	PrivateAddr string `env:"PRIVATE_ADDR" envDefault:"127.0.0.1:0" help:"address of /metrics, /debug/pprof, /livez and /readyz; port 0: any free port"`
-	// LogFormat is json or text.
+	// LogFormat is "json" or "text".
 	LogFormat string     `env:"LOG_FORMAT" envDefault:"json" help:"format of the log: json, or text for reading"`
 	LogLevel  slog.Level `env:"LOG_LEVEL" envDefault:"info" help:"lowest level that is logged: debug, info, warn or error"`
 }
 
-// Telemetry has the metrics and the log of a process. With a nil *Telemetry, Middleware works
-// without metrics, for tests.
+// Telemetry contains the metrics and the log of a process. With a nil *Telemetry, Middleware works
+// without metrics, which is useful in tests.
 type Telemetry struct {
 	Metrics *prometheus.Registry
 	Log     *slog.Logger
@@ -87,8 +88,8 @@ func (t *Telemetry) sendTraces(ctx context.Context, service string) error {
 	if err != nil {
 		return fmt.Errorf("make the OTLP exporter: %w", err)
 	}
-	// All processes of a stack inherit one environment, so the attribute of this service comes last
-	// and takes precedence.
+	// All processes of a local stack inherit one environment. The name of this service is therefore
+	// added last, and replaces the name in the environment.
 	about, err := resource.New(ctx, resource.WithFromEnv(), resource.WithTelemetrySDK(),
 		resource.WithAttributes(attribute.String("service.name", service)))
 	if err != nil {
@@ -104,8 +105,8 @@ func (t *Telemetry) sendTraces(ctx context.Context, service string) error {
 	return nil
 }
 
-// Close sends the remaining spans, for at most 5 s, even if ctx has ended. Spans that cannot be
-// sent are lost; the error is logged.
+// Close sends the remaining spans, for at most 5 s, even if ctx has ended. If spans cannot be sent,
+// they are lost and the error is logged.
 func (t *Telemetry) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -24,8 +24,8 @@ import (
 
 const clientParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// recordSpans records the spans of the process in memory. The provider is global, so these tests
-// are not parallel.
+// recordSpans records the spans of the process in memory. The provider is global, so tests that use
+// recordSpans are not parallel.
 func recordSpans(t *testing.T) *tracetest.SpanRecorder {
 	t.Helper()
 	recorder := tracetest.NewSpanRecorder()
@@ -175,7 +175,7 @@ func TestContinue(t *testing.T) {
 		{"without a traceparent it is a new trace", "", 0, false, 0},
 		{"a broken traceparent is none", "00-zz", 0, false, 0},
 	} {
-		// An open span in the context must not become the parent.
+		// An open span in the context must not become the parent of the new span.
 		around, other := tracer().Start(t.Context(), "worker loop")
 		_, span := Continue(around, row.name, row.traceparent, row.waited, CallID("c-1"))
 		span.End()

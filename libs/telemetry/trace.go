@@ -10,13 +10,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// longWait is the wait after which Continue starts a new trace.
+// maxParentWait is the longest wait for which Continue continues the stored trace.
 const maxParentWait = 10 * time.Minute
 
 func tracer() trace.Tracer { return otel.Tracer("ringfence.dev") }
 
-// Carrier returns the trace context as text ("traceparent") to store with a row. It is empty if ctx
-// has no trace.
+// Carrier returns the trace context of ctx as text ("traceparent"), so that it can be stored with a
+// row. The text is empty if ctx has no trace.
 func Carrier(ctx context.Context) string {
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
@@ -24,8 +24,9 @@ func Carrier(ctx context.Context) string {
 }
 
 // Continue starts a span for work that was stored with a traceparent. The span is a child of the
-// stored one. If the work waited for more than ten minutes, it is a new trace that is linked to it.
-// An empty traceparent starts a new trace. A span in ctx is ignored. The caller must end the span.
+// stored span. If the work waited for more than ten minutes, the span starts a new trace that is
+// linked to the stored span. An empty traceparent also starts a new trace. A span in ctx is
+// ignored. The caller must end the span.
 func Continue(ctx context.Context, name, traceparent string, waited time.Duration, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
 	stored := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent})
 	parent := trace.SpanContextFromContext(stored)
@@ -43,6 +44,6 @@ func Continue(ctx context.Context, name, traceparent string, waited time.Duratio
 	return tracer().Start(ctx, name, options...)
 }
 
-// CallID and CallRequestID are attributes of every span of a call.
+// CallID and CallRequestID return the attributes that every span of a call has.
 func CallID(id string) attribute.KeyValue        { return attribute.String("call_id", id) }
 func CallRequestID(id string) attribute.KeyValue { return attribute.String("call_request_id", id) }

@@ -2,5 +2,5 @@
 
 package testkit
 
-// Claim always returns true: without Linux a port cannot be reserved.
+// Claim always returns true. It cannot reserve a port, because that needs Linux.
 func Claim(int) bool { return true }

@@ -1,3 +1,3 @@
-// Package testkit has helpers for the tests of all modules: fuzzing of HTTP surfaces, checks of
-// lists, routes and timestamps, waits, free ports, and an S3 server in memory.
+// Package testkit contains helpers for the tests of all modules: fuzzing of HTTP surfaces, checks
+// of lists, routes and timestamps, waits, free ports, and an S3 server in memory.
 package testkit

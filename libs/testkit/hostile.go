@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Values are JSON values that most fields do not accept, and limits of accepted values.
+// Values returns JSON values that most fields reject, and values at the limits of what fields
+// accept.
 func Values() []string {
 	return []string{
 		`null`, `true`, `0`, `-0`, `-1`, `0.1e-400`, `1e999999`, `9223372036854775808`, `[]`, `{}`, `[null]`, `[[]]`, `{"a":null}`,
@@ -19,7 +20,7 @@ func Values() []string {
 	}
 }
 
-// Bodies are invalid bodies.
+// Bodies returns invalid request bodies.
 func Bodies() []string {
 	return []string{
 		"", " ", "null", "[]", `"x"`, "1", "{", "}", `{"a"`, `{"a":}`, `{"a":1,}`, `{"a":1}{}`, "\ufeff{}", "\xff", "\x00", `{"\u0000":1}`,
@@ -28,8 +29,8 @@ func Bodies() []string {
 	}
 }
 
-// Mutations returns variants of a valid body: each field omitted, each field set to every hostile
-// value, duplicate fields, and a truncated body.
+// Mutations returns variants of a valid body: with each field omitted, with each field set to every
+// hostile value, with duplicate fields, and with a truncated body.
 func Mutations(good string) []string {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal([]byte(good), &fields) != nil {
@@ -57,7 +58,7 @@ func Mutations(good string) []string {
 	return mutations
 }
 
-// Segments are path values that a router and a decoder could read differently.
+// Segments returns path values that a router and a decoder could interpret differently.
 func Segments() []string {
 	return []string{
 		"x", ".", "..", "%2e%2e", "%2F", "a%2Fb", "%00", "%ff", "%", "%zz", "%20", "+", "%2B", "+14155550123", "%2B14155550123", "%2b1415555012%33",
@@ -67,7 +68,7 @@ func Segments() []string {
 	}
 }
 
-// Parameters are encoded values of query parameters.
+// Parameters returns encoded values of query parameters.
 func Parameters() []string {
 	return []string{
 		"", "0", "1", "100", "101", "-1", "+5", "%2B5", "1e2", "1.5", "99999999999999999999", "%00", "%ff", "%zz", "%", ";", "null", "true",

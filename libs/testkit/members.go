@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Members compares the members of got that want names. A member that is absent is equal to nil.
+// Members compares those members of got whose names are in want. An absent member is equal to nil.
 func Members(t testing.TB, what string, got, want map[string]any) {
 	t.Helper()
 	named := map[string]any{}

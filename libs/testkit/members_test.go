@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// failingObjects records the message of Errorf.
+// failingObjects is a testing.TB that records the message of Errorf.
 type failingObjects struct {
 	testing.TB
 	message string

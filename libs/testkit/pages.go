@@ -16,21 +16,21 @@ type Page struct {
 	More bool
 }
 
-// List is the list under test. Its functions must fail the test on an error.
+// List is the list under test. Its functions must fail the test if an error occurs.
 type List struct {
-	// Fetch reads a page. after is uuid.Nil for the first one.
+	// Fetch reads a page. after is uuid.Nil for the first page.
 	Fetch func(limit int, after uuid.UUID) Page
-	// Insert adds an item that is newer than all others. It may or may not match the filter of
-	// Fetch.
+	// Insert adds an item that is newer than all other items. The filter of Fetch can match the
+	// item or not.
 	Insert func(rt *rapid.T) uuid.UUID
-	// Change alters an item. It can change whether the item matches the filter.
+	// Change changes an item. The change can affect whether the filter of Fetch matches the item.
 	Change func(rt *rapid.T, id uuid.UUID)
 	// Matches reports whether Fetch should return the item in its present state.
 	Matches func(id uuid.UUID) bool
 }
 
 // CheckPages inserts and changes items at random while it reads pages. Each page must equal the
-// page of the present items, even if the item of the cursor no longer matches.
+// page of the present items, even if the filter no longer matches the item of the cursor.
 func CheckPages(rt *rapid.T, l List) {
 	var items []uuid.UUID
 	for range rapid.IntRange(0, 8).Draw(rt, "items at the start") {
@@ -68,12 +68,13 @@ func expected(items []uuid.UUID, matches func(uuid.UUID) bool, limit int, after 
 	return Page{IDs: left[:min(limit, len(left))], More: len(left) > limit}
 }
 
-// perWalk is the number of items that one goroutine inserts during a walk. Without a limit the walk
-// might not end.
+// perWalk is the number of items that one goroutine inserts while all pages are read. Without a
+// limit the reading might not end.
 const perWalk = 60
 
 // Race reads all pages while goroutines insert perWalk items each. Every item that existed at the
-// start must appear once, newest first. insert is called concurrently; its items match the filter.
+// start must appear once, newest first. insert is called concurrently. The filter of fetch must
+// match the inserted items.
 func Race(t *testing.T, insert func() uuid.UUID, fetch func(limit int, after uuid.UUID) Page) {
 	t.Helper()
 	var start []uuid.UUID

@@ -10,19 +10,20 @@ import (
 	"strings"
 )
 
-// The ports are below those of outgoing connections on Linux (from 32768), so that a restarted
-// program finds its port free, and below those of local stacks (from 20000).
+// The range of the ports. It is below the ephemeral ports of Linux (from 32768), so that a
+// restarted program finds its port free. It is also below the ports of local stacks (from 20000).
 const (
 	lowest, highest = 10_000, 19_999
-	// together is the number of ports that are given together.
+	// together is the number of ports that Port returns as one group.
 	together = 4
 )
 
-// Port returns the first of four consecutive ports of 127.0.0.1, an even one. No other process has
-// them, for TCP or UDP. They are reserved until this process ends.
+// Port returns the first of four consecutive ports of 127.0.0.1. The first port is even. No other
+// process uses the ports, for TCP or UDP. They are reserved until this process ends.
 func Port() (int, error) {
 	for range 1000 {
-		first := lowest + together*rand.IntN((highest-lowest+1)/together) //nolint:gosec // no secret
+		// the random number is not a secret
+		first := lowest + together*rand.IntN((highest-lowest+1)/together) //nolint:gosec
 		if Claim(first) && vacant(first) {
 			return first, nil
 		}
@@ -30,7 +31,7 @@ func Port() (int, error) {
 	return 0, errors.New("no four free ports in a row between 10000 and 19999 on 127.0.0.1")
 }
 
-// vacant reports whether all ports that are given together are free.
+// vacant reports whether all ports of the group that begins with first are free.
 func vacant(first int) bool {
 	for port := first; port < first+together; port++ {
 		if !bindable("udp", port) || !bindable("tcp", port) {
@@ -50,9 +51,9 @@ func bindable(network string, port int) bool {
 	return err == nil && listener.Close() == nil
 }
 
-// Open reports whether a program has a port open: "tcp" and "tcp6" (it listens), "udp" and "udp6".
-// On Linux it reads proc(5), because a socket that it opens could collide with the program that is
-// about to start.
+// Open reports whether a program has opened a port. network is "tcp" or "tcp6" (the program
+// listens), "udp" or "udp6". On Linux, Open reads proc(5). If it opened a socket instead, the
+// socket could collide with the program that is about to start.
 func Open(network string, port int) bool {
 	table, err := os.ReadFile("/proc/net/" + network)
 	if err != nil {

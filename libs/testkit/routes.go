@@ -11,7 +11,7 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// parameter is a placeholder in a template. Its name may differ.
+// parameter matches a placeholder in a route template. The names of placeholders are not compared.
 var parameter = regexp.MustCompile(`\{[^}]*\}`)
 
 // Customers fails the test if the routes of a chi router below /v1 differ from the operations. An
@@ -39,7 +39,7 @@ func Customers[O fmt.Stringer](t *testing.T, router http.Handler, operations []O
 	Same(t, answered, described)
 }
 
-// Same fails the test if the two lists differ or have duplicates.
+// Same fails the test if the two lists differ or contain duplicates.
 func Same(t *testing.T, answered, described []string) {
 	t.Helper()
 	if len(described) == 0 {

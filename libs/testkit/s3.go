@@ -34,9 +34,9 @@ type Object struct {
 	ContentType string
 }
 
-// Server is an S3 server in memory with one bucket. It supports put, get and delete, and rejects
-// requests without a valid signature (AWS Signature Version 4, in the header or in a link) and
-// expired links.
+// Server is an S3 server in memory with one bucket. It supports put, get and delete. It rejects
+// expired links and requests without a valid signature (AWS Signature Version 4, in the header or
+// in a link).
 type Server struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -45,26 +45,26 @@ type Server struct {
 	ahead   time.Duration
 }
 
-// New starts a server on 127.0.0.1. It runs until Close.
+// New starts a server on 127.0.0.1. The server runs until Close is called.
 func New() *Server {
 	s := &Server{objects: map[string]Object{}}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.answer))
 	return s
 }
 
-// Storage returns the configuration of the server.
+// Storage returns the configuration with which a service uses the server.
 func (s *Server) Storage() recordingstore.Storage {
 	return recordingstore.Storage{URL: s.URL, Region: Region, Bucket: Bucket, AccessKey: AccessKey, SecretKey: SecretKey}
 }
 
-// Away lets every request fail while away is true.
+// Away makes every request fail while away is true.
 func (s *Server) Away(away bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.away = away
 }
 
-// Later sets the clock of the server forward.
+// Later moves the clock of the server forward.
 func (s *Server) Later(by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		s.objects[key] = Object{body, r.Header.Get("Content-Type")}
 		s.mu.Unlock()
-		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, md5.Sum(body))) // the ETag of S3, no secret
+		// S3 uses MD5 for the ETag, which is not a secret
+		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, md5.Sum(body)))
 	case http.MethodGet, http.MethodHead:
 		object, found := s.Objects()[key]
 		if !found {
@@ -134,7 +135,7 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	_, _ = fmt.Fprintf(w, "<Error><Code>%s</Code></Error>", code)
 }
 
-// payload reads a plain body or one in signed chunks ("size;chunk-signature=…").
+// payload reads a plain body, or a body of signed chunks ("size;chunk-signature=…").
 func payload(r *http.Request) ([]byte, error) {
 	if !strings.HasPrefix(r.Header.Get("X-Amz-Content-Sha256"), "STREAMING-") {
 		return io.ReadAll(r.Body)
@@ -159,7 +160,7 @@ func payload(r *http.Request) ([]byte, error) {
 	}
 }
 
-// check verifies the signature of a request, and the expiry of a link.
+// check verifies the signature of a request and the expiry of a link.
 func check(r *http.Request, now time.Time) error {
 	query := r.URL.Query()
 	var credential, signed, given, sum, at string
@@ -210,7 +211,7 @@ func mac(key []byte, text string) []byte {
 }
 
 func canonical(query url.Values) string {
-	return strings.ReplaceAll(query.Encode(), "+", "%20") // sorted by name; "+" itself is encoded as %2B
+	return strings.ReplaceAll(query.Encode(), "+", "%20") // Encode sorts by name and encodes "+" itself as %2B
 }
 
 func headers(r *http.Request, signed string) string {

@@ -12,27 +12,29 @@ import (
 	"unicode/utf8"
 )
 
-// maxMessage is the maximum length of an error message in bytes. It must not repeat what was sent.
+// maxMessage is the maximum length of an error message in bytes. It is low, because a message must
+// not repeat the input.
 const maxMessage = 1 << 10
 
-// Surface is an HTTP handler and the input for its fuzz test. Every response must be a 2xx or a 4xx
-// with the error body.
+// Surface is an HTTP handler and the input for its fuzz test. Every response must be a 2xx, or a
+// 4xx with the error body.
 type Surface struct {
 	Handler http.Handler
-	// Prepare adds what the handler requires: a signed caller or a key.
+	// Prepare adds what the handler requires to a request: a signed caller or a key.
 	Prepare func(testing.TB, *http.Request)
-	// Routes are "METHOD /path". Each {} in the path is replaced by a fuzzed value.
+	// Routes are routes of the form "METHOD /path". Each {} in the path is replaced by a fuzzed
+	// value.
 	Routes []string
 	// IDs are path values of existing objects.
 	IDs []string
 	// Bodies are valid bodies by route. Each field of each body is replaced by every hostile value.
 	Bodies map[string][]string
-	// Queries are names of parameters by route.
+	// Queries are the names of the query parameters by route.
 	Queries map[string][]string
 }
 
-// Fuzz sends requests with fuzzed route, path value, query and body. For a route number that
-// Routes does not have, it sends GET with the fuzzed path.
+// Fuzz sends requests with a fuzzed route number, path value, query and body. If Routes has no
+// route with the number, Fuzz sends GET with the fuzzed path.
 func (s Surface) Fuzz(f *testing.F) {
 	f.Helper()
 	s.seed(f)
@@ -88,8 +90,8 @@ func (s Surface) seed(f *testing.F) {
 	}
 }
 
-// Request returns a request as net/http passes it to a handler. ok is false if net/http rejects the
-// target itself.
+// Request returns a request in the form in which net/http passes it to a handler. ok is false if
+// net/http itself rejects the target.
 func Request(t testing.TB, method, target string, body []byte) (r *http.Request, ok bool) {
 	address, err := url.ParseRequestURI(target)
 	if err != nil || address.Host != "" || strings.ContainsAny(target, " \t\r\n") {
@@ -103,7 +105,7 @@ func Request(t testing.TB, method, target string, body []byte) (r *http.Request,
 	return r, true
 }
 
-// MustAnswer checks the response: 2xx or 4xx, JSON, the error body and Service-Version.
+// MustAnswer checks the response: status 2xx or 4xx, JSON, the error body and Service-Version.
 func MustAnswer(t testing.TB, r *http.Request, answer *httptest.ResponseRecorder) {
 	t.Helper()
 	text := answer.Body.String()

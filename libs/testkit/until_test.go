@@ -18,7 +18,8 @@ func TestUntil_ReturnsWhenTheConditionIsTrue(t *testing.T) {
 	})
 }
 
-// failing records the message of Fatalf, which ends its goroutine like that of a test.
+// failing is a testing.TB that records the message of Fatalf. As in a test, Fatalf ends the
+// goroutine.
 type failing struct {
 	testing.TB
 	message string

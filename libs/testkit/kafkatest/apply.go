@@ -12,15 +12,16 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// Apply calls a handler with one record in tx. It returns the reason if the handler skips or parks
-// the record; see kafka.IsSkip and kafka.IsPark. The id of the record is not stored, so a test can
-// repeat records. OnCommit is not called.
+// Apply calls a handler with one record in tx. If the handler skips or parks the record, Apply
+// returns the reason as an error; see kafka.IsSkip and kafka.IsPark. The id of the record is not
+// stored, so a test can apply a record several times. OnCommit is not called.
 func Apply(ctx context.Context, tx pgx.Tx, handler inbox.Handler, rec kafka.Record) error {
 	_, err := apply(ctx, tx, handler, rec)
 	return err
 }
 
-// Commit is Apply in its own transaction. It calls OnCommit if the transaction has committed.
+// Commit does what Apply does, in a new transaction. After the transaction has committed, Commit
+// calls OnCommit.
 func Commit(ctx context.Context, pool *pgxpool.Pool, handler inbox.Handler, rec kafka.Record) error {
 	var onCommit func()
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {

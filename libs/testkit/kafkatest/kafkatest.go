@@ -1,5 +1,5 @@
-// Package kafkatest gives each test its own Kafka: kfake in memory, or the cluster of
-// KAFKA_BROKERS, which one test at a time uses. It also calls inbox handlers without Kafka.
+// Package kafkatest gives each test a separate Kafka: kfake in memory, or the cluster of
+// KAFKA_BROKERS, which only one test uses at a time. It can also call inbox handlers without Kafka.
 package kafkatest
 
 import (
@@ -21,13 +21,14 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// Throwaway is the prefix of the id of a cluster that tests may empty, such as that of
+// Throwaway is the prefix of the id of a cluster that tests can empty, for example the cluster of
 // test/apachekafka.
 const Throwaway = "ringfence-throwaway-"
 
-// New returns a Kafka that contains the empty topics of the catalogue. It ends with the test. A
-// real cluster is emptied first, and rejected unless its id begins with Throwaway. Tests that use
-// it wait for each other, also across processes. Call New once, before anything reads or writes.
+// New returns a Kafka that contains the empty topics of the catalogue. The Kafka ends with the
+// test. A real cluster is emptied first. It is rejected unless its id begins with Throwaway. Tests
+// that use a real cluster wait for each other, also across processes. Call New once, before
+// anything reads or writes.
 func New(t testing.TB) kafka.Config {
 	t.Helper()
 	given := os.Getenv("KAFKA_BROKERS")
@@ -43,7 +44,7 @@ func New(t testing.TB) kafka.Config {
 	return furnish(t, kafka.Config{Brokers: strings.Split(given, ",")}, empty)
 }
 
-// furnish creates the catalogue.
+// furnish creates the topics of the catalogue.
 func furnish(t testing.TB, cfg kafka.Config, clear func(context.Context, *kadm.Client) error) kafka.Config {
 	t.Helper()
 	client, err := kafka.NewClient(cfg, "kafkatest", nil)
@@ -64,8 +65,8 @@ func furnish(t testing.TB, cfg kafka.Config, clear func(context.Context, *kadm.C
 	return cfg
 }
 
-// reserve waits until no other test of this machine uses the cluster, and reserves it for this
-// test.
+// reserve waits until no other test of this machine uses the cluster, and then reserves the cluster
+// for this test.
 func reserve(t testing.TB, brokers string) {
 	t.Helper()
 	name := strings.NewReplacer(":", "-", ",", "-", "/", "-").Replace(brokers)
@@ -79,7 +80,8 @@ func reserve(t testing.TB, brokers string) {
 	}
 }
 
-// empty deletes all groups and all topics that were used, and waits until they are deleted.
+// empty deletes all consumer groups and all topics that were used, and waits until they are
+// deleted.
 func empty(ctx context.Context, admin *kadm.Client) error {
 	cluster, err := admin.BrokerMetadata(ctx)
 	if err != nil {
@@ -95,7 +97,7 @@ func empty(ctx context.Context, admin *kadm.Client) error {
 		if err == nil && len(used) == 0 && len(groups) == 0 {
 			return nil
 		}
-		// A member whose connection was closed is removed later.
+		// The broker removes a member whose connection was closed only after a while.
 		_, leaving := admin.DeleteGroups(ctx, groups.Groups()...)
 		_, deleting := admin.DeleteTopics(ctx, used...)
 		select {
@@ -106,7 +108,7 @@ func empty(ctx context.Context, admin *kadm.Client) error {
 	}
 }
 
-// usedTopics returns topics that contained records, or that are not in the catalogue.
+// usedTopics returns the topics that have contained records or are not in the catalogue.
 func usedTopics(ctx context.Context, admin *kadm.Client) ([]string, error) {
 	all, err := admin.ListTopics(ctx)
 	if err != nil {

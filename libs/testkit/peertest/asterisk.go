@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// asteriskVariable names the folder into which `make asterisk` installed Asterisk.
+// asteriskVariable is the environment variable with the folder into which `make asterisk` installed
+// Asterisk.
 const asteriskVariable = "RINGFENCE_ASTERISK"
 
 // AsteriskInstalled skips the test unless Asterisk is installed. With CI=true the test fails
@@ -32,15 +33,15 @@ func AsteriskInstalled(t testing.TB) {
 	}
 }
 
-// Asterisk is a running Asterisk with its own configuration folder.
+// Asterisk is a running Asterisk with a separate configuration folder.
 type Asterisk struct {
 	*Program
 	dir string
 }
 
 // StartAsterisk starts Asterisk with the given configuration files (name, content) and waits until
-// it is ready. It runs until Stop. All files that it writes are in dir; recordings are in
-// dir/spool/monitor.
+// it is ready. Asterisk runs until Stop is called. All files that it writes are in dir. Recordings
+// are in dir/spool/monitor.
 func StartAsterisk(dir string, files map[string]string) (*Asterisk, error) {
 	root := os.Getenv(asteriskVariable)
 	libraries, err := asteriskLibraries(root)
@@ -95,7 +96,7 @@ func (a *Asterisk) Shell() string {
 	return "'" + strings.Join(asteriskCommand(root, libraries, a.dir), "' '") + "'"
 }
 
-// awaitReady waits until all modules are loaded.
+// awaitReady waits until Asterisk has loaded all modules.
 func (a *Asterisk) awaitReady() error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -112,8 +113,8 @@ func (a *Asterisk) awaitReady() error {
 	return nil
 }
 
-// asteriskCommand runs Asterisk with the dynamic loader of its Debian release, because it needs a
-// newer C library than that of this machine.
+// asteriskCommand returns the command that runs Asterisk with the dynamic loader of its Debian
+// release. Asterisk needs a newer C library than the library of this machine.
 func asteriskCommand(root, libraries, dir string, args ...string) []string {
 	loaders, _ := filepath.Glob(filepath.Join(libraries, "ld-linux*.so.*"))
 	loader := slices.Concat(loaders, []string{"ld-linux is missing"})[0]

@@ -12,8 +12,9 @@ import (
 // modules are the Kamailio modules that every configuration can use.
 const modules = "kex tm tmx sl rr pv maxfwd auth textops siputils usrloc registrar"
 
-// Kamailio starts Kamailio in a folder. It listens at a port of 127.0.0.1 for UDP and for the named
-// transports. routing is its request routing; modules and settings may precede it.
+// Kamailio starts Kamailio in a folder. Kamailio listens at a port of 127.0.0.1 for UDP and for the
+// named transports. routing is its request routing. Lines with modules and settings can precede the
+// routing.
 func Kamailio(dir, routing string, transports ...string) (p *Program, port int, err error) {
 	if port, err = testkit.Port(); err != nil {
 		return nil, 0, err

@@ -1,4 +1,4 @@
-// Package peertest starts, watches and stops external programs beside a test: SIP peers (sipp,
+// Package peertest starts, watches and stops external programs for a test: SIP peers (sipp,
 // baresip, kamailio, Asterisk) and audio tools.
 package peertest
 
@@ -17,12 +17,12 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// hangTimeout ends a wait for a program that would otherwise hang.
+// hangTimeout limits each wait for a program, so that a program that hangs does not block the test.
 const hangTimeout = testkit.Timeout
 
 // Installed skips the test unless the programs are installed. With CI=true a missing program fails
-// the test instead. Tests with peers take too long for `make test`, so without the build tag peers
-// they are always skipped.
+// the test instead. Tests with peers take too long for `make test`. They are therefore always
+// skipped without the build tag peers.
 func Installed(t testing.TB, programs ...string) {
 	t.Helper()
 	if !enabled {
@@ -65,16 +65,18 @@ type Program struct {
 	cmd  *exec.Cmd
 	mu   sync.Mutex
 	said bytes.Buffer
-	done chan struct{} // closed when the program has ended; err is then set
+	done chan struct{} // closed when the program has ended, after err was set
 	err  error
 }
 
-// Run starts a program. dir is its working and home folder.
+// Run starts a program. dir is the working directory and the home directory of the program.
 func Run(dir, program string, args ...string) (*Program, error) {
-	p := &Program{cmd: exec.Command(program, args...), done: make(chan struct{})} //nolint:gosec // a test names it
+	// the program comes from a test, not from input
+	p := &Program{cmd: exec.Command(program, args...), done: make(chan struct{})} //nolint:gosec
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, p, p
 	p.cmd.Env = append(os.Environ(), "HOME="+dir, "TERM=dumb")
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a process group with its children
+	// start a new process group, so that the children can be stopped too
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.WaitDelay = 2 * time.Second
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, err)
@@ -83,7 +85,8 @@ func Run(dir, program string, args ...string) (*Program, error) {
 	return p, nil
 }
 
-// Start starts a program and stops it when the test ends. If the test fails, its output is logged.
+// Start starts a program and stops it when the test ends. If the test fails, the output of the
+// program is logged.
 func Start(t testing.TB, dir, program string, args ...string) *Program {
 	t.Helper()
 	p, err := Run(dir, program, args...)
@@ -99,7 +102,7 @@ func Start(t testing.TB, dir, program string, args ...string) *Program {
 	return p
 }
 
-// Write stores output of the program.
+// Write adds to the stored output of the program.
 func (p *Program) Write(text []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,13 +116,13 @@ func (p *Program) Said() string {
 	return p.said.String()
 }
 
-// Wait waits until the program has ended, and returns its error.
+// Wait waits until the program has ended, and returns the program's error.
 func (p *Program) Wait() error {
 	<-p.done
 	return p.err
 }
 
-// Ends waits until the program has ended. It must succeed.
+// Ends waits until the program has ended. The test fails if the program returned an error.
 func (p *Program) Ends(t testing.TB) {
 	t.Helper()
 	select {
@@ -132,7 +135,7 @@ func (p *Program) Ends(t testing.TB) {
 	}
 }
 
-// Listens waits until the program has a port of 127.0.0.1 open.
+// Listens waits until the program has opened the port of 127.0.0.1.
 func (p *Program) Listens(network string, port int) error {
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
@@ -149,7 +152,8 @@ func (p *Program) Listens(network string, port int) error {
 	return nil
 }
 
-// Stop ends the program and its children: first with SIGTERM, because some unregister elsewhere.
+// Stop ends the program and its children. It first sends SIGTERM, because some programs must
+// unregister at a peer.
 func (p *Program) Stop() {
 	_ = p.cmd.Process.Signal(os.Interrupt)
 	select {

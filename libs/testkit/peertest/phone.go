@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// Phone is a baresip that a test controls.
+// Phone is a baresip process that a test controls.
 type Phone struct {
-	// Port is the port for SIP over UDP. The next one is for TLS.
+	// Port is the port for SIP over UDP. The next higher port is for TLS.
 	Port int
-	// Dir has its files.
+	// Dir is the folder with the files of the phone.
 	Dir  string
 	ctrl net.Conn
 }
@@ -39,8 +39,9 @@ module_app ctrl_tcp.so
 ctrl_tcp_listen 127.0.0.1:%d
 `
 
-// NewPhone starts a phone that runs until the test ends. config is added to the common settings:
-// audio source, audio ports, certificate. account is its SIP account.
+// NewPhone starts a phone that runs until the test ends. config is added to the common settings,
+// which contain the audio source, the audio ports and the certificate. account is the SIP account
+// of the phone.
 func NewPhone(t testing.TB, dir string, port int, config, account string) *Phone {
 	t.Helper()
 	Installed(t, "baresip")
@@ -69,7 +70,7 @@ func NewPhone(t testing.TB, dir string, port int, config, account string) *Phone
 	return p
 }
 
-// Do sends a command to the phone's control port, which uses netstrings of JSON.
+// Do sends a command to the control port of the phone. The port uses netstrings of JSON.
 func (p *Phone) Do(t testing.TB, command string, params ...string) {
 	t.Helper()
 	text := fmt.Sprintf(`{"command":%q,"params":%q}`, command, strings.Join(params, " "))
@@ -78,7 +79,7 @@ func (p *Phone) Do(t testing.TB, command string, params ...string) {
 	}
 }
 
-// Certificate returns a self-signed certificate for a host: key and certificate in PEM.
+// Certificate returns a self-signed certificate for a host, as a key and a certificate in PEM.
 func Certificate(host string) (key, cert []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package pgtest gives each test its own database, cloned from a migrated template. The server
-// keeps one template per set of migrations, which all packages and processes share.
+// Package pgtest gives each test a separate database, which is cloned from a migrated template. The
+// server keeps one template per set of migrations. All packages and processes share the templates.
 package pgtest
 
 import (
@@ -30,8 +30,8 @@ const (
 	patience       = 2 * time.Minute
 )
 
-// New clones a database with the migrated schema and connects to it as the application role. The
-// server is the one of RINGFENCE_TEST_POSTGRES, a superuser URL that `make test` sets. Without the
+// New clones a database with the migrated schema and connects to it as the application role.
+// RINGFENCE_TEST_POSTGRES, which `make test` sets, is the superuser URL of the server. Without the
 // variable the test fails, or is skipped with -short. The database is dropped when the test ends.
 func New(t testing.TB, schema string, tracks ...pg.Migrations) *pgxpool.Pool {
 	t.Helper()
@@ -65,13 +65,13 @@ func New(t testing.TB, schema string, tracks ...pg.Migrations) *pgxpool.Pool {
 	return pool
 }
 
-// Owner connects to the same database as the owning role.
+// Owner returns a pool that connects to the same database as the owning role.
 func Owner(t testing.TB, pool *pgxpool.Pool, schema string) *pgxpool.Pool {
 	t.Helper()
 	return connect(t, pool, schema, pg.OwnerRole(schema))
 }
 
-// Super connects to the same database as the superuser.
+// Super returns a pool that connects to the same database as the superuser.
 func Super(t testing.TB, pool *pgxpool.Pool, schema string) *pgxpool.Pool {
 	t.Helper()
 	return connect(t, pool, schema, "")
@@ -79,7 +79,8 @@ func Super(t testing.TB, pool *pgxpool.Pool, schema string) *pgxpool.Pool {
 
 func connect(t testing.TB, pool *pgxpool.Pool, schema, role string) *pgxpool.Pool {
 	t.Helper()
-	// Connections of a test may hold locks and run statements for as long as they need.
+	// These connections have no timeouts, because a test can hold locks and run statements for any
+	// time.
 	address, err := url.Parse(as(os.Getenv(serverVariable), pool.Config().ConnConfig.Database, role))
 	if err != nil {
 		t.Fatalf("parse %s: %v", serverVariable, err)
@@ -95,8 +96,8 @@ func connect(t testing.TB, pool *pgxpool.Pool, schema, role string) *pgxpool.Poo
 	return other
 }
 
-// template returns the name of the migrated database to clone, and creates it if it is missing. The
-// advisory lock is taken in the server's first database, which all processes share.
+// template returns the name of the migrated database to clone, and creates the database if it does
+// not exist. It takes an advisory lock in the server's first database, which all processes share.
 func template(ctx context.Context, admin *pgx.Conn, super, schema string, tracks []pg.Migrations) (string, error) {
 	sum, err := fingerprint(schema, tracks)
 	if err != nil {
@@ -132,10 +133,10 @@ func template(ctx context.Context, admin *pgx.Conn, super, schema string, tracks
 	return name, err
 }
 
-// fingerprint is a hash of everything that determines the template.
+// fingerprint returns a hash of everything that determines the content of the template.
 func fingerprint(schema string, tracks []pg.Migrations) (string, error) {
 	hash := sha256.New()
-	fmt.Fprintf(hash, "2 %s\n", schema) // increment when Provision changes
+	fmt.Fprintf(hash, "2 %s\n", schema) // increment the number when Provision changes
 	for _, track := range tracks {
 		err := fs.WalkDir(track.FS, ".", func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
@@ -152,7 +153,8 @@ func fingerprint(schema string, tracks []pg.Migrations) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil))[:16], nil
 }
 
-// clone copies the template. It retries while autovacuum uses the template (object_in_use).
+// clone copies the template. It retries while autovacuum uses the template (the error
+// object_in_use).
 func clone(ctx context.Context, admin *pgx.Conn, name, template string) error {
 	for {
 		_, err := admin.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE "+pgx.Identifier{template}.Sanitize())
@@ -176,7 +178,8 @@ func drop(t testing.TB, super, name string) {
 }
 
 // server is the superuser's connection to the test server. All tests of the process share it,
-// because a connection costs as much as a fourth of a clone. It stays open until the process ends.
+// because opening a connection takes a fourth of the time of a clone. The connection stays open
+// until the process ends.
 var server adminConn
 
 type adminConn struct {
@@ -185,8 +188,8 @@ type adminConn struct {
 	url  string
 }
 
-// use calls do with the connection. It connects first if there is no connection or if url is
-// another server's.
+// use calls the function do with the connection. It connects first if there is no connection, or if
+// the connection belongs to another server than url.
 func (a *adminConn) use(ctx context.Context, url string, do func(*pgx.Conn) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -203,8 +206,8 @@ func (a *adminConn) use(ctx context.Context, url string, do func(*pgx.Conn) erro
 	return do(a.conn)
 }
 
-// closeSoon does not wait for a connection that the test never released: dropping the database ends
-// it.
+// closeSoon does not wait for connections that the test never released. Dropping the database ends
+// them.
 func closeSoon(pool *pgxpool.Pool) {
 	closed := make(chan struct{})
 	go func() { pool.Close(); close(closed) }()
@@ -214,7 +217,7 @@ func closeSoon(pool *pgxpool.Pool) {
 	}
 }
 
-// as returns the URL of the server for another database and, if it is given, another role.
+// as returns the URL of the server for another database. If role is set, the URL is for that role.
 func as(super, database, role string) string {
 	address, err := url.Parse(super)
 	if err != nil {

@@ -35,7 +35,7 @@ func TestUse_ReconnectsIfTheConnectionIsClosed(t *testing.T) {
 	}
 }
 
-// databases counts the server's databases with the name.
+// databases returns the number of databases of the server with the name.
 func databases(t *testing.T, name string) (n int) {
 	t.Helper()
 	super := os.Getenv(serverVariable)

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// The two kinds of plan of a prepared statement: for all values, or for the given values. pgx uses
-// both.
+// The two kinds of plans of a prepared statement: generic for all values, or custom for the given
+// values. pgx causes both kinds.
 const (
 	GenericPlan = "force_generic_plan"
 	CustomPlan  = "force_custom_plan"
@@ -32,12 +32,12 @@ type Watched struct {
 type statement struct {
 	sql  string
 	args pgx.NamedArgs
-	// settings are the statements without arguments before it in its batch.
+	// settings contains the statements without arguments that precede the statement in its batch.
 	settings []string
 }
 
-// Watch returns a second pool on the same database and records its statements. It accepts only
-// named arguments.
+// Watch returns a second pool on the same database, and a Watched that records the statements of
+// that pool. The pool accepts only named arguments.
 func Watch(t testing.TB, pool *pgxpool.Pool) (*pgxpool.Pool, *Watched) {
 	t.Helper()
 	settings, watched := pool.Config(), &Watched{pool: pool}
@@ -86,7 +86,7 @@ func (*Watched) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)
 func (*Watched) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // Pages runs all recorded statements again with the given kind of plan. It returns the number of
-// pages that they read, and their plans.
+// pages that the statements read, and their plans.
 func (w *Watched) Pages(t testing.TB, mode string) (pages int, plans string) {
 	t.Helper()
 	for _, s := range w.last {
@@ -118,7 +118,9 @@ func (s statement) explain(ctx context.Context, pool *pgxpool.Pool, mode string)
 		places := make([]string, len(args))
 		for i, arg := range args {
 			places[i] = fmt.Sprintf("$%d", i+1)
-			if ids, ok := arg.([]uuid.UUID); ok { // as text: the simple protocol does not encode arrays of them
+			// encode the ids as text, because the simple protocol does not encode arrays of
+			// uuid.UUID
+			if ids, ok := arg.([]uuid.UUID); ok {
 				args[i] = uuid.UUIDs(ids).Strings()
 			}
 		}

@@ -16,20 +16,21 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// poolerVariable, if it is "transaction", connects every pool of New through its own PgBouncer
-// (`make pooler`).
+// poolerVariable names an environment variable. If its value is "transaction", every pool of New
+// connects through a separate PgBouncer (`make pooler`).
 const poolerVariable = "RINGFENCE_TEST_POOLER"
 
-// poolSessions is low, so that a client gets sessions that other clients have used.
+// poolSessions is the number of sessions of the pooler. It is low, so that a client gets sessions
+// that other clients have used.
 const poolSessions = 3
 
 // unprivileged is the user id of PgBouncer, which refuses to run as root.
 const unprivileged = 65534
 
-// Pooler starts a PgBouncer in transaction mode in front of a server, with that many sessions per
-// role and database. It returns its address and stops it when the test ends. It reads the secrets
-// of roles with the superuser's URL. Without the program the test is skipped; with CI=true it
-// fails.
+// Pooler starts a PgBouncer in transaction mode in front of a server and returns its address.
+// sessions is the number of sessions per role and database. The PgBouncer reads the secrets of
+// roles with the superuser's URL, and is stopped when the test ends. If PgBouncer is not installed,
+// the test is skipped. With CI=true it fails instead.
 func Pooler(t testing.TB, super string, sessions int) (address string) {
 	t.Helper()
 	program, err := exec.LookPath("pgbouncer")
@@ -52,7 +53,7 @@ func Pooler(t testing.TB, super string, sessions int) (address string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { // the unprivileged user reads it
+	if err := os.Chmod(dir, 0o755); err != nil { // the unprivileged user must be able to read the folder
 		t.Fatal(err)
 	}
 	secret, _ := to.User.Password()
@@ -111,7 +112,7 @@ max_client_conn = 1000
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// reach returns the configuration with which the pool of the running role connects.
+// reach returns the configuration with which the pool of the running role connects to the database.
 func reach(t testing.TB, super, database, schema string) pg.Config {
 	t.Helper()
 	direct := as(super, database, pg.AppRole(schema))
