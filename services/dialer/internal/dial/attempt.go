@@ -20,35 +20,37 @@ import (
 )
 
 const (
-	// retryDelay is the time until the next attempt if the agent or workspace is not known yet, or
-	// the circuit is open. Each attempt with an unknown agent waits longer. It is also the pause
-	// between two tries of retryWrite.
+	// retryDelay is the time until the next attempt if the agent or the workspace is not known yet,
+	// or if the circuit is open. If the agent is unknown, the delay grows with each attempt.
+	// retryDelay is also the pause between two tries of retryWrite.
 	retryDelay = 500 * time.Millisecond
-	// gateRetryDelay is the time until the next attempt after the gates did not answer.
+	// gateRetryDelay is the time until the next attempt if the gates did not answer.
 	gateRetryDelay = time.Second
 	// numberRetryDelay is the time until the next attempt if no caller number could be chosen.
 	numberRetryDelay = time.Second
-	// releaseDelay is the first delay of a request that a fault of the operator's trunk released.
+	// releaseDelay is the delay of a request after its first release because of a fault of the
+	// operator's trunk.
 	releaseDelay = time.Second
-	// maxOwnAgentAttempts is how many attempts of a request may fail because its workspace's own
-	// model cannot be reached.
+	// maxOwnAgentAttempts is the maximum number of attempts of a request that fail because its
+	// workspace's own model cannot be reached.
 	maxOwnAgentAttempts = 5
-	// maxAgentDelay bounds the delay because of an agent that cannot be reached. Another process
-	// may reach it.
+	// maxAgentDelay is the maximum delay of a request whose agent cannot be reached. Another
+	// process may reach the agent sooner.
 	maxAgentDelay = 5 * time.Second
-	// busyNumberDelay is the time until the next attempt if the number is in a call, and the pause
-	// between two gate checks of a fenced call.
+	// busyNumberDelay is the time until the next attempt if the called number is already in a call.
+	// It is also the pause between two gate checks of a fenced call.
 	busyNumberDelay = 250 * time.Millisecond
 	// gateTimeout limits how long a fenced call waits for the gates. It is shorter than the time
 	// after which the watchdog ends the shortest call.
 	gateTimeout = 100 * time.Second
-	// stopTimeout limits every wait once the process stops. The process has 20 s to end
-	// (libs/service), and other parts end after the dialer.
+	// stopTimeout limits every wait after the process has begun to stop. The process must end
+	// within 20 s (libs/service), and other parts end after the dialer.
 	stopTimeout = 15 * time.Second
 )
 
-// attempt dials one claimed request. After stopping ends, it dials only if the fence is committed.
-// free releases the worker and can be called early, while the attempt only waits for a trunk.
+// attempt dials one claimed request. After stopping is canceled, it dials only if the fence is
+// already committed. The function free releases the worker. It can be called early, while the
+// attempt only waits for a trunk.
 func (d *Dialer) attempt(stopping context.Context, r dialqueue.Request, inputs dialInputs, free func()) {
 	waited := time.Duration(0)
 	if r.QueuedAt != nil {
@@ -71,13 +73,14 @@ func (d *Dialer) attempt(stopping context.Context, r dialqueue.Request, inputs d
 	switch {
 	case err != nil:
 		slog.WarnContext(ctx, "dial attempt failed", "call_request_id", r.CallRequestID, "result", result, "error", err)
-	case result != "put_back" && result != "lost": // these results repeat soon
+	// not logged, because these results repeat after a short time
+	case result != "put_back" && result != "lost":
 		slog.InfoContext(ctx, "dial attempt ended", "call_request_id", r.CallRequestID, "result", result)
 	}
 	d.relay.Wake()
 }
 
-// notDialed reports whether an attempt with the result ended before anything was sent to the
+// notDialed reports whether an attempt with this result ended before any message was sent to the
 // carrier.
 func notDialed(result string) bool {
 	switch result {
@@ -87,8 +90,8 @@ func notDialed(result string) bool {
 	return false
 }
 
-// try returns the result of the attempt, one of a closed set of words. A request that is still
-// queued after an error is claimed again when its claim expires.
+// try returns the result of the attempt, which is one of a fixed set of words. A request that is
+// still queued after an error is claimed again when its claim expires.
 func (d *Dialer) try(
 	ctx, stopping context.Context, r dialqueue.Request, inputs dialInputs, free func(),
 ) (result string, err error) {
@@ -140,7 +143,7 @@ func (d *Dialer) try(
 		return "put_back", errors.Join(err, d.store.PutBack(ctx, r, numberRetryDelay, 0))
 	}
 	release, ok := d.carrier.allow()
-	if !ok { // before the fence, so that a known fault of the trunk fails no request
+	if !ok { // check before the fence, so that a known fault of the trunk does not end the request
 		return "put_back", d.store.PutBack(ctx, r, retryDelay, 0)
 	}
 	defer release()
@@ -176,7 +179,7 @@ func (d *Dialer) try(
 	)
 }
 
-// from returns the number that the called phone shows and the trunk that is tried first.
+// from returns the number that the called phone shows, and the trunk that is tried first.
 func (d *Dialer) from(ctx context.Context, wanted string, without []string) (number, over string, err error) {
 	if d.limits.From == nil {
 		return cmp.Or(wanted, dialqueue.DefaultFrom), "", nil
@@ -184,8 +187,8 @@ func (d *Dialer) from(ctx context.Context, wanted string, without []string) (num
 	return d.limits.From(ctx, wanted, without)
 }
 
-// reach reserves a call at the address of an agent. A positive wait means that the circuit of the
-// address is open. The caller must call done.
+// reach reserves a call at the address of an agent. If wait is positive, the circuit of the address
+// is open. The caller must call done.
 func (d *Dialer) reach(a *dialqueue.Agent) (done func(), wait time.Duration) {
 	address, ok := agent.AddressOf(a.WorkspaceID, a.Kind, a.BaseURL, a.MediaURL)
 	if !ok {
@@ -197,23 +200,24 @@ func (d *Dialer) reach(a *dialqueue.Agent) (done func(), wait time.Duration) {
 // fenced is an attempt with a committed fence.
 type fenced struct {
 	order carrier.Originate
-	// wanted is the number that the agent calls from. A trunk may show another one.
+	// wanted is the number that the agent calls from. A trunk can show a different number.
 	wanted string
 	// ownAgent means that the agent runs on a model of the workspace, not on the operator's.
 	ownAgent bool
 	answer   peers.Answer
-	// generation is the heartbeat's before the fence was confirmed as this process's.
+	// generation is the generation of the heartbeat before the database confirmed that this process
+	// owns the fence.
 	generation int64
-	// dialedAt is when the first request left that can make the phone ring. It is zero if none has
-	// left.
+	// dialedAt is the time at which the first SIP request left that can make the phone ring.
+	// dialedAt is zero if no such request has left.
 	dialedAt time.Time
-	// refused is the refusal of the previous trunk, whose first request left at refusedAt. It is
-	// nil for the first trunk.
+	// refused is the refusal of the previous trunk. The first SIP request to that trunk left at
+	// refusedAt. refused is nil for the first trunk.
 	refused   *carrier.Refused
 	refusedAt time.Time
 }
 
-// dialed returns dialedAt, or the current time if it is not known when a request left.
+// dialed returns dialedAt, or the current time if dialedAt is zero.
 func (f fenced) dialed() time.Time {
 	if f.dialedAt.IsZero() {
 		return time.Now().UTC().Truncate(time.Microsecond)
@@ -221,18 +225,19 @@ func (f fenced) dialed() time.Time {
 	return f.dialedAt
 }
 
-// observeLate measures the time from due to the first request, once per attempt.
+// observeLate measures the time from the due time of a request to its first SIP request, once per
+// attempt.
 func (d *Dialer) observeLate(ctx context.Context, f fenced, r dialqueue.Request) {
 	if f.refused == nil && !f.dialedAt.IsZero() {
 		telemetry.Observe(ctx, d.lateness(r.HeldBack), f.dialedAt.Sub(r.DueAt).Seconds())
 	}
 }
 
-// originateFenced dials a fenced call. It runs at most once per fence, in the process that
-// committed it.
+// originateFenced dials a fenced call. Only the process that committed the fence calls it, at most
+// once per fence.
 func (d *Dialer) originateFenced(ctx context.Context, f fenced, r dialqueue.Request) (result string, err error) {
 	for !f.answer.Good() || !d.sameGeneration(f.generation) {
-		if !d.sameGeneration(f.generation) { // other processes may have ended this call
+		if !d.sameGeneration(f.generation) { // other processes can have ended this call
 			var owned bool
 			if f.generation, owned, err = d.confirmFence(ctx, f.order.CallID); err != nil {
 				return "fault", err
@@ -279,8 +284,8 @@ func (d *Dialer) originateFenced(ctx context.Context, f fenced, r dialqueue.Requ
 	return result, err
 }
 
-// stop ends an attempt that the gates refuse after its fence. If a trunk has already refused the
-// request, the attempt ends with that refusal.
+// stop ends an attempt that the gates refuse after its fence is committed. If a trunk has already
+// refused the request, that refusal becomes the result of the attempt.
 func (d *Dialer) stop(
 	ctx context.Context, f fenced, r dialqueue.Request, state dialqueue.State, refusal dialqueue.Refusal,
 ) (result string, err error) {
@@ -291,9 +296,9 @@ func (d *Dialer) stop(
 	return string(state), unlessLost(d.retryWrite(ctx, void))
 }
 
-// release queues the request again, after a refusal that only the operator can repair or if this
-// process may not dial any more. The call of the attempt becomes void: no phone rang, and no event
-// named the call.
+// release queues the request again. It is used after a refusal whose cause only the operator can
+// repair, and if this process may not dial any more. The call of the attempt becomes void, because
+// no phone rang and no event contained the call.
 func (d *Dialer) release(
 	ctx context.Context,
 	f fenced,
@@ -306,13 +311,13 @@ func (d *Dialer) release(
 		cause = refused.Cause
 	}
 	err = d.retryWrite(ctx, func() error { return d.store.Release(ctx, r, f.order.CallID, cause, releaseDelay) })
-	if err == nil { // a call that another process has ended keeps its intent (ADR 4)
+	if err == nil { // if another process has ended the call, its intent stays valid (ADR 4)
 		d.withdraw(r, f.order)
 	}
 	return "released", errors.Join(originateErr, unlessLost(err))
 }
 
-// settle stores the carrier's answer to the originate.
+// settle stores the carrier's answer to the originate request.
 func (d *Dialer) settle(ctx context.Context, f fenced, originateErr error) (result string, err error) {
 	callID, dialedAt := f.order.CallID, f.dialed()
 	initiate := func(c *callstate.Call) { c.Initiate(dialedAt) }
@@ -326,7 +331,7 @@ func (d *Dialer) settle(ctx context.Context, f fenced, originateErr error) (resu
 			c.End(callstate.End{At: time.Now(), Cause: refused.Cause, AccountSuspected: refused.AccountSuspected})
 		}))
 	}
-	// It is not known whether the phone rings, so the call is never dialed again.
+	// The phone may be ringing, so the call is never dialed again.
 	if _, err := d.carrier.Find(ctx, callID); err == nil {
 		return "dialed", d.change(ctx, callID, initiate)
 	}
@@ -337,8 +342,8 @@ func (d *Dialer) change(ctx context.Context, callID uuid.UUID, decide func(*call
 	return d.retryWrite(ctx, func() error { return d.changes.do(callChange{callID, decide}) })
 }
 
-// askAgain asks the gates, and checks the request again, until both answer. If stop is not nil, the
-// request may not be dialed, or there was no answer in time.
+// askAgain repeats the checks of the gates and of the request until both have a result. If stop is
+// not nil, the request may not be dialed, or there was no answer in time.
 func (d *Dialer) askAgain(
 	ctx context.Context,
 	r dialqueue.Request,
@@ -380,7 +385,7 @@ func sleep(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// withinTimeout reports whether a fenced call that has waited since start may go on waiting.
+// withinTimeout reports whether a fenced call that has waited since start may continue to wait.
 func (d *Dialer) withinTimeout(start time.Time, timeout time.Duration) bool {
 	stoppedAt := d.stoppedAt.Load()
 	return time.Since(start) < timeout && (stoppedAt == nil || time.Since(*stoppedAt) < stopTimeout)
@@ -391,7 +396,7 @@ func (d *Dialer) sameGeneration(generation int64) bool {
 }
 
 // confirmFence sends a heartbeat and reads whether this process still owns the fence. The returned
-// generation is valid for that answer.
+// generation was current before that read.
 func (d *Dialer) confirmFence(ctx context.Context, callID uuid.UUID) (generation int64, owned bool, err error) {
 	err = d.retryWrite(ctx, func() error {
 		if err := d.heartbeat.Send(ctx); err != nil {
@@ -404,9 +409,9 @@ func (d *Dialer) confirmFence(ctx context.Context, callID uuid.UUID) (generation
 	return generation, owned, err
 }
 
-// fencedDespite reports whether a fence is committed although the commit was not acknowledged.
-// Putting the request back waits for a commit that is still running. It ends the claim if the
-// commit never arrived. The intent of a fence that is not committed is withdrawn.
+// fencedDespite reports whether a fence is committed although the commit was not acknowledged. It
+// puts the request back. That statement waits for a commit that is still running, and ends the
+// claim if the commit never arrived. If the fence is not committed, its intent is withdrawn.
 func (d *Dialer) fencedDespite(ctx context.Context, r dialqueue.Request, o carrier.Originate) bool {
 	err := d.retryWrite(ctx, func() error { return d.store.PutBack(ctx, r, retryDelay, 0) })
 	if err != nil {
@@ -419,8 +424,8 @@ func (d *Dialer) fencedDespite(ctx context.Context, r dialqueue.Request, o carri
 	return err == nil && owned
 }
 
-// retryWrite repeats a write until it succeeds, for at most a minute while the database cannot be
-// reached. Recovery ends what is left after that.
+// retryWrite repeats a write until it succeeds. If the database cannot be reached, it stops after a
+// minute. The recovery job then ends the call.
 func (d *Dialer) retryWrite(ctx context.Context, write func() error) error {
 	for start := time.Now(); ; time.Sleep(retryDelay) {
 		err := write()
@@ -431,7 +436,8 @@ func (d *Dialer) retryWrite(ctx context.Context, write func() error) error {
 	}
 }
 
-// unlessLost returns nil for store.ErrLost: the request was canceled or claimed meanwhile.
+// unlessLost returns nil for store.ErrLost, which means that the request was canceled or claimed by
+// another process.
 func unlessLost(err error) error {
 	if errors.Is(err, store.ErrLost) {
 		return nil

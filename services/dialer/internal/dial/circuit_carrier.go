@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/services/dialer/internal/circuitbreaker"
 )
 
-// circuitCarrier is a carrier behind a circuit breaker of this process. The SIP carrier has a
-// circuit per trunk and has no breaker here.
+// circuitCarrier is a carrier behind a circuit breaker of this process. The SIP carrier has one
+// circuit per trunk, so it has no breaker here.
 type circuitCarrier struct {
 	carrier.Carrier
 	mu      sync.Mutex
@@ -59,8 +59,9 @@ func (t *circuitCarrier) updateMetrics() {
 	}
 }
 
-// permittedCalls returns how many calls the circuit lets through, at most maxCalls. If it returns
-// 0, the circuit stays open for wait. After that time it calls Ready before it risks a call.
+// permittedCalls returns the number of calls that the circuit permits, at most maxCalls. If the
+// number is 0, the circuit stays open for wait. After that time, permittedCalls calls the carrier's
+// Ready before it permits a call.
 func (t *circuitCarrier) permittedCalls(ctx context.Context, maxCalls int) (calls int, wait time.Duration) {
 	if t.breaker == nil {
 		return maxCalls, 0

@@ -1,6 +1,6 @@
-// Package dial takes due requests from the dial queue and dials each of them at most once. An
-// attempt checks the request, asks the gates, publishes an intent, commits the fence and then sends
-// the call to the carrier. Package calls applies the later events of the call.
+// Package dial takes due requests from the dial queue and dials each request at most once. An
+// attempt checks the request, calls the gates, publishes an intent, commits the fence, and then
+// sends the call to the carrier. Package calls applies the later events of the call.
 package dial
 
 import (
@@ -24,19 +24,19 @@ import (
 )
 
 const (
-	// maxScanInterval is the longest time between two searches for workspaces with due requests. A
-	// replica that missed a wake-up finds the requests after that time.
+	// maxScanInterval is the longest time between two searches for workspaces with due requests. It
+	// is also the delay after which a replica that missed a wake-up finds the requests.
 	maxScanInterval = time.Second
 	// minScanInterval is the shortest time between two searches after a wake-up. If the last search
-	// took longer than half of it, the interval is twice that duration.
+	// took longer than half of minScanInterval, the interval is twice the duration of that search.
 	minScanInterval = 20 * time.Millisecond
-	// minFullPause is the first pause if there is no capacity for due requests. It doubles each
-	// time, up to maxFullPause. The end of a call ends the pause.
+	// minFullPause is the first pause if due requests wait for capacity. Each further pause is
+	// twice as long, up to maxFullPause. The end of a call ends the pause.
 	minFullPause, maxFullPause = 50 * time.Millisecond, 400 * time.Millisecond
 	tidyInterval               = time.Minute
-	// minClaimPause is the shortest pause between two claims, so that one claim takes several
-	// requests. After a slow claim the pause is twice its duration, at most maxClaimPause, which
-	// limits the load of claims on the database.
+	// minClaimPause is the shortest pause between two claims. The pause lets one claim take several
+	// requests. After a slow claim the pause is twice the duration of the claim, but at most
+	// maxClaimPause. This limits the load of claims on the database.
 	minClaimPause, maxClaimPause = 2 * time.Millisecond, 50 * time.Millisecond
 	// faultPause is the pause after an error of the database or the carrier.
 	faultPause = time.Second
@@ -44,26 +44,30 @@ const (
 
 // Limits are the limits of all trunks together, of the carrier, and of this process.
 type Limits struct {
-	// Attempts is the highest number of requests that this process works on at a time.
+	// Attempts is the highest number of requests that this process works on at the same time.
 	Attempts int
-	// Overall and OfTrunk apply to all replicas together. OfTrunk is called before each claim.
+	// Overall and OfTrunk apply to all replicas together. The function OfTrunk is called before
+	// each claim.
 	Overall dialqueue.Limit
 	OfTrunk func(context.Context) (dialqueue.Limit, error)
-	// After so many Failures in a row, the carrier's circuit opens, first for CircuitRest. If
-	// Failures is 0, the carrier has its own circuits.
+	// Failures is the number of consecutive failures after which the carrier's circuit opens.
+	// CircuitRest is how long the circuit stays open the first time. If Failures is 0, the carrier
+	// has its own circuits.
 	Failures    int
 	CircuitRest time.Duration
 	// From returns the next trunk for a call from the wanted number, and the number that the called
-	// phone shows. The trunks in without have refused the call. If the agent has no number, wanted
-	// is empty; the error carrier.ErrNoNumber then blocks the request. If From is nil, the dialer
-	// uses the wanted number or dialqueue.DefaultFrom, over any trunk.
+	// phone shows. The trunks in without have already refused the call. If the agent has no number,
+	// wanted is empty; the error carrier.ErrNoNumber then blocks the request. If From is nil, the
+	// dialer uses the wanted number or dialqueue.DefaultFrom, over any trunk.
 	From func(ctx context.Context, wanted string, without []string) (number, over string, err error)
-	// Agents has the circuits of the addresses of AI agents. nil means no circuits.
+	// Agents contains the circuits of the addresses of AI agents. If Agents is nil, there are no
+	// circuits.
 	Agents *agent.Circuits
-	// MayDial reports whether the process may claim requests. nil means always.
+	// MayDial reports whether the process may claim requests. If MayDial is nil, the process may
+	// always claim.
 	MayDial func() bool
-	// Reconciled reports whether the database is reconciled with the published intents, so that
-	// INVITEs may leave. nil means always.
+	// Reconciled reports whether the database is reconciled with the published intents, so that the
+	// dialer may send INVITE requests. If Reconciled is nil, INVITE requests are always permitted.
 	Reconciled func() bool
 }
 
@@ -85,12 +89,12 @@ type Dialer struct {
 	stoppedAt   atomic.Pointer[time.Time] // time at which the process began to stop; nil before
 	unused      unused
 	queue       queue
-	full        time.Duration // last pause because no capacity was free
+	full        time.Duration // last pause that was caused by missing capacity
 	dials       *prometheus.CounterVec
 	lag         *prometheus.HistogramVec
 }
 
-// New returns a dialer over one carrier and registers its metrics. Run starts it.
+// New returns a dialer for one carrier and registers its metrics. The caller starts it with Run.
 func New(
 	st *store.Store,
 	contacts *peers.Contacts,
@@ -128,8 +132,8 @@ func New(
 	return d
 }
 
-// lateness returns the histogram of the delay from due to dial. held is true if a limit of the
-// workspace delayed the request.
+// lateness returns the histogram of the delay from the due time to the dial. held is true if a
+// limit of the workspace delayed the request.
 func (d *Dialer) lateness(held bool) prometheus.Observer {
 	if held {
 		return d.lag.WithLabelValues("limits")
@@ -137,7 +141,7 @@ func (d *Dialer) lateness(held bool) prometheus.Observer {
 	return d.lag.WithLabelValues("no")
 }
 
-// Wake reports that a request may be due, or that capacity may be free. It never blocks.
+// Wake reports that a request can be due, or that capacity can be free. It never blocks.
 func (d *Dialer) Wake() {
 	select {
 	case d.wake <- struct{}{}:
@@ -186,7 +190,7 @@ func (d *Dialer) reconciled() bool { return d.limits.Reconciled == nil || d.limi
 func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 	workers := d.busy.workers(d.limits.Attempts)
 	if workers.Free <= 0 || !d.mayDial() {
-		return maxScanInterval // the end of an attempt wakes the loop
+		return maxScanInterval // the end of an attempt wakes the dialer
 	}
 	window, wait, err := d.nextWindow(ctx)
 	switch {
@@ -204,7 +208,7 @@ func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 		}
 		closed = maxScanInterval
 	}
-	if 0 < calls && calls < workers.Free { // any workspace may get the call that tests the circuit
+	if 0 < calls && calls < workers.Free { // the call that tests the circuit can belong to any workspace
 		workers.Free, workers.All = calls, 0
 	}
 	claimed, err := d.store.Claim(ctx, store.Capacity{
@@ -222,7 +226,7 @@ func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 }
 
 // startAttempts starts an attempt for each claimed request. It reads the inputs of all requests in
-// one round trip.
+// one round trip to the database.
 func (d *Dialer) startAttempts(ctx context.Context, requests []dialqueue.Request) {
 	if len(requests) == 0 {
 		return
@@ -250,15 +254,15 @@ func (d *Dialer) startAttempts(ctx context.Context, requests []dialqueue.Request
 	})
 }
 
-// dialInputs are the inputs of a request and the time at which they were read, or the error of
-// reading them.
+// dialInputs are the inputs of a request and the time at which they were read, or the error of the
+// read.
 type dialInputs struct {
 	store.DialInputs
 	at  time.Time
 	err error
 }
 
-// nextWindow returns the workspaces that the next claim searches. If none of them has due requests,
+// nextWindow returns the workspaces that the next claim searches. If no workspace has due requests,
 // it returns how long to wait.
 func (d *Dialer) nextWindow(ctx context.Context) (window []uuid.UUID, wait time.Duration, err error) {
 	now := time.Now()

@@ -12,13 +12,13 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Intents publishes intents to Kafka, so that a request is not dialed again if the database loses
-// its fence (package dbfailover).
+// Intents publishes intents to Kafka. An intent prevents a second dial of a request if the database
+// loses the request's fence (package dbfailover).
 type Intents interface {
 	// Intend returns nil after Kafka has acknowledged the intent. After an error the caller must
 	// not commit the fence.
 	Intend(ctx context.Context, i store.Intent) error
-	// Withdraw publishes that no phone rang for the call and that none will ring.
+	// Withdraw publishes that no phone rang for the call and that no phone will ring for it.
 	Withdraw(i store.Intent)
 }
 
@@ -26,10 +26,12 @@ func (d *Dialer) intend(ctx context.Context, r dialqueue.Request, o carrier.Orig
 	return d.intents.Intend(ctx, d.intent(r, o))
 }
 
-// withdraw publishes that the intent of a call is not valid any more: its fence was not committed,
-// its request is queued again, or another trunk was fenced instead. No phone rang for the call, and
-// none will. The intent of a request that has ended must stay valid: if a failover loses the end,
-// the reconciliation ends the request again, with dial_state_unknown.
+// withdraw publishes that the intent of a call is not valid any more. The reason is that the fence
+// was not committed, that the request is queued again, or that another trunk was fenced instead. No
+// phone rang for the call, and none will ring.
+//
+// The intent of a request that has ended must stay valid. If a failover loses the end, the
+// reconciliation ends the request again, with dial_state_unknown.
 func (d *Dialer) withdraw(r dialqueue.Request, o carrier.Originate) {
 	d.intents.Withdraw(d.intent(r, o))
 }
@@ -42,13 +44,13 @@ func (d *Dialer) intent(r dialqueue.Request, o carrier.Originate) store.Intent {
 	}
 }
 
-// activeCalls has the calls that an attempt of this process works on.
+// activeCalls contains the calls that an attempt of this process works on.
 type activeCalls struct {
 	mu    sync.Mutex
 	calls map[uuid.UUID]bool
 }
 
-// add registers a call until remove is called.
+// add registers a call until the function remove is called.
 func (u *activeCalls) add(callID uuid.UUID) (remove func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// refused continues after a refusal. It tries another trunk if there is one. It queues the request
-// again if the operator must repair the cause, and ends the call otherwise.
+// refused handles a refusal by a trunk. If another trunk is available, it tries that trunk. If the
+// operator must repair the cause, it queues the request again. Otherwise it ends the call.
 func (d *Dialer) refused(
 	ctx context.Context,
 	f fenced,
@@ -28,7 +28,8 @@ func (d *Dialer) refused(
 		return d.tryNextTrunk(ctx, f, r, refused)
 	}
 	d.carrier.recordResult(ctx, originateErr)
-	if refused.NotSent && f.refused != nil { // the refusal of the previous trunk is the result
+	// no message was sent to this trunk, so the previous refusal is the result
+	if refused.NotSent && f.refused != nil {
 		return d.endRefused(ctx, f, r)
 	}
 	if refused.OperatorFault && !d.givesUpAgent(ctx, f, r, refused) {
@@ -40,8 +41,8 @@ func (d *Dialer) refused(
 }
 
 // givesUpAgent reports whether this was the last permitted attempt to reach a model of the
-// workspace. Only the workspace can repair its model, so the request ends. Attempts that were
-// released because of a trunk do not count.
+// workspace. The request then ends, because only the workspace can repair its model. Attempts that
+// were released because of a trunk are not counted.
 func (d *Dialer) givesUpAgent(ctx context.Context, f fenced, r dialqueue.Request, refused *carrier.Refused) bool {
 	if !f.ownAgent || refused.Cause != callstate.AgentError {
 		return false
@@ -50,9 +51,9 @@ func (d *Dialer) givesUpAgent(ctx context.Context, f fenced, r dialqueue.Request
 	return err == nil && released+1 >= maxOwnAgentAttempts
 }
 
-// tryNextTrunk dials the next trunk with another call id and another fence. No event named the
-// refused call, and none will: only the last call of the attempt becomes visible. If no other trunk
-// can be tried, the refusal is the result.
+// tryNextTrunk dials the next trunk with another call id and another fence. No event contains the
+// refused call: only the last call of the attempt becomes visible. If no other trunk can be tried,
+// the refusal is the result.
 func (d *Dialer) tryNextTrunk(
 	ctx context.Context,
 	f fenced,
@@ -63,7 +64,7 @@ func (d *Dialer) tryNextTrunk(
 	slog.InfoContext(ctx, "trunk refused the call, trying another", "call_request_id", r.CallRequestID,
 		"call_id", f.order.CallID, "trunk_id", refused.RefusedBy, "cause", string(refused.Cause), "error", refused.Err)
 	f.refused, f.refusedAt = refused, f.dialed()
-	if !f.answer.Good() { // do not fence if the gates refuse by now
+	if !f.answer.Good() { // do not commit a fence if the gates refuse now
 		answer, stop, _ := d.askAgain(ctx, r)
 		if stop != nil {
 			return d.endRefused(ctx, f, r)
@@ -86,7 +87,8 @@ func (d *Dialer) tryNextTrunk(
 		return result, errors.Join(err, end)
 	}
 	if err := d.fenceAgain(ctx, r, f.order, next.order); err != nil {
-		// This write waits for a commit that is still running, and changes nothing after it.
+		// This write waits for a commit that is still running. If that commit succeeds, the write
+		// changes nothing.
 		result, end := d.endRefused(ctx, f, r)
 		if errors.Is(err, store.ErrLost) {
 			d.withdraw(r, next.order)
@@ -101,14 +103,15 @@ func (d *Dialer) tryNextTrunk(
 		}
 		next.generation = generation
 	}
-	// otherwise the intent of the refused call remains valid after a release of the next one
+	// Without this, the intent of the refused call would stay valid after a release of the next
+	// call.
 	d.withdraw(r, f.order)
 	failpoint.Inject("dialer over sip: after second fence")
 	return d.originateFenced(ctx, next, r)
 }
 
 // endRefused ends the attempt with the last refusal of a trunk. If the operator must repair the
-// cause, the request is queued again instead.
+// cause, endRefused queues the request again instead.
 func (d *Dialer) endRefused(ctx context.Context, f fenced, r dialqueue.Request) (result string, err error) {
 	if f.refused.OperatorFault {
 		return d.release(ctx, f, r, f.refused)

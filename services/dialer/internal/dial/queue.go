@@ -12,21 +12,21 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// queue is this process's view of the dial queue. Only Dialer.Run uses it.
+// queue is the view of this process on the dial queue. Only Dialer.Run uses it.
 type queue struct {
 	candidates dialqueue.Candidates
-	// wanted is true if a request may have become due since the last search. That search began at
-	// searchedAt and took searchTime.
+	// wanted is true if a request can have become due since the last search. The last search began
+	// at searchedAt and took searchTime.
 	wanted     bool
 	searchedAt time.Time
 	searchTime time.Duration
-	// full counts the workspaces that were searched since a request was claimed.
+	// full is the number of workspaces that were searched since a request was last claimed.
 	full   int
 	tidied time.Time // last run of ReturnStrays and MoveLongCalls
 }
 
-// pause returns the time until the next search for workspaces with due requests. It is not positive
-// if the search is due.
+// pause returns the time until the next search for workspaces with due requests. It is zero or
+// negative if the search is due.
 func (q *queue) pause(now time.Time) time.Duration {
 	pause := maxScanInterval
 	if q.wanted {
@@ -61,7 +61,7 @@ func (q *queue) find(ctx context.Context, st *store.Store) error {
 	return nil
 }
 
-// claimed applies the result of a claim in the workspaces of window.
+// claimed applies the result of a claim that searched the workspaces in window.
 func (q *queue) claimed(window []uuid.UUID, c store.Claimed) {
 	q.candidates.Claimed(window, c.Last, c.Drained, time.Now())
 	if q.full += len(window); len(c.Requests) > 0 {
@@ -69,7 +69,7 @@ func (q *queue) claimed(window []uuid.UUID, c store.Claimed) {
 	}
 }
 
-// allFull reports whether all workspaces were searched and none got a request.
+// allFull reports whether every workspace was searched since the last claimed request.
 func (q *queue) allFull() bool {
 	if q.full < q.candidates.Len() {
 		return false
@@ -78,8 +78,8 @@ func (q *queue) allFull() bool {
 	return true
 }
 
-// unused counts the rate tokens of claimed requests that were not dialed, by workspace. The next
-// claim returns them to the buckets.
+// unused is the number of rate tokens, by workspace, of claimed requests that were not dialed. The
+// next claim returns these tokens to the buckets.
 type unused struct {
 	mu sync.Mutex
 	of map[uuid.UUID]int
@@ -97,7 +97,7 @@ func (u *unused) add(r dialqueue.Request) {
 	u.of[r.WorkspaceID]++
 }
 
-// take returns the tokens of the workspaces and removes them.
+// take removes the tokens of the workspaces and returns them.
 func (u *unused) take(workspaces []uuid.UUID) map[uuid.UUID]int {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -65,7 +65,7 @@ func (m *QueueMetrics) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := m.Measure(ctx); err != nil && ctx.Err() == nil {
-			// ringfence_postgres_up reports the fault
+			// The metric ringfence_postgres_up already reports a database fault.
 			slog.DebugContext(ctx, "count of dial queue failed", "error", err)
 		}
 		select {

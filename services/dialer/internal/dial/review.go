@@ -12,12 +12,12 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// reviewInterval is the time between two searches for fenced calls on which no attempt works.
+// reviewInterval is the time between two searches for fenced calls that have no attempt.
 const reviewInterval = 2 * time.Second
 
-// Review resolves fenced calls of this process on which no attempt works. A reconciliation after a
-// failover inserts such calls again. If the carrier knows the call, it continues; otherwise it
-// ends. Review runs until ctx ends.
+// Review ends or continues fenced calls of this process that have no attempt. A reconciliation
+// after a failover inserts such calls again. If the carrier knows the call, the call continues;
+// otherwise it ends. Review runs until ctx ends.
 func (d *Dialer) Review(ctx context.Context) error {
 	ticker := time.NewTicker(reviewInterval)
 	defer ticker.Stop()
@@ -49,8 +49,8 @@ func (d *Dialer) review(ctx context.Context) error {
 	return nil
 }
 
-// resolve applies what the carrier knows about a fenced call. An attempt may have ended the call
-// meanwhile, so Change locks it and reads it again.
+// resolve applies what the carrier knows about a fenced call. An attempt can have ended the call in
+// the meantime, so Change locks the call and reads it again.
 func (d *Dialer) resolve(ctx context.Context, callID uuid.UUID) error {
 	known, err := d.carrier.Find(ctx, callID)
 	unknown := errors.Is(err, carrier.ErrUnknownCall)

@@ -7,14 +7,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// Limit is a limit that all workspaces share: that of all calls, or that of the trunks.
+// Limit is a limit that all workspaces share: the limit of all calls, or the limit of the trunks.
 type Limit struct {
-	// Live is the highest number of calls at a time, and PerSecond the highest number of
+	// Live is the highest number of concurrent calls, and PerSecond the highest number of
 	// originations per second.
 	Live, PerSecond int
 }
 
-// Shared is a shared limit and how much of it is in use.
+// Shared is a shared limit and the used part of it.
 type Shared struct {
 	Limit
 	InUse  int
@@ -24,38 +24,40 @@ type Shared struct {
 // Workers are the requests that one process can work on at a time.
 type Workers struct {
 	All, Free int
-	// Busy counts the requests in progress by workspace.
+	// Busy is the number of requests in progress, by workspace.
 	Busy map[uuid.UUID]int
 }
 
 // WorkspaceDemand is a workspace with due requests, and its limits.
 type WorkspaceDemand struct {
 	ID uuid.UUID
-	// Barred means that the workspace may not dial. Its requests are claimed only to be blocked,
-	// which needs a worker but no capacity.
+	// Barred means that the workspace may not dial. Its requests are claimed only to be blocked. To
+	// block a request needs a worker but no capacity.
 	Barred bool
-	// Waiting counts the due requests. InUse counts the requests that are claimed or in a call, of
-	// at most MaxLive.
+	// Waiting is the number of due requests. InUse is the number of requests that are claimed or in
+	// a call. MaxLive is the limit of InUse.
 	Waiting, InUse, MaxLive int
 	Bucket                  Bucket
-	// SinceClaim is the time since a request of the workspace was last claimed. nil means never.
+	// SinceClaim is the time since the last claim of a request of the workspace. It is nil if no
+	// request was ever claimed.
 	SinceClaim *time.Duration
 }
 
-// Allocation is how many requests each workspace may start.
+// Allocation is the number of requests that each workspace may start.
 type Allocation struct {
-	// Shares, NoCapacity and OwnLimit have one element per workspace. NoCapacity: requests remain
-	// due although a worker is free. OwnLimit: the limit that was reached is the workspace's own.
+	// Shares, NoCapacity and OwnLimit have one element per workspace. NoCapacity means that due
+	// requests remain although a worker is free. OwnLimit means that the workspace reached its own
+	// limit and not a shared one.
 	Shares               []int
 	NoCapacity, OwnLimit []bool
-	// Last is the highest index of a workspace that received a request, or -1.
+	// Last is the highest index of a workspace that may start a request, or -1.
 	Last int
-	// Wait is the time until a token allows another dial. It is zero if no token is missing.
+	// Wait is the time until a token permits another dial. Wait is zero if no token is missing.
 	Wait time.Duration
 }
 
-// Allocate gives each workspace in turn one request, until capacity, requests or workers are used
-// up.
+// Allocate gives one request to each workspace in turn, until capacity, requests or workers are
+// used up.
 func Allocate(shared []Shared, workers Workers, workspaces []WorkspaceDemand) Allocation {
 	a := allocator{shared: shared, workers: workers, result: Allocation{
 		Shares: make([]int, len(workspaces)), NoCapacity: make([]bool, len(workspaces)),
@@ -83,8 +85,8 @@ func Allocate(shared []Shared, workers Workers, workspaces []WorkspaceDemand) Al
 	return a.result
 }
 
-// allocator computes an allocation. out counts the requests that were allocated from the shared
-// limits.
+// allocator computes an allocation. out is the number of requests that were allocated from the
+// shared limits so far.
 type allocator struct {
 	shared  []Shared
 	workers Workers
@@ -92,8 +94,8 @@ type allocator struct {
 	result  Allocation
 }
 
-// give gives one more request to a workspace that has n. It returns false if the workspace may not
-// have it.
+// give allocates one more request to a workspace that already has n requests. It returns false if a
+// limit forbids this.
 func (a *allocator) give(w WorkspaceDemand, n int) bool {
 	if n >= w.Waiting || !a.worker(w, n) || !w.Barred && (!a.channel(w, n) || !a.token(w, n)) {
 		return false
@@ -127,7 +129,8 @@ func (a *allocator) token(w WorkspaceDemand, n int) bool {
 	return w.Bucket.has(n, false)
 }
 
-// wait returns how long a workspace that has a channel waits for a token.
+// wait returns how long a workspace waits for a token. It returns 0 if no channel is free for the
+// workspace.
 func (a *allocator) wait(w WorkspaceDemand, n int) (wait time.Duration) {
 	if w.Barred || !a.channel(w, n) {
 		return 0
@@ -139,8 +142,8 @@ func (a *allocator) wait(w WorkspaceDemand, n int) (wait time.Duration) {
 	return wait
 }
 
-// needsReserve reports whether a workspace must leave the reserve of a shared bucket to others,
-// because it recently dialed more than a hundredth of the shared rate.
+// needsReserve reports whether a workspace must leave the reserve of a shared bucket to other
+// workspaces. This is the case if it recently dialed more than a hundredth of the shared rate.
 func (w WorkspaceDemand) needsReserve(n, perSecond int) bool {
 	return n > 0 || w.SinceClaim != nil && w.SinceClaim.Seconds()*float64(perSecond) < 100
 }
@@ -150,22 +153,23 @@ func (w WorkspaceDemand) usedUp(n int) bool {
 	return !w.Barred && (w.InUse+n >= w.MaxLive || !w.Bucket.has(n, false))
 }
 
-// mayTake reports whether a workspace that uses own units may take one more. all is the limit, and
-// left is the number of free units. The last tenth of all, rounded up, is reserved for workspaces
-// that use less than a hundredth of all. A workspace that uses none may take one if any is left.
+// mayTake reports whether a workspace that uses own units may take one more unit. all is the limit,
+// and left is the number of free units. The last tenth of all, rounded up, is reserved for
+// workspaces that use less than a hundredth of all. A workspace that uses no unit may take any free
+// unit.
 func mayTake(all, left, own int) bool {
 	return left > 0 && (left > (all+9)/10 || own < max(1, all/100))
 }
 
 // Bucket is a token bucket. One token permits one origination.
 type Bucket struct {
-	// Rate is the number of tokens that are added per second.
+	// Rate is the number of tokens that the bucket gains per second.
 	Rate   float64
 	Tokens float64
 }
 
-// NewBucket returns a bucket that had tokens and was then filled for the duration since. If the
-// bucket was never used, tokens is nil and the bucket is full.
+// NewBucket returns a bucket that had the given tokens and was then filled for the duration since.
+// If the bucket was never used, tokens is nil and the bucket is full.
 func NewBucket(rate float64, tokens *float64, since time.Duration) Bucket {
 	b := Bucket{Rate: rate}
 	b.Tokens = b.burst()
@@ -175,7 +179,8 @@ func NewBucket(rate float64, tokens *float64, since time.Duration) Bucket {
 	return b
 }
 
-// Take returns the tokens that are left after n were taken. A negative n returns tokens.
+// Take returns the number of tokens that remain after n tokens were taken. If n is negative, tokens
+// are returned to the bucket.
 func (b Bucket) Take(n int) float64 { return min(b.burst(), b.Tokens-float64(n)) }
 
 // burst returns the capacity of a bucket: the tokens of a tenth of a second, and at least one.
@@ -190,7 +195,8 @@ func (b Bucket) burst() float64 {
 // capacity beyond one token.
 func (b Bucket) reserve() float64 { return (b.burst() - 1) / 10 }
 
-// missing returns the number of tokens that one more origination after n needs.
+// missing returns the number of tokens that are missing for one origination in addition to n
+// originations.
 func (b Bucket) missing(n int, leaveReserve bool) float64 {
 	needed := float64(n) + 1
 	if leaveReserve {

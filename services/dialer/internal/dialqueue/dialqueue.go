@@ -1,6 +1,7 @@
 // Package dialqueue has the rules of the dial queue: which workspaces are served next, how many
-// calls each may start under the limits, and when a request may not be dialed. It stores nothing
-// and reads no clock. Package store has the statements, and package dial the loop that claims.
+// calls each workspace may start under the limits, and when a request may not be dialed. The
+// package stores no data and reads no clock. Package store contains the SQL statements, and package
+// dial the loop that claims requests.
 package dialqueue
 
 import (
@@ -13,23 +14,23 @@ import (
 // WorkspacesPerClaim is the number of workspaces that one claim searches.
 const WorkspacesPerClaim = 64
 
-// Due is a workspace with queued requests, and the time until the first of them is due.
+// Due is a workspace with queued requests, and the time until its first request is due.
 type Due struct {
 	WorkspaceID uuid.UUID
 	Wait        time.Duration
 }
 
-// Candidates are the workspaces that may have due requests, in the order in which they are served.
-// Every process has its own order. With W such workspaces, each is searched within
+// Candidates are the workspaces that can have due requests, in the order in which they are served.
+// Every process has its own order. With W such workspaces, each workspace is searched within
 // ceil(W/WorkspacesPerClaim) claims of a process, if each claim finds at least WorkspacesPerClaim
-// free workers, channels and tokens. It is not safe for concurrent use.
+// free workers, channels and tokens. Candidates is not safe for concurrent use.
 type Candidates struct {
 	order []uuid.UUID
 	at    map[uuid.UUID]time.Time // time at which the first request of a workspace is due
 }
 
-// Replace sets the workspaces that were found at now. Known workspaces keep their positions, and
-// new ones follow them.
+// Replace sets the workspaces that were found at the time now. Known workspaces keep their
+// positions in the order, and new workspaces follow them.
 func (c *Candidates) Replace(found []Due, now time.Time) {
 	at := make(map[uuid.UUID]time.Time, len(found))
 	for _, due := range found {
@@ -45,8 +46,8 @@ func (c *Candidates) Replace(found []Due, now time.Time) {
 	}
 }
 
-// Next returns the workspaces that the next claim searches. If none has a due request, wait is the
-// time until the next one has. ok is false if no workspace is known.
+// Next returns the workspaces that the next claim searches. If no workspace has a due request, wait
+// is the time until the next request is due. ok is false if no workspace is known.
 func (c *Candidates) Next(now time.Time) (window []uuid.UUID, wait time.Duration, ok bool) {
 	for _, id := range c.order {
 		untilDue := c.at[id].Sub(now)
@@ -66,10 +67,10 @@ func (c *Candidates) Next(now time.Time) (window []uuid.UUID, wait time.Duration
 // Len returns the number of known workspaces.
 func (c *Candidates) Len() int { return len(c.order) }
 
-// Claimed applies the result of a claim of window at now. The workspaces up to index last move to
-// the end of the order. If nothing was allocated, last is -1, and the whole window moves there. The
-// workspaces in drained have no due request left; the value is the time until the next one is due,
-// or 0 if that is not known.
+// Claimed applies the result of a claim that searched window at the time now. The workspaces up to
+// index last move to the end of the order. If no request was allocated, last is -1, and the whole
+// window moves to the end. The workspaces in drained have no more due requests. The value is the
+// time until the next request is due, or 0 if the time is not known.
 func (c *Candidates) Claimed(window []uuid.UUID, last int, drained map[uuid.UUID]time.Duration, now time.Time) {
 	if last < 0 {
 		last = len(window) - 1

@@ -39,10 +39,11 @@ type Request struct {
 	DueAt                  time.Time       `db:"due_at"`
 	Looks                  int32           `db:"looks"`
 	Traceparent            string          `db:"traceparent"`
-	// ClaimedUntil is the end of the claim. It identifies the claim, because each claim has another
-	// end.
+	// ClaimedUntil is the end of the claim. It identifies the claim, because each claim has a
+	// different end.
 	ClaimedUntil time.Time `db:"claimed_until"`
-	// TimeZone is the person's time zone, as the gates returned it. It is empty if it is not known.
+	// TimeZone is the person's time zone from the gates. TimeZone is empty if the zone is not
+	// known.
 	TimeZone string `db:"-"`
 	// HeldBack means that the request waited because of its workspace's own limits.
 	HeldBack bool `db:"-"`
@@ -50,8 +51,8 @@ type Request struct {
 	TookToken bool `db:"-"`
 }
 
-// EndUnknown is the refusal of a request that ended without a call for a reason that is not known
-// any more.
+// EndUnknown is the refusal of a request that ended without a call. The reason of that end was not
+// stored.
 func EndUnknown() Refusal {
 	return Refusal{
 		Code:   "dial_state_unknown",
@@ -59,11 +60,12 @@ func EndUnknown() Refusal {
 	}
 }
 
-// Found is where an order was found that the calls service published again.
+// Found states where the dialer found an order that the calls service published again.
 type Found string
 
-// Waiting: in the queue, in progress, or ended less than Telling ago. Lost: it had never
-// arrived. Over: it had ended, and the calls service did not receive the end.
+// Waiting: the request is in the queue, is in progress, or ended less than Telling ago. Lost: the
+// request had never arrived. Over: the request had ended, and the calls service did not receive the
+// end.
 const (
 	Waiting Found = "waiting"
 	Lost    Found = "lost"
@@ -96,13 +98,13 @@ const (
 	CodeDialUnknown     = "dial_state_unknown"
 )
 
-// maxLooks is how often a request is put back because its agent is not known yet, about a minute in
-// total. After a replica died, the consumer group assigns its partitions of agents.v1 only after
-// that time, while another replica still reads call-requests.v1.
+// maxLooks is the maximum number of times that a request is put back because its agent is not known
+// yet. Together the delays take about a minute. After a replica died, its partitions of agents.v1
+// have no reader for that time, while another replica still reads call-requests.v1.
 const maxLooks = 15
 
-// Check checks a request before the dial. It returns nil and true if the request may be dialed. It
-// returns false if the workspace or the agent is not known yet; the caller must put the request
+// Check checks a request before the dial. If the request may be dialed, it returns nil and true. If
+// the workspace or the agent is not known yet, known is false, and the caller must put the request
 // back.
 func (r Request) Check(workspace *Workspace, agent *Agent, pendingOptOut bool) (refused *Refusal, known bool) {
 	if workspace == nil {
@@ -142,7 +144,7 @@ func (r Request) Check(workspace *Workspace, agent *Agent, pendingOptOut bool) (
 }
 
 // Expired is the refusal of a request that waited longer than the queue's limit. noCapacity is true
-// if it waited for capacity.
+// if the request waited for capacity.
 func Expired(noCapacity bool) Refusal {
 	if noCapacity {
 		return Refusal{
@@ -153,14 +155,14 @@ func Expired(noCapacity bool) Refusal {
 	return Refusal{CodeQueueExpired, "The call could not be dialled for as long as it may wait; ask for it again."}
 }
 
-// NoNumber is the refusal of a call over a trunk that has no caller number.
+// NoNumber is the refusal of a request whose agent has no caller number for a trunk.
 func NoNumber() Refusal {
 	return Refusal{CodeInvalidAgent, "The agent has no number to call from. Set the agent's from_number, or ask the " +
 		"operator to give it a number (ringfence numbers add NUMBER AGENT) or to set caller_ids of the trunk. " +
 		"Then ask for the call again."}
 }
 
-// Erased is the refusal of a request whose person was erased while it waited.
+// Erased is the refusal of a request whose person was erased while the request waited.
 func Erased() Refusal {
 	return Refusal{
 		CodeWithdrawn,
@@ -198,8 +200,8 @@ func NewRescheduled(id, workspaceID uuid.UUID, until, at time.Time) callstate.Fa
 	return f
 }
 
-// NewDialing returns the event of a committed fence. attempt counts the fences of the request, from
-// 1.
+// NewDialing returns the event of a committed fence. attempt is the number of the fence among the
+// fences of the request, starting at 1.
 func NewDialing(id, workspaceID uuid.UUID, attempt int32, at time.Time) callstate.Fact {
 	f := callstate.New(id, id, workspaceID, "dialing", int64(attempt)-1, at)
 	f.Event.Event = &eventv1.DialEvent_Dialing{Dialing: &eventv1.Dialing{Attempt: attempt}}

@@ -22,7 +22,7 @@ const (
 	DefaultMaxLiveCalls   = 500
 )
 
-// Workspace is the copy of a workspace of workspaces.v1.
+// Workspace is the dialer's copy of a workspace from workspaces.v1.
 type Workspace struct {
 	WorkspaceID    uuid.UUID `db:"workspace_id"`
 	Version        int64     `db:"version"`
@@ -31,14 +31,15 @@ type Workspace struct {
 	MaxLiveCalls   int32     `db:"max_live_calls"`
 	CallsPerSecond int32     `db:"calls_per_second"`
 	Destinations   []string  `db:"destinations"`
-	// Recordings means that the workspace's calls are recorded. KeepRecordingsDays is how long
-	// recordings are stored; 0 means as long as the service is configured. A dial reads neither.
+	// Recordings means that the workspace's calls are recorded. KeepRecordingsDays is the number of
+	// days for which recordings are stored. 0 means the configured period of the service. The
+	// dial-time check uses neither field.
 	Recordings         bool  `db:"-"`
 	KeepRecordingsDays int32 `db:"-"`
 }
 
-// WorkspaceOf converts the gateway's message. It returns an error if this version cannot read it.
-// Missing limits get their defaults.
+// WorkspaceOf converts the gateway's message. It returns an error if this version of the dialer
+// cannot read the message. Missing limits get their defaults.
 func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 	id, err := uuid.Parse(event.GetWorkspaceId())
 	if err != nil {
@@ -71,7 +72,7 @@ func (w Workspace) MayReach(to phone.Number) bool {
 	return w.MayDial() && to.Forbidden() == "" && (len(w.Destinations) == 0 || to.HasPrefix(w.Destinations))
 }
 
-// Agent is the copy of an AI agent of agents.v1.
+// Agent is the dialer's copy of an AI agent from agents.v1.
 type Agent struct {
 	AgentID        uuid.UUID `db:"agent_id"`
 	WorkspaceID    uuid.UUID `db:"workspace_id"`
@@ -80,18 +81,18 @@ type Agent struct {
 	FromE164       string    `db:"from_e164"`
 	MaxCallSeconds int32     `db:"max_call_seconds"`
 	Deleted        bool      `db:"deleted"`
-	// Kind, BaseURL and MediaURL are the settings that decide where the agent is reached. They are
-	// read from Settings and not stored again.
+	// Kind, BaseURL and MediaURL are the settings that determine the address of the agent. They are
+	// read from Settings and not stored separately.
 	Kind     string `db:"kind"`
 	BaseURL  string `db:"base_url"`
 	MediaURL string `db:"media_url"`
-	// Settings is a JSON object. It is stored with the agent and read separately, because a dial
+	// Settings is a JSON object. It is stored with the agent, but read separately, because a dial
 	// does not need it.
 	Settings []byte `db:"-"`
 }
 
-// AgentOf converts the message of the calls service. It returns an error if this version cannot
-// read it.
+// AgentOf converts the message of the calls service. It returns an error if this version of the
+// dialer cannot read the message.
 func AgentOf(event *eventv1.AgentEvent) (Agent, error) {
 	id, err := uuid.Parse(event.GetAgentId())
 	if err != nil {
@@ -116,8 +117,8 @@ func AgentOf(event *eventv1.AgentEvent) (Agent, error) {
 	}, nil
 }
 
-// From returns the number that the agent calls from: its from_number, else the number whose inbound
-// calls it answers. It is empty if the agent has neither.
+// From returns the number that the agent calls from: the agent's from_number, or else the number
+// whose inbound calls the agent answers. It is empty if the agent has no such number.
 func (a Agent) From(number string) string { return cmp.Or(a.FromE164, number) }
 
 // Number is a number of a workspace. The agent answers its inbound calls.

@@ -21,7 +21,7 @@ const (
 	maxKey = 1000
 )
 
-// keyView shows that an agent has a key. The key itself is never shown.
+// keyView shows that an agent has a key. The API never shows the key itself.
 type keyView struct {
 	AgentID   uuid.UUID         `json:"agent_id"`
 	HasKey    bool              `json:"has_key"`
@@ -37,7 +37,7 @@ func (a *API) putAgentKey(w http.ResponseWriter, r *http.Request) error {
 	}
 	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
 	key, fault := readKey(r)
-	if fault != nil { // an unknown agent gets 404 before the faults of the body
+	if fault != nil { // for an unknown agent, 404 takes precedence over faults of the body
 		if err := a.keys.Known(r.Context(), workspaceID, id); err != nil {
 			return missingKey(err)
 		}

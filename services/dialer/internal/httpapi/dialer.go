@@ -33,7 +33,8 @@ type agentCircuitView struct {
 	OpenUntil   *openapi.Timestamp `json:"open_until"`
 }
 
-// queueView counts requests and calls of all workspaces. Due and Scheduled are counted up to 10000.
+// queueView contains the numbers of requests and calls of all workspaces. Due and Scheduled are
+// counted only up to 10000.
 type queueView struct {
 	Due              int64   `json:"due"`
 	Scheduled        int64   `json:"scheduled"`

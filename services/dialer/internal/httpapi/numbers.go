@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// agentTimeout is how long a request waits for the agent's record of agents.v1, which is at most 5
-// s late.
+// agentTimeout is how long a request waits for the agent's record of agents.v1. The record arrives
+// at most 5 s late.
 const agentTimeout = 5 * time.Second
 
 type numberView struct {
@@ -34,7 +34,8 @@ func viewNumber(n dialqueue.Number) numberView {
 		CreatedAt: openapi.TimestampOf(page.TimeOf(n.NumberID))}
 }
 
-// addNumber handles POST .../numbers. It responds 201. The agent answers the number from then on.
+// addNumber handles POST .../numbers. It responds 201. After the response, the agent answers calls
+// to the number.
 func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		PhoneE164 *string `json:"phone_e164"`
@@ -54,7 +55,7 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 		return apierr.Unprocessable("invalid_phone", "phone_e164 is not a number in E.164 form, like +14155550123.")
 	}
 	agentID, err := uuid.Parse(*body.AgentID)
-	if err != nil || len(*body.AgentID) != 36 { // uuid.Parse also accepts other forms
+	if err != nil || len(*body.AgentID) != 36 { // uuid.Parse also accepts other notations
 		return apierr.Validation("agent_id", "is not a UUID.")
 	}
 	id, err := uuid.NewV7()
@@ -79,8 +80,8 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, viewNumber(added))
 }
 
-// onceKnown repeats do while it returns the error unknown, for at most agentTimeout. The agent may
-// have been created a moment ago.
+// onceKnown calls do again while do returns the error unknown, for at most agentTimeout. This is
+// needed if the agent was created a moment ago.
 func onceKnown(ctx context.Context, unknown error, do func() error) error {
 	for start := time.Now(); ; {
 		err := do()

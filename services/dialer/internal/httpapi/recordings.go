@@ -19,11 +19,11 @@ type Recordings struct {
 	Links *recordingstore.Links
 }
 
-// downloadTimeout limits the download of a recording. The largest one has 53 MB.
+// downloadTimeout limits the download of a recording. The largest recording has 53 MB.
 const downloadTimeout = time.Hour
 
 // readRecording handles GET /recordings/… for a client with a valid link. It responds with the file
-// or the requested ranges. Without a valid link it always responds 404.
+// or with the requested ranges. Without a valid link, it always responds 404.
 func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	key := chi.URLParam(r, "*")
 	none := apierr.New(
@@ -44,7 +44,7 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("stat recording: %w", err)
 	}
-	// this fails only for a writer without a connection
+	// The error is ignored, because it occurs only in tests, whose writers have no connection.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(downloadTimeout))
 	header := w.Header()
 	header.Set("Content-Type", recordingstore.ContentType)
@@ -55,12 +55,12 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	return content.refusal()
 }
 
-// contentWriter passes the responses of http.ServeContent through, except its errors. They get the
+// contentWriter passes the responses of http.ServeContent through, except errors. Errors get the
 // error body of docs/reference/api/README.md#error-responses. A 304 is not an error and has no
 // body.
 type contentWriter struct {
 	http.ResponseWriter
-	refused int // status of an error, or 0
+	refused int // status code of an error, or 0
 }
 
 func (w *contentWriter) WriteHeader(status int) {

@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// API has the handlers.
+// API contains the handlers of the routes.
 type API struct {
 	store      *store.Store
 	trunks     *store.Trunks
@@ -34,12 +34,12 @@ type API struct {
 	check      Check
 }
 
-// Check tests a trunk, in steps, without a call. It is nil if the dialer has no SIP.
+// Check tests a trunk in several steps, without a call. Check is nil if the dialer has no SIP.
 type Check func(context.Context, trunks.Trunk) []trunks.CheckStep
 
 // New returns the routes. Operators use /admin/v1/workspaces/{id}, /admin/v1/dialer and
-// /admin/v1/trunks. Clients with a link read recordings. The calls service withdraws requests, and
-// the calls service and the gateway store settings.
+// /admin/v1/trunks. Clients with a link read recordings. The calls service withdraws requests. The
+// calls service and the gateway store settings.
 func New(
 	st *store.Store,
 	trunkStore *store.Trunks,

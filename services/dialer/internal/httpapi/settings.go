@@ -12,8 +12,8 @@ import (
 )
 
 // ApplySetting stores a workspace that the gateway has committed, or an agent that the calls
-// service has committed. Every dial-time check that starts after the response uses it, on every
-// replica.
+// service has committed. Every dial-time check that starts after the response uses the new setting,
+// on every replica.
 func (a *API) ApplySetting(
 	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],
 ) (*connect.Response[settingsv1.ApplySettingResponse], error) {

@@ -20,8 +20,8 @@ type strangerView struct {
 	Hint      string            `json:"hint"`
 }
 
-// listStrangers handles GET /admin/v1/trunks/strangers. It returns the last 20 of all processes,
-// newest first.
+// listStrangers handles GET /admin/v1/trunks/strangers. It returns the last 20 refused calls and
+// connections of all processes, newest first.
 func (a *API) listStrangers(w http.ResponseWriter, r *http.Request) error {
 	reports, err := a.replicas.List(r.Context())
 	if err != nil {

@@ -71,14 +71,15 @@ func viewCondition(t replicas.Trunk) condition {
 	return seen
 }
 
-// states has the data from which the state of trunks is computed.
+// states contains the data from which the state of trunks is computed.
 type states struct {
 	reports []replicas.StoredReport
 	live    map[uuid.UUID]int
 }
 
-// states reads the state of trunks. It returns no error, so that a stored change of a trunk does
-// not get a 500. Without the reports the state is unknown.
+// states reads the data from which the state of trunks is computed. It returns no error, because a
+// client must not receive a 500 for a change that was stored. If the reports of the processes
+// cannot be read, the state is unknown.
 func (a *API) states(ctx context.Context) states {
 	reports, err := a.replicas.List(ctx)
 	if err != nil {
@@ -91,8 +92,8 @@ func (a *API) states(ctx context.Context) states {
 	return states{reports: reports, live: live}
 }
 
-// view returns a trunk with its state. After a change of its settings the state is unknown until
-// the processes use them.
+// view returns a trunk with its state. After a change of the trunk's settings, the state is unknown
+// until the processes use the new settings.
 func (s states) view(t trunks.Trunk) trunkView {
 	seen := replicas.OfTrunk(s.reports, t.TrunkID, t.Version)
 	merged := replicas.Merge(seen)

@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// trunkView is a trunk for an operator. It shows whether the trunk has a password, never the
-// password.
+// trunkView is a trunk as operators see it. It shows whether the trunk has a password, but never
+// the password.
 type trunkView struct {
 	ID             uuid.UUID             `json:"id"`
 	Name           string                `json:"name"`
@@ -67,8 +67,8 @@ func unlessEmpty(text string) *string {
 	return &text
 }
 
-// addTrunk handles POST /admin/v1/trunks. It responds 201, and calls may use the trunk from then
-// on.
+// addTrunk handles POST /admin/v1/trunks. It responds 201. After the response, calls can use the
+// trunk.
 func (a *API) addTrunk(w http.ResponseWriter, r *http.Request) error {
 	var body map[string]json.RawMessage
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
@@ -108,7 +108,7 @@ func (a *API) listTrunks(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(query, found, a.states(r.Context()).view))
 }
 
-// writeTrunk writes a trunk and its state.
+// writeTrunk writes a response with a trunk and its state.
 func (a *API) writeTrunk(w http.ResponseWriter, r *http.Request, status int, t trunks.Trunk) error {
 	return httpserver.WriteJSON(w, status, a.states(r.Context()).view(t))
 }
@@ -126,15 +126,15 @@ func (a *API) readTrunk(w http.ResponseWriter, r *http.Request) error {
 	return a.writeTrunk(w, r, http.StatusOK, found)
 }
 
-// changeTrunk handles PATCH /admin/v1/trunks/{trunk_id}. It merges the settings; null resets one to
-// its default. Live calls keep their settings.
+// changeTrunk handles PATCH /admin/v1/trunks/{trunk_id}. It merges the settings; null resets a
+// setting to its default. Live calls keep their settings.
 func (a *API) changeTrunk(w http.ResponseWriter, r *http.Request) error {
 	id, err := trunkID(r)
 	if err != nil {
 		return err
 	}
 	if _, err := a.trunks.Find(r.Context(), id); err != nil {
-		return refusedTrunk(err, "") // an unknown trunk gets 404 before the faults of the body
+		return refusedTrunk(err, "") // for an unknown trunk, 404 takes precedence over faults of the body
 	}
 	var body map[string]json.RawMessage
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
@@ -163,7 +163,7 @@ func (a *API) removeTrunk(w http.ResponseWriter, r *http.Request) error {
 	}{true, id})
 }
 
-// checkView is one step of a check.
+// checkView is one step of a trunk check.
 type checkView struct {
 	Step   string             `json:"step"`
 	Result trunks.CheckResult `json:"result"`
@@ -208,7 +208,8 @@ func trunkID(r *http.Request) (uuid.UUID, error) {
 	return id, nil
 }
 
-// noTrunk does not mention a workspace, because trunks belong to all workspaces.
+// noTrunk returns an error that does not mention a workspace, because all workspaces share the
+// trunks.
 func noTrunk() error { return apierr.New(http.StatusNotFound, "not_found", "There is no such trunk.") }
 
 func refusedTrunk(err error, name string) error {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// digits by event code (RFC 4733 section 3.2).
+// digits contains the DTMF digits in the order of their event codes (RFC 4733 section 3.2).
 const digits = "0123456789*#ABCD"
 
 // ValidDigits reports whether every character is a digit that can be sent.
@@ -14,24 +14,26 @@ func ValidDigits(wanted string) bool {
 	return strings.Trim(wanted, digits) == ""
 }
 
-// volume is -10 dBm0, which every receiver accepts.
+// volume is the power level of sent digits: -10 dBm0, which every receiver accepts.
 const volume = 10
 
 // DTMFReceiver detects digits in the telephone-event packets of one stream (RFC 4733).
 type DTMFReceiver struct {
 	open      bool // an event has begun and not ended
-	known     bool // there was an event
+	known     bool // an event was received
 	event     byte
 	timestamp uint32 // timestamp of the last event
 	at        time.Duration
 }
 
-// lull is the time after which an event whose end was lost has ended: five packets of 20 ms.
+// lull is the time without packets after which an event has ended although its end packet was lost:
+// five packets of 20 ms.
 const lull = 100 * time.Millisecond
 
-// Hear handles the payload of a telephone-event packet, and reports whether a digit begins with it.
-// The first packet of a digit counts, so a lost end loses no digit. Later packets, repeated ends
-// and the segments of a very long event (RFC 4733 section 2.5.1.3) report nothing.
+// Hear handles the payload of a telephone-event packet. It reports whether a new digit begins with
+// this packet. The first packet of a digit counts, so a lost end packet loses no digit. Later
+// packets, repeated end packets and the segments of a very long event (RFC 4733 section 2.5.1.3) do
+// not begin a digit.
 func (h *DTMFReceiver) Hear(
 	payload []byte,
 	timestamp uint32,
@@ -39,7 +41,7 @@ func (h *DTMFReceiver) Hear(
 	now time.Duration,
 ) (digit byte, begins bool) {
 	if len(payload) < 4 || int(payload[0]) >= len(digits) {
-		return 0, false // 16 is a flash; other codes are not digits
+		return 0, false // event 16 is a hook flash, and higher events are not DTMF digits (RFC 4733)
 	}
 	event, ended := payload[0], payload[1]&0x80 != 0
 	newer := !h.known || int32(timestamp-h.timestamp) > 0
@@ -53,36 +55,37 @@ func (h *DTMFReceiver) Hear(
 		return 0, false
 	}
 	// Some senders change the timestamp with each packet, and long events restart every 8 s.
-	// Without a marker, a lull or an end between them, it is the same key.
+	// Packets of the same event belong to one key press, unless a marker, a pause or an end packet
+	// separates them.
 	same := h.open && event == h.event && !marker && now-h.at < lull
 	h.known, h.open, h.event, h.timestamp, h.at = true, !ended, event, timestamp, now
 	return digits[event], !same
 }
 
-// Restart forgets the timestamps, because the far end has started a new sequence.
+// Restart resets the receiver, because the far end has started a new sequence of timestamps.
 func (h *DTMFReceiver) Restart() { *h = DTMFReceiver{} }
 
 const (
-	// frame is 20 ms in timestamp units.
+	// frame is the length of a frame of 20 ms in timestamp units.
 	frame = 160
-	// tone and pause are in frames: 100 ms each, twice what ITU-T Q.24 requires.
+	// tone and pause are numbers of frames: 100 ms each, twice what ITU-T Q.24 requires.
 	tone, pause = 5, 5
-	// ends is how often the end is sent (RFC 4733 section 2.5.1.4).
+	// ends is how many times the end packet is sent (RFC 4733 section 2.5.1.4).
 	ends = 3
 )
 
-// Queue is the highest number of digits that wait to be sent.
+// Queue is the highest number of queued digits.
 const Queue = 64
 
-// DTMFSender creates the packets of digits, one every 20 ms.
+// DTMFSender creates the packets of digits. It creates one packet every 20 ms.
 type DTMFSender struct {
 	queue   string
-	phase   int // frames of this digit so far
+	phase   int // number of frames of the current digit so far
 	began   uint32
 	started bool
 }
 
-// Send queues digits. It returns false if they are invalid or too many.
+// Send queues digits. It returns false if the digits are invalid or do not fit into the queue.
 func (s *DTMFSender) Send(wanted string) bool {
 	if !ValidDigits(wanted) || len(s.queue)+len(wanted) > Queue {
 		return false
@@ -98,9 +101,9 @@ type DTMFPacket struct {
 	Marker    bool
 }
 
-// Next returns what is sent in the frame that begins at the timestamp now. If event is true, the
-// packet is sent instead of audio. Otherwise audio is sent, and muted means the pause after a
-// digit.
+// Next returns the packet for the frame that begins at the timestamp now. If event is true, the
+// packet is sent instead of audio. Otherwise audio is sent. muted means that the audio must be
+// silent, because it is the pause after a digit.
 func (s *DTMFSender) Next(now uint32) (p DTMFPacket, event, muted bool) {
 	if s.queue == "" {
 		return p, false, false

@@ -9,10 +9,10 @@ const BufferedFrame = 160
 
 const (
 	bufferFrameTime = 20 * time.Millisecond
-	// minWait tolerates a packet that two others overtook. Beyond maxWait, a conversation suffers
-	// more from the delay than from a gap.
+	// minWait is long enough for a packet that two later packets overtook. Beyond maxWait, the
+	// delay harms a conversation more than a gap.
 	minWait, maxWait = 60 * time.Millisecond, 120 * time.Millisecond
-	// calmTime is how long no packet may be late before the wait shrinks by a frame.
+	// calmTime is the time without late packets after which the wait becomes shorter by one frame.
 	calmTime = 5 * time.Second
 	// frames is the size of the ring: 640 ms.
 	frames = 32
@@ -21,36 +21,36 @@ const (
 	whole    = 1<<granules - 1
 	// maxFill limits the frames that one Elapse adds after a stall of the process: 500 ms.
 	maxFill = 25
-	// longestPause is how far the sender's timestamps may jump ahead in a pause. A longer jump is
-	// another clock.
+	// longestPause is the maximum jump of the sender's timestamps that counts as a pause. A longer
+	// jump means that the sender uses another clock.
 	longestPause = 10 * BufferedFrame
-	// maxAhead is how far the frames may be ahead of the time after a stall of the network. Frames
-	// beyond it are dropped.
+	// maxAhead is how far the frames can be ahead of real time after a stall of the network. Frames
+	// beyond this limit are dropped.
 	maxAhead = time.Second
-	// shiftTime is how long every packet must be late before the delay of the network counts as
-	// changed.
+	// shiftTime is the time for which every packet must be late before the buffer assumes that the
+	// network delay has grown.
 	shiftTime = 100 * time.Millisecond
 )
 
 const silence = 0xFF
 
-// JitterStats are counts since the start of the stream.
+// JitterStats contains counts since the start of the stream.
 type JitterStats struct {
-	// Received has no duplicates. Lost packets never arrived. Late packets arrived after silence
-	// had replaced them. Filled counts frames with silence. Excess counts frames that arrived
-	// faster than real time and were dropped.
+	// Received excludes duplicates. Lost packets never arrived. Late packets arrived after silence
+	// had replaced them. Filled is the number of frames that contain inserted silence. Excess is
+	// the number of frames that arrived faster than real time and were dropped.
 	Received, Lost, Late, Duplicates, Filled, Excess, Restarts uint64
 	// Jitter is the interarrival jitter (RFC 3550 A.8).
 	Jitter time.Duration
 }
 
 // JitterBuffer converts the packets of one RTP stream into ordered frames of 20 ms, 50 per second.
-// It reads no clock: packets and times go in, frames come out. It is not safe for concurrent use.
+// It reads no clock: the caller passes the packets and the time. It is not safe for concurrent use.
 //
-// A packet that is in order is not delayed, because the listeners are an agent and a recorder,
-// which need no steady pace. The buffer waits 60 to 120 ms for a missing packet, depending on the
-// network, and then passes silence. It also passes silence while the sender sends nothing, because
-// an agent without any audio never detects the end of an utterance.
+// The buffer does not delay packets that arrive in order, because an agent and a recorder need no
+// steady pace. It waits 60 to 120 ms for a missing packet, depending on the network, and then
+// passes silence. It also passes silence while the sender sends no packets, because an agent
+// without audio never detects the end of an utterance.
 type JitterBuffer struct {
 	hear func(frame []byte)
 
@@ -59,19 +59,19 @@ type JitterBuffer struct {
 	have     [frames]uint32
 
 	begun bool
-	// head is the position of the next frame, and top the position after the newest sample, in
-	// samples since the start. stamp is the timestamp at head.
+	// head is the position of the next frame, and top the position after the newest sample. Both
+	// count samples since the start. stamp is the timestamp at head.
 	head, top int64
 	stamp     uint32
-	// due is the time at which the frame at head is given up.
+	// due is the time at which silence replaces the frame at head.
 	due time.Duration
 
 	wait     time.Duration
-	lateAt   time.Duration // last time that a packet was late
-	lateFrom time.Duration // time since which every packet is late; 0: not the case
+	lateAt   time.Duration // time of the last late packet
+	lateFrom time.Duration // time since which every packet has been late; 0 if this is not the case
 
 	transit int64 // transit time of the previous packet in timestamp units
-	jitter  int64 // 16 times the jitter
+	jitter  int64 // jitter, multiplied by 16
 	late    uint64
 	filled  uint64
 	limit   FrameLimit
@@ -81,7 +81,7 @@ type JitterBuffer struct {
 }
 
 // NewJitterBuffer returns a buffer that calls hear with each frame in order. The slice is valid
-// only during the call.
+// only during the call of hear.
 func NewJitterBuffer(hear func(frame []byte)) *JitterBuffer {
 	b := &JitterBuffer{hear: hear, wait: minWait}
 	for i := range b.samples {
@@ -90,11 +90,11 @@ func NewJitterBuffer(hear func(frame []byte)) *JitterBuffer {
 	return b
 }
 
-// Arrival is the result of Count, which Audio needs.
+// Arrival is the result of Count. Audio requires it.
 type Arrival struct{ verdict arrivalVerdict }
 
-// Count registers the number of a packet, with or without audio. ok is false for a duplicate, and
-// for a number far from all others; the caller must drop the packet.
+// Count registers the sequence number of a packet, with or without audio. ok is false for a
+// duplicate, and for a number far from all others. The caller must then drop the packet.
 func (b *JitterBuffer) Count(number uint16) (a Arrival, ok bool) {
 	a.verdict = b.sequence.see(number)
 	switch a.verdict {
@@ -109,7 +109,8 @@ func (b *JitterBuffer) Count(number uint16) (a Arrival, ok bool) {
 	return a, true
 }
 
-// Restart makes the next audio the first one. Its timestamp starts a new clock.
+// Restart makes the next audio the start of the stream. The timestamp of that audio starts a new
+// clock.
 func (b *JitterBuffer) Restart() {
 	if b.begun {
 		b.restart++
@@ -118,13 +119,13 @@ func (b *JitterBuffer) Restart() {
 	b.begun, b.lateFrom = false, 0
 }
 
-// NewSource restarts the clock and the packet numbers.
+// NewSource resets the clock and the sequence numbers.
 func (b *JitterBuffer) NewSource() {
 	b.Restart()
 	b.sequence.begun = false
 }
 
-// Audio adds the mu-law of a counted packet.
+// Audio adds the mu-law audio of a packet that Count accepted.
 func (b *JitterBuffer) Audio(a Arrival, timestamp uint32, audio []byte, now time.Duration) {
 	if len(audio) == 0 || len(audio) > (frames-2)*BufferedFrame {
 		return
@@ -150,7 +151,7 @@ func (b *JitterBuffer) Audio(a Arrival, timestamp uint32, audio []byte, now time
 	if off < 0 {
 		audio, off = audio[-off:], 0
 	}
-	if a.verdict == next && b.head+off > b.top { // a pause: no packets were sent there, so none is missing
+	if a.verdict == next && b.head+off > b.top { // a pause of the sender, in which no packet is missing
 		if b.head+off > b.top+longestPause {
 			b.jump(timestamp)
 			off = 0
@@ -163,8 +164,8 @@ func (b *JitterBuffer) Audio(a Arrival, timestamp uint32, audio []byte, now time
 	b.drain(now, len(audio))
 }
 
-// Elapse passes silence for overdue frames. It must be called about every 20 ms. After the first
-// packet, frames continue without packets.
+// Elapse passes silence for overdue frames. The caller must call it about every 20 ms. After the
+// first packet, frames continue even if no packets arrive.
 func (b *JitterBuffer) Elapse(now time.Duration) {
 	for range maxFill {
 		if !b.begun || now < b.due {
@@ -193,7 +194,7 @@ func (b *JitterBuffer) begin(timestamp uint32, now time.Duration) {
 	b.due = now + bufferFrameTime + b.wait
 }
 
-// jump continues at an unrelated timestamp.
+// jump continues the stream at an unrelated timestamp.
 func (b *JitterBuffer) jump(timestamp uint32) {
 	b.restart++
 	b.clear()
@@ -208,8 +209,8 @@ func (b *JitterBuffer) clear() {
 	b.head, b.top = 0, 0
 }
 
-// tooLate records that a packet was late by so many samples. It reports whether all packets have
-// been late for shiftTime, because the network delay has grown.
+// tooLate records that a packet was late by the given number of samples. It reports whether all
+// packets have been late for shiftTime, which means that the network delay has grown.
 func (b *JitterBuffer) tooLate(by int64, now time.Duration) bool {
 	b.wait = min(b.wait+time.Duration(by)*time.Second/8000, maxWait)
 	b.lateAt = now
@@ -219,7 +220,8 @@ func (b *JitterBuffer) tooLate(by int64, now time.Duration) bool {
 	return now-b.lateFrom >= shiftTime
 }
 
-// shrinkWait shortens the wait after a calm time. It never becomes shorter than the packets.
+// shrinkWait shortens the wait after calmTime without late packets. The wait never becomes shorter
+// than a packet.
 func (b *JitterBuffer) shrinkWait(now time.Duration, length int) {
 	if now-b.lateAt < calmTime || b.wait == minWait {
 		return
@@ -228,7 +230,7 @@ func (b *JitterBuffer) shrinkWait(now time.Duration, length int) {
 	b.wait = max(b.wait-bufferFrameTime, minWait, time.Duration(length)*time.Second/8000)
 }
 
-// put writes samples over silence or over the same samples.
+// put writes samples over silence or over equal samples.
 func (b *JitterBuffer) put(at int64, audio []byte) {
 	b.mark(at, at+int64(len(audio)))
 	n := copy(b.samples[at%int64(len(b.samples)):], audio)
@@ -247,7 +249,7 @@ func (b *JitterBuffer) mark(from, to int64) {
 	b.top = max(b.top, to)
 }
 
-// drain passes on all complete frames. length is that of the packet that completed them.
+// drain passes on all complete frames. length is the length of the packet that completed them.
 func (b *JitterBuffer) drain(now time.Duration, length int) {
 	passed := false
 	for b.have[b.head/BufferedFrame%frames] == whole {

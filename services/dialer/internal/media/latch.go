@@ -2,17 +2,17 @@ package media
 
 import "net/netip"
 
-// probation is how many consecutive packets of one source, in order, an address must send before
-// its packets are accepted. Stray packets and a scan do not send that.
+// probation is the number of consecutive packets of one source, in order, that an address must send
+// before its packets are accepted. Stray packets and a port scan do not fulfil this condition.
 const probation = 5
 
-// Latch decides which packets a stream accepts and where its own packets go. This is symmetric RTP
-// that cannot be hijacked. It accepts the address of the far end's description, or one other port
-// of the same IP address, for a far end behind a NAT. The zero Latch accepts nothing. It is not
-// safe for concurrent use.
+// Latch decides which packets a stream accepts and to which address its own packets go. This is
+// symmetric RTP that an attacker cannot hijack. Latch accepts the address of the far end's
+// description, or one other port of the same IP address, for a far end behind a NAT. The zero Latch
+// accepts no packets. Latch is not safe for concurrent use.
 type Latch struct {
 	signalled netip.AddrPort
-	locked    netip.AddrPort // invalid: none yet
+	locked    netip.AddrPort // accepted address; invalid if there is none yet
 
 	candidate netip.AddrPort
 	ssrc      uint32
@@ -20,8 +20,8 @@ type Latch struct {
 	streak    int
 }
 
-// Signal sets the far end's address of the newest description. A new address resets the latch; the
-// same one has no effect.
+// Signal sets the far end's address from the newest description. A new address resets the latch. An
+// unchanged address has no effect.
 func (l *Latch) Signal(address netip.AddrPort) {
 	if address == l.signalled {
 		return
@@ -29,8 +29,8 @@ func (l *Latch) Signal(address netip.AddrPort) {
 	*l = Latch{signalled: address}
 }
 
-// Target returns the destination of packets: the accepted address, or before that the signalled
-// one.
+// Target returns the destination of sent packets: the accepted address, or the signalled address if
+// no address is accepted yet.
 func (l *Latch) Target() netip.AddrPort {
 	if l.locked.IsValid() {
 		return l.locked
@@ -38,8 +38,8 @@ func (l *Latch) Target() netip.AddrPort {
 	return l.signalled
 }
 
-// Knows reports whether packets from the address are accepted, or can be later. Other packets need
-// not be read.
+// Knows reports whether packets from the address are accepted now or can be accepted later. The
+// stream ignores other packets.
 func (l *Latch) Knows(from netip.AddrPort) bool {
 	switch {
 	case !l.signalled.IsValid():
@@ -52,8 +52,8 @@ func (l *Latch) Knows(from netip.AddrPort) bool {
 	return from.Addr() == l.signalled.Addr()
 }
 
-// Admit reports whether a valid packet is accepted. The signalled address is accepted immediately
-// and always. Another address must first pass the probation, and is then the only other one.
+// Admit reports whether a valid packet is accepted. Packets from the signalled address are always
+// accepted. Another address is accepted after the probation. At most one other address is accepted.
 func (l *Latch) Admit(from netip.AddrPort, ssrc uint32, number uint16) bool {
 	switch {
 	case !l.Knows(from):
