@@ -14,23 +14,24 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// maxArrivalTime is how long an inbound call may ring. It is the time that a proxy waits (Timer C,
+// maxArrivalTime is how long an inbound call may ring. A proxy waits for the same time (Timer C,
 // RFC 3261 section 16.6).
 const maxArrivalTime = 3 * time.Minute
 
-// Arrival is an inbound call from an admitted address. Config.Arrive must take or refuse it before
-// it returns. Otherwise it is refused.
+// Arrival is an inbound call from an admitted address. Config.Arrive must call Take or Refuse
+// before it returns. Otherwise the call is refused.
 type Arrival struct {
-	// CallID is chosen by the caller. It need not be unique.
+	// CallID is the Call-ID that the caller chose. It need not be unique.
 	CallID string
-	// From and To are numbers in the format of the trunk. An empty From is withheld.
+	// From and To are numbers in the format of the trunk. From is empty if the caller withholds the
+	// number.
 	From, To string
 	Source   netip.AddrPort
 	// Transport is the transport of the INVITE: UDP, TCP or TLS.
 	Transport string
 	UserAgent string
-	// Offer is the caller's SDP offer. If it is empty, the caller expects our offer, and
-	// Observer.Agreed receives the answer.
+	// Offer is the caller's SDP offer. If Offer is empty, the caller expects an offer from this
+	// side, and Observer.Agreed receives the caller's answer.
 	Offer []byte
 
 	agent   *UserAgent
@@ -71,7 +72,7 @@ func (a *UserAgent) handleInvite(req *sip.Request, tx *sip.ServerTx) {
 	arrival.Refuse(callstate.CallRejected)
 }
 
-// isMerged reports whether the same INVITE already rings.
+// isMerged reports whether a call with the same INVITE already rings.
 func (a *UserAgent) isMerged(req *sip.Request) bool {
 	tag := req.From().Params.GetOr("tag", "")
 	a.mu.Lock()
@@ -92,8 +93,8 @@ func (a *UserAgent) isMerged(req *sip.Request) bool {
 	return false
 }
 
-// callerNumber returns the number of the caller: the one that the trunk asserts (RFC 3325), or else
-// the one in From. It is empty if the caller withholds it (RFC 3323).
+// callerNumber returns the number of the caller: the number that the trunk asserts (RFC 3325), or
+// else the number in From. It returns "" if the caller withholds the number (RFC 3323).
 func callerNumber(req *sip.Request) string {
 	for _, privacy := range values(req, "Privacy") {
 		if privacy = strings.ToLower(privacy); strings.Contains(privacy, "id") || strings.Contains(privacy, "user") || strings.Contains(privacy, "header") {
@@ -154,12 +155,12 @@ func (a *UserAgent) newRefusal(req *sip.Request, code int, text string, cause ca
 // terminated is the reason phrase of 487.
 const terminated = "Request Terminated"
 
-// errTaken is returned if the call was taken or refused before.
+// errTaken is returned if Take or Refuse was called before.
 var errTaken = errors.New("the call was taken or refused before")
 
-// Take accepts the call. It does not answer: Ring, Answer and Hangup can be called from now on. t
-// is the trunk of the call. The observer receives offers, the answer to our offer and the end. Keep
-// is called before the answer is sent.
+// Take accepts the call but does not answer it. Ring, Answer and Hangup can be called from now on.
+// t is the trunk of the call. The observer receives offers, the answer to this side's offer and the
+// end. Keep is called before the answer is sent.
 func (r *Arrival) Take(t Trunk, seen Observer) (*Dialog, error) {
 	if r.handled {
 		return nil, errTaken
@@ -200,7 +201,7 @@ func cloned(from *sip.FromHeader) *sip.FromHeader {
 	return &sip.FromHeader{DisplayName: from.DisplayName, Address: *from.Address.Clone(), Params: from.Params.Clone()}
 }
 
-// answerRequest is a call of Answer.
+// answerRequest carries the arguments of a call of Answer.
 type answerRequest struct {
 	body []byte
 	sent chan error
@@ -222,7 +223,7 @@ func (d *Dialog) runInbound(canceled <-chan struct{}) {
 		d.end(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: terminated})
 	case <-canceled:
 		d.end(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: terminated})
-	case cause := <-d.remoteBye: // a BYE before the answer
+	case cause := <-d.remoteBye: // the caller sent BYE before the answer
 		d.refuseInvite(sip.StatusRequestTerminated, terminated, cause)
 		d.end(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: terminated})
 	case <-d.hangupRequested:
@@ -243,7 +244,7 @@ func (d *Dialog) refuseInvite(code int, text string, cause callstate.Cause) {
 	d.agent.respond(d.arrival.req, d.arrival.tx, d.withTag(d.agent.newRefusal(d.arrival.req, code, text, cause)))
 }
 
-// withTag adds our tag to a response.
+// withTag adds this side's tag to a response.
 func (d *Dialog) withTag(res *sip.Response) *sip.Response {
 	res.To().Params.Add("tag", d.tag)
 	return res
@@ -261,8 +262,8 @@ func (d *Dialog) Ring() error {
 // ErrEnded is returned by Answer if the call has ended.
 var ErrEnded = errors.New("the call has ended")
 
-// Answer answers an inbound call with our SDP and returns when the 200 was sent. A second call has
-// no effect. It returns ErrEnded if the call has ended.
+// Answer answers an inbound call with this side's SDP and returns when the 200 was sent. A second
+// call has no effect. Answer returns ErrEnded if the call has ended.
 func (d *Dialog) Answer(ctx context.Context, body []byte) error {
 	if d.arrival == nil {
 		return errTaken
@@ -285,7 +286,7 @@ func (d *Dialog) Answer(ctx context.Context, body []byte) error {
 	return <-up.sent
 }
 
-// sendAnswer sends the 200 and retransmits it until the ACK.
+// sendAnswer sends the 200 and retransmits it until the ACK arrives.
 func (d *Dialog) sendAnswer(body []byte) error {
 	req, tx := d.arrival.req, d.arrival.tx
 	res := d.addContact(d.withTag(d.agent.plain(req, sip.StatusOK, "OK")))
@@ -300,7 +301,7 @@ func (d *Dialog) sendAnswer(body []byte) error {
 	d.mu.Unlock()
 	_ = d.keepState(nil)
 	acked := d.expectAck(req.CSeq().SeqNo)
-	if err := d.agent.answer(tx, res); err != nil { // canceled at the same time
+	if err := d.agent.answer(tx, res); err != nil { // the caller canceled at the same time
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	}
 	d.timer.Set(expires, expires.Refresher == UAS, time.Now())
@@ -312,13 +313,13 @@ func (d *Dialog) sendAnswer(body []byte) error {
 	return nil
 }
 
-// tokenBucket is a token bucket that holds the tokens of one second.
+// tokenBucket is a token bucket whose capacity is the tokens of one second.
 type tokenBucket struct {
 	perSecond, level float64
 	at               time.Time
 }
 
-// take takes a token. It returns false if there is none.
+// take takes a token. It returns false if the bucket is empty.
 func (p *tokenBucket) take(now time.Time) bool {
 	p.level = min(p.perSecond, p.level+now.Sub(p.at).Seconds()*p.perSecond)
 	if p.at.IsZero() {

@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// callee accepts inbound calls. The called number selects what it does.
+// callee accepts inbound calls. The called number selects the callee's behavior.
 type callee struct {
 	*sip.UserAgent
 	t     *testing.T
@@ -65,7 +65,7 @@ func (d *callee) arrive(a *sip.Arrival) {
 		d.t.Errorf("ring: %v", err)
 	}
 	if a.To != "rings" {
-		for range 2 { // the second call changes nothing
+		for range 2 { // the second call of the method changes nothing
 			if err := dialog.Answer(context.Background(), []byte(answer)); err != nil && a.To != "races" {
 				d.t.Errorf(`answer: a.To = %q, want "races"`, a.To)
 			} else if err != nil && !errors.Is(err, sip.ErrEnded) {
@@ -160,7 +160,8 @@ func TestArrival_CanceledByTheCaller(t *testing.T) {
 		if err := d.of(l.id).Answer(t.Context(), []byte(answer)); !errors.Is(err, sip.ErrEnded) {
 			t.Errorf("answer after the end: %v", err)
 		}
-		// The call is canceled while it is being answered. Whichever is first, both sides end.
+		// The call is canceled while it is being answered. In either order, both sides end the
+		// call.
 		for range 20 {
 			both := r.dial("", to("races"))
 			go both.hangUp(callstate.NormalClearing)
@@ -366,8 +367,8 @@ func TestDrain_DispatcherSendsNewCallsToTheOtherAgent(t *testing.T) {
 	}
 }
 
-// A peer that is not admitted takes part in a call. It may send requests of that call over a new
-// connection.
+// A peer that is not admitted takes part in a call. The peer may send requests of that call over a
+// new connection.
 func TestAdmit_PeerOfACallMayOpenANewConnection(t *testing.T) {
 	r := newFixture(t, transport.TCP, func(cfg *sip.Config) { cfg.Admit = nil; cfg.Linger = 50 * time.Millisecond })
 	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(r.agent.Port(transport.TCP)))

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// shows returns a certificate for a host, and the PEM that trusts only it.
+// shows returns a certificate for a host, and a PEM that trusts only this certificate.
 func shows(t *testing.T, host string) (pair *tls.Certificate, trusted string) {
 	t.Helper()
 	key, cert, err := peertest.Certificate(host)
@@ -63,8 +63,8 @@ func (p *phone) rig(change ...func(*sip.Trunk)) *fixture {
 
 func bob(o *sip.Invite, _ *leg) { o.To = "bob" }
 
-// A real phone answers over TLS, holds and resumes, and either side hangs up. A certificate that is
-// not trusted is refused before a message is sent.
+// A real phone (baresip) answers over TLS, holds and resumes, and either side hangs up. If its
+// certificate is not trusted, the connection is refused before any message is sent.
 func TestBaresip_AnswersOverTLS(t *testing.T) {
 	t.Parallel()
 	p := newPhone(t)
@@ -98,7 +98,8 @@ func TestBaresip_AnswersOverTLS(t *testing.T) {
 	}
 }
 
-// A real phone calls over TLS. It is answered, holds and resumes, and either side hangs up.
+// A real phone (baresip) calls over TLS. The call is answered, held and resumed, and either side
+// hangs up.
 func TestBaresip_InboundCallOverTLS(t *testing.T) {
 	t.Parallel()
 	p := newPhone(t)

@@ -13,9 +13,9 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// Over TCP a transaction ends with the ACK of its refusal. If the agent reads the challenge and
-// that end late, it must not treat the INVITE that answers the challenge as failed. The order of
-// the two is random, so the test makes many calls.
+// Over TCP a transaction ends with the ACK of the refusal. The agent can read both the challenge
+// and the end of this transaction late. It must then not treat the INVITE with credentials as
+// failed. The two are read in a random order, so the test makes many calls.
 func TestInvite_ChallengeThatIsReadLate(t *testing.T) {
 	t.Parallel()
 	const loopback = "127.0.0.1:0"
@@ -53,8 +53,8 @@ func TestInvite_ChallengeThatIsReadLate(t *testing.T) {
 	}
 }
 
-// The credentials are not sent if the teardown state cannot be stored. The 401 is then not a final
-// refusal of the trunk.
+// If the teardown state cannot be stored, the INVITE with credentials is not sent. The 401 then
+// does not count as a final refusal by the trunk.
 func TestInvite_CredentialsAreNotSentIfTheStateCannotBeStored(t *testing.T) {
 	t.Parallel()
 	const loopback = "127.0.0.1:0"

@@ -17,53 +17,57 @@ import (
 type End struct {
 	At    time.Time
 	Cause callstate.Cause
-	// ByUs reports that this side hung up, gave up or could not continue.
+	// ByUs reports that this side hung up, gave the call up or could not continue it.
 	ByUs bool
 	// Status is the final response to the INVITE, or 0 if there was none.
 	Status int
 	// Reason is the reason phrase of Status.
 	Reason string
-	// Err is why there was no final response. It is nil if there was one, or if this side stopped
-	// waiting for it.
+	// Err is the reason why there was no final response. It is nil if there was a final response,
+	// or if this side stopped waiting for one.
 	Err error
-	// Elsewhere reports that another trunk may be tried. By the response of the trunk, no phone
-	// rang and none will ring.
+	// Elsewhere reports that another trunk may be tried. According to the response of the trunk, no
+	// phone rang and no phone will ring.
 	Elsewhere bool
-	// Ours reports that the INVITE had to be sent again after Status, and that this failed because
-	// of a fault of this process or its database.
+	// Ours reports that the INVITE had to be sent again after the response Status, and that this
+	// failed because of a fault of this process or its database.
 	Ours bool
-	// NotPermitted reports that Invite.Permit did not permit another INVITE after Status.
+	// NotPermitted reports that Invite.Permit did not permit another INVITE after the response
+	// Status.
 	NotPermitted bool
 }
 
 // Observer receives the events of a leg, one at a time, in the order of the fields. Offers arrive
-// between the answer and the end. A nil field is not called. The leg waits for each call to return.
+// between the answer and the end. A function that is nil is not called. The leg waits until each
+// function returns.
 type Observer struct {
-	// Keep stores the teardown state, from which another process can end the leg. If it fails
+	// Keep stores the teardown state, with which another process can end the leg. If Keep fails
 	// before anything was sent, Invite sends nothing and returns the error. Keep is called again
-	// when the state changes. An answer is acknowledged only after Keep has returned.
+	// when the state changes. The ACK of an answer is sent only after Keep has returned.
 	Keep func(state []byte) error
-	// Sent is called before Invite returns, with the time at which the first INVITE was sent.
+	// Sent is called before Invite returns. Its argument is the time at which the first INVITE was
+	// sent.
 	Sent func(at time.Time)
-	// Taken is called at the first response of the trunk, unless that is a refusal.
+	// Taken is called at the first response of the trunk, unless that response is a refusal.
 	Taken func(at time.Time)
-	// Rang is called once, when the phone rings. early is the body of that response, which can be
-	// empty. Early media are not an answer.
+	// Rang is called once, when the phone rings. early is the body of the response that reports the
+	// ringing. It can be empty. Early media do not count as an answer.
 	Rang func(at time.Time, early []byte)
-	// Answered receives the answer to our offer. If it returns an error, the leg is hung up with
-	// incompatible_destination.
+	// Answered receives the SDP answer to this side's offer. If Answered returns an error, the leg
+	// is hung up with incompatible_destination.
 	Answered func(at time.Time, answer []byte) error
-	// Offered returns the answer to an offer within the call: hold, resume or refresh. A nil offer
-	// requests our offer, and Agreed receives the answer to it. An error refuses the offer with
-	// 488, and the call continues unchanged.
+	// Offered returns the SDP answer to an offer within the call: hold, resume or refresh. If the
+	// offer is nil, the peer requests an offer from this side, and Agreed receives the answer to
+	// that offer. If Offered returns an error, the peer's offer is refused with 488, and the call
+	// continues unchanged.
 	Offered func(offer []byte) (answer []byte, err error)
 	Agreed  func(answer []byte)
-	// Ended is called once, as the last function.
+	// Ended is called once, after all other functions.
 	Ended func(End)
 }
 
-// Dialog is one leg. It handles the INVITE, then the established dialog, and after the end late
-// messages for Config.Linger.
+// Dialog is one leg. It handles the INVITE and then the established dialog. After the end it
+// handles late messages for Config.Linger.
 type Dialog struct {
 	agent     *UserAgent
 	transport *transport.Transport
@@ -71,7 +75,7 @@ type Dialog struct {
 	order     Invite
 	observer  Observer
 	log       *slog.Logger
-	tag       string // our tag
+	tag       string // this side's tag
 	id        sip.CallIDHeader
 
 	// hangupRequested is closed by Hangup. done is closed after Ended was called.
@@ -80,8 +84,8 @@ type Dialog struct {
 	// remoteBye receives the cause of the peer's BYE. timerChanged signals that the session timer
 	// has changed.
 	remoteBye chan callstate.Cause
-	// answered is closed when the dialog is established. responses are the responses to an open
-	// INVITE.
+	// answered is closed when the dialog is established. responses is the queue of responses to an
+	// open INVITE.
 	answered     chan struct{}
 	responses    responses
 	timerChanged chan struct{}
@@ -97,17 +101,17 @@ type Dialog struct {
 	invite      *sip.Request // the last INVITE that set up the leg; nil for an inbound call
 	hangupCause callstate.Cause
 	ended       bool
-	// orphan reports that the leg has no observer and must only be ended. endReported reports that
-	// Ended was called.
+	// orphan reports that the leg has no observer and only has to be ended. endReported reports
+	// that Ended was called.
 	orphan, endReported bool
-	// elsewhere reports that a process at another address sent the INVITE, so this one does not
-	// receive the final response to it.
+	// elsewhere reports that a process at another address sent the INVITE, so this process does not
+	// receive the final response to that INVITE.
 	elsewhere bool
 	// established reports that the dialog with the tag answeredBy is established. otherForks are
 	// other dialogs that answered the same INVITE.
 	established bool
 	answeredBy  string
-	accepted    string // the reason phrase of the 200
+	accepted    string // the reason phrase of the peer's 200
 	otherForks  map[string]*leg
 	canceled    bool
 	finished    chan struct{} // closed when an orphan has ended
@@ -119,10 +123,11 @@ type Dialog struct {
 	body           []byte // the last SDP of this side
 	supportsUpdate bool   // the peer supports UPDATE
 	timer          Timer
-	acked          map[uint32]chan []byte // by CSeq of the peer's INVITE
+	acked          map[uint32]chan []byte // the channels that expectAck returned, by CSeq of the peer's INVITE
 	takenOnce      sync.Once
-	sentAt         time.Time // when the last INVITE was permitted; used only by the goroutine that sends it
-	referred       chan int  // receives the result of our REFER; nil if there is none
+	// the time when the last INVITE was permitted; used only by the goroutine that sends it
+	sentAt   time.Time
+	referred chan int // receives the result of this side's REFER; nil if no REFER is open
 }
 
 func newDialog(a *UserAgent, by *transport.Transport, t Trunk, seen Observer, callID sip.CallIDHeader) *Dialog {
@@ -166,7 +171,7 @@ func (d *Dialog) runEstablished() {
 			case mine:
 				d.timer.StartRefresh()
 				d.agent.spawn(d.refresh)
-			default: // RFC 4028 section 10
+			default: // see RFC 4028 section 10
 				d.log.Info("SIP session expired: the peer did not refresh it", "call_id", d.id)
 				timer.Stop()
 				d.requestHangup(callstate.RecoveryOnTimerExpire)
@@ -199,23 +204,24 @@ func (d *Dialog) CallID() string { return string(d.id) }
 // Done returns a channel that is closed after Ended was called.
 func (d *Dialog) Done() <-chan struct{} { return d.done }
 
-// State returns the teardown state, from which another process at the same address can end the leg.
-// It is empty while an inbound call is not answered, because its caller gives up.
+// State returns the teardown state, with which another process at the same address can end the leg.
+// State is empty while an inbound call is not answered. Such a call needs no teardown, because its
+// caller gives up.
 func (d *Dialog) State() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.established {
 		return d.leg.state(nil)
 	}
-	if d.invite == nil { // an inbound call that rings
+	if d.invite == nil { // this is an inbound call that rings
 		return nil
 	}
 	return d.leg.state(d.invite)
 }
 
-// Hangup ends the leg in every phase: it cancels, refuses or hangs up. It returns when Ended was
-// called, or when ctx ends. The leg ends in both cases. Only the first cause counts. Before an
-// answer, normal_clearing becomes originator_cancel.
+// Hangup ends the leg in every phase: it cancels, refuses or hangs up. Hangup returns when Ended
+// was called, or when ctx ends. The leg ends in both cases. Only the cause of the first call of
+// Hangup counts. Before an answer, normal_clearing becomes originator_cancel.
 func (d *Dialog) Hangup(ctx context.Context, cause callstate.Cause) error {
 	d.requestHangup(cause)
 	select {
@@ -244,8 +250,8 @@ func (d *Dialog) causeOfHangup() callstate.Cause {
 	return d.hangupCause
 }
 
-// keepState passes the teardown state to the observer: with the INVITE that will be sent next, or
-// as a dialog if invite is nil.
+// keepState passes the teardown state to the observer. The state contains the INVITE that will be
+// sent next, or describes a dialog if invite is nil.
 func (d *Dialog) keepState(invite *sip.Request) error {
 	if d.observer.Keep == nil {
 		return nil
@@ -298,7 +304,7 @@ func (d *Dialog) end(e End) {
 }
 
 // endBye sends a BYE. It calls Ended when the peer has responded, or after confirmTimeout. The BYE
-// is retransmitted after that, too.
+// is also retransmitted after that time.
 func (d *Dialog) endBye(cause callstate.Cause) {
 	at := time.Now()
 	d.mu.Lock()
@@ -336,7 +342,8 @@ func (d *Dialog) nextCSeq() uint32 {
 	return d.leg.cseq
 }
 
-// bye sends a BYE and waits for the response. A 481 is a success: there is no such dialog.
+// bye sends a BYE and waits for the response. A 481 counts as success, because the peer does not
+// have the dialog any more.
 func (d *Dialog) bye(us leg, cause callstate.Cause) error {
 	us.cseq = d.nextCSeq()
 	req := us.bye(cause)
@@ -347,9 +354,9 @@ func (d *Dialog) bye(us leg, cause callstate.Cause) error {
 	return err
 }
 
-// transportFor returns the transport for requests within the dialog. That is the transport of the
-// INVITE. If the peer names another host over TLS, it is a transport for that name, because the
-// certificate of the host must have it.
+// transportFor returns the transport for requests within the dialog. Normally this is the transport
+// of the INVITE. If the peer names another host over TLS, it is a transport for that host name,
+// because the host's certificate must contain the name.
 func (d *Dialog) transportFor(us leg) *transport.Transport {
 	if to := us.way(); to.Name() != "" {
 		if own, err := d.agent.transportTo(d.trunk, to); err == nil {
@@ -361,7 +368,8 @@ func (d *Dialog) transportFor(us leg) *transport.Transport {
 
 // untilStop returns a context that ends with the agent.
 func (a *UserAgent) untilStop() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second) // longer than any transaction
+	// this is longer than any transaction
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 	quit := context.AfterFunc(a.ctx, cancel)
 	return ctx, func() { quit(); cancel() }
 }
@@ -380,12 +388,12 @@ func (d *Dialog) ack(us leg, invite *sip.Request, seq uint32) {
 	if err == nil {
 		err = by.Send(ack)
 	}
-	if err != nil { // the peer retransmits its 200, and this side its ACK
+	if err != nil { // the peer retransmits its 200, and this side then sends the ACK again
 		d.log.Warn("ACK not sent", "call_id", d.id, "error", err)
 	}
 }
 
-// byeCause returns the cause of a BYE of the peer.
+// byeCause returns the cause that a BYE of the peer names.
 func byeCause(req *sip.Request) callstate.Cause { return ByeCause(values(req, "Reason")) }
 
 func tagOf(to *sip.ToHeader) string {

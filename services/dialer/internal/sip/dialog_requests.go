@@ -14,7 +14,7 @@ import (
 func (a *UserAgent) handleRequest(req *sip.Request, tx *sip.ServerTx) {
 	id, from, to, cseq := req.CallID(), req.From(), req.To(), req.CSeq()
 	if id == nil || from == nil || to == nil || cseq == nil || cseq.MethodName != req.Method {
-		tx.Terminate() // a request without mandatory headers
+		tx.Terminate() // the request has no mandatory headers
 		return
 	}
 	tag := tagOf(to)
@@ -89,9 +89,9 @@ func (a *UserAgent) respond(req *sip.Request, tx *sip.ServerTx, res *sip.Respons
 	}
 }
 
-// handleRequest handles a request of the peer of this leg.
+// handleRequest handles a request from the peer of this leg.
 func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag string) {
-	if !req.IsAck() { // the request can overtake the answer
+	if !req.IsAck() { // the request can arrive before the answer
 		waitForEither(d.answered, d.done)
 	}
 	known, otherFork, over := d.isFrom(theirTag)
@@ -110,7 +110,7 @@ func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag stri
 		}
 	case req.Method == sip.BYE && otherFork:
 		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
-	case !known && !over && !d.isEstablished(): // before the answer
+	case !known && !over && !d.isEstablished(): // the request arrived before the answer
 		d.handleEarly(req, tx)
 	case !known || over:
 		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
@@ -121,8 +121,8 @@ func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag stri
 	}
 }
 
-// isFrom reports whether the tag is that of the established dialog, or that of another fork, and
-// whether the leg has ended.
+// isFrom returns whether the tag belongs to the established dialog (known), whether it belongs to
+// another fork (otherFork), and whether the leg has ended (over).
 func (d *Dialog) isFrom(theirTag string) (known, otherFork, over bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -130,8 +130,8 @@ func (d *Dialog) isFrom(theirTag string) (known, otherFork, over bool) {
 	return d.established && theirTag == d.leg.remote.Params.GetOr("tag", ""), otherFork, d.ended
 }
 
-// outOfOrder reports whether an INVITE or UPDATE has an old CSeq (RFC 3261 section 12.2.2).
-// Otherwise it stores the CSeq of the request.
+// outOfOrder reports whether an INVITE or UPDATE has an old CSeq (RFC 3261 section 12.2.2). If it
+// is not old, outOfOrder stores the CSeq of the request.
 func (d *Dialog) outOfOrder(req *sip.Request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,8 +144,8 @@ func (d *Dialog) outOfOrder(req *sip.Request) bool {
 	return false
 }
 
-// reorderTimeout is how long a request waits for the message that precedes it. Messages can be
-// delivered out of order.
+// reorderTimeout is how long a request waits for the message that precedes it, because messages can
+// be delivered out of order.
 const reorderTimeout = 500 * time.Millisecond
 
 // waitForEither waits until one of the channels is closed, for at most reorderTimeout.
@@ -167,7 +167,8 @@ func (d *Dialog) isEstablished() bool {
 
 func (d *Dialog) handleEarly(req *sip.Request, tx *sip.ServerTx) {
 	switch {
-	case req.Method == sip.BYE && d.arrival != nil: // a caller may send BYE before the answer (RFC 3261 section 15)
+	// a caller may send BYE before the answer (RFC 3261 section 15)
+	case req.Method == sip.BYE && d.arrival != nil:
 		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
 		select {
 		case d.remoteBye <- byeCause(req):
@@ -175,7 +176,7 @@ func (d *Dialog) handleEarly(req *sip.Request, tx *sip.ServerTx) {
 		}
 	case req.Method == sip.OPTIONS, req.Method == sip.INFO, req.Method == sip.UPDATE && len(req.Body()) == 0:
 		d.agent.respond(req, tx, d.addContact(d.agent.plain(req, sip.StatusOK, "OK")))
-	case req.Method == sip.UPDATE: // our offer is still open (RFC 3311 section 5.2)
+	case req.Method == sip.UPDATE: // the offer of this side is still open (RFC 3311 section 5.2)
 		d.agent.refuse(req, tx, sip.StatusRequestPending, "Request Pending")
 	default:
 		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
@@ -199,7 +200,7 @@ func (d *Dialog) handleWithinDialog(req *sip.Request, tx *sip.ServerTx) {
 	}
 }
 
-// extensions returns the extensions that a request requires and that are not supported.
+// extensions returns the required extensions of a request that this side does not support.
 func extensions(req *sip.Request) string {
 	var unknown []string
 	for _, value := range values(req, "Require") {
@@ -213,7 +214,7 @@ func extensions(req *sip.Request) string {
 }
 
 // refuseUnsupported refuses a request that requires an unsupported extension or has a session timer
-// that is too short. It returns whether it has refused.
+// that is too short. It returns whether it refused the request.
 func (a *UserAgent) refuseUnsupported(req *sip.Request, tx *sip.ServerTx) bool {
 	if unknown := extensions(req); unknown != "" {
 		res := a.plain(req, sip.StatusBadExtension, "Bad Extension")
@@ -230,8 +231,8 @@ func (a *UserAgent) refuseUnsupported(req *sip.Request, tx *sip.ServerTx) bool {
 	return tooSmall
 }
 
-// renegotiate handles an INVITE or UPDATE within the dialog: hold, resume, a new address or a
-// refresh.
+// renegotiate handles an INVITE or UPDATE within the dialog. The peer sends it for hold, resume, a
+// new address or a refresh.
 func (d *Dialog) renegotiate(req *sip.Request, tx *sip.ServerTx) {
 	expires, _ := d.agent.requestedTimer(req)
 	if !d.openRemoteOffer(req) { // another offer is open (RFC 3261 section 14.2)
@@ -297,18 +298,18 @@ func (d *Dialog) contentType() string {
 	return d.order.ContentType
 }
 
-// requestedTimer returns the session timer with which a request is answered.
+// requestedTimer returns the session timer for the response to a request.
 func (a *UserAgent) requestedTimer(req *sip.Request) (answer Expires, tooSmall bool) {
 	e, _ := ParseSessionExpires(sessionExpires(req))
 	return e.Accept(a.cfg.MinSession)
 }
 
-// openRemoteOffer reserves the dialog for an INVITE or UPDATE of the peer. It returns false while
-// another one is open. It waits for a short time, because the request can overtake the ACK of the
-// one before.
+// openRemoteOffer reserves the dialog for an INVITE or UPDATE of the peer. It returns false if
+// another one stays open. openRemoteOffer first waits for a short time, because the request can
+// arrive before the ACK of the previous one.
 func (d *Dialog) openRemoteOffer(req *sip.Request) bool {
 	if len(req.Body()) == 0 && req.Method == sip.UPDATE {
-		return true // without an offer nothing can collide
+		return true // a request without an offer cannot collide
 	}
 	d.mu.Lock()
 	before := d.remoteOffer
@@ -370,15 +371,16 @@ func (d *Dialog) acknowledged(req *sip.Request) {
 	}
 }
 
-// A 200 to an INVITE is retransmitted until the ACK (RFC 3261 section 13.3.1.4): first after T1,
-// then after twice the time, up to T2, for 64*T1.
+// These are the intervals at which a 200 to an INVITE is retransmitted until the ACK (RFC 3261
+// section 13.3.1.4): first T1, then twice the time after each retransmission, up to T2, for 64*T1.
 const (
 	t1              = 500 * time.Millisecond
 	t2              = 4 * time.Second
 	retransmitLimit = 64 * t1
 )
 
-// retransmitUntilAck retransmits a 200 until the ACK. Without an ACK the leg is hung up.
+// retransmitUntilAck retransmits a 200 until the ACK arrives. If no ACK arrives, the leg is hung
+// up.
 func (d *Dialog) retransmitUntilAck(tx *sip.ServerTx, res *sip.Response, acked <-chan []byte, answerComes bool) {
 	giveUp := time.NewTimer(retransmitLimit)
 	defer giveUp.Stop()
@@ -391,7 +393,7 @@ func (d *Dialog) retransmitUntilAck(tx *sip.ServerTx, res *sip.Response, acked <
 				d.agreed(body)
 			}
 			return
-		case ack := <-tx.Acks(): // an ACK with the branch of the INVITE, as old peers send it
+		case ack := <-tx.Acks(): // old peers send an ACK with the branch of the INVITE
 			again.Stop()
 			if answerComes {
 				d.agreed(ack.Body())

@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// The call is hung up before any response, after 100 and while it rings.
+// The call is hung up in three phases: before any response, after 100, and while the phone rings.
 func TestHangup_CancelsInEveryPhaseOfSetup(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
@@ -60,8 +60,8 @@ func TestInvite_RingTimeoutCancels(t *testing.T) {
 	})
 }
 
-// A 200 arrives after the CANCEL was sent. It is acknowledged, the call is hung up, and Answered is
-// not called.
+// A 200 arrives after the CANCEL was sent. The agent acknowledges the 200 and hangs the call up.
+// Answered is not called.
 func TestHangup_AnswerThatCrossesTheCancelIsHungUp(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
@@ -85,8 +85,8 @@ func TestHangup_AnswerThatCrossesTheCancelIsHungUp(t *testing.T) {
 	})
 }
 
-// After the leg has ended, a ringing call is canceled, and an answered one is acknowledged and hung
-// up.
+// After the leg has ended, the agent cancels a call that rings late. It acknowledges and hangs up a
+// call that is answered late.
 func TestInvite_ResponsesAfterTheEnd(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	over, canceled := make(chan struct{}), make(chan struct{})
@@ -106,7 +106,7 @@ func TestInvite_ResponsesAfterTheEnd(t *testing.T) {
 	}
 }
 
-// A retransmitted 200 is acknowledged again, with a new branch.
+// Each other fork is hung up. A retransmitted 200 is acknowledged again, with a new branch.
 func TestInvite_OtherForksAreHungUp(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	branches := make(chan string, 8)
@@ -203,7 +203,7 @@ func TestOffered_HoldAndResume(t *testing.T) {
 	})
 }
 
-// RFC 3261 section 13.3.1.4
+// RFC 3261 section 13.3.1.4 requires this.
 func TestOffered_AnswerIsRetransmittedUntilTheAck(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
@@ -252,7 +252,7 @@ func TestDialog_OtherRequestsWithinTheCall(t *testing.T) {
 	r.dial("01").ends(callstate.NormalClearing, false)
 }
 
-// Requests within the dialog follow the route set, in its order, to the contact (RFC 3261 section
+// Requests within the dialog pass the route set, in its order, to the contact (RFC 3261 section
 // 12.1.2).
 func TestDialog_RequestsFollowTheRouteSet(t *testing.T) {
 	r := newFixture(t, transport.UDP)
@@ -274,7 +274,7 @@ func TestDialog_RequestsFollowTheRouteSet(t *testing.T) {
 	l := r.dial("01")
 	l.until("answered", 1)
 	l.hangUp(callstate.NormalClearing)
-	for range 2 { // ACK and BYE, in any order
+	for range 2 { // ACK and BYE arrive in any order
 		req := <-passed
 		routes := req.GetHeaders("Route")
 		switch {
@@ -320,7 +320,7 @@ func TestProbeAndRegister_AgainstATrunk(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.Challenge(401, "account", "secret")
 	if err := r.agent.Probe(t.Context(), r.trunk); err != nil {
-		t.Errorf("probe: %v", err) // a challenge is a response, so the trunk is up
+		t.Errorf("probe: %v", err) // a challenge is also a response, so the trunk is up
 	}
 	r.trunk.Username, r.trunk.Password = "account", "secret"
 	granted, err := r.agent.Register(t.Context(), r.trunk, time.Hour)

@@ -25,7 +25,7 @@ const (
 	answer   = "v=0\r\no=- 2 2 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 50000 RTP/AVP 0\r\n"
 )
 
-// fixture is a user agent and a trunk that the test plays.
+// fixture is a user agent, and a trunk whose messages the test sends.
 type fixture struct {
 	t     *testing.T
 	agent *sip.UserAgent
@@ -67,7 +67,7 @@ type leg struct {
 	answer string
 	end    sip.End
 	change chan struct{}
-	// offered answers offers; nil: with the fixture's offer.
+	// offered answers offers. If offered is nil, the answer is the fixture's offer.
 	offered func([]byte) ([]byte, error)
 	// refuse is the error that Answered returns.
 	refuse error
@@ -117,7 +117,7 @@ func (l *leg) observer() sip.Observer {
 	}
 }
 
-// dial calls a number with the suffix.
+// dial calls a number that ends in the suffix.
 func (r *fixture) dial(suffix string, change ...func(*sip.Invite, *leg)) *leg {
 	r.t.Helper()
 	l := &leg{t: r.t, id: uuid.NewString(), change: make(chan struct{})}
@@ -133,7 +133,8 @@ func (r *fixture) dial(suffix string, change ...func(*sip.Invite, *leg)) *leg {
 	return l
 }
 
-// until waits until a function of the observer was called the given number of times.
+// until waits until the observer's function with the name what was called the given number of
+// times.
 func (l *leg) until(what string, times int) {
 	l.t.Helper()
 	patience := time.After(siptest.Timeout)
@@ -162,7 +163,7 @@ func count(all []string, one string) (times int) {
 	return times
 }
 
-// ends waits for the end and compares it with want.
+// ends waits for the end of the leg and compares the end with the expected values.
 func (l *leg) ends(cause callstate.Cause, byUs bool, told ...string) sip.End {
 	l.t.Helper()
 	l.until("ended", 1)

@@ -21,33 +21,36 @@ type Invite struct {
 	CallID string
 	// From and To are numbers in the format of the trunk. An empty From withholds the number.
 	From, To string
-	// Body is the offer. If ContentType is empty, it is application/sdp.
+	// Body is the offer. An empty ContentType means application/sdp.
 	Body        []byte
 	ContentType string
 	// FirstResponse is the time until the first response. FirstRing is the time until the phone
-	// rings. Ring is how long it may ring. The defaults are the constants below, and 60 s for Ring.
+	// rings. Ring is how long the phone may ring. The defaults are the constants below, and 60 s
+	// for Ring.
 	FirstResponse, FirstRing, Ring time.Duration
-	// NotRinging is the cause of the end if the trunk has responded and the phone does not ring
-	// within FirstRing. If empty, it is recovery_on_timer_expire. Without a response the cause is
-	// always recovery_on_timer_expire.
+	// NotRinging is the cause of the end if the trunk has responded but the phone does not ring
+	// within FirstRing. The default is recovery_on_timer_expire. If the trunk has not responded,
+	// the cause is always recovery_on_timer_expire.
 	NotRinging callstate.Cause
-	// Permit is called directly before each INVITE is written: the first one, one for another
-	// address, and one that answers a 401, 407 or 422. It is not called for retransmissions. If it
-	// returns false, the INVITE is not sent. If nil, each INVITE is permitted.
+	// Permit is called directly before each INVITE is written: the first INVITE, an INVITE to
+	// another address, and an INVITE after a 401, 407 or 422. Permit is not called for
+	// retransmissions. If it returns false, the INVITE is not sent. If Permit is nil, each INVITE
+	// is permitted.
 	Permit func(context.Context) bool
 }
 
-// Default times of an Invite.
+// These are the default times of an Invite.
 const (
 	FirstResponse = 5 * time.Second
 	FirstRing     = 20 * time.Second
 )
 
 // ErrOurs is wrapped by the error of a request that was not sent because of a fault of this process
-// or its database. The trunk has no part in it.
+// or its database. The trunk did not cause the error.
 var ErrOurs = errors.New("a fault of this process")
 
-// confirmTimeout is the time after which Ended is called although a CANCEL or BYE has no response.
+// confirmTimeout is how long this side waits for the response to a CANCEL or BYE before Ended is
+// called.
 const confirmTimeout = 5 * time.Second
 
 func (i *Invite) complete() error {
@@ -69,8 +72,9 @@ func (i *Invite) complete() error {
 	return nil
 }
 
-// Invite sends an INVITE and returns. The observer receives what follows. If Invite returns an
-// error, nothing was sent, and the observer is not called. ctx limits the time of connecting.
+// Invite sends an INVITE and returns. The observer receives the later events. If Invite returns an
+// error, nothing was sent, and the observer is not called. ctx limits the time for opening the
+// connection.
 func (a *UserAgent) Invite(ctx context.Context, t Trunk, order Invite, seen Observer) (*Dialog, error) {
 	d, tx, err := a.begin(ctx, t, order, seen)
 	if err != nil {
@@ -112,7 +116,7 @@ func (a *UserAgent) begin(ctx context.Context, t Trunk, order Invite, seen Obser
 		a.legEnded()
 		a.removeLeg(d)
 		var unsent *transport.NotSent
-		if !errors.As(err, &unsent) { // a write that failed: the peer cannot have received a complete message
+		if !errors.As(err, &unsent) { // the write failed, so the peer cannot have received a complete message
 			err = &transport.NotSent{Err: err}
 		}
 		return nil, nil, err
@@ -123,13 +127,13 @@ func (a *UserAgent) begin(ctx context.Context, t Trunk, order Invite, seen Obser
 	return d, tx, nil
 }
 
-// from returns the header From, with the caller ID in the form that the trunk requires.
+// from returns the header From, with the caller ID in the format that the trunk requires.
 func (d *Dialog) from() sip.FromHeader {
 	user := d.order.From
 	if d.trunk.CallerID == Asserted && d.trunk.Username != "" {
 		user = d.trunk.Username
 	}
-	if user == "" { // RFC 3323 section 4.1
+	if user == "" { // see RFC 3323 section 4.1
 		return sip.FromHeader{DisplayName: "Anonymous", Address: sip.Uri{Scheme: "sip", User: "anonymous", Host: "anonymous.invalid"}}
 	}
 	return sip.FromHeader{Address: d.trunk.identity(user)}
@@ -163,9 +167,9 @@ type attempt struct {
 	tx        *sip.ClientTx
 	acked     <-chan struct{}
 	challenge transport.Challenge
-	// responded reports that a response arrived, provisional that one of them was not final.
-	// excluded are the addresses that refused. abandonCause is set when this side gives the call
-	// up, and canceled when it has sent the CANCEL.
+	// responded reports that a response arrived. provisional reports that a response was not final.
+	// excluded are the addresses that refused the INVITE. abandonCause is set when this side gives
+	// the call up. canceled is set when this side has sent the CANCEL.
 	responded, provisional, rang, canceled bool
 	// ours reports that the INVITE could not be sent again because of a fault of this process or
 	// its database. notPermitted reports that Permit returned false.
@@ -177,8 +181,8 @@ type attempt struct {
 	begun                time.Time
 }
 
-// setUp handles an INVITE until its end. It returns true if the call was answered and has not been
-// given up.
+// setUp handles an INVITE until its end. It returns true if the call was answered and this side had
+// not given it up.
 func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 	at := &attempt{
 		Dialog: d, tx: tx, begun: time.Now(), first: time.NewTimer(d.order.FirstResponse), ring: time.NewTimer(d.order.FirstRing),
@@ -196,15 +200,15 @@ func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 			}
 		case <-at.tx.Done():
 			ended := at.tx
-			if answered, over := at.handleResponses(); over { // a response has ended the transaction
+			if answered, over := at.handleResponses(); over { // the response ended the transaction
 				return answered
 			}
-			if at.tx == ended { // the transaction was not replaced by one for another INVITE
+			if at.tx == ended { // no other INVITE has replaced the transaction
 				at.endTransactionFailed(ended.Err())
 				return false
 			}
 		case <-at.first.C:
-			if !at.responded { // the phone can still ring: handleLate handles later responses
+			if !at.responded { // the phone can still ring, so handleLate handles later responses
 				return at.endWithoutResponse(callstate.RecoveryOnTimerExpire, errNoResponse)
 			}
 		case <-at.ring.C:
@@ -220,7 +224,7 @@ func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 	}
 }
 
-// timerCause returns the cause of the end when the timer for the phone expires.
+// timerCause returns the cause of the end when the current timer of the setup expires.
 func (at *attempt) timerCause() callstate.Cause {
 	switch {
 	case at.rang:
@@ -228,10 +232,11 @@ func (at *attempt) timerCause() callstate.Cause {
 	case at.responded:
 		return at.order.NotRinging
 	}
-	return callstate.RecoveryOnTimerExpire // no response: a failure of the trunk
+	return callstate.RecoveryOnTimerExpire // a trunk that sends no response has failed
 }
 
-// abandon gives the call up. It sends the CANCEL only after a response (RFC 3261 section 9.1).
+// abandon gives the call up. It sends the CANCEL only after a response has arrived (RFC 3261
+// section 9.1).
 func (at *attempt) abandon(cause callstate.Cause) {
 	if at.abandonCause == "" {
 		at.abandonCause = cause
@@ -268,9 +273,9 @@ func (at *attempt) endTransactionFailed(err error) {
 	at.endWithoutResponse(cause, err)
 }
 
-// watchAcks reads the responses of the transaction until it ends, and closes acked when the
-// transaction has acknowledged a refusal. The responses are handled from d.responses, which has
-// them in order.
+// watchAcks reads the responses of the transaction until the transaction ends. It closes acked when
+// the transaction has acknowledged a refusal. Another function handles the responses, from
+// d.responses, because only this queue keeps their order.
 func (at *attempt) watchAcks() {
 	tx, acked := at.tx, make(chan struct{})
 	at.acked = acked
@@ -285,7 +290,7 @@ func (at *attempt) watchAcks() {
 				}
 			case <-tx.Done():
 				return
-			case <-at.agent.stop: // a transaction that rings has no timer
+			case <-at.agent.stop: // a transaction whose phone rings has no timer
 				return
 			}
 		}
@@ -359,7 +364,8 @@ func (at *attempt) handleProvisional(res *sip.Response, now time.Time) {
 	}
 }
 
-// handleAnswer handles a 200. It acknowledges each one, and hangs up if the call was given up.
+// handleAnswer handles a 200. It acknowledges each 200, and hangs up if this side has given the
+// call up.
 func (at *attempt) handleAnswer(res *sip.Response, now time.Time) bool {
 	at.mu.Lock()
 	at.leg = at.leg.answered(res)
@@ -381,7 +387,7 @@ func (at *attempt) handleAnswer(res *sip.Response, now time.Time) bool {
 	at.timer.Agree(sessionExpires(res), now)
 	at.supportsUpdate = allows(res)
 	body := res.Body()
-	if len(body) == 0 { // the answer can be in an earlier provisional response
+	if len(body) == 0 { // the SDP answer can be in an earlier provisional response
 		body = at.early
 	}
 	at.notifyTaken(now)

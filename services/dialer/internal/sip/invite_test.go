@@ -17,7 +17,7 @@ import (
 
 var transports = []string{transport.UDP, transport.TCP}
 
-// over runs a test over each transport.
+// over runs a test once with each transport.
 func over(t *testing.T, test func(*testing.T, string)) {
 	t.Parallel()
 	for _, transport := range transports {
@@ -197,7 +197,7 @@ func TestInvite_RejectedAnswerIsHungUp(t *testing.T) {
 	l.ends(callstate.IncompatibleDest, true, "taken", "answered")
 }
 
-// The observer is not called.
+// If nothing can be sent, Invite returns an error, and the observer is not called.
 func TestInvite_ReturnsAnErrorIfNothingCanBeSent(t *testing.T) {
 	r := newFixture(t, transport.TCP)
 	for name, spoil := range map[string]func(*sip.Trunk, *sip.Invite){
@@ -229,8 +229,8 @@ func TestInvite_ReturnsAnErrorIfNothingCanBeSent(t *testing.T) {
 	}
 }
 
-// An INVITE that is too large for a datagram is sent over TCP if the trunk permits it. Otherwise,
-// or without a TCP listener at the trunk, a large datagram is sent.
+// An INVITE that is too large for a datagram is sent over TCP if the trunk permits it. If the trunk
+// does not permit TCP or has no TCP listener, a large datagram is sent.
 func TestInvite_LargeRequestUsesTCP(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	by := make(chan string, 1)
@@ -298,7 +298,8 @@ func TestInvite_TrunkWithHostName(t *testing.T) {
 	l.ends(callstate.NoAnswer, true, "taken", "rang")
 }
 
-// FirstResponse is shorter than siptest.Timeout, and SIP's own timeout of 32 s is longer.
+// FirstResponse is shorter than siptest.Timeout. SIP's own timeout of 32 s is longer, so it cannot
+// end a call in this test.
 func TestInvite_TrunkWithoutResponseHasFailed(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {})
@@ -307,8 +308,8 @@ func TestInvite_TrunkWithoutResponseHasFailed(t *testing.T) {
 	r.dial("02", func(order *sip.Invite, _ *leg) { order.FirstRing = 4 * time.Second }).ends(callstate.RecoveryOnTimerExpire, true, "taken")
 }
 
-// A trunk that sends no response has failed, even if the phone had less time to ring than the trunk
-// to respond. A trunk that responded with 100 has the call.
+// A trunk that sends no response has failed, even if FirstRing is shorter than FirstResponse. A
+// trunk that responded with 100 is handling the call.
 func TestInvite_TrunkThatDoesNotRing(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {})

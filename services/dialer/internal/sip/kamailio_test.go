@@ -40,7 +40,7 @@ func TestKamailio_CallsThroughAProxy(t *testing.T) {
 	for _, one := range sippCalls() {
 		switch one.name {
 		case "silence", "100 and no more", "credentials", "wrong credentials", "cancelled after 100", "12 provisional responses", "session not refreshed by them":
-			continue // the proxy itself sends 100 and challenges
+			continue // the proxy itself sends 100 and the challenge
 		}
 		t.Run(one.name, func(t *testing.T) {
 			t.Parallel()

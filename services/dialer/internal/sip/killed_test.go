@@ -21,8 +21,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// If SIGNAL_TEST_DIALS is set, TestMain places a call and waits to be killed, as the process that
-// the tests kill.
+// If SIGNAL_TEST_DIALS is set, this process is the one that a test kills. TestMain then places a
+// call and waits until it is killed.
 func TestMain(m *testing.M) {
 	if told := os.Getenv("SIGNAL_TEST_DIALS"); told != "" {
 		if err := dialAndWait(told); err != nil {
@@ -31,11 +31,11 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	sipmsg.Timer_1xx = 2 * siptest.Timeout // otherwise the far end sends 100 after 200 ms
+	sipmsg.Timer_1xx = 2 * siptest.Timeout // the far end would otherwise send 100 after 200 ms
 	os.Exit(m.Run())
 }
 
-// doomed are the arguments of the process that is killed.
+// doomed contains the arguments of the process that is killed.
 type doomed struct {
 	At    string
 	Trunk sip.Trunk
@@ -63,9 +63,10 @@ func dialAndWait(told string) error {
 	select {}
 }
 
-// A process is killed while a call rings, or after it was answered. The next process at its address
-// must end the call at sipp, directly and through a proxy that requests credentials.
-// TestReap_EndsRingingAndAnsweredCalls covers TCP, because sipp ends a call with its connection.
+// A process is killed while a call rings, or after the call was answered. The next process at its
+// address must end the call at sipp, directly and through a proxy that requests credentials.
+// TestReap_EndsRingingAndAnsweredCalls covers TCP, because sipp ends a call when the call's
+// connection closes.
 func TestReap_AfterAKilledProcess(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -97,9 +98,9 @@ func TestReap_AfterAKilledProcess(t *testing.T) {
 	}
 }
 
-// The process is killed while the phone rings. The phone is answered when another process is at its
-// address, which does not know the call: the owner of the call's row is a third process. The
-// process at the address must hang up.
+// The process is killed while the phone rings. Another process is then at the same address, and the
+// phone is answered. The process at the address does not know the call, because a third process
+// owns the call's row. The process at the address must hang up.
 func TestStray_CallAnsweredAfterItsProcessWasKilledIsHungUp(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -112,8 +113,8 @@ func TestStray_CallAnsweredAfterItsProcessWasKilledIsHungUp(t *testing.T) {
 	peer.Ends(t)
 }
 
-// killedWhen runs a process that dials, kills it when it prints the word, and returns the teardown
-// state that it stored.
+// killedWhen runs a process that dials. When the process prints the word, killedWhen kills it and
+// returns the teardown state that the process stored.
 func killedWhen(t *testing.T, word string, what doomed) []byte {
 	t.Helper()
 	told, err := json.Marshal(what)

@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// CallerID is the way in which a trunk expects the caller ID.
+// CallerID is the header in which a trunk expects the caller ID.
 type CallerID string
 
 // With InFrom, the number is in the header From. With Asserted, the number is in
@@ -30,17 +30,17 @@ const (
 // Trunk describes how a trunk is reached. This package receives and returns numbers in the format
 // of the trunk.
 type Trunk struct {
-	// ID is the trunk whose messages are recorded (Config.Trace).
+	// ID identifies the trunk in recorded messages (Config.Trace).
 	ID uuid.UUID
 	// Name is used in logs.
 	Name string
-	// Host and Port are the address of the trunk. With port 0, SRV records are used, or else the
-	// default port of the transport.
+	// Host and Port are the address of the trunk. If Port is 0, the port is from SRV records, or
+	// else the default port of the transport.
 	Host string
 	Port int
 	// Transport is transport.UDP, transport.TCP or transport.TLS.
 	Transport string
-	// Proxy is the outbound proxy of all requests, as host:port. If empty, there is none.
+	// Proxy is the outbound proxy of all requests, as host:port. If empty, no proxy is used.
 	Proxy string
 	// Domain is the domain in From. If empty, it is Host.
 	Domain string
@@ -48,11 +48,11 @@ type Trunk struct {
 	// answered.
 	Username, Password string
 	CallerID           CallerID
-	// SessionTimer is the requested interval (RFC 4028). With 0, none is requested, but an interval
-	// that the trunk requests is used.
+	// SessionTimer is the requested interval (RFC 4028). If SessionTimer is 0, no interval is
+	// requested, but an interval that the trunk requests is accepted.
 	SessionTimer time.Duration
-	// CA has the trusted certificates for this trunk over TLS, in PEM. If empty, the certificates
-	// of the system are trusted.
+	// CA contains the trusted certificates for this trunk over TLS, in PEM. If empty, the system's
+	// certificates are trusted.
 	CA string
 	// LargeOverTCP sends requests above 1300 bytes over TCP although Transport is UDP (RFC 3261
 	// section 18.1.1).
@@ -113,7 +113,7 @@ func (t Trunk) uri(user string) sip.Uri {
 	return uri
 }
 
-// identity returns the URI of our user for From and P-Asserted-Identity.
+// identity returns this side's URI for From and P-Asserted-Identity.
 func (t Trunk) identity(user string) sip.Uri {
 	domain := t.Domain
 	if domain == "" {
@@ -122,7 +122,8 @@ func (t Trunk) identity(user string) sip.Uri {
 	return sip.Uri{Scheme: "sip", User: user, Host: domain}
 }
 
-// way returns the destination of a request outside of dialogs, and its Route headers.
+// way returns the destination of a request outside of dialogs, and the Route headers of the
+// request.
 func (t Trunk) way() (to transport.Route, routes []sip.Uri) {
 	to = transport.Route{Hop: hostPort(t.Host, t.Port), Transport: t.Transport, LargeOverTCP: t.LargeOverTCP}
 	if t.Proxy == "" {
@@ -147,16 +148,16 @@ func hostPort(host string, port int) string {
 // reliable provisional responses.
 const allowed = "INVITE, ACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY"
 
-// leg is this side of a dialog: the local and remote addresses and the route of requests (RFC 3261
-// section 12).
+// leg is this side's state of a dialog: the local and remote addresses and the route of requests
+// (RFC 3261 section 12).
 type leg struct {
 	callID        sip.CallIDHeader
 	local, remote sip.FromHeader
 	contact       sip.Uri
 	target        sip.Uri
 	routes        []sip.Uri
-	// hop and transport are the destination of the INVITE. They are used if the target has no
-	// address.
+	// hop and transport are the destination of the INVITE. They are used if the remote target has
+	// no address.
 	hop       string
 	transport string
 	largeTCP  bool
@@ -166,7 +167,8 @@ type leg struct {
 // request returns a request with the CSeq of the leg.
 func (l *leg) request(method sip.RequestMethod) *sip.Request {
 	target, routes := l.target, l.routes
-	if len(routes) > 0 && !routes[0].UriParams.Has("lr") { // a strict router (RFC 3261 section 12.2.1.1)
+	// the first route is a strict router (RFC 3261 section 12.2.1.1)
+	if len(routes) > 0 && !routes[0].UriParams.Has("lr") {
 		target, routes = routes[0], append(slices.Clone(routes[1:]), l.target)
 	}
 	req := sip.NewRequest(method, *target.Clone())
@@ -230,8 +232,8 @@ func (l *leg) retarget(contact *sip.ContactHeader) {
 	}
 }
 
-// ack returns the ACK of a 2xx. It has a new branch each time and the credentials of the INVITE
-// (RFC 3261 section 13.2.2.4).
+// ack returns the ACK of a 2xx. Each ACK has a new branch and the credentials of the INVITE (RFC
+// 3261 section 13.2.2.4).
 func (l *leg) ack(invite *sip.Request, seq uint32) *sip.Request {
 	ack := l.request(sip.ACK)
 	ack.CSeq().SeqNo = seq
@@ -258,8 +260,8 @@ func cancel(invite *sip.Request, cause callstate.Cause) *sip.Request {
 	return req
 }
 
-// refusedAck returns the ACK of a final response of 300 or higher whose transaction has ended. It
-// has the branch of the INVITE (RFC 3261 section 17.1.1.3).
+// refusedAck returns the ACK of a final response of 300 or higher whose transaction has ended. The
+// ACK has the branch of the INVITE (RFC 3261 section 17.1.1.3).
 func refusedAck(invite *sip.Request, res *sip.Response) *sip.Request {
 	req := twin(invite, sip.ACK)
 	if to := res.To(); to != nil {
@@ -285,7 +287,8 @@ func twin(invite *sip.Request, method sip.RequestMethod) *sip.Request {
 	return req
 }
 
-// state encodes the teardown state: with an open INVITE, or as a dialog if invite is nil.
+// state encodes the teardown state. The state contains the open INVITE, or describes a dialog if
+// invite is nil.
 func (l *leg) state(invite *sip.Request) []byte {
 	to, target := l.way(), l.target
 	s := TeardownState{
@@ -301,7 +304,7 @@ func (l *leg) state(invite *sip.Request) []byte {
 	return s.Encode()
 }
 
-// restored returns the leg of a teardown state, and its INVITE if that is still open.
+// restored returns the leg of a teardown state, and the INVITE if it is still open.
 func restored(s TeardownState) (l leg, invite *sip.Request, err error) {
 	l = leg{callID: sip.CallIDHeader(s.CallID), hop: s.Hop, transport: s.Transport, cseq: s.CSeq}
 	for _, one := range []struct {

@@ -12,8 +12,9 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// sendCancel sends the CANCEL in a new transaction. The response ends the orphan if it states that
-// there is no call, or if this process does not receive the response to the INVITE.
+// sendCancel sends the CANCEL in a new transaction. The response to the CANCEL ends the orphan in
+// two cases: it states that there is no call, or this process does not receive the response to the
+// INVITE.
 func (d *Dialog) sendCancel(cause callstate.Cause) {
 	d.mu.Lock()
 	invite := d.invite
@@ -49,7 +50,7 @@ func (d *Dialog) isOrphan() bool {
 	return d.orphan
 }
 
-// finish closes finished: as far as is known, the peer has no call any more.
+// finish closes finished, because no call is known at the peer any more.
 func (d *Dialog) finish() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,7 +62,7 @@ func (d *Dialog) finish() {
 }
 
 // handleResponse receives each response to an INVITE in order. The leg of the response can be in
-// setup, ended, forked, or unknown because another process began it.
+// setup, ended or forked. It can also be unknown, because another process began it.
 func (a *UserAgent) handleResponse(res *sip.Response) {
 	id, from, cseq := res.CallID(), res.From(), res.CSeq()
 	if id == nil || from == nil || cseq == nil || cseq.MethodName != sip.INVITE {
@@ -89,24 +90,24 @@ type strayKey struct {
 	tag string
 }
 
-// stray is a 200 to an INVITE of a leg that this agent does not know. A dead process sent the
-// INVITE from this address. Only this process receives the 200, so it must hang up.
+// stray is a 200 to an INVITE of a leg that this agent does not know. A dead process sent that
+// INVITE from this address. Only this process receives the 200, so this process must hang up.
 type stray struct {
 	answer *sip.Response
-	// done is closed when the peer has responded to the BYE, or the BYE has failed. err is set
-	// before.
+	// done is closed when the peer has responded to the BYE, or when the BYE has failed. err is set
+	// before done is closed.
 	done chan struct{}
 	err  error
 }
 
-// strays are the newest strays. They are stored for Reap, because the pauses between
-// retransmissions of the 200 grow.
+// strays contains the newest strays. They are stored for Reap, because the pauses between
+// retransmissions of the 200 become longer.
 type strays struct {
 	answers map[strayKey]*stray
 	order   []strayKey
 }
 
-// keep stores a new 200 and returns its stray. It returns nil for a retransmission.
+// keep stores a new 200 and returns its stray. It returns nil if the 200 is a retransmission.
 func (s *strays) keep(key strayKey, answer *sip.Response) *stray {
 	if s.answers == nil {
 		s.answers = map[strayKey]*stray{}
@@ -123,7 +124,8 @@ func (s *strays) keep(key strayKey, answer *sip.Response) *stray {
 	return s.answers[key]
 }
 
-// findOrKeep returns the leg of a response. If there is none, it returns the stray of a new 200.
+// findOrKeep returns the leg of a response. If the agent has no such leg, findOrKeep returns the
+// stray of a new 200.
 func (a *UserAgent) findOrKeep(id *sip.CallIDHeader, tag string, res *sip.Response) (*Dialog, *stray) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -141,8 +143,8 @@ func (a *UserAgent) stray(d *Dialog) *stray {
 	return a.strays.answers[strayKey{d.id, d.tag}]
 }
 
-// endStray acknowledges the 200 and hangs up. It does not wait for the process that takes the leg
-// over, which can have another address and then does not receive the 200.
+// endStray acknowledges the 200 and hangs up. It does not wait for the process that takes over the
+// leg. That process can have another address and then does not receive the 200.
 func (a *UserAgent) endStray(s *stray) {
 	defer close(s.done)
 	res := s.answer
@@ -177,7 +179,7 @@ type responses struct {
 	arrived chan struct{}
 }
 
-// maxResponses limits the queue. Further provisional responses are dropped.
+// maxResponses limits the queue. When the queue is full, further provisional responses are dropped.
 const maxResponses = 64
 
 // push adds a response. It returns false if the queue is closed.
@@ -208,7 +210,7 @@ func (r *responses) pop() *sip.Response {
 	return first
 }
 
-// close ends the queue and returns the queued responses. Later responses are late.
+// close ends the queue and returns the queued responses. Responses after close are late responses.
 func (r *responses) close() (left []*sip.Response) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -216,7 +218,7 @@ func (r *responses) close() (left []*sip.Response) {
 	return left
 }
 
-// closeInvite marks the INVITE as ended, and handles the queued responses as late ones.
+// closeInvite marks the INVITE as ended, and handles the queued responses as late responses.
 func (d *Dialog) closeInvite() {
 	for _, res := range d.responses.close() {
 		d.handleLate(res)
@@ -230,7 +232,7 @@ func seqOf(res *sip.Response) uint32 {
 	return 0
 }
 
-// handleLate handles a response to our INVITE that arrives after the INVITE has ended.
+// handleLate handles a response that arrives after the INVITE of this side has ended.
 func (d *Dialog) handleLate(res *sip.Response) {
 	d.mu.Lock()
 	invite, orphan, canceled := d.invite, d.orphan, d.canceled
@@ -260,8 +262,8 @@ func (d *Dialog) handleLate(res *sip.Response) {
 }
 
 // handleLateAnswer handles a 200 that is retransmitted, late, or from another branch of a fork. It
-// acknowledges each one with a new branch. It hangs up each dialog other than that of the leg,
-// once.
+// acknowledges each 200 with a new branch. It hangs up, once, each dialog that is not the dialog of
+// the leg.
 func (d *Dialog) handleLateAnswer(res *sip.Response) {
 	tag := tagOf(res.To())
 	d.mu.Lock()
@@ -299,7 +301,7 @@ func (d *Dialog) handleLateAnswer(res *sip.Response) {
 	})
 }
 
-// maxOtherForks limits the dialogs of one INVITE that are hung up.
+// maxOtherForks limits how many other dialogs of one INVITE are hung up.
 const maxOtherForks = 16
 
 // crashCSeqGap is added to the CSeq of a teardown state, because the dead process can have sent
@@ -310,10 +312,10 @@ const crashCSeqGap = 100
 // to cancel.
 const crossingTimeout = 2 * time.Second
 
-// Reap ends a leg by its teardown state, which a dead process at this address has stored. It sends
-// CANCEL while the phone rings and BYE after an answer. An empty state, of an inbound call that was
-// not answered, needs nothing. Reap returns when the peer has confirmed the end, or when ctx ends.
-// It can be repeated.
+// Reap ends a leg with the teardown state that a dead process at this address has stored. It sends
+// CANCEL while the phone rings and BYE after an answer. If the state is empty, Reap does nothing:
+// the call was an inbound call that was not answered. Reap returns when the peer has confirmed the
+// end, or when ctx ends. Reap can be repeated.
 func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	if len(state) == 0 {
 		return nil

@@ -19,7 +19,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// An agent is closed during a ringing and an answered call. The next agent has the same address.
+// An agent is closed during a ringing and an answered call. The next agent at the same address must
+// end both calls.
 func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 	over(t, func(t *testing.T, protocol string) {
 		at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t)) // the port stays reserved between the two agents
@@ -57,7 +58,8 @@ func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 		ctx, done := context.WithTimeout(t.Context(), siptest.Timeout)
 		defer done()
 		states := map[string][]byte{"talking": talking}
-		// the far end answers a CANCEL on the connection of the INVITE, which is closed
+		// Over TCP, the far end sends the response to a CANCEL on the connection of the INVITE,
+		// which is closed.
 		if protocol == transport.UDP {
 			states["ringing"] = ringing
 		}
@@ -81,8 +83,8 @@ func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 	})
 }
 
-// The stored state of the call is ringing, and it was answered when the process died. It is hung up
-// after the retransmitted 200.
+// The stored teardown state is ringing, but the call was answered before the process died. The call
+// is hung up after the 200 is retransmitted.
 func TestReap_CallAnsweredAfterTheStateWasStored(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
@@ -90,7 +92,7 @@ func TestReap_CallAnsweredAfterTheStateWasStored(t *testing.T) {
 	r.far.On("01", func(c *siptest.Call) {
 		c.Respond(180, "")
 		<-dead
-		c.Respond(200, answer) // no process receives it
+		c.Respond(200, answer) // no process receives this 200
 		close(answered)
 		c.Answer(answer)
 		c.Hangup()
@@ -112,9 +114,9 @@ func TestReap_CallAnsweredAfterTheStateWasStored(t *testing.T) {
 	testkit.Until(t, "the answered call is hung up", func() bool { return r.countRequests(l, sipmsg.BYE) == 1 })
 }
 
-// The far end answered after the process had died and before the next one reaped the leg. It is
-// hung up immediately, because a far end retransmits its answer only after up to 4 s (RFC 3261
-// section 13.3.1.4).
+// The far end answered after the process had died and before the next process reaped the leg. The
+// next process hangs up immediately, because a far end can wait up to 4 s before it retransmits its
+// answer (RFC 3261 section 13.3.1.4).
 func TestReap_CallAnsweredBeforeReap(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
@@ -122,8 +124,8 @@ func TestReap_CallAnsweredBeforeReap(t *testing.T) {
 	r.far.On("01", func(c *siptest.Call) {
 		c.Respond(180, "")
 		<-replaced
-		c.Respond(200, answer)        // only once
-		c.Request(sipmsg.OPTIONS, "") // its response shows that the next process received the answer
+		c.Respond(200, answer)        // the answer is sent only once
+		c.Request(sipmsg.OPTIONS, "") // the response to OPTIONS shows that the next process received the answer
 		close(answered)
 		c.Next(sipmsg.ACK)
 		c.Hangup()
@@ -145,8 +147,9 @@ func TestReap_CallAnsweredBeforeReap(t *testing.T) {
 	testkit.Until(t, "the answered call is hung up", func() bool { return r.countRequests(l, sipmsg.BYE) == 1 })
 }
 
-// A ringing call is canceled from another address than that of the dead process. The final response
-// to the INVITE is sent to the old address, so the response to the CANCEL must end the wait.
+// A ringing call is canceled from an address that differs from the dead process's address. The
+// final response to the INVITE is sent to the old address, so the response to the CANCEL must end
+// the wait.
 func TestReap_FromAnotherAddress(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
@@ -166,7 +169,7 @@ func TestReap_FromAnotherAddress(t *testing.T) {
 	}
 }
 
-// Invalid messages from an admitted address cause no failure.
+// Unknown addresses get no response. Invalid messages from an admitted address cause no failure.
 func TestAdmit_UnknownSourcesGetNoResponse(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	closed := newAgent(t, func(cfg *sip.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
@@ -199,11 +202,11 @@ func TestAdmit_UnknownSourcesGetNoResponse(t *testing.T) {
 	for _, garbage := range garbage() {
 		send(r.agent, garbage)
 	}
-	for heard(50*time.Millisecond) != "" { // until no response is left
+	for heard(50*time.Millisecond) != "" { // reads until no response is left
 	}
 	send(r.agent, options)
 	said := heard(siptest.Timeout)
-	for strings.HasPrefix(said, "SIP/2.0 4") { // up to the response to the last invalid message
+	for strings.HasPrefix(said, "SIP/2.0 4") { // reads until the response to the last invalid message
 		said = heard(siptest.Timeout)
 	}
 	if !strings.HasPrefix(said, "SIP/2.0 200") {

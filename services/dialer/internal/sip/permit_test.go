@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// gateValidity is how old the answer of the gates may be when an INVITE is sent.
+	// gateValidity is how old the result of the gates may be when an INVITE is sent.
 	gateValidity = 2 * time.Second
 	slowLookup   = 2800 * time.Millisecond
 	slowRefusal  = 4500 * time.Millisecond
@@ -45,9 +45,9 @@ func (n slowNames) LookupSRV(ctx context.Context, service, proto, name string) (
 	return n.names.LookupSRV(ctx, service, proto, name)
 }
 
-// The name lookups and the first address are slow. The answer of the gates expires before each of
-// the three INVITEs: the first one, the one for the second address, and the one with credentials.
-// Each INVITE needs a new permit.
+// The name lookups and the first address are slow. The result of the gates expires before each of
+// the three INVITEs: the first INVITE, the INVITE to the second address, and the INVITE with
+// credentials. Each INVITE needs a new permit.
 func TestInvite_AsksForAPermitBeforeEachINVITE(t *testing.T) {
 	var (
 		now     clock
@@ -91,12 +91,12 @@ func TestInvite_AsksForAPermitBeforeEachINVITE(t *testing.T) {
 	}
 }
 
-// dialed_at is the time of the first INVITE of an attempt, whichever INVITE is answered.
+// dialed_at is the time of the first INVITE of an attempt, even if a later INVITE is answered.
 func TestInvite_SentIsTheTimeOfTheFirstINVITE(t *testing.T) {
 	tests := []struct {
 		name      string
 		challenge int
-		first     func(*siptest.Call) // script of the first address; nil: the name has one address
+		first     func(*siptest.Call) // script of the first address; it is nil if the name has one address
 		invites   int
 	}{
 		{name: "answered without a challenge", invites: 1},
@@ -153,8 +153,8 @@ func TestInvite_SentIsTheTimeOfTheFirstINVITE(t *testing.T) {
 	}
 }
 
-// Only the first INVITE is permitted. The response that asks for another INVITE is then the result
-// of the call.
+// Only the first INVITE is permitted. A response that requires another INVITE is then the result of
+// the call.
 func TestInvite_SendsNoFurtherINVITEWithoutAPermit(t *testing.T) {
 	tests := []struct {
 		name      string

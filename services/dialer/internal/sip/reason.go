@@ -8,11 +8,11 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// Final is the result of a leg that the peer ended before it answered.
+// Final describes how the peer ended a leg before the answer.
 type Final struct {
-	// Status is the final response; 0: there was none.
+	// Status is the final response. It is 0 if there was no final response.
 	Status int
-	// Rang reports that a response from 180 to 199 came before.
+	// Rang reports that a response from 180 to 199 arrived before the final response.
 	Rang bool
 	// RetryAfter reports that the response has the header Retry-After.
 	RetryAfter bool
@@ -20,8 +20,8 @@ type Final struct {
 	Reasons []string
 }
 
-// Cause returns the cause of the end of the call. A known Q.850 number decides, except 16 and 31
-// (normal clearing). Otherwise the status decides. The table is in
+// Cause returns the cause of the end of the call. A known Q.850 number determines the cause, except
+// 16 and 31 (normal clearing). Otherwise the status determines it. The table is in
 // docs/reference/api/calls.md#sip-responses-and-hangup-causes.
 func (f Final) Cause() callstate.Cause {
 	if number, found := Q850(f.Reasons); found && !isNormalClearing(number) {
@@ -34,7 +34,7 @@ func (f Final) Cause() callstate.Cause {
 
 // Elsewhere reports whether another trunk may be tried: the trunk could not carry the call, and no
 // phone rings. A response about the number, the person or the call is valid for all trunks. After a
-// timeout the phone may ring. A 401 or 407 is about the credentials, even with a Reason header.
+// timeout the phone can ring. A 401 or 407 concerns the credentials, even with a Reason header.
 func (f Final) Elsewhere() bool {
 	if f.Rang {
 		return false
@@ -101,8 +101,8 @@ func (f Final) byStatus() callstate.Cause {
 	return callstate.NormalTemporaryFailure
 }
 
-// ByeCause returns the cause of a call that the peer hung up after the answer: the one of a known
-// Q.850 number, or else normal_clearing.
+// ByeCause returns the cause of a call that the peer hung up after the answer. It is the cause of a
+// known Q.850 number, or else normal_clearing.
 func ByeCause(reasons []string) callstate.Cause {
 	if number, found := Q850(reasons); found && !isNormalClearing(number) {
 		if cause, listed := causeOf(number); listed {
@@ -156,8 +156,8 @@ func causeOf(number int) (callstate.Cause, bool) {
 	return "", false
 }
 
-// Q850Number returns the Q.850 number of a cause. A cause that Q.850 does not have becomes the
-// nearest one.
+// Q850Number returns the Q.850 number of a cause. For a cause that Q.850 does not have, it returns
+// the nearest number.
 func Q850Number(cause callstate.Cause) int {
 	for number := 1; number <= 127; number++ {
 		if name, listed := causeOf(number); listed && name == cause {
@@ -203,8 +203,8 @@ func StatusOf(cause callstate.Cause) (code int, text string) {
 	return 480, "Temporarily Unavailable"
 }
 
-// Q850 returns the first Q.850 cause in Reason headers. A header can have several values. It
-// returns false if there is none between 1 and 127.
+// Q850 returns the first Q.850 cause in Reason headers. A header can have several values. Q850
+// returns false if no value is between 1 and 127.
 func Q850(headers []string) (number int, found bool) {
 	for _, header := range headers {
 		for _, value := range split(header, ',') {
@@ -227,7 +227,7 @@ func Q850(headers []string) (number int, found bool) {
 	return 0, false
 }
 
-// split splits a text at a byte outside of quotes.
+// split splits a text at each separator byte outside of quotes.
 func split(text string, at byte) (parts []string) {
 	quoted, begin := false, 0
 	for i := 0; i < len(text); i++ {

@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip"
 )
 
-// The table is in docs/reference/api/calls.md#sip-responses-and-hangup-causes.
+// The table in docs/reference/api/calls.md#sip-responses-and-hangup-causes has these rows.
 func TestFinal_CauseOfEachResponse(t *testing.T) {
 	t.Parallel()
 	q850 := func(n int) []string { return []string{fmt.Sprintf(`Q.850;cause=%d;text="x"`, n)} }
@@ -155,8 +155,8 @@ func FuzzReason(f *testing.F) {
 	})
 }
 
-// If the phone may ring, or if the response is about the number or the person, no other trunk is
-// tried.
+// No other trunk is tried if the phone can ring, or if the response is about the number or the
+// person.
 func TestFinal_ElsewhereOnlyForFaultsOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	for status := 300; status < 700; status++ {

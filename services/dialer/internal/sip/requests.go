@@ -20,8 +20,8 @@ import (
 // sessionTooSmall is the status 422 (RFC 4028 section 6).
 const sessionTooSmall = 422
 
-// send stores the teardown state and sends the INVITE. It asks for the permit directly before the
-// INVITE is written, after name resolution, storing and connecting.
+// send stores the teardown state and sends the INVITE. It requests the permit after name
+// resolution, storing and connecting, directly before the INVITE is written.
 //
 // A datagram that is too large is sent over TCP, or over UDP if the peer accepts no TCP connection
 // (RFC 3261 section 18.1.1). If nothing could be sent to an address, the INVITE is sent to the next
@@ -53,10 +53,10 @@ func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Rou
 	}
 }
 
-// sendAgain sends the INVITE again if the response asks for credentials or for a longer session
-// timer. After a 503 without a provisional response it sends the INVITE to the next address of the
+// sendAgain sends the INVITE again if the response requires credentials or a longer session timer.
+// After a 503 without a provisional response, it sends the INVITE to the next address of the
 // trunk's name (RFC 3263 section 4.3). It returns false if the response is the result of the call,
-// or if the INVITE is no longer permitted.
+// or if another INVITE is not permitted.
 func (at *attempt) sendAgain(res *sip.Response) bool {
 	next := transport.Again(at.invite)
 	to, _ := at.trunk.way()
@@ -84,7 +84,8 @@ func (at *attempt) sendAgain(res *sip.Response) bool {
 	tx, err := at.send(ctx, next, to)
 	if err != nil {
 		at.ours, at.notPermitted = errors.Is(err, ErrOurs), errors.Is(err, transport.ErrNotPermitted)
-		if res.StatusCode != sip.StatusServiceUnavailable { // most trunks have one address, so this is not logged
+		// most trunks have only one address, so this case is not logged
+		if res.StatusCode != sip.StatusServiceUnavailable {
 			at.log.Warn("INVITE not sent again", "status", res.StatusCode, "error", err)
 		}
 		return false
@@ -107,7 +108,7 @@ func (d *Dialog) addSessionTimer(req *sip.Request) {
 	}
 }
 
-// sessionExpires returns the header Session-Expires, or "".
+// sessionExpires returns the value of the header Session-Expires, or "".
 func sessionExpires(msg sip.Message) string {
 	for _, name := range []string{"Session-Expires", "x"} {
 		if headers := msg.GetHeaders(name); len(headers) > 0 {
@@ -127,9 +128,9 @@ func allows(msg sip.Message) bool {
 	return false
 }
 
-// refresh refreshes the session, with UPDATE if the peer supports it, or else with an INVITE that
-// repeats our last SDP (RFC 4028 section 7.4). It hangs up if the peer does not respond or does not
-// know the call.
+// refresh refreshes the session. It sends an UPDATE if the peer supports it, or else an INVITE that
+// repeats this side's last SDP (RFC 4028 section 7.4). refresh hangs up if the peer does not
+// respond or does not know the call.
 func (d *Dialog) refresh() {
 	defer func() {
 		select {
@@ -152,7 +153,7 @@ func (d *Dialog) refresh() {
 	case res.StatusCode == sip.StatusCallTransactionDoesNotExists || res.StatusCode == sip.StatusRequestTimeout:
 		again = false
 	case res.StatusCode == sip.StatusRequestPending:
-		// RFC 3261 section 14.1: the side that began the call waits 2.1 to 4 s
+		// The side that began the call waits 2.1 to 4 s (RFC 3261 section 14.1).
 		again = d.timer.Failed(2100*time.Millisecond+rand.N(1900*time.Millisecond), time.Now()) //nolint:gosec // spreads, hides nothing
 	default:
 		again = d.timer.Failed(max(time.Second, d.timer.Current().After/10), time.Now())
@@ -166,7 +167,7 @@ func (d *Dialog) sendRefresh() (*sip.Response, error) {
 	ctx, done := d.agent.untilStop()
 	defer done()
 	e := d.timer.Current()
-	e.Refresher = UAC // of this request
+	e.Refresher = UAC // UAC means the sender of this request
 	d.mu.Lock()
 	d.leg.cseq++
 	us, body, byUpdate := d.leg, d.body, d.supportsUpdate
@@ -223,7 +224,8 @@ func (d *Dialog) reinvite(ctx context.Context, req *sip.Request, us leg) (*sip.R
 	}
 }
 
-// reinvited acknowledges the 200 to our INVITE within the dialog, and each retransmission of it.
+// reinvited acknowledges the 200 to an INVITE that this side sent within the dialog, and each
+// retransmission of the 200.
 func (d *Dialog) reinvited(req *sip.Request, res *sip.Response, tx *sip.ClientTx) {
 	seq := req.CSeq().SeqNo
 	d.mu.Lock()
@@ -272,13 +274,13 @@ func (d *Dialog) releaseInvite() {
 	d.inviteOpen = false
 }
 
-// ErrReferred is returned if a transfer failed. The call continues, unless it has ended.
+// ErrReferred is returned if a transfer failed. The call continues, unless the call has ended.
 var ErrReferred = errors.New("the call was not handed on")
 
 // Refer requests the peer to transfer the call to a number in the format of the trunk (RFC 3515).
-// It returns nil if the target has answered. The caller must then hang up. It returns ErrReferred
-// if the peer refused, if the target did not answer, or if the leg has ended. Only one transfer is
-// possible at a time.
+// Refer returns nil if the target has answered. The caller of Refer must then hang up. Refer
+// returns ErrReferred if the peer refused, if the target did not answer, or if the leg has ended.
+// Only one transfer is possible at a time.
 func (d *Dialog) Refer(ctx context.Context, to string) error {
 	result := make(chan int, 1)
 	d.mu.Lock()
@@ -321,8 +323,8 @@ func (d *Dialog) Refer(ctx context.Context, to string) error {
 	}
 }
 
-// handleNotify handles a NOTIFY about our REFER. The body has the status of the transfer (RFC
-// 3420). Only a final status counts, or the end of the subscription without one.
+// handleNotify handles a NOTIFY about this side's REFER. The body contains the status of the
+// transfer (RFC 3420). The transfer ends with a final status, or with the end of the subscription.
 func (d *Dialog) handleNotify(req *sip.Request, tx *sip.ServerTx) {
 	d.mu.Lock()
 	result := d.referred
@@ -344,7 +346,7 @@ func (d *Dialog) handleNotify(req *sip.Request, tx *sip.ServerTx) {
 	}
 }
 
-// sipfragStatus returns the status of a sipfrag body, or 0.
+// sipfragStatus returns the status of a sipfrag body, or 0 if the body has no status.
 func sipfragStatus(body []byte) (status int) {
 	rest, is := strings.CutPrefix(strings.TrimSpace(string(body)), "SIP/2.0 ")
 	if !is || len(rest) < 3 {

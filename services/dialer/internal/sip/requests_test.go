@@ -44,8 +44,8 @@ func TestSession_ThisSideRefreshes(t *testing.T) {
 	}
 }
 
-// The peer refreshes a session of one second, and then no more. The leg is hung up, and not before
-// the refreshed session ends.
+// The peer refreshes a session of one second once, and then sends no more refreshes. The leg is
+// hung up when the refreshed session ends, and not earlier.
 func TestSession_HangsUpIfThePeerDoesNotRefresh(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	refreshed := make(chan time.Time, 1)
@@ -82,7 +82,8 @@ func TestSession_HangsUpIfThePeerLostTheCall(t *testing.T) {
 	r.dial("01").ends(callstate.RecoveryOnTimerExpire, true, "taken", "answered")
 }
 
-// The trunk answers 422 to the requested interval and names a longer one.
+// The trunk answers the requested interval with 422 and names a longer interval, which is then
+// requested.
 func TestSession_IntervalIsRequestedAndLengthened(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.trunk.SessionTimer = 30 * time.Second

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Refresher is the side that refreshes a session: the one that sent the request that set it up
-// (UAC), or the other (UAS).
+// Refresher is the side that refreshes a session. UAC is the sender of the request that set up the
+// session. UAS is the receiver of that request.
 type Refresher string
 
-// Values of Refresher. NoRefresher means that none is named.
+// These are the values of Refresher. NoRefresher means that the header names no refresher.
 const (
 	NoRefresher Refresher = ""
 	UAC         Refresher = "uac"
@@ -23,7 +23,8 @@ const maxSessionInterval = 24 * time.Hour
 // minRefreshInterval is the shortest pause between refreshes.
 const minRefreshInterval = time.Second
 
-// Expires is a Session-Expires header (RFC 4028). The zero value means that there is none.
+// Expires is a Session-Expires header (RFC 4028). The zero value means that there is no such
+// header.
 type Expires struct {
 	After     time.Duration
 	Refresher Refresher
@@ -64,13 +65,14 @@ func (e Expires) String() string {
 // 7.2).
 func (e Expires) Refresh() time.Duration { return max(e.After/2, minRefreshInterval) }
 
-// Lost returns the time after the last refresh at which the side that does not refresh hangs up. It
-// is 32 s or a third of the interval before its end, whichever is less (RFC 4028 section 10).
+// Lost returns the time after the last refresh at which the side that does not refresh hangs up.
+// This is 32 s or a third of the interval before the end of the interval, whichever is less (RFC
+// 4028 section 10).
 func (e Expires) Lost() time.Duration { return e.After - min(32*time.Second, e.After/3) }
 
-// Accept returns the answer to a request for a session timer; the zero value if none was requested.
-// If no refresher is named, the side that sent the request refreshes. tooSmall reports that the
-// interval is shorter than least (status 422).
+// Accept returns the answer to a request for a session timer. If no timer was requested, the answer
+// is the zero value. If the request names no refresher, the sender of the request refreshes.
+// tooSmall reports that the interval is shorter than least (status 422).
 func (e Expires) Accept(least time.Duration) (answer Expires, tooSmall bool) {
 	if e.After == 0 {
 		return Expires{}, false
@@ -84,8 +86,8 @@ func (e Expires) Accept(least time.Duration) (answer Expires, tooSmall bool) {
 	return e, false
 }
 
-// Annotate adds the headers of an agreed timer to a response. If the peer refreshes, it must
-// support timers (RFC 4028 section 9).
+// Annotate adds the headers of an agreed timer to a response. If the peer refreshes, the headers
+// require it to support timers (RFC 4028 section 9).
 func (e Expires) Annotate(put func(name, value string)) {
 	if e.After == 0 {
 		return

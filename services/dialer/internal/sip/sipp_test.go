@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// scenario is a scenario of sipp, the far end of a call.
+// scenario is a scenario for sipp, which is the far end of a call.
 type scenario struct{ steps []string }
 
 const ownTag = ";tag=[pid]SIPpTag01[call_number]"
@@ -22,7 +22,7 @@ func sdpOf(direction string) string {
 	return "v=0\no=user1 53655765 2353687637 IN IP[local_ip_type] [local_ip]\ns=-\nc=IN IP[media_ip_type] [media_ip]\nt=0 0\nm=audio [media_port] RTP/AVP 0\na=rtpmap:0 PCMU/8000\na=" + direction + "\n"
 }
 
-// invited receives the INVITE and stores the request URI.
+// invited waits for the INVITE and stores the request URI.
 func invited() *scenario {
 	s := &scenario{}
 	s.add(`<recv request="INVITE" rrs="true"><action>
@@ -35,7 +35,7 @@ func invited() *scenario {
 
 func (s *scenario) add(steps ...string) *scenario { s.steps = append(s.steps, steps...); return s }
 
-// say sends a response to the last request.
+// say adds a step that sends a response to the last request.
 func (s *scenario) say(code int, body string, headers ...string) *scenario {
 	tag := ownTag
 	if code == 100 {
@@ -44,7 +44,7 @@ func (s *scenario) say(code int, body string, headers ...string) *scenario {
 	return s.respond(code, tag, body, headers...)
 }
 
-// ok answers a request within the dialog with 200.
+// ok adds a step that answers a request within the dialog with 200.
 func (s *scenario) ok(body string, headers ...string) *scenario {
 	return s.respond(200, "", body, headers...)
 }
@@ -55,7 +55,8 @@ func (s *scenario) respond(code int, tag, body string, headers ...string) *scena
 	return s.send(text, body, headers...)
 }
 
-// ask sends a request within the dialog. A response step must receive the response.
+// ask adds a step that sends a request within the dialog. A later step with the function response
+// must wait for the response.
 func (s *scenario) ask(method, body string, seq int, headers ...string) *scenario {
 	text := fmt.Sprintf("%s [$1] SIP/2.0\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\nFrom: [$3]%s\nTo: [$2]\nCall-ID: [call_id]\nCSeq: %d %s\n[routes]\nMax-Forwards: 70\n", method, ownTag, seq, method)
 	text += "Contact: <sip:callee@[local_ip]:[local_port];transport=[transport]>\n"
@@ -72,12 +73,12 @@ func (s *scenario) send(text, body string, headers ...string) *scenario {
 	return s.add("<send><![CDATA[\n\n" + text + "Content-Length: [len]\n\n" + body + "\n]]></send>")
 }
 
-// hear waits for a request.
+// hear adds a step that waits for a request.
 func (s *scenario) hear(method string) *scenario {
 	return s.add(fmt.Sprintf(`<recv request=%q rrs="true"/>`, method))
 }
 
-// response waits for a response.
+// response adds a step that waits for a response.
 func (s *scenario) response(code int) *scenario {
 	return s.add(fmt.Sprintf(`<recv response="100" optional="true"/><recv response="%d"/>`, code))
 }
@@ -86,23 +87,23 @@ func (s *scenario) pause(ms int) *scenario {
 	return s.add(fmt.Sprintf(`<pause milliseconds="%d"/>`, ms))
 }
 
-// answered rings, answers and waits for the ACK.
+// answered adds the steps that ring, answer and wait for the ACK.
 func (s *scenario) answered(headers ...string) *scenario {
 	return s.say(180, "").say(200, sdpOf("sendrecv"), headers...).hear("ACK")
 }
 
-// hungUp waits for a BYE of the agent.
+// hungUp adds the steps that wait for a BYE of the agent and answer it.
 func (s *scenario) hungUp() *scenario { return s.hear("BYE").ok("") }
 
-// hangsUp sends a BYE.
+// hangsUp adds a step that sends a BYE.
 func (s *scenario) hangsUp(headers ...string) *scenario {
 	return s.ask("BYE", "", 77, headers...).response(200)
 }
 
-// canceled waits for the CANCEL of the INVITE and answers it.
+// canceled adds the steps that wait for the CANCEL of the INVITE and answer it.
 func (s *scenario) canceled() *scenario {
 	s.add(`<recv request="CANCEL"/>`).ok("")
-	// The 487 belongs to the INVITE, so its CSeq has another method than that of the CANCEL.
+	// The 487 is the response to the INVITE, so the method in its CSeq is INVITE and not CANCEL.
 	return s.add(`<send><![CDATA[
 
 SIP/2.0 487 Request Terminated

@@ -15,7 +15,8 @@ import (
 type sippCase struct {
 	name string
 	far  *scenario
-	// order changes the INVITE, and trunk the trunk. talk runs during the call.
+	// The function order changes the INVITE, and the function trunk changes the trunk. The function
+	// talk runs during the call.
 	order func(*sip.Invite, *leg)
 	trunk func(*sip.Trunk)
 	talk  func(*leg)
@@ -54,7 +55,8 @@ func TestSipp_Scenarios(t *testing.T) {
 	}
 }
 
-// finalCodes is the table of docs/reference/api/calls.md#sip-responses-and-hangup-causes.
+// finalCodes returns a case for each row of the table in
+// docs/reference/api/calls.md#sip-responses-and-hangup-causes.
 func finalCodes() (all []sippCase) {
 	for code, cause := range map[int]callstate.Cause{
 		300: callstate.NoRouteDestination, 302: callstate.NoRouteDestination, 400: callstate.NormalTemporaryFailure, 401: callstate.ProviderAuthFailed, 403: callstate.CallRejected,

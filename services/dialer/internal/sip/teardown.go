@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// version is the version of the encoding. A state with another version is not read.
+// version is the version of the encoding. A state with another version is rejected.
 const version = 1
 
-// Limits of a state that is read. A peer chose most of its content.
+// These limits apply to a state that is read, because a peer chose most of its content.
 const (
 	maxStateBytes = 16 << 10
 	maxFieldBytes = 2 << 10
 	maxRoutes     = 16
 )
 
-// TeardownState is what another process at the same address needs to end a leg: CANCEL while it
-// rings, BYE after the answer (ADR 15). It contains no secret. The fields are header values as they
-// are sent.
+// TeardownState is the data with which another process at the same address ends a leg. The process
+// sends CANCEL while the phone rings and BYE after the answer (ADR 15). TeardownState contains no
+// secret. The fields are header values as they are sent.
 type TeardownState struct {
 	Version int    `json:"v"`
 	CallID  string `json:"call_id"`
@@ -31,25 +31,26 @@ type TeardownState struct {
 	To   string `json:"to"`
 	// Contact is the Contact of this side.
 	Contact string `json:"contact"`
-	// URI is the request URI: that of the INVITE before the answer, then the Contact of the peer.
+	// URI is the request URI. Before the answer it is the URI of the INVITE, then the Contact of
+	// the peer.
 	URI string `json:"uri"`
-	// Via is the first Via of the INVITE, with its branch. It is empty for an inbound call.
+	// Via is the first Via of the INVITE, with its branch. Via is empty for an inbound call.
 	Via string `json:"via,omitempty"`
 	// CSeq is the number of the last request of this side.
 	CSeq uint32 `json:"cseq"`
-	// Routes are the route set, or those of the INVITE before the answer.
+	// Routes is the route set. Before the answer it contains the routes of the INVITE.
 	Routes []string `json:"routes,omitempty"`
 	// Hop is the destination of the next request, as host:port.
 	Hop       string `json:"hop"`
 	Transport string `json:"transport"`
-	// Answered reports that there is a dialog to end.
+	// Answered reports that an established dialog must be ended.
 	Answered bool `json:"answered,omitempty"`
 }
 
 // Encode returns the state as JSON.
 func (s TeardownState) Encode() []byte {
 	s.Version = version
-	text, _ := json.Marshal(s) // cannot fail: the fields are strings and numbers
+	text, _ := json.Marshal(s) // this cannot fail, because the fields are strings and numbers
 	return text
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Never is longer than any call.
+// Never is a duration that is longer than any call.
 const Never = time.Duration(math.MaxInt64)
 
 // Timer is the session timer of one leg (RFC 4028). The zero value requests no timer and never
@@ -18,22 +18,22 @@ type Timer struct {
 	lastRefresh, retryAt  time.Time
 }
 
-// Want requests an interval for the setup of the session.
+// Want sets the interval that the setup of the session requests.
 func (t *Timer) Want(every time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.requested = Expires{After: every}
 }
 
-// Wanted returns the interval to request; zero: none.
+// Wanted returns the interval to request. The zero value means that no interval is requested.
 func (t *Timer) Wanted() Expires {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.requested
 }
 
-// Lengthen raises the requested interval to the Min-SE of a 422. It returns false if that is not
-// longer than the requested one.
+// Lengthen raises the requested interval to the Min-SE of a 422. It returns false if the Min-SE is
+// not longer than the requested interval.
 func (t *Timer) Lengthen(minSE string) bool {
 	least, ok := ParseSessionExpires(minSE)
 	t.mu.Lock()
@@ -45,22 +45,22 @@ func (t *Timer) Lengthen(minSE string) bool {
 	return true
 }
 
-// Agree starts the timer with the Session-Expires of a response to our request; "": no timer. If no
-// refresher is named, this side refreshes.
+// Agree starts the timer with the Session-Expires of a response to a request of this side. With an
+// empty value, the session has no timer. If the header names no refresher, this side refreshes.
 func (t *Timer) Agree(value string, now time.Time) {
 	e, _ := ParseSessionExpires(value)
 	t.Set(e, e.Refresher != UAS, now)
 }
 
-// Set starts the timer.
+// Set starts the timer. ours reports that this side refreshes.
 func (t *Timer) Set(e Expires, ours bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.agreed, t.weRefresh, t.refreshing, t.lastRefresh, t.retryAt = e, ours, false, now, time.Time{}
 }
 
-// Next returns the time until the next action. If mine, that is a refresh by this side. Otherwise
-// the peer has failed to refresh, and the leg must be hung up.
+// Next returns the time until the next action. If mine is true, the action is a refresh by this
+// side. Otherwise the peer has failed to refresh by then, and the leg must be hung up.
 func (t *Timer) Next(now time.Time) (wait time.Duration, mine bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,14 +75,15 @@ func (t *Timer) Next(now time.Time) (wait time.Duration, mine bool) {
 	return t.lastRefresh.Add(t.agreed.Refresh()).Sub(now), true
 }
 
-// StartRefresh records that a refresh is in progress. Next returns Never until it has ended.
+// StartRefresh records that a refresh is in progress. Next returns Never until the refresh has
+// ended.
 func (t *Timer) StartRefresh() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.refreshing = true
 }
 
-// Failed schedules another refresh after pause. It returns false if that would be too late.
+// Failed schedules another refresh after pause. It returns false if the refresh would be too late.
 func (t *Timer) Failed(pause time.Duration, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,7 +91,7 @@ func (t *Timer) Failed(pause time.Duration, now time.Time) bool {
 	return t.retryAt.Before(t.lastRefresh.Add(t.agreed.Lost()))
 }
 
-// Current returns the agreed timer; zero: none.
+// Current returns the agreed timer. The zero value means that the session has no timer.
 func (t *Timer) Current() Expires {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,10 +9,10 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-// maxOutside limits the requests outside of calls whose trunk is remembered.
+// maxOutside is the number of requests outside of calls whose trunk is stored.
 const maxOutside = 64
 
-// requestTrunks has the trunks of the newest requests outside of calls, by Call-ID.
+// requestTrunks contains the trunks of the newest requests outside of calls, by Call-ID.
 type requestTrunks struct {
 	calls [maxOutside]struct {
 		id    string
@@ -42,8 +42,8 @@ func (a *UserAgent) trace(m siptrace.Message) {
 	}
 }
 
-// trunkOf returns the trunk of the call that a message belongs to, or else the trunk at the address
-// of the peer. Within a call a trunk can use other addresses.
+// trunkOf returns the trunk of the call to which a message belongs. If there is no such call, it
+// returns the trunk at the address of the peer. Within a call a trunk can use other addresses.
 func (a *UserAgent) trunkOf(m siptrace.Message) (id uuid.UUID, ok bool) {
 	a.mu.Lock()
 	for _, d := range a.legs[sip.CallIDHeader(m.CallID)] {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Defaults of TrunkMonitorConfig.
+// These are the defaults of TrunkMonitorConfig.
 const (
 	probeInterval        = 30 * time.Second
 	defaultMisses        = 2
@@ -19,15 +19,16 @@ const (
 // Probe sends one OPTIONS request. It returns an error if the trunk did not answer.
 type Probe func(context.Context) error
 
-// Register sends one REGISTER for expires and returns the granted time. With expires 0 it removes
-// the registration.
+// Register sends one REGISTER for the lifetime expires and returns the granted lifetime. If expires
+// is 0, Register removes the registration.
 type Register func(ctx context.Context, expires time.Duration) (granted time.Duration, err error)
 
-// TrunkMonitorConfig configures a TrunkMonitor. Zero values have the defaults below.
+// TrunkMonitorConfig configures a TrunkMonitor. A zero value means the default in parentheses.
 type TrunkMonitorConfig struct {
 	Name string
-	// Interval is the time between two OPTIONS requests (30 s). AnswerTimeout is how long one may
-	// take (5 s). The trunk is down after Misses unanswered requests in a row (2).
+	// Interval is the time between two OPTIONS requests (30 s). AnswerTimeout is how long the
+	// monitor waits for an answer (5 s). The trunk is down after Misses unanswered requests in a
+	// row (2).
 	Interval, AnswerTimeout time.Duration
 	Misses                  int
 	// Expires is the requested lifetime of a registration (10 min). Register is nil for a trunk
@@ -49,7 +50,7 @@ type TrunkMonitor struct {
 	doubts     chan struct{}
 }
 
-// NewTrunkMonitor returns a monitor. It works while Run runs.
+// NewTrunkMonitor returns a monitor. The monitor sends requests while Run is running.
 func NewTrunkMonitor(cfg TrunkMonitorConfig) *TrunkMonitor {
 	for value, usual := range map[*time.Duration]time.Duration{
 		&cfg.Interval: probeInterval, &cfg.AnswerTimeout: defaultAnswerTimeout, &cfg.Expires: defaultExpires,
@@ -67,15 +68,15 @@ func NewTrunkMonitor(cfg TrunkMonitorConfig) *TrunkMonitor {
 	return &TrunkMonitor{cfg: cfg, doubts: make(chan struct{}, 1)}
 }
 
-// Up reports whether the trunk is not down. It is true before the first OPTIONS request.
+// Up reports whether the trunk is not down. It returns true before the first OPTIONS request.
 func (u *TrunkMonitor) Up() bool { return !u.down.Load() }
 
 // Answered reports whether the trunk is up and has answered an OPTIONS request since the start or
 // since the last Doubt.
 func (u *TrunkMonitor) Answered() bool { return u.answered.Load() && !u.down.Load() }
 
-// Doubt records that an INVITE was not answered. The next OPTIONS request is sent immediately, and
-// Answered returns false until the trunk answers it.
+// Doubt records that an INVITE was not answered. The monitor then sends the next OPTIONS request
+// immediately. Answered returns false until the trunk answers that request.
 func (u *TrunkMonitor) Doubt() {
 	u.answered.Store(false)
 	select {
@@ -90,7 +91,7 @@ func (u *TrunkMonitor) Registered() (registered, asked bool) {
 	return u.registered.Load(), u.cfg.Register != nil
 }
 
-// Run works until ctx ends. Then it removes the registration.
+// Run sends requests until ctx ends. Then it removes the registration.
 func (u *TrunkMonitor) Run(ctx context.Context) error {
 	registered := make(chan struct{})
 	go func() {
@@ -138,7 +139,7 @@ func (u *TrunkMonitor) probeOnce(ctx context.Context) error {
 }
 
 // registerLoop renews the registration when half of the granted time has passed. After a failure it
-// tries again after minRetryInterval, then after twice the time, up to Expires.
+// waits for minRetryInterval, then doubles the pause after each failure, up to Expires.
 func (u *TrunkMonitor) registerLoop(ctx context.Context) {
 	if u.cfg.Register == nil {
 		return

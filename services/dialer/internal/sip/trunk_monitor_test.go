@@ -14,7 +14,8 @@ import (
 
 var errSilent = errors.New("nobody answers")
 
-// One unanswered request has no effect. The first answer after two ends the state.
+// One unanswered request does not change the state. After two unanswered requests, the first answer
+// makes the trunk up again.
 func TestTrunkMonitor_TwoUnansweredOPTIONSMeanDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -48,8 +49,8 @@ func TestTrunkMonitor_TwoUnansweredOPTIONSMeanDown(t *testing.T) {
 	})
 }
 
-// A registration is renewed when half of the granted time has passed, tried again after failures, and removed
-// at the end.
+// A registration is renewed when half of the granted time has passed. REGISTER is repeated after
+// failures. The registration is removed at the end.
 func TestTrunkMonitor_RenewsAndRemovesTheRegistration(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,6 @@
-// Package sip is a SIP user agent: it sets up, keeps and ends legs. It knows dialogs and not calls,
-// uses no database and no media, and does not read SDP. An Observer receives the events of a leg in
-// order, with their times. Package transport has the transactions and sockets.
+// Package sip is a SIP user agent: it sets up, keeps and ends legs. It handles dialogs, not calls.
+// It uses no database and no media, and does not parse SDP. An Observer receives the events of a
+// leg in order, with their times. Package transport contains the transactions and sockets.
 
 package sip
 
@@ -25,62 +25,65 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-// Config configures a UserAgent. It does not listen at an empty address. The transport of a trunk
-// needs its listener, because trunks send requests too.
+// Config configures a UserAgent. A transport whose address is empty has no listener. The transport
+// of a trunk needs a listener, because trunks send requests too.
 type Config struct {
 	UDP, TCP, TLS string
 	// Advertised is the host in Via and Contact. If empty, the host of the first listener is used.
 	Advertised  string
 	Certificate *tls.Certificate
-	// UserAgent is the header User-Agent. If empty, it is not sent.
+	// UserAgent is the header User-Agent. If empty, the header is not sent.
 	UserAgent string
-	// Admit reports whether an address may send requests outside of calls. If nil, no address may.
-	// From other addresses, only messages of existing calls are accepted.
+	// Admit reports whether an address may send requests outside of calls. If Admit is nil, no
+	// address may send them. From other addresses, only messages of existing calls are accepted.
 	Admit func(netip.Addr) bool
-	// Rejected is called for INVITEs and connections from addresses that Admit refuses, unless it
-	// is nil. It must not block.
+	// Rejected is called for INVITEs and connections from addresses that Admit refuses. It can be
+	// nil. Rejected must not block.
 	Rejected func(transport.Rejected)
-	// Arrive receives inbound calls. If nil, they are refused. It must not block.
+	// Arrive receives inbound calls. If Arrive is nil, inbound calls are refused. Arrive must not
+	// block.
 	Arrive func(*Arrival)
-	// ArrivalsPerSecond limits the inbound calls that Arrive receives. If 0, it is 50. Further
-	// calls are refused with 503.
+	// ArrivalsPerSecond limits the inbound calls that Arrive receives. 0 means 50. Further calls
+	// are refused with 503.
 	ArrivalsPerSecond int
-	// MinSession is the shortest session timer that is accepted. If 0, it is 90 s (RFC 4028 section
-	// 5).
+	// MinSession is the shortest session timer that is accepted. 0 means 90 s (RFC 4028 section 5).
 	MinSession time.Duration
-	// Linger is how long late messages of an ended leg are handled. If 0, it is 40 s, which is more
+	// Linger is how long late messages of an ended leg are handled. 0 means 40 s, which is more
 	// than 64*T1.
 	Linger time.Duration
 	Log    *slog.Logger
-	// Trace records the messages of trunks. If nil, none are recorded. TrunkAt returns the trunk at
-	// an address, for the first message of an inbound call. If nil, there is none.
+	// Trace records the messages of trunks. If Trace is nil, no messages are recorded. TrunkAt
+	// returns the trunk at an address, for the first message of an inbound call. TrunkAt can be
+	// nil.
 	Trace   *siptrace.Recorder
 	TrunkAt func(peer netip.AddrPort, transport string) (trunkID uuid.UUID, ok bool)
-	// Peer returns the trunk at an address, with its credentials, for the BYE to a call of a dead
-	// process. If nil, there is none.
+	// Peer returns the trunk at an address, with its credentials. They are needed for the BYE to a
+	// call of a dead process. Peer can be nil.
 	Peer func(peer netip.AddrPort, transport string) (Trunk, bool)
 	// Names resolves host names. If nil, the system's resolver is used.
 	Names transport.Names
 }
 
-// UserAgent is a SIP user agent. It works until Close. Its methods are safe for concurrent use.
+// UserAgent is a SIP user agent. It handles calls until Close. Its methods are safe for concurrent
+// use.
 type UserAgent struct {
 	cfg       Config
 	transport *transport.Transport
 
 	mu            sync.Mutex
 	tlsTransports map[tlsIdentity]*transport.Transport
-	// by Call-ID and our tag, including ended ones for Config.Linger
+	// legs contains the legs by Call-ID and this side's tag. An ended leg is kept for
+	// Config.Linger.
 	legs map[sip.CallIDHeader]map[string]*Dialog
-	// strays are 200s to INVITEs that this agent did not send.
+	// strays are 200s to INVITEs of legs that this agent does not know.
 	strays       strays
-	live         int                // legs that have not ended
-	idle         chan struct{}      // closed when draining and live is 0
-	peers        map[netip.Addr]int // legs by the address of their peer
+	live         int                // the number of legs that have not ended
+	idle         chan struct{}      // closed when draining is true and live is 0
+	peers        map[netip.Addr]int // the number of legs at each address of a peer
 	draining     bool
 	closed       bool
 	arrivalLimit tokenBucket
-	// requestTrunks has the trunks of requests outside of calls.
+	// requestTrunks contains the trunks of requests outside of calls.
 	requestTrunks requestTrunks
 	running       sync.WaitGroup
 	stop          chan struct{}
@@ -131,12 +134,12 @@ func (a *UserAgent) Port(transport string) int { return a.transport.Port(transpo
 var ErrDraining = errors.New("the agent is draining")
 
 // tlsIdentity identifies a TLS transport by the trusted certificates, in PEM, and the name that the
-// certificate of the peer must have. If both are empty, the certificates of the system and the
+// certificate of the peer must contain. If both are empty, the system's certificates and the
 // address of the peer are used.
 type tlsIdentity struct{ ca, name string }
 
-// maxTLSTransports is the maximum number of TLS transports. Each server name needs its own, and a
-// peer can choose names.
+// maxTLSTransports is the maximum number of TLS transports. Each server name needs a separate
+// transport, and a peer can choose names.
 const maxTLSTransports = 256
 
 // transportTo returns the transport for requests of a trunk to a hop.
@@ -206,7 +209,8 @@ func (a *UserAgent) Live() int {
 	return a.live
 }
 
-// Close stops immediately. Live legs continue at the peer: Reap ends them by their teardown states.
+// Close stops the agent immediately. Live legs continue at the peer. Reap ends them with their
+// teardown states.
 func (a *UserAgent) Close() {
 	a.mu.Lock()
 	if a.closed {
@@ -249,7 +253,7 @@ func (a *UserAgent) addLeg(d *Dialog) error {
 	return nil
 }
 
-// spawn runs work in a goroutine that Close waits for. After Close it runs nothing.
+// spawn runs work in a goroutine that Close waits for. After Close, spawn does nothing.
 func (a *UserAgent) spawn(work func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -289,8 +293,9 @@ func (a *UserAgent) find(id *sip.CallIDHeader, tag string) *Dialog {
 	return a.legs[*id][tag]
 }
 
-// admits reports whether an address may send requests outside of calls: Config.Admit permits it, or
-// it takes part in a call and can send requests over a new connection.
+// admits reports whether an address may send requests outside of calls. This is true if
+// Config.Admit permits the address, or if the address takes part in a call. Such a peer can send
+// requests over a new connection.
 func (a *UserAgent) admits(addr netip.Addr) bool {
 	a.mu.Lock()
 	inCall := a.peers[addr] > 0
@@ -334,13 +339,13 @@ func (a *UserAgent) Probe(ctx context.Context, t Trunk) error {
 type Reply struct {
 	Status int
 	Reason string
-	// Challenged reports that the trunk asked for credentials. It has received them if the trunk
-	// has a username.
+	// Challenged reports that the trunk requested credentials. If the trunk has a username, the
+	// credentials were sent.
 	Challenged bool
 }
 
 // Options sends OPTIONS to a trunk, answers a challenge, and returns the final response. It returns
-// an error if there was no response, or if it was 503.
+// an error if there was no response, or if the response was 503.
 func (a *UserAgent) Options(ctx context.Context, t Trunk) (Reply, error) {
 	reply, err := a.exchange(ctx, t, sip.OPTIONS)
 	if err != nil {
@@ -377,8 +382,8 @@ func (a *UserAgent) exchange(ctx context.Context, t Trunk, method sip.RequestMet
 	return Reply{Status: res.StatusCode, Reason: res.Reason, Challenged: asks || res.CSeq().SeqNo > first}, nil
 }
 
-// Address returns the address, host:port, at which trunks reach this agent over a transport. It is
-// empty if the agent does not listen there.
+// Address returns the address, host:port, at which trunks reach this agent over a transport. It
+// returns "" if the agent has no listener for the transport.
 func (a *UserAgent) Address(transport string) string {
 	if a.transport.Port(transport) == 0 {
 		return ""
@@ -389,8 +394,8 @@ func (a *UserAgent) Address(transport string) string {
 // Advertised returns the host at which peers reach this agent.
 func (a *UserAgent) Advertised() string { return a.transport.Host() }
 
-// Register registers our contact at a trunk. If expires is 0, it removes the registration. granted
-// is the lifetime that the trunk accepted.
+// Register registers this agent's contact at a trunk. If expires is 0, it removes the registration.
+// granted is the lifetime that the trunk accepted.
 func (a *UserAgent) Register(ctx context.Context, t Trunk, expires time.Duration) (granted time.Duration, err error) {
 	req, by, to, err := a.newRequest(t, sip.REGISTER, t.uri(""))
 	if err != nil {
@@ -455,8 +460,8 @@ func values(msg sip.Message, name string) (all []string) {
 	return all
 }
 
-// grantedFor returns the lifetime of our contact: the one of the contact in the response, or else
-// that of the header Expires, or else the requested one.
+// grantedFor returns the lifetime of this agent's contact: the lifetime of the contact in the
+// response, or else the lifetime in the header Expires, or else the requested lifetime.
 func grantedFor(res *sip.Response, ours sip.ContactHeader, asked time.Duration) time.Duration {
 	seconds := func(text string) (time.Duration, bool) {
 		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31)

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// Request is a request within a call.
+// Request is a request that the agent sent within a call.
 type Request struct {
 	*sip.Request
 	Tx *sip.ServerTx
@@ -28,13 +28,14 @@ type Call struct {
 	tx       *sip.ServerTx
 	in       chan Request
 	canceled chan struct{}
-	deferred []Request // requests that no script step has waited for yet
+	deferred []Request // requests for which no script step has waited yet
 	mu       sync.Mutex
 	cseq     uint32
 	done     bool
 }
 
-// handleRequest passes a request to the script, or answers it after the end of the script.
+// handleRequest passes a request to the script. After the end of the script, it answers the
+// request.
 func (c *Call) handleRequest(req *sip.Request, tx *sip.ServerTx) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +103,7 @@ func (c *Call) Send(res *sip.Response) { _ = c.tx.Respond(res) }
 // Ignore sends no response, not even 100. A retransmitted INVITE starts the script again.
 func (c *Call) Ignore() { c.tx.Terminate() }
 
-// Answer sends 200 and retransmits it until the ACK.
+// Answer sends 200 and retransmits it until the ACK arrives.
 func (c *Call) Answer(body string, headers ...string) {
 	res := c.Response(200, body, headers...)
 	acked := make(chan struct{})
@@ -120,7 +121,8 @@ func (c *Call) Answer(body string, headers ...string) {
 	close(acked)
 }
 
-// NotCanceledFor waits for the given time and reports whether the INVITE was not canceled.
+// NotCanceledFor waits for the given time. It returns true if the INVITE was not canceled in this
+// time.
 func (c *Call) NotCanceledFor(a time.Duration) bool {
 	select {
 	case <-c.canceled:
@@ -139,15 +141,16 @@ func (c *Call) Canceled() {
 	}
 }
 
-// AnswerWhileCanceled rings, waits for the CANCEL and sends 200, as if the two had crossed.
+// AnswerWhileCanceled rings, waits for the CANCEL and sends 200, as if the CANCEL and the 200 had
+// crossed.
 func (c *Call) AnswerWhileCanceled(body string) {
 	c.tx.OnCancel(func(*sip.Request) { _ = c.x.transport.Reply(c.Response(200, body)) })
 	c.Respond(180, "")
 	c.Canceled()
 }
 
-// Next waits for a request with the method. Other requests are kept for later steps, and are
-// answered with 200 after the end of the script.
+// Next waits for a request with the method. Other requests are kept for later steps. After the end
+// of the script they are answered with 200.
 func (c *Call) Next(method sip.RequestMethod) Request {
 	if i := slices.IndexFunc(c.deferred, func(a Request) bool { return a.Method == method }); i >= 0 {
 		a := c.deferred[i]

@@ -10,8 +10,9 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// Dispatching is a Kamailio route that stays in the path of calls. It sends them to several
-// destinations in turn, and to the next one if a destination refuses.
+// Dispatching is a Kamailio route that stays in the path of calls. It distributes calls over
+// several destinations in turn. If a destination refuses a call, the call goes to the next
+// destination.
 const Dispatching = `
 modparam("dispatcher", "ds_ping_reply_codes", "class=2")
 request_route {
@@ -31,8 +32,8 @@ failure_route[NEXT] {
 	if (t_check_status("503|408") && ds_next_dst()) { t_on_failure("NEXT"); t_relay(); }
 }`
 
-// dispatching has the settings of the module dispatcher for Dispatching. %q is the file with the
-// destinations.
+// dispatching contains the settings of the module dispatcher for the route Dispatching. %q is the
+// file with the destinations.
 const dispatching = `
 loadmodule "dispatcher.so"
 modparam("tm", "fr_inv_timer", 20000)

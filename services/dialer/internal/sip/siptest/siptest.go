@@ -1,5 +1,5 @@
-// Package siptest is a SIP trunk inside of a test. The last digits of a dialed number select a
-// script, which plays the far end message by message, correctly or incorrectly.
+// Package siptest is a SIP trunk for tests. The last digits of a dialed number select a script. The
+// script plays the far end message by message, correctly or incorrectly.
 package siptest
 
 import (
@@ -19,20 +19,20 @@ import (
 // Timeout bounds every wait of a script. It exists only to end a test that hangs.
 const Timeout = 30 * time.Second
 
-// Trunk is the trunk.
+// Trunk is a SIP trunk that answers calls with scripts.
 type Trunk struct {
 	t         testing.TB
 	transport *transport.Transport
 	mu        sync.Mutex
 	scripts   map[string]func(*Call)
-	calls     map[string]*Call // by Call-ID
-	requests  []string         // every request: method and Call-ID
-	responses []string         // every response: status, CSeq and Call-ID
+	calls     map[string]*Call // the calls, by Call-ID
+	requests  []string         // the method and Call-ID of every request
+	responses []string         // the status, CSeq and Call-ID of every response
 	outside   func(*sip.Request, *sip.ServerTx) bool
 	within    func(*sip.Request, *sip.ServerTx)
 	running   sync.WaitGroup
 	closed    bool
-	// challenge is 401 or 407; 0: requests are not challenged.
+	// challenge is the status of challenges, 401 or 407. It is 0 if requests are not challenged.
 	challenge          int
 	username, password string
 }
@@ -85,23 +85,24 @@ func (x *Trunk) On(suffix string, script func(*Call)) {
 	x.scripts[suffix] = script
 }
 
-// Outside sets the function that receives requests outside of calls that are not an INVITE. If it
-// returns false, they are answered with 200.
+// Outside sets the function that receives requests outside of calls, except INVITE. If take returns
+// false, the trunk answers the request with 200.
 func (x *Trunk) Outside(take func(*sip.Request, *sip.ServerTx) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.outside = take
 }
 
-// Within sets the function that receives requests within dialogs that this trunk does not know, as
-// a proxy does.
+// Within sets the function that receives requests within dialogs that this trunk does not know. A
+// proxy receives such requests.
 func (x *Trunk) Within(take func(*sip.Request, *sip.ServerTx)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.within = take
 }
 
-// Requests counts the requests with a method in a call. An empty Call-ID counts those of all calls.
+// Requests returns the number of requests with a method in a call. With an empty Call-ID, it
+// returns the number in all calls.
 func (x *Trunk) Requests(method sip.RequestMethod, callID string) (times int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -113,7 +114,7 @@ func (x *Trunk) Requests(method sip.RequestMethod, callID string) (times int) {
 	return times
 }
 
-// Responses counts the responses to a request of this trunk in a call.
+// Responses returns the number of responses, in a call, to a request of this trunk.
 func (x *Trunk) Responses(code int, seq uint32, method sip.RequestMethod, callID string) (times int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -169,7 +170,8 @@ func (x *Trunk) handleRequest(req *sip.Request, tx *sip.ServerTx) {
 	}
 }
 
-// challenged challenges a request until its credentials are correct.
+// challenged sends a challenge and returns true if challenges are on and the request has no correct
+// credentials.
 func (x *Trunk) challenged(req *sip.Request, tx *sip.ServerTx) bool {
 	x.mu.Lock()
 	code, username, password := x.challenge, x.username, x.password

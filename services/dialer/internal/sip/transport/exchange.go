@@ -19,8 +19,8 @@ import (
 // 3261 section 18.1.1).
 const maxDatagram = 1300
 
-// NotSent is the error of a request that was certainly not sent: there was no connection, no
-// address or no listener.
+// NotSent is the error of a request that was certainly not sent, because there was no connection,
+// no address or no listener.
 type NotSent struct{ Err error }
 
 func (u *NotSent) Error() string { return "not sent: " + u.Err.Error() }
@@ -28,13 +28,13 @@ func (u *NotSent) Error() string { return "not sent: " + u.Err.Error() }
 // Unwrap returns the cause.
 func (u *NotSent) Unwrap() error { return u.Err }
 
-// ErrTimeout is returned if a request was not answered.
+// ErrTimeout is returned if a request was not answered in time.
 var ErrTimeout = sip.ErrTransactionTimeout
 
 // Route is the destination of a request.
 type Route struct {
-	// Hop is host:port of the next hop. Port 0 means the port of SRV records, or the default port
-	// of the transport.
+	// Hop is host:port of the next hop. If the port is 0, the port is from SRV records, or else the
+	// default port of the transport.
 	Hop       string
 	Transport string
 	// LargeOverTCP sends a request over TCP if it is too large for a datagram.
@@ -43,7 +43,7 @@ type Route struct {
 	Excluded []string
 }
 
-// Name returns the host of the hop if it is a name, or "" if it is an address.
+// Name returns the host of the hop if the host is a name, or "" if the host is an address.
 func (r Route) Name() string {
 	host, _, err := net.SplitHostPort(r.Hop)
 	if err != nil || net.ParseIP(host) != nil {
@@ -52,11 +52,12 @@ func (r Route) Name() string {
 	return strings.ToLower(host)
 }
 
-// Token returns a random text for a tag or a branch. It cannot be guessed.
+// Token returns a random text for a tag or a branch. The text cannot be guessed.
 func Token() string { return strings.ToLower(rand.Text()) }
 
-// Prepare sets the destination and the transport of a request, and adds a Via with a new branch. A
-// request that has a Via keeps it: a CANCEL and the ACK of a final response that is not a 2xx.
+// Prepare sets the destination and the transport of a request, and adds a Via with a new branch. If
+// the request already has a Via, Prepare keeps it. Such requests are a CANCEL and the ACK of a
+// final response that is not a 2xx.
 func (l *Transport) Prepare(req *sip.Request, to Route) error {
 	transport := to.Transport
 	req.SetTransport(transport)
@@ -104,8 +105,8 @@ func (l *Transport) Restore(invite *sip.Request, hop, transport string) error {
 var ErrNotPermitted = errors.New("the request is not permitted")
 
 // Begin sends a request and returns its transaction. The caller must read the responses until Done,
-// or terminate the transaction. A *NotSent error states that nothing was sent. ctx bounds the
-// connecting only.
+// or terminate the transaction. A *NotSent error means that nothing was sent. ctx limits only the
+// time for opening the connection.
 func (l *Transport) Begin(ctx context.Context, req *sip.Request) (*sip.ClientTx, error) {
 	return l.BeginPermitted(ctx, req, nil)
 }
@@ -119,7 +120,8 @@ func (l *Transport) BeginPermitted(
 	if err != nil {
 		return nil, err
 	}
-	if permit != nil && !permit(ctx) { // without the lock: permit can take seconds, and Close waits for the lock
+	// the lock is not held here, because permit can take seconds, and Close waits for the lock
+	if permit != nil && !permit(ctx) {
 		tx.Terminate()
 		return nil, &NotSent{fmt.Errorf("send %s: %w", req.Method, ErrNotPermitted)}
 	}
@@ -182,8 +184,8 @@ func (l *Transport) Reply(res *sip.Response) error {
 type Credentials struct{ Username, Password string }
 
 // Exchange sends a request, answers challenges and returns the final response. If a request cannot
-// be sent to an address, it tries the next address (RFC 3263 section 4.3). next returns the CSeq of
-// a repeated request; nil: the last one plus one.
+// be sent to an address, Exchange tries the next address (RFC 3263 section 4.3). next returns the
+// CSeq of a repeated request. If next is nil, the CSeq is increased by one.
 func (l *Transport) Exchange(ctx context.Context, req *sip.Request, to Route, who Credentials, next func() uint32) (*sip.Response, error) {
 	var asked Challenge
 	var nobody error
@@ -242,16 +244,16 @@ func Again(req *sip.Request) *sip.Request {
 	return again
 }
 
-// Challenge stores the challenges of one request, so that wrong credentials are not sent again and
-// again. The zero value is ready to use.
+// Challenge stores the challenges of one request, so that wrong credentials are not sent
+// repeatedly. The zero value can be used.
 type Challenge struct{ seen map[string]int }
 
 // maxChallenges is the number of proxies and servers that may challenge one request.
 const maxChallenges = 4
 
-// Answer adds credentials for a 401 or 407 to the request. It returns false if the response is no
-// challenge, if it cannot be answered, or if the realm has rejected these credentials. A stale
-// nonce is not a rejection.
+// Answer adds credentials for a 401 or 407 to the request. It returns false in three cases: the
+// response is no challenge, the challenge cannot be answered, or the realm has rejected these
+// credentials. A stale nonce does not count as a rejection.
 func (a *Challenge) Answer(req *sip.Request, res *sip.Response, who Credentials) bool {
 	challenge, answer := "WWW-Authenticate", "Authorization"
 	switch res.StatusCode {
@@ -294,7 +296,7 @@ func (a *Challenge) Answer(req *sip.Request, res *sip.Response, who Credentials)
 	return false
 }
 
-// put replaces the credentials for the realm and keeps those for other realms.
+// put replaces the credentials for the realm. The credentials for other realms stay unchanged.
 func put(req *sip.Request, name, realm, value string) {
 	var kept []sip.Header
 	for _, header := range req.GetHeaders(name) {

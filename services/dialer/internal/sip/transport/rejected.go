@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Rejected is an INVITE or a connection from an address that Admit refused. Its texts are as they
-// were received, cut to 256 bytes. They are empty for a connection.
+// Rejected is an INVITE or a connection from an address that Admit refused. The text fields are
+// copied from the message and cut to 256 bytes. They are empty for a connection.
 type Rejected struct {
 	Source                      netip.AddrPort
 	Transport                   string
 	CallID, From, To, UserAgent string
 }
 
-// maxHeaderText limits the texts of a Rejected, in bytes.
+// maxHeaderText limits the text fields of a Rejected, in bytes.
 const maxHeaderText = 256
 
 // reportDatagram calls Config.Rejected for a dropped datagram that is an INVITE.
@@ -36,7 +36,8 @@ func (l *Transport) reportConnection(from net.Addr, transport string) {
 	}
 }
 
-// addressOf returns an address and its port. It returns the zero value if from has another form.
+// addressOf returns an address and its port. It returns the zero value if the type of from is
+// unknown.
 func addressOf(from net.Addr) netip.AddrPort {
 	at, _ := netip.ParseAddrPort(from.String())
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
@@ -48,7 +49,7 @@ func cut(text string) string { return strings.Clone(text[:min(len(text), maxHead
 func callID(data []byte) string { return header(data, "Call-ID", "i") }
 
 // header returns the first header with the name or its short form, in a message that was not
-// parsed. It returns "" if there is none.
+// parsed. It returns "" if the message has no such header.
 func header(data []byte, long, short string) string {
 	text := string(data)
 	for i := strings.IndexByte(text, '\n'); i >= 0; i = strings.IndexByte(text, '\n') {

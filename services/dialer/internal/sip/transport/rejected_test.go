@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// INVITEs that are dropped are reported, with the start of their headers. Other requests are not.
+// Dropped INVITEs are reported, with the first bytes of their headers. Other dropped requests are
+// not reported.
 func TestFilter_ReportsDroppedInvites(t *testing.T) {
 	t.Parallel()
 	const source = "192.0.2.7:5060"

@@ -19,11 +19,12 @@ const lookupTimeout = 3 * time.Second
 const maxAddresses = 8
 
 // address returns the first address of a route's hop that is not excluded, as host:port. A request
-// and its CANCEL must be sent to the same address, so later requests use the address and not the
+// and its CANCEL must be sent to the same address. So later requests use the address instead of the
 // name (RFC 3261 section 9.1).
 //
-// A hop without a port is looked up by SRV records first (RFC 3263 section 4.2). Over TLS the
-// certificate must have Config.ServerName, not the target of the SRV record (RFC 5922 section 4).
+// A hop without a port is first looked up in SRV records (RFC 3263 section 4.2). Over TLS the
+// certificate must contain Config.ServerName, not the target of the SRV record (RFC 5922 section
+// 4).
 func (l *Transport) address(to Route, transport string) (string, error) {
 	host, text, err := net.SplitHostPort(to.Hop)
 	if err != nil || host == "" {
@@ -87,8 +88,8 @@ type Target struct {
 	Port uint16
 }
 
-// Targets returns the targets of a host's SRV records, in the order in which they are tried. It
-// returns none if there are no records or the query fails.
+// Targets returns the targets of a host's SRV records, in the order in which they must be tried. It
+// returns no targets if there are no records or the query fails.
 func Targets(ctx context.Context, names Names, host, transport string) (targets []Target) {
 	service, proto := "sip", strings.ToLower(transport)
 	if transport == TLS {

@@ -23,8 +23,7 @@ func (l *Transport) traceDatagram(sent bool, at net.Addr, data []byte) {
 	})
 }
 
-// TraceSent records a message that was sent over TCP or TLS. Datagrams are recorded where they are
-// written.
+// TraceSent records a message that was sent over TCP or TLS. datagramConn records datagrams.
 func (l *Transport) TraceSent(msg sip.Message, at time.Time) {
 	if msg.Transport() != UDP && l.tracing() {
 		l.traceMessage(true, msg, msg.Destination(), at)
@@ -52,7 +51,7 @@ func (l *Transport) traceMessage(sent bool, msg sip.Message, address string, at 
 // local returns the address at which peers reach this side.
 func (l *Transport) local(transport string) netip.AddrPort {
 	addr, err := netip.ParseAddr(l.cfg.Advertised)
-	if err != nil { // a host name
+	if err != nil { // Advertised is a host name
 		addr, _ = netip.AddrFromSlice(l.udp.IP)
 	}
 	return netip.AddrPortFrom(addr.Unmap(), uint16(l.ports[transport])) //nolint:gosec // a port

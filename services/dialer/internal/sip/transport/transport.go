@@ -1,6 +1,6 @@
 // Package transport sends and receives SIP messages: sockets, transports and transactions
-// (emiago/sipgo), the filter of source addresses, and digest authentication. It does not know
-// dialogs or calls. It passes requests and responses to two functions of its user.
+// (emiago/sipgo), the filter of source addresses, and digest authentication. The package has no
+// dialogs and no calls. It passes requests and responses to two functions in Config.
 package transport
 
 import (
@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-// Transports of SIP.
+// These are the transports of SIP.
 const (
 	UDP = "UDP"
 	TCP = "TCP"
@@ -32,16 +32,17 @@ const (
 // dialTimeout bounds the setup of one TCP or TLS connection.
 const dialTimeout = 3 * time.Second
 
-// Config configures a Transport. It does not listen at an empty address. Port 0 means any free
-// port.
+// Config configures a Transport. A transport whose address is empty has no listener. Port 0 means
+// any free port.
 type Config struct {
 	UDP, TCP, TLS string
-	// Advertised is the host at which peers reach this side. If empty, it is the host of the first
-	// listener.
+	// Advertised is the host at which peers reach this side. If empty, the host of the first
+	// listener is used.
 	Advertised string
 	// Certificate is the server certificate for TLS. Roots are the trusted certificates for
-	// outgoing connections; nil: those of the system. ServerName is the name that the certificate
-	// of a peer must have; empty: the address of the peer.
+	// outgoing connections. If Roots is nil, the system's certificates are used. ServerName is the
+	// name that the certificate of a peer must contain. If ServerName is empty, the certificate
+	// must contain the address of the peer.
 	Certificate *tls.Certificate
 	Roots       *x509.CertPool
 	ServerName  string
@@ -51,16 +52,17 @@ type Config struct {
 	Admit   func(netip.Addr) bool
 	HasCall func(callID string) bool
 	// Rejected is called for each INVITE and each connection that was dropped because Admit refused
-	// its address, unless it is nil. It must not block. The texts can be hostile.
+	// its address. It can be nil. Rejected must not block. A peer can choose hostile texts.
 	Rejected func(Rejected)
-	// Ports are the ports of another Transport that listens. This one then only connects.
+	// Ports are the ports of another Transport that has listeners. This Transport then has no
+	// listeners and only opens connections.
 	Ports map[string]int
 	// Request receives the requests of peers, each in its own goroutine. Response receives every
-	// response in the order of arrival, because transactions do not keep the order. It must not
-	// block or change the response.
+	// response in the order of arrival, because transactions do not keep the order. Response must
+	// not block and must not change the response.
 	Request  func(*sip.Request, *sip.ServerTx)
 	Response func(*sip.Response)
-	// Trace records messages while Tracing returns true. If both are nil, nothing is recorded.
+	// Trace records messages while Tracing returns true. If both are nil, no messages are recorded.
 	// Trace must not use the data after it has returned.
 	Trace   func(siptrace.Message)
 	Tracing func() bool
@@ -69,7 +71,8 @@ type Config struct {
 	Names Names
 }
 
-// Transport is open until Close. Its methods are safe for concurrent use.
+// Transport sends and receives messages until Close is called. Its methods are safe for concurrent
+// use.
 type Transport struct {
 	cfg          Config
 	transport    *sip.TransportLayer
@@ -80,8 +83,8 @@ type Transport struct {
 	closers      []func() error
 	serving      sync.WaitGroup
 
-	// sending is locked for reading while a message is sent. After Close, a write would open a new
-	// socket at the same address.
+	// The lock sending is held for reading while a message is sent. After Close, a write would open
+	// a new socket at the same address.
 	sending sync.RWMutex
 	closed  bool
 
@@ -90,14 +93,15 @@ type Transport struct {
 }
 
 // largeDatagrams permits datagrams up to the limit of UDP, because LargeOverTCP decides which
-// requests use TCP. It also disables the default logger of sipgo. Both are package variables of
-// sipgo.
+// requests use TCP. It also disables the default logger of sipgo. Both settings are package
+// variables of sipgo.
 var largeDatagrams = sync.OnceFunc(func() {
 	sip.UDPMTUSize = 65_000
 	sip.SetDefaultLogger(slog.New(slog.DiscardHandler))
 })
 
-// Open opens the listeners. If one cannot be opened, it returns an error and closes the others.
+// Open opens the listeners. If a listener cannot be opened, Open returns an error and closes the
+// others.
 func Open(cfg Config) (*Transport, error) {
 	largeDatagrams()
 	if cfg.Names == nil {
@@ -119,7 +123,8 @@ func Open(cfg Config) (*Transport, error) {
 			TCP: &sip.TransportTCP{DialerCreate: dialer, WriteTimeout: dialTimeout},
 			TLS: &sip.TransportTLS{TransportTCP: &sip.TransportTCP{DialerCreate: dialer, WriteTimeout: dialTimeout}},
 		}))
-	l.transport.OnMessage(func(msg sip.Message) { // called before the transactions, in the reading goroutine
+	// sipgo calls this function before its transactions, in the reading goroutine
+	l.transport.OnMessage(func(msg sip.Message) {
 		l.traceReceived(msg)
 		if res, is := msg.(*sip.Response); is && cfg.Response != nil {
 			cfg.Response(res)
@@ -146,7 +151,7 @@ func (l *Transport) listen() error {
 			return fmt.Errorf("listen at udp %s: %w", l.cfg.UDP, err)
 		}
 		if udp, is := conn.(*net.UDPConn); is {
-			_ = udp.SetReadBuffer(receiveBufferBytes) // up to the limit of the system
+			_ = udp.SetReadBuffer(receiveBufferBytes) // the operating system can limit the size
 		}
 		addr, _ := conn.LocalAddr().(*net.UDPAddr)
 		l.udp = sip.Addr{IP: addr.IP, Port: addr.Port}
@@ -196,8 +201,8 @@ func isIPv6(host string) bool {
 	return ip != nil && ip.To4() == nil
 }
 
-// SameFamily reports whether two hosts are both IPv6 addresses, or neither is. A name counts as
-// IPv4.
+// SameFamily reports whether both hosts are IPv6 addresses, or neither of them is. A host name
+// counts as IPv4.
 func SameFamily(a, b string) bool { return isIPv6(a) == isIPv6(b) }
 
 func (l *Transport) opened(transport string, ip net.IP, port int, closing func() error, serve func() error) {
@@ -213,8 +218,8 @@ func (l *Transport) opened(transport string, ip net.IP, port int, closing func()
 	})
 }
 
-// waitUntilServed waits until sipgo has stored the UDP socket. A request that is sent before would
-// use a new socket.
+// waitUntilServed waits until sipgo has stored the UDP socket. A request that is sent before that
+// would use a new socket.
 func (l *Transport) waitUntilServed() error {
 	for begun := time.Now(); time.Since(begun) < dialTimeout; time.Sleep(time.Millisecond) {
 		if conn, err := l.transport.GetConnection(UDP, l.udp.String()); err == nil {
@@ -244,7 +249,7 @@ func (l *Transport) Host() string { return l.cfg.Advertised }
 // Ports returns the ports of all transports.
 func (l *Transport) Ports() map[string]int { return maps.Clone(l.ports) }
 
-// Port returns the port of a transport, or 0 if there is no listener.
+// Port returns the port of a transport, or 0 if the transport has no listener.
 func (l *Transport) Port(transport string) int { return l.ports[transport] }
 
 // Contact returns the URI at which peers reach this side over a transport.
@@ -298,11 +303,11 @@ func (l *Transport) expectResponse(callID string) (over func()) {
 // receiveBufferBytes is the requested size of the receive buffer of the UDP socket.
 const receiveBufferBytes = 4 << 20
 
-// errorPause is the pause after a listener error that can pass, for example if there are no file
-// descriptors. Without it sipgo would stop listening.
+// errorPause is the pause after a temporary listener error, for example if there are no file
+// descriptors. Without the pause and the retry, sipgo would stop listening.
 const errorPause = 50 * time.Millisecond
 
-// datagramConn continues to read after errors. It records datagrams.
+// datagramConn continues to read after errors, and records datagrams.
 type datagramConn struct {
 	net.PacketConn
 	line *Transport

@@ -12,7 +12,7 @@ import (
 	"github.com/emiago/sipgo/sip"
 )
 
-// book is a resolver with the names of a test.
+// book is a resolver that returns the names of a test.
 type book struct {
 	hosts map[string]string
 	srv   map[string][]*net.SRV
@@ -147,7 +147,7 @@ func FuzzCallID(f *testing.F) {
 	})
 }
 
-// faulty fails a few times before it works, and then returns that it is closed.
+// faulty returns errors a few times, then works once, and then returns that it is closed.
 type faulty struct {
 	net.Listener
 	left int
@@ -180,7 +180,7 @@ func (f *faulty) Accept() (net.Conn, error) {
 
 func (f *faultyPackets) ReadFrom([]byte) (int, net.Addr, error) { return 1, nil, f.faults.fault() }
 
-// Listeners return when they are closed.
+// Listeners continue after errors and return when they are closed.
 func TestListeners_ContinueAfterErrors(t *testing.T) {
 	t.Parallel()
 	streams := &filteredListener{Listener: &faulty{left: 3}, admits: func(net.Addr) bool { return true }, refused: nil}
