@@ -9,8 +9,8 @@ import (
 type Config struct {
 	app.Config
 
-	// UnconfirmedAfter is the age at which billing-wallet reports an unconfirmed hold to the
-	// service calls. A hold that stays unconfirmed is reported again after the same time.
+	// UnconfirmedAfter is the age at which billing-wallet reports an unconfirmed hold to the calls
+	// service. A hold that stays unconfirmed is reported again after the same time.
 	UnconfirmedAfter time.Duration `env:"UNCONFIRMED_AFTER" envDefault:"2m" help:"age at which a hold without a received call request is reported to calls, and the time after which it is reported again"`
 	// ReconcileEvery is the time between two reconciliations of a wallet. If ReconcileEvery is 0,
 	// only the command reconcile compares wallets.

@@ -255,10 +255,10 @@ func TestEvents_EndOfARequestReleasesTheHold(t *testing.T) {
 	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
 }
 
-// TestEvents_TwoEndsOfOneRequest publishes two ends of each request, in two topics or both in one
-// topic. The first end settles the hold and publishes one event. The metric counts the second end
-// by its kind.
-func TestEvents_TwoEndsOfOneRequest(t *testing.T) {
+// TestEvents_SecondEndOfARequestIsOnlyCounted publishes two ends of each request, in two topics or
+// both in one topic. The first end settles the hold and publishes one event. The metric counts the
+// second end by its kind.
+func TestEvents_SecondEndOfARequestIsOnlyCounted(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 10*money.Credit)
@@ -311,7 +311,7 @@ func (s *service) late(kind string) float64 {
 	return 0
 }
 
-func TestEvents_InboundAndInvalidEvents(t *testing.T) {
+func TestEvents_InboundAndInvalidEventsDoNotStopOthers(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit)

@@ -63,7 +63,7 @@ func TestDecide_ErrorNamesNeededAndAvailableCredit(t *testing.T) {
 	}
 }
 
-func TestSettle_ResultOfEachReason(t *testing.T) {
+func TestSettle_OnlyTheFirstOutcomeChangesTheHold(t *testing.T) {
 	t.Parallel()
 	const capture, release = int32(60), int32(0)
 	tests := []struct {

@@ -67,7 +67,7 @@ func orderOf(request *billingv1.HoldRequest) (order holds.Order, err error) {
 	return order, nil
 }
 
-// holdError converts an error to a Connect error for the service calls. holdError also logs an
+// holdError converts an error to a Connect error for the calls service. holdError also logs an
 // internal error, because no caller of holdError logs it.
 func holdError(ctx context.Context, order holds.Order, err error) error {
 	switch {

@@ -268,7 +268,7 @@ func (s *stack) hold(asker string, workspace, request uuid.UUID, seconds int32) 
 	return answer.Msg, nil
 }
 
-func TestHold_RespondsToCalls(t *testing.T) {
+func TestHold_ReturnsTheHoldOrTheMissingCredit(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit*3/4)

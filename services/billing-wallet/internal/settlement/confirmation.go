@@ -26,9 +26,8 @@ const (
 
 // Confirmer publishes the event `unconfirmed` for two kinds of open holds: holds whose request was
 // not received, and holds that are open for hours although their request was received. The second
-// kind exists because the end of a request can be lost. Confirmer repeats the event until the
-// service calls responds. Confirmer never releases a hold: only an event about the request releases
-// it.
+// kind exists because the end of a request can be lost. Confirmer repeats the event until the calls
+// service responds. Confirmer never releases a hold: only an event about the request releases it.
 type Confirmer struct {
 	store                     *store.Store
 	relay                     *outbox.Relay

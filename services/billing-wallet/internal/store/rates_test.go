@@ -87,10 +87,10 @@ func TestHold_PriceIsReadFromTheIndexAlone(t *testing.T) {
 	}
 }
 
-// TestReplaceRates_WhileHoldsAreOpen replaces the list while holds are made and settled. An
+// TestReplaceRates_OpenHoldsKeepTheirPrices replaces the list while holds are made and settled. An
 // existing hold keeps its price. A new hold has a price of one of the two lists. After the response
 // to the replacement it has a price of the new list.
-func TestReplaceRates_WhileHoldsAreOpen(t *testing.T) {
+func TestReplaceRates_OpenHoldsKeepTheirPrices(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	workspace := wallettest.Workspace(t, st, 1000*money.Credit)

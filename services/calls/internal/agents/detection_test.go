@@ -131,7 +131,7 @@ func TestEvent_ContainsTurnDetection(t *testing.T) {
 	}
 }
 
-func TestNew_OpenAILiveAgent(t *testing.T) {
+func TestNew_ValidatesOpenAILiveAgent(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, settings, field string }{
 		{name: "kind alone", settings: ``},

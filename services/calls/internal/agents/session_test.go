@@ -76,9 +76,9 @@ func TestSet_LimitsCallsToTheSessionOfTheModel(t *testing.T) {
 	}
 }
 
-// TestChange_OlderAgentWithALongCall covers an agent that was stored before max_call_seconds had a
-// limit for its kind.
-func TestChange_OlderAgentWithALongCall(t *testing.T) {
+// TestChange_OlderAgentWithALongCallAcceptsOtherSettings covers an agent that was stored before
+// max_call_seconds had a limit for its kind.
+func TestChange_OlderAgentWithALongCallAcceptsOtherSettings(t *testing.T) {
 	t.Parallel()
 	a := Agent{Name: "Ada", MaxCallSeconds: 14400, Settings: []byte(`{"kind":"openai_realtime"}`)}
 	if err := a.Change(body(t, `{"name":"Bo"}`)); err != nil {

@@ -113,7 +113,7 @@ type Call struct {
 	// published.
 	Sequence int32 `db:"sequence"`
 	Closed   bool  `db:"closed"`
-	// EndLearnedAt is the time at which the service calls received the end of a completed call.
+	// EndLearnedAt is the time at which the calls service received the end of a completed call.
 	// CompletesAt is the time at which call.completed is published, even if charge or analysis are
 	// missing. CompletesAt is nil if the call does not wait.
 	EndLearnedAt *time.Time `db:"end_learned_at"`

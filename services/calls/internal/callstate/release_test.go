@@ -31,7 +31,7 @@ func TestRelease_OnlyBeforeACall(t *testing.T) {
 }
 
 // Events can be late or repeated. Only events of the newest attempt change the request.
-func TestRelease_OnlyTheNewestAttempt(t *testing.T) {
+func TestRelease_ReleasesOnlyTheNewestAttempt(t *testing.T) {
 	t.Parallel()
 	type event struct {
 		dialing, released int32

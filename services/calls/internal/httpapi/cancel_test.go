@@ -28,7 +28,7 @@ func (a *account) withdrawnEvent() *eventv1.DialEvent {
 	return a.event(nil, func(ev *eventv1.DialEvent) { ev.Event = &eventv1.DialEvent_Withdrawn{Withdrawn: &eventv1.Withdrawn{}} })
 }
 
-func TestCancel_EveryOutcome(t *testing.T) {
+func TestCancel_OnlyAQueuedRequestIsCanceled(t *testing.T) {
 	t.Parallel()
 	silent := func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 		return nil, connect.NewError(connect.CodeUnavailable, nil)
@@ -232,9 +232,9 @@ func TestUnconfirmed_AbandonsTheRequestOfASlowPOST(t *testing.T) {
 	}
 }
 
-// TestUnconfirmed_RacesWithThePOST runs a POST and an unconfirmed event concurrently. The hold is
-// always either used or released.
-func TestUnconfirmed_RacesWithThePOST(t *testing.T) {
+// TestUnconfirmed_ConcurrentPOSTLeavesNoUnusedHold runs a POST and an unconfirmed event
+// concurrently. The hold is always either used or released.
+func TestUnconfirmed_ConcurrentPOSTLeavesNoUnusedHold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for i := range 20 {
@@ -261,9 +261,9 @@ func TestUnconfirmed_RacesWithThePOST(t *testing.T) {
 	}
 }
 
-// TestRepublish_OldDialingRequestIsEndOnly covers a request whose end was lost. It has been dialing
-// for longer than its call can last. The dialer must not dial the request again.
-func TestRepublish_OldDialingRequestIsEndOnly(t *testing.T) {
+// TestRepublish_OverdueDialingRequestIsNotDialedAgain covers a request whose end was lost. It has
+// been dialing for longer than its call can last. The dialer must not dial the request again.
+func TestRepublish_OverdueDialingRequestIsNotDialedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	old, young := r.place(), r.place()
@@ -288,9 +288,9 @@ func TestRepublish_OldDialingRequestIsEndOnly(t *testing.T) {
 	}
 }
 
-// TestRepublish_IsLimited checks that a pass publishes only a part of a long backlog, and that the
-// next pass continues with the rest.
-func TestRepublish_IsLimited(t *testing.T) {
+// TestRepublish_PassPublishesALimitedNumber checks that a pass publishes only a part of a long
+// backlog, and that the next pass continues with the rest.
+func TestRepublish_PassPublishesALimitedNumber(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	first := r.place()

@@ -302,7 +302,7 @@ func (r *rig) claim(key string, id uuid.UUID, lease time.Duration) {
 	r.peers.set(func(p *fakePeers) { p.holds, p.preChecks = nil, nil })
 }
 
-func TestCreate_TakeoverAfterACrash(t *testing.T) {
+func TestCreate_ExpiredClaimIsTakenOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	died := newID(t)

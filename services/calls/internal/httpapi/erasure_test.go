@@ -167,9 +167,9 @@ func sameSteps(first, second, between string) bool {
 	return slices.Equal(a, b)
 }
 
-// TestErasure_RequestAllowedAfterItIsKept covers a request that was allowed after the erasure but
-// before the service calls received the order of the erasure.
-func TestErasure_RequestAllowedAfterItIsKept(t *testing.T) {
+// TestErasure_RequestAllowedAfterTheErasureIsKept covers a request that was allowed after the
+// erasure but before the calls service received the order of the erasure.
+func TestErasure_RequestAllowedAfterTheErasureIsKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	before := r.createWithSecret()
@@ -200,9 +200,9 @@ func allowAfter(erasures int64) func(*compliancev1.PreCheckRequest) (*compliance
 	}
 }
 
-// TestErasure_RacesWithCreate covers a request that was allowed before the erasure. The request is
-// erased or not created.
-func TestErasure_RacesWithCreate(t *testing.T) {
+// TestErasure_ConcurrentRequestIsErasedOrNotCreated covers a request that was allowed before the
+// erasure. The request is erased or not created.
+func TestErasure_ConcurrentRequestIsErasedOrNotCreated(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.peers.set(func(p *fakePeers) {
@@ -245,9 +245,10 @@ func orNil(s string) any {
 	return s
 }
 
-// TestErasure_InboundCaller covers two inbound calls. The call that was unknown when the erasure
-// was ordered is erased by the dialer's erased event. The other call was known.
-func TestErasure_InboundCaller(t *testing.T) {
+// TestErasure_ErasesCallsOfAnInboundCaller covers three inbound calls of one person. The first call
+// was stored before the erasure was ordered. The events of the second call arrive later, and the
+// dialer's erased event erases it. The third call is newer than the erasure and is kept.
+func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 	t.Parallel()
 	r, erasure := newRig(t), newID(t)
 	known, late, since := r.account(uuid.Nil), r.account(uuid.Nil), r.account(uuid.Nil)
@@ -289,9 +290,10 @@ func TestErasure_InboundCaller(t *testing.T) {
 	}
 }
 
-// TestErasure_RacesWithCallEvents orders the erasure between any two events of a call. Nothing of
-// the person stays stored, and no event with personal data follows the erased event.
-func TestErasure_RacesWithCallEvents(t *testing.T) {
+// TestErasure_ConcurrentCallEventsLeaveNoPersonalData orders the erasure between any two events of
+// a call. Nothing of the person stays stored, and no event with personal data follows the erased
+// event.
+func TestErasure_ConcurrentCallEventsLeaveNoPersonalData(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for round := range 40 {

@@ -128,7 +128,7 @@ func (a *account) read() map[string]any {
 	return a.r.want(http.StatusOK, "GET", "/v1/calls/"+a.id(), nil)
 }
 
-func TestEvents_CallFromDialToCharge(t *testing.T) {
+func TestEvents_RequestAndCallFollowEachEvent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place("external_ref", "order-1042"))
@@ -223,7 +223,7 @@ func TestEvents_AnyOrderGivesTheSameRows(t *testing.T) {
 	}
 }
 
-func TestEvents_EndsOfACall(t *testing.T) {
+func TestEvents_EndOfACallSetsTheResultOfTheRequest(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ status, cause, event, request, code string }{
 		{"no_answer", "no_answer", "call.no_answer", "completed", ""},
@@ -299,7 +299,7 @@ func TestEvents_RequestsThatEndWithoutACall(t *testing.T) {
 	}
 }
 
-func TestEvents_InboundCall(t *testing.T) {
+func TestEvents_InboundCallDoesNotWaitForACharge(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(uuid.Nil)

@@ -47,7 +47,7 @@ func TestLimits_AcceptTheLimitAndRefuseOneMore(t *testing.T) {
 
 // Variables that do not fit into the pre-check request give 422. A 503 would mean that a retry can
 // succeed.
-func TestLimits_VariablesThatFillTheBody(t *testing.T) {
+func TestLimits_VariablesTooLargeForThePreCheckAre422(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	body := `{"agent_id":"` + r.agent.String() + `","to":"+14155550100","variables":{"a":""}}`

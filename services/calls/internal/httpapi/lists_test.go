@@ -60,7 +60,7 @@ func TestLists_PagesNeitherSkipNorRepeat(t *testing.T) {
 	}
 }
 
-func TestLists_Filters(t *testing.T) {
+func TestLists_FiltersSelectMatchingItems(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	first := r.account(r.place("external_ref", "a b"))

@@ -254,7 +254,7 @@ func TestViews_HaveExactlyTheDocumentedKeys(t *testing.T) {
 }
 
 // A list reads fewer columns than a GET of one item, but shows each item in the same way.
-func TestLists_ShowItemsAsAReadDoes(t *testing.T) {
+func TestLists_ShowItemsLikeAGETOfTheItem(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place("external_ref", "order-7"))

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestCreate_LimitsOfScheduledFor checks the limits of scheduled_for: 7 days in the past and 366
-// days in the future.
-func TestCreate_LimitsOfScheduledFor(t *testing.T) {
+// TestCreate_RefusesScheduledForOutsideItsLimits checks the limits of scheduled_for: 7 days in the
+// past and 366 days in the future.
+func TestCreate_RefusesScheduledForOutsideItsLimits(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	r := newRig(t)

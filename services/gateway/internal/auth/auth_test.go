@@ -97,9 +97,9 @@ func TestKeyIDs_ConcurrentRequestsShareALookup(t *testing.T) {
 	})
 }
 
-// TestKeyIDs_FloodOfUnknownKeys looks up more unknown keys than the cache has entries. The known
-// key stays in the cache.
-func TestKeyIDs_FloodOfUnknownKeys(t *testing.T) {
+// TestKeyIDs_FloodOfUnknownKeysEvictsNoKnownKey looks up more unknown keys than the cache has
+// entries. The known key stays in the cache.
+func TestKeyIDs_FloodOfUnknownKeysEvictsNoKnownKey(t *testing.T) {
 	t.Parallel()
 	known := keyHash(maxEntries * 2)
 	keys := newKeyIDs(func(_ context.Context, hash apikeys.Hash) (uuid.UUID, error) {
@@ -122,9 +122,9 @@ func TestKeyIDs_FloodOfUnknownKeys(t *testing.T) {
 	}
 }
 
-// TestKeyIDs_FloodOnSlowDatabase checks that at most maxUnknownLookups look-ups run concurrently,
-// and that a known key needs no look-up.
-func TestKeyIDs_FloodOnSlowDatabase(t *testing.T) {
+// TestKeyIDs_FloodOnSlowDatabaseRunsFewLookups checks that at most maxUnknownLookups look-ups run
+// concurrently, and that a known key needs no look-up.
+func TestKeyIDs_FloodOnSlowDatabaseRunsFewLookups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lookups atomic.Int32
 		known := keyHash(1000)

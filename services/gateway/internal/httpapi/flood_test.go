@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// TestFlood_UsesLittleMemoryAndLeavesNoGoroutines is not parallel, because it counts the goroutines and the
-// memory of the process.
+// TestFlood_UsesLittleMemoryAndLeavesNoGoroutines is not parallel, because it counts the goroutines
+// and the memory of the process.
 func TestFlood_UsesLittleMemoryAndLeavesNoGoroutines(t *testing.T) {
 	r := newRig(t)
 	key, _ := r.key(r.workspace(`"rate_limit_per_minute":100000`), "write")

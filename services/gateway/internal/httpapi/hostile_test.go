@@ -127,7 +127,7 @@ func (r *rig) mustWithstand(t *testing.T, addr, key, read string, rows []hostile
 
 const end = "\r\n\r\n"
 
-func TestHostile_RequestLines(t *testing.T) {
+func TestHostile_RequestLinesGetTheExpectedResponse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	workspaceID := r.workspace(`"rate_limit_per_minute":10000`)
@@ -195,7 +195,7 @@ func TestHostile_RequestLines(t *testing.T) {
 	}
 }
 
-func TestHostile_Headers(t *testing.T) {
+func TestHostile_HeadersGetTheExpectedResponse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	workspaceID := r.workspace(`"rate_limit_per_minute":10000`)
@@ -261,7 +261,7 @@ func manyHeaders(n int) string {
 	return text.String()
 }
 
-func TestHostile_Bodies(t *testing.T) {
+func TestHostile_BodiesGetTheExpectedResponse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	workspaceID := r.workspace(`"rate_limit_per_minute":10000`)

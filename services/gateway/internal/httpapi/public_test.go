@@ -16,7 +16,7 @@ import (
 
 const anID = "0190c2a0-7b2c-7c3e-8f00-aabbccddeeff"
 
-func TestPublic_OrderOfChecks(t *testing.T) {
+func TestPublic_RunsChecksInTheDocumentedOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	growth := r.workspace("")

@@ -94,7 +94,7 @@ func TestReference_EveryResponseHasThePolicy(t *testing.T) {
 	}
 }
 
-func TestReference_NotModified(t *testing.T) {
+func TestReference_UnchangedDocumentIs304(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	tag := get(t, r, "GET", "/docs").header.Get("ETag")

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-func TestStatus_OfEachResult(t *testing.T) {
+func TestStatus_ConvertsEachResult(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name    string
@@ -41,7 +41,8 @@ func TestStatus_OfEachResult(t *testing.T) {
 	}
 }
 
-// TestPolicy_AllowsABurstOfTheLimit checks that a burst of exactly the limit is allowed, for every limit.
+// TestPolicy_AllowsABurstOfTheLimit checks that a burst of exactly the limit is allowed, for every
+// limit.
 func TestPolicy_AllowsABurstOfTheLimit(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -117,10 +118,10 @@ func TestStatus_AllHeadersGiveTheSameRetryTime(t *testing.T) {
 	})
 }
 
-// TestStatus_LastRequestOfTheLimit checks the response to the last allowed request. The response
-// contains the time of the next allowed request, and not the time at which the whole limit is
-// available again.
-func TestStatus_LastRequestOfTheLimit(t *testing.T) {
+// TestStatus_LastAllowedRequestHasTheTimeOfTheNextOne checks the response to the last allowed
+// request. The response contains the time of the next allowed request, and not the time at which
+// the whole limit is available again.
+func TestStatus_LastAllowedRequestHasTheTimeOfTheNextOne(t *testing.T) {
 	t.Parallel()
 	header := http.Header{}
 	Policy(120).Status(true, time.Minute).Write(header)

@@ -37,7 +37,7 @@ func changed(t *testing.T, w Workspace, body string) Workspace {
 	return next
 }
 
-func TestWorkspace_FeaturesOfThePlans(t *testing.T) {
+func TestWorkspace_PlanAndOverridesDecideFeatures(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name          string
