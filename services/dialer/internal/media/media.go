@@ -1,8 +1,8 @@
-// Package media sends and receives the audio of phone calls: RTP streams, each on its own port, all
-// paced by one loop. It handles A-law, SRTP, telephone-events, packet loss, reordering and packets
-// of strangers. To the rest of the dialer, audio is 8 kHz mu-law in frames of 20 ms, 160 bytes. The
-// owner of a stream receives frames and digits and provides frames. The package does not depend on
-// calls or SIP. Package sdp negotiates the streams.
+// Package media sends and receives the audio of phone calls. Each call has an RTP stream with its
+// own port, and one loop paces all streams. The package handles A-law, SRTP, telephone-events,
+// packet loss, reordering, and packets from unknown senders. To the rest of the dialer, audio is 8
+// kHz mu-law in frames of 20 ms, 160 bytes. The owner of a stream receives frames and digits, and
+// provides frames. The package does not depend on calls or SIP. Package sdp negotiates the streams.
 package media
 
 import (
@@ -19,22 +19,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Frame is the size of 20 ms of mu-law in bytes.
+// Frame is the number of bytes of 20 ms of mu-law.
 const Frame = BufferedFrame
 
-// Source provides the audio that a stream sends. The pacing loop calls it, so its methods must not
-// block.
+// Source provides the audio that a stream sends. The pacing loop calls the methods, so they must
+// not block.
 type Source interface {
 	// NextFrame fills dst, which has Frame bytes, with mu-law. It is called every 20 ms while the
-	// stream may send, and returns false if there is nothing to send.
+	// stream may send. It returns false if there is no audio to send.
 	NextFrame(dst []byte) bool
-	// FrameUnsent is called if the frame that NextFrame returned last could not be sent.
+	// FrameUnsent is called if the last frame that NextFrame returned could not be sent.
 	FrameUnsent()
 }
 
-// Sink receives the far end's audio: 50 frames per second from its first packet until Close, with
-// silence for missing packets, and each digit once. A frame is valid only during the call. The
-// reader or the pacing loop calls it, so it must not block and must not call its stream.
+// Sink receives the far end's audio and digits: 50 frames per second from the first packet until
+// Close, with silence for missing packets, and each digit once. A frame is valid only during the
+// call of the method. The reader or the pacing loop calls the methods, so they must not block and
+// must not call their stream.
 type Sink interface {
 	HearFrame(frame []byte)
 	HearDigit(digit byte)
@@ -42,36 +43,37 @@ type Sink interface {
 
 // Settings are the settings of all streams.
 type Settings struct {
-	// Bind is the local address of every stream. The address that far ends use can differ
-	// (sdp.Local).
+	// Bind is the local address of every stream. Far ends can use a different address (sdp.Local).
 	Bind netip.Addr
-	// PortLow and PortHigh are the range of ports, of which the even ones are used. PortLow 0 means
-	// any port.
+	// PortLow and PortHigh are the bounds of the port range. Only the even ports are used for RTP.
+	// If PortLow is 0, the system chooses the ports.
 	PortLow, PortHigh uint16
-	// Rest is how long a port stays bound after its stream. 0 means the constant Rest.
+	// Rest is how long a port stays bound after the end of its stream. 0 means the constant Rest.
 	Rest time.Duration
-	// FirstPacket and Silence are how long no RTP and no RTCP may arrive, before the first packet
-	// and after any packet. 0 means 30 s and 15 s. They apply to streams whose Leg has no Timeout.
+	// FirstPacket and Silence limit the time without RTP and RTCP packets: FirstPacket before the
+	// first packet, and Silence after any packet. 0 means 30 s and 15 s. The limits apply to
+	// streams whose Leg has no Timeout.
 	FirstPacket, Silence time.Duration
 }
 
-// NoTimeout turns off the timeout of a Leg.
+// NoTimeout is the value of Leg.Timeout that turns off the timeout.
 const NoTimeout time.Duration = -1
 
 // Leg is the owner of one stream.
 type Leg struct {
-	// Source and Sink may be nil. Then silence is sent, or audio is dropped.
+	// Source and Sink can be nil. Without a Source, silence is sent. Without a Sink, received audio
+	// is dropped.
 	Source Source
 	Sink   Sink
-	// TimedOut is called in a new goroutine, once for each period in which nothing arrived for too
+	// TimedOut is called in a new goroutine, once for each period without packets that was too
 	// long. It is not called while either side holds the call.
 	TimedOut func()
-	// Timeout replaces Settings.Silence, and also FirstPacket if it is longer. 0 means the
-	// Settings.
+	// Timeout replaces Settings.Silence, and also Settings.FirstPacket if Timeout is longer. 0
+	// means that the Settings apply.
 	Timeout time.Duration
 }
 
-// Streams has all streams of this process.
+// Streams contains all streams of this process.
 type Streams struct {
 	settings Settings
 	ports    *PortPool
@@ -80,7 +82,7 @@ type Streams struct {
 	mu     sync.Mutex // protects the three fields below
 	all    map[*Stream]bool
 	opened int
-	closed Stats // sum of the closed streams
+	closed Stats // sum of the counts of closed streams
 
 	live    atomic.Int64
 	woken   chan struct{} // receives a value after a stream was opened
@@ -122,7 +124,8 @@ func New(settings Settings, metrics prometheus.Registerer) (*Streams, error) {
 	return s, nil
 }
 
-// Open binds a port for a stream. Before Connect nothing is sent, and packets are dropped.
+// Open binds a port for a stream. Before Connect, the stream sends no packets and drops all
+// received packets.
 func (s *Streams) Open(leg Leg) (*Stream, error) {
 	conn, err := s.ports.Take()
 	if err != nil {
@@ -157,7 +160,7 @@ func (s *Streams) add(stream *Stream) {
 	}
 }
 
-// remove returns when the pacing loop does not use the stream any more.
+// remove removes a stream. It returns when the pacing loop no longer uses the stream.
 func (s *Streams) remove(stream *Stream) {
 	s.pacing.Lock()
 	s.paced = slices.DeleteFunc(s.paced, func(other *Stream) bool { return other == stream })
@@ -168,13 +171,13 @@ func (s *Streams) remove(stream *Stream) {
 		s.live.Add(-1)
 		delete(s.all, stream)
 		stats := stream.Stats()
-		stats.Jitter = 0 // a gauge of open streams
+		stats.Jitter = 0 // jitter is a gauge of open streams only
 		s.closed.add(stats)
 	}
 }
 
-// Run sends a frame of each stream every 20 ms until ctx ends. Open streams then stay open without
-// sending. Without streams it sleeps.
+// Run sends a frame of each stream every 20 ms until ctx ends. After that, streams stay open but do
+// not send. Without streams, Run sleeps.
 func (s *Streams) Run(ctx context.Context) error {
 	defer s.ports.Close()
 	timer := time.NewTimer(0)

@@ -8,23 +8,25 @@ import (
 
 // Stats are the counts of a stream so far.
 type Stats struct {
-	// Sent counts packets, and Events the telephone-events among them. Unsent counts packets that
-	// the system refused.
+	// Sent is the number of sent packets, and Events the number of telephone-events among them.
+	// Unsent is the number of packets that the operating system refused.
 	Sent, Events, Unsent uint64
-	// Received counts the far end's packets without duplicates. Lost packets never arrived. Late
-	// packets arrived after silence had replaced them. Filled counts the frames of that silence.
+	// Received is the number of the far end's packets without duplicates. Lost packets never
+	// arrived. Late packets arrived after silence had replaced them. Filled is the number of frames
+	// of inserted silence.
 	Received, Lost, Late, Duplicates, Filled uint64
-	// Digits counts received digits. Sources counts changes of the SSRC, and Restarts new clocks of
-	// the timestamps.
+	// Digits is the number of received digits. Sources is the number of changes of the SSRC.
+	// Restarts is how many times the timestamps began a new clock.
 	Digits, Sources, Restarts uint64
-	// Dropped packets: from a stranger, not RTP, of another payload type, not authentic, replayed.
+	// These packets were dropped. Strangers came from an unknown address, Malformed were not RTP,
+	// Foreign had another payload type, Forged were not authentic, and Replayed were repeated.
 	Strangers, Malformed, Foreign, Forged, Replayed uint64
-	// Excess counts frames and digits that arrived faster than real time.
+	// Excess is the number of frames and digits that arrived faster than real time.
 	Excess uint64
-	// Timeouts counts the periods in which nothing arrived for too long.
+	// Timeouts is the number of periods without packets that were too long.
 	Timeouts uint64
 	// Jitter is the interarrival jitter (RFC 3550 A.8). LateMean and LateMost are the mean and the
-	// highest delay of sent packets.
+	// maximum delay of sent packets.
 	Jitter, LateMean, LateMost time.Duration
 }
 
@@ -46,7 +48,7 @@ func (s *Stream) Stats() Stats {
 	return stats
 }
 
-// add adds the counts of b, and takes the higher jitter.
+// add adds the counts of b to a, and keeps the higher jitter.
 func (a *Stats) add(b Stats) {
 	for _, c := range counters {
 		*c.of(a) += *c.of(&b)
@@ -54,7 +56,7 @@ func (a *Stats) add(b Stats) {
 	a.Jitter = max(a.Jitter, b.Jitter)
 }
 
-// counter is a field of Stats as a metric.
+// counter describes a field of Stats as a metric.
 type counter struct {
 	desc   *prometheus.Desc
 	of     func(*Stats) *uint64

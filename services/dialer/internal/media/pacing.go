@@ -8,24 +8,26 @@ import (
 
 const (
 	frameTime = 20 * time.Millisecond
-	// slots spreads the streams over the 20 ms of a frame. 500 streams are sent in four bursts of
-	// 125.
+	// slots is the number of parts into which the 20 ms of a frame are divided. The streams are
+	// spread over these slots, so 500 streams are sent in four bursts of 125.
 	slots    = 4
 	slotTime = frameTime / slots
-	// maxBehind is what the loop makes up for after a stall: two frames per stream, which a jitter
-	// buffer tolerates. Older frames are skipped. Timestamps follow the clock, and no audio of the
-	// source is lost.
+	// maxBehind limits the delay that the loop makes up for after a stall: two frames per stream,
+	// which a jitter buffer tolerates. Older frames are skipped. Timestamps follow the clock, and
+	// no audio of the source is lost.
 	maxBehind = 2 * frameTime
 )
 
-// pacer counts turns. A turn is one slot of a frame; turns continue from the start of the process.
+// pacer counts turns. A turn is one slot of a frame and lasts 5 ms. The turns are numbered from the
+// start of the process.
 type pacer struct {
 	turn atomic.Int64 // next turn; only the pacing loop changes it
 }
 
 func (p *pacer) due() time.Duration { return time.Duration(p.turn.Load()) * slotTime }
 
-// catchUp skips whole frames of all streams if the loop is too late. It returns how many.
+// catchUp skips whole frames of all streams if the loop is too late. It returns the number of
+// skipped frames.
 func (p *pacer) catchUp(now time.Duration) (skipped uint64) {
 	if behind := now - p.due(); behind > maxBehind+slotTime {
 		skipped = uint64((behind - maxBehind) / frameTime)
@@ -35,30 +37,31 @@ func (p *pacer) catchUp(now time.Duration) (skipped uint64) {
 }
 
 const (
-	// maxEarly and maxLate are how many turns a frame may be sent before and after its usual turn:
-	// less than a frame, which every jitter buffer tolerates.
+	// maxEarly and maxLate limit how many turns of 5 ms a frame may be sent before and after its
+	// usual turn. Both are less than a frame, which every jitter buffer tolerates.
 	maxEarly, maxLate = slots - 1, slots / 2
-	// pauseFrames is how many frames of silence make a pause.
+	// pauseFrames is the number of silent frames that form a pause.
 	pauseFrames = 3
-	// realTimeFrames is how many consecutive frames of an agent in real time must have waited
-	// before the stream is shifted.
+	// realTimeFrames is the number of consecutive frames that an agent in real time must send
+	// before the stream is shifted. Each of them must have waited.
 	realTimeFrames = 50
 )
 
-// moment is the turn of a stream's next frame. It is usually the stream's own slot, but audio must
-// not wait long. Timestamps do not change with it.
+// moment determines the turn in which a stream's next frame is sent. Usually this is the turn of
+// the stream's own slot. It can be shifted so that audio does not wait long. A shift does not
+// change the timestamps.
 type moment struct {
 	slot int64
-	due  atomic.Int64 // the turn
+	due  atomic.Int64 // turn of the next frame
 
 	mu    sync.Mutex // protects the fields below, and writes of due
 	frame int64      // number of the next frame
-	quiet int        // frames of silence
-	least int64      // lowest wait of the last frames, in turns
+	quiet int        // number of consecutive frames of silence
+	least int64      // shortest wait of the last frames, in turns
 	came  int
 }
 
-// begin takes the first turn of the slot from turn on.
+// begin schedules the first frame at the first turn of the slot that is not before the given turn.
 func (m *moment) begin(slot, turn int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -68,7 +71,8 @@ func (m *moment) begin(slot, turn int64) {
 
 func (m *moment) usual() int64 { return m.frame*slots + m.slot }
 
-// take returns the frame of the turn. ok is false if it is not the stream's turn.
+// take returns the number of the frame for the turn. ok is false if the stream does not send in
+// this turn.
 func (m *moment) take(turn int64) (frame int64, ok bool) {
 	if m.due.Load() > turn {
 		return 0, false
@@ -90,7 +94,8 @@ func (m *moment) take(turn int64) (frame int64, ok bool) {
 	return frame, true
 }
 
-// said records whether a frame was silence. In a pause the stream returns to its usual turn.
+// said records whether the sent frame was silence. In a pause the stream returns to its usual turn,
+// by one turn per frame.
 func (m *moment) said(silence bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,10 +112,10 @@ func (m *moment) said(silence bool) {
 	}
 }
 
-// soon is called when audio was added to an empty queue. After a pause it is sent at the next turn.
-// If audio arrives just too late, the stream moves back by one turn, so that the next frame is in
-// time. For an agent in real time, the lowest wait of the last second decides, so that its frames
-// wait at most one turn longer than the latest one.
+// soon is called when audio was added to an empty queue. After a pause, this audio is sent at the
+// next turn. If audio arrives just too late for its turn, the stream is moved to a turn later, so
+// that the next frame is in time. For an agent in real time, the shortest wait of the last second
+// decides. The frame with this wait then waits for at most one turn.
 func (m *moment) soon(turn int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,7 +140,7 @@ func (m *moment) soon(turn int64) {
 	}
 }
 
-// pace handles all due turns, and returns the time until the next one.
+// pace sends the frames of all due turns, and returns the time until the next turn.
 func (s *Streams) pace(now time.Duration) time.Duration {
 	if n := s.pacer.catchUp(now); n > 0 {
 		s.skipped.Add(n)
@@ -159,14 +164,15 @@ func (s *Streams) pace(now time.Duration) time.Duration {
 	return s.pacer.due() - s.now()
 }
 
-// bounds are the buckets of the histogram of lateness.
+// bounds are the upper bounds of the buckets of the histogram of lateness.
 var bounds = [...]time.Duration{
 	50 * time.Microsecond, 100 * time.Microsecond, 200 * time.Microsecond, 300 * time.Microsecond, 500 * time.Microsecond, 700 * time.Microsecond,
 	1 * time.Millisecond, 1500 * time.Microsecond, 2 * time.Millisecond, 3 * time.Millisecond, 4 * time.Millisecond, 5 * time.Millisecond,
 	7 * time.Millisecond, 10 * time.Millisecond, 15 * time.Millisecond, 20 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
 }
 
-// lateness counts how much later than due packets were sent.
+// lateness is a histogram of the delay between the due time of packets and the time at which they
+// were sent.
 type lateness struct {
 	counts [len(bounds) + 1]atomic.Uint64
 	sum    atomic.Int64

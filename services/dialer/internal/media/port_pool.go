@@ -10,15 +10,17 @@ import (
 	"time"
 )
 
-// Rest is how long a port stays bound after its call. A far end that missed the end sends for a
-// shorter time.
+// Rest is how long a port stays bound after its call. A far end that missed the end of the call
+// stops sending earlier.
 const Rest = 30 * time.Second
 
-// ErrNoPort means that every port of the range is in use, resting, or taken by another program.
+// ErrNoPort means that every port of the range is in use, still bound after a call, or taken by
+// another program.
 var ErrNoPort = errors.New("no free RTP port")
 
-// PortPool gives each stream its own UDP port: the even ports of a range on one address. A returned
-// port stays bound for a while, so that no other call receives late packets of the old one.
+// PortPool assigns one UDP port to each stream: the even ports of a range on one address.
+// A returned port stays bound for the rest time, so that another call does not receive late packets
+// of the old call.
 type PortPool struct {
 	bind       netip.Addr
 	first, all int
@@ -63,14 +65,14 @@ func (p *PortPool) Take() (*net.UDPConn, error) {
 		p.next = (p.next + 1) % p.all
 		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.bind, number)))
 		if err != nil {
-			continue // in use, resting, or taken by another program
+			continue // in use, still bound after a call, or taken by another program
 		}
 		return conn, nil
 	}
 	return nil, ErrNoPort
 }
 
-// Give returns a port. It stays bound and unread for the pool's rest time.
+// Give returns a port to the pool. The port stays bound and unread for the pool's rest time.
 func (p *PortPool) Give(conn *net.UDPConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +80,7 @@ func (p *PortPool) Give(conn *net.UDPConn) {
 		_ = conn.Close()
 		return
 	}
-	_ = conn.SetReadBuffer(0) // the smallest buffer, because the port is not read any more
+	_ = conn.SetReadBuffer(0) // smallest buffer, because the port is not read any more
 	p.resting[conn] = time.AfterFunc(p.rest, func() { p.free(conn) })
 }
 
@@ -95,14 +97,15 @@ func (p *PortPool) drop(conn *net.UDPConn) {
 	_ = conn.Close()
 }
 
-// Resting returns the number of resting ports.
+// Resting returns the number of returned ports that are still bound.
 func (p *PortPool) Resting() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.resting)
 }
 
-// Close frees the resting ports. Ports in use are freed when they are returned.
+// Close closes the returned ports that are still bound. A port in use is closed when it is
+// returned.
 func (p *PortPool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 // rtcpHeader is the length of the shortest RTCP packet in bytes (RFC 3550 section 6.4).
 const rtcpHeader = 8
 
-// listenRTCP binds the port above the stream's, where RTCP arrives (RFC 3550 section 11). RTCP only
-// shows that the far end is alive, so it is not an error if the port is taken.
+// listenRTCP binds the port above the stream's port, where RTCP arrives (RFC 3550 section 11). It
+// is not an error if that port is taken, because RTCP only shows that the far end is alive.
 func (s *Stream) listenRTCP() {
 	number := s.Port()
 	if number%2 != 0 {
@@ -37,7 +37,7 @@ func (s *Stream) readRTCP(conn *net.UDPConn) {
 }
 
 // takeRTCP restarts the timeout if an RTCP or SRTCP packet arrives from the far end's address. A
-// far end that sends no audio, because of silence suppression or a mute button, still sends
+// far end that sends no audio, because of silence suppression or a mute button, still sends RTCP
 // reports.
 func (s *Stream) takeRTCP(packet []byte, from netip.Addr, now time.Duration) {
 	if len(packet) < rtcpHeader || packet[0]>>6 != 2 || packet[1] < 192 || packet[1] > 223 {
@@ -51,7 +51,8 @@ func (s *Stream) takeRTCP(packet []byte, from netip.Addr, now time.Duration) {
 	s.in.alive, s.in.told = now, false
 }
 
-// timeout returns how long neither RTP nor RTCP may arrive. It is negative if there is no limit.
+// timeout returns how long neither RTP nor RTCP may arrive. A negative result means that there is
+// no limit.
 func (s *Stream) timeout() time.Duration {
 	first, limit := s.streams.settings.FirstPacket, s.streams.settings.Silence
 	if s.leg.Timeout != 0 {

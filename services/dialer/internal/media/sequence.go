@@ -4,21 +4,22 @@ package media
 type arrivalVerdict int
 
 const (
-	// next follows the newest number.
+	// next: the packet's number follows the newest number.
 	next arrivalVerdict = iota
-	// ahead is newer, with missing numbers between.
+	// ahead: the number is newer than the newest number, and numbers between them are missing.
 	ahead
-	// behind is older than the newest and was not seen before.
+	// behind: the number is older than the newest number and has not been seen before.
 	behind
-	// duplicate was seen before, or is too old to know.
+	// duplicate: the number has been seen before, or is too old to be checked.
 	duplicate
-	// wild is far from all other numbers. The far end may have started a new sequence.
+	// wild: the number is far from all other numbers. The far end may have started a new sequence.
 	wild
-	// anew is the second of two consecutive numbers far from all others. A new sequence starts.
+	// anew: the number is the second of two consecutive numbers that are far from all others. A new
+	// sequence starts.
 	anew
 )
 
-// Limits of RFC 3550 A.1. memory is the number of bits in seen.
+// Limits of RFC 3550 A.1. memory is the number of bits in the field seen.
 const (
 	farthest = 3000
 	memory   = 64
@@ -28,10 +29,10 @@ const (
 type sequenceNumber struct {
 	begun    bool
 	newest   uint16
-	seen     uint64 // bit n: newest-n was seen
+	seen     uint64 // bit n is set if the number newest-n was seen
 	expected uint64
 	received uint64
-	follows  int32 // number that would confirm a new sequence; -1: none
+	follows  int32 // number that would confirm a new sequence; -1 means none
 }
 
 func (s *sequenceNumber) see(number uint16) arrivalVerdict {
@@ -43,7 +44,7 @@ func (s *sequenceNumber) see(number uint16) arrivalVerdict {
 	switch {
 	case off > 0 && off <= farthest:
 		s.follows = -1
-		s.seen = s.seen<<min(off, memory) | 1 // a shift by 64 clears it
+		s.seen = s.seen<<min(off, memory) | 1 // a shift by 64 bits clears seen
 		s.newest = number
 		s.expected += uint64(off)
 		s.received++

@@ -15,14 +15,14 @@ const Overhead = 10
 
 const (
 	profile = srtp.ProtectionProfileAes128CmHmacSha1_80
-	// window is how far behind the newest packet a packet may be, in packets. It is longer than the
-	// jitter buffer waits.
+	// window is the size of the replay window: the maximum distance of a packet behind the newest
+	// packet, in packets. This is longer than the wait of the jitter buffer.
 	window = 128
-	// maxSources limits the authenticated sources of one stream. A call has one, and another for
-	// early media or a transfer.
+	// maxSources limits the authenticated sources of one stream. A call has one source, and another
+	// source for early media or a transfer.
 	maxSources = 8
-	// maxProbes is how many unknown sources one probing context sees before it is replaced, to free
-	// its memory.
+	// maxProbes is the number of unknown sources after which the probing context is replaced, to
+	// free its memory.
 	maxProbes = 64
 )
 
@@ -52,13 +52,13 @@ func NewEncrypter(key sdp.Key) (*Encrypter, error) {
 // Uses reports whether the key is in use.
 func (o *Encrypter) Uses(key sdp.Key) bool { return o.key == key }
 
-// Seal encrypts a packet in place. Its slice must have room for Overhead more bytes.
+// Seal encrypts a packet in place. The slice must have capacity for Overhead more bytes.
 func (o *Encrypter) Seal(packet []byte) ([]byte, error) {
 	return o.stream.EncryptRTP(packet, packet, &o.header)
 }
 
-// Decrypter decrypts and authenticates packets, with a replay window. It keeps no state of a source
-// that has not shown the key. It is not safe for concurrent use.
+// Decrypter decrypts and authenticates packets, with a replay window. A source gets stored state
+// only after it has sent an authentic packet. Decrypter is not safe for concurrent use.
 type Decrypter struct {
 	key     sdp.Key
 	stream  *srtp.Context
@@ -90,7 +90,7 @@ func (in *Decrypter) context() (*srtp.Context, error) {
 	return c, nil
 }
 
-// Open decrypts a packet in place. The caller has read its header.
+// Open decrypts a packet in place. The caller must have decoded the packet's header.
 func (in *Decrypter) Open(packet []byte, ssrc uint32) ([]byte, error) {
 	if !in.knows(ssrc) {
 		if err := in.prove(packet, ssrc); err != nil {
@@ -99,7 +99,7 @@ func (in *Decrypter) Open(packet []byte, ssrc uint32) ([]byte, error) {
 	}
 	opened, err := in.stream.DecryptRTP(packet, packet, &in.header)
 	if cap(in.header.Extensions) > 16 {
-		in.header.Extensions = nil // do not keep the memory of one large packet
+		in.header.Extensions = nil // release the memory of a large packet
 	}
 	switch {
 	case err == nil:
@@ -119,8 +119,8 @@ func (in *Decrypter) knows(ssrc uint32) bool {
 	return false
 }
 
-// prove decrypts the first packet of a source in a separate context, because a context keeps state
-// of every source, forged or not.
+// prove decrypts the first packet of a source in a separate context. A context keeps state of every
+// source, even of forged sources.
 func (in *Decrypter) prove(packet []byte, ssrc uint32) error {
 	if len(in.sources) == maxSources {
 		return ErrForged

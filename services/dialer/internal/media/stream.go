@@ -15,17 +15,18 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// Stream is the audio of one call in both directions. Its methods are safe for concurrent use, but
-// its Source and Sink must not call them.
+// Stream is the audio of one call in both directions. Its methods are safe for concurrent use. The
+// Source and the Sink of the stream must not call them.
 type Stream struct {
 	streams *Streams
 	leg     Leg
 	conn    *net.UDPConn
-	// rtcp is the port above conn's. It is nil if it could not be bound.
+	// rtcp is the connection at the port above conn's port. rtcp is nil if that port could not be
+	// bound.
 	rtcp   *net.UDPConn
 	send   func(packet []byte, to netip.AddrPort) error
 	moment moment
-	target atomic.Pointer[netip.AddrPort] // destination; nil: none
+	target atomic.Pointer[netip.AddrPort] // destination of sent packets; nil if there is none
 
 	out sending
 	in  hearing
@@ -42,38 +43,38 @@ type sending struct {
 
 	header     rtp.Header
 	base       uint32 // timestamp of frame 0
-	last       int64  // last sent frame
+	last       int64  // number of the last sent frame
 	contiguous bool
 	packet     [headerSize + Frame + Overhead]byte
 
 	sent, unsent, events uint64
-	late, latest         time.Duration // sum and maximum of the delays
+	late, latest         time.Duration // sum and maximum of the delays of sent packets
 }
 
 // hearing is the state of the receiving direction.
 type hearing struct {
 	mu        sync.Mutex
 	closed    bool
-	direction sdp.Direction // empty: not connected
+	direction sdp.Direction // empty before the first Connect
 	accepts   [128]accepted
 	open      *Decrypter
 	latch     Latch
 	buffer    *JitterBuffer
 	digits    DTMFReceiver
 	header    rtp.Header
-	ssrc      uint32 // of the audio, if sourced is true
+	ssrc      uint32 // SSRC of the audio, if sourced is true
 	sourced   bool
 	pressing  uint32 // SSRC of the last events
 	pressed   FrameLimit
 
-	heard bool          // any packet arrived
+	heard bool          // at least one packet has arrived
 	alive time.Duration // time of the last packet
-	told  bool          // the timeout was reported
+	told  bool          // the current timeout was already reported
 
 	stats Stats
 }
 
-// accepted is the meaning of a payload type.
+// accepted is the meaning of a received payload type.
 type accepted uint8
 
 const (
@@ -103,14 +104,14 @@ func newStream(streams *Streams, leg Leg) *Stream {
 	return s
 }
 
-// Port returns the local port for the description.
+// Port returns the local port for the SDP description.
 func (s *Stream) Port() uint16 {
 	return s.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 }
 
 // Connect starts or continues the stream as negotiated: at early media, at the answer and at each
-// re-INVITE. What has not changed continues without a break, also keys and the latch. Each call
-// restarts the timeout.
+// re-INVITE. Parts that have not changed continue without a break, including keys and the latch.
+// Each call of Connect restarts the timeout.
 func (s *Stream) Connect(agreed sdp.Agreed) error {
 	if len(agreed.Codecs) == 0 {
 		return errors.New("connect stream: no codec")
@@ -183,12 +184,12 @@ func (s *Stream) aim() {
 		s.target.Store(nil)
 		return
 	}
-	moved := to // only this copy escapes, so a packet that changes nothing does not allocate
+	moved := to // only this copy escapes to the heap, so an unchanged destination causes no allocation
 	s.target.Store(&moved)
 }
 
-// ErrNoDigits means that the far end does not support telephone-events, the digits are invalid, or
-// too many wait.
+// ErrNoDigits means that the far end does not support telephone-events, that the digits are
+// invalid, or that the queue is full.
 var ErrNoDigits = errors.New("these digits cannot be sent")
 
 // SendDigits queues digits (0-9 * # A-D). They are sent as telephone-events of 100 ms instead of
@@ -202,14 +203,14 @@ func (s *Stream) SendDigits(digits string) error {
 	return nil
 }
 
-// SpeakSoon reports that the Source has audio after a time without. If the far end has heard
-// silence, the audio is sent within 5 ms instead of at the stream's usual turn. The following
-// frames are sent every 20 ms after that.
+// SpeakSoon reports that the Source has audio after a time without audio. If the far end has
+// received silence, the audio is sent within 5 ms instead of at the stream's usual turn. The
+// following frames are sent every 20 ms after that.
 func (s *Stream) SpeakSoon() { s.moment.soon(s.streams.pacer.turn.Load()) }
 
-// Close ends the stream and returns its counts. After it returns, Source and Sink are not called
-// any more. The port rests. Later calls only return the counts. The caller must not hold a lock
-// that Source or Sink needs.
+// Close ends the stream and returns its counts. After Close has returned, the stream no longer
+// calls Source and Sink. The port stays bound for the pool's rest time. Later calls only return the
+// counts. The caller must not hold a lock that Source or Sink needs.
 func (s *Stream) Close() Stats {
 	s.in.mu.Lock()
 	closed := s.in.closed
@@ -218,7 +219,7 @@ func (s *Stream) Close() Stats {
 	if !closed {
 		s.streams.remove(s)
 		if s.conn != nil {
-			_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // ends the reader
+			_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // ends the goroutine that reads
 			if s.rtcp != nil {
 				_ = s.rtcp.Close()
 			}

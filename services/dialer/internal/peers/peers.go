@@ -31,7 +31,7 @@ type Contacts struct {
 	client compliancev1.DialCheckServiceClient
 }
 
-// New returns a client of the service at the base URL. keys sign its tokens.
+// New returns a client of the service at the base URL. keys sign the client's tokens.
 func New(base string, keys *serviceauth.Keys) (*Contacts, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithoutMetrics())
 	if err != nil {
@@ -48,8 +48,8 @@ func New(base string, keys *serviceauth.Keys) (*Contacts, error) {
 // Answer is the answer of the gates. The call may be placed if Refused is nil and Until is zero.
 type Answer struct {
 	Refused *dialqueue.Refusal
-	// TimeZone is the person's time zone. It is empty if it is not known, or if the call may not be
-	// placed.
+	// TimeZone is the person's time zone. TimeZone is empty if the zone is not known, or if the
+	// call may not be placed.
 	TimeZone string
 	// Until is the start of the next calling window, if the request may wait for it.
 	Until time.Time
@@ -57,11 +57,11 @@ type Answer struct {
 }
 
 // Good reports whether the answer still permits a dial. An answer is valid for 2 s from the start
-// of the request, by this process's monotonic clock.
+// of the request, measured by this process's monotonic clock.
 func (a Answer) Good() bool { return time.Since(a.asked) < validity }
 
-// Since returns the answer with a validity that starts at the given time if that is earlier. Use it
-// when other conditions of the dial were read at that time.
+// Since returns a copy of the answer whose validity starts at the given time, if that time is
+// earlier. It is used when other conditions of the dial were read at that time.
 func (a Answer) Since(at time.Time) Answer {
 	if at.Before(a.asked) {
 		a.asked = at
@@ -103,8 +103,8 @@ func (c *Contacts) Check(ctx context.Context, r dialqueue.Request) (Answer, erro
 	)
 }
 
-// OptOut reports that a person asked not to be called again. It returns nil after the opt-out is
-// stored.
+// OptOut reports that a person asked not to be called again. It returns nil when
+// contacts-compliance has stored the opt-out.
 func (c *Contacts) OptOut(ctx context.Context, o callstate.OptOut) error {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
@@ -119,7 +119,7 @@ func (c *Contacts) OptOut(ctx context.Context, o callstate.OptOut) error {
 }
 
 // Caller is the person who calls. ContactID is nil if the number has no contact. TimeZone is empty
-// if it is not known.
+// if the zone is not known.
 type Caller struct {
 	ContactID *uuid.UUID
 	TimeZone  string

@@ -1,8 +1,8 @@
 // Package recordings records calls into files of the spool directory, and uploads each file to the
 // operator's storage after its call. It deletes recordings that are too old, that an erasure names,
-// or that the person objected to. The work is stored in the database, so another process of the
-// spool directory finishes what a dead one left. The caller decides whether and from when a call
-// may be recorded.
+// or that the person objected to. The state of the work is stored in the database. Another process
+// with the same spool directory can therefore finish the work of a dead process. The caller decides
+// whether a call may be recorded and when the recording starts.
 package recordings
 
 import (
@@ -23,20 +23,22 @@ import (
 )
 
 const (
-	// flushInterval is the time between two writes of the files. A dead process loses that much of
-	// a recording.
+	// flushInterval is the time between two writes of the files. If a process dies, a recording
+	// loses at most this much audio.
 	flushInterval = 500 * time.Millisecond
-	// roundInterval is the time between two rounds of uploads and deletes. tidyInterval is the time
-	// between two searches for old, unreachable and unknown recordings.
+	// roundInterval is the time between two rounds. A round is one search for due uploads and
+	// deletes, and their execution. tidyInterval is the time between two searches for old,
+	// unreachable and unknown recordings.
 	roundInterval, tidyInterval = time.Second, time.Minute
-	// maxObjects limits the objects of one round. storageTimeout limits one upload or delete.
+	// maxObjects limits the number of objects of one round. storageTimeout limits one upload or
+	// delete.
 	maxObjects, storageTimeout = 8, 2 * time.Minute
-	// stopTimeout limits the upload of the last files when the process ends.
+	// stopTimeout limits the upload of the last files when the process stops.
 	stopTimeout = 20 * time.Second
-	// unreachableAfter is the time without a heartbeat of a spool after which its recordings count
-	// as lost.
+	// unreachableAfter is the time without a heartbeat of a spool after which the recordings in
+	// that spool count as lost.
 	unreachableAfter = time.Hour
-	// batch is the number of recordings that expire together.
+	// batch is the maximum number of recordings that expire in one transaction.
 	batch = 500
 )
 
@@ -44,7 +46,7 @@ const (
 type Storage interface {
 	// Put uploads a file. It replaces an existing object.
 	Put(ctx context.Context, key, file string) error
-	// Delete deletes an object. A missing object is no error.
+	// Delete deletes an object. It is not an error if the object does not exist.
 	Delete(ctx context.Context, key string) error
 }
 
@@ -63,9 +65,9 @@ type Recorder struct {
 	tapes map[uuid.UUID]*Tape
 }
 
-// New returns a recorder that writes to the spool and uploads to the storage. Recordings stay there
-// as long as their workspace wants, or for keep. wakeRelay is called after events were written. Run must
-// run.
+// New returns a recorder that writes to the spool and uploads to the storage. A recording is stored
+// for the period that its workspace sets, or else for keep. The recorder calls wakeRelay after it
+// has written events. The caller must call Run.
 func New(
 	spool *Spool,
 	rows *store.Recordings,
@@ -93,7 +95,7 @@ func New(
 
 // Begin starts the recording of a live call. It returns store.ErrRefused if the call must not be
 // recorded. The file is locked before the row is written, so a process that finds the row also
-// finds a file.
+// finds the file.
 func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*Tape, error) {
 	tape, err := r.spool.tape(callID)
 	if err != nil {
@@ -104,7 +106,7 @@ func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*T
 	r.tapes[callID] = tape
 	r.mu.Unlock()
 	if err := r.rows.Begin(ctx, workspaceID, callID, recordingstore.Key(workspaceID, callID, time.Now())); err != nil {
-		tape.Discard() // settle finds a row that was written despite the error
+		tape.Discard() // if the row was written despite the error, settle finds it
 		return nil, err
 	}
 	r.results.WithLabelValues("begun").Inc()
@@ -181,7 +183,7 @@ func (r *Recorder) open() map[uuid.UUID]*Tape {
 	return open
 }
 
-// Round uploads complete files and deletes what must be deleted.
+// Round uploads complete files and deletes the recordings that are due to be deleted.
 func (r *Recorder) Round(ctx context.Context) error {
 	err := errors.Join(r.rows.Heartbeat(ctx), r.settle(ctx))
 	if err != nil { // the database cannot be reached
@@ -212,8 +214,8 @@ func (r *Recorder) try(err error) error {
 	return err
 }
 
-// settle finishes the files that no process has marked as complete: those of ended recordings, and
-// those of dead processes, whose headers it repairs.
+// settle completes the files that no process has completed: files of ended recordings, and files of
+// dead processes, whose headers it repairs.
 func (r *Recorder) settle(ctx context.Context) error {
 	unsettled, err := r.rows.Unfinished(ctx)
 	for _, id := range unsettled {
@@ -233,7 +235,7 @@ func (r *Recorder) settle(ctx context.Context) error {
 		return err
 	}
 	for id, tape := range r.open() {
-		if over, _ := tape.state(); over { // its row is closed, or was never written
+		if over, _ := tape.state(); over { // the row of this tape is closed, or was never written
 			r.mu.Lock()
 			delete(r.tapes, id)
 			r.mu.Unlock()
@@ -249,7 +251,7 @@ func (r *Recorder) close(ctx context.Context, id uuid.UUID, dropped bool) error 
 	sound, err := r.spool.mend(id)
 	switch {
 	case errors.Is(err, errBusy):
-		return nil // another process of this spool writes it
+		return nil // another process with this spool writes the file
 	case errors.Is(err, os.ErrNotExist):
 		lost, err := r.rows.MarkLost(ctx, id)
 		if lost {
@@ -293,8 +295,8 @@ func (r *Recorder) upload(ctx context.Context, due store.Due) error {
 	return remove(file)
 }
 
-// remove deletes all parts of a recording. It first publishes that the recording is not available
-// any more.
+// remove deletes all parts of a recording. Before that, it publishes that the recording is no
+// longer available.
 func (r *Recorder) remove(ctx context.Context, due store.Due) error {
 	limited, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
@@ -327,8 +329,8 @@ func (r *Recorder) tell(ctx context.Context, callID uuid.UUID, key string) error
 	return r.calls.Record(ctx, callID, key, time.Now())
 }
 
-// Tidy marks recordings that are too old at the given time, gives up those whose spool cannot be
-// reached, and deletes files that belong to no recording.
+// Tidy marks the recordings that are too old at the time now. It also gives up recordings whose
+// spool cannot be reached, and deletes files that belong to no recording.
 func (r *Recorder) Tidy(ctx context.Context, now time.Time) error {
 	var faults error
 	for gone := int64(batch); gone == batch; {
@@ -343,7 +345,8 @@ func (r *Recorder) Tidy(ctx context.Context, now time.Time) error {
 	return errors.Join(faults, err, r.sweep(ctx))
 }
 
-// sweep deletes the files of calls without a row: a process died between the two.
+// sweep deletes the files of calls that have no row. Such a file remains if a process died after it
+// had created the file and before it wrote the row.
 func (r *Recorder) sweep(ctx context.Context) error {
 	found, err := r.spool.files()
 	if err != nil || len(found) == 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Spool is the directory of the recordings of live calls. A file in it has its name, so that all
-// processes that use it, also later, know it by that name.
+// Spool is the directory of the recordings of live calls. A file in the directory contains the name
+// of the spool. All current and later processes that use the directory read this name.
 type Spool struct {
 	dir  string
 	name uuid.UUID
@@ -21,7 +21,7 @@ type Spool struct {
 // nameFile contains the spool's name.
 const nameFile = "spool.id"
 
-// OpenSpool opens the directory, and creates it if necessary.
+// OpenSpool opens the directory. If the directory does not exist, OpenSpool creates it.
 func OpenSpool(dir string) (*Spool, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the spool of recordings: %w", err)
@@ -36,7 +36,7 @@ func OpenSpool(dir string) (*Spool, error) {
 	if err = errors.Join(err, made.Sync(), made.Close()); err != nil {
 		return nil, fmt.Errorf("name the spool of recordings: %w", err)
 	}
-	// the link is atomic, and the first process wins
+	// The creation of the link is atomic, so the first process determines the name.
 	if err := os.Link(made.Name(), path); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("name the spool of recordings: %w", err)
 	}
@@ -56,7 +56,7 @@ func (s *Spool) Name() uuid.UUID { return s.name }
 
 func (s *Spool) path(callID uuid.UUID) string { return filepath.Join(s.dir, callID.String()+".wav") }
 
-// tape creates the file of a call. It is locked while a process writes it.
+// tape creates the file of a call. The file is locked while a process writes it.
 func (s *Spool) tape(callID uuid.UUID) (*Tape, error) {
 	file, err := os.OpenFile(s.path(callID), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -74,7 +74,8 @@ func (s *Spool) tape(callID uuid.UUID) (*Tape, error) {
 // errBusy means that another process writes the file.
 var errBusy = errors.New("the recording is being written")
 
-// lock locks a file until it is closed. The system releases the lock of a killed process.
+// lock locks a file until the file is closed. The operating system releases the lock of a killed
+// process.
 func lock(file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -83,8 +84,8 @@ func lock(file *os.File) error {
 	return err
 }
 
-// mend writes the header by the file's length, and returns the number of bytes of audio. It returns
-// errBusy or os.ErrNotExist.
+// mend corrects the header according to the file's length, and returns the number of bytes of
+// audio. It returns errBusy or os.ErrNotExist.
 func (s *Spool) mend(callID uuid.UUID) (sound int64, err error) {
 	file, err := os.OpenFile(s.path(callID), os.O_RDWR, 0)
 	if err != nil {
@@ -97,7 +98,7 @@ func (s *Spool) mend(callID uuid.UUID) (sound int64, err error) {
 	return fix(file)
 }
 
-// fix removes an incomplete sample and writes the header.
+// fix removes an incomplete sample and writes the header. It returns the number of bytes of audio.
 func fix(file *os.File) (sound int64, err error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -113,7 +114,7 @@ func fix(file *os.File) (sound int64, err error) {
 	return sound, file.Sync()
 }
 
-// files returns the calls that have a file.
+// files returns the ids of the calls that have a file.
 func (s *Spool) files() (calls []uuid.UUID, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

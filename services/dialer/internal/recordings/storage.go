@@ -14,13 +14,14 @@ import (
 	"ringfence.dev/libs/recordingstore"
 )
 
-// Bucket is a bucket of S3-compatible storage.
+// Bucket stores recordings in a bucket of S3-compatible storage.
 type Bucket struct {
 	client *minio.Client
 	name   string
 }
 
-// NewBucket returns the configured bucket. Its host is the operator's own and is not guarded.
+// NewBucket returns the configured bucket. The operator configures its host, so the SSRF guard does
+// not check it.
 func NewBucket(s recordingstore.Storage) (*Bucket, error) {
 	host, secure := recordingstore.Endpoint(s.URL)
 	client, err := minio.New(host, &minio.Options{
@@ -29,7 +30,7 @@ func NewBucket(s recordingstore.Storage) (*Bucket, error) {
 			s.SecretKey,
 			"",
 		), Secure: secure, Region: s.Region, BucketLookup: minio.BucketLookupPath,
-		MaxRetries: 1, // the caller tries again itself
+		MaxRetries: 1, // the caller repeats failed uploads
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the storage of recordings: %w", err)
@@ -45,7 +46,7 @@ func (b *Bucket) Put(ctx context.Context, key, file string) error {
 	return nil
 }
 
-// Delete deletes an object. A missing object is no error.
+// Delete deletes an object. It is not an error if the object does not exist.
 func (b *Bucket) Delete(ctx context.Context, key string) error {
 	if err := b.client.RemoveObject(ctx, b.name, key, minio.RemoveObjectOptions{}); err != nil {
 		return fmt.Errorf("delete %s from the storage: %w", key, err)
@@ -53,10 +54,11 @@ func (b *Bucket) Delete(ctx context.Context, key string) error {
 	return nil
 }
 
-// Directory is a local directory.
+// Directory stores recordings in a local directory.
 type Directory struct{ root string }
 
-// NewDirectory stores objects as files below root, which it creates if necessary.
+// NewDirectory returns a storage whose objects are files below root. If root does not exist,
+// NewDirectory creates it.
 func NewDirectory(root string) (*Directory, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of recordings: %w", err)
@@ -64,7 +66,8 @@ func NewDirectory(root string) (*Directory, error) {
 	return &Directory{root: filepath.Clean(root)}, nil
 }
 
-// Put copies a file. It replaces an existing one. A reader finds the complete file or none.
+// Put copies a file. It replaces an existing file. A reader finds either the complete file or no
+// file.
 func (d *Directory) Put(_ context.Context, key, file string) error {
 	to := filepath.Join(d.root, filepath.FromSlash(key))
 	err := os.MkdirAll(filepath.Dir(to), 0o700)
@@ -96,7 +99,8 @@ func copyFile(to, from string) (err error) {
 	return errors.Join(err, out.Close())
 }
 
-// Delete deletes a file, and the directories that are empty then. A missing file is no error.
+// Delete deletes a file, and the directories that are then empty. It is not an error if the file
+// does not exist.
 func (d *Directory) Delete(_ context.Context, key string) error {
 	path := filepath.Join(d.root, filepath.FromSlash(key))
 	for _, name := range []string{path, path + ".part"} {
@@ -105,13 +109,13 @@ func (d *Directory) Delete(_ context.Context, key string) error {
 		}
 	}
 	dir := filepath.Dir(path)
-	for len(dir) > len(d.root) && os.Remove(dir) == nil { // until a directory is not empty
+	for len(dir) > len(d.root) && os.Remove(dir) == nil { // stop at the first directory that is not empty
 		dir = filepath.Dir(dir)
 	}
 	return nil
 }
 
-// Open opens a file. It returns os.ErrNotExist for an unknown or invalid key.
+// Open opens a file. If the key is unknown or invalid, it returns os.ErrNotExist.
 func (d *Directory) Open(key string) (*os.File, error) {
 	if !recordingstore.IsKey(key) {
 		return nil, os.ErrNotExist

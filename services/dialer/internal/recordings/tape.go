@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// usualBuffer is the audio that a recording keeps in memory between two writes. maxBuffer is
-	// the highest amount, 10 s, while the disk is slow.
+	// usualBuffer is the amount of audio that a recording normally keeps in memory between two
+	// writes. maxBuffer is the maximum amount, 10 s, while the disk is slow.
 	usualBuffer, maxBuffer = 2 * BytesPerSecond, 10 * BytesPerSecond
 )
 
@@ -18,9 +18,9 @@ type Tape struct {
 
 	mu     sync.Mutex
 	sound  []byte
-	broken bool // no further audio is recorded
+	broken bool // audio is no longer recorded
 	ended  bool
-	gone   bool // the recording is discarded
+	gone   bool // the recording was discarded
 
 	disk  sync.Mutex // held while the file is written
 	file  *os.File
@@ -31,14 +31,14 @@ func newTape(file *os.File) *Tape {
 	return &Tape{file: file, over: func() {}, sound: make([]byte, 0, usualBuffer), spare: make([]byte, 0, usualBuffer)}
 }
 
-// Tick records 20 ms of both sides. It does not wait for the disk.
+// Tick records 20 ms of audio of both sides. It does not wait for the disk.
 func (t *Tape) Tick(person, agent []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended || t.broken {
 		return
 	}
-	if len(t.sound) >= maxBuffer { // a gap would shift all later audio
+	if len(t.sound) >= maxBuffer { // end the recording, because a gap would shift all later audio
 		t.broken = true
 		return
 	}
@@ -47,7 +47,8 @@ func (t *Tape) Tick(person, agent []byte) {
 
 var errSlow = errors.New("the disk is too slow")
 
-// flush writes the received audio. An error is returned once and ends the recording.
+// flush writes the received audio to the file. An error ends the recording and is returned only
+// once.
 func (t *Tape) flush() error {
 	t.disk.Lock()
 	defer t.disk.Unlock()
@@ -71,7 +72,7 @@ func (t *Tape) flush() error {
 	return err
 }
 
-// Close ends the recording, and completes its file. Later calls have no effect.
+// Close ends the recording and completes its file. Later calls have no effect.
 func (t *Tape) Close() { t.end(false) }
 
 // Discard ends the recording and deletes the file before it returns.
@@ -86,13 +87,13 @@ func (t *Tape) end(discard bool) {
 		return
 	}
 	if !discard {
-		_ = t.flush() // the file ends where the write failed
+		_ = t.flush() // after an error, the file ends where the write failed
 	}
 	t.disk.Lock()
 	if discard {
 		_ = os.Remove(t.file.Name())
 	} else {
-		_, _ = fix(t.file) // the header is repaired again before the upload
+		_, _ = fix(t.file) // after an error, the header is repaired before the upload
 	}
 	_ = t.file.Close()
 	t.file = nil

@@ -10,7 +10,7 @@ import (
 	pion "github.com/pion/sdp/v3"
 )
 
-// Limits of a description. That of a phone call has a tenth of it.
+// Limits of a description. The description of a phone call needs a tenth of these limits.
 const (
 	maxBytes    = 16 << 10
 	maxLines    = 512
@@ -21,11 +21,11 @@ const (
 // text is a description split into lines, without validation.
 type text struct {
 	session []string   // c= and a= lines of the session
-	streams [][]string // per m= line: the m= line, then its c= and a= lines
+	streams [][]string // one element per m= line: the m= line, then its c= and a= lines
 }
 
-// cut splits a description. Only c=, m= and a= lines are used. Far ends write the others in any
-// order and spelling.
+// cut splits a description into lines. Only c=, m= and a= lines are used, because far ends write
+// the other lines in any order and spelling.
 func cut(body []byte) (t text, err error) {
 	if len(body) > maxBytes {
 		return t, fmt.Errorf("%w: %d bytes", ErrMalformed, len(body))
@@ -63,7 +63,7 @@ type stream struct {
 	parsed *pion.SessionDescription
 }
 
-// read decodes the m= lines in order, each with the session's lines before its own.
+// read decodes the m= lines in order. Each m= line is decoded together with the session's lines.
 func (t text) read() ([]stream, error) {
 	var all []stream
 	for _, lines := range t.streams {
@@ -105,13 +105,13 @@ const (
 	secureRTP = "RTP/SAVP"
 )
 
-// audio is a usable audio stream as the far end describes it.
+// audio is a usable audio stream of the far end's description.
 type audio struct {
-	address   netip.AddrPort // invalid: the far end wants no audio
+	address   netip.AddrPort // invalid if the far end wants no audio
 	codecs    []Codec        // supported codecs in the far end's order
 	event     uint8
-	direction Direction // of the far end
-	secure    bool      // RTP/SAVP
+	direction Direction // direction from the far end's side
+	secure    bool      // the transport is RTP/SAVP
 	crypto    []offeredKey
 }
 
@@ -152,7 +152,7 @@ func (s stream) audio() (a audio, err error) {
 			if !slices.Contains(a.codecs, codec) {
 				a.codecs = append(a.codecs, codec)
 			}
-		// dynamic types only (RFC 3551 section 3)
+		// Only dynamic payload types are accepted (RFC 3551 section 3).
 		case number >= 96 && name == "telephone-event/8000" && a.event == 0:
 			a.event = uint8(number)
 		}
@@ -161,8 +161,8 @@ func (s stream) audio() (a audio, err error) {
 	return a, nil
 }
 
-// heldAt0 returns the direction of a far end with address 0.0.0.0, the hold of RFC 2543. It
-// receives no audio, whatever its attribute states.
+// heldAt0 returns the direction of a far end with address 0.0.0.0, the hold of RFC 2543. Such a far
+// end receives no audio, even if its direction attribute requests audio.
 func heldAt0(said Direction) Direction {
 	if said.Sends() {
 		return SendOnly
@@ -170,8 +170,8 @@ func heldAt0(said Direction) Direction {
 	return Inactive
 }
 
-// direction returns the last direction attribute of the stream, else of the session, else sendrecv
-// (RFC 4566 section 6).
+// direction returns the last direction attribute of the stream. Without one, it returns the
+// attribute of the session, or else sendrecv (RFC 4566 section 6).
 func direction(session, media []pion.Attribute) Direction {
 	for _, level := range [][]pion.Attribute{media, session} {
 		for _, a := range slices.Backward(level) {
@@ -184,8 +184,8 @@ func direction(session, media []pion.Attribute) Direction {
 	return Both
 }
 
-// mappings returns the rtpmap attributes of a stream by payload type: encoding and rate, in lower
-// case, without "/1".
+// mappings returns the rtpmap attributes of a stream by payload type. A value contains encoding and
+// rate, in lower case, without "/1".
 func mappings(attributes []pion.Attribute) map[string]string {
 	maps := map[string]string{}
 	for _, a := range attributes {

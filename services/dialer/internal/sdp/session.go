@@ -13,16 +13,16 @@ import (
 // eventType is the offered payload type of telephone-event.
 const eventType = 101
 
-// Local describes the local side.
+// Local describes the local side of the audio.
 type Local struct {
-	// Address is the advertised address, to which the far end sends. It can differ from the bound
-	// one.
+	// Address is the advertised address, to which the far end sends audio. It can differ from the
+	// bound address.
 	Address netip.Addr
 	Port    uint16
-	// Codecs are in the trunk's order. Empty means PCMU, PCMA.
+	// Codecs are the codecs in the order that the trunk's settings define. Empty means PCMU, PCMA.
 	Codecs  []Codec
 	Secrecy Secrecy
-	// Key encrypts sent packets. It is random for each call, and unused if Secrecy is Off.
+	// Key encrypts sent packets. Each call has a random key. If Secrecy is Off, Key is not used.
 	Key Key
 }
 
@@ -44,11 +44,11 @@ func NewSession(id uint64, local Local) *Session {
 	if local.Secrecy == "" {
 		local.Secrecy = Off
 	}
-	return &Session{local: local, id: id >> 1} // some far ends read it as a signed number
+	return &Session{local: local, id: id >> 1} // some far ends read the id as a signed number
 }
 
-// Offer returns the description for an INVITE, or for a re-INVITE that changes the direction. The
-// same description has the same version, as a refresh demands.
+// Offer returns the description for an INVITE, or for a re-INVITE that changes the direction. An
+// unchanged description keeps its version, as a session refresh requires.
 func (s *Session) Offer(d Direction) ([]byte, error) {
 	m := &pion.MediaDescription{MediaName: pion.MediaName{
 		Media: "audio", Port: pion.RangedPort{Value: int(s.local.Port)}, Protos: []string{"RTP", "AVP"},
@@ -103,9 +103,10 @@ func (s *Session) ReadAnswer(body []byte, offered Direction) (Agreed, error) {
 	return agreed, nil
 }
 
-// Answer returns the answer to an offer: the first one, or that of a re-INVITE (hold, resume,
-// refresh, changed address). It also returns the result. wanted is the local direction: Both,
-// unless the local side holds. One audio stream is accepted, and all others are refused.
+// Answer returns the answer to an offer, and the result of the negotiation. The offer is the first
+// one of the call, or the offer of a re-INVITE (hold, resume, refresh, changed address). wanted is
+// the local direction: Both, unless the local side holds the call. One audio stream is accepted,
+// and all others are refused.
 func (s *Session) Answer(offer []byte, wanted Direction) (body []byte, agreed Agreed, err error) {
 	t, err := cut(offer)
 	if err != nil {
@@ -151,7 +152,7 @@ func (s *Session) Answer(offer []byte, wanted Direction) (body []byte, agreed Ag
 	return body, agreed, err
 }
 
-// take checks whether an offered stream can be used, and with which of its keys.
+// take checks whether an offered stream can be used. It also selects one of the offered keys.
 func (s *Session) take(offered stream) (a audio, agreed Agreed, key offeredKey, err error) {
 	if a, err = offered.audio(); err != nil {
 		return a, agreed, key, err
@@ -171,8 +172,8 @@ func (s *Session) take(offered stream) (a audio, agreed Agreed, key offeredKey, 
 	return a, agreed, key, nil
 }
 
-// agree returns what offers and answers have in common: address, codecs in the far end's order, and
-// the far end's payload type of events.
+// agree returns the part that is the same for offers and answers: the address, the codecs in the
+// far end's order, and the far end's payload type of events.
 func (s *Session) agree(a audio) (Agreed, error) {
 	agreed := Agreed{Remote: a.address, EventOut: a.event}
 	for _, c := range a.codecs {
@@ -186,7 +187,7 @@ func (s *Session) agree(a audio) (Agreed, error) {
 	return agreed, nil
 }
 
-// narrower returns the direction that both local directions allow.
+// narrower returns the direction that both given directions allow.
 func narrower(a, b Direction) Direction {
 	switch sends, receives := a.Sends() && b.Sends(), a.Receives() && b.Receives(); {
 	case sends && receives:
@@ -199,7 +200,7 @@ func narrower(a, b Direction) Direction {
 	return Inactive
 }
 
-// describe writes formats and their attributes. Without an event type it writes no telephone-event.
+// describe writes formats and their attributes. If event is 0, it writes no telephone-event.
 func (s *Session) describe(m *pion.MediaDescription, codecs []Codec, event uint8) {
 	for _, c := range codecs {
 		number := strconv.Itoa(int(c))
@@ -218,8 +219,8 @@ func (s *Session) describe(m *pion.MediaDescription, codecs []Codec, event uint8
 	m.Attributes = append(m.Attributes, pion.NewAttribute("ptime", "20"))
 }
 
-// write adds the session's lines before the streams. The version increases if the description has
-// changed (RFC 3264 section 8).
+// write writes the session's lines and the streams. If the description has changed, the version
+// increases (RFC 3264 section 8).
 func (s *Session) write(streams []*pion.MediaDescription) ([]byte, error) {
 	kind := "IP4"
 	if s.local.Address.Is6() && !s.local.Address.Is4In6() {

@@ -22,12 +22,12 @@ const (
 	analysisInterval = time.Second
 	// analysisTimeout limits one summary. The lease of a claimed call is longer.
 	analysisTimeout = time.Minute
-	// maxStarts is how often the summary of a call is started, so that one that kills its process
-	// is given up.
+	// maxStarts is the maximum number of starts of a call's summary. After that the summary is
+	// given up, because it may be what kills the process.
 	maxStarts = 3
-	// maxAnalyses is the highest number of concurrent analyses, and maxPerWorkspace that of one
-	// workspace. A slow endpoint delays only summaries of the same workspace. batch calls are
-	// claimed together.
+	// maxAnalyses is the highest number of concurrent analyses, and maxPerWorkspace the highest
+	// number for one workspace. A slow endpoint therefore delays only summaries of the same
+	// workspace. batch is the number of calls that are claimed together.
 	maxAnalyses     = 128
 	maxPerWorkspace = maxAnalyses / 4
 	batch           = 16
@@ -43,7 +43,8 @@ type Keys interface {
 	Key(ctx context.Context, workspaceID, agentID uuid.UUID) (string, error)
 }
 
-// Analyser publishes the analysis of each ended conversation, with a summary if one can be made.
+// Analyser publishes the analysis of each ended conversation. The analysis contains a summary if
+// the model returned one.
 type Analyser struct {
 	store      *store.Store
 	keys       Keys
@@ -51,11 +52,11 @@ type Analyser struct {
 	relay      *outbox.Relay
 	wake       chan struct{}
 	busy       chan struct{}
-	// turn is the workspace after which the next search starts. Only Run uses it.
+	// turn is the id of the workspace after which the next search starts. Only Run uses turn.
 	turn uuid.UUID
 
 	mu      sync.Mutex
-	ongoing map[uuid.UUID]int // by workspace
+	ongoing map[uuid.UUID]int // number of running analyses by workspace
 }
 
 // NewAnalyser returns an analyser of the calls in the store.
@@ -93,10 +94,11 @@ func (a *Analyser) Run(ctx context.Context) error {
 	}
 }
 
-// round starts the due analyses, the workspaces in turn, until a whole turn finds none. It does not
-// wait for them.
+// round starts the due analyses, one workspace after another. It returns when it has searched all
+// workspaces and found no due analysis. It does not wait for the analyses.
 func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
-	for quiet := a.turn == uuid.Nil; ; { // since the first workspace
+	// no due analysis was found since the search began at the first workspace
+	for quiet := a.turn == uuid.Nil; ; {
 		due, next, err := a.store.DueAnalyses(ctx, a.turn, a.room())
 		if err != nil {
 			return err
@@ -125,7 +127,7 @@ func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
 	}
 }
 
-// room returns how many calls may be claimed, by workspace.
+// room returns the limits of the next claim: the total number of calls and the number by workspace.
 func (a *Analyser) room() store.AnalysisLimits {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -140,7 +142,7 @@ func (a *Analyser) enter(due []store.Analysis) {
 	}
 }
 
-// leave wakes the analyser for a workspace that had reached its limit.
+// leave wakes the analyser if the workspace had reached its limit.
 func (a *Analyser) leave(workspace uuid.UUID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -178,12 +180,12 @@ func (a *Analyser) summarise(ctx context.Context, one store.Analysis) (*agent.Su
 		return nil, err
 	}
 	var key string
-	if settings.Kind != agent.MediaWS { // its key signs requests and is sent to no server
+	if settings.Kind != agent.MediaWS { // this key signs requests and must not be sent to a server
 		if key, err = a.keys.Key(ctx, one.WorkspaceID, one.AgentID); err != nil && !errors.Is(err, pg.ErrNotFound) {
 			return nil, err
 		}
 	}
-	if one.Outcome == agent.OutcomeUnknown { // not decided yet
+	if one.Outcome == agent.OutcomeUnknown { // no tool and no event has determined the outcome
 		one.Outcome = ""
 	}
 	zone := callstate.Zone(one.TimeZone, phone.Number(one.Person))

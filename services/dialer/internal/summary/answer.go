@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// maxText, maxName and maxList limit what is used of an answer: characters of a sentence, of a
-	// name, and entries of a list.
+	// maxText, maxName and maxList limit the parts of an answer that are used: the characters of a
+	// sentence, the characters of a name, and the entries of a list.
 	maxText, maxName, maxList = 500, 200, 10
 	// maxAhead is how far in the future a call can be scheduled
 	// (docs/reference/api/call-requests.md#scheduled_for).
 	maxAhead = 366 * 24 * time.Hour
 )
 
-// answer is the JSON that the model writes.
+// answer is the JSON object that the model writes.
 type answer struct {
 	Outcome       string   `json:"outcome"`
 	Confidence    *float64 `json:"confidence"`
@@ -33,8 +33,9 @@ type answer struct {
 	ScheduledFor  any      `json:"scheduled_for"`
 }
 
-// read decodes the summary in the model's text: the single object, in a code block or not. An
-// outcome that the agent does not list is an error. An invalid or past time is left out.
+// read decodes the summary in the model's text. The text must contain one JSON object, which can be
+// in a code block. An outcome that the agent's list does not contain is an error. An invalid or
+// past time is left out.
 func read(text string, c Call) (*agent.Summary, error) {
 	begin, end := strings.IndexByte(text, '{'), strings.LastIndexByte(text, '}')
 	if begin < 0 || end < begin {
@@ -63,8 +64,8 @@ func read(text string, c Call) (*agent.Summary, error) {
 	return &summary, nil
 }
 
-// scheduled returns an agreed time with the offset of the person's time zone. A time without an
-// offset is in that time zone.
+// scheduled returns an agreed time with the UTC offset of the person's time zone. A time without an
+// offset is in the person's time zone.
 func (c Call) scheduled(said any) (string, bool) {
 	const layout = "2006-01-02T15:04:05-07:00"
 	if c.CallbackAt != nil {
@@ -103,7 +104,8 @@ func list(texts []string) []string {
 	return kept
 }
 
-// clean returns a text of one line without control characters, with at most so many characters.
+// clean returns the text as one line without control characters, cut to at most the given number of
+// characters.
 func clean(text string, most int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == unicode.ReplacementChar {

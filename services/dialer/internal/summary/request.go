@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// step is how strictly the request constrains the form of the answer. Endpoints support different
-// steps, and some accept a schema without enforcing it.
+// step states how strictly the request constrains the form of the answer. Endpoints support
+// different steps, and some endpoints accept a schema without enforcing it.
 type step int
 
 const (
@@ -20,10 +20,10 @@ const (
 )
 
 const (
-	// maxTranscript limits the transcript in the request, in bytes. Of a longer one, the beginning
-	// and, twice as long, the end are sent.
+	// maxTranscript limits the transcript in the request, in bytes. Of a longer transcript, the
+	// beginning and the end are sent; the end is twice as long as the beginning.
 	maxTranscript = 48 << 10
-	// maxLine limits one turn.
+	// maxLine limits one turn, in bytes.
 	maxLine = 4 << 10
 )
 
@@ -48,8 +48,9 @@ func question(model string, c Call, step step) chat {
 		Messages: []chatMessage{{"system", rules(c)}, {"user", "<transcript>\n" + lines(c.Turns) + "\n</transcript>"}},
 	}
 	if model == defaultModel {
-		// The model reasons by default, which takes longer than SUMMARY_TIMEOUT. Other models get
-		// no effort, because an endpoint may refuse an unknown field.
+		// The default model reasons unless the request turns this off, and then takes longer than
+		// SUMMARY_TIMEOUT. Other models get no reasoning effort, because an endpoint can refuse an
+		// unknown field.
 		q.ReasoningEffort = "none"
 	}
 	switch step {
@@ -64,9 +65,9 @@ func question(model string, c Call, step step) chat {
 	return q
 }
 
-// rules describe the form in words too, for endpoints that enforce no schema.
+// rules describes the form of the answer in words, for endpoints that enforce no schema.
 func rules(c Call) string {
-	text, _ := json.Marshal(form(c)) // strings, lists and objects: it cannot fail
+	text, _ := json.Marshal(form(c)) // encoding strings, lists and objects cannot fail
 	zone := c.zone()
 	return fmt.Sprintf(
 		`You summarise a telephone call for the company that placed it. Answer with one JSON object of this schema and `+
@@ -87,8 +88,8 @@ func (c Call) zone() *time.Location {
 	return c.Zone
 }
 
-// form returns the JSON schema of the summary. It is strict: every key is required, and optional
-// values are null.
+// form returns the JSON schema of the summary. The schema is strict: every key is required, and
+// optional values are null.
 func form(c Call) map[string]any {
 	list := map[string]any{"type": "array", "items": map[string]any{"type": "string"}}
 	maybe := map[string]any{"type": []string{"string", "null"}}
@@ -115,8 +116,8 @@ func form(c Call) map[string]any {
 	}
 }
 
-// lines returns the turns as JSON, one per line. The JSON cannot contain the brackets of the block.
-// The middle of a long conversation is left out.
+// lines returns the turns as JSON, one turn per line. The JSON cannot contain the brackets of the
+// block. The middle of a long conversation is left out.
 func lines(turns []agent.Turn) string {
 	text := make([]string, 0, len(turns))
 	size := 0

@@ -1,7 +1,7 @@
 // Package summary summarises ended conversations with a language model, and publishes the analysis
-// of calls. The model has any OpenAI-compatible API. The transcript contains a stranger's words, so
-// the request presents it as data and offers no tools. Of the answer, only values of the right form
-// and outcomes of the agent's list are used. Without an endpoint, no request is sent.
+// of calls. It uses any OpenAI-compatible API. The transcript contains words of an unknown person,
+// so the request presents it as data and offers no tools. Only values of the right form, and
+// outcomes of the agent's list, are used from the answer. Without an endpoint, no request is sent.
 
 package summary
 
@@ -23,7 +23,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Config configures the operator's endpoint, for agents without their own.
+// Config configures the operator's endpoint. Agents without their own endpoint use it.
 type Config struct {
 	URL     string        `env:"SUMMARY_URL"     help:"base URL of an OpenAI-compatible API (…/v1), for agents without a summary.base_url; empty: no summaries"`
 	Key     string        `env:"SUMMARY_KEY"     help:"bearer token for SUMMARY_URL; empty: none"`
@@ -32,32 +32,31 @@ type Config struct {
 }
 
 const (
-	// maxTries is how often a summary is requested. retryPause is the pause after an error, which
-	// doubles each time.
+	// maxTries is the maximum number of requests for one summary. retryPause is the pause after the
+	// first error. Each further pause is twice as long.
 	maxTries = 4
 	rest     = 250 * time.Millisecond
 	// maxAnswer limits an answer, in bytes.
 	maxAnswer = 256 << 10
-	// defaultTimeout replaces a Timeout of 0.
+	// defaultTimeout is used if Timeout is 0.
 	defaultTimeout = 15 * time.Second
 )
 
 // Call is the input of a summary.
 type Call struct {
 	Settings agent.Settings
-	// Key is the workspace's key for its own base URL.
+	// Key is the workspace's key for the workspace's own base URL.
 	Key   string
 	Turns []agent.Turn
 	// EndedAt is the end of the call. Zone is the person's time zone; nil means UTC.
 	EndedAt time.Time
 	Zone    *time.Location
-	// Outcome and CallbackAt are already decided by a tool or the telephone. The model cannot
-	// change them.
+	// Outcome and CallbackAt were already determined during the call. The model cannot change them.
 	Outcome    string
 	CallbackAt *time.Time
 }
 
-// ErrNone means that the endpoint gave no valid summary.
+// ErrNone means that the endpoint returned no valid summary.
 var ErrNone = errors.New("no summary")
 
 // Summariser requests summaries. It is safe for concurrent use.
@@ -98,8 +97,9 @@ type endpoint struct {
 	client          *http.Client
 }
 
-// endpoint returns the endpoint of a call. If its url is empty, the call has none. The operator's
-// key is sent only to the operator's URL, and the guard checks every URL of a workspace.
+// endpoint returns the endpoint of a call. If the url of the result is empty, the call has no
+// endpoint. The operator's key is sent only to the operator's URL, and the guard checks every URL
+// of a workspace.
 func (s *Summariser) endpoint(c Call) (endpoint, error) {
 	to := endpoint{url: s.cfg.URL, key: s.cfg.Key, model: s.cfg.Model, client: s.own}
 	if own := c.Settings.Summary.BaseURL; own != "" {
@@ -118,8 +118,8 @@ func (s *Summariser) endpoint(c Call) (endpoint, error) {
 	return to, nil
 }
 
-// Summarise returns nil without an error if there is no endpoint or no conversation; then no
-// request is sent. It lasts until ctx ends or maxTries is reached.
+// Summarise requests a summary. Without an endpoint or a conversation, it sends no request and
+// returns nil without an error. It ends when ctx ends or maxTries is reached.
 func (s *Summariser) Summarise(ctx context.Context, c Call) (*agent.Summary, error) {
 	to, err := s.endpoint(c)
 	if err != nil || to.url == "" || !anybody(c.Turns) {
@@ -166,8 +166,8 @@ func anybody(turns []agent.Turn) bool {
 	return false
 }
 
-// refusal is an error status. form means that the form of the request may be the reason. again
-// means that another try may succeed.
+// refusal is an HTTP error status. form means that the form of the request can be the reason. again
+// means that another try can succeed.
 type refusal struct {
 	status      int
 	form, again bool
@@ -193,7 +193,7 @@ func (s *Summariser) ask(ctx context.Context, to endpoint, c Call, step step) (s
 	}
 	resp, err := to.client.Do(req)
 	if told := (*url.Error)(nil); errors.As(err, &told) {
-		err = told.Err // without the URL, because a customer's can contain a token
+		err = told.Err // do not log the URL, because a customer's URL can contain a token
 	}
 	if err != nil {
 		return "", fmt.Errorf("request summary: %w", err)
@@ -214,7 +214,7 @@ func (s *Summariser) ask(ctx context.Context, to endpoint, c Call, step step) (s
 		} `json:"choices"`
 	}
 	if json.Unmarshal(answer, &reply) != nil || len(reply.Choices) == 0 {
-		return "", nil // read then returns an error
+		return "", nil // the function read returns an error for an empty text
 	}
 	return reply.Choices[0].Message.Content, nil
 }
