@@ -16,7 +16,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestChaos_GuaranteesHold runs `make chaos`: five minutes with -large, otherwise 15 seconds.
+// TestChaos_GuaranteesHold runs `make chaos`. With -large it takes five minutes, otherwise 15
+// seconds.
 func TestChaos_GuaranteesHold(t *testing.T) {
 	set := settings{
 		bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10, replicas: 1, scale: 0.2, patient: 3 * time.Minute,
@@ -42,8 +43,8 @@ func TestChaos_GuaranteesHold(t *testing.T) {
 	}
 }
 
-// TestChaos_GuaranteesHoldOverSIP does the same over SIP trunks to sipp: two minutes, with -large
-// only.
+// TestChaos_GuaranteesHoldOverSIP runs the same faults with SIP trunks to sipp. It takes two
+// minutes and runs with -large only.
 func TestChaos_GuaranteesHoldOverSIP(t *testing.T) {
 	if _, err := exec.LookPath(kit.Program); err != nil {
 		if os.Getenv("CI") != "" {
@@ -71,15 +72,15 @@ func TestChaos_GuaranteesHoldOverSIP(t *testing.T) {
 	}
 }
 
-// publish logs the report.
+// publish writes the report to the test log.
 func publish(t *testing.T, report *Report) {
 	t.Helper()
 	t.Logf("%d requests, %d dials, %d faults, broker %s", sum(report.Requests), report.Dials, report.Planned, report.Broker)
 	t.Logf("%s", report)
 }
 
-// TestChaos_FindsASecondDial repeats a request of the dialer to the carrier to place a call. The
-// judge must report the second dial.
+// TestChaos_FindsASecondDial sends one request of the dialer to the carrier again, which places a
+// second call. The judge must report the second dial.
 func TestChaos_FindsASecondDial(t *testing.T) {
 	var dialed kit.LogLine
 	set := settings{
@@ -99,8 +100,8 @@ func TestChaos_FindsASecondDial(t *testing.T) {
 	sharedstack.Equal(t, "every law holds", report.Holds(), false)
 }
 
-// dialAgain repeats the first request to place a call that the carrier has received, and returns
-// it.
+// dialAgain sends again the first request to place a call in the carrier's log. It returns the log
+// line of that request.
 func dialAgain(ctx context.Context, w *world) (kit.LogLine, error) {
 	log, err := w.stack.CarrierLog(ctx)
 	if err != nil {
@@ -128,7 +129,7 @@ func TestPlan_FollowsFromTheSeed(t *testing.T) {
 	}
 }
 
-// TestPlan_CoversEveryTargetWithoutOverlap checks many plans.
+// TestPlan_CoversEveryTargetWithoutOverlap checks the plans of many seeds.
 func TestPlan_CoversEveryTargetWithoutOverlap(t *testing.T) {
 	t.Parallel()
 	const length = 5 * time.Minute

@@ -25,9 +25,9 @@ func (in faultCounts) add(f Fault) {
 	in[f.Target][f.Kind]++
 }
 
-// inflict carries out the plan until ctx ends. All faults are repaired when it returns. A blackout
-// takes as long as the stack needs to start; later faults are delayed by that. report is called with
-// each fault when it begins.
+// inflict injects the faults of the plan until ctx ends. When it returns, all faults are repaired.
+// A blackout lasts until the stack has started again, which delays the later faults. inflict calls
+// report at the beginning of each fault.
 func (w *world) inflict(ctx context.Context, plan []Fault, report func(Fault)) (done faultCounts, err error) {
 	done = faultCounts{}
 	var mu sync.Mutex
@@ -61,7 +61,7 @@ func (w *world) inflict(ctx context.Context, plan []Fault, report func(Fault)) (
 	return done, err
 }
 
-// rest waits. It returns false if ctx ended before.
+// rest waits for the given time. It returns false if ctx ended before.
 func rest(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -113,7 +113,8 @@ func wound(proxy *kit.Proxy, f Fault) error {
 	return nil
 }
 
-// find returns the id of the fault's process, or 0 if the process did not start in time.
+// find returns the id of the process that the fault affects, or 0 if the process did not start in
+// time.
 func (w *world) find(ctx context.Context, f Fault) (pid int) {
 	_ = kit.Until(ctx, 10*time.Second, f.Target+" is there", func() (bool, error) {
 		pids := w.running().Processes()[f.Target]
@@ -125,7 +126,8 @@ func (w *world) find(ctx context.Context, f Fault) (pid int) {
 	return pid
 }
 
-// stop stops a process and its children, because the children of Postgres do the work.
+// stop stops a process and its children. The children must stop too, because the children of
+// Postgres do the work.
 func stop(pid int) (family []int) {
 	_ = syscall.Kill(pid, syscall.SIGSTOP)
 	family = append(children(pid), pid)
@@ -170,13 +172,13 @@ func (w *world) blackout(ctx context.Context) error {
 	return nil
 }
 
-// follow directs the proxies to a stack that starts. If a killed process still has a port, the
-// stack uses another one.
+// follow directs the proxies to the ports of a starting stack. The stack uses another port if a
+// killed process still has the old port.
 func (w *world) follow(ctx context.Context) {
 	for rest(ctx, 50*time.Millisecond) {
 		now, err := w.known()
 		if err != nil {
-			continue // the stack is still writing the file
+			continue // the stack is still writing the state file
 		}
 		for line, proxy := range w.links {
 			_, peer, _ := strings.Cut(line, ">")

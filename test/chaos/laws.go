@@ -50,7 +50,7 @@ var terminal = map[string]string{
 	"completed": "call.completed", "no_answer": "call.no_answer", "busy": "call.busy", "failed": "call.failed", "canceled": "call.failed",
 }
 
-// truth is everything that is known about one workspace after the run.
+// truth contains all data about one workspace that the API has after the run.
 type truth struct {
 	*tenant
 	requests   []request
@@ -59,7 +59,7 @@ type truth struct {
 	arrived    []kit.Delivery
 }
 
-// judge checks the guarantees from outside.
+// judge checks the guarantees with the APIs and logs that exist outside the services.
 type judge struct {
 	w *world
 	l *load
@@ -117,7 +117,7 @@ func (j *judge) count(known truth) {
 	}
 }
 
-// strangers checks that a workspace cannot read the data of another one.
+// strangers checks that a workspace cannot read the data of another workspace.
 func (j *judge) strangers(ctx context.Context, known truth) error {
 	for _, other := range j.w.tenants {
 		if other == known.tenant {
@@ -146,7 +146,8 @@ func dialled(log []kit.LogLine) map[string]int {
 	return dials
 }
 
-// dials checks that each originate at the carrier belongs to a request and that no request has two.
+// dials checks each originate at the carrier. It must belong to a request, and a request must not
+// have two originates.
 func (j *judge) dials(log []kit.LogLine, owned map[string]bool) {
 	seen, refused := map[string]bool{}, map[string]bool{}
 	for _, line := range log {
@@ -160,7 +161,7 @@ func (j *judge) dials(log []kit.LogLine, owned map[string]bool) {
 		switch {
 		case seen[line.CallID]:
 			j.r.broken(lawOnce, fmt.Sprintf("%s rang again for call %s", line.To, line.CallID))
-		case refused[line.CallID]: // a trunk refused this attempt: no phone rang
+		case refused[line.CallID]: // a trunk refused this attempt, so no phone rang
 		case !owned[line.CallID]:
 			j.r.broken(lawOnce, fmt.Sprintf("%s rang for call %s, which is no request's", line.To, line.CallID))
 		}
@@ -212,7 +213,7 @@ func (j *judge) answers(known truth, dials map[string]int) {
 	}
 }
 
-// gates checks that no number was dialed before its time or while it was opted out.
+// gates checks that no number was dialed before its scheduled time or during an opt-out.
 func (j *judge) gates(known truth) {
 	due := map[string]time.Time{}
 	for _, req := range known.requests {
@@ -236,7 +237,8 @@ func (j *judge) gates(known truth) {
 	}
 }
 
-// webhooks checks that each call has all its events, delivered or recorded, and one terminal event.
+// webhooks checks the events of each call. Each event must be delivered, or recorded as skipped or
+// failed. Each call must have one terminal event.
 func (j *judge) webhooks(known truth) {
 	type event struct {
 		call     string
@@ -288,8 +290,8 @@ func (j *judge) webhooks(known truth) {
 	}
 }
 
-// terminals returns the terminal events of each call by event id: those that were delivered, and
-// those that are recorded as skipped or failed.
+// terminals maps each call to the ids of its terminal events. It includes the delivered events, and
+// the events that are recorded as skipped or failed.
 func terminals(arrived []kit.Delivery, recorded []delivery) map[string]map[string]string {
 	of := map[string]map[string]string{}
 	note := func(call, event, kind string) {

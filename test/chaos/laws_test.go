@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// scene is a run with one call that was requested, dialed, ended, charged and reported.
+// scene is the data of a run with one call that was requested, dialed, ended, charged and reported.
 type scene struct {
 	j     *judge
 	known truth
@@ -162,7 +162,7 @@ func (s *scene) tell(callID, kind string) {
 	s.known.arrived = append(s.known.arrived, kit.Delivery{CallID: callID, Type: kind, EventID: "e " + callID, Sequence: 1, Signed: true})
 }
 
-// record adds an event of the call that was skipped while the subscription was paused.
+// record adds a skipped event of the call, as if the subscription was paused.
 func (s *scene) record(kind string, sequence int) {
 	callID := "c1"
 	s.known.deliveries = append(s.known.deliveries, delivery{ID: "d1", EventID: "e " + kind, Type: kind, CallID: &callID, Sequence: sequence, Status: "skipped"})

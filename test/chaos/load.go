@@ -13,29 +13,29 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// A client repeats a request until it has an answer, for at most this long. Then the run reports an
-// error.
+// A client repeats a request until a response arrives, but at most for this time. After this time
+// the run reports an error.
 const (
 	again    = 300 * time.Millisecond
 	patience = 2 * time.Minute
-	// optOutDelay is how long after the answer to an opt-out a dial can still happen
+	// optOutDelay is the time after the response to an opt-out in which a dial is still permitted
 	// (docs/reference/api/compliance.md).
 	optOutDelay = 2 * time.Second
-	// maxOpen limits the operations that the clients perform at the same time.
+	// maxOpen limits the number of concurrent operations of the clients.
 	maxOpen = 128
 )
 
 // order is one request to place a call.
 type order struct {
 	tenant *tenant
-	// name identifies the order. key is the same, or empty: an order without an idempotency key is
-	// sent once.
+	// name identifies the order. key is the idempotency key, which is equal to the name or empty.
+	// An order without a key is sent once.
 	name, key, to string
 	due           time.Time // the zero value means immediately
 
 	mu sync.Mutex
-	// id is the id in the response and made the number of responses with 202. cancelStatus is the status of
-	// the cancel response. doubt is true if the cancel was not answered.
+	// id is the request id in the response, and made the number of responses with 202. cancelStatus
+	// is the status of the response to the cancel. doubt is true if the cancel had no response.
 	id           string
 	made         int
 	cancelStatus int
@@ -46,7 +46,8 @@ func newOrder(t *tenant, name, to string) *order {
 	return &order{tenant: t, name: name, key: name, to: to}
 }
 
-// span is a period in which a number must not be dialed. A zero bound is open.
+// span is a period in which a number must not be dialed. A zero bound means that the period has no
+// bound on that side.
 type span struct{ from, until time.Time }
 
 // load is the traffic of many clients at a steady rate.
@@ -58,9 +59,9 @@ type load struct {
 
 	mu     sync.Mutex
 	orders []*order
-	// shut contains the periods between the opt-outs of a number and their ends.
+	// shut maps each number to the periods between its opt-outs and the ends of the opt-outs.
 	shut    map[string][]span
-	answers map[string]map[int]int // operation → status → count; status 0 means no response
+	answers map[string]map[int]int // operation → status → number of responses; status 0 means no response
 	lies    []string
 	serial  int
 	missed  int
@@ -73,7 +74,7 @@ func newLoad(w *world) *load {
 	}
 }
 
-// run sends traffic until ctx ends, and waits for the open operations.
+// run sends traffic until ctx ends. Then it waits for the open operations.
 func (l *load) run(ctx context.Context) {
 	tick := time.NewTicker(time.Second / time.Duration(l.w.rate))
 	defer tick.Stop()
@@ -104,7 +105,7 @@ func (l *load) run(ctx context.Context) {
 	}
 }
 
-// draw chooses the next operation. All random choices are made here, in one goroutine.
+// draw chooses the next operation. Only this function makes random choices, in one goroutine.
 func (l *load) draw() func(context.Context) {
 	chance, later := l.rng.Float64(), time.Duration(l.rng.IntN(12_000))*time.Millisecond
 	pause := time.Duration(l.rng.IntN(120)) * time.Millisecond
@@ -125,18 +126,18 @@ func (l *load) draw() func(context.Context) {
 		return func(ctx context.Context) { l.place(ctx, o) }
 	case chance < 0.86:
 		return func(ctx context.Context) { l.placeAndCancel(ctx, o, pause) }
-	case chance < 0.94: // the cancel arrives when the call becomes due
+	case chance < 0.94: // the cancel is sent when the call becomes due
 		o.due = time.Now().Add(1500 * time.Millisecond)
 		return func(ctx context.Context) { l.placeAndCancel(ctx, o, pause-60*time.Millisecond) }
 	case chance < 0.98:
-		o.to = o.to[:len(o.to)-2] + "07" // this number talks and does not opt out
+		o.to = o.to[:len(o.to)-2] + "07" // at this number, a person talks and does not opt out
 		return func(ctx context.Context) { l.optOutAndBack(ctx, o, later/4) }
 	}
 	return func(ctx context.Context) { l.read(ctx, o.tenant) }
 }
 
-// next returns an order to a new number. Its last two digits select what happens there, with a
-// probability of 1/20 for each special number.
+// next returns an order to a new number. The number's last two digits select the behavior of the
+// far end. Each special number has a probability of 1/20.
 func (l *load) next() *order {
 	l.serial++
 	digits := l.rng.IntN(90)
@@ -153,7 +154,7 @@ func (l *load) next() *order {
 	return newOrder(whose, fmt.Sprintf("order-%d", l.serial), fmt.Sprintf("+1415%05d%02d", l.serial, digits))
 }
 
-// earlier returns one of the latest orders with a key, whether it was answered or not.
+// earlier returns one of the latest orders with a key. The order may have no response yet.
 func (l *load) earlier() *order {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,8 +200,9 @@ func (l *load) lie(format string, args ...any) {
 	l.lies = append(l.lies, fmt.Sprintf(format, args...))
 }
 
-// place sends an order. With a key it repeats the request until there is a response. It can be
-// called again, also at the same time: that is a retry with the same key.
+// place sends an order. If the order has a key, place repeats the request until a response arrives.
+// place can be called again for the same order, also concurrently. Such a call is a retry with the
+// same key.
 func (l *load) place(ctx context.Context, o *order) (status int) {
 	l.mu.Lock()
 	if !slices.Contains(l.orders[max(0, len(l.orders)-200):], o) {
@@ -231,7 +233,8 @@ func (l *load) place(ctx context.Context, o *order) (status int) {
 			l.lie("the key %s of workspace %s made %d requests, %s and %s", o.key, o.tenant.name, o.made, o.id, req.ID)
 		}
 		o.id = req.ID
-	case status == 402 && o.tenant.poor, status == 503, status == 0: // refused, or the result is unknown
+	// the order was refused, or the result is unknown
+	case status == 402 && o.tenant.poor, status == 503, status == 0:
 	case status == 422 && l.isShut(o):
 	default:
 		l.lie("POST /v1/calls to %s of workspace %s: %d %s", o.to, o.tenant.name, status, answer)
@@ -245,7 +248,8 @@ func (o *order) accepted() string {
 	return o.id
 }
 
-// placeAndCancel places a call and cancels it so long after it was accepted or became due.
+// placeAndCancel places a call and cancels the call. The delay before the cancel begins when the
+// call is accepted or becomes due.
 func (l *load) placeAndCancel(ctx context.Context, o *order, after time.Duration) {
 	l.place(ctx, o)
 	id := o.accepted()
@@ -282,8 +286,8 @@ func (l *load) isShut(o *order) bool {
 	return len(l.shut[o.number()]) > 0
 }
 
-// optOutAndBack orders a call for later, opts the number out, checks that a second call is refused,
-// removes the opt-out, and orders a call again.
+// optOutAndBack orders a call for later and opts the number out. It checks that a second call is
+// refused, removes the opt-out, and orders a third call.
 func (l *load) optOutAndBack(ctx context.Context, o *order, later time.Duration) {
 	o.due = time.Now().Add(optOutDelay + 500*time.Millisecond + later)
 	l.place(ctx, o)
@@ -338,7 +342,7 @@ func (l *load) fund(ctx context.Context, t *tenant) {
 	}
 }
 
-// nap pauses the tenant's subscription from time to time and resumes it at the end.
+// nap pauses the tenant's subscription from time to time. At the end it resumes the subscription.
 func (l *load) nap(ctx context.Context, t *tenant) {
 	path := "/v1/webhook-subscriptions/" + t.subscription
 	for rest(ctx, 6*time.Second) {

@@ -1,8 +1,8 @@
-// Command chaos sends mixed traffic to a local stack while it kills, stops and disconnects its
-// processes, Postgres, the broker and the connections between them at random. Then it waits until
-// everything has settled, checks every guarantee of docs/architecture.md from outside, and prints a
-// report. The seed alone determines the faults and their times. Ctrl-C ends the faults early; the
-// run so far is checked.
+// Command chaos sends mixed traffic to a local stack. Meanwhile it kills, stops and disconnects the
+// stack's processes, Postgres, the broker and their connections at random. Then it waits until no
+// work is in progress, checks every guarantee of docs/architecture.md from outside, and prints a
+// report. The seed alone determines the faults and their times. Ctrl-C ends the faults early, and
+// the checks follow.
 package main
 
 import (
@@ -37,20 +37,20 @@ type settings struct {
 	field Field
 	// broker is the broker that the stack starts: embedded or apache.
 	broker string
-	// patient limits how long everything can take to settle.
+	// patient limits the wait until no work is in progress.
 	patient time.Duration
-	// env is added to the environment of the stack.
+	// env is appended to the environment variables of the stack.
 	env []string
-	// sip is true if calls use SIP trunks to sipp instead of the simulated carrier.
+	// sip is true if calls use SIP trunks to sipp. Otherwise they use the simulated carrier.
 	sip bool
-	// expendable deletes the folder of the stack also after a failed run. keep keeps it also after
-	// a good run.
+	// expendable deletes the stack's folder even after a failed run. keep retains the folder even
+	// after a successful run.
 	expendable, keep bool
-	// afterFaults is called after the last fault, before everything settles.
+	// afterFaults is called after the last fault, while work is still in progress.
 	afterFaults func(context.Context, *world) error
 }
 
-// whole returns the field of a full run.
+// whole returns the field of a full run: every target and every kind of fault.
 func whole(replicas int) Field {
 	return Field{
 		Processes: killable(), Replicated: services(), Replicas: replicas, Links: links(),
@@ -58,8 +58,8 @@ func whole(replicas int) Field {
 	}
 }
 
-// overSIP returns the settings for SIP trunks. Only one process can have the SIP port, so there is
-// one replica of each service.
+// overSIP changes the settings for SIP trunks. Only one process can open the SIP port, so each
+// service has one replica.
 func (set *settings) overSIP() {
 	simulated := func(name string) bool { return strings.HasSuffix(name, carrier) }
 	set.sip, set.replicas, set.field.Replicas = true, 1, 1
@@ -119,12 +119,12 @@ func fraction(variable string, unset float64) float64 {
 	return unset
 }
 
-// clock formats a time of the run.
+// clock formats a time since the start of the run.
 func clock(at time.Duration) string {
 	return fmt.Sprintf("%02d:%04.1f", int(at.Minutes()), (at % time.Minute).Seconds())
 }
 
-// commit returns the tested commit, if git knows it.
+// commit returns the commit that is tested, or "unknown" if git fails.
 func commit(ctx context.Context) string {
 	id, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
@@ -137,11 +137,12 @@ func commit(ctx context.Context) string {
 	return strings.TrimSpace(string(id))
 }
 
-// calmPeriod is how long there is traffic without faults at the beginning and at the end.
+// calmPeriod is the duration of the traffic without faults at the beginning and at the end of a
+// run.
 const calmPeriod = 2 * time.Second
 
-// run runs everything. It returns an error if the run could not be checked. Broken guarantees are
-// in the report. If ctx ends, only the faults end early.
+// run executes a whole run. It returns an error if the guarantees could not be checked. The report
+// contains the broken guarantees. If ctx ends, only the faults end early.
 func run(ctx context.Context, set settings, say func(string)) (report *Report, err error) {
 	plan := Plan(set.seed, set.length, set.field)
 	whole := context.WithoutCancel(ctx)
@@ -184,8 +185,8 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 	return r, nil
 }
 
-// storm runs the traffic with the faults of the plan. When it returns, all faults are repaired and
-// all requests are answered.
+// storm runs the traffic together with the faults of the plan. When it returns, all faults are
+// repaired and all requests have a response.
 func (w *world) storm(ctx context.Context, plan []Fault, l *load, say func(string)) (done faultCounts, err error) {
 	working, end := context.WithCancel(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
@@ -203,7 +204,7 @@ func (w *world) storm(ctx context.Context, plan []Fault, l *load, say func(strin
 	return done, err
 }
 
-// standing returns the number of orders that were sent and accepted so far.
+// standing returns the number of orders that were sent so far, and the number that were accepted.
 func (l *load) standing() (asked, accepted int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,37 +8,38 @@ import (
 	"time"
 )
 
-// Kind is the kind of a fault of a process or a link.
+// Kind is the kind of a fault. A fault affects a process or a link.
 type Kind string
 
-// Processes are killed and stopped. Links, named "client>server", have five kinds of faults. A
-// blackout hits all processes.
+// A process can be killed or stopped. A link, named "client>server", is a connection with five
+// kinds of faults. A blackout affects all processes.
 const (
 	Kill     Kind = "kill"  // SIGKILL; the local stack starts the process again
 	Pause    Kind = "pause" // SIGSTOP, then SIGCONT
 	Choke    Kind = "choke" // SIGSTOP, then SIGKILL
-	Cut      Kind = "cut"   // closes all connections and refuses new ones
-	Deaf     Kind = "deaf"  // drops the data to the server
+	Cut      Kind = "cut"   // drops the data that clients send to the server
+	Deaf     Kind = "deaf"  // drops the responses of the server, which has done the work
 	Mute     Kind = "mute"  // drops the data from the server, which has done the work
 	Slow     Kind = "slow"  // delays responses
 	Tear     Kind = "tear"  // closes connections in the middle of a response
 	Blackout Kind = "blackout"
 )
 
-// everything is the target of a blackout.
+// everything is the name of the target of a blackout.
 const everything = "everything"
 
-// onProcess and onLink return the kinds in the order of the report.
+// onProcess and onLink return the kinds of faults of a process and of a link, in the order of the
+// report.
 func onProcess() []Kind { return []Kind{Kill, Pause, Choke} }
 func onLink() []Kind    { return []Kind{Cut, Deaf, Mute, Slow, Tear} }
 
-// Fault is one fault: its begin in the run and its duration.
+// Fault is one fault, with its start in the run and its duration.
 type Fault struct {
 	At, For time.Duration
 	Kind    Kind
 	Target  string
-	// Replica selects one of the processes of a service. Amount is the delay of Slow in
-	// milliseconds and the length for Tear in bytes.
+	// Replica selects one of the processes of a service. For Slow, Amount is the delay in
+	// milliseconds. For Tear, Amount is the number of bytes after which a connection closes.
 	Replica, Amount int
 }
 
@@ -58,32 +59,32 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s %s for %.1f s", f.Kind, target, f.For.Seconds())
 }
 
-// Field describes what can fail, and how often.
+// Field describes which targets can fail, and how often.
 type Field struct {
 	Processes, Links []string
-	// Replicated lists the processes that have Replicas replicas.
+	// Replicated lists the services that run with the number of replicas in Replicas.
 	Replicated []string
 	Replicas   int
 	// Kinds lists the permitted kinds. Nil means all.
 	Kinds []Kind
-	// Gap is the mean time between two faults. AtOnce limits the faults at the same time.
+	// Gap is the mean time between two faults. AtOnce limits the number of concurrent faults.
 	Gap    time.Duration
 	AtOnce int
 	// Blackouts is the time between two blackouts. 0 means none.
 	Blackouts time.Duration
 }
 
-// A pause is longer than the validity of a compliance check (2 s), and mostly longer than the lease
-// of a dialer (5 s). A calm period follows each storm.
+// A pause of a process is longer than the validity of a compliance check (2 s). Most pauses are
+// longer than a dialer's lease (5 s). A calm period follows each storm.
 const (
 	leastPause, mostPause = 2200 * time.Millisecond, 9 * time.Second
 	storm, calm           = 20 * time.Second, 5 * time.Second
-	// recoveryTime is how long a killed process has no further fault.
+	// recoveryTime is the time after a kill in which the process has no further fault.
 	recoveryTime = 3 * time.Second
 )
 
-// Plan returns the faults in the order of their begin. It depends on seed, length and field only.
-// No fault lasts beyond length, and no target has two faults at the same time.
+// Plan returns the faults ordered by their start. The result depends only on seed, length and
+// field. No fault lasts beyond length, and no target has two faults at the same time.
 func Plan(seed uint64, length time.Duration, field Field) (plan []Fault) {
 	rng := rand.New(rand.NewPCG(seed, 5))
 	var deck []Fault
@@ -116,7 +117,7 @@ func Plan(seed uint64, length time.Duration, field Field) (plan []Fault) {
 	}
 }
 
-// quiet returns the time at which every fault is over, or at if that is later.
+// quiet returns the time at which every fault of the plan is over, or the time at if it is later.
 func quiet(plan []Fault, at time.Duration) time.Duration {
 	for _, f := range plan {
 		at = max(at, f.over())
@@ -124,7 +125,7 @@ func quiet(plan []Fault, at time.Duration) time.Duration {
 	return at
 }
 
-// over returns the time from which the same target can have the next fault.
+// over returns the time from which the target of the fault can have another fault.
 func (f Fault) over() time.Duration {
 	if f.Kind == Kill || f.Kind == Choke || f.Kind == Blackout {
 		return f.At + f.For + recoveryTime
@@ -132,7 +133,7 @@ func (f Fault) over() time.Duration {
 	return f.At + f.For
 }
 
-// deck returns one fault of each possible kind and target in random order.
+// deck returns one fault for each possible pair of kind and target, in random order.
 func (field Field) deck(rng *rand.Rand) (deck []Fault) {
 	may := func(kind Kind) bool { return field.Kinds == nil || slices.Contains(field.Kinds, kind) }
 	seconds := func(least, most float64) time.Duration {
@@ -173,7 +174,7 @@ func (field Field) deck(rng *rand.Rand) (deck []Fault) {
 	return deck
 }
 
-// fingerprint identifies a plan.
+// fingerprint returns a hash that identifies a plan.
 func fingerprint(plan []Fault) string {
 	sum := fnv.New32a()
 	for _, f := range plan {

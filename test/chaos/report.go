@@ -25,7 +25,7 @@ const (
 	laws
 )
 
-// promise returns the text of the guarantee and the name of its violations.
+// promise returns the text of the guarantee and the name of a violation.
 func (l law) promise() (says, breach string) {
 	return [laws]string{
 		"at-most-once dialing", "compliance at dial time", "exact money",
@@ -61,7 +61,7 @@ func newReport() *Report {
 
 func (r *Report) broken(l law, how ...string) { r.Breaches[l] = append(r.Breaches[l], how...) }
 
-// difference reports a wrong amount of money.
+// difference reports an amount of money that is wrong by the amount in the parameter by.
 func (r *Report) difference(by money.Micro, how string) {
 	r.Different += max(by, -by)
 	r.broken(lawMoney, how)
@@ -72,7 +72,7 @@ func (r *Report) Holds() bool {
 	return !slices.ContainsFunc(r.Breaches[:], func(how []string) bool { return len(how) > 0 })
 }
 
-// maxNamed limits the violations of a guarantee that the report lists.
+// maxNamed limits the number of violations that the report lists for one guarantee.
 const maxNamed = 20
 
 func (r *Report) String() string {
@@ -137,7 +137,7 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// answers formats the operations by status.
+// answers formats the number of responses by operation and status.
 func (r *Report) answers() string {
 	var b strings.Builder
 	statuses := map[int]bool{}
@@ -166,7 +166,7 @@ func (r *Report) answers() string {
 	return b.String()
 }
 
-// faults formats the faults by target and kind.
+// faults formats the number of faults by target and kind.
 func (r *Report) faults() string {
 	var b strings.Builder
 	table := func(title string, targets []string, kinds []Kind) {

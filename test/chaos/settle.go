@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// settle waits until nothing is in progress. What is still in progress after the time is reported
-// as stuck.
+// settle waits until no work is in progress. Work that is still in progress after the time within
+// is reported as stuck.
 func (j *judge) settle(ctx context.Context, within time.Duration) {
 	var open []string
 	err := kit.Until(ctx, within, "everything ends", func() (bool, error) {
@@ -34,7 +34,7 @@ func (j *judge) settle(ctx context.Context, within time.Duration) {
 	}
 }
 
-// open lists what is in progress in a workspace.
+// open lists the requests, calls and deliveries of a workspace that are in progress.
 func (j *judge) open(ctx context.Context, t *tenant) (found []string, err error) {
 	var errs []error
 	list := func(client *kit.Client, path, what string, statuses ...string) {
@@ -60,8 +60,8 @@ func (j *judge) open(ctx context.Context, t *tenant) (found []string, err error)
 	return found, errors.Join(errs...)
 }
 
-// hear waits for terminal events that are still on their way between two services, where no
-// delivery exists yet. Events that do not arrive are reported later.
+// hear waits for terminal events for which no delivery exists yet, because the event is between two
+// services. If an event does not arrive, a later check reports it.
 func (j *judge) hear(ctx context.Context) {
 	_ = kit.Until(ctx, 30*time.Second, "every terminal event has arrived", func() (bool, error) {
 		for _, t := range j.w.tenants {
@@ -106,8 +106,8 @@ func recorded(ctx context.Context, t *tenant) (all []delivery, err error) {
 	return all, nil
 }
 
-// telephones returns the carrier's log when no phone is connected any more. A phone that is still
-// connected after a while was not hung up.
+// telephones returns the carrier's log after all phones have disconnected. It reports a phone that
+// is still connected after a while, because the stack did not hang up.
 func (j *judge) telephones(ctx context.Context) (log []kit.LogLine, err error) {
 	var open map[string]int
 	late := kit.Until(ctx, 20*time.Second, "everybody hangs up", func() (bool, error) {
@@ -135,7 +135,7 @@ func (j *judge) telephones(ctx context.Context) (log []kit.LogLine, err error) {
 	return log, err
 }
 
-// dialog returns the log of the far ends.
+// dialog returns the log of the SIP far ends.
 func (j *judge) dialog(ctx context.Context) (log []kit.LogLine, err error) {
 	if !j.w.sip {
 		return j.w.running().CarrierLog(ctx)
@@ -152,8 +152,8 @@ func (j *judge) dialog(ctx context.Context) (log []kit.LogLine, err error) {
 	return log, nil
 }
 
-// heard returns a call at sipp in the form of the carrier's log. followed is true if another trunk
-// can have taken a call that this one refused.
+// heard converts a call in sipp's log into lines of the carrier's log. The parameter followed is
+// true if another trunk can have accepted a call that this trunk refused.
 func heard(c *kit.SippCall, followed bool) (log []kit.LogLine) {
 	line := func(kind string, at time.Time) {
 		if !at.IsZero() {
@@ -178,7 +178,7 @@ func heard(c *kit.SippCall, followed bool) (log []kit.LogLine) {
 	return log
 }
 
-// refusal is the log line of a call that another trunk can have taken.
+// refusal is the kind of a log line of a refused call that another trunk can have accepted.
 const refusal = "refuse"
 
 // read returns everything that the API has about a workspace.
@@ -216,8 +216,8 @@ func (j *judge) read(ctx context.Context, t *tenant) (known truth, err error) {
 	return known, errors.Join(faults...)
 }
 
-// talks checks the talk time of each completed call against the carrier's log, because the talk
-// time is charged.
+// talks compares the talk time of each completed call with the carrier's log, because the talk time
+// is charged.
 func (j *judge) talks(known truth, log []kit.LogLine) {
 	answered, over := map[string]time.Time{}, map[string]time.Time{}
 	for _, line := range log {
@@ -239,8 +239,9 @@ func (j *judge) talks(known truth, log []kit.LogLine) {
 	}
 }
 
-// about reports whether two talk times agree. The simulated carrier provides the clock of its
-// calls. Over SIP each side has its own clock, and a stopped dialer receives a hang-up late.
+// about reports whether two talk times are equal within the tolerance. The simulated carrier
+// provides the clock of its calls, so the tolerance is zero. In SIP calls each side has its own
+// clock, and a stopped dialer receives a BYE late.
 func (j *judge) about(said, talked int64) bool {
 	if !j.w.sip {
 		return said == talked
@@ -248,7 +249,8 @@ func (j *judge) about(said, talked int64) bool {
 	return said >= talked-1 && said <= talked+1+int64(mostPause/time.Second)
 }
 
-// charges checks the charge of each call against its talk time, and returns the sum.
+// charges compares the charge of each call with the call's talk time. It returns the sum of the
+// charges.
 func (j *judge) charges(known truth) (all money.Micro) {
 	for id, c := range known.calls {
 		want := money.Micro(0)
@@ -263,8 +265,8 @@ func (j *judge) charges(known truth) (all money.Micro) {
 	return all
 }
 
-// money checks that the balance is the sum of the top-ups minus the charges, and that the books
-// agree.
+// money checks that the balance is the sum of the top-ups minus the charges, and that the
+// reconciliation finds no difference.
 func (j *judge) money(ctx context.Context, known truth) error {
 	paid, charged := known.credit, j.charges(known)
 	var wallet struct{ Balance money.Micro }

@@ -22,7 +22,7 @@ func services() []string {
 	return []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
 }
 
-// Names of the other processes.
+// The names of the processes that are not services.
 const (
 	postgres  = "postgres"
 	kafka     = "kafka"
@@ -41,8 +41,8 @@ func links() (all []string) {
 		"dialer>contacts-compliance", "dialer>"+carrier, "webhook-dispatcher>"+receiver)
 }
 
-// Every call has the same price. A hold is half a minute at the default rate. A poor wallet has
-// credit for twelve holds.
+// Every call has the same price. A hold is the price of half a minute at the default rate. A poor
+// wallet has credit for twelve holds.
 const (
 	longestCall = 30 // seconds
 	perMinute   = 50_000 * money.Micro(1)
@@ -50,8 +50,8 @@ const (
 	little      = "0.3"
 )
 
-// world is a stack whose every connection passes through a proxy. It has three workspaces: a steady
-// one, one that pauses its webhooks, and one with little credit.
+// world is a stack with a proxy in each of its connections. It has three workspaces: a steady
+// workspace, one that pauses its webhooks, and one with little credit.
 type world struct {
 	settings
 	home    string
@@ -59,7 +59,7 @@ type world struct {
 	links   map[string]*kit.Proxy
 	hooks   *kit.Receiver
 	tenants []*tenant
-	farms   []*kit.Sipp // the far ends of the trunks, in the order of their priority
+	farms   []*kit.Sipp // the far ends of the trunks, ordered by the trunk's priority
 
 	mu    sync.Mutex
 	stack *kit.Stack
@@ -69,7 +69,7 @@ type world struct {
 type tenant struct {
 	*kit.Workspace
 	name, subscription string
-	// poor means that requests can be refused for lack of credit. resting means that the
+	// poor is true if requests can be refused because credit is missing. resting is true if the
 	// subscription is paused from time to time.
 	poor, resting bool
 
@@ -83,13 +83,14 @@ func (t *tenant) paidIn(amount money.Micro) {
 	t.credit += amount
 }
 
-// startWorld starts everything. raze stops what it has started, also after an error.
+// startWorld starts the stack and its peers. raze stops what startWorld has started, also after an
+// error.
 func startWorld(ctx context.Context, set settings) (w *world, err error) {
 	w = &world{settings: set, ports: map[string]int{}, links: map[string]*kit.Proxy{}}
 	if w.home, err = os.MkdirTemp("", "ringfence-chaos-"); err != nil {
 		return w, err
 	}
-	if err := os.Chmod(w.home, 0o755); err != nil { // an unprivileged Postgres must be able to read it
+	if err := os.Chmod(w.home, 0o755); err != nil { // an unprivileged Postgres must be able to read the folder
 		return w, err
 	}
 	if w.hooks, err = kit.NewReceiver(w.home); err != nil {
@@ -113,7 +114,7 @@ func startWorld(ctx context.Context, set settings) (w *world, err error) {
 	return w, w.trunks(ctx)
 }
 
-// plant starts the far ends of two trunks. The first one refuses some calls.
+// plant starts the far ends of two trunks. The far end of the first trunk refuses some calls.
 func (w *world) plant(ctx context.Context) error {
 	if !w.sip {
 		return nil
@@ -148,8 +149,8 @@ func (w *world) trunks(ctx context.Context) error {
 	return nil
 }
 
-// wire chooses every port in advance, so that a proxy can be in front of it, and writes them into
-// the state file of the stack.
+// wire chooses every port before the stack starts, so that a proxy can be in front of the port. It
+// writes the ports into the state file of the stack.
 func (w *world) wire() error {
 	names := append([]string{postgres, kafka, carrier}, services()...)
 	for _, name := range append(names, "base", "admin") {
@@ -157,7 +158,7 @@ func (w *world) wire() error {
 		if err != nil {
 			return err
 		}
-		// held until the proxies have their ports
+		// Each port is held until the proxies have their ports.
 		held, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			return err
@@ -185,7 +186,7 @@ func (w *world) wire() error {
 	return os.WriteFile(filepath.Join(w.home, "state.json"), known, 0o600)
 }
 
-// known returns the ports that the stack has chosen.
+// known returns the ports that the stack has chosen, by name.
 func (w *world) known() (ports map[string]int, err error) {
 	data, err := os.ReadFile(filepath.Join(w.home, "state.json"))
 	if err != nil {
@@ -196,8 +197,9 @@ func (w *world) known() (ports map[string]int, err error) {
 	return state.Ports, err
 }
 
-// environment returns variables with shorter waits, so that a run of minutes reaches their ends.
-// REPUBLISH_AFTER keeps its default, because it repairs a loss that must not happen.
+// environment returns variables that shorten waits, so that a run of minutes reaches the ends of
+// the waits. REPUBLISH_AFTER keeps its default, because it would repair a loss that must not
+// happen.
 func (w *world) environment() []string {
 	var detours []string
 	for line, proxy := range w.links {
@@ -213,7 +215,7 @@ func (w *world) environment() []string {
 	}, w.env...)
 }
 
-// settleIn creates the workspace of the tenant, with credit, an agent with short calls, and a
+// settleIn creates the tenant's workspace with credit, an agent with short calls, and a
 // subscription.
 func (w *world) settleIn(ctx context.Context, t *tenant) (err error) {
 	credit := plenty
@@ -230,7 +232,7 @@ func (w *world) settleIn(ctx context.Context, t *tenant) (err error) {
 		ID string `json:"id"`
 	}
 	err = t.Admin.Into(ctx, "POST", "/admin/v1/workspaces/"+t.ID+"/agents", map[string]any{
-		// the script of calls over SIP
+		// The script applies to calls over SIP.
 		"name": "Hasty", "max_call_seconds": longestCall, "script": map[string]any{"tone_hz": 440, "tone_millis": 500, "end_after_millis": 1500},
 	}, 201, &made)
 	if err != nil {
@@ -241,14 +243,14 @@ func (w *world) settleIn(ctx context.Context, t *tenant) (err error) {
 	return err
 }
 
-// running returns the stack, which a blackout replaces.
+// running returns the current stack. A blackout replaces the stack.
 func (w *world) running() *kit.Stack {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.stack
 }
 
-// raze stops everything. With keep the folder remains.
+// raze stops everything. If keep is true, it does not delete the folder.
 func (w *world) raze(keep bool) error {
 	var errs []error
 	if w.stack != nil {

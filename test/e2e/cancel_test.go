@@ -21,14 +21,14 @@ const (
 	raceCredit = "10000"
 )
 
-// manner is how a request is placed and canceled.
+// manner is the way in which a request is placed and canceled.
 type manner int
 
 const (
 	atOnce    manner = iota // due immediately, one cancel
-	scheduled               // due in a second, canceled at about that time
-	twice                   // two concurrent cancels through two connections
-	impatient               // the first cancel is aborted before its response and repeated
+	scheduled               // due after a second, canceled at about that time
+	twice                   // two concurrent cancels on two connections
+	impatient               // the client aborts the first cancel before its response, and repeats it
 	manners
 )
 
@@ -36,12 +36,12 @@ func (m manner) String() string {
 	return [...]string{"due at once", "scheduled", "canceled twice", "broken off and retried"}[m]
 }
 
-// raced is one request whose cancels compete with its dial.
+// raced is one request. Its cancels compete with its dial.
 type raced struct {
 	id, to string
 	manner manner
-	// answers are the statuses of the cancels. unanswered is true if another cancel got 503 or no
-	// response, so that its effect is unknown.
+	// answers are the statuses of the responses to the cancels. unanswered is true if another
+	// cancel had status 503 or no response, because then the effect of that cancel is unknown.
 	answers    []int
 	unanswered bool
 }
@@ -55,9 +55,10 @@ func (r raced) count(status int) (n int) {
 	return n
 }
 
-// TestCancel_RacingTheDialAnswersCorrectly cancels requests at the time of their dial, on two replicas of
-// each service: a hundred requests, ten thousand with -large. A cancel that is answered 200 prevents the
-// dial. After a 409 the request is dialed and ends. The stack has shorter leases than the shared one.
+// TestCancel_RacingTheDialAnswersCorrectly cancels requests at the time of their dial, with two
+// replicas of each service. It cancels a hundred requests, or ten thousand with -large. A cancel
+// with status 200 prevents the dial. A request whose cancel has status 409 is dialed and ends. The
+// stack has shorter leases than the shared stack.
 func TestCancel_RacingTheDialAnswersCorrectly(t *testing.T) {
 	rng, hooks := sharedstack.Seeded(t, 1), receiver(t)
 	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")
@@ -90,7 +91,7 @@ func TestCancel_RacingTheDialAnswersCorrectly(t *testing.T) {
 	judgeCancels(t, s, w, run.done)
 }
 
-// racing places and cancels requests in concurrent lanes.
+// racing places and cancels requests in several concurrent goroutines, the lanes.
 type racing struct {
 	t        *testing.T
 	s        *kit.Stack
@@ -101,11 +102,12 @@ type racing struct {
 	aims     [manners]aim
 }
 
-// aim finds the time of the dial after the due time. All lanes share it.
+// aim estimates the time between a request's due time and its dial. All lanes share one aim per
+// manner.
 type aim struct {
 	at, step time.Duration
 	late     bool // the last cancel was too late
-	// timely counts the cancels before the dial, tardy those after it.
+	// timely is the number of cancels before the dial, tardy the number of cancels after the dial.
 	timely, tardy int
 }
 
@@ -121,8 +123,8 @@ func (a *aim) shot(rng *rand.Rand) time.Duration {
 	return a.at + time.Duration((2*rng.Float64()-1)*float64(spread))
 }
 
-// learn moves the estimate: in growing steps while the result stays the same, in shrinking steps
-// when it changes.
+// learn adjusts the estimate. The step grows while the result stays the same, and shrinks when the
+// result changes.
 func (a *aim) learn(late bool) {
 	a.step = min(max(a.step*3/2, 2*time.Millisecond), 50*time.Millisecond)
 	if late != a.late {
@@ -151,12 +153,12 @@ func (run *racing) oneSided() bool {
 	return false
 }
 
-// lane runs one request after the other until every manner has had cancels before and after the
-// dial, or a limit is reached.
+// lane runs one request after the other. It ends when every manner has had cancels before and after
+// the dial, or at a limit.
 func (run *racing) lane(rng *rand.Rand, first, rounds int) {
 	posting, canceling := kit.NewClient(run.s.Demo.BaseURL, run.w.WriteKey), [2]*kit.Client{}
 	for i := range canceling {
-		// its own connection, to one of the replicas
+		// Each client has its own connection, which leads to one of the replicas.
 		canceling[i] = kit.NewClient(run.s.Demo.BaseURL, run.w.WriteKey)
 	}
 	for n := 0; n < rounds || n < min(6*rounds, 1000) && run.oneSided(); n++ {
@@ -211,7 +213,7 @@ func (run *racing) post(client *kit.Client, r *raced) (due time.Time, err error)
 	return due, err
 }
 
-// cancel cancels in the manner of the request and records every response.
+// cancel cancels the request in the way that was chosen for it, and records every response.
 func (run *racing) cancel(clients [2]*kit.Client, r *raced, rng *rand.Rand) error {
 	switch r.manner {
 	case twice:
@@ -239,7 +241,7 @@ func (run *racing) cancel(clients [2]*kit.Client, r *raced, rng *rand.Rand) erro
 	return err
 }
 
-// ask cancels and repeats after a 503 until ctx ends. silent is true if there was a 503.
+// ask sends a cancel and repeats it after a 503 until ctx ends. silent is true if there was a 503.
 func (run *racing) ask(ctx context.Context, client *kit.Client, id string) (status int, silent bool, err error) {
 	err = kit.Until(ctx, kit.HangTimeout, "the cancel is answered", func() (bool, error) {
 		var answer []byte
@@ -249,7 +251,7 @@ func (run *racing) ask(ctx context.Context, client *kit.Client, id string) (stat
 		switch status {
 		case http.StatusOK, http.StatusConflict:
 			return true, nil
-		case http.StatusServiceUnavailable: // the dialer did not respond in time: the effect is unknown
+		case http.StatusServiceUnavailable: // the dialer did not respond in time, so the effect is unknown
 			silent = true
 			return false, nil
 		}
@@ -258,8 +260,8 @@ func (run *racing) ask(ctx context.Context, client *kit.Client, id string) (stat
 	return status, silent, err
 }
 
-// judgeCancels compares every response with the end of the request and with the carrier's log.
-// Every manner must have had cancels before and after the dial.
+// judgeCancels compares every response with the final status of the request and with the carrier's
+// log. Every manner must have had cancels before and after the dial.
 func judgeCancels(t *testing.T, s *kit.Stack, w *kit.Workspace, all []raced) {
 	t.Helper()
 	log, err := s.CarrierLog(t.Context())
@@ -308,7 +310,7 @@ func shares(canceled, dialled [manners]int) (text string) {
 	return text[:max(0, len(text)-2)]
 }
 
-// judgeCancel returns what is wrong with the responses, or "".
+// judgeCancel describes what is wrong with the responses. It returns "" if they are correct.
 func judgeCancel(r raced, ended string, dials int) (fault string) {
 	yes := r.count(http.StatusOK)
 	switch {
@@ -328,7 +330,7 @@ func judgeCancel(r raced, ended string, dials int) (fault string) {
 	return ""
 }
 
-// TestJudgeCancel_FindsWrongAnswers checks that judgeCancel finds wrong responses.
+// TestJudgeCancel_FindsWrongAnswers checks that judgeCancel reports wrong responses.
 func TestJudgeCancel_FindsWrongAnswers(t *testing.T) {
 	tests := []struct {
 		name  string

@@ -18,7 +18,7 @@ func TestContacts_Create(t *testing.T) {
 	type row struct {
 		name  string
 		body  any
-		field string // "" for 201
+		field string // "" if the response is 201
 	}
 	rows := []row{
 		{"a number alone", set{"phone_e164": number(1)}, ""},
@@ -118,7 +118,7 @@ func TestContacts_Change(t *testing.T) {
 		}
 	}
 	w.write.want(t, 200, "PATCH", path, set{"metadata": wide(97)})
-	// 101 keys after merging
+	// The contact would have 101 keys after the merge.
 	w.write.refused(t, 422, "validation_error", "PATCH", path, set{"metadata": set{"one": 1}})
 	w.write.want(t, 200, "PATCH", path, set{"metadata": set{"one": 1, "b": nil}})
 }
@@ -255,7 +255,7 @@ func TestWallet_OverItsLife(t *testing.T) {
 		t.Errorf("with a hold: last = %v, want %v", last, topped)
 	}
 	w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later()))
-	// 0.25 are available
+	// 0.25 credits are available.
 	w.write.refused(t, 402, "insufficient_credits", "POST", "/v1/calls", w.order(number(1)))
 	w.write.want(t, 200, "POST", "/v1/call-requests/"+queued.text("id")+"/cancel", nil)
 	var placed answer

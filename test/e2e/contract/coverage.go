@@ -11,9 +11,9 @@ func (d *Document) see(what string) {
 	d.seen[what]++
 }
 
-// Unseen lists what is documented and was not in any response or delivery: each operation with each
-// status and error code ("createCall 422 recipient_dnd"), each code of responses without an
-// operation ("default bad_request"), and each webhook.
+// Unseen lists documented items that did not occur in any response or delivery. An item is an
+// operation with a status and an error code ("createCall 422 recipient_dnd"), a code of responses
+// without an operation ("default bad_request"), or a webhook.
 func (d *Document) Unseen() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// faults are errors outside of the requests of a test.
+// faults collects errors that do not belong to a request of a test, such as invalid deliveries.
 type faults struct {
 	mu  sync.Mutex
 	all []error
@@ -22,9 +22,9 @@ func (f *faults) add(err error) {
 	f.all = append(f.all, err)
 }
 
-// cannotBeProvoked reports whether a healthy stack does not send a documented response: internal
-// errors, unavailable services (see the services' tests and outage_test.go) and a body that takes
-// too long (see libs/httpserver).
+// cannotBeProvoked reports whether a healthy stack never sends a documented response. Such
+// responses are internal errors, unavailable services (see the services' tests and outage_test.go)
+// and a body that takes too long (see libs/httpserver).
 func cannotBeProvoked(what string) bool {
 	for _, ending := range []string{" 500 internal_error", " 503 unavailable", " 408 request_timeout"} {
 		if strings.HasSuffix(what, ending) {
@@ -34,8 +34,8 @@ func cannotBeProvoked(what string) bool {
 	return false
 }
 
-// judge checks all tests together: every delivery was valid, and if all tests ran, every documented
-// response and webhook was seen.
+// judge checks the results of all tests together. Every delivery must be valid. If all tests ran,
+// every documented response and webhook must have occurred.
 func (w *world) judge(all bool) (code int) {
 	w.faults.mu.Lock()
 	defer w.faults.mu.Unlock()

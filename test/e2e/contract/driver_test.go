@@ -19,23 +19,25 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// wire validates each response of the public API.
+// wire returns a transport that validates each response of the public API.
 func wire(t *testing.T, next *http.Transport) http.RoundTripper {
 	t.Helper()
 	return stack(t).document.Wire(next)
 }
 
-// client sends requests to one address with one credential, or with none if key is empty.
+// client sends requests to one address with one credential. If key is empty, it sends no
+// credential.
 type client struct {
 	base, key string
 	http      *http.Client
 }
 
-// unused is how long an idle connection is kept. It is less than the gateway's 2 min, so that no
-// request uses a connection that the gateway is closing.
+// unused is the time for which an idle connection is kept. It is less than the gateway's 2 min, so
+// that a request never uses a connection that the gateway is closing.
 const unused = time.Minute
 
-// transport has its own connections. from is the local address, or "" for the default.
+// transport returns a transport with separate connections. The parameter from is the local address,
+// or "" for the default.
 func transport(from string) *http.Transport {
 	dialer := &net.Dialer{Timeout: 30 * time.Second}
 	if from != "" {
@@ -50,7 +52,8 @@ func customer(t *testing.T, key string) *client {
 	return &client{base: stack(t).Demo.BaseURL, key: key, http: &http.Client{Transport: wire(t, transport("")), Timeout: 30 * time.Second}}
 }
 
-// crowd returns n clients with one key and a connection each, so that both replicas get requests.
+// crowd returns n clients with the same key. Each client has its own connection, so that both
+// replicas receive requests.
 func crowd(t *testing.T, key string, n int) []*client {
 	t.Helper()
 	all := make([]*client, n)
@@ -74,8 +77,8 @@ type answer struct {
 	body   string
 }
 
-// do sends one request. body is nil, a string that is sent as it is, or a value to encode as JSON.
-// header contains names and values alternately.
+// do sends one request. The parameter body is nil, a string that is sent unchanged, or a value to
+// encode as JSON. The parameter header contains names and values alternately.
 func (c *client) do(t *testing.T, method, path string, body any, header ...string) answer {
 	t.Helper()
 	var payload io.Reader
@@ -121,8 +124,8 @@ func (c *client) do(t *testing.T, method, path string, body any, header ...strin
 	return answer{response.StatusCode, response.Header, string(read)}
 }
 
-// addressOf returns the client address of a test. The gateway counts requests without a known key by
-// address, so each test has its own.
+// addressOf returns the client address of a test. The gateway counts requests without a valid key
+// by address, so each test has its own address.
 func addressOf(t *testing.T) string {
 	t.Helper()
 	hash := fnv.New32a()
@@ -131,7 +134,7 @@ func addressOf(t *testing.T) string {
 	return fmt.Sprintf("198.%d.%d.%d", 18+sum>>16&1, sum>>8&255, sum&255)
 }
 
-// want sends one request and requires the status.
+// want sends one request and requires the status of the response.
 func (c *client) want(t *testing.T, status int, method, path string, body any, header ...string) answer {
 	t.Helper()
 	got := c.do(t, method, path, body, header...)
@@ -141,7 +144,7 @@ func (c *client) want(t *testing.T, status int, method, path string, body any, h
 	return got
 }
 
-// refused sends one request and requires an error with the code.
+// refused sends one request and requires an error response with the code.
 func (c *client) refused(t *testing.T, status int, code, method, path string, body any, header ...string) answer {
 	t.Helper()
 	got := c.do(t, method, path, body, header...)
@@ -153,7 +156,7 @@ func (c *client) refused(t *testing.T, status int, code, method, path string, bo
 	return got
 }
 
-// code returns the code of an error body.
+// code returns the error code in the body.
 func (a answer) code() string {
 	var shown struct {
 		Error struct{ Code, Message string }
@@ -222,7 +225,8 @@ func tally(answers []answer) map[string]int {
 	return counts
 }
 
-// set contains settings of a workspace that replace those of workspace(). nil removes one.
+// set contains workspace settings that replace the settings of workspace(). The value nil removes a
+// setting.
 type set map[string]any
 
 // tenant is a workspace with an agent and keys.
@@ -234,8 +238,8 @@ type tenant struct {
 	admin       string
 }
 
-// workspace creates a workspace that may call at any hour and has no credit. Its rate limit is high
-// unless it is set.
+// workspace creates a workspace that can place calls at any hour and has no credit. Its rate limit
+// is high unless the parameter with sets it.
 func workspace(t *testing.T, with ...set) *tenant {
 	t.Helper()
 	body := set{
@@ -271,7 +275,8 @@ func (w *tenant) topUp(t *testing.T, amount string) {
 	w.operator.want(t, 201, "POST", w.admin+"/wallet/transactions", set{"type": "top_up", "amount": amount, "reference": uuid.NewString()})
 }
 
-// order returns the body of POST /v1/calls for a number. members are names and values alternately.
+// order returns the body of POST /v1/calls for a number. The parameter members contains names and
+// values alternately.
 func (w *tenant) order(to string, members ...any) set {
 	body := set{"agent_id": w.agent, "to": to}
 	for i := 0; i < len(members); i += 2 {
@@ -280,7 +285,7 @@ func (w *tenant) order(to string, members ...any) set {
 	return body
 }
 
-// ended waits for the end of a call request.
+// ended waits until a call request has ended.
 func (w *tenant) ended(t *testing.T, id string) answer {
 	t.Helper()
 	var got answer
@@ -300,7 +305,8 @@ func until(t *testing.T, what string, cond func() bool) {
 
 var numbers atomic.Int64
 
-// number returns a new number. Its last two digits select what happens (docs/test-numbers.md).
+// number returns a new phone number. Its last two digits select the behavior of the far end
+// (docs/test-numbers.md).
 func number(digits int) string {
 	return fmt.Sprintf("+14155%04d%02d", numbers.Add(1), digits)
 }

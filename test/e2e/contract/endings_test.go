@@ -18,7 +18,7 @@ func everyEvent() []string {
 	return []string{"call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy"}
 }
 
-// listens subscribes the workspace to every call event and returns a function that returns the
+// listens subscribes the workspace to every call event. The returned function returns the
 // deliveries so far.
 func (w *tenant) listens(t *testing.T) func() []kit.Delivery {
 	t.Helper()
@@ -28,7 +28,7 @@ func (w *tenant) listens(t *testing.T) func() []kit.Delivery {
 	return func() []kit.Delivery { return hooks.Deliveries(w.id) }
 }
 
-// finish is a kind of simulated number and its documented result (docs/test-numbers.md).
+// finish is one kind of simulated number with its documented result (docs/test-numbers.md).
 type finish struct {
 	name                             string
 	digits                           int
@@ -36,7 +36,7 @@ type finish struct {
 	status, cause, outcome, who      string
 	charged, answered, rang, summary bool
 	events                           []string
-	// zone is the time zone of the contact. "" means the zone of the number.
+	// zone is the contact's time zone. "" means the time zone of the number.
 	zone string
 }
 
@@ -156,7 +156,7 @@ func (e finish) mustBeTheCall(t *testing.T, got answer, w *tenant, to, ref strin
 			}
 		}
 	}
-	if e.outcome == "callback_requested" { // the next day at ten in the zone of the person
+	if e.outcome == "callback_requested" { // the next day at ten o'clock in the time zone of the person
 		zone, _ := time.LoadLocation(cmp.Or(e.zone, "America/Los_Angeles"))
 		ended, at := instant(t, timings["ended_at"].(string)).In(zone), instant(t, summary["scheduled_for"].(string)).In(zone)
 		if want := time.Date(ended.Year(), ended.Month(), ended.Day()+1, 10, 0, 0, 0, zone); !at.Equal(want) {
@@ -165,8 +165,8 @@ func (e finish) mustBeTheCall(t *testing.T, got answer, w *tenant, to, ref strin
 	}
 }
 
-// mustBeTheEvents checks that exactly these events arrived once, in order and signed, and that the
-// last one contains the call as GET returns it.
+// mustBeTheEvents checks that exactly the expected events arrived once, in order and signed. The
+// last event must contain the call as GET returns it.
 func (e finish) mustBeTheEvents(t *testing.T, events []kit.Delivery, call answer) {
 	t.Helper()
 	var types []string

@@ -13,11 +13,12 @@ import (
 	"time"
 )
 
-// forwarded is the header in which the stack's trusted proxy, this machine, states the client
-// address.
+// forwarded is the header with the client address. The stack's trusted proxy, this machine, sets
+// it.
 const forwarded = "X-Forwarded-For"
 
-// strangers returns clients without a valid key. Each n gives another client.
+// strangers returns functions that return clients without a valid key. Each number n returns
+// another client.
 func strangers(t *testing.T) map[string]func(n int64) *client {
 	t.Helper()
 	shared := customer(t, "")
@@ -32,8 +33,8 @@ func strangers(t *testing.T) map[string]func(n int64) *client {
 	}
 }
 
-// TestFlood_AddressMaySend600AMinute sends 800 requests without a valid key from one address to both
-// replicas, and then checks the effect on other clients.
+// TestFlood_AddressMaySend600AMinute sends 800 requests without a valid key from one address to
+// both replicas. Then it checks that other clients are not affected.
 func TestFlood_AddressMaySend600AMinute(t *testing.T) {
 	w := workspace(t)
 	ways := strangers(t)
@@ -79,8 +80,8 @@ func TestFlood_AddressMaySend600AMinute(t *testing.T) {
 	}
 }
 
-// TestFlood_OpenPathsAreNotCounted sends more requests to paths without authentication than an
-// address may send without a key.
+// TestFlood_OpenPathsAreNotCounted sends requests to paths without authentication. It sends more
+// requests than an address can send without a key.
 func TestFlood_OpenPathsAreNotCounted(t *testing.T) {
 	const address = "203.0.113.30"
 	var asked atomic.Int64
@@ -106,11 +107,13 @@ func TestFlood_OpenPathsAreNotCounted(t *testing.T) {
 }
 
 // TestFlood_ValidKeysOfTheSameAddressPass sends requests with invalid keys and, from the same
-// address, requests with valid keys: one that the replica knows, and one in its first use.
+// address, requests with two valid keys. The replica knows one of these keys, and the other is used
+// for the first time.
 func TestFlood_ValidKeysOfTheSameAddressPass(t *testing.T) {
 	const address = "203.0.113.40"
 	w := workspace(t)
-	w.read.want(t, 200, "GET", "/v1/wallet", nil, forwarded, address) // the connection stays with this replica
+	// this connection leads to the same replica
+	w.read.want(t, 200, "GET", "/v1/wallet", nil, forwarded, address)
 	ctx, stop := context.WithCancel(t.Context())
 	var flood sync.WaitGroup
 	defer flood.Wait()
@@ -136,8 +139,8 @@ func TestFlood_ValidKeysOfTheSameAddressPass(t *testing.T) {
 	}
 }
 
-// TestFlood_CountsTheClientAddress checks with X-RateLimit-Remaining which address a request is counted
-// for.
+// TestFlood_CountsTheClientAddress checks for which address a request is counted.
+// X-RateLimit-Remaining shows the count.
 func TestFlood_CountsTheClientAddress(t *testing.T) {
 	nobody := customer(t, "")
 	left := func(c *client, headers ...string) int {
@@ -149,8 +152,9 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 		return limitsOf(t, "a stranger", c.refused(t, 401, "invalid_api_key", "GET", "/v1/calls", nil, lines...)).remaining
 	}
 	const untouched = 599
-	// after returns the result of look after 90 requests for an address. Their count is back at the limit after 9 s,
-	// because one request is given back every 100 ms.
+	// after sends 90 requests for an address and returns the result of the function look. The count
+	// of the address is back at the limit after 9 s, because one request is given back every 100
+	// ms.
 	after := func(c *client, from string, look func() int) int {
 		t.Helper()
 		at(make([]*client, 90), func(int, *client) int { return left(c, from) })
@@ -170,7 +174,7 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 		{"a first hop counts for nothing", []string{"203.0.113.50, 198.51.100.99"}, false},
 		{"another address", []string{"203.0.113.51"}, false},
 	} {
-		own := fmt.Sprintf("203.0.113.%d", 100+i) // each row has another address
+		own := fmt.Sprintf("203.0.113.%d", 100+i) // each row has its own address
 		for n, header := range row.headers {
 			row.headers[n] = strings.ReplaceAll(header, "203.0.113.50", own)
 		}

@@ -19,7 +19,8 @@ var (
 	offsetStamp   = regexp.MustCompile(`^[0-9-]{10}T[0-9:]{8}[+-][0-9]{2}:[0-9]{2}$`)
 )
 
-// offsetDateTime is the format of times with an offset from UTC, as in CallSummary.scheduled_for.
+// offsetDateTime is the format of times with an offset from UTC. CallSummary.scheduled_for has this
+// format.
 const offsetDateTime = "date-time-with-offset"
 
 type format func(string) error
@@ -27,7 +28,8 @@ type format func(string) error
 // Validate implements openapi3.StringFormatValidator.
 func (f format) Validate(value string) error { return f(value) }
 
-// stamps returns the formats in responses: ids in lower case, times in UTC with milliseconds.
+// stamps returns the formats of values in responses: ids in lower case, times in UTC with
+// milliseconds.
 func stamps() map[string]openapi3.StringFormatValidator {
 	return map[string]openapi3.StringFormatValidator{
 		"uuid": format(func(s string) error { return matches(canonicalUUID, s) }),
@@ -49,7 +51,7 @@ func stamps() map[string]openapi3.StringFormatValidator {
 	}
 }
 
-// wishes returns the formats that requests may use.
+// wishes returns the formats of values that a request can contain.
 func wishes() map[string]openapi3.StringFormatValidator {
 	return map[string]openapi3.StringFormatValidator{
 		"uuid":      format(uuid.Validate),

@@ -28,7 +28,7 @@ func TestHooks_Create(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		body any
-		code string // "" for 201
+		code string // "" if the response is 201
 	}{
 		{"the least there is", good(), ""},
 		{"every event type, webhook.test too", good("events", append(everyEvent(), "webhook.test")), ""},
@@ -104,8 +104,8 @@ func TestHooks_Create(t *testing.T) {
 	}
 }
 
-// TestHooks_Lifecycle creates, tests, rotates, pauses, resumes, changes and deletes a
-// subscription. The endpoint sees each step.
+// TestHooks_Lifecycle creates, tests, rotates, pauses, resumes, changes and deletes a subscription.
+// Each step changes what the endpoint receives.
 func TestHooks_Lifecycle(t *testing.T) {
 	w := workspace(t)
 	hooks := stack(t).Hooks
@@ -170,7 +170,8 @@ func TestHooks_Lifecycle(t *testing.T) {
 
 	w.write.want(t, 200, "PATCH", path, set{"status": "paused"})
 	w.write.refused(t, 409, "subscription_not_active", "POST", path+"/test", nil)
-	if got := w.write.want(t, 200, "POST", path+"/rotate-secret", nil); got.text("signing_secret") == "" { // also while paused
+	// the secret can be rotated while the subscription is paused
+	if got := w.write.want(t, 200, "POST", path+"/rotate-secret", nil); got.text("signing_secret") == "" {
 		t.Errorf("rotated while paused = %s", got.body)
 	} else {
 		hooks.SetSecret(one, got.text("signing_secret"))
@@ -193,8 +194,8 @@ func TestHooks_Lifecycle(t *testing.T) {
 	}
 }
 
-// TestHooks_PauseAndFilter checks that a subscription receives the types that it lists, of
-// calls that ended while it was active.
+// TestHooks_PauseAndFilter checks that a subscription receives only the event types that it lists,
+// and only of calls that ended while it was active.
 func TestHooks_PauseAndFilter(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
@@ -252,7 +253,7 @@ func TestHooks_PauseAndFilter(t *testing.T) {
 }
 
 // TestHooks_EventsOfAPauseCanBeReplayed checks that operators can list and replay the events of a
-// pause, and that the audit log records who did it.
+// pause. The audit log must record the operator.
 func TestHooks_EventsOfAPauseCanBeReplayed(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")

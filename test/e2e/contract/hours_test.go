@@ -13,7 +13,7 @@ import (
 // window is a daily calling window in UTC that is closed now.
 type window struct {
 	window set
-	// next is its next opening. It stays open for an hour.
+	// next is the next opening of the window. The window stays open for an hour.
 	next time.Time
 }
 
@@ -30,7 +30,7 @@ func closedWindow(now time.Time) window {
 	}
 }
 
-// consent sets a number's consent as the operator does.
+// consent sets a number's consent through the operator API.
 func (w *tenant) consent(t *testing.T, number, status string) {
 	t.Helper()
 	w.operator.want(t, 200, "PUT", w.admin+"/contacts/"+number+"/consent", set{"status": status, "source": "test"})
@@ -53,7 +53,8 @@ func TestHours_AClosedWindow(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		members []any
-		// at is the accepted scheduled_for. The zero value means that the request is refused.
+		// at is the accepted value of scheduled_for. The zero value means that the request is
+		// refused.
 		at time.Time
 	}{
 		{"is refused", nil, time.Time{}},
@@ -89,7 +90,7 @@ func TestHours_AClosedWindow(t *testing.T) {
 func TestHours_TheNumbersOwnZone(t *testing.T) {
 	w := workspace(t, set{"calling_policy": nil})
 	w.topUp(t, "100")
-	// at returns an hour of a day next month in the zone.
+	// at returns the given hour of a day in the next month, in the time zone.
 	at := func(zone string, hour int) string {
 		location, err := time.LoadLocation(zone)
 		if err != nil {
@@ -107,8 +108,8 @@ func TestHours_TheNumbersOwnZone(t *testing.T) {
 			t.Errorf("at %d:00 = %d %s, want %d", hour, got.status, got.body, status)
 		}
 	}
-	// The zone of the contact is another zone in which the window must be open, until it is
-	// removed.
+	// The contact has another time zone. The window must be open in that zone too, until the zone
+	// is removed.
 	contact := w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": "+4930901820002", "metadata": set{"time_zone": "Asia/Tokyo"}})
 	order := w.order("+4930901820002", "scheduled_for", at("Europe/Berlin", 14))
 	if got := w.write.refused(t, 422, "outside_calling_hours", "POST", "/v1/calls", order); !strings.Contains(got.body, "Asia/Tokyo") {
@@ -131,7 +132,7 @@ func TestHours_ScheduledFor(t *testing.T) {
 		{"366 days ahead but for a minute", now.Add(366*24*time.Hour - time.Minute).UTC().Format(time.RFC3339), now.Add(366*24*time.Hour - time.Minute).Truncate(time.Second)},
 		{"366 days and a minute ahead", now.Add(366*24*time.Hour + time.Minute).UTC().Format(time.RFC3339), time.Time{}},
 		{"the end of time", "9999-12-31T23:59:59Z", time.Time{}},
-		// scheduled_for may be in the past
+		// scheduled_for can be a time in the past.
 		{"8 days in the past", now.AddDate(0, 0, -8).UTC().Format(time.RFC3339), time.Time{}},
 		{"the zero time of Unix", "1970-01-01T00:00:00Z", time.Time{}},
 		{"the zero time of Go", "0001-01-01T00:00:00Z", time.Time{}},
@@ -141,7 +142,7 @@ func TestHours_ScheduledFor(t *testing.T) {
 		{"no instant", "soon", time.Time{}},
 		{"empty", "", time.Time{}},
 	} {
-		// not parallel, because a row uses the current time
+		// The subtest is not parallel, because a row uses the current time.
 		t.Run("scheduled_for "+row.name, func(t *testing.T) {
 			if row.want.IsZero() {
 				if got := w.write.refused(t, 422, "validation_error", "POST", "/v1/calls", w.order(number(1), "scheduled_for", row.value)); !strings.Contains(got.body, "scheduled_for") {
@@ -166,7 +167,7 @@ func TestHours_ScheduledFor(t *testing.T) {
 	}
 }
 
-// afterwards is a change between POST and dial, and the code with which the request ends.
+// afterwards is a change between POST and dial, with the error code of the request.
 type afterwards struct {
 	name, code string
 	change     func(w *tenant, to string)
@@ -193,8 +194,8 @@ func changes(t *testing.T) []*afterwards {
 	}
 }
 
-// TestBlocked_AtDialTime checks that a request that passed at POST and fails the dial-time check
-// ends blocked, without a call, an event or a charge.
+// TestBlocked_AtDialTime checks a request that passed the pre-check and fails the dial-time check.
+// It must end as blocked, without a call, an event or a charge.
 func TestBlocked_AtDialTime(t *testing.T) {
 	rows := changes(t)
 	for _, row := range rows {

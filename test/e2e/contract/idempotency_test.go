@@ -46,7 +46,7 @@ func TestIdempotency_FiftyKeysAndCreditForOneCall(t *testing.T) {
 	}
 	w.mustHaveCalledOnce(t, answers[taken].text("to"), answers[taken].text("id"))
 
-	// A refused request does not use up its key, and an accepted one does.
+	// A refused request does not use up its idempotency key. An accepted request does.
 	w.topUp(t, oneCall)
 	again := w.write.want(t, 200, "POST", "/v1/calls", w.order(number(1), "idempotency_key", fmt.Sprint("order-", taken)))
 	if again.text("id") != answers[taken].text("id") {
@@ -59,8 +59,8 @@ func TestIdempotency_FiftyKeysAndCreditForOneCall(t *testing.T) {
 	w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "idempotency_key", fmt.Sprint("order-", (taken+1)%50)))
 }
 
-// mustHaveCalledOnce waits until everything has ended and checks that there is one request, one
-// dial, one call and one charge.
+// mustHaveCalledOnce waits until everything has ended. Then it checks that there is one request,
+// one dial, one call and one charge.
 func (w *tenant) mustHaveCalledOnce(t *testing.T, to, id string) {
 	t.Helper()
 	ended := w.ended(t, id)
@@ -117,7 +117,7 @@ func decimal(t *testing.T, text string) *big.Rat {
 func TestIdempotency_WhichKeyCounts(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
-	// ahead is so late that no request is dialed during the test.
+	// The time ahead is so late that no request is dialed during the test.
 	ahead := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	order := func(members ...any) set { return w.order(number(1), append(members, "scheduled_for", ahead)...) }
 	first := w.write.want(t, 202, "POST", "/v1/calls", order("idempotency_key", "a"))

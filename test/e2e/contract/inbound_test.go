@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// mustBeBornWithItsID checks that created_at is the time in the UUIDv7.
+// mustBeBornWithItsID checks that the time in the UUIDv7 is the value of created_at.
 func mustBeBornWithItsID(t *testing.T, id, createdAt string) {
 	t.Helper()
 	parsed, err := uuid.Parse(id)
@@ -32,7 +32,7 @@ func TestInbound_IsRecordedAndToldAndFree(t *testing.T) {
 	line, known, stranger := number(1), number(1), number(1)
 	w.operator.want(t, 201, "POST", w.admin+"/numbers", set{"phone_e164": line, "agent_id": w.agent})
 	contact := w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": known, "name": "Ada"})
-	// an opt-out does not block inbound calls
+	// An opt-out does not block inbound calls.
 	w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": known})
 	carrier := &client{base: stack(t).Demo.SimURL, http: w.operator.http}
 	for _, row := range []struct{ name, from, shown, contact string }{

@@ -19,8 +19,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestIsolation_ProbesCoverEveryOperation fails if no probe calls an operation of the API with an id of
-// another workspace.
+// TestIsolation_ProbesCoverEveryOperation requires for each operation of the API a probe that sends
+// an id of another workspace.
 func TestIsolation_ProbesCoverEveryOperation(t *testing.T) {
 	var described struct {
 		Paths map[string]map[string]json.RawMessage `json:"paths"`
@@ -35,7 +35,7 @@ func TestIsolation_ProbesCoverEveryOperation(t *testing.T) {
 	for path, item := range described.Paths {
 		for _, method := range []string{"get", "put", "post", "patch", "delete", "head", "options", "trace"} {
 			operation := strings.ToUpper(method) + " " + path
-			// other paths belong to no workspace
+			// Other paths do not belong to a workspace.
 			if _, there := item[method]; !there || !strings.HasPrefix(path, "/v1/") {
 				continue
 			}
@@ -50,22 +50,23 @@ func TestIsolation_ProbesCoverEveryOperation(t *testing.T) {
 	}
 }
 
-// probe is a request that names an object of another workspace. {x} in path, body and key is the
-// object; {agent} is an agent of the caller's workspace.
+// probe is a request that names an object of another workspace. The object replaces {x} in path,
+// body and key. An agent of the caller's workspace replaces {agent}.
 type probe struct {
 	operation, name string
 	path            string
 	body            string
-	// key is sent as Idempotency-Key.
+	// key is the value of the header Idempotency-Key.
 	key string
-	// theirs is the object of the other workspace, nobodys an object of the same kind that does not
-	// exist.
+	// theirs is an object of the other workspace, and nobodys an object of the same kind that does
+	// not exist.
 	theirs, nobodys string
 }
 
 func (p probe) title() string { return p.operation + ", " + p.name }
 
-// ask sends the probe with one value and replaces the parts of the response that always differ.
+// ask sends the probe with one of the two objects. It replaces the parts of the response that
+// always differ.
 func (p probe) ask(t *testing.T, c *client, base, agent, value string) answer {
 	t.Helper()
 	method, _, _ := strings.Cut(p.operation, " ")
@@ -83,7 +84,7 @@ func (p probe) ask(t *testing.T, c *client, base, agent, value string) answer {
 	for blank, what := range map[string]*regexp.Regexp{
 		"{id}":     regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`),
 		"{time}":   regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`),
-		"{sum}":    regexp.MustCompile(`[0-9a-f]{64}`), // a subject in the register of erasures
+		"{sum}":    regexp.MustCompile(`[0-9a-f]{64}`), // the hash of a subject in the register of erasures
 		"{secret}": regexp.MustCompile(`whsec_[^"]+`),
 	} {
 		got.body = what.ReplaceAllString(got.body, blank)
@@ -91,7 +92,8 @@ func (p probe) ask(t *testing.T, c *client, base, agent, value string) answer {
 	return got
 }
 
-// try sends the probe with both values, requires the same response, and returns it.
+// try sends the probe with both objects. It requires that the responses are equal, and returns the
+// response.
 func (p probe) try(t *testing.T, c *client, base, agent string) answer {
 	t.Helper()
 	nobodys := p.ask(t, c, base, agent, p.nobodys)
@@ -104,11 +106,12 @@ func (p probe) try(t *testing.T, c *client, base, agent string) answer {
 
 func names(header http.Header) []string { return slices.Sorted(maps.Keys(header)) }
 
-// stranger is another workspace with an object of each kind.
+// stranger is the other workspace, with an object of each kind.
 type stranger struct {
 	*tenant
 	contact, call, request, subscription string
-	// number is a contact. Two numbers are opted out, and one has a consent record of an operator.
+	// number is a contact. optedOut and optedOutToo are opted out. consented has a consent record
+	// of an operator.
 	number, optedOut, optedOutToo, consented string
 	delivery, inbound, transaction, record   string
 	decision, list, erasure                  string
@@ -145,7 +148,7 @@ func strangerWithEverything(t *testing.T) *stranger {
 	s.list = s.operator.want(t, 201, "POST", s.admin+"/opt-out-imports", set{"reason": "bought"}).text("id")
 	s.transaction = s.operator.want(t, 200, "GET", s.admin+"/wallet/transactions", nil).ids()[0]
 	s.inbound = s.operator.want(t, 201, "POST", s.admin+"/numbers", set{"phone_e164": number(1), "agent_id": s.agent}).text("id")
-	for range 5 { // the maximum
+	for range 5 { // the maximum number of subscriptions
 		s.subscription = s.write.want(t, 201, "POST", subscriptions, subscription(stack(t).Hooks.URL+"/"+s.id)).text("id")
 	}
 	s.delivery = s.write.want(t, 202, "POST", subscriptions+"/"+s.subscription+"/test", nil).text("delivery_id")
@@ -157,7 +160,7 @@ func strangerWithEverything(t *testing.T) *stranger {
 
 func ahead() string { return time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339) }
 
-// everything returns all that the stranger and its operator can read.
+// everything returns all data that the stranger and its operator can read.
 func (s *stranger) everything(t *testing.T) map[string]string {
 	t.Helper()
 	seen := map[string]string{}
@@ -177,10 +180,10 @@ func (s *stranger) everything(t *testing.T) map[string]string {
 	return seen
 }
 
-// TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound sends every probe as a customer and as an
-// operator with the customer's workspace. The other workspace must be unchanged. It then sends the
-// probes as the other workspace, where the two responses must differ; otherwise a probe would show
-// nothing.
+// TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound sends every probe as a customer, and as an
+// operator under the customer's workspace. The other workspace must be unchanged. Then it sends the
+// probes as the other workspace, where the two responses must differ. Without this difference a
+// probe would prove nothing.
 func TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 	s, w := strangerWithEverything(t), workspace(t)
 	w.topUp(t, "100")
@@ -210,11 +213,11 @@ func TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 			}
 		}
 	}
-	operate(true) // before the customer deletes objects
+	operate(true) // first, because the customer's probes delete objects
 	for _, p := range probes(s) {
 		mustTell(p, p.ask(t, s.write, "", s.agent, p.theirs))
 	}
-	operate(false) // the last one deletes the customer's key
+	operate(false) // last, because one probe deletes the customer's key
 }
 
 // unknownID returns an id that does not exist.

@@ -22,7 +22,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestKeys_AreStoredAsKeyedHashes looks for a used key in every table of the database and in the log.
+// TestKeys_AreStoredAsKeyedHashes searches every table of the database and the log for a key that
+// was used.
 func TestKeys_AreStoredAsKeyedHashes(t *testing.T) {
 	w := workspace(t)
 	made := w.operator.want(t, 201, "POST", w.admin+"/api-keys", set{"name": "kept", "access": "write"})
@@ -78,7 +79,7 @@ func TestKeys_AreStoredAsKeyedHashes(t *testing.T) {
 	}
 }
 
-// needles returns forms of a key that must not be stored.
+// needles returns the forms of a key that must not be stored.
 func needles(key, secret string) map[string]string {
 	all := map[string]string{}
 	for name, text := range map[string]string{"the key": key, "its secret part": secret} {
@@ -92,7 +93,7 @@ func needles(key, secret string) map[string]string {
 	return all
 }
 
-// inDatabase returns the tables that contain each text. Bytes are compared as hex.
+// inDatabase maps each text to the tables that contain it. Bytes are compared as hex.
 func inDatabase(t *testing.T, texts []string) map[string][]string {
 	t.Helper()
 	conn := database(t)
@@ -117,7 +118,7 @@ func inDatabase(t *testing.T, texts []string) map[string][]string {
 	return tables
 }
 
-// ending is a key and the way in which its access ends.
+// ending is a key, with the change that ends the key's access.
 type ending struct {
 	name    string
 	change  func(*tenant)
@@ -127,8 +128,8 @@ type ending struct {
 	changed time.Time
 }
 
-// TestKeys_RevocationAppliesOnAllReplicasIn5s sends requests to both replicas over many
-// connections every 100 ms, from before each change until 5 s after it.
+// TestKeys_RevocationAppliesOnAllReplicasIn5s sends requests to both replicas every 100 ms on many
+// connections. The requests begin before each change and end 5 s after it.
 func TestKeys_RevocationAppliesOnAllReplicasIn5s(t *testing.T) {
 	endings := []*ending{
 		{name: "a revoked key", status: 401, code: "invalid_api_key", change: func(w *tenant) {
@@ -141,7 +142,7 @@ func TestKeys_RevocationAppliesOnAllReplicasIn5s(t *testing.T) {
 			w.operator.want(t, 200, "PATCH", w.admin, set{"plan": "starter"})
 		}},
 	}
-	// one connection, so that one replica makes all changes and the other must learn of them
+	// With one connection, one replica makes all changes. The other replica must read the changes.
 	through := operator(t)
 	for _, e := range endings {
 		w := workspace(t)

@@ -99,7 +99,7 @@ func TestListing_FiltersOfCallsAndRequests(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
 	second := w.operator.want(t, 201, "POST", w.admin+"/agents", set{"name": "Bob"}).text("id")
-	ref := "order 100%_+ü" // characters with a meaning in a query or a pattern
+	ref := "order 100%_+ü" // the reference contains characters with a meaning in a query or a pattern
 	talked := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "external_ref", ref)).text("id"))
 	busy := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(90), "agent_id", second, "external_ref", "order 100xx")).text("id"))
 	waiting := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later(), "external_ref", ref))
@@ -137,7 +137,7 @@ func TestListing_FiltersOfCallsAndRequests(t *testing.T) {
 		"?created_after=1970-01-01T00:00:00Z":          {b, a},
 		"?created_before=9999-12-31T23:59:59Z":         {b, a},
 		"?created_after=0001-01-01T00:00:00Z":          {b, a},
-		// the + is not escaped
+		// The + in the time is not escaped.
 		"?created_after=" + born[a].In(east).Format("2006-01-02T15:04:05.000-07:00"):                  {b},
 		"?created_after=" + url.QueryEscape(born[a].In(east).Format("2006-01-02T15:04:05.000-07:00")): {b},
 		"?created_after=" + stamp(born[a].Add(-1e6)) + "&created_before=" + stamp(born[b]):            {a},
@@ -160,7 +160,7 @@ func TestListing_FiltersOfCallsAndRequests(t *testing.T) {
 		w.read.refused(t, 404, fmt.Sprintf("%s_not_available", path[1:]), "GET", "/v1/calls/"+a+path, nil)
 		w.read.refused(t, 404, "not_found", "GET", "/v1/calls/"+uuid.NewString()+path, nil)
 	}
-	// the id of a call request is not the id of a call
+	// A call request's id is not the id of a call.
 	w.read.refused(t, 404, "not_found", "GET", "/v1/calls/"+talked.text("id"), nil)
 	w.read.refused(t, 404, "not_found", "GET", "/v1/call-requests/"+a, nil)
 	w.write.refused(t, 409, "not_cancelable", "POST", "/v1/call-requests/"+talked.text("id")+"/cancel", nil)

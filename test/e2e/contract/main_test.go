@@ -9,22 +9,22 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// world is the stack that all tests of the package share: default settings and two replicas of each
-// service.
+// world is the stack that all tests of the package share. It has the default settings and two
+// replicas of each service.
 type world struct {
 	*sharedstack.World
-	// database connects as superuser.
+	// database is the superuser's URL of the stack's database.
 	database string
 	// document validates responses and deliveries.
 	document *Document
-	// faults are the invalid deliveries.
+	// faults collects the invalid deliveries.
 	faults *faults
 }
 
 var shared = &sharedstack.Shared[*world]{Begin: begin, Judge: (*world).judge}
 
-// Only the tests of settings call t.Parallel. They wait for requests to become due, so four of them
-// run at the same time, after the other tests.
+// Only the tests of settings call t.Parallel, because they wait for requests to become due. Four of
+// them run at the same time, after the other tests.
 func TestMain(m *testing.M) { os.Exit(shared.Main(m, 4)) }
 
 func stack(t *testing.T) *world {
@@ -48,5 +48,5 @@ func begin() (w *world, err error) {
 	}
 	w.database = db.URL
 	return w, w.Start("RINGFENCE_REPLICAS=2", "POSTGRES_URL="+db.URL,
-		"TRUSTED_PROXIES=127.0.0.1") // so that a test can choose its client address
+		"TRUSTED_PROXIES=127.0.0.1") // with this setting a test can choose its client address
 }

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// ask is a valid request. {id} in its path is an object of the workspace.
+// ask is a valid request. An object of the workspace replaces {id} in the path.
 type ask struct {
 	operation, method, path string
 	body                    any
@@ -23,7 +23,7 @@ func (a ask) writes() bool   { return a.method != http.MethodGet }
 func (a ask) webhooks() bool { return strings.HasPrefix(a.path, subscriptions) }
 func (a ask) name() string   { return a.method + " " + a.path }
 
-// asks returns every operation that needs a key.
+// asks returns a request for every operation that needs a key.
 func asks() []ask {
 	const calls, requests, contacts, optOuts = "/v1/calls", "/v1/call-requests", "/v1/contacts", "/v1/opt-outs"
 	return []ask{
@@ -59,7 +59,7 @@ func (a ask) do(t *testing.T, c *client, id string, header ...string) answer {
 }
 
 func TestOrder_EveryOperationIsAsked(t *testing.T) {
-	// operations without a key: see service_test.go
+	// These operations need no key. service_test.go tests them.
 	asked := []string{"readInterfaceDescription", "readReadiness", "readReference"}
 	for _, a := range asks() {
 		asked = append(asked, a.operation)
@@ -70,14 +70,15 @@ func TestOrder_EveryOperationIsAsked(t *testing.T) {
 	}
 }
 
-// TestOrder_ChecksOfEveryRoute sends requests with several errors. The first check in the documented
-// order determines the response.
+// TestOrder_ChecksOfEveryRoute sends requests with several errors. The error of the first check in
+// the documented order must be in the response.
 func TestOrder_ChecksOfEveryRoute(t *testing.T) {
 	starter := workspace(t, set{"plan": "starter"})
 	deaf := workspace(t, set{"features": set{"webhooks": false}})
 	w := workspace(t)
 	unknown := uuid.NewString()
-	// its own address, because other tests use up the limit of this machine's address
+	// The test has its own client address, because other tests use up the limit of this machine's
+	// address.
 	from := []string{"X-Forwarded-For", "198.51.100.7"}
 	malformed := strings.Repeat("x", 40)
 	all := append(asks(),
@@ -132,14 +133,15 @@ func TestOrder_ChecksOfEveryRoute(t *testing.T) {
 	}
 }
 
-// TestOrder_RateLimitFollowsTheKey checks that the rate limit is checked after the key, and before the
-// plan, the access, the route and everything else.
+// TestOrder_RateLimitFollowsTheKey checks that the gateway checks the rate limit after the key. It
+// must check the plan, the access, the route and everything else after the rate limit.
 func TestOrder_RateLimitFollowsTheKey(t *testing.T) {
 	one := set{"rate_limit_per_minute": 1}
 	w, starter := workspace(t, one), workspace(t, one, set{"plan": "starter"})
 	w.read.want(t, 200, "GET", "/v1/wallet", nil)
 	w.write.want(t, 200, "GET", "/v1/wallet", nil)
-	starter.read.refused(t, 403, "api_not_enabled", "GET", "/v1/wallet", nil) // a refused request counts
+	// a refused request counts toward the limit
+	starter.read.refused(t, 403, "api_not_enabled", "GET", "/v1/wallet", nil)
 	for _, a := range append(asks(), ask{"", "GET", "/v1/nothing", nil}, ask{"", "PUT", "/v1/calls", nil}) {
 		for _, c := range []*client{w.write, w.read, starter.read} {
 			got := a.do(t, c, uuid.NewString())
@@ -181,18 +183,19 @@ func TestOrder_MethodsOfEveryPath(t *testing.T) {
 	}
 }
 
-// place is one error of POST /v1/calls. to is the number with the error, if the error belongs to
-// the number.
+// place is one error of POST /v1/calls. If the number causes the error, the field to is that
+// number.
 type place struct {
 	name, code string
 	status     int
 	to         string
 	spoil      func(order set)
-	// shut is true if the error is the closed window.
+	// shut is true if a closed calling window causes the error.
 	shut bool
 }
 
-// goesWith reports whether a request can have both errors. It has one number and one contact_id.
+// goesWith reports whether one request can have both errors. A request has only one number and one
+// contact_id.
 func (p place) goesWith(other place) bool {
 	contacts := strings.Contains(p.name, "a contact ") && strings.Contains(other.name, "a contact ")
 	if p.name == other.name {
@@ -201,8 +204,8 @@ func (p place) goesWith(other place) bool {
 	return !contacts && (p.to == "" || other.to == "")
 }
 
-// TestOrder_ChecksOfPlacingACall sends every possible pair of errors. The earlier check determines the
-// response.
+// TestOrder_ChecksOfPlacingACall sends every possible pair of errors. The response must have the
+// error of the earlier check.
 func TestOrder_ChecksOfPlacingACall(t *testing.T) {
 	closed := closedWindow(time.Now())
 	open, shut := workspace(t), workspace(t, set{"calling_policy": set{"window": closed.window, "timezone": "UTC"}})
@@ -232,7 +235,7 @@ func TestOrder_ChecksOfPlacingACall(t *testing.T) {
 	for i := range faults {
 		faults[i].status = cmp.Or(faults[i].status, 422)
 	}
-	t.Run("pairs", func(t *testing.T) { // returns when all subtests have ended
+	t.Run("pairs", func(t *testing.T) { // t.Run returns when all parallel subtests have ended
 		for i, first := range faults {
 			for _, second := range faults[i:] {
 				if !first.goesWith(second) {
@@ -267,8 +270,8 @@ func TestOrder_ChecksOfPlacingACall(t *testing.T) {
 	}
 }
 
-// TestOrder_ReplayPrecedesOtherChecks checks that a replay is answered after the checks of the JSON
-// and of the key, and before all others.
+// TestOrder_ReplayPrecedesOtherChecks checks that a replay follows the checks of the
+// JSON and of the key, and precedes all other checks.
 func TestOrder_ReplayPrecedesOtherChecks(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, oneCall)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestPages_CommandsRun runs the commands of the pages for customers and operators against the demo workspace, page by
-// page. A page leaves the calling policy of the workspace open.
+// TestPages_CommandsRun runs the commands in the pages for customers and operators against the demo
+// workspace, page by page. After each page, the calling policy of the workspace must permit calls.
 func TestPages_CommandsRun(t *testing.T) {
 	for _, program := range []string{"curl", "jq", "openssl", "python3"} {
 		if _, err := exec.LookPath(program); err != nil && os.Getenv("CI") != "true" {
@@ -50,7 +50,8 @@ func TestPages_CommandsRun(t *testing.T) {
 	}
 }
 
-// checkout returns a directory in which the paths of the pages exist: the home of the stack, the programs and the examples.
+// checkout returns a directory that contains the paths in the pages: the home of the stack, the
+// programs and the examples.
 func checkout(t *testing.T) string {
 	t.Helper()
 	w, dir := stack(t), t.TempDir()
@@ -71,7 +72,8 @@ var (
 	makeLine   = regexp.MustCompile(`(?m)^(\S+=\S+ )*make .*$`)
 )
 
-// commandsOf returns the shell blocks of a page as one script. It leaves out make, which starts the stack.
+// commandsOf returns the shell blocks of a page as one script. It omits make, which would start the
+// stack.
 func commandsOf(page string) string {
 	var script strings.Builder
 	for _, block := range shellBlock.FindAllStringSubmatch(page, -1) {

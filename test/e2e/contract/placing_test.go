@@ -12,15 +12,15 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// later is a scheduled_for after the end of the tests.
+// later returns a scheduled_for that is after the end of the tests.
 func later() string { return time.Now().Add(time.Hour).UTC().Format(time.RFC3339) }
 
-// deep returns an object with so many levels.
+// deep returns an object with the given number of nested levels.
 func deep(levels int) json.RawMessage {
 	return json.RawMessage(strings.Repeat(`{"a":`, levels-1) + `{}` + strings.Repeat(`}`, levels-1))
 }
 
-// wide returns an object with so many keys.
+// wide returns an object with the given number of keys.
 func wide(keys int) set {
 	object := set{}
 	for i := range keys {
@@ -29,7 +29,7 @@ func wide(keys int) set {
 	return object
 }
 
-// documents returns values of variables and metadata at and beyond their limits.
+// documents returns values of variables and metadata at their limits and beyond.
 func documents() []struct {
 	name  string
 	value any
@@ -62,8 +62,8 @@ func TestPlacing_Fields(t *testing.T) {
 	type row struct {
 		name    string
 		members []any
-		code    string // "" for 202
-		field   string // that the message names
+		code    string // "" if the response is 202
+		field   string // the field in the error message
 	}
 	rows := []row{
 		{"the least there is", nil, "", ""},
@@ -88,12 +88,13 @@ func TestPlacing_Fields(t *testing.T) {
 	}
 	for _, to := range []string{"", "14155550101", "+1 415 555 0101", "+1415555", "+0415555010", "+1415555010123456", "tel:+14155550101", "+１４１５５５５０１０１", "+1415555010a", "anonymous", " +14155550101", "+14155550101\n"} {
 		code := "invalid_phone"
-		if to == "+1415555" { // seven digits are enough
+		if to == "+1415555" { // a number with seven digits is long enough
 			continue
 		}
 		rows = append(rows, row{fmt.Sprintf("to %q", to), []any{"to", to}, code, "to"})
 	}
-	for _, to := range []string{"+19005550101", "+882161234567", "+881612345678"} { // premium, satellite
+	// a premium number and a satellite number
+	for _, to := range []string{"+19005550101", "+882161234567", "+881612345678"} {
 		rows = append(rows, row{"a number that is never dialled " + to, []any{"to", to}, "validation_error", "to"})
 	}
 	for _, d := range documents() {
@@ -170,8 +171,9 @@ func TestPlacing_TheContact(t *testing.T) {
 	}
 }
 
-// TestPlacing_Variables checks that variables are merged when every compliance check has passed,
-// also if the credit is insufficient, and never on a replay.
+// TestPlacing_Variables checks when variables are merged into the contact. They are merged if every
+// compliance check has passed, even if the credit is insufficient. They are never merged on a
+// replay.
 func TestPlacing_Variables(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, oneCall)
@@ -196,7 +198,7 @@ func TestPlacing_Variables(t *testing.T) {
 	holds(`{"a":1,"b":{"z":3},"c":12345678901234567}`)
 	post(422, set{"a": "no agent"}, "agent_id", uuid.NewString())
 	post(422, set{"a": "no contact"}, "contact_id", uuid.NewString())
-	post(422, wide(99)) // 102 keys after merging
+	post(422, wide(99)) // 102 keys after the merge
 	w.consent(t, to, "withdrawn")
 	post(422, set{"a": "withdrawn"})
 	w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": to})

@@ -3,9 +3,9 @@ package contract
 import "fmt"
 
 // probes returns the customer's probes: reads, then changes, then creations. In this order each
-// probe finds its objects, also when the stranger sends them.
+// probe finds its objects, also when the other workspace sends the probes.
 func probes(s *stranger) []probe {
-	if s.tenant == nil { // only the list of operations is needed
+	if s.tenant == nil { // the caller needs only the list of operations
 		s = &stranger{tenant: &tenant{}}
 	}
 	queued := fmt.Sprintf(`"scheduled_for":%q`, ahead())
@@ -52,8 +52,8 @@ func probes(s *stranger) []probe {
 	)
 }
 
-// subscriptionProbes begins with a creation, because the stranger has the maximum of active
-// subscriptions.
+// subscriptionProbes begins with a creation, because the other workspace has the maximum number of
+// active subscriptions.
 func subscriptionProbes(s *stranger) []probe {
 	const one = subscriptions + "/{x}"
 	return []probe{
@@ -67,8 +67,8 @@ func subscriptionProbes(s *stranger) []probe {
 	}
 }
 
-// operatorProbes name objects of the stranger under another workspace's path. Paths follow
-// /admin/v1/workspaces/{id}.
+// operatorProbes returns probes that name objects of the other workspace under the customer's path.
+// Each path follows /admin/v1/workspaces/{id}.
 func operatorProbes(s *stranger) []probe {
 	const hooks = "/webhook-subscriptions"
 	return []probe{
@@ -89,8 +89,8 @@ func operatorProbes(s *stranger) []probe {
 		{"GET /erasures", "cursor", "/erasures?starting_after={x}", "", "", s.erasure, unknownID()},
 		{"GET /opt-out-imports/{import_id}", "id", "/opt-out-imports/{x}", "", "", s.list, unknownID()},
 		{"GET /opt-out-imports", "cursor", "/opt-out-imports?starting_after={x}", "", "", s.list, unknownID()},
-		// The customer's probes have created contacts of the other numbers. This number has no
-		// contact in that workspace.
+		// The customer's probes have created contacts for the other numbers. The customer's
+		// workspace has no contact with this number.
 		{"GET /contacts/{phone_e164}/consent", "number", "/contacts/{x}/consent", "", "", s.optedOut, number(1)},
 		{"GET /contacts/{phone_e164}/preview", "number", "/contacts/{x}/preview?at=" + ahead(), "", "", s.optedOut, number(1)},
 		{"GET " + hooks + "/{id}/deliveries", "id", hooks + "/{x}/deliveries", "", "", s.subscription, unknownID()},

@@ -21,7 +21,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// pause waits for a documented time, such as Retry-After.
+// pause waits for a documented time, for example that in Retry-After.
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
@@ -30,10 +30,10 @@ func pause(t *testing.T, d time.Duration) {
 	}
 }
 
-// limits are the rate-limit headers of a response.
+// limits contains the rate-limit headers of a response.
 type limits struct{ limit, remaining, reset int }
 
-// limitsOf reads the headers. Each must be there once, and they must agree.
+// limitsOf reads the rate-limit headers. Each header must occur once, and the values must agree.
 func limitsOf(t *testing.T, what string, a answer) limits {
 	t.Helper()
 	one := func(name string) int {
@@ -112,7 +112,7 @@ func TestRate_ExactOverTwoReplicas(t *testing.T) {
 		t.Errorf("after the Retry-After = %d %s, want 200", got.status, got.body)
 	}
 	for replica, n := range refusedBy(t) {
-		// on other systems one replica accepts all connections of a shared port
+		// On other systems one replica accepts all connections of a shared port.
 		if n == 0 && runtime.GOOS == "linux" {
 			t.Errorf("replica %d refused no request: the test reached only the other one", replica)
 		}
@@ -143,10 +143,11 @@ func refusedBy(t *testing.T) map[int]int {
 	return refused
 }
 
-// TestRate_BurstOfTheWholeLimitPasses sends as many requests as the limit allows at the same time.
-// All must pass.
+// TestRate_BurstOfTheWholeLimitPasses sends as many concurrent requests as the limit permits. All
+// requests must pass.
 func TestRate_BurstOfTheWholeLimitPasses(t *testing.T) {
-	const limit = 20 // fewer than the database connections, so that all are counted concurrently
+	// less than the number of database connections, so that all requests are counted concurrently
+	const limit = 20
 	w := workspace(t, set{"rate_limit_per_minute": limit})
 	for range 10 {
 		fresh, _ := w.key(t, "read")
@@ -172,7 +173,7 @@ func TestRate_PlanOverrideAndKeyDecide(t *testing.T) {
 		sharedstack.Equal(t, row.name+": got.remaining", got.remaining, row.limit-1)
 		sharedstack.Equal(t, row.name+": got.reset", got.reset, max(1, (60+row.limit-1)/row.limit))
 	}
-	// Requests that fail for other reasons count, and each key has its own limit.
+	// Requests that fail for other reasons count toward the limit. Each key has its own limit.
 	tight.read.refused(t, 404, "not_found", "GET", "/v1/nothing", nil)
 	tight.read.refused(t, 404, "not_found", "GET", "/v1/calls/x", nil)
 	limitsOf(t, "the fourth of 3", tight.read.refused(t, 429, "rate_limited", "GET", "/v1/wallet", nil))
@@ -285,7 +286,7 @@ func raw(t *testing.T, request string) answer {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(kit.HangTimeout))
-	// the response can arrive before the whole request is sent
+	// The response can arrive before the whole request is sent.
 	go func() { _, _ = io.WriteString(conn, request) }()
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {

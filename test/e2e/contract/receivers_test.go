@@ -27,8 +27,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// TestReceivers_AcceptRealAndRefuseForged runs each example of examples/receivers as described, with real and
-// with forged deliveries.
+// TestReceivers_AcceptRealAndRefuseForged runs each example of examples/receivers as its README
+// describes, with real and with forged deliveries.
 func TestReceivers_AcceptRealAndRefuseForged(t *testing.T) {
 	for _, language := range kit.ReceiverLanguages() {
 		t.Run(language, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestReceivers_AcceptRealAndRefuseForged(t *testing.T) {
 			w.delivered(t, made.text("id"), tested.text("delivery_id"), "delivered", 204)
 
 			refusesForged(t, got, url, made.text("signing_secret"))
-			// the receiver does not know the new secret
+			// The receiver does not have the new secret.
 			w.write.want(t, 200, "POST", subscriptions+"/"+made.text("id")+"/rotate-secret", nil)
 			tested = w.write.want(t, 202, "POST", subscriptions+"/"+made.text("id")+"/test", nil)
 			w.delivered(t, made.text("id"), tested.text("delivery_id"), "queued", 400)
@@ -73,7 +73,7 @@ func TestReceivers_AcceptRealAndRefuseForged(t *testing.T) {
 	}
 }
 
-// delivered waits until a delivery has the status after one attempt with that response.
+// delivered waits until a delivery has the given status after one attempt with the given response.
 func (w *tenant) delivered(t *testing.T, subscription, delivery, status string, code int) {
 	t.Helper()
 	path, shown := w.admin+"/webhook-subscriptions/"+subscription+"/deliveries/"+delivery, answer{}
@@ -87,8 +87,8 @@ func (w *tenant) delivered(t *testing.T, subscription, delivery, status string, 
 	}
 }
 
-// refusesForged sends forged webhooks between two valid ones, the second of which is a repeated
-// delivery.
+// refusesForged sends forged webhooks between two valid webhooks. The second valid webhook is a
+// repeated delivery.
 func refusesForged(t *testing.T, got *program, url, secret string) {
 	t.Helper()
 	sender := trusting(t, stack(t).Hooks.CAFile)
@@ -119,12 +119,14 @@ func refusesForged(t *testing.T, got *program, url, secret string) {
 				signed = signature(secret, stamp, row.body)
 			}
 			status, said, err = posted(t, sender, url, delivery, signed, row.body)
-			// it is in the future if it arrives before its time is this close
+			// Send the webhook again if it arrived so late that its time is no longer too far in the
+			// future.
 			if row.name != future || stamp-time.Now().Unix() > bound {
 				break
 			}
 		}
-		// a receiver that does not read the whole body can close the connection
+		// The connection can break, because a receiver that does not read the whole body can close
+		// it.
 		if err != nil && row.want == 413 {
 			continue
 		}
@@ -137,7 +139,7 @@ func refusesForged(t *testing.T, got *program, url, secret string) {
 	got.prints(t, "repeat webhook.test ours")
 }
 
-// posted sends a webhook. It is not signed if signature is empty.
+// posted sends a webhook. If signature is empty, the webhook is not signed.
 func posted(t *testing.T, sender *http.Client, url, delivery, signature, body string) (status int, said string, err error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), "POST", url, strings.NewReader(body))
@@ -214,14 +216,14 @@ func trusting(t *testing.T, caFile string) *http.Client {
 // program is a process whose output is read line by line.
 type program struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended; err is set before
+	done chan struct{} // closed when the process has ended; err is set before
 	err  error
 
 	mu    sync.Mutex
 	lines []string
 }
 
-// launch starts a program that ends with the test.
+// launch starts a program that is stopped at the end of the test.
 func launch(t *testing.T, cmd *exec.Cmd) *program {
 	t.Helper()
 	p := &program{cmd: cmd, done: make(chan struct{})}
@@ -247,14 +249,14 @@ func launch(t *testing.T, cmd *exec.Cmd) *program {
 	return p
 }
 
-// stop sends a signal and waits for the end.
+// stop sends a signal and waits until the program ends.
 func (p *program) stop(signal syscall.Signal) error {
 	_ = p.cmd.Process.Signal(signal)
 	<-p.done
 	return p.err
 }
 
-// prints waits for a line with the text and returns it.
+// prints waits for a line that contains the text, and returns the line.
 func (p *program) prints(t *testing.T, text string) (line string) {
 	t.Helper()
 	err := kit.Until(t.Context(), kit.HangTimeout, fmt.Sprintf("%v prints %q", p.cmd.Args, text), func() (bool, error) {

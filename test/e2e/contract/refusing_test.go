@@ -11,14 +11,14 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// later places a call that is due in an hour.
+// later places a call that is due after an hour.
 func (w *tenant) later(t *testing.T, to string) (id string) {
 	t.Helper()
 	return w.write.want(t, 202, "POST", "/v1/calls", w.order(to, "scheduled_for", later())).text("id")
 }
 
-// due makes queued requests due when the dialer's copies are up to date, which takes up to 5 s, and
-// when it has handled the opt-outs that it has received.
+// due makes queued requests due. It waits until the dialer's copies are up to date, which takes up
+// to 5 s, and until the dialer has handled the opt-outs that it has received.
 const due = `
 WITH due AS (
 	UPDATE dialer.dial_queue q SET due_at = now(), look_at = now()
@@ -31,7 +31,7 @@ WITH due AS (
 )
 SELECT (SELECT count(*) FROM due) + count(*) FROM dialer.dial_queue WHERE call_request_id = ANY ($1) AND state NOT IN ('queued', 'dialing')`
 
-// comes makes requests in the dialer's queue due at the same time.
+// comes makes several requests in the dialer's queue due at the same time.
 func comes(t *testing.T, ids ...string) {
 	t.Helper()
 	db := database(t)
@@ -52,7 +52,8 @@ func comes(t *testing.T, ids ...string) {
 	})
 }
 
-// leaves waits until a request is not queued any more, also for a workspace without API access.
+// leaves waits until a request is no longer queued. It reads the queue, because a workspace without
+// API access cannot read the request.
 func leaves(t *testing.T, id string) {
 	t.Helper()
 	db := database(t)
@@ -75,7 +76,7 @@ func database(t *testing.T) *pgx.Conn {
 	return db
 }
 
-// stopped checks that the request ends with the code when it becomes due.
+// stopped checks that the request ends with the error code when it becomes due.
 func (w *tenant) stopped(t *testing.T, id, code string) {
 	t.Helper()
 	comes(t, id)
@@ -88,15 +89,16 @@ func (w *tenant) stopped(t *testing.T, id, code string) {
 	}
 }
 
-// A person who asks in one call not to be called again is not called by a queued request. The
-// record names the call as evidence.
+// If a person opts out in a call, the workspace's queued requests to that person are not dialed.
+// The opt-out record names the call as evidence.
 func TestOptOut_InACallBlocksQueuedRequests(t *testing.T) {
 	w, to := workspace(t), number(96)
 	w.topUp(t, "100")
 	waits := w.later(t, to)
 	heard := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(to)).text("id")).text("call_id")
 	var records answer
-	// the dialer publishes the opt-out independently of the end of the call
+	// The dialer publishes the opt-out independently of the end of the call, so the record can be
+	// later.
 	until(t, "it is on record", func() bool {
 		records = w.operator.want(t, 200, "GET", w.admin+"/consent-records?phone="+url.QueryEscape(to), nil)
 		return len(records.ids()) > 0
@@ -111,8 +113,8 @@ func TestOptOut_InACallBlocksQueuedRequests(t *testing.T) {
 	w.stopped(t, waits, "recipient_dnd")
 }
 
-// A number on an imported list is not called by a queued request. A second import of the file
-// changes nothing.
+// If an imported list contains a number, queued requests to the number are not dialed. A second
+// import of the same file changes nothing.
 func TestOptOut_ImportedBlocksQueuedRequests(t *testing.T) {
 	w, to := workspace(t), number(1)
 	w.topUp(t, "100")

@@ -22,22 +22,22 @@ import (
 )
 
 const (
-	// settingWrites is how often each setting is written and checked.
+	// settingWrites is the number of times that each setting is written and checked.
 	settingWrites = 200
-	// dialBound is how long after the response a dial can still use the old setting
+	// dialBound is the time after the response in which a dial can still use the old setting
 	// (docs/reference/api/operator-api.md).
 	dialBound = 2 * time.Second
 )
 
-// settingTenant is a workspace whose requests each use a new connection. The kernel chooses one of
-// the two gateway replicas for it.
+// settingTenant is a workspace. Each of its requests uses a new connection, for which the kernel
+// chooses one of the two gateway replicas.
 type settingTenant struct {
 	*kit.Workspace
 	t     *testing.T
 	http  *http.Client
 	demo  kit.Demo
-	admin string // path of the workspace in the operator API
-	block int    // the block of its numbers
+	admin string // the path of the workspace in the operator API
+	block int    // the index of the block of phone numbers of the workspace
 }
 
 var settingBlocks atomic.Int32
@@ -116,7 +116,7 @@ func (w *settingTenant) api(method, path string, body any) response {
 	return w.send(w.demo.BaseURL, w.WriteKey, method, path, body)
 }
 
-// post posts a call for tomorrow, so that it is not dialed.
+// post posts a call for tomorrow, so that the dialer does not dial it.
 func (w *settingTenant) post(agentID string) response {
 	w.t.Helper()
 	return w.api("POST", "/v1/calls", map[string]any{
@@ -124,18 +124,20 @@ func (w *settingTenant) post(agentID string) response {
 	})
 }
 
-// number is a number of the workspace that the simulated carrier answers. No other test calls it.
+// number returns a phone number of the workspace that the simulated carrier answers. Other tests do
+// not call it.
 func (w *settingTenant) number(i int) string {
 	return fmt.Sprintf("+14152%04d%02d", w.block*10+i/90, i%90)
 }
 
-// values are two values of one setting. The test writes them in turn and checks the next request after
-// each write.
+// values are two values of one setting. The test writes the values in turn, and checks the next
+// request after each write.
 type values struct {
 	name  string
 	write func(w *settingTenant, i int)
 	check func(w *settingTenant) response
-	// Even writes must give the first, odd writes the second.
+	// status contains the expected status after a write with an even index, and after a write with
+	// an odd index.
 	status [2]int
 	code   [2]string
 }
@@ -151,7 +153,7 @@ func get(path string) func(*settingTenant) response {
 
 func postTomorrow(w *settingTenant) response { return w.post(w.AgentID) }
 
-// closed is a window that is closed for at least the next day.
+// closed returns a window that is closed for at least the next day.
 func closed() map[string]any {
 	day := strings.ToLower(time.Now().UTC().AddDate(0, 0, 3).Weekday().String()[:3])
 	return map[string]any{"window": map[string]any{"start": "00:00", "end": "24:00", "days": []string{day}},
@@ -185,7 +187,7 @@ func settingTable() []values {
 		w.write("PUT", "/contacts/"+w.number(0)+"/consent", map[string]any{"status": status, "source": "form"},
 			http.StatusOK)
 	}
-	longest := func(w *settingTenant, i int) { // 3,600 s cost more than the credit
+	longest := func(w *settingTenant, i int) { // the hold of 3,600 s is more than the credit
 		w.write("PATCH", "/agents/"+w.AgentID, map[string]any{"max_call_seconds": []int{3600, 1}[i%2]}, http.StatusOK)
 	}
 	return []values{
@@ -215,8 +217,8 @@ func settingTable() []values {
 	}
 }
 
-// Each setting is written 200 times. The request that follows each answer must obey it, whichever
-// replica it reaches.
+// Each setting is written 200 times. The request after each response must obey the new setting on
+// both replicas.
 func TestSettings_ApplyToTheNextRequest(t *testing.T) {
 	t.Parallel()
 	for _, setting := range settingTable() {
@@ -257,7 +259,7 @@ func TestSettings_KeysApplyToTheNextRequest(t *testing.T) {
 	}
 }
 
-// Settings whose effect is not a change between two values.
+// These settings are created and deleted, and do not change between two values.
 func TestSettings_CreationsApplyToTheNextRequest(t *testing.T) {
 	t.Parallel()
 	t.Run("rate_limit_per_minute", func(t *testing.T) {
@@ -309,17 +311,18 @@ func TestSettings_CreationsApplyToTheNextRequest(t *testing.T) {
 	})
 }
 
-// stop is a setting after which a request must not be dialed.
+// stop is a setting that must prevent the dial of a queued request.
 type stop struct {
 	name string
-	// each is true if the setting is written once for each request, and not once for all.
+	// each is true if the setting is written once for each request. Otherwise it is written once
+	// for all requests.
 	each  bool
 	write func(w *settingTenant, i int, agentID string)
-	code  string // of the blocked request
+	code  string // the error code of the blocked request
 }
 
-// 200 requests become due one after the other, while the setting is written and after the response.
-// No request may be dialed later than 2 s after the response.
+// 200 requests become due one after the other, before and after the response to the write of the
+// setting. No request may be dialed later than 2 s after the response.
 func TestSettings_ApplyToTheNextDial(t *testing.T) {
 	t.Parallel()
 	patch := func(body map[string]any) func(*settingTenant, int, string) {
@@ -366,7 +369,7 @@ func TestSettings_ApplyToTheNextDial(t *testing.T) {
 	}
 }
 
-// place posts n requests. Request i is due after the time that due returns, counted from its POST.
+// place posts n requests. The function due returns the delay of request i after its POST.
 func (w *settingTenant) place(n int, due func(i int) time.Duration, agentID func(i int) string) {
 	w.t.Helper()
 	faults := make([]error, n)
@@ -381,8 +384,8 @@ func (w *settingTenant) place(n int, due func(i int) time.Duration, agentID func
 	}
 }
 
-// awaitRequests waits until n requests have ended, and returns them. It reads them as the operator, because
-// the workspace's own keys can be refused.
+// awaitRequests waits until n requests have ended, and returns them. It reads the requests through
+// the operator API, because the setting can block the workspace's own keys.
 func (w *settingTenant) awaitRequests(n int) (requests []kit.Request) {
 	w.t.Helper()
 	err := kit.Until(w.t.Context(), kit.HangTimeout, "every request has ended", func() (done bool, err error) {
@@ -397,7 +400,8 @@ func (w *settingTenant) awaitRequests(n int) (requests []kit.Request) {
 	return requests
 }
 
-// carrierLog returns the lines of the simulated carrier about the workspace's first n numbers.
+// carrierLog returns the lines of the simulated carrier's log for the first n numbers of the
+// workspace.
 func (w *settingTenant) carrierLog(n int) []kit.LogLine {
 	w.t.Helper()
 	lines, err := stack(w.t).CarrierLog(w.t.Context())
@@ -411,7 +415,7 @@ func (w *settingTenant) carrierLog(n int) []kit.LogLine {
 	return slices.DeleteFunc(lines, func(line kit.LogLine) bool { return !numbers[line.To] })
 }
 
-// inParallel calls do for 0 to n-1, eight at a time.
+// inParallel calls do with the numbers from 0 to n-1, eight at a time.
 func inParallel(n int, do func(i int)) {
 	var all sync.WaitGroup
 	for first := range 8 {
@@ -424,8 +428,8 @@ func inParallel(n int, do func(i int)) {
 	all.Wait()
 }
 
-// checkStopped waits until every request has ended and compares the dials with the times of the
-// answers.
+// checkStopped waits until every request has ended. It compares the times of the dials with the
+// times of the responses.
 func checkStopped(t *testing.T, w *settingTenant, setting stop, answered []time.Time) {
 	t.Helper()
 	blocked := map[string]int{}
@@ -450,8 +454,7 @@ func checkStopped(t *testing.T, w *settingTenant, setting stop, answered []time.
 	}
 }
 
-// limitedDials is the number of requests of the tests of limits. With the limits they are dialed
-// slowly.
+// limitedDials is the number of requests in the tests of limits. The limits slow the dials down.
 const limitedDials = 30
 
 func (w *settingTenant) placeForLimits() {
@@ -460,7 +463,7 @@ func (w *settingTenant) placeForLimits() {
 	w.place(limitedDials, due, func(int) string { return w.AgentID })
 }
 
-// From 2 s after the answer, no call of the workspace begins while another one is live.
+// From 2 s after the response, no call of the workspace begins while another call is live.
 func TestSettings_MaxLiveCallsAppliesToTheNextDial(t *testing.T) {
 	t.Parallel()
 	w := newSettingTenant(t, "1000")
@@ -488,8 +491,9 @@ func TestSettings_MaxLiveCallsAppliesToTheNextDial(t *testing.T) {
 	}
 }
 
-// From 2 s after the answer, the workspace dials at the new pace. The bound is twice the limit: the time from
-// the claim to the dial is not the same for each request. At the old pace all dials take less than a second.
+// From 2 s after the response, the workspace dials at the new rate. The test permits twice the
+// limit, because the time from the claim to the dial varies. At the old rate all dials take less
+// than a second.
 func TestSettings_CallsPerSecondAppliesToTheNextDial(t *testing.T) {
 	t.Parallel()
 	const perSecond = 4
@@ -514,8 +518,8 @@ func TestSettings_CallsPerSecondAppliesToTheNextDial(t *testing.T) {
 	}
 }
 
-// After each write of a subscription, a test delivery is requested. It must have the URL and the secret
-// of this write or of a later one.
+// After each write of a subscription, the test requests a test delivery. The delivery must have the
+// URL and the secret of this write or of a later write.
 func TestSettings_ApplyToTheNextDelivery(t *testing.T) {
 	t.Parallel()
 	w, hooks := newSettingTenant(t, "1"), stack(t).Hooks
@@ -527,7 +531,8 @@ func TestSettings_ApplyToTheNextDelivery(t *testing.T) {
 	}
 	path := "/v1/webhook-subscriptions/" + made.member("id")
 	at := func(i int) string { return "/" + w.ID + "/" + strconv.Itoa(i) }
-	secrets, writes := make([]string, settingWrites), map[string]int{} // of a delivery id
+	// writes maps each delivery id to the index of its write
+	secrets, writes := make([]string, settingWrites), map[string]int{}
 	for i := range settingWrites {
 		if got := w.api("PATCH", path, map[string]any{"url": hooks.URL + at(i)}); got.status != http.StatusOK {
 			t.Fatalf("PATCH %d = %d %s, want 200", i, got.status, got.body)
@@ -568,7 +573,7 @@ func TestSettings_ApplyToTheNextDelivery(t *testing.T) {
 	}
 }
 
-// signedWith returns the index of the secret that the delivery is signed with, -1 if there is none.
+// signedWith returns the index of the secret with which the delivery is signed, or -1.
 func signedWith(secrets []string, d kit.Delivery) int {
 	stamp, signature := "", ""
 	for part := range strings.SplitSeq(d.Signature, ",") {

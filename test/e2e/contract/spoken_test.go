@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestSpoken_TranscriptAndRecording stores a recording for a call of the simulated carrier, which
-// has no audio, and then reads it as a customer does.
+// TestSpoken_TranscriptAndRecording stores a recording for a call, because calls of the simulated
+// carrier have no audio. Then it reads the recording as a customer does.
 func TestSpoken_TranscriptAndRecording(t *testing.T) {
 	w := workspace(t, set{"features": set{"transcripts": true, "recordings": true}})
 	stranger := workspace(t)
@@ -68,7 +68,7 @@ func TestSpoken_TranscriptAndRecording(t *testing.T) {
 	})
 }
 
-// download follows the link of a recording, which needs no API key.
+// download follows the link of a recording. The link needs no API key.
 func (w *tenant) download(t *testing.T, link string) {
 	t.Helper()
 	anybody := customer(t, "")
@@ -76,7 +76,7 @@ func (w *tenant) download(t *testing.T, link string) {
 	if !ours {
 		t.Fatalf("the link is %s, want it to lead to %s", link, anybody.base)
 	}
-	anybody.http.Transport = transport("") // not an operation of the OpenAPI description
+	anybody.http.Transport = transport("") // the link is not an operation of the OpenAPI description
 	if file := anybody.want(t, 200, "GET", path, nil); file.body != "RIFF of the test" {
 		t.Errorf(`file: file.body = %q, want "RIFF of the test"`, file.body)
 	} else if file.header.Get("Content-Type") != "audio/wav" {

@@ -45,7 +45,8 @@ func TestSubscriptions_FiveActiveUnderRaces(t *testing.T) {
 				paused = append(paused, id)
 			}
 		}
-		// Half of the clients resume a paused subscription, two each the same one. Half create one.
+		// One half of the clients resumes paused subscriptions. Two clients each resume the same
+		// subscription. The other half creates subscriptions.
 		answers := at(clients, func(i int, c *client) answer {
 			if i%2 == 0 {
 				return create(i, c)
@@ -60,8 +61,8 @@ func TestSubscriptions_FiveActiveUnderRaces(t *testing.T) {
 			t.Errorf("round %d: answers = %v, want 201, 200 and 409 alone", round, got)
 		}
 	}
-	// With five active subscriptions, an active one can be changed and a paused one cannot be
-	// resumed. Each that ends makes place for one.
+	// With five active subscriptions, an active subscription can be changed, and a paused one
+	// cannot be resumed. Each deleted subscription permits another.
 	for _, id := range w.read.want(t, 200, "GET", subscriptions+"?limit=100", nil).ids() {
 		got := w.write.do(t, "PATCH", subscriptions+"/"+id, set{"status": "active", "events": []string{"call.busy", "webhook.test"}})
 		if got.status != 200 && got.code() != "subscription_limit_reached" {
@@ -103,15 +104,15 @@ func TestSubscriptions_PatchRules(t *testing.T) {
 	}
 }
 
-// testDelivery is one requested webhook.test, and the newest secret at that time.
+// testDelivery is one requested webhook.test, with the newest secret at the time of the request.
 type testDelivery struct {
 	event  string
 	newest int
 }
 
 // TestSubscriptions_RotationSignsWithTheNewSecret requests test deliveries while the secret is
-// rotated repeatedly. A delivery that was requested after the response to a rotation must be signed
-// with that secret or a newer one.
+// rotated repeatedly. After the response to a rotation, each requested delivery must be signed with
+// the secret in that response or with a newer secret.
 func TestSubscriptions_RotationSignsWithTheNewSecret(t *testing.T) {
 	w := workspace(t)
 	hooks := stack(t).Hooks
@@ -168,7 +169,8 @@ func TestSubscriptions_RotationSignsWithTheNewSecret(t *testing.T) {
 		secrets = append(secrets, rotated.text("signing_secret"))
 		newest, before := rotated.text("signing_secret"), len(asked)
 		mu.Unlock()
-		// The next rotation waits for a delivery after this one, so that each secret is used.
+		// Before the next rotation, a delivery after this rotation must arrive, so that each secret
+		// is used.
 		until(t, "a test delivery has arrived after the rotation", func() bool {
 			mu.Lock()
 			enough := len(asked) >= before+8
@@ -215,7 +217,7 @@ func mustHaveSigned(t *testing.T, w *tenant, secrets []string, asked []testDeliv
 	}
 }
 
-// signs verifies a signature with one secret.
+// signs reports whether the signature is valid for the secret.
 func signs(secret, header string, body []byte) bool {
 	stamp, mac, _ := strings.Cut(strings.TrimPrefix(header, "t="), ",v1=")
 	h := hmac.New(sha256.New, []byte(secret))

@@ -1,5 +1,5 @@
-// Validation of requests, responses and webhook deliveries against the OpenAPI description, with a
-// record of what was seen. It is stricter than the description: an object without
+// Validation of requests, responses and webhook deliveries against the OpenAPI description. The
+// validation records which items occurred. It is stricter than the description: an object without
 // additionalProperties has only the listed members, an id is a UUID in lower case, and a time is in
 // UTC with at most milliseconds.
 
@@ -63,7 +63,7 @@ func tightenContent(content openapi3.Content) {
 	}
 }
 
-// tighten forbids other members in every object without additionalProperties.
+// tighten forbids unlisted members in every object without additionalProperties.
 func tighten(ref *openapi3.SchemaRef, done map[*openapi3.Schema]bool) {
 	if ref == nil || ref.Value == nil || done[ref.Value] {
 		return
@@ -107,7 +107,8 @@ func (d *Document) find(method string, address *url.URL) operation {
 	return operation{}
 }
 
-// known returns the method, or one that no path has, because the library panics for other methods.
+// known returns the method. For an unknown method it returns a method that no path has, because the
+// library panics for unknown methods.
 func known(method string) string {
 	if slices.Contains([]string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}, method) {
 		return method
@@ -135,7 +136,7 @@ func match(template, path string) (map[string]string, bool) {
 	return values, true
 }
 
-// statusOf contains the status of each error code.
+// statusOf maps each error code to its status.
 var statusOf = map[string]int{
 	"bad_request": 400, "invalid_api_key": 401, "insufficient_credits": 402, "missing_scope": 403, "api_not_enabled": 403,
 	"webhooks_not_enabled": 403, "not_found": 404, "transcript_not_available": 404, "recording_not_available": 404,
@@ -148,8 +149,8 @@ var statusOf = map[string]int{
 }
 
 // Answer validates a response: status, headers, content type, body and error code. The error lists
-// everything that is wrong. If no operation is documented, the response must be one of the general
-// errors.
+// all faults. If no operation is documented for the request, the response must be one of the
+// general errors.
 func (d *Document) Answer(method string, address *url.URL, status int, header http.Header, body []byte) error {
 	op := d.find(method, address)
 	response, name := d.response(op, status)
@@ -175,11 +176,11 @@ func (d *Document) Answer(method string, address *url.URL, status int, header ht
 	return nil
 }
 
-// response returns the documented response with the status, and the name under which it counts as
-// seen.
+// response returns the documented response with the status, and the name under which the response
+// is recorded.
 func (d *Document) response(op operation, status int) (*openapi3.Response, string) {
 	text := strconv.Itoa(status)
-	if op.Operation == nil { // no route: the errors of the gateway
+	if op.Operation == nil { // a request without a route gets the errors of the gateway
 		shared := map[int][]string{401: {"InvalidApiKey"}, 403: {"WriteForbidden", "WebhookWriteForbidden"}, 404: {"NotFound"}, 413: {"RequestTooLarge"}, 429: {"RateLimited"}}[status]
 		if shared == nil {
 			return d.spec.Components.Responses["Refusal"].Value, "default"
@@ -199,7 +200,7 @@ func (d *Document) response(op operation, status int) (*openapi3.Response, strin
 	return nil, ""
 }
 
-// either returns a response with the codes of both.
+// either returns a response that permits the codes of a and of b.
 func either(a, b openapi3.Response) openapi3.Response {
 	media := *a.Content["application/json"]
 	media.Examples = openapi3.Examples{}
@@ -235,7 +236,7 @@ func checkHeader(name string, documented *openapi3.Header, header http.Header) e
 	return nil
 }
 
-// checkBody validates the body and returns the error code, if any.
+// checkBody validates the body and returns its error code, if any.
 func checkBody(response *openapi3.Response, status int, header http.Header, body []byte) (code string, err error) {
 	sent := header.Get("Content-Type")
 	kind, _, err := mime.ParseMediaType(sent)
@@ -256,7 +257,7 @@ func checkBody(response *openapi3.Response, status int, header http.Header, body
 	if status < http.StatusBadRequest {
 		return "", nil
 	}
-	// the schema has validated the types
+	// The schema has validated the types, so the assertions cannot fail.
 	code = value.(map[string]any)["error"].(map[string]any)["code"].(string)
 	if media.Examples[code] == nil {
 		return "", fmt.Errorf("code %q is not documented here; %v are", code, sorted(media.Examples))

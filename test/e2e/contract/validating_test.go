@@ -69,7 +69,7 @@ func TestAnswer(t *testing.T) {
 		status             int
 		header             http.Header
 		body               string
-		wrong              string // part of the error; "" for none
+		wrong              string // a part of the expected error; "" if no error is expected
 	}{
 		{"an answer as documented", "GET", path, 200, headers(), request, ""},
 		{"a content type with its charset", "GET", path, 200, headers("Content-Type", "application/json; charset=utf-8"), request, ""},
@@ -269,7 +269,7 @@ func TestUnseen_ShrinksByWhatWasSeen(t *testing.T) {
 	if err := d.Answer("POST", address, 422, headers(), []byte(refusal("recipient_dnd"))); err != nil {
 		t.Fatal(err)
 	}
-	// invalid, so it does not count as seen
+	// The response is invalid, so it is not recorded.
 	_ = d.Answer("POST", address, 402, headers(), []byte(refusal("recipient_dnd")))
 	if err := d.Answer("PUT", address, 405, headers(), []byte(refusal("method_not_allowed"))); err != nil {
 		t.Fatal(err)

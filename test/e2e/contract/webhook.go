@@ -9,13 +9,14 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// statusOfEvent contains the possible statuses of the call in an event, by type.
+// statusOfEvent maps each event type to the statuses that the call can have in the event.
 var statusOfEvent = map[string][]string{
 	"call.ringing": {"ringing"}, "call.answered": {"in_progress"}, "call.completed": {"completed"}, "call.no_answer": {"no_answer"},
 	"call.busy": {"busy"}, "call.failed": {"failed", "canceled"},
 }
 
-// Delivery validates the type, headers and body of a delivery. The receiver verifies the signature.
+// Delivery validates the type, headers and body of a delivery. It does not verify the signature,
+// because the receiver does.
 func (d *Document) Delivery(header http.Header, body []byte) error {
 	value, err := decode(body)
 	if err != nil {

@@ -12,13 +12,14 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 )
 
-// Lenient is a request header that is never sent. With it, an accepted request need not be
-// documented, because the service accepts more than it promises. Its value states what.
+// Lenient is a request header that is removed before the request is sent. A request with this
+// header need not be documented, because the service accepts more requests than it documents. The
+// header's value names the undocumented part.
 const Lenient = "Validating-Lenient"
 
-// Wire returns a transport that validates each response, and each request that was answered with
-// 2xx, because accepted requests must be documented. The round trip returns an error if something
-// is invalid.
+// Wire returns a transport that validates each response. It also validates each request with a 2xx
+// response, because accepted requests must be documented. The round trip returns an error if the
+// request or the response is invalid.
 func (d *Document) Wire(next http.RoundTripper) http.RoundTripper { return &wireChecks{d, next} }
 
 type wireChecks struct {
@@ -55,8 +56,8 @@ func (w *wireChecks) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// Request validates a request that was answered with status. It skips replayed POST requests of a
-// call and bodies that cannot be read again. A + in the query means itself.
+// Request validates a request whose response has the given status. It skips replayed POST requests
+// of a call, and bodies that cannot be read again. A + in the query is not decoded to a space.
 func (d *Document) Request(request *http.Request, status int) error {
 	op := d.find(request.Method, request.URL)
 	if op.Operation == nil {
