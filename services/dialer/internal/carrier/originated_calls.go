@@ -6,20 +6,20 @@ import (
 	"github.com/google/uuid"
 )
 
-// minRemembered is the number of call ids that OriginatedCalls remembers at least. At the highest
-// rate, that is some minutes.
+// minRemembered is the minimum number of call ids that OriginatedCalls stores. At the highest rate,
+// these are the calls of some minutes.
 const minRemembered = 1 << 16
 
-// OriginatedCalls remembers the calls that this process has originated, so that it does not
-// originate one twice. The fence prevents that for all processes and permanently; this check is a
-// second one for the latest 65,536 calls of one process. The zero value is ready to use. It is safe
-// for concurrent use.
+// OriginatedCalls stores the ids of calls that this process has originated, so that the process
+// does not originate a call twice. The fence prevents this permanently for all processes.
+// OriginatedCalls is a second check, for the latest 65,536 calls of one process. The zero value can
+// be used. OriginatedCalls is safe for concurrent use.
 type OriginatedCalls struct {
 	mu         sync.Mutex
 	young, old map[uuid.UUID]struct{}
 }
 
-// First reports whether the call id is new, and remembers it.
+// First reports whether the call id is new, and stores it.
 func (a *OriginatedCalls) First(callID uuid.UUID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

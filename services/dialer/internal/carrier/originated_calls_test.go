@@ -25,7 +25,7 @@ func TestOriginatedCalls_RemembersTheLatest(t *testing.T) {
 			t.Fatalf("First(call %d of the latest %d) = true, want false", i, latest)
 		}
 	}
-	if !asked.First(ids[0]) { // old ids are forgotten
+	if !asked.First(ids[0]) { // the oldest ids have been dropped
 		t.Errorf("First of the oldest of %d calls = false, want true", len(ids))
 	}
 }

@@ -3,11 +3,11 @@
 //
 // Before the fence of a dial commits, the dialer publishes an intent to dial-intents.v1 and waits
 // for Kafka's acknowledgement (Publisher). If the database runs on another server than before, the
-// dialer reads the intents and settles those that the database does not know, before it dials again
-// (Reconciler).
+// dialer reads the intents. It settles the intents that are missing in the database before it dials
+// again (Reconciler).
 //
-// The guarantee needs the old primary to be fenced before a standby is promoted: two servers that
-// accept writes are two dial queues.
+// The guarantee requires that the old primary is fenced before a standby is promoted. Two servers
+// that accept writes are two dial queues.
 package dbfailover
 
 import (
@@ -25,10 +25,10 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// source is the ce_source of the records.
+// source is the ce_source attribute of the records.
 const source = "/dialer"
 
-// encodeIntended returns the record that states the intent.
+// encodeIntended returns the record that publishes the intent.
 func encodeIntended(i store.Intent) (*kgo.Record, error) {
 	event := newEvent(i)
 	intended := &eventv1.DialIntended{
@@ -86,7 +86,8 @@ func encode(i store.Intent, event *eventv1.DialIntent) (*kgo.Record, error) {
 	return record, nil
 }
 
-// decode reads a record. withdrawn reports whether it withdraws an earlier intent of the call.
+// decode reads a record. withdrawn reports whether the record withdraws an earlier intent of the
+// call.
 func decode(rec kafka.Record) (i store.Intent, withdrawn bool, err error) {
 	var event eventv1.DialIntent
 	if err := rec.Decode(&event); err != nil {

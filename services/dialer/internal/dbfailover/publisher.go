@@ -18,29 +18,29 @@ import (
 const (
 	// ackTimeout is how long a dial waits for the acknowledgement of its intent.
 	ackTimeout = time.Second
-	// probeInterval is how often an open circuit is tested.
+	// probeInterval is the time between two tests of an open circuit.
 	probeInterval = time.Second
-	// idleInterval is how long the publisher may be idle before it checks that the brokers answer.
+	// idleInterval is how long the publisher can be idle before it checks that the brokers answer.
 	idleInterval = 5 * time.Second
 )
 
 // errNotAcknowledged is returned if Kafka did not acknowledge an intent in time.
 var errNotAcknowledged = fmt.Errorf("kafka did not acknowledge the intent within %s", ackTimeout)
 
-// Publisher publishes intents. Its circuit opens when an intent is not acknowledged, and closes
-// when Kafka acknowledges a record again. While it is open, no request is claimed.
+// Publisher publishes intents. Its circuit opens when Kafka does not acknowledge an intent, and
+// closes when Kafka acknowledges a record again. While the circuit is open, no request is claimed.
 type Publisher struct {
 	client   *kafka.Client
 	failures prometheus.Counter
 	latency  prometheus.Histogram
 
 	mu sync.Mutex
-	// fault is why the circuit is open; nil: it is closed.
+	// fault is the reason why the circuit is open. It is nil while the circuit is closed.
 	fault error
-	// failed is an intent that was not acknowledged. Its withdrawal is the record that tests the
-	// circuit.
+	// failed is an intent that Kafka did not acknowledge. The publisher tests the circuit with the
+	// record that withdraws this intent.
 	failed *store.Intent
-	// unacknowledged counts the records for which Kafka has not answered.
+	// unacknowledged is the number of records that Kafka has not answered yet.
 	unacknowledged int
 	lastAck        time.Time
 }
@@ -109,8 +109,9 @@ func (p *Publisher) Intend(ctx context.Context, i store.Intent) error {
 	return fmt.Errorf("publish intent of call %s: %w", i.CallID, err)
 }
 
-// Withdraw publishes that no phone rang for the call and that none will ring. It does not wait for
-// Kafka: without the withdrawal the request may end with dial_state_unknown after a failover.
+// Withdraw publishes that no phone rang for the call and that no phone will ring. It does not wait
+// for Kafka. If the withdrawal is lost, the request can end with dial_state_unknown after a
+// failover.
 func (p *Publisher) Withdraw(i store.Intent) {
 	record, err := encodeWithdrawn(i)
 	if err != nil {
@@ -124,8 +125,8 @@ func (p *Publisher) Withdraw(i store.Intent) {
 	})
 }
 
-// produce hands a record to the client, which batches records of concurrent dials. The record is
-// not canceled with a dial: a canceled record can be in the log or not.
+// produce passes a record to the client, which batches records of concurrent dials. The record is
+// not canceled when the dial is canceled, because a canceled record can be in the topic or not.
 func (p *Publisher) produce(record *kgo.Record, answered func(error)) {
 	p.mu.Lock()
 	p.unacknowledged++
@@ -191,8 +192,8 @@ func (p *Publisher) findTopic(ctx context.Context) bool {
 	return true
 }
 
-// probe closes an open circuit when Kafka acknowledges a record, and opens a closed one when the
-// brokers do not answer while nothing is dialed.
+// probe closes an open circuit when Kafka acknowledges a record. It opens a closed circuit when the
+// brokers do not answer while the dialer dials nothing.
 func (p *Publisher) probe(ctx context.Context) {
 	p.mu.Lock()
 	fault, failed, unacknowledged, idle := p.fault, p.failed, p.unacknowledged, time.Since(p.lastAck)

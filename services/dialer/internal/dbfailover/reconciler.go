@@ -20,34 +20,35 @@ import (
 const (
 	// checkInterval is the time between two checks of the database server.
 	checkInterval = time.Second
-	// checkTimeout bounds one check.
+	// checkTimeout limits one check.
 	checkTimeout = 5 * time.Second
 	// advanceInterval is the time between two advances of the stored positions.
 	advanceInterval = 10 * time.Second
-	// settleWait is how long the other dialers have to reconnect and to withdraw intents. It is
-	// never shorter than the instance lease: after that time a process has either sent a heartbeat
-	// to the new server, or may not dial.
+	// settleWait is how long the reconciler waits for the other dialers to reconnect and to
+	// withdraw intents. The wait is never shorter than the instance lease. After the lease a
+	// process has either sent a heartbeat to the new server, or may not dial.
 	settleWait = 5 * time.Second
 	// batchSize is how many intents one transaction settles.
 	batchSize = 500
 )
 
-// ErrConfirmationNeeded is returned if dial-intents.v1 does not have every record since the stored
-// position. Nothing is dialed until an operator has run `dialer accept-intents`.
+// ErrConfirmationNeeded is returned if dial-intents.v1 lacks records since the stored position.
+// Nothing is dialed until an operator has run `dialer accept-intents`.
 var ErrConfirmationNeeded = errors.New("an operator must confirm with `dialer accept-intents`")
 
-// uncheckedServer is the identity of no server. The store claims nothing while it is set.
+// uncheckedServer is not the identity of any server. The store claims nothing while UseServer is
+// set to it.
 const uncheckedServer = "not checked yet"
 
-// Reasons why nothing is dialed, as values of the label reason.
+// These are the reasons why nothing is dialed, as values of the label reason.
 const (
 	reasonReconciliation = "reconciliation"
 	reasonConfirmation   = "confirmation"
 	reasonIntents        = "intents"
 )
 
-// Reconciler settles intents that the database does not know. It lets the store claim and fence
-// only on a server that was reconciled.
+// Reconciler settles intents whose fences are missing in the database. It permits the store to
+// claim and fence only on a server that was reconciled.
 type Reconciler struct {
 	cfg       kafka.Config
 	client    *kafka.Client
@@ -55,12 +56,13 @@ type Reconciler struct {
 	publisher *Publisher
 	settled   *prometheus.CounterVec
 	stopped   *prometheus.GaugeVec
-	// pending has the reason why nothing is dialed; nil: the server is reconciled.
+	// pending is the reason why nothing is dialed. It is nil if the server is reconciled.
 	pending  atomic.Pointer[string]
 	advanced time.Time
-	// next has the positions that are stored next; nil: the end of the topic must be read.
+	// next contains the positions that will be stored next. It is nil if the end of the topic must
+	// be read first.
 	next *positions
-	// used is the server that the store was given last; empty before the first check.
+	// used is the server that was last passed to the store. It is empty before the first check.
 	used string
 	// changed is called after the server has changed and is reconciled.
 	changed func()
@@ -68,8 +70,8 @@ type Reconciler struct {
 	wait func(context.Context) error
 }
 
-// NewReconciler reconciles the database of the store. lease is the instance lease of all dialers.
-// The store claims and fences nothing until Run has checked the server.
+// NewReconciler returns a reconciler for the database of the store. lease is the instance lease of
+// all dialers. The store claims and fences nothing until Run has checked the server.
 func NewReconciler(
 	cfg kafka.Config, publisher *Publisher, st *store.Store, lease time.Duration, metrics prometheus.Registerer,
 ) *Reconciler {
@@ -112,8 +114,8 @@ func (r *Reconciler) OnChange(f func()) { r.changed = f }
 // MayDial reports whether requests may be claimed.
 func (r *Reconciler) MayDial() bool { return r.Ready() == nil }
 
-// Reconciled reports whether the server is reconciled, so that INVITEs of fenced calls may leave.
-// They may leave as well while only the circuit of the publisher is open.
+// Reconciled reports whether the server is reconciled, so that INVITEs of fenced calls may be sent.
+// They may also be sent while only the circuit of the publisher is open.
 func (r *Reconciler) Reconciled() bool { return r.pending.Load() == nil }
 
 func (r *Reconciler) report() {
@@ -149,14 +151,14 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// leave moves the positions on once more, so that they are at the end of the topic if every dialer
-// stops.
+// leave advances the positions a last time, so that they are at the end of the topic if every
+// dialer stops.
 func (r *Reconciler) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 	defer cancel()
 	if state, err := r.store.ServerState(ctx); err == nil && state.Server == state.Reconciled {
 		r.next = nil
-		_ = r.advance(ctx, state) // the next process reads more
+		_ = r.advance(ctx, state) // after an error, the next process reads more intents
 	}
 }
 
@@ -165,7 +167,7 @@ func (r *Reconciler) check(ctx context.Context) error {
 	state, err := r.store.ServerState(looking)
 	cancel()
 	if err != nil {
-		return err // statements on this database fail as well
+		return err // other statements on this database also fail
 	}
 	if state.Server != state.Reconciled {
 		r.stop(ctx, state)
@@ -201,16 +203,16 @@ func (r *Reconciler) stop(ctx context.Context, state store.ServerState) {
 	}
 }
 
-// positions are the end of the topic, and the state of the server with a time after that end was
-// read.
+// positions contains the end of the topic, and the state of the server that was read after that
+// end.
 type positions struct {
 	state  store.ServerState
 	bounds kafka.Bounds
 }
 
-// advance moves the positions to an end of the topic, when every intent below it is resolved. It
-// keeps that end until then: the claims from before it are gone after the claim lease, and the
-// fenced calls from before it ring or end. A later end would have later claims and calls.
+// advance moves the positions to an end of the topic when every intent below that end is resolved.
+// Until then it keeps the same end: the claims from before that end are gone after the claim lease,
+// and the fenced calls from before it ring or end. A later end would have later claims and calls.
 func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -237,9 +239,9 @@ func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error
 	return err
 }
 
-// reconcile settles the intents that the database does not know. state must have been read before:
-// the end of the topic that is read now is then behind every intent whose fence committed on an
-// earlier server.
+// reconcile settles the intents whose fences are missing in the database. The caller must have read
+// state before. The end of the topic, which reconcile reads now, is therefore behind every intent
+// whose fence committed on an earlier server.
 func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) error {
 	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
 	if err != nil {
@@ -270,8 +272,8 @@ func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) err
 	return nil
 }
 
-// start returns the offsets from which the topic is read. It returns ErrConfirmationNeeded if
-// records since then are missing.
+// start returns the offsets from which the topic is read. It returns ErrConfirmationNeeded if the
+// topic lacks records since these offsets.
 func (r *Reconciler) start(ctx context.Context, state store.ServerState, bounds kafka.Bounds) (kafka.Offsets, error) {
 	if state.TopicID != uuid.Nil && state.TopicID != bounds.ID {
 		return nil, fmt.Errorf("topic %s has the id %s, and the database was reconciled with %s: %w",
@@ -296,7 +298,8 @@ func (r *Reconciler) start(ctx context.Context, state store.ServerState, bounds 
 	return from, nil
 }
 
-// intentLog holds the intents that were read, in the order of the topic for each request.
+// intentLog contains the intents that were read. The intents of each request are in the order of
+// the topic.
 type intentLog struct {
 	intents   map[uuid.UUID][]store.Intent
 	withdrawn map[uuid.UUID]bool
@@ -315,8 +318,8 @@ func (l *intentLog) add(i store.Intent, isWithdrawal bool) {
 }
 
 // newest returns the newest intent of each request that is not withdrawn, by call. A withdrawn
-// intent does not hide an older one: a process that lost its claim may append it, and its
-// withdrawal, behind the intent of the call that rang.
+// intent does not hide an older intent. A process that lost its claim can append an intent and its
+// withdrawal after the intent of the call that rang.
 func (l *intentLog) newest() map[uuid.UUID]store.Intent {
 	byCall := map[uuid.UUID]store.Intent{}
 	for _, intents := range l.intents {
@@ -330,7 +333,8 @@ func (l *intentLog) newest() map[uuid.UUID]store.Intent {
 	return byCall
 }
 
-// open returns the newest intent of each request that is not withdrawn, if it is not fenced.
+// open returns, for each request, the newest intent that is not withdrawn, if that intent has no
+// fence.
 func (r *Reconciler) open(ctx context.Context, found *intentLog) ([]store.Intent, error) {
 	byCall := found.newest()
 	var open []store.Intent
@@ -355,8 +359,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// settle waits for the other dialers, reads what they have withdrawn meanwhile and settles the
-// intents that are still open. An intent behind end has no fence on an earlier server.
+// settle waits for the other dialers, reads the withdrawals that they published meanwhile, and
+// settles the intents that are still open. An intent behind the parameter end has no fence on an
+// earlier server.
 func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog, end kafka.Offsets) error {
 	if err := r.wait(ctx); err != nil {
 		return err
@@ -389,7 +394,7 @@ func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog
 	return nil
 }
 
-// read calls each for the intents and withdrawals between the offsets.
+// read calls the function each for every intent and withdrawal between the offsets.
 func (r *Reconciler) read(
 	ctx context.Context, from, to kafka.Offsets, each func(i store.Intent, isWithdrawal bool),
 ) error {
@@ -403,8 +408,8 @@ func (r *Reconciler) read(
 	})
 }
 
-// Accept lets the next reconciliation read the topic from its oldest records, whatever was read
-// before. It is the operator's answer to ErrConfirmationNeeded.
+// Accept makes the next reconciliation read the topic from its oldest records. It ignores the
+// positions that were read before. An operator calls Accept after ErrConfirmationNeeded.
 func Accept(ctx context.Context, cfg kafka.Config, st *store.Store) (kafka.Bounds, error) {
 	client, err := kafka.NewClient(cfg, "dialer-accept-intents", nil)
 	if err != nil {

@@ -31,7 +31,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// fixture is a Kafka cluster and a database whose server can change.
+// fixture is a Kafka cluster and a database whose server identity can change.
 type fixture struct {
 	*testing.T
 	pool      *pgxpool.Pool
@@ -60,8 +60,8 @@ func newFixture(t *testing.T) *fixture {
 	return w
 }
 
-// reconciler returns a reconciler that calls meanwhile instead of waiting for the other dialers;
-// nil: it does not wait.
+// reconciler returns a reconciler that calls meanwhile instead of waiting for the other dialers. If
+// meanwhile is nil, the reconciler does not wait.
 func (w *fixture) reconciler(meanwhile func()) *Reconciler {
 	r := NewReconciler(w.cfg, w.publisher, w.store, time.Minute, prometheus.NewRegistry())
 	r.wait = func(context.Context) error {
@@ -102,7 +102,8 @@ func (w *fixture) exec(sql string, args ...any) {
 	}
 }
 
-// intent returns an intent of a new request to its own number, published by a dead process.
+// intent returns an intent of a new request to a new number. The process that published the intent
+// is dead.
 func (w *fixture) intent() store.Intent {
 	id, now := uuid.Must(uuid.NewV7()), time.Now()
 	return store.Intent{
@@ -143,7 +144,7 @@ func (w *fixture) publish(intents ...store.Intent) {
 	}
 }
 
-// withdraw waits until Kafka has acknowledged the withdrawal.
+// withdraw publishes a withdrawal of the intent and waits until Kafka has acknowledged it.
 func (w *fixture) withdraw(i store.Intent) {
 	w.Helper()
 	w.publisher.Withdraw(i)
@@ -166,8 +167,8 @@ func (w *fixture) inAnotherCall(i store.Intent) {
 		uuid.Must(uuid.NewV7()), w.workspace, i.To)
 }
 
-// dialedOver makes the request of an intent dialing through another call, which a process fenced
-// before. The trunk has refused that call.
+// dialedOver sets the request of an intent to dialing through another call, which a process fenced
+// before. The trunk has refused that other call.
 func (w *fixture) dialedOver(i store.Intent, instance uuid.UUID) {
 	w.Helper()
 	w.enqueue(i)
@@ -184,15 +185,15 @@ func (w *fixture) dialedOver(i store.Intent, instance uuid.UUID) {
 	w.exec(`UPDATE dial_queue SET state = 'dialing' WHERE call_request_id = $1`, i.CallRequestID)
 }
 
-// outcome is what the database has of the request of an intent.
+// outcome is the state of an intent's request in the database.
 type outcome struct {
 	State string
-	// Call is the status of the call, and whether the process of the intent owns it.
+	// Call is the status of the call, and whether the process of the intent owns the call.
 	Call  string
 	Owned bool
 	// Ending is the reason why the call is hung up.
 	Ending string
-	// Fences is the number of fences, Failed the number of failed events.
+	// Fences is the number of fences. Failed is the number of failed events.
 	Fences, Failed int
 }
 
@@ -218,12 +219,12 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		// before prepares what is known about the intent on the old and on the new server.
+		// before prepares the data about the intent on the old and on the new server.
 		before func(w *fixture, i store.Intent)
-		// meanwhile happens while the reconciler waits for the other dialers.
+		// meanwhile runs while the reconciler waits for the other dialers.
 		meanwhile func(w *fixture, i store.Intent)
-		// stale: another process publishes an intent of the request after the first one, and
-		// withdraws it meanwhile.
+		// stale: another process publishes a second intent of the request after the first intent,
+		// and withdraws the second intent meanwhile.
 		stale bool
 		want  outcome
 	}{
@@ -387,7 +388,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 	}
 }
 
-// Two dialers read the same open intents. The second one settles them after the first.
+// Two dialers read the same open intents. The second dialer settles them after the first dialer.
 func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -413,8 +414,8 @@ func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
 	}
 }
 
-// A dialer is killed between an intent and its fence. The request is not lost while the database
-// keeps its commits.
+// A dialer is killed after it published an intent and before the fence. While the database keeps
+// its commits, the request is not lost.
 func TestReconcile_DoesNotSettleIntentsOfTheSameServer(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -462,8 +463,8 @@ func TestReconcile_PublishesTheEndOfALostCall(t *testing.T) {
 	}
 }
 
-// A lost call whose number is in another call is not inserted again. Consumers receive its end,
-// too.
+// A lost call is not inserted again if its number is in another call. Consumers also receive the
+// end of such a call.
 func TestReconcile_PublishesTheEndOfACallThatIsNotRestored(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -494,7 +495,8 @@ func TestReconcile_PublishesTheEndOfACallThatIsNotRestored(t *testing.T) {
 	}
 }
 
-// The look_at of a claimed request is later than the scan_from of the limits.
+// The look_at of a claimed request is later than the scan_from of the limits, so a restored request
+// must have such a look_at too.
 func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
 	t.Parallel()
 	for name, enqueued := range map[string]bool{"the order is known": true, "the order is lost": false} {
@@ -522,7 +524,7 @@ func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
 	}
 }
 
-// While the circuit of the publisher is open, nothing is claimed, and fenced calls are dialed.
+// While the circuit of the publisher is open, no request is claimed, but fenced calls are dialed.
 func TestReconciled_IsTrueWhileThePublisherFails(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -542,8 +544,8 @@ func TestReconciled_IsTrueWhileThePublisherFails(t *testing.T) {
 	}
 }
 
-// A database that fails or is slow is not another server. The statements of a dial fail or are
-// slow, too.
+// If the database fails or is slow, this does not mean that the server has changed. The statements
+// of a dial also fail or are slow.
 func TestReconciled_StaysTrueWhileTheServerCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -629,7 +631,7 @@ func TestOnChange_IsCalledOnceForEachServer(t *testing.T) {
 	r, calls := w.reconciler(nil), 0
 	r.OnChange(func() { calls++ })
 	for _, step := range []struct {
-		server string // empty: the server stays the same
+		server string // empty if the server stays the same
 		want   int
 	}{{want: 0}, {server: "b", want: 1}, {want: 1}, {server: "c", want: 2}} {
 		if step.server != "" {
@@ -644,8 +646,8 @@ func TestOnChange_IsCalledOnceForEachServer(t *testing.T) {
 	}
 }
 
-// Intents of the topic that the database has not seen may be missing. Nothing is dialed until an
-// operator decides.
+// The topic may have lost intents that the database never received. Until an operator decides,
+// nothing is dialed.
 func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -658,7 +660,8 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 				if _, err := admin.DeleteTopics(w.Context(), kafka.DialIntents.Name); err != nil {
 					return err
 				}
-				client, err := kafka.NewClient(w.cfg, "test", nil) // the other client has cached the topic
+				// the other client still uses the old topic from its cache
+				client, err := kafka.NewClient(w.cfg, "test", nil)
 				if err != nil {
 					return err
 				}
@@ -689,7 +692,7 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := w.reconciler(nil)
-			testkit.NoError(t, func() error { // the client learns of the new topic
+			testkit.NoError(t, func() error { // waits until the client uses the new topic
 				if err := r.check(t.Context()); !errors.Is(err, ErrConfirmationNeeded) {
 					return fmt.Errorf("check = %w, want ErrConfirmationNeeded", err)
 				}
@@ -733,7 +736,7 @@ func TestAdvance_NextReconciliationReadsNoIntentAgain(t *testing.T) {
 	}
 }
 
-// The intent of a claimed request may be published and its fence not committed yet.
+// The intent of a claimed request can be published before its fence is committed.
 func TestAdvance_KeepsThePositionWhileAClaimCanFence(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -762,7 +765,7 @@ func TestAdvance_KeepsThePositionWhileAClaimCanFence(t *testing.T) {
 	}
 }
 
-// A claim that is made while the end of the topic is read may have its intent below that end.
+// The intent of a claim that is made while the end of the topic is read can be below that end.
 func TestAdvance_KeepsThePositionForAClaimMadeMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -807,12 +810,12 @@ func TestAdvance_KeepsThePositionForAClaimMadeMeanwhile(t *testing.T) {
 	}
 }
 
-// The trunk of a fenced call may refuse it. The intent of the next trunk is then published before its
-// fence commits.
+// The trunk of a fenced call can refuse the call. The intent for the next trunk is then published
+// before the fence for that trunk commits.
 func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		// since is the time of the offsets after the fence committed.
+		// since is the time between the commit of the fence and the reading of the offsets.
 		since time.Duration
 		call  string
 		moves bool
@@ -850,8 +853,8 @@ func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
 	}
 }
 
-// Under load a request is claimed at any time. The positions move to an end of the topic when the
-// claims from before it have ended.
+// Under load, claims are made all the time. The positions move to an end of the topic when the
+// claims from before that end have ended.
 func TestAdvance_WaitsOnlyForClaimsFromBefore(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -864,7 +867,7 @@ func TestAdvance_WaitsOnlyForClaimsFromBefore(t *testing.T) {
 	}
 	advance := func() {
 		t.Helper()
-		r.advanced = time.Time{} // as if the last time was long ago
+		r.advanced = time.Time{} // as if the last advance was long ago
 		if err := r.check(t.Context()); err != nil {
 			t.Fatalf("check = %v", err)
 		}
@@ -891,8 +894,8 @@ func TestAdvance_WaitsOnlyForClaimsFromBefore(t *testing.T) {
 	}
 }
 
-// A topic that lost records ends before the stored position. The position must not stay behind its
-// end, because the next reconciliation would need an operator.
+// A topic that lost records ends before the stored position. The position must move back to the end
+// of the topic. Otherwise the next reconciliation would need an operator.
 func TestAdvance_PositionMayMoveBack(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)

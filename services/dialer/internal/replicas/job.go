@@ -8,7 +8,7 @@ import (
 
 const (
 	reportInterval = 2 * time.Second
-	// writeTimeout bounds one write.
+	// writeTimeout limits one write of a report.
 	writeTimeout = 2 * time.Second
 )
 
@@ -19,12 +19,12 @@ type Job struct {
 	remove func(context.Context) error
 }
 
-// NewJob returns a job that stores the result of report with put, and calls remove at the end.
+// NewJob returns a job. The job stores the result of report with put, and calls remove at the end.
 func NewJob(report func() Report, put func(context.Context, Report) error, remove func(context.Context) error) *Job {
 	return &Job{report: report, put: put, remove: remove}
 }
 
-// Run works until ctx ends. Then it removes the report.
+// Run stores reports until ctx ends. Then it removes the report.
 func (j *Job) Run(ctx context.Context) error {
 	ticker := time.NewTicker(reportInterval)
 	defer ticker.Stop()

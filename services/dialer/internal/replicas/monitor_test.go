@@ -14,7 +14,7 @@ func TestMonitor_Healthy(t *testing.T) {
 	t.Parallel()
 	const lease = 3 * time.Second
 	type beat struct {
-		after time.Duration // after the end of the heartbeat before
+		after time.Duration // the time since the end of the previous heartbeat
 		took  time.Duration
 		err   error
 	}
@@ -23,7 +23,7 @@ func TestMonitor_Healthy(t *testing.T) {
 	tests := []struct {
 		name  string
 		beats []beat
-		since time.Duration // after the last heartbeat
+		since time.Duration // the time since the last heartbeat
 		want  bool
 	}{
 		{name: "no heartbeat yet"},

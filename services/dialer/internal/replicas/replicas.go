@@ -1,6 +1,7 @@
-// Package replicas has what the dialer processes know of each other: the reports about themselves
+// Package replicas contains the data that the dialer processes have about each other: the reports
 // that they store for operators, and the monitor of their heartbeats. Each process stores its
-// report in the database every two seconds, so that any process can answer for all of them.
+// report in the database every two seconds, so that any process can return the reports of all
+// processes.
 
 package replicas
 
@@ -11,20 +12,20 @@ import (
 	"github.com/google/uuid"
 )
 
-// Report is what one process reports.
+// Report is the report of one process about itself.
 type Report struct {
-	// Trunks has the trunks that the process monitors.
+	// Trunks contains the trunks that the process monitors.
 	Trunks []Trunk `json:"trunks"`
 	// Rejected are the last inbound attempts that were refused, newest first.
 	Rejected []RejectedCall `json:"strangers"`
-	// SIP has the listening addresses of the process; nil with the simulated carrier.
+	// SIP contains the listening addresses of the process. It is nil with the simulated carrier.
 	SIP *SIP `json:"sip"`
-	// AgentCircuits are the addresses of AI agents that receive no calls for now.
+	// AgentCircuits are the addresses of AI agents that currently receive no calls.
 	AgentCircuits []AgentCircuit `json:"agent_circuits"`
 }
 
-// SIP has the addresses at which a process listens for SIP and audio, as configured. It does not
-// listen at an empty address.
+// SIP contains the addresses at which a process listens for SIP and audio, as configured. An empty
+// address means that the process has no such listener.
 type SIP struct {
 	UDP string `json:"udp"`
 	TCP string `json:"tcp"`
@@ -40,14 +41,15 @@ type AgentCircuit struct {
 	Kind string `json:"kind"`
 	// WorkspaceID is nil for the operator's own model.
 	WorkspaceID *uuid.UUID `json:"workspace_id"`
-	// OpenUntil is when the next call tests the address; nil: a call tests it now.
+	// OpenUntil is when the next call tests the address. It is nil if a call is testing the address
+	// now.
 	OpenUntil *time.Time `json:"open_until"`
 }
 
-// Reason is why an inbound attempt was refused.
+// Reason is the reason why an inbound attempt was refused.
 type Reason string
 
-// Values of Reason.
+// These are the values of Reason.
 const (
 	// UnknownSource: the address belongs to no trunk.
 	UnknownSource Reason = "unknown_source"
@@ -57,7 +59,7 @@ const (
 	UnassignedNumber Reason = "unassigned_number"
 )
 
-// RejectedCall is an inbound call or connection that was refused. Numbers are masked, and texts are
+// RejectedCall is an inbound call or connection that was refused. Numbers are masked. Texts are
 // short and printable.
 type RejectedCall struct {
 	At        time.Time `json:"at"`
@@ -67,15 +69,14 @@ type RejectedCall struct {
 	To        string    `json:"to"`
 	UserAgent string    `json:"user_agent"`
 	Reason    Reason    `json:"reason"`
-	// Hint is the setting that would admit the attempt.
+	// Hint is the name of the setting that would admit the attempt.
 	Hint string `json:"hint"`
 }
 
-// maxRejectedCalls limits the result of RejectedCalls.
+// maxRejectedCalls limits the number of results of RejectedCalls.
 const maxRejectedCalls = 20
 
-// RejectedCalls returns the last 20 inbound attempts that were refused at any process, newest
-// first.
+// RejectedCalls returns the last 20 inbound attempts that any process refused, newest first.
 func RejectedCalls(reports []StoredReport) []RejectedCall {
 	var all []RejectedCall
 	for _, one := range reports {
@@ -88,37 +89,41 @@ func RejectedCalls(reports []StoredReport) []RejectedCall {
 // State is the state of a trunk.
 type State string
 
-// States of a trunk as one process sees it, and for Mixed and Disabled as all processes together see it.
+// These are the states of a trunk. Mixed and Disabled describe the trunk over all processes, and
+// the other states describe the trunk at one process.
 const (
 	// Unknown: the trunk has not answered OPTIONS yet.
 	Unknown State = "unknown"
 	Up      State = "up"
-	// Down: two OPTIONS in a row were not answered.
+	// Down: two OPTIONS requests in a row were not answered.
 	Down State = "down"
-	// CircuitOpen: the trunk answers OPTIONS. It receives no calls for a while, because it failed several.
+	// CircuitOpen: the trunk answers OPTIONS, but receives no calls for a while, because several
+	// calls failed.
 	CircuitOpen State = "circuit_open"
-	// Mixed: the processes see different states.
+	// Mixed: the states of the trunk at different processes differ.
 	Mixed State = "mixed"
 	// Disabled: the operator disabled the trunk.
 	Disabled State = "disabled"
 )
 
-// Trunk is a trunk as one process sees it.
+// Trunk is the state of a trunk at one process.
 type Trunk struct {
 	TrunkID uuid.UUID `json:"trunk_id"`
 	// Version is the version of the trunk's settings that the process uses.
 	Version int64 `json:"version"`
 	State   State `json:"state"`
-	// OpenUntil is when the next call tests the trunk; nil unless its circuit is open.
+	// OpenUntil is when the next call tests the trunk. It is nil unless the trunk's circuit is
+	// open.
 	OpenUntil *time.Time `json:"circuit_open_until"`
-	// Registered is nil for a trunk without registration.
+	// Registered reports whether the trunk is registered. It is nil for a trunk without
+	// registration.
 	Registered      *bool      `json:"registered"`
 	RegisteredUntil *time.Time `json:"registered_until"`
-	// RegisterError is why the last REGISTER failed; empty if it did not.
+	// RegisterError is the error of the last REGISTER. It is empty if the last REGISTER succeeded.
 	RegisterError string `json:"register_error"`
-	// LastAnswer is the last answer to OPTIONS; nil: there was none.
+	// LastAnswer is the last answer to OPTIONS. It is nil if there was no answer.
 	LastAnswer *Answer `json:"last_answer"`
-	// OptionsError is why the last OPTIONS failed; empty if it did not.
+	// OptionsError is the error of the last OPTIONS. It is empty if the last OPTIONS succeeded.
 	OptionsError string `json:"options_error"`
 	Recent       Recent `json:"recent"`
 }
@@ -130,8 +135,8 @@ type Answer struct {
 	RoundTripMillis int64     `json:"round_trip_ms"`
 }
 
-// Recent counts the calls that were offered to a trunk in the last five minutes, and those that failed because of the
-// trunk: no answer, or a refusal that is not about the callee.
+// Recent counts the calls that were offered to a trunk in the last five minutes, and how many of
+// them failed because of the trunk: no answer, or a refusal that is not about the callee.
 type Recent struct {
 	Calls    int `json:"calls"`
 	Failures int `json:"failures"`
@@ -152,7 +157,8 @@ type ReportedTrunk struct {
 	Trunk      Trunk
 }
 
-// OfTrunk returns what the reports say of one version of a trunk. Reports about an earlier version are left out.
+// OfTrunk returns the reports about one version of a trunk. Reports about an earlier version are
+// omitted.
 func OfTrunk(reports []StoredReport, trunkID uuid.UUID, version int64) []ReportedTrunk {
 	var found []ReportedTrunk
 	for _, one := range reports {
@@ -167,7 +173,7 @@ func OfTrunk(reports []StoredReport, trunkID uuid.UUID, version int64) []Reporte
 
 // Merge combines the reports of several processes about one trunk. The trunk is registered if it is
 // registered at every process that registers there, until the first of these registrations ends.
-// Calls are added.
+// The numbers of calls are added.
 func Merge(seen []ReportedTrunk) Trunk {
 	merged := Trunk{State: Unknown}
 	for i, one := range seen {
@@ -199,7 +205,7 @@ func Merge(seen []ReportedTrunk) Trunk {
 	return merged
 }
 
-// earlier returns the earlier of two times; nil is later than any time.
+// earlier returns the earlier of two times. nil counts as later than any time.
 func earlier(a, b *time.Time) *time.Time {
 	if a == nil || b != nil && b.Before(*a) {
 		return b

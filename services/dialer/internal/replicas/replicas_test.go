@@ -79,7 +79,7 @@ func TestOfTrunk_LeavesOutOlderVersions(t *testing.T) {
 	}
 }
 
-// The report is stored until the process ends, even after a failure, and is then removed.
+// The report is stored repeatedly until the process ends, even after a failure. It is then removed.
 func TestJob_StoresAndRemovesTheReport(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier/carriertest"
 )
 
-// broken is a carrier that misbehaves in each function that is set.
+// broken is a carrier that calls each function that is set instead of its correct method.
 type broken struct {
 	Carrier   carrier.EventStream
 	originate func(context.Context, carrier.Originate) (time.Time, error)
@@ -100,7 +100,7 @@ func runRule(t *testing.T, rule string, n *carriertest.Network) []string {
 	if i < 0 {
 		t.Fatalf("there is no rule %q", rule)
 	}
-	// longer than any rule waits for an event that must not arrive
+	// the timeout is longer than any rule waits for an event that must not arrive
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	v := &ruleResult{ctx: ctx}
@@ -132,5 +132,5 @@ func eachEvent(b *broken, rewrite func(*carrier.Event)) {
 	})
 }
 
-// ignoring is a context that does not end.
+// ignoring returns a context that does not end when ctx ends.
 func ignoring(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }

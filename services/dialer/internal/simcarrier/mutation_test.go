@@ -38,7 +38,7 @@ const (
 	forgetting  = "a carrier without its memory starts a new stream"
 )
 
-// mutations break one rule each.
+// mutations returns carriers that break one rule each.
 func mutations() []mutation {
 	return slices.Concat(originateMutations(), hangupMutations(), newsMutations())
 }
@@ -277,7 +277,7 @@ func newsMutations() []mutation {
 		{name: "returns the events in reverse order", caughtBy: wholeCall,
 			hurt: rewriting(func(events []carrier.Event) []carrier.Event {
 				if !slices.ContainsFunc(events, func(n carrier.Event) bool { return n.Kind == carrier.Ended }) {
-					return nil // until all events of the call exist
+					return nil // returns no event until all events of the call exist
 				}
 				slices.Reverse(events)
 				return events

@@ -21,7 +21,7 @@ import (
 	"ringfence.dev/services/dialer/internal/simcarrier"
 )
 
-// binary is the simulated carrier, built once.
+// binary returns the path of the simulated carrier, which is built once.
 var binary = sync.OnceValues(func() (path string, err error) {
 	dir, err := os.MkdirTemp("", "simcarrier-test")
 	if err != nil {
@@ -140,7 +140,7 @@ func (x *simProcess) ask(method, path, body string, into any) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	req.Close = true // the process is restarted
+	req.Close = true // the process is restarted, so its connections are not reused
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		x.t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package simcarrier is the carrier over the simulated telephone network (cmd/simcarrier), which it
-// calls by HTTP.
+// Package simcarrier is the carrier for the simulated telephone network (cmd/simcarrier). It calls
+// the simulated network over HTTP.
 package simcarrier
 
 import (
@@ -22,7 +22,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// requestTimeout bounds one HTTP request. After that it is unknown what the carrier did.
+// requestTimeout limits one HTTP request. If it is exceeded, it is unknown whether the carrier
+// handled the request.
 const requestTimeout = 5 * time.Second
 
 // Carrier is the simulated carrier.
@@ -32,19 +33,20 @@ type Carrier struct {
 	originated carrier.OriginatedCalls
 }
 
-// New returns a carrier at the base URL.
+// New returns a carrier that uses the base URL.
 func New(base string) *Carrier {
 	return &Carrier{base: base, client: &http.Client{Transport: &http.Transport{
-		// a connection attempt outlives its request, so it has its own timeout
-		DialContext:  (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
-		MaxIdleConns: 256, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, // no proxy from the environment
+		// A connection attempt outlives its request, so the attempt has a separate timeout.
+		DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
+		// the environment's proxy is not used
+		MaxIdleConns: 256, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute,
 	}}}
 }
 
-// Name returns the name in fences.
+// Name returns the carrier's name, which fences contain.
 func (c *Carrier) Name() string { return "sim" }
 
-// eventBody and statusBody are JSON bodies of the carrier.
+// eventBody and statusBody are JSON bodies of the carrier's responses.
 type eventBody struct {
 	Seq      int64      `json:"seq"`
 	At       time.Time  `json:"at"`
@@ -75,8 +77,8 @@ func (k statusBody) callStatus() carrier.CallStatus {
 	}
 }
 
-// Originate dials a number. The simulated network rings for each request that it receives
-// (cmd/simcarrier/README.md), so Originate sends one.
+// Originate dials a number. The simulated network rings once for each request that it receives
+// (cmd/simcarrier/README.md), so Originate sends only one request.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
 	if !c.originated.First(o.CallID) {
 		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)
@@ -120,7 +122,7 @@ func (c *Carrier) Hangup(ctx context.Context, callID uuid.UUID) (carrier.CallSta
 	return k.callStatus(), checkStatus(status, err, "hang up", callID)
 }
 
-// Find returns what the carrier knows of a call.
+// Find returns the carrier's status of a call.
 func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
 	var k statusBody
 	status, err := c.do(ctx, http.MethodGet, "/calls/"+callID.String(), nil, &k)
@@ -177,8 +179,8 @@ func (c *Carrier) do(ctx context.Context, method, path string, body, into any) (
 	return c.send(ctx, method, path, body, into)
 }
 
-// send sends one request. The HTTP client must not send it a second time, so the body cannot be
-// read again.
+// send sends one request. The HTTP client must not repeat the request, so its body cannot be read
+// again.
 func (c *Carrier) send(ctx context.Context, method, path string, body, into any) (int, error) {
 	var payload io.Reader
 	if body != nil {

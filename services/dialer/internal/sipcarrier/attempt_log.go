@@ -27,7 +27,8 @@ func refusalOf(e sip.End) store.Refusal {
 	return store.Refusal{At: e.At, Cause: e.Cause, ByUs: e.ByUs, Answer: answerTo(e)}
 }
 
-// logEnd logs the end of an attempt with the Call-ID, by which the trunk's operator finds the call.
+// logEnd logs the end of an attempt with the Call-ID. The trunk's operator can find the call by
+// this Call-ID.
 func (l *leg) logEnd(e sip.End) {
 	direction := "outbound"
 	if l.record.Inbound {

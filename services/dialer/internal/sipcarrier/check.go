@@ -18,11 +18,12 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// stepTimeout bounds each step of Check.
+// stepTimeout limits each step of Check.
 const stepTimeout = 5 * time.Second
 
-// Check tests a trunk in steps: DNS, transport, TLS, OPTIONS and digest. Each takes at most 5 s.
-// Check places no call and changes no registration. It skips the steps after a failed one.
+// Check tests a trunk in steps: DNS, transport, TLS, OPTIONS and digest. Each step takes at most 5
+// s. Check places no call and changes no registration. After a failed step, Check skips the
+// remaining steps.
 func (c *Carrier) Check(ctx context.Context, t trunks.Trunk) []trunks.CheckStep {
 	k := &trunkCheck{carrier: c, trunk: t}
 	var done []trunks.CheckStep
@@ -69,9 +70,9 @@ func failed(remedy, format string, args ...any) trunks.CheckStep {
 type trunkCheck struct {
 	carrier *Carrier
 	trunk   trunks.Trunk
-	// addresses are those of the trunk's host, as host:port.
+	// addresses are the addresses of the trunk's host, as host:port.
 	addresses []string
-	reply     sip.Reply // to OPTIONS
+	reply     sip.Reply // the response to OPTIONS
 }
 
 // dns resolves the trunk's host or proxy. It reads SRV records if the trunk has no port.
@@ -100,7 +101,7 @@ func (k *trunkCheck) dns(ctx context.Context) trunks.CheckStep {
 		faults = errors.Join(faults, err)
 		for _, one := range found {
 			seen = append(seen, target.Host+" "+one.String())
-			// calls use the same address family only
+			// Calls use only addresses of this family.
 			if transport.SameFamily(one.IP.String(), k.carrier.agent.Advertised()) {
 				k.addresses = append(k.addresses, hostPort(one.String(), target.Port))
 			}
@@ -117,7 +118,7 @@ func (k *trunkCheck) dns(ctx context.Context) trunks.CheckStep {
 		"%s: no %s address", strings.Join(seen, ", "), family)
 }
 
-// family returns the address family of SIP_ADVERTISED_ADDR, which calls use.
+// family returns the address family of SIP_ADVERTISED_ADDR. Calls use the same family.
 func (k *trunkCheck) family() string {
 	if transport.SameFamily(k.carrier.agent.Advertised(), "::") {
 		return "IPv6"
@@ -125,7 +126,7 @@ func (k *trunkCheck) family() string {
 	return "IPv4"
 }
 
-// variable returns the environment variable with the address of the listener.
+// variable returns the name of the environment variable that contains the address of the listener.
 func (k *trunkCheck) variable() string {
 	return "SIP_" + strings.ToUpper(string(k.trunk.Transport)) + "_ADDR"
 }
@@ -148,7 +149,7 @@ func (k *trunkCheck) transport(ctx context.Context) trunks.CheckStep {
 	return ok("connected to %s; the trunk reaches the dialer at %s", conn.RemoteAddr(), ours)
 }
 
-// connect opens a TCP connection to the first address that accepts one.
+// connect opens a TCP connection to the first address that accepts a connection.
 func (k *trunkCheck) connect(ctx context.Context) (net.Conn, error) {
 	var faults error
 	for _, place := range k.addresses {
@@ -236,7 +237,7 @@ func (k *trunkCheck) options(ctx context.Context) trunks.CheckStep {
 	return ok("%s", seen)
 }
 
-// digest reports whether the trunk accepts the credentials. If the trunk did not challenge OPTIONS,
+// digest checks whether the trunk accepts the credentials. If the trunk did not challenge OPTIONS,
 // digest reads the registrations.
 func (k *trunkCheck) digest(ctx context.Context) trunks.CheckStep {
 	const remedy = "Correct username and password of the trunk."

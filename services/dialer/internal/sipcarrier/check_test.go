@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// directory is a resolver with the names of a test.
+// directory is a resolver that returns the names of a test.
 type directory map[string]string
 
 func (d directory) LookupIPAddr(_ context.Context, host string) ([]net.IPAddr, error) {
@@ -53,7 +53,7 @@ func certificate(t *testing.T, host string) (pair tls.Certificate, pem string) {
 	return pair, string(cert)
 }
 
-// silentPort is a UDP port at which nothing answers.
+// silentPort returns a UDP port at which no program answers.
 func silentPort(t *testing.T) uint16 {
 	t.Helper()
 	silent, err := net.ListenPacket("udp4", loopback)
@@ -114,8 +114,8 @@ func TestCheck_StepsAndRemedies(t *testing.T) {
 	tests := []struct {
 		name   string
 		change []func(*trunks.Trunk)
-		// want has the results of the steps. seen and remedy are texts of the last step that was
-		// tried.
+		// want contains the expected results of the steps. seen and remedy are texts of the last
+		// step that ran.
 		want, seen, remedy string
 	}{
 		{
@@ -253,7 +253,8 @@ func TestCheck_StepsAndRemedies(t *testing.T) {
 	}
 }
 
-// The check accepts the addresses that calls use: those of the family of SIP_ADVERTISED_ADDR.
+// The check accepts only the addresses that calls use: addresses of the family of
+// SIP_ADVERTISED_ADDR.
 func TestCheck_UsesTheFamilyOfTheAdvertisedAddress(t *testing.T) {
 	t.Parallel()
 	names := directory{"four.test": "192.0.2.1", "six.test": "2001:db8::1"}
@@ -276,7 +277,7 @@ func TestCheck_UsesTheFamilyOfTheAdvertisedAddress(t *testing.T) {
 			t.Cleanup(agent.Close)
 			carrier := sipcarrier.New(agent, nil, nil, nil, nil, sipcarrier.Config{Names: names})
 			one := trunks.New(uuid.New())
-			// there is no listener, so nothing is sent
+			// The transport has no listener, so nothing is sent.
 			one.Name, one.Host, one.Port, one.Transport = "main", tt.host, 5060, trunks.TCP
 			step := carrier.Check(t.Context(), one)[0]
 			if got := step.Name + " " + string(step.Result); got != tt.want {

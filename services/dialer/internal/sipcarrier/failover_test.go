@@ -22,7 +22,8 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// hears counts the INVITEs of calls to a number at a trunk that plays a script.
+// hears starts a trunk that runs a script for each call. It returns the trunk's port and a function
+// that returns the number of calls.
 func hears(t *testing.T, script func(*siptest.Call)) (port int, dials func() int) {
 	t.Helper()
 	x, n := siptest.New(t, transport.Config{UDP: loopback}), atomic.Int64{}
@@ -30,8 +31,8 @@ func hears(t *testing.T, script func(*siptest.Call)) (port int, dials func() int
 	return x.Port(transport.UDP), func() int { return int(n.Load()) }
 }
 
-// Originate names the trunk that refused only if the refusal is a fault of the trunk, no phone rang
-// and the refusal was in time.
+// Originate returns the trunk that refused only if the trunk caused the refusal, no phone rang and
+// the refusal was in time.
 func TestOriginate_RefusalNamesTheTrunkIfAnotherIsLeft(t *testing.T) {
 	t.Parallel()
 	says := func(codes ...int) func(*siptest.Call) {
@@ -44,7 +45,8 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherIsLeft(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		script func(*siptest.Call)
-		// named: the next trunk may be tried. taken: the trunk has the call.
+		// named reports that the next trunk may be tried. taken reports that the trunk has accepted
+		// the call.
 		named, taken bool
 	}{
 		{name: "503", script: says(503), named: true, taken: false},
@@ -98,16 +100,16 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherIsLeft(t *testing.T) {
 	}
 }
 
-// A trunk sends more than a 100 only after Originate has begun to wait. Then only a refusal of the
-// account is a refusal, because no phone rang.
+// After 100, the trunk sends its next response only when Originate is already waiting. Then only a
+// refusal of the account counts as a refusal, because no phone rang.
 func TestOriginate_TrunkThatRespondsLate(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
-		answer int // 0: the trunk sends nothing more
+		answer int // 0 if the trunk sends no further response
 		spare  bool
-		// refused reports that the operator must correct something. Otherwise the trunk has the
-		// call.
+		// refused reports that the operator must correct something. If it is false, the trunk has
+		// accepted the call.
 		refused bool
 	}{
 		{name: "401", answer: 401, refused: true},
@@ -166,9 +168,9 @@ func TestOriginate_TrunkThatRespondsLate(t *testing.T) {
 	}
 }
 
-// A trunk has sent only 100 when the server of the database changes. Refresh ends the wait of
-// Originate. The trunk has the call, but it has not proved that it works: its half-open circuit
-// stays half-open, and the next call tests it.
+// A trunk has sent only 100 when the database server changes. Refresh ends the wait of Originate,
+// and the trunk counts as having accepted the call. The trunk has not proved that it works, so its
+// half-open circuit stays half-open, and the next call tests the trunk.
 func TestOriginate_RefreshEndsTheWait(t *testing.T) {
 	t.Parallel()
 	waiting := make(chan struct{})
@@ -204,8 +206,8 @@ func TestOriginate_RefreshEndsTheWait(t *testing.T) {
 	}
 }
 
-// A RING_LIMIT shorter than the time that a trunk has for its first response does not make a silent
-// trunk look like a phone that was not answered.
+// RING_LIMIT is shorter than the time that a trunk has for its first response. A trunk that sends
+// no response must still not look like a phone that was not answered.
 func TestOriginate_ShortRingLimit(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -240,8 +242,8 @@ func TestOriginate_ShortRingLimit(t *testing.T) {
 }
 
 // A trunk that has accepted no call answers 403 to one number until the number is not released any
-// more. The refusal then suspects the account, even if the trunk sent a 100 before. A trunk that
-// has accepted a call refuses the number.
+// more. The account is then suspected, even if the trunk sent a 100 before. If the trunk has
+// accepted a call, the refusal concerns the number.
 func TestOriginate_ForbiddenSuspectsTheAccount(t *testing.T) {
 	t.Parallel()
 	forbid := func(before ...int) func(*siptest.Call) {
@@ -292,7 +294,7 @@ func TestOriginate_ForbiddenSuspectsTheAccount(t *testing.T) {
 }
 
 // wantAccountRefused checks whether an originate returned that a trunk refused the account, and
-// whether another trunk may be tried.
+// whether another trunk can be tried.
 func wantAccountRefused(t *testing.T, err error, refused bool, by string) {
 	t.Helper()
 	if !refused {
@@ -313,8 +315,8 @@ func wantAccountRefused(t *testing.T, err error, refused bool, by string) {
 	}
 }
 
-// The trunks are probed concurrently. One after the other, the five silent trunks would use all the
-// time of a probe.
+// The trunks are probed concurrently. If they were probed one after the other, the five silent
+// trunks would use all the time of a probe.
 func TestReady_OneAnsweringTrunkIsEnough(t *testing.T) {
 	t.Parallel()
 	deaf, err := net.ListenPacket("udp4", loopback)
@@ -342,8 +344,8 @@ func TestReady_OneAnsweringTrunkIsEnough(t *testing.T) {
 	}
 }
 
-// A trunk permits two calls per second, and there are two processes. Each process may place one of
-// them, and sends its next call over another trunk.
+// A trunk permits two calls per second, and there are two processes. Each process may place one
+// call per second, and sends its next call over another trunk.
 func TestOriginate_ProcessesShareTheRateOfATrunk(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -359,7 +361,7 @@ func TestOriginate_ProcessesShareTheRateOfATrunk(t *testing.T) {
 		return trunkList{one, two}
 	})
 	p.awaitAnswers(t, one, two)
-	pace := time.NewTicker(1100 * time.Millisecond) // the first trunk may accept two calls in this time
+	pace := time.NewTicker(1100 * time.Millisecond) // during this time the first trunk may accept two calls
 	defer pace.Stop()
 	for begun := time.Now(); spared() == 0; <-pace.C {
 		if time.Since(begun) > testkit.Timeout {
@@ -378,7 +380,7 @@ func TestOriginate_ProcessesShareTheRateOfATrunk(t *testing.T) {
 	}
 }
 
-// trunkList are the trunks of a process, in order.
+// trunkList contains the trunks of a process, in order.
 type trunkList []trunks.Trunk
 
 func (s trunkList) Active(context.Context) ([]trunks.Trunk, error) { return s, nil }
@@ -456,8 +458,8 @@ func TestOriginate_TriesAnotherTrunkOnlyIfNothingWasSent(t *testing.T) {
 	}
 }
 
-// A trunk answered OPTIONS and then stopped listening. Nothing was sent to it, so the call is
-// offered to the next trunk.
+// A trunk answered OPTIONS and then stopped listening. Nothing could be sent to this trunk, so the
+// call is offered to the next trunk.
 func TestOriginate_TriesAnotherTrunkIfOneStoppedListening(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)

@@ -7,27 +7,27 @@ import (
 )
 
 // A response 403 can be about the operator's account or about the number of the callee. The counter
-// decides which of the two is likely (ADR 2).
+// determines which of the two is likely (ADR 2).
 const (
-	// suspectNew and suspectProven are numbers of callees in a row that a trunk must refuse with
-	// 403 until the account is the likely cause. suspectNew is for a trunk that has accepted no
-	// call since its last change.
+	// suspectNew and suspectProven are numbers of callees. If a trunk refuses so many callees in a
+	// row with 403, the account is the likely cause. suspectNew applies to a trunk that has
+	// accepted no call since its last change. suspectProven applies to all other trunks.
 	suspectNew, suspectProven = 2, 5
-	// suspectOneWorkspace replaces them if all callees belong to one workspace and another
-	// workspace has called over the trunk.
+	// suspectOneWorkspace applies instead if all refused callees belong to one workspace and
+	// another workspace has called over the trunk.
 	suspectOneWorkspace = 20
-	// maxReleases is how often a request to one number is released after a 403 while the number can
-	// be the cause.
+	// maxReleases is how often a request to one number is released after a 403, as long as the
+	// number can be the cause.
 	maxReleases = 10
 )
 
-// forbiddenCounter counts responses 403 since the trunk last accepted a call. The zero value is
-// ready to use.
+// forbiddenCounter counts the 403 responses since the trunk last accepted a call. The zero value
+// can be used.
 type forbiddenCounter struct {
 	numbers    map[string]int
 	workspaces map[uuid.UUID]bool
-	// first is the first workspace that called over the trunk. any reports that first is set, more
-	// that another workspace has called.
+	// first is the first workspace that called over the trunk. any reports that first is set. more
+	// reports that another workspace has called.
 	first uuid.UUID
 	any   bool
 	more  bool
@@ -53,7 +53,7 @@ func (f *forbiddenCounter) add(order carrier.Originate) (times int) {
 
 // suspect reports whether the account is the likely cause. accepted reports that the trunk has
 // accepted a call since its last change. If other workspaces have called over the trunk, a few
-// numbers of one workspace are not enough, because they can be barred.
+// refused numbers of one workspace are not enough, because these numbers can be barred.
 func (f *forbiddenCounter) suspect(accepted bool) bool {
 	numbers := suspectNew
 	if accepted {

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// The recorded number is the number in the INVITE: From predicts it, and a trunk that would show
-// another one is not used.
+// The recorded number is the number in the INVITE. From predicts this number. A trunk that would
+// show another number is not used.
 func TestFrom_ReturnsTheNumberThatThePhoneShows(t *testing.T) {
 	t.Parallel()
 	const wanted, shown = "+15005550006", "+14155550100"
@@ -51,8 +51,8 @@ func TestFrom_ReturnsTheNumberThatThePhoneShows(t *testing.T) {
 	}
 }
 
-// The caller ID of one trunk is not shown over another one, even if that one has no caller_ids: its
-// provider may not know the number.
+// The caller ID of one trunk is not shown over another trunk, even if the other trunk has no
+// caller_ids, because the other provider possibly does not accept the number.
 func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
 	t.Parallel()
 	const shown = "+14155550101"
@@ -80,7 +80,7 @@ func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
 	}
 	o := carrier.Originate{
 		CallID: uuid.Must(uuid.NewV7()), From: from, TrunkNumber: true, To: "+14155550112", TrunkID: over,
-		ExcludeTrunks: []string{over}, // it cannot carry the call any more
+		ExcludeTrunks: []string{over}, // the excluded trunk can no longer carry the call
 	}
 	var refused *carrier.Refused
 	if _, err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
@@ -94,8 +94,8 @@ func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
 	}
 }
 
-// From takes one of the trunk's calls per second. A call beyond the rate of the first trunk uses
-// the second one, with the number of the second.
+// From takes a token of the trunk's calls per second. A call beyond the rate of the first trunk
+// uses the second trunk and the second trunk's number.
 func TestFrom_CountsTowardsTheRateOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)

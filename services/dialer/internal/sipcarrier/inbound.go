@@ -16,12 +16,12 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// answerTimeout limits the time from the request to answer a call until it is answered.
+// answerTimeout limits the time between the request to answer a call and the answer.
 const answerTimeout = 20 * time.Second
 
-// Arrive accepts an inbound call. It does not block. The call rings when its leg is stored. It is
-// refused if it cannot be stored, or if this process uses all channels of the trunk: a caller must
-// not be able to open more conversations.
+// Arrive accepts an inbound call. It does not block. The call rings when its leg is stored. The
+// call is refused if the leg cannot be stored, or if this process uses all channels of the trunk.
+// Otherwise a caller could open more conversations than the trunk has channels.
 func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 	to, ok := over.Read(a.To)
 	if !ok {
@@ -46,7 +46,7 @@ func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 	}
 	l := &leg{
 		carrier: c, callID: id, talk: talk, trunk: over, accepted: true, offer: a.Offer, ringingAt: time.Now(),
-		writing: true, // nothing is stored before the arrival
+		writing: true, // the arrival must be stored before all other steps
 	}
 	l.record = store.Leg{
 		CallID: id, TrunkID: over.TrunkID, Inbound: true, From: from, To: to, Channels: over.Channels,
@@ -61,7 +61,7 @@ func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 		return
 	}
 	l.attachDialog(d)
-	// the end of the call can already be queued; the arrival is stored before it
+	// The queue can already contain the end of the call. The arrival is stored before it.
 	l.enqueueFirst(entry{write: func(ctx context.Context) error {
 		if !c.numberAssigned(ctx, l, to) {
 			c.cfg.Rejected.unassigned(a)
@@ -78,7 +78,7 @@ func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 			l.mu.Unlock()
 			err = d.Ring()
 		}
-		if err != nil { // if the leg was stored, its end is stored later
+		if err != nil { // if the leg was stored despite the error, its end is stored later
 			c.warn("inbound call refused", id, err)
 			l.hangUp(callstate.NormalTemporaryFailure)
 		}
@@ -97,9 +97,9 @@ func refuseArrival(a *sip.Arrival, over trunks.Trunk, cause callstate.Cause, why
 	a.Refuse(cause)
 }
 
-// numberAssigned reports whether a number is assigned to an agent. If it is not, numberAssigned
-// refuses the call with 404 before it rings. If the database cannot be read, the call rings, and it
-// is refused later.
+// numberAssigned reports whether a number is assigned to an agent. If the number is not assigned,
+// numberAssigned refuses the call with 404 before the call rings. If the database cannot be read,
+// the call rings and is refused later.
 func (c *Carrier) numberAssigned(ctx context.Context, l *leg, to string) bool {
 	if c.cfg.Serves == nil {
 		return true

@@ -27,13 +27,14 @@ const (
 	resolveInterval = time.Minute
 )
 
-// InboundFilter decides which source addresses belong to trunks. Messages from other addresses are
-// dropped. It decides from memory, so messages from unknown addresses cause no database queries.
+// InboundFilter decides which source addresses belong to trunks. The dialer drops messages from
+// other addresses. The filter uses data in memory, so messages from unknown addresses cause no
+// database queries.
 type InboundFilter struct {
 	trunks Trunks
 	names  transport.Names
-	// Trace records the messages of trunks whose setting trace is true. If nil, nothing is
-	// recorded.
+	// Trace records the messages of trunks whose setting trace is true. If Trace is nil, no
+	// messages are recorded.
 	Trace *siptrace.Recorder
 	known atomic.Pointer[[]filterEntry]
 
@@ -76,7 +77,7 @@ func (d *InboundFilter) resolveHost(ctx context.Context, t trunks.Trunk) (found 
 		}
 		err = errors.Join(err, fault)
 	}
-	if len(found) > 0 { // addresses of the names that could be resolved are used
+	if len(found) > 0 { // the addresses of the names that could be resolved are used
 		return found, nil
 	}
 	return nil, err
@@ -126,8 +127,8 @@ func (d *InboundFilter) followTraced(active []trunks.Trunk) {
 	d.Trace.Follow(traced)
 }
 
-// addresses returns the addresses of a trunk's host. While the name cannot be resolved, it returns
-// the last known addresses.
+// addresses returns the addresses of a trunk's host. If the name cannot be resolved, it returns the
+// last known addresses.
 func (d *InboundFilter) addresses(ctx context.Context, t trunks.Trunk) []netip.Addr {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -153,9 +154,9 @@ func (d *InboundFilter) addresses(ctx context.Context, t trunks.Trunk) []netip.A
 	return last.addresses
 }
 
-// Trunk returns the trunk that a call comes from. If several trunks have the address, it prefers
-// the one with the transport of the call, then the one with the port, then the one with the best
-// priority.
+// Trunk returns the trunk that a call comes from. If several trunks have the address, Trunk prefers
+// the trunk with the transport of the call, then the trunk with the port, then the trunk with the
+// best priority.
 func (d *InboundFilter) Trunk(source netip.AddrPort, transport string) (found trunks.Trunk, ok bool) {
 	best := -1
 	for _, e := range d.entriesAt(source.Addr()) {
@@ -174,8 +175,8 @@ func (d *InboundFilter) Trunk(source netip.AddrPort, transport string) (found tr
 }
 
 // CallFrom returns the trunk that an inbound call comes from. If no known trunk has the address, it
-// reads the trunks again. The address of a live call is admitted, and its trunk can be newer than
-// the last reading.
+// reads the trunks again. The address can be admitted only because of a live call, and the trunk
+// can be newer than the last reading.
 func (d *InboundFilter) CallFrom(ctx context.Context, source netip.AddrPort, transport string) (trunks.Trunk, bool) {
 	if t, ok := d.Trunk(source, transport); ok {
 		return t, true

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// list has the trunks, or an error.
+// list is a Trunks that returns the given trunks or an error.
 type list struct {
 	trunks []trunks.Trunk
 	err    error
@@ -23,10 +23,10 @@ type list struct {
 
 func (l *list) Active(context.Context) ([]trunks.Trunk, error) { return l.trunks, l.err }
 
-// directory is a resolver with the names of a test. It can be unavailable.
+// directory is a resolver that returns the names of a test. The resolver can be unavailable.
 type directory struct {
 	hosts map[string][]string
-	srv   map[string][]string // targets by name
+	srv   map[string][]string // the targets of SRV records, by name
 	fault error
 }
 
@@ -51,8 +51,8 @@ func (d *directory) LookupSRV(_ context.Context, service, proto, name string) (s
 	return "", found, d.fault
 }
 
-// A trunk may call from the addresses to which the dialer calls, over the trunk's own transport,
-// and from no other address.
+// A trunk may call from the addresses to which the dialer calls, over the trunk's transport. The
+// trunk may not call from any other address.
 func TestInboundFilter_AdmitsTargetsOfSRVRecords(t *testing.T) {
 	t.Parallel()
 	names := &directory{
@@ -144,7 +144,7 @@ func TestInboundFilter_AdmitsOnlyTrunks(t *testing.T) {
 		t.Error("a trunk is not admitted during an outage of the database")
 	}
 	known.err, names.fault = nil, errors.New("no resolver")
-	// as if it was resolved long ago
+	// as if the name was resolved long ago
 	d.last[named.TrunkID] = resolved{host: named.Host, addresses: d.last[named.TrunkID].addresses}
 	look()
 	if who("203.0.113.9") != "named" {
@@ -181,8 +181,8 @@ func TestInboundFilter_FindsATrunkNewerThanTheLastReading(t *testing.T) {
 	}
 }
 
-// Providers have one name for several transports. A call gets the settings of the trunk with its
-// transport.
+// Providers use one name for several transports. A call gets the settings of the trunk that has the
+// transport of the call.
 func TestInboundFilter_PrefersTransportAndPortOfTheCall(t *testing.T) {
 	t.Parallel()
 	at := func(name string, transport trunks.Transport, port uint16) trunks.Trunk {

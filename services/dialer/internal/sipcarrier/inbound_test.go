@@ -40,7 +40,7 @@ func TestArrive_RefusesCallsBeyondTheChannels(t *testing.T) {
 	}
 }
 
-// An unassigned number is refused with 404 and does not ring.
+// A call to an unassigned number is refused with 404 and does not ring.
 func TestArrive_UnassignedNumberIsNotFound(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)

@@ -19,60 +19,62 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// leg is one call of this process. A goroutine applies its events to the call, in order. SIP
-// processing does not wait for that goroutine. It waits only until the teardown state is stored.
+// leg is one call of this process. A goroutine applies the leg's events to the call, in order. SIP
+// processing does not wait for that goroutine, except until the teardown state is stored.
 type leg struct {
 	carrier *Carrier
 	callID  uuid.UUID
 	talk    Talk
 	trunk   trunks.Trunk
-	health  *trunkHealth // of the trunk; nil for an inbound call
+	health  *trunkHealth // the health of the trunk; nil for an inbound call
 	record  store.Leg
 	request carrier.Originate
-	// dialedAt is when the first INVITE was sent. It is zero for an inbound call. It is set before
-	// any event of the leg.
+	// dialedAt is the time at which the first INVITE was sent. It is zero for an inbound call. It
+	// is set before any event of the leg.
 	dialedAt time.Time
 	// ringingAt is when an inbound call arrived.
 	ringingAt time.Time
 
 	mu          sync.Mutex
 	dialog      *sip.Dialog
-	hangupCause callstate.Cause // a hangup that was requested before there was a dialog
+	hangupCause callstate.Cause // the cause of a hangup that was requested before the leg had a dialog
 	result      chan error      // receives the result of Originate; nil after that, or if Originate no longer waits
 	accepted    bool
 	provisional bool // the trunk has sent a provisional response
 	// answered reports that an outbound call was answered.
 	answered bool
 	closed   bool
-	// slowTrunk is closed when the trunk has sent only 100 for refusalWait, and Originate waits for
-	// its next response. trunkIsSlow is true from then on.
+	// slowTrunk is closed when the trunk has sent only 100 for refusalWait, and Originate continues
+	// to wait for the next response. trunkIsSlow is true after that.
 	slowTrunk   chan struct{}
 	trunkIsSlow bool
 	// retryableTrunk is the id of the trunk if another trunk can be tried after a refusal.
 	retryableTrunk string
-	offer          []byte // of an inbound call
-	// created when the call is being answered; closed when the answer is queued, or has failed
+	offer          []byte // the SDP offer of an inbound call
+	// answerDone is created when the call is being answered. It is closed when the answer is queued
+	// or has failed.
 	answerDone chan struct{}
 	writing    bool
 	queue      []entry
 	state      []byte // the newest teardown state
 	// stored reports that the leg has been stored in the database.
 	stored bool
-	// history has the applied events that change the state of the call. They are applied again with
-	// each new event, because a failover of the database can lose applied events.
+	// history contains the applied events that change the state of the call. They are applied again
+	// with each new event, because a failover of the database can lose applied events.
 	history []carrier.Event
-	// lost reports that another process owns the leg, or that it has ended. Then only opt-outs are
-	// stored.
+	// lost reports that another process owns the leg, or that the leg has ended. Then only opt-outs
+	// are stored.
 	lost bool
 }
 
-// entry is one step of the queue.
+// entry is one step in the queue of steps to store.
 type entry struct {
-	// event is applied to the call. Consecutive events of the queue are applied in one transaction.
+	// event is an event to apply to the call. Consecutive events in the queue are applied in one
+	// transaction.
 	event *carrier.Event
-	// end is set with the last event.
+	// end is the end of the leg. It is set with the last event.
 	end *store.End
-	// write is a step that is not an event; nil if event is set.
+	// write is a step that is not an event. It is nil if event is set.
 	write func(ctx context.Context) error
 	last  bool
 }
@@ -97,7 +99,7 @@ func (l *leg) hangUp(cause callstate.Cause) {
 	}()
 }
 
-// stopCause returns the cause for hanging up while the process stops. An outbound call that is not
+// stopCause returns the cause for hanging up when the process stops. An outbound call that is not
 // answered is canceled. Other calls fail.
 func (l *leg) stopCause() callstate.Cause {
 	l.mu.Lock()
@@ -108,7 +110,7 @@ func (l *leg) stopCause() callstate.Cause {
 	return callstate.OriginatorCancel
 }
 
-// attachDialog sets the dialog of the leg. It hangs up if that was requested before.
+// attachDialog sets the dialog of the leg. If a hangup was requested before, attachDialog hangs up.
 func (l *leg) attachDialog(d *sip.Dialog) {
 	l.mu.Lock()
 	l.dialog = d
@@ -119,7 +121,7 @@ func (l *leg) attachDialog(d *sip.Dialog) {
 	}
 }
 
-// transferTimeout bounds a transfer, including the time in which the other phone rings.
+// transferTimeout limits a transfer, including the time in which the other phone rings.
 const transferTimeout = time.Minute
 
 // transfer transfers the call to a number, if the workspace may call that number.
@@ -141,14 +143,15 @@ func (l *leg) transfer(ctx context.Context, to string) error {
 	return d.Refer(ctx, l.trunk.Write(to))
 }
 
-// finishOriginate sends the result to Originate. Only the first call has an effect.
+// finishOriginate sends the result to Originate. Only the first call of finishOriginate has an
+// effect.
 func (l *leg) finishOriginate(said error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.finishOriginateLocked(said)
 }
 
-// finishOriginateLocked is finishOriginate for callers that hold mu.
+// finishOriginateLocked does the same as finishOriginate. The caller must hold mu.
 func (l *leg) finishOriginateLocked(said error) {
 	if l.result != nil {
 		l.result <- said
@@ -156,13 +159,13 @@ func (l *leg) finishOriginateLocked(said error) {
 	}
 }
 
-// accept records that the trunk has the call, and ends the wait of Originate. Only the first call
-// has an effect.
+// accept records that the trunk has accepted the call, and ends the wait of Originate. Only the
+// first call of accept has an effect.
 func (l *leg) accept(at time.Time) {
 	l.mu.Lock()
 	first := !l.accepted && !l.closed
 	l.accepted = true
-	if first { // before the events that follow
+	if first { // the event must precede all later events of the call
 		l.enqueueLocked(entry{event: l.event(carrier.Accepted, at)})
 	}
 	l.mu.Unlock()
@@ -172,7 +175,8 @@ func (l *leg) accept(at time.Time) {
 }
 
 // onSlowTrunk is called when the trunk has sent only 100 for refusalWait. If Originate has a
-// Waiting function, it goes on waiting for the next response. Otherwise the trunk has the call.
+// Waiting function, Originate continues to wait for the next response. Otherwise the trunk counts
+// as having accepted the call.
 func (l *leg) onSlowTrunk(at time.Time) {
 	if l.request.Waiting == nil {
 		l.accept(at)
@@ -209,7 +213,8 @@ func (l *leg) enqueue(one entry) {
 	l.enqueueLocked(one)
 }
 
-// enqueueLocked is enqueue for callers that hold mu. It starts the goroutine that stores the queue.
+// enqueueLocked does the same as enqueue. The caller must hold mu. enqueueLocked starts the
+// goroutine that stores the queue.
 func (l *leg) enqueueLocked(one entry) {
 	l.queue = append(l.queue, one)
 	if !l.writing {
@@ -218,7 +223,8 @@ func (l *leg) enqueueLocked(one entry) {
 	}
 }
 
-// enqueueFirst puts a step before the queued ones. The leg must have been created with writing set.
+// enqueueFirst puts a step before the queued steps. The leg must have been created with writing
+// set.
 func (l *leg) enqueueFirst(one entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -241,8 +247,8 @@ func (l *leg) write() {
 	}
 }
 
-// next removes the entries that are stored together: consecutive events, or one step that is not an
-// event.
+// next removes the entries that are stored together from the queue: consecutive events, or one step
+// that is not an event.
 func (l *leg) next() []entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -279,8 +285,9 @@ func (l *leg) storeUntilDone(next []entry) {
 	}
 }
 
-// store stores one step. Events are applied only while this process owns the leg. Otherwise the
-// call is hung up: another process considered this one dead, owns the leg now and ends the call.
+// store stores one step. Events are applied only while this process owns the leg. Otherwise store
+// hangs up the call: another process declared this process dead, owns the leg now and ends the
+// call.
 func (l *leg) store(ctx context.Context, next []entry) error {
 	if write := next[0].write; write != nil {
 		return write(ctx)
@@ -323,13 +330,14 @@ func (l *leg) store(ctx context.Context, next []entry) error {
 }
 
 // handleLost handles events whose guard failed. If a failover of the database lost the row of the
-// leg, it stores the row again and returns errRestored, so the events are applied again. If the row
-// exists, another process owns the leg or it has ended, and this process gives it up.
+// leg, handleLost stores the row again and returns errRestored, so that the events are applied
+// again. If the row exists, another process owns the leg or the leg has ended, and this process
+// gives up the leg.
 func (l *leg) handleLost(ctx context.Context) error {
 	l.mu.Lock()
 	again, stored := l.record, l.stored
 	again.Teardown = l.state
-	again.Channels = 0 // the call is live, even if other calls use all channels of the trunk
+	again.Channels = 0 // the call is live even if other calls use all channels of the trunk
 	l.mu.Unlock()
 	_, err := l.carrier.legStore.Find(ctx, l.callID)
 	if !errors.Is(err, pg.ErrNotFound) || !stored {
@@ -354,7 +362,7 @@ func (l *leg) dialed() (at time.Time, live bool) {
 }
 
 // refresh applies the events of a live leg again, if the leg has been stored. It ends the wait of
-// Originate: from now on the trunk has the call.
+// Originate. After that, the trunk counts as having accepted the call.
 func (l *leg) refresh() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -432,8 +440,8 @@ func (l *leg) outboundObserver() sip.Observer {
 	}
 }
 
-// keep stores the teardown state. If that fails, the newest state is stored later, because without
-// it no other process can end the call after a crash.
+// keep stores the teardown state. If keep fails, the newest state is stored later, because no other
+// process could end the call after a crash without the state.
 func (l *leg) keep(state []byte) error {
 	l.mu.Lock()
 	l.state = state
@@ -452,8 +460,8 @@ func (l *leg) keep(state []byte) error {
 	return err
 }
 
-// openAgent opens the agent's session while the phone rings. If that fails, it hangs up, so that no
-// person answers a call without an agent.
+// openAgent opens the agent's session while the phone rings. If the session cannot be opened,
+// openAgent hangs up, so that no person answers a call without an agent.
 func (l *leg) openAgent() {
 	if err := l.talk.Ready(context.Background()); err != nil && !errors.Is(err, context.Canceled) {
 		l.carrier.warn("ringing call hung up: agent not available", l.callID, err)
@@ -481,9 +489,9 @@ func (l *leg) optedOut(quote string, at time.Time) {
 }
 
 // ended handles the end of the leg. The trunk has refused the call if its first response was a
-// refusal. It has also refused if it first sent 100 and then refused the account, or if another
-// trunk can be tried. Then Originate returns the refusal, and the call has no event. A trunk that
-// sent no response has not refused: the phone can ring.
+// refusal. It has also refused the call if it first sent 100 and then refused the account, or if
+// another trunk can be tried. In these cases Originate returns the refusal, and the call has no
+// event. A trunk that sent no response has not refused the call, because the phone can ring.
 func (l *leg) ended(e sip.End) {
 	talked, j := l.talk.End(), l.carrier.legStore
 	l.mu.Lock()
@@ -504,14 +512,15 @@ func (l *leg) ended(e sip.End) {
 		}})
 		return
 	}
-	if e.Status != 0 || late { // the trunk had the call
+	if e.Status != 0 || late { // the trunk had accepted the call
 		l.finishOriginate(nil)
 	}
 	l.end(e, talked)
 	l.finishOriginate(errNoResult)
 }
 
-// end queues the conversation and the end of the leg. They are stored in one transaction.
+// end queues the result of the conversation and the end of the leg. Both are stored in one
+// transaction.
 func (l *leg) end(e sip.End, talked Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -528,8 +537,9 @@ func (l *leg) end(e sip.End, talked Result) {
 	}})
 }
 
-// endBy moves times that are after the end of the call to the end. The last words of the person can
-// be transcribed after the end, and a frame can be sent while the end is being processed.
+// endBy changes each time that is later than the end of the call to the time of the end. The last
+// words of the person can be transcribed after the end, and a frame can be sent while the end is
+// being processed.
 func (r *Result) endBy(end time.Time) {
 	for i := range r.Turns {
 		for _, at := range []*time.Time{&r.Turns[i].At, &r.Turns[i].EndedAt} {
@@ -548,8 +558,8 @@ func (r *Result) endBy(end time.Time) {
 	}
 }
 
-// refused closes the leg. It returns the refusal if the trunk has refused the call, and nil if the
-// trunk has or may have the call.
+// refused closes the leg. It returns the refusal if the trunk has refused the call. It returns nil
+// if the trunk has accepted or can have accepted the call.
 func (l *leg) refused(e sip.End) *carrier.Refused {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -576,15 +586,15 @@ func (l *leg) refused(e sip.End) *carrier.Refused {
 		}
 		return refused
 	}
-	if !l.accepted { // the trunk received the INVITE and may have the call
+	if !l.accepted { // the trunk received the INVITE and can have accepted the call
 		l.accepted = true
 		l.enqueueLocked(entry{event: l.event(carrier.Accepted, e.At)})
 	}
 	return nil
 }
 
-// notPermitted returns the refusal after a response that required another INVITE, if that INVITE
-// was not permitted. A 401 or 407 was not answered with credentials, so the trunk has not rejected
+// notPermitted returns the refusal if a response required another INVITE and that INVITE was not
+// permitted. The dialer did not answer a 401 or 407 with credentials, so the trunk has not rejected
 // the account.
 func (l *leg) notPermitted(e sip.End, elsewhere bool) *carrier.Refused {
 	response := &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason}

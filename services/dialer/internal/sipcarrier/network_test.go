@@ -39,7 +39,7 @@ const (
 	lease    = 2 * time.Second
 )
 
-// talks are conversations in which the person says one thing.
+// talks creates conversations in which the person says one thing.
 type talks struct{}
 
 func (talks) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
@@ -67,7 +67,7 @@ func (talk) End() sipcarrier.Result {
 	return sipcarrier.Result{Outcome: agent.OutcomeInterested, Reached: agent.ReachedHuman, Turns: []agent.Turn{{Role: agent.RolePerson, Text: "hello", At: at}}}
 }
 
-// fixture is one trunk and a dialer process, which can die and be followed by another at its
+// fixture is one trunk and a dialer process. The process can die, and another process then uses its
 // address.
 type fixture struct {
 	t     testing.TB
@@ -75,21 +75,21 @@ type fixture struct {
 	first *pgxpool.Pool
 	udp   string
 	mu    sync.Mutex
-	rang  map[string]map[string]bool // branches by Call-ID: a retransmission does not ring again
+	rang  map[string]map[string]bool // branches by Call-ID, because a retransmission does not ring again
 	alive *process
 	talks sipcarrier.Talks
-	away  atomic.Bool // the database is unavailable to the processes
+	away  atomic.Bool // true while the database is unavailable to the processes
 	// serves is Config.Serves.
 	serves func(ctx context.Context, to string) (bool, error)
-	// applied has the events that all processes applied.
+	// applied contains the events that all processes applied.
 	applied applied
-	// channels of the trunk
+	// channels is the number of channels of the trunk.
 	channels int32
 	// ringLimit is Config.RingLimit.
 	ringLimit time.Duration
 }
 
-// applied has events in the order in which they were applied. It is safe for concurrent use.
+// applied contains events in the order in which they were applied. It is safe for concurrent use.
 type applied struct {
 	mu     sync.Mutex
 	events []carrier.Event
@@ -104,7 +104,7 @@ func (a *applied) add(events []carrier.Event) {
 			return old.CallID == e.CallID && old.Kind == e.Kind && old.At.Equal(e.At)
 		}
 		if e.Kind != carrier.Utterance && slices.ContainsFunc(a.events, same) {
-			continue // a leg applies its events again with each new event
+			continue // a leg applies its earlier events again with each new event
 		}
 		e.Seq = int64(len(a.events)) + 1
 		a.events = append(a.events, e)
@@ -113,7 +113,7 @@ func (a *applied) add(events []carrier.Event) {
 	a.more = make(chan struct{})
 }
 
-// after returns the events after a position. It waits for them for at most wait.
+// after returns the events after a position. It waits at most wait for such events.
 func (a *applied) after(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -134,7 +134,8 @@ func (a *applied) after(ctx context.Context, after int64, wait time.Duration) (c
 	}
 }
 
-// applying applies the events of one process to the calls, and adds them to those of the exchange.
+// applying applies the events of one process to the calls, and adds the events to applied of the
+// fixture.
 type applying struct {
 	*calls.Applier
 	x *fixture
@@ -155,7 +156,7 @@ type process struct {
 	agent *sip.UserAgent
 	pool  *pgxpool.Pool
 	over  trunks.Trunk
-	// stop kills the process without its usual end. end stops it, as SIGTERM does.
+	// stop kills the process without the usual shutdown. end stops the process as SIGTERM does.
 	stop, end func()
 }
 
@@ -172,7 +173,7 @@ func (p *process) Originate(ctx context.Context, o carrier.Originate) (time.Time
 	return p.Carrier.Originate(ctx, o)
 }
 
-// Events returns what all processes applied.
+// Events returns the events that all processes applied.
 func (p *process) Events(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 	if err := p.pool.Ping(ctx); err != nil {
 		return carrier.Batch{}, err
@@ -185,7 +186,7 @@ func (p *process) Active(ctx context.Context) ([]trunks.Trunk, error) {
 	return []trunks.Trunk{p.over}, p.pool.Ping(ctx)
 }
 
-// now returns the live process.
+// now is a carrier that calls the process that is alive now.
 type now struct{ x *fixture }
 
 func (n now) process() *process {
@@ -210,12 +211,12 @@ func (n now) Events(ctx context.Context, after int64, wait time.Duration) (carri
 }
 func (n now) Ready(ctx context.Context) error { return n.process().Ready(ctx) }
 
-// activeTrunks are the trunks of a process.
+// activeTrunks returns the active trunks of a process.
 type activeTrunks interface {
 	Active(ctx context.Context) ([]trunks.Trunk, error)
 }
 
-// trunkStore finds the active trunks of a process and one that is not active.
+// trunkStore returns the active trunks of a process, and finds one trunk that is not active.
 type trunkStore struct {
 	activeTrunks
 	disabled trunks.Trunk
@@ -239,7 +240,8 @@ func (x *fixture) begin(udp string) *process {
 	return p
 }
 
-// awaitAnswers waits until the trunks have answered OPTIONS. Before that, no call is offered to them.
+// awaitAnswers waits until the trunks have answered OPTIONS. Before that, no call is offered to the
+// trunks.
 func (p *process) awaitAnswers(t testing.TB, all ...trunks.Trunk) {
 	t.Helper()
 	for _, one := range all {
@@ -247,7 +249,7 @@ func (p *process) awaitAnswers(t testing.TB, all ...trunks.Trunk) {
 	}
 }
 
-// beginOver starts a process with its own trunks. good is the exchange.
+// beginOver starts a process with the trunks that others returns. good is the trunk of the fixture.
 func (x *fixture) beginOver(udp string, others func(good trunks.Trunk) activeTrunks) *process {
 	x.t.Helper()
 	p, ready := &process{x: x}, make(chan struct{})
@@ -291,7 +293,7 @@ func (x *fixture) beginOver(udp string, others func(good trunks.Trunk) activeTru
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
 	go func() { _ = p.Run(ctx) }()
 	p.end = cancel
-	// what still runs cannot do anything, as in a killed process
+	// Goroutines that are still running cannot do anything, as in a killed process.
 	p.stop = sync.OnceFunc(func() { agent.Close(); pool.Close(); cancel() })
 	x.t.Cleanup(p.stop)
 	return p

@@ -21,8 +21,9 @@ const (
 	// sessionOpenTimeout bounds the opening of the agent's session before the INVITE.
 	sessionOpenTimeout = 4 * time.Second
 	// A trunk that has sent only 100 can still refuse the call. refusalWait is how long Originate
-	// waits for a refusal if another trunk can be tried, and shortRefusalWait if there is none.
-	// After this time the trunk has the call, unless it refuses the operator's account.
+	// waits for a refusal if another trunk can be tried. shortRefusalWait is the wait if no other
+	// trunk can be tried. After this time the trunk counts as having accepted the call, unless it
+	// refuses the operator's account.
 	refusalWait, shortRefusalWait = 2 * time.Second, 500 * time.Millisecond
 )
 
@@ -34,9 +35,10 @@ func hostPort(host string, port uint16) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// Originate stores the teardown state, sends an INVITE to a trunk and waits for its first response.
-// If nothing could be sent, it tries the next trunk. If the trunk refused and another trunk can
-// carry the call, the error is a carrier.Refused whose RefusedBy is the id of the trunk.
+// Originate stores the teardown state, sends an INVITE to a trunk and waits for the trunk's first
+// response. If nothing could be sent to the trunk, Originate tries the next trunk. If the trunk
+// refused and another trunk can carry the call, the error is a carrier.Refused whose RefusedBy is
+// the id of the trunk.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
 	if !c.originated.First(o.CallID) {
 		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)
@@ -48,12 +50,13 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt 
 	return c.offer(ctx, o, candidates)
 }
 
-// offer offers the call to the candidates in order until one accepts or refuses it.
+// offer offers the call to the candidates in order until a trunk accepts or refuses the call.
 func (c *Carrier) offer(
 	ctx context.Context, o carrier.Originate, candidates []trunks.Trunk,
 ) (dialedAt time.Time, err error) {
 	rest := slices.DeleteFunc(slices.Clone(candidates), func(t trunks.Trunk) bool { return !mayShowNumber(t, o) })
-	others := len(candidates) > len(rest) // the other trunks would show a number that is not the recorded one
+	// the omitted trunks would show a number that differs from the recorded number
+	others := len(candidates) > len(rest)
 	if len(rest) == 0 {
 		err = errOtherNumber
 	}
@@ -68,7 +71,8 @@ func (c *Carrier) offer(
 		said, fault := c.sendInvite(ctx, o, over, len(rest) > 0 || others)
 		if fault == nil {
 			fault = c.awaitResult(ctx, o, said)
-			if errors.Is(fault, errNoAnswerYet) { // the circuit does not count it: the trunk has not failed
+			// the circuit does not count this error, because the trunk has not failed
+			if errors.Is(fault, errNoAnswerYet) {
 				known.cancelReservation()
 				return said.leg.dialedAt, nil
 			}
@@ -100,8 +104,8 @@ func mayShowNumber(t trunks.Trunk, o carrier.Originate) bool {
 	return t.CallerID(o.From) == o.From
 }
 
-// notSent counts an INVITE that was not sent. A trunk that accepts no connection opens its circuit.
-// A fault of the database or of this process does not count against the trunk.
+// notSent counts an INVITE that was not sent. If the trunk accepts no connection, its circuit
+// opens. A fault of the database or of this process does not count against the trunk.
 func (c *Carrier) notSent(to *trunkHealth, fault error) {
 	var unsent *transport.NotSent
 	if errors.As(fault, &unsent) && !errors.Is(fault, sip.ErrOurs) && !errors.Is(fault, carrier.ErrNotPermitted) {
@@ -130,15 +134,15 @@ func (e *noAgentError) Error() string { return fmt.Sprintf("open agent session: 
 
 func (e *noAgentError) Unwrap() error { return e.err }
 
-// pendingOriginate is a leg and the channel that receives the trunk's first response: nil if it
-// accepted the call.
+// pendingOriginate is a leg and the channel that receives the trunk's first response. The channel
+// receives nil if the trunk accepted the call.
 type pendingOriginate struct {
 	leg    *leg
 	answer <-chan error
 }
 
-// sendInvite sends the INVITE. If it returns an error, nothing was sent. followed reports that
-// another trunk can be tried.
+// sendInvite sends the INVITE. If sendInvite returns an error, nothing was sent. followed reports
+// that another trunk can be tried.
 func (c *Carrier) sendInvite(
 	ctx context.Context, o carrier.Originate, over trunks.Trunk, followed bool,
 ) (pendingOriginate, error) {
@@ -202,7 +206,7 @@ func (f pendingOriginate) result(ctx context.Context, o carrier.Originate) error
 			f.leg.result = nil
 			f.leg.mu.Unlock()
 			select {
-			case err := <-f.answer: // the result arrived at the same time
+			case err := <-f.answer: // the result arrived together with the end of the wait
 				return err
 			default:
 				return ctx.Err()
@@ -214,7 +218,7 @@ func (f pendingOriginate) result(ctx context.Context, o carrier.Originate) error
 // inviteNotSent ends a call whose INVITE was not sent, and deletes its leg.
 func (c *Carrier) inviteNotSent(ctx context.Context, l *leg, o carrier.Originate, why error) error {
 	l.talk.End()
-	if errors.Is(why, store.ErrLegExists) { // another process has sent the INVITE
+	if errors.Is(why, store.ErrLegExists) { // another process has already sent the INVITE
 		c.removeLeg(l)
 		return fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)
 	}
@@ -225,7 +229,7 @@ func (c *Carrier) inviteNotSent(ctx context.Context, l *leg, o carrier.Originate
 	}
 	end := sip.End{At: time.Now(), Cause: callstate.NetworkOutOfOrder, ByUs: true, Err: why}
 	l.logEnd(end)
-	// a leg that is not deleted would occupy a channel of the trunk permanently
+	// A leg that is not deleted would use a channel of the trunk permanently.
 	if err := c.legStore.DeleteRefused(ctx, l.record, refusalOf(end)); err != nil {
 		l.enqueue(entry{last: true, write: func(ctx context.Context) error {
 			return c.legStore.DeleteRefused(ctx, l.record, refusalOf(end))

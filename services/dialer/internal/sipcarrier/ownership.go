@@ -22,15 +22,15 @@ const (
 	// heartbeatInterval is the time between two heartbeats. A heartbeat also reads the requests of
 	// other processes.
 	heartbeatInterval = 250 * time.Millisecond
-	// heartbeatTimeout bounds one heartbeat. If one hangs, a later one can still succeed before
-	// other processes consider this one dead.
+	// heartbeatTimeout limits one heartbeat. If a heartbeat hangs, a later heartbeat can still
+	// succeed before other processes declare this process dead.
 	heartbeatTimeout = 2 * time.Second
 	// takeoverInterval is the time between two searches for legs of dead processes.
 	takeoverInterval = 500 * time.Millisecond
 	pruneInterval    = time.Minute
-	// teardownTimeout bounds the hangup of a leg of a dead process.
+	// teardownTimeout limits the hangup of a leg of a dead process.
 	teardownTimeout = 6 * time.Second
-	// endTimeout bounds how long the process waits until the ends of its last calls are stored.
+	// endTimeout limits how long the process waits until the ends of its last calls are stored.
 	endTimeout = 8 * time.Second
 )
 
@@ -43,18 +43,18 @@ func (c *Carrier) Run(ctx context.Context) error {
 	defer searches.Stop()
 	defer prunes.Stop()
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
-	// The first heartbeat precedes the first call: other processes end the calls of an owner
-	// without one.
+	// The first heartbeat must precede the first call, because other processes end the calls of an
+	// owner that has no heartbeat.
 	err := c.heartbeat(working)
 	var living sync.WaitGroup
 	living.Go(func() { c.heartbeatLoop(working) })
 	defer living.Wait()
 	defer stop()
 	var leaving sync.WaitGroup
-	defer leaving.Wait() // the transport is closed after Run returns
+	defer leaving.Wait() // the transport is closed only after Run returns
 	stopping := ctx.Done()
 	var drained <-chan struct{}
-	if err == nil { // the first call is offered after the first answered OPTIONS
+	if err == nil { // the first call is offered only after an OPTIONS request was answered
 		err = c.updateMonitors(working)
 	}
 	if err != nil {
@@ -83,8 +83,8 @@ func (c *Carrier) Run(ctx context.Context) error {
 	}
 }
 
-// takeoverRound counts the live processes, takes over the legs of dead ones, and gives up legs that
-// another process took over.
+// takeoverRound counts the live processes and takes over the legs of dead processes. It gives up
+// legs that another process took over.
 func (c *Carrier) takeoverRound(ctx context.Context) error {
 	ctx, done := context.WithTimeout(ctx, journalTimeout)
 	defer done()
@@ -95,8 +95,8 @@ func (c *Carrier) takeoverRound(ctx context.Context) error {
 	return errors.Join(err, c.adoptOrphans(ctx), c.giveUpLost(ctx))
 }
 
-// heartbeatLoop sends heartbeats independently of all other work. Another process ends the calls of
-// a process without heartbeats.
+// heartbeatLoop sends heartbeats independently of all other work, because another process ends the
+// calls of a process without heartbeats.
 func (c *Carrier) heartbeatLoop(ctx context.Context) {
 	ticker := time.NewTicker(heartbeatInterval)
 	defer ticker.Stop()
@@ -112,8 +112,8 @@ func (c *Carrier) heartbeatLoop(ctx context.Context) {
 	}
 }
 
-// drain accepts no more calls. The returned channel is closed when the live calls have ended. They
-// are hung up after Config.Drain, or at the second signal to stop.
+// drain makes the carrier accept no more calls. The returned channel is closed when the live calls
+// have ended. The calls are hung up after Config.Drain, or at the second signal to stop.
 func (c *Carrier) drain(ctx context.Context) <-chan struct{} {
 	over := make(chan struct{})
 	go func() {
@@ -130,7 +130,7 @@ func (c *Carrier) drain(ctx context.Context) <-chan struct{} {
 		if n := c.Live(); n > 0 {
 			slog.Info("waiting for live calls to end; a second signal hangs them up", "calls", n, "limit", c.cfg.Drain)
 		}
-		_ = c.agent.Drain(limited) // an error means that the limit was reached
+		_ = c.agent.Drain(limited) // an error means that the time limit was reached
 		live := c.allLegs()
 		if len(live) > 0 {
 			slog.Info("hanging up live calls", "calls", len(live))
@@ -159,7 +159,8 @@ func (c *Carrier) heartbeat(ctx context.Context) error {
 	for _, one := range asked {
 		l := c.leg(one.CallID)
 		switch {
-		case l == nil && one.HangupAt != nil: // the INVITE was not sent, or the end of the leg was not stored
+		// either the INVITE was not sent, or the end of the leg was not stored
+		case l == nil && one.HangupAt != nil:
 			c.endOrphanAsync(ctx, one)
 		case l != nil && one.HangupAt != nil:
 			l.hangUp(callstate.NormalClearing)
@@ -182,8 +183,8 @@ func (c *Carrier) adoptOrphans(ctx context.Context) error {
 	return nil
 }
 
-// giveUpLost hangs up the legs that another process took over while this one had no heartbeat. The
-// other process may not have reached the trunk.
+// giveUpLost hangs up the legs that another process took over while this process had no heartbeat.
+// This process also hangs up because the other process can have failed to reach the trunk.
 func (c *Carrier) giveUpLost(ctx context.Context) error {
 	legs := c.allLegs()
 	if len(legs) == 0 {
@@ -205,8 +206,8 @@ func (c *Carrier) giveUpLost(ctx context.Context) error {
 	return nil
 }
 
-// endOrphanAsync ends an orphan in a goroutine, because a heartbeat must not wait for a trunk. Only
-// one goroutine ends the same orphan.
+// endOrphanAsync ends an orphan in a goroutine, because a heartbeat must not wait for a trunk. At
+// most one goroutine ends the same orphan.
 func (c *Carrier) endOrphanAsync(ctx context.Context, orphan store.Leg) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,8 +223,8 @@ func (c *Carrier) endOrphanAsync(ctx context.Context, orphan store.Leg) {
 	}()
 }
 
-// endOrphan ends a call whose process is dead. The call ends here even if the trunk does not
-// answer, because its audio is lost.
+// endOrphan ends a call whose process is dead. The call ends in the database even if the trunk does
+// not answer, because the call's audio is lost.
 func (c *Carrier) endOrphan(ctx context.Context, orphan store.Leg) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), teardownTimeout)
 	defer cancel()
@@ -245,8 +246,8 @@ func (c *Carrier) tearDown(ctx context.Context, orphan store.Leg) error {
 	over, err := c.trunks.Find(ctx, orphan.TrunkID)
 	switch {
 	case errors.Is(err, pg.ErrNotFound):
-		// the trunk was removed: the teardown state has its address, and only its credentials are
-		// missing
+		// The trunk was removed. The teardown state contains its address, and only its credentials
+		// are missing.
 		over = trunks.New(orphan.TrunkID)
 		over.Host = "removed.invalid"
 	case err != nil:

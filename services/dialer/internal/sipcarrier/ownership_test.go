@@ -26,7 +26,8 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// dial originates a call to a number with the suffix and waits for its event of the kind.
+// dial originates a call to a number that ends in the suffix, and waits for an event of the kind
+// until.
 func dial(t *testing.T, p *process, suffix string, until carrier.Kind) uuid.UUID {
 	t.Helper()
 	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+141555502" + suffix}
@@ -37,7 +38,7 @@ func dial(t *testing.T, p *process, suffix string, until carrier.Kind) uuid.UUID
 	return o.CallID
 }
 
-// news waits for an event of a call.
+// news waits for an event of a call and returns it.
 func news(t *testing.T, p *process, id uuid.UUID, kind carrier.Kind) carrier.Event {
 	t.Helper()
 	for after, begun := int64(0), time.Now(); time.Since(begun) < testkit.Timeout; {
@@ -55,8 +56,8 @@ func news(t *testing.T, p *process, id uuid.UUID, kind carrier.Kind) carrier.Eve
 	return carrier.Event{}
 }
 
-// The process that took a call over may not have reached the trunk. The old owner, which is still
-// alive, sends a BYE.
+// The process that took over a call can have failed to reach the trunk. The old owner, which is
+// still alive, also sends a BYE.
 func TestRun_HangsUpLegsThatAnotherProcessTookOver(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -80,8 +81,8 @@ func TestRun_HangsUpLegsThatAnotherProcessTookOver(t *testing.T) {
 	}
 }
 
-// A process is stopped while its calls live, and DRAIN_LIMIT is zero. It cancels a call that rings. A call that was
-// answered fails.
+// A process is stopped during its calls, and DRAIN_LIMIT is zero. The process cancels a call that
+// rings. A call that was answered fails.
 func TestRun_StopHangsUpLiveCalls(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -130,7 +131,7 @@ func TestRun_StopHangsUpLiveCalls(t *testing.T) {
 	}
 }
 
-// toldTalks are conversations whose callbacks the test calls.
+// toldTalks creates conversations and passes their callbacks to the test.
 type toldTalks struct{ told chan sipcarrier.TalkCallbacks }
 
 func (t toldTalks) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
@@ -147,9 +148,9 @@ func (t toldTalk) Answer(_ []byte, told sipcarrier.TalkCallbacks) error {
 	return nil
 }
 
-// The heartbeat of a process is late during a call, and another process takes the call over. The
-// first one hangs up. It stores nothing any more, except an opt-out. The call ends once, and its
-// events are in order.
+// The heartbeat of a process is late during a call, and another process takes over the call. The
+// first process hangs up. After that it stores only an opt-out. The call ends once, and its events
+// are in order.
 func TestRun_LostLegStoresOnlyAnOptOut(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -219,8 +220,8 @@ func TestRun_LostLegStoresOnlyAnOptOut(t *testing.T) {
 	}
 }
 
-// A standby without the newest rows becomes the database during a conversation. The call is known,
-// and Refresh stores the leg and the answer again.
+// During a conversation, a standby without the newest rows becomes the database. Refresh restores
+// the row of the call with the leg and the answer.
 func TestRefresh_RestoresAConversationAfterAFailover(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -265,8 +266,7 @@ func TestRefresh_RestoresAConversationAfterAFailover(t *testing.T) {
 	testkit.Until(t, "the call ends", func() bool { return p.Live() == 0 })
 }
 
-// The row of a live leg is stored again even if the other calls of its trunk use all channels
-// meanwhile.
+// The row of a live leg is stored again even if the other calls of its trunk now use all channels.
 func TestRefresh_RestoresALegWhoseTrunkIsFull(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -290,8 +290,8 @@ func TestRefresh_RestoresALegWhoseTrunkIsFull(t *testing.T) {
 	testkit.Until(t, "the call ends", func() bool { return p.Live() == 0 })
 }
 
-// A standby without the newest rows becomes the database while an inbound call rings, and again while
-// it is answered. The owner of the leg stores the call again.
+// A standby without the newest rows becomes the database while an inbound call rings, and again
+// while the call is answered. The owner of the leg stores the call again.
 func TestRefresh_RestoresAnInboundCallAfterAFailover(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -347,7 +347,7 @@ func TestRefresh_RestoresAnInboundCallAfterAFailover(t *testing.T) {
 	testkit.NoError(t, status("completed"))
 }
 
-// exec changes the database directly.
+// exec changes the database with an SQL statement.
 func exec(t *testing.T, x *fixture, sql string, args ...any) {
 	t.Helper()
 	if _, err := x.first.Exec(t.Context(), sql, args...); err != nil {
@@ -365,8 +365,8 @@ func (x *fixture) legs(id uuid.UUID) (n int) {
 	return n
 }
 
-// A standby without the newest rows becomes the database during a call. The call continues. Its
-// owner stores the leg again, and applies its events again with the next one.
+// A standby without the newest rows becomes the database during a call. The call continues. The
+// owner stores the leg again, and applies the earlier events again with the next event.
 func TestRun_RestoresACallAfterAFailover(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -439,7 +439,7 @@ func TestRun_EndsOrphansOfADisabledTrunk(t *testing.T) {
 	}
 }
 
-// unready are conversations whose agents are not available.
+// unready creates conversations whose agents are not available.
 type unready struct{}
 
 func (unready) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
@@ -450,7 +450,7 @@ type unreadyTalk struct{ talk }
 
 func (unreadyTalk) Ready(context.Context) error { return errors.New("the agent is not there") }
 
-// No phone rings for an agent whose session cannot be opened. The request stays queued.
+// No phone rings if the agent's session cannot be opened. The request stays queued.
 func TestOriginate_SendsNoINVITEWithoutAnAgent(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -595,7 +595,7 @@ func (t outageTalk) Ready(context.Context) error {
 	return nil
 }
 
-// hanging are trunks whose reads never return.
+// hanging is a Trunks whose reads do not return before ctx ends.
 type hanging struct{}
 
 func (hanging) Active(ctx context.Context) ([]trunks.Trunk, error) {
@@ -603,8 +603,8 @@ func (hanging) Active(ctx context.Context) ([]trunks.Trunk, error) {
 	return nil, ctx.Err()
 }
 
-// Other processes end the calls of a process without heartbeats, so heartbeats must not wait for
-// anything else.
+// Heartbeats must not wait for any other work, because other processes end the calls of a process
+// without heartbeats.
 func TestRun_SendsHeartbeatsWhileItWaits(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -623,7 +623,7 @@ func TestRun_SendsHeartbeatsWhileItWaits(t *testing.T) {
 	})
 }
 
-// An answered call is ended by a BYE. If storing its teardown state failed at the answer, the state
+// A BYE ends an answered call. If the teardown state could not be stored at the answer, the state
 // is stored later.
 func TestKeep_StoresTheStateLaterAfterAFailure(t *testing.T) {
 	t.Parallel()

@@ -26,17 +26,17 @@ const (
 	maxTextLength = 64
 )
 
-// RejectedCalls keeps the last inbound attempts that were refused because their source address
-// belongs to no trunk, or because of the called number. It also counts them. It is safe for
-// concurrent use. A nil RejectedCalls keeps nothing.
+// RejectedCalls keeps the last inbound attempts that were refused because of the called number, or
+// because their source address belongs to no trunk. It also counts these attempts. RejectedCalls is
+// safe for concurrent use. A nil RejectedCalls keeps nothing.
 type RejectedCalls struct {
 	counted *prometheus.CounterVec
 
 	mu   sync.Mutex
-	last []rejectedCall // newest last
+	last []rejectedCall // the newest attempt is last
 }
 
-// rejectedCall is an attempt with the values that identify its repetitions.
+// rejectedCall is an attempt, with the values that identify repetitions of the attempt.
 type rejectedCall struct {
 	replicas.RejectedCall
 	address netip.Addr
@@ -82,8 +82,9 @@ func ofArrival(a *sip.Arrival) transport.Rejected {
 	}
 }
 
-// add counts and stores an attempt. An attempt that repeats a stored one replaces it. A
-// retransmitted INVITE is not counted again. A connection has no Call-ID, so each one is counted.
+// add counts and stores an attempt. An attempt that repeats a stored attempt replaces the stored
+// one. A retransmitted INVITE is not counted again. A connection has no Call-ID, so each connection
+// is counted.
 func (s *RejectedCalls) add(from transport.Rejected, reason replicas.Reason, hint string) {
 	if s == nil {
 		return
@@ -108,7 +109,7 @@ func (s *RejectedCalls) add(from transport.Rejected, reason replicas.Reason, hin
 }
 
 // repeats reports whether two attempts are the same INVITE or come from the same address. A caller
-// sends an INVITE several times if it is not answered.
+// repeats an INVITE that is not answered.
 func (s rejectedCall) repeats(other rejectedCall) bool {
 	same := s.address == other.address && s.callID == other.callID
 	return same && s.Transport == other.Transport && s.Reason == other.Reason
@@ -131,8 +132,8 @@ func (s *RejectedCalls) Describe(all chan<- *prometheus.Desc) { s.counted.Descri
 // Collect implements prometheus.Collector.
 func (s *RejectedCalls) Collect(all chan<- prometheus.Metric) { s.counted.Collect(all) }
 
-// party returns user@host of the URI in a From or To header, without display name and parameters. A
-// telephone number is masked.
+// party returns user@host of the URI in a From or To header, without display name and parameters.
+// If the user is a telephone number, the number is masked.
 func party(header string) string {
 	if _, inside, found := strings.Cut(header, "<"); found {
 		header = inside
@@ -148,12 +149,12 @@ func party(header string) string {
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		user, host = rest[:at], rest[at:]
 	}
-	user, _, _ = strings.Cut(user, ":") // removes a password
+	user, _, _ = strings.Cut(user, ":") // removes a password from the URI
 	user = numbers.ReplaceAllStringFunc(cleaned(user), func(n string) string { return phone.Number(n).Masked() })
 	return cleaned(user + host)
 }
 
-// numbers matches a text that can be a telephone number, or most of one.
+// numbers matches a text that can be a telephone number or a long part of a telephone number.
 var numbers = regexp.MustCompile(`\+?[0-9][0-9.()-]{3,}[0-9]`)
 
 func cleaned(text string) string { return cleanedTo(text, maxTextLength) }

@@ -79,7 +79,8 @@ func TestRejectedCalls_KeepsTheLastTwenty(t *testing.T) {
 	}
 }
 
-// Connections from one address are listed once, as the newest one, and each is counted.
+// Several connections from one address are listed as one attempt with the newest connection, but
+// each connection is counted.
 func TestRejectedCalls_CountsEachConnection(t *testing.T) {
 	t.Parallel()
 	s := NewRejectedCalls()

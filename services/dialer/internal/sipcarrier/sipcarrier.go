@@ -1,9 +1,9 @@
 // Package sipcarrier places and accepts calls over SIP trunks. A call is a leg of package sip with
-// a Talk, which has its audio and conversation.
+// a Talk, which contains the call's audio and conversation.
 //
-// The process that has a leg owns it and applies its events to the call. Other processes request
-// the owner, through the database, to end or answer the call. If the owner is dead, another process
-// takes the leg over and ends it by its teardown state (ADR 13, ADR 15).
+// The process that has a leg owns it and applies the leg's events to the call. Other processes send
+// requests to the owner, through the database, to end or answer the call. If the owner is dead,
+// another process takes over the leg and ends it with its teardown state (ADR 13, ADR 15).
 package sipcarrier
 
 import (
@@ -31,12 +31,12 @@ import (
 )
 
 const (
-	// journalTimeout bounds a query for legs, and how long a hangup waits for the owner of the
-	// call.
+	// journalTimeout limits a query for legs. It also limits how long a hangup waits for the owner
+	// of the call.
 	journalTimeout = 8 * time.Second
 	// pollInterval is how often a waiting hangup reads the leg.
 	pollInterval = 50 * time.Millisecond
-	// probeTimeout bounds an OPTIONS request, and the resolution of a trunk's host.
+	// probeTimeout limits an OPTIONS request, and the resolution of a trunk's host.
 	probeTimeout = 2 * time.Second
 	// defaultCircuitFailures is used if Config.CircuitFailures is not set.
 	defaultCircuitFailures = 5
@@ -47,7 +47,8 @@ type Trunks interface {
 	Active(ctx context.Context) ([]trunks.Trunk, error)
 }
 
-// TrunkStore also finds a trunk that is not active. It may have calls that must be ended.
+// TrunkStore can also find a trunk that is not active, because such a trunk can have calls that
+// must be ended.
 type TrunkStore interface {
 	Trunks
 	Find(ctx context.Context, trunkID uuid.UUID) (trunks.Trunk, error)
@@ -59,25 +60,26 @@ type Talks interface {
 	Begin(ctx context.Context, callID uuid.UUID, over trunks.Trunk) (Talk, error)
 }
 
-// Talk is the audio and conversation of one call. Its methods are not called concurrently, except
-// Ready. End is called last.
+// Talk is the audio and conversation of one call. Its methods, except Ready, are not called
+// concurrently. End is the last method that is called.
 type Talk interface {
-	// Offer returns the SDP offer.
+	// Offer returns the SDP offer of this side.
 	Offer() []byte
 	// Answer receives the SDP answer and starts the conversation.
 	Answer(answer []byte, callbacks TalkCallbacks) error
-	// Ready opens the agent's session and returns when it is open, or when the talk has ended. It
-	// may be called several times and concurrently.
+	// Ready opens the agent's session and returns when the session is open, or when the talk has
+	// ended. Ready may be called several times and concurrently.
 	Ready(ctx context.Context) error
-	// Accept returns the SDP answer to the offer of an inbound call. If offer is empty, it returns
-	// an offer, and Agreed receives the answer. Begin then starts the conversation.
+	// Accept returns the SDP answer to the offer of an inbound call. If the parameter offer is
+	// empty, Accept returns an offer, and Agreed receives the caller's answer. Begin then starts
+	// the conversation.
 	Accept(offer []byte) (answer []byte, err error)
 	Begin(callbacks TalkCallbacks)
-	// Offered returns the answer to an offer within the call. If offer is nil, it returns an offer,
-	// and Agreed receives the answer.
+	// Offered returns the answer to an offer within the call. If the parameter offer is nil,
+	// Offered returns an offer, and Agreed receives the peer's answer.
 	Offered(offer []byte) ([]byte, error)
 	Agreed(answer []byte)
-	// End ends the talk and returns its result. It may be called again.
+	// End ends the talk and returns its result. End may be called again.
 	End() Result
 }
 
@@ -86,10 +88,10 @@ type TalkCallbacks struct {
 	// OptedOut is called when the person asks not to be called again. It returns when the opt-out
 	// is stored.
 	OptedOut func(quote string, at time.Time)
-	// HangUp hangs the call up with the cause, when the conversation is over.
+	// HangUp is called when the conversation is over. It hangs up the call with the cause.
 	HangUp func(callstate.Cause)
-	// Transfer transfers the call to a number and returns when it was answered there. The caller
-	// must then hang up. After an error the call continues, or has ended.
+	// Transfer transfers the call to a number and returns when the call was answered there. The
+	// caller of Transfer must then hang up. After an error the call continues, or has ended.
 	Transfer func(ctx context.Context, to string) error
 }
 
@@ -97,33 +99,39 @@ type TalkCallbacks struct {
 type Result struct {
 	Turns            []agent.Turn
 	Outcome, Reached string
-	// CallbackAt is when the person asked to be called back; nil: not agreed.
+	// CallbackAt is the time at which the person asked to be called back. It is nil if no callback
+	// was agreed.
 	CallbackAt *time.Time
-	// Disclosure states what was played of the disclosure; nil: there was none, or it is unknown.
+	// Disclosure states which part of the disclosure was played. It is nil if there was no
+	// disclosure, or if that is unknown.
 	Disclosure *agent.DisclosureRecord
 }
 
 // Config has the settings of the carrier.
 type Config struct {
-	// RingLimit is how long a phone may ring before the dialer ends the call. If it is shorter than
-	// sip.FirstRing and the trunk has sent 100, a call that does not ring within RingLimit ends as
-	// no_answer. Ring must be longer: after Ring the carrier cancels the INVITE itself.
+	// RingLimit is how long a phone may ring before the dialer ends the call. If RingLimit is
+	// shorter than sip.FirstRing and the trunk has sent 100, a call that does not ring within
+	// RingLimit ends as no_answer. Ring must be longer than RingLimit, because after Ring the
+	// carrier itself cancels the INVITE.
 	RingLimit, Ring time.Duration
 	// Keep is how long ended legs are kept in the database.
 	Keep time.Duration
-	// MayReach returns an error if a call may not be transferred to a number. If nil, no call is
-	// transferred.
+	// MayReach returns an error if a call may not be transferred to a number. If MayReach is nil,
+	// no call is transferred.
 	MayReach func(ctx context.Context, callID uuid.UUID, to string) error
-	// Serves reports whether inbound calls to a number are answered. If nil, all are.
+	// Serves reports whether inbound calls to a number are answered. If Serves is nil, all inbound
+	// calls are answered.
 	Serves func(ctx context.Context, to string) (bool, error)
-	// Drain is how long live calls may continue after Run is stopped. Then they are hung up.
+	// Drain is how long live calls may continue after Run is stopped. After that time they are hung
+	// up.
 	Drain time.Duration
-	// Rejected keeps refused inbound calls. If nil, they are not kept.
+	// Rejected keeps refused inbound calls. If Rejected is nil, refused calls are not kept.
 	Rejected *RejectedCalls
-	// Names resolves host names for Check. If nil, the system's resolver is used.
+	// Names resolves host names for Check. If Names is nil, the system's resolver is used.
 	Names transport.Names
-	// CircuitFailures in a row open the circuit of a trunk, first for CircuitRest. A refusal of the
-	// trunk's credentials opens it immediately.
+	// CircuitFailures is the number of failures in a row that opens the circuit of a trunk. The
+	// first pause is CircuitRest. A refusal of the trunk's credentials opens the circuit
+	// immediately.
 	CircuitFailures int
 	CircuitRest     time.Duration
 }
@@ -150,7 +158,7 @@ type Carrier struct {
 }
 
 // Calls applies the events of legs to their calls (package calls). It returns store.ErrLost if the
-// guard is not fulfilled.
+// guard fails.
 type Calls interface {
 	Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error
 }
@@ -174,7 +182,7 @@ func New(agent *sip.UserAgent, j *store.Legs, to Calls, book TrunkStore, talks T
 	}
 }
 
-// Name returns the same name for all SIP trunks.
+// Name returns "sip", the common name of all SIP trunks.
 func (c *Carrier) Name() string { return "sip" }
 
 // Ready returns nil if the database and at least one trunk answer. It sends OPTIONS to all trunks
@@ -233,8 +241,8 @@ func (c *Carrier) signalChange() {
 	c.changed = make(chan struct{})
 }
 
-// Find returns what is known of a call. After a failover the database can lack the row of a live
-// leg of this process. Find then returns the call with its time of dialing.
+// Find returns the status of a call. After a failover, the database can lack the row of a live leg
+// of this process. Find then returns the call with its time of dialing.
 func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
@@ -248,8 +256,8 @@ func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.CallStatu
 }
 
 // Refresh applies the events of the live legs of this process again, because a failover of the
-// database can lose them. Without it, an outbound call would end as not answered, and an inbound
-// call would have no row and no end.
+// database can lose these events. Without Refresh, an outbound call would end as not answered, and
+// an inbound call would have no row and no end.
 func (c *Carrier) Refresh() {
 	for _, l := range c.allLegs() {
 		l.refresh()
@@ -275,8 +283,8 @@ func (c *Carrier) Answer(ctx context.Context, callID uuid.UUID) error {
 	return unknownCallError(err)
 }
 
-// Hangup ends a call. If another process owns it, Hangup requests the owner to end it. It waits
-// until the end is stored.
+// Hangup ends a call and waits until the end is stored. If another process owns the call, Hangup
+// sends the owner a request to end the call.
 func (c *Carrier) Hangup(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
@@ -329,7 +337,7 @@ func (c *Carrier) allLegs() (legs []*leg) {
 	return slices.Collect(maps.Values(c.legs))
 }
 
-// liveLegs returns how many legs of this process use the trunk.
+// liveLegs returns the number of legs of this process that use the trunk.
 func (c *Carrier) liveLegs(trunkID uuid.UUID) (n int) {
 	for _, l := range c.allLegs() {
 		if l.trunk.TrunkID == trunkID {
@@ -339,7 +347,7 @@ func (c *Carrier) liveLegs(trunkID uuid.UUID) (n int) {
 	return n
 }
 
-// Live returns how many legs of this process have not ended.
+// Live returns the number of legs of this process that have not ended.
 func (c *Carrier) Live() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

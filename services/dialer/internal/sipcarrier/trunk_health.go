@@ -30,9 +30,9 @@ func (r *Response) Error() string {
 	return fmt.Sprintf("trunk %q answered %d %s before the phone rang", r.Trunk, r.Status, r.Reason)
 }
 
-// trunkHealth is what this process knows of one version of a trunk. After a change of the trunk a
-// new trunkHealth replaces it, whose circuit is closed. The methods accept a nil pointer: the trunk
-// is not monitored yet.
+// trunkHealth is the state of one version of a trunk in this process. After a change of the trunk a
+// new trunkHealth replaces the old one, and the circuit of the new one is closed. The methods
+// accept a nil pointer, which means that the trunk is not monitored yet.
 type trunkHealth struct {
 	name    string
 	version int64
@@ -50,9 +50,9 @@ type trunkHealth struct {
 	opened    int
 }
 
-// operatorFault counts a refusal and reports whether the operator must correct something. That is
-// so after a 401 or 407 to the credentials, and after a 403 if the account is or can be the cause.
-// A 403 with a Q.850 cause of the callee's network is about the call.
+// operatorFault counts a refusal and reports whether the operator must correct something. This is
+// true after a 401 or 407 to the credentials. It is also true after a 403 if the account is or can
+// be the cause. A 403 with a Q.850 cause of the callee's network concerns the call.
 func (o *trunkHealth) operatorFault(end sip.End, order carrier.Originate) bool {
 	if !end.Elsewhere {
 		return false
@@ -72,8 +72,8 @@ func (o *trunkHealth) operatorFault(end sip.End, order carrier.Originate) bool {
 	return false
 }
 
-// accountSuspected reports whether a refusal can be about the account although the request is not
-// released: a 403 from a trunk that has accepted no call since its last change.
+// accountSuspected reports whether a refusal can concern the account although the request is not
+// released. This is true for a 403 from a trunk that has accepted no call since its last change.
 func (o *trunkHealth) accountSuspected(end sip.End) bool {
 	if o == nil || !end.Elsewhere || end.Status != http.StatusForbidden {
 		return false
@@ -83,13 +83,13 @@ func (o *trunkHealth) accountSuspected(end sip.End) bool {
 	return !o.accepted
 }
 
-// channels returns how many calls the trunk can carry now, given the number of live calls. If it
-// does not answer OPTIONS or its circuit is open, that is only the live calls. If its circuit is
-// half-open, it is one more.
+// channels returns how many calls the trunk can carry now, given the number of live calls. If the
+// trunk does not answer OPTIONS or its circuit is open, the result is the number of live calls. If
+// its circuit is half-open, the result is one more.
 func (o *trunkHealth) channels(t trunks.Trunk, live int, now time.Time) (most int, usable bool) {
 	most, live = int(t.Channels), min(live, int(t.Channels))
 	if o == nil {
-		return live, false // the first call is offered after the first answered OPTIONS
+		return live, false // the first call is offered only after an OPTIONS request was answered
 	}
 	if !o.monitor.Answered() {
 		return live, false
@@ -106,8 +106,8 @@ func (o *trunkHealth) channels(t trunks.Trunk, live int, now time.Time) (most in
 	return min(most, live+1), true
 }
 
-// unavailable reports that no call may be offered to the trunk: it has not answered OPTIONS, or its
-// circuit is open.
+// unavailable reports that no call may be offered to the trunk, because the trunk has not answered
+// OPTIONS or its circuit is open.
 func (o *trunkHealth) unavailable() bool {
 	if o == nil {
 		return true
@@ -117,8 +117,8 @@ func (o *trunkHealth) unavailable() bool {
 	return !o.monitor.Answered() || o.circuit.State() == circuitbreaker.Open || o.circuit.Probing()
 }
 
-// reserve reserves one call of a workspace. It returns false if the circuit is open. The caller
-// must call countResult or cancelReservation.
+// reserve reserves one call of a workspace. It returns false if the circuit is open. After true,
+// the caller must call countResult or cancelReservation.
 func (o *trunkHealth) reserve(workspaceID uuid.UUID) bool {
 	if o == nil {
 		return false
@@ -130,7 +130,7 @@ func (o *trunkHealth) reserve(workspaceID uuid.UUID) bool {
 	return ok
 }
 
-// cancelReservation cancels a reservation of a call that was not offered to the trunk.
+// cancelReservation cancels a reservation for a call that was not offered to the trunk.
 func (o *trunkHealth) cancelReservation() {
 	if o == nil {
 		return
@@ -152,8 +152,8 @@ func (o *trunkHealth) countUnreachable(fault error) {
 	o.countFailure(fault, true)
 }
 
-// countResult counts the response of the trunk to an INVITE: nil, a refusal, or an error if there
-// was no response.
+// countResult counts the response of the trunk to an INVITE. said is nil if the trunk accepted the
+// call, and otherwise a refusal or the error without a response.
 func (o *trunkHealth) countResult(said error) {
 	if o == nil {
 		return
@@ -161,7 +161,7 @@ func (o *trunkHealth) countResult(said error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var refused *carrier.Refused
-	// not a fault of the trunk
+	// The trunk did not cause this error.
 	if errors.Is(said, carrier.ErrNotPermitted) || errors.As(said, &refused) && refused.NotSent {
 		o.circuit.Unasked()
 		return
@@ -217,8 +217,8 @@ func isForbidden(refused *carrier.Refused) bool {
 	return errors.As(refused, &response) && response.Status == http.StatusForbidden
 }
 
-// countFailure counts a failure in the circuit. definite opens it immediately. The caller must hold
-// mu.
+// countFailure counts a failure in the circuit. If definite is true, the circuit opens immediately.
+// The caller must hold mu.
 func (o *trunkHealth) countFailure(said error, definite bool) {
 	if o.circuit.Failed(time.Now(), definite) {
 		o.opened++
@@ -226,15 +226,15 @@ func (o *trunkHealth) countFailure(said error, definite bool) {
 	}
 }
 
-// health returns what is known of a trunk, or nil if the trunk is not monitored yet.
+// health returns the state of a trunk, or nil if the trunk is not monitored yet.
 func (t *monitoredTrunks) health(id uuid.UUID) *trunkHealth {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.all[id]
 }
 
-// Limit returns the channels and calls per second of all trunks that can take calls now. It is zero
-// if no trunk can.
+// Limit returns the channels and calls per second of all trunks that can take calls now. Both are
+// zero if no trunk can take calls.
 func (c *Carrier) Limit(ctx context.Context) (dialqueue.Limit, error) {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
@@ -259,21 +259,21 @@ func (c *Carrier) Limit(ctx context.Context) (dialqueue.Limit, error) {
 	return sum, nil
 }
 
-// idleLog limits how often the log reports that no trunk can take calls.
+// idleLog limits how often a process logs that no trunk can take calls.
 type idleLog struct {
 	mu     sync.Mutex
 	warned time.Time
 }
 
-// idleLogInterval is the time between two such log lines. startupDelay is how long a new process
-// waits for the first responses to OPTIONS before it logs one.
+// idleLogInterval is the time between two such log messages. startupDelay is how long a new process
+// waits for the first responses to OPTIONS before it logs such a message.
 const idleLogInterval, startupDelay = time.Minute, 5 * time.Second
 
 func (i *idleLog) warn(ctx context.Context, active []trunks.Trunk, known func(uuid.UUID) *trunkHealth) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	now := time.Now()
-	if i.warned.IsZero() { // the first check of this process
+	if i.warned.IsZero() { // this is the first check of this process
 		i.warned = now.Add(startupDelay - idleLogInterval)
 	}
 	if now.Sub(i.warned) < idleLogInterval {
@@ -290,7 +290,7 @@ func (i *idleLog) warn(ctx context.Context, active []trunks.Trunk, known func(uu
 	}
 }
 
-// reason returns why a trunk takes no calls.
+// reason returns the reason why a trunk takes no calls.
 func (o *trunkHealth) reason() string {
 	if o == nil || !o.monitor.Answered() {
 		return "it does not answer OPTIONS"

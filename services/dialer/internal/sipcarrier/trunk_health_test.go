@@ -79,10 +79,10 @@ func TestOperatorFault_SeveralForbiddenNumbersSuspectTheAccount(t *testing.T) {
 	tests := []struct {
 		name     string
 		accepted bool
-		// others: another workspace calls over the trunk.
+		// others reports that another workspace calls over the trunk.
 		others bool
 		orders []carrier.Originate
-		want   bool // of the last response
+		want   bool // the expected result for the last response
 		state  circuitbreaker.State
 	}{
 		{name: "one number, tenth time", orders: often(10), want: true, state: circuitbreaker.Closed},
@@ -141,7 +141,8 @@ func TestOperatorFault_SeveralForbiddenNumbersSuspectTheAccount(t *testing.T) {
 	}
 }
 
-// A fault of this process is not counted against the trunk. A trunk that cannot be reached opens its circuit.
+// A fault of this process is not counted against the trunk. If the trunk cannot be reached, its
+// circuit opens.
 func TestCountResult_FaultOfThisProcessDoesNotCount(t *testing.T) {
 	t.Parallel()
 	o := newCare(nil)
@@ -157,7 +158,7 @@ func TestCountResult_FaultOfThisProcessDoesNotCount(t *testing.T) {
 	}
 }
 
-// A call that the trunk accepts ends the suspicion.
+// After the trunk has accepted a call, the account is not suspected any more.
 func TestOperatorFault_AcceptedCallClearsTheAccount(t *testing.T) {
 	t.Parallel()
 	o := newCare(nil)
@@ -173,8 +174,8 @@ func TestOperatorFault_AcceptedCallClearsTheAccount(t *testing.T) {
 	}
 }
 
-// The first call is offered after the first answered OPTIONS. After an INVITE without a response,
-// the next call waits for an answered OPTIONS.
+// The first call is offered only after an OPTIONS request was answered. After an INVITE without a
+// response, the next call waits until an OPTIONS request is answered.
 func TestChannels_NeedAnAnswerToOPTIONS(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -225,7 +226,7 @@ func TestChannels_NeedAnAnswerToOPTIONS(t *testing.T) {
 	})
 }
 
-// The log says why no trunk can take calls, once a minute.
+// The reason why no trunk can take calls is logged once a minute.
 func TestLimit_WarnsOnceAMinuteIfNoTrunkCanTakeCalls(t *testing.T) { // it replaces the default logger
 	var written bytes.Buffer
 	before := slog.Default()

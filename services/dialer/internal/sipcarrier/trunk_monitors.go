@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// Values of the label result. A call whose INVITE cannot be sent is not counted: the trunk does not
-// answer OPTIONS either.
+// These are the values of the label result. A call whose INVITE cannot be sent is not counted,
+// because such a trunk does not answer OPTIONS either.
 const (
 	resultAnswered = "answered"
 	resultRefused  = "refused"
@@ -54,7 +54,7 @@ func newRefusalsCounter() *prometheus.CounterVec {
 // countInvite counts the response of a trunk to an INVITE.
 func (c *Carrier) countInvite(over trunks.Trunk, said error) {
 	c.monitored.health(over.TrunkID).countResult(said)
-	// the trunk required another INVITE; this was not its final response
+	// The trunk required another INVITE, so this response was not the final response to the call.
 	if errors.Is(said, carrier.ErrNotPermitted) {
 		return
 	}
@@ -68,7 +68,7 @@ func (c *Carrier) countInvite(over trunks.Trunk, said error) {
 	case said == nil:
 	case !errors.As(said, &no):
 		result = resultSilent
-	case no.NotSent: // a fault of the dialer
+	case no.NotSent: // the dialer caused this error
 		return
 	case no.OperatorFault, no.Cause.OfTrunk():
 		result = resultRefused
@@ -93,7 +93,7 @@ func (c *Carrier) Collect(all chan<- prometheus.Metric) {
 	c.refusals.Collect(all)
 	c.monitored.mu.Lock()
 	defer c.monitored.mu.Unlock()
-	if c.monitored.all != nil { // the trunks have been read
+	if c.monitored.all != nil { // the list is nil until the trunks have been read
 		all <- prometheus.MustNewConstMetric(activeTrunks, prometheus.GaugeValue, float64(len(c.monitored.all)))
 	}
 	for _, one := range c.monitored.all {
@@ -118,8 +118,8 @@ type monitoredTrunks struct {
 	all map[uuid.UUID]*trunkHealth
 }
 
-// updateMonitors starts the monitors of new trunks, restarts those of changed trunks, and stops
-// those of trunks that are not active any more.
+// updateMonitors starts the monitors of new trunks, restarts the monitors of changed trunks, and
+// stops the monitors of trunks that are no longer active.
 func (c *Carrier) updateMonitors(ctx context.Context) error {
 	bounded, done := context.WithTimeout(ctx, journalTimeout)
 	defer done()
@@ -156,8 +156,8 @@ func (c *Carrier) deleteMetrics(name string) {
 	c.refusals.DeletePartialMatch(prometheus.Labels{"sip_trunk": name})
 }
 
-// startMonitor starts the monitor of a trunk. It starts after the old monitor has ended, because
-// the new registration must follow the removal of the old one.
+// startMonitor starts the monitor of a trunk after the old monitor has ended, because the new
+// registration must follow the removal of the old registration.
 func (c *Carrier) startMonitor(ctx context.Context, t trunks.Trunk, old *trunkHealth) *trunkHealth {
 	one := &trunkHealth{
 		name: t.Name, version: t.Version, done: make(chan struct{}),
@@ -190,13 +190,13 @@ func (c *Carrier) startMonitor(ctx context.Context, t trunks.Trunk, old *trunkHe
 			old.stop()
 			<-old.done
 		}
-		_ = one.monitor.Run(ctx) // returns after ctx ends
+		_ = one.monitor.Run(ctx) // Run returns after ctx ends
 	}()
 	return one
 }
 
-// stopMonitors stops OPTIONS and REGISTER for all trunks, and waits until the registrations are
-// removed.
+// stopMonitors stops sending OPTIONS and REGISTER to all trunks, and waits until the registrations
+// are removed.
 func (c *Carrier) stopMonitors() {
 	c.monitored.mu.Lock()
 	all := c.monitored.all

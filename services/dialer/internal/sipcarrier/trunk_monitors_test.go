@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// changing are trunks that a test changes.
+// changing is a list of trunks that a test can change.
 type changing struct {
 	mu  sync.Mutex
 	now []trunks.Trunk
@@ -116,7 +116,7 @@ func gathered(t *testing.T, metrics *prometheus.Registry) string {
 	var told []string
 	for _, family := range families {
 		if strings.Contains(family.GetName(), "circuit") || strings.Contains(family.GetName(), "refusals") {
-			continue // tested in trunk_health_test.go
+			continue // trunk_health_test.go tests these metrics
 		}
 		name := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(family.GetName(), "ringfence_dialer_sip_"), "trunk_"), "_total")
 		for _, m := range family.GetMetric() {

@@ -13,8 +13,8 @@ import (
 // recentMinutes is how many minutes replicas.Recent covers.
 const recentMinutes = 5
 
-// trunkState is what operators see of a trunk besides its monitor and its circuit. The zero value
-// is ready to use.
+// trunkState is the state of a trunk that operators see, without the state of its monitor and its
+// circuit. The zero value can be used.
 type trunkState struct {
 	mu              sync.Mutex
 	answer          *replicas.Answer
@@ -71,7 +71,7 @@ func (s *trunkState) offered(now time.Time, failed bool) {
 	}
 }
 
-// recent returns the calls of this minute and of the four before it.
+// recent returns the numbers of calls in this minute and in the previous four minutes.
 func (s *trunkState) recent(now time.Time) (sum replicas.Recent) {
 	for _, m := range s.minutes {
 		if now.Unix()/60-m.at < recentMinutes {

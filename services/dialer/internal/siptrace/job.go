@@ -12,7 +12,7 @@ const (
 	answerInterval = 500 * time.Millisecond
 	// cleanupInterval is the time between two deletions of old requests.
 	cleanupInterval = time.Minute
-	// roundTimeout bounds the answers to all requests of one round.
+	// roundTimeout limits the time for answering all pending requests once.
 	roundTimeout = 4 * time.Second
 )
 
@@ -20,21 +20,21 @@ const (
 type Request struct {
 	ID      uuid.UUID `db:"request_id"`
 	TrunkID uuid.UUID `db:"trunk_id"`
-	// CallID selects the messages with this Call-ID; empty: all.
+	// CallID selects the messages with this Call-ID. If CallID is empty, all messages are selected.
 	CallID string `db:"sip_call_id"`
 }
 
-// Store passes requests to all processes, and their answers back.
+// Store passes requests to all processes, and returns the answers of the processes.
 type Store interface {
 	// Pending returns the requests that a process has not answered.
 	Pending(ctx context.Context, owner uuid.UUID) ([]Request, error)
 	Answer(ctx context.Context, request, owner uuid.UUID, messages []Message) error
-	// DeleteOld deletes requests that are older than a minute, and their answers. A process that
-	// was killed leaves them.
+	// DeleteOld deletes requests that are older than a minute, and their answers. A killed process
+	// leaves such requests.
 	DeleteOld(ctx context.Context) error
 }
 
-// Job answers the requests of operators with what this process recorded.
+// Job answers the requests of operators with the messages that this process recorded.
 type Job struct {
 	recorder *Recorder
 	store    Store
@@ -46,9 +46,9 @@ func NewJob(recorder *Recorder, store Store, owner uuid.UUID) *Job {
 	return &Job{recorder: recorder, store: store, owner: owner}
 }
 
-// Run works until ctx ends. It answers requests only while a trunk is recorded. It deletes old
-// requests at the start and once a minute, because a process that was killed leaves its request and
-// the answers to it.
+// Run answers requests until ctx ends, but only while a trunk is recorded. Run deletes old requests
+// at the start and once a minute, because a killed process leaves its request and the answers to
+// it.
 func (j *Job) Run(ctx context.Context) error {
 	ticker, cleanups := time.NewTicker(answerInterval), time.NewTicker(cleanupInterval)
 	defer ticker.Stop()
@@ -67,7 +67,7 @@ func (j *Job) Run(ctx context.Context) error {
 			continue
 		}
 		if err := j.answer(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "SIP trace requests not answered", "error", err)
+			slog.WarnContext(ctx, "requests for SIP traces could not be answered", "error", err)
 		}
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"regexp"
 )
 
-// secrets match the secrets of a SIP message: values that prove a password (RFC 3261 section 22.4),
-// and the keys of SRTP in the SDP (RFC 4568, RFC 4567, RFC 4566 section 5.12). The first group is
-// the secret.
+// secrets matches the secrets of a SIP message: values that prove a password (RFC 3261 section
+// 22.4), and the keys of SRTP in the SDP (RFC 4568, RFC 4567, RFC 4566 section 5.12). The first
+// group of each expression is the secret.
 var secrets = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)\b(?:response|rspauth)[ \t\r\n]*=[ \t\r\n]*"?([^",;\s]+)`),
 	regexp.MustCompile(`(?im)^(?:proxy-)?authorization[ \t]*:[ \t]*basic[ \t]+(\S+)`),
@@ -16,8 +16,8 @@ var secrets = []*regexp.Regexp{
 	regexp.MustCompile(`(?m)^k=([^\r\n]+)`),
 }
 
-// Redact returns a copy of a message in which each byte of a secret is an x. The length stays the same, so that
-// Content-Length stays valid.
+// Redact returns a copy of a message in which each byte of a secret is replaced by x. The length of
+// the message stays the same, so that Content-Length stays valid.
 func Redact(message []byte) []byte {
 	redacted := bytes.Clone(message)
 	for _, secret := range secrets {

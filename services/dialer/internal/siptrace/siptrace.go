@@ -11,7 +11,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Bounds of what one process records of one trunk. The oldest messages are dropped first.
+// These constants limit what one process records of one trunk. The oldest messages are dropped
+// first.
 const (
 	MaxMessages = 2000
 	MaxBytes    = 1 << 20
@@ -36,8 +37,8 @@ type Message struct {
 	Replica string `json:"replica"`
 }
 
-// Recorder records the messages of the trunks that Follow sets. The zero value records none. It is
-// safe for concurrent use.
+// Recorder records the messages of the trunks that Follow sets. The zero value records no messages.
+// A Recorder is safe for concurrent use.
 type Recorder struct {
 	// Replica is the host of this process.
 	Replica string
@@ -76,7 +77,8 @@ func (r *Recorder) Record(trunkID uuid.UUID, m Message) {
 	of.add(m)
 }
 
-// Messages returns the recorded messages of a trunk, the oldest first. If callID is not empty, only its messages.
+// Messages returns the recorded messages of a trunk, the oldest first. If callID is not empty,
+// Messages returns only the messages with this Call-ID.
 func (r *Recorder) Messages(trunkID uuid.UUID, callID string) []Message {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +95,7 @@ func (r *Recorder) Messages(trunkID uuid.UUID, callID string) []Message {
 	return found
 }
 
-// ring holds the newest messages.
+// ring contains the newest messages of a trunk.
 type ring struct {
 	messages []Message
 	bytes    int

@@ -23,7 +23,7 @@ func message(callID string, size int) siptrace.Message {
 	}
 }
 
-// The newest messages are kept, up to the bounds of count and bytes.
+// The newest messages are kept, within the limits on the number of messages and of bytes.
 func TestRecorder_KeepsTheNewestMessages(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -61,7 +61,8 @@ func TestRecorder_KeepsTheNewestMessages(t *testing.T) {
 	}
 }
 
-// Only followed trunks are recorded, and what was recorded is deleted when the trace ends.
+// Only followed trunks are recorded. When a trace ends, the recorded messages of its trunk are
+// deleted.
 func TestRecorder_RecordsOnlyFollowedTrunks(t *testing.T) {
 	t.Parallel()
 	var r siptrace.Recorder
@@ -158,10 +159,10 @@ type packet struct {
 	At              time.Time
 	Source, Target  netip.AddrPort
 	Payload         string
-	HeaderSum, Sums uint16 // 0: the checksum is correct
+	HeaderSum, Sums uint16 // 0 if the checksum is correct
 }
 
-// decode reads a capture. It uses no code of the writer.
+// decode reads a capture. It shares no code with Pcap.
 func decode(t *testing.T, file []byte) (packets []packet) {
 	t.Helper()
 	if got, want := binary.LittleEndian.Uint32(file), uint32(0xa1b2c3d4); got != want {
@@ -247,7 +248,7 @@ func TestPcap_IsReadByADecoder(t *testing.T) {
 	}
 }
 
-// tcpdump reads the capture, if it is installed.
+// If tcpdump is installed, it must be able to read the capture.
 func TestPcap_IsReadByTcpdump(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("tcpdump"); err != nil {

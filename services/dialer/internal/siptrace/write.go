@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Text returns messages as text, each below a line with its time, direction, addresses and replica.
+// Text returns messages as text. A line with the time, direction, addresses and replica precedes
+// each message.
 func Text(messages []Message) []byte {
 	var text bytes.Buffer
 	for _, m := range messages {
@@ -26,22 +27,23 @@ func (m Message) ends() (from, to netip.AddrPort, direction string) {
 	return m.Peer, m.Local, "received"
 }
 
-// The classic format of libpcap, with microseconds and packets that begin with their IP header.
+// The capture has the classic format of libpcap, with times in microseconds and packets that begin
+// with their IP header.
 const (
 	pcapMagic   = 0xa1b2c3d4
 	linkTypeRaw = 101
 	snapLength  = 65_535
 )
 
-// Sizes of headers, and the number of UDP in them.
+// These are the sizes of headers, and the protocol number of UDP.
 const (
 	ipv4Header, udpHeader = 20, 8
 	protocolUDP           = 17
 	hops                  = 64
 )
 
-// Pcap returns messages as a packet capture. Each message is one UDP packet, also if it went over TCP or TLS: the
-// packets of a stream are not recorded.
+// Pcap returns messages as a packet capture. Each message is one UDP packet, even if the message
+// was sent over TCP or TLS, because the packets of a stream are not recorded.
 func Pcap(messages []Message) []byte {
 	file := binary.LittleEndian.AppendUint32(nil, pcapMagic)
 	file = binary.LittleEndian.AppendUint16(file, 2) // version 2.4
@@ -54,7 +56,7 @@ func Pcap(messages []Message) []byte {
 		at := m.At.UnixMicro()
 		file = binary.LittleEndian.AppendUint32(file, uint32(at/1e6)) //nolint:gosec // valid until 2106
 		file = binary.LittleEndian.AppendUint32(file, uint32(at%1e6)) //nolint:gosec // below a million
-		for range 2 {                                                 // the captured length and the whole length
+		for range 2 {                                                 // the captured length and the original length are equal
 			file = binary.LittleEndian.AppendUint32(file, uint32(len(packet))) //nolint:gosec // at most 65 535
 		}
 		file = append(file, packet...)
@@ -69,14 +71,14 @@ func (m Message) packet() []byte {
 	udp = binary.BigEndian.AppendUint16(udp, to.Port())
 	length := uint16(udpHeader + len(m.Data)) //nolint:gosec // data is cut at maxMessage
 	udp = binary.BigEndian.AppendUint16(udp, length)
-	udp = append(udp, 0, 0) // the checksum
+	udp = append(udp, 0, 0) // the checksum is set below
 	udp = append(udp, m.Data...)
 	source, destination := addresses(from.Addr(), to.Addr())
 	pseudo := append(bytes.Clone(source), destination...)
 	pseudo = append(pseudo, 0, protocolUDP)
 	pseudo = binary.BigEndian.AppendUint16(pseudo, length)
 	sum := checksum(append(pseudo, udp...))
-	if sum == 0 { // 0 says that there is no checksum (RFC 768)
+	if sum == 0 { // 0 would mean that there is no checksum (RFC 768)
 		sum = 0xffff
 	}
 	binary.BigEndian.PutUint16(udp[6:], sum)
@@ -108,7 +110,7 @@ func addresses(one, other netip.Addr) (first, second []byte) {
 	return a[:], b[:]
 }
 
-// as16 is the zero address for an invalid one.
+// as16 returns the address in 16 bytes. For an invalid address it returns zeros.
 func as16(of netip.Addr) [16]byte {
 	if !of.IsValid() {
 		return [16]byte{}
@@ -116,7 +118,7 @@ func as16(of netip.Addr) [16]byte {
 	return of.As16()
 }
 
-// checksum is the Internet checksum (RFC 1071).
+// checksum returns the Internet checksum (RFC 1071).
 func checksum(data []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(data); i += 2 {

@@ -38,8 +38,9 @@ const (
 	maxList           = 100
 )
 
-// Change applies the operator's body to the trunk and raises its version. A null resets a setting
-// to its default. The error names the field. After an error the trunk must not be used.
+// Change applies the fields of an operator's request body to the trunk and increases the trunk's
+// version. A null resets a setting to its default. The error names the field. After an error the
+// trunk must not be used.
 func (t *Trunk) Change(body map[string]json.RawMessage) error {
 	fresh := New(t.TrunkID)
 	settings := t.settings(&fresh)
@@ -62,7 +63,8 @@ func (t *Trunk) Change(body map[string]json.RawMessage) error {
 	return nil
 }
 
-// setter sets a field from JSON. raw is nil for the default. The error names the field.
+// setter sets a field from JSON. If raw is nil, the field gets its default. The error names the
+// field.
 type setter func(field string, raw json.RawMessage) error
 
 func (t *Trunk) settings(fresh *Trunk) map[string]setter {
@@ -109,7 +111,7 @@ func text(into *string, fallback string, longest int) setter {
 	}
 }
 
-// setPassword sets the password, or removes it, and deletes the sealed one.
+// setPassword sets or removes the password, and deletes the sealed password.
 func (t *Trunk) setPassword(field string, raw json.RawMessage) error {
 	t.Sealed = nil
 	return text(&t.Password, "", maxText)(field, raw)
@@ -171,10 +173,11 @@ func list(into *[]string, fallback []string) setter {
 	}
 }
 
-// tokenPattern are the characters of a SIP user part that need no escape (RFC 3261 section 25.1).
+// tokenPattern matches the characters of a SIP user part that need no escape (RFC 3261 section
+// 25.1).
 var tokenPattern = regexp.MustCompile(`^[A-Za-z0-9_.!~*'()&=+$,;?/%@-]*$`)
 
-// whole checks the settings together.
+// whole checks combinations of settings.
 func (t *Trunk) whole() error {
 	host, port := splitAddress(t.OutboundProxy, t.Transport)
 	switch {
@@ -266,7 +269,7 @@ func splitAddress(text string, transport Transport) (host string, port uint16) {
 		return whole.Addr().String(), whole.Port()
 	}
 	host, digits, found := strings.Cut(text, ":")
-	if !found || strings.Contains(digits, ":") { // a name alone, or an IPv6 address
+	if !found || strings.Contains(digits, ":") { // text is a name without a port, or an IPv6 address
 		return strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"), Trunk{Transport: transport}.SIPPort()
 	}
 	value, err := strconv.ParseUint(digits, 10, 16)

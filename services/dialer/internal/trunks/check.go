@@ -3,7 +3,7 @@ package trunks
 // CheckResult is the result of one step of a check.
 type CheckResult string
 
-// A skipped step does not test the trunk.
+// These are the values of CheckResult. A skipped step did not test the trunk.
 const (
 	CheckOK      CheckResult = "ok"
 	CheckFailed  CheckResult = "failed"
@@ -14,7 +14,7 @@ const (
 type CheckStep struct {
 	Name   string
 	Result CheckResult
-	// Seen is what the step found.
+	// Seen is what the step found at the trunk.
 	Seen string
 	// Remedy is what the operator can do. It is empty unless the step failed.
 	Remedy string

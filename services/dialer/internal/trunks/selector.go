@@ -10,12 +10,12 @@ import (
 )
 
 // Selector chooses the trunk of an outbound call and enforces CallsPerSecond. Each process uses an
-// equal part of the rate of a trunk. The zero value is ready, and the methods are safe for
-// concurrent use.
+// equal part of a trunk's rate. The zero value can be used. The methods are safe for concurrent
+// use.
 type Selector struct {
 	mu        sync.Mutex
 	buckets   map[uuid.UUID]*bucket
-	processes int // 0: unknown, counts as 1
+	processes int // 0 means unknown and counts as 1
 }
 
 // SetProcesses sets the number of processes that share the rate of the trunks.
@@ -26,11 +26,11 @@ func (s *Selector) SetProcesses(n int) {
 }
 
 // Candidates returns the trunks that a call may be offered to, in the order in which they are
-// tried: those with a free channel for which unavailable is false. live has the number of live
-// calls of each trunk.
+// tried. These are the trunks with a free channel for which unavailable returns false. live
+// contains the number of live calls of each trunk.
 //
-// The smaller Priority comes first. Of the same priority, the trunk with the smaller share of
-// channels in use comes first.
+// The trunk with the smaller Priority comes first. If the priorities are equal, the trunk with the
+// smaller share of channels in use comes first.
 func Candidates(active []Trunk, live map[uuid.UUID]int, unavailable func(uuid.UUID) bool) []Trunk {
 	candidates := slices.DeleteFunc(slices.Clone(active), func(t Trunk) bool {
 		return live[t.TrunkID] >= int(t.Channels) || unavailable(t.TrunkID)
@@ -44,12 +44,13 @@ func Candidates(active []Trunk, live map[uuid.UUID]int, unavailable func(uuid.UU
 	return candidates
 }
 
-// Next returns the candidate that is tried next, and the others. candidates must not be empty.
+// Next returns the candidate that is tried next, and the other candidates. candidates must not be
+// empty.
 //
-// If reserved is the id of a candidate, Next returns that trunk and takes no token: an earlier call
-// of Next took it. Otherwise it returns the first candidate that has a token, and takes the token.
-// If none has a token, it returns the first candidate: the claim of the request has limited the
-// rate of all trunks together.
+// If reserved is the id of a candidate, Next returns that trunk and takes no token, because an
+// earlier call of Next took the token. Otherwise Next returns the first candidate that has a token,
+// and takes the token. If no candidate has a token, Next returns the first candidate, because the
+// claim of the request has already limited the rate of all trunks together.
 func (s *Selector) Next(candidates []Trunk, reserved string, now time.Time) (next Trunk, others []Trunk) {
 	at := slices.IndexFunc(candidates, func(t Trunk) bool { return t.TrunkID.String() == reserved })
 	if at < 0 {
@@ -72,7 +73,8 @@ func (s *Selector) takeToken(t Trunk, now time.Time) bool {
 	return b.take(float64(t.CallsPerSecond)/float64(max(s.processes, 1)), now)
 }
 
-// bucket is a token bucket. It holds the calls of one second, and at least one call.
+// bucket is a token bucket. Its capacity is the number of calls of one second, but at least one
+// call.
 type bucket struct {
 	tokens   float64
 	refilled time.Time

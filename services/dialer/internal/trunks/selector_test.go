@@ -61,7 +61,8 @@ func TestSelectorNext_KeepsCallsPerSecondOfATrunk(t *testing.T) {
 	now := time.Now()
 	limited := trunks.New(uuid.UUID{1})
 	limited.CallsPerSecond = 2
-	withoutRate := trunks.Trunk{TrunkID: uuid.New()} // is returned only when the other trunk has no token
+	// this trunk is returned only when the other trunk has no token
+	withoutRate := trunks.Trunk{TrunkID: uuid.New()}
 	for _, tt := range []struct {
 		name      string
 		processes int

@@ -12,7 +12,7 @@ import (
 // Transport is the transport of SIP to the trunk.
 type Transport string
 
-// Values of Transport.
+// These are the values of Transport.
 const (
 	UDP Transport = "udp"
 	TCP Transport = "tcp"
@@ -22,7 +22,7 @@ const (
 // SRTP is the encryption of audio (SDES, RFC 4568).
 type SRTP string
 
-// SRTP modes. Optional offers a key with plain RTP and accepts both.
+// These are the SRTP modes. Optional offers a key with plain RTP and accepts both.
 const (
 	SRTPOff      SRTP = "off"
 	SRTPOptional SRTP = "optional"
@@ -32,7 +32,8 @@ const (
 // NumberFormat is the format of telephone numbers at the trunk.
 type NumberFormat string
 
-// Number formats: +14155550100, 14155550100, or the trunk's prefix before the bare digits.
+// These are the number formats: +14155550100, 14155550100, or the trunk's prefix before the digits
+// without a plus.
 const (
 	Plus   NumberFormat = "plus"
 	Digits NumberFormat = "digits"
@@ -42,22 +43,23 @@ const (
 // CallerIDHeader is the header in which the trunk expects the number of the caller.
 type CallerIDHeader string
 
-// Values of CallerIDHeader: From alone, or P-Asserted-Identity in addition (RFC 3325).
+// These are the values of CallerIDHeader: From alone, or P-Asserted-Identity in addition (RFC
+// 3325).
 const (
 	InFrom     CallerIDHeader = "from"
 	InAsserted CallerIDHeader = "p_asserted_identity"
 )
 
-// Status of a trunk.
+// Status is the status of a trunk.
 type Status string
 
-// A disabled trunk places and accepts no new calls. Its live calls continue.
+// A disabled trunk places and accepts no new calls. The trunk's live calls continue.
 const (
 	Active   Status = "active"
 	Disabled Status = "disabled"
 )
 
-// Codecs, by their SDP names in lower case.
+// These are the codecs, by their SDP names in lower case.
 const (
 	PCMU = "pcmu"
 	PCMA = "pcma"
@@ -66,7 +68,7 @@ const (
 // Trunk is one SIP trunk with the settings of the operator.
 type Trunk struct {
 	TrunkID uuid.UUID
-	// Version counts the changes, starting with 1.
+	// Version is the number of changes, starting with 1.
 	Version int64
 	Name    string
 	Status  Status
@@ -74,20 +76,20 @@ type Trunk struct {
 	Host      string
 	Port      uint16
 	Transport Transport
-	// OutboundProxy is the host or host:port through which all requests go. If empty, they go to
-	// the host.
+	// OutboundProxy is the host or host:port of the proxy for all requests. If it is empty,
+	// requests go to the host of the trunk.
 	OutboundProxy string
-	// CACertificates are the trusted certificates in PEM. If empty, those of the system are
+	// CACertificates are the trusted certificates in PEM. If empty, the system's certificates are
 	// trusted.
 	CACertificates string
 
 	Username string
-	// Password is the plain password, and Sealed the encrypted one that is stored. Neither is
-	// shown. A trunk with Sealed and without Password was encrypted with a key that is not
-	// configured.
+	// Password is the plain password, and Sealed is the encrypted password that is stored. Neither
+	// is shown. If Sealed is set and Password is empty, the password was encrypted with a key that
+	// is not configured.
 	Password string
 	Sealed   []byte
-	// Register reports that the dialer registers at the trunk, which then sends calls to the
+	// Register reports that the dialer registers at the trunk. The trunk then sends calls to the
 	// registered address.
 	Register bool
 
@@ -98,17 +100,18 @@ type Trunk struct {
 
 	Codecs []string
 	SRTP   SRTP
-	// SessionSeconds is the session timer that is requested (RFC 4028). If 0, none is requested.
+	// SessionSeconds is the session timer that is requested (RFC 4028). 0 means that no timer is
+	// requested.
 	SessionSeconds int32
-	// MediaTimeoutSeconds is how long neither RTP nor RTCP may arrive in a call. If 0, there is no
+	// MediaTimeoutSeconds is how long a call may continue without receiving RTP or RTCP. 0 means no
 	// limit.
 	MediaTimeoutSeconds int32
 
 	Channels       int32
 	CallsPerSecond int32
-	// Priority decides which trunk is tried first: the one with the smaller number.
+	// Priority determines which trunk is tried first: the trunk with the smaller number.
 	Priority int32
-	// Trace records the SIP messages of the trunk in memory.
+	// Trace reports that the SIP messages of the trunk are recorded in memory.
 	Trace bool
 	// InboundSources are further addresses or networks from which the trunk sends calls.
 	InboundSources []string
@@ -132,8 +135,8 @@ func (t Trunk) Address() (host string, port uint16) {
 	return t.Host, t.SIPPort()
 }
 
-// SIPPort returns the port of the host: 5061 for TLS and otherwise 5060, unless it is set (RFC 3261
-// section 19.1.2).
+// SIPPort returns the port of the host. If the port is not set, SIPPort returns 5061 for TLS and
+// otherwise 5060 (RFC 3261 section 19.1.2).
 func (t Trunk) SIPPort() uint16 {
 	switch {
 	case t.Port != 0:
@@ -155,8 +158,8 @@ func (t Trunk) Write(e164 string) string {
 	return e164
 }
 
-// Read returns the E.164 number of a text in the number format of the trunk, or with a plus. ok is
-// false if the text is not a number.
+// Read returns the E.164 number of a text in the number format of the trunk, or of a text with a
+// plus. ok is false if the text is not a number.
 func (t Trunk) Read(user string) (e164 string, ok bool) {
 	user, _, _ = strings.Cut(user, ";") // the user part can have parameters (RFC 3966)
 	digits, plus := strings.CutPrefix(user, "+")
@@ -172,8 +175,8 @@ func (t Trunk) Read(user string) (e164 string, ok bool) {
 	return "+" + digits, true
 }
 
-// CallerID returns the number that a call over this trunk shows: the wanted one if the trunk may
-// show it, or else the first one of CallerIDs.
+// CallerID returns the number that a call over this trunk shows: the wanted number if the trunk may
+// show it, or else the first number of CallerIDs.
 func (t Trunk) CallerID(wanted string) string {
 	if len(t.CallerIDs) == 0 {
 		return wanted
@@ -186,8 +189,8 @@ func (t Trunk) CallerID(wanted string) string {
 	return t.CallerIDs[0]
 }
 
-// Admits reports whether an address is the host of the trunk or one of InboundSources. The
-// addresses of a host name are not included, because they need DNS.
+// Admits reports whether an address is the host of the trunk or one of InboundSources. It does not
+// include the addresses of a host name, because they require DNS.
 func (t Trunk) Admits(source netip.Addr) bool {
 	source = source.Unmap()
 	for _, text := range append([]string{t.Host}, t.InboundSources...) {

@@ -1,6 +1,6 @@
 // Package carriertest is the conformance suite of package carrier. The test of a carrier calls Run
-// with a network whose far end the suite controls. The rules are tested, too: with carriers that
-// break one rule each.
+// with a network whose far end the suite controls. The tests of the rules are carriers that break
+// one rule each.
 package carriertest
 
 import (
@@ -21,28 +21,32 @@ type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// Network is a new carrier and its far end. Each number behaves as its name says.
+// Network is a new carrier and its far end. Each number behaves as the name of its field describes.
 type Network struct {
-	// Carrier is the carrier. Its Events are those that it published, or, without a stream, those
-	// that it applied to calls.
+	// Carrier is the carrier. Its Events returns the events that the carrier published. For a
+	// carrier without a stream, Events returns the events that the carrier applied to calls.
 	Carrier carrier.EventStream
-	// HasFeed reports that the carrier stores its events, so the rules about the stream apply.
+	// HasFeed reports that the carrier stores its events, so that the rules about the stream apply.
 	HasFeed bool
-	// Talks answers soon, talks and hangs up. Busy is busy. Rings rings soon, and until the test
-	// ends. Slow does nothing until the test ends. Stays answers soon and does not hang up.
+	// Talks answers after a short time, talks and hangs up. Busy is busy. Rings starts to ring
+	// after a short time and rings until the test ends. Slow does nothing until the test ends.
+	// Stays answers after a short time and does not hang up.
 	Talks, Busy, Rings, Slow, Stays string
-	// Refuses is refused before the phone rings.
+	// Refuses is a number that the far end refuses before the phone rings.
 	Refuses string
 	// Silent rings, but the far end does not respond to the originate until the carrier gives up.
-	// SilentUndialed does not ring. It is empty for a carrier that stores a call before it dials.
+	// SilentUndialed does not ring. SilentUndialed is empty for a carrier that stores a call before
+	// it dials.
 	Silent, SilentUndialed string
 	// Another returns the same carrier in another dialer process.
 	Another func() carrier.EventStream
-	// Dials returns how often the far end rang or was busy for a call, by its own records.
+	// Dials returns how often the far end rang or was busy for a call, according to the far end's
+	// records.
 	Dials func(callID uuid.UUID) int
 	// Call places an inbound call.
 	Call func(from, to string) uuid.UUID
-	// Stop stops the carrier. Start starts it again; if forgetful, without its memory.
+	// Stop stops the carrier. Start starts it again. If forgetful is true, the carrier has lost its
+	// memory.
 	Stop  func()
 	Start func(forgetful bool)
 }
@@ -53,7 +57,7 @@ type Rule struct {
 	Check func(t T, n *Network)
 }
 
-// Run tests a carrier against every rule, each with a new network.
+// Run tests a carrier against every rule. Each rule gets a new network.
 func Run(t *testing.T, fresh func(t testing.TB) *Network) {
 	t.Helper()
 	for _, rule := range Rules() {
@@ -85,7 +89,8 @@ const (
 	testTimeout = time.Minute
 	// longPoll is a wait for events that is longer than any test.
 	longPoll = time.Hour
-	// originateTimeout is when the suite cancels an originate that does not reach the far end.
+	// originateTimeout is the time after which the suite cancels an originate that does not reach
+	// the far end.
 	originateTimeout = time.Second
 	// skew is the permitted difference between the clocks of the carrier and of the test.
 	skew = 5 * time.Second
@@ -97,13 +102,13 @@ func order(to string) carrier.Originate {
 	return carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: from, To: to}
 }
 
-// dialed is a call that was originated at a time.
+// dialed is a call and the time at which it was originated.
 type dialed struct {
 	carrier.Originate
 	at time.Time
 }
 
-// originate originates a call. at is the time by the carrier's clock.
+// originate originates a call. The time at in the result is by the carrier's clock.
 func originate(ctx context.Context, over carrier.Carrier, o carrier.Originate) (dialed, error) {
 	at, err := over.Originate(ctx, o)
 	return dialed{Originate: o, at: at}, err
@@ -122,7 +127,7 @@ func dial(t T, n *Network, to string) dialed {
 	return d
 }
 
-// reader reads the events from the beginning, keeps them and checks the rules of the stream.
+// reader reads the events from the beginning, stores them and checks the rules of the stream.
 type reader struct {
 	t     T
 	trunk carrier.EventStream
@@ -133,7 +138,7 @@ type reader struct {
 
 func read(t T, trunk carrier.EventStream) *reader { return &reader{t: t, trunk: trunk} }
 
-// readBatch reads one batch and waits for it for at most wait.
+// readBatch reads one batch. It waits for the batch for at most wait.
 func (r *reader) readBatch(wait time.Duration) int {
 	r.t.Helper()
 	batch, err := r.trunk.Events(r.t.Context(), r.place, wait)
@@ -154,7 +159,7 @@ func (r *reader) readBatch(wait time.Duration) int {
 	return len(batch.Events)
 }
 
-// eventsOf returns the events of one call that were read.
+// eventsOf returns the events of one call that the reader has read.
 func (r *reader) eventsOf(callID uuid.UUID) (events []carrier.Event) {
 	for _, one := range r.all {
 		if one.CallID == callID {

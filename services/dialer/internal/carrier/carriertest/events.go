@@ -70,7 +70,7 @@ func eventsLongPoll(t T, n *Network) {
 		t.Errorf("Events returned after %v, want 300ms", got)
 	}
 	woken := make(chan int, 1)
-	go func() { // an error is reported as no events
+	go func() { // an error is reported as an empty result
 		batch, err := n.Carrier.Events(t.Context(), r.place, longPoll)
 		if err != nil {
 			woken <- 0
@@ -141,7 +141,7 @@ func restarted(t T, n *Network) {
 			r.feed, len(r.all))
 	}
 	checkFind(t, n, done.CallID, told)
-	// The live call has ended or continues. In both cases its end is reported.
+	// The live call has either ended or continues. Its end must be reported in both cases.
 	if _, err := n.Carrier.Hangup(t.Context(), alive.CallID); err != nil {
 		t.Errorf("hang up: %v", err)
 	}

@@ -42,7 +42,7 @@ func unknown(t T, n *Network) {
 	}
 }
 
-// hungUp ends a call in a state, twice.
+// hungUp ends a call twice after the call has reached a state.
 func hungUp(t T, n *Network, to string, state carrier.Kind) {
 	o := dial(t, n, to)
 	r := read(t, n.Carrier)

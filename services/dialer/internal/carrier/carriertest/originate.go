@@ -70,7 +70,7 @@ func checkEvents(t T, o dialed, events []carrier.Event) {
 	}
 }
 
-// checkFind checks that Find agrees with the events.
+// checkFind checks that the result of Find matches the events.
 func checkFind(t T, n *Network, callID uuid.UUID, events []carrier.Event) {
 	t.Helper()
 	known, err := n.Carrier.Find(t.Context(), callID)
@@ -109,7 +109,7 @@ func checkDials(t T, n *Network, callID uuid.UUID, times int) {
 }
 
 func askedTwice(t T, n *Network) {
-	for _, to := range []string{n.Rings, n.Busy} { // while it rings, and after its end
+	for _, to := range []string{n.Rings, n.Busy} { // tests a call that rings and a call that has ended
 		o := dial(t, n, to)
 		if to == n.Busy {
 			read(t, n.Carrier).until(o.CallID, carrier.Ended)
@@ -165,7 +165,8 @@ func refusal(t T, n *Network) {
 		t.Errorf("Find = %v, want ErrUnknownCall", err)
 	}
 	r := read(t, n.Carrier)
-	r.until(dial(t, n, n.Busy).CallID, carrier.Ended) // later events would have arrived by now
+	// by the time of this end, later events would also have arrived
+	r.until(dial(t, n, n.Busy).CallID, carrier.Ended)
 	if events := r.eventsOf(o.CallID); len(events) != 0 {
 		t.Errorf("events of a refused call = %v, want none", kinds(events))
 	}
@@ -238,12 +239,12 @@ func givenUp(t T, n *Network) {
 	}
 	itRings(t, n, d)
 	_, err = n.Carrier.Originate(t.Context(), o)
-	nobodyKnows(t, err) // a second originate is refused, too
+	nobodyKnows(t, err) // a second originate is also refused
 	checkDials(t, n, o.CallID, 1)
 }
 
-// notPermitted checks that Permit is called once, and that without a permit no phone rings and the
-// call is unknown.
+// notPermitted checks that Permit is called once. It checks that without a permit no phone rings
+// and the carrier does not have the call.
 func notPermitted(t T, n *Network) {
 	o, asked := order(n.Rings), 0
 	o.Permit = func(context.Context) bool { asked++; return false }
@@ -275,8 +276,8 @@ func nobodyKnows(t T, err error) {
 	}
 }
 
-// itRings checks that the call of an originate without a response exists once, and that it can be
-// ended.
+// itRings checks that an originate without a response created exactly one call, and that the call
+// can be ended.
 func itRings(t T, n *Network, o dialed) {
 	t.Helper()
 	r := read(t, n.Carrier)
