@@ -143,9 +143,8 @@ func (f *fields) id(name string) *uuid.UUID {
 	return &id
 }
 
-// slot reads the member name as a date-time in the future. A time in the past, by at most
-// maxBehind, means now: slot returns nil. An earlier time and a time more than maxAhead in the
-// future are errors.
+// slot reads a member whose value is a date-time. A time at most maxBehind in the past means now:
+// slot returns nil. An earlier time and a time more than maxAhead in the future are errors.
 func (f *fields) slot(name string, now time.Time) *time.Time {
 	s := f.text(name)
 	if s == nil {

@@ -71,7 +71,7 @@ const listedCall = `id, workspace_id, direction, from_number, to_e164, agent_id,
 const callsOfWorkspace = `SELECT ` + listedCall + ` FROM calls WHERE workspace_id = @workspace_id`
 
 // callsOfPartitions selects the newest calls of each pair of direction and list status. An outer
-// SELECT merges them.
+// SELECT merges these results.
 const callsOfPartitions = `
 SELECT ` + listedCall + ` FROM unnest(@directions::text[], @list_statuses::text[]) AS pair (pair_direction,
 	pair_status) CROSS JOIN LATERAL (

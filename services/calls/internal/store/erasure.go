@@ -192,9 +192,10 @@ WHERE erasure_id = @erasure_id`
 	deleteErasureJob = `DELETE FROM erasure_jobs WHERE erasure_id = @erasure_id`
 )
 
-// eraseStep erases the next requests and calls of the job. For each of them it publishes an erased
-// event after the other events. It stores the progress in the same transaction. The last step
-// deletes the job. If the job is already finished, eraseStep does nothing.
+// eraseStep erases the next requests and calls of the job. It publishes an erased event for each of
+// them, after all other events of the same request or call. The same transaction stores the
+// progress of the job. The last step deletes the job. If the job is already finished, eraseStep
+// does nothing.
 func eraseStep(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	job, err := pg.One[erasureJob](ctx, tx, lockErasureJob, pgx.NamedArgs{"erasure_id": id})
 	if errors.Is(err, pg.ErrNotFound) {

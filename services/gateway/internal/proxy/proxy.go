@@ -254,9 +254,9 @@ func handleError(w http.ResponseWriter, r *http.Request, err error) {
 	httpserver.WriteError(w, r, requestError(r.Context(), r.Method, to.owner, err))
 }
 
-// requestError returns the error for a request that got no response. The error shows whether the
-// owner was not reached or may have made the change. In the second case the client must check the
-// result before it repeats the request.
+// requestError returns the error for a request that got no response. If the owner was not reached,
+// nothing was changed and the client can repeat the request. Otherwise the owner may have made the
+// change, and the client must check the result first.
 func requestError(ctx context.Context, method, owner string, err error) error {
 	if errors.Is(err, errSignatureRejected) {
 		return fmt.Errorf("request to %s: %w", owner, err)
