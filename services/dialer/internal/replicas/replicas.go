@@ -36,7 +36,8 @@ type SIP struct {
 	RTP string `json:"rtp"`
 }
 
-// AgentCircuit is an open circuit: an address of AI agents could not be reached several times in a row.
+// AgentCircuit is an open circuit: an address of AI agents could not be reached several times in a
+// row.
 type AgentCircuit struct {
 	Kind string `json:"kind"`
 	// WorkspaceID is nil for the operator's own model.

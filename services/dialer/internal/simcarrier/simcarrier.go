@@ -38,7 +38,7 @@ func New(base string) *Carrier {
 	return &Carrier{base: base, client: &http.Client{Transport: &http.Transport{
 		// A connection attempt outlives its request, so the attempt has a separate timeout.
 		DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
-		// the environment's proxy is not used
+		// Proxy is not set, so the environment's proxy is not used.
 		MaxIdleConns: 256, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute,
 	}}}
 }

@@ -1,5 +1,5 @@
-// Package siptrace records the SIP messages of trunks for operators: in memory, bounded, without secrets. It writes
-// recorded messages as text and as a packet capture.
+// Package siptrace records the SIP messages of trunks for operators: in memory, bounded, without
+// secrets. It writes recorded messages as text and as a packet capture.
 package siptrace
 
 import (

@@ -56,7 +56,8 @@ func Pcap(messages []Message) []byte {
 		at := m.At.UnixMicro()
 		file = binary.LittleEndian.AppendUint32(file, uint32(at/1e6)) //nolint:gosec // valid until 2106
 		file = binary.LittleEndian.AppendUint32(file, uint32(at%1e6)) //nolint:gosec // below a million
-		for range 2 {                                                 // the captured length and the original length are equal
+		// The captured length and the original length are equal.
+		for range 2 {
 			file = binary.LittleEndian.AppendUint32(file, uint32(len(packet))) //nolint:gosec // at most 65 535
 		}
 		file = append(file, packet...)

@@ -26,8 +26,8 @@ func talk(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, due, done int) 
 	}
 }
 
-// roomFor returns limits for most analyses in total and 32 per workspace. The workspaces in full
-// already have 32 analyses in progress.
+// roomFor returns limits: the parameter most in total, and 32 analyses per workspace. The
+// workspaces in full already have 32 analyses in progress.
 func roomFor(most int, full ...uuid.UUID) store.AnalysisLimits {
 	room := store.AnalysisLimits{Total: most, PerWorkspace: 32, Ongoing: map[uuid.UUID]int{}}
 	for _, workspace := range full {

@@ -14,7 +14,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Calls in both directions that begin at the same time in four processes take no more channels than the trunk has.
+// Calls in both directions begin concurrently in four processes. They use no more channels than the
+// trunk has.
 func TestStoreOutbound_ConcurrentCallsKeepTheChannelLimit(t *testing.T) {
 	t.Parallel()
 	const channels, calls = 5, 40

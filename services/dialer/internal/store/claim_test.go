@@ -83,8 +83,8 @@ func TestClaim_ManyRequestsOfOneWorkspaceDoNotDelayAnother(t *testing.T) {
 	}
 }
 
-// pagesOf returns the number of pages that the last statements of do read: the larger number of a
-// generic and a custom plan.
+// pagesOf returns the number of pages that the last statements of the function do read: the larger
+// number of a generic and a custom plan.
 func pagesOf(t *testing.T, seen *pgtest.Watched, do func()) (most int) {
 	t.Helper()
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {

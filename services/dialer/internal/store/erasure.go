@@ -255,8 +255,8 @@ UPDATE calls SET turns = '[]' WHERE call_id = ANY (ARRAY(
 	SELECT call_id FROM calls WHERE ended_at IS NOT NULL AND json_array_length(turns) > 0 AND ended_at < @at
 	ORDER BY ended_at LIMIT @limit FOR UPDATE SKIP LOCKED))`
 
-// ForgetSpoken deletes the transcripts of up to limit calls that ended before at. It returns how
-// many transcripts it deleted.
+// ForgetSpoken deletes the transcripts of up to limit calls that ended before the time at. It
+// returns how many transcripts it deleted.
 func (s *Store) ForgetSpoken(ctx context.Context, at time.Time, limit int) (int64, error) {
 	did, err := s.pool.Exec(ctx, forgetSpoken, pg.Args{"at": at, "limit": limit})
 	if err != nil {

@@ -235,7 +235,7 @@ func (s *Store) Block(ctx context.Context, r dialqueue.Request, why dialqueue.Re
 }
 
 // endClaim runs the guarded update that ends the claim of one row, and publishes the event that the
-// function of returns. The update returns the time, and further columns for the parameter also.
+// parameter of returns. The update returns the time, and further columns for the parameter also.
 func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, of func(at time.Time) callstate.Fact,
 	also ...any) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
