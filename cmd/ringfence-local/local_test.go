@@ -87,7 +87,7 @@ func completes(t *testing.T, s *kit.Stack) {
 	}
 }
 
-func TestUp_ContinuesWhereAKilledTreeWas(t *testing.T) {
+func TestUp_ContinuesAfterTheProcessTreeWasKilled(t *testing.T) {
 	opts := options(t)
 	home, s := opts.Home, start(t, opts)
 	completes(t, s)
@@ -129,7 +129,7 @@ func TestUp_ContinuesWhereAKilledTreeWas(t *testing.T) {
 	}
 }
 
-func TestUp_AnyChildMayDieAlone(t *testing.T) {
+func TestUp_RestartsEachKilledChild(t *testing.T) {
 	s := start(t, options(t))
 	defer stop(t, s)
 	for _, name := range []string{"postgres", "broker", "simcarrier", "gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"} {
@@ -157,8 +157,8 @@ func TestUp_AnyChildMayDieAlone(t *testing.T) {
 	}
 }
 
-// TestUp_RunningStack checks one running stack from outside.
-func TestUp_RunningStack(t *testing.T) {
+// TestUp_StackCompletesACallAndRefusesASecondStart checks one running stack from outside.
+func TestUp_StackCompletesACallAndRefusesASecondStart(t *testing.T) {
 	opts := options(t)
 	s := start(t, opts)
 	defer stop(t, s)
@@ -309,7 +309,8 @@ func TestService_RefusesInOneLine(t *testing.T) {
 	}
 }
 
-// TestUp_RefusesAnOldFolder checks that nothing is started on the data of a version before the first release.
+// TestUp_RefusesAnOldFolder checks that nothing is started on the data of a version before the
+// first release.
 func TestUp_RefusesAnOldFolder(t *testing.T) {
 	t.Parallel()
 	opts := options(t)
@@ -334,7 +335,7 @@ func TestUp_RefusesAnOldFolder(t *testing.T) {
 	}
 }
 
-func TestUp_ANonsenseSettingIsOneLine(t *testing.T) {
+func TestUp_InvalidSettingIsAnErrorInOneLine(t *testing.T) {
 	for setting, want := range map[string]string{
 		"SIMULATOR_TIME_SCALE=soon": "simcarrier does not stay up",
 		"PG_BINDIR=/nowhere":        "PG_BINDIR is /nowhere",

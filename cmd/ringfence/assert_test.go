@@ -47,7 +47,8 @@ func wantNotContains(t *testing.T, what, got, without string) {
 	}
 }
 
-// wantLines checks the first lines of a table. The number of spaces between two words is not compared.
+// wantLines checks the first lines of a table. The number of spaces between two words is not
+// compared.
 func wantLines(t *testing.T, what, got string, want ...string) {
 	t.Helper()
 	var lines []string

@@ -116,8 +116,9 @@ func wantNoControls(t *testing.T, text string) {
 	}
 }
 
-// TestCommands_HelpOutputAndErrors checks that each command has a help text, prints no control characters,
-// prints JSON with --json, also for errors, and exits with status 2 if an argument is missing.
+// TestCommands_HelpOutputAndErrors checks that each command has a help text, prints no control
+// characters, prints JSON with --json, also for errors, and exits with status 2 if an argument is
+// missing.
 func TestCommands_HelpOutputAndErrors(t *testing.T) {
 	lines := operators(t)
 	if len(lines) < 60 {

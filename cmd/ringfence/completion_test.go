@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestCompletion_Candidates checks the commands, flags and values that complete the word at
+// TestCompletion_PrintsCandidates checks the commands, flags and values that complete the word at
 // the cursor. No request is sent.
-func TestCompletion_Candidates(t *testing.T) {
+func TestCompletion_PrintsCandidates(t *testing.T) {
 	t.Setenv("RINGFENCE_ADMIN_URL", "")
 	t.Setenv("RINGFENCE_HOME", t.TempDir())
 	for _, test := range []struct {
@@ -47,8 +47,9 @@ func TestCompletion_Candidates(t *testing.T) {
 	}
 }
 
-// TestCompletion_Scripts checks the syntax of each script with its shell, if that is installed.
-func TestCompletion_Scripts(t *testing.T) {
+// TestCompletion_ScriptsHaveValidSyntax checks the syntax of each script with its shell, if that is
+// installed.
+func TestCompletion_ScriptsHaveValidSyntax(t *testing.T) {
 	for shell, wants := range map[string]string{"bash": " ringfence\n", "zsh": "#compdef ringfence", "fish": "complete -f -c ringfence"} {
 		code, script, faults := runCommand(t, "completion", shell)
 		wantCode(t, "completion "+shell, code, 0)

@@ -288,7 +288,7 @@ func TestDemo_ShowsTheCallAndRemovesItsSubscription(t *testing.T) {
 	f.wantCounts(1, 1)
 }
 
-func TestDemo_SaysInOneLineWhatIsWrong(t *testing.T) {
+func TestDemo_PrintsErrorsInOneLine(t *testing.T) {
 	tests := []struct {
 		name    string
 		prepare func(*fakeStack)
@@ -340,7 +340,8 @@ func TestListen_PrintsUntilStoppedAndCleansUp(t *testing.T) {
 	}
 }
 
-// listenUntil runs listen until it has printed the text, stops it as Ctrl-C would, and returns what it printed.
+// listenUntil runs listen until it has printed the text, stops it as Ctrl-C would, and returns what
+// it printed.
 func listenUntil(t *testing.T, text string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -368,7 +369,7 @@ func listenUntil(t *testing.T, text string, args ...string) string {
 	return out.String()
 }
 
-func TestRun_CommandsThatAreNotUnderstood(t *testing.T) {
+func TestRun_UnknownCommandExitsWithStatus2(t *testing.T) {
 	code, _, faults := runCommand(t, "dance")
 	wantCode(t, "unknown command", code, 2)
 	wantContains(t, "stderr", faults, "--help")

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestStatus checks the output and the exit status. The exit status is 1 if a service, a trunk, or
-// a model that the operator configured is down.
-func TestStatus(t *testing.T) {
+// TestStatus_PrintsWhatIsDown checks the output and the exit status. The exit status is 1 if a
+// service, a trunk, or a model that the operator configured is down.
+func TestStatus_PrintsWhatIsDown(t *testing.T) {
 	const queue = `"queue":{"due":12,"scheduled":3,"oldest_due_seconds":90.4,"live_outbound":4,"live_inbound":1}`
 	tests := []struct {
 		name, services, trunks, dialer string

@@ -31,7 +31,7 @@ const (
 )
 
 // The check prints each step. Its exit status is 1 if a step failed.
-func TestTrunksCheck(t *testing.T) {
+func TestTrunksCheck_PrintsEachStep(t *testing.T) {
 	tests := []struct {
 		name, trunk, check string
 		code               int
@@ -64,7 +64,7 @@ func TestTrunksCheck(t *testing.T) {
 
 // The list shows the state of each trunk. For a trunk that has not responded yet, each missing
 // value is shown as a dash.
-func TestTrunksList_Columns(t *testing.T) {
+func TestTrunksList_PrintsStateAndDashes(t *testing.T) {
 	admin(t, http.StatusOK)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"data":[

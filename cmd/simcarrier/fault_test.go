@@ -43,7 +43,7 @@ func (n network) order(rule string) {
 	}
 }
 
-func TestFault_NewsGoWrongAndTheLogDoesNot(t *testing.T) {
+func TestFault_ChangesTheEventFeedButNotTheLog(t *testing.T) {
 	tests := []struct{ fault, told string }{
 		{"answer_twice", "originate ringing answer answer hangup"},
 		{"repeat", "originate originate ringing ringing answer answer hangup hangup"},
@@ -82,7 +82,7 @@ func TestFault_NewsGoWrongAndTheLogDoesNot(t *testing.T) {
 	}
 }
 
-func TestFault_Originate(t *testing.T) {
+func TestFault_ChangesTheResponseToOriginate(t *testing.T) {
 	tests := []struct {
 		rule    string
 		answer  int // 0 means that the client disconnects before the response
@@ -146,9 +146,9 @@ func (n network) awaitStruck() {
 	}
 }
 
-// TestFault_RulesAreCountedAndEnd checks that a rule applies to its number of calls and that the
-// next rule applies afterwards. It also checks that DELETE removes all rules.
-func TestFault_RulesAreCountedAndEnd(t *testing.T) {
+// TestFault_RuleAppliesToItsNumberOfCalls checks that a rule applies to its number of calls and
+// that the next rule applies afterwards. It also checks that DELETE removes all rules.
+func TestFault_RuleAppliesToItsNumberOfCalls(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 0)
 	n.order(`{"fault":"refuse","to":"+1415","times":2}`)
 	n.order(`{"fault":"refuse","to":"+1415","times":1}`)
@@ -179,8 +179,8 @@ func TestFault_RulesAreCountedAndEnd(t *testing.T) {
 	}
 }
 
-// TestFault_StuckCalls checks that a stuck call lasts until the dialer hangs it up.
-func TestFault_StuckCalls(t *testing.T) {
+// TestFault_StuckCallLastsUntilHangup checks that a stuck call lasts until the dialer hangs it up.
+func TestFault_StuckCallLastsUntilHangup(t *testing.T) {
 	for fault, state := range map[string]string{"dead": "dialing", "endless": "ringing", "hold": "answered"} {
 		n, _ := start(t, t.TempDir(), 0)
 		n.order(`{"fault":"` + fault + `","to":"+1415555"}`)
@@ -193,8 +193,8 @@ func TestFault_StuckCalls(t *testing.T) {
 	}
 }
 
-// TestHangup_ByTheCallee checks that the event names the callee as the party that hung up.
-func TestHangup_ByTheCallee(t *testing.T) {
+// TestHangup_EventNamesTheCallee checks that the event names the callee as the party that hung up.
+func TestHangup_EventNamesTheCallee(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 0)
 	n.order(`{"fault":"hold"}`)
 	id := n.originate("+14155550101")

@@ -101,7 +101,7 @@ func (n network) ended(id string) main.Call {
 	return call
 }
 
-func TestOriginate_TheNumberDecides(t *testing.T) {
+func TestOriginate_LastDigitsDetermineTheEvents(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 0)
 	tests := []struct{ digits, kinds, cause, by string }{
 		{"00", "originate ringing answer hangup", "normal_clearing", "callee"},
@@ -133,7 +133,7 @@ func TestOriginate_TheNumberDecides(t *testing.T) {
 	}
 }
 
-func TestOriginate_AgainRingsTwice(t *testing.T) {
+func TestOriginate_RepeatedRequestCallsTheNumberAgain(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 0)
 	id := n.originate("+14155550190")
 	n.ended(id)
@@ -144,7 +144,7 @@ func TestOriginate_AgainRingsTwice(t *testing.T) {
 	}
 }
 
-func TestHangup_TellsTheStateItFound(t *testing.T) {
+func TestHangup_ReturnsThePreviousState(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 1000) // the time scale makes each phone ring for a quarter of an hour
 	id := n.originate("+14155550101")
 	for _, test := range []struct{ name, was string }{
@@ -225,7 +225,7 @@ func TestRestart_KeepsTheFeedAndEndsLiveCalls(t *testing.T) {
 	}
 }
 
-func TestInbound_RingsUntilAnswered(t *testing.T) {
+func TestInbound_PhoneRingsUntilAnswered(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 0)
 	var call struct {
 		CallID string `json:"call_id"`
@@ -270,8 +270,8 @@ func TestLog_EntriesHaveTheDocumentedFields(t *testing.T) {
 	}
 }
 
-// TestNetwork_ThousandsOfCalls checks that a call uses one timer and no goroutine.
-func TestNetwork_ThousandsOfCalls(t *testing.T) {
+// TestNetwork_CompletesThousandsOfCalls places 5000 calls and checks that each of them ends.
+func TestNetwork_CompletesThousandsOfCalls(t *testing.T) {
 	x, err := main.New(t.TempDir(), 0.01)
 	if err != nil {
 		t.Fatal(err)

@@ -96,7 +96,7 @@ func takeAll(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-func TestOpenPools_NoHeartbeats(t *testing.T) {
+func TestOpenPools_OpensNoHeartbeatPoolByDefault(t *testing.T) {
 	t.Parallel()
 	s := Spec[config]{
 		Name:       "example",

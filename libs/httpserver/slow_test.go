@@ -78,7 +78,7 @@ func taking() http.Handler {
 	return router
 }
 
-func TestServer_SlowBodiesEnd(t *testing.T) {
+func TestServer_SlowBodyGetsAnErrorResponse(t *testing.T) {
 	for _, row := range []struct {
 		name, request, drop string
 		within              time.Duration

@@ -199,7 +199,7 @@ func (b *applyBench) wantResults(want map[string]float64) {
 	}
 }
 
-func TestApply_HandlerGetsNewRecordsOnly(t *testing.T) {
+func TestApply_DuplicatesAreNotPassedToTheHandler(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, func(values []string) (Outcome, error) {
 		results := make([]Result, len(values))
@@ -398,10 +398,10 @@ func TestApply_ConflictIsRepeated(t *testing.T) {
 	}
 }
 
-// TestApply_SecondProcessCannotApplyTheSameRecords applies the same records twice from the same
+// TestApply_OldPositionIsRejected applies the same records twice from the same
 // position. A process that was stopped during a rebalance would do so. The event ids are deleted in
 // between, so only the position prevents the second effect.
-func TestApply_SecondProcessCannotApplyTheSameRecords(t *testing.T) {
+func TestApply_OldPositionIsRejected(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
 	records := b.records("a-1", "b-1")

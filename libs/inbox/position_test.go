@@ -339,9 +339,9 @@ func TestConsumer_StaleProcessAppliesNothing(t *testing.T) {
 	b.wantEffects("a", 1, 2)
 }
 
-// TestConsumer_TwoProcessesOnOnePartition lets a second process read the same partitions with a
-// different consumer group. Each record must be applied once.
-func TestConsumer_TwoProcessesOnOnePartition(t *testing.T) {
+// TestConsumer_TwoProcessesOnOnePartitionApplyOnce lets a second process read the same partitions
+// with a different consumer group. Each record must be applied once.
+func TestConsumer_TwoProcessesOnOnePartitionApplyOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.produceFacts(1, 10)

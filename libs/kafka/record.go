@@ -67,7 +67,8 @@ func Read(wire *kgo.Record) (Record, error) {
 	return rec, nil
 }
 
-// Decode unmarshals the value if ce_type is the name of the message. Otherwise it returns an error of Parkf, which parks the record.
+// Decode unmarshals the value if ce_type is the name of the message. Otherwise it returns an error
+// of Parkf, which parks the record.
 func (r Record) Decode(into proto.Message) error {
 	if want := string(into.ProtoReflect().Descriptor().FullName()); r.Type != want {
 		return Parkf("record is of type %q, this build reads %q from %s", r.Type, want, r.Topic)

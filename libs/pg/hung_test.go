@@ -37,10 +37,10 @@ func change(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) {
 	}
 }
 
-// TestOpen_SessionsEndWhatHangs checks the timeouts with which Postgres ends some transactions:
-// those of a stopped process, and those of a process that does not read its responses. The tests
-// below use shorter timeouts.
-func TestOpen_SessionsEndWhatHangs(t *testing.T) {
+// TestOpen_SessionsHaveTimeoutsForHangingClients checks the timeouts with which Postgres ends some
+// transactions: those of a stopped process, and those of a process that does not read its
+// responses. The tests below use shorter timeouts.
+func TestOpen_SessionsHaveTimeoutsForHangingClients(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)
 	tests := []struct{ name, want string }{

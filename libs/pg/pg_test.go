@@ -306,7 +306,7 @@ func TestIsDown(t *testing.T) {
 	}
 }
 
-func TestIsDown_RealOutages(t *testing.T) {
+func TestIsDown_DetectsRealOutages(t *testing.T) {
 	t.Parallel()
 	pool, ctx := pgtest.New(t, schema, track), t.Context()
 	super := pgtest.Super(t, pool, schema)

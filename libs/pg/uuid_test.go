@@ -9,8 +9,9 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// TestPool_UUIDsOfEveryShape writes and reads ids as values, pointers, arrays and NULL.
-func TestPool_UUIDsOfEveryShape(t *testing.T) {
+// TestPool_UUIDsOfEveryGoTypeAreUnchanged writes and reads ids as values, pointers, arrays and
+// NULL.
+func TestPool_UUIDsOfEveryGoTypeAreUnchanged(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)
 	a, b := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())

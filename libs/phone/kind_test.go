@@ -49,7 +49,7 @@ const spare = "210 214 215 217 219 259 280 281 282 283 284 285 286 287 288 289 2
 	"871 872 873 874 875 876 877 879 884 885 887 889 890 891 892 893 894 895 896 897 898 899 " +
 	"969 978 990 991 999"
 
-func TestForbidden_EverySpareCountryCode(t *testing.T) {
+func TestForbidden_RefusesEveryUnassignedCountryCode(t *testing.T) {
 	t.Parallel()
 	var unassigned []string
 	for code := 100; code < 1000; code++ {

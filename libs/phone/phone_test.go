@@ -37,7 +37,7 @@ func zoneNames(n phone.Number) []string {
 	return names
 }
 
-func TestZones_KnownNumbers(t *testing.T) {
+func TestZones_ReturnsTheZonesOfKnownNumbers(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, number string

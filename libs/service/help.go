@@ -65,7 +65,7 @@ func help[C any](out io.Writer, name string, commands Commands[C]) {
 		fmt.Fprintf(table, "  %s\t%s\n", further.Name, further.Help)
 		further.flags().VisitAll(func(f *flag.Flag) {
 			what, help := flag.UnquoteUsage(f)
-			if what != "" { // a boolean variable needs no description of its value
+			if what != "" { // a boolean flag has no value
 				what = " <" + what + ">"
 			}
 			fmt.Fprintf(table, "    --%s%s\t%s\n", f.Name, what, help)

@@ -168,7 +168,7 @@ func TestStart_StoppedCommandHasFailed(t *testing.T) {
 	}
 }
 
-func TestStart_Commands(t *testing.T) {
+func TestStart_RunsTheNamedCommand(t *testing.T) {
 	t.Setenv("TEST_NAME", "x")
 	var ran []string
 	var most int

@@ -85,7 +85,7 @@ func TestRequireCaller_PassesTheCaller(t *testing.T) {
 }
 
 // run in synctest, so that each token is verified at the time at which it was signed
-func TestRequireCaller_Refuses(t *testing.T) { synctest.Test(t, refuses) }
+func TestRequireCaller_RejectsInvalidTokens(t *testing.T) { synctest.Test(t, refuses) }
 
 func refuses(t *testing.T) {
 	gateway, dialer, stranger := keys(t, Gateway), keys(t, "dialer"), keys(t, Gateway)

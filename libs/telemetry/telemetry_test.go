@@ -158,7 +158,7 @@ func TestEdge_RemovesTracingHeadersWithoutAnExporter(t *testing.T) {
 	}
 }
 
-func TestContinue(t *testing.T) {
+func TestContinue_StartsChildOrLinkedTrace(t *testing.T) {
 	spans := recordSpans(t)
 	ctx, origin := tracer().Start(t.Context(), "post")
 	stored := Carrier(ctx)

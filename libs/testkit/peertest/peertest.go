@@ -152,7 +152,7 @@ func (p *Program) Listens(network string, port int) error {
 	return nil
 }
 
-// Stop ends the program and its children. It first sends SIGTERM, because some programs must
+// Stop ends the program and its children. It first sends SIGINT, because some programs must
 // unregister at a peer.
 func (p *Program) Stop() {
 	_ = p.cmd.Process.Signal(os.Interrupt)

@@ -27,7 +27,8 @@ const (
 // replaced.
 const years = 10
 
-// EnsureAuthority creates the authority unless a valid one exists, and returns the path of the certificate.
+// EnsureAuthority creates the authority unless a valid one exists, and returns the path of the
+// certificate.
 func EnsureAuthority(dir string) (string, error) {
 	certPath, keyPath := filepath.Join(dir, CertFile), filepath.Join(dir, KeyFile)
 	if validAuthority(certPath, keyPath) {

@@ -106,7 +106,7 @@ func TestBalancer_DeadReplicaFailsNoRequest(t *testing.T) {
 	}
 }
 
-func TestBalancer_AllUnreadyAreStillTried(t *testing.T) {
+func TestBalancer_TriesAllReplicasIfNoneIsReady(t *testing.T) {
 	t.Parallel()
 	a := newBackend(t, "a")
 	a.ready.Store(false)

@@ -90,7 +90,7 @@ func produce(t *testing.T, cfg Config, topic, key, value string) {
 	}
 }
 
-func TestRun_RecordsAndTopicsOutliveARestart(t *testing.T) {
+func TestRun_RestartKeepsRecordsAndTopics(t *testing.T) {
 	cfg := config(t)
 	stop := start(t, cfg)
 	makeTopic(t, cfg, "facts", nil)
@@ -123,7 +123,7 @@ func TestRun_SecondBrokerOnTheSameDirectoryIsRefused(t *testing.T) {
 	}
 }
 
-func TestRun_NamingATopicDoesNotMakeIt(t *testing.T) {
+func TestRun_BrokerCreatesNoTopicByItself(t *testing.T) {
 	cfg := config(t)
 	start(t, cfg)
 	makeTopic(t, cfg, "up", nil)
@@ -133,7 +133,7 @@ func TestRun_NamingATopicDoesNotMakeIt(t *testing.T) {
 	}
 }
 
-func TestTick_CompactionGoesOnAfterARestart(t *testing.T) {
+func TestTick_CompactsTopicsAfterARestart(t *testing.T) {
 	cfg := config(t)
 	compacted, small := "compact", "1024"
 	stop := start(t, cfg)
@@ -160,7 +160,7 @@ func TestTick_CompactionGoesOnAfterARestart(t *testing.T) {
 	}
 }
 
-func TestGuard_DropsWhatIsNotKafkaAndServesOn(t *testing.T) {
+func TestGuard_ClosesConnectionsThatDoNotSendKafka(t *testing.T) {
 	cfg := config(t)
 	start(t, cfg)
 	makeTopic(t, cfg, "up", nil)

@@ -7,9 +7,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// TestEnsureTopics_AtBrokersThatAskForAPassword uses the KAFKA_… variables of the services for
+// TestEnsureTopics_ConnectsWithSASLPassword uses the KAFKA_… variables of the services for
 // brokers with SASL.
-func TestEnsureTopics_AtBrokersThatAskForAPassword(t *testing.T) {
+func TestEnsureTopics_ConnectsWithSASLPassword(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-256", "ringfence", "right"))
 	if err != nil {
 		t.Fatal(err)

@@ -76,9 +76,10 @@ func TestEnsure_DoesNotRepeatAStoredPOST(t *testing.T) {
 	}
 }
 
-// TestRemoveInventedNumber covers a folder that was first used with the simulator. The dialer's
-// table contains the number of the demo agent and a number that an operator added.
-func TestRemoveInventedNumber(t *testing.T) {
+// TestRemoveInventedNumber_KeepsOtherNumbers covers a folder that was first used with the
+// simulator. The dialer's table contains the number of the demo agent and a number that an operator
+// added.
+func TestRemoveInventedNumber_KeepsOtherNumbers(t *testing.T) {
 	t.Parallel()
 	const table = "-- +goose Up\nCREATE TABLE numbers (phone_e164 text NOT NULL);"
 	pool := pgtest.New(t, dialer, pg.Migrations{Name: dialer, FS: fstest.MapFS{"0001_numbers.sql": {Data: []byte(table)}}})
@@ -101,8 +102,9 @@ func TestRemoveInventedNumber(t *testing.T) {
 	}
 }
 
-// TestRemoveInventedNumber_NewDatabase covers the first start: the dialer has no table yet.
-func TestRemoveInventedNumber_NewDatabase(t *testing.T) {
+// TestRemoveInventedNumber_DoesNothingWithoutATable covers the first start: the dialer has no table
+// yet.
+func TestRemoveInventedNumber_DoesNothingWithoutATable(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, dialer)
 	if err := removeInventedNumber(t.Context(), pool.Config().ConnString()); err != nil {

@@ -98,8 +98,8 @@ func CheckRoom(dir string) error {
 	return nil
 }
 
-// FreeSpace returns the number of bytes that an unprivileged user can write to the file system of dir, or -1 if it is
-// unknown.
+// FreeSpace returns the number of bytes that an unprivileged user can write to the file system of
+// dir, or -1 if it is unknown.
 func FreeSpace(dir string) int64 {
 	var disk syscall.Statfs_t
 	if err := syscall.Statfs(dir, &disk); err != nil {

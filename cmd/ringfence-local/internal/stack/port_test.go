@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestFree_BelowTheEphemeralRangeAndNotAsked(t *testing.T) {
+func TestFree_ReturnsPortBelowEphemeralRangeThatIsNotTaken(t *testing.T) {
 	first, err := Free()
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestFree_BelowTheEphemeralRangeAndNotAsked(t *testing.T) {
 	}
 }
 
-func TestIsFree_SeesListenersOnLoopbackAndEverywhere(t *testing.T) {
+func TestIsFree_ReturnsFalseForLoopbackAndWildcardListeners(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", ""} {
 		ln, err := net.Listen("tcp", host+":0")
 		if err != nil {
@@ -67,7 +67,7 @@ func TestHolder_NamesTheProcess(t *testing.T) {
 	}
 }
 
-func TestFrees_IsFalseIfTheHolderStays(t *testing.T) {
+func TestAwaitFree_ReturnsFalseIfThePortStaysInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -84,7 +84,7 @@ func TestFrees_IsFalseIfTheHolderStays(t *testing.T) {
 	})
 }
 
-func TestFrees_WaitsForAHolderThatEnds(t *testing.T) {
+func TestAwaitFree_WaitsUntilThePortIsReleased(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

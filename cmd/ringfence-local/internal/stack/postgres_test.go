@@ -62,7 +62,7 @@ func await(t *testing.T, s *Server) {
 	}
 }
 
-func TestServer_RowsOutliveAKilledRunAndItsOrphan(t *testing.T) {
+func TestServer_KeepsRowsAfterAKilledRun(t *testing.T) {
 	starter := NewStarter()
 	defer starter.Close()
 	s := server(t, starter)
@@ -99,7 +99,7 @@ func TestServer_RowsOutliveAKilledRunAndItsOrphan(t *testing.T) {
 	}
 }
 
-func TestServer_StaleLockFileIsNoObstacle(t *testing.T) {
+func TestServer_StartsDespiteAStaleLockFile(t *testing.T) {
 	starter := NewStarter()
 	defer starter.Close()
 	s := server(t, starter)
@@ -131,7 +131,7 @@ func TestServer_StaleLockFileIsNoObstacle(t *testing.T) {
 	}
 }
 
-func TestInit_AHalfMadeClusterIsNoObstacle(t *testing.T) {
+func TestInit_ReplacesAnIncompleteCluster(t *testing.T) {
 	starter := NewStarter()
 	defer starter.Close()
 	s := uninitialized(t)
@@ -152,7 +152,7 @@ func TestInit_AHalfMadeClusterIsNoObstacle(t *testing.T) {
 	}
 }
 
-func TestServer_NobodyComesInWithoutThePassword(t *testing.T) {
+func TestServer_RefusesConnectionsWithoutThePassword(t *testing.T) {
 	starter := NewStarter()
 	defer starter.Close()
 	s := server(t, starter)
@@ -182,7 +182,7 @@ func TestServer_NobodyComesInWithoutThePassword(t *testing.T) {
 	}
 }
 
-func TestSettle_ARemovedHomeLeavesNoLockedDatabase(t *testing.T) {
+func TestCheckHome_RenamesTheClusterOfADeletedHome(t *testing.T) {
 	starter := NewStarter()
 	t.Cleanup(starter.Close)
 	s := server(t, starter)

@@ -64,7 +64,7 @@ func quick() context.Context {
 	return ctx
 }
 
-func TestKeep_StartsADeadChildAgainAndSaysSo(t *testing.T) {
+func TestKeep_RestartsAChildThatEndsAndPrintsIt(t *testing.T) {
 	procs, out, record := supervisor(t)
 	child, err := procs.Keep(t.Context(), shell("calls", "echo up; exec sleep 60"))
 	if err != nil {
@@ -91,7 +91,7 @@ func TestKeep_StartsADeadChildAgainAndSaysSo(t *testing.T) {
 	})
 }
 
-func TestStop_AsksFirstAndKillsWhoDoesNotListen(t *testing.T) {
+func TestStop_KillsAChildThatIgnoresTheSignal(t *testing.T) {
 	procs, out, record := supervisor(t)
 	polite, err := procs.Keep(t.Context(), shell("polite", `trap 'echo drained; exit 0' TERM; echo up; while :; do sleep 0.01; done`))
 	if err != nil {
@@ -115,7 +115,7 @@ func TestStop_AsksFirstAndKillsWhoDoesNotListen(t *testing.T) {
 	}
 }
 
-func TestOrphans_AreEndedAndStrangersAreNot(t *testing.T) {
+func TestOrphans_EndsOnlyProcessesOfTheKilledRun(t *testing.T) {
 	orphan := exec.Command("sleep", "60")
 	if err := orphan.Start(); err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestOrphans_AreEndedAndStrangersAreNot(t *testing.T) {
 	}
 }
 
-func TestOrphans_AHalfWrittenRecordNamesNone(t *testing.T) {
+func TestOrphans_ReturnsNoneForAnIncompleteRecord(t *testing.T) {
 	record := filepath.Join(t.TempDir(), "children.json")
 	if err := os.WriteFile(record, []byte(`[{"name":"calls","pid":1`), 0o600); err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestOrphans_AHalfWrittenRecordNamesNone(t *testing.T) {
 	}
 }
 
-func TestStarter_ItsEndEndsItsChildren(t *testing.T) {
+func TestStarter_CloseEndsItsChildren(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("only Linux has a death signal")
 	}
@@ -197,8 +197,8 @@ func TestConsole_NeverMixesLines(t *testing.T) {
 	}
 }
 
-// TestHurry_IsNotMergedWithStop stops a child that ends at the second signal only. The child is suspended
-// until both signals are pending: two equal ones would be delivered as one.
+// TestHurry_IsNotMergedWithStop stops a child that ends at the second signal only. The child is
+// suspended until both signals are pending: two equal ones would be delivered as one.
 func TestHurry_IsNotMergedWithStop(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

@@ -60,7 +60,7 @@ func occupy(t *testing.T, port int) {
 	t.Cleanup(func() { _ = ln.Close() })
 }
 
-func TestSettlePorts_StayTheSameOverRestarts(t *testing.T) {
+func TestSettlePorts_RestartKeepsPorts(t *testing.T) {
 	s := fresh(t)
 	if err := s.settlePorts(t.Context()); err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestSettlePorts_StayTheSameOverRestarts(t *testing.T) {
 	}
 }
 
-func TestSettlePorts_ATakenDoorIsOneLineWithTheRemedy(t *testing.T) {
+func TestSettlePorts_PublicPortInUseIsAnErrorWithRemedy(t *testing.T) {
 	for _, door := range []struct {
 		variable string
 		port     func(*stack) int
@@ -121,7 +121,7 @@ func refused(t *testing.T, s *stack) (message string) {
 	return message
 }
 
-func TestSettlePorts_AnInnerPortThatIsTakenMoves(t *testing.T) {
+func TestSettlePorts_InternalPortInUseIsReplaced(t *testing.T) {
 	s := fresh(t)
 	if err := s.settlePorts(t.Context()); err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestSettlePorts_AnInnerPortThatIsTakenMoves(t *testing.T) {
 	}
 }
 
-func TestSpec_EachServiceGetsItsOwnRolesAndTheKeysOfItsAskersOnly(t *testing.T) {
+func TestSpec_ServiceGetsOnlyItsRolesAndTheKeysOfItsClients(t *testing.T) {
 	t.Setenv("POSTGRES_URL", "postgres://super:secret@127.0.0.1:5432/ringfence?sslmode=disable")
 	t.Setenv("SSL_CERT_FILE", "/inherited")
 	s := fresh(t)
@@ -190,8 +190,8 @@ func TestSpec_EachServiceGetsItsOwnRolesAndTheKeysOfItsAskersOnly(t *testing.T) 
 	}
 }
 
-// adminAPI implements the part of the admin API that the demo workspace needs. It rejects the change
-// with the number failAt, unless failAt is 0.
+// adminAPI implements the part of the admin API that the demo workspace needs. It rejects the
+// change with the number failAt, unless failAt is 0.
 type adminAPI struct {
 	mu      sync.Mutex
 	items   map[string][]map[string]any
@@ -237,7 +237,7 @@ func (a *adminAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(item)
 }
 
-func TestDemoWorkspace_GoesOnWhereItWasKilled(t *testing.T) {
+func TestDemoWorkspace_CreatesOnlyMissingPartsAfterAKill(t *testing.T) {
 	for failAt := 1; failAt <= 6; failAt++ {
 		t.Run(fmt.Sprintf("the change %d fails", failAt), func(t *testing.T) {
 			api := &adminAPI{items: map[string][]map[string]any{}, failAt: failAt}
@@ -289,7 +289,7 @@ func nextRun(t *testing.T, s *stack) *stack {
 	return &stack{Options: s.Options, state: known, replicas: 1}
 }
 
-func TestUp_SaysWhichBinaryIsMissing(t *testing.T) {
+func TestUp_MissingBinaryIsAnErrorWithRemedy(t *testing.T) {
 	s := fresh(t)
 	s.Bin = t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -303,7 +303,7 @@ func TestUp_SaysWhichBinaryIsMissing(t *testing.T) {
 	}
 }
 
-func TestRoutine_LeavesWhatAPersonLooksFor(t *testing.T) {
+func TestRoutine_HidesSuccessfulReadsAndInternalRequests(t *testing.T) {
 	for _, line := range []struct {
 		name, service, said string
 		shown               bool

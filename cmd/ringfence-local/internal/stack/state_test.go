@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestLoad_SecretsStayTheSameOverRestarts(t *testing.T) {
+func TestLoad_RestartKeepsSecrets(t *testing.T) {
 	dir := t.TempDir()
 	first := load(t, dir)
 	_, app := first.Schema("calls")
@@ -59,7 +59,7 @@ func TestLoad_SecretsStayTheSameOverRestarts(t *testing.T) {
 	}
 }
 
-func TestLoad_HalfWrittenFilesAreNoObstacle(t *testing.T) {
+func TestLoad_IgnoresIncompleteFiles(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, path string){
 		"a temporary file left behind": func(t *testing.T, path string) { write(t, path+".half", `{"ports":`) },
 		"a truncated state":            func(t *testing.T, path string) { write(t, path, `{"postgres_password": "4f`) },
@@ -88,7 +88,7 @@ func TestLoad_HalfWrittenFilesAreNoObstacle(t *testing.T) {
 	}
 }
 
-func TestLoad_BothCopiesDamagedSaysWhatToDo(t *testing.T) {
+func TestLoad_ErrorHasRemedyIfBothCopiesAreDamaged(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "state.json"), "{")
 	write(t, filepath.Join(dir, "state.json.old"), "{")
@@ -115,7 +115,7 @@ func TestLoad_RefusesTheStateOfAVersionBeforeTheFirstRelease(t *testing.T) {
 	}
 }
 
-func TestOpenHome_OneStackAtATime(t *testing.T) {
+func TestOpenHome_SecondStackIsRefused(t *testing.T) {
 	t.Setenv("RINGFENCE_HOME", filepath.Join(t.TempDir(), "home"))
 	first, err := OpenHome()
 	if err != nil {

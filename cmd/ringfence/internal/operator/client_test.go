@@ -22,7 +22,7 @@ func open(t *testing.T, asJSON bool, answer http.HandlerFunc) (d *Client, printe
 	return New(ClientConfig{URL: server.URL + "/", Token: "a-token"}, printed, printed, asJSON), printed
 }
 
-func TestDesk_ListsPageAfterPage(t *testing.T) {
+func TestList_PrintsAllPages(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		want  Listed
@@ -80,7 +80,7 @@ func TestDesk_ListsPageAfterPage(t *testing.T) {
 	}
 }
 
-func TestDesk_AListInAMemberIsOneCell(t *testing.T) {
+func TestTable_PrintsAListInAnObjectAsOneCell(t *testing.T) {
 	d, printed := open(t, false, nil)
 	members := []json.RawMessage{[]byte(`{"id":"1","services":[{"service":"calls","open":0},{"service":"dialer","open":2}]}`), []byte(`{"id":"2","services":[]}`), []byte(`{"id":"3"}`)}
 	want := "ID  SERVICES      OPEN\n1   calls dialer  0 2\n2                 \n3   -             -\n"
@@ -94,7 +94,7 @@ func TestDesk_AListInAMemberIsOneCell(t *testing.T) {
 
 // A page is printed before the next one is requested, so a long list needs the memory of one page
 // only. The printed JSON array is valid, and the columns of a table never become narrower.
-func TestDesk_AListIsPrintedAsItComes(t *testing.T) {
+func TestList_PrintsEachPageBeforeItRequestsTheNext(t *testing.T) {
 	for asJSON, want := range map[bool]string{
 		false: "ID  NAME\n1   a\n2   longer\n333  b\n",
 		true:  "[\n  {\n    \"id\": \"1\",\n    \"name\": \"a\"\n  },\n  {\n    \"id\": \"2\",\n    \"name\": \"longer\"\n  },\n  {\n    \"id\": \"333\",\n    \"name\": \"b\"\n  }\n]\n",
@@ -118,14 +118,14 @@ func TestDesk_AListIsPrintedAsItComes(t *testing.T) {
 	}
 }
 
-func TestDesk_APageThatComesAgainEndsTheList(t *testing.T) {
+func TestList_RepeatedPageIsAnError(t *testing.T) {
 	d, _ := open(t, false, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"data":[{"id":"7"}],"has_more":true}`))
 	})
 	wantError(t, d.List(t.Context(), At("things"), nil, Listed{All: true}, "id"), "for ever", "\n")
 }
 
-func TestDesk_SaysWhatWentWrongAndTheRemedy(t *testing.T) {
+func TestClient_ErrorsContainCauseAndRemedy(t *testing.T) {
 	for _, test := range []struct {
 		status     int
 		body, want string
@@ -178,7 +178,7 @@ func wantError(t *testing.T, err error, want, unwanted string) {
 }
 
 // Text of customers must not control the operator's terminal.
-func TestDesk_PrintsNoControlCharacters(t *testing.T) {
+func TestClient_PrintsNoControlCharacters(t *testing.T) {
 	d, printed := open(t, false, nil)
 	member := json.RawMessage(`{"name":"a\u001b[2Jb\u0000\r\u009bc\u202e","count":12345678901234567890,"none":null,"deep":{"x":[1, 2]},"raw":["` + "\u009b31m\u202e\u2066\U000e0041\x9b" + `"],"k` + "\u009b" + `":1}`)
 	if err := d.Member(member); err != nil {
@@ -210,7 +210,7 @@ func TestDesk_PrintsNoControlCharacters(t *testing.T) {
 	}
 }
 
-func TestSettings_BecomeOneObject(t *testing.T) {
+func TestSettings_MergesFileAndFlags(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.json")
 	if err := os.WriteFile(file, []byte(`{"name":"from the file","features":{"api":true}}`), 0o600); err != nil {
 		t.Fatal(err)

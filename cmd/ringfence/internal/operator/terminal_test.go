@@ -12,7 +12,7 @@ import (
 
 // If the terminal is too narrow for a table, objects are printed one after the other. Without a
 // terminal, the objects are always printed as a table.
-func TestDesk_TablesFitTheTerminal(t *testing.T) {
+func TestTable_PrintsObjectsOneByOneInANarrowTerminal(t *testing.T) {
 	members := []json.RawMessage{
 		json.RawMessage(`{"id":"019728a4-3f00-7a10-8000-0000000000aa","name":"日本語","created_at":"2026-06-04T09:00:00Z","status":"active"}`),
 		json.RawMessage(`{"id":"019728a4-3f00-7a10-8000-0000000000bb","name":"e\u0301cole","created_at":"2026-06-04T09:00:01Z","status":null}`),
@@ -52,7 +52,7 @@ func TestDesk_TablesFitTheTerminal(t *testing.T) {
 	}
 }
 
-func TestSure_AsksWhoIsThere(t *testing.T) {
+func TestConfirm_AcceptsOnlyYes(t *testing.T) {
 	for said, want := range map[string]string{"yes\n": "", " YES \n": "", "y\n": "nothing was done", "no\n": "nothing was done", "": "nothing was done", "yes": ""} {
 		d, printed := open(t, false, nil)
 		d.answers = strings.NewReader(said)
@@ -101,7 +101,7 @@ func TestStdin_EndsWithTheCommand(t *testing.T) {
 }
 
 // A path with an empty id, "." or ".." would name the collection or its parent.
-func TestDesk_AsksForNoPathThatLeadsElsewhere(t *testing.T) {
+func TestClient_RefusesPathsWithEmptyOrDotSegments(t *testing.T) {
 	d, _ := open(t, false, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked %s", r.URL) })
 	for _, id := range []string{"", ".", ".."} {
 		for _, path := range []string{At("trunks", id), At("workspaces", id, "api-keys") + "?limit=1", At("workspaces", "7", "api-keys", id)} {
