@@ -226,7 +226,7 @@ func (x *Network) proceed(l *line) {
 		}
 		entry := Entry{Kind: next.kind, Text: next.text, Cause: next.cause, By: x.party(l, next.by)}
 		if err := x.write(l, entry); err != nil {
-			// the disk is probably full, so try again later
+			// The disk is probably full, so try again later.
 			l.timer = time.AfterFunc(time.Second, func() { x.proceed(l) })
 			return
 		}

@@ -81,7 +81,7 @@ func refusal(r *http.Request, err error) *apierr.Error {
 	}
 	if isDown(err) {
 		slog.WarnContext(ctx, "database or service unavailable", "error", err)
-		// the statement was a COMMIT that may have succeeded
+		// The statement was a COMMIT that may have succeeded.
 		if pg.IsUnanswered(err) && r.Method != http.MethodGet && r.Method != http.MethodHead {
 			return apierr.Unanswered("The service")
 		}

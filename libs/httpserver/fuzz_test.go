@@ -194,7 +194,7 @@ func FuzzWire(f *testing.F) {
 			go func() {
 				_, _ = client.Write(append(request, "\r\n\r\nGET /v1/end HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"...))
 			}()
-			// this deadline is later than every timeout of the server
+			// This deadline is later than every timeout of the server.
 			_ = client.SetReadDeadline(time.Now().Add(time.Hour))
 			said, err := io.ReadAll(client)
 			if err != nil && !errors.Is(err, io.ErrClosedPipe) {

@@ -120,7 +120,7 @@ func (b *batcher) applyTogether(chunks []*chunk) error {
 		if ch.ctx.Err() != nil {
 			return ch.ctx.Err()
 		}
-		// if a partition is lost, the transaction is canceled and the other chunks are retried
+		// If a partition is lost, the transaction is canceled and the other chunks are retried.
 		context.AfterFunc(ch.ctx, cancel)
 	}
 	return b.consumer.apply(ctx, chunks...)

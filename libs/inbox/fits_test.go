@@ -18,7 +18,7 @@ func TestNeverFits_OnlyPermanentErrors(t *testing.T) {
 		{&pgconn.PgError{Code: "54000"}, true},
 		{&pgconn.PgError{Code: "23502"}, true},
 		{&pgconn.PgError{Code: "23514", ConstraintName: "calls_status_check"}, true},
-		// a missing partition, which is being created
+		// A missing partition, which is being created.
 		{&pgconn.PgError{Code: "23514", TableName: "events_default"}, false},
 		{&pgconn.PgError{Code: "40P01"}, false},
 		{errors.New("no database"), false},

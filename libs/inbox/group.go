@@ -170,7 +170,7 @@ func (c *Consumer) ensureTopics(ctx context.Context) error {
 		if err == nil || errors.As(err, &permanent) || ctx.Err() != nil {
 			return err
 		}
-		// log again if the reason has changed
+		// Log again if the reason has changed.
 		if err.Error() != logged || time.Since(loggedAt) > repeatLogAfter {
 			slog.Warn("consumer waits for Kafka", "consumer", c.name, "error", err)
 			logged, loggedAt = err.Error(), time.Now()

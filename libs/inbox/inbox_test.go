@@ -189,7 +189,7 @@ func TestConsumer_RepeatedRecordHasOneEffect(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	one, two := record("a", 1), record("a", 2)
-	// repeat records in one batch, also after newer records
+	// Repeat records in one batch, also after newer records.
 	b.produce(one, again(one), two, again(one), again(two))
 	stop := b.run(b.pool)
 	b.wantEffects("a", 1, 2)

@@ -287,7 +287,7 @@ func (c *Consumer) list(ctx context.Context, out io.Writer) error {
 	if service.Scripted(ctx) {
 		return json.NewEncoder(out).Encode(found)
 	}
-	// the errors of Fprint are ignored, because Flush returns them
+	// The errors of Fprint are ignored, because Flush returns them.
 	lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if len(found) == 0 {
 		_, _ = fmt.Fprintln(lines, "nothing is parked")

@@ -133,7 +133,7 @@ func (b *Backlog) read(ctx context.Context, admin *kadm.Client) ([]topicState, e
 		return nil, fmt.Errorf("list topics: %w", err)
 	}
 	committed, err := admin.FetchOffsets(ctx, b.group)
-	// the error GroupIDNotFound means that the group has never committed
+	// The error GroupIDNotFound means that the group has never committed.
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
 		return nil, fmt.Errorf("fetch offsets of %s: %w", b.group, err)
 	}
@@ -160,8 +160,8 @@ func (b *Backlog) read(ctx context.Context, admin *kadm.Client) ([]topicState, e
 			if !known || !knownToo || start.Err != nil || end.Err != nil {
 				continue
 			}
-			// the start is used if the group has no offset, or if the record at its offset was
-			// deleted
+			// The start is used if the group has no offset, or if the record at its offset was
+			// deleted.
 			at := start.Offset
 			if offset, found := committed.Lookup(name, number); found && offset.Err == nil {
 				at = max(at, offset.At)

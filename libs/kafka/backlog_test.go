@@ -44,7 +44,7 @@ func TestBacklog_CountsUncommittedRecords(t *testing.T) {
 	backlog.Took(topic, 1)
 	oldest := time.Now().Add(-time.Minute)
 	backlog.Waits(topic, 1, oldest)
-	// this partition is not assigned to this process, so it is ignored
+	// This partition is not assigned to this process, so it is ignored.
 	backlog.Waits(topic, 2, time.Now().Add(-time.Hour))
 
 	want := map[string]float64{

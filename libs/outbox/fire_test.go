@@ -207,7 +207,7 @@ func TestRelay_TwoReplicasKeepTheOrderAtATakeover(t *testing.T) {
 	}()
 	writeAll(t, pool, 40, func() { n.Add(1); second.Wake() })
 	<-done
-	// the leader can stop between an acknowledgement and the delete of its rows
+	// The leader can stop between an acknowledgement and the delete of its rows.
 	byKey, _ := firsts(t, collectAll(t, pool, cfg, 1+40*aggregates))
 	byKey[keyOf(0)] = byKey[keyOf(0)][1:]
 	wantComplete(t, byKey, 40)
@@ -220,7 +220,7 @@ func TestRelay_MissingTopicDoesNotDelayOthers(t *testing.T) {
 	lost := fact("k", 1)
 	lost.TopicName = "nowhere.v1"
 	dlq := fact("k", 2)
-	// this topic is in the catalogue but has not been created
+	// This topic is in the catalogue but has not been created.
 	dlq.TopicName = kafka.DLQ(kafka.CallRequests, "newcomer").Name
 	if err := put(t, pool, lost, dlq, fact("k", 3)); err != nil {
 		t.Fatal(err)

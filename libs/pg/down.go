@@ -24,7 +24,7 @@ func IsDown(err error) bool {
 	}
 	var connecting *pgconn.ConnectError
 	var network net.Error
-	// the server did not respond, because a response would contain a PgError
+	// The server did not respond, because a response would contain a PgError.
 	return errors.As(err, &connecting) ||
 		errors.As(err, &network) || // connection refused or reset, broken pipe, timeout
 		errors.Is(err, pgconn.ErrConnClosed) ||

@@ -85,7 +85,7 @@ WHERE c.relnamespace = current_schema()::regnamespace AND c.reloptions @> ARRAY[
 func (w *watch) query() (offset time.Duration, deadRows int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
-	// acquire the connection before the clock is read, because opening a connection takes time
+	// Acquire the connection before the clock is read, because opening a connection takes time.
 	conn, err := w.pool.Acquire(ctx)
 	if err != nil {
 		return 0, 0, err

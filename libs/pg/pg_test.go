@@ -113,7 +113,7 @@ func TestOpen_OldSchemaIsRefusedWithTheRemedy(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	// this is the build of the previous release
+	// This is the build of the previous release.
 	newer, err := pg.Open(t.Context(), pg.Config{URL: running}, schema, track)
 	if err != nil {
 		t.Fatalf("a newer database is refused: %v", err)

@@ -51,7 +51,7 @@ var locations = sync.OnceValue(func() map[string]*time.Location {
 			keep(names)
 		}
 	}
-	// the entry of a country includes the zones of all its prefixes (a test checks this)
+	// The entry of a country includes the zones of all its prefixes (a test checks this).
 	for code := range 1000 {
 		keep(lookup("+" + strconv.Itoa(code)))
 	}

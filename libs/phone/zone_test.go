@@ -179,7 +179,7 @@ func TestDataFiles_AreCompleteWithExistingZones(t *testing.T) {
 func TestAreas_ContainEveryAreaOfTheMetadata(t *testing.T) {
 	t.Parallel()
 	wrong := map[string]string{
-		// this code serves the area of 306 (Saskatchewan), which has no daylight saving time
+		// This code serves the area of 306 (Saskatchewan), which has no daylight saving time.
 		"474": "America/Winnipeg",
 		"689": "America/Chicago",             // this code serves the area of 407 (Orlando), which uses Eastern time
 		"605": "America/North_Dakota/Center", // this zone has the same times as Central time

@@ -15,7 +15,7 @@ func FuzzOpen(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	// every fuzzing process must use the same ciphertext
+	// Every fuzzing process must use the same ciphertext.
 	sealed, err := base64.StdEncoding.DecodeString("A25ld4AZyf58VZwrT4csy6qqB75miFQsa0WFDzU613dlg5Db+f4=")
 	if err != nil {
 		f.Fatal(err)

@@ -114,7 +114,7 @@ func TestNew_RejectsInvalidKeys(t *testing.T) {
 
 func TestNew_ErrorDoesNotShowAKeyWithoutID(t *testing.T) {
 	t.Parallel()
-	// this key ends in "=", so New reads everything before the "=" as an id
+	// This key ends in "=", so New reads everything before the "=" as an id.
 	secret := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32))
 	_, err := seal.New(seal.Config{Keys: []string{secret}})
 	if err == nil {

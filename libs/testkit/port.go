@@ -22,7 +22,7 @@ const (
 // process uses the ports, for TCP or UDP. They are reserved until this process ends.
 func Port() (int, error) {
 	for range 1000 {
-		// the random number is not a secret
+		// The random number is not a secret.
 		first := lowest + together*rand.IntN((highest-lowest+1)/together) //nolint:gosec
 		if Claim(first) && vacant(first) {
 			return first, nil

@@ -109,7 +109,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		s.objects[key] = Object{body, r.Header.Get("Content-Type")}
 		s.mu.Unlock()
-		// S3 uses MD5 for the ETag, which is not a secret
+		// S3 uses MD5 for the ETag, which is not a secret.
 		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, md5.Sum(body)))
 	case http.MethodGet, http.MethodHead:
 		object, found := s.Objects()[key]

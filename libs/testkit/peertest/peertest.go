@@ -71,11 +71,11 @@ type Program struct {
 
 // Run starts a program. dir is the working directory and the home directory of the program.
 func Run(dir, program string, args ...string) (*Program, error) {
-	// the program comes from a test, not from input
+	// The program comes from a test, not from input.
 	p := &Program{cmd: exec.Command(program, args...), done: make(chan struct{})} //nolint:gosec
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, p, p
 	p.cmd.Env = append(os.Environ(), "HOME="+dir, "TERM=dumb")
-	// start a new process group, so that the children can be stopped too
+	// Start a new process group, so that the children can be stopped too.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.WaitDelay = 2 * time.Second
 	if err := p.cmd.Start(); err != nil {

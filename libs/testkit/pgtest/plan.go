@@ -118,8 +118,8 @@ func (s statement) explain(ctx context.Context, pool *pgxpool.Pool, mode string)
 		places := make([]string, len(args))
 		for i, arg := range args {
 			places[i] = fmt.Sprintf("$%d", i+1)
-			// encode the ids as text, because the simple protocol does not encode arrays of
-			// uuid.UUID
+			// Encode the ids as text, because the simple protocol does not encode arrays of
+			// uuid.UUID.
 			if ids, ok := arg.([]uuid.UUID); ok {
 				args[i] = uuid.UUIDs(ids).Strings()
 			}

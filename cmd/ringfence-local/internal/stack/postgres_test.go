@@ -135,7 +135,7 @@ func TestInit_ReplacesAnIncompleteCluster(t *testing.T) {
 	starter := NewStarter()
 	defer starter.Close()
 	s := uninitialized(t)
-	// a run that was killed during initdb leaves these directories
+	// A run that was killed during initdb leaves these directories.
 	for _, dir := range []string{s.Data, s.Data + ".half"} {
 		if err := os.MkdirAll(filepath.Join(dir, "base"), 0o700); err != nil {
 			t.Fatal(err)

@@ -223,7 +223,7 @@ func (a *adminAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for _, seen := range a.items[r.URL.Path] {
-		// respond with 200 if the reference already exists
+		// Respond with 200 if the reference already exists.
 		if item["reference"] != nil && seen["reference"] == item["reference"] {
 			return
 		}

@@ -36,7 +36,7 @@ func WithPostgres(ctx, hurry context.Context, command []string, durable bool) er
 		return fmt.Errorf("make a directory: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	// the account that runs Postgres must be able to read the directory
+	// The account that runs Postgres must be able to read the directory.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return fmt.Errorf("open a directory: %w", err)
 	}
