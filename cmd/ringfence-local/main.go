@@ -95,8 +95,8 @@ func service(ctx context.Context, name string, command []string) error {
 	return stack.Command(ctx, stack.Options{Home: &stack.Home{Dir: home}, Bin: bin}, name, command...)
 }
 
-// programs returns the path of this program and the folder of the service binaries. That folder is
-// the one that contains the name by which this program was called, which can be a link.
+// programs returns the path of this program and the folder of the service binaries. The folder is
+// derived from the name by which this program was called, which can be a link.
 func programs() (self, bin string, err error) {
 	if self, err = os.Executable(); err != nil {
 		return "", "", fmt.Errorf("find this program: %w", err)

@@ -46,8 +46,8 @@ type row struct {
 }
 
 // retirements lists the language, voice and transcription models that OpenAI has shut down since
-// the beginning of 2026 or will shut down. The days are those of the openai-go constants (v3.96.0,
-// "Announced shutdown date") and the successors those of OpenAI's deprecations page
+// the beginning of 2026 or will shut down. The days come from the openai-go constants (v3.96.0,
+// "Announced shutdown date"). The successors come from OpenAI's deprecations page
 // (https://developers.openai.com/api/docs/deprecations). A test of the dialer compares the days
 // with the constants of the openai-go version in its go.mod.
 func retirements() []row {

@@ -1,5 +1,5 @@
-// Package httpserver has what all HTTP APIs share: the error body, decoding and encoding of JSON,
-// parameters, limits, and a server with timeouts and graceful shutdown.
+// Package httpserver contains what all HTTP APIs share: the error body, decoding and encoding of
+// JSON, parameters, limits, and a server with timeouts and graceful shutdown.
 package httpserver
 
 import (
@@ -47,12 +47,13 @@ func Handle(h Handler) http.HandlerFunc {
 	}
 }
 
-// NewRouter returns a chi router with the error body for unknown routes (404), methods (405) and
-// panics (500), a limit of the body, Service-Version, telemetry and a timeout of 30 s. HEAD works
-// wherever GET does. tel may be nil in tests.
+// NewRouter returns a chi router with the error body for unknown routes (404), unknown methods
+// (405) and panics (500). The router limits the request body, adds Service-Version and telemetry,
+// and has a timeout of 30 s. Every route for GET also accepts HEAD. tel can be nil in tests.
 func NewRouter(tel *telemetry.Telemetry) *chi.Mux { return newRouter(tel.Middleware) }
 
-// NewEdgeRouter is NewRouter for requests of clients: their trace is linked, not continued.
+// NewEdgeRouter does what NewRouter does, for requests of clients: their trace is linked, not
+// continued.
 func NewEdgeRouter(tel *telemetry.Telemetry) *chi.Mux { return newRouter(tel.Edge) }
 
 func newRouter(observe func(http.Handler) http.Handler) *chi.Mux {

@@ -62,7 +62,7 @@ func (c *Consumer) apply(ctx context.Context, chunks ...*chunk) error {
 	}
 }
 
-// committed counts the records of a committed transaction and logs those that were parked.
+// committed counts the records of a committed transaction and logs the parked records.
 func (c *Consumer) committed(chunks []*chunk) {
 	wake := false
 	for _, ch := range chunks {

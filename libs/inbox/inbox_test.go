@@ -44,7 +44,7 @@ type bench struct {
 
 	mu   sync.Mutex
 	sick func(rec kafka.Record, value int64) error
-	// tried is called with the value of each record before its effect is written.
+	// tried is called with the value of each record before the effect of the record is written.
 	tried func(value int64)
 }
 

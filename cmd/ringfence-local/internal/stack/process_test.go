@@ -197,8 +197,8 @@ func TestConsole_NeverMixesLines(t *testing.T) {
 	}
 }
 
-// TestHurry_IsNotMergedWithStop stops a child that ends at the second signal only. The child is
-// suspended until both signals are pending: two equal ones would be delivered as one.
+// TestHurry_IsNotMergedWithStop stops a child that ends only at the second signal. The child is
+// suspended until both signals are pending. Two equal signals would be delivered as one.
 func TestHurry_IsNotMergedWithStop(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

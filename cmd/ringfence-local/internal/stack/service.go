@@ -242,8 +242,8 @@ func (s *stack) startBalancers(ctx context.Context) error {
 }
 
 // routine matches the log lines that the console hides unless LOG_LEVEL is set: successful reads at
-// the gateway, and every successful request at the services behind it, because the gateway logs
-// those requests too.
+// the gateway, and every successful request at the services behind the gateway. The gateway has
+// already logged those requests.
 func routine(name string) *regexp.Regexp {
 	if os.Getenv("LOG_LEVEL") != "" {
 		return nil

@@ -1,5 +1,5 @@
-// Package operator implements the commands of an operator: one for each operation of /admin/v1
-// (docs/reference/api/operator-api.md), and those that run a service's binary.
+// Package operator implements the commands of an operator. There is one command for each operation
+// of /admin/v1 (docs/reference/api/operator-api.md). Other commands run a service's binary.
 package operator
 
 import (
