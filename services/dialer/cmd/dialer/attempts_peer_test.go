@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// refusing returns a sipp scenario of a trunk that answers OPTIONS, and every INVITE with the
-// status.
+// refusing returns a sipp scenario of a trunk that answers OPTIONS, and refuses every INVITE with
+// the status.
 func refusing(status string) string {
 	return `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="trunk">
@@ -95,7 +95,7 @@ Content-Length: 0
 </scenario>
 `
 
-// conversing is a sipp scenario of a caller whose call is answered and who hangs up.
+// conversing is a sipp scenario of a caller who hangs up after the answer.
 const conversing = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="caller">
 <send retrans="500"><![CDATA[
@@ -150,7 +150,8 @@ Content-Length: 0
 </scenario>
 `
 
-// startLogging runs a sipp like startTrunk. received returns the messages that sipp logged.
+// startLogging starts a sipp as startTrunk does. The function received returns the messages that
+// sipp logged.
 func startLogging(t *testing.T, scenario string) (port int, received func() string) {
 	t.Helper()
 	peertest.Installed(t, "sipp")
@@ -211,8 +212,8 @@ func (r *rig) attempts(p *process, of uuid.UUID) []attempt {
 	return found
 }
 
-// A trunk refuses, and another one is tried. Both responses are stored, with the Call-ID that each
-// trunk logged.
+// The first trunk refuses, and the dialer tries the second trunk. Both responses are stored, with
+// the Call-ID that each trunk logged.
 func TestAttempts_ShowTheAnswerOfEachTrunk(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -347,7 +348,7 @@ func TestAttempts_InboundCallHasTheCallersCallID(t *testing.T) {
 	}
 }
 
-// A redirect is not followed. The error must not claim that the number does not exist.
+// The dialer does not follow a redirect. The error must not claim that the number does not exist.
 func TestAttempts_ARedirectIsNotAMissingNumber(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

@@ -17,7 +17,7 @@ func (r *rig) faulty(rule string) {
 	r.carrier(http.MethodPost, "/faults", rule, &ordered)
 }
 
-// forgets deletes the data of the carrier, which must not run.
+// forgets deletes the data of the carrier. The carrier must not be running.
 func (r *rig) forgets() {
 	r.t.Helper()
 	for _, variable := range r.simEnv {
@@ -29,7 +29,7 @@ func (r *rig) forgets() {
 	}
 }
 
-// unstuck checks that no call and no request is left, and that the next request is dialed.
+// unstuck checks that no call and no request remains open, and that the next request is dialed.
 func (r *rig) unstuck(to string) {
 	r.t.Helper()
 	if facts := r.ends(r.request(to)); names(facts) != talked {
@@ -43,7 +43,7 @@ func (r *rig) unstuck(to string) {
 	})
 }
 
-// ended is how a call over a faulty carrier must end.
+// ended is the expected end of a call over a faulty carrier.
 type ended struct {
 	status, code string
 	dials        int
@@ -72,8 +72,8 @@ func (r *rig) judge(what, to string, id uuid.UUID, want ended) {
 	}
 }
 
-// The carrier has each of its faults. Its log must have at most one dial per request. Each request
-// has one end, and nothing is left.
+// The carrier has each of its faults. Its log must contain at most one dial per request. Each
+// request has one end, and no call or request remains open.
 func TestCarrier_ThatMisbehaves(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
@@ -88,7 +88,8 @@ func TestCarrier_ThatMisbehaves(t *testing.T) {
 		{"hang", "", "99", ended{"failed", "agent_unavailable", 1, false}},
 		{"hang_undialed", "", "01", unknown},
 		{"late", `,"delay_ms":1000`, "01", ended{"completed", "", 1, true}},
-		// after the dialer gave up the call: it is hung up when its first event arrives
+		// The carrier answers after the dialer has given up the call. The call is hung up when its
+		// first event arrives.
 		{"late", `,"delay_ms":7000`, "99", ended{"failed", "dial_state_unknown", 1, false}},
 		{"dead", "", "01", ended{"no_answer", "", 1, false}},
 		{"endless", "", "01", ended{"no_answer", "", 1, false}},
@@ -96,11 +97,11 @@ func TestCarrier_ThatMisbehaves(t *testing.T) {
 		{"repeat", "", "01", ended{"completed", "", 1, true}},
 		{"disorder", "", "01", ended{"completed", "", 1, true}},
 		{"disorder", "", "90", ended{"busy", "", 1, false}},
-		// the end arrives before the answer, and the carrier is asked for the answer
+		// The end arrives before the answer, so the dialer queries the carrier for the answer.
 		{"disorder", "", "95", ended{"completed", "", 1, true}},
-		{"lose", "", "90", ended{"busy", "", 1, false}},         // the watchdog asks the carrier for the end
-		{"lose", "", "01", ended{"completed", "", 1, true}},     // the same
-		{"lose_end", "", "01", ended{"completed", "", 1, true}}, // the same
+		{"lose", "", "90", ended{"busy", "", 1, false}},         // the watchdog queries the carrier for the end
+		{"lose", "", "01", ended{"completed", "", 1, true}},     // the watchdog queries the carrier for the end
+		{"lose_end", "", "01", ended{"completed", "", 1, true}}, // the watchdog queries the carrier for the end
 	}
 	ids := make([]uuid.UUID, len(tests))
 	to := func(i int) string { return fmt.Sprintf("+1415557%02d%s", i, tests[i].digits) }
@@ -115,7 +116,7 @@ func TestCarrier_ThatMisbehaves(t *testing.T) {
 	r.unstuck("+14155990101")
 }
 
-// The carrier loses the ends of long calls. The dialer asks it about the live calls.
+// The carrier loses the ends of long calls. The dialer queries the carrier about the live calls.
 func TestCarrier_ThatLeavesOutEnds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
@@ -139,7 +140,8 @@ func TestCarrier_ThatLeavesOutEnds(t *testing.T) {
 	r.unstuck("+14155550803")
 }
 
-// The carrier is killed during an originate and starts again, with and without its data.
+// The carrier is killed during an originate request and starts again, once with its data and once
+// without.
 func TestCarrier_ThatCrashes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
@@ -149,10 +151,10 @@ func TestCarrier_ThatCrashes(t *testing.T) {
 		forgetful bool
 		want      ended
 	}{
-		// the carrier knows that its fault ended the call
+		// The carrier's data shows that its fault ended the call.
 		{"crash", "+14155550501", false, ended{"failed", "provider_unavailable", 1, false}},
 		{"crash_undialed", "+14155550502", false, ended{"failed", "dial_state_unknown", 0, false}},
-		// its log was deleted too
+		// The carrier's log was deleted too.
 		{"crash", "+14155550503", true, ended{"failed", "dial_state_unknown", 0, false}},
 	}
 	for _, tt := range tests {
@@ -168,8 +170,8 @@ func TestCarrier_ThatCrashes(t *testing.T) {
 	}
 }
 
-// The carrier is paused, so that it answers nothing, and continues later. The calls that it then
-// places late are hung up.
+// The carrier is paused, so that it answers no request, and continues later. It then places calls
+// late, and these calls are hung up.
 func TestCarrier_ThatStops(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
@@ -177,7 +179,7 @@ func TestCarrier_ThatStops(t *testing.T) {
 	r.ends(r.request("+14155550601"))
 	resume := pause(t, r.sim)
 	t.Cleanup(resume)
-	const to = "+14155550699" // does not hang up
+	const to = "+14155550699" // the person with this number does not hang up
 	id := r.request(to)
 	await(t, "the originate is given up", func() bool { return strings.Contains(p.output(), "result=unknown") })
 	resume()
@@ -205,7 +207,7 @@ func TestCarrier_ThatForgets(t *testing.T) {
 		r.startCarrier()
 	}
 	forget()
-	// ended at the longest duration, unknown to the carrier
+	// The call ended at the maximum duration. The carrier does not know the call.
 	r.judge("a live dialer", lives, id, ended{"failed", "provider_unavailable", 0, false})
 
 	id = r.request(dies)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Without SIP_ADVERTISED_ADDR, trunks must get an address that reaches the first listener. A trunk
-// with another address sends its BYE there.
+// Without SIP_ADVERTISED_ADDR, trunks must get an address at which they reach the first listener. A
+// trunk sends its BYE to this address.
 func TestAdvertised_IsTheAddressOfTheFirstListener(t *testing.T) {
 	t.Parallel()
 	const missing = "SIP_ADVERTISED_ADDR is missing"
@@ -49,7 +49,8 @@ func TestAdvertised_IsTheAddressOfTheFirstListener(t *testing.T) {
 	}
 }
 
-// A request that arrives again after its row was deleted must be past QUEUE_LIMIT, so that no claim takes it (ADR 12).
+// A redelivered request whose row was deleted must be older than QUEUE_LIMIT, so that no claim
+// takes it (ADR 12).
 func TestCheck_QueueLimitIsShorterThanRetention(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-// crashPoints returns every failpoint of the code, except those of SIP trunks only
+// crashPoints returns every failpoint of the code, except those that only SIP trunks use
 // (failover_test.go).
 func crashPoints(t *testing.T) (points []string) {
 	t.Helper()
@@ -65,15 +65,15 @@ func TestCrash_NoFailpointDialsTwice(t *testing.T) {
 	}
 }
 
-// crashing is a dialer that dies at the failpoint that the file names.
+// crashing is a dialer that crashes at the failpoint that the file arm names.
 type crashing struct {
 	*rig
 	process *process
 	arm     string
 }
 
-// dieAt makes the dialer die at the point and checks the end of each request. i is the number of
-// the point.
+// dieAt makes the dialer crash at the failpoint and checks the end of each request. i is the number
+// of the failpoint.
 func (c *crashing) dieAt(t *testing.T, point string, i int) {
 	t.Helper()
 	r := c.within(t)
@@ -92,7 +92,7 @@ func (c *crashing) dieAt(t *testing.T, point string, i int) {
 		}
 		return c.process.ended()
 	})
-	c.process = c.dialer("CRASH_FILE=" + c.arm) // it ends with the test of all points
+	c.process = c.dialer("CRASH_FILE=" + c.arm) // this process ends with the test of all failpoints
 	taken := false
 	await(t, "the withdraw is answered", func() bool {
 		var err error
@@ -122,7 +122,7 @@ func (r *rig) inUse() (n int) {
 	return n
 }
 
-// settled waits until the dialer accepts requests and has nothing left to publish.
+// settled waits until the dialer accepts requests and has no unpublished events.
 func (r *rig) settled(to string) {
 	r.t.Helper()
 	r.ends(r.request(to))
@@ -133,8 +133,8 @@ func (r *rig) settled(to string) {
 	})
 }
 
-// once checks that a request has one end and was dialed at most once. An interrupted call is not
-// charged.
+// once checks that a request has one end and was dialed at most once. A call that was interrupted
+// is not charged.
 func once(t *testing.T, r *rig, to string, facts []fact) {
 	t.Helper()
 	finals := 0
@@ -218,7 +218,7 @@ func TestCrash_CallThatEndedMeanwhileKeepsItsResult(t *testing.T) {
 	}
 }
 
-// One of two replicas is killed.
+// One of two replicas is killed. The calls of the other replica continue.
 func TestCrash_CallsOfTheOtherReplicaContinue(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "2")
@@ -231,8 +231,8 @@ func TestCrash_CallsOfTheOtherReplicaContinue(t *testing.T) {
 		return n
 	}
 	await(t, "both beat", func() bool { return owners() == 2 })
-	// Either replica may claim a request, so requests are sent until the second replica has one.
-	// The persons of these numbers talk (00 to 89).
+	// Either replica can claim a request, so requests are sent until the second replica has a call.
+	// The persons with these numbers talk (00 to 89).
 	var ids []uuid.UUID
 	ofFirst := map[string]bool{}
 	await(t, "the second replica has a call", func() bool {
@@ -284,7 +284,8 @@ func TestCrash_CallsOfTheOtherReplicaContinue(t *testing.T) {
 	}
 }
 
-// The dialer stops in order during a call. The next process continues the call to its end.
+// The dialer stops gracefully during a call. The next process continues the call until the call
+// ends.
 func TestStop_CallsContinue(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "2")
@@ -301,8 +302,8 @@ func TestStop_CallsContinue(t *testing.T) {
 	}
 }
 
-// A dialer is paused between fence and carrier for longer than its lease. Another one takes over
-// and ends the call. The first dialer must not dial after the pause.
+// A dialer is paused between the fence and the carrier for longer than its lease. Another dialer
+// takes over the call and ends it. The first dialer must not dial after the pause.
 func TestPause_FenceThatWasTakenOverIsNotDialed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -327,7 +328,7 @@ func TestPause_FenceThatWasTakenOverIsNotDialed(t *testing.T) {
 	await(t, "the gate is asked again, after the fence", again.Load)
 	resume := pause(t, p)
 	r.dialer()
-	// its events wait, because the first dialer still leads the relay
+	// The events of the call wait, because the first dialer still leads the relay.
 	await(t, "the second dialer ends the call", func() bool {
 		var code string
 		err := r.pool.QueryRow(t.Context(), "SELECT error_code FROM calls WHERE call_request_id = $1", id).Scan(&code)
@@ -381,8 +382,8 @@ func TestEnd_ByTheWatchdogWithoutACarrier(t *testing.T) {
 	case c.GetBillableSeconds() != 0:
 		t.Errorf("c.GetBillableSeconds() = %v, want 0", c.GetBillableSeconds())
 	}
-	// While the carrier cannot be reached, the request that detects this is queued again, and the
-	// others wait.
+	// The carrier cannot be reached. The request that detects this is queued again, and the other
+	// requests wait.
 	released := r.request("+14155550109", func(o *order) { o.maxCall = 1 })
 	await(t, "the request is queued again", func() bool {
 		void, _ := r.released(released)

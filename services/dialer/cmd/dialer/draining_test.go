@@ -35,7 +35,8 @@ type callers struct {
 	to    string
 }
 
-// call places one call and returns it once it is answered. answered is false if it ended instead.
+// call places one call and returns it after the answer. answered is false if the call ended without
+// an answer.
 func (c *callers) call() (h held, answered bool) {
 	c.t.Helper()
 	body, err := sdp.NewSession(1, sdp.Local{Address: netip.MustParseAddr("127.0.0.1"), Port: 40000}).Offer(sdp.Both)
@@ -63,8 +64,8 @@ func (c *callers) call() (h held, answered bool) {
 	}
 }
 
-// One of two dialers stops while both have calls. Its calls continue, new calls reach the other
-// dialer, no call is lost, and the process ends with its last call.
+// One of two dialers stops while both have calls. Its calls continue, and new calls reach the other
+// dialer. No call is lost, and the process ends with its last call.
 func TestSIP_DrainBehindADispatcher(t *testing.T) {
 	t.Parallel()
 	const ours, each = "+14155559100", 3
@@ -107,8 +108,8 @@ func TestSIP_DrainBehindADispatcher(t *testing.T) {
 	if err := both[0].cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	// together: a call that the stopping dialer refuses is sent to the other one, whether or not
-	// the dispatcher already knows
+	// Place the calls at the same time. A call that the stopping dialer refuses is sent to the
+	// other dialer, even if the dispatcher does not know yet that the dialer stops.
 	for range 2 * each {
 		h, answered := callers.call()
 		if !answered {

@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// asteriskTrunk is the configuration of an Asterisk at the first address that accepts calls from
-// the second one.
+// asteriskTrunk is the configuration of an Asterisk that listens at the first address and accepts
+// calls from the second address.
 const asteriskTrunk = `[transport-udp]
 type=transport
 protocol=udp
@@ -45,14 +45,16 @@ match=%[2]s
 
 // asteriskSetup describes an Asterisk and the trunk to it.
 type asteriskSetup struct {
-	// dialplan has the steps of every call; %s in it is the file of the announcement.
+	// dialplan contains the steps of every call. The verb %s is replaced by the file of the
+	// announcement.
 	dialplan     string
 	announcement time.Duration
-	// rtp has further lines of rtp.conf, and trunk further settings of the trunk.
+	// rtp contains additional lines of rtp.conf, and trunk additional settings of the trunk.
 	rtp, trunk string
 }
 
-// asteriskRig starts an Asterisk, and a dialer with a trunk to it. Every agent uses the model.
+// asteriskRig starts an Asterisk, and a dialer with a trunk to this Asterisk. Every agent uses the
+// model.
 func asteriskRig(t *testing.T, model *modeltest.RealtimeServer, setup asteriskSetup) *rig {
 	t.Helper()
 	peertest.AsteriskInstalled(t)
@@ -88,16 +90,17 @@ func asteriskRig(t *testing.T, model *modeltest.RealtimeServer, setup asteriskSe
 	return r
 }
 
-// The Asterisk plays an announcement and then waits without RTP. The call continues if RTCP arrives
-// within the media timeout, or if there is no media timeout. Otherwise it ends.
+// The Asterisk plays an announcement and then waits without sending RTP. The call continues if RTCP
+// arrives within the media timeout, or if there is no media timeout. Otherwise the call ends.
 func TestTrunk_AsteriskThatWaits(t *testing.T) {
 	t.Parallel()
 	const dialplan = "Answer()\n same => n,Playback(%%s)\n same => n,Wait(%d)\n same => n,Hangup()\n"
 	tests := []struct {
 		name string
-		// rtcp is the time between two RTCP packets of Asterisk. Its default is 5 s.
+		// rtcp is the time between two RTCP packets of Asterisk. The default of Asterisk is 5 s.
 		rtcp time.Duration
-		// timeout is media_timeout_seconds, and wait how many seconds Asterisk waits.
+		// timeout is the setting media_timeout_seconds. wait is the number of seconds for which
+		// Asterisk waits.
 		timeout, wait int
 		cause         callstate.Cause
 		status        string
@@ -135,7 +138,8 @@ func TestTrunk_AsteriskThatWaits(t *testing.T) {
 }
 
 // The Asterisk plays an announcement before it answers, and then sends the agent's audio back. The
-// announcement is not an answer: the model does not receive it, and the call is answered later.
+// announcement does not count as an answer: the model does not receive it, and the call is answered
+// later.
 func TestTrunk_EarlyMediaOfAsterisk(t *testing.T) {
 	t.Parallel()
 	const announcement = 2 * time.Second
@@ -154,7 +158,7 @@ func TestTrunk_EarlyMediaOfAsterisk(t *testing.T) {
 }
 
 // sipp describes its audio in a 183 and not in the 200. It sends the agent's audio back, so the
-// model must hear speech.
+// model must receive speech.
 func TestTrunk_AnswerWithoutDescription(t *testing.T) {
 	t.Parallel()
 	scenario := answersThen(audioOfSipp, okStep("BYE", "200 OK"))
@@ -173,10 +177,10 @@ func TestTrunk_AnswerWithoutDescription(t *testing.T) {
 	wantEchoedCall(t, r.ends(r.request("+14155551702")), model)
 }
 
-// quietAgent has the settings of an agent that speaks first and has no disclosure.
+// quietAgent contains the settings of an agent that speaks first and has no disclosure.
 const quietAgent = `{"kind":"openai_realtime","disclosure":{"off_reason":"a test"},"greeting":"Good day."}`
 
-// wantEchoedCall checks a call with echoedModel at a phone that sends the agent's audio back. The
+// wantEchoedCall checks a call with echoedModel to a phone that sends the agent's audio back. The
 // model receives audio only after the answer.
 func wantEchoedCall(t *testing.T, facts []fact, model *modeltest.RealtimeServer) {
 	t.Helper()
@@ -207,7 +211,8 @@ func wantEchoedCall(t *testing.T, facts []fact, model *modeltest.RealtimeServer)
 	}
 }
 
-// eventTime returns the time of the event with the name, and the zero time if there is none.
+// eventTime returns the time of the event with the given name. If there is no such event, it
+// returns the zero time.
 func eventTime(facts []fact, name string) (at time.Time) {
 	for _, each := range facts {
 		if names([]fact{each}) == name {

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// receivedFacts are the events that were read from dial-events.v1.
+// receivedFacts contains the events that were read from dial-events.v1.
 type receivedFacts struct {
 	mu    sync.Mutex
 	facts []fact
@@ -50,7 +50,7 @@ func (r *rig) listen(cfg kafka.Config) {
 	}
 }
 
-// factsOf returns the events of one request or inbound call so far, each once.
+// factsOf returns the received events of one request or inbound call, without duplicates.
 func (r *rig) factsOf(key string) (facts []fact) {
 	r.receivedFacts.mu.Lock()
 	defer r.receivedFacts.mu.Unlock()

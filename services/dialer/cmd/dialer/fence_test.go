@@ -17,7 +17,7 @@ import (
 )
 
 // The database connection closes while the fence commits. The process does not know whether the
-// fence is committed, and no other process would dial or void it.
+// fence is committed. It must find out, because no other process would dial or void the fence.
 func TestFence_LostAnswerToTheCommit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -45,8 +45,8 @@ func TestFence_LostAnswerToTheCommit(t *testing.T) {
 	}
 }
 
-// The workspace is suspended between the fence and the carrier. The gate does not depend on the
-// plan and still permits the call.
+// The workspace is suspended after the fence and before the call reaches the carrier. The gate does
+// not depend on the plan and still permits the call.
 func TestFence_SuspensionAfterTheFence(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -72,7 +72,7 @@ func TestFence_SuspensionAfterTheFence(t *testing.T) {
 	}
 }
 
-// contacts-compliance always refuses one report.
+// contacts-compliance refuses one of the reports each time.
 func TestOptOut_RefusedReportDoesNotDelayTheOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -102,8 +102,8 @@ func TestOptOut_RefusedReportDoesNotDelayTheOthers(t *testing.T) {
 	}
 }
 
-// cutter forwards to Postgres. It closes the connection from one of its ports in place of the next
-// answer.
+// cutter forwards connections to Postgres. When it is armed, it closes one connection instead of
+// forwarding the next answer.
 type cutter struct {
 	addr, target string
 	port         atomic.Int32
@@ -165,7 +165,7 @@ func (c *cutter) serve(in net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() { pump(in, out, func() bool { return false }) })
 	both.Go(func() {
-		pump(out, in, func() bool { // the fence and its commit are sent together, and answered together
+		pump(out, in, func() bool { // Postgres answers the fence and its commit together
 			mine := c.port.Load() == own
 			if mine {
 				c.done.Store(true)
@@ -176,7 +176,8 @@ func (c *cutter) serve(in net.Conn) {
 	both.Wait()
 }
 
-// The dialer repeats the dial-time check until contacts-compliance answers, and then dials once.
+// The dialer repeats the dial-time check until contacts-compliance answers, and then dials exactly
+// once.
 func TestDial_UnavailableGateIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

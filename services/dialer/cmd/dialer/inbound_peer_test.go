@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// strange is a sipp scenario of a call to an unassigned number. Any response before the 404, except
-// 100, makes it fail.
+// strange is a sipp scenario of a call to an unassigned number. The scenario fails if any response
+// except 100 arrives before the 404.
 const strange = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="caller">
 <send retrans="500"><![CDATA[
@@ -71,7 +71,7 @@ func callIn(t *testing.T, scenario, from string, port int, to string, more ...st
 	return peertest.Start(t, dir, "sipp", append(append(args, more...), to)...)
 }
 
-// assignNumber assigns agentNumber to the agent.
+// assignNumber assigns agentNumber to the rig's agent.
 func (r *rig) assignNumber(p *process) {
 	r.t.Helper()
 	body := `{"phone_e164":"` + agentNumber + `","agent_id":"` + r.agent.String() + `"}`
@@ -80,7 +80,7 @@ func (r *rig) assignNumber(p *process) {
 	}
 }
 
-// No agent has the number. The call is refused with 404 and does not ring.
+// No agent has the called number. The call is refused with 404 and does not ring.
 func TestInbound_UnassignedNumberIsNotFound(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -89,9 +89,9 @@ func TestInbound_UnassignedNumberIsNotFound(t *testing.T) {
 	callIn(t, strange, "127.0.0.1", port, address).Ends(t)
 }
 
-// The calling address belongs to two trunks. The settings of the first trunk would refuse the call
-// with 488. The call must be answered with the settings of the second one. A disabled trunk is
-// ignored.
+// The calling address belongs to two trunks. With the settings of the first trunk, the call would
+// be refused with 488. The call must be answered with the settings of the second trunk. A disabled
+// trunk is ignored.
 func TestInbound_TransportAndPortDecideTheTrunk(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// An openai_live agent arrives by agents.v1, talks over SIP and opts the person out.
+// An openai_live agent is published in agents.v1. It talks over SIP and opts the person out.
 func TestLive_ConversationOverSIP(t *testing.T) {
 	const words = "Please never call me again."
 	model := modeltest.NewLive(modeltest.LiveOptions{

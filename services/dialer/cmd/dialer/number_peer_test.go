@@ -7,9 +7,9 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// A call over a trunk needs a caller number: sipp accepts an INVITE only from +14155550100. A
-// request of an agent without a number is refused before the INVITE. The error describes how to add
-// a number.
+// A call over a trunk needs a caller number: sipp accepts an INVITE only from +14155550100. If the
+// agent has no number, the request is refused before the INVITE. The error describes how to add a
+// number.
 func TestAgent_WithoutNumberIsRefused(t *testing.T) {
 	t.Parallel()
 	const shown = "+14155550100"

@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// newSummaries starts an endpoint that summarises every call with this outcome.
+// newSummaries starts an endpoint that summarises every call with the given outcome.
 func newSummaries(t *testing.T, outcome string) (url string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -35,7 +35,8 @@ func newSummaries(t *testing.T, outcome string) (url string) {
 	return server.URL + "/v1"
 }
 
-// newModel starts a model that greets, answers the words with the reply, and then ends the call.
+// newModel starts a model that greets, hears the given words, answers them with the reply, and then
+// ends the call.
 func newModel(t *testing.T, words string, reply modeltest.RealtimeReply) (url string) {
 	t.Helper()
 	model := modeltest.NewRealtime(modeltest.RealtimeOptions{
@@ -54,8 +55,9 @@ func newModel(t *testing.T, words string, reply modeltest.RealtimeReply) (url st
 	return model.URL
 }
 
-// newWebsocketAgent starts a customer's agent. It transcribes the words, calls end_call with the outcome opted_out and
-// closes. It returns its URL and the environment variable that makes its certificate trusted.
+// newWebsocketAgent starts a customer's agent. The agent transcribes the words, calls end_call with
+// the outcome opted_out, and closes. newWebsocketAgent returns the URL of the agent and the
+// environment variable with which the dialer trusts the agent's certificate.
 func newWebsocketAgent(t *testing.T, words string) (url, trust string) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -109,10 +111,10 @@ func writeCertificate(t *testing.T, certificate *x509.Certificate) (file string)
 	return file
 }
 
-// An opt-out can be made in several ways in a call with sipp, which sends the agent's audio back.
-// Each one must be reported to contacts-compliance with the person's words, and must block the next
-// request for the number. Only the last two have words that the dialer itself recognises as a
-// refusal.
+// An opt-out can be made in several ways during a call with sipp, which sends the agent's audio
+// back. Each opt-out must be reported to contacts-compliance with the person's words, and must
+// block the next request for the number. Only in the last two rows does the dialer itself recognise
+// the words as a refusal.
 func TestAgent_OptOutIsReported(t *testing.T) {
 	t.Parallel()
 	const leave, plain, number = "That is enough for me.", "Please never call me again.", "+14155551601"
@@ -157,7 +159,8 @@ func TestAgent_OptOutIsReported(t *testing.T) {
 			if status, body := r.admin(p, "PUT", keys, `{"key":"a-secret-of-the-agent"}`); status != 200 {
 				t.Fatalf("PUT agent key = %d %v, want 200", status, body)
 			}
-			// The dialer's own opt-out must block the next request.
+			// The report fails, so the opt-out that the dialer itself stores must block the next
+			// request.
 			r.gate.optOut = func(int) error { return errors.New("away") }
 
 			facts := r.ends(r.request(number))
@@ -175,8 +178,8 @@ func TestAgent_OptOutIsReported(t *testing.T) {
 	}
 }
 
-// The person has opted out, and then sipp stops. The call fails after the trunk's media timeout
-// without audio. It must keep its outcome, its transcript and the opt-out.
+// The person has opted out, and then sipp stops. Without audio, the call fails after the trunk's
+// media timeout. The call must keep its outcome, its transcript and the opt-out.
 func TestTrunk_FailedCallKeepsOptOut(t *testing.T) {
 	t.Parallel()
 	const words, number = "Please never call me again.", "+14155551602"
@@ -190,7 +193,7 @@ func TestTrunk_FailedCallKeepsOptOut(t *testing.T) {
 			case "":
 				return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, "Good day."), Length: 300 * time.Millisecond}
 			}
-			return modeltest.RealtimeReply{} // it neither says goodbye nor ends the call
+			return modeltest.RealtimeReply{} // the model neither says goodbye nor ends the call
 		},
 	})
 	t.Cleanup(model.Close)
@@ -220,8 +223,8 @@ func TestTrunk_FailedCallKeepsOptOut(t *testing.T) {
 	}
 }
 
-// The model ends the call with an outcome that the agent does not have. It must receive the list,
-// and can then give another outcome.
+// The model ends the call with an outcome that the agent's list does not contain. The model must
+// receive the list, and can then send another outcome.
 func TestAgent_UnlistedOutcomeIsRefused(t *testing.T) {
 	t.Parallel()
 	const words = "Yes, gladly."

@@ -13,11 +13,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// troubled is a fake carrier that refuses calls by its own fault, cannot be reached, or accepts
-// every call.
+// troubled is a fake carrier that can fail in two ways: it refuses calls with an internal fault,
+// or it cannot be reached. Otherwise it accepts every call.
 type troubled struct {
 	refuses, absent atomic.Bool
-	// last is the number of the call after which it cannot be reached. 0 means none.
+	// last is the number of the call after which the carrier cannot be reached. 0 means none.
 	asked, last atomic.Int64
 }
 
@@ -46,8 +46,8 @@ func (c *troubled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The carrier refuses by its own fault. After three refusals, no further request fails. What is
-// queued meanwhile is dialed after a successful test.
+// The carrier refuses calls with an internal fault. After three refusals, no further request
+// fails. Requests that are queued in the meantime are dialed after a successful test.
 func TestCircuit_OpensAndCloses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -62,7 +62,7 @@ func TestCircuit_OpensAndCloses(t *testing.T) {
 	}
 	for n := range 3 {
 		if n == 2 {
-			c.absent.Store(true) // from here on no test succeeds
+			c.absent.Store(true) // from now on every test of the circuit fails
 		}
 		if end := last(r.ends(r.request(fmt.Sprintf("+141555504%02d", n)))); end.GetCall().GetErrorCode() != "provider_unavailable" {
 			t.Fatalf("call %d ended %v", n, end)
@@ -113,9 +113,9 @@ func body(t *testing.T, url string) string {
 	return text.String()
 }
 
-// Two dialers process a queue on a small trunk. One is paused beyond its leases and one is killed.
-// The carrier never has more calls than one workspace may use, and no capacity is in use at the
-// end.
+// Two dialers process a queue on a small trunk. One dialer is paused beyond its leases, and one is
+// killed. The carrier never has more calls than one workspace may have, and at the end no capacity
+// is in use.
 func TestQueue_KillsAndPausesDoNotExceedLimits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.1")
@@ -167,11 +167,11 @@ func (r *rig) maxConcurrent() (most int) {
 }
 
 // One workspace has 2,000 due requests and uses all channels that one workspace may use. The
-// requests of another workspace must not wait for this backlog, which they would do in the order of
-// arrival.
+// requests of another workspace must not wait for this backlog. In the order of arrival they would
+// wait.
 func TestQueue_BacklogOfOneWorkspaceDoesNotDelayAnother(t *testing.T) {
 	t.Parallel()
-	// a call lasts longer than a second, so 18 channels need more than a minute for the backlog
+	// A call lasts longer than a second, so 18 channels need more than a minute for the backlog.
 	r := newRig(t, "0.5")
 	big := r.within(t)
 	big.workspace, big.agent = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
@@ -189,7 +189,7 @@ func TestQueue_BacklogOfOneWorkspaceDoesNotDelayAnother(t *testing.T) {
 		return r.inUse() >= 18
 	})
 	var ids []uuid.UUID
-	for n := range 4 { // two of them are dialed at a time
+	for n := range 4 { // two of these requests are dialed at a time
 		ids = append(ids, r.request(fmt.Sprintf("+141555091%02d", n)))
 	}
 	for n, id := range ids {

@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// The dialer is killed after a trunk refused the account and before the request is queued again.
-// The new process does not know the trunk's response, so the request is not dialed again.
+// The dialer is killed after a trunk has refused the account and before the request is queued
+// again. The new process does not know the trunk's response, so it does not dial the request again.
 func TestRelease_CrashBeforeTheReleaseDoesNotDialAgain(t *testing.T) {
 	t.Parallel()
 	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")

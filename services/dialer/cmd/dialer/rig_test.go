@@ -39,13 +39,12 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// waitTimeout ends every wait of these tests that would hang. A consumer that is killed while its
-// group rebalances delays the next one for half a minute, so tests kill only a process that has
-// settled.
+// waitTimeout ends waits that would hang. A consumer that is killed while its group rebalances
+// delays the next consumer for half a minute, so tests kill only a process that has settled.
 const waitTimeout = 2 * time.Minute
 
-// binaries are the real dialer, with its failpoints enabled, and the real simulated carrier, built
-// once.
+// binaries builds the real dialer, with failpoints enabled, and the real simulated carrier. They
+// are built once.
 var binaries = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "dialer-test"); err != nil {
 		return "", err
@@ -54,7 +53,7 @@ var binaries = sync.OnceValues(func() (dir string, err error) {
 		"dialer":     {"-tags", "crashpoints", "."},
 		"simcarrier": {"ringfence.dev/cmd/simcarrier"},
 	} {
-		// without symbols
+		// Build without symbols.
 		build := exec.Command("go", append([]string{"build", "-ldflags=-s -w", "-o", filepath.Join(dir, target)}, args...)...)
 		if out, err := build.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build %s: %w\n%s", target, err, out)
@@ -65,7 +64,7 @@ var binaries = sync.OnceValues(func() (dir string, err error) {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "10"); err != nil { // the tests mostly wait
+	if err := flag.Set("test.parallel", "10"); err != nil { // most of the time, the tests wait
 		panic(err)
 	}
 	code := m.Run()
@@ -75,7 +74,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// rig has one or more dialers. Everything around them is real except the gate.
+// rig contains one or more dialers. All services that the dialers use are real, except the gate.
 type rig struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
@@ -91,7 +90,7 @@ type rig struct {
 	env       []string
 	workspace uuid.UUID
 	agent     uuid.UUID
-	// replicas are the newest processes of the dialers, by the number in their names.
+	// replicas contains the newest process of each replica, by the number in the replica's name.
 	replicas *[]*process
 
 	receivedFacts *receivedFacts
@@ -104,7 +103,7 @@ func (r *rig) within(t testing.TB) *rig {
 	return &own
 }
 
-// newRig starts everything except the dialer.
+// newRig starts all parts except the dialer.
 func newRig(t testing.TB, timeScale string) *rig {
 	t.Helper()
 	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{},
@@ -139,8 +138,8 @@ func newRig(t testing.TB, timeScale string) *rig {
 		"SIGNING_KEY=" + own, "TRUSTED_KEYS=calls=" + callsPublic + ",gateway=" + gatewayPublic,
 		"SEALING_KEYS=test=" + base64.StdEncoding.EncodeToString(make([]byte, 32)),
 		"INSTANCE_LEASE=1s", "CLAIM_LEASE=4s", "OUTBOX_LEASE=1s", "LOG_FORMAT=text",
-		// Above the ephemeral ports of Linux and those of libs/testkit, so that no other program
-		// uses the audio ports.
+		// These ports are above the ephemeral ports of Linux and the ports of libs/testkit, so that
+		// no other program uses the audio ports.
 		"RTP_PORT_LOW=61000", "RTP_PORT_HIGH=65534",
 	}
 	go r.listen(cfg)
@@ -148,7 +147,7 @@ func newRig(t testing.TB, timeScale string) *rig {
 	return r
 }
 
-// startCarrier starts the simulated carrier, also again.
+// startCarrier starts the simulated carrier, or starts it again.
 func (r *rig) startCarrier() {
 	r.t.Helper()
 	bin, err := binaries()
@@ -165,9 +164,9 @@ func (r *rig) startCarrier() {
 	})
 }
 
-// dialer starts a replica. extra overrides the environment. A replica gets the name of the first
-// one that has ended, like the pods of a StatefulSet. Kafka then assigns it the partitions of that
-// replica immediately.
+// dialer starts a replica. extra overrides the environment. A new replica gets the name of the
+// first replica that has ended, like the pods of a StatefulSet. Kafka then immediately assigns the
+// partitions of the ended replica to the new one.
 func (r *rig) dialer(extra ...string) *process {
 	r.t.Helper()
 	bin, err := binaries()
@@ -277,7 +276,7 @@ type logLine struct {
 	To     string `json:"to"`
 }
 
-// log returns lines of the carrier's log.
+// log returns the lines of the carrier's log with the kind and the number.
 func (r *rig) log(kind, to string) (lines []logLine) {
 	r.t.Helper()
 	var page struct{ Data []logLine }
@@ -310,7 +309,7 @@ func (r *rig) carrier(method, path, body string, into any) {
 	}
 }
 
-// withdraw calls Withdraw like the calls service.
+// withdraw calls Withdraw as the calls service does.
 func (r *rig) withdraw(p *process, id uuid.UUID) (bool, error) {
 	client := dialerv1.NewWithdrawServiceClient(http.DefaultClient, "http://"+p.addr,
 		connect.WithInterceptors(r.calls.ClientInterceptor(name)))
@@ -382,7 +381,7 @@ func freeAddr(t testing.TB) string {
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// await calls a condition until it returns true. It fails after waitTimeout.
+// await waits until the condition holds returns true. The test fails after waitTimeout.
 func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	ticker, timeout := time.NewTicker(20*time.Millisecond), time.After(waitTimeout)
@@ -396,8 +395,8 @@ func await(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// holdFences is a trigger that waits while another transaction has the advisory lock. It polls,
-// because lock_timeout limits how long a fence waits for a lock.
+// holdFences creates a trigger that waits while another transaction has the advisory lock. The
+// trigger polls, because lock_timeout limits how long a fence waits for a lock.
 const holdFences = `
 CREATE FUNCTION hold_fence() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -408,7 +407,8 @@ BEGIN
 END $$;
 CREATE TRIGGER hold_fence BEFORE INSERT ON fences FOR EACH ROW EXECUTE FUNCTION hold_fence()`
 
-// lockFences prevents the write of every fence until release is called. Fences can be read.
+// lockFences blocks the write of every fence until the function release is called. Fences can still
+// be read.
 func lockFences(t testing.TB, r *rig) (release func()) {
 	t.Helper()
 	super := pgtest.Super(t, r.pool, name)
@@ -430,8 +430,8 @@ func lockFences(t testing.TB, r *rig) (release func()) {
 	}
 }
 
-// tooOld waits until the gate's last answer for a request has expired. A dialer that was delayed
-// before the fence has asked twice.
+// tooOld waits until the gate's last answer for a request has expired. If the dialer was delayed
+// before the fence, it has called the gate twice.
 func tooOld(t testing.TB, r *rig, id uuid.UUID) {
 	t.Helper()
 	var asked time.Time

@@ -28,11 +28,12 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// person is the far end of a trunk. It speaks once, after the agent has been silent for some time.
+// person is the far end of a trunk. The person speaks once, after the agent has been silent for
+// some time.
 type person struct {
 	mu           sync.Mutex
 	heard, quiet int // loud frames of the agent, and silent frames after them
-	said         int // sent frames
+	said         int // number of sent frames
 }
 
 const (
@@ -68,12 +69,12 @@ func (p *person) NextFrame(dst []byte) bool {
 	}
 	p.said++
 	for i := range dst {
-		dst[i] = []byte{0x10, 0x90}[i/4%2] // loud, at 1 kHz
+		dst[i] = []byte{0x10, 0x90}[i/4%2] // a loud tone of 1 kHz
 	}
 	return true
 }
 
-// farEnd starts a trunk that answers every call with one person, and then calls goesOn.
+// farEnd starts a trunk that answers every call with the person p, and then calls goesOn.
 func farEnd(t *testing.T, p *person, goesOn func(*siptest.Call)) (port int) {
 	t.Helper()
 	x := siptest.New(t, transport.Config{UDP: "127.0.0.1:0"})
@@ -108,8 +109,8 @@ func farEnd(t *testing.T, p *person, goesOn func(*siptest.Call)) (port int) {
 	return x.Port(transport.UDP)
 }
 
-// A whole call with a trunk, audio in both directions, and a model with the Realtime API. The
-// person opts out. The test is not parallel, because its audio depends on the time.
+// The test runs a whole call with a trunk, audio in both directions, and a model with the Realtime
+// API. The person opts out. The test is not parallel, because its audio depends on real time.
 func TestSIP_ConversationWithAModel(t *testing.T) {
 	r := newRig(t, "0")
 	var noted atomic.Bool
@@ -222,8 +223,8 @@ func TestSIP_ConversationWithAModel(t *testing.T) {
 	}
 }
 
-// A trunk calls a number, and the agent of the number answers. An address that belongs to no trunk
-// gets no response.
+// A trunk calls a number, and the agent of that number answers. A caller whose address belongs to
+// no trunk gets no response.
 func TestSIP_InboundCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

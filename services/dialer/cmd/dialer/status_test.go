@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The dialer logs and shows where it listens.
+// The dialer logs its listening addresses, and the admin API shows them.
 func TestDialer_ShowsWhereItListens(t *testing.T) {
 	t.Parallel()
 	r, address := newRig(t, "0"), freeAddr(t)

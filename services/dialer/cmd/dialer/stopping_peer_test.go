@@ -62,8 +62,8 @@ Content-Length: 0
 </scenario>
 `
 
-// A dialer that waits for a call of sipp receives a second signal. sipp ends without an error only
-// if it receives the BYE.
+// A dialer that waits for the end of a call with sipp receives a second signal. sipp ends without
+// an error only if it receives the BYE.
 func TestStop_HangsUpAtSipp(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// Calls from an address that belongs to no trunk, and to a number that no agent has, are shown with
-// the setting that would accept them.
+// The list of refused calls contains calls from an address that belongs to no trunk, and calls to a
+// number that no agent has. Each entry names the setting that would accept the call.
 func TestStrangers_AreShown(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")

@@ -14,14 +14,15 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// tlsPhone is a baresip that accepts calls over TLS only, with the data that a trunk to it needs.
+// tlsPhone is a baresip that accepts calls over TLS only, with the data that a trunk to this phone
+// needs.
 type tlsPhone struct {
 	phone *peertest.Phone
-	// number is the number that it answers.
+	// number is the number that the phone answers.
 	number string
-	// certificate is its self-signed certificate.
+	// certificate is the phone's self-signed certificate.
 	certificate string
-	// env has the variables of a dialer that listens for TLS.
+	// env contains the environment variables of a dialer that listens for TLS.
 	env []string
 }
 
@@ -68,7 +69,7 @@ func (p tlsPhone) settings(t *testing.T) string {
 	return fmt.Sprintf(`,"transport":"tls","srtp":"required","ca_certificates":%s`, trusted)
 }
 
-// A TLS trunk is checked without and with its CA certificate in the settings.
+// A TLS trunk is checked twice: without its CA certificate in the settings, and with it.
 func TestTrunkCheck_OverTLS(t *testing.T) {
 	t.Parallel()
 	far := newTLSPhone(t, "+14155551801")
@@ -97,11 +98,11 @@ func TestTrunkCheck_OverTLS(t *testing.T) {
 	}
 }
 
-// keyOfSRTP matches a key that was not replaced by the letter x.
+// keyOfSRTP matches a key unless the key was replaced by the letter x.
 var keyOfSRTP = regexp.MustCompile(`inline:[A-Za-z0-9+/]*[A-Za-wyz0-9+/]`)
 
-// A call to a baresip over TLS with SRTP is traced. The trace has the decrypted messages without
-// the keys.
+// A call to a baresip over TLS with SRTP is traced. The trace contains the decrypted messages
+// without the keys.
 func TestTrace_OverTLS(t *testing.T) {
 	t.Parallel()
 	far := newTLSPhone(t, "+14155551802")

@@ -39,7 +39,8 @@ func (r *rig) fetch(url string) (status int, content string) {
 	return resp.StatusCode, string(read)
 }
 
-// wantInTrace checks for each text whether the trace contains it.
+// wantInTrace checks for each text whether the trace contains the text. The value in texts is the
+// expected result.
 func wantInTrace(t *testing.T, trace string, texts map[string]bool) {
 	t.Helper()
 	for text, want := range texts {
@@ -49,7 +50,7 @@ func wantInTrace(t *testing.T, trace string, texts map[string]bool) {
 	}
 }
 
-// secret returns the group of a pattern in the messages that sipp received.
+// secret returns the text that the group of the pattern matches in the messages that sipp received.
 func secret(t *testing.T, received, pattern string) string {
 	t.Helper()
 	found := regexp.MustCompile(pattern).FindStringSubmatch(received)
@@ -59,8 +60,8 @@ func secret(t *testing.T, received, pattern string) string {
 	return found[1]
 }
 
-// A trace that is turned on at runtime has the messages of a call with a digest, but not the
-// digest.
+// A trace that is turned on at runtime contains the messages of a call with a digest, but not the
+// digest itself.
 func TestTrace_ACallWithADigest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -106,7 +107,7 @@ func TestTrace_ACallWithADigest(t *testing.T) {
 	}
 }
 
-// Over TCP the messages are recorded separately, without the keys of SRTP.
+// Over TCP, the trace contains each message separately, without the keys of SRTP.
 func TestTrace_OverTCP(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -124,7 +125,7 @@ func TestTrace_OverTCP(t *testing.T) {
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "SIP_TCP_ADDR="+freeAddr(t))
 	path := r.addTrunk(p, port, `,"transport":"tcp","srtp":"optional","trace":true`)
 	await(t, "OPTIONS in the trace", func() bool {
-		r.asOperator("PATCH", path, `{"trace":true}`) // sends OPTIONS again
+		r.asOperator("PATCH", path, `{"trace":true}`) // this makes the dialer send OPTIONS again
 		_, trace := r.fetch(path + "/trace")
 		return strings.Contains(trace, "OPTIONS sip:") && strings.Contains(trace, "SIP/2.0 200 OK")
 	})
@@ -142,7 +143,7 @@ func TestTrace_OverTCP(t *testing.T) {
 	})
 }
 
-// Any replica responds with the messages of all replicas.
+// Each replica responds with the messages of all replicas.
 func TestTrace_OfAllReplicas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -152,7 +153,7 @@ func TestTrace_OfAllReplicas(t *testing.T) {
 	r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+addresses[1])
 	path := r.addTrunk(p, port, `,"trace":true`)
 	await(t, "the OPTIONS of both replicas in the trace", func() bool {
-		r.asOperator("PATCH", path, `{"trace":true}`) // sends OPTIONS again
+		r.asOperator("PATCH", path, `{"trace":true}`) // this makes the dialer send OPTIONS again
 		status, trace := r.fetch(path + "/trace?format=pcap")
 		return status == http.StatusOK && strings.Contains(trace, "Via: SIP/2.0/UDP "+addresses[0]) &&
 			strings.Contains(trace, "Via: SIP/2.0/UDP "+addresses[1])

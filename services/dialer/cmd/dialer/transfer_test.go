@@ -19,10 +19,10 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// One call is transferred, after a transfer to a country that the workspace may not call was
-// refused. The person of the second call asks for a call at another time. The summary contains
-// this, although the model reports another outcome. The test is not parallel, because its audio
-// depends on the time.
+// In the first call, a transfer to a country that the workspace may not call is refused, and then
+// another transfer succeeds. In the second call, the person asks for a callback. The summary
+// contains the callback, although the model reports another outcome. The test is not parallel,
+// because its audio depends on real time.
 func TestSIP_TransferAndCallback(t *testing.T) {
 	r := newRig(t, "0")
 	pacific, err := time.LoadLocation("America/Los_Angeles")

@@ -28,7 +28,7 @@ import (
 // answers 403 to a wrong digest and 486 to the right one.
 var challenging = scenario(``, `403 Forbidden`)
 
-// again is the response of a trunk that challenges again after a wrong digest.
+// again is the response of a trunk that sends another challenge after a wrong digest.
 const again = `401 Unauthorized
 WWW-Authenticate: Digest realm="far", nonce="a8d2", algorithm=MD5, qop="auth"`
 
@@ -49,8 +49,8 @@ Content-Length: 0
 ]]></send>
 `
 
-// scenario returns challenging with another response to a wrong digest. before is sent before the
-// response.
+// scenario returns the scenario challenging with a different response to a wrong digest. The
+// message in the parameter before is sent before that response.
 func scenario(before, answer string) string {
 	status, headers, _ := strings.Cut(answer, "\n")
 	if headers != "" {
@@ -115,7 +115,8 @@ Content-Length: 0
 `
 }
 
-// startTrunk runs a sipp that plays the scenario for every call. more has further options of sipp.
+// startTrunk runs a sipp that plays the scenario for every call. more contains additional options
+// of sipp.
 func startTrunk(t *testing.T, scenario string, more ...string) (port int) {
 	t.Helper()
 	return startTrunkAt(t, "127.0.0.1", scenario, more...)
@@ -128,7 +129,7 @@ func startTrunkAt(t *testing.T, address, scenario string, more ...string) (port 
 	return port
 }
 
-// startSipp runs a sipp that plays the scenario for every call, and waits until it listens.
+// startSipp runs a sipp that plays the scenario for every call, and waits until sipp listens.
 func startSipp(t *testing.T, address, scenario string, more ...string) (peer *peertest.Program, port int) {
 	t.Helper()
 	peertest.Installed(t, "sipp")
@@ -153,7 +154,7 @@ func startSipp(t *testing.T, address, scenario string, more ...string) (peer *pe
 	return peer, port
 }
 
-// addTrunk adds a trunk at a port of this machine and returns its path.
+// addTrunk adds a trunk at a port of this machine and returns the URL path of the trunk.
 func (r *rig) addTrunk(p *process, port int, more string) (path string) {
 	r.t.Helper()
 	url := "http://" + p.addr + "/admin/v1/trunks"
@@ -195,8 +196,8 @@ func (r *rig) wantBusy(id uuid.UUID) *eventv1.Call {
 	return end
 }
 
-// A wrong password is the operator's fault. The request that detects it is queued again, the others
-// are not sent, and all are dialed when the password is right.
+// A wrong password is the operator's fault. The request that detects it is queued again, and no
+// other request is sent. After the correction of the password all requests are dialed.
 func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, scenario string }{
@@ -255,8 +256,8 @@ func (r *rig) awaitReleased(id uuid.UUID) {
 	})
 }
 
-// A trunk that answers 403 to a wrong password can mean the number. After two refused numbers its
-// circuit opens, and both requests stay queued.
+// A trunk that answers 403 to a wrong password may refuse only the number. After two refused
+// numbers the circuit of the trunk opens, and both requests stay queued.
 func TestTrunk_ForbiddenAccountKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, scenario string }{
@@ -290,7 +291,7 @@ func TestTrunk_ForbiddenAccountKeepsRequestsQueued(t *testing.T) {
 }
 
 // A trunk that never accepted a call answers 403 to one number repeatedly. The error that ends the
-// request names the operator's account and not the callee, also for the next request.
+// request names the operator's account and not the callee. The same is true for the next request.
 func TestTrunk_ForbiddenAccountIsNotTheCalleesFault(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, scenario string }{
@@ -330,7 +331,7 @@ func TestTrunk_ForbiddenAccountIsNotTheCalleesFault(t *testing.T) {
 	}
 }
 
-// released returns the number of void calls of a request, and of its fences.
+// released returns the number of void calls of a request and the number of its fences.
 func (r *rig) released(id uuid.UUID) (void, fences int) {
 	r.t.Helper()
 	err := r.pool.QueryRow(r.t.Context(), `SELECT count(*) FILTER (WHERE c.status = 'void'), count(f.call_id)
@@ -348,8 +349,8 @@ const silent = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <recv request="INVITE" next="end"/>
 ` + optionsAndEnd
 
-// A trunk that does not answer an INVITE, or answers 5xx, ends the request. The error names the
-// carrier, and not the callee or an unknown state.
+// If a trunk does not answer an INVITE, or answers 5xx, the request ends. The error names the
+// carrier. It does not name the callee or an unknown state.
 func TestTrunk_FaultOfTheTrunkEndsTheRequest(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -420,7 +421,7 @@ func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 	}
 }
 
-// A request waits without any trunk. The metric and the log show this, and the request is dialed
+// A request waits because there is no trunk. A metric and the log show this. The request is dialed
 // when a trunk to sipp is added.
 func TestTrunk_NoneKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
@@ -450,8 +451,8 @@ func TestTrunk_NoneKeepsRequestsQueued(t *testing.T) {
 	await(t, "the metric shows the trunk", trunks(1))
 }
 
-// switched is a TCP listener that forwards to an address once it is open. Before that it closes
-// every connection.
+// switched is a TCP listener that forwards connections to an address after it was opened. Before
+// that, it closes every connection.
 type switched struct {
 	address string
 	open    atomic.Bool
@@ -494,7 +495,7 @@ func forward(conn net.Conn, to string) {
 	_, _ = io.Copy(conn, far)
 }
 
-// While the model cannot be reached, no INVITE leaves and the requests stay queued.
+// While the model cannot be reached, no INVITE is sent and the requests stay queued.
 func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -537,8 +538,8 @@ func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 	}
 }
 
-// A dialer that dies between the refusal and the release causes no second dial: recovery ends the
-// request.
+// The dialer crashes after the refusal and before the release of the request. The request must not
+// be dialed a second time: the recovery job ends it.
 func TestTrunk_CrashBeforeTheReleaseDialsOnce(t *testing.T) {
 	t.Parallel()
 	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")

@@ -21,7 +21,7 @@ import (
 )
 
 // answersThen returns a sipp scenario of a trunk that answers OPTIONS, rings, and answers every
-// INVITE with the address and port of its audio. The steps follow.
+// INVITE with the address and port of its audio. After that, the trunk executes steps.
 func answersThen(audio, steps string) string {
 	response := func(status, body string) string {
 		kind := ""
@@ -103,7 +103,7 @@ Content-Length: 0
 const audioOfSipp = "IN IP[media_ip_type] [media_ip]\ns=-\nc=IN IP[media_ip_type] [media_ip]\nt=0 0\n" +
 	"m=audio [media_port]"
 
-// setAgent changes the settings of the agent and waits until the dialer has them.
+// setAgent changes the settings of the agent and waits until the dialer has stored them.
 func (r *rig) setAgent(settings string) {
 	r.t.Helper()
 	version := time.Now().UnixNano()
@@ -121,8 +121,8 @@ func (r *rig) setAgent(settings string) {
 	})
 }
 
-// A transfer fails because the trunk refuses it or its target is busy. The model receives an error,
-// and the conversation continues.
+// A transfer fails because the trunk refuses it, or because its target is busy. The model receives
+// an error, and the conversation continues.
 func TestTrunk_TransferThatFails(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, steps string }{
@@ -174,7 +174,7 @@ func TestTrunk_TransferThatFails(t *testing.T) {
 	}
 }
 
-// SIP and audio use IPv6: sipp sends the agent's audio back, and the model hears it.
+// SIP and audio use IPv6. sipp sends the agent's audio back, and the model receives it.
 func TestTrunk_IPv6(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -201,7 +201,7 @@ func TestTrunk_IPv6(t *testing.T) {
 	}
 }
 
-// echoedModel starts a model that ends the call after it has heard speech.
+// echoedModel starts a model that ends the call after it has received speech.
 func echoedModel(t *testing.T) *modeltest.RealtimeServer {
 	t.Helper()
 	model := modeltest.NewRealtime(modeltest.RealtimeOptions{
@@ -217,9 +217,9 @@ func echoedModel(t *testing.T) *modeltest.RealtimeServer {
 	return model
 }
 
-// The audio of a trunk has another address than its SIP. A phone behind a NAT sends from another
-// port than its description has, and receives there. Packets of a third address to the same port
-// are ignored, and it receives nothing.
+// The audio of a trunk has a different address than the trunk's SIP. A phone behind a NAT sends
+// audio from a port that differs from its description, and receives audio at that port. The dialer
+// ignores packets from a third address, and sends no audio to it.
 func TestTrunk_AudioAddress(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -239,7 +239,7 @@ func TestTrunk_AudioAddress(t *testing.T) {
 		t.Errorf("source of the audio at the translated port = %q, want %q", got, want)
 	}
 	sendRTP(t, third, agent, 100)
-	for range 50 { // a second of audio, after the packets of the third address
+	for range 50 { // one second of audio, after the packets of the third address
 		received(t, translated)
 	}
 	if err := third.SetReadDeadline(time.Now()); err != nil {
@@ -273,7 +273,7 @@ func received(t *testing.T, conn *net.UDPConn) *net.UDPAddr {
 	return from
 }
 
-// sendRTP sends so many packets of loud mu-law.
+// sendRTP sends the given number of packets with loud mu-law.
 func sendRTP(t *testing.T, conn *net.UDPConn, to *net.UDPAddr, packets int) {
 	t.Helper()
 	packet := make([]byte, 12+160)
@@ -288,9 +288,9 @@ func sendRTP(t *testing.T, conn *net.UDPConn, to *net.UDPAddr, packets int) {
 	}
 }
 
-// Two dialers share the limits of a trunk, and each receives the in-dialog requests of the calls
-// that it owns. The lease is long, because sipp does not log the end of a call that receives a BYE
-// during a pause, which the other dialer sends after a lost lease.
+// Two dialers share the limits of a trunk. Each dialer receives the in-dialog requests of the calls
+// that it owns. The lease is long. After a lost lease, the other dialer would send a BYE during a
+// pause of sipp, and sipp does not log the end of such a call.
 func TestTrunk_SharedByTwoDialers(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -321,7 +321,7 @@ func TestTrunk_SharedByTwoDialers(t *testing.T) {
 	}
 }
 
-// callMany calls so many numbers. All calls must complete.
+// callMany calls the given number of phone numbers, starting at from. All calls must complete.
 func (r *rig) callMany(calls, from int) {
 	r.t.Helper()
 	var ids []uuid.UUID
@@ -335,7 +335,7 @@ func (r *rig) callMany(calls, from int) {
 	}
 }
 
-// checkChannels checks the calls on a trunk with three channels, of which the last is reserved for
+// checkChannels checks the calls on a trunk with three channels. The last channel is reserved for
 // small workspaces.
 func checkChannels(t *testing.T, log []sippLine) {
 	t.Helper()

@@ -6,8 +6,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// Each replica shows the state of a trunk at all replicas: whether it answers, and that the circuit
-// of the replica that dialed is open.
+// Each replica shows the state of a trunk at all replicas: whether the trunk answers, and that the
+// circuit is open in the replica that dialed.
 func TestTrunkState_OfTwoReplicas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
