@@ -237,7 +237,7 @@ func refuse(w http.ResponseWriter, status int, message string) {
 }
 
 func fault(w http.ResponseWriter, err error) {
-	slog.Error("simulated carrier", "error", err)
+	slog.Error("request failed", "error", err)
 	refuse(w, http.StatusInternalServerError, "the journal cannot be written or read")
 }
 
@@ -245,6 +245,6 @@ func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	if err := json.NewEncoder(w).Encode(body); err != nil && !errors.Is(err, http.ErrHandlerTimeout) {
-		slog.Debug("simulated carrier: the asker is gone", "error", err)
+		slog.Debug("client disconnected before the response", "error", err)
 	}
 }

@@ -96,6 +96,6 @@ func ResponseError(ctx context.Context, err error) error {
 	case pg.IsDown(err), errors.Is(err, context.Canceled):
 		return connect.NewError(connect.CodeUnavailable, errors.New("the database is unavailable"))
 	}
-	slog.ErrorContext(ctx, "setting not stored", "error", err)
+	slog.ErrorContext(ctx, "setting from another service not stored", "error", err)
 	return connect.NewError(connect.CodeInternal, errors.New("the setting was not stored"))
 }

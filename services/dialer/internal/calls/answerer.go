@@ -56,7 +56,7 @@ func (a *Answerer) Run(ctx context.Context) error {
 		case <-a.wake:
 		}
 		if err := a.answerDue(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "answer of inbound calls failed", "error", err)
+			slog.WarnContext(ctx, "inbound calls not answered", "error", err)
 		}
 	}
 }
