@@ -12,9 +12,10 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestCrashPoints_EveryStepSettles kills a process at each crash point in the code: between any two steps of claim,
-// hold, commit, cancel and settlement. The work that was in progress must settle. The crash points of the dialer are
-// included with -large; TestCrash_NoPointDialsTwice in services/dialer/cmd/dialer always tests them.
+// TestCrashPoints_EveryStepSettles kills a process at each crash point in the code: between any two
+// steps of claim, hold, commit, cancel and settlement. All work that was in progress must complete.
+// The crash points of the dialer run with -large only. TestCrash_NoPointDialsTwice in
+// services/dialer/cmd/dialer always runs them.
 func TestCrashPoints_EveryStepSettles(t *testing.T) {
 	w := stack(t)
 	for i, point := range w.points {
@@ -27,7 +28,8 @@ func TestCrashPoints_EveryStepSettles(t *testing.T) {
 
 func crashAt(t *testing.T, w *world, point string, i int) {
 	t.Helper()
-	for _, name := range rolled() { // the previous subtest killed a process
+	// wait until every service is ready, because the previous subtest killed a process
+	for _, name := range rolled() {
 		until(t, name+" is ready", func() bool { return ready(t, w.Stack, name) })
 	}
 	tenant := tenant(t, w.Stack, w.Hooks, "1000")
@@ -58,7 +60,8 @@ func pointsIn(dir string) (points []string, err error) {
 		}
 		code, err := os.ReadFile(path)
 		for _, match := range pointCall.FindAllStringSubmatch(string(code), -1) {
-			// Tests of services/dialer/cmd/dialer reach the points of real calls, which need trunks.
+			// The crash points of real calls need trunks. Tests of services/dialer/cmd/dialer reach
+			// these points.
 			if !slices.Contains(points, match[1]) && !strings.HasPrefix(match[1], "dialer over sip: ") {
 				points = append(points, match[1])
 			}
@@ -68,8 +71,8 @@ func pointsIn(dir string) (points []string, err error) {
 	return points, err
 }
 
-// inbound gives the workspace a number. It retries, because a dialer that was just killed can lack
-// the agent.
+// inbound gives the workspace a number for inbound calls. It repeats the request, because a dialer
+// that restarted after a kill can still lack the agent.
 func inbound(t *testing.T, w *kit.Workspace, to string) {
 	t.Helper()
 	until(t, "the dialer knows the agent", func() bool {
@@ -85,8 +88,8 @@ func inbound(t *testing.T, w *kit.Workspace, to string) {
 	})
 }
 
-// scenario runs one workspace through every crash point: calls with idempotency keys, early and
-// concurrent cancels, an abandoned POST, and an opt-out in a call.
+// scenario runs one workspace through every crash point. It has calls with idempotency keys, early
+// and concurrent cancels, an aborted POST, and an opt-out in a call.
 type scenario struct {
 	t        *testing.T
 	s        *kit.Stack
@@ -100,7 +103,7 @@ func (sc *scenario) run(point string) {
 	sc.t.Helper()
 	sc.accepted = map[string]string{}
 	posting := &load{w: sc.w, accepted: sc.accepted, answers: map[int]int{}}
-	if settlesOrphan(point) { // these run only for a hold whose POST died
+	if settlesOrphan(point) { // only a hold whose POST died reaches these points
 		sc.set("calls: after hold")
 		status, _, err := sc.w.API.Do(sc.t.Context(), "POST", "/v1/calls", map[string]any{"agent_id": sc.w.AgentID, "to": number(sc.first + 50)})
 		if err == nil && status == 202 {
@@ -125,8 +128,8 @@ func (sc *scenario) run(point string) {
 	}
 }
 
-// testWebhooks requests a test delivery for each subscription, so that there are deliveries to
-// claim.
+// testWebhooks requests a test delivery for each subscription, so that the dispatcher has
+// deliveries to claim.
 func (sc *scenario) testWebhooks() {
 	sc.t.Helper()
 	err := kit.Until(sc.t.Context(), kit.HangTimeout, "the subscriptions are tested", func() (bool, error) {
@@ -136,11 +139,11 @@ func (sc *scenario) testWebhooks() {
 			} `json:"data"`
 		}
 		if err := sc.w.API.Into(sc.t.Context(), "GET", "/v1/webhook-subscriptions", nil, 200, &page); err != nil {
-			return false, nil //nolint:nilerr // the process may have died
+			return false, nil //nolint:nilerr // the armed process can have died
 		}
 		for _, sub := range page.Data {
 			if status, _, err := sc.w.API.Do(sc.t.Context(), "POST", "/v1/webhook-subscriptions/"+sub.ID+"/test", nil); err != nil || status != 202 {
-				return false, nil //nolint:nilerr // as above
+				return false, nil //nolint:nilerr // the armed process can have died
 			}
 		}
 		return len(page.Data) > 0, nil
@@ -169,8 +172,8 @@ func (sc *scenario) set(point string) {
 	}
 }
 
-// placeAndCancel cancels a request immediately after it was accepted, and checks the response:
-// after 200 it is not dialed, after 409 it is.
+// placeAndCancel cancels a request immediately after it was accepted, and checks the response.
+// After status 200 the request is not dialed. After status 409 it is dialed.
 func (sc *scenario) placeAndCancel(posting *load, to string) {
 	sc.t.Helper()
 	posting.place(sc.t.Context(), to)

@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// placesTheDocumentedCall runs the first call of docs/deploy/compose.md with the addresses of this
-// stack.
+// placesTheDocumentedCall runs the commands of the first call in docs/deploy/compose.md with the
+// addresses of this stack.
 func placesTheDocumentedCall(t *testing.T, s *kit.Stack) {
 	t.Helper()
 	output, err := kit.FirstCall(

@@ -16,14 +16,15 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// erased is a person of one workspace whose data is erased, and the data that leads to the person.
+// erased is a person whose data in one workspace is erased, with the data that identifies the
+// person.
 type erased struct {
 	w  *kit.Workspace
 	to string
-	// secrets are texts that only belong to this person. spoken are texts of the simulated
-	// conversations, which other persons say as well.
+	// secrets are texts that belong only to this person. spoken are texts of the simulated
+	// conversations, which are the same for other persons.
 	secrets, spoken []string
-	// ids are the ids of the person's calls and requests.
+	// ids contains the ids of the person's calls and call requests.
 	ids []string
 }
 
@@ -61,7 +62,7 @@ func (p *erased) place(t *testing.T, more map[string]any) string {
 	return req.ID
 }
 
-// reach waits until the call of a request has the status, and records its id.
+// reach waits until the call of a request has the status, and appends the id of the call to ids.
 func (p *erased) reach(t *testing.T, request, status string) (call kit.Call) {
 	t.Helper()
 	until(t, "a call to "+p.to+" is "+status, func() bool {
@@ -76,7 +77,8 @@ func (p *erased) reach(t *testing.T, request, status string) (call kit.Call) {
 	return call
 }
 
-// erase requests the erasure until it is accepted, and returns the id of the entry.
+// erase repeats the request for the erasure until it is accepted. It returns the id of the entry in
+// the register.
 func (p *erased) erase(t *testing.T) (id string) {
 	t.Helper()
 	var answer struct {
@@ -113,7 +115,7 @@ func carriedOut(t *testing.T, w *kit.Workspace, id string) (e entry) {
 // row is one row of a table as text.
 type row struct{ table, text string }
 
-// everyRow reads every table of every schema as the superuser. Bytes are read as text.
+// everyRow reads every table of every schema as the superuser. It reads bytes as text.
 func everyRow(t *testing.T, db *kit.Postgres) (rows []row) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), db.URL)
@@ -160,8 +162,8 @@ func contains(text string, any []string) string {
 	return any[at]
 }
 
-// left returns what the tables still contain of the person: their own texts in any row, and spoken
-// texts in rows with the person's number or the id of one of their calls.
+// left returns the rows that still contain data of the person: the person's own texts in any row,
+// and spoken texts in rows with the person's number or a call id.
 func (p *erased) left(rows []row) (left []string) {
 	for _, r := range rows {
 		if said := contains(r.text, p.secrets); said != "" {
@@ -175,11 +177,12 @@ func (p *erased) left(rows []row) (left []string) {
 }
 
 // TestErasure_DeletesAllPersonalData erases a person during a call, after earlier calls in both
-// directions and with a request in the queue, and then reads every row of every table. Only the fact that
-// there were calls, the opt-out and the consent records are left. Another person's data is unchanged.
+// directions and with a request in the queue. Then it reads every row of every table. Only the
+// existence of the calls, the opt-out and the consent records may be left. The data of another
+// person must be unchanged.
 //
-// The stack has its own settings: people whose numbers end in 97 talk for 7.5 s, so that the erasure meets a call
-// in progress. It has its own database, so that every row can be read.
+// The stack has its own settings: people whose numbers end in 97 talk for 7.5 s, so that a call is
+// in progress during the erasure. The stack has its own database, so that every row can be read.
 func TestErasure_DeletesAllPersonalData(t *testing.T) {
 	hooks := receiver(t)
 	db := database(t)
@@ -255,7 +258,7 @@ func TestErasure_DeletesAllPersonalData(t *testing.T) {
 	}
 }
 
-// calledUs waits for the end of the person's inbound call and records its id.
+// calledUs waits until the person's inbound call has ended, and records the call's id.
 func (p *erased) calledUs(t *testing.T) {
 	t.Helper()
 	until(t, "the call from "+p.to+" is over", func() bool {
@@ -298,8 +301,8 @@ func (p *erased) kept(t *testing.T, rows []row) {
 	}
 }
 
-// TestErasure_CompletesDuringKills erases many persons in the middle of their calls while
-// every involved process is killed, including the broker.
+// TestErasure_CompletesDuringKills erases many persons during their calls. Meanwhile it kills every
+// involved process, including the broker.
 func TestErasure_CompletesDuringKills(t *testing.T) {
 	hooks, rng := receiver(t), sharedstack.Seeded(t, 1)
 	db := database(t)

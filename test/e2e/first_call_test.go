@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestFirstCall_OneDialChargeAndTrace places one call and checks that there is exactly one dial, one
-// charge, one delivery of each event per subscription, and one trace through all six services. It
+// TestFirstCall_OneDialChargeAndTrace places one call. There must be exactly one dial, one charge,
+// one delivery of each event per subscription, and one trace through all six services. The test
 // also runs the first call of docs/deploy/compose.md.
 func TestFirstCall_OneDialChargeAndTrace(t *testing.T) {
 	world := stack(t)
@@ -57,8 +57,8 @@ func TestFirstCall_OneDialChargeAndTrace(t *testing.T) {
 	placesTheDocumentedCall(t, s)
 }
 
-// receiverPath creates a second subscription of the workspace, for another path of the same
-// receiver.
+// receiverPath creates a second subscription of the workspace for another path of the receiver, and
+// returns the path.
 func receiverPath(t *testing.T, w *kit.Workspace, r *kit.Receiver) string {
 	t.Helper()
 	var made struct {

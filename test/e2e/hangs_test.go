@@ -10,9 +10,10 @@ import (
 
 const firstHung = 6_000_000
 
-// TestHangs_CallsGoOnWhileAReplicaIsStopped stops one of two replicas after the other
-// (SIGSTOP). Calls must end and their webhooks arrive meanwhile, and the process must do no harm
-// when it continues. With -large it stops every service, otherwise the dialers.
+// TestHangs_CallsGoOnWhileAReplicaIsStopped stops one of two replicas of a service (SIGSTOP), one
+// service after the other. Meanwhile calls must end and their webhooks must arrive. When the
+// stopped process continues, it must cause no fault. With -large the test stops every service,
+// otherwise the dialers.
 func TestHangs_CallsGoOnWhileAReplicaIsStopped(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
@@ -26,8 +27,8 @@ func TestHangs_CallsGoOnWhileAReplicaIsStopped(t *testing.T) {
 	settles := func(what string) {
 		t.Helper()
 		next++
-		// the replicas share a port: a connection to a stopped one times out, and the client tries
-		// again
+		// The replicas share a port. A connection to the stopped replica times out, and the client
+		// repeats the request.
 		posting.place(t.Context(), number(next))
 		until(t, what+": the call ends and is told", func() bool { return terminalEvents(hooks, w) == next-firstHung })
 	}

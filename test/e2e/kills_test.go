@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// killableProcesses are the processes of a stack. Each is killed killsEach times.
+// killableProcesses are the processes of a stack. The test kills each process killsEach times.
 var killableProcesses = []string{
 	"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher",
 	"simcarrier", "broker", "postgres",
@@ -23,8 +23,8 @@ const (
 	killCredit  = "100000"
 )
 
-// TestKills_NoCallIsLostDoubledOrUnpaid kills every process at random times under a steady load,
-// kills all processes at the same time in between, and checks the guarantees at the end.
+// TestKills_NoCallIsLostDoubledOrUnpaid kills every process at random times under a steady load. In
+// between it kills all processes at the same time. At the end it checks the guarantees.
 func TestKills_NoCallIsLostDoubledOrUnpaid(t *testing.T) {
 	rng, world := sharedstack.Seeded(t, 1), stack(t)
 	w := tenant(t, world.Stack, world.Hooks, killCredit)
@@ -33,8 +33,8 @@ func TestKills_NoCallIsLostDoubledOrUnpaid(t *testing.T) {
 	})
 }
 
-// underLoad places calls at a steady rate while do runs. When the stack is ready again, it checks
-// the guarantees.
+// underLoad places calls at a steady rate while the function do runs. Then it waits until the stack
+// is ready and checks the guarantees.
 func underLoad(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver, do func()) {
 	t.Helper()
 	posting := &load{w: w, first: 1_000_000}
@@ -60,8 +60,8 @@ func underLoad(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver
 	}
 }
 
-// killAll kills each process `each` times in random order, and all at the same time `ofAll` times
-// in between.
+// killAll kills each process, in random order, as many times as the parameter each requires. In
+// between it kills all processes at the same time, as many times as ofAll requires.
 func killAll(t *testing.T, rng *rand.Rand, s *kit.Stack, each, ofAll int) {
 	t.Helper()
 	var victims []string
@@ -88,7 +88,7 @@ func killAll(t *testing.T, rng *rand.Rand, s *kit.Stack, each, ofAll int) {
 	}
 }
 
-// pause waits, so that the next kill happens at a random point of the work.
+// pause waits for a random time, so that the next kill interrupts the work at a random point.
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {

@@ -13,21 +13,22 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// load posts calls at a steady rate, each with its own number and idempotency key. It repeats a
-// POST with the same key until it is answered with 202 or 200.
+// load posts calls at a steady rate. Each call has its own number and idempotency key. load repeats
+// a POST with the same key until the response has status 202 or 200.
 type load struct {
 	w     *kit.Workspace
 	first int
 
 	mu       sync.Mutex
 	accepted map[string]string // request id → number
-	answers  map[int]int       // status → count; 0 means no response
+	answers  map[int]int       // status → number of responses; 0 means no response
 	faults   []string
 	wg       sync.WaitGroup
-	open     atomic.Int64 // POST requests that are not accepted yet
+	open     atomic.Int64 // the number of POST requests that are not accepted yet
 }
 
-// maxOpenSeconds limits the open POST requests, in seconds of the rate. On a slow machine the rate drops.
+// maxOpenSeconds limits the number of open POST requests, in seconds of the rate. On a slow machine
+// this limit lowers the rate.
 const maxOpenSeconds = 10
 
 // run posts until ctx ends, then waits for the open requests.
@@ -78,7 +79,8 @@ func (l *load) place(ctx context.Context, to string) {
 			l.accepted[req.ID] = to
 			return true, nil
 		case 0, 503:
-			again = time.Now().Add(300 * time.Millisecond) // an immediate retry would only add load
+			// wait before the retry, because an immediate retry only adds load
+			again = time.Now().Add(300 * time.Millisecond)
 			return false, nil
 		default:
 			return false, fmt.Errorf("POST for %s: %d %s, want 202, 200 or 503", to, status, answer)
@@ -91,14 +93,14 @@ func (l *load) place(ctx context.Context, to string) {
 	}
 }
 
-// count returns the number of responses with the status. 0 means no response.
+// count returns the number of responses with the status. The status 0 means no response.
 func (l *load) count(status int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.answers[status]
 }
 
-// id returns the request that was accepted for a number, or "".
+// id returns the id of the request that was accepted for a number, or "".
 func (l *load) id(to string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +112,7 @@ func (l *load) id(to string) string {
 	return ""
 }
 
-// check reports responses that no client should get.
+// check reports responses with a status that no client should receive.
 func (l *load) check(t *testing.T) {
 	t.Helper()
 	l.mu.Lock()
@@ -121,7 +123,7 @@ func (l *load) check(t *testing.T) {
 	}
 }
 
-// progress prints the number of finished trials every 5 s. go test shows it with -v.
+// progress prints the number of finished trials every 5 s. go test shows these lines with -v.
 type progress struct {
 	what  string
 	all   int
@@ -131,7 +133,7 @@ type progress struct {
 	began time.Time
 }
 
-// newProgress returns a progress of so many trials.
+// newProgress returns a progress for the given number of trials.
 func newProgress(what string, all int) *progress {
 	return &progress{what: what, all: all, told: time.Now(), began: time.Now()}
 }

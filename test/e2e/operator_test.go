@@ -13,20 +13,20 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// operator runs commands with one workspace.
+// operator runs commands of the ringfence command line for one workspace.
 type operator struct {
 	t         *testing.T
 	s         *kit.Stack
 	workspace string
 }
 
-// does runs a command that must succeed and print all of want.
+// does runs a command. The command must succeed, and its output must contain all of want.
 func (o operator) does(want string, args ...string) string {
 	o.t.Helper()
 	return o.types("", want, args...)
 }
 
-// types does the same with standard input.
+// types runs a command like does, with standard input.
 func (o operator) types(stdin, want string, args ...string) string {
 	o.t.Helper()
 	said, err := o.s.RunCLI(o.t.Context(), stdin, append([]string{"-w", o.workspace}, args...)...)
@@ -41,7 +41,7 @@ func (o operator) types(stdin, want string, args ...string) string {
 	return said
 }
 
-// makes runs a command that creates an object, and returns its id.
+// makes runs a command that creates an object, and returns the object's id.
 func (o operator) makes(args ...string) string {
 	o.t.Helper()
 	var made struct{ ID string }
@@ -53,7 +53,7 @@ func (o operator) makes(args ...string) string {
 	return made.ID
 }
 
-// refused runs a command that must fail with a message.
+// refused runs a command. The command must fail with the message.
 func (o operator) refused(want string, args ...string) {
 	o.t.Helper()
 	said, err := o.s.RunCLI(o.t.Context(), "", append([]string{"-w", o.workspace}, args...)...)
@@ -129,7 +129,7 @@ func (o operator) setUpCalls() {
 
 func (o operator) moveMoney() {
 	o.t.Helper()
-	for range 2 { // the reference is used once
+	for range 2 { // the second top-up with the same reference adds no credit
 		o.does("top_up|25|inv-1", "wallet", "top-up", "25.00", "inv-1")
 	}
 	said, err := o.s.RunCLI(o.t.Context(), "", "-w", o.workspace, "wallet", "top-up", "26.00", "inv-1")
@@ -162,7 +162,7 @@ func (o operator) keepRecords() {
 	o.does("dnd_status      dnd", "contacts", "consent", "+14155550144")
 	list := filepath.Join(o.t.TempDir(), "list.csv")
 	var lines strings.Builder
-	for n := range 20_000 { // more than one part
+	for n := range 20_000 { // the list is so long that the command sends several parts
 		fmt.Fprintf(&lines, "+1415%07d\n", 2_000_000+n)
 	}
 	lines.WriteString("nobody\n")
@@ -239,7 +239,7 @@ func (o operator) whyNot(w *kit.Workspace) {
 	o.does("It was not called: blocked, recipient_dnd.|precheck|dial|recipient_dnd", "calls", "why", placed.ID)
 }
 
-// comes makes a request in the dialer's queue due.
+// comes makes a request in the dialer's queue due immediately.
 func (o operator) comes(id string) {
 	o.t.Helper()
 	conn := superuser(o.t, o.s)

@@ -22,11 +22,11 @@ import (
 
 const (
 	optOutRaces = 100_000
-	// Trials run in several workspaces, so that they do not wait for the same consent chain or
-	// wallet.
+	// The trials are divided among several workspaces, so that they do not wait for the same
+	// consent log or wallet.
 	optOutHouses = 8
-	optOutLanes  = 24              // of each workspace
-	answerIsGood = 2 * time.Second // how long the result of a check is valid
+	optOutLanes  = 24              // the number of concurrent trials in each workspace
+	answerIsGood = 2 * time.Second // the time for which the result of a dial-time check is valid
 )
 
 // refusal is an opt-out or a withdrawal of consent at the time of a dial to the same number.
@@ -34,14 +34,15 @@ type refusal struct {
 	house     int
 	id, to    string
 	withdrawn bool
-	// answered is when the response arrived. The record was committed before.
+	// answered is the time of the response. The record was committed before this time.
 	answered time.Time
 }
 
-// TestOptOut_NoDialAfterTheRecord lets a thousand persons, or a hundred
-// thousand with -large, opt out or withdraw their consent at the time of their dial, with two
-// replicas of each service. No person is dialed whose dial-time check ran after the record was
-// committed. The stack runs without simulated delays and with fewer log lines.
+// TestOptOut_NoDialAfterTheRecord races opt-outs and withdrawals of consent with dials, with two
+// replicas of each service. It runs a thousand trials, or a hundred thousand with -large. In each
+// trial a person opts out or withdraws consent at the time of the dial. If the dial-time check ran
+// after the commit of the record, the person must not be dialed. The stack has no simulated delays
+// and writes fewer log lines.
 func TestOptOut_NoDialAfterTheRecord(t *testing.T) {
 	rng, bin := sharedstack.Seeded(t, 1), binaries(t)
 	s := start(t, bin, "RINGFENCE_REPLICAS=2", "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn")
@@ -74,8 +75,8 @@ func TestOptOut_NoDialAfterTheRecord(t *testing.T) {
 	}
 }
 
-// The trial can fail: with a check that permits everything, it finds persons who are dialed after
-// their record.
+// This test shows that the trial can fail. With a check that permits everything, the trial must
+// find persons who are dialed after their record.
 func TestOptOut_TrialFindsDialsWithoutTheCheck(t *testing.T) {
 	bin := binaries(t)
 	gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -105,7 +106,7 @@ func TestOptOut_TrialFindsDialsWithoutTheCheck(t *testing.T) {
 	}
 }
 
-// turning finds the time of the dial after the response to the POST.
+// turning estimates the time between the response to the POST and the dial.
 type turning struct {
 	mu sync.Mutex
 	at time.Duration
@@ -127,7 +128,7 @@ func (a *turning) learn(late bool) {
 	}
 }
 
-// refusing is one race.
+// refusing is one run of many races.
 type refusing struct {
 	t        *testing.T
 	s        *kit.Stack
@@ -139,8 +140,8 @@ type refusing struct {
 	done     []refusal
 }
 
-// race places calls in so many lanes of each workspace and refuses each at about the time of its
-// dial.
+// race places a call in each trial, and sends the refusal at about the time of the dial. Each
+// workspace has the number of concurrent lanes.
 func (run *refusing) race(rng *rand.Rand, trials, lanes int) {
 	run.t.Helper()
 	began := time.Now()
@@ -160,7 +161,8 @@ func (run *refusing) race(rng *rand.Rand, trials, lanes int) {
 	run.took = time.Since(began)
 }
 
-// One of asked trials is read immediately after its refusal, to find the time of the dial.
+// After one of each `asked` refusals, the request is read immediately, to learn the time of the
+// dial.
 const asked = 4
 
 func (run *refusing) trial(n, lane int, own *rand.Rand) error {
@@ -222,19 +224,19 @@ func refuse(t *testing.T, w *kit.Workspace, r *refusal, wait time.Duration) erro
 	})
 }
 
-// judged is what is known about one request at the end.
+// judged contains the checks and dials of one request after its end.
 type judged struct {
 	status, code string
 	dialedAt     *time.Time
-	// opens are the times of the checks that permitted the dial. originates is the number of
+	// opens contains the times of the checks that permitted the dial. originates is the number of
 	// requests to the carrier.
 	opens      []time.Time
 	originates int
 }
 
-// judgeRefusals waits until every request has ended, and compares each refusal with the decisions,
-// the requests and the carrier's log. behind counts the persons who were dialed after the response
-// to their refusal, whether rightly or wrongly.
+// judgeRefusals waits until every request has ended. It compares each refusal with the decisions,
+// the requests and the carrier's log. The result behind is the number of persons who were dialed
+// after the response to their refusal, with or without a fault.
 func judgeRefusals(t *testing.T, s *kit.Stack, run *refusing) (faults []string, dialled, behind int) {
 	t.Helper()
 	of := make([]map[string]*judged, len(run.houses))
@@ -280,7 +282,7 @@ func (r refusal) judge(j *judged) string {
 	if r.withdrawn {
 		want = "consent_withdrawn"
 	}
-	before := 0 // permits before the response to the refusal
+	before := 0 // the number of permitted checks before the response to the refusal
 	for _, at := range j.opens {
 		if at.After(r.answered) {
 			return "the gate let a dial through that asked after the record was committed"

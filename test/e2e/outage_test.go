@@ -16,8 +16,8 @@ import (
 const outage = 5 * time.Second
 
 // TestDatabaseAway_NoAcceptedRequestIsLost cuts the connections to Postgres under load until every
-// lease has expired. Clients get 503, no accepted request is lost, and the service resumes by
-// itself. The stack reaches Postgres through a proxy.
+// lease has expired. Clients must get status 503, no accepted request may be lost, and the service
+// must continue without an intervention. The stack connects to Postgres through a proxy.
 func TestDatabaseAway_NoAcceptedRequestIsLost(t *testing.T) {
 	hooks := receiver(t)
 	db := database(t)
@@ -77,9 +77,9 @@ func TestDatabaseAway_NoAcceptedRequestIsLost(t *testing.T) {
 
 const firstWithoutKafka = 9_000_000
 
-// TestKafkaAway_DialersAreNotReady stops the broker (SIGSTOP). /readyz of the dialers becomes 503
-// without a dial. A request that is accepted meanwhile is dialed after the broker has continued,
-// and /readyz is 200 again.
+// TestKafkaAway_DialersAreNotReady stops the broker (SIGSTOP). /readyz of the dialers must return
+// 503 even if no call is dialed. A request that is accepted in the meantime is dialed after the
+// broker has continued, and /readyz returns 200 again.
 func TestKafkaAway_DialersAreNotReady(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks

@@ -8,9 +8,9 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestPooler_CallsCompleteThroughPgBouncerDuringKills puts PgBouncer in transaction mode in front of the
-// stack's database, with fewer server connections for a service than its pool has, and kills each
-// service under load.
+// TestPooler_CallsCompleteThroughPgBouncerDuringKills runs a stack through PgBouncer in transaction
+// mode. PgBouncer has fewer server connections for a service than the service's pool. The test
+// kills each service under load.
 func TestPooler_CallsCompleteThroughPgBouncerDuringKills(t *testing.T) {
 	rng, hooks, bin := sharedstack.Seeded(t, 1), receiver(t), binaries(t)
 	server := database(t)
@@ -20,7 +20,8 @@ func TestPooler_CallsCompleteThroughPgBouncerDuringKills(t *testing.T) {
 	w := tenant(t, s, hooks, killCredit)
 	underLoad(t, s, w, hooks, func() {
 		for _, name := range killableProcesses {
-			if name != "postgres" && name != "broker" && name != "simcarrier" { // the processes with a pool
+			// the other processes have no connection pool
+			if name != "postgres" && name != "broker" && name != "simcarrier" {
 				pause(t, time.Duration(100+rng.IntN(300))*time.Millisecond)
 				until(t, name+" is there to be killed", func() bool { return s.KillOne(name, 0) })
 			}

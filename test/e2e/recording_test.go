@@ -77,7 +77,7 @@ func fetch(t *testing.T, link, ranges string) (status int, body []byte) {
 
 const headerBytes = 58
 
-// sides checks the format of a recording and returns the samples of the person and of the agent.
+// sides checks the format of a recording and returns the samples of both channels.
 func sides(t *testing.T, file []byte) (person, agent []byte) {
 	t.Helper()
 	if len(file) < headerBytes {
@@ -100,7 +100,7 @@ func sides(t *testing.T, file []byte) (person, agent []byte) {
 	return person, agent
 }
 
-// sounding returns how much of a side is not silence.
+// sounding returns the duration of the samples that are not silence.
 func sounding(samples []byte) time.Duration {
 	return time.Duration(len(samples)-bytes.Count(samples, []byte{0xff})) * time.Second / 8000
 }
@@ -112,8 +112,8 @@ func (k kept) mustSound(t *testing.T, least, most time.Duration) {
 		t.Fatalf("GET %s = %d %s", k.RecordingURL, status, file)
 	}
 	person, agent := sides(t, file)
-	// The far end sends back what it receives, so both sides contain the tone, the person's side a
-	// moment later.
+	// The far end sends back the audio that it receives. Both channels therefore contain the tone,
+	// the person's channel a moment later.
 	for side, samples := range map[string][]byte{"person": person, "agent": agent} {
 		if length := sounding(samples); length < least {
 			t.Errorf("sounding: length = %v, want at least %v; side = %s", length, least, side)
@@ -128,8 +128,8 @@ func (k kept) mustSound(t *testing.T, least, most time.Duration) {
 	}
 }
 
-// TestRecording_NoticeToErasure records calls over a SIP trunk into an S3 that verifies
-// signatures, kills a dialer in the middle of one, and erases the person.
+// TestRecording_NoticeToErasure records calls over a SIP trunk into an S3 server that verifies
+// signatures. It kills a dialer during one call, and erases the person.
 func TestRecording_NoticeToErasure(t *testing.T) {
 	far := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"}, kit.Respond("180 Ringing"), `<pause milliseconds="200"/>`, kit.Answer(), kit.ExpectBye(), kit.Over()))
 	s3, spool := testkit.New(), t.TempDir()
@@ -148,14 +148,14 @@ func TestRecording_NoticeToErasure(t *testing.T) {
 
 	var id string
 	var call kept
-	until(t, "the dialer knows of it", func() bool { // within 5 s
+	until(t, "the dialer knows of it", func() bool { // the dialer applies the new setting within 5 s
 		id = ended(t, w, number(201))
 		return kit.Until(t.Context(), 4*time.Second, "an object", func() (bool, error) { return len(s3.Objects()) > 0, nil }) == nil
 	})
 	until(t, "the call shows it", func() bool {
 		return w.API.Into(t.Context(), "GET", "/v1/calls/"+id, nil, 200, &call) == nil && call.RecordingURL != ""
 	})
-	// 1.5 s of tone. The notice was in the half second before.
+	// The tone is 1.5 s long. The notice was spoken in the half second before the tone.
 	call.mustSound(t, 1200*time.Millisecond, 1520*time.Millisecond)
 	var link struct {
 		URL       string `json:"url"`
@@ -174,7 +174,7 @@ func TestRecording_NoticeToErasure(t *testing.T) {
 
 	others := len(s3.Objects())
 
-	// The dialer is killed in the middle of a call. The recording so far is kept.
+	// A dialer is killed during a call. The recording up to the kill must be stored.
 	admin("PATCH", agent, map[string]any{"script": map[string]any{"tone_hz": 440, "tone_millis": 20000, "end_after_millis": 0, "speaks": true}}, 200)
 	var cut kept
 	var cutID string

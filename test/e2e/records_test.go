@@ -18,12 +18,12 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// unreadable is the number of invalid records that are published to each topic.
+// unreadable is the number of invalid records that the test publishes to each topic.
 const unreadable = 5
 
-// TestRecords_RepeatedShuffledAndInvalid publishes every record of every topic again in random
-// order, with invalid records in between, and checks that nothing visible changes. The stack has
-// its own broker, because the test counts the records of all topics.
+// TestRecords_RepeatedShuffledAndInvalid publishes every record of every topic again, in random
+// order, with invalid records in between. Nothing that a customer can read may change. The stack
+// has its own broker, because the test counts the records of all topics.
 func TestRecords_RepeatedShuffledAndInvalid(t *testing.T) {
 	rng, hooks, bus := sharedstack.Seeded(t, 1), receiver(t), kafkatest.New(t)
 	s := start(t, binaries(t), "KAFKA_BROKERS="+strings.Join(bus.Brokers, ","), "SSL_CERT_FILE="+hooks.CAFile)
@@ -45,7 +45,7 @@ func TestRecords_RepeatedShuffledAndInvalid(t *testing.T) {
 	}
 	t.Cleanup(client.Close)
 	records := everything(t, client)
-	for _, name := range topicNames() { // invalid records in addition to known ones
+	for _, name := range topicNames() { // the test also adds invalid records to the topics of the known records
 		for n := range unreadable {
 			records = append(records, &kgo.Record{Topic: name, Key: fmt.Appendf(nil, "garbage-%d", n), Value: []byte{0xff, 0xff, 0xff}})
 		}
@@ -97,7 +97,7 @@ func topicNames() (names []string) {
 	return names
 }
 
-// everything reads all topics from the start to their present ends.
+// everything reads all topics from the start to their current ends.
 func everything(t *testing.T, client *kgo.Client) (records []*kgo.Record) {
 	t.Helper()
 	ends, err := kadm.NewClient(client).ListEndOffsets(t.Context(), topicNames()...)
@@ -130,7 +130,7 @@ func awaitNoLag(t *testing.T, admin *kadm.Client) {
 	})
 }
 
-// snapshot returns everything that a customer can read, and the requests to the carrier.
+// snapshot returns all data that a customer can read, and the requests to the carrier.
 func snapshot(t *testing.T, s *kit.Stack, w *kit.Workspace) []byte {
 	t.Helper()
 	var all []any

@@ -19,12 +19,12 @@ import (
 const (
 	firstShared = 8_000_000
 	// fairShare is the minimum share of each of two replicas in work that is divided by partitions
-	// or claims. Of requests, which are divided by connections, each must have answered some. Below
-	// ofSo operations a share means nothing.
+	// or claims. Requests are divided by connections, so each replica must only have answered some
+	// requests. With fewer than ofSo operations, the share is not checked.
 	fairShare, ofSo = 0.1, 60
 	requested, read = "ringfence_http_request_duration_seconds_count", "ringfence_inbox_records_total"
-	// concurrentClients is the number of concurrent clients, and sharedEach their calls. held is the number
-	// of calls in progress when a replica is killed.
+	// concurrentClients is the number of concurrent clients, and sharedEach the number of calls of
+	// each client. held is the number of calls that are in progress at the kill of a replica.
 	concurrentClients, sharedEach, held = 16, 12, 24
 )
 
@@ -36,9 +36,10 @@ func workMetrics() map[string][]string {
 	}
 }
 
-// TestReplicas_ShareWorkAndTakeOver checks that two replicas of every service share the work.
-// When one is killed during calls and does not start again, all calls end and are delivered once.
-// With -large each replica of each service is killed, otherwise one dispatcher.
+// TestReplicas_ShareWorkAndTakeOver checks that two replicas of every service share the work. Then
+// it kills one replica during calls, which does not start again. All calls must end, and each event
+// must be delivered once. With -large each replica of each service is killed, otherwise one
+// dispatcher.
 func TestReplicas_ShareWorkAndTakeOver(t *testing.T) {
 	world := stack(t)
 	s, hooks, place := world.Stack, world.Hooks, world.Bin
@@ -84,7 +85,8 @@ func TestReplicas_ShareWorkAndTakeOver(t *testing.T) {
 		for _, pid := range s.Processes()[name][:killed] {
 			wait := burst(held, 1)
 			until(t, "some of the calls are under way", func() bool { return terminalEvents(hooks, w) > next-firstShared-held })
-			put(t, place, filepath.Join(place, "nowhere"), name) // it cannot start again
+			// after this link the replica cannot start again
+			put(t, place, filepath.Join(place, "nowhere"), name)
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
@@ -98,7 +100,7 @@ func TestReplicas_ShareWorkAndTakeOver(t *testing.T) {
 	judge(t, s, w, hooks, posting.accepted)
 }
 
-// work returns the counters of each replica, by service and metric.
+// work returns the counters of each replica by service and metric.
 func work(t *testing.T, s *kit.Stack) map[string][]float64 {
 	t.Helper()
 	all := map[string][]float64{}
@@ -130,7 +132,8 @@ func fair(t *testing.T, name, metric string, before, after []float64) {
 	}
 	t.Logf("%s: %s %v", name, metric, did)
 	if sum < ofSo {
-		if name != "contacts-compliance" || metric != read { // it reads few records
+		// contacts-compliance reads few records, so its share is not checked
+		if name != "contacts-compliance" || metric != read {
 			t.Errorf("%s: %s of both replicas = %v, want at least %d", name, metric, sum, ofSo)
 		}
 		return
@@ -146,7 +149,8 @@ func fair(t *testing.T, name, metric string, before, after []float64) {
 	}
 }
 
-// joined reports whether each replica of a service has partitions, if the service consumes topics.
+// joined reports whether each replica of a service has partitions. It is true for a service that
+// consumes no topics.
 func joined(t *testing.T, s *kit.Stack, name string) bool {
 	t.Helper()
 	addresses, err := s.PrivateAddresses(name)
@@ -165,8 +169,8 @@ func joined(t *testing.T, s *kit.Stack, name string) bool {
 	return true
 }
 
-// counted returns the number of series of a metric and the sum of their values, as a replica
-// exports them.
+// counted returns the number of series of a metric that a replica exports, and the sum of their
+// values.
 func counted(address, metric string) (series int, sum float64, err error) {
 	answer, err := http.Get("http://" + address + "/metrics")
 	if err != nil {

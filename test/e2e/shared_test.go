@@ -13,14 +13,15 @@ import (
 )
 
 // world is the stack that the tests of this package share: two replicas of each service, built with
-// crash points. Its leases last a few seconds, so that another process takes over the work of a
-// killed one soon.
+// crash points. The leases last a few seconds, so that another process soon takes over the work of
+// a killed process.
 type world struct {
 	*sharedstack.World
-	// armed is the folder of the services with crash points. The stack starts its programs from
-	// Bin, which has links to them.
+	// armed is the folder of the services that are built with crash points. The stack starts its
+	// programs from Bin, which contains links to the programs in armed.
 	armed string
-	// arm is the file that names the crash point at which the next process dies.
+	// arm is the path of a file. It contains the name of the crash point at which the next process
+	// dies.
 	arm    string
 	points []string
 	traces *kit.Traces

@@ -9,17 +9,17 @@ import (
 )
 
 // The fourth digit from the end of a number selects the behavior of the far end. The last three
-// digits are the status.
+// digits are the SIP status that the far end sends.
 const (
 	plainly = iota
 	ringingFirst
 	withRetryAfter
-	withReason // Q.850 cause 1
+	withReason // the response has a Reason header with Q.850 cause 1
 	whenCanceled
 	byNobody
 )
 
-// causeRow is a response of the trunk and the result of the call and the request
+// causeRow maps a response of the trunk to the result of the call and of the call request
 // (docs/reference/api/calls.md).
 type causeRow struct {
 	how, code                                    int
@@ -28,7 +28,7 @@ type causeRow struct {
 
 func (r causeRow) to() string { return fmt.Sprintf("+1415555%d%03d", r.how, r.code) }
 
-// script returns the script of the far end.
+// script returns the sipp script of the far end.
 func (r causeRow) script() string {
 	status := fmt.Sprintf("%d No", r.code)
 	switch r.how {
@@ -69,7 +69,7 @@ func causeTable() []causeRow {
 			rows = append(rows, failed(plainly, code, cause, "rejected", rejected))
 		}
 	}
-	// 401 and 407 are the operator's fault: the request stays queued
+	// The operator must correct a 401 or 407, so the request stays queued.
 	for _, code := range []int{415, 488, 606} {
 		rows = append(rows, failed(plainly, code, "incompatible_destination", "unreachable", rejected))
 	}
@@ -80,7 +80,7 @@ func causeTable() []causeRow {
 			rows = append(rows, failed(plainly, code, cause, "invalid_number", invalid))
 		}
 	}
-	for _, code := range []int{300, 301, 302, 305, 380} { // the trunk redirects, so the number can exist
+	for _, code := range []int{300, 301, 302, 305, 380} { // a redirect does not mean that the number is invalid
 		rows = append(rows, failed(plainly, code, "no_route_destination", "unreachable", invalid))
 	}
 	for _, code := range []int{400, 402, 405, 406, 413, 414, 420, 421, 423, 481, 482, 483, 485, 491, 493, 500, 505, 513, 580} {
@@ -89,8 +89,8 @@ func causeTable() []causeRow {
 	return rows
 }
 
-// TestSIP_EveryFinalResponse lets a trunk end a call with each final response, and checks the
-// result for the customer.
+// TestSIP_EveryFinalResponse ends calls with each final response of a trunk, and checks the result
+// that the customer receives.
 func TestSIP_EveryFinalResponse(t *testing.T) {
 	rows, requests := causeTable(), map[string]string{}
 	var branches []string

@@ -9,9 +9,9 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestSIP_KilledDialerAndRefusingTrunk kills the dialer while one phone is
-// connected and one rings. The next process hangs up and cancels, and dials no one again. If a
-// trunk refuses, the next one is tried.
+// TestSIP_KilledDialerAndRefusingTrunk kills the dialer while one phone is connected and another
+// phone rings. The next dialer process must hang up the first call, cancel the second call, and
+// dial no number again. If a trunk refuses a call, the dialer must try the next trunk.
 func TestSIP_KilledDialerAndRefusingTrunk(t *testing.T) {
 	first := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"},
 		kit.When(10, "number", []int{1}, kit.Respond("180 Ringing")+kit.Answer()+kit.ExpectBye()),

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// sippFarm starts sipp, which ends with the test.
+// sippFarm starts a sipp that stops at the end of the test.
 func sippFarm(t *testing.T, script string) *kit.Sipp {
 	t.Helper()
 	if _, err := exec.LookPath(kit.Program); err != nil {
@@ -33,7 +33,7 @@ func sippFarm(t *testing.T, script string) *kit.Sipp {
 	return f
 }
 
-// overSIP starts a stack whose calls use the far ends as trunks, in order of priority.
+// overSIP starts a stack with SIP trunks. The trunks lead to the far ends, in order of priority.
 func overSIP(t *testing.T, farms []*kit.Sipp, env ...string) (*kit.Stack, *kit.Workspace, *kit.Receiver) {
 	t.Helper()
 	hooks := receiver(t)
@@ -48,12 +48,13 @@ func overSIP(t *testing.T, farms []*kit.Sipp, env ...string) (*kit.Stack, *kit.W
 	return s, w, hooks
 }
 
-// TestSIP_CallFromPOSTToWebhook places calls over a SIP trunk to sipp, which sends the audio back.
+// TestSIP_CallFromPOSTToWebhook places calls over a SIP trunk to a sipp that sends the received
+// audio back.
 func TestSIP_CallFromPOSTToWebhook(t *testing.T) {
 	rings := kit.Respond("180 Ringing") + `<pause milliseconds="200"/>`
 	rows := []struct {
 		name, script  string
-		endsAfter     int // milliseconds; 0: the agent does not end the call
+		endsAfter     int // milliseconds until the agent hangs up; with 0 the agent does not hang up
 		status, cause string
 		events        []string
 	}{

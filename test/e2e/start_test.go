@@ -18,16 +18,16 @@ func binaries(t *testing.T) string {
 	return sharedstack.Binaries(t)
 }
 
-// start starts a stack for one test, with simulated time at a fiftieth. A killed process starts again within half a
-// second, and its relay's lease expires after 1 s. The ports of the audio are above the ephemeral ports (32768 to 60999
-// on Linux) and above the ports of libs/testkit.
+// start starts a stack for one test, in which simulated time is 50 times faster. A killed process
+// starts again within half a second, and its relay's lease expires after 1 s. The audio ports are
+// above the ephemeral ports (32768 to 60999 on Linux) and above the ports of libs/testkit.
 func start(t *testing.T, bin string, env ...string) *kit.Stack {
 	t.Helper()
 	home, err := os.MkdirTemp("", "ringfence-e2e-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must be able to read it
+	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must be able to read the folder
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -71,7 +71,7 @@ func superuser(t *testing.T, s *kit.Stack) *pgx.Conn {
 	return conn
 }
 
-// database starts a separate server for the stack's POSTGRES_URL.
+// database starts a separate Postgres for the stack's POSTGRES_URL.
 func database(t *testing.T) *kit.Postgres {
 	t.Helper()
 	db, err := kit.StartPostgres(binaries(t))
@@ -101,7 +101,7 @@ func receiver(t *testing.T) *kit.Receiver {
 	return r
 }
 
-// tenant creates a workspace with credit and a subscription of r.
+// tenant creates a workspace with credit and a subscription whose URL is the receiver r.
 func tenant(t *testing.T, s *kit.Stack, r *kit.Receiver, credit string) *kit.Workspace {
 	t.Helper()
 	w, err := s.NewWorkspace(t.Context(), t.Name(), credit)
@@ -126,5 +126,6 @@ func until(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// number returns a distinct number. Its last two digits select what happens (docs/test-numbers.md).
+// number returns the n-th phone number. Its last two digits select the behavior of the far end
+// (docs/test-numbers.md).
 func number(n int) string { return fmt.Sprintf("+1415%07d", n) }

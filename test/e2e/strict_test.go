@@ -14,7 +14,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// strict is a client that repeats no request. Every unexpected response counts as a failed request.
+// strict is a client that never repeats a request. Every unexpected response counts as a failed
+// request.
 type strict struct {
 	w     *kit.Workspace
 	first int
@@ -22,13 +23,13 @@ type strict struct {
 	mu       sync.Mutex
 	accepted map[string]string // request id → number
 	ids      []string
-	took     map[string][]time.Duration // by kind of request
+	took     map[string][]time.Duration // kind of request → durations
 	failed   []string
 	wg       sync.WaitGroup
 }
 
-// run sends POST requests, and as many reads of earlier requests, lists, the wallet and the
-// operator API, until ctx ends. Then it waits for the open requests.
+// run sends POST requests until ctx ends. It also sends the same number of reads: earlier requests,
+// lists, the wallet and the operator API. Then it waits for the open requests.
 func (c *strict) run(ctx context.Context, perSecond int) {
 	c.accepted, c.took = map[string]string{}, map[string][]time.Duration{}
 	tick := time.NewTicker(time.Second / time.Duration(perSecond))
@@ -80,7 +81,7 @@ func (c *strict) look(ctx context.Context, n int) {
 	}
 }
 
-// ask returns nil if the request failed.
+// ask sends a request. It returns nil if the request failed.
 func (c *strict) ask(ctx context.Context, api *kit.Client, method, path string, body any, want int) []byte {
 	began := time.Now()
 	status, answer, err := api.Do(ctx, method, path, body)
@@ -109,7 +110,7 @@ func (c *strict) count() (all int) {
 	return all
 }
 
-// check logs how long requests took and reports failed ones.
+// check logs the durations of the requests and reports the failed requests.
 func (c *strict) check(t *testing.T) {
 	t.Helper()
 	c.mu.Lock()

@@ -19,12 +19,13 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// rolled returns the services in the order of an upgrade: a service follows those that it calls.
+// rolled returns the services in the order of an upgrade. A service comes after the services that
+// it calls.
 func rolled() []string {
 	return []string{"contacts-compliance", "billing-wallet", "dialer", "calls", "webhook-dispatcher", "gateway"}
 }
 
-// drainDelay is the value of the charts. It is longer than the time for which clients keep an idle
+// drainDelay is the value in the charts. It is longer than the time for which clients keep an idle
 // connection (serviceauth.IdleFor between the services).
 const (
 	drainDelay   = "DRAIN_DELAY=5s"
@@ -33,11 +34,11 @@ const (
 	firstRolled  = 7_000_000
 )
 
-// TestUpgrade_NoRequestFails replaces both replicas of every service, one after the other,
-// by another binary, under the load of a client that repeats no request. No request fails, no event is
-// lost or sent twice. RINGFENCE_OLD_BIN names older binaries (make upgrade); otherwise the old ones are
-// copies. With older binaries or -large the services are replaced one after the other, to the new
-// binaries and back. Otherwise all services are replaced at the same time.
+// TestUpgrade_NoRequestFails replaces both replicas of every service by another binary, one after
+// the other. Meanwhile a client sends requests and repeats none. No request may fail, and no event
+// may be lost or sent twice. RINGFENCE_OLD_BIN names older binaries (make upgrade). Otherwise the
+// old binaries are copies. With older binaries or -large the services are replaced one after the
+// other, to the new binaries and back. Otherwise all services are replaced at the same time.
 func TestUpgrade_NoRequestFails(t *testing.T) {
 	whole := os.Getenv("RINGFENCE_OLD_BIN") != "" || sharedstack.Large()
 	now := binaries(t)
@@ -76,8 +77,8 @@ func TestUpgrade_NoRequestFails(t *testing.T) {
 	judge(t, s, w, hooks, customer.accepted)
 }
 
-// roll replaces the binary of a service by that of another folder, and then its replicas one after
-// the other.
+// roll replaces the binary of a service by the binary in another folder. Then it replaces the
+// service's replicas one after the other.
 func roll(t *testing.T, s *kit.Stack, place, from, to, name string) {
 	put(t, place, to, name)
 	pids := s.Processes()[name]
@@ -102,7 +103,7 @@ func roll(t *testing.T, s *kit.Stack, place, from, to, name string) {
 		t.Logf("%s: replica %d of %d replaced in %s", name, i+1, len(pids), time.Since(began).Round(100*time.Millisecond))
 		want := map[string]int{from: len(pids) - i - 1, to: i + 1}
 		if _, told := runs[""]; told && runtime.GOOS != "linux" {
-			continue // only Linux shows which file a process runs
+			continue // only Linux shows the file that a process runs
 		}
 		if runs[from] != want[from] {
 			t.Errorf("%s: runs[from] = %v, want %v", name, runs[from], want[from])
@@ -132,7 +133,8 @@ func ready(t *testing.T, s *kit.Stack, name string) bool {
 	return true
 }
 
-// folder returns the folder whose binary a process runs, or "" if it is none of them.
+// folder returns the folder of the binary that a process runs. It returns "" if the binary is in
+// none of the folders.
 func folder(pid int, name string, folders ...string) string {
 	running, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {
@@ -146,7 +148,7 @@ func folder(pid int, name string, folders ...string) string {
 	return ""
 }
 
-// linked returns a folder of links to all programs of another.
+// linked returns a new folder with links to all programs of the folder bin.
 func linked(t *testing.T, bin string) string {
 	t.Helper()
 	place := outside(t)
@@ -156,7 +158,7 @@ func linked(t *testing.T, bin string) string {
 	return place
 }
 
-// linkAll fills a folder with links to all programs of another.
+// linkAll fills a folder with links to all programs of the folder bin.
 func linkAll(place, bin string) error {
 	files, err := os.ReadDir(bin)
 	if err != nil {
@@ -173,7 +175,7 @@ func linkAll(place, bin string) error {
 	return nil
 }
 
-// link replaces the program name in a folder by a link to the program of another folder.
+// link replaces the program with the given name by a link to the program in another folder.
 func link(place, from, name string) error {
 	target, err := filepath.Abs(filepath.Join(from, name))
 	if err != nil {

@@ -23,8 +23,9 @@ const (
 )
 
 // TestWallet_OversubscribedAcceptsWhatTheCreditCovers lets 64 clients place three times as many
-// calls as the credit covers, with two replicas of everything. Exactly as many are accepted as the
-// credit covers, and the books agree after each step.
+// calls as the credit covers, with two replicas of everything. The number of accepted calls must be
+// exactly the number that the credit covers. The reconciliation must find no difference after each
+// step.
 func TestWallet_OversubscribedAcceptsWhatTheCreditCovers(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
@@ -51,7 +52,7 @@ func TestWallet_OversubscribedAcceptsWhatTheCreditCovers(t *testing.T) {
 	books(t, w, half, covered-half)
 	before := len(crowd.accepted)
 	crowd.refused = nil
-	crowd.ask(t, refused) // the same keys, because a refusal does not use up a key
+	crowd.ask(t, refused) // the keys are used again, because a refusal does not use up a key
 	if took := len(crowd.accepted) - before; took != half {
 		t.Errorf("took = %v, want %v", took, half)
 	} else if len(crowd.refused) != len(refused)-half {
@@ -73,8 +74,8 @@ func TestWallet_OversubscribedAcceptsWhatTheCreditCovers(t *testing.T) {
 	}
 }
 
-// reconcile compares all books by command. If there are differences, the command must fail and
-// print them.
+// reconcile runs the command that compares the wallet with the ledger and the charges. If there are
+// differences, the command must fail and print them.
 func reconcile(t *testing.T, s *kit.Stack, want ...string) {
 	t.Helper()
 	said, err := s.Command(t.Context(), "service", "billing-wallet", "reconcile")
@@ -88,7 +89,8 @@ func reconcile(t *testing.T, s *kit.Stack, want ...string) {
 	}
 }
 
-// forge adds credit without a top-up to the workspace as the superuser, until the test ends.
+// forge adds credit without a top-up to the workspace as the superuser. At the end of the test it
+// removes the credit.
 func forge(t *testing.T, s *kit.Stack, w *kit.Workspace) {
 	t.Helper()
 	conn := superuser(t, s)
@@ -105,8 +107,8 @@ func forge(t *testing.T, s *kit.Stack, w *kit.Workspace) {
 	t.Cleanup(func() { add(context.Background(), -1) })
 }
 
-// spend places three times as many calls as the credit covers, due immediately: their charges are
-// gone, and the unused part of the holds becomes available again.
+// spend places three times as many calls as the credit covers, due immediately. Their charges
+// reduce the balance. The unused part of each hold becomes available again.
 func spend(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver) {
 	t.Helper()
 	covered := sharedstack.Trials(20, 2_000)
@@ -139,17 +141,17 @@ func keys(name string, n int) []string {
 // crowd is many clients of one workspace, each with one request at a time.
 type crowd struct {
 	w *kit.Workspace
-	// later schedules the calls in an hour, so that their holds stay.
+	// later is true if the calls are scheduled after an hour, so that their holds remain.
 	later bool
 
 	mu       sync.Mutex
 	numbers  int
 	accepted map[string]string // request id → number
-	refused  []string          // idempotency keys
+	refused  []string          // the idempotency keys of refused requests
 }
 
-// ask places a call for each key, and requires 202 or 402 insufficient_credits. 200 is the response
-// to a retry.
+// ask places a call for each key. It requires 202 or 402 insufficient_credits. A retry can also
+// have status 200.
 func (c *crowd) ask(t *testing.T, keys []string) {
 	t.Helper()
 	c.each(keys, func(key string) {
@@ -185,7 +187,7 @@ func (c *crowd) number() string {
 	return number(9_100_000 + c.numbers/80*100 + c.numbers%80)
 }
 
-// cancel cancels n of the accepted requests. 409 is the response to a retry.
+// cancel cancels n of the accepted requests. A retry can have status 409.
 func (c *crowd) cancel(t *testing.T, n int) {
 	t.Helper()
 	ids := slices.Collect(maps.Keys(c.accepted))[:n]
@@ -205,8 +207,8 @@ func (c *crowd) cancel(t *testing.T, n int) {
 	}
 }
 
-// answer sends a POST and repeats it while the response is 503, as the API requires. Retries with
-// the same key are part of the test. unheard is true if there was a 503.
+// answer sends a POST and repeats it while the status is 503, as the API requires. Retries with the
+// same key are a part of the test. unheard is true if there was a 503.
 func (c *crowd) answer(t *testing.T, path string, body any) (status int, answer []byte, unheard bool) {
 	t.Helper()
 	err := kit.Until(t.Context(), kit.HangTimeout, "POST "+path+" is answered", func() (bool, error) {
@@ -240,8 +242,8 @@ func (c *crowd) each(work []string, do func(string)) {
 	clients.Wait()
 }
 
-// books waits until the available and the held credit are so many holds. The ledger must agree at
-// every read.
+// books waits until the available and the held credit equal the given numbers of holds. The ledger
+// must agree at every read.
 func books(t *testing.T, w *kit.Workspace, spendable, held int) {
 	t.Helper()
 	var seen struct{ Spendable, Held, Balance money.Micro }

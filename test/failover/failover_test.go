@@ -25,21 +25,23 @@ import (
 )
 
 const (
-	// burst is how many requests are due at the time of the kill.
+	// burst is the number of requests that are due at the time of the kill.
 	burst = 300
-	// dialed is how many calls the carrier receives between the last WAL that reaches the standby and
-	// the stall of Kafka. Their fences are lost, and their intents are in Kafka.
+	// dialed is the number of calls that the carrier receives between the last WAL that reaches the
+	// standby and the stall of Kafka. The fences of these calls are lost, but Kafka has their
+	// intents.
 	dialed = 60
-	// stall is how long no record reaches Kafka before the primary and a dialer are killed. A dialer
-	// that does not wait for acknowledgements dials on meanwhile, and Kafka has nothing of these calls.
+	// stall is the time before the kill in which no record reaches Kafka. A dialer that does not
+	// wait for acknowledgements would continue to dial, and Kafka would have no intents of these
+	// calls.
 	stall = 300 * time.Millisecond
 	// slow is the mean delay of Kafka's answers in milliseconds.
 	slow = 120
 )
 
-// TestFailover_NoPersonIsCalledTwice kills the primary and one of two dialers at the same time, in
-// a burst of dials whose WAL the standby has not received. Kafka receives no record shortly before.
-// The services reconnect to the promoted standby.
+// TestFailover_NoPersonIsCalledTwice kills the primary and one of two dialers at the same time,
+// during a burst of dials whose WAL the standby has not received. Shortly before the kill, Kafka
+// receives no records. The services reconnect to the promoted standby.
 func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 	bin := sharedstack.Binaries(t)
 	for n := range sharedstack.Trials(2, 20) {
@@ -62,15 +64,15 @@ func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 	}
 }
 
-// result is what one trial found.
+// result contains the counts of one trial.
 type result struct {
-	// unreplicated counts the dials since the last WAL that the new server has.
+	// unreplicated is the number of dials after the last WAL that the new server has.
 	accepted, lost, originates, unreplicated int
-	// twice has the numbers that the carrier was asked for more than once.
+	// twice contains the numbers for which the carrier received more than one call.
 	twice []string
 	// states counts the requests by status and error code.
 	states map[string]int
-	// continued and broken count the conversations of living dialers during the failover.
+	// continued and broken count the conversations of the remaining dialers during the failover.
 	continued, broken int
 	took              time.Duration
 }
@@ -81,7 +83,7 @@ func (r result) String() string {
 		len(r.twice), r.states, r.continued, r.broken, r.took.Round(time.Millisecond))
 }
 
-// trial is a stack whose connections to Postgres and Kafka lead through proxies.
+// trial is a stack with proxies in its connections to Postgres and Kafka.
 type trial struct {
 	t     *testing.T
 	stack *kit.Stack
@@ -89,10 +91,10 @@ type trial struct {
 	kafka *kit.Proxy
 	w     *kit.Workspace
 
-	// unreplicated counts the calls that the carrier received after the last WAL that the new server
-	// has.
+	// unreplicated is the number of calls that the carrier received after the last WAL that the new
+	// server has.
 	unreplicated int
-	// owners has the dialer instance of each fence that the killed primary had.
+	// owners maps each fence on the killed primary to its dialer instance.
 	owners map[string]string
 
 	mu       sync.Mutex
@@ -126,7 +128,7 @@ func newTrial(t *testing.T, bin string, db *server) *trial {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must reach it
+	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must be able to read the folder
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -164,8 +166,8 @@ func newTrial(t *testing.T, bin string, db *server) *trial {
 	return x
 }
 
-// post orders one call, once: a client that repeats a POST after the database has lost its key
-// orders another call. The number answers and talks.
+// post orders one call and never repeats the request. If the database has lost the idempotency key,
+// a repeated POST orders another call. The number answers and talks.
 func (x *trial) post(due time.Time) {
 	x.mu.Lock()
 	x.posted++
@@ -250,8 +252,8 @@ func (x *trial) until(what string, cond func() (bool, error)) {
 	}
 }
 
-// settle waits until every request has ended, no call is live and nothing is held, and returns what
-// became of the requests.
+// settle waits until every request has ended, no call is live and no credit is held. It returns the
+// final states of the requests.
 func (x *trial) settle() (r result) {
 	x.t.Helper()
 	var requests []kit.Request
@@ -271,7 +273,7 @@ func (x *trial) settle() (r result) {
 		live, err := x.live()
 		if err != nil {
 			open = err.Error()
-			return false, nil //nolint:nilerr // as above
+			return false, nil //nolint:nilerr // a service may still be reconnecting
 		}
 		open += live
 		var wallet struct {
@@ -279,7 +281,7 @@ func (x *trial) settle() (r result) {
 		}
 		path := "/admin/v1/workspaces/" + x.w.ID + "/wallet"
 		if err := x.w.Admin.Into(x.t.Context(), http.MethodGet, path, nil, http.StatusOK, &wallet); err != nil {
-			return false, nil //nolint:nilerr // as above
+			return false, nil //nolint:nilerr // a service may still be reconnecting
 		}
 		if held, _ := wallet.Held.Float64(); held != 0 {
 			open += " held=" + wallet.Held.String()
@@ -322,7 +324,7 @@ func (x *trial) live() (list string, err error) {
 	return list, nil
 }
 
-// twice returns the numbers that the carrier was asked for more than once.
+// twice returns the numbers for which the carrier received more than one call.
 func (x *trial) twice() (numbers []string) {
 	x.t.Helper()
 	for to, n := range x.originates() {
@@ -333,9 +335,9 @@ func (x *trial) twice() (numbers []string) {
 	return numbers
 }
 
-// failOver kills the primary and the dialer that publishes the events in a burst of dials, and returns
-// when calls are dialed on the promoted standby. n varies how long the standby has not received WAL when the primary is
-// killed.
+// failOver kills the primary, and the dialer that publishes the events, during a burst of dials. It
+// returns when calls are dialed on the promoted standby. The parameter n varies the time between
+// the last WAL that the standby has received and the kill.
 func failOver(t *testing.T, bin string, n int) (x *trial, standby *server, killed time.Time) {
 	t.Helper()
 	primary := newPrimary(t)
@@ -379,8 +381,9 @@ func failOver(t *testing.T, bin string, n int) (x *trial, standby *server, kille
 	return x, standby, killed
 }
 
-// publisher returns the process of the dialer whose relay publishes the events of all dialers. The
-// other dialer would publish the events that its relay has read when Kafka can be reached again.
+// publisher returns the process of the dialer whose relay publishes the events of all dialers. This
+// dialer must die, because its relay would publish the events that it has already read when Kafka
+// is available again.
 func (x *trial) publisher() (pid int) {
 	x.t.Helper()
 	x.until("a dialer publishes events", func() (bool, error) {
@@ -404,7 +407,7 @@ func (x *trial) publisher() (pid int) {
 	return pid
 }
 
-// dialedSince counts the calls that the carrier took after a time.
+// dialedSince counts the calls that the carrier received after a time.
 func (x *trial) dialedSince(at time.Time) (n int) {
 	log, err := x.stack.CarrierLog(x.t.Context())
 	if err != nil {
@@ -418,8 +421,9 @@ func (x *trial) dialedSince(at time.Time) (n int) {
 	return n
 }
 
-// conversations counts the calls of living dialers that were answered before the kill and had not
-// ended then, by whether they completed. A call that the new database does not have is broken.
+// conversations counts the calls of the remaining dialers that were answered before the kill and
+// had not ended then. It counts completed and broken calls separately. A call that is missing in
+// the new database is broken.
 func (x *trial) conversations(db *server, killed time.Time) (continued, broken int) {
 	log, err := x.stack.CarrierLog(x.t.Context())
 	if err != nil {
@@ -442,7 +446,7 @@ SELECT instance_id::text FROM dialer.instances WHERE seen_at > now() - interval 
 	for id := range talking {
 		owner, fenced := x.owners[id]
 		switch {
-		case fenced && !living[owner]: // its dialer was killed
+		case fenced && !living[owner]: // its dialer was killed, so the call is not counted
 		case status[id] == "completed":
 			continued++
 		default:
@@ -453,7 +457,7 @@ SELECT instance_id::text FROM dialer.instances WHERE seen_at > now() - interval 
 	return continued, broken
 }
 
-// owners returns the instance of the dialer that committed the fence of each call.
+// owners maps each call to the dialer instance that committed the call's fence.
 func owners(db *server) map[string]string {
 	return pairs(db, `SELECT call_id::text, instance_id::text FROM dialer.fences`)
 }
@@ -491,16 +495,16 @@ func state(req kit.Request) string {
 	return req.Status
 }
 
-// TestRestore_NoPersonIsCalledTwice restores a backup from before 1,000 calls. Half of them have
-// completed, and their requests are in the backup. The others were ordered later, and the last of them
-// are live.
+// TestRestore_NoPersonIsCalledTwice restores a backup that was made before 1,000 calls. Half of the
+// calls have completed, and the backup contains their requests. The other calls were ordered after
+// the backup, and the last of them are live.
 func TestRestore_NoPersonIsCalledTwice(t *testing.T) {
 	bin := sharedstack.Binaries(t)
 	db := newPrimary(t)
 	x := newTrial(t, bin, db)
 	due := time.Now().Add(20 * time.Second)
 	calls := sharedstack.Trials(200, 1000)
-	x.postMany(calls/2, due) // the backup has these requests, and no call of them
+	x.postMany(calls/2, due) // the backup contains these requests, but none of their calls
 	backup := copyFrom(t, db.address())
 	var before map[string]string
 	x.until("the requests of the backup complete", func() (bool, error) {

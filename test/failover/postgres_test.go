@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// superuser is the role that initdb creates. Connections from the loopback need no password.
+// superuser is the role that initdb creates. Loopback connections need no password.
 const superuser = "ringfence"
 
 // server is a Postgres server of the test.
@@ -43,7 +43,7 @@ func program(t *testing.T, name string) string {
 	return path
 }
 
-// account returns the credential that Postgres runs with: it refuses to run as root.
+// account returns the credential of an unprivileged user, because Postgres refuses to run as root.
 func account(t *testing.T) *syscall.Credential {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -61,8 +61,8 @@ func account(t *testing.T) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
-// command returns a program of Postgres that runs in its own process group, so that all of it can
-// be killed.
+// command returns a command for a program of Postgres. The program runs in its own process group,
+// so that all its processes can be killed.
 func command(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(program(t, name), args...)
@@ -112,8 +112,8 @@ func newPrimary(t *testing.T) *server {
 	return s
 }
 
-// copyFrom makes a base backup of a running server at an address. With standby, the copy follows
-// that address.
+// copyFrom makes a base backup of the server at an address. With the flags of a standby, the new
+// server replicates from that address.
 func copyFrom(t *testing.T, address string, flags ...string) *server {
 	t.Helper()
 	s := newServer(t)
@@ -144,7 +144,7 @@ func (s *server) start() {
 	err := kit.Until(s.t.Context(), kit.HangTimeout, "Postgres accepts connections", func() (bool, error) {
 		conn, err := pgx.Connect(s.t.Context(), s.url("postgres"))
 		if err != nil {
-			return false, nil //nolint:nilerr // it is starting
+			return false, nil //nolint:nilerr // the server is still starting
 		}
 		return true, conn.Close(s.t.Context())
 	})

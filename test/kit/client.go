@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// idleTimeout is how long a client keeps an unused connection. It is shorter than the DRAIN_DELAY of a
-// stack whose replicas are replaced, so that no request uses a connection that the server is about
-// to close.
+// idleTimeout is the time for which a client keeps an unused connection. It is shorter than the
+// DRAIN_DELAY of a stack whose replicas are replaced. A request therefore never uses a connection
+// that the server is about to close.
 const idleTimeout = 2 * time.Second
 
 // Client is an HTTP client of one API with one bearer credential.
@@ -92,7 +92,7 @@ type Request struct {
 // Final reports whether the request has ended.
 func (r Request) Final() bool { return r.Status != "queued" && r.Status != "dialing" }
 
-// Call is a call as GET /v1/calls/{id} returns it.
+// Call is a call in a response of GET /v1/calls/{id}.
 type Call struct {
 	CallID         string      `json:"call_id"`
 	Status         string      `json:"status"`
@@ -114,7 +114,8 @@ type Page[T any] struct {
 	HasMore bool `json:"has_more"`
 }
 
-// All reads all pages of a list. id returns the id of an item, which is the next cursor.
+// All reads all pages of a list. The function id returns the id of an item, and the id of the last
+// item is the next cursor.
 func All[T any](ctx context.Context, c *Client, path string, query url.Values, id func(T) string) ([]T, error) {
 	var all []T
 	q := url.Values{"limit": {"100"}}
@@ -166,8 +167,8 @@ func (s *Stack) CarrierLog(ctx context.Context) ([]LogLine, error) {
 var ErrNoShell = errors.New("the first call needs curl and jq")
 
 // FirstCall runs the commands of the section "Place the first call" of page
-// (docs/deploy/compose.md) with other addresses, and waits until the call request is completed. It
-// returns the output of the commands.
+// (docs/deploy/compose.md). It replaces the addresses in the commands, and waits until the call
+// request is completed. It returns the output of the commands.
 func FirstCall(ctx context.Context, page, base, admin, token string) (output string, err error) {
 	for _, program := range []string{"curl", "jq"} {
 		if _, err := exec.LookPath(program); err != nil {

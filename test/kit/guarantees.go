@@ -10,12 +10,13 @@ import (
 	"time"
 )
 
-// terminal contains the types of events that end a call.
+// terminal contains the types of the events that end a call.
 var terminal = map[string]string{
 	"completed": "call.completed", "no_answer": "call.no_answer", "busy": "call.busy", "failed": "call.failed", "canceled": "call.failed",
 }
 
-// Verdict is the result of Judge: what broke a guarantee of docs/architecture.md.
+// Verdict is the result of Judge. It lists the faults that break a guarantee of
+// docs/architecture.md.
 type Verdict struct {
 	Requests, Dials, Calls, Deliveries int
 	ByStatus                           map[string]int
@@ -42,9 +43,9 @@ func (v *Verdict) String() string {
 }
 
 // Judge waits until every request of the workspace has ended and every event has arrived. Then it
-// checks from outside that no request was dialed twice, that no event is lost, and that the charges
-// agree. accepted contains the number of each accepted request by its id; each number must be
-// different. credit is the sum of the top-ups.
+// checks that no request was dialed twice, that no event is lost, and that the charges agree. The
+// parameter accepted maps the id of each accepted request to the called number. Each number must be
+// different. The parameter credit is the sum of the top-ups.
 func (s *Stack) Judge(ctx context.Context, w *Workspace, r *Receiver, accepted map[string]string, credit float64, within time.Duration) (*Verdict, error) {
 	v := &Verdict{ByStatus: map[string]int{}}
 	requests, err := s.settle(ctx, w, accepted, within)
@@ -71,7 +72,7 @@ func (s *Stack) Judge(ctx context.Context, w *Workspace, r *Receiver, accepted m
 	}
 	judgeEvents(v, calls, r.Deliveries(w.ID))
 	var wrong []string
-	// a late charge appears in GET only
+	// A late charge appears only in GET, and not in the events.
 	err = Until(ctx, within, "charges and wallet agree", func() (bool, error) {
 		wrong, err = moneyFaults(ctx, w, calls, credit)
 		return len(wrong) == 0, err
@@ -97,7 +98,7 @@ func (s *Stack) settle(ctx context.Context, w *Workspace, accepted map[string]st
 	err := Until(ctx, within, "every request ends", func() (bool, error) {
 		var err error
 		if requests, err = w.Requests(ctx); err != nil {
-			return false, nil //nolint:nilerr // a service may still be starting: try again
+			return false, nil //nolint:nilerr // a service may still be starting, so try again
 		}
 		open = ""
 		seen := map[string]bool{}
@@ -116,7 +117,7 @@ func (s *Stack) settle(ctx context.Context, w *Workspace, accepted map[string]st
 			Held json.Number `json:"held"`
 		}
 		if err := w.Admin.Into(ctx, "GET", "/admin/v1/workspaces/"+w.ID+"/wallet", nil, 200, &wallet); err != nil {
-			return false, nil //nolint:nilerr // as above
+			return false, nil //nolint:nilerr // a service may still be starting, so try again
 		}
 		if held, _ := wallet.Held.Float64(); held != 0 {
 			open += " held=" + wallet.Held.String()
@@ -178,13 +179,13 @@ func judgeEvents(v *Verdict, calls []lightCall, got []Delivery) {
 	for _, c := range calls {
 		status[c.ID] = c.Status
 	}
-	events := map[string]map[string]bool{} // ids of terminal events by call id
+	events := map[string]map[string]bool{} // call id → ids of the call's terminal events
 	for _, d := range got {
 		if !d.Signed {
 			v.fault("delivery %s is not signed", d.DeliveryID)
 		}
 		if d.Type == "webhook.test" {
-			continue // the event belongs to no call
+			continue // the event does not belong to a call
 		}
 		for _, t := range terminal {
 			if d.Type == t {
@@ -206,8 +207,8 @@ func judgeEvents(v *Verdict, calls []lightCall, got []Delivery) {
 	}
 }
 
-// moneyFaults compares the charge of each call with its talk time, the balance with the charges,
-// and the ledger with itself.
+// moneyFaults compares the charge of each call with the call's talk time, and the balance with the
+// charges. It also runs the reconciliation of the ledger.
 func moneyFaults(ctx context.Context, w *Workspace, calls []lightCall, credit float64) (faults []string, err error) {
 	charged := int64(0)
 	for _, c := range calls {

@@ -13,7 +13,7 @@ func TestJudgeEvents_FindsEachFault(t *testing.T) {
 	tests := []struct {
 		name string
 		got  []Delivery
-		want string // empty if no fault is expected
+		want string // the expected fault; empty if no fault is expected
 	}{
 		{"one terminal event is right", []Delivery{good}, ""},
 		{"the same event twice is a repeat, not a second end", []Delivery{good, good}, ""},

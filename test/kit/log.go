@@ -14,11 +14,12 @@ type Message struct {
 	At     time.Time
 	Heard  bool
 	CallID string
-	// Method is the method of a request, or of the CSeq of a response. Status is 0 for requests.
+	// Method is the method of the request, or the method in the CSeq header of the response. Status
+	// is 0 for requests.
 	Method string
 	Status int
-	// To is the dialed number of an INVITE. Branch is the branch of the topmost Via. Within is true
-	// for a request within a dialog.
+	// To is the dialed number of an INVITE. Branch is the branch parameter of the topmost Via
+	// header. Within is true for a request within a dialog.
 	To, Branch string
 	Within     bool
 }
@@ -32,7 +33,7 @@ var (
 	toTag   = regexp.MustCompile(`(?mi)^To:.*;\s*tag=`)
 )
 
-// Messages returns all messages so far in order.
+// Messages returns all messages that sipp has logged so far, in order.
 func (f *Sipp) Messages() ([]Message, error) {
 	written, err := os.ReadFile(f.messages())
 	if err != nil {
@@ -54,7 +55,7 @@ func parse(written string) (all []Message, err error) {
 		}
 		head, text, whole := strings.Cut(written[place[1]:end], "\n\n")
 		if !whole {
-			continue // sipp is still writing it
+			continue // sipp is still writing the message
 		}
 		if m, ok := read(text); ok {
 			m.At, m.Heard = when, strings.Contains(head, "received")
@@ -87,22 +88,23 @@ func number(text string) (int, bool) {
 	return n, err == nil
 }
 
-// SippCall is one call as sipp has seen it. A time is zero if its event did not happen.
+// SippCall is one call in the log of sipp. The time of an event that did not happen is zero.
 type SippCall struct {
 	CallID, To string
-	// Dials counts the INVITEs that began the call, without retransmissions.
+	// Dials is the number of INVITEs that began the call, without retransmissions.
 	Dials int
-	// Begun is the time of the INVITE, Rang of the first 18x, Answered of the 200. Over is the time
-	// of the first message that ends the call: an error response, a CANCEL or a BYE of either side.
+	// Begun is the time of the INVITE, Rang the time of the first 18x response, and Answered the
+	// time of the 200 response. Over is the time of the first message that ends the call: an error
+	// response, a CANCEL or a BYE of either side.
 	Begun, Rang, Answered, Over time.Time
 	// Refused is the status of the error response that sipp sent, or 0.
 	Refused int
-	// Canceled and HungUp are true if the other side canceled or hung up. Silent is true if sipp
-	// sent nothing.
+	// Canceled is true if the other side sent a CANCEL, and HungUp if it sent a BYE. Silent is true
+	// if sipp sent no message.
 	Canceled, HungUp, Silent bool
 }
 
-// Calls returns all calls so far, ordered by their first INVITE.
+// Calls returns all calls so far, in the order of their first INVITE.
 func (f *Sipp) Calls() (calls []*SippCall, err error) {
 	messages, err := f.Messages()
 	if err != nil {
@@ -152,7 +154,7 @@ func (c *SippCall) take(m Message, branches map[string]bool) {
 		once(&c.Over)
 	case m.Status >= 200:
 		once(&c.Answered)
-		if c.Canceled { // the call was still open
+		if c.Canceled { // the call had not ended before
 			c.Over = time.Time{}
 		}
 	case m.Status >= 180:

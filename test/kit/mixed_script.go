@@ -1,9 +1,10 @@
 package kit
 
-// MixedScript returns a script that depends on the last two digits: 90 is busy, 91 rings until it is
-// canceled, 92 does not exist, 93 returns a trunk error, 94 sends nothing, 95 answers while it is
-// canceled, 96 declines, 97 answers and hangs up, 98 answers after 3 s, 99 plays elsewhere. The
-// even numbers from 50 to 88 wait until the other side hangs up. All others hang up after 2 s.
+// MixedScript returns a script. The behavior depends on the last two digits of the dialed number:
+// 90 is busy, 91 rings until it is canceled, 92 does not exist, 93 returns a trunk error, 94 sends
+// nothing, 95 answers despite a cancel, 96 declines, 97 answers and hangs up, 98 answers after 3 s,
+// 99 executes the parameter elsewhere. The even numbers from 50 to 88 wait until the other side
+// hangs up. All other numbers hang up after 2 s.
 func MixedScript(elsewhere string) string {
 	var patient []int
 	for n := 50; n < 90; n += 2 {
@@ -24,8 +25,9 @@ func MixedScript(elsewhere string) string {
 		RingThen(104, 300, Answer()+HangUp(106, 2000)), Over())
 }
 
-// OverflowScript returns the script of the first trunk for calls that the second trunk takes.
+// OverflowScript returns a script for the first trunk. It refuses calls, which the second trunk
+// then accepts.
 func OverflowScript() string { return Respond("100 Trying") + Reject("503 Service Unavailable") }
 
-// SecondTrunkScript returns the script of the second trunk for those calls.
+// SecondTrunkScript returns the script of the second trunk for calls that the first trunk refuses.
 func SecondTrunkScript() string { return RingThen(992, 300, Answer()+HangUp(994, 1500)) }

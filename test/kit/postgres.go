@@ -11,23 +11,23 @@ import (
 	"strings"
 )
 
-// Postgres is a temporary server of a test, instead of the server that the stack would start.
+// Postgres is a temporary server of a test. The stack uses it and does not start its own server.
 type Postgres struct {
-	// URL connects as superuser.
+	// URL connects to the server as superuser.
 	URL string
 
 	cmd *exec.Cmd
 	in  interface{ Close() error }
 }
 
-// StartPostgres starts a server through `ringfence-local with-postgres` with the given flags. With
-// --durable commits are written to the disk.
+// StartPostgres starts a server with `ringfence-local with-postgres` and the given flags. With
+// --durable the server writes commits to the disk.
 func StartPostgres(bin string, flags ...string) (*Postgres, error) {
 	args := append([]string{"with-postgres"}, flags...)
 	args = append(args, "--", "sh", "-c", `echo "url=$RINGFENCE_TEST_POSTGRES"; cat`)
 	cmd := exec.Command(filepath.Join(bin, "ringfence-local"), args...)
-	// with-postgres uses the server that the environment names, if any. Two stacks must not share a
-	// database.
+	// with-postgres uses the server in the environment, if there is one. Remove the variable,
+	// because two stacks must not share a database.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "RINGFENCE_TEST_POSTGRES=") })
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

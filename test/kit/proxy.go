@@ -13,15 +13,16 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// Proxy forwards TCP connections to one address through toxiproxy. Tests inject faults, which last
-// until Mend.
+// Proxy forwards TCP connections to one address through toxiproxy. Tests inject faults with its
+// methods. A fault lasts until Restore.
 type Proxy struct {
 	Addr string
 
 	proxy *toxiproxy.Proxy
 }
 
-// NewProxy listens at a free port of loopback. The port stays the same after Cut and Mend.
+// NewProxy listens at a free port of loopback. The port stays the same after Disconnect and
+// Restore.
 func NewProxy(target string) (*Proxy, error) {
 	port, err := testkit.Port()
 	if err != nil {
@@ -33,13 +34,13 @@ func NewProxy(target string) (*Proxy, error) {
 	return p, p.proxy.Start()
 }
 
-// Disconnect closes the port and every connection.
+// Disconnect closes the port and every connection. Restore opens the port again.
 func (p *Proxy) Disconnect() { p.proxy.Stop() }
 
-// DropRequests drops all data to the target. Connections stay open until Mend closes them.
+// DropRequests drops all data to the target. Connections stay open until Restore closes them.
 func (p *Proxy) DropRequests() error { return p.poison("timeout", "upstream", `{"timeout": 0}`) }
 
-// DropResponses drops all data from the target. Connections stay open until Mend closes them.
+// DropResponses drops all data from the target. Connections stay open until Restore closes them.
 func (p *Proxy) DropResponses() error { return p.poison("timeout", "downstream", `{"timeout": 0}`) }
 
 // DelayResponses delays each piece of a response by the given time ± 50 %.
@@ -47,7 +48,7 @@ func (p *Proxy) DelayResponses(milliseconds int) error {
 	return p.poison("latency", "downstream", fmt.Sprintf(`{"latency": %d, "jitter": %d}`, milliseconds, milliseconds/2))
 }
 
-// TruncateResponses closes each connection after so many bytes of its responses.
+// TruncateResponses closes each connection after the given number of bytes of responses.
 func (p *Proxy) TruncateResponses(bytes int) error {
 	return p.poison("limit_data", "downstream", fmt.Sprintf(`{"bytes": %d}`, bytes))
 }
@@ -71,14 +72,14 @@ func (p *Proxy) Restore() error {
 	})
 }
 
-// Retarget closes every connection and forwards new ones to another address.
+// Retarget closes every connection and forwards new connections to another address.
 func (p *Proxy) Retarget(target string) error {
 	p.proxy.Stop()
 	return p.proxy.Update(&toxiproxy.Proxy{Listen: p.Addr, Upstream: target, Enabled: true})
 }
 
-// bounded limits a call of toxiproxy. toxiproxy waits for the end of each connection, and a
-// connection whose reader has died does not end.
+// bounded limits the duration of a toxiproxy call. toxiproxy waits until each connection has ended,
+// and a connection whose reader has died does not end.
 func bounded(deed func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- deed() }()

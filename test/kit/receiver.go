@@ -43,22 +43,22 @@ type Delivery struct {
 	Signed bool
 }
 
-// Receiver is an HTTPS endpoint that keeps the webhooks that it receives.
+// Receiver is an HTTPS endpoint that stores the webhooks that it receives.
 type Receiver struct {
 	URL string
-	// CAFile is the certificate that the sender must trust (SSL_CERT_FILE). KeyFile is its key.
-	// Receivers in other processes use both files.
+	// CAFile is the certificate that the sender must trust (SSL_CERT_FILE). KeyFile is the key of
+	// this certificate. Receivers in other processes use both files.
 	CAFile, KeyFile string
 
 	server  *httptest.Server
 	mu      sync.Mutex
 	secrets map[string]string
 	got     []Delivery
-	// OnDelivery is called with each delivery. Set it before the first one.
+	// OnDelivery is called with each delivery. Set it before the first delivery arrives.
 	OnDelivery func(Delivery)
 }
 
-// NewReceiver starts a receiver with a new certificate, which it writes into dir.
+// NewReceiver starts a receiver with a new certificate. It writes the certificate into dir.
 func NewReceiver(dir string) (*Receiver, error) {
 	certPEM, keyPEM, err := selfSigned()
 	if err != nil {
@@ -90,12 +90,12 @@ func (r *Receiver) SetSecret(path, secret string) {
 	r.secrets[path] = secret
 }
 
-// ServeHTTP keeps the delivery and responds with 200.
+// ServeHTTP stores the delivery and responds with 200.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	now := time.Now()
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
-		return // the sender died; it sends the delivery again
+		return // the sender died, and another process sends the delivery again
 	}
 	var envelope struct {
 		ID       string `json:"id"`
@@ -120,7 +120,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// Deliveries returns the deliveries to the path of a workspace so far.
+// Deliveries returns the deliveries that a workspace's path has received so far.
 func (r *Receiver) Deliveries(workspaceID string) []Delivery {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,7 +133,7 @@ func (r *Receiver) Deliveries(workspaceID string) []Delivery {
 	return mine
 }
 
-// signed verifies a signature as a customer does (docs/reference/api/webhooks.md).
+// signed verifies a signature in the same way as a customer (docs/reference/api/webhooks.md).
 func signed(secret, header string, body []byte, now time.Time) bool {
 	stamp, mac, ok := strings.Cut(header, ",v1=")
 	stamp, prefixed := strings.CutPrefix(stamp, "t=")

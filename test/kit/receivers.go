@@ -9,15 +9,15 @@ import (
 	"path/filepath"
 )
 
-// ErrNoRuntime is wrapped when this machine lacks the compiler or interpreter of a language.
+// ErrNoRuntime is wrapped if the compiler or interpreter of a language is not installed.
 var ErrNoRuntime = errors.New("not on this machine")
 
-// ExampleReceiver is the example of a webhook receiver in one language, ready to run.
+// ExampleReceiver is the example webhook receiver in one language, ready to run.
 type ExampleReceiver struct {
-	// Receive is the command that serves webhooks. Check is the command that tests the verify function with vectors.json.
-	// It is empty for Go, whose test is beside the function.
+	// Receive is the command that serves webhooks. Check is the command that tests the verify
+	// function with vectors.json. Check is empty for Go, because a Go test covers that function.
 	Receive, Check []string
-	// Dir is the working directory of both. Env is added to the environment.
+	// Dir is the working directory of both commands. Env is added to their environment.
 	Dir string
 	Env []string
 }
@@ -55,7 +55,7 @@ func PrepareReceiver(ctx context.Context, language, folder, out string) (Example
 		}
 		e.Env = []string{"VECTORS=" + filepath.Join(folder, "vectors.json")}
 		e.Receive, e.Check = []string{"node", "receiver.js"}, []string{"node", "--test", "verify.test.js"}
-		describes, err := os.ReadFile(filepath.Join(e.Dir, "package.json")) // declares ES modules
+		describes, err := os.ReadFile(filepath.Join(e.Dir, "package.json")) // package.json declares ES modules
 		if err != nil {
 			return e, err
 		}

@@ -10,7 +10,8 @@ import (
 
 const examples = "../../examples/receivers"
 
-// TestWebhooksPage_ShowsTheVerifyFunctions compares the code in docs/webhooks.md with the files that it comes from.
+// TestWebhooksPage_ShowsTheVerifyFunctions compares the code in docs/webhooks.md with the source
+// files of the code.
 func TestWebhooksPage_ShowsTheVerifyFunctions(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/webhooks.md")

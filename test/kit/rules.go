@@ -25,11 +25,11 @@ type Rule struct {
 	Annotations map[string]string `yaml:"annotations,omitempty"`
 }
 
-// Severity is page or ticket.
+// Severity returns the severity label, which is page or ticket.
 func (r Rule) Severity() string { return r.Labels["severity"] }
 
-// LoadRules reads every rule file of dir and returns the groups of each, by the file's name without its
-// extension.
+// LoadRules reads every rule file of dir. It maps each file's name without the extension to the
+// groups in the file.
 func LoadRules(dir string) (map[string][]RuleGroup, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.yml"))
 	if err != nil {

@@ -5,16 +5,17 @@ import (
 	"strings"
 )
 
-// Script returns a scenario of sipp for INVITEs. The groups of pattern set the named variables from
-// the last digits of the dialed number. The variables select one of the branches.
+// Script returns a sipp scenario for INVITEs. The regular expression pattern is applied to the
+// dialed number, and its groups set the variables in named. The variables select one of the
+// branches.
 func Script(pattern string, named []string, branches ...string) string {
 	return `<?xml version="1.0" encoding="UTF-8" ?><!DOCTYPE scenario SYSTEM "sipp.dtd"><scenario name="farm">
 <recv request="INVITE" crlf="true"><action><ereg regexp="sip:[^@]*` + pattern + `@" search_in="msg" check_it="true" assign_to="whole,` + strings.Join(named, ",") + `"/>
 <log message="[$whole] [$` + strings.Join(named, "] [$") + `]"/></action></recv>` + strings.Join(branches, "") + `</scenario>`
 }
 
-// When returns a branch for the numbers whose variable has one of the values. No other branch may
-// use label or label+1.
+// When returns a branch for the dialed numbers whose variable has one of the values. No other
+// branch can use the labels label and label+1.
 func When(label int, variable string, values []int, what string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<nop><action><todouble assign_to="n%d" variable="%s"/></action></nop>`, label, variable)
@@ -25,10 +26,10 @@ func When(label int, variable string, values []int, what string) string {
 	return b.String()
 }
 
-// End is the label after the last branch.
+// End is the label after the last branch of a scenario.
 const End = 1000
 
-// Over returns the end of a script.
+// Over returns the end of a scenario.
 func Over() string { return fmt.Sprintf(`<label id="%d"/><pause milliseconds="1"/>`, End) }
 
 // message returns a message that sipp sends within the transaction of the INVITE.
@@ -61,39 +62,42 @@ m=audio [media_port] RTP/AVP 0
 a=rtpmap:0 PCMU/8000`
 )
 
-// Respond returns a response to the INVITE, for example "180 Ringing". headers are added.
+// Respond returns a step that sends a response to the INVITE, for example "180 Ringing". The
+// parameter headers contains additional headers.
 func Respond(status string, headers ...string) string {
 	return message(status, sameCSeq, strings.Join(append(headers, empty), "\n"), "")
 }
 
-// Reject returns a final response, which sipp repeats until the ACK.
+// Reject returns a step that sends a final response. sipp repeats the response until the ACK.
 func Reject(status string, headers ...string) string {
 	return message(status, sameCSeq, strings.Join(append(headers, empty), "\n"), `retrans="500"`) + `<recv request="ACK" crlf="true"></recv>`
 }
 
-// ExpectCancel waits for a CANCEL and responds to it and to the INVITE.
+// ExpectCancel returns steps that wait for a CANCEL and respond to the CANCEL and to the INVITE.
 func ExpectCancel() string {
 	return `<recv request="CANCEL"></recv>` + message("200 OK", sameCSeq, empty, "") + message("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + `<recv request="ACK" crlf="true"></recv>`
 }
 
-// AnswerDespiteCancel waits for a CANCEL, responds to it, and answers the call nevertheless.
+// AnswerDespiteCancel returns steps that wait for a CANCEL, respond to the CANCEL, and answer the
+// call anyway.
 func AnswerDespiteCancel() string {
 	return `<recv request="CANCEL"></recv>` + message("200 OK", sameCSeq, empty, "") + `<pause milliseconds="300"/>` + message("200 OK", inviteCSeq, audio, `retrans="500"`) +
 		`<recv request="ACK" crlf="true"></recv>` + ExpectBye()
 }
 
-// RingThen rings. If no CANCEL arrives within the time, then follows. label must be as in When.
+// RingThen returns steps that ring. If no CANCEL arrives within the time, the steps in the
+// parameter then follow. For label see When.
 func RingThen(label, milliseconds int, then string) string {
 	return Respond("180 Ringing") + fmt.Sprintf(`<recv request="CANCEL" timeout="%d" ontimeout="%d"></recv>`, milliseconds, label) +
 		message("200 OK", sameCSeq, empty, "") + message("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + fmt.Sprintf(`<recv request="ACK" crlf="true" next="%d"></recv><label id="%d"/>`, End, label) + then
 }
 
-// Answer answers the call.
+// Answer returns steps that answer the call.
 func Answer() string {
 	return message("200 OK", inviteCSeq, audio, `retrans="500"`) + `<recv request="ACK" crlf="true"><action><ereg regexp=".*" search_in="hdr" header="From:" assign_to="peer"/><log message="[$peer]"/></action></recv>`
 }
 
-// ExpectBye waits until the other side hangs up.
+// ExpectBye returns steps that wait until the other side hangs up.
 func ExpectBye() string {
 	return `<recv request="BYE"></recv><send><![CDATA[SIP/2.0 200 OK
 [last_Via:]
@@ -106,7 +110,8 @@ Content-Length: 0
 ]]></send>`
 }
 
-// HangUp hangs up if the other side has not done so within the time. label must be as in When.
+// HangUp returns steps that hang up, unless the other side hangs up within the time. For label see
+// When.
 func HangUp(label, milliseconds int) string {
 	return fmt.Sprintf(`<recv request="BYE" timeout="%d" ontimeout="%d"></recv>`, milliseconds, label) + strings.TrimPrefix(ExpectBye(), `<recv request="BYE"></recv>`) +
 		fmt.Sprintf(`<nop next="%d"/><label id="%d"/>`, End, label) + `<send retrans="500"><![CDATA[BYE sip:[remote_ip]:[remote_port] SIP/2.0

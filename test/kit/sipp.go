@@ -13,28 +13,29 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// Program is Debian's sip-tester.
+// Program is the program in Debian's package sip-tester.
 const Program = "sipp"
 
-// Sipp is the far end of SIP trunks: a running sipp at a UDP port of loopback. It plays a script that
-// depends on the dialed number and logs every message, which tests compare with the calls of the stack.
+// Sipp is the far end of SIP trunks: a running sipp at a UDP port of loopback. It executes a script
+// that depends on the dialed number. Its log contains every message, and tests compare the log with
+// the calls of the stack.
 type Sipp struct {
 	Port int
 	dir  string
 	cmd  *exec.Cmd
 	said bytes.Buffer
-	// ended is closed when sipp has ended.
+	// ended is closed when the sipp process has ended.
 	ended chan struct{}
 }
 
 // StartSipp starts sipp with a script (see Script). sipp writes its logs into dir. StartSipp
-// returns when sipp listens, or an error if sipp ends before.
+// returns when sipp listens. It returns an error if the process ends before.
 func StartSipp(ctx context.Context, dir, script string) (*Sipp, error) {
 	port, err := testkit.Port()
 	if err != nil {
 		return nil, err
 	}
-	media, err := testkit.Port() // sipp also uses the second port after it, for video
+	media, err := testkit.Port() // sipp also uses the second port after this port, for video
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ var errSippEnded = errors.New(Program + " ended before it listened")
 func (f *Sipp) messages() string { return filepath.Join(f.dir, "messages.log") }
 func (f *Sipp) errors() string   { return filepath.Join(f.dir, "errors.log") }
 
-// Stop kills sipp and waits for its end.
+// Stop kills sipp and waits until the process has ended.
 func (f *Sipp) Stop() {
 	_ = f.cmd.Process.Kill()
 	<-f.ended

@@ -40,7 +40,7 @@ type Options struct {
 	Home string
 	// Env is added to the environment of the stack.
 	Env []string
-	// Ready limits the wait for the whole stack. The zero value means 90 s.
+	// Ready limits the wait until the whole stack is ready. The zero value means 90 s.
 	Ready time.Duration
 	// OwnProcessGroup protects the stack from a Ctrl-C at the terminal. The caller must stop it.
 	OwnProcessGroup bool
@@ -63,7 +63,7 @@ type run struct {
 
 var errEnded = errors.New("it stopped by itself")
 
-// Start starts a stack and returns when it can place calls. It appends the output to
+// Start starts a stack and returns when the stack can place calls. It appends the stack's output to
 // Home/stack.log.
 func Start(ctx context.Context, opts Options) (*Stack, error) {
 	if opts.Ready == 0 {
@@ -94,8 +94,8 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 }
 
 // Broker returns the broker that a stack starts: embedded or apache. If the tests run on Apache
-// Kafka (KAFKA_BROKERS, see libs/testkit/kafkatest), each stack starts its own Apache Kafka,
-// because tests kill it and stacks must not share topics.
+// Kafka (KAFKA_BROKERS, see libs/testkit/kafkatest), each stack starts its own Apache Kafka. Stacks
+// cannot share a broker, because tests kill it and stacks must not share topics.
 func Broker() string {
 	if os.Getenv("KAFKA_BROKERS") != "" {
 		return "apache"
@@ -140,7 +140,7 @@ func (s *Stack) AwaitReady(ctx context.Context, within time.Duration) error {
 	return Until(ctx, within, "readyz is 200", func() (bool, error) { return s.isReady(ctx), nil })
 }
 
-// Stop stops the stack, as Ctrl-C does, and waits.
+// Stop stops the stack with SIGINT, as Ctrl-C does, and waits until its process has ended.
 func (s *Stack) Stop() error {
 	defer s.log.Close()
 	_ = s.cmd.Process.Signal(syscall.SIGINT)
@@ -165,7 +165,7 @@ func (s *Stack) Kill() {
 	<-s.done
 }
 
-// Restart starts the stack with the same folder after Stop or Kill.
+// Restart starts the stack again with the same folder, after Stop or Kill.
 func (s *Stack) Restart(ctx context.Context) (*Stack, error) { return Start(ctx, s.opts) }
 
 // Command runs a command of ringfence-local beside the running stack and returns its output.
@@ -216,7 +216,7 @@ func (s *Stack) Processes() map[string][]int {
 	return found
 }
 
-// state is the part of state.json that tests read.
+// state contains the fields of state.json that the kit reads.
 type state struct {
 	Ports            map[string]int
 	PostgresPassword string `json:"postgres_password"`
@@ -231,7 +231,7 @@ func (s *Stack) state() (read state, err error) {
 	return read, err
 }
 
-// SuperuserURL returns the URL of the Postgres that the stack started.
+// SuperuserURL returns the superuser's URL of the Postgres that the stack started.
 func (s *Stack) SuperuserURL() (string, error) {
 	state, err := s.state()
 	if err != nil {
@@ -256,7 +256,8 @@ func (s *Stack) PrivateAddresses(name string) (addresses []string, err error) {
 	}
 }
 
-// KillOne sends SIGKILL to one process of the given name and reports whether there was one.
+// KillOne sends SIGKILL to one process with the given name. It returns false if there was no such
+// process. pick selects one of several processes.
 func (s *Stack) KillOne(name string, pick int) bool {
 	pids := s.Processes()[name]
 	if len(pids) == 0 {
@@ -265,7 +266,7 @@ func (s *Stack) KillOne(name string, pick int) bool {
 	return syscall.Kill(pids[pick%len(pids)], syscall.SIGKILL) == nil
 }
 
-// Tail returns the end of the stack's log without successful requests.
+// Tail returns the last lines of the stack's log, without the lines of successful requests.
 func (s *Stack) Tail(lines int) string {
 	data, _ := os.ReadFile(filepath.Join(s.opts.Home, "stack.log"))
 	var all []string
@@ -280,8 +281,9 @@ func (s *Stack) Tail(lines int) string {
 // HangTimeout limits a wait that would otherwise hang. It is not an expected duration.
 const HangTimeout = 5 * time.Minute
 
-// Until calls cond every 50 ms until it returns true or an error. After the timeout it calls cond once more and returns
-// an error that names what was awaited. Tests use HangTimeout.
+// Until calls cond every 50 ms until cond returns true or an error. After the timeout it calls cond
+// once more and returns an error with the parameter what, the name of the condition. Tests use
+// HangTimeout.
 func Until(ctx context.Context, within time.Duration, what string, cond func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

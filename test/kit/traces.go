@@ -21,7 +21,7 @@ type Span struct {
 	Start, End                time.Time
 }
 
-// Traces is a receiver of OTLP over HTTP.
+// Traces is a server that receives OTLP over HTTP.
 type Traces struct {
 	URL string
 

@@ -9,7 +9,7 @@ import (
 // Workspace is a workspace of one test, with credit, an agent and API keys.
 type Workspace struct {
 	ID, AgentID string
-	// API uses a key with write access, Admin the operator token.
+	// API is a client with a write key, and Admin a client with the operator token.
 	API, Admin *Client
 	WriteKey   string
 }
@@ -43,7 +43,7 @@ func (s *Stack) NewWorkspace(ctx context.Context, name, credit string) (*Workspa
 	return w, w.TopUp(ctx, credit, "initial")
 }
 
-// TopUp adds credit once per reference.
+// TopUp adds credit. A repeated call with the same reference adds no credit.
 func (w *Workspace) TopUp(ctx context.Context, amount, reference string) error {
 	status, answer, err := w.Admin.Do(ctx, "POST", "/admin/v1/workspaces/"+w.ID+"/wallet/transactions",
 		map[string]any{"type": "top_up", "amount": amount, "reference": reference})
@@ -53,7 +53,7 @@ func (w *Workspace) TopUp(ctx context.Context, amount, reference string) error {
 	return err
 }
 
-// Differences returns the differences that a reconciliation of the wallet finds.
+// Differences runs a reconciliation of the wallet and returns the differences that it finds.
 func (w *Workspace) Differences(ctx context.Context) (found []string, err error) {
 	var books struct {
 		OK          bool `json:"ok"`
@@ -69,8 +69,8 @@ func (w *Workspace) Differences(ctx context.Context) (found []string, err error)
 	return found, err
 }
 
-// Subscribe subscribes a receiver to every call event of the workspace and passes it the signing
-// secret.
+// Subscribe creates a subscription of every call event of the workspace. Its URL is the receiver,
+// which gets the signing secret.
 func (w *Workspace) Subscribe(ctx context.Context, r *Receiver) (id string, err error) {
 	var made struct {
 		ID     string `json:"id"`

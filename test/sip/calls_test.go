@@ -14,19 +14,20 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// outgoing is one outbound call through the proxy to a far end that plays a script.
+// outgoing is one outbound call through the proxy to a far end that executes a script.
 type outgoing struct {
 	name  string
 	far   func(e *ear) script
 	agent map[string]any
-	// talk checks what happens before the call ends; nil: nothing is checked.
+	// talk checks the call before it ends. If talk is nil, nothing is checked.
 	talk   func(t *testing.T, w *world, e *ear)
 	status string
 	cause  string
 	events []string
 }
 
-// tone returns the settings of an agent that plays a tone and hangs up after ends milliseconds; 0: never.
+// tone returns the settings of an agent that plays a tone and hangs up after `ends` milliseconds.
+// If ends is 0, the agent does not hang up.
 func tone(millis, ends int) map[string]any {
 	return map[string]any{"script": map[string]any{"tone_hz": 440, "tone_millis": millis, "end_after_millis": ends}}
 }
@@ -37,7 +38,8 @@ func outgoings() []outgoing {
 	both := func(e *ear) string { return e.description("sendrecv") }
 	return []outgoing{
 		{
-			name: "the agent hangs up", agent: tone(3000, 3600), // long enough to be heard on a busy machine
+			// the tone is long enough to be measured on a busy machine
+			name: "the agent hangs up", agent: tone(3000, 3600),
 			status: "completed", cause: "normal_clearing", events: talked,
 			far:  func(e *ear) script { return invited().answered(both(e)).hungUp() },
 			talk: func(t *testing.T, _ *world, e *ear) { e.hears(t, "the tone", func() bool { return e.loud > 20 }) },
@@ -105,8 +107,9 @@ func outgoings() []outgoing {
 	}
 }
 
-// TestCalls_ThroughAProxy places calls through kamailio to sipp. Whatever the far end does, the customer receives each
-// event of the call once, and the call has the right status and hangup cause.
+// TestCalls_ThroughAProxy places calls through kamailio to sipp. For each behavior of the far end,
+// the customer must receive each event of the call once. The call must have the right status and
+// hangup cause.
 func TestCalls_ThroughAProxy(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
@@ -147,7 +150,7 @@ func (w *world) wantTypes(t *testing.T, house *kit.Workspace, callID string, wan
 	return got
 }
 
-// late sends the answer to an INVITE after the CANCEL was answered.
+// late sends the 200 response to an INVITE after the response to the CANCEL.
 func (s script) late(body string) script {
 	return append(s, `<send><![CDATA[
 
@@ -166,7 +169,7 @@ Content-Length: [len]
 ]]></send>`)
 }
 
-// calling is a caller of our number through the proxy who waits for a BYE.
+// calling is a caller that calls our number through the proxy and waits for a BYE.
 func calling(e *ear) script {
 	request := func(method, uri, to, seq string) string {
 		return method + " " + uri + " SIP/2.0\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\nFrom: <sip:+14155550001@[local_ip]:[local_port]>;tag=[pid]caller\n" +
@@ -177,8 +180,8 @@ func calling(e *ear) script {
 	return s.send(request("ACK", "[next_url]", "[peer_tag_param]", "1 ACK")+"[routes]\n", "").hungUp()
 }
 
-// TestCalls_InboundOverARegistration calls the registered address through kamailio. The customer
-// receives the events of the inbound call, and its recording.
+// TestCalls_InboundOverARegistration calls the address that the stack has registered at kamailio.
+// The customer must receive the events of the inbound call, and its recording.
 func TestCalls_InboundOverARegistration(t *testing.T) {
 	t.Parallel()
 	w := stack(t)

@@ -16,7 +16,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// The sentences of the person, with the second of the call at which each begins, and those of the agent.
+// The sentences of the person, each with the second of the call at which it begins. The sentences
+// of the agent follow.
 const (
 	interruption, interrupts = "Who is this calling me", 5
 	refusal, refuses         = "Never call me again", 11
@@ -25,7 +26,7 @@ const (
 	greeting                 = "This is Ida from the energy cooperative, and I would like to tell you at some length about our new tariffs, which begin in January, and how you could save a good deal by them."
 	explained                = "This is Ida."
 	parting                  = "That is noted. Goodbye."
-	// letter is the length of one letter in the voice of the model.
+	// letter is the duration of one letter in the model's voice.
 	letter = 60 * time.Millisecond
 )
 
@@ -40,7 +41,7 @@ func newPhone(t *testing.T, says, config, account string) phone {
 	return phone{peertest.NewPhone(t, dir, port, config, account)}
 }
 
-// kept returns the recording of what the phone received (dec) or sent (enc).
+// kept returns the recording of the audio that the phone received (dec) or sent (enc).
 func (p phone) kept(t *testing.T, side string) []int16 {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(p.Dir, "dump-*-"+side+".wav"))
@@ -53,7 +54,7 @@ func (p phone) kept(t *testing.T, side string) []int16 {
 	return samplesOf(t, files[0], 1)
 }
 
-// samplesOf returns the samples of a channel of a file, with 16 bits at 8 kHz.
+// samplesOf returns the samples of one channel of a file, with 16 bits at 8 kHz.
 func samplesOf(t *testing.T, file string, channel int) (samples []int16) {
 	t.Helper()
 	raw := sox(t, file, "-t", "raw", "-r", "8000", "-e", "signed", "-b", "16", "-", "remix", fmt.Sprint(channel))
@@ -64,7 +65,8 @@ func samplesOf(t *testing.T, file string, channel int) (samples []int16) {
 	return samples
 }
 
-// sox runs sox and returns the file that it writes to "-", or else its output.
+// sox runs sox. It returns the file that sox writes to the output "-". Otherwise it returns the
+// text that sox prints.
 func sox(t *testing.T, args ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -82,7 +84,7 @@ func sox(t *testing.T, args ...string) []byte {
 	return []byte(p.Said())
 }
 
-// spoken returns a WAV file in which each sentence begins at its second.
+// spoken returns the path of a WAV file in which each sentence begins at its second.
 func spoken(t *testing.T, seconds []int, sentences ...string) (path string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -101,7 +103,8 @@ func spoken(t *testing.T, seconds []int, sentences ...string) (path string) {
 	return path
 }
 
-// runs returns the parts with sound, in samples. Pauses of less than 400 ms do not end a part.
+// runs returns the start and end of each part with sound, in samples. A pause of less than 400 ms
+// does not end a part.
 func runs(samples []int16) (found [][2]int) {
 	const frame, pause = 80, 3200
 	for at := 0; at+frame <= len(samples); at += frame {
@@ -123,9 +126,9 @@ func runs(samples []int16) (found [][2]int) {
 
 func length(samples int) time.Duration { return time.Duration(samples) * time.Second / 8000 }
 
-// TestConversation_FromPOSTToWebhook is a whole call: a proxy that requests credentials, a real
-// phone, synthesised speech, and a model with the Realtime protocol. The person interrupts the
-// agent and asks not to be called again.
+// TestConversation_FromPOSTToWebhook tests a whole call. The call has a proxy that requests
+// credentials, a real phone, synthesised speech, and a model with the Realtime protocol. The person
+// interrupts the agent and opts out.
 func TestConversation_FromPOSTToWebhook(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
@@ -169,7 +172,7 @@ func TestConversation_FromPOSTToWebhook(t *testing.T) {
 	wantRecorded(t, house, call.CallID, bo)
 }
 
-// over returns the call of a request after its last event was delivered.
+// over waits until the last event of a request's call is delivered, and returns the call.
 func (w *world) over(t *testing.T, house *kit.Workspace, req kit.Request, last string) kit.Call {
 	t.Helper()
 	var id string
@@ -191,8 +194,8 @@ func (w *world) over(t *testing.T, house *kit.Workspace, req kit.Request, last s
 	return call
 }
 
-// wantEvents checks that each event is delivered once and signed, and that the last one contains the result of the call
-// with its summary.
+// wantEvents checks that each event is delivered once and signed. The last event must contain the
+// result of the call and its summary.
 func (w *world) wantEvents(t *testing.T, house *kit.Workspace, callID string) {
 	t.Helper()
 	got := w.events(t, house, callID, "call.completed")
@@ -203,7 +206,8 @@ func (w *world) wantEvents(t *testing.T, house *kit.Workspace, callID string) {
 			t.Errorf("%s: signed = false, want true", d.Type)
 		}
 	}
-	if want := []string{"call.ringing", "call.answered", "call.completed"}; !slices.Equal(names, want) && !slices.Equal(names, want[1:]) { // a phone may pick up without ringing
+	// a phone can answer without ringing
+	if want := []string{"call.ringing", "call.answered", "call.completed"}; !slices.Equal(names, want) && !slices.Equal(names, want[1:]) {
 		t.Errorf("events = %v", names)
 	}
 	var told struct {
@@ -241,7 +245,8 @@ func (w *world) wantTranscript(t *testing.T, house *kit.Workspace, callID string
 		t.Fatalf("turns of the transcript = %d (%+v), want %d", len(transcript.Turns), transcript.Turns, len(want))
 	}
 	for i, turn := range transcript.Turns {
-		whole := turn.Text == want[i].text || i == 1 && len(turn.Text) < len(greeting) && strings.HasPrefix(greeting, strings.TrimRight(turn.Text, " …-–—.")) // cut off
+		// the turn was interrupted
+		whole := turn.Text == want[i].text || i == 1 && len(turn.Text) < len(greeting) && strings.HasPrefix(greeting, strings.TrimRight(turn.Text, " …-–—."))
 		sharedstack.Equal(t, "turn.Role", turn.Role, want[i].role)
 		sharedstack.Equal(t, "whole", whole, true)
 		sharedstack.Equal(t, "turn.At.Before(after)", turn.At.Before(after), false)
@@ -256,8 +261,9 @@ func (w *world) wantTranscript(t *testing.T, house *kit.Workspace, callID string
 	}
 }
 
-// wantHeard checks the first sound without a pause that the phone received: the whole disclosure,
-// the notice, and as much of the greeting as the model was informed of.
+// wantHeard checks the first part with sound that the phone received, which has no pause. It must
+// contain the whole disclosure, the notice, and the part of the greeting that the model counts as
+// played.
 func wantHeard(t *testing.T, samples []int16, told time.Duration) {
 	t.Helper()
 	found := runs(samples)

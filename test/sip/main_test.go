@@ -23,13 +23,14 @@ import (
 const (
 	// soon ends a wait that would otherwise hang.
 	soon = kit.HangTimeout
-	// ringLimit is RING_LIMIT of the stack.
+	// ringLimit is the stack's setting RING_LIMIT.
 	ringLimit = 8 * time.Second
-	// account is our account at the proxy, and our number.
+	// account and secret are the credentials at the proxy. The account is also the stack's phone
+	// number.
 	account, secret = "14155559000", "a secret"
 )
 
-// world is a stack with SIP trunks, the model of its agents, and the proxy.
+// world is a stack with SIP trunks, the model of its agents, and the SIP proxy.
 type world struct {
 	*sharedstack.World
 	sip   int // the SIP port of the stack for UDP and TCP; TLS has the next one
@@ -42,14 +43,14 @@ var shared = &sharedstack.Shared[*world]{Begin: begin}
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m, 16)) }
 
-// stack returns the shared world. If a peer is missing, it skips the test.
+// stack returns the shared world. If a required program is not installed, it skips the test.
 func stack(t *testing.T) *world {
 	t.Helper()
 	peertest.Installed(t, "sipp", "baresip", "kamailio", "espeak-ng", "sox")
 	return shared.World(t)
 }
 
-// checkUnregistered checks in the log that the stack has removed its registration.
+// checkUnregistered checks the log for the removal of the stack's registration.
 func (w *world) checkUnregistered() error {
 	log, err := os.ReadFile(filepath.Join(w.Home, "stack.log"))
 	if _, ending, found := bytes.Cut(log, []byte("\nstopping")); !found || bytes.Contains(ending, []byte("trunk registration not removed")) {
@@ -81,7 +82,8 @@ func begin() (*world, error) {
 	if w.sip, err = testkit.Port(); err != nil {
 		return w, err
 	}
-	if w.proxy, err = w.proxying(); err != nil { // it ends after the stack, which removes its registration
+	// the proxy ends after the stack, because the stack removes its registration at the end
+	if w.proxy, err = w.proxying(); err != nil {
 		return w, err
 	}
 	w.AtEnd(w.checkUnregistered)
@@ -95,7 +97,8 @@ func begin() (*world, error) {
 	return w, w.throughProxy()
 }
 
-// throughProxy adds the trunk: a proxy that requests credentials and forwards inbound calls.
+// throughProxy creates a trunk that leads to the proxy. The proxy requests credentials and forwards
+// inbound calls.
 func (w *world) throughProxy() error {
 	var made struct {
 		ID string `json:"id"`
@@ -108,7 +111,8 @@ func (w *world) throughProxy() error {
 	return err
 }
 
-// answering starts the model. The script has the words that it hears, in this order in each call, and its answers.
+// answering starts the model. Its script contains the words that the model hears in each call, in
+// this order, and the answers to them.
 func (w *world) answering() (url string, err error) {
 	url, err = w.Model([]map[string]any{
 		{"heard": interruption, "text": explained},
@@ -119,14 +123,14 @@ func (w *world) answering() (url string, err error) {
 	return url, err
 }
 
-// summarise answers like an OpenAI-compatible API.
+// summarise is an HTTP handler that answers like an OpenAI-compatible API.
 func summarise(w http.ResponseWriter, _ *http.Request) {
 	summary := `{"outcome":"opted_out","confidence":0.97,"next_action":"Do not call again.","business_type":null,"customer_name":"Bo","key_interests":[],"key_objections":["calls"],"scheduled_for":null}`
 	message := map[string]any{"role": "assistant", "content": summary}
 	_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop", "message": message}}})
 }
 
-// The model has received these events of a type in all calls.
+// The function returns the events of a type that the model has received in all calls.
 func (w *world) told(t *testing.T, kind string) (events []map[string]any) {
 	t.Helper()
 	if err := kit.NewClient(w.model, "").Into(t.Context(), "GET", "/received?type="+kind, nil, 200, &events); err != nil {
@@ -135,7 +139,7 @@ func (w *world) told(t *testing.T, kind string) (events []map[string]any) {
 	return events
 }
 
-// house returns a workspace whose events are delivered to the receiver.
+// house creates a workspace whose events are delivered to the world's receiver.
 func (w *world) house(t *testing.T, more map[string]any) *kit.Workspace {
 	t.Helper()
 	one, err := w.NewWorkspace(t.Context(), t.Name(), "100")
@@ -164,7 +168,7 @@ func agent(t *testing.T, house *kit.Workspace, settings map[string]any) (id stri
 	return made.ID
 }
 
-// events returns the events of a call after the last one was delivered.
+// events waits until the last event of a call is delivered, and returns the call's events.
 func (w *world) events(t *testing.T, house *kit.Workspace, callID, last string) (got []kit.Delivery) {
 	t.Helper()
 	until(t, "the event "+last, func() bool {

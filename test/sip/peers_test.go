@@ -11,11 +11,12 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// number returns the telephone number that the proxy routes to a port.
+// number returns the phone number that the proxy routes to a port.
 func number(port int) string { return fmt.Sprintf("+1415%d%05d", 55, port) }
 
-// routing is the configuration of kamailio. It requests credentials, adds Record-Route and the transport of the INVITE,
-// routes +1415 55 and a port to that port, and routes calls for us to the registered address.
+// routing is the configuration of kamailio. kamailio requests credentials, and adds Record-Route
+// with the transport of the INVITE. It routes +1415 55 and a port to that port, and calls to the
+// stack's number to the registered address.
 const routing = `
 request_route {
 	if (!mf_process_maxfwd_header("10")) { sl_send_reply("483", "Too Many Hops"); exit; }
@@ -43,7 +44,7 @@ request_route {
 	if (!t_relay()) { sl_reply_error(); }
 }`
 
-// proxying starts a kamailio that listens for UDP and TCP.
+// proxying starts a kamailio that listens on UDP and TCP.
 func (w *world) proxying() (port int, err error) {
 	const waits = "modparam(\"tm\", \"fr_timer\", 20000)\nmodparam(\"tm\", \"fr_inv_timer\", 60000)\n"
 	proxy, port, err := peertest.Kamailio(w.Home, waits+fmt.Sprintf(routing, account, secret), "tcp")
@@ -54,13 +55,14 @@ func (w *world) proxying() (port int, err error) {
 	return port, nil
 }
 
-// caller plays a scenario once. The scenario begins with an INVITE to a port.
+// caller starts a sipp that executes a scenario once. The scenario begins with an INVITE to the
+// port.
 func caller(t *testing.T, to int, steps []string) *peertest.Program {
 	t.Helper()
 	return sipp(t, peertest.Port(t), steps, fmt.Sprintf("127.0.0.1:%d", to))
 }
 
-// sipp plays a scenario once at a port.
+// sipp starts a sipp that executes a scenario once at the port.
 func sipp(t *testing.T, port int, steps []string, more ...string) *peertest.Program {
 	t.Helper()
 	dir := t.TempDir()

@@ -17,7 +17,7 @@ const (
 	message        = "Please call us back."
 )
 
-// played is what the API says about the playout of a call.
+// played contains the data about the playout of a call that the API returns.
 type played struct {
 	Disclosure *struct {
 		Text       string     `json:"text"`
@@ -32,18 +32,19 @@ type played struct {
 	} `json:"transcript"`
 }
 
-// said returns the time that the model needs for the turns of the agent.
+// said returns the time that the model needs to speak the turns of the agent.
 func (p played) said() (sum time.Duration) {
 	for _, turn := range p.Transcript.Turns {
 		if turn.Role == "agent" {
-			text := strings.TrimSuffix(turn.Text, " –") // the mark of a cut is not spoken
+			text := strings.TrimSuffix(turn.Text, " –") // the mark of an interruption is not spoken
 			sum += time.Duration(len(text)) * letter
 		}
 	}
 	return sum
 }
 
-// playout reads what was played of an ended call. The transcript can arrive after the end.
+// playout returns the data about the playout of an ended call. It waits for the transcript, which
+// can arrive after the end.
 func playout(t *testing.T, house *kit.Workspace, callID string) (p played) {
 	t.Helper()
 	until(t, "the call has a transcript", func() bool {
@@ -54,7 +55,7 @@ func playout(t *testing.T, house *kit.Workspace, callID string) (p played) {
 	return p
 }
 
-// talker is an agent whose model speaks for a long time.
+// talker creates an agent whose model speaks for a long time, and returns the agent's id.
 func talker(t *testing.T, house *kit.Workspace, more map[string]any) string {
 	t.Helper()
 	settings := map[string]any{
@@ -67,7 +68,7 @@ func talker(t *testing.T, house *kit.Workspace, more map[string]any) string {
 	return agent(t, house, settings)
 }
 
-// TestPlayout_EndsWhereThePhoneHungUp hangs up in the disclosure, in the notice and in the greeting.
+// TestPlayout_EndsWhereThePhoneHungUp hangs up during the disclosure, the notice and the greeting.
 // The transcript must not contain more than the phone received.
 func TestPlayout_EndsWhereThePhoneHungUp(t *testing.T) {
 	t.Parallel()
@@ -119,7 +120,7 @@ func TestPlayout_EndsWhereThePhoneHungUp(t *testing.T) {
 	}
 }
 
-// toEar calls a phone that hangs up after a time.
+// toEar calls a phone that hangs up after the given time.
 func (w *world) toEar(
 	t *testing.T, house *kit.Workspace, agentID string, e *ear, after time.Duration, last string,
 ) kit.Call {
@@ -132,8 +133,9 @@ func (w *world) toEar(
 	return w.over(t, house, req, last)
 }
 
-// TestPlayout_PhoneWithoutAudio calls phones that stop sending audio, as silence suppression and a mute
-// button do. With RTCP the call goes on. Without, it fails after the media timeout and keeps its transcript.
+// TestPlayout_PhoneWithoutAudio calls phones that stop sending audio, as with silence suppression
+// or a mute button. If the phone sends RTCP, the call continues. Otherwise the call fails after the
+// media timeout and keeps its transcript.
 func TestPlayout_PhoneWithoutAudio(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
@@ -177,10 +179,11 @@ func TestPlayout_PhoneWithoutAudio(t *testing.T) {
 	}
 }
 
-// TestVoicemail_ContainsDisclosureAndMessageAlone calls a phone that plays a greeting and a beep. The
-// model answers what it hears, as turn detection has it do.
+// TestVoicemail_ContainsDisclosureAndMessageAlone calls a phone that plays a greeting and a beep.
+// The model answers the greeting, because its turn detection reports speech.
 //
-// It is not parallel: TestConversation_FromPOSTToWebhook counts the interruptions of the shared model.
+// The test is not parallel, because TestConversation_FromPOSTToWebhook counts the interruptions of
+// the shared model.
 func TestVoicemail_ContainsDisclosureAndMessageAlone(t *testing.T) {
 	w := stack(t)
 	house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true}})
@@ -217,7 +220,7 @@ func beeping(t *testing.T) string {
 	return out
 }
 
-// sippPort starts a far end and returns its port.
+// sippPort starts a far end with the scenario s and returns its port.
 func sippPort(t *testing.T, s script) int {
 	t.Helper()
 	port := peertest.Port(t)

@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// wantRecorded checks the recording behind the link: a WAV file with the person on the left and the agent on the right
-// channel, in which both sides are aligned as in the call.
+// wantRecorded checks the recording at the link. It must be a WAV file with the person on the left
+// channel and the agent on the right channel. Both channels must be aligned as in the call.
 func wantRecorded(t *testing.T, house *kit.Workspace, callID string, p phone) {
 	t.Helper()
 	person, agent := recorded(t, house, callID)
@@ -72,7 +72,7 @@ func recorded(t *testing.T, house *kit.Workspace, callID string) (person, agent 
 // fetched downloads a signed link without an API key.
 func fetched(t *testing.T, url string) []byte {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: soon} //nolint:gosec // a test's own stack
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: soon} //nolint:gosec // the test's stack has its own authority
 	res, err := client.Get(url)
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func fetched(t *testing.T, url string) []byte {
 	return body
 }
 
-// step is the length of audio of one loudness value.
+// step is the duration of the audio for which one loudness value is calculated.
 const step = 50 * time.Millisecond
 
 func loudness(samples []int16) (loud []float64) {
@@ -103,8 +103,8 @@ func loudness(samples []int16) (loud []float64) {
 	return loud
 }
 
-// aligned returns the position of the part in the whole at which their loudness correlates best,
-// and that correlation; 1 is equality.
+// aligned returns the position in the parameter whole at which the loudness of the parameter part
+// correlates best. It also returns this correlation, where 1 is equality.
 func aligned(part, whole []float64) (late time.Duration, alike float64) {
 	for lag := range whole {
 		var a, b, ab, aa, bb, n float64

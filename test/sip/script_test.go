@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// script is a scenario of sipp, step by step.
+// script is a sipp scenario as a list of steps.
 type script []string
 
 const tag = ";tag=[pid]far[call_number]"
 
-// over receives an INVITE that reached the proxy over the transport.
+// over receives an INVITE. The INVITE must have reached the proxy over the given transport.
 func over(transport string) script {
 	s := invited()
 	s[0] = strings.Replace(s[0], "</action>", `<ereg regexp="^ *`+transport+`$" search_in="hdr" header="X-Came-Over:" check_it="true" assign_to="4"/></action>`, 1)
 	return append(s, `<Reference variables="4"/>`)
 }
 
-// invited receives the INVITE and stores the addresses for requests in the dialog.
+// invited receives the INVITE and stores the addresses for later requests in the dialog.
 func invited() script {
 	return script{`<recv request="INVITE" rrs="true"><action>
 	<ereg regexp="sip:[^&gt;]*" search_in="hdr" header="Contact:" assign_to="1"/>
@@ -47,7 +47,7 @@ func (s script) respond(code int, tag, body string, headers ...string) script {
 		"Contact: <sip:far@[local_ip]:[local_port];transport=[transport]>\n", code, tag), body, headers...)
 }
 
-// say sends a response to the INVITE. ok sends 200 to another request.
+// say sends a response to the INVITE. The method ok sends a 200 response to another request.
 func (s script) say(code int, body string, headers ...string) script {
 	return s.respond(code, tag, body, headers...)
 }
@@ -55,7 +55,7 @@ func (s script) ok(body string, headers ...string) script {
 	return s.respond(200, "", body, headers...)
 }
 
-// ask sends a request within the dialog. The step after it receives the response.
+// ask sends a request within the dialog. The following step receives the response.
 func (s script) ask(method, body string, seq int, headers ...string) script {
 	return s.send(fmt.Sprintf("%s [$1] SIP/2.0\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\nFrom: [$3]%s\nTo: [$2]\nCall-ID: [call_id]\nCSeq: %d %s\n[routes]\nMax-Forwards: 70\n"+
 		"Contact: <sip:far@[local_ip]:[local_port];transport=[transport]>\n", method, tag, seq, method), body, headers...)
@@ -73,14 +73,15 @@ func (s script) pause(d time.Duration) script {
 	return append(s, fmt.Sprintf(`<pause milliseconds="%d"/>`, d.Milliseconds()))
 }
 
-// answered rings and answers. Without the pause the proxy can swap the two responses.
+// answered sends 180 and 200. A pause separates the responses, because the proxy could change their
+// order.
 func (s script) answered(body string, headers ...string) script {
 	return s.say(180, "").pause(300*time.Millisecond).say(200, body, headers...).hear("ACK")
 }
 func (s script) hungUp() script  { return s.hear("BYE").ok("") }
 func (s script) hangsUp() script { return s.ask("BYE", "", 77).told(200) }
 
-// canceled receives a CANCEL and ends the INVITE with 487.
+// canceled receives a CANCEL and responds to the INVITE with 487.
 func (s script) canceled() script {
 	s = append(s, `<recv request="CANCEL"/>`).ok("")
 	return append(s, `<send><![CDATA[
@@ -102,7 +103,8 @@ const (
 	eventType              = 101
 )
 
-// ear is the audio of a phone: it sends silence after the first packet that it receives, and counts what it receives.
+// ear is the audio of a phone. It sends silence after the first packet that it receives, and counts
+// the received packets.
 type ear struct {
 	conn *net.UDPConn
 	port int
@@ -110,15 +112,15 @@ type ear struct {
 	mu      sync.Mutex
 	frames  int
 	loud    int
-	kind    byte // the payload type of the received audio
+	kind    byte // the payload type of the audio that it receives
 	lastAt  time.Time
-	longest time.Duration // the longest time without a packet
-	since   int           // loud frames after that time
+	longest time.Duration // the longest time between two received packets
+	since   int           // the number of loud frames after the longest time without a packet
 	digits  string
-	pressed uint32 // the timestamp of the last received event
-	press   string // keys to send
+	pressed uint32 // the RTP timestamp of the last received telephone event
+	press   string // the keys to send
 	number  uint16
-	// muted stops the audio after a second; reports sends RTCP instead.
+	// muted stops the audio after a second. reports then sends RTCP reports.
 	muted, reports bool
 }
 
@@ -134,7 +136,7 @@ func listen(t *testing.T) *ear {
 	return e
 }
 
-// description is the SDP of the ear.
+// description returns the SDP of the ear.
 func (e *ear) description(direction string) string {
 	return fmt.Sprintf("v=0\no=far 1 %d IN IP4 127.0.0.1\ns=-\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio %d RTP/AVP 0 %d\na=rtpmap:0 PCMU/8000\na=rtpmap:%[3]d telephone-event/8000\na=fmtp:%[3]d 0-15\na=%[4]s\n",
 		len(direction), e.port, eventType, direction)
@@ -167,7 +169,7 @@ func (e *ear) listen() {
 			e.pressed = stamp
 		case packet[1]&0x7F != 0:
 			e.kind = packet[1] & 0x7F
-		case payload[0]&0x7F < 0x50 || payload[1]&0x7F < 0x50: // louder than a whisper
+		case payload[0]&0x7F < 0x50 || payload[1]&0x7F < 0x50: // a sample is louder than a whisper
 			e.loud, e.since = e.loud+1, e.since+1
 		}
 		e.mu.Unlock()
@@ -194,7 +196,7 @@ func (e *ear) speak(to netip.AddrPort) {
 			continue
 		}
 		for _, key := range keys {
-			for n := range 7 { // 80 ms, and the end three times (RFC 4733 2.5.1.4)
+			for n := range 7 { // the event takes 80 ms, and its end is sent three times (RFC 4733 2.5.1.4)
 				event := []byte{byte(key - '0'), 10, 0, 0}
 				binary.BigEndian.PutUint16(event[2:], uint16(min(n+1, 5)*frameBytes))
 				if n >= 4 {
@@ -217,7 +219,7 @@ func (e *ear) speak(to netip.AddrPort) {
 }
 
 func (e *ear) write(to netip.AddrPort, packet []byte, kind byte, stamp uint32) error {
-	e.number++ // one goroutine's
+	e.number++ // only one goroutine accesses the number
 	packet[1] = kind
 	binary.BigEndian.PutUint16(packet[2:], e.number)
 	binary.BigEndian.PutUint32(packet[4:], stamp)
@@ -231,7 +233,7 @@ func (e *ear) report(to netip.AddrPort) {
 	_, _ = e.conn.WriteToUDPAddrPort(packet, netip.AddrPortFrom(to.Addr(), to.Port()+1))
 }
 
-// heard returns the number of received packets, and of loud ones.
+// heard returns the number of received packets, and the number of loud ones.
 func (e *ear) heard() (frames, loud int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

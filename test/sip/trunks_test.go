@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// set changes the trunk. The change applies to calls that begin later.
+// set changes the settings of the trunk. A change applies to calls that begin later.
 func (w *world) set(t *testing.T, settings map[string]any) {
 	t.Helper()
 	if err := kit.NewClient(w.Demo.AdminURL, w.Demo.AdminToken).Into(t.Context(), "PATCH", "/admin/v1/trunks/"+w.trunk, settings, 200, nil); err != nil {
@@ -22,8 +22,8 @@ func (w *world) set(t *testing.T, settings map[string]any) {
 }
 
 // TestTrunks_OverTCPAndTLS calls over TCP with A-law, and over TLS with SRTP to a real phone. It
-// runs before the parallel tests, because it changes the trunk that they share.
-// TestTrunk_WrongPasswordKeepsRequestsQueued of the dialer covers a wrong password, with sipp.
+// runs before the parallel tests, because it changes the trunk that these tests share.
+// TestTrunk_WrongPasswordKeepsRequestsQueued of the dialer tests a wrong password with sipp.
 func TestTrunks_OverTCPAndTLS(t *testing.T) {
 	w := stack(t)
 	house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true}})
@@ -79,7 +79,7 @@ func TestTrunks_OverTCPAndTLS(t *testing.T) {
 			err = kit.NewClient(w.model, "").Into(t.Context(), "GET", path, nil, 200, &list)
 			return list, err
 		}
-		before, err := transcriptions() // of the calls of earlier tests
+		before, err := transcriptions() // the number of transcriptions of earlier tests
 		if err != nil {
 			t.Fatal(err)
 		}

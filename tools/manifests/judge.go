@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubernetes/pkg/apis/apps"
-	_ "k8s.io/kubernetes/pkg/apis/apps/install" // each registers its kinds with their defaults
+	_ "k8s.io/kubernetes/pkg/apis/apps/install" // each package registers its kinds with their defaults
 	appsvalidation "k8s.io/kubernetes/pkg/apis/apps/validation"
 	"k8s.io/kubernetes/pkg/apis/autoscaling"
 	_ "k8s.io/kubernetes/pkg/apis/autoscaling/install"
@@ -26,8 +26,8 @@ import (
 	policyvalidation "k8s.io/kubernetes/pkg/apis/policy/validation"
 )
 
-// judge validates a new object as an API server does, after it has set what the server sets: the
-// namespace, the addresses of a Service, the selector of a Job.
+// judge validates a new object as an API server does. Before, it sets the fields that the server
+// sets: the namespace, the addresses of a Service, the selector of a Job.
 func judge(object runtime.Object) field.ErrorList {
 	if about, ok := object.(metav1.Object); ok {
 		about.SetNamespace("judged")

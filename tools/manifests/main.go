@@ -1,8 +1,8 @@
 // Command manifests validates rendered manifests as an API server does. It decodes them strictly
-// into the Kubernetes types, so an unknown field, a wrong type and a duplicate field are errors,
-// and runs Kubernetes' validation of new objects. It reads YAML documents from standard input and
-// prints every error with its object. It exits with status 1 if there are errors. Of the two kinds
-// of the Prometheus operator it knows the fields that the charts use.
+// into the Kubernetes types, so an unknown field, a wrong type and a duplicate field are errors.
+// Then it runs Kubernetes' validation of new objects. It reads YAML documents from standard input
+// and prints every error with its object. It exits with status 1 if there are errors. For two kinds
+// of the Prometheus operator, it accepts only the fields that the charts use.
 package main
 
 import (
@@ -50,7 +50,7 @@ func check(in io.Reader) (decoded int, faults []error) {
 			continue
 		}
 		if about == (head{}) {
-			continue // only comments
+			continue // the document contains only comments
 		}
 		if err := decode(strict, about, text); err != nil {
 			faults = append(faults, fmt.Errorf("%s/%s: %w", about.Kind, about.Metadata.Name, err))

@@ -2,8 +2,8 @@ package main
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// serviceMonitor and prometheusRule contain the fields of the Prometheus operator's kinds that the
-// charts use.
+// serviceMonitor and prometheusRule are two kinds of the Prometheus operator, with the fields that
+// the charts use.
 type serviceMonitor struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`

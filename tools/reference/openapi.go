@@ -12,7 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// writeOpenAPI writes the YAML file as JSON. change can change the document before.
+// writeOpenAPI writes the YAML file as JSON. The function change can change the document before it
+// is written.
 func writeOpenAPI(out io.Writer, path string, change func(*yaml.Node)) error {
 	source, err := os.ReadFile(path)
 	if err != nil {
@@ -31,8 +32,8 @@ func writeOpenAPI(out io.Writer, path string, change func(*yaml.Node)) error {
 	return err
 }
 
-// read resolves anchors and merge keys. It returns an error for a key without a value, because in a
-// one-line mapping that is a comma in unquoted text.
+// read parses a document and resolves anchors and merge keys. It returns an error for a key without
+// a value. In a one-line mapping, unquoted text with a comma produces such a key.
 func read(source []byte) (*yaml.Node, error) {
 	var file yaml.Node
 	if err := yaml.Unmarshal(source, &file); err != nil {
@@ -79,7 +80,7 @@ func resolve(node *yaml.Node) (*yaml.Node, error) {
 	return plain, nil
 }
 
-// set replaces a member in its place, or appends it.
+// set replaces the value of a key in a mapping. A new key is appended.
 func set(node *yaml.Node, key string, value *yaml.Node) {
 	if present := member(node, key); present != nil {
 		*present = *value
@@ -101,7 +102,7 @@ func member(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// keep removes the members for which fits returns false.
+// keep removes the members of a mapping for which the function fits returns false.
 func keep(node *yaml.Node, fits func(key string, value *yaml.Node) bool) {
 	var kept []*yaml.Node
 	for i := 0; i < len(node.Content); i += 2 {
@@ -112,9 +113,9 @@ func keep(node *yaml.Node, fits func(key string, value *yaml.Node) bool) {
 	node.Content = kept
 }
 
-// forGenerator adds the order of fields, which oapi-codegen would sort otherwise. It removes the error
-// responses that have the default response's type Error, so that the client has one type for all of
-// them.
+// forGenerator adds the order of fields, because oapi-codegen would otherwise sort them. It removes
+// error responses that have the same type as the default response, Error, so that the client has
+// one type for all errors.
 func forGenerator(node *yaml.Node) {
 	if node.Kind != yaml.MappingNode {
 		for _, item := range node.Content {
@@ -139,7 +140,8 @@ func forGenerator(node *yaml.Node) {
 func order(properties *yaml.Node) {
 	for i := 1; i < len(properties.Content); i += 2 {
 		field := properties.Content[i]
-		if ref := member(field, "$ref"); ref != nil { // other members beside $ref are ignored: wrap it
+		// wrap the reference, because other members beside $ref are ignored
+		if ref := member(field, "$ref"); ref != nil {
 			*field = yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{
 				{Kind: yaml.ScalarNode, Tag: "!!str", Value: "allOf"},
 				{Kind: yaml.SequenceNode, Content: []*yaml.Node{{Kind: yaml.MappingNode, Content: field.Content}}},
@@ -151,7 +153,7 @@ func order(properties *yaml.Node) {
 	}
 }
 
-// ownShape reports whether an error response has another schema than Error.
+// ownShape reports whether an error response has a schema other than Error.
 func ownShape(answer *yaml.Node) bool {
 	schema := member(member(member(member(answer, "content"), "application/json"), "schema"), "$ref")
 	return schema != nil && schema.Value != "#/components/schemas/Error"

@@ -14,23 +14,24 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// undescribedCodes are codes of routes that are not in the API description.
+// undescribedCodes are error codes of routes that are not in the API description.
 var undescribedCodes = []string{
-	"number_exists", "trunk_exists", "trace_off", "no_sip", // the operator API
-	"range_not_satisfiable", "precondition_failed", // downloads behind the link of a recording
+	"number_exists", "trunk_exists", "trace_off", "no_sip", // codes of the operator API
+	"range_not_satisfiable", "precondition_failed", // codes of downloads through the link of a recording
 }
 
-// handedOn lists the files that return a code from another place. The code is read from that place
-// instead.
+// handedOn lists the files that return an error code from another place. The test reads the code at
+// that place.
 var handedOn = []string{
 	"libs/apierr/apierr.go",
-	"services/calls/internal/callrequests/gates.go",             // the error of contacts-compliance's pre-check
-	"services/contacts-compliance/internal/checks/pre_check.go", // the result of the compliance checks
-	"services/gateway/internal/proxy/owner_request.go",          // the error of the service that owns the object
+	// returns the error of the pre-check of contacts-compliance
+	"services/calls/internal/callrequests/gates.go",
+	"services/contacts-compliance/internal/checks/pre_check.go", // returns the result of the compliance checks
+	"services/gateway/internal/proxy/owner_request.go",          // returns the error of the service that owns the object
 }
 
-// TestCodes_AreTheDocumentsExamples fails if an error code in the code has no example in the API
-// description, or an example is not in the code.
+// TestCodes_AreTheDocumentsExamples compares the error codes in the code with the examples in the
+// API description. Each code must have an example, and each example must be in the code.
 func TestCodes_AreTheDocumentsExamples(t *testing.T) {
 	t.Parallel()
 	sources, err := read(os.DirFS("../.."))
@@ -66,8 +67,8 @@ func TestCodes_AreTheDocumentsExamples(t *testing.T) {
 	}
 }
 
-// codes returns the error codes in a file. It calls unread for an error whose code is not a
-// literal.
+// codes returns the error codes in a file. For an error whose code is not a literal, it calls the
+// function unread.
 func codes(s source, unread func(line int)) map[string]int {
 	found := map[string]int{}
 	literal := func(e ast.Expr) {
@@ -95,11 +96,11 @@ func codes(s source, unread func(line int)) map[string]int {
 					literal(pair.Value)
 				}
 			}
-		case *ast.ValueSpec: // the codes of the compliance checks
+		case *ast.ValueSpec: // constants with the codes of the compliance checks
 			if strings.HasPrefix(s.path, "services/contacts-compliance/internal/gate/") && len(n.Values) == 1 && strings.HasPrefix(n.Names[0].Name, "Code") {
 				literal(n.Values[0])
 			}
-		case *ast.AssignStmt: // code, message := …: errors before a request exists
+		case *ast.AssignStmt: // code, message := …: an error before a request exists
 			for i, left := range n.Lhs {
 				if named(left, "code") && s.path == "libs/httpserver/wire.go" && len(n.Rhs) == len(n.Lhs) && len(n.Lhs) == 2 {
 					literal(n.Rhs[i])

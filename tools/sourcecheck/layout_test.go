@@ -39,13 +39,13 @@ func TestLayout_PackagesAreNouns(t *testing.T) {
 }
 
 var (
-	// pattern matches a variable of the Makefile or a flag that selects tests by their names.
+	// pattern matches a variable of the Makefile, or a flag, that selects tests by name.
 	pattern = regexp.MustCompile(`(?:_TESTS|PASTPOOLER|POOLER_MANY_ROWS) := (\S+)|-(?:run|skip) ['"]?([^\s'"$]+)`)
 	group   = regexp.MustCompile(`^(.*)\(([^)]*)\)(.*)$`)
 )
 
-// TestMakefile_PatternsSelectTests fails for a name in a -run or -skip pattern of the Makefile that matches no test,
-// because such a pattern runs nothing and passes.
+// TestMakefile_PatternsSelectTests fails for a name in a -run or -skip pattern of the Makefile that
+// matches no test. Such a pattern runs no test, and make passes.
 func TestMakefile_PatternsSelectTests(t *testing.T) {
 	t.Parallel()
 	var tests []string
@@ -76,8 +76,8 @@ func TestMakefile_PatternsSelectTests(t *testing.T) {
 	}
 }
 
-// alternatives returns the patterns that a|b and x(a|b) consist of. The end of a pattern can be missing, where the
-// Makefile computes it.
+// alternatives splits a pattern at |, inside and outside of parentheses, into single patterns. The
+// end of a pattern can be missing, because the Makefile computes it.
 func alternatives(all string) []string {
 	if strings.Count(all, "(") > strings.Count(all, ")") {
 		all += ")"

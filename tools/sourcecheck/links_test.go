@@ -18,14 +18,15 @@ var (
 	notAnchor = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 )
 
-// TestDocuments_EveryLinkExists follows each relative link of each document, and its anchor to a heading.
+// TestDocuments_EveryLinkExists checks each relative link of each document. The file must exist,
+// and the anchor must match a heading.
 func TestDocuments_EveryLinkExists(t *testing.T) {
 	t.Parallel()
 	pages, checked := documents(t), 0
 	for name, text := range pages {
 		for _, found := range link.FindAllStringSubmatch(codeBlock.ReplaceAllString(text, ""), -1) {
 			file, anchor := found[1], found[2]
-			if strings.Contains(file, ":") { // another site
+			if strings.Contains(file, ":") { // the link leads to another site
 				continue
 			}
 			checked++
@@ -47,10 +48,11 @@ func TestDocuments_EveryLinkExists(t *testing.T) {
 	}
 }
 
-// citation is a page of docs in a Go file, with an anchor or without.
+// citation matches the path of a page in docs in a Go file, with or without an anchor.
 var citation = regexp.MustCompile(`\bdocs/[\w/.-]+\.md(?:#[\w-]+)?`)
 
-// TestCitations_NamePagesAndHeadings follows each page that a Go file cites, and its anchor to a heading.
+// TestCitations_NamePagesAndHeadings checks each page that a Go file cites. The page must exist,
+// and the anchor must match a heading.
 func TestCitations_NamePagesAndHeadings(t *testing.T) {
 	t.Parallel()
 	pages, cited := documents(t), 0

@@ -1,6 +1,6 @@
-// Package sourcecheck contains the rules about the source tree that no linter knows: SQL is in internal/store, every
-// environment variable has a help text, every service has the same skeleton, and every error code is documented.
-// golangci-lint checks the rest.
+// Package sourcecheck checks rules about the source tree that no linter checks. SQL is in
+// internal/store, every environment variable has a help text, every service has the same skeleton,
+// and every error code is documented. golangci-lint checks the other rules.
 package sourcecheck
 
 import (
@@ -18,7 +18,7 @@ import (
 
 // source is one parsed Go file.
 type source struct {
-	path string // relative to the repository's root, with slashes
+	path string // the path relative to the root of the repository, with slashes
 	file *ast.File
 	set  *token.FileSet
 }
@@ -107,7 +107,8 @@ func skeleton(tree fs.FS) (violations []string) {
 var statement = regexp.MustCompile(`^\s*(SELECT\s|INSERT\s+INTO\s|UPDATE\s+\S+\s+(AS\s+\S+\s+)?SET\s|DELETE\s+FROM\s|` +
 	`WITH\s+\w+\s+AS\s|LOCK\s+TABLE\s|TRUNCATE\s)`)
 
-// statements reports SQL of a service outside of its internal/store. Packages for tests may have some.
+// statements reports SQL of a service outside of the service's internal/store. Packages for tests
+// can contain SQL.
 func statements(s source, report func(token.Pos, string)) {
 	parts := strings.Split(path.Dir(s.path), "/")
 	if parts[0] != "services" || len(parts) > 3 && parts[2] == "internal" && parts[3] == "store" {
@@ -125,7 +126,7 @@ func statements(s source, report func(token.Pos, string)) {
 	})
 }
 
-// variables reports environment variables without a help text, which --help prints.
+// variables reports environment variables without a help text. --help prints the help texts.
 func variables(s source, report func(token.Pos, string)) {
 	ast.Inspect(s.file, func(n ast.Node) bool {
 		field, ok := n.(*ast.Field)

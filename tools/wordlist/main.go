@@ -32,7 +32,7 @@ type word struct {
 	advice  string
 }
 
-// text is a piece of prose with its place, for example "libs/pg/pool.go:12".
+// text is a piece of prose and its place, for example "libs/pg/pool.go:12".
 type text struct{ place, content string }
 
 func main() {
@@ -100,7 +100,8 @@ func check(words []word, texts []text) (found []string) {
 	return found
 }
 
-// checked matches the files that are checked, unchecked those that are generated or list the words.
+// checked matches the files that are checked. unchecked matches generated files and the files that
+// list the words.
 var (
 	checked   = regexp.MustCompile(`(\.(go|md|ya?ml|proto|sql|sh|env|tpl|ts|py|js)|Makefile|Dockerfile)$`)
 	unchecked = regexp.MustCompile(`(^|/)(testdata|node_modules)/|^tools/wordlist/|^docs/images/`)
@@ -143,7 +144,7 @@ func subjectsSince(base string) (texts []text, err error) {
 	return texts, nil
 }
 
-// proseOf returns the prose of a file by line. A file that was deleted has none.
+// proseOf returns the prose of a file by line number. For a deleted file it returns nothing.
 func proseOf(path string) (map[int][]string, error) {
 	content, err := os.ReadFile(path)
 	switch {
@@ -186,7 +187,8 @@ var messageMethods = []string{
 	"Errorf", "Fatal", "Fatalf", "Log", "Logf", "Skip", "Skipf",
 }
 
-// goProse returns the comments, the messages and the help texts of a Go file by line. Generated files have none.
+// goProse returns the comments, messages and help texts of a Go file by line number. For a
+// generated file it returns nothing.
 func goProse(path string, content []byte) (map[int][]string, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, path, content, parser.ParseComments|parser.SkipObjectResolution)

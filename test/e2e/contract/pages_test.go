@@ -10,7 +10,8 @@ import (
 )
 
 // TestPages_CommandsRun runs the commands in the pages for customers and operators against the demo
-// workspace, page by page. After each page, the calling policy of the workspace must permit calls.
+// workspace, page by page. Each page must leave a calling
+// policy that permits calls, because the next page places calls.
 func TestPages_CommandsRun(t *testing.T) {
 	for _, program := range []string{"curl", "jq", "openssl", "python3"} {
 		if _, err := exec.LookPath(program); err != nil && os.Getenv("CI") != "true" {

@@ -29,7 +29,8 @@ type event struct {
 	record   *kgo.Record
 }
 
-// happenings returns the terminal events of n calls of a workspace, as calls publishes them.
+// happenings returns the terminal events of n calls of a workspace, in the form that the service
+// calls publishes.
 func happenings(t testing.TB, workspace string, n int) []event {
 	t.Helper()
 	all := make([]event, n)
@@ -62,7 +63,8 @@ func happenings(t testing.TB, workspace string, n int) []event {
 	return all
 }
 
-// publish returns when Kafka has acknowledged all events. It can be called on any goroutine.
+// publish publishes events and returns when Kafka has acknowledged all of them. It can be called on
+// any goroutine.
 func (w *world) publish(t testing.TB, events ...event) {
 	t.Helper()
 	records := make([]*kgo.Record, len(events))
@@ -74,7 +76,8 @@ func (w *world) publish(t testing.TB, events ...event) {
 	}
 }
 
-// customer is a workspace with one subscription, with clients of its owner and of the operator.
+// customer is a workspace with one subscription. It has one client with the workspace's key, and
+// one client of the operator.
 type customer struct {
 	*kit.Workspace
 	w *world
@@ -114,7 +117,7 @@ func (c *customer) must(t testing.TB, client *kit.Client, method, path string, b
 	}
 }
 
-// set changes the status and returns the time of the response.
+// set changes the subscription's status and returns the time of the response.
 func (c *customer) set(t testing.TB, status string) time.Time {
 	t.Helper()
 	c.must(t, c.API, "PATCH", c.own, map[string]any{"status": status}, 200, nil)
@@ -136,7 +139,7 @@ type subscription struct {
 	} `json:"flag"`
 }
 
-// shown returns the subscription from the operator's list.
+// shown returns the subscription from the list in the operator API.
 func (c *customer) shown(t testing.TB) subscription {
 	t.Helper()
 	var page kit.Page[subscription]
@@ -150,8 +153,8 @@ func (c *customer) shown(t testing.TB) subscription {
 	return subscription{}
 }
 
-// delivery is a delivery as the operator API returns it. History is set only if one delivery was
-// requested.
+// delivery is a delivery as the operator API returns it. History is set only in the response for a
+// single delivery.
 type delivery struct {
 	ID        string  `json:"id"`
 	EventID   string  `json:"event_id"`
@@ -169,7 +172,7 @@ type delivery struct {
 	} `json:"history"`
 }
 
-// deliveries returns the deliveries with a status, or all.
+// deliveries returns the deliveries with a status, or all deliveries if the status is empty.
 func (c *customer) deliveries(t testing.TB, status string) []delivery {
 	t.Helper()
 	query := map[string][]string{}
@@ -207,7 +210,7 @@ func (c *customer) awaitDelivery(t testing.TB, eventID, status string) (d delive
 	return d
 }
 
-// replay replays the deliveries with the status and returns their number.
+// replay replays the deliveries with the status and returns the number of replayed deliveries.
 func (c *customer) replay(t testing.TB, status string, since time.Time) int {
 	t.Helper()
 	var answer struct {
@@ -227,7 +230,7 @@ func (c *customer) open(t testing.TB, where string) (n int) {
 	return n
 }
 
-// history counts all deliveries of the subscription.
+// history returns the number of all deliveries of the subscription.
 func (c *customer) history(t testing.TB) (n int) {
 	t.Helper()
 	const query = "SELECT count(*) FROM webhook_dispatcher.deliveries WHERE subscription_id = $1"
@@ -272,7 +275,7 @@ func (w *world) metric(ctx context.Context, replica int, name string) (sum float
 	return sum, lines.Err()
 }
 
-// metrics returns the sum over all replicas.
+// metrics returns the sum of a metric over all replicas.
 func (w *world) metrics(t testing.TB, name string) (sum float64) {
 	t.Helper()
 	for replica := 1; replica <= replicas; replica++ {

@@ -29,11 +29,13 @@ import (
 
 // request is one received attempt.
 type request struct {
-	at, ended time.Time // ended is when the response was written, or the sender had disconnected
-	cut       bool      // the sender had disconnected
-	line      net.Conn  // its connection, if the receiver knows it
-	// when the sender closed the connection after it; zero unless it was the last request of its
-	// connection
+	// ended is the time when the response was written, or when the receiver noticed that the sender
+	// had disconnected
+	at, ended time.Time
+	cut       bool     // true if the sender had disconnected before the response
+	line      net.Conn // the connection of the request, if the receiver knows it
+	// left is the time when the sender closed the connection after this request. It is zero unless
+	// the request was the last of its connection.
 	left            time.Time
 	event, delivery string
 	attempt         int
@@ -42,7 +44,7 @@ type request struct {
 	body            []byte
 }
 
-// signedWith verifies the signature with a secret.
+// signedWith reports whether the signature of the request is valid for a secret.
 func (r request) signedWith(secret string) bool {
 	stamp, mac, _ := strings.Cut(strings.TrimPrefix(r.signature, "t="), ",v1=")
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
@@ -57,7 +59,7 @@ type book struct {
 	got []request
 }
 
-// note stores a request and returns its number.
+// note stores a request and returns the request's number.
 func (b *book) note(r *http.Request) (int, error) {
 	at := time.Now()
 	body, err := io.ReadAll(r.Body)
@@ -85,7 +87,7 @@ func (b *book) end(entry int, cut bool) {
 }
 
 // hungUp records that a sender has closed a connection. A busy receiver can notice this only after
-// its response. A living sender keeps its connections open.
+// its response. A running sender keeps its connections open.
 func (b *book) hungUp(line net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -169,7 +171,7 @@ func (e *endpoint) answering(status int, wait time.Duration) {
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	entry, err := e.note(r)
 	if err != nil {
-		return // the sender died; it sends the request again
+		return // the sender died, and another process sends the request again
 	}
 	e.mu.Lock()
 	status, wait := e.status, e.wait
@@ -191,14 +193,15 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type link struct {
 	*tls.Conn
 	tcp *net.TCPConn
-	// over is closed at the end of the test.
+	// over is closed when the test ends.
 	over <-chan struct{}
 }
 
-// say writes a part of a response.
+// say writes a part of the response.
 func (l link) say(format string, args ...any) { _, _ = fmt.Fprintf(l, format, args...) }
 
-// wait pauses. It returns false if the sender has disconnected or the test has ended.
+// wait waits for the given time. It returns false if the sender has disconnected or the test has
+// ended.
 func (l link) wait(long time.Duration) bool {
 	gone := make(chan struct{})
 	go func() {
@@ -215,14 +218,14 @@ func (l link) wait(long time.Duration) bool {
 	}
 }
 
-// hostile is a receiver that reads and stores a request and then calls behave. Every connection has
-// one request.
+// hostile is a receiver that reads and stores a request and then calls the function behave. Every
+// connection has one request.
 type hostile struct {
 	book
 	URL string
 }
 
-// listen starts a hostile receiver with a certificate of the given kind.
+// listen starts a hostile receiver. The parameter kind selects its certificate.
 func (w *world) listen(t *testing.T, kind string, behave func(link)) *hostile {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -266,8 +269,8 @@ func (w *world) listen(t *testing.T, kind string, behave func(link)) *hostile {
 	return h
 }
 
-// certificate returns a certificate for 127.0.0.1, signed by the authority that the stack trusts,
-// or with the given fault.
+// certificate returns a certificate for 127.0.0.1. It has the given fault, or is signed by the
+// authority that the stack trusts.
 func (w *world) certificate(t *testing.T, fault string) tls.Certificate {
 	t.Helper()
 	authority, err := tls.LoadX509KeyPair(w.Hooks.CAFile, w.Hooks.KeyFile)

@@ -20,8 +20,8 @@ func TestFailing_FlaggedDisabledAndResumed(t *testing.T) {
 	events := happenings(t, c.ID, 4)
 	disabled, warned := w.metrics(t, "ringfence_webhooks_subscriptions_disabled_total"), w.metrics(t, "ringfence_webhooks_subscriptions_warned_total")
 
-	// The first delivery uses up its attempts: five failures in a row and one exhausted delivery,
-	// less than half of the limits.
+	// The first delivery uses up its attempts. There are then five failures in a row and one
+	// exhausted delivery, less than half of the limits.
 	w.publish(t, events[0])
 	first := c.awaitDelivery(t, events[0].id, "failed")
 	s := c.shown(t)
@@ -37,7 +37,7 @@ func TestFailing_FlaggedDisabledAndResumed(t *testing.T) {
 		t.Errorf("s.LastSuccessAt = %v, want nil", s.LastSuccessAt)
 	}
 	sharedstack.Equal(t, "or(s.LastError)", or(s.LastError), "http_status 500")
-	// The sixth failure is half of the limits.
+	// The sixth failure reaches half of the limit.
 	w.publish(t, events[1])
 	until(t, "the warning stands in the operator's list", func() bool { return c.shown(t).WarnedAt != nil })
 	if n := w.metrics(t, "ringfence_webhooks_subscriptions_warned_total"); n <= warned {
@@ -51,8 +51,8 @@ func TestFailing_FlaggedDisabledAndResumed(t *testing.T) {
 		t.Errorf("after the warning: s.Flag = %v, want nil", s.Flag)
 	}
 	c.awaitDelivery(t, events[1].id, "failed")
-	// Two exhausted deliveries and ten failures in a row: the next two failures disable the
-	// subscription in the middle of a delivery.
+	// By now there are two exhausted deliveries and ten failures in a row. The next two failures
+	// reach the limit and disable the subscription in the middle of a delivery.
 	w.publish(t, events[2])
 	until(t, "the subscription is failed", func() bool { return c.shown(t).Status == "failed" })
 	s = c.shown(t)
@@ -72,8 +72,8 @@ func TestFailing_FlaggedDisabledAndResumed(t *testing.T) {
 	}
 	c.must(t, c.API, "POST", c.own+"/test", nil, 409, nil)
 
-	// While it is failed, nothing is sent. Queued deliveries wait, and those of new events are
-	// skipped.
+	// While the subscription is failed, the dispatcher sends nothing. Queued deliveries wait, and
+	// deliveries of new events are skipped.
 	until(t, "the requests in flight have ended", func() bool {
 		return c.open(t, "true") == 1 && len(c.deliveries(t, "held")) == 1
 	})
@@ -88,8 +88,8 @@ func TestFailing_FlaggedDisabledAndResumed(t *testing.T) {
 	c.back(t, hooks, events, first)
 }
 
-// back resumes the subscription. Waiting deliveries continue by themselves, and skipped ones are
-// replayed.
+// back resumes the subscription. The waiting deliveries then continue. It replays the skipped
+// deliveries.
 func (c *customer) back(t *testing.T, hooks *endpoint, events []event, first delivery) {
 	t.Helper()
 	c.set(t, "active")
@@ -203,7 +203,7 @@ func TestFailing_SuccessResetsTheCounter(t *testing.T) {
 	judgeRequests(t, hooks.of(events[0].id), c.secret, scheduled())
 }
 
-// quiet waits for a time in which something must not happen.
+// quiet waits for a time in which no request may arrive.
 func quiet(t *testing.T, long time.Duration) {
 	t.Helper()
 	select {

@@ -8,11 +8,11 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// queuedAtPause is the number of waiting deliveries at the pause, with -large.
+// queuedAtPause is the number of waiting deliveries at the pause in a run with -large.
 const queuedAtPause = 10_000
 
-// TestHolding_PauseAndResumeLoseNothing pauses a subscription with a long queue.
-// The queue grows because the endpoint responds slowly.
+// TestHolding_PauseAndResumeLoseNothing pauses and resumes a subscription with a long queue. The
+// queue grows because the endpoint responds slowly.
 func TestHolding_PauseAndResumeLoseNothing(t *testing.T) {
 	w, want := stack(t), sharedstack.Trials(queuedAtPause/100, queuedAtPause)
 	hooks := w.receive(t)
@@ -20,11 +20,12 @@ func TestHolding_PauseAndResumeLoseNothing(t *testing.T) {
 	c := w.customer(t, hooks.URL)
 	var events []event
 	until(t, "the queue is long enough", func() bool {
-		if c.history(t) < len(events) { // not all of it is queued yet
+		if c.history(t) < len(events) { // wait until the dispatcher has queued all events
 			return false
 		}
 		n := c.open(t, "attempt = 0")
-		if n >= want+want/50 { // some are delivered before the response to the pause
+		// some deliveries are sent before the response to the pause, so a few more must be queued
+		if n >= want+want/50 {
 			return true
 		}
 		more := happenings(t, c.ID, want-n+want/10+50)

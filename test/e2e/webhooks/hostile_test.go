@@ -17,14 +17,14 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// wanted is the expected result of a delivery.
+// wanted is the expected result of a delivery to a hostile receiver.
 type wanted struct {
 	status   string
 	attempts int
-	code     int    // of every attempt; 0: no response
-	failure  string // of every attempt; "" for success
-	requests int    // received requests
-	// least are the minimum delays between requests. Nil means those of the schedule.
+	code     int    // the status of every attempt; 0 means no response
+	failure  string // the failure of every attempt; "" means success
+	requests int    // the number of received requests
+	// least contains the minimum delays between requests. Nil means the delays of the schedule.
 	least []time.Duration
 }
 
@@ -32,25 +32,25 @@ func delivered(code int) wanted {
 	return wanted{status: "delivered", attempts: 1, code: code, requests: 1}
 }
 
-// exhausted returns the result of five failed attempts.
+// exhausted returns the expected result of five failed attempts.
 func exhausted(code int, failure string) wanted {
 	return wanted{status: "failed", attempts: 5, code: code, failure: failure, requests: 5}
 }
 
-// unheard returns the result of attempts that fail before HTTP.
+// unheard returns the expected result of attempts that fail before HTTP.
 func unheard(failure string) wanted {
 	w := exhausted(0, failure)
 	w.requests = 0
 	return w
 }
 
-// later changes the minimum delays, for a receiver with Retry-After.
+// later replaces the minimum delays, for a receiver that sends Retry-After.
 func (w wanted) later(least ...time.Duration) wanted {
 	w.least = least
 	return w
 }
 
-// scheduled returns the minimum delays of the schedule: 10 % less than each delay.
+// scheduled returns the minimum delays of the schedule, which are 10 % less than the delays.
 func scheduled() (least []time.Duration) {
 	for _, d := range delays() {
 		least = append(least, max(delays()[0], d*9/10))
@@ -64,7 +64,7 @@ type row struct {
 	certificate string
 	behave      func(link)
 	want        wanted
-	// events is the number of events that it is sent. 0 means one.
+	// events is the number of events that are sent to the receiver. 0 means one.
 	events int
 }
 
@@ -82,7 +82,8 @@ func retryAfter(code int, value string) func(link) {
 	return status(code, "Retry-After: "+value+"\r\n")
 }
 
-// endless sends a head and then the same bytes until the sender closes the connection.
+// endless sends a head, and then the same bytes again and again until the sender closes the
+// connection.
 func endless(head string, piece []byte) func(link) {
 	return func(l link) {
 		l.say("%s", head)
@@ -94,7 +95,7 @@ func endless(head string, piece []byte) func(link) {
 	}
 }
 
-// slow returns receivers that cost time.
+// slow returns receivers that respond slowly or with large bodies.
 func slow() []row {
 	drip := func(l link) {
 		l.say("HTTP/1.1 200 OK\r\nX-Slow: ")
@@ -158,7 +159,8 @@ func broken() []row {
 	}
 }
 
-// codes returns receivers with valid HTTP responses. elsewhere is the target of redirects.
+// codes returns receivers with valid HTTP responses. The parameter elsewhere is the target of
+// redirects.
 func codes(elsewhere string) (rows []row) {
 	for _, code := range []int{200, 204, 299} {
 		rows = append(rows, row{name: fmt.Sprintf("answers %d", code), behave: status(code), want: delivered(code)})
@@ -187,7 +189,7 @@ func codes(elsewhere string) (rows []row) {
 	return append(rows, row{name: "answers 500 and asks for an hour, which only 429 and 503 may", behave: retryAfter(500, "3600"), want: exhausted(500, "http_status")})
 }
 
-// attacked is a hostile receiver and what was sent to it.
+// attacked is a hostile receiver with the events that were sent to it.
 type attacked struct {
 	row
 	*hostile
@@ -239,7 +241,7 @@ func TestHostile_ReceiversDoNotAffectOthers(t *testing.T) {
 	if got := elsewhere.all(); len(got) != 0 {
 		t.Errorf("%d requests followed a redirect", len(got))
 	}
-	// The heap must stay below the limit.
+	// The heap of the replica must stay below the limit.
 	if t.Logf("at most %.1f MiB of heap in use", heap/(1<<20)); heap == 0 {
 		t.Errorf("heap in use: heap = 0, want more; heap/(1<<20) = %.1f", heap/(1<<20))
 	} else if heap > 150<<20 {
@@ -285,8 +287,8 @@ func (a attacked) judge(t *testing.T) {
 	}
 }
 
-// judgeRequests compares the attempts of one delivery: numbered from 1, with the same body and ids,
-// each signed, none too early.
+// judgeRequests compares the attempts of one delivery. They must be numbered from 1, have the same
+// body and ids, be signed, and respect the minimum delays.
 func judgeRequests(t *testing.T, arrived []request, secret string, least []time.Duration) {
 	t.Helper()
 	for i, r := range arrived {
@@ -303,8 +305,8 @@ func judgeRequests(t *testing.T, arrived []request, secret string, least []time.
 	}
 }
 
-// tellSteadily publishes an event every 50 ms until ctx ends. It returns the time of the
-// acknowledgement by event id.
+// tellSteadily publishes an event every 50 ms until ctx ends. It maps each event id to the time of
+// Kafka's acknowledgement.
 func (w *world) tellSteadily(ctx context.Context, t *testing.T, c *customer, told map[string]time.Time) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -333,7 +335,7 @@ func judgeHealthy(t *testing.T, healthy *endpoint, told map[string]time.Time) {
 	}
 }
 
-// watchHeap returns the largest heap of one replica until ctx ended.
+// watchHeap returns the maximum heap of one replica during the time until ctx ended.
 func (w *world) watchHeap(ctx context.Context) (most float64) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -351,10 +353,10 @@ func (w *world) watchHeap(ctx context.Context) (most float64) {
 	}
 }
 
-// unusedAddress returns an address at which no program listens.
+// unusedAddress returns an address on which no program listens.
 func unusedAddress(t *testing.T) string {
 	t.Helper()
-	port, err := testkit.Port() // no other program gets the port meanwhile
+	port, err := testkit.Port() // Port reserves the port, so that no other program uses it
 	if err != nil {
 		t.Fatal(err)
 	}

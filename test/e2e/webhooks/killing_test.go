@@ -12,20 +12,21 @@ import (
 
 const (
 	kills = 4
-	// unsettled is how long the result of an attempt can wait for the commit of its batch.
+	// unsettled is the maximum time between the response to an attempt and the commit of the batch
+	// that stores its result.
 	unsettled = 500 * time.Millisecond
 )
 
-// kill is one SIGKILL of a dispatcher, and the events that were delivered according to the history
-// before it.
+// kill is one SIGKILL of a dispatcher. The field settled contains the events that the history
+// showed as delivered before the kill.
 type kill struct {
 	begun, ended time.Time
-	next         time.Time // when the next process began; zero if there is none
+	next         time.Time // the start time of the next process; zero if no process followed
 	settled      map[string]bool
 }
 
-// interrupted reports whether the kill came after a request began and before its result was stored.
-// Requests that were on the network when their sender died are read later.
+// interrupted reports whether the kill happened after the request began and before the result of
+// the request was stored. The receiver can read a request after its sender died.
 func (k kill) interrupted(r request) bool {
 	left := r.left.After(k.begun) && (k.next.IsZero() || r.left.Before(k.next))
 	if k.settled[r.event] {
@@ -79,7 +80,7 @@ func TestKilling_DispatcherInAStreamLosesNothing(t *testing.T) {
 		if judgeRepeats(t, came, c.secret, killed); len(came) == 1 {
 			continue
 		}
-		// A stored result is in the history. Only an attempt without a stored result may be
+		// A result in the history is stored. Only an attempt without a stored result may be
 		// repeated.
 		d := c.delivery(t, ev.id)
 		if len(d.History) != 1 {
@@ -134,7 +135,8 @@ func (c *customer) settled(t *testing.T) map[string]bool {
 	return known
 }
 
-// answered returns the requests that began after one time and were answered before another.
+// answered returns the requests that began after the time after, and whose response was sent before
+// the time before.
 func (b *book) answered(after, before time.Time) []request {
 	return slices.DeleteFunc(b.all(), func(r request) bool {
 		whole := !r.cut && !r.ended.IsZero()
@@ -151,8 +153,8 @@ func distinct(all []request) int {
 	return len(seen)
 }
 
-// judgeRepeats checks that a repeated request is the same delivery with the same body, and was in
-// progress when a dispatcher was killed.
+// judgeRepeats checks each repeated request. It must be the same delivery with the same body, and
+// the first request must have been in progress when a dispatcher was killed.
 func judgeRepeats(t *testing.T, came []request, secret string, killed []kill) {
 	t.Helper()
 	for i, r := range came {
@@ -172,10 +174,11 @@ func judgeRepeats(t *testing.T, came []request, secret string, killed []kill) {
 	}
 }
 
-// TestReplicas_SendEachEventOnce sends one stream through two dispatchers.
+// TestReplicas_SendEachEventOnce sends one stream of events through two dispatchers.
 func TestReplicas_SendEachEventOnce(t *testing.T) {
 	w := stack(t)
-	until(t, "both replicas have partitions", func() bool { // an earlier test can have killed one
+	// wait, because an earlier test can have killed a replica
+	until(t, "both replicas have partitions", func() bool {
 		for replica := 1; replica <= replicas; replica++ {
 			if _, err := w.metric(t.Context(), replica, "ringfence_kafka_consumer_oldest_record_seconds"); err != nil {
 				return false
@@ -206,7 +209,8 @@ func TestReplicas_SendEachEventOnce(t *testing.T) {
 		for i, n := range done() {
 			idle = idle || n == before[i]
 		}
-		if idle && len(events) < 6000 { // both are idle at first; a replica without partitions gets no events
+		// at first both replicas are idle, and a replica without partitions receives no events
+		if idle && len(events) < 6000 {
 			more := happenings(t, c.ID, 600)
 			w.publish(t, more...)
 			events = append(events, more...)

@@ -16,21 +16,21 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// The settings of the stack are short enough for a test. Tests of webhook-dispatcher cover the
-// default settings.
+// The settings of the stack. They are shorter than the default settings, which the tests of
+// webhook-dispatcher cover.
 const (
 	attemptTimeout = 3 * time.Second
 	lease          = 4 * time.Second
-	// A subscription is disabled after so many failures in a row, over such a time, with so many
-	// exhausted deliveries.
+	// A subscription is disabled after ruleFailures failures in a row over the period ruleFor, with
+	// ruleExhausted exhausted deliveries.
 	ruleFailures  = 12
 	ruleFor       = 2 * time.Second
 	ruleExhausted = 2
 	replicas      = 2
 )
 
-// delays returns the delays before the second and later attempts. Retry-After can extend them up to
-// the last one.
+// delays returns the delays before the second and later attempts. Retry-After can extend each delay
+// up to the last delay.
 func delays() []time.Duration {
 	return []time.Duration{200 * time.Millisecond, 300 * time.Millisecond, 400 * time.Millisecond, 2 * time.Second}
 }
@@ -48,13 +48,13 @@ func settings() []string {
 	}
 }
 
-// world is a stack with its Kafka and its database.
+// world is a stack with clients of its Kafka and of its database.
 type world struct {
 	*sharedstack.World
 	db    *pgxpool.Pool
 	bus   *kgo.Client
 	ports map[string]int
-	// env is the environment of each start.
+	// env is the environment of each start of the stack.
 	env []string
 }
 
@@ -86,8 +86,8 @@ func begin(env ...string) (*world, error) {
 	return w, w.start()
 }
 
-// start starts the stack, also again after a Stop and with more variables, and connects to its
-// Kafka.
+// start starts the stack and connects to its Kafka. After a Stop it can start the stack again with
+// more variables.
 func (w *world) start(more ...string) error {
 	if err := w.Start(append(slices.Clone(w.env), more...)...); err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestResealing_RotatesTheKeyDuringDeliveries follows the steps of a key rotation: both
-// keys, reseal during deliveries, only the new key.
+// TestResealing_RotatesTheKeyDuringDeliveries executes the steps of a key rotation: a start with
+// both keys, reseal during deliveries, and a start with only the new key.
 func TestResealing_RotatesTheKeyDuringDeliveries(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: the whole stack is not started")

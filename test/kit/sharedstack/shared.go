@@ -9,16 +9,16 @@ import (
 	"testing"
 )
 
-// Shared is a World that the first test that uses it starts.
+// Shared is a World that several tests use. The first test that uses it starts it.
 type Shared[W interface {
 	comparable
 	End(well bool) error
 }] struct {
-	// Begin starts the World. If it fails, it returns what it has started so far, which is stopped
-	// like a whole World.
+	// Begin starts the World. If it fails, it returns the parts that it has started, and Main stops
+	// these parts.
 	Begin func() (W, error)
-	// Judge is called after the last test if all tests passed, and returns the exit code. whole is
-	// true if no test was skipped by a flag. Judge may be nil.
+	// Judge is called after the last test if all tests passed. It returns the exit code. The
+	// parameter whole is true if no test was skipped by a flag. Judge can be nil.
 	Judge func(w W, whole bool) (code int)
 
 	once  sync.Once
@@ -36,8 +36,8 @@ func (s *Shared[W]) World(t testing.TB) W {
 	return s.world
 }
 
-// Main runs the tests of a package, at most parallel at the same time, stops the World and returns
-// the exit code. Use 1 unless the tests wait most of the time.
+// Main runs the tests of a package, stops the World and returns the exit code. At most `parallel`
+// tests run at the same time. Use 1 unless the tests wait most of the time.
 func (s *Shared[W]) Main(m *testing.M, parallel int) (code int) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {

@@ -1,5 +1,5 @@
-// Package sharedstack provides what end-to-end tests share: the built programs, a stack for all tests of a package, and
-// assertions.
+// Package sharedstack provides the parts that end-to-end tests share: the built programs, a stack
+// for all tests of a package, and assertions.
 package sharedstack
 
 import (
@@ -32,7 +32,7 @@ var large = flag.Bool("large", false, "run the large number of trials, as make t
 // Large reports whether the test binary was started with -large.
 func Large() bool { return *large }
 
-// Trials returns the number of trials of a test: short, or with -large the second number.
+// Trials returns the number of trials of a test: short, or long if the flag -large is set.
 func Trials(short, long int) int {
 	if *large {
 		return long
@@ -40,7 +40,8 @@ func Trials(short, long int) int {
 	return short
 }
 
-// Binaries returns the folder of the programs that `make test-e2e` built. Without it the test fails.
+// Binaries returns the folder of the programs that `make test-e2e` built. If the folder is missing,
+// the test fails.
 func Binaries(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv(variable)
@@ -64,8 +65,8 @@ func Complete(bin, built string) error {
 	return nil
 }
 
-// Seeded returns a random number generator. Streams of one seed differ. RINGFENCE_SEED repeats a
-// run.
+// Seeded returns a random number generator. Each stream of a seed has different numbers.
+// RINGFENCE_SEED repeats the run with that seed.
 func Seeded(t testing.TB, stream uint64) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
@@ -84,7 +85,7 @@ type World struct {
 	Bin   string
 	// Home is the folder of the stack. An unprivileged Postgres can read it.
 	Home string
-	// Env is the environment with which the stack was started.
+	// Env is the environment of the last start of the stack.
 	Env []string
 
 	doors []string
@@ -123,7 +124,8 @@ func (w *World) Postgres() (*kit.Postgres, error) {
 }
 
 // Model starts fakemodel, a fake of the OpenAI Realtime API, and returns its URL. The script is a
-// list of objects with the fields of fakemodel's -script. If it is nil, the model only greets.
+// list of objects with the fields of fakemodel's flag -script. If the script is nil, the model only
+// greets.
 func (w *World) Model(script []map[string]any) (url string, err error) {
 	data, err := json.Marshal(script)
 	if err != nil {
@@ -147,8 +149,8 @@ func (w *World) Model(script []map[string]any) (url string, err error) {
 	return strings.TrimSpace(line), err
 }
 
-// Start starts the stack, also again after Stop. Simulated time is 50 times faster unless env sets
-// another scale.
+// Start starts the stack. It can also start the stack again after Stop. Simulated time is 50 times
+// faster unless env sets another scale.
 func (w *World) Start(env ...string) (err error) {
 	if w.doors == nil {
 		for _, door := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
@@ -160,7 +162,7 @@ func (w *World) Start(env ...string) (err error) {
 		}
 		w.AtEnd(func() error {
 			if w.Stack == nil {
-				return nil // the stack never started
+				return nil // the stack was never started
 			}
 			return w.Stop()
 		})
@@ -170,8 +172,8 @@ func (w *World) Start(env ...string) (err error) {
 	return err
 }
 
-// End stops everything. If well is true it deletes the folder. Otherwise it prints its path and the
-// end of the stack's log.
+// End stops everything. If well is true, it deletes the folder. Otherwise it prints the path of the
+// folder and the end of the stack's log.
 func (w *World) End(well bool) (err error) {
 	for i := len(w.ends) - 1; i >= 0; i-- {
 		err = errors.Join(err, w.ends[i]())
