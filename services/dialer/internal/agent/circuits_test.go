@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// opener opens no session. It fails with err after a time.
+// opener is an Opener that never opens a session. It fails with err after a time.
 type opener struct {
 	err  error
 	take time.Duration
@@ -66,7 +66,8 @@ func TestCircuits_OnePerAddress(t *testing.T) {
 	})
 }
 
-// The end of a call counts as a failure of the address only if the address was slow.
+// If the call ends before the session is open, this is a failure of the address only if the address
+// was slow.
 func TestCircuits_EndOfTheCallIsAFailureOfASlowAddress(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

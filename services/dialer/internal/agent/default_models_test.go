@@ -20,8 +20,8 @@ import (
 	"ringfence.dev/services/dialer/internal/summary"
 )
 
-// defaultModels returns the models that the dialer uses when its environment names none, by
-// variable.
+// defaultModels returns the models that the dialer uses if its environment sets no model, by
+// environment variable.
 func defaultModels(t *testing.T) map[string]string {
 	t.Helper()
 	var voice realtime.Config
@@ -44,13 +44,13 @@ func defaultModels(t *testing.T) map[string]string {
 // sdkModel is a model constant of openai-go.
 type sdkModel struct {
 	kind, name string
-	shutdown   string // announced shutdown date, or empty
+	shutdown   string // announced shutdown date; empty if none
 }
 
 var shutdownDate = regexp.MustCompile(`Announced shutdown date: (\d{4}-\d\d-\d\d)`)
 
-// sdkModels reads the model constants of an openai-go package. Shutdown dates are only
-// in the comments of the constants, so it parses the source in the module cache.
+// sdkModels reads the model constants of an openai-go package. Shutdown dates are only in the
+// comments of the constants, so sdkModels parses the source in the module cache.
 func sdkModels(t *testing.T, path string) []sdkModel {
 	t.Helper()
 	list := exec.CommandContext(
@@ -137,7 +137,8 @@ func TestDefaultModels_AreServedByOpenAI(t *testing.T) {
 	}
 }
 
-// A new version of openai-go announces new shutdowns. This test fails until libs/aimodel has them.
+// A new version of openai-go can announce new shutdowns. This test then fails until libs/aimodel
+// contains them.
 func TestRetirements_HaveTheDatesOfTheSDK(t *testing.T) {
 	t.Parallel()
 	for path, kinds := range map[string][]string{

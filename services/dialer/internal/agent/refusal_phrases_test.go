@@ -2,9 +2,10 @@ package agent
 
 import "testing"
 
-// Each language has the same kinds of sentences: a bare refusal, one that the next sentence
-// withdraws, one that a later wish does not withdraw, a limit of time or place, and sentences that
-// only resemble a refusal. No native speaker has reviewed them.
+// Each language has the same kinds of sentences: a refusal without a word such as "again", a
+// refusal that the next sentence withdraws, a refusal that a later wish does not withdraw, a limit
+// of time or place, and sentences that only resemble a refusal. No native speaker has reviewed the
+// sentences.
 func TestRefusesFurtherCalls_InEachLanguage(t *testing.T) {
 	t.Parallel()
 	tests := []refusalTest{

@@ -2,8 +2,8 @@ package agent
 
 import "testing"
 
-// refusalTest is one sentence of a person. The sentences are as people speak, not taken from the
-// table of phrases.
+// refusalTest is one sentence of a person. The sentences imitate spoken language and are not copied
+// from the table of phrases.
 type refusalTest struct {
 	language string
 	name     string
@@ -23,7 +23,7 @@ func TestRefusesFurtherCalls_Sentences(t *testing.T) {
 	}
 }
 
-// This fails if a language is added to the disclosures only.
+// This test fails if a language is added to the disclosures but not to the refusals.
 func TestRefusesFurtherCalls_SupportsTheLanguagesOfTheDisclosure(t *testing.T) {
 	t.Parallel()
 	refused, allowed := map[string]int{}, map[string]int{}

@@ -116,7 +116,7 @@ VALUES ($1, $2, 1, 'Ada', '', 60, $3, $4)`
 		t.Errorf("metric by model (-want +got):\n%s", diff)
 	}
 
-	// A model that no agent uses any more is not published.
+	// A model that is no longer used by an agent is not published.
 	if _, err := pool.Exec(t.Context(), `UPDATE agents SET deleted = true`); err != nil {
 		t.Fatal(err)
 	}

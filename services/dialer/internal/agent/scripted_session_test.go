@@ -74,7 +74,7 @@ func TestSession_WithoutAScriptIsSilent(t *testing.T) {
 func TestTone_IsMuLaw(t *testing.T) {
 	t.Parallel()
 	tone := agent.Tone(1000, 20)
-	// 8 samples per period: 0, 5656, 8000 and so on in ITU-T G.711.
+	// One period has 8 samples: 0, 5656, 8000 and so on, encoded by ITU-T G.711.
 	if want := []byte{0xff, 0xa9, 0xa0, 0xa9}; len(tone) != 160 {
 		t.Errorf("length of tone = %d, want 160; tone[:8] = % x", len(tone), tone[:8])
 	} else if !slices.Equal(tone[:4], want) {

@@ -20,7 +20,7 @@ func local() ssrf.Dialing {
 	return ssrf.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}).Dialing(time.Second)
 }
 
-// serve runs do on each connection of a server.
+// serve starts a server that runs the function do on each connection.
 func serve(t *testing.T, do func(context.Context, *websocket.Conn)) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -37,10 +37,11 @@ func serve(t *testing.T, do func(context.Context, *websocket.Conn)) string {
 
 func plain(dst, frame []byte) []byte { return append(dst, frame...) }
 
-// The agent's machine is gone: no side closes the connection, and writes succeed for minutes.
+// The agent's machine has failed. Neither side closes the connection, and writes succeed for
+// minutes.
 func TestPing_ClosesADeadConnection(t *testing.T) {
 	t.Parallel()
-	// the server does not read, so it sends no pong
+	// The server does not read, so it sends no pong.
 	url := serve(t, func(ctx context.Context, _ *websocket.Conn) { <-ctx.Done() })
 	s, err := dial(t.Context(), NewClient(local(), nil), url, nil, plain, 10*time.Millisecond, 20*time.Millisecond)
 	if err != nil {
@@ -55,7 +56,7 @@ func TestPing_KeepsALiveConnection(t *testing.T) {
 	t.Parallel()
 	url := serve(t, func(ctx context.Context, ws *websocket.Conn) {
 		time.AfterFunc(50*time.Millisecond, func() { _ = ws.Write(ctx, websocket.MessageText, []byte("still here")) })
-		_, _, _ = ws.Read(ctx) // sends pongs
+		_, _, _ = ws.Read(ctx) // Read also answers pings
 	})
 	s, err := dial(t.Context(), NewClient(local(), nil), url, nil, plain, 5*time.Millisecond, time.Minute)
 	if err != nil {
@@ -91,7 +92,7 @@ func TestSocket_SendsMessagesBeforeAudioAndIgnoresBinary(t *testing.T) {
 		t.Fatal(err)
 	}
 	frame := []byte(strings.Repeat("a", 160))
-	s.Hear(frame) // dropped before Flow
+	s.Hear(frame) // this frame is dropped, because Flow was not called
 	s.Flow()
 	s.Hear([]byte("short"))
 	for range 3 {
@@ -105,7 +106,7 @@ func TestSocket_SendsMessagesBeforeAudioAndIgnoresBinary(t *testing.T) {
 	}
 	s.Close([]byte("last"))
 	s.Close([]byte("again"))
-	_, _ = s.Next() // takes part in the closing handshake
+	_, _ = s.Next() // Next takes part in the closing handshake
 	var order string
 	for one := range got {
 		order += one
@@ -128,7 +129,7 @@ func TestSend_ClosesTheConnectionOfAnAgentThatDoesNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	message := []byte(strings.Repeat("x", 64<<10))
-	for range 4 * messagesWaiting { // 64 MiB
+	for range 4 * messagesWaiting { // the messages have 64 MiB in total
 		s.Send(message)
 	}
 	if _, err := s.Next(); !errors.Is(err, ErrLost) {
@@ -136,7 +137,8 @@ func TestSend_ClosesTheConnectionOfAnAgentThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// A customer's URL can contain a token, and errors are logged.
+// The error must not contain the URL, because a customer's URL can contain a token, and errors are
+// logged.
 func TestDial_ErrorHasNoURL(t *testing.T) {
 	t.Parallel()
 	if _, err := Dial(t.Context(), NewClient(local(), nil), "ws://127.0.0.1:1/agent?token=hunter2", nil,

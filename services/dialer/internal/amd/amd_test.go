@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/dialer/internal/media"
 )
 
-// sound consists of consecutive pieces, at 8 kHz.
+// sound is a sequence of pieces of audio at 8 kHz.
 type sound struct {
 	samples []float64
 	random  *rand.Rand
@@ -34,8 +34,8 @@ func (s *sound) tone(ms int, hertz, level float64) *sound {
 	return s.piece(ms, func(t float64) float64 { return level * math.Sin(2*math.Pi*hertz*t) })
 }
 
-// speech returns words of 300 ms with pauses of 80 ms: a changing pitch, with harmonics under two
-// formants that change from vowel to vowel.
+// speech adds words of 300 ms with pauses of 80 ms. The pitch changes, and two formants, which
+// change from vowel to vowel, shape the harmonics.
 func (s *sound) speech(ms int, pitch float64) *sound {
 	phase, last := 0.0, -1.0
 	var weights []float64
@@ -63,7 +63,7 @@ func (s *sound) speech(ms int, pitch float64) *sound {
 	})
 }
 
-// frames returns the sound as a call transports it, with noise.
+// frames calls hear with each frame of the sound, encoded in mu-law.
 func (s *sound) frames(hear func(frame []byte, at time.Duration)) {
 	frame := make([]byte, frameSamples)
 	for at := 0; at+frameSamples <= len(s.samples); at += frameSamples {
@@ -110,7 +110,7 @@ func TestGreeting_ClassifiesByLength(t *testing.T) {
 	}
 }
 
-// mix returns a sound with noise.
+// mix returns the sound with added noise.
 func mix(over *sound, noise float64) func(float64) float64 {
 	return func(t float64) float64 {
 		return over.samples[min(int(math.Round(t*8000)), len(over.samples)-1)] + noise*over.random.NormFloat64()

@@ -26,7 +26,7 @@ import (
 
 const lease = time.Minute
 
-// fixture is a database with one fenced call, whose leg is owned by a process.
+// fixture is a database with one fenced call. A process owns the leg of the call.
 type fixture struct {
 	t      *testing.T
 	pool   *pgxpool.Pool
@@ -72,7 +72,7 @@ func (d *fixture) exec(sql string, args ...any) {
 	}
 }
 
-// event returns an event of the call, seconds after its start.
+// event returns an event of the call at the given number of seconds after the call's start.
 func (d *fixture) event(kind carrier.Kind, seconds int) carrier.Event {
 	dialed := d.begun
 	return carrier.Event{
@@ -81,7 +81,7 @@ func (d *fixture) event(kind carrier.Kind, seconds int) carrier.Event {
 	}
 }
 
-// ended returns the last event. The person hung up.
+// ended returns the last event of the call, in which the person hung up.
 func (d *fixture) ended(seconds int) carrier.Event {
 	e := d.event(carrier.Ended, seconds)
 	e.Cause, e.Outcome, e.Reached = callstate.NormalClearing, agent.OutcomeInterested, agent.ReachedHuman
@@ -98,7 +98,7 @@ func (d *fixture) apply(guard store.Guard, events ...carrier.Event) error {
 	return calls.NewApplier(d.store, nil, nil).Apply(d.t.Context(), guard, events)
 }
 
-// row has the compared columns of the call.
+// row contains the columns of the call that the tests compare.
 type row struct {
 	Status, Cause string
 	Turns         int
@@ -151,7 +151,7 @@ func TestApply_CommitsCallsAndOutboxTogether(t *testing.T) {
 	}
 	guards := []store.Guard{d.owner.Guard(d.callID), d.owner.AnswerGuard(d.callID, answer.At)}
 	for i, events := range steps {
-		for range 2 { // the commit of the first one was not acknowledged
+		for range 2 { // the second Apply repeats the events, as after a commit without acknowledgement
 			if err := d.apply(guards[i], events...); err != nil {
 				t.Fatal(err)
 			}
@@ -208,8 +208,8 @@ func TestApply_FormerOwnerStoresOnlyAnOptOut(t *testing.T) {
 	}
 }
 
-// The call ended with a cause that only answered calls have, but the stream has no answer. The
-// carrier is asked.
+// The call ended with a cause that only answered calls have, but the stream contains no answer. The
+// carrier must be queried.
 func TestApply_AsksTheCarrierForAMissingAnswer(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)

@@ -25,7 +25,7 @@ import (
 
 const lease = time.Minute
 
-// feed is a fake carrier with stored events.
+// feed is a fake carrier that stores its events.
 type feed struct {
 	carrier.Carrier
 	name   string
@@ -99,7 +99,7 @@ func (r *readerFixture) reader() *EventReader {
 	return NewEventReader(st, r.feed, NewApplier(st, nil, nil))
 }
 
-// add appends an event to the stream, seconds after the start.
+// add appends an event to the stream, at the given number of seconds after the start.
 func (r *readerFixture) add(id uuid.UUID, kind carrier.Kind, seconds int) {
 	dialed := r.begun
 	e := carrier.Event{
@@ -125,7 +125,7 @@ func (r *readerFixture) mustRead(reader *EventReader) {
 	}
 }
 
-// takeOver ends the lease of the present reader.
+// takeOver ends the lease of the current reader.
 func (r *readerFixture) takeOver() {
 	r.exec("UPDATE carrier_cursors SET reader_until = now() - interval '1 second'")
 }
@@ -184,7 +184,7 @@ func TestEventReader_RepeatedEventsChangeNothing(t *testing.T) {
 	r.add(r.callID, carrier.Ended, 6)
 	r.mustRead(reader)
 	r.takeOver()
-	r.mustRead(r.reader()) // another process continues at the stored position
+	r.mustRead(r.reader()) // the reader of another process continues at the stored position
 	r.wantPublished("dialing", "ringing", "answered", "ended", "analysed")
 	r.wantCursor(8)
 }
@@ -229,7 +229,7 @@ func TestEventReader_MarksAnUnknownCallToBeHungUp(t *testing.T) {
 	r.wantCursor(4)
 }
 
-// The lease of the process has ended, and the process does not know it yet.
+// The lease of the process has ended, but the process has not noticed this yet.
 func TestEventReader_AppliesNothingAfterItsLease(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)

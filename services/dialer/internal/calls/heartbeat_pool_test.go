@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// openPools opens a database with two pools, one of them for heartbeats.
+// openPools opens a database with two pools. The pool beats is only for heartbeats.
 func openPools(t *testing.T) (work, beats *pgxpool.Pool) {
 	t.Helper()
 	work = pgtest.New(

@@ -18,8 +18,8 @@ import (
 
 const recoveryLease = 500 * time.Millisecond
 
-// A fence from before a gap may have been taken over. The next heartbeat must have another
-// generation.
+// If heartbeats were late, other processes can have taken over an earlier fence. The next heartbeat
+// must have a different generation.
 func TestHeartbeat_HasANewGenerationAfterAGap(t *testing.T) {
 	pool := pgtest.New(
 		t,
@@ -38,7 +38,7 @@ func TestHeartbeat_HasANewGenerationAfterAGap(t *testing.T) {
 	send := func() int64 {
 		t.Helper()
 		var generation int64
-		// not if the heartbeat takes longer than the lease
+		// The generation stays 0 if the heartbeat takes longer than the lease.
 		testkit.Until(t, "the generation is not 0 after a heartbeat", func() bool {
 			if err := heartbeat.Send(t.Context()); err != nil {
 				t.Fatal(err)

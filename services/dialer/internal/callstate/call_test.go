@@ -44,8 +44,8 @@ func TestZone_NamedThenNumberThenUTC(t *testing.T) {
 	}
 }
 
-// The causes of docs/reference/api/calls.md#hangup-causes-and-call-status: status, disposition and
-// error code of the request.
+// The rows are the causes of docs/reference/api/calls.md#hangup-causes-and-call-status, with the
+// status, the disposition and the error code of the request.
 func TestEnd_MapsCausesToStatusAndErrorCode(t *testing.T) {
 	tests := []struct {
 		cause                          callstate.Cause
@@ -101,8 +101,8 @@ func TestEnd_MapsCausesToStatusAndErrorCode(t *testing.T) {
 	}
 }
 
-// If the operator's account can be the reason of a refusal, the error detail names it. The error
-// code does not change.
+// If the operator's account can be the reason of a refusal, the error detail names the account. The
+// error code does not change.
 func TestEnd_NamesTheSuspectedAccount(t *testing.T) {
 	t.Parallel()
 	end := func(e callstate.End) *eventv1.Call {
@@ -127,8 +127,8 @@ func TestEnd_NamesTheSuspectedAccount(t *testing.T) {
 	}
 }
 
-// The cause depends on why the dialer hung up, and on whether the call had ended before. The end of
-// a dead process's call is unknown only if the dialer hung up first.
+// The cause depends on why the dialer hung up, and on whether the call had already ended. The end
+// of a dead process's call is unknown only if the dialer hung up before the call ended.
 func TestEnd_CauseOfHangupsByTheDialer(t *testing.T) {
 	tests := []struct {
 		name                     string
@@ -208,7 +208,7 @@ func TestEnd_CauseOfHangupsByTheDialer(t *testing.T) {
 	}
 }
 
-// The carrier can find a dead process's call, and end it, before recovery takes it over.
+// The carrier can find the call of a dead process and end it before the recovery job takes it over.
 func TestEnd_OfACallWithoutAnOwnerIsUnknown(t *testing.T) {
 	c := outbound()
 	c.Initiate(at(0))

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// A consumer can apply this event instead of the first ended event. The same call always has the
-// same event id.
+// A consumer can apply this event instead of the first ended event. The event's id is the same each
+// time, until the call changes.
 func TestEndedAgain_ContainsTheCallAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	request := uuid.New()

@@ -15,7 +15,7 @@ func TestEnd_EndedHasTheSettledOutcome(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		words  string // what the person said to the scripted agent
+		words  string // words of the person to the scripted agent
 		cause  callstate.Cause
 		judged *agent.Judgement
 		want   string

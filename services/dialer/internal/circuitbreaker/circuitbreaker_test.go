@@ -19,7 +19,7 @@ func TestBreaker_OpensRestsAndCloses(t *testing.T) {
 	}
 	b.Failed(now, false)
 	b.Failed(now, false)
-	b.Succeeded() // only consecutive failures count
+	b.Succeeded() // a success resets the count, because only consecutive failures count
 	b.Failed(now, false)
 	b.Failed(now, false)
 	state(circuitbreaker.Closed)
@@ -31,9 +31,9 @@ func TestBreaker_OpensRestsAndCloses(t *testing.T) {
 	} else if got := b.Rest(now); got != time.Second {
 		t.Errorf("Allow: b.Rest(now) = %v, want %v", got, time.Second)
 	}
-	b.Succeeded() // the call started before the circuit opened
+	b.Succeeded() // this success belongs to a call that started before the circuit opened
 	state(circuitbreaker.Open)
-	b.Try(now) // too early
+	b.Try(now) // no effect before the end of the rest
 	state(circuitbreaker.Open)
 	now = now.Add(time.Second)
 	b.Absent(now)

@@ -24,7 +24,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// order returns the event of a request.
+// order returns the requested event of a call request. overdue marks an event that the calls
+// service published again.
 func order(id uuid.UUID, overdue bool) *eventv1.CallRequestEvent {
 	now := timestamppb.Now()
 	return &eventv1.CallRequestEvent{
@@ -108,7 +109,7 @@ func TestOverdueOrder_IsCountedByWhereItWasFound(t *testing.T) {
 	}
 }
 
-// found returns the counter of overdue orders, by where they were found.
+// found returns the numbers of overdue orders, by where they were found.
 func found(t *testing.T, metrics *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := metrics.Gather()

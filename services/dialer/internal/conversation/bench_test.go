@@ -31,9 +31,10 @@ import (
 )
 
 // BenchmarkTalks runs one conversation per phone of RINGFENCE_TALK_PHONES with the model at
-// RINGFENCE_TALK_MODEL (ws://…). It lasts for RINGFENCE_TALK_FOR after RINGFENCE_TALK_SETTLING, and
-// reports the CPU time of this process. The file RINGFENCE_TALK_ANSWERS gets the time of each
-// answer in ns since 1970. `make bench ARGS='-only bridge'` runs it with -test.benchtime=1x.
+// RINGFENCE_TALK_MODEL (ws://…). It runs for RINGFENCE_TALK_FOR after RINGFENCE_TALK_SETTLING, and
+// reports the CPU time of this process. It writes the time of each answer, in ns since 1970, to the
+// file RINGFENCE_TALK_ANSWERS. `make bench ARGS='-only bridge'` runs the benchmark with
+// -test.benchtime=1x.
 func BenchmarkTalks(b *testing.B) {
 	phones := strings.FieldsFunc(os.Getenv("RINGFENCE_TALK_PHONES"), func(r rune) bool { return r == ',' })
 	window, err := time.ParseDuration(os.Getenv("RINGFENCE_TALK_FOR"))
@@ -70,7 +71,7 @@ func BenchmarkTalks(b *testing.B) {
 		all[i] = ring(b, talks)
 		answers[i] = time.Now().UnixNano()
 		pickUp(b, all[i], phone)
-		time.Sleep(10 * time.Millisecond) // a hundred calls per second
+		time.Sleep(10 * time.Millisecond) // start a hundred calls per second
 	}
 	time.Sleep(settling)
 	before := late(b, metrics)
@@ -120,7 +121,7 @@ func BenchmarkTalks(b *testing.B) {
 	b.ReportMetric(float64(goroutines), "goroutines")
 }
 
-// hours is a store of calls that may last long.
+// hours is a store whose calls can last for hours.
 type hours string
 
 func (o hours) ConversationInputs(context.Context, uuid.UUID) (store.ConversationInputs, error) {
@@ -188,7 +189,7 @@ func counted(b *testing.B, metrics prometheus.Gatherer, name string) (sum float6
 	return sum
 }
 
-// late returns the number of packets by their highest lateness in seconds.
+// late returns the cumulative number of packets by their maximum lateness in seconds.
 func late(b *testing.B, metrics prometheus.Gatherer) map[float64]float64 {
 	b.Helper()
 	families, err := metrics.Gather()
@@ -206,7 +207,7 @@ func late(b *testing.B, metrics prometheus.Gatherer) map[float64]float64 {
 	return counts
 }
 
-// quantile computes a quantile of cumulative counts in ms. It interpolates linearly within a
+// quantile computes a quantile of cumulative counts, in ms. It interpolates linearly within a
 // bucket.
 func quantile(counts map[float64]float64, q float64) float64 {
 	bounds := slices.Sorted(maps.Keys(counts))

@@ -24,17 +24,18 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// fakeRecorder creates recordings in a real database. Its calls are recorded if the agent can
-// announce it.
+// fakeRecorder creates recordings in a real database. A call is recorded if its agent can announce
+// the recording.
 type fakeRecorder struct {
 	*recordings.Recorder
 	pool  *pgxpool.Pool
 	spool string
-	// hears returns how long the person has been connected. requested and started are that time
-	// when the recording was requested and when it existed.
+	// hears returns how long the person has been connected. requested is this time when the
+	// recording was requested, and started is this time when the recording existed.
 	hears              func() time.Duration
 	requested, started atomic.Int64
-	// slow is how long the person is connected before a requested recording exists.
+	// slow is the time for which the person must have been connected before a requested recording
+	// is created.
 	slow time.Duration
 }
 
@@ -68,7 +69,7 @@ func newFakeRecorder(t *testing.T) *fakeRecorder {
 	return s
 }
 
-// Begin stores the call, which the fixture does not, and its recording.
+// Begin stores the call, because the fixture does not, and then starts its recording.
 func (s *fakeRecorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (tape *recordings.Tape, err error) {
 	s.requested.Store(int64(s.hears()))
 	for s.hears() < time.Duration(s.requested.Load())+s.slow {
@@ -86,7 +87,7 @@ func (s *fakeRecorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID)
 	return s.Recorder.Begin(ctx, workspaceID, callID)
 }
 
-// sound returns the length of all recordings, or -1 if there is no file.
+// sound returns the total length of all recordings, or -1 if there is no file.
 func (s *fakeRecorder) sound(t *testing.T) time.Duration {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.spool, "*.wav"))
@@ -107,7 +108,7 @@ type objecting struct {
 	*agent.ScriptedOpener
 	tool  string
 	when  <-chan struct{}
-	found func() // found is called when the tool has a result
+	found func() // found is called when the tool call has returned a result
 }
 
 type objector struct {

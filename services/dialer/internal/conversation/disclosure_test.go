@@ -18,7 +18,7 @@ const (
 	firstFrame = 20 * time.Millisecond
 )
 
-// speakWords makes the agent send all audio of a text immediately, as models do.
+// speakWords makes the agent send all audio of a text immediately, as real models do.
 func (k *conversationTest) speakWords(item, text string, disclosure bool) {
 	k.send(
 		agent.Event{
@@ -42,15 +42,16 @@ func turnTexts(turns []agent.Turn) (texts []string) {
 	return texts
 }
 
-// The call ends in each of the sentences. The agent had sent all audio and text before the first
-// word was played.
+// The call ends during each of the sentences in turn. The agent had sent all audio and text before
+// the first word was played.
 func TestTranscript_EndsWhereThePersonHungUp(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
 		after time.Duration
 		want  []string
-		// started, finished and cut are the times in the record of the disclosure. Zero means none.
+		// started, finished and cut are the expected times in the record of the disclosure. Zero
+		// means none.
 		started, finished, cut time.Duration
 	}{
 		{name: "before the first frame"},
@@ -107,14 +108,14 @@ func TestTranscript_EndsWhereThePersonHungUp(t *testing.T) {
 	}
 }
 
-// The network does not accept the agent's packets for a time.
+// For some time, the network does not accept the agent's packets.
 func TestTranscript_FramesThatWereNotSent(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name     string
 		from, to time.Duration // period in which no frame is sent
 		want     []string
-		// started and cut are the times in the record of the disclosure. Zero means none.
+		// started and cut are the expected times in the record of the disclosure. Zero means none.
 		started, cut time.Duration
 	}{
 		{name: "none is sent", to: 20 * time.Second},
@@ -161,7 +162,7 @@ func TestTranscript_FramesThatWereNotSent(t *testing.T) {
 	}
 }
 
-// after returns the time after a duration, or nil if the duration is zero.
+// after returns the time d after begun, or nil if d is zero.
 func after(begun time.Time, d time.Duration) *time.Time {
 	if d == 0 {
 		return nil
@@ -249,7 +250,7 @@ func TestDisclosure_AgentOfTheCustomer(t *testing.T) {
 	}
 }
 
-// The agent does not speak the text that it was given.
+// The agent speaks a different text than the disclosure that it received.
 func TestDisclosure_ComparesTheAgentsTranscript(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, spoken, want string }{

@@ -27,7 +27,7 @@ func TestBargeIn_ReportsWhatWasPlayed(t *testing.T) {
 		)
 		k.pass(600 * time.Millisecond)
 		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "person"})
-		// sent before the agent received the interruption
+		// The agent sent this audio before it received the interruption.
 		k.send(agent.Event{Kind: agent.Audio, Item: "cut", Audio: tone(time.Second)})
 		k.pass(3 * time.Second)
 		if heard := k.heardAudio(); heard != 600*time.Millisecond {
@@ -97,7 +97,7 @@ func TestTranscript_IsInTheOrderOfTheAudio(t *testing.T) {
 		k.speak("a3", time.Second)
 		said(agent.RoleAgent, "a3", "Fourth.")
 		k.pass(time.Second)
-		said(agent.RolePerson, "p1", "Third.") // the words arrive late
+		said(agent.RolePerson, "p1", "Third.") // the transcript of the words arrives late
 		k.hangUp()
 		<-k.over
 		var texts []string
@@ -167,7 +167,7 @@ func TestSilence_EndsTheCall(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{SilenceSeconds: 10}, func(k *conversationTest) {
 		k.speak("a", 5*time.Second)
-		k.pass(9 * time.Second) // 4 s after the agent's last word
+		k.pass(9 * time.Second) // 4 s after the last word of the agent
 		k.hear(time.Second)
 		k.pass(9 * time.Second)
 		if k.isOver() {
@@ -200,7 +200,8 @@ func TestEndCall_WaitsForTheQueuedAudio(t *testing.T) {
 		k.tool(agent.ToolEndCall, `{"outcome":"sold"}`)
 		k.send(agent.Event{Kind: agent.TurnDone})
 		k.pass(500 * time.Millisecond)
-		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"}) // "bye": the farewell is not interrupted
+		// the person says "bye", which does not interrupt the farewell
+		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"})
 		k.wantEnd(callstate.NormalClearing, 1800*time.Millisecond, 1900*time.Millisecond)
 		if heard := k.heardAudio(); heard != 1800*time.Millisecond {
 			t.Errorf("loud audio of the farewell = %s", heard)
@@ -278,7 +279,7 @@ func TestGoodbye_IsSpokenBeforeTheEnd(t *testing.T) {
 			k.Goodbye("We have to stop.", callstate.NormalTemporaryFailure)
 			k.Goodbye("Again.", callstate.Unspecified)
 			k.pass(time.Second)
-			k.send(agent.Event{Kind: agent.TurnDone}) // the sentence before the farewell
+			k.send(agent.Event{Kind: agent.TurnDone}) // end of the sentence before the farewell
 			k.send(
 				agent.Event{Kind: agent.Audio, Item: "bye", Audio: tone(time.Second), Keep: true, Asked: true},
 				agent.Event{Kind: agent.ItemDone, Item: "bye"},

@@ -24,7 +24,7 @@ type fakeSession struct {
 	sessionCalls
 }
 
-// sessionCalls are the recorded calls.
+// sessionCalls contains the recorded calls.
 type sessionCalls struct {
 	told   []string
 	cuts   map[string]time.Duration
@@ -36,7 +36,7 @@ type sessionCalls struct {
 	ended  bool
 }
 
-// now returns a copy.
+// now returns a copy of the calls that were recorded so far.
 func (f *fakeSession) now() sessionCalls {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -147,17 +147,17 @@ type conversationTest struct {
 	hangUp       context.CancelFunc
 	over         chan struct{}
 	result       Result
-	ended        time.Duration // since the start
-	line         []byte        // sent audio, with silence
+	ended        time.Duration // time of the end since the start
+	line         []byte        // sent audio, including silence
 	mu           sync.Mutex
 	stop         chan struct{}
-	// If fails is true, frames are not sent.
+	// If fails is true, sending of frames fails.
 	fails atomic.Bool
 }
 
 var errPhone = errors.New("the telephone says no")
 
-// converse runs test against a conversation that has started.
+// converse calls test with a conversation that has started.
 func converse(t *testing.T, settings agent.Settings, test func(*conversationTest)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -218,7 +218,7 @@ func (k *conversationTest) pump() {
 
 // pass waits in virtual time.
 func (k *conversationTest) pass(d time.Duration) {
-	time.Sleep(d) // virtual
+	time.Sleep(d) // virtual time
 	synctest.Wait()
 }
 
@@ -229,7 +229,7 @@ func (k *conversationTest) send(events ...agent.Event) {
 	synctest.Wait()
 }
 
-// speak makes the agent send an item of a length.
+// speak makes the agent send an item of the given length.
 func (k *conversationTest) speak(item string, length time.Duration) {
 	k.send(
 		agent.Event{Kind: agent.Audio, Item: item, Audio: tone(length)},
@@ -237,7 +237,7 @@ func (k *conversationTest) speak(item string, length time.Duration) {
 	)
 }
 
-// hear makes the person loud for a time.
+// hear makes the person loud for the given time.
 func (k *conversationTest) hear(length time.Duration) {
 	for range length / (20 * time.Millisecond) {
 		k.HearFrame(tone(20 * time.Millisecond))
@@ -249,7 +249,7 @@ func (k *conversationTest) tool(name, args string) {
 	k.send(agent.Event{Kind: agent.ToolCall, Tool: name, ID: name, Args: json.RawMessage(args)})
 }
 
-// heardAudio returns the length of the loud audio that was sent.
+// heardAudio returns the total length of the loud audio that was sent.
 func (k *conversationTest) heardAudio() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -266,7 +266,7 @@ func (k *conversationTest) isOver() bool {
 	}
 }
 
-// wantEnd waits for the end and checks its cause and time.
+// wantEnd waits for the end and checks the cause and the time of the end.
 func (k *conversationTest) wantEnd(cause callstate.Cause, after, within time.Duration) {
 	k.t.Helper()
 	<-k.over
@@ -280,7 +280,7 @@ func (k *conversationTest) wantEnd(cause callstate.Cause, after, within time.Dur
 	}
 }
 
-// tone returns loud audio.
+// tone returns loud audio of the given length.
 func tone(length time.Duration) []byte {
 	return bytes.Repeat([]byte{0x20, 0xa0}, int(length*agent.BytesPerSecond/time.Second)/2)
 }

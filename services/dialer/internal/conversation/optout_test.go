@@ -8,9 +8,9 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// An agent can give the outcome opted_out without the tool opt_out, in several ways. The OptedOut
+// An agent can return the outcome opted_out without the tool opt_out, in several ways. The OptedOut
 // callback must run exactly once, with the person's last words. RefusesFurtherCalls must not match
-// the words, because the test would then pass without the outcome.
+// the words. Otherwise the test would pass without the outcome.
 func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "No, thank you, that is enough."
@@ -78,7 +78,7 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 				Args: []byte(`{"kind":"fax"}`),
 			}
 			k.send(said)
-			k.fakeSession.mu.Lock() // Close must not close the channel between the two
+			k.fakeSession.mu.Lock() // Close must not close the channel between the two events
 			defer k.fakeSession.mu.Unlock()
 			k.fakeSession.events <- ends
 			k.fakeSession.events <- endCall
@@ -104,8 +104,8 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 	}
 }
 
-// The model ignores the refusal. The words are the evidence, even if they are transcribed after the
-// person hung up.
+// The model ignores the person's refusal. The words are the evidence, even if they are transcribed
+// after the person hung up.
 func TestSaid_RefusalOfFurtherCallsIsAnOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "Rufen Sie mich bitte nie wieder an."

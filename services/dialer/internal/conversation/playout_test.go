@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Audio of any size is added. The same bytes must be taken in order, with silence only after the
-// end of an item.
+// The agent adds audio of any size. The same bytes must be taken in order. Silence is only added
+// after the end of an item.
 func TestPlayout_PiecesOfAnySizeBecomeFrames(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -95,8 +95,8 @@ type discard struct{}
 
 func (discard) Tick(_, _ []byte) {}
 
-// late plays a queue that is behind for some seconds, with the audio of chunk. It returns the final
-// depth.
+// late plays a queue that is behind real time for some seconds. The function chunk returns the
+// audio that arrives at each tick. late returns the length of the queue at the end.
 func late(
 	t *testing.T,
 	behind time.Duration,
@@ -142,7 +142,7 @@ func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 	// second.
 	q, _ = late(t, time.Second, 10, func(tick int) []byte {
 		switch {
-		case tick < 140: // without the first frames, two seconds are steady after 2.5 s
+		case tick < 140: // without the first frames, the last two seconds are steady after 2.5 s
 			return hush(20 * time.Millisecond)
 		case tick == 140:
 			return hush(20 * time.Second)
@@ -176,7 +176,7 @@ func TestRatchet_TrimsOnlySilence(t *testing.T) {
 	} else if depth < 480*time.Millisecond {
 		t.Errorf("speech was trimmed: depth = %v, want at least %v", depth, 480*time.Millisecond)
 	}
-	// One frame of four is loud. Only the frames between are trimmed.
+	// One of four frames is loud. Only the frames between the loud frames are trimmed.
 	word := func(tick int) []byte {
 		if tick%4 == 0 {
 			return tone(20 * time.Millisecond)
@@ -190,8 +190,8 @@ func TestRatchet_TrimsOnlySilence(t *testing.T) {
 	}
 }
 
-// A model sends a sentence immediately and then nothing while it is played. Its pauses are not
-// trimmed.
+// A model sends a sentence immediately, and sends no audio while the sentence is played. The pauses
+// in the sentence are not trimmed.
 func TestRatchet_DoesNotTrimAnAgentFasterThanRealTime(t *testing.T) {
 	t.Parallel()
 	order := rand.New(rand.NewPCG(1, 2))
@@ -222,7 +222,7 @@ func TestRatchet_DoesNotTrimAnAgentFasterThanRealTime(t *testing.T) {
 	}
 }
 
-// recording stores both sides.
+// recording stores the audio of both sides.
 type recording struct{ person, agent []byte }
 
 func (r *recording) Tick(person, said []byte) {
@@ -266,7 +266,7 @@ func TestRecorder_LimitsTheSkew(t *testing.T) {
 	c := New(&fakeSession{events: make(chan agent.Event, 1)}, Settings{}, nil, nil, nil)
 	rec := &recording{}
 	c.Record(rec)
-	for i := range 14 { // a burst of the network
+	for i := range 14 { // the network delivers many frames together
 		c.HearFrame(bytes.Repeat([]byte{byte(i + 1)}, 160))
 	}
 	frame := make([]byte, 160)
@@ -282,7 +282,8 @@ func TestRecorder_LimitsTheSkew(t *testing.T) {
 	}
 }
 
-// The leg is notified when audio is added to an empty queue, and not while earlier audio is played.
+// The leg is notified when audio is added to an empty queue. It is not notified while earlier audio
+// is played.
 func TestConversation_NotifiesTheLegOfNewAudio(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
@@ -304,8 +305,8 @@ func TestConversation_NotifiesTheLegOfNewAudio(t *testing.T) {
 	})
 }
 
-// An agent in real time is one frame behind because of one delay. It catches up in the next pause.
-// If delays repeat, the frame is needed.
+// An agent in real time is one frame behind after one delay. The agent catches up in the next
+// pause. If the delays repeat, the frame is not trimmed, because it is needed.
 func TestRatchet_CatchesUpWithOneLateFrame(t *testing.T) {
 	t.Parallel()
 	if q, depth := late(t, 20*time.Millisecond, 4, func(int) []byte { return hush(20 * time.Millisecond) }); depth > 0 {
@@ -313,7 +314,7 @@ func TestRatchet_CatchesUpWithOneLateFrame(t *testing.T) {
 	} else if q.trimmed != 1 {
 		t.Errorf("late: trimmed frames = %v, want 1", q.trimmed)
 	}
-	delays := func(tick int) []byte { // each second a frame arrives 20 ms late
+	delays := func(tick int) []byte { // in each second one frame arrives 20 ms late
 		switch tick % 50 {
 		case 20:
 			return nil

@@ -40,7 +40,7 @@ func TestRecording_StartsAfterTheNotice(t *testing.T) {
 		)
 		k.speak("greeting", time.Second)
 		k.pass(900 * time.Millisecond)
-		// a barge-in removes the greeting, but not the notice
+		// A barge-in removes the greeting from the queue, but not the notice.
 		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"})
 		k.pass(60 * time.Millisecond)
 		if sessionCalls.noticed.Load() != 0 {
@@ -76,7 +76,7 @@ func TestRecording_DoesNotStartAfterACutNotice(t *testing.T) {
 			k.speak(item, time.Second)
 			k.send(agent.Event{Kind: agent.Noticed, Item: item})
 		}
-		notice("1") // an agent that does not mark the notice to be kept
+		notice("1") // this agent does not mark the audio of the notice as Keep
 		k.pass(500 * time.Millisecond)
 		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"})
 		k.pass(2 * time.Second)
@@ -121,7 +121,8 @@ func TestRecording_EndsAfterAnObjection(t *testing.T) {
 			}
 		})
 	}
-	recorded(t, func(k *conversationTest, sessionCalls *notices, _ *memoryRecorder) { // before the notice was heard
+	// the person objects before the notice was played
+	recorded(t, func(k *conversationTest, sessionCalls *notices, _ *memoryRecorder) {
 		k.speak("notice", time.Second)
 		k.send(
 			agent.Event{Kind: agent.Noticed, Item: "notice"},
@@ -134,7 +135,8 @@ func TestRecording_EndsAfterAnObjection(t *testing.T) {
 			t.Errorf("calls of Objected = %v, want 1", sessionCalls.objected.Load())
 		}
 	})
-	recorded(t, func(k *conversationTest, sessionCalls *notices, _ *memoryRecorder) { // words of the agent do not count
+	// an objection in the agent's words has no effect
+	recorded(t, func(k *conversationTest, sessionCalls *notices, _ *memoryRecorder) {
 		k.send(agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Text: "I can stop recording if you like."})
 		if sessionCalls.objected.Load() != 0 {
 			t.Error("words of the agent ended the recording")

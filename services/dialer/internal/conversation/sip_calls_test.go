@@ -27,7 +27,7 @@ const patience = testkit.Timeout
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-// orders has the agent settings of every call.
+// orders contains the agent settings that every call gets.
 type orders string
 
 func (o orders) ConversationInputs(context.Context, uuid.UUID) (store.ConversationInputs, error) {
@@ -46,7 +46,8 @@ func (noKeys) Key(context.Context, uuid.UUID, uuid.UUID) (string, error) {
 	return "", pg.ErrNotFound
 }
 
-// person is the far end of a call: its stream, and the audio that it received.
+// person is the far end of a call. It contains the stream of the person, and the audio that the
+// person received.
 type person struct {
 	mu     sync.Mutex
 	loud   int
@@ -58,7 +59,7 @@ func (p *person) HearFrame(frame []byte) {
 	defer p.mu.Unlock()
 	p.frames++
 	for _, sample := range frame {
-		if sample&0x7f < 0x50 { // louder than a whisper
+		if sample&0x7f < 0x50 { // ignore samples that are as quiet as a whisper
 			p.loud++
 			return
 		}
@@ -67,7 +68,7 @@ func (p *person) HearFrame(frame []byte) {
 
 func (p *person) HearDigit(byte) {}
 
-// time returns the length of the received audio, with silence.
+// time returns the length of the received audio, including silence.
 func (p *person) time() time.Duration {
 	_, frames := p.heard()
 	return time.Duration(frames) * 20 * time.Millisecond
@@ -278,7 +279,7 @@ func TestTalk_HoldAndResume(t *testing.T) {
 	}
 }
 
-// opener opens sessions with a function of the test.
+// opener opens sessions by calling a function of the test.
 type opener func(ctx context.Context) (agent.Session, error)
 
 func (o opener) Open(ctx context.Context, _ agent.Spec) (agent.Session, error) { return o(ctx) }

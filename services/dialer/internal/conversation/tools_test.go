@@ -226,13 +226,13 @@ func TestRun_TranscribesTheSentenceBeforeTheHangup(t *testing.T) {
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.hear(time.Second)
 		k.hangUp()
-		k.wantEnd("", 3*time.Second, 3*time.Second) // no further words
+		k.wantEnd("", 3*time.Second, 3*time.Second) // the person says nothing more
 	})
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.hear(time.Second)
 		k.pass(4 * time.Second)
 		k.hangUp()
-		k.wantEnd("", 5*time.Second, 5*time.Second) // the sound was not a sentence
+		k.wantEnd("", 5*time.Second, 5*time.Second) // the sound of the person was not a sentence
 	})
 }
 
@@ -252,7 +252,7 @@ func TestVoicemail_MessagePolicy(t *testing.T) {
 			k.speak("greeting", time.Minute)
 			k.hear(time.Second)
 			k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
-			// nothing is played during the machine's greeting
+			// No audio is played during the machine's greeting.
 			k.send(agent.Event{Kind: agent.Audio, Item: "babble", Audio: tone(time.Second)})
 			k.hear(3 * time.Second)
 			if got := len(k.fakeSession.now().said); got != 0 {
@@ -362,8 +362,8 @@ func TestVoicemail_ContinuePolicy(t *testing.T) {
 	})
 }
 
-// An outcome that is not in the agent's list is refused once, with the list. The call waits for the
-// correction, for a limited time.
+// The first outcome that the agent's list does not contain is refused, and the refusal contains the
+// list. The call waits for another outcome for a limited time.
 func TestEndCall_RefusesAnUnlistedOutcome(t *testing.T) {
 	t.Parallel()
 	settings := agent.Settings{Outcomes: []string{"sold", "not_sold"}}

@@ -12,22 +12,22 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// A request with an unknown agent is put back, each time for longer. It is blocked after 15
-// attempts.
+// A request with an unknown agent is put back. The delay grows with each attempt. After 15 attempts
+// the request is blocked.
 func TestRun_RetriesAndThenBlocksAnUnknownAgent(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		State string
 		Looks int
-		Wait  time.Duration // until the next attempt
+		Wait  time.Duration // time until the next attempt
 	}
 	tests := []struct {
 		name      string
 		looks     int
 		wantState dialqueue.State
 		wantLooks int
-		wantWait  time.Duration // minimum
-		wantCode  string        // error code of the event
+		wantWait  time.Duration // minimum of Wait
+		wantCode  string        // error code of the blocked event
 	}{
 		{
 			name:      "11th attempt",

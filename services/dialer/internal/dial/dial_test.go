@@ -40,8 +40,8 @@ func (*queryCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEnd
 func (*queryCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (*queryCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// While requests are only scheduled or held, a dialer searches the queue once a second and claims
-// nothing.
+// If all requests are scheduled for later or held, the dialer searches the queue once per second
+// and claims no request.
 func TestRun_SearchesOnceASecondWhileNothingIsDue(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(
@@ -93,7 +93,7 @@ func TestRun_SearchesOnceASecondWhileNothingIsDue(t *testing.T) {
 	if took < 2900*time.Millisecond {
 		t.Errorf("time of four searches = %s, want at least 2.9 s", took)
 	}
-	if n := seen.statements.Load(); n > 4 { // the maintenance of tidyInterval
+	if n := seen.statements.Load(); n > 4 { // up to four statements belong to the maintenance of tidyInterval
 		t.Errorf("statements other than searches = %d, want at most 4", n)
 	}
 }

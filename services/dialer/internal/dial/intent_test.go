@@ -21,9 +21,10 @@ type recordedIntents struct {
 	mu    sync.Mutex
 	lines []string
 	all   []store.Intent
-	// withdrawn has the calls whose intents were withdrawn.
+	// withdrawn contains the calls whose intents were withdrawn.
 	withdrawn []uuid.UUID
-	// intend is called for the nth intent, from 1. nil acknowledges every intent.
+	// intend is called for the nth intent, starting at 1. If intend is nil, every intent is
+	// acknowledged.
 	intend func(n int, i store.Intent) error
 }
 
@@ -122,7 +123,7 @@ func TestWithdraw_OnlyTheIntentsOfRequestsThatAreQueuedAgain(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		// before changes the database when the first intent is published.
+		// before is an SQL statement that runs when the first intent is published.
 		before  string
 		answers []func(carrier.Originate) error
 		want    []string
@@ -185,7 +186,8 @@ func TestWithdraw_NotTheIntentOfACallThatAnotherProcessEnds(t *testing.T) {
 	}
 }
 
-// If two trunks are tried, the intent of the fence that is not valid any more is withdrawn.
+// If two trunks are tried, exactly one intent is withdrawn: the intent whose fence is no longer
+// valid.
 func TestWithdraw_OneIntentOfTwoTrunks(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -238,7 +240,7 @@ func TestWithdraw_OneIntentOfTwoTrunks(t *testing.T) {
 	}
 }
 
-// A reconciliation inserted a fenced call of this process, on which no attempt works.
+// A reconciliation has inserted a fenced call of this process that has no attempt.
 func TestReview_ResolvesAFencedCallWithoutAnAttempt(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -7,8 +7,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// The delay of a request that its workspace's own limits held back has its own label, because the
-// service level objective does not cover it.
+// If a workspace's own limits delayed a request, the metric has a different label, because the
+// service level objective excludes this delay.
 func TestLateness_SeparatesDelaysByLimitsOfTheWorkspace(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -42,8 +42,8 @@ func (c *cutting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The answer to the commit of the second fence is lost, but the fence is committed. The process
-// must dial the next trunk, because no other process will.
+// The fence for the second trunk is committed, but the answer to the commit is lost. The process
+// must dial the second trunk, because no other process will dial it.
 func TestTryNextTrunk_DialsAfterALostCommitAnswer(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -36,17 +36,17 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// fakeCarrier answers the originates of one request, in order, with the functions in answers.
+// fakeCarrier answers the Originate calls of one request with the functions in answers, in order.
 type fakeCarrier struct {
 	carrier.Carrier
 	mu      sync.Mutex
 	answers []func(carrier.Originate) error
 	got     []carrier.Originate
-	// returnedAt has the times that Originate returned.
+	// returnedAt contains the times at which Originate returned.
 	returnedAt []time.Time
-	// If unreachable is true, Ready returns an error.
+	// If unreachable is true, the method Ready returns an error.
 	unreachable bool
-	// If knowsCalls is true, Find finds every call.
+	// If knowsCalls is true, the method Find finds every call.
 	knowsCalls bool
 }
 
@@ -80,17 +80,18 @@ func (c *fakeCarrier) Originate(_ context.Context, o carrier.Originate) (time.Ti
 	return time.Time{}, originateErr
 }
 
-// originates returns the originates so far.
+// originates returns the Originate requests so far.
 func (c *fakeCarrier) originates() []carrier.Originate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.got
 }
 
-// zone is the time zone that the gates return. The number itself has another one.
+// zone is the time zone that the gates return. It differs from the time zone of the number.
 const zone = "Asia/Tokyo"
 
-// fakeGate is the dial-time check of contacts-compliance. It permits every call until it is closed.
+// fakeGate is the dial-time check of contacts-compliance. It permits every call until its method
+// close is called.
 type fakeGate struct {
 	compliancev1.UnimplementedDialCheckServiceHandler
 	mu     sync.Mutex
@@ -125,7 +126,7 @@ func (g *fakeGate) Check(
 	), nil
 }
 
-// fixture is a database with one due request, and a gate.
+// fixture is a database with one due request, and a fake gate.
 type fixture struct {
 	t          *testing.T
 	pool       *pgxpool.Pool
@@ -136,13 +137,13 @@ type fixture struct {
 	reconciled func() bool
 	// intents records the published intents and withdrawals.
 	intents *recordedIntents
-	// If ownCircuits is true, the dialer has no circuit for the carrier.
+	// If ownCircuits is true, the dialer has no circuit breaker for the carrier.
 	ownCircuits bool
-	// from is Limits.From.
+	// from is used as Limits.From.
 	from func(ctx context.Context, wanted string, without []string) (number, over string, err error)
 	// If trunkDown is true, no trunk can take a call.
 	trunkDown bool
-	// attempts is Limits.Attempts. 0 means 5.
+	// attempts is used as Limits.Attempts. 0 means 5.
 	attempts int
 }
 
@@ -212,7 +213,7 @@ func (d *fixture) run(over *fakeCarrier, until func() error) {
 	d.start(over, until, func(dialer *dial.Dialer, _ *store.Store) func(context.Context) error { return dialer.Run })
 }
 
-// review runs Review in a process that has one fence on which no attempt works.
+// review runs Review in a process that has one fence without an attempt.
 func (d *fixture) review(over *fakeCarrier, until func() error) {
 	d.t.Helper()
 	d.start(over, until, func(dialer *dial.Dialer, st *store.Store) func(context.Context) error {
@@ -324,14 +325,14 @@ func notSent(carrier.Originate) error {
 	return &carrier.Refused{Cause: callstate.NetworkOutOfOrder, NotSent: true, Err: errors.New("full")}
 }
 
-// dialed_at is the time of the first INVITE of the trunk whose result counts. If the second trunk
-// received no INVITE, the first trunk's result counts.
+// dialed_at is the time of the first INVITE to the trunk whose result counts. If no INVITE was sent
+// to the second trunk, the first trunk's result counts.
 func TestTryNextTrunk_StoresTheTimeOfTheINVITEThatCounts(t *testing.T) {
 	t.Parallel()
 	busy := refuse(callstate.NormalTemporaryFailure, "one")
 	for name, tt := range map[string]struct {
 		answers []func(carrier.Originate) error
-		// trunk is the index of the trunk whose INVITE counts.
+		// trunk is the index of the trunk whose INVITE determines dialed_at.
 		trunk int
 	}{
 		"the second trunk takes it": {answers: []func(carrier.Originate) error{busy, accept}, trunk: 1},
@@ -355,15 +356,15 @@ func TestTryNextTrunk_StoresTheTimeOfTheINVITEThatCounts(t *testing.T) {
 	}
 }
 
-// After a refusal, the next trunk is tried with another call id and another fence. It is tried only
-// if this process still owns the first call and the request may still be dialed.
+// After a refusal, the dialer tries the next trunk with another call id and another fence. It does
+// so only if this process still owns the first call and the request may still be dialed.
 func TestTryNextTrunk_FencesEachTrunkSeparately(t *testing.T) {
 	t.Parallel()
 	busy := refuse(callstate.NormalTemporaryFailure, "one")
 	for _, tt := range []struct {
 		name    string
 		answers func(d *fixture) []func(carrier.Originate) error
-		// calls, state, inUse and events are those of the request at the end.
+		// calls, state, inUse and events are the expected values of the request at the end.
 		calls  []string
 		state  string
 		inUse  int
@@ -401,7 +402,7 @@ func TestTryNextTrunk_FencesEachTrunkSeparately(t *testing.T) {
 				d.gate.mu.Lock()
 				d.gate.closed = true
 				d.gate.mu.Unlock()
-				<-time.After(2100 * time.Millisecond) // until the answer of the gate expires
+				<-time.After(2100 * time.Millisecond) // wait until the answer of the gate has expired
 				return busy(o)
 			}}
 		}, []string{"failed normal_temporary_failure"}, "ended", 0, 3},

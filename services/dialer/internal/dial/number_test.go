@@ -11,7 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// If no caller number can be chosen now, the request is put back, and its capacity is free.
+// If no caller number can be chosen at the moment, the request is put back, and its capacity
+// becomes free.
 func TestRun_PutsTheRequestBackWithoutACallerNumber(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
@@ -39,8 +40,8 @@ func TestRun_PutsTheRequestBackWithoutACallerNumber(t *testing.T) {
 	}
 }
 
-// The carrier receives the number and whether it is one of the trunk's caller_ids, also for the
-// second trunk.
+// The carrier receives the caller number, and whether the number is one of the trunk's caller_ids.
+// This is also true for the second trunk.
 func TestRun_MarksCallerNumbersOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	const ofAgent, ofTrunk = "+14155550100", "+14155550101"

@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// The carrier takes longer to prepare the dial than the gates' answer is valid. The gates are asked
-// again directly before the INVITE.
+// The carrier prepares the dial for longer than the answer of the gates is valid. The dialer calls
+// the gates again directly before the INVITE.
 func TestPermit_ChecksTheGatesAgainBeforeALateINVITE(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -71,7 +71,7 @@ func TestPermit_ChecksTheGatesAgainBeforeALateINVITE(t *testing.T) {
 	}
 }
 
-// After a failover behind the fence, the request is queued again and its intent is withdrawn.
+// A failover happens after the fence. The request is queued again and its intent is withdrawn.
 func TestPermit_NoINVITEBeforeTheDatabaseIsReconciled(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
@@ -94,8 +94,8 @@ func TestPermit_NoINVITEBeforeTheDatabaseIsReconciled(t *testing.T) {
 	}
 }
 
-// The trunk challenges the INVITE, and the gates refuse by then. The trunk's response ends the
-// call, and no other trunk is tried.
+// The trunk challenges the INVITE, and by then the gates refuse. The trunk's response ends the
+// call, and the dialer tries no other trunk.
 func TestPermit_RefusalAfterTheFirstINVITEEndsTheCall(t *testing.T) {
 	t.Parallel()
 	for name, by := range map[string]string{"no other trunk": "", "another trunk": uuid.NewString()} {

@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// operatorFault returns an originate that the trunk refuses because of its credentials.
+// operatorFault returns an Originate function whose trunk refuses because of its credentials.
 func operatorFault(by string) func(carrier.Originate) error {
 	return func(carrier.Originate) error {
 		return &carrier.Refused{

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// Queued requests of a suspended workspace are blocked even if no trunk can take a call, or the
-// carrier's circuit is open.
+// Queued requests of a suspended workspace are blocked. This must happen even if no trunk can take
+// a call, or if the carrier's circuit is open.
 func TestRun_BlocksRequestsOfASuspendedWorkspaceWithoutATrunk(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

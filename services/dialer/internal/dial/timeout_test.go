@@ -9,8 +9,8 @@ import (
 // notStopping is a time after the end of each test.
 const notStopping = time.Hour
 
-// A timeout of the gates does not depend on the load of contacts-compliance. Once the process
-// stops, it is shorter.
+// The gate timeout does not depend on the load of contacts-compliance. It becomes shorter when the
+// process begins to stop.
 func TestWithinTimeout_IsShorterWhileTheProcessStops(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// The process works on one request at a time. An originate that waits for a slow trunk does not
-// delay the next request.
+// The process works on one request at a time. If Originate waits for a slow trunk, the next request
+// is not delayed.
 func TestRun_WaitingOriginateReleasesItsWorker(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
@@ -51,8 +51,8 @@ func TestRun_WaitingOriginateReleasesItsWorker(t *testing.T) {
 	}
 }
 
-// A process that stops does not wait for a slow trunk. The call is initiated, and its leg lives as
-// long as the carrier's process.
+// A stopping process does not wait for a slow trunk. The call becomes initiated, and its leg exists
+// as long as the carrier's process.
 func TestRun_StopEndsTheWaitOfAnOriginate(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)

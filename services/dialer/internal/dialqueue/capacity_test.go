@@ -27,8 +27,8 @@ func workspace(waiting, inUse, maxLive int) dialqueue.WorkspaceDemand {
 	}
 }
 
-// paced returns a workspace with 50 due requests, five tokens per second and the given number of
-// tokens. It has just dialed.
+// paced returns a workspace with 50 due requests, a rate of five tokens per second and the given
+// number of tokens. The workspace has just dialed.
 func paced(tokens float64) dialqueue.WorkspaceDemand {
 	w := workspace(50, 0, 500)
 	w.Bucket = dialqueue.NewBucket(5, &tokens, 0)
@@ -212,7 +212,7 @@ func TestAllocate_ReportsTheWorkspacesOwnLimit(t *testing.T) {
 	}
 }
 
-// Random allocations, one after another, exceed no limit.
+// A sequence of random allocations exceeds no limit.
 func TestAllocate_NeverExceedsALimit(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -15,7 +15,7 @@ func TestCandidates_EveryWorkspaceIsServed(t *testing.T) {
 	tests := []struct {
 		name       string
 		workspaces int
-		free       int // free workers
+		free       int // number of free workers
 	}{
 		{name: "a worker for each workspace", workspaces: 150, free: 64},
 		{name: "more workers than workspaces", workspaces: 150, free: 100},

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/libs/serviceauth"
 )
 
-// Refused range and conditional requests have the API's error body.
+// If a range request or a conditional request is refused, the response has the API's error body.
 func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -23,7 +23,7 @@ func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
 		header string
 		value  string
 		status int
-		code   string // empty: no body
+		code   string // error code of the body; empty if there is no body
 	}{
 		{
 			name: "range behind the end", header: "Range", value: "bytes=9000-",

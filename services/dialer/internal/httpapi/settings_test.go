@@ -23,9 +23,9 @@ import (
 
 // settingStep is one message about a workspace or an agent.
 type settingStep struct {
-	kafka   bool // by Kafka, otherwise by ApplySetting
+	kafka   bool // sent by Kafka; otherwise by ApplySetting
 	version int64
-	value   int32 // max_live_calls or max_call_seconds
+	value   int32 // value of max_live_calls or max_call_seconds
 }
 
 // send delivers the step and returns the error that the sender receives.
@@ -61,7 +61,7 @@ func (o fixture) send(t *testing.T, url string, topic kafka.Topic, step settingS
 	return err
 }
 
-// A setting arrives twice, by ApplySetting and by Kafka, in any order and between other versions.
+// A setting arrives by ApplySetting and by Kafka, in any order and between other versions.
 func TestSetting_NewestVersionWinsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -7,7 +7,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// The stored time is a whole second, which an encoder that drops zeros writes without decimals.
+// The stored time is a whole second. An encoder that drops trailing zeros would write it without
+// decimals.
 func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	t.Parallel()
 	o := open(t)

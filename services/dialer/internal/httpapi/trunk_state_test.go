@@ -12,7 +12,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The list and the single trunk show the reports of all replicas, whichever replica responds.
+// The list of trunks and the single trunk show the reports of all replicas. Every replica responds
+// with the same reports.
 func TestTrunks_ShowTheStateOfAllReplicas(t *testing.T) {
 	t.Parallel()
 	o := open(t)

@@ -14,7 +14,7 @@ import (
 
 const (
 	lines = "/admin/v1/trunks"
-	// wholeTrunk sets every field.
+	// wholeTrunk is a request body that sets every field of a trunk.
 	wholeTrunk = `{"name":"Main","status":"active","host":"sip.example.net","port":5061,"transport":"tls",` +
 		`"outbound_proxy":"proxy.example.net:5061","username":"ringfence",
 		"password":"s3cret-of-the-trunk","register":true,"caller_ids":["+14155550100"],"caller_id_header":"p_asserted_identity","number_format":"prefix","number_prefix":"00",
@@ -188,7 +188,8 @@ func TestAgentKeys_AreStoredSealedAndNeverShown(t *testing.T) {
 	}
 }
 
-// agents.v1 is late. A key that is set directly after its agent was created must be stored.
+// A record of agents.v1 can arrive late. A key that is set directly after the creation of its agent
+// must be stored.
 func TestAgentKeys_WaitForANewAgent(t *testing.T) {
 	t.Parallel()
 	o, late := open(t), uuid.New()

@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// echoed sends frames that contain the time, and measures their echoes.
+// echoed sends frames that contain the time, and measures the delay of their echoes.
 type echoed struct {
 	now  func() time.Duration
 	mu   sync.Mutex
@@ -33,7 +33,7 @@ func (e *echoed) NextFrame(dst []byte) bool {
 func (e *echoed) HearFrame(frame []byte) {
 	stamp := time.Duration(binary.BigEndian.Uint64(frame))
 	if stamp < 0 {
-		return // silence
+		return // a frame of silence contains no time
 	}
 	e.mu.Lock()
 	e.took = append(e.took, e.now()-stamp)
@@ -50,9 +50,10 @@ func (e *echoed) reset() []time.Duration {
 	return took
 }
 
-// BenchmarkStreams opens one stream to each address of RINGFENCE_MEDIA_PEERS, which echo every
-// packet, for RINGFENCE_MEDIA_FOR, with SRTP if RINGFENCE_MEDIA_SRTP is set. It reports the CPU
-// time of this process. `make bench ARGS='-only media'` runs it with -test.benchtime=1x.
+// BenchmarkStreams opens one stream to each address of RINGFENCE_MEDIA_PEERS. The peers echo every
+// packet. The benchmark runs for RINGFENCE_MEDIA_FOR, with SRTP if RINGFENCE_MEDIA_SRTP is set, and
+// reports the CPU time of this process. `make bench ARGS='-only media'` runs it with
+// -test.benchtime=1x.
 func BenchmarkStreams(b *testing.B) {
 	peers := strings.FieldsFunc(os.Getenv("RINGFENCE_MEDIA_PEERS"), func(r rune) bool { return r == ',' })
 	window, err := time.ParseDuration(os.Getenv("RINGFENCE_MEDIA_FOR"))

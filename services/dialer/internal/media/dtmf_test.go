@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// digitPacket is a received event packet, with its time in ms.
+// digitPacket is a received event packet and the time of its arrival in ms.
 type digitPacket struct {
 	at, timestamp int
 	event         byte

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// levels returns the positive output values of one law from the tables of G.711. The step doubles
-// with each segment.
+// levels returns the positive output values of one G.711 law from the tables of G.711. The step
+// doubles with each segment.
 func levels(first, step, segments, doubledFrom int) (all []int) {
 	value := first
 	for segment := range segments {
@@ -52,8 +52,8 @@ func TestLinear_MatchesTheTablesOfG711(t *testing.T) {
 	}
 }
 
-// A sample belongs to the level between whose decision values it is: half a step to both sides. At
-// the border of two segments this is not the nearest level.
+// A sample is encoded as the level whose decision values are on both sides of the sample, half a
+// step away. At the border of two segments, this level can differ from the nearest level.
 func TestFromLinear_IsWithinHalfAStep(t *testing.T) {
 	for sample := -32635; sample <= 32635; sample++ {
 		b := FromLinear(int16(sample))

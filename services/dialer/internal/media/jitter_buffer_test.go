@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// line is a stream whose packets contain letters: each frame has its own letter.
+// line is a stream whose frames contain letters. Each frame has a different letter.
 type line struct {
 	*JitterBuffer
 	heard string // one character per frame: its letter, "_" for silence, "?" for a mixed frame
@@ -35,7 +35,7 @@ func newLine() *line {
 	return l
 }
 
-// at advances the time to a moment in ms, in steps of 20 ms as the pacing loop does.
+// at advances the time to the given time in ms, in steps of 20 ms as the pacing loop does.
 func (l *line) at(ms int) {
 	for to := time.Duration(ms) * time.Millisecond; l.now < to; {
 		l.now = min(l.now-l.now%bufferFrameTime+bufferFrameTime, to)
@@ -43,7 +43,8 @@ func (l *line) at(ms int) {
 	}
 }
 
-// packet sends the samples [from, from+length) of the alphabet in a packet with the number.
+// packet sends the samples [from, from+length) of the alphabet in a packet with the given sequence
+// number.
 func (l *line) packet(number, from, length int) {
 	audio := make([]byte, length)
 	for i := range audio {
@@ -100,7 +101,7 @@ func TestJitterBuffer_ReplacesALostPacketAfterTheWait(t *testing.T) {
 	l.at(40)
 	l.frame(2)
 	l.at(70)
-	l.want(t, "a") // 20 ms of the frame and 60 ms of wait
+	l.want(t, "a") // 20 ms for the frame and 60 ms for the wait
 	l.at(80)
 	l.want(t, "a_c")
 	l.frame(3)
@@ -123,7 +124,7 @@ func TestJitterBuffer_WaitsForALossBeforeAPause(t *testing.T) {
 	l.at(40)
 	l.frame(2)
 	l.at(60)
-	l.packet(3, 4*BufferedFrame, BufferedFrame) // one frame was not sent
+	l.packet(3, 4*BufferedFrame, BufferedFrame) // the sender did not send one frame
 	l.want(t, "a")
 	l.frame(1)
 	l.want(t, "abc_e")
@@ -183,14 +184,14 @@ func TestJitterBuffer_AcceptsOtherPacketLengths(t *testing.T) {
 func TestJitterBuffer_PassesSilenceDuringAPause(t *testing.T) {
 	l := newLine()
 	l.frame(0)
-	l.at(500) // frames 1 to 24 were not sent
+	l.at(500) // the sender did not send frames 1 to 24
 	if n := strings.Count(l.heard, "_"); n < 22 {
 		t.Errorf("Count: n = %v, want at least 22", n)
 	} else if n > 24 {
 		t.Errorf("Count: n = %v, want at most 24", n)
 	}
 	l.packet(1, 25*BufferedFrame, BufferedFrame)
-	// immediately, and as much silence as the far end's clock demands
+	// The frame passes immediately, after as much silence as the far end's clock requires.
 	l.want(t, "a"+strings.Repeat("_", 24)+"z")
 	l.at(520)
 	l.packet(2, 26*BufferedFrame, BufferedFrame)
@@ -225,7 +226,7 @@ func TestJitterBuffer_WaitGrowsWithLatenessAndShrinksLater(t *testing.T) {
 		l.at(n * 20)
 		l.frame(n)
 	}
-	l.at(80 + 140) // a stall of 140 ms, then all packets together
+	l.at(80 + 140) // after a stall of 140 ms all packets arrive together
 	for ; n < 12; n++ {
 		l.frame(n)
 	}
@@ -274,12 +275,12 @@ func TestJitterBuffer_FollowsANewClockAndNewNumbers(t *testing.T) {
 	l := newLine()
 	l.frame(0)
 	l.at(20)
-	l.base += 1_000_000 // no marker, and the numbers continue
+	l.base += 1_000_000 // the timestamp jumps without a marker, and the sequence numbers continue
 	l.frame(1)
 	l.want(t, "ab")
 	l.at(40)
 	l.first += 20_000
-	l.frame(2) // could be anything
+	l.frame(2) // this packet does not prove a new sequence
 	l.want(t, "ab")
 	l.at(60)
 	l.frame(3)
@@ -347,7 +348,8 @@ func TestJitterBuffer_AllocatesNothing(t *testing.T) {
 	}
 }
 
-// FuzzBuffer sends packets of any number, timestamp, length and time, 8 bytes each.
+// FuzzBuffer sends packets with any number, timestamp, length and time. 8 bytes of the input encode
+// one packet.
 func FuzzBuffer(f *testing.F) {
 	seed := rand.New(rand.NewPCG(1, 2))
 	orderly, disorderly := []byte{}, []byte{}

@@ -97,7 +97,7 @@ func TestLatch_AcceptsTheFirstOtherPortWithAStream(t *testing.T) {
 func TestLatch_NewAddressResetsIt(t *testing.T) {
 	l := signal()
 	heard(l, otherPort, 0, 10)
-	l.Signal(signalled) // a refresh
+	l.Signal(signalled) // a session refresh signals the same address
 	if l.Target() != otherPort {
 		t.Error("a refresh reset the latch")
 	}
@@ -110,7 +110,7 @@ func TestLatch_NewAddressResetsIt(t *testing.T) {
 	case heard(l, latchStranger, 0, 1) != 1:
 		t.Error("heard(l, stranger, 0, 1) is not 1")
 	}
-	l.Signal(netip.AddrPort{}) // a hold with address 0.0.0.0
+	l.Signal(netip.AddrPort{}) // a hold signals the address 0.0.0.0
 	if l.Target().IsValid() {
 		t.Error("an unknown sender: l.Target().IsValid() = true, want false")
 	} else if got := heard(l, latchStranger, 1, 10); got != 0 {

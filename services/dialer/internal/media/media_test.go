@@ -19,7 +19,7 @@ var (
 	stranger = netip.MustParseAddrPort("192.0.2.66:40000")
 )
 
-// voice sends frames of consecutive letters and records the received frames.
+// voice sends frames that contain consecutive letters, and records the received frames.
 type voice struct {
 	mu       sync.Mutex
 	script   string
@@ -81,7 +81,7 @@ func newStreamTest(t testing.TB) *streamTest {
 		settings: Settings{FirstPacket: 30 * time.Second, Silence: 15 * time.Second},
 	}
 	d.streams.now = func() time.Duration { return d.time }
-	d.streams.pacer.turn.Store(1) // run(20 ms) is one turn of each slot
+	d.streams.pacer.turn.Store(1) // run(20 ms) executes one turn of each slot
 	d.Stream = newStream(
 		d.streams,
 		Leg{Source: &d.voice, Sink: &d.voice, TimedOut: func() { d.timeouts <- struct{}{} }},
@@ -114,7 +114,7 @@ func (d *streamTest) connect(t testing.TB, change ...func(*sdp.Agreed)) {
 	}
 }
 
-// run lets the pacing loop run on time.
+// run advances the time by forward. The pacing loop runs without delay.
 func (d *streamTest) run(forward time.Duration) {
 	for end := d.time + forward; d.time < end; {
 		d.time += slotTime
@@ -122,7 +122,7 @@ func (d *streamTest) run(forward time.Duration) {
 	}
 }
 
-// packet returns a packet of the far end.
+// packet returns a packet of the far end with the given sequence number.
 func (d *streamTest) packet(number uint16, change ...func(*rtp.Packet)) []byte {
 	p := rtp.Packet{
 		Header:  rtp.Header{Version: 2, SSRC: 77, SequenceNumber: number, Timestamp: uint32(number-65530) * Frame},
@@ -197,7 +197,7 @@ func TestStream_SendsAFrameEvery20Milliseconds(t *testing.T) {
 }
 
 // The network accepts no packets. The silence after the three frames is not reported, because the
-// source did not provide it.
+// source did not provide that silence.
 func TestStream_ReportsFramesThatWereNotSent(t *testing.T) {
 	t.Parallel()
 	d := newStreamTest(t)
@@ -246,7 +246,7 @@ func TestStream_IgnoresInvalidPackets(t *testing.T) {
 	d.take(d.packet(d.number), far, 0)
 	d.connect(t)
 	d.speak(far, 3)
-	d.speak(far, 1, func(p *rtp.Packet) { p.PayloadType = 13 }) // comfort noise
+	d.speak(far, 1, func(p *rtp.Packet) { p.PayloadType = 13 }) // 13 is comfort noise
 	d.speak(far, 2)
 	d.take([]byte{0x80, 0}, far, d.time)
 	extended := append(
@@ -256,7 +256,7 @@ func TestStream_IgnoresInvalidPackets(t *testing.T) {
 		t.Errorf("capacity for extensions = %d, want less", cap(d.in.header.Extensions))
 	}
 	d.take(d.packet(9, func(p *rtp.Packet) { p.Version = 1 }), far, d.time)
-	// padding longer than the packet
+	// The padding is longer than the packet.
 	d.take([]byte("\xa0\x00\x00\x09\x00\x00\x00\x00\x00\x00\x00\x4d\xff"), far, d.time)
 	if want := "abc\xffef"; string(d.heard) != want {
 		t.Errorf("received frames = %q, want %q", d.heard, want)
@@ -475,7 +475,7 @@ func TestStream_ReceivesDigitsOfASeparateSource(t *testing.T) {
 }
 
 func TestStream_ReceivesDigits(t *testing.T) {
-	// the local payload type, and that of a far end with its own
+	// 101 is the local payload type. 96 is the payload type of a far end that uses its own type.
 	for _, payloadType := range []uint8{101, 96} {
 		d := newStreamTest(t)
 		d.connect(t)

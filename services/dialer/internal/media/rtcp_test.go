@@ -13,8 +13,8 @@ import (
 // receiverReport is an empty RTCP receiver report (RFC 3550 section 6.4.2).
 func receiverReport() []byte { return []byte{0x80, 201, 0, 1, 0, 0, 0, 77} }
 
-// A phone sends no audio, because of silence suppression or a mute button, but sends a report every
-// 5 s.
+// A phone sends no audio, because of silence suppression or a mute button, but sends an RTCP report
+// every 5 s.
 func TestTimeout_RTCPRestartsIt(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -56,8 +56,8 @@ func TestTimeout_OfTheLeg(t *testing.T) {
 		name    string
 		timeout time.Duration
 		spoken  bool
-		quiet   time.Duration // no timeout until then
-		want    uint64        // timeouts 2 s later
+		quiet   time.Duration // time without packets that causes no timeout
+		want    uint64        // expected number of timeouts 2 s later
 	}{
 		{name: "shorter", timeout: 5 * time.Second, spoken: true, quiet: 4 * time.Second, want: 1},
 		{name: "longer", timeout: time.Minute, spoken: true, quiet: 59 * time.Second, want: 1},

@@ -50,8 +50,8 @@ func seal(t testing.TB, out *Encrypter, ssrc uint32, number uint16) []byte {
 	return sealed
 }
 
-// RFC 3711 B.3 has the session keys of this master key. The test computes the packet from them by
-// RFC 3711 sections 4.1.1 and 4.2.
+// RFC 3711 B.3 contains the session keys of this master key. From these keys, the test computes the
+// packet by RFC 3711 sections 4.1.1 and 4.2.
 func TestSeal_EncryptsByRFC3711(t *testing.T) {
 	bytesOf := func(text string) []byte {
 		raw, err := hex.DecodeString(text)
@@ -90,7 +90,7 @@ func TestSeal_EncryptsByRFC3711(t *testing.T) {
 func TestOpen_AcceptsOnlyNewAuthenticPackets(t *testing.T) {
 	out, in := pair(t)
 	for n := range uint16(300) {
-		number := 65400 + n // across the wrap of the number
+		number := 65400 + n // the sequence number wraps
 		opened, err := in.Open(seal(t, out, 9, number), 9)
 		if err != nil {
 			t.Fatalf("packet %d: Open: %v", number, err)
@@ -178,8 +178,8 @@ func TestSealAndOpen_LimitAllocations(t *testing.T) {
 		}
 	})
 	t.Logf("%v allocations a packet sealed and opened", allocated)
-	// pion allocates five times, for tags and the replay window; the race detector sometimes
-	// empties its pool
+	// pion allocates five times, for tags and the replay window. The race detector sometimes
+	// empties pion's pool.
 	if allocated > 8 {
 		t.Errorf("%v allocations", allocated)
 	}

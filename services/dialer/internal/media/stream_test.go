@@ -41,14 +41,14 @@ func TestStream_SRTP(t *testing.T) {
 		}
 		return packet
 	}
-	for n := range uint16(10) { // across the wrap of the number
+	for n := range uint16(10) { // the sequence number wraps
 		packet := sealed(65530 + n)
 		again, forged := bytes.Clone(packet), bytes.Clone(packet)
 		forged[50] ^= 1
 		d.take(forged, far, d.time)
 		d.take(packet, far, d.time)
 		d.take(again, far, d.time)
-		d.take(d.packet(900+n), far, d.time) // not encrypted
+		d.take(d.packet(900+n), far, d.time) // this packet is not encrypted
 		d.run(frameTime)
 	}
 	if string(d.heard) != "abcdefghij" {
@@ -65,7 +65,7 @@ func TestStream_SRTP(t *testing.T) {
 	d.script = "k"
 	d.run(frameTime)
 	seal := d.out.seal
-	// a refresh must not reset the packet counters of the keys
+	// A session refresh must not reset the packet counters of the keys.
 	if d.connect(t, keyed(1, 2)); d.out.seal != seal {
 		t.Error("a refresh reset the key")
 	}
@@ -202,7 +202,7 @@ func TestStreams_TwoStreamsOverLoopback(t *testing.T) {
 			t.Fatal(err)
 		}
 		voices[1].mu.Lock()
-		// if the machine stalls, at least one of them arrives completely
+		// The text is long, so that one copy arrives completely even if the machine stalls.
 		voices[1].script = strings.Repeat("hello", 1000)
 		voices[1].mu.Unlock()
 		testkit.Until(t, "both heard", func() bool {
@@ -254,11 +254,13 @@ func TestStreams_OverIPv6(t *testing.T) {
 	} else {
 		_ = conn.Close()
 	}
-	// on both kinds of address, and a far end with IPv4
+	// Streams are bound to the loopback and to the unspecified IPv6 address. In the second case,
+	// the far end uses IPv4.
 	for bind, reached := range map[string]string{"::1": "::1", "::": "127.0.0.1"} {
 		streams, _ := open(t, Settings{Bind: netip.MustParseAddr(bind)})
 		var said, hears voice
-		said.script = strings.Repeat("six", 1000) // if the machine stalls, some packets arrive
+		// the text is long, so that packets arrive even if the machine stalls
+		said.script = strings.Repeat("six", 1000)
 		a, err := streams.Open(Leg{Source: &said})
 		if err != nil {
 			t.Fatal(err)

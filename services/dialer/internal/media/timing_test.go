@@ -92,8 +92,8 @@ func TestPacing_SkipsFramesAfterALongStall(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		stall   time.Duration
-		most    int    // packets at once
-		skipped uint64 // skipped frames
+		most    int    // maximum number of packets that are sent together
+		skipped uint64 // number of skipped frames
 	}{
 		{"a short one is made up for", 40 * time.Millisecond, 3, 0},
 		{"of a long one, two frames are", 200 * time.Millisecond, 3, 8},
@@ -147,7 +147,7 @@ func TestStream_ReportsTimeouts(t *testing.T) {
 	told := func() (n int) {
 		t.Helper()
 		for want := int(d.Stats().Timeouts); n < want; n++ {
-			<-d.timeouts // TimedOut runs in a new goroutine
+			<-d.timeouts // wait, because TimedOut runs in a new goroutine
 		}
 		return n
 	}
@@ -196,13 +196,13 @@ func TestStream_StrangersDoNotRestartTheTimeout(t *testing.T) {
 	<-d.timeouts
 }
 
-// real lets an agent speak in real time, each frame so long after the stream's usual turn. It
-// returns how long the last frames waited.
+// real lets an agent speak in real time. Each frame arrives the duration after later than the
+// stream's usual turn. real returns how long the last frames waited.
 func (d *streamTest) real(t *testing.T, frames int, after time.Duration) (waited time.Duration) {
 	t.Helper()
 	for range frames {
 		usual := time.Duration(d.moment.usual()) * slotTime
-		if usual-d.time >= frameTime { // the previous frame is not sent yet
+		if usual-d.time >= frameTime { // the previous frame was not sent yet
 			usual -= frameTime
 		}
 		for d.time < usual+after {
@@ -221,14 +221,14 @@ func (d *streamTest) real(t *testing.T, frames int, after time.Duration) (waited
 	return waited
 }
 
-// The agent's first audio is sent immediately. The stream is never more than three quarters of a
-// frame away from its usual turn.
+// The agent's first audio after a pause is sent immediately. The stream's turns differ by at most
+// three quarters of a frame from its usual turn.
 func TestSpeakSoon_SendsWithin5MillisecondsAfterAPause(t *testing.T) {
 	for after := range 20 {
 		d := newStreamTest(t)
 		d.connect(t)
 		d.run(time.Second)
-		for range 5 { // repeatedly
+		for range 5 { // the shift must work more than once
 			if waited := d.real(t, 1, time.Duration(after)*time.Millisecond); waited > slotTime {
 				t.Errorf("audio %d ms after the turn waited %s", after, waited)
 			}
@@ -254,8 +254,8 @@ func TestSpeakSoon_SendsWithin5MillisecondsAfterAPause(t *testing.T) {
 	}
 }
 
-// After a second of an agent in real time, its frames wait at most 10 ms. If they arrive just too
-// late, the stream moves back.
+// After an agent has sent in real time for a second, its frames wait at most 10 ms. If the frames
+// arrive just too late, the stream moves to a later turn.
 func TestSpeakSoon_ShortensTheWaitOfAnAgentInRealTime(t *testing.T) {
 	for after := range 20 {
 		d := newStreamTest(t)
@@ -271,14 +271,14 @@ func TestSpeakSoon_ShortensTheWaitOfAnAgentInRealTime(t *testing.T) {
 	}
 }
 
-// Whatever the agent does, packets are sent about every 20 ms, timestamps have no gap, and the
-// stream is never ahead of the clock.
+// For any behaviour of the agent, packets are sent about every 20 ms, timestamps have no gap, and
+// the stream is never ahead of the clock.
 func TestSpeakSoon_KeepsTheStreamNearItsTurn(t *testing.T) {
 	order := rand.New(rand.NewPCG(1, 2))
 	d := newStreamTest(t)
 	d.connect(t)
 	for range 2000 {
-		for range order.IntN(4) * order.IntN(40) { // a pause, often of no frames
+		for range order.IntN(4) * order.IntN(40) { // a pause, often with a length of zero frames
 			d.time += time.Millisecond
 			d.streams.pace(d.time)
 		}

@@ -60,7 +60,7 @@ func newFixture(t *testing.T) *fixture {
 	return r
 }
 
-// recorder returns the recorder of another process with the spool directory.
+// recorder returns the recorder of another process that uses the given spool directory.
 func (r *fixture) recorder(spool string) *recordings.Recorder {
 	r.t.Helper()
 	opened, err := recordings.OpenSpool(spool)
@@ -85,7 +85,7 @@ func (r *fixture) recorder(spool string) *recordings.Recorder {
 // call stores a live call.
 func (r *fixture) call() uuid.UUID {
 	id := uuid.Must(uuid.NewV7())
-	r.calls++ // each call has another number, because a number has at most one live call
+	r.calls++ // each call has a different number, because a number can have only one live call
 	r.exec(
 		`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
 			queued_at, max_call_seconds, deadline_at, traceparent, dialed_at, answered_at, version)
@@ -122,7 +122,7 @@ func (r *fixture) mustRound(rec *recordings.Recorder) {
 	}
 }
 
-// begin records one second of a call.
+// begin starts a recording and records one second of the call.
 func (r *fixture) begin(rec *recordings.Recorder, id uuid.UUID) *recordings.Tape {
 	r.t.Helper()
 	tape, err := rec.Begin(r.t.Context(), r.workspace, id)
@@ -148,7 +148,7 @@ func (r *fixture) state(id uuid.UUID) (state string) {
 	return state
 }
 
-// publishedKeys returns the recording keys that dial-events.v1 has for the call, in order.
+// publishedKeys returns the recording keys of the call in the events of dial-events.v1, in order.
 func (r *fixture) publishedKeys(id uuid.UUID) (keys []string) {
 	r.t.Helper()
 	for _, payload := range r.payloads("dial-events.v1") {
@@ -163,7 +163,7 @@ func (r *fixture) publishedKeys(id uuid.UUID) (keys []string) {
 	return keys
 }
 
-// steps returns the erasure steps that were reported as done, and the announced ones.
+// steps returns the erasure steps that were reported as done, and the steps that were announced.
 func (r *fixture) steps() (done, next []string) {
 	r.t.Helper()
 	for _, payload := range r.payloads("erasure-reports.v1") {
@@ -197,7 +197,7 @@ func (r *fixture) files() []string {
 	return found
 }
 
-// object checks the only stored object.
+// object checks that the only stored object contains a recording of the given number of seconds.
 func (r *fixture) object(seconds int) {
 	r.t.Helper()
 	objects := r.s3.Objects()
@@ -235,7 +235,7 @@ func TestRecorder_UploadsARecordingOnce(t *testing.T) {
 		t.Errorf("state during the call = %s", r.state(id))
 	}
 	tape.Close()
-	second(tape) // after the end, so it is not recorded
+	second(tape) // this audio follows the end and is not recorded
 	r.mustRound(rec)
 	if got := r.state(id); got != "recorded" {
 		t.Errorf(`before the end of the call is published: state of id = %q, want "recorded"`, got)
@@ -265,7 +265,7 @@ func TestRecorder_UploadsARecordingOnce(t *testing.T) {
 	if got := r.publishedKeys(id); !slices.Equal(got, []string{want}) {
 		t.Errorf("published keys = %v, want %s once", got, want)
 	}
-	// the recording expires
+	// The recording expires at this time.
 	if err := rec.Tidy(t.Context(), time.Now().Add(29*24*time.Hour)); err != nil {
 		t.Errorf("a day before: Tidy: %v", err)
 	} else if got := r.state(id); got != "stored" {
@@ -347,7 +347,8 @@ func TestRecorder_UploadsTheFilesOfAKilledProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// the file in the middle of a call: no sizes in the header, and half a sample at the end
+	// This is the file in the middle of a call: the header contains no sizes, and half a sample is
+	// at the end.
 	if err := os.WriteFile(file, slices.Concat(recordings.Header(0), body[recordings.HeaderBytes:], []byte{9}),
 		0o600); err != nil {
 		t.Fatal(err)
@@ -365,7 +366,7 @@ func TestRecorder_UploadsTheFilesOfAKilledProcess(t *testing.T) {
 	for _, one := range []uuid.UUID{id, empty, lost} {
 		r.hangUp(one)
 	}
-	elsewhere := r.recorder(t.TempDir()) // another machine
+	elsewhere := r.recorder(t.TempDir()) // a recorder on another machine
 	r.mustRound(elsewhere)
 	if err := elsewhere.Tidy(t.Context(), time.Now()); err != nil {
 		t.Errorf("Tidy: %v", err)
@@ -440,7 +441,7 @@ func TestRecorder_GivesUpAnUnreachableSpool(t *testing.T) {
 	}
 }
 
-// sox must be able to read the file. The test needs sox.
+// The program sox must be able to read the file.
 func TestTape_IsReadableBySox(t *testing.T) {
 	r := newFixture(t)
 	rec, id := r.recorder(r.spool), r.call()

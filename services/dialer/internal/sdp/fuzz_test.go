@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// Neither reader may panic on a far end's text. What they accept can be used, and the answer can be
-// read again.
+// Neither reader may panic on a far end's text. If a reader accepts the text, the result can be
+// used, and the answer can be read again.
 func FuzzRead(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.sdp")
 	if err != nil {

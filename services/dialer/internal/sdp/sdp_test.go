@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// key returns a key that starts with the byte.
+// key returns a key of consecutive bytes that starts with the given byte.
 func key(first byte) (k sdp.Key) {
 	for i := range k {
 		k[i] = first + byte(i)
@@ -25,8 +25,8 @@ func key(first byte) (k sdp.Key) {
 }
 
 const (
-	theirKey = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVpbXF1e" // key('A')
-	otherKey = "YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+" // key('a')
+	theirKey = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVpbXF1e" // encoding of key('A')
+	otherKey = "YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+" // encoding of key('a')
 )
 
 func local(change ...func(*sdp.Local)) sdp.Local {
@@ -105,9 +105,9 @@ func TestOffer_VersionIncreasesOnlyWithAChange(t *testing.T) {
 		{version(s.Offer(sdp.Both)), "1"},
 		{version(s.Offer(sdp.SendOnly)), "2"},
 		{version(s.Offer(sdp.Both)), "3"},
-		{version(answer(offer)), "4"}, // one codec, and the far end's payload type
+		{version(answer(offer)), "4"}, // The answer has one codec and the far end's payload type.
 		{version(answer(offer)), "4"},
-		// only the far end's address changed
+		// Only the far end's address has changed.
 		{version(answer(strings.ReplaceAll(offer, "203.0.113.9", "203.0.113.10"))), "4"},
 		{version(answer(strings.ReplaceAll(offer, "a=ptime", "a=sendonly\r\na=ptime"))), "5"},
 	} {
@@ -127,7 +127,8 @@ func (f far) String() string {
 	) + "\r\n"
 }
 
-// theirs has the given formats, telephone-event with type 96, and other attributes of the stream.
+// theirs returns a description with the given formats, telephone-event with type 96, and additional
+// attributes of the stream.
 func theirs(formats, attributes string, session ...string) far {
 	f := far{session: append([]string{"c=IN IP4 203.0.113.9", "t=0 0"}, session...)}
 	f.media = []string{

@@ -38,7 +38,7 @@ func (oneKey) Key(context.Context, uuid.UUID, uuid.UUID) (string, error) {
 	return "the agent's own", nil
 }
 
-// ended stores an ended call of an agent with the settings, which is due to be analysed.
+// ended stores an ended call of an agent with the given settings. The call is due to be analysed.
 func ended(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, settings, outcome string) uuid.UUID {
 	t.Helper()
 	call := uuid.Must(uuid.NewV7())
@@ -109,8 +109,8 @@ func TestRun_HangingEndpointDelaysOnlyItsWorkspace(t *testing.T) {
 	analysed(t, pool, ended(t, pool, uuid.New(), `{}`, "unknown"))
 }
 
-// One workspace gets at most a quarter of the concurrent analyses, however many of its calls wait.
-// It gets further ones when some end.
+// One workspace gets at most a quarter of the concurrent analyses, even if many of its calls wait.
+// When an analysis of the workspace ends, another one starts.
 func TestRun_OneWorkspaceGetsAQuarterOfTheAnalyses(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -133,7 +133,7 @@ func TestRun_OneWorkspaceGetsAQuarterOfTheAnalyses(t *testing.T) {
 	for range quarter {
 		<-begun
 	}
-	for range 2 { // the second call is searched after the first one's workspace
+	for range 2 { // the search for the second call starts after the workspace of the first call
 		analysed(t, pool, ended(t, pool, uuid.New(), `{}`, "unknown"))
 	}
 	var claimed int

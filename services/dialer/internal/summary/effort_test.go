@@ -2,7 +2,8 @@ package summary
 
 import "testing"
 
-// The default model reasons unless the request turns it off. Other endpoints may refuse the field.
+// The default model reasons unless the request turns this off. Other endpoints can refuse the
+// field.
 func TestSummarise_ReasoningEffortOnlyForTheDefaultModel(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/libs/ssrf"
 )
 
-// The operator's endpoint has a private address. A workspace that names a host with the same
-// address and port must not reach it.
+// The operator's endpoint has a private address. A workspace must not reach that address with a
+// host name that resolves to the same address and port.
 func TestEndpoint_WorkspaceIsGuardedAtTheOperatorsHost(t *testing.T) {
 	t.Parallel()
 	operators := httptest.NewServer(http.NotFoundHandler())
@@ -27,7 +27,7 @@ func TestEndpoint_WorkspaceIsGuardedAtTheOperatorsHost(t *testing.T) {
 	_ = resp.Body.Close()
 
 	call := Call{Key: "workspace"}
-	// DNS can point this name to the operator's address
+	// DNS can resolve this name to the operator's address.
 	call.Settings.Summary.BaseURL = "https://models.example/v1"
 	workspaces, err := s.endpoint(call)
 	if err != nil {

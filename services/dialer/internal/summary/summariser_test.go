@@ -27,8 +27,8 @@ type request struct {
 	body       map[string]any
 }
 
-// fakeEndpoint answers the nth request with its nth reply, and later ones with the last reply. A
-// reply is a status and a body, or the model's text with status 200.
+// fakeEndpoint answers the nth request with its nth reply, and later requests with the last reply.
+// A reply is a status and a body, or the model's text with status 200.
 type fakeEndpoint struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -123,7 +123,7 @@ func aCall() Call {
 	}
 }
 
-// Each row is an endpoint that supports other forms of the request.
+// Each row is an endpoint that supports different forms of the request.
 func TestSummarise_TriesSimplerForms(t *testing.T) {
 	t.Parallel()
 	ok := func(text string) reply { return reply{status: 200, text: text} }
@@ -223,7 +223,7 @@ func TestSummarise_SendsNothingWithoutAnEndpointOrSpeech(t *testing.T) {
 	} else if summary != nil {
 		t.Errorf("without an endpoint: summary = %v, want nil", summary)
 	}
-	// An agent's own endpoint needs TLS, is guarded, and never gets the operator's key.
+	// An agent's own endpoint requires TLS, is guarded, and never receives the operator's key.
 	for _, base := range []string{f.URL + "/v1", "https://127.0.0.1/v1", "https://169.254.169.254/", "https://10.0.0.1", "https://u:p@models.example"} {
 		own := aCall()
 		own.Settings.Summary.BaseURL = base
@@ -270,7 +270,7 @@ func TestSummarise_RefusesAnEndlessAnswer(t *testing.T) {
 	}
 }
 
-// The person's words cannot leave their block.
+// The person's words cannot end the block that contains them.
 func TestQuestion_QuotesTheTranscript(t *testing.T) {
 	t.Parallel()
 	c := aCall()
@@ -367,7 +367,7 @@ func at(want string) func(*agent.Summary) bool {
 	}
 }
 
-// Whatever a model writes, the summary has the right form.
+// For any text of a model, the summary has the right form.
 func FuzzRead(f *testing.F) {
 	f.Add(good)
 	f.Add("```json\n" + good + "```")

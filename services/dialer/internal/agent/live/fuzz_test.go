@@ -7,8 +7,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// No message of the model may cause a panic. The resulting audio and text are limited by the
-// message.
+// No message of the model can cause a panic. The size of the message limits the resulting audio and
+// text.
 func FuzzTake(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"session.output_audio.delta","delta":"IDCgsA=="}`, `{"type":"session.output_audio.delta","delta":7}`,

@@ -40,8 +40,8 @@ func opener(server *modeltest.LiveServer, log *slog.Logger) *live.Opener {
 	return live.New(cfg, ssrf.New(nil), nil, log)
 }
 
-// line is the telephone side of a session. It sends the person's audio in twenty times real time,
-// which is the clock of the fake server, and collects the events.
+// line is the telephone side of a session. It sends the person's audio at twenty times real time
+// and collects the events. This audio is the clock of the fake server.
 type line struct {
 	agent.Session
 	t     *testing.T
@@ -49,9 +49,9 @@ type line struct {
 	ended chan struct{}
 
 	mu      sync.Mutex
-	loud    int // frames that the person still speaks
+	loud    int // number of frames that the person still speaks
 	events  []agent.Event
-	changed chan struct{} // closed and replaced by each event
+	changed chan struct{} // each event closes this channel and replaces it
 }
 
 func call(t *testing.T, server *modeltest.LiveServer, spec agent.Spec) *line {
@@ -103,7 +103,7 @@ func (l *line) feed(ctx context.Context) {
 	}
 }
 
-// speak makes the person speak for so many frames of 20 ms.
+// speak makes the person speak for the given number of frames of 20 ms.
 func (l *line) speak(frames int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -271,8 +271,8 @@ func TestOpen_LogsTheExperimentalKind(t *testing.T) {
 	}
 }
 
-// The disclosure is first and is not interrupted by the person. The greeting follows. The model
-// receives the person's audio after the disclosure.
+// The disclosure is spoken first, and the person cannot interrupt it. The greeting follows. The
+// model receives the person's audio after the disclosure.
 func TestConversation_StartsWithDisclosureAndGreeting(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{})
@@ -326,7 +326,7 @@ func TestConversation_ReportsTheNoticeAfterTheDisclosure(t *testing.T) {
 	}
 }
 
-// If the model does not speak the notice, it is not reported, and the call ends.
+// If the model does not speak the notice, the session does not report Noticed, and the call ends.
 func TestConversation_UnspokenDisclosureFailsTheSession(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{Unspoken: 2})
@@ -429,7 +429,7 @@ func TestConversation_SendsToolResults(t *testing.T) {
 				t.Errorf("arguments = %s, want %s", got, tt.args)
 			}
 			l.ToolResult(called.ID, json.RawMessage(result))
-			l.ToolResult(called.ID, json.RawMessage(result)) // the second result has no effect
+			l.ToolResult(called.ID, json.RawMessage(result)) // a second result of the same call has no effect
 			l.wait("answer after the result", said(agent.RoleAgent, "That is noted."))
 			if got := len(server.Received("response.item.create")); got != 1 {
 				t.Errorf("results that the server received = %d, want 1", got)
@@ -458,8 +458,8 @@ func TestConversation_EndCallRequestsNoResponse(t *testing.T) {
 	refusals(t, server)
 }
 
-// The model stops by itself when the person speaks. The item ends early, with the words that were
-// spoken.
+// The model stops by itself when the person speaks. The item ends early and contains only the words
+// that were spoken.
 func TestConversation_InterruptionShortensTheItem(t *testing.T) {
 	t.Parallel()
 	long := strings.TrimSpace(strings.Repeat("word ", 200))
@@ -481,7 +481,7 @@ func TestConversation_InterruptionShortensTheItem(t *testing.T) {
 	if len(cut.Text) >= len(long) {
 		t.Errorf("the model said %d characters, want fewer than %d", len(cut.Text), len(long))
 	}
-	l.Interrupted(cut.Item, time.Second) // the API has no event for it
+	l.Interrupted(cut.Item, time.Second) // no event is sent, because the API has none for an interruption
 	l.wait("words of the person", said(agent.RolePerson, "Stop."))
 	l.wait("answer", said(agent.RoleAgent, "Sorry."))
 	refusals(t, server)
@@ -579,7 +579,7 @@ func TestConversation_LastEvent(t *testing.T) {
 	}
 }
 
-// Errors that belong to no command, such as those of moderation, do not end the session.
+// Errors that belong to no command, such as moderation errors, do not end the session.
 func TestConversation_ContinuesAfterAnError(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{})

@@ -26,7 +26,7 @@ import (
 	"ringfence.dev/services/dialer/internal/conversation"
 )
 
-// bot is a customer's agent. It accepts one connection.
+// bot is a customer's agent. It accepts only one connection.
 type bot struct {
 	notice string
 	t      *testing.T
@@ -82,7 +82,7 @@ func (b *bot) open() agent.Session {
 	return s
 }
 
-// next returns the next message of an event and ignores others.
+// next returns the next message with the given event. It skips messages with other events.
 func (b *bot) next(event string) map[string]any {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), testkit.Timeout)
@@ -270,7 +270,7 @@ func TestMark_IsReturnedAfterItsAudio(t *testing.T) {
 	} else if second.Item == third.Item {
 		t.Errorf("second.Item = %v, want another value", second.Item)
 	}
-	b.send(`{"event":"clear"}`) // without a mark
+	b.send(`{"event":"clear"}`) // the cleared item has no mark
 	b.play(time.Second)
 	if fourth := take(t, s, agent.Audio); fourth.Item == third.Item {
 		t.Error("audio after a clear belongs to the item before it")
@@ -293,7 +293,8 @@ func TestMark_IsReturnedAfterItsAudio(t *testing.T) {
 	}
 }
 
-// The audio before the mark recording_notice is the notice, if the call has one and there is audio.
+// The audio before the mark recording_notice is the notice. Without such audio, or if the call has
+// no notice, no notice is reported.
 func TestMark_ReportsTheRecordingNotice(t *testing.T) {
 	t.Parallel()
 	for _, notice := range []string{"", "This call is recorded."} {
@@ -307,7 +308,7 @@ func TestMark_ReportsTheRecordingNotice(t *testing.T) {
 		} else if notice != "" && told != notice {
 			t.Errorf("notice of the message = %v, want %v", told, notice)
 		}
-		b.send(`{"event":"mark","mark":{"name":"recording_notice"}}`) // without audio
+		b.send(`{"event":"mark","mark":{"name":"recording_notice"}}`) // a mark without audio before it
 		b.play(time.Second)
 		b.send(`{"event":"mark","mark":{"name":"recording_notice"}}`)
 		b.send(`{"event":"hangup"}`)
@@ -330,7 +331,7 @@ func TestMark_ReportsTheRecordingNotice(t *testing.T) {
 	}
 }
 
-// With a conversation: a mark is returned when the audio was sent.
+// In a conversation, a mark is returned when the audio before it was sent.
 func TestMark_InAConversation(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
@@ -342,7 +343,7 @@ func TestMark_InAConversation(t *testing.T) {
 	b.play(100 * time.Millisecond)
 	b.send(`{"event":"mark","mark":{"name":"end"}}`)
 	b.send(`{"event":"tool","tool":{"id":"t","name":"format_disk"}}`)
-	b.next("tool_result") // the earlier messages are queued
+	b.next("tool_result") // the earlier messages are in the queue now
 	frame, n := make([]byte, 160), 0
 	for range 10 {
 		if c.NextFrame(frame) {
@@ -432,7 +433,7 @@ func TestSession_LastEvent(t *testing.T) {
 	}
 }
 
-// many sends a message again and again until the connection is closed.
+// many sends a message up to n times, until the connection is closed.
 func (b *bot) many(n int, text string) {
 	for range n {
 		if b.ws.Write(context.Background(), websocket.MessageText, []byte(text)) != nil {

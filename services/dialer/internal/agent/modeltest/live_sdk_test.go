@@ -124,7 +124,8 @@ func TestLiveServer_RefusesUnknownMembers(t *testing.T) {
 	t.Parallel()
 	server := modeltest.NewLive(modeltest.LiveOptions{})
 	t.Cleanup(server.Close)
-	conn, _, err := websocket.Dial(t.Context(), server.URL, nil) //nolint:bodyclose // the library closes it
+	// the library closes the body
+	conn, _, err := websocket.Dial(t.Context(), server.URL, nil) //nolint:bodyclose
 	if err != nil {
 		t.Fatalf("dial: %v", err)
 	}

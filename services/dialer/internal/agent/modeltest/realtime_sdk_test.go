@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 )
 
-// converse runs a conversation with all events that the client and the fake know.
+// converse runs a conversation that contains all events that the client and the fake support.
 func converse(t *testing.T) *modeltest.RealtimeServer {
 	t.Helper()
 	server := modeltest.NewRealtime(
@@ -64,7 +64,7 @@ func converse(t *testing.T) *modeltest.RealtimeServer {
 			server.Cut() // the new session receives the history
 		case e.Kind == agent.TurnDone && turns == 5:
 			server.Interrupt()
-			server.Inject([]byte(`{"type":"response.cancel"}`)) // read by neither side
+			server.Inject([]byte(`{"type":"response.cancel"}`)) // neither side uses this event
 			s.Close()
 		}
 		if e.Kind == agent.TurnDone {
@@ -77,8 +77,8 @@ func converse(t *testing.T) *modeltest.RealtimeServer {
 	return server
 }
 
-// All events of the client and of the fake are decoded with the official types: every required
-// field is present, and there is no unknown field.
+// All events of the client and of the fake are decoded with the SDK's types. Every required field
+// must be present, and there must be no unknown field.
 func TestSDK_DecodesAllRealtimeEvents(t *testing.T) {
 	t.Parallel()
 	server := converse(t)
@@ -134,7 +134,7 @@ func TestSDK_DecodesAllRealtimeEvents(t *testing.T) {
 	}
 }
 
-// The SDK would triple the size of the dialer.
+// The SDK must not be linked into the dialer, because it would triple the size of the program.
 func TestSDK_IsNotPartOfTheDialer(t *testing.T) {
 	t.Parallel()
 	list, err := exec.CommandContext(
@@ -161,7 +161,8 @@ func TestSDK_IsNotPartOfTheDialer(t *testing.T) {
 	}
 }
 
-// whole reports an error for a missing required field or an unknown field of an SDK type.
+// whole reports an error if a value of an SDK type lacks a required field or contains an unknown
+// field.
 func whole(t *testing.T, name string, value reflect.Value) {
 	t.Helper()
 	if value.Kind() != reflect.Struct {

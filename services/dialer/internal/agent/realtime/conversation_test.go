@@ -14,9 +14,9 @@ import (
 	"ringfence.dev/services/dialer/internal/conversation"
 )
 
-// A session and a conversation without a telephone. The person's voice interrupts the agent, and
-// the model learns how much was played. The person then opts out, and the farewell is played before
-// the call ends.
+// The test connects a session and a conversation without a telephone. The person's voice interrupts
+// the agent, and the model learns how much was played. The person then opts out, and the farewell
+// is played before the call ends.
 func TestConversation_InterruptionOptOutAndFarewell(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{
@@ -77,7 +77,7 @@ func TestConversation_InterruptionOptOutAndFarewell(t *testing.T) {
 		}
 		if played > 140 && len(server.Sent("input_audio_buffer.speech_stopped")) == 0 &&
 			len(server.Sent("input_audio_buffer.speech_started")) == 0 {
-			c.HearFrame(voice) // 0.8 s into the greeting
+			c.HearFrame(voice) // the person interrupts 0.8 s into the greeting
 		} else {
 			c.HearFrame(quiet)
 		}
@@ -93,15 +93,15 @@ func check(t *testing.T, server *modeltest.RealtimeServer, result conversation.R
 		t.Errorf("result.Outcome = %v, want %v", result.Outcome, agent.OutcomeOptedOut)
 	case !result.OptedOut:
 		t.Error("result.OptedOut = false, want true")
-	case words != "Never call me again.": // the person's words, which arrive before the tool call
+	case words != "Never call me again.": // the person's words arrive before the tool call
 		t.Errorf(`words = %v, want "Never call me again."`, words)
 	}
 	if faults := server.Sent("error"); len(faults) > 0 {
 		t.Errorf("the server refused %s", faults)
 	}
 	truncated := got(t, server, "conversation.item.truncate", 1)["audio_end_ms"].(float64)
-	// Sent audio: the disclosure (2 s), the greeting up to the interruption, and the farewell (0.7
-	// s).
+	// The sent audio consists of the disclosure (2 s), the greeting up to the interruption, and the
+	// farewell (0.7 s).
 	switch left := float64(played*20) - 2700; {
 	case truncated != left:
 		t.Errorf("truncated = %v, want %v", truncated, left)

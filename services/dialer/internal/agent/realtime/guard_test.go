@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The operator's model has a private address. A workspace that names a host with the same address
-// and port must not reach it.
+// The operator's model has a private address. A workspace must not reach that address with a host
+// name that resolves to the same address and port.
 func TestClient_WorkspaceIsGuardedAtTheOperatorsHost(t *testing.T) {
 	t.Parallel()
 	operators := httptest.NewServer(http.NotFoundHandler())

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// The call ends while the model is still sending an item. The received text must be kept, because a
-// part of it was played.
+// The call ends while the model is still sending an item. The text that has arrived must be kept,
+// because a part of it was played.
 func TestSession_EmitsTheTextOfAnIncompleteItem(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})
@@ -39,7 +39,7 @@ func TestSession_EmitsTheTextOfAnIncompleteItem(t *testing.T) {
 	}
 }
 
-// The audio of the disclosure is marked, and an event names its last item.
+// The audio of the disclosure is marked, and an event contains the id of its last item.
 func TestDisclosure_IsMarked(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})

@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 )
 
-// line is a session and its events so far.
+// line contains a session and its events so far.
 type line struct {
 	agent.Session
 	t      *testing.T
@@ -58,7 +58,7 @@ func open(t *testing.T, server *modeltest.RealtimeServer, settings agent.Setting
 		ctx,
 		agent.Spec{Settings: settings, Now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)},
 	)
-	cancel() // the session continues after ctx
+	cancel() // the session must continue after ctx has ended
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
@@ -251,7 +251,7 @@ func TestOpen_ReturnsErrors(t *testing.T) {
 	})
 }
 
-// An agent's own base_url is guarded, needs TLS, and gets only the workspace's key.
+// An agent's own base_url is guarded and requires TLS. It receives only the workspace's key.
 func TestOpen_GuardsTheBaseURLOfAnAgent(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})
@@ -348,7 +348,7 @@ func TestBegin_RequestsAMissingDisclosureAgain(t *testing.T) {
 	}
 }
 
-// speaking returns a line after the disclosure and the greeting.
+// speaking returns a line on which the disclosure and the greeting were spoken.
 func speaking(t *testing.T, opts modeltest.RealtimeOptions) *line {
 	t.Helper()
 	l := open(t, serve(t, opts), agent.Settings{})
@@ -370,7 +370,7 @@ func TestInterrupted_TruncatesAtThePlayedAudio(t *testing.T) {
 	l.server.Speak("Stop.")
 	l.wait(agent.SpeechStarted, 1)
 	l.Interrupted(greeting, 345*time.Millisecond)
-	l.Interrupted(greeting, 300*time.Millisecond) // only once
+	l.Interrupted(greeting, 300*time.Millisecond) // the second report has no effect
 	switch e := got(t, l.server, "conversation.item.truncate", 1); {
 	case e["item_id"] != greeting:
 		t.Errorf(`e["item_id"] = %v, want %v`, e["item_id"], greeting)
@@ -379,7 +379,7 @@ func TestInterrupted_TruncatesAtThePlayedAudio(t *testing.T) {
 	case e["content_index"] != 0.0:
 		t.Errorf(`e["content_index"] = %v, want 0.0`, e["content_index"])
 	}
-	answer := l.wait(agent.Said, 4) // one of the texts is the person's
+	answer := l.wait(agent.Said, 4) // one of the four texts is the person's
 	if answer.Role == agent.RolePerson {
 		answer = l.all(agent.Said)[2]
 	}
@@ -395,10 +395,10 @@ func TestInterrupted_TruncatesAtThePlayedAudio(t *testing.T) {
 	last := l.wait(agent.Said, 5)
 	l.wait(agent.TurnDone, 4)
 	l.Played(last.Item)
-	l.Interrupted(last.Item, time.Millisecond) // the item has ended
+	l.Interrupted(last.Item, time.Millisecond) // no effect, because the item has ended
 	l.ToolResult("unknown", nil)
 	l.HearDigit('5')
-	got(t, l.server, "response.create", 4) // disclosure, greeting, farewell, key
+	got(t, l.server, "response.create", 4) // responses: disclosure, greeting, farewell, digit
 	if n := len(l.server.Received("conversation.item.truncate")); n != 2 {
 		t.Errorf("truncations = %d, want 2", n)
 	}

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// The model ends a session after an hour. The session is replaced before that, as often as needed,
-// and this does not count as a lost connection.
+// The model ends a session after an hour. Before that, the session is replaced. This can happen any
+// number of times and does not count as a lost connection.
 func TestSession_IsReplacedBeforeTheModelEndsIt(t *testing.T) {
 	t.Parallel()
 	if renewAfter >= time.Hour {
@@ -31,7 +31,7 @@ func TestSession_IsReplacedBeforeTheModelEndsIt(t *testing.T) {
 	ended := make(chan agent.Event, 1)
 	go func() {
 		var last agent.Event
-		for last = range s.Events() { //nolint:revive // the test checks the last event
+		for last = range s.Events() { //nolint:revive // the test checks only the last event
 		}
 		ended <- last
 	}()

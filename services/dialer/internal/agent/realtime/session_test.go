@@ -39,7 +39,7 @@ func TestToolResult_RequestsAResponse(t *testing.T) {
 		t.Errorf("call.Args = %q, want %q", string(call.Args), `{"quote":"never again"}`)
 	}
 	l.ToolResult(call.ID, json.RawMessage(`{"state":"noted"}`))
-	l.ToolResult(call.ID, json.RawMessage(`{"state":"noted"}`)) // only once
+	l.ToolResult(call.ID, json.RawMessage(`{"state":"noted"}`)) // the second result has no effect
 	end := l.wait(agent.ToolCall, 2)
 	l.wait(agent.TurnDone, 4)
 	l.ToolResult(end.ID, json.RawMessage(`{}`))
@@ -66,7 +66,8 @@ func mustJSON(t *testing.T, value any) []byte {
 	return text
 }
 
-// A text that is requested during a response is requested again after it.
+// Say is called while the model may be responding to the person. The text of Say must be spoken
+// after that response.
 func TestSay_WaitsForTheActiveResponse(t *testing.T) {
 	t.Parallel()
 	l := speaking(t, modeltest.RealtimeOptions{Pace: 5 * time.Millisecond, Chunk: 800})
@@ -84,8 +85,8 @@ func TestSay_WaitsForTheActiveResponse(t *testing.T) {
 	}
 }
 
-// A machine can need its message before the disclosure was spoken. The disclosure is first, then
-// the message, which alone has Asked. There is no greeting.
+// A machine may need its message before the disclosure was spoken. The disclosure is spoken first,
+// and then the message. Only the message has Asked. There is no greeting.
 func TestSay_FollowsTheDisclosure(t *testing.T) {
 	t.Parallel()
 	l := open(
@@ -325,7 +326,7 @@ func TestHearAudio_NeverBlocks(t *testing.T) {
 	}
 }
 
-// Audio that was in transit when the person interrupted is not played.
+// Audio that was in transit when the person interrupted the agent is not played.
 func TestInterrupted_DropsFurtherAudioOfTheItem(t *testing.T) {
 	t.Parallel()
 	l := speaking(t, modeltest.RealtimeOptions{})
@@ -362,7 +363,7 @@ func TestToolResult_RequestsOneResponseForAllResults(t *testing.T) {
 		),
 	)
 	l.wait(agent.ToolCall, 3)
-	l.ToolResult("c3", json.RawMessage(`{}`)) // after all other waiting requests
+	l.ToolResult("c3", json.RawMessage(`{}`)) // this response follows all other waiting requests
 	l.wait(agent.TurnDone, 4)
 	var order []string
 	for _, message := range l.server.Received("") {
