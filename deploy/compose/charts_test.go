@@ -292,7 +292,7 @@ func checkContainer(t *testing.T, name string, c container, objects map[string]o
 }
 
 // The consent log's signing key and chain heads must survive an uninstall.
-func TestCharts_KeepConsentKeyAndHeads(t *testing.T) {
+func TestCharts_KeepConsentKeyAndHeadsOnUninstall(t *testing.T) {
 	t.Parallel()
 	const name = "contacts-compliance"
 	objects := render(t, name)

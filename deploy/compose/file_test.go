@@ -59,7 +59,7 @@ func composed(t *testing.T) composition {
 	return c
 }
 
-func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
+func TestComposeFile_ServicesArePinnedAndRestricted(t *testing.T) {
 	t.Parallel()
 	c := composed(t)
 	want := append([]string{"postgres", "kafka", "storage", "collector", "traces", "prometheus", "grafana", "simcarrier", "collector-health"}, services...)
@@ -180,9 +180,9 @@ func TestComposeFile_UsesTheTestedKafka(t *testing.T) {
 	wantEqual(t, "image of kafka", composed(t).Services["kafka"].Image, "apache/kafka:"+version[1])
 }
 
-// TestComposeFile_KeepsConsentKeyAndHeads checks that the consent log's signing key and chain heads
-// are on a volume, which survives the container.
-func TestComposeFile_KeepsConsentKeyAndHeads(t *testing.T) {
+// TestComposeFile_ConsentKeyIsSetAndHeadsAreOnAVolume checks that the consent log has a signing key.
+// The chain heads must be on a volume, which survives the container.
+func TestComposeFile_ConsentKeyIsSetAndHeadsAreOnAVolume(t *testing.T) {
 	t.Parallel()
 	c, set := composed(t), env(t, "contacts-compliance")
 	kept := slices.ContainsFunc(c.Services["contacts-compliance"].Volumes, func(volume string) bool {

@@ -31,7 +31,7 @@ func templates() (made []template) {
 	return made
 }
 
-func TestSource_EachCallsEventsComeInOrderAndApart(t *testing.T) {
+func TestSource_EventsOfACallAreOrderedAndNotAdjacent(t *testing.T) {
 	t.Parallel()
 	s := &source{templates: templates(), workspaceID: uuid.NewString()}
 	ids, sequence, at := map[uuid.UUID]bool{}, map[string]int32{}, map[string]int{}
@@ -76,7 +76,7 @@ func TestSource_EachCallsEventsComeInOrderAndApart(t *testing.T) {
 	}
 }
 
-func TestCount_TellsMissingFromTwice(t *testing.T) {
+func TestCount_SeparatesMissingAndRepeatedEvents(t *testing.T) {
 	t.Parallel()
 	p, start := newPublished(), time.Unix(1_780_574_400, 0)
 	var ids []uuid.UUID

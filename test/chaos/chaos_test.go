@@ -116,7 +116,7 @@ func dialAgain(ctx context.Context, w *world) (kit.LogLine, error) {
 		http.StatusAccepted, nil)
 }
 
-func TestPlan_FollowsFromTheSeed(t *testing.T) {
+func TestPlan_SameSeedGivesSamePlan(t *testing.T) {
 	t.Parallel()
 	field := whole(2)
 	if a, b := Plan(7, 5*time.Minute, field), Plan(7, 5*time.Minute, field); !slices.Equal(a, b) {
@@ -170,7 +170,7 @@ func TestPlan_CoversEveryTargetWithoutOverlap(t *testing.T) {
 	}
 }
 
-func TestReport_NamesWhatIsBroken(t *testing.T) {
+func TestReport_ListsViolations(t *testing.T) {
 	t.Parallel()
 	r := newReport()
 	r.Seed = 42

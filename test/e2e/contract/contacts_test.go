@@ -175,7 +175,7 @@ func TestContacts_Filters(t *testing.T) {
 	}
 }
 
-func TestOptOuts_OverTheirLife(t *testing.T) {
+func TestOptOuts_CreateReadAndDelete(t *testing.T) {
 	w := workspace(t)
 	to := number(1)
 	status := func(a answer) string {
@@ -228,7 +228,7 @@ func TestOptOuts_OverTheirLife(t *testing.T) {
 	w.read.refused(t, 404, "not_found", "GET", "/v1/opt-outs/"+unseen, nil)
 }
 
-func TestWallet_OverItsLife(t *testing.T) {
+func TestWallet_ShowsTopUpsAndCharges(t *testing.T) {
 	w := workspace(t, set{"currency": "EUR"})
 	read := func() (balance, currency, last string) {
 		got := w.read.want(t, 200, "GET", "/v1/wallet", nil)

@@ -16,7 +16,7 @@ import (
 // oneCall is the hold of the longest call: 600 s at 0.05 a minute.
 const oneCall = "0.50"
 
-func TestIdempotency_FiftyWithOneKeyAndCreditForOneCall(t *testing.T) {
+func TestIdempotency_FiftyRequestsWithOneKeyCreateOneCall(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, oneCall)
 	to := number(1)
@@ -33,7 +33,7 @@ func TestIdempotency_FiftyWithOneKeyAndCreditForOneCall(t *testing.T) {
 	w.mustHaveCalledOnce(t, to, id)
 }
 
-func TestIdempotency_FiftyKeysAndCreditForOneCall(t *testing.T) {
+func TestIdempotency_FiftyKeysAndCreditForOneCallCreateOneCall(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, oneCall)
 	answers := at(crowd(t, w.write.key, 50), func(i int, c *client) answer {
@@ -114,7 +114,7 @@ func decimal(t *testing.T, text string) *big.Rat {
 	return value
 }
 
-func TestIdempotency_WhichKeyCounts(t *testing.T) {
+func TestIdempotency_BodyKeyPrecedesHeaderKey(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
 	// The time ahead is so late that no request is dialed during the test.
@@ -172,7 +172,7 @@ func TestIdempotency_WhichKeyCounts(t *testing.T) {
 	}
 }
 
-func TestIdempotency_KeyIsTheWorkspaces(t *testing.T) {
+func TestIdempotency_KeyBelongsToTheWorkspace(t *testing.T) {
 	one, two := workspace(t), workspace(t)
 	one.topUp(t, oneCall)
 	two.topUp(t, oneCall)
@@ -186,7 +186,7 @@ func TestIdempotency_KeyIsTheWorkspaces(t *testing.T) {
 	}
 }
 
-func TestIdempotency_RefusalLeavesTheKey(t *testing.T) {
+func TestIdempotency_RefusalDoesNotUseUpTheKey(t *testing.T) {
 	w := workspace(t)
 	to := number(1)
 	order := w.order(to, "idempotency_key", "k")

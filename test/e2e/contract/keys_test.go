@@ -193,7 +193,7 @@ func (e *ending) watch(t *testing.T) {
 	t.Logf("%s: it held everywhere after %s", e.name, holds.Sub(e.changed).Round(time.Millisecond))
 }
 
-func TestKeys_OnlyTheKeyItselfIsAKey(t *testing.T) {
+func TestKeys_ChangedOrMisplacedKeyGets401(t *testing.T) {
 	w := workspace(t)
 	key := w.read.key
 	nobody := customer(t, "")

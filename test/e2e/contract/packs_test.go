@@ -26,7 +26,7 @@ func (w *tenant) preview(t *testing.T, number string) answer {
 	return w.operator.want(t, 200, "GET", w.admin+"/contacts/"+url.PathEscape(number)+"/preview", nil)
 }
 
-func TestPacks_HoursBeyondThemNeedAReason(t *testing.T) {
+func TestPacks_WiderHoursNeedAReason(t *testing.T) {
 	w := workspace(t)
 	looser := set{"packs": []string{"us"}, "window": set{"start": "07:00", "end": "22:00"}}
 	if got := w.operator.refused(t, 422, "validation_error", "PATCH", w.admin, set{"calling_policy": looser}); !strings.Contains(got.body, "calling_policy.window") {

@@ -19,7 +19,7 @@ import (
 
 const version = "2026-06-04"
 
-func TestService_WhatNeedsNoKey(t *testing.T) {
+func TestService_OpenPathsNeedNoKey(t *testing.T) {
 	for _, key := range []string{"", "nonsense"} {
 		c := customer(t, key)
 		described := c.want(t, 200, "GET", "/openapi.json", nil)

@@ -256,7 +256,7 @@ func TestWire_AcceptedRequestsMustBeDocumented(t *testing.T) {
 	}
 }
 
-func TestUnseen_ShrinksByWhatWasSeen(t *testing.T) {
+func TestUnseen_OmitsSeenResponses(t *testing.T) {
 	t.Parallel()
 	d := load(t)
 	before := d.Unseen()

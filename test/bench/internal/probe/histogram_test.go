@@ -25,7 +25,7 @@ func read(t *testing.T, count string) Histogram {
 	return got
 }
 
-func TestQuantile_LiesWhereItsBucketSays(t *testing.T) {
+func TestQuantile_InterpolatesInsideTheBucket(t *testing.T) {
 	t.Parallel()
 	for q, want := range map[float64]float64{0.05: 0.0005, 0.5: 0.003, 0.95: 0.0075, 1: 0.01} {
 		if got := read(t, "100").Quantile(q); math.Abs(got-want) > 1e-9 {
@@ -40,7 +40,7 @@ func TestQuantile_LiesWhereItsBucketSays(t *testing.T) {
 	}
 }
 
-func TestLess_CountsOnlyWhatCameSince(t *testing.T) {
+func TestLess_CountsOnlyLaterValues(t *testing.T) {
 	t.Parallel()
 	before, after := read(t, "100"), read(t, "100")
 	after.buckets[0.001], after.buckets[0.005], after.buckets[0.01], after.buckets[math.Inf(1)] = 10, 90, 104, 104
@@ -57,7 +57,7 @@ func TestLess_CountsOnlyWhatCameSince(t *testing.T) {
 	}
 }
 
-func TestParse_RefusesWhatIsNoNumber(t *testing.T) {
+func TestParse_RefusesInvalidNumber(t *testing.T) {
 	t.Parallel()
 	if _, err := Parse(strings.NewReader("a_sum x\n"), "a"); err == nil {
 		t.Error("no error")

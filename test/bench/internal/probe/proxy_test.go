@@ -51,7 +51,7 @@ func through(t *testing.T, p *Proxy, server net.Listener, sent []byte) {
 	}
 }
 
-func TestProxy_CountsWhatEachRoleRuns(t *testing.T) {
+func TestProxy_CountsStatementsByRole(t *testing.T) {
 	t.Parallel()
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
