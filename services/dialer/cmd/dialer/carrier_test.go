@@ -74,7 +74,7 @@ func (r *rig) judge(what, to string, id uuid.UUID, want ended) {
 
 // The carrier has each of its faults. Its log must contain at most one dial per request. Each
 // request has one end, and no call or request remains open.
-func TestCarrier_ThatMisbehaves(t *testing.T) {
+func TestCarrier_FaultsCauseAtMostOneDial(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
 	r.dialer("RING_LIMIT=5s", "WATCHDOG_GRACE=1s", "CIRCUIT_FAILURES=1000")
@@ -117,7 +117,7 @@ func TestCarrier_ThatMisbehaves(t *testing.T) {
 }
 
 // The carrier loses the ends of long calls. The dialer queries the carrier about the live calls.
-func TestCarrier_ThatLeavesOutEnds(t *testing.T) {
+func TestCarrier_LiveCallCheckEndsCallsWithoutAnEndEvent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
 	r.dialer("LOOK_EVERY=1s")
@@ -142,7 +142,7 @@ func TestCarrier_ThatLeavesOutEnds(t *testing.T) {
 
 // The carrier is killed during an originate request and starts again, once with its data and once
 // without.
-func TestCarrier_ThatCrashes(t *testing.T) {
+func TestCarrier_CrashDuringOriginateDialsOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
 	r.dialer("CIRCUIT_REST=100ms")
@@ -172,7 +172,7 @@ func TestCarrier_ThatCrashes(t *testing.T) {
 
 // The carrier is paused, so that it answers no request, and continues later. It then places calls
 // late, and these calls are hung up.
-func TestCarrier_ThatStops(t *testing.T) {
+func TestCarrier_LateCallsOfAPausedCarrierAreHungUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
 	p := r.dialer("CIRCUIT_REST=100ms")
@@ -194,7 +194,7 @@ func TestCarrier_ThatStops(t *testing.T) {
 
 // The carrier loses its data during a call, once with a live dialer and once together with the
 // dialer. A call whose end is not known is not charged and not dialed again.
-func TestCarrier_ThatForgets(t *testing.T) {
+func TestCarrier_LostDataEndsTheCallWithoutASecondDial(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "4") // the persons talk for at least 8 s
 	p := r.dialer("CIRCUIT_REST=100ms")

@@ -25,7 +25,7 @@ const (
 
 // The rows are the table of docs/test-numbers.md and the mapping of
 // docs/reference/api/calls.md#hangup-causes-and-call-status.
-func TestDial_ResultOfEachTestNumber(t *testing.T) {
+func TestDial_EachTestNumberHasItsDocumentedResult(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
 	r.dialer()

@@ -66,7 +66,7 @@ func (c *callers) call() (h held, answered bool) {
 
 // One of two dialers stops while both have calls. Its calls continue, and new calls reach the other
 // dialer. No call is lost, and the process ends with its last call.
-func TestSIP_DrainBehindADispatcher(t *testing.T) {
+func TestSIP_DrainBehindADispatcherLosesNoCall(t *testing.T) {
 	t.Parallel()
 	const ours, each = "+14155559100", 3
 	r, addresses := newRig(t, "0"), []string{freeAddr(t), freeAddr(t)}

@@ -92,7 +92,7 @@ func asteriskRig(t *testing.T, model *modeltest.RealtimeServer, setup asteriskSe
 
 // The Asterisk plays an announcement and then waits without sending RTP. The call continues if RTCP
 // arrives within the media timeout, or if there is no media timeout. Otherwise the call ends.
-func TestTrunk_AsteriskThatWaits(t *testing.T) {
+func TestTrunk_RTCPKeepsACallOfAWaitingAsterisk(t *testing.T) {
 	t.Parallel()
 	const dialplan = "Answer()\n same => n,Playback(%%s)\n same => n,Wait(%d)\n same => n,Hangup()\n"
 	tests := []struct {
@@ -140,7 +140,7 @@ func TestTrunk_AsteriskThatWaits(t *testing.T) {
 // The Asterisk plays an announcement before it answers, and then sends the agent's audio back. The
 // announcement does not count as an answer: the model does not receive it, and the call is answered
 // later.
-func TestTrunk_EarlyMediaOfAsterisk(t *testing.T) {
+func TestTrunk_EarlyMediaIsNotAnAnswer(t *testing.T) {
 	t.Parallel()
 	const announcement = 2 * time.Second
 	model := echoedModel(t)
@@ -159,7 +159,7 @@ func TestTrunk_EarlyMediaOfAsterisk(t *testing.T) {
 
 // sipp describes its audio in a 183 and not in the 200. It sends the agent's audio back, so the
 // model must receive speech.
-func TestTrunk_AnswerWithoutDescription(t *testing.T) {
+func TestTrunk_AnswerWithoutDescriptionUsesThe183(t *testing.T) {
 	t.Parallel()
 	scenario := answersThen(audioOfSipp, okStep("BYE", "200 OK"))
 	ringing, answer := strings.Index(scenario, "SIP/2.0 180 Ringing"), strings.Index(scenario, "SIP/2.0 200 OK")

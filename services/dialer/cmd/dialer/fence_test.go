@@ -18,7 +18,7 @@ import (
 
 // The database connection closes while the fence commits. The process does not know whether the
 // fence is committed. It must find out, because no other process would dial or void the fence.
-func TestFence_LostAnswerToTheCommit(t *testing.T) {
+func TestFence_LostCommitAnswerDialsOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	cut := newCutter(t, r.pool.Config().ConnConfig.Host, r.pool.Config().ConnConfig.Port)
@@ -47,7 +47,7 @@ func TestFence_LostAnswerToTheCommit(t *testing.T) {
 
 // The workspace is suspended after the fence and before the call reaches the carrier. The gate does
 // not depend on the plan and still permits the call.
-func TestFence_SuspensionAfterTheFence(t *testing.T) {
+func TestFence_SuspensionAfterTheFenceBlocksTheCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	r.dialer()

@@ -148,7 +148,7 @@ func TestInbound_TransportAndPortDecideTheTrunk(t *testing.T) {
 }
 
 // A sipp calls over IPv6 and sends the agent's audio back.
-func TestInbound_OverIPv6(t *testing.T) {
+func TestInbound_IPv6CallIsAnswered(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	r, model, port := newRig(t, "0"), echoedModel(t), peertest.Port(t)

@@ -17,7 +17,7 @@ import (
 )
 
 // An openai_live agent is published in agents.v1. It talks over SIP and opts the person out.
-func TestLive_ConversationOverSIP(t *testing.T) {
+func TestLive_AgentTalksAndOptsOutOverSIP(t *testing.T) {
 	const words = "Please never call me again."
 	model := modeltest.NewLive(modeltest.LiveOptions{
 		Key:   "the-operators",

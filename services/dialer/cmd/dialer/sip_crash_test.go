@@ -16,7 +16,7 @@ import (
 // The owner of a call is killed directly before and after it applies the events of the ringing, the
 // answer and the end. The next process ends the call. Each request has one end, and a call whose
 // state is unknown is not charged.
-func TestSIP_CrashAroundEachEvent(t *testing.T) {
+func TestSIP_CrashAroundEachEventEndsTheCallOnce(t *testing.T) {
 	t.Parallel()
 	whole, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
 	env := []string{"CARRIER=sip", "SIP_UDP_ADDR=" + freeAddr(t), "CRASH_FILE=" + arm}

@@ -111,7 +111,7 @@ func farEnd(t *testing.T, p *person, goesOn func(*siptest.Call)) (port int) {
 
 // The test runs a whole call with a trunk, audio in both directions, and a model with the Realtime
 // API. The person opts out. The test is not parallel, because its audio depends on real time.
-func TestSIP_ConversationWithAModel(t *testing.T) {
+func TestSIP_ModelTalksAndOptsOut(t *testing.T) {
 	r := newRig(t, "0")
 	var noted atomic.Bool
 	model := modeltest.NewRealtime(modeltest.RealtimeOptions{
@@ -225,7 +225,7 @@ func TestSIP_ConversationWithAModel(t *testing.T) {
 
 // A trunk calls a number, and the agent of that number answers. A caller whose address belongs to
 // no trunk gets no response.
-func TestSIP_InboundCall(t *testing.T) {
+func TestSIP_InboundCallIsAnswered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	address := freeAddr(t)

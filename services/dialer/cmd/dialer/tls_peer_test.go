@@ -70,7 +70,7 @@ func (p tlsPhone) settings(t *testing.T) string {
 }
 
 // A TLS trunk is checked twice: without its CA certificate in the settings, and with it.
-func TestTrunkCheck_OverTLS(t *testing.T) {
+func TestTrunkCheck_OverTLSNeedsTheCACertificate(t *testing.T) {
 	t.Parallel()
 	far := newTLSPhone(t, "+14155551801")
 	r := newRig(t, "0")
@@ -103,7 +103,7 @@ var keyOfSRTP = regexp.MustCompile(`inline:[A-Za-z0-9+/]*[A-Za-wyz0-9+/]`)
 
 // A call to a baresip over TLS with SRTP is traced. The trace contains the decrypted messages
 // without the keys.
-func TestTrace_OverTLS(t *testing.T) {
+func TestTrace_OverTLSIsDecryptedWithoutKeys(t *testing.T) {
 	t.Parallel()
 	far := newTLSPhone(t, "+14155551802")
 	r := newRig(t, "0")

@@ -62,7 +62,7 @@ func secret(t *testing.T, received, pattern string) string {
 
 // A trace that is turned on at runtime contains the messages of a call with a digest, but not the
 // digest itself.
-func TestTrace_ACallWithADigest(t *testing.T) {
+func TestTrace_ContainsTheCallWithoutTheDigest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	port, received := startLogging(t, challenging)
@@ -108,7 +108,7 @@ func TestTrace_ACallWithADigest(t *testing.T) {
 }
 
 // Over TCP, the trace contains each message separately, without the keys of SRTP.
-func TestTrace_OverTCP(t *testing.T) {
+func TestTrace_OverTCPHasNoSRTPKeys(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	r := newRig(t, "0")
@@ -144,7 +144,7 @@ func TestTrace_OverTCP(t *testing.T) {
 }
 
 // Each replica responds with the messages of all replicas.
-func TestTrace_OfAllReplicas(t *testing.T) {
+func TestTrace_ContainsTheMessagesOfAllReplicas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	port, _ := startLogging(t, refusing("486 Busy Here"))

@@ -23,7 +23,7 @@ import (
 // another transfer succeeds. In the second call, the person asks for a callback. The summary
 // contains the callback, although the model reports another outcome. The test is not parallel,
 // because its audio depends on real time.
-func TestSIP_TransferAndCallback(t *testing.T) {
+func TestSIP_TransfersACallAndReportsACallback(t *testing.T) {
 	r := newRig(t, "0")
 	pacific, err := time.LoadLocation("America/Los_Angeles")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // The check of a trunk tests the credentials at a peer that challenges requests. No call is placed.
-func TestTrunkCheck_Credentials(t *testing.T) {
+func TestTrunkCheck_TestsTheCredentials(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	changes := strings.NewReplacer(`<recv request="ACK"/>`, "", "INVITE", "REGISTER", "486 Busy Here", "200 OK")

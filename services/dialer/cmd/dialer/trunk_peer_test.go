@@ -123,7 +123,7 @@ func (r *rig) setAgent(settings string) {
 
 // A transfer fails because the trunk refuses it, or because its target is busy. The model receives
 // an error, and the conversation continues.
-func TestTrunk_TransferThatFails(t *testing.T) {
+func TestTrunk_FailedTransferContinuesTheConversation(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, steps string }{
 		{name: "refused", steps: okStep("REFER", "603 Decline")},
@@ -175,7 +175,7 @@ func TestTrunk_TransferThatFails(t *testing.T) {
 }
 
 // SIP and audio use IPv6. sipp sends the agent's audio back, and the model receives it.
-func TestTrunk_IPv6(t *testing.T) {
+func TestTrunk_IPv6CarriesAudioInBothDirections(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	model := echoedModel(t)
@@ -220,7 +220,7 @@ func echoedModel(t *testing.T) *modeltest.RealtimeServer {
 // The audio of a trunk has a different address than the trunk's SIP. A phone behind a NAT sends
 // audio from a port that differs from its description, and receives audio at that port. The dialer
 // ignores packets from a third address, and sends no audio to it.
-func TestTrunk_AudioAddress(t *testing.T) {
+func TestTrunk_AudioFollowsTheAddressOfAPhoneBehindNAT(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	described, translated := listenRTP(t, "127.0.0.3"), listenRTP(t, "127.0.0.3")
@@ -291,7 +291,7 @@ func sendRTP(t *testing.T, conn *net.UDPConn, to *net.UDPAddr, packets int) {
 // Two dialers share the limits of a trunk. Each dialer receives the in-dialog requests of the calls
 // that it owns. The lease is long. After a lost lease, the other dialer would send a BYE during a
 // pause of sipp, and sipp does not log the end of such a call.
-func TestTrunk_SharedByTwoDialers(t *testing.T) {
+func TestTrunk_TwoDialersKeepTheSharedLimits(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, limits string

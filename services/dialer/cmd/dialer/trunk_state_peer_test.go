@@ -8,7 +8,7 @@ import (
 
 // Each replica shows the state of a trunk at all replicas: whether the trunk answers, and that the
 // circuit is open in the replica that dialed.
-func TestTrunkState_OfTwoReplicas(t *testing.T) {
+func TestTrunkState_IsShownForAllReplicas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	port := startTrunk(t, scenario("", again))

@@ -11,7 +11,7 @@ type refusalTest struct {
 	want     bool
 }
 
-func TestRefusesFurtherCalls_Sentences(t *testing.T) {
+func TestRefusesFurtherCalls_RecognisesPlainRefusals(t *testing.T) {
 	t.Parallel()
 	for _, test := range refusalTests() {
 		t.Run(test.language+"/"+test.name, func(t *testing.T) {

@@ -129,7 +129,7 @@ func TestEnd_NamesTheSuspectedAccount(t *testing.T) {
 
 // The cause depends on why the dialer hung up, and on whether the call had already ended. The end
 // of a dead process's call is unknown only if the dialer hung up before the call ended.
-func TestEnd_CauseOfHangupsByTheDialer(t *testing.T) {
+func TestEnd_CauseFollowsTheReasonOfTheHangup(t *testing.T) {
 	tests := []struct {
 		name                     string
 		ending                   callstate.Ending
@@ -224,7 +224,7 @@ func TestEnd_OfACallWithoutAnOwnerIsUnknown(t *testing.T) {
 	}
 }
 
-func TestHear_OptOutAndFailureOfTheAgent(t *testing.T) {
+func TestHear_ReportsOptOutsAndFailuresOfTheAgent(t *testing.T) {
 	c := outbound()
 	c.Initiate(at(0))
 	c.Answer(at(1))

@@ -109,7 +109,7 @@ func TestTranscript_EndsWhereThePersonHungUp(t *testing.T) {
 }
 
 // For some time, the network does not accept the agent's packets.
-func TestTranscript_FramesThatWereNotSent(t *testing.T) {
+func TestTranscript_ExcludesFramesThatWereNotSent(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name     string
@@ -196,7 +196,7 @@ func TestTranscript_HasTheTimesOfThePlayout(t *testing.T) {
 
 // The person hangs up while the model is still sending the item. The text is complete, and most of
 // the audio is missing.
-func TestTranscript_ItemThatIsNotComplete(t *testing.T) {
+func TestTranscript_ShortensAnIncompleteItem(t *testing.T) {
 	t.Parallel()
 	const text = "This sentence is so long that nobody can say it in one second."
 	converse(t, agent.Settings{}, func(k *conversationTest) {
@@ -227,7 +227,7 @@ func TestTranscript_TextOfAudioThatWasNeverSentIsLeftOut(t *testing.T) {
 }
 
 // An agent of kind media_ws marks which audio is the disclosure.
-func TestDisclosure_AgentOfTheCustomer(t *testing.T) {
+func TestDisclosure_RecordsTheMarkedAudioOfAMediaWSAgent(t *testing.T) {
 	t.Parallel()
 	for _, marks := range []bool{true, false} {
 		converse(t, agent.Settings{Kind: agent.MediaWS}, func(k *conversationTest) {

@@ -234,7 +234,7 @@ func TestTalk_PersonHangsUp(t *testing.T) {
 	}
 }
 
-func TestTalk_HoldAndResume(t *testing.T) {
+func TestTalk_ContinuesAfterAHold(t *testing.T) {
 	r := newCallTest(t, `{"script":{"tone_hz":440,"tone_millis":60000}}`, nil)
 	r.pickUp()
 	offer := func(d sdp.Direction) {

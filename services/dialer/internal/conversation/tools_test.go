@@ -118,7 +118,7 @@ func TestDigits_SendsValidDigitsOnly(t *testing.T) {
 	})
 }
 
-func TestVoicemail_HangUpPolicy(t *testing.T) {
+func TestVoicemail_HangUpPolicyEndsTheCall(t *testing.T) {
 	t.Parallel()
 	settings := agent.Settings{OnVoicemail: agent.VoicemailHangUp}
 	t.Run("after the tool call of the agent", func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestRun_TranscribesTheSentenceBeforeTheHangup(t *testing.T) {
 	})
 }
 
-func TestVoicemail_MessagePolicy(t *testing.T) {
+func TestVoicemail_MessagePolicyLeavesTheMessage(t *testing.T) {
 	t.Parallel()
 	settings := agent.Settings{OnVoicemail: agent.VoicemailMessage, Message: "Please call back."}
 	message := func(k *conversationTest) {
@@ -342,7 +342,7 @@ func TestVoicemail_MessagePolicy(t *testing.T) {
 	})
 }
 
-func TestVoicemail_ContinuePolicy(t *testing.T) {
+func TestVoicemail_ContinuePolicyContinuesTheConversation(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.fakeDetector.next = Beep
@@ -412,7 +412,7 @@ func TestEndCall_RefusesAnUnlistedOutcome(t *testing.T) {
 	}
 }
 
-func TestResult_DispositionAndOutcome(t *testing.T) {
+func TestResult_HasTheDispositionAndOutcome(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, reached, outcome string

@@ -188,7 +188,7 @@ func TestWithdraw_NotTheIntentOfACallThatAnotherProcessEnds(t *testing.T) {
 
 // If two trunks are tried, exactly one intent is withdrawn: the intent whose fence is no longer
 // valid.
-func TestWithdraw_OneIntentOfTwoTrunks(t *testing.T) {
+func TestWithdraw_OnlyTheInvalidIntentOfTwoTrunks(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string

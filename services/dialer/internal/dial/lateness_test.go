@@ -9,7 +9,7 @@ import (
 
 // If a workspace's own limits delayed a request, the metric has a different label, because the
 // service level objective excludes this delay.
-func TestLateness_SeparatesDelaysByLimitsOfTheWorkspace(t *testing.T) {
+func TestLateness_ExcludesDelaysCausedByWorkspaceLimits(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, limits string

@@ -36,7 +36,7 @@ func paced(tokens float64) dialqueue.WorkspaceDemand {
 	return w
 }
 
-func TestAllocate_SharesAndLimits(t *testing.T) {
+func TestAllocate_SharesCapacityWithinTheLimits(t *testing.T) {
 	t.Parallel()
 	barred := workspace(50, 9, 1)
 	barred.Barred = true

@@ -338,7 +338,7 @@ func TestStream_AcceptsANewSource(t *testing.T) {
 	}
 }
 
-func TestStream_HoldAndResume(t *testing.T) {
+func TestStream_SendsNothingDuringAHold(t *testing.T) {
 	d := newStreamTest(t)
 	d.connect(t)
 	d.script = "ab"

@@ -50,7 +50,7 @@ func TestTimeout_RTCPRestartsIt(t *testing.T) {
 }
 
 // The timeout of the leg applies before and after the first packet.
-func TestTimeout_OfTheLeg(t *testing.T) {
+func TestTimeout_LegTimeoutReplacesTheSettings(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name    string

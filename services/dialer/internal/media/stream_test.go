@@ -23,7 +23,7 @@ func keyed(out, in byte) func(*sdp.Agreed) {
 	return func(a *sdp.Agreed) { a.Out, a.In = &sdp.Key{out}, &sdp.Key{in} }
 }
 
-func TestStream_SRTP(t *testing.T) {
+func TestStream_EncryptsWithSRTP(t *testing.T) {
 	d := newStreamTest(t)
 	d.connect(t, keyed(1, 2))
 	theirs, err := NewEncrypter(sdp.Key{2})
@@ -248,7 +248,7 @@ func TestStreams_TwoStreamsOverLoopback(t *testing.T) {
 	}
 }
 
-func TestStreams_OverIPv6(t *testing.T) {
+func TestStreams_WorkOverIPv6(t *testing.T) {
 	if conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv6loopback}); err != nil {
 		t.Skip("this machine has no IPv6:", err)
 	} else {

@@ -89,7 +89,7 @@ func TestRecorder_ErasureWaitsForTheDeleteOfTheObject(t *testing.T) {
 	}
 }
 
-func TestRecorder_ErasureOfACaller(t *testing.T) {
+func TestRecorder_ErasureDeletesTheRecordingOfACaller(t *testing.T) {
 	r := newFixture(t)
 	rec, id := r.recorder(r.spool), r.call()
 	r.exec(

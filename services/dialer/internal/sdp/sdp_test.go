@@ -143,7 +143,7 @@ func theirs(formats, attributes string, session ...string) far {
 	return f
 }
 
-func TestReadAnswer_AcceptsOrRefuses(t *testing.T) {
+func TestReadAnswer_AcceptsAUsableAnswerAndRefusesOthers(t *testing.T) {
 	remote := netip.MustParseAddrPort("203.0.113.9:40000")
 	plain := sdp.Agreed{Remote: remote, Codecs: []sdp.Codec{sdp.PCMU}, EventOut: 96, EventIn: 101, Direction: sdp.Both}
 	changed := func(change func(*sdp.Agreed)) sdp.Agreed { a := plain; change(&a); return a }
@@ -216,7 +216,7 @@ func TestReadAnswer_KeepsTheLocalHold(t *testing.T) {
 	}
 }
 
-func TestAnswer_AcceptsOrRefuses(t *testing.T) {
+func TestAnswer_AcceptsAUsableOfferAndRefusesOthers(t *testing.T) {
 	crypto := "a=crypto:3 F8_128_HMAC_SHA1_80 inline:" + otherKey + "\na=crypto:7 AES_CM_128_HMAC_SHA1_80 inline:" + theirKey
 	several := far{
 		session: []string{"c=IN IP4 203.0.113.9", "t=0 0"},

@@ -10,7 +10,7 @@ import (
 
 // The operator's endpoint has a private address. A workspace must not reach that address with a
 // host name that resolves to the same address and port.
-func TestEndpoint_WorkspaceIsGuardedAtTheOperatorsHost(t *testing.T) {
+func TestEndpoint_WorkspaceCannotReachTheOperatorsAddress(t *testing.T) {
 	t.Parallel()
 	operators := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(operators.Close)

@@ -354,7 +354,7 @@ func TestConversation_RequestsAnUnspokenDisclosureAgain(t *testing.T) {
 
 // Audio is PCMU in both directions. The person's words become a transcript. The model's sound
 // becomes items without the silence between them.
-func TestConversation_AudioInBothDirections(t *testing.T) {
+func TestConversation_TransportsAudioInBothDirections(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{
 		Hears: func(int) string { return "Who is there?" },

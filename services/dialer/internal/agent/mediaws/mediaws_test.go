@@ -332,7 +332,7 @@ func TestMark_ReportsTheRecordingNotice(t *testing.T) {
 }
 
 // In a conversation, a mark is returned when the audio before it was sent.
-func TestMark_InAConversation(t *testing.T) {
+func TestMark_IsReturnedWhenAConversationHasSentTheAudio(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
 	s := b.open()

@@ -75,7 +75,7 @@ func TestOpen_SendsNoiseReductionAndTurnDetection(t *testing.T) {
 	}
 }
 
-func TestReadSettings_Detection(t *testing.T) {
+func TestReadSettings_DecodesNoiseReductionAndTurnDetection(t *testing.T) {
 	t.Parallel()
 	got, err := agent.ReadSettings(
 		[]byte(`{"kind":"openai_realtime","noise_reduction":{"type":"near_field"},` +

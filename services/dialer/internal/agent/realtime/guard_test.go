@@ -11,7 +11,7 @@ import (
 
 // The operator's model has a private address. A workspace must not reach that address with a host
 // name that resolves to the same address and port.
-func TestClient_WorkspaceIsGuardedAtTheOperatorsHost(t *testing.T) {
+func TestClient_WorkspaceCannotReachTheOperatorsAddress(t *testing.T) {
 	t.Parallel()
 	operators := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(operators.Close)
