@@ -217,7 +217,7 @@ func every(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// meanwhile repeats the action deed until the function until returns.
+// meanwhile repeats the action `deed` until the call of the parameter `until` returns.
 func meanwhile(t *testing.T, until func(), deed func(context.Context)) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())

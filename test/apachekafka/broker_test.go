@@ -162,7 +162,7 @@ func TestApacheKafka_RefusesWrongCredentialsWithTheSettingsName(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(t *testing.T, cfg *kafka.Config)
-		want   string // "" for success
+		want   string // "" if the connection succeeds
 	}{
 		{"SCRAM-SHA-512", func(*testing.T, *kafka.Config) {}, ""},
 		{"SCRAM-SHA-256", func(_ *testing.T, cfg *kafka.Config) { cfg.Mechanism = "SCRAM-SHA-256" }, ""},

@@ -187,7 +187,7 @@ func (h *WebhookStack) ended(ctx context.Context, e *endpoint) error {
 	if err != nil {
 		return err
 	}
-	return h.awaitArrivals(ctx, e.lane, 1<<30, 3*time.Second) // until no more webhooks arrive
+	return h.awaitArrivals(ctx, e.lane, 1<<30, 3*time.Second) // waits until no more webhooks arrive
 }
 
 // putAt reads from the topic the times at which the service calls inserted the events of a
