@@ -276,7 +276,8 @@ func TestAttempts_ShowTheAnswerOfEachTrunk(t *testing.T) {
 	}
 }
 
-// The Call-ID is stored before the INVITE leaves, so a killed process does not lose it.
+// The Call-ID is stored before the INVITE is sent, so the Call-ID is known even if the process is
+// killed.
 func TestAttempts_SurviveAKill(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

@@ -55,13 +55,13 @@ type carrierParts struct {
 	from func(ctx context.Context, wanted string, without []string) (number, over string, err error)
 	// report returns what this process reports to operators.
 	report func() replicas.Report
-	// check tests a trunk. It is nil without SIP.
+	// check tests a trunk. Without SIP, check is nil.
 	check httpapi.Check
 	// refresh applies the events of this process's live calls again, after the database server has
 	// changed.
 	refresh func()
-	// feed is the event stream of a carrier that stores its events. It is nil if the carrier
-	// applies its events to calls itself.
+	// feed is the event stream of a carrier that stores its events. If the carrier itself applies
+	// its events to calls, feed is nil.
 	feed carrier.EventStream
 	// calls applies the events of the carrier.
 	calls *calls.Applier

@@ -70,7 +70,7 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// pause stops a process with SIGSTOP. resume continues it.
+// pause stops a process with SIGSTOP. The function resume continues the process.
 func pause(t testing.TB, p *process) (resume func()) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {

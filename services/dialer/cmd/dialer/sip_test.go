@@ -32,7 +32,7 @@ import (
 // some time.
 type person struct {
 	mu           sync.Mutex
-	heard, quiet int // loud frames of the agent, and silent frames after them
+	heard, quiet int // number of the agent's loud frames, and of the silent frames since the last loud one
 	said         int // number of sent frames
 }
 

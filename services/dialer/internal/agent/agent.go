@@ -32,8 +32,8 @@ type Turn struct {
 // DisclosureRecord states which part of the disclosure was played in one call. If StartedAt is nil,
 // no part was played. Otherwise FinishedAt or CutAt is the time of the last frame.
 type DisclosureRecord struct {
-	// Text is what the agent was asked to say: the disclosure, and the notice if the call is
-	// recorded.
+	// Text is the text that the agent had to say: the disclosure, and the recording notice if the
+	// call is recorded.
 	Text       string     `json:"text"`
 	StartedAt  *time.Time `json:"started_at,omitempty"`
 	FinishedAt *time.Time `json:"finished_at,omitempty"`

@@ -85,9 +85,10 @@ type NoiseReduction struct {
 	Type string `json:"type"`
 }
 
-// TurnDetection is how the model detects that the person has finished speaking. Type is server_vad
-// or semantic_vad. Eagerness belongs to semantic_vad, the other fields to server_vad. The calls
-// service validates them. nil and empty mean OpenAI's defaults.
+// TurnDetection configures how the model detects that the person has finished speaking. Type is
+// server_vad or semantic_vad. Eagerness is used by semantic_vad, and the other fields by
+// server_vad. The calls service validates the values. A field that is nil or empty means OpenAI's
+// default.
 type TurnDetection struct {
 	Type              string   `json:"type"`
 	Threshold         *float64 `json:"threshold,omitempty"`

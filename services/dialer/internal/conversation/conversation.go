@@ -44,7 +44,7 @@ type Leg interface {
 	Transfer(ctx context.Context, to string) error
 }
 
-// Signal is what a detector found in the person's audio.
+// Signal is a sound that a detector found in the person's audio.
 type Signal int32
 
 // Signals of one frame are combined by OR.
@@ -86,7 +86,8 @@ type Result struct {
 	Turns           []agent.Turn
 	// Disclosure is nil if the disclosure was turned off, or if its playout is not known.
 	Disclosure *agent.DisclosureRecord
-	// Reworded is the agent's transcript of the disclosure, if it differs from the text.
+	// Reworded is the agent's transcript of the disclosure, if the transcript differs from the
+	// text.
 	Reworded string
 	// OptedOut reports whether the person opted out. CallbackAt is the agreed time of another call,
 	// or nil.

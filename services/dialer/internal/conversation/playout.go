@@ -247,7 +247,7 @@ func (q *playout) flush() (cuts []cut) {
 	return cuts
 }
 
-// collect removes the items that were completely played, and returns them.
+// collect removes and returns the items that were completely played.
 func (q *playout) collect() (played []string) {
 	for _, p := range q.pieces[:q.head] {
 		played = append(played, p.id)
@@ -262,10 +262,10 @@ func (q *playout) collect() (played []string) {
 // four periods (slots) of half a second. A model sends audio faster than real time: in a slot it
 // sends more audio than the slot lasts. Its audio is not trimmed.
 type ratchet struct {
-	arrived int // bytes in this slot
+	arrived int // bytes that arrived in the current slot
 	slots   [slots]int
 	least   [slots]int
-	n       int // ticks in this slot
+	n       int // ticks in the current slot so far
 	filled  int
 	lowest  int
 	late    bool

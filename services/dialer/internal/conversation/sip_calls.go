@@ -23,7 +23,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// Store returns the data of a call that its conversation needs.
+// Store returns the data of a call that the call's conversation needs.
 type Store interface {
 	ConversationInputs(ctx context.Context, callID uuid.UUID) (store.ConversationInputs, error)
 }

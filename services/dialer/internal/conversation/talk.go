@@ -142,7 +142,7 @@ func (t *talk) Accept(offer []byte) ([]byte, error) {
 	return t.Offered(offer)
 }
 
-// converse runs the conversation. If the agent is not ready in time, it ends the call.
+// converse runs the conversation. If the agent is not ready in time, converse ends the call.
 func (t *talk) converse(callbacks sipcarrier.TalkCallbacks) {
 	defer close(t.talked)
 	limit := time.NewTimer(agentTimeout)

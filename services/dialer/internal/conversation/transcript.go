@@ -22,7 +22,7 @@ const (
 )
 
 // transcript records who spoke which words and when. An agent's turn contains only the part that
-// was sent to the person. Text can arrive before or after the audio of its item.
+// was sent to the person. The text of an item can arrive before or after the item's audio.
 type transcript struct {
 	said  []words
 	items map[string]*item

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// membersPerGroup is a ratio. If more than so many members wait per running group, another
-	// group starts.
+	// membersPerGroup is the number of waiting members per running group above which another group
+	// starts.
 	membersPerGroup = 16
 	maxMembers      = 64
 )

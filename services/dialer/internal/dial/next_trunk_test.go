@@ -195,8 +195,8 @@ func newFixture(t *testing.T) *fixture {
 	return d
 }
 
-// dial runs a dialer until the carrier has answered all its originates and the last attempt has
-// ended.
+// dial runs a dialer. It returns when the carrier has answered all Originate calls and the last
+// attempt has ended.
 func (d *fixture) dial(over *fakeCarrier) {
 	d.t.Helper()
 	d.run(over, func() error {

@@ -4,7 +4,8 @@ import (
 	"time"
 )
 
-// BufferedFrame is the size of 20 ms of mu-law in bytes, and its length in timestamp units.
+// BufferedFrame is the number of bytes of 20 ms of mu-law. It is also the length of 20 ms in
+// timestamp units.
 const BufferedFrame = 160
 
 const (

@@ -21,7 +21,7 @@ const (
 // pacer counts turns. A turn is one slot of a frame and lasts 5 ms. The turns are numbered from the
 // start of the process.
 type pacer struct {
-	turn atomic.Int64 // next turn; only the pacing loop changes it
+	turn atomic.Int64 // number of the next turn; only the pacing loop changes it
 }
 
 func (p *pacer) due() time.Duration { return time.Duration(p.turn.Load()) * slotTime }
@@ -42,8 +42,8 @@ const (
 	maxEarly, maxLate = slots - 1, slots / 2
 	// pauseFrames is the number of silent frames that form a pause.
 	pauseFrames = 3
-	// realTimeFrames is the number of consecutive frames that an agent in real time must send
-	// before the stream is shifted. Each of them must have waited.
+	// realTimeFrames is the number of consecutive frames of an agent in real time that must have
+	// waited before the stream is shifted.
 	realTimeFrames = 50
 )
 

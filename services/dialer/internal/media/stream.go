@@ -192,8 +192,8 @@ func (s *Stream) aim() {
 // invalid, or that the queue is full.
 var ErrNoDigits = errors.New("these digits cannot be sent")
 
-// SendDigits queues digits (0-9 * # A-D). They are sent as telephone-events of 100 ms instead of
-// audio, never as tones.
+// SendDigits queues digits (0-9 * # A-D). Each digit is sent as a telephone-event of 100 ms instead
+// of audio, never as a tone.
 func (s *Stream) SendDigits(digits string) error {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()

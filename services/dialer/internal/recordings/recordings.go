@@ -269,7 +269,7 @@ func (r *Recorder) lost(ctx context.Context, id uuid.UUID) {
 	r.results.WithLabelValues("lost").Inc()
 }
 
-// upload uploads one file, publishes its key, and deletes the file.
+// upload uploads one file, publishes the key of the object, and deletes the file.
 func (r *Recorder) upload(ctx context.Context, due store.Due) error {
 	limited, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()

@@ -32,7 +32,7 @@ type Session struct {
 	local   Local
 	id      uint64
 	version uint64
-	said    string // last description, without its version
+	said    string // last description, compared without the version
 }
 
 // NewSession starts the audio of a dialog. id distinguishes the sessions of this host (RFC 4566
@@ -124,7 +124,7 @@ func (s *Session) Answer(offer []byte, wanted Direction) (body []byte, agreed Ag
 			taken = i
 			break
 		}
-		if err != ErrNoAudio { //nolint:errorlint // the bare one says nothing that an earlier reason did not
+		if err != ErrNoAudio { //nolint:errorlint // a plain ErrNoAudio is less specific than an earlier reason
 			refusal = err
 		}
 	}

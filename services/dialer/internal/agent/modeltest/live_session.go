@@ -302,7 +302,8 @@ func (s *session) listen(audio []byte) {
 	s.say(s.server.opts.Reply(text))
 }
 
-// speak sends 100 ms of the model's audio, with the transcript of the words that begin in it.
+// speak sends 100 ms of the model's audio. The transcript contains the words that begin in this
+// audio.
 func (s *session) speak() {
 	audio := []byte(strings.Repeat("\xff", chunkBytes))
 	for filled := 0; filled < chunkBytes && len(s.speech) > 0; {

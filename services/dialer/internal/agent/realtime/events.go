@@ -190,8 +190,8 @@ func failedInARow(before int, broken bool) int {
 	return 0
 }
 
-// onTool handles a tool call. The model reports it with one or two events. Arguments that are not
-// valid JSON are replaced by an empty object.
+// onTool handles a tool call. The model reports a tool call with one or two events. Arguments that
+// are not valid JSON are replaced by an empty object.
 func (s *session) onTool(itemID, name, id, arguments string) error {
 	s.mu.Lock()
 	if name == "" {
