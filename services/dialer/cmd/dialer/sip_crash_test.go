@@ -23,8 +23,8 @@ func TestSIP_CrashAroundEachEventEndsTheCallOnce(t *testing.T) {
 	p := whole.dialer(env...)
 	type death struct{ stage, point string }
 	var next atomic.Pointer[death]
-	// at waits until the call has the status before, and then enables the failpoint of a stage. If the
-	// parameter before is empty, at does not wait.
+	// at waits until the call has the status before, and then enables the failpoint of a stage.
+	// If the parameter before is empty, at does not wait.
 	at := func(c *siptest.Call, stage, before string) {
 		d := next.Load()
 		if d.stage != stage {
