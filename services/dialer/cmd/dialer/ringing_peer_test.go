@@ -89,7 +89,7 @@ func TestStop_CancelsARingingPhone(t *testing.T) {
 			if !strings.Contains(received(), "CANCEL sip:") {
 				t.Error("the phone received no CANCEL, so it rings on")
 			}
-			if got, want := r.statusOf(id), string(callstate.Failed); got != want {
+			if got, want := r.statusOf(id), string(callstate.Canceled); got != want {
 				t.Errorf("status = %q, want %q", got, want)
 			}
 		})
