@@ -121,7 +121,7 @@ func BenchmarkTalks(b *testing.B) {
 	b.ReportMetric(float64(goroutines), "goroutines")
 }
 
-// hours is a store whose calls can last for hours.
+// hours is a store whose calls can last up to an hour. The value is the settings of the agent.
 type hours string
 
 func (o hours) ConversationInputs(context.Context, uuid.UUID) (store.ConversationInputs, error) {

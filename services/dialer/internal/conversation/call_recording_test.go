@@ -34,8 +34,7 @@ type fakeRecorder struct {
 	// recording was requested, and started is this time when the recording existed.
 	hears              func() time.Duration
 	requested, started atomic.Int64
-	// slow is the time for which the person must have been connected before a requested recording
-	// is created.
+	// slow is the delay between the request for a recording and its creation.
 	slow time.Duration
 }
 

@@ -95,8 +95,8 @@ type discard struct{}
 
 func (discard) Tick(_, _ []byte) {}
 
-// late plays a queue that is behind real time for some seconds. The function chunk returns the
-// audio that arrives at each tick. late returns the length of the queue at the end.
+// late plays a queue that starts with the given length of silence, for some seconds. The function
+// chunk returns the audio that arrives at each tick. late returns the queue and its final length.
 func late(
 	t *testing.T,
 	behind time.Duration,
