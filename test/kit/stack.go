@@ -1,7 +1,6 @@
 // Package kit controls a running Ringfence from outside, for tests and benchmarks. It starts the
 // local stack, calls its public and operator APIs, kills its processes, and receives webhooks and
 // traces. It does not use the packages of the services.
-
 package kit
 
 import (

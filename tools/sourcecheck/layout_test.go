@@ -38,6 +38,27 @@ func TestLayout_PackagesAreNouns(t *testing.T) {
 	}
 }
 
+// TestLayout_PackagesHaveComments requires exactly one package comment.
+func TestLayout_PackagesHaveComments(t *testing.T) {
+	t.Parallel()
+	comments := map[string]int{}
+	for _, s := range tree(t) {
+		if s.test() {
+			continue
+		}
+		folder := path.Dir(s.path)
+		comments[folder] += 0
+		if s.file.Doc != nil {
+			comments[folder]++
+		}
+	}
+	for folder, n := range comments {
+		if n != 1 {
+			t.Errorf("%s: package comments = %d, want 1", folder, n)
+		}
+	}
+}
+
 var (
 	// pattern matches a variable of the Makefile, or a flag, that selects tests by name.
 	pattern = regexp.MustCompile(`(?:_TESTS|PASTPOOLER|POOLER_MANY_ROWS) := (\S+)|-(?:run|skip) ['"]?([^\s'"$]+)`)

@@ -2,7 +2,6 @@
 // checks of POST /v1/calls (docs/reference/api/call-requests.md#order-of-checks-in-post-v1calls).
 // contacts-compliance decides whether a number may be called, and billing-wallet reserves the
 // price.
-
 package callrequests
 
 import (

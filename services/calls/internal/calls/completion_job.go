@@ -1,6 +1,5 @@
 // Package calls contains the background jobs of stored calls: delayed call.completed events,
 // erasure and retention.
-
 package calls
 
 import (

@@ -1,4 +1,5 @@
 // Package erasure publishes erasures again until every service has reported that it has finished.
+// Store.Erase of package store erases the data of this service.
 package erasure
 
 import (

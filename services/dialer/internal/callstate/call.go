@@ -1,7 +1,6 @@
 // Package callstate defines the states of a call, its timings, and the event that each change
 // publishes. A state only moves forward, and a call ends once. The package reads no clock and
 // stores nothing. Callers pass what happened and when.
-
 package callstate
 
 import (

@@ -2,7 +2,6 @@
 // that they store for operators, and the monitor of their heartbeats. Each process stores its
 // report in the database every two seconds, so that any process can return the reports of all
 // processes.
-
 package replicas
 
 import (

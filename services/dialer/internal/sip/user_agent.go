@@ -1,7 +1,6 @@
 // Package sip is a SIP user agent: it sets up, keeps and ends legs. It handles dialogs, not calls.
 // It uses no database and no media, and does not parse SDP. An Observer receives the events of a
 // leg in order, with their times. Package transport contains the transactions and sockets.
-
 package sip
 
 import (

@@ -2,7 +2,6 @@
 // of calls. It uses any OpenAI-compatible API. The transcript contains words of an unknown person,
 // so the request presents it as data and offers no tools. Only values of the right form, and
 // outcomes of the agent's list, are used from the answer. Without an endpoint, no request is sent.
-
 package summary
 
 import (

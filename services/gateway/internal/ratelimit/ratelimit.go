@@ -1,5 +1,5 @@
 // Package ratelimit computes rate limits with the algorithm GCRA and writes the rate-limit headers.
-// Package store contains the SQL statement that counts requests.
+// Package store counts requests, and package auth applies the limit to a request.
 package ratelimit
 
 import (

@@ -1,6 +1,5 @@
 // Package probe provides the tools of the benchmarks: bare loops, CPU time, a counting proxy for
 // Postgres, histograms, and the output of figures. A missed goal is printed and is not an error.
-
 package probe
 
 import (

@@ -1,7 +1,6 @@
 // Package modeltest has fakes of OpenAI's Realtime API and Live API (GPT-Live) for tests and for
 // cmd/fakemodel. The fake of the Live API decodes the events of clients with the types of openai-go
 // and refuses unknown ones.
-
 package modeltest
 
 import (
