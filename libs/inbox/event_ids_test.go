@@ -93,8 +93,7 @@ func (b *applyBench) exec(sql string, args ...any) {
 	}
 }
 
-// TestRetain_CreatesDaysWhileAnotherTransactionReadsEventIDs covers a backup that reads the table
-// for hours while the next partitions are created.
+// days returns the number of partitions of inbox_events.
 func (b *applyBench) days() (n int) {
 	b.t.Helper()
 	const countDays = `SELECT count(*) FROM pg_inherits WHERE inhparent = 'inbox_events'::regclass`
@@ -105,7 +104,7 @@ func (b *applyBench) days() (n int) {
 }
 
 // TestRetain_CreatesDaysWhileAnotherTransactionReadsEventIDs covers a backup that reads the table
-// for hours.
+// for hours while the next partitions are created.
 func TestRetain_CreatesDaysWhileAnotherTransactionReadsEventIDs(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)

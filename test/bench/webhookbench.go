@@ -121,7 +121,7 @@ func (h *WebhookStack) ports() (map[string]int, error) {
 	return known.Ports, nil
 }
 
-// Close stops the receiver and closes the connections to the stack.
+// lane returns a new lane of the receiver.
 func (h *WebhookStack) lane() string { return fmt.Sprintf("lane%d", h.serial.Add(1)) }
 
 // endpoint is a subscription with its own workspace.

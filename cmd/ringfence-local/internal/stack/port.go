@@ -45,11 +45,12 @@ func Free(taken ...int) (int, error) {
 	return 0, errors.New("no free port between 20000 and 32767 on 127.0.0.1")
 }
 
-// Some systems permit a listener on loopback while another program listens on all addresses. A
-// connection attempt detects that program.
+// IsFree reports whether a listener can be opened on 127.0.0.1 and no program accepts connections
+// there.
 func IsFree(port int) bool {
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	// Some systems permit a listener on loopback beside a wildcard listener, so try to connect.
+	// Some systems permit a listener on loopback while another program listens on all addresses.
+	// A connection attempt detects that program.
 	if conn, err := net.DialTimeout("tcp", addr, time.Second); err == nil {
 		_ = conn.Close()
 		return false

@@ -47,7 +47,8 @@ func (q *queue) find(ctx context.Context, st *store.Store) error {
 			return err
 		}
 		if moved > 0 {
-			slog.WarnContext(ctx, "due requests behind the scan position were moved to the front of the queue", "requests", moved)
+			slog.WarnContext(ctx, "due requests behind the scan position were moved to the front of the queue",
+				"requests", moved)
 		}
 		q.tidied, now = now, time.Now()
 	}

@@ -21,7 +21,7 @@ const (
 		"codecs":["pcma","pcmu"],"srtp":"required","session_seconds":90,"channels":30,"calls_per_second":5,"priority":1,"inbound_sources":["192.0.2.0/24","2001:db8::7"]}`
 )
 
-// send sends one request of an operator.
+// sendOperator sends one request of an operator.
 func (o fixture) sendOperator(t *testing.T, method, path, body string) (int, map[string]any, string) {
 	t.Helper()
 	request, _ := testkit.Request(t, method, path, []byte(body))

@@ -49,6 +49,7 @@ type Write struct {
 // Value is the value of a column or of a parameter.
 type Value int
 
+// Values.
 const (
 	Kept     Value = iota // the value in the copied row
 	Lane                  // a UUID for each goroutine, for example the id of its wallet or workspace
