@@ -179,7 +179,7 @@ func (w *world) wire() error {
 		w.links[line] = proxy
 	}
 	w.hooks.URL = "https://" + w.links["webhook-dispatcher>"+receiver].Addr
-	known, err := json.Marshal(map[string]any{"ports": w.ports})
+	known, err := json.Marshal(map[string]any{"layout": 2, "ports": w.ports})
 	if err != nil {
 		return err
 	}
