@@ -143,7 +143,7 @@ func newTrial(t *testing.T, bin string, db *server) *trial {
 		t: t, sql: newProxy(t, db.address()), kafka: newProxy(t, fmt.Sprintf("127.0.0.1:%d", broker)),
 		accepted: map[string]string{},
 	}
-	state, err := json.Marshal(map[string]any{"ports": map[string]int{"kafka": broker}})
+	state, err := json.Marshal(map[string]any{"layout": 2, "ports": map[string]int{"kafka": broker}})
 	if err != nil {
 		t.Fatal(err)
 	}
