@@ -153,7 +153,7 @@ func TestUp_RestartsEachKilledChild(t *testing.T) {
 	}
 	completes(t, s)
 	if log := s.Tail(100_000); !strings.Contains(log, "broker ended by itself (signal: killed); starting it again") {
-		t.Error("the death of a child was not said")
+		t.Error("the stack did not print that a child had ended")
 	}
 }
 
@@ -300,11 +300,11 @@ func TestService_RefusesInOneLine(t *testing.T) {
 		{"no stack", []string{"calls", "replay", "dial-events.v1"}, "make run"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			said, err := serviceCommand(t, opts, test.args...)
+			output, err := serviceCommand(t, opts, test.args...)
 			if err == nil {
 				t.Error("replay succeeded, want a refusal")
 			}
-			wantOneLine(t, said, test.want)
+			wantOneLine(t, output, test.want)
 		})
 	}
 }
@@ -367,7 +367,7 @@ func wantOneLine(t *testing.T, message, want string) {
 	}
 }
 
-func serviceCommand(t *testing.T, opts kit.Options, args ...string) (said string, err error) {
+func serviceCommand(t *testing.T, opts kit.Options, args ...string) (output string, err error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(opts.Bin, "ringfence-local"), append([]string{"service"}, args...)...)
 	cmd.Env = append(append(os.Environ(), "RINGFENCE_HOME="+opts.Home, "KAFKA_BROKERS="), opts.Env...)

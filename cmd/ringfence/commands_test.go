@@ -149,7 +149,7 @@ func TestCommands_HelpOutputAndErrors(t *testing.T) {
 			wantNoControls(t, out+faults)
 			for aside := range strings.Lines(faults) {
 				if !json.Valid([]byte(aside)) {
-					t.Errorf("%v -o json said %q", line, aside)
+					t.Errorf("%v -o json: output = %q", line, aside)
 				}
 			}
 		})
@@ -189,13 +189,13 @@ func TestCommands_PrintErrors(t *testing.T) {
 			o := admin(t, test.status)
 			t.Setenv("RINGFENCE_VIA", "false")
 			code, out, faults := runCommand(t, append([]string{"-o", "json"}, test.args...)...)
-			var told struct {
+			var printed struct {
 				Error struct{ Code, Message string }
 			}
-			if err := json.Unmarshal([]byte(faults), &told); err != nil {
+			if err := json.Unmarshal([]byte(faults), &printed); err != nil {
 				t.Fatalf("stderr with -o json = %q: %v", faults, err)
 			}
-			if told.Error.Message == "" {
+			if printed.Error.Message == "" {
 				t.Errorf("stderr with -o json = %q, want a message", faults)
 			}
 			wantContains(t, "stderr with -o json", faults, test.want)
@@ -242,10 +242,10 @@ func TestCommands_PrintErrorFieldsOnce(t *testing.T) {
 		t.Cleanup(server.Close)
 		t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
 		if _, _, faults := runCommand(t, "workspaces", "change", "--set", "plan=gold"); faults != test.want {
-			t.Errorf("said %q, want %q", faults, test.want)
+			t.Errorf("stderr = %q, want %q", faults, test.want)
 		}
 		if _, _, faults := runCommand(t, "-o", "json", "workspaces", "change", "--set", "plan=gold"); faults != test.wantInJSON {
-			t.Errorf("said %q, want %q", faults, test.wantInJSON)
+			t.Errorf("stderr = %q, want %q", faults, test.wantInJSON)
 		}
 	}
 }
@@ -340,10 +340,10 @@ func TestTopUp_UsedReferenceFails(t *testing.T) {
 		t.Cleanup(server.Close)
 		t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
 		code, out, faults := runCommand(t, append([]string{"wallet"}, strings.Fields(line)...)...)
-		const said = "ringfence: nothing was booked: reference inv-1 is already used by the top_up of 25\n"
+		const refusal = "ringfence: nothing was booked: reference inv-1 is already used by the top_up of 25\n"
 		wantCode(t, line, code, want)
 		wantContains(t, "output of "+line, out, "top_up")
-		wantText(t, "stderr of "+line, faults, map[int]string{0: "", 1: said}[want])
+		wantText(t, "stderr of "+line, faults, map[int]string{0: "", 1: refusal}[want])
 	}
 }
 
@@ -357,7 +357,7 @@ func TestRates_PrintTheDefaultRate(t *testing.T) {
 	const rate = "func Default() Rate { return Rate{PerMinute: 50_000, IncrementSeconds: 1} }"
 	wantContains(t, "rate.go", string(wallet), rate)
 	const standard = "costs the standard rate, 0.05 a minute, billed by the second."
-	for page, said := range map[string][3]string{
+	for page, texts := range map[string][3]string{
 		`[]`: {"", "No prefix has a rate of its own: every number " + standard, "[]\n"},
 		`[{"prefix":"+44","per_minute":0.12,"increment_seconds":6}]`: {"PREFIX  PER MINUTE  INCREMENT SECONDS\n+44     0.12        6\n",
 			"A number that none of these prefixes fits " + standard, "[\n  {\n    \"prefix\": \"+44\",\n    \"per_minute\": 0.12,\n    \"increment_seconds\": 6\n  }\n]\n"},
@@ -370,12 +370,12 @@ func TestRates_PrintTheDefaultRate(t *testing.T) {
 		t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
 		code, out, asides := runCommand(t, "wallet", "rates")
 		wantCode(t, "rates "+page, code, 0)
-		wantText(t, "output", out, said[0])
-		wantText(t, "stderr", asides, said[1]+"\n")
+		wantText(t, "output", out, texts[0])
+		wantText(t, "stderr", asides, texts[1]+"\n")
 		code, out, asides = runCommand(t, "wallet", "rates", "-o", "json")
 		wantCode(t, "rates -o json "+page, code, 0)
-		wantText(t, "output with -o json", out, said[2])
-		wantText(t, "stderr with -o json", asides, fmt.Sprintf("{\"remark\":%q}\n", said[1]))
+		wantText(t, "output with -o json", out, texts[2])
+		wantText(t, "stderr with -o json", asides, fmt.Sprintf("{\"remark\":%q}\n", texts[1]))
 	}
 }
 

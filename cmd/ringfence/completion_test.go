@@ -31,17 +31,17 @@ func TestCompletion_PrintsCandidates(t *testing.T) {
 		t.Setenv("COMP_LINE", test.line+" behind the cursor")
 		t.Setenv("COMP_POINT", strconv.Itoa(len(test.line)))
 		code, out, faults := runCommand(t)
-		said := strings.Fields(out)
-		slices.Sort(said)
-		said = slices.Compact(said)
+		candidates := strings.Fields(out)
+		slices.Sort(candidates)
+		candidates = slices.Compact(candidates)
 		wantCode(t, test.line, code, 0)
 		wantText(t, "stderr of "+test.line, faults, "")
-		if test.want != nil && !slices.Equal(said, test.want) {
-			t.Errorf("completions of %q = %q, want %q", test.line, said, test.want)
+		if test.want != nil && !slices.Equal(candidates, test.want) {
+			t.Errorf("completions of %q = %q, want %q", test.line, candidates, test.want)
 		}
 		for _, want := range test.some {
-			if !slices.Contains(said, want) {
-				t.Errorf("completions of %q = %q, want %q among them", test.line, said, want)
+			if !slices.Contains(candidates, want) {
+				t.Errorf("completions of %q = %q, want %q among them", test.line, candidates, want)
 			}
 		}
 	}
@@ -59,8 +59,8 @@ func TestCompletion_ScriptsHaveValidSyntax(t *testing.T) {
 			continue
 		}
 		// This is the script that the program prints.
-		if said, err := exec.Command(shell, "-n", "-c", script).CombinedOutput(); err != nil { //nolint:gosec
-			t.Errorf("%s does not take %q: %v %s", shell, script, err, said)
+		if output, err := exec.Command(shell, "-n", "-c", script).CombinedOutput(); err != nil { //nolint:gosec
+			t.Errorf("%s refuses %q: %v %s", shell, script, err, output)
 		}
 	}
 	code, _, faults := runCommand(t, "completion", "powershell")

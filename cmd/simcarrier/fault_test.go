@@ -44,7 +44,7 @@ func (n network) order(rule string) {
 }
 
 func TestFault_ChangesTheEventFeedButNotTheLog(t *testing.T) {
-	tests := []struct{ fault, told string }{
+	tests := []struct{ fault, want string }{
 		{"answer_twice", "originate ringing answer answer hangup"},
 		{"repeat", "originate originate ringing ringing answer answer hangup hangup"},
 		{"disorder", "ringing originate hangup answer"},
@@ -58,8 +58,8 @@ func TestFault_ChangesTheEventFeedButNotTheLog(t *testing.T) {
 			n.order(`{"fault":"` + tt.fault + `","to":"+1415555"}`)
 			struck, whole := n.originate("+14155550195"), n.originate("+14155660195")
 			kinds, events := n.events(struck)
-			if got := strings.Join(kinds, " "); got != tt.told {
-				t.Errorf("events = %q, want %q", got, tt.told)
+			if got := strings.Join(kinds, " "); got != tt.want {
+				t.Errorf("events = %q, want %q", got, tt.want)
 			}
 			if got := n.kinds(struck); got != "originate ringing answer hangup" {
 				t.Errorf("the log says %s", got)
@@ -186,9 +186,9 @@ func TestFault_StuckCallLastsUntilHangup(t *testing.T) {
 		n.order(`{"fault":"` + fault + `","to":"+1415555"}`)
 		id := n.originate("+14155550101")
 		n.ended(n.originate("+14155660101")) // another call takes place from beginning to end
-		var told struct{ Was string }
-		if n.do("POST", "/hangup", map[string]string{"call_id": id}, &told); told.Was != state {
-			t.Errorf("%s: the call was %s, want %s", fault, told.Was, state)
+		var previous struct{ Was string }
+		if n.do("POST", "/hangup", map[string]string{"call_id": id}, &previous); previous.Was != state {
+			t.Errorf("%s: the call was %s, want %s", fault, previous.Was, state)
 		}
 	}
 }

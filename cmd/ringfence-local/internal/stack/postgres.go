@@ -66,20 +66,20 @@ func (s *Server) Init(ctx context.Context, starter *Starter) error {
 	}
 	// The locale determines the lower case of characters outside ASCII. Use the first locale that
 	// this machine has.
-	var said bytes.Buffer
+	var output bytes.Buffer
 	var err error
 	for _, locale := range []string{"C.UTF-8", "en_US.UTF-8", "C"} {
-		said.Reset()
+		output.Reset()
 		err = starter.Run(ctx, Spec{
 			Name: "initdb", Path: s.Binaries.path("initdb"), Args: append([]string{"--locale=" + locale}, args...),
 			Env: environment(), Dir: filepath.Dir(s.Data), Credential: s.Account.Credential,
-		}, &said)
-		if err == nil || !strings.Contains(said.String(), "locale") {
+		}, &output)
+		if err == nil || !strings.Contains(output.String(), "locale") {
 			break
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("initdb: %w: %s", err, lastLine(said.String()))
+		return fmt.Errorf("initdb: %w: %s", err, lastLine(output.String()))
 	}
 	if err := s.sign(half); err != nil {
 		return err

@@ -82,8 +82,8 @@ func TestKeep_RestartsAChildThatEndsAndPrintsIt(t *testing.T) {
 	}
 	until(t, "another process runs", func() bool { return child.PID() != 0 && child.PID() != first })
 	until(t, "its line is shown", up(2))
-	if said := "calls ended by itself (signal: killed); starting it again\n"; !strings.Contains(out.String(), said) {
-		t.Errorf("output %q does not say %q", out, said)
+	if want := "calls ended by itself (signal: killed); starting it again\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("output = %q, want it to contain %q", out, want)
 	}
 	until(t, "the record names the new one", func() bool {
 		alive := Orphans(record)

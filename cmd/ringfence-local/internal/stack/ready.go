@@ -31,13 +31,13 @@ func (s *stack) awaitReady(ctx context.Context) error {
 	defer client.CloseIdleConnections()
 	reported := time.Now()
 	for len(probes) > 0 {
-		said := ""
+		lastAnswer := ""
 		for name, probe := range probes {
 			ok, answer := ask(ctx, client, probe)
 			if ok {
 				delete(probes, name)
 			} else if name == "calls end to end" {
-				said = answer
+				lastAnswer = answer
 			}
 		}
 		if len(probes) == 0 {
@@ -55,7 +55,7 @@ func (s *stack) awaitReady(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not ready after %s: %s %s", readyTimeout, names(probes), said)
+			return fmt.Errorf("not ready after %s: %s %s", readyTimeout, names(probes), lastAnswer)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

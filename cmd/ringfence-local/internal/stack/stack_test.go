@@ -94,14 +94,14 @@ func TestSettlePorts_PublicPortInUseIsAnErrorWithRemedy(t *testing.T) {
 			}
 			port := door.port(s)
 			occupy(t, port)
-			said := refused(t, s)
+			message := refused(t, s)
 			for _, want := range []string{strconv.Itoa(port), "stop it", "set " + door.variable} {
-				if !strings.Contains(said, want) {
-					t.Errorf("%q does not say %q", said, want)
+				if !strings.Contains(message, want) {
+					t.Errorf("message = %q, want it to contain %q", message, want)
 				}
 			}
-			if strings.Contains(said, "\n") {
-				t.Errorf("more than one line: %q", said)
+			if strings.Contains(message, "\n") {
+				t.Errorf("more than one line: %q", message)
 			}
 		})
 	}
@@ -305,7 +305,7 @@ func TestUp_MissingBinaryIsAnErrorWithRemedy(t *testing.T) {
 
 func TestRoutine_HidesSuccessfulReadsAndInternalRequests(t *testing.T) {
 	for _, line := range []struct {
-		name, service, said string
+		name, service, text string
 		shown               bool
 	}{
 		{"log line of the gateway about a change", gateway, "22:21:38.550 INFO  request method=POST route=/v1/calls status=202 ms=18.6", true},
@@ -320,8 +320,8 @@ func TestRoutine_HidesSuccessfulReadsAndInternalRequests(t *testing.T) {
 	} {
 		t.Run(line.name, func(t *testing.T) {
 			t.Setenv("LOG_LEVEL", "")
-			if shown := !routine(line.service).MatchString(line.said); shown != line.shown {
-				t.Errorf("shown = %v: %s", shown, line.said)
+			if shown := !routine(line.service).MatchString(line.text); shown != line.shown {
+				t.Errorf("shown = %v: %s", shown, line.text)
 			}
 			t.Setenv("LOG_LEVEL", "info")
 			if routine(line.service) != nil {

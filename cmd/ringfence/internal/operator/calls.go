@@ -14,7 +14,7 @@ type calls struct {
 	Why      callsWhy      `cmd:"" help:"Why was this call made or not: the request, each gate's decision, each attempt with the trunk's answer, the call, and what was delivered of it."`
 	Attempts callsAttempts `cmd:"" help:"List the attempts of a call or call request: trunk, Call-ID, SIP status and reason."`
 	List     callsList     `cmd:"" help:"List calls."`
-	Show     callsShow     `cmd:"" help:"Show one, without what was said in it."`
+	Show     callsShow     `cmd:"" help:"Show one, without its transcript."`
 	Requests callsRequests `cmd:"" help:"List call requests."`
 	Request  callsRequest  `cmd:"" help:"Show one call request."`
 }

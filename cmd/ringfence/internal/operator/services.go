@@ -40,12 +40,12 @@ func (r *ServiceCommand) run(ctx context.Context, service string, args ...string
 	if !r.JSON {
 		return r.print(ctx, service, args)
 	}
-	var said, answer bytes.Buffer
-	fault := r.start(ctx, &said, service, append(args, "--json"))
-	if fault != nil && said.Len() == 0 { // the binary has already printed the reason to Asides
+	var output, answer bytes.Buffer
+	fault := r.start(ctx, &output, service, append(args, "--json"))
+	if fault != nil && output.Len() == 0 { // the binary has already printed the reason to Asides
 		return fault
 	}
-	if err := json.Indent(&answer, bytes.TrimSpace(said.Bytes()), "", "  "); err != nil {
+	if err := json.Indent(&answer, bytes.TrimSpace(output.Bytes()), "", "  "); err != nil {
 		return errors.Join(fault, fmt.Errorf("%s did not answer in JSON: %w", service, err))
 	}
 	if _, err := fmt.Fprintln(r.Out, Escaped(answer.Bytes())); err != nil {

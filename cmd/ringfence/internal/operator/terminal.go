@@ -62,11 +62,11 @@ func (s Confirmation) Confirm(ctx context.Context, d *Client, format string, arg
 	}
 	_, _ = fmt.Fprintf(d.asides, "%s. Type yes if that is meant: ", Printable(what))
 	// The error is ignored: the end of the input is not a confirmation.
-	said, _ := bufio.NewReader(until(ctx, d.answers)).ReadString('\n')
+	reply, _ := bufio.NewReader(until(ctx, d.answers)).ReadString('\n')
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case strings.ToLower(strings.TrimSpace(said)) != "yes":
+	case strings.ToLower(strings.TrimSpace(reply)) != "yes":
 		return errors.New("nothing was done")
 	}
 	return nil

@@ -53,16 +53,16 @@ func TestTable_PrintsObjectsOneByOneInANarrowTerminal(t *testing.T) {
 }
 
 func TestConfirm_AcceptsOnlyYes(t *testing.T) {
-	for said, want := range map[string]string{"yes\n": "", " YES \n": "", "y\n": "nothing was done", "no\n": "nothing was done", "": "nothing was done", "yes": ""} {
+	for reply, want := range map[string]string{"yes\n": "", " YES \n": "", "y\n": "nothing was done", "no\n": "nothing was done", "": "nothing was done", "yes": ""} {
 		d, printed := open(t, false, nil)
-		d.answers = strings.NewReader(said)
+		d.answers = strings.NewReader(reply)
 		err := Confirmation{}.Confirm(t.Context(), d, "This deletes %s", "a\x1bb")
 		got := ""
 		if err != nil {
 			got = err.Error()
 		}
 		if got != want {
-			t.Errorf("answer %q: error = %q, want %q", said, got, want)
+			t.Errorf("answer %q: error = %q, want %q", reply, got, want)
 		}
 		if want := "This deletes a"; !strings.Contains(printed.String(), want) {
 			t.Errorf("question = %q, want it to contain %q", printed, want)
@@ -71,9 +71,9 @@ func TestConfirm_AcceptsOnlyYes(t *testing.T) {
 			t.Errorf("question = %q, want it without the escape character", printed)
 		}
 	}
-	nobody, _ := open(t, false, nil)
-	wantError(t, (Confirmation{}).Confirm(t.Context(), nobody, "This deletes it"), "say --yes", "\n")
-	if err := (Confirmation{Yes: true}).Confirm(t.Context(), nobody, "This deletes it"); err != nil {
+	unattended, _ := open(t, false, nil)
+	wantError(t, (Confirmation{}).Confirm(t.Context(), unattended, "This deletes it"), "say --yes", "\n")
+	if err := (Confirmation{Yes: true}).Confirm(t.Context(), unattended, "This deletes it"); err != nil {
 		t.Errorf("--yes: %v", err)
 	}
 }
