@@ -398,7 +398,7 @@ func (x *trial) publisher() (pid int) {
 			if err != nil {
 				return false, err
 			}
-			if strings.Contains(string(metrics), "\noutbox_leader 1\n") {
+			if strings.Contains(string(metrics), "\nringfence_outbox_leader 1\n") {
 				return true, nil
 			}
 		}
