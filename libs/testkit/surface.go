@@ -29,7 +29,7 @@ type Surface struct {
 	IDs []string
 	// Bodies are valid bodies by route. Each field of each body is replaced by every hostile value.
 	Bodies map[string][]string
-	// Queries are the names of the query parameters by route.
+	// Queries are the names of the query parameters of each route. The key is an element of Routes.
 	Queries map[string][]string
 }
 

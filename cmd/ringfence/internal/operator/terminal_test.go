@@ -53,7 +53,9 @@ func TestTable_PrintsObjectsOneByOneInANarrowTerminal(t *testing.T) {
 }
 
 func TestConfirm_AcceptsOnlyYes(t *testing.T) {
-	for reply, want := range map[string]string{"yes\n": "", " YES \n": "", "y\n": "nothing was done", "no\n": "nothing was done", "": "nothing was done", "yes": ""} {
+	const refused = "nothing was done"
+	replies := map[string]string{"yes\n": "", " YES \n": "", "yes": "", "y\n": refused, "no\n": refused, "": refused}
+	for reply, want := range replies {
 		d, printed := open(t, false, nil)
 		d.answers = strings.NewReader(reply)
 		err := Confirmation{}.Confirm(t.Context(), d, "This deletes %s", "a\x1bb")

@@ -19,8 +19,9 @@ type RetentionConfig struct {
 const (
 	retentionInterval = time.Hour
 	retentionBatch    = 500
-	// erasureRetention is the time for which erasure counters are kept. It is longer than any delay
-	// between the pre-check of a request and its creation.
+	// erasureRetention is the time for which the counter of erasures of a phone number is kept.
+	// POST /v1/calls compares the counter with the one that the pre-check returned, to detect an
+	// erasure between the pre-check and the creation of the request. It takes seconds, not days.
 	erasureRetention = 45 * 24 * time.Hour
 )
 

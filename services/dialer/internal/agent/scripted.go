@@ -15,8 +15,9 @@ func Resume(turns []Turn) *Conversation { return &Conversation{turns: turns} }
 // Turns returns the turns so far, in order.
 func (s *Conversation) Turns() []Turn { return s.turns }
 
-// Hear adds an utterance of the person and the agent's reply. optOut reports whether the person
-// asked not to be called again. If the error is ErrBroken, the utterance is stored without a reply.
+// Hear adds an utterance of the person and the agent's reply to the turns. optOut reports whether
+// the person asked not to be called again. The error is nil or ErrBroken: the agent failed and gave
+// no reply. The utterance is stored, and optOut is valid, in both cases.
 func (s *Conversation) Hear(text string, at time.Time) (optOut bool, err error) {
 	s.turns = append(s.turns, Turn{Role: RolePerson, Text: text, At: at})
 	optOut = asksNeverAgain(text)

@@ -33,9 +33,9 @@ type Source interface {
 }
 
 // Sink receives the far end's audio and digits: 50 frames per second from the first packet until
-// Close, with silence for missing packets, and each digit once. A frame is valid only during the
-// call of the method. The reader or the pacing loop calls the methods, so they must not block and
-// must not call their stream.
+// Close, with silence for missing packets, and each digit once. A frame is valid only until the
+// method returns. The goroutines of the stream call the methods while they receive and send
+// packets. The methods must therefore return at once and must not call the stream.
 type Sink interface {
 	HearFrame(frame []byte)
 	HearDigit(digit byte)

@@ -389,7 +389,7 @@ func (d *Dialog) ack(us leg, invite *sip.Request, seq uint32) {
 		err = by.Send(ack)
 	}
 	if err != nil { // the peer retransmits its 200, and this side then sends the ACK again
-		d.log.Warn("ACK not sent", "call_id", d.id, "error", err)
+		d.log.Warn("ACK to the 200 not sent", "call_id", d.id, "error", err)
 	}
 }
 

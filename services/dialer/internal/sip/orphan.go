@@ -255,7 +255,7 @@ func (d *Dialog) handleLate(res *sip.Response) {
 		ack.Laddr = invite.Laddr
 		ack.SetDestination(invite.Destination())
 		if err := d.transport.Send(ack); err != nil {
-			d.log.Info("ACK not sent", "call_id", d.id, "error", err)
+			d.log.Info("ACK to the failure response not sent", "call_id", d.id, "error", err)
 		}
 		d.finish()
 	}

@@ -58,8 +58,8 @@ func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 		ctx, done := context.WithTimeout(t.Context(), siptest.Timeout)
 		defer done()
 		states := map[string][]byte{"talking": talking}
-		// Over TCP, the far end sends the response to a CANCEL on the connection of the INVITE,
-		// which is closed.
+		// The CANCEL of a ringing call is tested only over UDP. Over TCP, the far end sends the
+		// response on the connection of the INVITE, and this connection ended with the old process.
 		if protocol == transport.UDP {
 			states["ringing"] = ringing
 		}

@@ -9,9 +9,10 @@ import (
 // A response 403 can be about the operator's account or about the number of the callee. The counter
 // determines which of the two is likely (ADR 2).
 const (
-	// suspectNew and suspectProven are numbers of callees. If a trunk refuses so many callees in a
-	// row with 403, the account is the likely cause. suspectNew applies to a trunk that has
-	// accepted no call since its last change. suspectProven applies to all other trunks.
+	// suspectNew and suspectProven are thresholds. If a trunk refuses calls to this many different
+	// callees in a row with 403, the likely cause is the operator's account at the carrier.
+	// suspectNew applies to a trunk that has accepted no call since its settings last changed.
+	// suspectProven applies to all other trunks.
 	suspectNew, suspectProven = 2, 5
 	// suspectOneWorkspace applies instead if all refused callees belong to one workspace and
 	// another workspace has called over the trunk.

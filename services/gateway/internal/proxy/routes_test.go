@@ -69,8 +69,9 @@ func TestFind_MatchesOnlyCleanPaths(t *testing.T) {
 	}
 }
 
-// TestFind_ForwardedPathMatchesTheSameRoute looks up random paths. The path for the owner matches
-// the same route when Find reads it again. A reader of the decoded path finds the same route too.
+// TestFind_ForwardedPathMatchesTheSameRoute looks up random paths. Find returns the path that the
+// gateway forwards to the service. This path must match the same route again, escaped and decoded.
+// Otherwise a request could pass the checks of one route and reach another route in the service.
 func TestFind_ForwardedPathMatchesTheSameRoute(t *testing.T) {
 	t.Parallel()
 	segment := rapid.SampledFrom([]string{"v1", "calls", "webhook-subscriptions", "opt-outs", "..", ".", "", "%2e%2e", "%2F", "..%2F..", "a%2Fb", "%00", "+1", "%2B1", "a;b", "%5C", "wallet", "%25", "%252e"})

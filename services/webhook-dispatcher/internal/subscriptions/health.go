@@ -27,7 +27,9 @@ type Health struct {
 	FailingFor time.Duration
 }
 
-// Met reports whether the subscription must be set to Failed, with the reason for operators.
+// Met reports whether every threshold of the rule is reached. The status of the webhook
+// subscription must then become Failed. reason is a sentence for the operator. It is empty if the
+// rule is not met.
 func (r FailureRule) Met(h Health) (reason string, met bool) {
 	if h.Failures < r.Failures || h.FailingFor < r.Duration || h.Exhausted < r.Exhausted {
 		return "", false

@@ -70,7 +70,8 @@ func checkEvents(t T, o dialed, events []carrier.Event) {
 	}
 }
 
-// checkFind checks that the result of Find matches the events.
+// checkFind checks that the state that Find returns for the call has the time of each event, and
+// the cause of the event Ended.
 func checkFind(t T, n *Network, callID uuid.UUID, events []carrier.Event) {
 	t.Helper()
 	known, err := n.Carrier.Find(t.Context(), callID)
