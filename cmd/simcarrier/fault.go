@@ -162,13 +162,13 @@ func (l *line) echoes(e Entry) (again []Entry) {
 	switch {
 	case l.fault == FaultRepeat, l.fault == FaultAnswerTwice && e.Kind == KindAnswer:
 		again = []Entry{e}
-	case l.fault == FaultDisorder && e.Untold:
+	case l.fault == FaultDisorder && e.Unreported:
 		l.held = &e
 	case l.fault == FaultDisorder && l.held != nil:
 		again, l.held = []Entry{*l.held}, nil
 	}
 	for i := range again {
-		again[i].Echo, again[i].Untold = true, false
+		again[i].Echo, again[i].Unreported = true, false
 	}
 	return again
 }

@@ -162,7 +162,7 @@ func (x *Network) getLog(w http.ResponseWriter, r *http.Request) {
 	}
 	data := []logEntry{}
 	err := x.journal.Read(after, func(e Entry) bool {
-		if e.Kind != KindSaid && !e.Echo {
+		if e.Kind != KindUtterance && !e.Echo {
 			data = append(data, logEntry{e.Seq, e.At, e.Kind, e.CallID, e.From, e.To})
 		}
 		return true
@@ -197,7 +197,7 @@ func (x *Network) getEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		err := x.journal.Read(seen, func(e Entry) bool {
-			if seen = e.Seq; !e.Untold {
+			if seen = e.Seq; !e.Unreported {
 				e.Echo = false
 				data = append(data, e)
 			}

@@ -19,7 +19,7 @@ const (
 	KindOriginate = "originate"
 	KindRinging   = "ringing"
 	KindAnswer    = "answer"
-	KindSaid      = "said"
+	KindUtterance = "said"
 	KindHangup    = "hangup"
 )
 
@@ -41,10 +41,10 @@ type Entry struct {
 	By    string `json:"by,omitempty"`
 	// DialedAt is the time in the dialer's originate. All events of the call contain it.
 	DialedAt *time.Time `json:"dialed_at,omitempty"`
-	// An entry with Untold is not in the event feed. An entry with Echo repeats an earlier event in
-	// the feed, with the old time. The feed does not contain either field.
-	Untold bool `json:"untold,omitempty"`
-	Echo   bool `json:"echo,omitempty"`
+	// An entry with Unreported is not in the event feed. An entry with Echo repeats an earlier event
+	// in the feed, with the old time. The feed does not contain either field.
+	Unreported bool `json:"untold,omitempty"`
+	Echo       bool `json:"echo,omitempty"`
 }
 
 // indexEvery is the number of entries between two indexed file offsets.

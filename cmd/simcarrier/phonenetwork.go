@@ -257,7 +257,7 @@ func (x *Network) end(l *line, cause, by string) error {
 func (x *Network) write(l *line, e Entry) error {
 	e.CallID, e.From, e.To = l.call.CallID, l.call.From, l.call.To
 	e.Inbound, e.DialedAt = l.call.Inbound, l.call.DialedAt
-	e.Untold = l.hides(e.Kind)
+	e.Unreported = l.hides(e.Kind)
 	e, err := x.journal.Append(e)
 	if err != nil {
 		return err

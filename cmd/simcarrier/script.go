@@ -58,7 +58,9 @@ func inboundScript(from, callID string) []step {
 
 // talkScript returns what the person says after the answer, and how the call ends.
 func talkScript(digits string, seed uint32) []step {
-	said := func(after time.Duration, text string) step { return step{after: after, kind: KindSaid, text: text} }
+	say := func(after time.Duration, text string) step {
+		return step{after: after, kind: KindUtterance, text: text}
+	}
 	bye := func(after time.Duration) step {
 		return step{after: after, kind: KindHangup, cause: "normal_clearing", by: "person"}
 	}
@@ -66,36 +68,36 @@ func talkScript(digits string, seed uint32) []step {
 	switch digits {
 	case "94":
 		return []step{
-			said(400*time.Millisecond, "You have reached the voicemail of "+who.name+". Please leave a message after the tone."),
+			say(400*time.Millisecond, "You have reached the voicemail of "+who.name+". Please leave a message after the tone."),
 			bye(3 * time.Second),
 		}
 	case "95":
 		return []step{bye(100 * time.Millisecond)}
 	case "96":
 		return []step{
-			said(400*time.Millisecond, "Hello?"),
-			said(800*time.Millisecond, "Never call me again. Take me off your list."),
+			say(400*time.Millisecond, "Hello?"),
+			say(800*time.Millisecond, "Never call me again. Take me off your list."),
 			bye(1200 * time.Millisecond),
 		}
 	case "97":
 		return []step{
-			said(400*time.Millisecond, "Hello, this is "+who.name+"."),
-			said(900*time.Millisecond, "I am busy now. Please call me back tomorrow at ten."),
+			say(400*time.Millisecond, "Hello, this is "+who.name+"."),
+			say(900*time.Millisecond, "I am busy now. Please call me back tomorrow at ten."),
 			bye(1200 * time.Millisecond),
 		}
 	case "99":
 		return []step{
-			said(400*time.Millisecond, "Hello, this is "+who.name+"."),
-			said(900*time.Millisecond, FailingText),
+			say(400*time.Millisecond, "Hello, this is "+who.name+"."),
+			say(900*time.Millisecond, FailingText),
 			{after: waitForDialer, patient: true, kind: KindHangup, cause: "normal_clearing", by: "person"},
 		}
 	}
 	talk := 2*time.Second + time.Duration(seed%4000)*time.Millisecond
 	return []step{
-		said(300*time.Millisecond, "Hello, this is "+who.name+"."),
-		said(talk/4, "We run "+who.business+". I am interested in "+who.interests+"."),
-		said(talk/4, "I am worried about "+who.worry+"."),
-		said(talk/8, "Send me the details, please. Goodbye."),
+		say(300*time.Millisecond, "Hello, this is "+who.name+"."),
+		say(talk/4, "We run "+who.business+". I am interested in "+who.interests+"."),
+		say(talk/4, "I am worried about "+who.worry+"."),
+		say(talk/8, "Send me the details, please. Goodbye."),
 		bye(talk - 300*time.Millisecond - talk/4 - talk/4 - talk/8),
 	}
 }

@@ -88,7 +88,7 @@ type openPort struct {
 }
 
 // helm runs Helm, which `make charts` installs.
-func helm(t *testing.T, args ...string) (out []byte, said string, err error) {
+func helm(t *testing.T, args ...string) (out []byte, stderr string, err error) {
 	t.Helper()
 	program := os.Getenv("RINGFENCE_HELM")
 	if program == "" {
@@ -100,18 +100,18 @@ func helm(t *testing.T, args ...string) (out []byte, said string, err error) {
 	out, err = cmd.Output()
 	for line := range strings.Lines(faults.String()) {
 		if !strings.Contains(line, "found symbolic link") { // the charts share files by symbolic links
-			said += line
+			stderr += line
 		}
 	}
-	return out, said, err
+	return out, stderr, err
 }
 
 // manifests returns the output of `helm template` for one chart.
 func manifests(t *testing.T, chart string, args ...string) []byte {
 	t.Helper()
-	out, said, err := helm(t, append([]string{"template", "ringfence", filepath.Join(root, "helm", chart)}, args...)...)
+	out, stderr, err := helm(t, append([]string{"template", "ringfence", filepath.Join(root, "helm", chart)}, args...)...)
 	if err != nil {
-		t.Fatalf("helm template %s: %v: %s", chart, err, said)
+		t.Fatalf("helm template %s: %v: %s", chart, err, stderr)
 	}
 	return out
 }

@@ -145,9 +145,9 @@ func TestCharts_Lint(t *testing.T) {
 	t.Parallel()
 	args := append([]string{"lint", "--strict", "--quiet", filepath.Join(root, "helm/ringfence"), "--with-subcharts"},
 		environmentArgs(t, "production")...)
-	out, said, err := helm(t, args...)
+	out, stderr, err := helm(t, args...)
 	if err != nil {
-		t.Errorf("helm lint: %v\n%s%s", err, out, said)
+		t.Errorf("helm lint: %v\n%s%s", err, out, stderr)
 	}
 }
 

@@ -111,8 +111,8 @@ func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 		built = t.TempDir()
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", "cd "+folder+" && go build "+flags+" -o "+built+"/ "+strings.Join(slices.Sorted(maps.Values(programs())), " "))
 		cmd.Env = append(os.Environ(), own...)
-		if said, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, said)
+		if output, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, output)
 		}
 		digests[i] = map[string][32]byte{}
 		for name := range programs() {

@@ -152,8 +152,8 @@ func (h renderedCharts) pods() map[string]map[string]any {
 // not private.
 const anywhere, internet = "anywhere", "the internet"
 
-// said formats each port and peer that the rules allow, as "port peer".
-func (h renderedCharts) said(t *testing.T, rules []policyRule) (all []string) {
+// formatRules formats each port and peer that the rules allow, as "port peer".
+func (h renderedCharts) formatRules(t *testing.T, rules []policyRule) (all []string) {
 	t.Helper()
 	for _, rule := range rules {
 		var peers, ports []string
@@ -267,10 +267,10 @@ func TestCharts_PoliciesAllowExactlyTheCalls(t *testing.T) {
 			out["webhook-dispatcher"] = append(out["webhook-dispatcher"], "TCP 1-65535, "+internet)
 			out["dialer"] = append(out["dialer"], "TCP 443, "+internet, "TCP 1024-65535, "+internet, "UDP 1024-65535, "+internet)
 			for _, name := range services {
-				same(t, name+" lets in", h.said(t, h.policies[name].Spec.Ingress), in[name])
-				same(t, name+" may reach", h.said(t, h.policies[name].Spec.Egress), out[name])
-				same(t, name+"'s migration lets in", h.said(t, h.policies[name+"-migrate"].Spec.Ingress), nil)
-				same(t, name+"'s migration may reach", h.said(t, h.policies[name+"-migrate"].Spec.Egress), database)
+				same(t, name+" lets in", h.formatRules(t, h.policies[name].Spec.Ingress), in[name])
+				same(t, name+" may reach", h.formatRules(t, h.policies[name].Spec.Egress), out[name])
+				same(t, name+"'s migration lets in", h.formatRules(t, h.policies[name+"-migrate"].Spec.Ingress), nil)
+				same(t, name+"'s migration may reach", h.formatRules(t, h.policies[name+"-migrate"].Spec.Egress), database)
 			}
 		})
 	}
@@ -348,7 +348,7 @@ func TestCharts_EmptyPeersAllowNothing(t *testing.T) {
 	h := rendered(t, "default", none...)
 	open := map[string][]string{}
 	for name, p := range h.policies {
-		for _, sentence := range slices.Concat(h.said(t, p.Spec.Ingress), h.said(t, p.Spec.Egress)) {
+		for _, sentence := range slices.Concat(h.formatRules(t, p.Spec.Ingress), h.formatRules(t, p.Spec.Egress)) {
 			if name = strings.TrimSuffix(name, "-migrate"); strings.HasSuffix(sentence, ", "+anywhere) || strings.HasSuffix(sentence, ", "+internet) {
 				open[sentence] = append(open[sentence], name)
 			}

@@ -55,11 +55,11 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			_, said, err := helm(t, append([]string{"template", "ringfence", filepath.Join(root, "helm/ringfence")}, append(least(t, "ringfence"), "--set", row.set)...)...)
+			_, stderr, err := helm(t, append([]string{"template", "ringfence", filepath.Join(root, "helm/ringfence")}, append(least(t, "ringfence"), "--set", row.set)...)...)
 			if err == nil {
 				t.Errorf("--set %s rendered, want a refusal", row.set)
 			}
-			wantContains(t, "refusal", said, row.says)
+			wantContains(t, "refusal", stderr, row.says)
 		})
 	}
 }
@@ -107,13 +107,13 @@ func TestCharts_RefuseToRenderWithoutTheOperatorsValues(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			out, said, err := helm(t,
+			out, stderr, err := helm(t,
 				append([]string{"template", "ringfence", filepath.Join(root, "helm", row.chart)}, row.args...)...)
 			if err == nil {
 				t.Fatalf("helm template rendered %d bytes, want a refusal", len(out))
 			}
-			if !strings.Contains(said, row.want) {
-				t.Errorf("refusal = %s, want it to contain %q", said, row.want)
+			if !strings.Contains(stderr, row.want) {
+				t.Errorf("refusal = %s, want it to contain %q", stderr, row.want)
 			}
 		})
 	}

@@ -152,7 +152,7 @@ tests:
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if said, err := exec.CommandContext(t.Context(), promtool, "test", "rules", file).CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, said)
+	if output, err := exec.CommandContext(t.Context(), promtool, "test", "rules", file).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, output)
 	}
 }

@@ -86,8 +86,8 @@ func TestConfig_PassesPromtoolAndAmtool(t *testing.T) {
 		{promtool, "check", "config", "local.yml"},
 		{amtool, "check-config", "alertmanager.yml"},
 	} {
-		if said, err := exec.CommandContext(t.Context(), check[0], check[1:]...).CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%s", strings.Join(check[1:], " "), err, said)
+		if output, err := exec.CommandContext(t.Context(), check[0], check[1:]...).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", strings.Join(check[1:], " "), err, output)
 		}
 	}
 }

@@ -117,7 +117,7 @@ func (c code) unknown(query string) (missing []string) {
 		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
 			name = strings.TrimSuffix(name, suffix)
 		}
-		if !c.told(name) {
+		if !c.knowsName(name) {
 			missing = append(missing, name)
 		}
 	}
@@ -129,7 +129,7 @@ func (c code) inMigrations(name string) bool {
 	return regexp.MustCompile(`\b` + name + `\b`).MatchString(c.sql)
 }
 
-func (c code) told(name string) bool {
+func (c code) knowsName(name string) bool {
 	for _, prefix := range []string{"go_", "process_", "slo:", "kafka_produce_", "kafka_fetch_", "kafka_connects_"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
@@ -163,18 +163,18 @@ var (
 func (c code) strange(page string) (words []string) {
 	page = fenced.ReplaceAllString(page, "")
 	for _, found := range quoted.FindAllStringSubmatch(page, -1) {
-		said := found[1]
-		if path.MatchString(said) {
-			if _, err := os.Stat("../../" + said); err != nil {
-				words = append(words, said)
+		text := found[1]
+		if path.MatchString(text) {
+			if _, err := os.Stat("../../" + text); err != nil {
+				words = append(words, text)
 			}
 		}
-		inGo := strings.Contains(c.all, `"`+said)
-		if logged.MatchString(said) && !strings.HasPrefix(said, "ringfence ") && !run.MatchString(said) && !inGo {
-			words = append(words, said)
+		inGo := strings.Contains(c.all, `"`+text)
+		if logged.MatchString(text) && !strings.HasPrefix(text, "ringfence ") && !run.MatchString(text) && !inGo {
+			words = append(words, text)
 		}
-		if field.MatchString(said) && !c.told(said) && !inGo && !c.inMigrations(said) {
-			words = append(words, said)
+		if field.MatchString(text) && !c.knowsName(text) && !inGo && !c.inMigrations(text) {
+			words = append(words, text)
 		}
 	}
 	for _, name := range setting.FindAllString(page, -1) {

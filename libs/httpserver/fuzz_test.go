@@ -160,10 +160,10 @@ func FuzzPath(f *testing.F) {
 			answer := httptest.NewRecorder()
 			router.ServeHTTP(answer, r)
 			testkit.MustAnswer(t, r, answer)
-			var said struct{ Text string }
-			_ = json.Unmarshal(answer.Body.Bytes(), &said)
-			if path == url.PathEscape(segment) && answer.Code == http.StatusOK && utf8.ValidString(segment) && said.Text != segment {
-				t.Errorf("%q came as %q", segment, said.Text)
+			var decoded struct{ Text string }
+			_ = json.Unmarshal(answer.Body.Bytes(), &decoded)
+			if path == url.PathEscape(segment) && answer.Code == http.StatusOK && utf8.ValidString(segment) && decoded.Text != segment {
+				t.Errorf("%q came as %q", segment, decoded.Text)
 			}
 		}
 	})
@@ -196,11 +196,11 @@ func FuzzWire(f *testing.F) {
 			}()
 			// This deadline is later than every timeout of the server.
 			_ = client.SetReadDeadline(time.Now().Add(time.Hour))
-			said, err := io.ReadAll(client)
+			responses, err := io.ReadAll(client)
 			if err != nil && !errors.Is(err, io.ErrClosedPipe) {
 				t.Errorf("read the responses to %q: %v", request, err)
 			}
-			mustBeAnswers(t, request, said)
+			mustBeAnswers(t, request, responses)
 			_ = client.Close()
 			close(l.ended)
 			_ = server.Close()
@@ -227,18 +227,18 @@ func wireSeeds() []string {
 
 // mustBeAnswers reads the responses one after the other. Bytes between two responses are an error.
 // The last response can be incomplete if the test has closed the connection.
-func mustBeAnswers(t *testing.T, request, said []byte) {
+func mustBeAnswers(t *testing.T, request, responses []byte) {
 	t.Helper()
-	for len(said) > 0 {
-		head, rest, whole := bytes.Cut(said, []byte("\r\n\r\n"))
+	for len(responses) > 0 {
+		head, rest, whole := bytes.Cut(responses, []byte("\r\n\r\n"))
 		if !whole {
-			t.Fatalf("whole = false, want true; request = %q; said = %q", request, said)
+			t.Fatalf("whole = false, want true; request = %q; responses = %q", request, responses)
 		}
 		if !bytes.HasPrefix(head, []byte("HTTP/1.")) {
-			t.Fatalf("head = %q, want it to begin with %q; request = %q; said = %q", head, []byte("HTTP/1."), request, said)
+			t.Fatalf("head = %q, want it to begin with %q; request = %q; responses = %q", head, []byte("HTTP/1."), request, responses)
 		}
 		if bytes.HasPrefix(head[len("HTTP/1.x "):], []byte("100")) {
-			said = rest
+			responses = rest
 			continue
 		}
 		length := 0
@@ -250,11 +250,11 @@ func mustBeAnswers(t *testing.T, request, said []byte) {
 			}
 		}
 		if !bytes.Contains(head, []byte("\r\nService-Version: "+Version)) {
-			t.Fatalf("head = %q, want it to contain %q; request = %q; said = %q",
-				head, []byte("\r\nService-Version: "+Version), request, said)
+			t.Fatalf("head = %q, want it to contain %q; request = %q; responses = %q",
+				head, []byte("\r\nService-Version: "+Version), request, responses)
 		}
 		if length == 0 {
-			t.Fatalf("length = 0, want more; request = %q; said = %q", request, said)
+			t.Fatalf("length = 0, want more; request = %q; responses = %q", request, responses)
 		}
 		if bytes.HasPrefix(request, []byte("HEAD")) || len(rest) < length {
 			return // the response to HEAD has a Content-Length and no body
@@ -266,8 +266,8 @@ func mustBeAnswers(t *testing.T, request, said []byte) {
 			Error struct{ Code, Message string }
 		}
 		if _ = json.Unmarshal(rest[:length], &refusal); !bytes.Contains(head, []byte(" 202 ")) && (refusal.Error.Code == "" || refusal.Error.Message == "") {
-			t.Fatalf("%q is answered %q", request, said)
+			t.Fatalf("%q is answered %q", request, responses)
 		}
-		said = rest[length:]
+		responses = rest[length:]
 	}
 }

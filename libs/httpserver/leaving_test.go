@@ -22,7 +22,7 @@ func TestServer_ClosesConnectionsWhileLeaving(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told, hold, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	canceled, hold, ended := make(chan struct{}), make(chan struct{}), make(chan error)
 	asked, answers := make(chan struct{}), make(chan struct{})
 	handler := late(asked, answers)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -31,7 +31,7 @@ func TestServer_ClosesConnectionsWhileLeaving(t *testing.T) {
 		ended <- service.Run(ctx,
 			service.Part{Name: "private", Run: tel.Private},
 			service.Part{Name: "http", Run: (&Server{Addr: public, Handler: handler}).Run},
-			service.Part{Name: "hold", Run: func(ctx context.Context) error { <-ctx.Done(); close(told); <-hold; return nil }},
+			service.Part{Name: "hold", Run: func(ctx context.Context) error { <-ctx.Done(); close(canceled); <-hold; return nil }},
 		)
 	}()
 	testkit.NoError(t, func() error {
@@ -78,7 +78,7 @@ func TestServer_ClosesConnectionsWhileLeaving(t *testing.T) {
 		<-asked
 	}
 	cancel()
-	<-told
+	<-canceled
 	close(answers)
 	for range 4 {
 		if err := <-before; err != nil {

@@ -148,7 +148,7 @@ func TestServer_SlowHeadersEnd(t *testing.T) {
 		l := serve(t, taking())
 		begun, conn := time.Now(), l.dial()
 		ends := drip(conn, "POST /v1/calls HTTP/1.1\r\n", "X")
-		said, err := io.ReadAll(conn)
+		response, err := io.ReadAll(conn)
 		took := time.Since(begun)
 		if err != nil {
 			t.Fatal(err)
@@ -156,8 +156,8 @@ func TestServer_SlowHeadersEnd(t *testing.T) {
 		if took > 11*time.Second {
 			t.Errorf("took = %v, want at most %v", took, 11*time.Second)
 		}
-		if len(said) > 0 && !strings.Contains(string(said), `{"error":{"code":"bad_request"`) {
-			t.Errorf("response = %q, want none or the error body", said)
+		if len(response) > 0 && !strings.Contains(string(response), `{"error":{"code":"bad_request"`) {
+			t.Errorf("response = %q, want none or the error body", response)
 		}
 		_ = conn.Close()
 		<-ends
@@ -168,9 +168,9 @@ func TestServer_IdleConnectionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := serve(t, taking())
 		begun, conn := time.Now(), l.dial()
-		said, err := io.ReadAll(conn)
-		if len(said) > 0 {
-			t.Fatalf("length of said = %v, want at most 0", len(said))
+		response, err := io.ReadAll(conn)
+		if len(response) > 0 {
+			t.Fatalf("length of response = %v, want at most 0", len(response))
 		}
 		if err != nil {
 			t.Fatal(err)

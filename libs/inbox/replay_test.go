@@ -93,10 +93,10 @@ func TestReplay_KeepsTheIDsOfReplayedRecords(t *testing.T) {
 // putsBack runs the command replay and compares its output with want, a regular expression.
 func (b *bench) putsBack(ctx context.Context, topic, want string) {
 	b.Helper()
-	var said bytes.Buffer
-	if err := b.consumer(b.pool).PutBack(ctx, topic, &said); err != nil {
+	var output bytes.Buffer
+	if err := b.consumer(b.pool).PutBack(ctx, topic, &output); err != nil {
 		b.Errorf("PutBack: %v", err)
-	} else if !regexp.MustCompile(want).Match(said.Bytes()) {
-		b.Errorf("regexp.MustCompile(want).Match(said.Bytes()) = false, want true; said.String() = %s", said.String())
+	} else if !regexp.MustCompile(want).Match(output.Bytes()) {
+		b.Errorf("regexp.MustCompile(want).Match(output.Bytes()) = false, want true; output.String() = %s", output.String())
 	}
 }

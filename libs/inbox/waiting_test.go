@@ -15,19 +15,19 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// said is the output of a logger that a test can read while others write.
-type said struct {
+// logBuffer is the output of a logger that a test can read while others write.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (s *said) Write(p []byte) (int, error) {
+func (s *logBuffer) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.Write(p)
 }
 
-func (s *said) has(words string) bool {
+func (s *logBuffer) has(words string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Contains(s.text.String(), words)
@@ -57,7 +57,7 @@ func (b *bench) remove(names ...string) {
 // TestConsumer_LogsEachReasonToWait is not parallel, because it replaces the default logger.
 func TestConsumer_LogsEachReasonToWait(t *testing.T) {
 	b := newBench(t)
-	var log said
+	var log logBuffer
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })

@@ -66,11 +66,11 @@ func TestBacklog_CountsUncommittedRecords(t *testing.T) {
 	} else if limit := time.Since(oldest).Seconds(); age > limit {
 		t.Errorf("the oldest record: age = %v, want at most %v", age, limit)
 	}
-	if _, told := got["ringfence_kafka_consumer_oldest_record_seconds agents.v1 2"]; told {
+	if _, found := got["ringfence_kafka_consumer_oldest_record_seconds agents.v1 2"]; found {
 		t.Error("an age is exported for a partition that is not assigned")
 	}
 	backlog.Left(topic, 1)
-	if _, told := gauges(t, registry)["ringfence_kafka_consumer_oldest_record_seconds agents.v1 1"]; told {
+	if _, found := gauges(t, registry)["ringfence_kafka_consumer_oldest_record_seconds agents.v1 1"]; found {
 		t.Error("an age is exported for a revoked partition")
 	}
 }

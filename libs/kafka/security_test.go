@@ -187,9 +187,9 @@ func TestNewClient_RejectsInvalidSettings(t *testing.T) {
 
 // The test is not parallel, because it replaces the default logger.
 func TestClient_LogsARepeatedWarningRarely(t *testing.T) {
-	var said lines
+	var output lines
 	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&said, nil)))
+	slog.SetDefault(slog.New(slog.NewTextHandler(&output, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
 	cfg := guarded(t, "SCRAM-SHA-512")
 	_, cfg.CAFile = certify(t)
@@ -201,8 +201,8 @@ func TestClient_LogsARepeatedWarningRarely(t *testing.T) {
 	for range 5 {
 		_ = client.Ping(t.Context())
 	}
-	if told := said.with("KAFKA_CA_FILE"); told != 1 {
-		t.Errorf("logged %d times, want once:\n%s", told, &said.text)
+	if count := output.with("KAFKA_CA_FILE"); count != 1 {
+		t.Errorf("logged %d times, want once:\n%s", count, &output.text)
 	}
 }
 
@@ -250,7 +250,7 @@ func TestSecurity_ReportsWhenTheCertificateExpires(t *testing.T) {
 		}
 		defer client.Close()
 	}
-	told := func() float64 {
+	expiry := func() float64 {
 		t.Helper()
 		families, err := registry.Gather()
 		if err != nil {
@@ -268,13 +268,13 @@ func TestSecurity_ReportsWhenTheCertificateExpires(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := told(), float64(leaf.NotAfter.Unix()); got != want {
+	if got, want := expiry(), float64(leaf.NotAfter.Unix()); got != want {
 		t.Errorf("ringfence_certificate_expires_timestamp_seconds = %v, want %v", got, want)
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	if got := told(); got != 0 {
+	if got := expiry(); got != 0 {
 		t.Errorf("metrics of a deleted file = %v, want none", got)
 	}
 }

@@ -29,9 +29,9 @@ func TestPool_ReportsTheDatabaseAndItsClock(t *testing.T) {
 	}
 	pool.Close()
 	seen = values(t, registry)
-	if _, told := seen["ringfence_postgres_clock_offset_seconds"]; seen["ringfence_postgres_up"] != 0 {
+	if _, found := seen["ringfence_postgres_clock_offset_seconds"]; seen["ringfence_postgres_up"] != 0 {
 		t.Errorf(`without a database: seen["ringfence_postgres_up"] = %v, want 0`, seen["ringfence_postgres_up"])
-	} else if told {
+	} else if found {
 		t.Error("without a database: found = true, want false")
 	}
 }

@@ -141,7 +141,7 @@ func TestStart_ListsAllFaultsOfTheEnvironment(t *testing.T) {
 // Unlike a service, a command that is stopped has failed. A command logs to standard error.
 func TestStart_StoppedCommandHasFailed(t *testing.T) {
 	t.Setenv("TEST_NAME", "x")
-	var said bytes.Buffer
+	var stderr bytes.Buffer
 	logs := map[string]io.Writer{}
 	whole := func(name string) func(context.Context, config) error {
 		return func(ctx context.Context, _ config) error {
@@ -153,18 +153,18 @@ func TestStart_StoppedCommandHasFailed(t *testing.T) {
 	stop()
 	commands := Commands[config]{Serve: whole("serve"), Migrate: whole("migrate"), Further: []Command[config]{{Name: "verify", Run: whole("verify")}}}
 	for command, want := range map[string]int{"serve": 0, "migrate": 1, "verify": 1} {
-		if got := start(ctx, "calls", commands, []string{command}, io.Discard, &said); got != want {
+		if got := start(ctx, "calls", commands, []string{command}, io.Discard, &stderr); got != want {
 			t.Errorf("%s that was stopped = %d, want %d", command, got, want)
 		}
 	}
 	if logs["serve"] != os.Stdout {
 		t.Errorf("serve = %v, want %v", logs["serve"], os.Stdout)
 	}
-	if logs["migrate"] != &said {
-		t.Errorf("migrate = %v, want %v", logs["migrate"], &said)
+	if logs["migrate"] != &stderr {
+		t.Errorf("migrate = %v, want %v", logs["migrate"], &stderr)
 	}
-	if logs["verify"] != &said {
-		t.Errorf("verify = %v, want %v", logs["verify"], &said)
+	if logs["verify"] != &stderr {
+		t.Errorf("verify = %v, want %v", logs["verify"], &stderr)
 	}
 }
 
@@ -237,18 +237,18 @@ func TestStart_RunsTheNamedCommand(t *testing.T) {
 func TestRun_WaitsForTheDrainDelayBeforeItStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), delayKey{}, 5*time.Second))
-		var told time.Time
+		var canceledAt time.Time
 		var left, stopped time.Duration
 		part := Part{"http", func(ctx context.Context) error {
 			if IsLeaving(ctx) {
 				t.Error("the process stops before the signal")
 			}
-			told = time.Now()
+			canceledAt = time.Now()
 			cancel()
 			<-Leaving(ctx)
-			left = time.Since(told)
+			left = time.Since(canceledAt)
 			<-ctx.Done()
-			stopped = time.Since(told)
+			stopped = time.Since(canceledAt)
 			return nil
 		}}
 		err := Run(ctx, part)

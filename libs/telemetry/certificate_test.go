@@ -29,7 +29,7 @@ func TestCertificate_ReportsTheFirstExpiryOfTheChain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	told := func() float64 {
+	expiry := func() float64 {
 		t.Helper()
 		families, err := registry.Gather()
 		if err != nil {
@@ -47,15 +47,15 @@ func TestCertificate_ReportsTheFirstExpiryOfTheChain(t *testing.T) {
 		}
 		return families[0].GetMetric()[0].GetGauge().GetValue()
 	}
-	if got := told(); got != float64(now.Add(time.Hour).Unix()) {
+	if got := expiry(); got != float64(now.Add(time.Hour).Unix()) {
 		t.Errorf("it expires at %v, want that of the intermediate", got)
 	}
 	pair = &tls.Certificate{Certificate: [][]byte{until(t, now.Add(180*24*time.Hour))}}
-	if got := told(); got != float64(now.Add(180*24*time.Hour).Unix()) {
+	if got := expiry(); got != float64(now.Add(180*24*time.Hour).Unix()) {
 		t.Errorf("renewed, it expires at %v", got)
 	}
 	fault = errors.New("no such file")
-	if got := told(); got != 0 {
+	if got := expiry(); got != 0 {
 		t.Errorf("a file that is gone expires at %v, want long ago", got)
 	}
 }

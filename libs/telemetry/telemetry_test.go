@@ -95,17 +95,17 @@ func TestMiddleware_RecordsTheTemplateNotThePath(t *testing.T) {
 	if line["trace_id"] == nil {
 		t.Errorf("line: trace_id = nil, want a value")
 	}
-	told := lines.String()
+	output := lines.String()
 	for _, a := range ended[0].Attributes() {
-		told += a.Value.String()
+		output += a.Value.String()
 	}
 	metrics := httptest.NewRecorder()
 	tel.privateHandler().ServeHTTP(metrics, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	told += metrics.Body.String()
-	if strings.Contains(told, "5550100") {
-		t.Errorf(`output = %q, want it without "5550100"; lines = %s`, told, lines)
-	} else if strings.Contains(told, "secret") {
-		t.Errorf(`output = %q, want it without "secret"; lines = %s`, told, lines)
+	output += metrics.Body.String()
+	if strings.Contains(output, "5550100") {
+		t.Errorf(`output = %q, want it without "5550100"; lines = %s`, output, lines)
+	} else if strings.Contains(output, "secret") {
+		t.Errorf(`output = %q, want it without "secret"; lines = %s`, output, lines)
 	}
 	if want := `ringfence_http_request_duration_seconds_count{method="GET",route="/v1/opt-outs/{phone}",status="418"} 1`; !strings.Contains(metrics.Body.String(), want) {
 		t.Errorf("metrics lack %s", want)
@@ -224,16 +224,16 @@ func TestReadyz_NamesFailingChecks(t *testing.T) {
 
 func TestPrivate_ServesUntilCanceled(t *testing.T) {
 	tel, _ := started(t)
-	said := make(chan string, 1)
+	addrs := make(chan string, 1)
 	tel.Log = slog.New(slog.NewJSONHandler(writerFunc(func(p []byte) {
 		var line struct{ Addr string }
 		_ = json.Unmarshal(p, &line)
-		said <- line.Addr
+		addrs <- line.Addr
 	}), nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- tel.Private(ctx) }()
-	answer, err := http.Get("http://" + <-said + "/livez")
+	answer, err := http.Get("http://" + <-addrs + "/livez")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,9 +284,9 @@ func TestMiddleware_LogsProbesAtDebugLevel(t *testing.T) {
 		router.Get(route, func(http.ResponseWriter, *http.Request) {})
 		router.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, route, nil))
 	}
-	if said := out.String(); strings.Count(said, "\n") != 1 {
-		t.Errorf("String: strings.Count(said, \"\\n\") = %v, want 1", strings.Count(said, "\n"))
-	} else if !strings.Contains(said, "route=/v1/calls") {
-		t.Errorf(`String: said = %q, want it to contain "route=/v1/calls"`, said)
+	if output := out.String(); strings.Count(output, "\n") != 1 {
+		t.Errorf("String: strings.Count(output, \"\\n\") = %v, want 1", strings.Count(output, "\n"))
+	} else if !strings.Contains(output, "route=/v1/calls") {
+		t.Errorf(`String: output = %q, want it to contain "route=/v1/calls"`, output)
 	}
 }

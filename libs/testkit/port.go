@@ -60,9 +60,9 @@ func Open(network string, port int) bool {
 		return !bindable(network, port)
 	}
 	state := map[string]string{"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"}[network]
-	nobody := strings.Repeat("0", 8)
+	zeroAddr := strings.Repeat("0", 8)
 	if strings.HasSuffix(network, "6") {
-		nobody = strings.Repeat("0", 32)
+		zeroAddr = strings.Repeat("0", 32)
 	}
-	return strings.Contains(string(table), fmt.Sprintf(":%04X %s:0000 %s", port, nobody, state))
+	return strings.Contains(string(table), fmt.Sprintf(":%04X %s:0000 %s", port, zeroAddr, state))
 }

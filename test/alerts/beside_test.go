@@ -124,8 +124,8 @@ func (b *beside) upgraded(t *testing.T, during func()) {
 	t.Helper()
 	folder := t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -X ringfence.dev/libs/service.version=another", "-o", filepath.Join(folder, another), "ringfence.dev/services/"+another+"/cmd/"+another)
-	if said, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build another %s: %v\n%s", another, err, said)
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build another %s: %v\n%s", another, err, output)
 	}
 	b.restarted(t, folder, time.Hour)
 	during()

@@ -34,14 +34,14 @@ func (p *prometheus) listed(t *testing.T) {
 		t.Fatal(err)
 	}
 	var lines []string
-	for name, told := range answer.Data {
-		if theirs(name) || len(told) == 0 {
+	for name, metadata := range answer.Data {
+		if theirs(name) || len(metadata) == 0 {
 			continue
 		}
-		if told[0].Type == "counter" && !strings.HasSuffix(name, "_total") {
+		if metadata[0].Type == "counter" && !strings.HasSuffix(name, "_total") {
 			name += "_total"
 		}
-		lines = append(lines, "| `"+name+"` | "+told[0].Type+" | "+strings.ReplaceAll(told[0].Help, "|", `\|`)+" |")
+		lines = append(lines, "| `"+name+"` | "+metadata[0].Type+" | "+strings.ReplaceAll(metadata[0].Help, "|", `\|`)+" |")
 	}
 	slices.Sort(lines)
 	if os.Getenv(rewriting) == "write" {

@@ -54,8 +54,8 @@ func observe(t *testing.T, homes ...string) *prometheus {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		_ = log.Close()
-		if said, _ := os.ReadFile(log.Name()); t.Failed() {
-			t.Logf("prometheus: %s", said)
+		if output, _ := os.ReadFile(log.Name()); t.Failed() {
+			t.Logf("prometheus: %s", output)
 		}
 	})
 	p := &prometheus{client: kit.NewClient(fmt.Sprintf("http://127.0.0.1:%d", port), "")}

@@ -152,8 +152,8 @@ func (b *broker) format(ctx context.Context, data string) error {
 	for _, user := range b.scram {
 		args = append(args, "--add-scram", user)
 	}
-	if said, err := exec.CommandContext(ctx, "java", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("format: %w\n%s", err, said)
+	if output, err := exec.CommandContext(ctx, "java", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("format: %w\n%s", err, output)
 	}
 	return nil
 }

@@ -65,8 +65,8 @@ func (f files) fetch(ctx context.Context) error {
 	fmt.Printf("fetching Apache Kafka %s with Maven (once)\n", version)
 	cmd := exec.CommandContext(ctx, maven, "--quiet", "--batch-mode", "dependency:copy-dependencies", "-DoutputDirectory="+made.path("lib"))
 	cmd.Dir = fresh
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("fetch Apache Kafka: %w\n%s", err, said)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("fetch Apache Kafka: %w\n%s", err, output)
 	}
 	b := broker{files: made, dir: fresh}
 	if err := b.format(ctx, made.path("formatted")); err != nil {
@@ -84,11 +84,11 @@ const oldestJava = 17
 
 // javaThere returns an error if no suitable Java is installed.
 func javaThere() error {
-	said, err := exec.Command("java", "-version").CombinedOutput()
+	output, err := exec.Command("java", "-version").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("no Java, which Apache Kafka needs: install Java %d or newer (apt-get install default-jre-headless maven, brew install openjdk maven)", oldestJava)
 	}
-	if found := javaVersion.FindSubmatch(said); found != nil {
+	if found := javaVersion.FindSubmatch(output); found != nil {
 		if major, err := strconv.Atoi(string(found[1])); err == nil && major < oldestJava {
 			return fmt.Errorf("this Java is version %d and Apache Kafka %s needs %d or newer", major, version, oldestJava)
 		}

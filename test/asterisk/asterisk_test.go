@@ -95,10 +95,10 @@ func TestRecipe(t *testing.T) {
 	r.run(t, qualify)
 	reachable := "Contact ringfence/sip:" + ringfence + ":5060 is now Reachable"
 	err = kit.Until(t.Context(), kit.HangTimeout, reachable, func() (bool, error) {
-		return strings.Contains(terminalCodes.ReplaceAllString(r.asterisk.Said(), ""), reachable), nil
+		return strings.Contains(terminalCodes.ReplaceAllString(r.asterisk.Output(), ""), reachable), nil
 	})
 	if err != nil {
-		t.Fatalf("%v\n%s", err, r.asterisk.Said())
+		t.Fatalf("%v\n%s", err, r.asterisk.Output())
 	}
 	receive, end, found := strings.Cut(receive, hangup)
 	if !found {
@@ -394,7 +394,7 @@ func (r *recipe) awaitCall(t *testing.T, want call) {
 		return false, err
 	})
 	if err != nil {
-		t.Logf("log of Asterisk:\n%s", r.asterisk.Said())
+		t.Logf("log of Asterisk:\n%s", r.asterisk.Output())
 		t.Fatalf("%v (-want +got):\n%s", err, cmp.Diff([]call{want}, page.Data))
 	}
 }

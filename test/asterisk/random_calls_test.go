@@ -67,8 +67,8 @@ type phone struct {
 	agent    string
 	// steps are the lines of the phone's extension in the dialplan.
 	steps []string
-	// said contains the texts that the phone plays if the call does not end before.
-	said     []string
+	// texts contains the texts that the phone plays if the call does not end before.
+	texts    []string
 	request  string
 	finished kit.Request
 }
@@ -163,7 +163,7 @@ func startTrial(t *testing.T, random *rand.Rand, calls int) *trial {
 	t.Cleanup(func() {
 		s.asterisk.Stop()
 		if t.Failed() {
-			t.Logf("log of Asterisk:\n%s", s.asterisk.Said())
+			t.Logf("log of Asterisk:\n%s", s.asterisk.Output())
 		}
 	})
 	// The second dialer listens for SIP at port 5061. With a low limit of concurrent attempts, both
@@ -334,8 +334,8 @@ func (s *trial) newPhone(t *testing.T, random *rand.Rand, i int) *phone {
 	for range random.IntN(5) {
 		switch random.IntN(4) {
 		case 0:
-			if n := len(p.said); n < len(spokenWords) {
-				p.said = append(p.said, spokenWords[n])
+			if n := len(p.texts); n < len(spokenWords) {
+				p.texts = append(p.texts, spokenWords[n])
 				p.steps = append(p.steps, s.play(t, p, append(s.voice(t, spokenWords[n]), silence(time.Second)...)))
 			}
 		case 1:
@@ -513,7 +513,7 @@ func (s *trial) connected(t *testing.T) (map[string]int, error) {
 		return nil, fmt.Errorf("list the channels of Asterisk: %w", err)
 	}
 	ports := map[string]string{}
-	for _, call := range calledBy.FindAllStringSubmatch(terminalCodes.ReplaceAllString(s.asterisk.Said(), ""), -1) {
+	for _, call := range calledBy.FindAllStringSubmatch(terminalCodes.ReplaceAllString(s.asterisk.Output(), ""), -1) {
 		ports[call[1]] = call[2]
 	}
 	connected := map[string]int{}
@@ -592,8 +592,8 @@ func (s *trial) records(t *testing.T) map[string][]record {
 	t.Helper()
 	err := kit.Until(t.Context(), kit.HangTimeout, "Asterisk has no channels", func() (bool, error) {
 		show := exec.CommandContext(t.Context(), "sh", "-c", s.asterisk.Shell()+" -rx 'core show channels count'")
-		said, err := show.Output()
-		return strings.Contains(string(said), "0 active channels"), err
+		output, err := show.Output()
+		return strings.Contains(string(output), "0 active channels"), err
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -66,14 +66,14 @@ func (s *trial) checkAgent(t *testing.T, p *phone, turns []turn, recording []byt
 	t.Helper()
 	kept, last := map[string]string{}, -1
 	texts := append(slices.Collect(maps.Values(answers)), aiDisclosure, p.greeting, goodbye)
-	for _, said := range turns {
-		if said.Role != "agent" {
+	for _, utterance := range turns {
+		if utterance.Role != "agent" {
 			continue
 		}
-		part := strings.TrimSuffix(said.Text, cutMark)
+		part := strings.TrimSuffix(utterance.Text, cutMark)
 		i := slices.IndexFunc(texts, func(text string) bool { return strings.HasPrefix(text, part) })
 		if i < 0 {
-			t.Errorf("%s: the transcript contains %q, which the agent did not say", p.number, said.Text)
+			t.Errorf("%s: the transcript contains %q, which the agent did not say", p.number, utterance.Text)
 			continue
 		}
 		if _, twice := kept[texts[i]]; twice {
@@ -120,12 +120,12 @@ func tolerance(text, kept string) time.Duration {
 func (s *trial) checkPerson(t *testing.T, p *phone, turns []turn, recording []byte) {
 	t.Helper()
 	var got, want []string
-	for _, said := range turns {
-		if said.Role == "person" {
-			got = append(got, said.Text)
+	for _, utterance := range turns {
+		if utterance.Role == "person" {
+			got = append(got, utterance.Text)
 		}
 	}
-	for _, text := range p.said {
+	for _, text := range p.texts {
 		if s.find(t, text, recording).end > time.Duration(len(text))*letter/2 {
 			want = append(want, text)
 		}

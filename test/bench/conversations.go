@@ -58,7 +58,7 @@ func converse(ctx context.Context, bin string, count int, each time.Duration) er
 	before, begun := probe.Spent(phones.pid), time.Now()
 	out, err := cmd.CombinedOutput()
 	theirs := 100 * (probe.Spent(phones.pid) - before).Seconds() / time.Since(begun).Seconds()
-	said := phones.stop()
+	reports := phones.stop()
 	if err != nil {
 		return fmt.Errorf("%s: %w\n%s", conversationBench, err, out)
 	}
@@ -66,7 +66,7 @@ func converse(ctx context.Context, bin string, count int, each time.Duration) er
 	if err != nil {
 		return err
 	}
-	heard, waits, err := heardBy(said, answers)
+	heard, waits, err := heardBy(reports, answers)
 	if err != nil {
 		return err
 	}
@@ -116,8 +116,8 @@ func (t phoneReport) trips() []time.Duration {
 
 // heardBy reads the reports of the phones. It also returns for each phone the time from the phone's
 // answer to the first audio of the agent.
-func heardBy(said []byte, answers string) (heard phoneReport, waits []time.Duration, err error) {
-	if err := json.Unmarshal(said, &heard); err != nil {
+func heardBy(reports []byte, answers string) (heard phoneReport, waits []time.Duration, err error) {
+	if err := json.Unmarshal(reports, &heard); err != nil {
 		return heard, nil, fmt.Errorf("read what the phones said: %w", err)
 	}
 	text, err := os.ReadFile(answers)

@@ -91,7 +91,7 @@ func call(kind string, count int) (*peers, error) {
 // stop ends the process and returns its last output.
 func (p *peers) stop() []byte {
 	_ = p.in.Close()
-	said, _ := io.ReadAll(p.out)
+	output, _ := io.ReadAll(p.out)
 	_ = p.cmd.Wait()
-	return said
+	return output
 }

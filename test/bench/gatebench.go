@@ -236,21 +236,21 @@ func (h *gateBench) measure(ctx context.Context, clients int, kinds []kind) (hal
 }
 
 func (h *gateBench) askPreCheck(ctx context.Context) error {
-	said, err := h.preCheck.PreCheck(ctx, connect.NewRequest(&compliancev1.PreCheckRequest{
+	response, err := h.preCheck.PreCheck(ctx, connect.NewRequest(&compliancev1.PreCheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.someone(),
 	}))
-	if err == nil && said.Msg.GetAllowed() == nil {
-		err = fmt.Errorf("refused: %v", said.Msg.GetRefused())
+	if err == nil && response.Msg.GetAllowed() == nil {
+		err = fmt.Errorf("refused: %v", response.Msg.GetRefused())
 	}
 	return err
 }
 
 func (h *gateBench) askGate(ctx context.Context) error {
-	said, err := h.gate.Check(ctx, connect.NewRequest(&compliancev1.CheckRequest{
+	response, err := h.gate.Check(ctx, connect.NewRequest(&compliancev1.CheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.someone(),
 	}))
-	if err == nil && said.Msg.GetOpen() == nil {
-		err = fmt.Errorf("not open: %v", said.Msg)
+	if err == nil && response.Msg.GetOpen() == nil {
+		err = fmt.Errorf("not open: %v", response.Msg)
 	}
 	return err
 }

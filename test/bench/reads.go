@@ -310,8 +310,8 @@ func tables() []table {
 			var outcome, summary *string
 			talked := 0
 			if status == "completed" {
-				said, what := "interested", `{"outcome":"interested","confidence":0.9,"next_action":"Call back with the offer.","key_interests":["price","delivery"]}`
-				outcome, summary, talked = &said, &what, 30+n%200
+				interested, what := "interested", `{"outcome":"interested","confidence":0.9,"next_action":"Call back with the offer.","key_interests":["price","delivery"]}`
+				outcome, summary, talked = &interested, &what, 30+n%200
 			}
 			return []any{
 				h.nth("call", n), h.workspace, h.nth("request", n), direction, "+15005550006", phoneNumber(int64(n % h.contacts())), h.agent(n), h.contact(n),

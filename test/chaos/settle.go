@@ -233,7 +233,7 @@ func (j *judge) talks(known truth, log []kit.LogLine) {
 			continue
 		}
 		talked := over[id].Sub(answered[id])
-		if said := c.Timings.TalkSeconds; said == nil || answered[id].IsZero() || !j.about(int64(*said), int64((talked+time.Second-1)/time.Second)) {
+		if reported := c.Timings.TalkSeconds; reported == nil || answered[id].IsZero() || !j.about(int64(*reported), int64((talked+time.Second-1)/time.Second)) {
 			j.r.broken(lawMoney, fmt.Sprintf("call %s talked for %s by the carrier's log, and is charged for another time", id, talked))
 		}
 	}
@@ -242,11 +242,11 @@ func (j *judge) talks(known truth, log []kit.LogLine) {
 // about reports whether two talk times are equal within the tolerance. The simulated carrier
 // provides the clock of its calls, so the tolerance is zero. In SIP calls each side has its own
 // clock, and a stopped dialer receives a BYE late.
-func (j *judge) about(said, talked int64) bool {
+func (j *judge) about(reported, talked int64) bool {
 	if !j.w.sip {
-		return said == talked
+		return reported == talked
 	}
-	return said >= talked-1 && said <= talked+1+int64(mostPause/time.Second)
+	return reported >= talked-1 && reported <= talked+1+int64(mostPause/time.Second)
 }
 
 // charges compares the charge of each call with the call's talk time. It returns the sum of the

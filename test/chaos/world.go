@@ -24,12 +24,12 @@ func services() []string {
 
 // The names of the processes that are not services.
 const (
-	postgres  = "postgres"
-	kafka     = "kafka"
-	broker    = "broker"
-	carrier   = "simcarrier"
-	receiver  = "receiver"
-	everybody = "everybody"
+	postgres    = "postgres"
+	kafka       = "kafka"
+	broker      = "broker"
+	carrier     = "simcarrier"
+	receiver    = "receiver"
+	allServices = "everybody"
 )
 
 // links returns the connections that can fail, as "client>server".
@@ -37,7 +37,7 @@ func links() (all []string) {
 	for _, name := range services() {
 		all = append(all, name+">"+postgres)
 	}
-	return append(all, everybody+">"+kafka, "gateway>calls", "calls>contacts-compliance", "calls>billing-wallet", "calls>dialer",
+	return append(all, allServices+">"+kafka, "gateway>calls", "calls>contacts-compliance", "calls>billing-wallet", "calls>dialer",
 		"dialer>contacts-compliance", "dialer>"+carrier, "webhook-dispatcher>"+receiver)
 }
 

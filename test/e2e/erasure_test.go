@@ -166,11 +166,11 @@ func contains(text string, any []string) string {
 // and spoken texts in rows with the person's number or a call id.
 func (p *erased) left(rows []row) (left []string) {
 	for _, r := range rows {
-		if said := contains(r.text, p.secrets); said != "" {
-			left = append(left, fmt.Sprintf("%s says %q", r.table, said))
+		if found := contains(r.text, p.secrets); found != "" {
+			left = append(left, fmt.Sprintf("%s says %q", r.table, found))
 		}
-		if said := contains(r.text, p.spoken); said != "" && contains(r.text, append(p.ids, p.to)) != "" {
-			left = append(left, fmt.Sprintf("%s says %q in a row of theirs", r.table, said))
+		if found := contains(r.text, p.spoken); found != "" && contains(r.text, append(p.ids, p.to)) != "" {
+			left = append(left, fmt.Sprintf("%s says %q in a row of theirs", r.table, found))
 		}
 	}
 	return left
@@ -242,8 +242,8 @@ func TestErasure_DeletesAllPersonalData(t *testing.T) {
 			return strings.HasSuffix(r.table, ".outbox") || strings.HasSuffix(r.table, "delivery_queue")
 		})
 	})
-	for _, said := range p.left(rows) {
-		t.Error(said)
+	for _, leftover := range p.left(rows) {
+		t.Error(leftover)
 	}
 	if now := other.left(rows); len(now) < len(theirsBefore) {
 		t.Errorf("left: length of now = %d, want at least %d", len(now), len(theirsBefore))
@@ -251,10 +251,10 @@ func TestErasure_DeletesAllPersonalData(t *testing.T) {
 		t.Error("left: length of now = 0, want more")
 	}
 	p.kept(t, rows)
-	if said, err := s.Command(t.Context(), "service", "contacts-compliance", "verify"); err != nil {
+	if output, err := s.Command(t.Context(), "service", "contacts-compliance", "verify"); err != nil {
 		t.Errorf("the consent ledger: Command: %v", err)
-	} else if !strings.Contains(said, " 0 broken") {
-		t.Errorf(`the consent ledger: said = %q, want it to contain " 0 broken"`, said)
+	} else if !strings.Contains(output, " 0 broken") {
+		t.Errorf(`the consent ledger: output = %q, want it to contain " 0 broken"`, output)
 	}
 }
 
@@ -364,8 +364,8 @@ func TestErasure_CompletesDuringKills(t *testing.T) {
 		}
 	}
 	for _, p := range crowd[1:] {
-		for _, said := range p.left(rows) {
-			t.Errorf("%s: %s", p.to, said)
+		for _, leftover := range p.left(rows) {
+			t.Errorf("%s: %s", p.to, leftover)
 		}
 	}
 	if len(stays.left(rows)) == 0 {

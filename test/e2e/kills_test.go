@@ -72,11 +72,11 @@ func killAll(t *testing.T, rng *rand.Rand, s *kit.Stack, each, ofAll int) {
 	}
 	rng.Shuffle(len(victims), func(i, j int) { victims[i], victims[j] = victims[j], victims[i] })
 	everyone := len(victims) / (ofAll + 1)
-	told := newProgress("kills", len(victims))
+	kills := newProgress("kills", len(victims))
 	for i, name := range victims {
 		pause(t, time.Duration(200+rng.IntN(600))*time.Millisecond)
 		until(t, name+" is there to be killed", func() bool { return s.KillOne(name, rng.IntN(8)) })
-		told.add(1)
+		kills.add(1)
 		if i%everyone == everyone-1 && i/everyone < ofAll {
 			s.Kill()
 			again, err := s.Restart(t.Context())

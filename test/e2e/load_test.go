@@ -125,17 +125,17 @@ func (l *load) check(t *testing.T) {
 
 // progress prints the number of finished trials every 5 s. go test shows these lines with -v.
 type progress struct {
-	what  string
-	all   int
-	mu    sync.Mutex
-	done  int
-	told  time.Time
-	began time.Time
+	what       string
+	all        int
+	mu         sync.Mutex
+	done       int
+	reportedAt time.Time
+	began      time.Time
 }
 
 // newProgress returns a progress for the given number of trials.
 func newProgress(what string, all int) *progress {
-	return &progress{what: what, all: all, told: time.Now(), began: time.Now()}
+	return &progress{what: what, all: all, reportedAt: time.Now(), began: time.Now()}
 }
 
 // add counts finished trials.
@@ -143,9 +143,9 @@ func (p *progress) add(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done += n
-	if time.Since(p.told) < 5*time.Second {
+	if time.Since(p.reportedAt) < 5*time.Second {
 		return
 	}
-	p.told = time.Now()
+	p.reportedAt = time.Now()
 	fmt.Fprintf(os.Stdout, "  %s: %d of %d after %s\n", p.what, p.done, p.all, time.Since(p.began).Round(time.Second))
 }

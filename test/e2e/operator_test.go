@@ -29,16 +29,16 @@ func (o operator) does(want string, args ...string) string {
 // types runs a command like does, with standard input.
 func (o operator) types(stdin, want string, args ...string) string {
 	o.t.Helper()
-	said, err := o.s.RunCLI(o.t.Context(), stdin, append([]string{"-w", o.workspace}, args...)...)
+	output, err := o.s.RunCLI(o.t.Context(), stdin, append([]string{"-w", o.workspace}, args...)...)
 	if err != nil {
 		o.t.Errorf("%v", err)
 	}
 	for word := range strings.SplitSeq(want, "|") {
-		if !strings.Contains(said, word) {
-			o.t.Errorf("ringfence %s said %q, want %q in it", strings.Join(args, " "), said, word)
+		if !strings.Contains(output, word) {
+			o.t.Errorf("output of ringfence %s = %q, want it to contain %q", strings.Join(args, " "), output, word)
 		}
 	}
-	return said
+	return output
 }
 
 // makes runs a command that creates an object, and returns the object's id.
@@ -56,12 +56,12 @@ func (o operator) makes(args ...string) string {
 // refused runs a command. The command must fail with the message.
 func (o operator) refused(want string, args ...string) {
 	o.t.Helper()
-	said, err := o.s.RunCLI(o.t.Context(), "", append([]string{"-w", o.workspace}, args...)...)
+	output, err := o.s.RunCLI(o.t.Context(), "", append([]string{"-w", o.workspace}, args...)...)
 	if err == nil {
 		o.t.Fatalf("err = %v, want a value", err)
 	}
 	sharedstack.Contains(o.t, "err.Error()", err.Error(), want)
-	sharedstack.Equal(o.t, "said", said, "")
+	sharedstack.Equal(o.t, "output", output, "")
 }
 
 // TestOperator_CommandsWork runs the commands of an operator against a running
@@ -115,12 +115,12 @@ func (o operator) setUpCalls() {
 	o.does("deleted", "agents", "remove", agent, "--yes")
 	o.refused("404", "agents", "show", agent)
 
-	said := o.types(`{"name":"carrier","host":"sip.example.net","username":"u","password":"s3cret-of-the-trunk"}`, "", "trunks", "add", "--file", "-", "-o", "json")
+	output := o.types(`{"name":"carrier","host":"sip.example.net","username":"u","password":"s3cret-of-the-trunk"}`, "", "trunks", "add", "--file", "-", "-o", "json")
 	var made struct{ ID string }
-	if err := json.Unmarshal([]byte(said), &made); err != nil {
+	if err := json.Unmarshal([]byte(output), &made); err != nil {
 		o.t.Errorf("json.Unmarshal: %v", err)
-	} else if strings.Contains(said, "s3cret") {
-		o.t.Errorf(`said = %q, want it without "s3cret"`, said)
+	} else if strings.Contains(output, "s3cret") {
+		o.t.Errorf(`output = %q, want it without "s3cret"`, output)
 	}
 	o.does("channels|5|disabled", "trunks", "change", made.ID, "--set", "channels=5", "--set", "status=disabled")
 	o.does("sip.example.net", "trunks", "list")
@@ -132,11 +132,11 @@ func (o operator) moveMoney() {
 	for range 2 { // the second top-up with the same reference adds no credit
 		o.does("top_up|25|inv-1", "wallet", "top-up", "25.00", "inv-1")
 	}
-	said, err := o.s.RunCLI(o.t.Context(), "", "-w", o.workspace, "wallet", "top-up", "26.00", "inv-1")
+	output, err := o.s.RunCLI(o.t.Context(), "", "-w", o.workspace, "wallet", "top-up", "26.00", "inv-1")
 	if err == nil {
 		o.t.Fatalf("err = %v, want a value", err)
 	}
-	sharedstack.Contains(o.t, "said", said, "25")
+	sharedstack.Contains(o.t, "output", output, "25")
 	sharedstack.Contains(o.t, "err.Error()", err.Error(), "nothing was booked")
 	o.does("adjustment|-2.5", "wallet", "adjust", "--", "-2.50", "inv-2")
 	o.does("spendable|22.5", "wallet", "show")
@@ -170,13 +170,13 @@ func (o operator) keepRecords() {
 		o.t.Fatal(err)
 	}
 	// The list contains an unknown number, so the command fails.
-	said, err := o.s.RunCLI(o.t.Context(), "", "-w", o.workspace, "opt-outs", "import", list)
+	output, err := o.s.RunCLI(o.t.Context(), "", "-w", o.workspace, "opt-outs", "import", list)
 	if err == nil {
 		o.t.Fatalf("err = %v, want a value", err)
 	}
 	sharedstack.Contains(o.t, "err.Error()", err.Error(), "1 rows without a number")
-	sharedstack.Contains(o.t, "said", said, "20000")
-	sharedstack.Contains(o.t, "said", said, "nobody")
+	sharedstack.Contains(o.t, "output", output, "20000")
+	sharedstack.Contains(o.t, "output", output, "nobody")
 	o.does("20000", "opt-outs", "imports")
 	o.does("", "opt-outs", "imports", "--limit", "1")
 }
@@ -198,8 +198,8 @@ func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
 		CallID string `json:"call_id"`
 	}{}
 	until(o.t, "three deliveries are listed as delivered", func() bool {
-		said := o.does("", "webhooks", "deliveries", hook[0].ID, "--status", "delivered", "-o", "json")
-		return json.Unmarshal([]byte(said), &delivered) == nil && len(delivered) == 3
+		output := o.does("", "webhooks", "deliveries", hook[0].ID, "--status", "delivered", "-o", "json")
+		return json.Unmarshal([]byte(output), &delivered) == nil && len(delivered) == 3
 	})
 	o.does("call.completed", "webhooks", "deliveries", hook[0].ID)
 	o.does("history", "webhooks", "delivery", hook[0].ID, delivered[0].ID)

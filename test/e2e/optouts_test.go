@@ -63,10 +63,10 @@ func TestOptOut_NoDialAfterTheRecord(t *testing.T) {
 	t.Logf("%d people said no around their dial: %d were dialled (%d behind their record, by a gate that had asked before it), %d were not, %d faults",
 		len(run.done), dialled, behind, len(run.done)-dialled, len(faults))
 	t.Logf("raced for %s in %d workspaces, judged for %s", run.took.Round(time.Second), len(run.houses), time.Since(began).Round(time.Second))
-	if said, err := s.Command(t.Context(), "service", "contacts-compliance", "verify"); err != nil {
+	if output, err := s.Command(t.Context(), "service", "contacts-compliance", "verify"); err != nil {
 		t.Errorf("the consent ledger behind two replicas: Command: %v", err)
-	} else if !strings.Contains(said, " 0 broken") {
-		t.Errorf(`the consent ledger behind two replicas: said = %q, want it to contain " 0 broken"`, said)
+	} else if !strings.Contains(output, " 0 broken") {
+		t.Errorf(`the consent ledger behind two replicas: output = %q, want it to contain " 0 broken"`, output)
 	}
 	if dialled < len(run.done)/10 {
 		t.Errorf("dialled = %v, want at least %v", dialled, len(run.done)/10)

@@ -16,7 +16,7 @@ const (
 	withRetryAfter
 	withReason // the response has a Reason header with Q.850 cause 1
 	whenCanceled
-	byNobody
+	noResponse
 )
 
 // causeRow maps a response of the trunk to the result of the call and of the call request
@@ -40,7 +40,7 @@ func (r causeRow) script() string {
 		return kit.Reject(status, `Reason: Q.850;cause=1;text="unallocated"`)
 	case whenCanceled:
 		return kit.Respond("180 Ringing") + kit.ExpectCancel()
-	case byNobody:
+	case noResponse:
 		return `<pause milliseconds="60000"/>`
 	}
 	return kit.Reject(status)
@@ -61,7 +61,7 @@ func causeTable() []causeRow {
 		silent(whenCanceled, 487, "no_answer", "no_answer"),
 		failed(plainly, 503, "normal_temporary_failure", "unreachable", unavailable), failed(withRetryAfter, 503, "switch_congestion", "unreachable", unavailable),
 		failed(plainly, 502, "network_out_of_order", "unreachable", unavailable), failed(plainly, 504, "recovery_on_timer_expire", "unreachable", unavailable),
-		failed(byNobody, 0, "recovery_on_timer_expire", "unreachable", unavailable),
+		failed(noResponse, 0, "recovery_on_timer_expire", "unreachable", unavailable),
 		failed(plainly, 501, "facility_rejected", "unreachable", rejected), failed(withReason, 500, "unallocated_number", "invalid_number", invalid),
 	}
 	for cause, codes := range map[string][]int{"call_rejected": {403, 603}, "spam_blocked": {607, 608}} {
@@ -107,13 +107,13 @@ func TestSIP_EveryFinalResponse(t *testing.T) {
 		requests[row.to()] = req.ID
 	}
 	until(t, "every call is told to its end", func() bool {
-		told := 0
+		finished := 0
 		for _, kind := range types(hooks, "/"+w.ID) {
 			if kind != "call.ringing" {
-				told++
+				finished++
 			}
 		}
-		return told >= len(rows)
+		return finished >= len(rows)
 	})
 	for _, row := range rows {
 		var req struct {

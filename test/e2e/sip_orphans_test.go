@@ -104,8 +104,8 @@ func TestSIP_KilledDialerAndRefusingTrunk(t *testing.T) {
 		t.Errorf("number of calls modulo 2 = %v, want 1", len(calls)%2)
 	}
 	until(t, "every end is told", func() bool {
-		told := types(hooks, "/"+w.ID)
-		return count(told, "call.failed") == len(calls)-1 && count(told, "call.completed") == 1
+		delivered := types(hooks, "/"+w.ID)
+		return count(delivered, "call.failed") == len(calls)-1 && count(delivered, "call.completed") == 1
 	})
 	if differences, err := w.Differences(t.Context()); err != nil {
 		t.Errorf("the books: Differences: %v", err)

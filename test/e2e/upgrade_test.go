@@ -102,7 +102,7 @@ func roll(t *testing.T, s *kit.Stack, place, from, to, name string) {
 		}
 		t.Logf("%s: replica %d of %d replaced in %s", name, i+1, len(pids), time.Since(began).Round(100*time.Millisecond))
 		want := map[string]int{from: len(pids) - i - 1, to: i + 1}
-		if _, told := runs[""]; told && runtime.GOOS != "linux" {
+		if _, found := runs[""]; found && runtime.GOOS != "linux" {
 			continue // only Linux shows the file that a process runs
 		}
 		if runs[from] != want[from] {

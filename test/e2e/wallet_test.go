@@ -78,13 +78,13 @@ func TestWallet_OversubscribedAcceptsWhatTheCreditCovers(t *testing.T) {
 // differences, the command must fail and print them.
 func reconcile(t *testing.T, s *kit.Stack, want ...string) {
 	t.Helper()
-	said, err := s.Command(t.Context(), "service", "billing-wallet", "reconcile")
+	output, err := s.Command(t.Context(), "service", "billing-wallet", "reconcile")
 	if (err == nil) != (len(want) == 1) {
 		t.Errorf("reconcile = %v", err)
 	}
 	for _, line := range want {
-		if !strings.Contains(said, line) {
-			t.Errorf("reconcile said %q, want %q", said, line)
+		if !strings.Contains(output, line) {
+			t.Errorf("output of reconcile = %q, want it to contain %q", output, line)
 		}
 	}
 }
@@ -160,18 +160,18 @@ func (c *crowd) ask(t *testing.T, keys []string) {
 			body["scheduled_for"] = time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 		}
 		status, answer, unheard := c.answer(t, "/v1/calls", body)
-		var told struct {
+		var response struct {
 			ID    string                `json:"id"`
 			To    string                `json:"to"`
 			Error struct{ Code string } `json:"error"`
 		}
-		_ = json.Unmarshal(answer, &told)
+		_ = json.Unmarshal(answer, &response)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		switch {
-		case (status == 202 || status == 200 && unheard) && told.ID != "":
-			c.accepted[told.ID] = told.To
-		case status == 402 && told.Error.Code == "insufficient_credits":
+		case (status == 202 || status == 200 && unheard) && response.ID != "":
+			c.accepted[response.ID] = response.To
+		case status == 402 && response.Error.Code == "insufficient_credits":
 			c.refused = append(c.refused, key)
 		default:
 			t.Errorf("POST with key %s: %d %s, want 202 or 402 insufficient_credits", key, status, answer)

@@ -20,10 +20,10 @@ const Program = "sipp"
 // that depends on the dialed number. Its log contains every message, and tests compare the log with
 // the calls of the stack.
 type Sipp struct {
-	Port int
-	dir  string
-	cmd  *exec.Cmd
-	said bytes.Buffer
+	Port   int
+	dir    string
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
 	// ended is closed when the sipp process has ended.
 	ended chan struct{}
 }
@@ -47,7 +47,7 @@ func StartSipp(ctx context.Context, dir, script string) (*Sipp, error) {
 	f.cmd = exec.Command(Program, "-sf", path, "-i", "127.0.0.1", "-mi", "127.0.0.1",
 		"-p", strconv.Itoa(port), "-mp", strconv.Itoa(media), "-rtp_echo", "-nostdin", "-aa",
 		"-trace_msg", "-message_file", f.messages(), "-trace_err", "-error_file", f.errors())
-	f.cmd.Dir, f.cmd.Stderr = dir, &f.said
+	f.cmd.Dir, f.cmd.Stderr = dir, &f.stderr
 	if err := f.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", Program, err)
 	}
@@ -81,5 +81,5 @@ func (f *Sipp) Stop() {
 // Errors returns the errors that sipp logged.
 func (f *Sipp) Errors() string {
 	written, _ := os.ReadFile(f.errors())
-	return f.said.String() + string(written)
+	return f.stderr.String() + string(written)
 }

@@ -168,7 +168,7 @@ func (s *Stack) Kill() {
 func (s *Stack) Restart(ctx context.Context) (*Stack, error) { return Start(ctx, s.opts) }
 
 // Command runs a command of ringfence-local beside the running stack and returns its output.
-func (s *Stack) Command(ctx context.Context, args ...string) (said string, err error) {
+func (s *Stack) Command(ctx context.Context, args ...string) (output string, err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.opts.Bin, "ringfence-local"), args...)
 	cmd.Env = append(append(inheritedBroker(os.Environ()), "RINGFENCE_HOME="+s.opts.Home), s.opts.Env...)
 	out, err := cmd.CombinedOutput()
@@ -177,7 +177,7 @@ func (s *Stack) Command(ctx context.Context, args ...string) (said string, err e
 
 // RunCLI runs the ringfence command line against the stack and returns its standard output. The
 // error contains the standard error output.
-func (s *Stack) RunCLI(ctx context.Context, stdin string, args ...string) (said string, err error) {
+func (s *Stack) RunCLI(ctx context.Context, stdin string, args ...string) (stdout string, err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.opts.Bin, "ringfence"), args...)
 	cmd.Env, cmd.Stdin = append(append(inheritedBroker(os.Environ()), "RINGFENCE_HOME="+s.opts.Home), s.opts.Env...), strings.NewReader(stdin)
 	var asides strings.Builder

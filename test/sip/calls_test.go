@@ -66,8 +66,8 @@ func outgoings() []outgoing {
 		{
 			name: "hold and resume", agent: tone(60_000, 0), status: "completed", cause: "normal_clearing", events: talked,
 			far: func(e *ear) script {
-				return invited().answered(both(e)).pause(time.Second).ask("INVITE", e.description("sendonly"), 2).told(200).ask("ACK", "", 2).pause(2500*time.Millisecond).
-					ask("INVITE", both(e), 3).told(200).ask("ACK", "", 3).pause(8 * time.Second).hangsUp()
+				return invited().answered(both(e)).pause(time.Second).ask("INVITE", e.description("sendonly"), 2).response(200).ask("ACK", "", 2).pause(2500*time.Millisecond).
+					ask("INVITE", both(e), 3).response(200).ask("ACK", "", 3).pause(8 * time.Second).hangsUp()
 			},
 			talk: func(t *testing.T, _ *world, e *ear) {
 				e.hears(t, "nothing for 1.5 s, and the agent again", func() bool { return e.longest > 1500*time.Millisecond && e.since > 20 })
@@ -95,12 +95,12 @@ func outgoings() []outgoing {
 				e.hears(t, "the agent", func() bool { return e.loud > 30 })
 				e.presses("5")
 				e.hears(t, "the agent's keys", func() bool { return e.digits == "42#" })
-				told := fmt.Sprint(w.told(t, "conversation.item.create"))
-				if strings.Count(told, "[The person pressed the key 5]") != 1 {
+				items := fmt.Sprint(w.modelEvents(t, "conversation.item.create"))
+				if strings.Count(items, "[The person pressed the key 5]") != 1 {
 					t.Errorf(`notes of the key 5 = %v, want 1`,
-						strings.Count(told, "[The person pressed the key 5]"))
-				} else if strings.Count(told, "pressed the key") != 1 {
-					t.Errorf(`notes of keys = %v, want 1`, strings.Count(told, "pressed the key"))
+						strings.Count(items, "[The person pressed the key 5]"))
+				} else if strings.Count(items, "pressed the key") != 1 {
+					t.Errorf(`notes of keys = %v, want 1`, strings.Count(items, "pressed the key"))
 				}
 			},
 		},
@@ -209,23 +209,23 @@ func TestCalls_InboundOverARegistration(t *testing.T) {
 		return id != ""
 	})
 	got := w.wantTypes(t, house, id, talked)
-	var told struct {
+	var event struct {
 		Data struct {
 			Direction, From, To, Status string
 			HangupCause                 string `json:"hangup_cause"`
 		}
 	}
-	if err := json.Unmarshal(got[2].Body, &told); err != nil {
+	if err := json.Unmarshal(got[2].Body, &event); err != nil {
 		t.Fatal(err)
 	}
-	d := told.Data
+	d := event.Data
 	sharedstack.Equal(t, "d.Direction", d.Direction, "inbound")
 	sharedstack.Equal(t, "d.From", d.From, "+14155550001")
 	sharedstack.Equal(t, "d.To", d.To, "+"+account)
 	sharedstack.Equal(t, "d.Status", d.Status, "completed")
 	sharedstack.Equal(t, "d.HangupCause", d.HangupCause, "normal_clearing")
-	person, said := recorded(t, house, id)
-	loud := len(slices.DeleteFunc(said, func(one float64) bool { return one < 1000 }))
+	person, agentAudio := recorded(t, house, id)
+	loud := len(slices.DeleteFunc(agentAudio, func(one float64) bool { return one < 1000 }))
 	if len(person) < 20 {
 		t.Errorf("length of person = %v, want at least %v", len(person), 20)
 	}

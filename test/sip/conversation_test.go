@@ -81,7 +81,7 @@ func sox(t *testing.T, args ...string) []byte {
 	if written, err := os.ReadFile(out); err == nil {
 		return written
 	}
-	return []byte(p.Said())
+	return []byte(p.Output())
 }
 
 // spoken returns the path of a WAV file in which each sentence begins at its second.
@@ -139,7 +139,7 @@ func TestConversation_FromPOSTToWebhook(t *testing.T) {
 	})
 	bo := newPhone(t, spoken(t, []int{interrupts, refuses}, interruption, refusal), "", "<sip:NUMBER@127.0.0.1:PORT>;regint=0;answermode=auto")
 	to := number(bo.Port)
-	truncated := len(w.told(t, "conversation.item.truncate"))
+	truncated := len(w.modelEvents(t, "conversation.item.truncate"))
 	placed := time.Now().Add(-time.Second)
 	req, err := house.Place(t.Context(), map[string]any{"to": to, "agent_id": ida, "external_ref": "real"})
 	if err != nil {
@@ -164,7 +164,7 @@ func TestConversation_FromPOSTToWebhook(t *testing.T) {
 	sharedstack.Contains(t, "answer", string(answer), "recipient_dnd")
 	w.wantEvents(t, house, call.CallID)
 	w.wantTranscript(t, house, call.CallID, placed)
-	cuts := w.told(t, "conversation.item.truncate")[truncated:]
+	cuts := w.modelEvents(t, "conversation.item.truncate")[truncated:]
 	if len(cuts) != 1 {
 		t.Fatalf("interruptions that the model received = %d (%v), want 1", len(cuts), cuts)
 	}
@@ -211,13 +211,13 @@ func (w *world) wantEvents(t *testing.T, house *kit.Workspace, callID string) {
 	if !slices.Equal(names, want) && !slices.Equal(names, want[1:]) {
 		t.Errorf("events = %v", names)
 	}
-	var told struct {
+	var event struct {
 		Data kit.Call `json:"data"`
 	}
-	if err := json.Unmarshal(got[len(got)-1].Body, &told); err != nil {
+	if err := json.Unmarshal(got[len(got)-1].Body, &event); err != nil {
 		t.Fatal(err)
 	}
-	d := told.Data
+	d := event.Data
 	sharedstack.Equal(t, "stage.Value(d.Outcome)", sharedstack.Value(d.Outcome), "opted_out")
 	sharedstack.Equal(t, "d.Summary['customer_name']", d.Summary["customer_name"], "Bo")
 	sharedstack.Equal(t, "d.Summary['outcome']", d.Summary["outcome"], "opted_out")
@@ -254,8 +254,8 @@ func (w *world) wantTranscript(t *testing.T, house *kit.Workspace, callID string
 		sharedstack.Equal(t, "turn.At.After(time.Now())", turn.At.After(time.Now()), false)
 		after = turn.At
 	}
-	said := func(i int) time.Time { return transcript.Turns[i].At }
-	if gap := said(4).Sub(said(2)); gap < (refuses-interrupts-2)*time.Second {
+	startOf := func(i int) time.Time { return transcript.Turns[i].At }
+	if gap := startOf(4).Sub(startOf(2)); gap < (refuses-interrupts-2)*time.Second {
 		t.Errorf("Sub: gap = %v, want at least %v", gap, (refuses-interrupts-2)*time.Second)
 	} else if gap > (refuses-interrupts+2)*time.Second {
 		t.Errorf("Sub: gap = %v, want at most %v", gap, (refuses-interrupts+2)*time.Second)
@@ -265,7 +265,7 @@ func (w *world) wantTranscript(t *testing.T, house *kit.Workspace, callID string
 // wantHeard checks the first part with sound that the phone received, which has no pause. It must
 // contain the whole disclosure, the notice, and the part of the greeting that the model counts as
 // played.
-func wantHeard(t *testing.T, samples []int16, told time.Duration) {
+func wantHeard(t *testing.T, samples []int16, playedAudio time.Duration) {
 	t.Helper()
 	found := runs(samples)
 	if len(found) < 2 {
@@ -274,14 +274,14 @@ func wantHeard(t *testing.T, samples []int16, told time.Duration) {
 	first := length(found[0][1] - found[0][0])
 	opening := time.Duration(len(disclosure+" "+notice)) * letter
 	t.Logf("parts with sound = %d, first part = %s, played part of the greeting by the model = %s",
-		len(found), first, told)
-	if off := (first - opening - told).Abs(); off > time.Second {
+		len(found), first, playedAudio)
+	if off := (first - opening - playedAudio).Abs(); off > time.Second {
 		t.Errorf("first part with sound = %s, want disclosure and notice (%s) and the played part of the greeting (%s)",
-			first, opening, told)
+			first, opening, playedAudio)
 	}
-	if whole := time.Duration(len(greeting)) * letter; told < 500*time.Millisecond {
-		t.Errorf("length of the note = %v, want at least %v", told, 500*time.Millisecond)
-	} else if told > whole-time.Second {
-		t.Errorf("length of the note = %v, want at most %v", told, whole-time.Second)
+	if whole := time.Duration(len(greeting)) * letter; playedAudio < 500*time.Millisecond {
+		t.Errorf("length of the note = %v, want at least %v", playedAudio, 500*time.Millisecond)
+	} else if playedAudio > whole-time.Second {
+		t.Errorf("length of the note = %v, want at most %v", playedAudio, whole-time.Second)
 	}
 }

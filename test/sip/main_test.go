@@ -130,8 +130,8 @@ func summarise(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop", "message": message}}})
 }
 
-// The function returns the events of a type that the model has received in all calls.
-func (w *world) told(t *testing.T, kind string) (events []map[string]any) {
+// modelEvents returns the events of a type that the model has received in all calls.
+func (w *world) modelEvents(t *testing.T, kind string) (events []map[string]any) {
 	t.Helper()
 	if err := kit.NewClient(w.model, "").Into(t.Context(), "GET", "/received?type="+kind, nil, 200, &events); err != nil {
 		t.Fatal(err)

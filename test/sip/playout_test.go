@@ -32,8 +32,8 @@ type played struct {
 	} `json:"transcript"`
 }
 
-// said returns the time that the model needs to speak the turns of the agent.
-func (p played) said() (sum time.Duration) {
+// spokenDuration returns the time that the model needs to speak the turns of the agent.
+func (p played) spokenDuration() (sum time.Duration) {
 	for _, turn := range p.Transcript.Turns {
 		if turn.Role == "agent" {
 			text := strings.TrimSuffix(turn.Text, " –") // the mark of an interruption is not spoken
@@ -92,10 +92,10 @@ func TestPlayout_EndsWhereThePhoneHungUp(t *testing.T) {
 			_, loud := e.heard()
 			heard := time.Duration(loud) * frameTime
 			p := playout(t, house, call.CallID)
-			if got, want := p.said(), heard+200*time.Millisecond; got > want {
+			if got, want := p.spokenDuration(), heard+200*time.Millisecond; got > want {
 				t.Errorf("audio of the transcript = %v, want at most %v, which the phone received", got, want)
 			}
-			if got, want := p.said(), heard-1500*time.Millisecond; got < want {
+			if got, want := p.spokenDuration(), heard-1500*time.Millisecond; got < want {
 				t.Errorf("audio of the transcript = %v, want at least %v", got, want)
 			}
 			if p.Disclosure == nil || p.Disclosure.StartedAt == nil {
@@ -172,8 +172,8 @@ func TestPlayout_PhoneWithoutAudio(t *testing.T) {
 			call := w.over(t, house, req, test.last)
 			sharedstack.Equal(t, "call.Status", call.Status, test.status)
 			sharedstack.Equal(t, "hangup_cause", sharedstack.Value(call.HangupCause), test.cause)
-			if p := playout(t, house, call.CallID); p.said() == 0 {
-				t.Errorf("audio of the transcript = %v, want more", p.said())
+			if p := playout(t, house, call.CallID); p.spokenDuration() == 0 {
+				t.Errorf("audio of the transcript = %v, want more", p.spokenDuration())
 			}
 		})
 	}

@@ -19,8 +19,8 @@ import (
 func wantRecorded(t *testing.T, house *kit.Workspace, callID string, p phone) {
 	t.Helper()
 	person, agent := recorded(t, house, callID)
-	said, heard := loudness(p.kept(t, "enc")), loudness(p.kept(t, "dec"))
-	late, alike := aligned(person, said)
+	sent, heard := loudness(p.kept(t, "enc")), loudness(p.kept(t, "dec"))
+	late, alike := aligned(person, sent)
 	also, too := aligned(agent, heard)
 	t.Logf("the recording, %s long, begins %s after the person's first frame and %s after the agent's; they are alike to %.2f and %.2f", step*time.Duration(len(person)), late, also, alike, too)
 	if alike < 0.6 {

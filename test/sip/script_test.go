@@ -65,7 +65,7 @@ func (s script) hear(method string) script {
 	return append(s, fmt.Sprintf(`<recv request=%q rrs="true"/>`, method))
 }
 
-func (s script) told(code int) script {
+func (s script) response(code int) script {
 	return append(s, fmt.Sprintf(`<recv response="100" optional="true"/><recv response="%d"/>`, code))
 }
 
@@ -79,7 +79,7 @@ func (s script) answered(body string, headers ...string) script {
 	return s.say(180, "").pause(300*time.Millisecond).say(200, body, headers...).hear("ACK")
 }
 func (s script) hungUp() script  { return s.hear("BYE").ok("") }
-func (s script) hangsUp() script { return s.ask("BYE", "", 77).told(200) }
+func (s script) hangsUp() script { return s.ask("BYE", "", 77).response(200) }
 
 // canceled receives a CANCEL and responds to the INVITE with 487.
 func (s script) canceled() script {

@@ -83,7 +83,7 @@ astlogdir => %[1]s/log
 	a := &Asterisk{Program: program, dir: dir}
 	if err := a.awaitReady(); err != nil {
 		a.Stop()
-		return nil, fmt.Errorf("%w\n%s", err, a.Said())
+		return nil, fmt.Errorf("%w\n%s", err, a.Output())
 	}
 	return a, nil
 }
@@ -101,7 +101,7 @@ func (a *Asterisk) awaitReady() error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	hang := time.After(hangTimeout)
-	for !strings.Contains(a.Said(), "Asterisk Ready.") {
+	for !strings.Contains(a.Output(), "Asterisk Ready.") {
 		select {
 		case <-a.done:
 			return errors.New("asterisk ended before it was ready")

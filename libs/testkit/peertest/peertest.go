@@ -62,11 +62,11 @@ func Port(t testing.TB) int {
 
 // Program is a started program.
 type Program struct {
-	cmd  *exec.Cmd
-	mu   sync.Mutex
-	said bytes.Buffer
-	done chan struct{} // closed when the program has ended, after err was set
-	err  error
+	cmd    *exec.Cmd
+	mu     sync.Mutex
+	output bytes.Buffer
+	done   chan struct{} // closed when the program has ended, after err was set
+	err    error
 }
 
 // Run starts a program. dir is the working directory and the home directory of the program.
@@ -96,7 +96,7 @@ func Start(t testing.TB, dir, program string, args ...string) *Program {
 	t.Cleanup(func() {
 		p.Stop()
 		if t.Failed() {
-			t.Logf("%s said: %s", program, p.Said())
+			t.Logf("output of %s: %s", program, p.Output())
 		}
 	})
 	return p
@@ -106,14 +106,14 @@ func Start(t testing.TB, dir, program string, args ...string) *Program {
 func (p *Program) Write(text []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.said.Write(text)
+	return p.output.Write(text)
 }
 
-// Said returns the output of the program.
-func (p *Program) Said() string {
+// Output returns the output of the program.
+func (p *Program) Output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.said.String()
+	return p.output.String()
 }
 
 // Wait waits until the program has ended, and returns the program's error.
@@ -128,10 +128,10 @@ func (p *Program) Ends(t testing.TB) {
 	select {
 	case <-p.done:
 		if p.err != nil {
-			t.Errorf("%s: %v\n%s", p.cmd.Path, p.err, p.Said())
+			t.Errorf("%s: %v\n%s", p.cmd.Path, p.err, p.Output())
 		}
 	case <-time.After(hangTimeout):
-		t.Errorf("%s goes on\n%s", p.cmd.Path, p.Said())
+		t.Errorf("%s goes on\n%s", p.cmd.Path, p.Output())
 	}
 }
 
@@ -143,9 +143,9 @@ func (p *Program) Listens(network string, port int) error {
 	for !testkit.Open(network, port) {
 		select {
 		case <-p.done:
-			return fmt.Errorf("%s ended: %w\n%s", p.cmd.Path, p.err, p.Said())
+			return fmt.Errorf("%s ended: %w\n%s", p.cmd.Path, p.err, p.Output())
 		case <-hang:
-			return fmt.Errorf("%s does not listen at %s %d\n%s", p.cmd.Path, network, port, p.Said())
+			return fmt.Errorf("%s does not listen at %s %d\n%s", p.cmd.Path, network, port, p.Output())
 		case <-poll.C:
 		}
 	}

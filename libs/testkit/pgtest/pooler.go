@@ -81,7 +81,7 @@ max_client_conn = 1000
 	if os.Geteuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: unprivileged, Gid: unprivileged}}
 	}
-	said, err := cmd.StderrPipe()
+	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ max_client_conn = 1000
 	up := make(chan struct{})
 	go func() {
 		defer close(drained)
-		lines, open := bufio.NewScanner(said), false
+		lines, open := bufio.NewScanner(stderr), false
 		for lines.Scan() {
 			last = lines.Text()
 			if !open && strings.Contains(lines.Text(), "process up") {

@@ -67,16 +67,16 @@ func TestFlood_AddressMaySend600AMinute(t *testing.T) {
 		} else if passed > limit+refilled {
 			t.Errorf("%s: passed = %v, want at most %v; asked = %d", name, passed, limit+refilled, asked)
 		}
-		nobody := ways["no key"](0)
+		anonymous := ways["no key"](0)
 		for _, open := range []string{"/readyz", "/openapi.json", "/docs"} {
-			if got := nobody.do(t, "GET", open, nil, forwarded, address); got.status == 429 {
+			if got := anonymous.do(t, "GET", open, nil, forwarded, address); got.status == 429 {
 				t.Errorf("%s from a refused address: got.status = 429, want another value", open)
 			} else if got.status == 401 {
 				t.Errorf("%s from a refused address: got.status = 401, want another value", open)
 			}
 		}
 		w.read.want(t, 200, "GET", "/v1/wallet", nil, forwarded, address)
-		nobody.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet", nil, forwarded, fmt.Sprintf("203.0.113.%d", 20+i))
+		anonymous.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet", nil, forwarded, fmt.Sprintf("203.0.113.%d", 20+i))
 	}
 }
 
@@ -99,10 +99,10 @@ func TestFlood_OpenPathsAreNotCounted(t *testing.T) {
 		return true
 	})
 	got := customer(t, "").do(t, "GET", "/v1/calls", nil, forwarded, address)
-	if told := limitsOf(t, "the first request that counts", got); got.status != 401 {
+	if rateLimits := limitsOf(t, "the first request that counts", got); got.status != 401 {
 		t.Errorf("after the open paths: got.status = %v, want 401", got.status)
-	} else if told.remaining != 599 {
-		t.Errorf("after the open paths: remaining requests = %v, want 599", told.remaining)
+	} else if rateLimits.remaining != 599 {
+		t.Errorf("after the open paths: remaining requests = %v, want 599", rateLimits.remaining)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestFlood_ValidKeysOfTheSameAddressPass(t *testing.T) {
 // TestFlood_CountsTheClientAddress checks for which address a request is counted.
 // X-RateLimit-Remaining shows the count.
 func TestFlood_CountsTheClientAddress(t *testing.T) {
-	nobody := customer(t, "")
+	anonymous := customer(t, "")
 	left := func(c *client, headers ...string) int {
 		t.Helper()
 		var lines []string
@@ -178,15 +178,15 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 		for n, header := range row.headers {
 			row.headers[n] = strings.ReplaceAll(header, "203.0.113.50", own)
 		}
-		if got := after(nobody, own, func() int { return left(nobody, row.headers...) }); (got < untouched) != row.counted {
+		if got := after(anonymous, own, func() int { return left(anonymous, row.headers...) }); (got < untouched) != row.counted {
 			t.Errorf("%s: %d are left to it after requests of %s", row.name, got, own)
 		}
 	}
-	if got := after(nobody, "2001:db8:0:1::1", func() int { return left(nobody, "2001:db8:0:1:ffff::2") }); got >= untouched {
+	if got := after(anonymous, "2001:db8:0:1::1", func() int { return left(anonymous, "2001:db8:0:1:ffff::2") }); got >= untouched {
 		t.Errorf("another address of the same IPv6 network has %d left, want the network counted as one", got)
 	}
-	elsewhere := &client{base: nobody.base, http: &http.Client{Transport: wire(t, transport("127.0.0.77")), Timeout: 30 * time.Second}}
-	probe, err := http.NewRequestWithContext(t.Context(), "GET", nobody.base+"/readyz", nil)
+	elsewhere := &client{base: anonymous.base, http: &http.Client{Transport: wire(t, transport("127.0.0.77")), Timeout: 30 * time.Second}}
+	probe, err := http.NewRequestWithContext(t.Context(), "GET", anonymous.base+"/readyz", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -188,12 +188,12 @@ func TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 	s, w := strangerWithEverything(t), workspace(t)
 	w.topUp(t, "100")
 	before := s.everything(t)
-	told := map[string]answer{}
+	responses := map[string]answer{}
 	for _, p := range probes(s) {
-		told[p.title()] = p.try(t, w.write, "", w.agent)
+		responses[p.title()] = p.try(t, w.write, "", w.agent)
 	}
 	for _, p := range operatorProbes(s) {
-		told[p.title()] = p.try(t, w.operator, w.admin, w.agent)
+		responses[p.title()] = p.try(t, w.operator, w.admin, w.agent)
 	}
 	after := s.everything(t)
 	for what, was := range before {
@@ -202,7 +202,7 @@ func TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 		}
 	}
 	mustTell := func(p probe, own answer) {
-		if strange := told[p.title()]; own.status == strange.status && own.body == strange.body {
+		if strange := responses[p.title()]; own.status == strange.status && own.body == strange.body {
 			t.Errorf("%s: its owner gets the same response %d %s, so the probe shows nothing", p.title(), own.status, own.body)
 		}
 	}

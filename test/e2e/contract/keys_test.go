@@ -196,19 +196,19 @@ func (e *ending) watch(t *testing.T) {
 func TestKeys_ChangedOrMisplacedKeyGets401(t *testing.T) {
 	w := workspace(t)
 	key := w.read.key
-	nobody := customer(t, "")
+	anonymous := customer(t, "")
 	for _, header := range [][]string{
 		{"Authorization", key}, {"Authorization", "Basic " + key}, {"Authorization", "Bearer " + key + "a"}, {"Authorization", "Bearer " + key[:len(key)-1]},
 		{"Authorization", "Bearer " + strings.ToUpper(key)}, {"Authorization", "Bearer \"" + key + "\""}, {"Authorization", "Bearer " + key + ", Bearer " + key},
 		{"Authorization", "Bearer " + key, "Authorization", "Bearer " + key}, {"X-Api-Key", key}, {"Cookie", "api_key=" + key},
 		{"Authorization", "Bearer " + w.operator.key}, {"Authorization", "Bearer"}, {"Authorization", "Bearer " + strings.Repeat("x", 10_000)},
 	} {
-		if got := nobody.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet", nil, append(header, forwarded, "203.0.113.90")...); strings.Contains(got.body, key) {
+		if got := anonymous.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet", nil, append(header, forwarded, "203.0.113.90")...); strings.Contains(got.body, key) {
 			t.Errorf("%.60q: the answer repeats the key", header)
 		}
 	}
-	nobody.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet?api_key="+key+"&access_token="+key, nil, forwarded, "203.0.113.90")
-	nobody.want(t, 200, "GET", "/v1/wallet", nil, "Authorization", "bearer  "+key)
+	anonymous.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet?api_key="+key+"&access_token="+key, nil, forwarded, "203.0.113.90")
+	anonymous.want(t, 200, "GET", "/v1/wallet", nil, "Authorization", "bearer  "+key)
 	w.operator.want(t, 200, "GET", w.admin+"/api-keys", nil)
 	(&client{base: w.operator.base, key: key, http: w.operator.http}).refused(t, 401, "invalid_api_key", "GET", w.admin+"/api-keys", nil)
 }

@@ -195,7 +195,7 @@ func TestRate_HeadersOnEveryAnswer(t *testing.T) {
 	w := workspace(t, set{"rate_limit_per_minute": 100})
 	w.topUp(t, oneCall)
 	starter := workspace(t, set{"plan": "starter"})
-	nobody := customer(t, "")
+	anonymous := customer(t, "")
 	ahead := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	body := w.order(number(1), "idempotency_key", "k", "scheduled_for", ahead)
 	used, begun := 0, time.Now()
@@ -220,10 +220,10 @@ func TestRate_HeadersOnEveryAnswer(t *testing.T) {
 		{201, w.write, "POST", "/v1/contacts", set{"phone_e164": number(1)}},
 		{403, w.read, "POST", "/v1/calls", body},
 		{403, starter.read, "GET", "/v1/calls", nil},
-		{401, nobody, "GET", "/v1/calls", nil},
+		{401, anonymous, "GET", "/v1/calls", nil},
 		{401, customer(t, "rf_live_x"), "GET", "/v1/calls", nil},
-		{401, nobody, "GET", "/v1/nothing", nil},
-		{200, nobody, "GET", "/readyz", nil},
+		{401, anonymous, "GET", "/v1/nothing", nil},
+		{200, anonymous, "GET", "/readyz", nil},
 	} {
 		if strings.Contains(row.path, "{id}") {
 			canceled := w.write.want(t, 200, "POST", "/v1/calls", body).text("id")

@@ -111,14 +111,14 @@ func refusesForged(t *testing.T, got *program, url, secret string) {
 		{"signed well, again", good, body, 204},
 	} {
 		var status int
-		var said string
+		var responseBody string
 		var err error
 		for signed := row.signature; ; {
 			stamp := time.Now().Unix() + ahead
 			if row.name == future {
 				signed = signature(secret, stamp, row.body)
 			}
-			status, said, err = posted(t, sender, url, delivery, signed, row.body)
+			status, responseBody, err = posted(t, sender, url, delivery, signed, row.body)
 			// Send the webhook again if it arrived so late that its time is no longer too far in the
 			// future.
 			if row.name != future || stamp-time.Now().Unix() > bound {
@@ -133,14 +133,14 @@ func refusesForged(t *testing.T, got *program, url, secret string) {
 		if err != nil {
 			t.Errorf("%s: error = %v, want nil", row.name, err)
 		} else if status != row.want {
-			t.Errorf("%s: status = %v, want %v; said = %s", row.name, status, row.want, said)
+			t.Errorf("%s: status = %v, want %v; body = %s", row.name, status, row.want, responseBody)
 		}
 	}
 	got.prints(t, "repeat webhook.test ours")
 }
 
 // posted sends a webhook. If signature is empty, the webhook is not signed.
-func posted(t *testing.T, sender *http.Client, url, delivery, signature, body string) (status int, said string, err error) {
+func posted(t *testing.T, sender *http.Client, url, delivery, signature, body string) (status int, responseBody string, err error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), "POST", url, strings.NewReader(body))
 	if err != nil {

@@ -216,8 +216,8 @@ func TestHostile_ReceiversDoNotAffectOthers(t *testing.T) {
 	defer stop()
 	var beside sync.WaitGroup
 	healthy := w.receive(t)
-	told := map[string]time.Time{}
-	beside.Go(func() { w.tellSteadily(watch, t, w.customer(t, healthy.URL), told) })
+	publishedAt := map[string]time.Time{}
+	beside.Go(func() { w.tellSteadily(watch, t, w.customer(t, healthy.URL), publishedAt) })
 	var heap float64
 	beside.Go(func() { heap = w.watchHeap(watch) })
 
@@ -234,9 +234,9 @@ func TestHostile_ReceiversDoNotAffectOthers(t *testing.T) {
 	})
 	stop()
 	beside.Wait()
-	if got, want := len(healthy.all()), len(told)/2; got < want {
+	if got, want := len(healthy.all()), len(publishedAt)/2; got < want {
 		t.Errorf("events at the healthy endpoint while the hostile ones were tried = %d, want at least %d of %d",
-			got, want, len(told))
+			got, want, len(publishedAt))
 	}
 	if got := elsewhere.all(); len(got) != 0 {
 		t.Errorf("%d requests followed a redirect", len(got))
@@ -247,7 +247,7 @@ func TestHostile_ReceiversDoNotAffectOthers(t *testing.T) {
 	} else if heap > 150<<20 {
 		t.Errorf("heap in use: heap = %v, want at most %v; heap/(1<<20) = %.1f", heap, 150<<20, heap/(1<<20))
 	}
-	judgeHealthy(t, healthy, told)
+	judgeHealthy(t, healthy, publishedAt)
 	until(t, "no request of any of them is open", func() bool { return w.metrics(t, "ringfence_webhooks_requests_in_flight") == 0 })
 }
 
@@ -307,7 +307,7 @@ func judgeRequests(t *testing.T, arrived []request, secret string, least []time.
 
 // tellSteadily publishes an event every 50 ms until ctx ends. It maps each event id to the time of
 // Kafka's acknowledgement.
-func (w *world) tellSteadily(ctx context.Context, t *testing.T, c *customer, told map[string]time.Time) {
+func (w *world) tellSteadily(ctx context.Context, t *testing.T, c *customer, publishedAt map[string]time.Time) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -317,17 +317,17 @@ func (w *world) tellSteadily(ctx context.Context, t *testing.T, c *customer, tol
 		case <-tick.C:
 			ev := happenings(t, c.ID, 1)[0]
 			w.publish(t, ev)
-			told[ev.id] = time.Now()
+			publishedAt[ev.id] = time.Now()
 		}
 	}
 }
 
 // judgeHealthy checks that the healthy endpoint receives each event once, with the first attempt.
-func judgeHealthy(t *testing.T, healthy *endpoint, told map[string]time.Time) {
+func judgeHealthy(t *testing.T, healthy *endpoint, publishedAt map[string]time.Time) {
 	t.Helper()
-	until(t, "the healthy endpoint has everything", func() bool { return len(healthy.all()) >= len(told) })
+	until(t, "the healthy endpoint has everything", func() bool { return len(healthy.all()) >= len(publishedAt) })
 	for _, r := range healthy.all() {
-		if _, published := told[r.event]; !published {
+		if _, published := publishedAt[r.event]; !published {
 			t.Errorf("event %s arrived, but was not published", r.event)
 		}
 		sharedstack.Equal(t, "attempt", r.attempt, 1)

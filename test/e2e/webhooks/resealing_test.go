@@ -56,11 +56,11 @@ func TestResealing_RotatesTheKeyDuringDeliveries(t *testing.T) {
 	signed()
 	again(after + "," + before)
 	signed()
-	if told, status := w.reseal(t, after); status != 1 {
+	if output, status := w.reseal(t, after); status != 1 {
 		t.Errorf("reseal without the old key: status = %v, want 1", status)
-	} else if !strings.Contains(told, `4 sealed with key "before", which is not in SEALING_KEYS`) {
+	} else if !strings.Contains(output, `4 sealed with key "before", which is not in SEALING_KEYS`) {
 		t.Errorf("reseal without the old key: output = %q, want it to contain %q",
-			told, `4 sealed with key "before", which is not in SEALING_KEYS`)
+			output, `4 sealed with key "before", which is not in SEALING_KEYS`)
 	}
 	var rotated struct {
 		Secret string `json:"signing_secret"`
@@ -70,7 +70,7 @@ func TestResealing_RotatesTheKeyDuringDeliveries(t *testing.T) {
 
 	var beside sync.WaitGroup
 	done := make(chan struct{})
-	told := make([][]event, len(customers))
+	published := make([][]event, len(customers))
 	for i, c := range customers {
 		beside.Go(func() {
 			for {
@@ -80,23 +80,23 @@ func TestResealing_RotatesTheKeyDuringDeliveries(t *testing.T) {
 				case <-time.After(10 * time.Millisecond):
 					events := happenings(t, c.ID, 1)
 					w.publish(t, events...)
-					told[i] = append(told[i], events...)
+					published[i] = append(published[i], events...)
 				}
 			}
 		})
 	}
 	for _, want := range []string{"3 secrets resealed, 1 already current, 0 could", "0 secrets resealed, 4 already current, 0 could"} {
-		if told, status := w.reseal(t, after+","+before); status != 0 {
+		if output, status := w.reseal(t, after+","+before); status != 0 {
 			t.Errorf("reseal: status = %v, want 0", status)
-		} else if !strings.Contains(told, want) {
-			t.Errorf("reseal: output = %q, want it to contain %q", told, want)
+		} else if !strings.Contains(output, want) {
+			t.Errorf("reseal: output = %q, want it to contain %q", output, want)
 		}
 	}
 	close(done)
 	beside.Wait()
 	for i, c := range customers {
-		until(t, "every delivery of that time arrives", func() bool { return hooks[i].count() >= len(told[i])+2 })
-		for _, ev := range told[i] {
+		until(t, "every delivery of that time arrives", func() bool { return hooks[i].count() >= len(published[i])+2 })
+		for _, ev := range published[i] {
 			judgeRequests(t, hooks[i].of(ev.id), c.secret, make([]time.Duration, 4))
 		}
 	}
@@ -114,7 +114,7 @@ func sealingKey(t *testing.T) string {
 }
 
 // reseal runs `ringfence services reseal` on the stack.
-func (w *world) reseal(t *testing.T, keys string) (told string, status int) {
+func (w *world) reseal(t *testing.T, keys string) (output string, status int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(w.Bin, "ringfence-local"), "service", "webhook-dispatcher", "reseal")
 	cmd.Env = append(append(os.Environ(), w.Env...), "RINGFENCE_HOME="+w.Home, "SEALING_KEYS="+keys)

@@ -15,7 +15,7 @@ import (
 
 const (
 	maxInstructions = 64 << 10 // characters
-	maxSaid         = 2000     // characters of each text that the agent speaks
+	maxSpokenText   = 2000     // characters of each text that the agent speaks
 	maxWord         = 200
 	maxOutcomes     = 50
 	maxTransfers    = 50
@@ -173,8 +173,8 @@ func (k known) judgeWords() error {
 		longest    int
 	}{
 		{"instructions", k.Instructions, maxInstructions}, {"voice", k.Voice, maxWord}, {"model", k.Model, maxWord}, {"language", k.Language, maxWord},
-		{"greeting", k.Greeting, maxSaid}, {"voicemail_message", k.VoicemailMessage, maxSaid}, {"disclosure.text", k.Disclosure.Text, maxSaid}, {"recording.notice", k.Recording.Notice, maxSaid},
-		{"disclosure.off_reason", k.Disclosure.OffReason, maxSaid}, {"summary.model", k.Summary.Model, maxWord},
+		{"greeting", k.Greeting, maxSpokenText}, {"voicemail_message", k.VoicemailMessage, maxSpokenText}, {"disclosure.text", k.Disclosure.Text, maxSpokenText}, {"recording.notice", k.Recording.Notice, maxSpokenText},
+		{"disclosure.off_reason", k.Disclosure.OffReason, maxSpokenText}, {"summary.model", k.Summary.Model, maxWord},
 	} {
 		if utf8.RuneCountInString(field.text) > field.longest {
 			return apierr.Validation(field.name, "must have at most %d characters.", field.longest)

@@ -67,10 +67,10 @@ func TestRetentionJob_DeletesWhatIsTooOldAtTheGivenTime(t *testing.T) {
 	}
 	worker := calls.NewRetentionJob(st, calls.RetentionConfig{Calls: 5 * 366 * day, Transcripts: 30 * day})
 	for _, step := range []struct {
-		name                  string
-		workspace             uuid.UUID
-		at                    time.Time
-		requests, calls, said int
+		name                         string
+		workspace                    uuid.UUID
+		at                           time.Time
+		requests, calls, transcripts int
 	}{
 		{"the standard", standard, now, 5, 5, 3},
 		{"periods of the workspace", brief, now, 4, 4, 2},
@@ -83,9 +83,9 @@ func TestRetentionJob_DeletesWhatIsTooOldAtTheGivenTime(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		var requests, calls, said int
+		var requests, calls, transcripts int
 		err := pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM call_requests WHERE workspace_id = $1), count(*), count(transcript) FROM calls WHERE workspace_id = $1`,
-			step.workspace).Scan(&requests, &calls, &said)
+			step.workspace).Scan(&requests, &calls, &transcripts)
 		if err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}
@@ -95,8 +95,8 @@ func TestRetentionJob_DeletesWhatIsTooOldAtTheGivenTime(t *testing.T) {
 		if calls != step.calls {
 			t.Errorf("%s: calls = %v, want %v", step.name, calls, step.calls)
 		}
-		if said != step.said {
-			t.Errorf("%s: calls with a transcript = %v, want %v", step.name, said, step.said)
+		if transcripts != step.transcripts {
+			t.Errorf("%s: calls with a transcript = %v, want %v", step.name, transcripts, step.transcripts)
 		}
 	}
 }

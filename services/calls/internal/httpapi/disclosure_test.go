@@ -20,7 +20,7 @@ func TestCall_ShowsWhatWasPlayedOfTheDisclosure(t *testing.T) {
 	}
 	ended := a.ended("completed", "normal_clearing")
 	ended.GetCall().Disclosure = &eventv1.Disclosure{Text: "Hello, this is an AI.", StartedAt: a.at(20), CutAt: a.at(21)}
-	analysed := a.said()
+	analysed := a.transcribed()
 	analysed.GetCall().Disclosure = ended.GetCall().GetDisclosure()
 	a.publish(ended, analysed, a.captured(5))
 	want := map[string]any{

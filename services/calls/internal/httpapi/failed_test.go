@@ -16,7 +16,7 @@ func TestCall_FailedAfterTheAnswerKeepsOutcomeAndTranscript(t *testing.T) {
 	ended := a.ended("failed", "media_timeout")
 	ended.GetEnded().Outcome = "opted_out"
 	a.publish(ended)
-	analysed := a.said()
+	analysed := a.transcribed()
 	analysed.GetAnalysed().Outcome = "opted_out"
 	a.publish(analysed)
 	if got := a.read()["outcome"]; got != "opted_out" {

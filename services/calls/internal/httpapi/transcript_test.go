@@ -41,8 +41,8 @@ func localLinks(t *testing.T) (*httpapi.RecordingLinks, *recordingstore.Links) {
 	return made, known
 }
 
-// said returns a dial event with an analysis whose transcript has two utterances.
-func (a *account) said() *eventv1.DialEvent {
+// transcribed returns a dial event with an analysis whose transcript has two utterances.
+func (a *account) transcribed() *eventv1.DialEvent {
 	ev := a.analysed()
 	ev.GetAnalysed().TranscriptJson = []byte(`{"turns":[{"role":"agent","text":"Good day.","at":"2026-11-21T10:00:00.123456+01:00"},{"role":"person","text":"Yes?","at":"2026-11-21T09:00:02Z"}],"truncated":true}`)
 	return ev
@@ -73,7 +73,7 @@ func TestTranscript_IsStoredAndShownIfTheFeatureIsOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	off := r.account(r.place())
-	off.publish(off.fenced(), off.dialing(), off.answered(), off.ended("completed", "normal_clearing"), off.said(),
+	off.publish(off.fenced(), off.dialing(), off.answered(), off.ended("completed", "normal_clearing"), off.transcribed(),
 		off.captured(5))
 	if _, shown := off.read()["transcript"]; shown {
 		t.Error("transcript is stored or shown with the feature off: shown = true, want false")
@@ -90,9 +90,9 @@ func TestTranscript_IsStoredAndShownIfTheFeatureIsOn(t *testing.T) {
 		on := r.account(r.place())
 		on.publish(on.fenced(), on.dialing(), on.answered(), on.ended("completed", "normal_clearing"))
 		if chargedFirst {
-			on.publish(on.captured(5), on.said())
+			on.publish(on.captured(5), on.transcribed())
 		} else {
-			on.publish(on.said(), on.captured(5))
+			on.publish(on.transcribed(), on.captured(5))
 		}
 		if got := fmt.Sprint(on.read()["transcript"]); got != wantSpoken {
 			t.Errorf("on the call: %s", got)

@@ -102,8 +102,8 @@ func (a *API) RecordOptOut(ctx context.Context,
 	}
 	trace.SpanFromContext(ctx).SetAttributes(telemetry.CallID(callID.String()))
 	proof := map[string]string{"call_id": callID.String()}
-	if said := r.Msg.GetEvidence(); said != "" {
-		proof["said"] = said
+	if quote := r.Msg.GetEvidence(); quote != "" {
+		proof["said"] = quote
 	}
 	evidence, err := json.Marshal(proof)
 	if err != nil {

@@ -77,7 +77,7 @@ func asteriskRig(t *testing.T, model *modeltest.RealtimeServer, setup asteriskSe
 	t.Cleanup(func() {
 		asterisk.Stop()
 		if t.Failed() {
-			t.Logf("log of Asterisk:\n%s", asterisk.Said())
+			t.Logf("log of Asterisk:\n%s", asterisk.Output())
 		}
 	})
 	r := newRig(t, "0")

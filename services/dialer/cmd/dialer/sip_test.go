@@ -33,7 +33,7 @@ import (
 type person struct {
 	mu           sync.Mutex
 	heard, quiet int // number of the agent's loud frames, and of the silent frames since the last loud one
-	said         int // number of sent frames
+	sent         int // number of sent frames
 }
 
 const (
@@ -63,11 +63,11 @@ func (p *person) FrameUnsent() {}
 func (p *person) NextFrame(dst []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	waiting := p.heard == 0 || p.said == 0 && p.quiet < lull
-	if waiting || p.said == speech {
+	waiting := p.heard == 0 || p.sent == 0 && p.quiet < lull
+	if waiting || p.sent == speech {
 		return false
 	}
-	p.said++
+	p.sent++
 	for i := range dst {
 		dst[i] = []byte{0x10, 0x90}[i/4%2] // a loud tone of 1 kHz
 	}
@@ -164,7 +164,7 @@ func TestSIP_ModelTalksAndOptsOut(t *testing.T) {
 			callee.mu.Lock()
 			defer callee.mu.Unlock()
 			t.Logf("loud frames that the person received = %d, sent = %d; frames that the model received = %d; events:",
-				callee.heard, callee.said, model.Frames())
+				callee.heard, callee.sent, model.Frames())
 			for _, event := range model.Sent("") {
 				t.Logf("%.160s", event)
 			}
@@ -198,11 +198,11 @@ func TestSIP_ModelTalksAndOptsOut(t *testing.T) {
 	if err := json.Unmarshal(end.GetAnalysed().GetTranscriptJson(), &transcript); err != nil {
 		t.Fatalf("transcript %s: %v", end.GetAnalysed().GetTranscriptJson(), err)
 	}
-	var said []string
+	var turns []string
 	for _, turn := range transcript.Turns {
-		said = append(said, turn.Role+": "+turn.Text)
+		turns = append(turns, turn.Role+": "+turn.Text)
 	}
-	whole := strings.Join(said, " | ")
+	whole := strings.Join(turns, " | ")
 	disclosed, asked := strings.Index(whole, "agent: Hello, you are talking to an AI assistant."), strings.Index(whole,
 		"person: Please never call me again.")
 	switch {
@@ -218,8 +218,8 @@ func TestSIP_ModelTalksAndOptsOut(t *testing.T) {
 	defer callee.mu.Unlock()
 	if callee.heard < 40 {
 		t.Errorf("callee.heard = %v, want at least 40", callee.heard)
-	} else if callee.said != speech {
-		t.Errorf("callee.said = %v, want %v", callee.said, speech)
+	} else if callee.sent != speech {
+		t.Errorf("callee.sent = %v, want %v", callee.sent, speech)
 	}
 }
 

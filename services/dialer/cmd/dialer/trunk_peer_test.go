@@ -166,9 +166,9 @@ func TestTrunk_FailedTransferContinuesTheConversation(t *testing.T) {
 			if !strings.Contains(result, "failed") {
 				t.Errorf("result of the tool = %q, want it to contain %q", result, "failed")
 			}
-			const said = "Sales cannot be reached."
-			if got := string(end.GetAnalysed().GetTranscriptJson()); !strings.Contains(got, said) {
-				t.Errorf("transcript = %q, want it to contain %q", got, said)
+			const reply = "Sales cannot be reached."
+			if got := string(end.GetAnalysed().GetTranscriptJson()); !strings.Contains(got, reply) {
+				t.Errorf("transcript = %q, want it to contain %q", got, reply)
 			}
 		})
 	}

@@ -117,7 +117,7 @@ type Kind string
 //   - Clear: the agent discards its queued audio.
 //   - Disclosed: the agent has sent the whole disclosure. Item is the last item of the disclosure.
 //   - Noticed: the agent has sent all of Spec.Notice. Item is the last item of the notice.
-//   - Said is a text. The text is complete, except after an interruption.
+//   - Utterance is a text. The text is complete, except after an interruption.
 //   - ToolCall: the agent calls a tool.
 //   - TurnDone: the agent says nothing more until the next input.
 //   - Failed: the agent failed.
@@ -129,7 +129,7 @@ const (
 	Clear         Kind = "clear"
 	Disclosed     Kind = "disclosed"
 	Noticed       Kind = "noticed"
-	Said          Kind = "said"
+	Utterance     Kind = "said"
 	ToolCall      Kind = "tool_call"
 	TurnDone      Kind = "turn_done"
 	Failed        Kind = "failed"
@@ -140,7 +140,7 @@ const (
 type Event struct {
 	Kind Kind
 	// Item is the id of an utterance: of the agent in Audio and ItemDone, of the person in
-	// SpeechStarted, of either in Said. Item can be empty in Said.
+	// SpeechStarted, of either in Utterance. Item can be empty in Utterance.
 	Item string
 	// The receiver owns Audio. Keep means that a barge-in does not interrupt the audio, because the
 	// audio is the disclosure or a text of Say. Asked marks audio of a text of Say, if the session
@@ -149,7 +149,7 @@ type Event struct {
 	Keep, Asked bool
 	// Disclosure marks audio of the disclosure or of the recording notice.
 	Disclosure bool
-	// Role and Text are set in Said.
+	// Role and Text are set in Utterance.
 	Role, Text string
 	// Tool, ID and Args are set in ToolCall.
 	Tool, ID string

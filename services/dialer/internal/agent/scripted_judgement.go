@@ -15,21 +15,21 @@ func (c *Conversation) Judge(endedAt time.Time, zone *time.Location) Judgement {
 			heard = append(heard, turn.Text)
 		}
 	}
-	said := strings.Join(heard, " ")
+	text := strings.Join(heard, " ")
 	switch {
 	case len(heard) == 0:
 		return Judgement{Outcome: OutcomeNoConversation, Reached: ReachedAbandoned}
-	case isVoicemail(said):
+	case isVoicemail(text):
 		return Judgement{Outcome: OutcomeNoConversation, Reached: ReachedVoicemail}
 	}
 	summary := Summary{
-		BusinessType: capture(runs, said), CustomerName: capture(named, said),
-		KeyInterests: list(interest, said), KeyObjections: list(worry, said),
+		BusinessType: capture(runs, text), CustomerName: capture(named, text),
+		KeyInterests: list(interest, text), KeyObjections: list(worry, text),
 	}
 	switch tomorrowAtTen := nextDayAtTen(endedAt, zone); {
-	case asksNeverAgain(said):
+	case asksNeverAgain(text):
 		summary.Outcome, summary.Confidence, summary.NextAction = OutcomeOptedOut, 0.98, "Do not call this person again."
-	case asksCallBack(said):
+	case asksCallBack(text):
 		summary.Outcome, summary.Confidence, summary.NextAction = OutcomeCallbackRequested, 0.95, "Call back at the agreed time."
 		summary.ScheduledFor = &tomorrowAtTen
 	case len(summary.KeyInterests) > 0:

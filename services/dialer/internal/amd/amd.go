@@ -33,11 +33,11 @@ type Detector struct {
 
 // Hear analyses the far end's next frame.
 func (d *Detector) Hear(frame []byte) (signal Signal) {
-	tone, told := d.tones.Hear(frame)
+	tone, ok := d.tones.Hear(frame)
 	switch {
-	case told && tone.Beep():
+	case ok && tone.Beep():
 		signal |= Beep
-	case told && tone.Fax():
+	case ok && tone.Fax():
 		signal |= Fax
 	}
 	if d.judged {

@@ -167,7 +167,7 @@ func TestTones_DetectBeepsAndFax(t *testing.T) {
 
 func TestTones_LostFrameDoesNotEndABeep(t *testing.T) {
 	var tones Tones
-	var told []Tone
+	var reported []Tone
 	frames := 0
 	newSound().silence(100).tone(400, 1000, 6000).silence(200).frames(func(frame []byte, _ time.Duration) {
 		if frames++; frames == 15 {
@@ -176,17 +176,17 @@ func TestTones_LostFrameDoesNotEndABeep(t *testing.T) {
 			}
 		}
 		if tone, ok := tones.Hear(frame); ok {
-			told = append(told, tone)
+			reported = append(reported, tone)
 		}
 	})
 	switch {
-	case len(told) != 1:
-		t.Errorf("tones = %d, want 1", len(told))
-	case told[0].Hertz != 1000:
-		t.Errorf("tone: Hertz = %v, want 1000", told[0].Hertz)
-	case told[0].For != 400*time.Millisecond:
-		t.Errorf("tone: For = %v, want %v", told[0].For, 400*time.Millisecond)
-	case !told[0].Ended:
+	case len(reported) != 1:
+		t.Errorf("tones = %d, want 1", len(reported))
+	case reported[0].Hertz != 1000:
+		t.Errorf("tone: Hertz = %v, want 1000", reported[0].Hertz)
+	case reported[0].For != 400*time.Millisecond:
+		t.Errorf("tone: For = %v, want %v", reported[0].For, 400*time.Millisecond)
+	case !reported[0].Ended:
 		t.Error("tone: Ended = false, want true")
 	}
 }

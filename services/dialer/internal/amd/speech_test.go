@@ -60,14 +60,14 @@ func TestDetector_OnSynthesisedSpeech(t *testing.T) {
 			"nach dem Signalton.", Recording, true},
 		{"en+f2", "Please leave a message after the tone, we will call you back as soon as we can.", Recording, true},
 	} {
-		said := spoken(t, row.voice, row.text)
-		ends := time.Duration(len(said.samples)/8) * time.Millisecond
-		if said.silence(400); row.beep {
-			said.tone(500, 1000, 8000)
+		speech := spoken(t, row.voice, row.text)
+		ends := time.Duration(len(speech.samples)/8) * time.Millisecond
+		if speech.silence(400); row.beep {
+			speech.tone(500, 1000, 8000)
 		}
 		var d Detector
 		beeps := 0
-		said.silence(3000).frames(func(frame []byte, at time.Duration) {
+		speech.silence(3000).frames(func(frame []byte, at time.Duration) {
 			if d.Hear(frame)&Beep != 0 {
 				if beeps++; at < ends {
 					t.Errorf("%q: a beep at %v, while it speaks", row.text, at)

@@ -51,10 +51,10 @@ func (t Tone) Fax() bool { return !t.Ended && t.Hertz >= 2050 && t.Hertz <= 2150
 
 // Tones detects steady tones. The zero value is ready to use.
 type Tones struct {
-	bin    int
-	frames int
-	gap    int
-	told   bool
+	bin      int
+	frames   int
+	gap      int
+	reported bool
 }
 
 // Sounds reports whether the last frame was part of a tone.
@@ -62,28 +62,28 @@ func (t *Tones) Sounds() bool { return t.frames > 0 && t.gap == 0 }
 
 // Hear analyses the next frame. Each tone is reported once: at its end, or when it is too long for
 // a beep.
-func (t *Tones) Hear(frame []byte) (tone Tone, told bool) {
+func (t *Tones) Hear(frame []byte) (tone Tone, ok bool) {
 	bin, is := strongest(frame)
 	if is && t.frames > 0 && max(bin-t.bin, t.bin-bin) <= 1 {
 		t.frames += t.gap + 1
 		t.gap = 0
 		tone = t.tone(false)
-		if told = !t.told && tone.For > longestBeep; told {
-			t.told = true
+		if ok = !t.reported && tone.For > longestBeep; ok {
+			t.reported = true
 		}
-		return tone, told
+		return tone, ok
 	}
 	if t.frames > 0 && !is && t.gap == 0 { // one frame without the tone can be a lost packet
 		t.gap = 1
 		return tone, false
 	}
 	tone = t.tone(true)
-	told = !t.told && tone.For >= shortestTone
+	ok = !t.reported && tone.For >= shortestTone
 	*t = Tones{}
 	if is {
 		t.bin, t.frames = bin, 1
 	}
-	return tone, told
+	return tone, ok
 }
 
 func (t *Tones) tone(ended bool) Tone {

@@ -88,7 +88,7 @@ func (d *fixture) ended(seconds int) carrier.Event {
 	return e
 }
 
-func (d *fixture) said(text string, seconds int) carrier.Event {
+func (d *fixture) utterance(text string, seconds int) carrier.Event {
 	e := d.event(carrier.Utterance, seconds)
 	e.Role, e.Text = agent.RolePerson, text
 	return e
@@ -158,7 +158,7 @@ func TestApply_CommitsCallsAndOutboxTogether(t *testing.T) {
 		}
 	}
 	end := store.End{At: d.begun.Add(5 * time.Second), Cause: callstate.NormalClearing}
-	last := []carrier.Event{d.said("hello\x00", 3), d.said("bye", 4), d.ended(5)}
+	last := []carrier.Event{d.utterance("hello\x00", 3), d.utterance("bye", 4), d.ended(5)}
 	if err := d.apply(d.owner.EndGuard(d.callID, end), last...); err != nil {
 		t.Fatal(err)
 	}
@@ -185,8 +185,8 @@ func TestApply_FormerOwnerStoresOnlyAnOptOut(t *testing.T) {
 	d.exec("UPDATE sip_legs SET owner = gen_random_uuid()")
 	end := store.End{At: d.begun.Add(3 * time.Second), Cause: callstate.NormalClearing}
 	for name, err := range map[string]error{
-		"what was said": d.apply(d.owner.Guard(d.callID), d.said("hello", 2)),
-		"the end":       d.apply(d.owner.EndGuard(d.callID, end), d.said("hello", 2), d.ended(3)),
+		"what was said": d.apply(d.owner.Guard(d.callID), d.utterance("hello", 2)),
+		"the end":       d.apply(d.owner.EndGuard(d.callID, end), d.utterance("hello", 2), d.ended(3)),
 	} {
 		if !errors.Is(err, store.ErrLost) {
 			t.Errorf("%s: Apply = %v, want ErrLost", name, err)

@@ -109,9 +109,9 @@ type Call struct {
 
 // Zone returns the time zone of a person: the zone with the given name, else the first zone of the
 // number, else UTC. An unknown name is ignored.
-func Zone(told string, person phone.Number) *time.Location {
-	if told != "" {
-		if zone, err := time.LoadLocation(told); err == nil {
+func Zone(name string, person phone.Number) *time.Location {
+	if name != "" {
+		if zone, err := time.LoadLocation(name); err == nil {
 			return zone
 		}
 	}

@@ -172,14 +172,14 @@ func (c *Conversation) NextFrame(dst []byte) bool {
 	c.queue.now = now
 	spoke, moved := c.queue.next(dst)
 	if c.rec != nil {
-		person, said := c.recorderQueue.pop(), c.silentFrame[:]
+		person, agentAudio := c.recorderQueue.pop(), c.silentFrame[:]
 		if person == nil {
 			person = c.silentFrame[:]
 		}
 		if spoke {
-			said = dst
+			agentAudio = dst
 		}
-		c.rec.Tick(person, said)
+		c.rec.Tick(person, agentAudio)
 	}
 	c.mu.Unlock()
 	if moved {
@@ -352,8 +352,8 @@ func (c *Conversation) drain(events <-chan agent.Event) {
 // complete the transcript and the outcome.
 func (c *Conversation) onLate(e agent.Event) {
 	switch e.Kind {
-	case agent.Said:
-		c.said(e, time.Now())
+	case agent.Utterance:
+		c.addUtterance(e, time.Now())
 	case agent.Audio:
 		c.arrived(e)
 	case agent.ItemDone:

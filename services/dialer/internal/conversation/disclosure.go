@@ -47,7 +47,7 @@ func (c *Conversation) reworded() string {
 		return ""
 	}
 	var spoken []string
-	for _, w := range c.transcript.said {
+	for _, w := range c.transcript.entries {
 		if it := c.transcript.items[w.item]; it != nil && it.disclosure {
 			spoken = append(spoken, w.turn.Text)
 		}

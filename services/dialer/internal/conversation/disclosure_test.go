@@ -26,7 +26,7 @@ func (k *conversationTest) speakWords(item, text string, disclosure bool) {
 			Keep: disclosure, Disclosure: disclosure,
 		},
 		agent.Event{Kind: agent.ItemDone, Item: item},
-		agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: item, Text: text},
+		agent.Event{Kind: agent.Utterance, Role: agent.RoleAgent, Item: item, Text: text},
 	)
 	if disclosure {
 		k.send(agent.Event{Kind: agent.Disclosed, Item: item})
@@ -202,7 +202,7 @@ func TestTranscript_ShortensAnIncompleteItem(t *testing.T) {
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.send(
 			agent.Event{Kind: agent.Audio, Item: "1", Audio: tone(time.Second)},
-			agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: "1", Text: text},
+			agent.Event{Kind: agent.Utterance, Role: agent.RoleAgent, Item: "1", Text: text},
 		)
 		k.pass(2 * time.Second)
 		k.hangUp()
@@ -216,7 +216,7 @@ func TestTranscript_ShortensAnIncompleteItem(t *testing.T) {
 func TestTranscript_TextOfAudioThatWasNeverSentIsLeftOut(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
-		k.send(agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: "1", Text: "Never spoken."})
+		k.send(agent.Event{Kind: agent.Utterance, Role: agent.RoleAgent, Item: "1", Text: "Never spoken."})
 		k.pass(time.Second)
 		k.hangUp()
 		<-k.over

@@ -72,8 +72,8 @@ type closing struct {
 	correcting bool
 	// last means that only the requested sentence is played.
 	last bool
-	// said means that the agent has sent all its audio.
-	said bool
+	// audioSent means that the agent has sent all its audio.
+	audioSent bool
 	// dry is the time at which the queue became empty. It is zero if the queue is not empty.
 	dry time.Time
 }
@@ -102,13 +102,13 @@ func (c *Conversation) handle(ctx context.Context, e agent.Event) {
 		c.disclosed = e.Item
 	case agent.Noticed:
 		c.noticed(e.Item)
-	case agent.Said:
-		c.said(e, now)
+	case agent.Utterance:
+		c.addUtterance(e, now)
 	case agent.ToolCall:
 		c.onTool(ctx, e)
 	case agent.TurnDone:
 		if c.closing != nil && !c.closing.asked {
-			c.closing.said = true
+			c.closing.audioSent = true
 		}
 		c.update()
 	case agent.Failed:
@@ -118,12 +118,12 @@ func (c *Conversation) handle(ctx context.Context, e agent.Event) {
 			c.end(callstate.AgentError)
 			return
 		}
-		c.closing.said, c.closing.asked = true, false
+		c.closing.audioSent, c.closing.asked = true, false
 		c.update()
 	case agent.Closed:
 		c.unheard += e.Dropped
 		c.close(callstate.NormalClearing)
-		c.closing.said, c.closing.asked = true, false
+		c.closing.audioSent, c.closing.asked = true, false
 		c.update()
 	}
 }
@@ -230,7 +230,7 @@ func (c *Conversation) update() {
 	}
 	if !dry {
 		c.closing.dry = time.Time{}
-	} else if c.closing.said && !c.closing.asked {
+	} else if c.closing.audioSent && !c.closing.asked {
 		c.end(c.closing.cause)
 	} else if c.closing.dry.IsZero() {
 		c.closing.dry = now
@@ -281,7 +281,7 @@ func (c *Conversation) closeWith(text string, cause callstate.Cause) {
 	c.close(cause)
 	c.closing.last = true
 	if text == "" {
-		c.closing.said = true
+		c.closing.audioSent = true
 	} else {
 		c.closing.asked = true
 		c.session.Say(text)

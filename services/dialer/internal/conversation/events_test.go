@@ -18,12 +18,12 @@ func TestBargeIn_ReportsWhatWasPlayed(t *testing.T) {
 		k.speak("never", time.Second)
 		k.send(
 			agent.Event{
-				Kind: agent.Said,
+				Kind: agent.Utterance,
 				Role: agent.RoleAgent,
 				Item: "cut",
 				Text: "one two three four five six seven eight",
 			},
-			agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: "never", Text: "This was never said."},
+			agent.Event{Kind: agent.Utterance, Role: agent.RoleAgent, Item: "never", Text: "This was never said."},
 		)
 		k.pass(600 * time.Millisecond)
 		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "person"})
@@ -44,7 +44,7 @@ func TestBargeIn_ReportsWhatWasPlayed(t *testing.T) {
 		if !slices.Equal(k.fakeSession.now().played, []string{"done"}) {
 			t.Errorf("items reported as played = %v", k.fakeSession.now().played)
 		}
-		k.send(agent.Event{Kind: agent.Said, Role: agent.RolePerson, Item: "person", Text: "Wait."})
+		k.send(agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Item: "person", Text: "Wait."})
 		k.hangUp()
 		<-k.over
 		switch turns := k.result.Turns; {
@@ -72,7 +72,7 @@ func TestBargeIn_DoesNotInterruptTheDisclosure(t *testing.T) {
 		if heard := k.heardAudio(); heard != time.Second {
 			t.Errorf("loud audio sent = %s, want only the whole disclosure", heard)
 		}
-		if _, told := k.fakeSession.now().cuts["disclosure"]; told {
+		if _, found := k.fakeSession.now().cuts["disclosure"]; found {
 			t.Error("cut: found = true, want false")
 		} else if got := len(k.fakeSession.now().cuts); got != 1 {
 			t.Errorf("cut: length of cuts = %d, want 1", got)
@@ -84,20 +84,20 @@ func TestTranscript_IsInTheOrderOfTheAudio(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		begun := time.Now()
-		said := func(role, item, text string) {
-			k.send(agent.Event{Kind: agent.Said, Role: role, Item: item, Text: text})
+		sendUtterance := func(role, item, text string) {
+			k.send(agent.Event{Kind: agent.Utterance, Role: role, Item: item, Text: text})
 		}
 		k.speak("a1", time.Second)
 		k.speak("a2", time.Second)
-		said(agent.RoleAgent, "a1", "First.")
-		said(agent.RoleAgent, "a2", "Second.")
+		sendUtterance(agent.RoleAgent, "a1", "First.")
+		sendUtterance(agent.RoleAgent, "a2", "Second.")
 		k.pass(5 * time.Second)
 		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p1"})
 		k.pass(2 * time.Second)
 		k.speak("a3", time.Second)
-		said(agent.RoleAgent, "a3", "Fourth.")
+		sendUtterance(agent.RoleAgent, "a3", "Fourth.")
 		k.pass(time.Second)
-		said(agent.RolePerson, "p1", "Third.") // the transcript of the words arrives late
+		sendUtterance(agent.RolePerson, "p1", "Third.") // the transcript of the words arrives late
 		k.hangUp()
 		<-k.over
 		var texts []string
@@ -286,9 +286,9 @@ func TestGoodbye_IsSpokenBeforeTheEnd(t *testing.T) {
 				agent.Event{Kind: agent.TurnDone},
 			)
 			k.wantEnd(callstate.NormalTemporaryFailure, 3*time.Second, 3100*time.Millisecond)
-			if !slices.Equal(k.fakeSession.now().said, []string{"We have to stop."}) ||
+			if !slices.Equal(k.fakeSession.now().sayTexts, []string{"We have to stop."}) ||
 				k.heardAudio() != 2*time.Second {
-				t.Errorf("requested sentences = %v, loud audio = %s", k.fakeSession.now().said, k.heardAudio())
+				t.Errorf("requested sentences = %v, loud audio = %s", k.fakeSession.now().sayTexts, k.heardAudio())
 			}
 		})
 	})
@@ -312,8 +312,8 @@ func TestRun_HangupEndsTheSession(t *testing.T) {
 			t.Error("session closed = false, want true")
 		case k.fakeSession.now().digits != "#":
 			t.Errorf(`digits received by the agent = %v, want "#"`, k.fakeSession.now().digits)
-		case k.fakeSession.now().told[0] != "begin":
-			t.Errorf(`first call of the agent = %v, want "begin"`, k.fakeSession.now().told[0])
+		case k.fakeSession.now().calls[0] != "begin":
+			t.Errorf(`first call of the agent = %v, want "begin"`, k.fakeSession.now().calls[0])
 		}
 	})
 }

@@ -26,14 +26,14 @@ type fakeSession struct {
 
 // sessionCalls contains the recorded calls.
 type sessionCalls struct {
-	told   []string
-	cuts   map[string]time.Duration
-	played []string
-	result map[string]map[string]any
-	said   []string
-	frames int
-	digits string
-	ended  bool
+	calls    []string
+	cuts     map[string]time.Duration
+	played   []string
+	result   map[string]map[string]any
+	sayTexts []string
+	frames   int
+	digits   string
+	ended    bool
 }
 
 // now returns a copy of the calls that were recorded so far.
@@ -41,12 +41,12 @@ func (f *fakeSession) now() sessionCalls {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.sessionCalls
-	s.told, s.played, s.said, s.cuts, s.result = slices.Clone(
-		s.told,
+	s.calls, s.played, s.sayTexts, s.cuts, s.result = slices.Clone(
+		s.calls,
 	), slices.Clone(
 		s.played,
 	), slices.Clone(
-		s.said,
+		s.sayTexts,
 	), maps.Clone(
 		s.cuts,
 	), maps.Clone(
@@ -58,7 +58,7 @@ func (f *fakeSession) now() sessionCalls {
 func (f *fakeSession) note(what string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.told = append(f.told, what)
+	f.calls = append(f.calls, what)
 }
 func (f *fakeSession) Begin()                     { f.note("begin") }
 func (f *fakeSession) HearAudio([]byte)           { f.mu.Lock(); f.frames++; f.mu.Unlock() }
@@ -68,7 +68,7 @@ func (f *fakeSession) Say(text string) {
 	f.note("say")
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.said = append(f.said, text)
+	f.sayTexts = append(f.sayTexts, text)
 }
 func (f *fakeSession) Interrupted(item string, played time.Duration) {
 	f.mu.Lock()

@@ -17,7 +17,7 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 	if agent.RefusesFurtherCalls(words) {
 		t.Fatalf("RefusesFurtherCalls(%q) = true, want words that only the outcome makes an opt-out", words)
 	}
-	said := agent.Event{Kind: agent.Said, Role: agent.RolePerson, Item: "p1", Text: words}
+	utterance := agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Item: "p1", Text: words}
 	endCall := agent.Event{
 		Kind: agent.ToolCall,
 		Tool: agent.ToolEndCall,
@@ -30,41 +30,41 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 		run      func(*conversationTest)
 	}{
 		{name: "during the call", run: func(k *conversationTest) {
-			k.send(said, endCall)
+			k.send(utterance, endCall)
 			k.hangUp()
 		}},
 		{name: "before the words are transcribed", run: func(k *conversationTest) {
-			k.send(agent.Event{Kind: agent.Said, Role: agent.RolePerson, Item: "p0", Text: "Hello?"},
-				agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Text: "Good day."}, endCall)
+			k.send(agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Item: "p0", Text: "Hello?"},
+				agent.Event{Kind: agent.Utterance, Role: agent.RoleAgent, Text: "Good day."}, endCall)
 			k.pass(20 * time.Millisecond)
-			k.send(said)
+			k.send(utterance)
 		}},
 		{name: "before the words are transcribed, after the person hung up", run: func(k *conversationTest) {
 			k.send(endCall)
 			k.fakeSession.mu.Lock() // Close must not close the channel before the words are sent
 			defer k.fakeSession.mu.Unlock()
 			k.hangUp()
-			k.fakeSession.events <- said
+			k.fakeSession.events <- utterance
 		}},
 		{name: "the words were transcribed before the agent answered them", run: func(k *conversationTest) {
-			k.send(said, agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Text: "Goodbye."}, endCall)
+			k.send(utterance, agent.Event{Kind: agent.Utterance, Role: agent.RoleAgent, Text: "Goodbye."}, endCall)
 		}},
 		{
 			name:     "agent with its own outcomes",
 			settings: agent.Settings{Outcomes: []string{"sold"}},
 			run: func(k *conversationTest) {
-				k.send(said, endCall)
+				k.send(utterance, endCall)
 				k.hangUp()
 			},
 		},
 		{name: "after the tool opt_out", run: func(k *conversationTest) {
-			k.send(said)
+			k.send(utterance)
 			k.tool(agent.ToolOptOut, `{"quote":"`+words+`"}`)
 			k.send(endCall)
 			k.hangUp()
 		}},
 		{name: "after the person hung up", run: func(k *conversationTest) {
-			k.send(said)
+			k.send(utterance)
 			k.hear(time.Second)
 			k.hangUp()
 			k.pass(100 * time.Millisecond)
@@ -77,7 +77,7 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 				ID:   "v",
 				Args: []byte(`{"kind":"fax"}`),
 			}
-			k.send(said)
+			k.send(utterance)
 			k.fakeSession.mu.Lock() // Close must not close the channel between the two events
 			defer k.fakeSession.mu.Unlock()
 			k.fakeSession.events <- ends
@@ -123,13 +123,13 @@ func TestSaid_RefusalOfFurtherCallsIsAnOptOut(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			converse(t, agent.Settings{}, func(k *conversationTest) {
-				said := agent.Event{Kind: agent.Said, Role: test.role, Text: words}
+				utterance := agent.Event{Kind: agent.Utterance, Role: test.role, Text: words}
 				k.hear(time.Second)
 				if test.late {
 					k.hangUp()
 					k.pass(100 * time.Millisecond)
 				}
-				k.send(said, agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Text: "Fine."})
+				k.send(utterance, agent.Event{Kind: agent.Utterance, Role: agent.RoleAgent, Text: "Fine."})
 				k.hangUp()
 				<-k.over
 				if !slices.Equal(k.opted, test.want) {

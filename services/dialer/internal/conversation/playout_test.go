@@ -225,8 +225,8 @@ func TestRatchet_DoesNotTrimAnAgentFasterThanRealTime(t *testing.T) {
 // recording stores the audio of both sides.
 type recording struct{ person, agent []byte }
 
-func (r *recording) Tick(person, said []byte) {
-	r.person, r.agent = append(r.person, person...), append(r.agent, said...)
+func (r *recording) Tick(person, agentAudio []byte) {
+	r.person, r.agent = append(r.person, person...), append(r.agent, agentAudio...)
 }
 
 func TestRecorder_SynchronizesBothSides(t *testing.T) {

@@ -55,9 +55,10 @@ func (c *Conversation) object() {
 	c.settings.Objected()
 }
 
-// said adds words to the transcript. If the words of the person are a plain objection or refusal,
-// said ends the recording or opts the person out. This also works if the agent calls no tool.
-func (c *Conversation) said(e agent.Event, now time.Time) {
+// addUtterance adds words to the transcript. If the words of the person are a plain objection or
+// refusal, addUtterance ends the recording or opts the person out. This also works if the agent
+// calls no tool.
+func (c *Conversation) addUtterance(e agent.Event, now time.Time) {
 	c.transcript.say(e.Role, e.Item, e.Text, now)
 	if e.Role != agent.RolePerson {
 		return

@@ -13,8 +13,8 @@ import (
 // memoryRecorder is a recorder in memory.
 type memoryRecorder struct{ person, agent []byte }
 
-func (r *memoryRecorder) Tick(person, said []byte) {
-	r.person, r.agent = append(r.person, person...), append(r.agent, said...)
+func (r *memoryRecorder) Tick(person, agentAudio []byte) {
+	r.person, r.agent = append(r.person, person...), append(r.agent, agentAudio...)
 }
 
 // notices counts the calls of Noticed and Objected.
@@ -96,7 +96,7 @@ func TestRecording_EndsAfterAnObjection(t *testing.T) {
 	for name, object := range map[string]func(*conversationTest){
 		"by the agent's tool": func(k *conversationTest) { k.tool(agent.ToolStopRecording, "{}") },
 		"in so many words": func(k *conversationTest) {
-			k.send(agent.Event{Kind: agent.Said, Role: agent.RolePerson, Item: "p", Text: "Well, I don’t want to be recorded."})
+			k.send(agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Item: "p", Text: "Well, I don’t want to be recorded."})
 		},
 	} {
 		recorded(t, func(k *conversationTest, sessionCalls *notices, into *memoryRecorder) {
@@ -116,8 +116,8 @@ func TestRecording_EndsAfterAnObjection(t *testing.T) {
 				t.Errorf("%s: length of recorded audio of the agent = %v, want %v", name, len(into.agent), before)
 			}
 			if result := k.fakeSession.now(); name == "by the agent's tool" &&
-				slices.Index(result.told, "objected") > slices.Index(result.told, "result "+agent.ToolStopRecording) {
-				t.Errorf("%s: tool result before the end of the recording: %v", name, result.told)
+				slices.Index(result.calls, "objected") > slices.Index(result.calls, "result "+agent.ToolStopRecording) {
+				t.Errorf("%s: tool result before the end of the recording: %v", name, result.calls)
 			}
 		})
 	}
@@ -126,7 +126,7 @@ func TestRecording_EndsAfterAnObjection(t *testing.T) {
 		k.speak("notice", time.Second)
 		k.send(
 			agent.Event{Kind: agent.Noticed, Item: "notice"},
-			agent.Event{Kind: agent.Said, Role: agent.RolePerson, Text: "Bitte nicht aufzeichnen!"},
+			agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Text: "Bitte nicht aufzeichnen!"},
 		)
 		k.pass(2 * time.Second)
 		if sessionCalls.noticed.Load() != 0 {
@@ -137,7 +137,7 @@ func TestRecording_EndsAfterAnObjection(t *testing.T) {
 	})
 	// an objection in the agent's words has no effect
 	recorded(t, func(k *conversationTest, sessionCalls *notices, _ *memoryRecorder) {
-		k.send(agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Text: "I can stop recording if you like."})
+		k.send(agent.Event{Kind: agent.Utterance, Role: agent.RoleAgent, Text: "I can stop recording if you like."})
 		if sessionCalls.objected.Load() != 0 {
 			t.Error("words of the agent ended the recording")
 		}
@@ -158,10 +158,10 @@ func TestRecording_SynchronizesBothSides(t *testing.T) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		first, last := bytes.IndexByte(into.agent, 0x20), bytes.LastIndexByte(into.agent, 0xa0)
-		if said := agent.Duration(last - first); said < 1400*time.Millisecond {
-			t.Errorf("Duration: said = %v, want at least %v", said, 1400*time.Millisecond)
-		} else if said > 1600*time.Millisecond {
-			t.Errorf("Duration: said = %v, want at most %v", said, 1600*time.Millisecond)
+		if duration := agent.Duration(last - first); duration < 1400*time.Millisecond {
+			t.Errorf("duration = %v, want at least %v", duration, 1400*time.Millisecond)
+		} else if duration > 1600*time.Millisecond {
+			t.Errorf("duration = %v, want at most %v", duration, 1600*time.Millisecond)
 		}
 		heard := agent.Duration(bytes.IndexByte(into.person, 0x20) - first)
 		if heard < 950*time.Millisecond {

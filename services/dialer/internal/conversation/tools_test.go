@@ -15,8 +15,8 @@ func TestOptOut_IsStoredBeforeTheFarewell(t *testing.T) {
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.tool(agent.ToolOptOut, `{"quote":"never\u0000 again `+strings.Repeat("x", 2000)+`"}`)
 		k.tool(agent.ToolOptOut, `{"quote":"twice"}`)
-		if !slices.Equal(k.fakeSession.now().told, []string{"begin", "opted out", "result opt_out", "result opt_out"}) {
-			t.Errorf("order of the calls = %v", k.fakeSession.now().told)
+		if !slices.Equal(k.fakeSession.now().calls, []string{"begin", "opted out", "result opt_out", "result opt_out"}) {
+			t.Errorf("order of the calls = %v", k.fakeSession.now().calls)
 		}
 		switch {
 		case len(k.opted) != 1:
@@ -160,7 +160,7 @@ func TestVoicemail_HangUpPolicyEndsTheCall(t *testing.T) {
 		t.Parallel()
 		converse(t, settings, func(k *conversationTest) {
 			for range beepTurns {
-				k.send(agent.Event{Kind: agent.Said, Role: agent.RolePerson, Text: "I say something."})
+				k.send(agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Text: "I say something."})
 			}
 			k.fakeDetector.next = Beep
 			k.hear(time.Second)
@@ -206,7 +206,7 @@ func TestRun_TranscribesTheSentenceBeforeTheHangup(t *testing.T) {
 		}
 		k.send(
 			agent.Event{Kind: agent.Audio, Item: "a", Audio: tone(time.Second)},
-			agent.Event{Kind: agent.Said, Role: agent.RolePerson, Text: "Never again."},
+			agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Text: "Never again."},
 		)
 		k.tool(agent.ToolTransfer, `{"to":"desk"}`)
 		k.tool(agent.ToolOptOut, `{"quote":"Never again."}`)
@@ -255,7 +255,7 @@ func TestVoicemail_MessagePolicyLeavesTheMessage(t *testing.T) {
 			// No audio is played during the machine's greeting.
 			k.send(agent.Event{Kind: agent.Audio, Item: "babble", Audio: tone(time.Second)})
 			k.hear(3 * time.Second)
-			if got := len(k.fakeSession.now().said); got != 0 {
+			if got := len(k.fakeSession.now().sayTexts); got != 0 {
 				t.Errorf("length of requested sentences = %d, want 0", got)
 			} else if got := k.heardAudio(); got > time.Second {
 				t.Errorf("loud audio sent = %v, want at most %v", got, time.Second)
@@ -264,8 +264,8 @@ func TestVoicemail_MessagePolicyLeavesTheMessage(t *testing.T) {
 			k.hear(20 * time.Millisecond)
 			// The mailbox must contain the disclosure.
 			want := []string{"Hello, you are talking to an AI assistant. Please call back."}
-			if got := k.fakeSession.now().said; !slices.Equal(got, want) {
-				t.Fatalf("said = %q, want %q", got, want)
+			if got := k.fakeSession.now().sayTexts; !slices.Equal(got, want) {
+				t.Fatalf("sayTexts = %q, want %q", got, want)
 			}
 			message(k)
 			k.wantEnd(callstate.NormalClearing, 5*time.Second, 5100*time.Millisecond)
@@ -283,11 +283,11 @@ func TestVoicemail_MessagePolicyLeavesTheMessage(t *testing.T) {
 			k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
 			k.hear(4 * time.Second)
 			k.pass(1900 * time.Millisecond)
-			if len(k.fakeSession.now().said) != 0 {
+			if len(k.fakeSession.now().sayTexts) != 0 {
 				t.Error("the message started before 2 s of silence")
 			}
 			k.pass(200 * time.Millisecond)
-			if len(k.fakeSession.now().said) != 1 {
+			if len(k.fakeSession.now().sayTexts) != 1 {
 				t.Error("the message did not start after 2 s of silence")
 			}
 		})
@@ -297,7 +297,7 @@ func TestVoicemail_MessagePolicyLeavesTheMessage(t *testing.T) {
 		converse(t, settings, func(k *conversationTest) {
 			k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
 			k.hear(messageTimeout + 100*time.Millisecond)
-			if len(k.fakeSession.now().said) != 1 {
+			if len(k.fakeSession.now().sayTexts) != 1 {
 				t.Error("the message did not start")
 			}
 		})
@@ -423,7 +423,7 @@ func TestResult_HasTheDispositionAndOutcome(t *testing.T) {
 			func(k *conversationTest) { k.hear(200 * time.Millisecond) }},
 		{"somebody spoke", agent.ReachedHuman, agent.OutcomeUnknown, func(k *conversationTest) { k.hear(time.Second) }},
 		{"somebody's words", agent.ReachedHuman, agent.OutcomeUnknown, func(k *conversationTest) {
-			k.send(agent.Event{Kind: agent.Said, Role: agent.RolePerson, Text: "Hello?"})
+			k.send(agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Text: "Hello?"})
 		}},
 		{"a menu", agent.ReachedIVR, agent.OutcomeUnknown,
 			func(k *conversationTest) { k.hear(time.Second); k.tool(agent.ToolVoicemail, `{"kind":"ivr"}`) }},

@@ -24,10 +24,10 @@ const (
 // transcript records who spoke which words and when. An agent's turn contains only the part that
 // was sent to the person. The text of an item can arrive before or after the item's audio.
 type transcript struct {
-	said  []words
-	items map[string]*item
-	size  int
-	full  bool
+	entries []words
+	items   map[string]*item
+	size    int
+	full    bool
 }
 
 type words struct {
@@ -104,13 +104,13 @@ func (tr *transcript) say(role, item, text string, now time.Time) {
 	tr.size += len(text)
 	// The turn that exceeds the limit is stored, so that agent.Transcript marks the transcript as
 	// cut.
-	tr.full = tr.size > maxWords || len(tr.said) == maxTurns
-	tr.said = append(tr.said, words{agent.Turn{Role: role, Text: text, At: now}, item})
+	tr.full = tr.size > maxWords || len(tr.entries) == maxTurns
+	tr.entries = append(tr.entries, words{agent.Turn{Role: role, Text: text, At: now}, item})
 }
 
 // heard returns the number of the person's turns.
 func (tr *transcript) heard() (turns int) {
-	for _, w := range tr.said {
+	for _, w := range tr.entries {
 		if w.turn.Role == agent.RolePerson {
 			turns++
 		}
@@ -120,12 +120,12 @@ func (tr *transcript) heard() (turns int) {
 
 // endsWithPerson reports whether the last turn belongs to the person.
 func (tr *transcript) endsWithPerson() bool {
-	return len(tr.said) > 0 && tr.said[len(tr.said)-1].turn.Role == agent.RolePerson
+	return len(tr.entries) > 0 && tr.entries[len(tr.entries)-1].turn.Role == agent.RolePerson
 }
 
 // lastHeard returns the last words of the person, or "" if there are none.
 func (tr *transcript) lastHeard() string {
-	for _, w := range slices.Backward(tr.said) {
+	for _, w := range slices.Backward(tr.entries) {
 		if w.turn.Role == agent.RolePerson {
 			return w.turn.Text
 		}
@@ -138,8 +138,8 @@ func (tr *transcript) lastHeard() string {
 // The text of an item whose audio was never sent is left out. Text without an item is kept, because
 // no audio is assigned to it.
 func (tr *transcript) turns() []agent.Turn {
-	turns := make([]agent.Turn, 0, len(tr.said))
-	for _, w := range tr.said {
+	turns := make([]agent.Turn, 0, len(tr.entries))
+	for _, w := range tr.entries {
 		it, known := tr.items[w.item]
 		if known && !it.began.IsZero() {
 			w.turn.At = it.began

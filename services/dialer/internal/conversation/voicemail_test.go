@@ -20,7 +20,7 @@ func TestVoicemail_SendsOnlyTheMessage(t *testing.T) {
 	answer := []agent.Event{
 		{Kind: agent.Audio, Item: "answer", Audio: tone(3 * time.Second)},
 		{Kind: agent.ItemDone, Item: "answer"},
-		{Kind: agent.Said, Role: agent.RoleAgent, Item: "answer", Text: "Nice to meet you."},
+		{Kind: agent.Utterance, Role: agent.RoleAgent, Item: "answer", Text: "Nice to meet you."},
 		{Kind: agent.TurnDone},
 	}
 	unlisted := []agent.Event{

@@ -94,9 +94,9 @@ func (m *moment) take(turn int64) (frame int64, ok bool) {
 	return frame, true
 }
 
-// said records whether the sent frame was silence. In a pause the stream returns to its usual turn,
-// by one turn per frame.
-func (m *moment) said(silence bool) {
+// recordSent records whether the sent frame was silence. In a pause the stream returns to its usual
+// turn, by one turn per frame.
+func (m *moment) recordSent(silence bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !silence {

@@ -51,7 +51,7 @@ func (s *Stream) take(packet []byte, from netip.AddrPort, now time.Duration) {
 		return
 	}
 	s.aim()
-	in.heard, in.alive, in.told = true, now, false
+	in.heard, in.alive, in.timeoutReported = true, now, false
 	kind := in.accepts[in.header.PayloadType&0x7F]
 	// Some gateways send events from a separate source. The packets of such a source do not belong
 	// to the sequence of the audio.
@@ -125,10 +125,10 @@ func (s *Stream) elapse(now time.Duration) {
 	}
 	in.buffer.Elapse(now)
 	limit := s.timeout()
-	if limit < 0 || in.told || now-in.alive < limit || in.direction != sdp.Both {
+	if limit < 0 || in.timeoutReported || now-in.alive < limit || in.direction != sdp.Both {
 		return
 	}
-	in.told = true
+	in.timeoutReported = true
 	in.stats.Timeouts++
 	if s.leg.TimedOut != nil {
 		go s.leg.TimedOut()

@@ -48,7 +48,7 @@ func (s *Stream) takeRTCP(packet []byte, from netip.Addr, now time.Duration) {
 	if s.in.closed || s.in.direction == "" || from != s.in.latch.Target().Addr() {
 		return
 	}
-	s.in.alive, s.in.told = now, false
+	s.in.alive, s.in.timeoutReported = now, false
 }
 
 // timeout returns how long neither RTP nor RTCP may arrive. A negative result means that there is

@@ -41,7 +41,7 @@ func (s *Stream) say(frame int64, late time.Duration) bool {
 		if !spoke {
 			silent(audio)
 		}
-		s.moment.said(!spoke)
+		s.moment.recordSent(!spoke)
 		if out.codec == sdp.PCMA {
 			ToALaw(audio)
 		}

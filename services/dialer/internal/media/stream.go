@@ -67,9 +67,9 @@ type hearing struct {
 	pressing  uint32 // SSRC of the last events
 	pressed   FrameLimit
 
-	heard bool          // at least one packet has arrived
-	alive time.Duration // time of the last packet
-	told  bool          // the current timeout was already reported
+	heard           bool          // at least one packet has arrived
+	alive           time.Duration // time of the last packet
+	timeoutReported bool          // the current timeout was already reported
 
 	stats Stats
 }
@@ -170,7 +170,7 @@ func (s *Stream) connectIn(agreed sdp.Agreed) error {
 	}
 	in.latch.Signal(agreed.Remote)
 	s.aim()
-	in.alive, in.told = s.streams.now(), false
+	in.alive, in.timeoutReported = s.streams.now(), false
 	return nil
 }
 

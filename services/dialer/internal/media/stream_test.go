@@ -258,10 +258,10 @@ func TestStreams_WorkOverIPv6(t *testing.T) {
 	// the far end uses IPv4.
 	for bind, reached := range map[string]string{"::1": "::1", "::": "127.0.0.1"} {
 		streams, _ := open(t, Settings{Bind: netip.MustParseAddr(bind)})
-		var said, hears voice
+		var source, hears voice
 		// the text is long, so that packets arrive even if the machine stalls
-		said.script = strings.Repeat("six", 1000)
-		a, err := streams.Open(Leg{Source: &said})
+		source.script = strings.Repeat("six", 1000)
+		a, err := streams.Open(Leg{Source: &source})
 		if err != nil {
 			t.Fatal(err)
 		}

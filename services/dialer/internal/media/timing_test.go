@@ -144,7 +144,7 @@ func TestPacing_SkipsFramesAfterALongStall(t *testing.T) {
 
 func TestStream_ReportsTimeouts(t *testing.T) {
 	d := newStreamTest(t)
-	told := func() (n int) {
+	reported := func() (n int) {
 		t.Helper()
 		for want := int(d.Stats().Timeouts); n < want; n++ {
 			<-d.timeouts // wait, because TimedOut runs in a new goroutine
@@ -158,7 +158,7 @@ func TestStream_ReportsTimeouts(t *testing.T) {
 		t.Fatal("timed out before 30 s")
 	}
 	d.run(time.Minute)
-	if told() != 1 {
+	if reported() != 1 {
 		t.Fatalf("%d timeouts before the first packet, want 1", d.Stats().Timeouts)
 	}
 	d.speak(far, 2)

@@ -359,8 +359,8 @@ func TestRecorder_UploadsTheFilesOfAKilledProcess(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(r.spool, empty.String()+".wav"), recordings.Header(0)[:10], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	nobodys := filepath.Join(r.spool, uuid.NewString()+".wav")
-	if err := os.WriteFile(nobodys, nil, 0o600); err != nil {
+	unknownFile := filepath.Join(r.spool, uuid.NewString()+".wav")
+	if err := os.WriteFile(unknownFile, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, one := range []uuid.UUID{id, empty, lost} {
@@ -461,10 +461,10 @@ func TestTape_IsReadableBySox(t *testing.T) {
 		t.Skip("sox is missing: install Debian's sox to have it judge recordings")
 	}
 	for flag, want := range map[string]string{"-c": "2", "-r": "8000", "-e": "u-law", "-s": "8000"} {
-		if said, err := exec.Command(sox, flag, r.files()[0]).Output(); err != nil {
+		if output, err := exec.Command(sox, flag, r.files()[0]).Output(); err != nil {
 			t.Errorf("Output: %v", err)
-		} else if string(bytes.TrimSpace(said)) != want {
-			t.Errorf("Output: bytes.TrimSpace(said) = %q, want %q; flag = %s", string(bytes.TrimSpace(said)), want, flag)
+		} else if string(bytes.TrimSpace(output)) != want {
+			t.Errorf("Output: bytes.TrimSpace(output) = %q, want %q; flag = %s", string(bytes.TrimSpace(output)), want, flag)
 		}
 	}
 }

@@ -163,8 +163,8 @@ func (s stream) audio() (a audio, err error) {
 
 // heldAt0 returns the direction of a far end with address 0.0.0.0, the hold of RFC 2543. Such a far
 // end receives no audio, even if its direction attribute requests audio.
-func heldAt0(said Direction) Direction {
-	if said.Sends() {
+func heldAt0(declared Direction) Direction {
+	if declared.Sends() {
 		return SendOnly
 	}
 	return Inactive

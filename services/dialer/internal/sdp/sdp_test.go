@@ -286,11 +286,11 @@ func TestAnswer_AcceptsAUsableOfferAndRefusesOthers(t *testing.T) {
 
 func TestKey_IsNotPrinted(t *testing.T) {
 	k := key('A')
-	for _, said := range []string{fmt.Sprint(k), fmt.Sprintf("%+v", sdp.Agreed{In: &k}), fmt.Sprintf("%#v", k), fmt.Sprintf("%v", &k)} {
-		if strings.Contains(said, "65") {
-			t.Errorf(`said = %q, want it without "65"`, said)
-		} else if strings.Contains(said, "ABC") {
-			t.Errorf(`said = %q, want it without "ABC"`, said)
+	for _, text := range []string{fmt.Sprint(k), fmt.Sprintf("%+v", sdp.Agreed{In: &k}), fmt.Sprintf("%#v", k), fmt.Sprintf("%v", &k)} {
+		if strings.Contains(text, "65") {
+			t.Errorf(`text = %q, want it without "65"`, text)
+		} else if strings.Contains(text, "ABC") {
+			t.Errorf(`text = %q, want it without "ABC"`, text)
 		}
 	}
 }

@@ -32,7 +32,7 @@ type Session struct {
 	local   Local
 	id      uint64
 	version uint64
-	said    string // last description, compared without the version
+	last    string // last description, compared without the version
 }
 
 // NewSession starts the audio of a dialog. id distinguishes the sessions of this host (RFC 4566
@@ -244,12 +244,12 @@ func (s *Session) write(streams []*pion.MediaDescription) ([]byte, error) {
 		TimeDescriptions:  []pion.TimeDescription{{}},
 		MediaDescriptions: streams,
 	}
-	said, err := d.Marshal()
+	description, err := d.Marshal()
 	if err != nil {
 		return nil, fmt.Errorf("write session description: %w", err)
 	}
-	if string(said) != s.said {
-		s.said = string(said)
+	if string(description) != s.last {
+		s.last = string(description)
 		s.version++
 	}
 	d.Origin.SessionVersion = s.version

@@ -28,7 +28,7 @@ const (
 	silentOne   = "an originate without a response is not a refusal"
 	givenUp     = "a canceled originate is not a refusal"
 	unpermitted = "nothing is sent without a permit"
-	nobody      = "a call that was not dialed is unknown"
+	unknownCall = "a call that was not dialed is unknown"
 	ringing     = "a call is hung up while it rings"
 	byItself    = "hanging up an ended call does not change it"
 	inboundCall = "an inbound call rings, is answered and ends"
@@ -190,7 +190,7 @@ func hangupMutations() []mutation {
 			hurt: func(b *broken, _ *carriertest.Network) { b.name = "here" },
 		},
 		{
-			name: "returns no error when it hangs up an unknown call", caughtBy: nobody,
+			name: "returns no error when it hangs up an unknown call", caughtBy: unknownCall,
 			hurt: hangup(func(_ *broken, _ *carrier.CallStatus, err *error) { *err = nil }),
 		},
 		{
@@ -211,7 +211,7 @@ func hangupMutations() []mutation {
 				return b.Carrier.Hangup(ctx, id)
 			}
 		}},
-		{name: "returns no error for an unknown call", caughtBy: nobody, hurt: func(b *broken, _ *carriertest.Network) {
+		{name: "returns no error for an unknown call", caughtBy: unknownCall, hurt: func(b *broken, _ *carriertest.Network) {
 			b.find = func(context.Context, uuid.UUID) (carrier.CallStatus, error) { return carrier.CallStatus{}, nil }
 		}},
 		{name: "returns less than the events contain", caughtBy: wholeCall,
@@ -222,7 +222,7 @@ func hangupMutations() []mutation {
 					return known, err
 				}
 			}},
-		{name: "answers unknown calls", caughtBy: nobody, hurt: func(b *broken, _ *carriertest.Network) {
+		{name: "answers unknown calls", caughtBy: unknownCall, hurt: func(b *broken, _ *carriertest.Network) {
 			b.answer = func(context.Context, uuid.UUID) error { return nil }
 		}},
 		{name: "returns an error for a second answer", caughtBy: inboundCall,

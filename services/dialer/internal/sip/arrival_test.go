@@ -180,10 +180,10 @@ func TestArrival_WithheldCallerIDIsEmpty(t *testing.T) {
 	r.trunk.CallerID, r.trunk.Username = sip.Asserted, "account"
 	asserted := r.dial("", to("busy"))
 	asserted.ends(callstate.UserBusy, false)
-	if withheld, told := d.arrival(l.id).From, d.arrival(asserted.id).From; withheld != "" {
+	if withheld, identity := d.arrival(l.id).From, d.arrival(asserted.id).From; withheld != "" {
 		t.Errorf("withheld = %q, want it empty", withheld)
-	} else if told != "+15005550006" {
-		t.Errorf(`asserted identity = %q, want "+15005550006"`, told)
+	} else if identity != "+15005550006" {
+		t.Errorf(`asserted identity = %q, want "+15005550006"`, identity)
 	}
 }
 
@@ -345,8 +345,8 @@ func TestDrain_DispatcherSendsNewCallsToTheOtherAgent(t *testing.T) {
 	caller := peertest.Start(t, dir, "sipp", "-sf", file, "-i", "127.0.0.1", "-p", strconv.Itoa(peertest.Port(t)), "-mp", strconv.Itoa(peertest.Port(t)), "-m", "40", "-r", "20", "-d", "600",
 		"-s", "talks", "-nostdin", "-timeout", "60s", "-timeout_error", "-trace_err", "-error_file", filepath.Join(dir, "errors"), fmt.Sprintf("127.0.0.1:%d", port))
 	defer func() {
-		if said, err := os.ReadFile(filepath.Join(dir, "errors")); err == nil && t.Failed() {
-			t.Logf("%s", said)
+		if errorLog, err := os.ReadFile(filepath.Join(dir, "errors")); err == nil && t.Failed() {
+			t.Logf("%s", errorLog)
 		}
 	}()
 	testkit.Until(t, "calls live on the one", func() bool { return one.Live() >= 5 })

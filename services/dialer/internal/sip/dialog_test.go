@@ -101,8 +101,8 @@ func TestInvite_ResponsesAfterTheEnd(t *testing.T) {
 	<-canceled
 	answered.mu.Lock()
 	defer answered.mu.Unlock()
-	if count(answered.told, "answered") != 0 {
-		t.Errorf("notifications = %v", answered.told)
+	if count(answered.notifications, "answered") != 0 {
+		t.Errorf("notifications = %v", answered.notifications)
 	}
 }
 
@@ -195,9 +195,9 @@ func TestOffered_HoldAndResume(t *testing.T) {
 			}
 		})
 		l.ends(callstate.NetworkOutOfOrder, false)
-		if got := count(l.told, "offered"); got != 5 {
+		if got := count(l.notifications, "offered"); got != 5 {
 			t.Errorf(`offers = %v, want 5`, got)
-		} else if got := count(l.told, "agreed"); got != 1 {
+		} else if got := count(l.notifications, "agreed"); got != 1 {
 			t.Errorf(`agreements = %v, want 1`, got)
 		}
 	})

@@ -61,12 +61,12 @@ type leg struct {
 	t  *testing.T
 	id string
 	*sip.Dialog
-	mu     sync.Mutex
-	told   []string
-	state  []byte
-	answer string
-	end    sip.End
-	change chan struct{}
+	mu            sync.Mutex
+	notifications []string
+	state         []byte
+	answer        string
+	end           sip.End
+	change        chan struct{}
 	// offered answers offers. If offered is nil, the answer is the fixture's offer.
 	offered func([]byte) ([]byte, error)
 	// refuse is the error that Answered returns.
@@ -77,7 +77,7 @@ type leg struct {
 
 func (l *leg) tell(what string, also func()) {
 	l.mu.Lock()
-	l.told = append(l.told, what)
+	l.notifications = append(l.notifications, what)
 	if also != nil {
 		also()
 	}
@@ -140,8 +140,8 @@ func (l *leg) until(what string, times int) {
 	patience := time.After(siptest.Timeout)
 	for {
 		l.mu.Lock()
-		got, change := count(l.told, what), l.change
-		told := fmt.Sprint(l.told)
+		got, change := count(l.notifications, what), l.change
+		received := fmt.Sprint(l.notifications)
 		l.mu.Unlock()
 		if got >= times {
 			return
@@ -149,7 +149,7 @@ func (l *leg) until(what string, times int) {
 		select {
 		case <-change:
 		case <-patience:
-			l.t.Fatalf("calls of %s = %d, want %d: %s", what, got, times, told)
+			l.t.Fatalf("calls of %s = %d, want %d: %s", what, got, times, received)
 		}
 	}
 }
@@ -164,7 +164,7 @@ func count(all []string, one string) (times int) {
 }
 
 // ends waits for the end of the leg and compares the end with the expected values.
-func (l *leg) ends(cause callstate.Cause, byUs bool, told ...string) sip.End {
+func (l *leg) ends(cause callstate.Cause, byUs bool, notifications ...string) sip.End {
 	l.t.Helper()
 	l.until("ended", 1)
 	l.mu.Lock()
@@ -174,8 +174,8 @@ func (l *leg) ends(cause callstate.Cause, byUs bool, told ...string) sip.End {
 	} else if l.end.ByUs != byUs {
 		l.t.Errorf("l.end.ByUs = %v, want %v", l.end.ByUs, byUs)
 	}
-	if want := append(told, "ended"); len(told) > 0 && fmt.Sprint(l.told) != fmt.Sprint(want) {
-		l.t.Errorf("calls of the observer = %v, want %v", l.told, want)
+	if want := append(notifications, "ended"); len(notifications) > 0 && fmt.Sprint(l.notifications) != fmt.Sprint(want) {
+		l.t.Errorf("calls of the observer = %v, want %v", l.notifications, want)
 	}
 	return l.end
 }

@@ -121,21 +121,21 @@ func TestInvite_CauseOfEachFinalResponse(t *testing.T) {
 func TestInvite_ReasonAndRetryAfterChangeTheCause(t *testing.T) {
 	r := newFixture(t, transport.TCP)
 	for suffix, script := range map[string]struct {
-		play func(*siptest.Call)
-		want callstate.Cause
-		told string
+		play         func(*siptest.Call)
+		want         callstate.Cause
+		notification string
 	}{
 		"11": {play: func(c *siptest.Call) { c.Respond(503, "", "Retry-After: 5") },
-			want: callstate.SwitchCongestion, told: ""},
+			want: callstate.SwitchCongestion, notification: ""},
 		"12": {play: func(c *siptest.Call) { c.Respond(480, "", `Reason: SIP;cause=480, Q.850;cause=1;text="a, b"`) },
-			want: callstate.UnallocatedNumber, told: ""},
+			want: callstate.UnallocatedNumber, notification: ""},
 		"13": {play: func(c *siptest.Call) { c.Respond(180, ""); c.Respond(480, "") }, want: callstate.NoAnswer,
-			told: "rang"},
+			notification: "rang"},
 		"14": {play: func(c *siptest.Call) { c.Respond(180, ""); c.Respond(503, "") },
-			want: callstate.NormalTemporaryFailure, told: "rang"},
+			want: callstate.NormalTemporaryFailure, notification: "rang"},
 	} {
 		r.far.On(suffix, script.play)
-		if end := r.dial(suffix).ends(script.want, false); script.told != "" && end.Elsewhere {
+		if end := r.dial(suffix).ends(script.want, false); script.notification != "" && end.Elsewhere {
 			t.Errorf("%s: Elsewhere = true after ringing, want false", suffix)
 		}
 	}
@@ -154,11 +154,11 @@ func TestInvite_AnswersChallenges(t *testing.T) {
 					t.Errorf("ACK without credentials: %s", ack)
 				}
 				bye := c.Next(sipmsg.BYE)
-				name, said := "Proxy-Authenticate", "Proxy-Authorization"
+				name, credentials := "Proxy-Authenticate", "Proxy-Authorization"
 				bye.Reply(407, name+`: Digest realm="other", nonce="n2", algorithm=MD5, qop="auth"`)
 				again := c.Next(sipmsg.BYE)
-				if again.GetHeader(said) == nil {
-					t.Error("the BYE was not sent with credentials: again.GetHeader(said) = nil, want a value")
+				if again.GetHeader(credentials) == nil {
+					t.Error("the BYE was not sent with credentials: again.GetHeader(credentials) = nil, want a value")
 				} else if again.CSeq().SeqNo <= bye.CSeq().SeqNo {
 					t.Errorf("the BYE was not sent with credentials: again.CSeq().SeqNo = %v, want more than %v",
 						again.CSeq().SeqNo, bye.CSeq().SeqNo)

@@ -56,7 +56,7 @@ func TestKamailio_CallsThroughAProxy(t *testing.T) {
 			if one.talk != nil {
 				one.talk(l)
 			}
-			l.ends(one.cause, one.byUs, one.told...)
+			l.ends(one.cause, one.byUs, one.notifications...)
 			peer.Ends(t)
 		})
 	}

@@ -24,8 +24,8 @@ import (
 // If SIGNAL_TEST_DIALS is set, this process is the one that a test kills. TestMain then places a
 // call and waits until it is killed.
 func TestMain(m *testing.M) {
-	if told := os.Getenv("SIGNAL_TEST_DIALS"); told != "" {
-		if err := dialAndWait(told); err != nil {
+	if config := os.Getenv("SIGNAL_TEST_DIALS"); config != "" {
+		if err := dialAndWait(config); err != nil {
 			fmt.Println("failed", err)
 			os.Exit(1)
 		}
@@ -41,9 +41,9 @@ type doomed struct {
 	Trunk sip.Trunk
 }
 
-func dialAndWait(told string) error {
+func dialAndWait(config string) error {
 	var what doomed
-	if err := json.Unmarshal([]byte(told), &what); err != nil {
+	if err := json.Unmarshal([]byte(config), &what); err != nil {
 		return err
 	}
 	agent, err := sip.New(sip.Config{UDP: what.At, TCP: what.At, Admit: func(netip.Addr) bool { return true }})
@@ -117,12 +117,12 @@ func TestStray_CallAnsweredAfterItsProcessWasKilledIsHungUp(t *testing.T) {
 // returns the teardown state that the process stored.
 func killedWhen(t *testing.T, word string, what doomed) []byte {
 	t.Helper()
-	told, err := json.Marshal(what)
+	config, err := json.Marshal(what)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0]) //nolint:gosec // this test
-	cmd.Env = append(os.Environ(), "SIGNAL_TEST_DIALS="+string(told))
+	cmd.Env = append(os.Environ(), "SIGNAL_TEST_DIALS="+string(config))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -134,11 +134,11 @@ func killedWhen(t *testing.T, word string, what doomed) []byte {
 	defer func() { _ = cmd.Wait() }()
 	defer func() { _ = cmd.Process.Kill() }()
 	for lines := bufio.NewScanner(out); lines.Scan(); {
-		said, text, _ := strings.Cut(lines.Text(), " ")
-		if said == "failed" {
+		event, text, _ := strings.Cut(lines.Text(), " ")
+		if event == "failed" {
 			t.Fatalf("output of the dialing process: %s", text)
 		}
-		if said == word {
+		if event == word {
 			state, err := hex.DecodeString(text)
 			if err != nil {
 				t.Fatal(err)

@@ -196,8 +196,8 @@ func TestAdmit_UnknownSourcesGetNoResponse(t *testing.T) {
 		return string(buf[:n])
 	}
 	send(closed, options)
-	if said := heard(200 * time.Millisecond); said != "" {
-		t.Errorf("response to a stranger = %q, want none", said)
+	if response := heard(200 * time.Millisecond); response != "" {
+		t.Errorf("response to a stranger = %q, want none", response)
 	}
 	for _, garbage := range garbage() {
 		send(r.agent, garbage)
@@ -205,12 +205,12 @@ func TestAdmit_UnknownSourcesGetNoResponse(t *testing.T) {
 	for heard(50*time.Millisecond) != "" { // reads until no response is left
 	}
 	send(r.agent, options)
-	said := heard(siptest.Timeout)
-	for strings.HasPrefix(said, "SIP/2.0 4") { // reads until the response to the last invalid message
-		said = heard(siptest.Timeout)
+	response := heard(siptest.Timeout)
+	for strings.HasPrefix(response, "SIP/2.0 4") { // reads until the response to the last invalid message
+		response = heard(siptest.Timeout)
 	}
-	if !strings.HasPrefix(said, "SIP/2.0 200") {
-		t.Errorf("response to OPTIONS after invalid messages = %q", said)
+	if !strings.HasPrefix(response, "SIP/2.0 200") {
+		t.Errorf("response to OPTIONS after invalid messages = %q", response)
 	}
 	// Messages of a call of this process are accepted from any address.
 	r.far.On("01", func(c *siptest.Call) { c.Answer(answer); c.Request(sipmsg.BYE, "") })

@@ -113,7 +113,7 @@ func TestReasonHeader_IsReadByQ850(t *testing.T) {
 		callstate.NormalClearing: 16, callstate.OriginatorCancel: 16, callstate.MaxDuration: 16, callstate.SilenceTimeout: 16, callstate.MediaTimeout: 102, callstate.AgentError: 41,
 		callstate.NoAnswer: 19, callstate.IncompatibleDest: 88, callstate.Unspecified: 31, callstate.RecoveryOnTimerExpire: 102, callstate.NormalTemporaryFailure: 41,
 	} {
-		if got, told := sip.Q850([]string{sip.ReasonHeader(cause)}); !told {
+		if got, found := sip.Q850([]string{sip.ReasonHeader(cause)}); !found {
 			t.Errorf("Q850: found = false, want true; cause = %s; reason.Header(cause) = %s", cause, sip.ReasonHeader(cause))
 		} else if got != want {
 			t.Errorf("Q850: got = %v, want %v; cause = %s; reason.Header(cause) = %s", got, want, cause, sip.ReasonHeader(cause))
@@ -140,9 +140,9 @@ func FuzzReason(f *testing.F) {
 		f.Add(seed, 480)
 	}
 	f.Fuzz(func(t *testing.T, header string, status int) {
-		number, told := sip.Q850([]string{header})
-		if told != (number >= 1 && number <= 127) {
-			t.Errorf("Q850(%q) = %d, %v", header, number, told)
+		number, found := sip.Q850([]string{header})
+		if found != (number >= 1 && number <= 127) {
+			t.Errorf("Q850(%q) = %d, %v", header, number, found)
 		}
 		final := sip.Final{Status: status, Reasons: []string{header}}
 		for _, cause := range []callstate.Cause{sip.ByeCause([]string{header}), final.Cause()} {

@@ -27,10 +27,10 @@ const sessionTooSmall = 422
 // (RFC 3261 section 18.1.1). If nothing could be sent to an address, the INVITE is sent to the next
 // address of the trunk's name (RFC 3263 section 4.3).
 func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Route) (*sip.ClientTx, error) {
-	var nobody error
+	var firstErr error
 	for {
 		if err := d.transport.Prepare(invite, to); err != nil {
-			return nil, cmp.Or(nobody, err)
+			return nil, cmp.Or(firstErr, err)
 		}
 		if err := d.keepState(invite); err != nil {
 			return nil, &transport.NotSent{Err: fmt.Errorf("%w: keep the state of call %s: %w", ErrOurs, d.order.CallID, err)}
@@ -47,7 +47,7 @@ func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Rou
 			to.LargeOverTCP = false
 		} else {
 			to.Excluded = append(to.Excluded, invite.Destination())
-			nobody = cmp.Or(nobody, err)
+			firstErr = cmp.Or(firstErr, err)
 		}
 		invite.RemoveHeader("Via")
 	}

@@ -21,10 +21,10 @@ func TestTrunkMonitor_TwoUnansweredOPTIONSMeanDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := []error{nil, errSilent, nil, errSilent, errSilent, errSilent, nil, nil}
 		var asked atomic.Int32
-		var told []bool
+		var changes []bool
 		ctx, stop := context.WithCancel(t.Context())
 		u := sip.NewTrunkMonitor(sip.TrunkMonitorConfig{
-			Name: "test", Changed: func(up bool) { told = append(told, up) },
+			Name: "test", Changed: func(up bool) { changes = append(changes, up) },
 			Probe: func(context.Context) error {
 				n := int(asked.Add(1))
 				return answers[min(n-1, len(answers)-1)]
@@ -43,8 +43,8 @@ func TestTrunkMonitor_TwoUnansweredOPTIONSMeanDown(t *testing.T) {
 		}
 		stop()
 		<-done
-		if !slices.Equal(told, []bool{false, true}) {
-			t.Errorf("notifications = %v", told)
+		if !slices.Equal(changes, []bool{false, true}) {
+			t.Errorf("notifications = %v", changes)
 		}
 	})
 }

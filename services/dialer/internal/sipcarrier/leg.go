@@ -145,16 +145,16 @@ func (l *leg) transfer(ctx context.Context, to string) error {
 
 // finishOriginate sends the result to Originate. Only the first call of finishOriginate has an
 // effect.
-func (l *leg) finishOriginate(said error) {
+func (l *leg) finishOriginate(result error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.finishOriginateLocked(said)
+	l.finishOriginateLocked(result)
 }
 
 // finishOriginateLocked does the same as finishOriginate. The caller must hold mu.
-func (l *leg) finishOriginateLocked(said error) {
+func (l *leg) finishOriginateLocked(result error) {
 	if l.result != nil {
-		l.result <- said
+		l.result <- result
 		l.result = nil
 	}
 }
@@ -525,9 +525,9 @@ func (l *leg) end(e sip.End, talked Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, turn := range talked.Turns {
-		said := l.event(carrier.Utterance, turn.At)
-		said.Role, said.Text, said.SpokenUntil = turn.Role, turn.Text, turn.EndedAt
-		l.enqueueLocked(entry{event: said})
+		utterance := l.event(carrier.Utterance, turn.At)
+		utterance.Role, utterance.Text, utterance.SpokenUntil = turn.Role, turn.Text, turn.EndedAt
+		l.enqueueLocked(entry{event: utterance})
 	}
 	ended := l.event(carrier.Ended, e.At)
 	ended.Cause, ended.ByUs, ended.Disclosure = e.Cause, e.ByUs, talked.Disclosure

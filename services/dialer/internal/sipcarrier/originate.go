@@ -68,16 +68,16 @@ func (c *Carrier) offer(
 			err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, errCircuitOpen))
 			continue
 		}
-		said, fault := c.sendInvite(ctx, o, over, len(rest) > 0 || others)
+		pending, fault := c.sendInvite(ctx, o, over, len(rest) > 0 || others)
 		if fault == nil {
-			fault = c.awaitResult(ctx, o, said)
+			fault = c.awaitResult(ctx, o, pending)
 			// the circuit does not count this error, because the trunk has not failed
 			if errors.Is(fault, errNoAnswerYet) {
 				known.cancelReservation()
-				return said.leg.dialedAt, nil
+				return pending.leg.dialedAt, nil
 			}
 			c.countInvite(over, fault)
-			return said.leg.dialedAt, fault
+			return pending.leg.dialedAt, fault
 		}
 		c.notSent(known, fault)
 		var noAgent *noAgentError
@@ -154,13 +154,13 @@ func (c *Carrier) sendInvite(
 		talk.End()
 		return pendingOriginate{}, err
 	}
-	said := make(chan error, 1)
+	result := make(chan error, 1)
 	record := store.Leg{
 		CallID: o.CallID, TrunkID: over.TrunkID, Channels: over.Channels, From: o.From, To: o.To,
 		Attempt: newAttempt(over, o.CallID.String()),
 	}
 	l := &leg{
-		carrier: c, callID: o.CallID, talk: talk, trunk: over, result: said, health: c.monitored.health(over.TrunkID),
+		carrier: c, callID: o.CallID, talk: talk, trunk: over, result: result, health: c.monitored.health(over.TrunkID),
 		record: record, request: o, slowTrunk: make(chan struct{}),
 	}
 	if followed {
@@ -179,7 +179,7 @@ func (c *Carrier) sendInvite(
 		return pendingOriginate{}, c.inviteNotSent(ctx, l, o, err)
 	}
 	l.attachDialog(d)
-	return pendingOriginate{l, said}, nil
+	return pendingOriginate{l, result}, nil
 }
 
 // awaitResult waits until the trunk has accepted or refused the call.

@@ -131,20 +131,20 @@ func TestRun_StopHangsUpLiveCalls(t *testing.T) {
 	}
 }
 
-// toldTalks creates conversations and passes their callbacks to the test.
-type toldTalks struct{ told chan sipcarrier.TalkCallbacks }
+// callbackTalks creates conversations and passes their callbacks to the test.
+type callbackTalks struct{ callbacks chan sipcarrier.TalkCallbacks }
 
-func (t toldTalks) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
-	return toldTalk{told: t.told}, nil
+func (t callbackTalks) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
+	return callbackTalk{callbacks: t.callbacks}, nil
 }
 
-type toldTalk struct {
+type callbackTalk struct {
 	talk
-	told chan sipcarrier.TalkCallbacks
+	callbacks chan sipcarrier.TalkCallbacks
 }
 
-func (t toldTalk) Answer(_ []byte, told sipcarrier.TalkCallbacks) error {
-	t.told <- told
+func (t callbackTalk) Answer(_ []byte, callbacks sipcarrier.TalkCallbacks) error {
+	t.callbacks <- callbacks
 	return nil
 }
 
@@ -154,8 +154,8 @@ func (t toldTalk) Answer(_ []byte, told sipcarrier.TalkCallbacks) error {
 func TestRun_LostLegStoresOnlyAnOptOut(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
-	told := make(chan sipcarrier.TalkCallbacks, 1)
-	x.talks = toldTalks{told}
+	answers := make(chan sipcarrier.TalkCallbacks, 1)
+	x.talks = callbackTalks{answers}
 	x.far.On("26", func(c *siptest.Call) {
 		c.Respond(180, "")
 		c.Answer(audio)
@@ -163,7 +163,7 @@ func TestRun_LostLegStoresOnlyAnOptOut(t *testing.T) {
 	})
 	first := x.begin(loopback)
 	id := dial(t, first, "26", carrier.Answered)
-	callbacks := <-told
+	callbacks := <-answers
 	var owner uuid.UUID
 	err := x.first.QueryRow(t.Context(), "SELECT owner FROM sip_legs WHERE call_id = $1", id).Scan(&owner)
 	if err != nil {
@@ -430,8 +430,8 @@ func TestRun_EndsOrphansOfADisabledTrunk(t *testing.T) {
 	first.stop()
 	x.beginOver(udp, func(trunks.Trunk) activeTrunks { return trunkStore{activeTrunks: trunkList{}, disabled: over} })
 	select {
-	case said := <-ended:
-		if said == "" {
+	case credentials := <-ended:
+		if credentials == "" {
 			t.Error("the second BYE has no credentials")
 		}
 	case <-time.After(testkit.Timeout):

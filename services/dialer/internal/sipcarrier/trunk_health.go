@@ -152,9 +152,9 @@ func (o *trunkHealth) countUnreachable(fault error) {
 	o.countFailure(fault, true)
 }
 
-// countResult counts the response of the trunk to an INVITE. said is nil if the trunk accepted the
+// countResult counts the response of the trunk to an INVITE. result is nil if the trunk accepted the
 // call, and otherwise a refusal or the error without a response.
-func (o *trunkHealth) countResult(said error) {
+func (o *trunkHealth) countResult(result error) {
 	if o == nil {
 		return
 	}
@@ -162,30 +162,30 @@ func (o *trunkHealth) countResult(said error) {
 	defer o.mu.Unlock()
 	var refused *carrier.Refused
 	// The trunk did not cause this error.
-	if errors.Is(said, carrier.ErrNotPermitted) || errors.As(said, &refused) && refused.NotSent {
+	if errors.Is(result, carrier.ErrNotPermitted) || errors.As(result, &refused) && refused.NotSent {
 		o.circuit.Unasked()
 		return
 	}
-	o.state.offered(time.Now(), ofTrunk(said))
+	o.state.offered(time.Now(), ofTrunk(result))
 	switch {
-	case said == nil:
+	case result == nil:
 		o.countAccepted()
-	case !errors.As(said, &refused):
+	case !errors.As(result, &refused):
 		o.monitor.Doubt()
-		o.countFailure(said, false)
+		o.countFailure(result, false)
 		return
 	case isForbidden(refused):
 		if refused.OperatorFault && o.forbidden.suspect(o.accepted) {
 			o.accepted = false
-			o.countFailure(said, true)
+			o.countFailure(result, true)
 			return
 		}
 	case refused.OperatorFault:
 		o.accepted = false
-		o.countFailure(said, true)
+		o.countFailure(result, true)
 		return
 	case refused.Cause.OfTrunk():
-		o.countFailure(said, false)
+		o.countFailure(result, false)
 		return
 	default:
 		o.countAccepted()
@@ -197,10 +197,10 @@ func (o *trunkHealth) countResult(said error) {
 
 // ofTrunk reports whether the trunk caused the failure of a call: no response, a refusal of the
 // account, or a fault of the trunk.
-func ofTrunk(said error) bool {
+func ofTrunk(result error) bool {
 	var refused *carrier.Refused
-	if !errors.As(said, &refused) {
-		return said != nil
+	if !errors.As(result, &refused) {
+		return result != nil
 	}
 	return refused.OperatorFault || refused.Cause.OfTrunk()
 }
@@ -219,10 +219,10 @@ func isForbidden(refused *carrier.Refused) bool {
 
 // countFailure counts a failure in the circuit. If definite is true, the circuit opens immediately.
 // The caller must hold mu.
-func (o *trunkHealth) countFailure(said error, definite bool) {
+func (o *trunkHealth) countFailure(err error, definite bool) {
 	if o.circuit.Failed(time.Now(), definite) {
 		o.opened++
-		slog.Warn("trunk circuit opened", "trunk", o.name, "rest", o.circuit.Rest(time.Now()), "error", said)
+		slog.Warn("trunk circuit opened", "trunk", o.name, "rest", o.circuit.Rest(time.Now()), "error", err)
 	}
 }
 

@@ -52,21 +52,21 @@ func newRefusalsCounter() *prometheus.CounterVec {
 }
 
 // countInvite counts the response of a trunk to an INVITE.
-func (c *Carrier) countInvite(over trunks.Trunk, said error) {
-	c.monitored.health(over.TrunkID).countResult(said)
+func (c *Carrier) countInvite(over trunks.Trunk, err error) {
+	c.monitored.health(over.TrunkID).countResult(err)
 	// The trunk required another INVITE, so this response was not the final response to the call.
-	if errors.Is(said, carrier.ErrNotPermitted) {
+	if errors.Is(err, carrier.ErrNotPermitted) {
 		return
 	}
 	result := resultAnswered
 	var no *carrier.Refused
 	var response *Response
-	if errors.As(said, &response) {
+	if errors.As(err, &response) {
 		c.refusals.WithLabelValues(over.Name, strconv.Itoa(response.Status)).Inc()
 	}
 	switch {
-	case said == nil:
-	case !errors.As(said, &no):
+	case err == nil:
+	case !errors.As(err, &no):
 		result = resultSilent
 	case no.NotSent: // the dialer caused this error
 		return

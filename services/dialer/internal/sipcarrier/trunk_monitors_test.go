@@ -71,7 +71,7 @@ func TestRun_MonitorsTheActiveTrunks(t *testing.T) {
 	}
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(p.Carrier)
-	told := func(want string) {
+	wantMetrics := func(want string) {
 		t.Helper()
 		testkit.NoError(t, func() error {
 			if got := gathered(t, metrics); got != want {
@@ -83,7 +83,7 @@ func TestRun_MonitorsTheActiveTrunks(t *testing.T) {
 	known.set(good)
 	comes("OPTIONS", 1)
 	comes("REGISTER", 1)
-	told("invites answered 0, invites refused 0, invites silent 0, registered 1, up 1, trunks_active 1")
+	wantMetrics("invites answered 0, invites refused 0, invites silent 0, registered 1, up 1, trunks_active 1")
 	p.awaitAnswers(t, good)
 	for number, taken := range map[string]bool{"+14155550199": true, "+14155550170": false} {
 		o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: number}
@@ -92,18 +92,18 @@ func TestRun_MonitorsTheActiveTrunks(t *testing.T) {
 			t.Errorf("%s: %v", number, err)
 		}
 	}
-	told("invites answered 1, invites refused 1, invites silent 0, registered 1, up 1, trunks_active 1")
+	wantMetrics("invites answered 1, invites refused 1, invites silent 0, registered 1, up 1, trunks_active 1")
 	changed := good
 	changed.Version, changed.Register = 2, false
 	known.set(changed)
 	comes("REGISTER no more", 1)
 	comes("OPTIONS", 2)
-	told("invites answered 1, invites refused 1, invites silent 0, up 1, trunks_active 1")
+	wantMetrics("invites answered 1, invites refused 1, invites silent 0, up 1, trunks_active 1")
 	known.set(good)
 	comes("REGISTER", 2)
 	known.set()
 	comes("REGISTER no more", 2)
-	told("trunks_active 0")
+	wantMetrics("trunks_active 0")
 }
 
 // gathered returns the metrics of the trunk in the order of their names.
@@ -113,7 +113,7 @@ func gathered(t *testing.T, metrics *prometheus.Registry) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
+	var values []string
 	for _, family := range families {
 		if strings.Contains(family.GetName(), "circuit") || strings.Contains(family.GetName(), "refusals") {
 			continue // trunk_health_test.go tests these metrics
@@ -121,11 +121,11 @@ func gathered(t *testing.T, metrics *prometheus.Registry) string {
 		name := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(family.GetName(), "ringfence_dialer_sip_"), "trunk_"), "_total")
 		for _, m := range family.GetMetric() {
 			if name == "invites" {
-				told = append(told, fmt.Sprintf("invites %s %v", m.GetLabel()[0].GetValue(), m.GetCounter().GetValue()))
+				values = append(values, fmt.Sprintf("invites %s %v", m.GetLabel()[0].GetValue(), m.GetCounter().GetValue()))
 				continue
 			}
-			told = append(told, fmt.Sprintf("%s %v", name, m.GetGauge().GetValue()))
+			values = append(values, fmt.Sprintf("%s %v", name, m.GetGauge().GetValue()))
 		}
 	}
-	return strings.Join(told, ", ")
+	return strings.Join(values, ", ")
 }

@@ -257,17 +257,17 @@ func TestPcap_IsReadByTcpdump(t *testing.T) {
 	messages, _ := capture()
 	command := exec.CommandContext(t.Context(), "tcpdump", "-nn", "-v", "-r", "-")
 	command.Stdin = bytes.NewReader(siptrace.Pcap(messages))
-	said, err := command.CombinedOutput()
+	output, err := command.CombinedOutput()
 	if err != nil {
-		t.Fatalf("tcpdump: %v: %s", err, said)
+		t.Fatalf("tcpdump: %v: %s", err, output)
 	}
 	for _, want := range []string{"192.0.2.1.5060 > 192.0.2.2.5080", "2001:db8::2.5061 > 2001:db8::1.5061"} {
-		if !strings.Contains(string(said), want) {
-			t.Errorf("tcpdump printed %q, want it to contain %q", said, want)
+		if !strings.Contains(string(output), want) {
+			t.Errorf("tcpdump printed %q, want it to contain %q", output, want)
 		}
 	}
-	if strings.Contains(string(said), "bad") {
-		t.Errorf("tcpdump printed %q, want no bad checksum", said)
+	if strings.Contains(string(output), "bad") {
+		t.Errorf("tcpdump printed %q, want no bad checksum", output)
 	}
 }
 

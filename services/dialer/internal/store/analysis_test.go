@@ -41,8 +41,8 @@ func roomFor(most int, full ...uuid.UUID) store.AnalysisLimits {
 func TestDueAnalyses_PagesReadDoNotGrowWithTheBacklogOfOneWorkspace(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	told, seen := pgtest.Watch(t, pool)
-	st, super := newStore(told), pgtest.Super(t, pool, "dialer")
+	watchedPool, seen := pgtest.Watch(t, pool)
+	st, super := newStore(watchedPool), pgtest.Super(t, pool, "dialer")
 	hanging, other := uuid.UUID{1}, uuid.UUID{2}
 	pages := func() (most int) {
 		t.Helper()

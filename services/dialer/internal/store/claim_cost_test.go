@@ -145,10 +145,10 @@ func (s *costSide) claimOne(b *testing.B) {
 // plan.
 func (s *costSide) pages(b *testing.B) (most int) {
 	b.Helper()
-	told, seen := pgtest.Watch(b, s.pool)
-	defer told.Close()
+	watchedPool, seen := pgtest.Watch(b, s.pool)
+	defer watchedPool.Close()
 	watched := *s
-	watched.st = store.New(told, uuid.Must(uuid.NewV7()), store.Timing{ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, CapacityLimit: 24 * time.Hour})
+	watched.st = store.New(watchedPool, uuid.Must(uuid.NewV7()), store.Timing{ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, CapacityLimit: 24 * time.Hour})
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
 		for range 20 { // the next connection runs the statements again
 			s.enqueue(b)

@@ -16,8 +16,8 @@ import (
 func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	st, workspace, told := newStore(pool), uuid.Must(uuid.NewV7()), time.Now()
-	ago := func(d time.Duration) *time.Time { at := told.Add(-d); return &at }
+	st, workspace, reportedAt := newStore(pool), uuid.Must(uuid.NewV7()), time.Now()
+	ago := func(d time.Duration) *time.Time { at := reportedAt.Add(-d); return &at }
 	for n, tt := range []struct {
 		name, was string // was is empty if the request never arrived
 		ended     *time.Time
@@ -45,7 +45,7 @@ func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 			}
 		}
 		within(t, pool, func(tx pgx.Tx) error {
-			found, err := st.EnqueueOverdue(t.Context(), tx, r, told, false)
+			found, err := st.EnqueueOverdue(t.Context(), tx, r, reportedAt, false)
 			if err == nil && found != tt.want {
 				t.Errorf("%s: EnqueueOverdue = %s, want %s", tt.name, found, tt.want)
 			}

@@ -66,12 +66,12 @@ func read(text string, c Call) (*agent.Summary, error) {
 
 // scheduled returns an agreed time with the UTC offset of the person's time zone. A time without an
 // offset is in the person's time zone.
-func (c Call) scheduled(said any) (string, bool) {
+func (c Call) scheduled(value any) (string, bool) {
 	const layout = "2006-01-02T15:04:05-07:00"
 	if c.CallbackAt != nil {
 		return c.CallbackAt.In(c.zone()).Format(layout), true
 	}
-	text, _ := said.(string)
+	text, _ := value.(string)
 	at, err := time.Parse(time.RFC3339, text)
 	for _, local := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04"} {
 		if err != nil {

@@ -122,8 +122,8 @@ func lines(turns []agent.Turn) string {
 	text := make([]string, 0, len(turns))
 	size := 0
 	for _, turn := range turns {
-		said := strings.ToValidUTF8(turn.Text[:min(len(turn.Text), maxLine)], "")
-		line, err := json.Marshal(map[string]string{"role": turn.Role, "text": said})
+		words := strings.ToValidUTF8(turn.Text[:min(len(turn.Text), maxLine)], "")
+		line, err := json.Marshal(map[string]string{"role": turn.Role, "text": words})
 		if err != nil {
 			continue
 		}

@@ -191,8 +191,8 @@ func (s *Summariser) ask(ctx context.Context, to endpoint, c Call, step step) (s
 		req.Header.Set("Authorization", "Bearer "+to.key)
 	}
 	resp, err := to.client.Do(req)
-	if told := (*url.Error)(nil); errors.As(err, &told) {
-		err = told.Err // do not log the URL, because a customer's URL can contain a token
+	if urlErr := (*url.Error)(nil); errors.As(err, &urlErr) {
+		err = urlErr.Err // do not log the URL, because a customer's URL can contain a token
 	}
 	if err != nil {
 		return "", fmt.Errorf("request summary: %w", err)

@@ -110,15 +110,15 @@ func TestBodies_IncompleteBodiesAreRefused(t *testing.T) {
 		if half, ok := conn.(*net.TCPConn); ok {
 			_ = half.CloseWrite()
 		}
-		said, err := io.ReadAll(conn)
+		response, err := io.ReadAll(conn)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if !strings.HasPrefix(string(said), "HTTP/1.1 422 ") {
-			t.Errorf("%s: response = %q, want it to begin with %q", name, string(said), "HTTP/1.1 422 ")
+		if !strings.HasPrefix(string(response), "HTTP/1.1 422 ") {
+			t.Errorf("%s: response = %q, want it to begin with %q", name, string(response), "HTTP/1.1 422 ")
 		}
-		if !strings.Contains(string(said), `"code":"validation_error"`) {
-			t.Errorf("%s: response = %q, want it to contain %q", name, string(said), `"code":"validation_error"`)
+		if !strings.Contains(string(response), `"code":"validation_error"`) {
+			t.Errorf("%s: response = %q, want it to contain %q", name, string(response), `"code":"validation_error"`)
 		}
 		_ = conn.Close()
 	}

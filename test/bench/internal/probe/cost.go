@@ -103,8 +103,8 @@ func Measure(ctx context.Context, s Setup) error {
 	if err != nil {
 		return err
 	}
-	told := len(s.Hooks.Deliveries(w.ID)) * each / (warm + each)
-	tell(idle, before, after, underWay*each, told)
+	delivered := len(s.Hooks.Deliveries(w.ID)) * each / (warm + each)
+	tell(idle, before, after, underWay*each, delivered)
 	return nil
 }
 

@@ -150,8 +150,8 @@ func (l *line) all() []agent.Event {
 	return append([]agent.Event(nil), l.events...)
 }
 
-func said(role, text string) func(agent.Event) bool {
-	return func(e agent.Event) bool { return e.Kind == agent.Said && e.Role == role && e.Text == text }
+func utterance(role, text string) func(agent.Event) bool {
+	return func(e agent.Event) bool { return e.Kind == agent.Utterance && e.Role == role && e.Text == text }
 }
 
 func kind(k agent.Kind) func(agent.Event) bool {
@@ -278,12 +278,12 @@ func TestConversation_StartsWithDisclosureAndGreeting(t *testing.T) {
 	server := serve(t, modeltest.LiveOptions{})
 	l := call(t, server, agent.Spec{Settings: agent.Settings{Greeting: "This is Ida from the tea shop."}})
 	l.Begin()
-	l.wait("greeting", said(agent.RoleAgent, "This is Ida from the tea shop."))
+	l.wait("greeting", utterance(agent.RoleAgent, "This is Ida from the tea shop."))
 
 	var order []string
 	for _, e := range l.all() {
 		switch {
-		case e.Kind == agent.Said:
+		case e.Kind == agent.Utterance:
 			order = append(order, e.Text)
 		case e.Kind == agent.Audio && e.Item == "item-1" && !e.Keep:
 			t.Errorf("audio of the disclosure has Keep = false, want true")
@@ -320,7 +320,7 @@ func TestConversation_ReportsTheNoticeAfterTheDisclosure(t *testing.T) {
 	l := call(t, server, agent.Spec{Notice: "This call is recorded.", NoticeKnown: true})
 	l.Begin()
 	noticed := l.wait("notice", kind(agent.Noticed))
-	l.wait("disclosure with notice", said(agent.RoleAgent, disclosure+" This call is recorded."))
+	l.wait("disclosure with notice", utterance(agent.RoleAgent, disclosure+" This call is recorded."))
 	if noticed.Item != "item-1" {
 		t.Errorf("item of Noticed = %q, want item-1", noticed.Item)
 	}
@@ -348,7 +348,7 @@ func TestConversation_RequestsAnUnspokenDisclosureAgain(t *testing.T) {
 	server := serve(t, modeltest.LiveOptions{Unspoken: 1})
 	l := call(t, server, agent.Spec{})
 	l.Begin()
-	l.wait("disclosure", said(agent.RoleAgent, disclosure))
+	l.wait("disclosure", utterance(agent.RoleAgent, disclosure))
 	received(t, server, "session.commentary.append", 2)
 }
 
@@ -369,8 +369,8 @@ func TestConversation_TransportsAudioInBothDirections(t *testing.T) {
 	l.Begin()
 	received(t, server, "session.input_audio.unmute", 1)
 	l.speak(40)
-	l.wait("words of the person", said(agent.RolePerson, "Who is there?"))
-	answer := l.wait("answer", said(agent.RoleAgent, "The tea shop."))
+	l.wait("words of the person", utterance(agent.RolePerson, "Who is there?"))
+	answer := l.wait("answer", utterance(agent.RoleAgent, "The tea shop."))
 
 	sound, quiet := 0, 0
 	for _, e := range l.all() {
@@ -430,7 +430,7 @@ func TestConversation_SendsToolResults(t *testing.T) {
 			}
 			l.ToolResult(called.ID, json.RawMessage(result))
 			l.ToolResult(called.ID, json.RawMessage(result)) // a second result of the same call has no effect
-			l.wait("answer after the result", said(agent.RoleAgent, "That is noted."))
+			l.wait("answer after the result", utterance(agent.RoleAgent, "That is noted."))
 			if got := len(server.Received("response.item.create")); got != 1 {
 				t.Errorf("results that the server received = %d, want 1", got)
 			}
@@ -477,13 +477,13 @@ func TestConversation_InterruptionShortensTheItem(t *testing.T) {
 	l.wait("the long sentence", func(e agent.Event) bool { return e.Kind == agent.Audio && e.Item == "item-2" })
 	l.speak(80)
 	cut := l.wait("end of the long sentence",
-		func(e agent.Event) bool { return e.Kind == agent.Said && e.Item == "item-2" })
+		func(e agent.Event) bool { return e.Kind == agent.Utterance && e.Item == "item-2" })
 	if len(cut.Text) >= len(long) {
 		t.Errorf("the model said %d characters, want fewer than %d", len(cut.Text), len(long))
 	}
 	l.Interrupted(cut.Item, time.Second) // no event is sent, because the API has none for an interruption
-	l.wait("words of the person", said(agent.RolePerson, "Stop."))
-	l.wait("answer", said(agent.RoleAgent, "Sorry."))
+	l.wait("words of the person", utterance(agent.RolePerson, "Stop."))
+	l.wait("answer", utterance(agent.RoleAgent, "Sorry."))
 	refusals(t, server)
 }
 
@@ -492,9 +492,9 @@ func TestSay_IsNotInterruptedAndEndsTheTurn(t *testing.T) {
 	server := serve(t, modeltest.LiveOptions{})
 	l := call(t, server, agent.Spec{Settings: agent.Settings{Disclosure: agent.Disclosure{OffReason: "test"}}})
 	l.Begin()
-	l.wait("first words", said(agent.RoleAgent, "Good day."))
+	l.wait("first words", utterance(agent.RoleAgent, "Good day."))
 	l.Say("We will call again tomorrow. Goodbye.")
-	last := l.wait("farewell", said(agent.RoleAgent, "We will call again tomorrow. Goodbye."))
+	last := l.wait("farewell", utterance(agent.RoleAgent, "We will call again tomorrow. Goodbye."))
 	events, done := l.all(), false
 	for _, e := range events {
 		switch {
@@ -505,7 +505,7 @@ func TestSay_IsNotInterruptedAndEndsTheTurn(t *testing.T) {
 		}
 	}
 	l.wait("end of the turn", func(e agent.Event) bool {
-		done = done || e.Kind == agent.Said && e.Item == last.Item
+		done = done || e.Kind == agent.Utterance && e.Item == last.Item
 		return done && e.Kind == agent.TurnDone
 	})
 	refusals(t, server)
@@ -522,7 +522,7 @@ func TestHearDigit_InstructsTheModel(t *testing.T) {
 	l := call(t, server, agent.Spec{})
 	l.Begin()
 	l.HearDigit('5')
-	l.wait("reaction", said(agent.RoleAgent, "You pressed five."))
+	l.wait("reaction", utterance(agent.RoleAgent, "You pressed five."))
 	refusals(t, server)
 }
 
@@ -560,7 +560,7 @@ func TestConversation_LastEvent(t *testing.T) {
 			server := serve(t, modeltest.LiveOptions{})
 			l := call(t, server, agent.Spec{})
 			l.Begin()
-			l.wait("first words", said(agent.RoleAgent, disclosure))
+			l.wait("first words", utterance(agent.RoleAgent, disclosure))
 			tt.end(server, l)
 			last := l.wait("end", func(e agent.Event) bool { return e.Kind == agent.Closed || e.Kind == agent.Failed })
 			if last.Kind != tt.want {
@@ -587,7 +587,7 @@ func TestConversation_ContinuesAfterAnError(t *testing.T) {
 	l.Begin()
 	server.Fail("output_moderated")
 	server.Inject([]byte(`{"type":"session.new_event"}`))
-	l.wait("greeting", said(agent.RoleAgent, "Welcome."))
+	l.wait("greeting", utterance(agent.RoleAgent, "Welcome."))
 }
 
 func TestMethods_HaveNoEffectOutsideTheCall(t *testing.T) {

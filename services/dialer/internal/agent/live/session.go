@@ -150,9 +150,9 @@ func (s *session) run() {
 	if !s.ended {
 		last.Kind, last.Err = agent.Failed, fmt.Errorf("%w: %w", agent.ErrBroken, err)
 	}
-	said := append(s.endItem(), s.endPerson()...)
+	remaining := append(s.endItem(), s.endPerson()...)
 	s.mu.Unlock()
-	s.emit(append(said, last)...)
+	s.emit(append(remaining, last)...)
 }
 
 func (s *session) read() error {
@@ -273,7 +273,7 @@ func (s *session) endItem() (events []agent.Event) {
 		events = append(events, agent.Event{Kind: agent.ItemDone, Item: s.item()})
 	}
 	if text := strings.TrimSpace(s.words); text != "" {
-		events = append(events, agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: s.item(), Text: text})
+		events = append(events, agent.Event{Kind: agent.Utterance, Role: agent.RoleAgent, Item: s.item(), Text: text})
 	}
 	s.words = ""
 	if len(events) > 0 && s.asked == nil {
@@ -285,7 +285,7 @@ func (s *session) endItem() (events []agent.Event) {
 // endPerson ends the person's utterance.
 func (s *session) endPerson() (events []agent.Event) {
 	if text := strings.TrimSpace(s.person); text != "" {
-		events = append(events, agent.Event{Kind: agent.Said, Role: agent.RolePerson, Text: text})
+		events = append(events, agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Text: text})
 	}
 	s.person = ""
 	return events

@@ -302,21 +302,21 @@ func TestMark_ReportsTheRecordingNotice(t *testing.T) {
 		b.notice = notice
 		s := b.open()
 		s.Begin()
-		told := b.next("start")["start"].(map[string]any)["customParameters"].(map[string]any)["recording_notice"]
-		if notice == "" && told != nil {
-			t.Errorf("notice of the message = %v, want nil", told)
-		} else if notice != "" && told != notice {
-			t.Errorf("notice of the message = %v, want %v", told, notice)
+		got := b.next("start")["start"].(map[string]any)["customParameters"].(map[string]any)["recording_notice"]
+		if notice == "" && got != nil {
+			t.Errorf("notice of the message = %v, want nil", got)
+		} else if notice != "" && got != notice {
+			t.Errorf("notice of the message = %v, want %v", got, notice)
 		}
 		b.send(`{"event":"mark","mark":{"name":"recording_notice"}}`) // a mark without audio before it
 		b.play(time.Second)
 		b.send(`{"event":"mark","mark":{"name":"recording_notice"}}`)
 		b.send(`{"event":"hangup"}`)
-		var said, noticed []string
+		var audioItems, noticed []string
 		for e := range s.Events() {
 			switch e.Kind {
 			case agent.Audio:
-				said = append(said, e.Item)
+				audioItems = append(audioItems, e.Item)
 			case agent.Noticed:
 				noticed = append(noticed, e.Item)
 			case agent.Closed:
@@ -325,8 +325,8 @@ func TestMark_ReportsTheRecordingNotice(t *testing.T) {
 		}
 		if notice == "" && len(noticed) > 0 {
 			t.Errorf("noticed = %v, want none", noticed)
-		} else if notice != "" && (!slices.Equal(noticed, said)) {
-			t.Errorf("noticed = %v, want %v", noticed, said)
+		} else if notice != "" && (!slices.Equal(noticed, audioItems)) {
+			t.Errorf("noticed = %v, want %v", noticed, audioItems)
 		}
 	}
 }
@@ -370,10 +370,10 @@ func TestSession_ReceivesTranscriptsAndToolCalls(t *testing.T) {
 	b.send(`{"event":"from_the_future"}`)
 	b.send(`{"event":"transcript","transcript":{"role":"robot","text":"no"}}`)
 	b.send(`{"event":"transcript","transcript":{"role":"person","text":"Hello?"}}`)
-	if said := take(t, s, agent.Said); said.Text != "Hello?" {
-		t.Errorf(`take: said.Text = %q, want "Hello?"`, said.Text)
-	} else if said.Role != agent.RolePerson {
-		t.Errorf("take: said.Role = %v, want %v", said.Role, agent.RolePerson)
+	if utterance := take(t, s, agent.Utterance); utterance.Text != "Hello?" {
+		t.Errorf(`take: utterance.Text = %q, want "Hello?"`, utterance.Text)
+	} else if utterance.Role != agent.RolePerson {
+		t.Errorf("take: utterance.Role = %v, want %v", utterance.Role, agent.RolePerson)
 	}
 	b.send(`{"event":"tool","tool":{"id":"1","name":"opt_out","args":{"quote":"never again"}}}`)
 	called := take(t, s, agent.ToolCall)

@@ -225,7 +225,7 @@ func (s *session) take(m message) error {
 		if t := m.Transcript; t != nil && (t.Role == agent.RoleAgent || t.Role == agent.RolePerson) {
 			s.emit(
 				agent.Event{
-					Kind: agent.Said,
+					Kind: agent.Utterance,
 					Role: t.Role,
 					Text: strings.ToValidUTF8(t.Text[:min(len(t.Text), maxWords)], ""),
 				},

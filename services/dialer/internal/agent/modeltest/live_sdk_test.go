@@ -64,11 +64,11 @@ func converseLive(t *testing.T) *modeltest.LiveServer {
 			switch {
 			case !open:
 				return server
-			case e.Kind == agent.Said && e.Text == "Good day.":
+			case e.Kind == agent.Utterance && e.Text == "Good day.":
 				speaking = 40
 			case e.Kind == agent.ToolCall:
 				session.ToolResult(e.ID, json.RawMessage(`{"state":"done"}`))
-			case e.Kind == agent.Said && e.Text == "Until tomorrow.":
+			case e.Kind == agent.Utterance && e.Text == "Until tomorrow.":
 				server.Fail("output_moderated")
 				server.End("expired")
 			}

@@ -58,7 +58,7 @@ func (c *conn) stopSpeech(text string) {
 	c.mu.Unlock()
 	c.send("input_audio_buffer.speech_stopped", map[string]any{"audio_end_ms": at, "item_id": item})
 	c.send("input_audio_buffer.committed", map[string]any{"item_id": item, "previous_item_id": nil})
-	said := map[string]any{
+	message := map[string]any{
 		"id":      item,
 		"object":  "realtime.item",
 		"type":    "message",
@@ -66,8 +66,8 @@ func (c *conn) stopSpeech(text string) {
 		"status":  "completed",
 		"content": []any{map[string]any{"type": "input_audio", "transcript": nil}},
 	}
-	c.send("conversation.item.added", map[string]any{"item": said, "previous_item_id": nil})
-	c.send("conversation.item.done", map[string]any{"item": said, "previous_item_id": nil})
+	c.send("conversation.item.added", map[string]any{"item": message, "previous_item_id": nil})
+	c.send("conversation.item.done", map[string]any{"item": message, "previous_item_id": nil})
 	if create && !busy {
 		c.make("", nil)
 	}

@@ -144,8 +144,8 @@ func (c *conn) speak(ctx context.Context, m *making, item string, reply Realtime
 	c.send("response.output_audio_transcript.delta", at(map[string]any{"delta": reply.Text}))
 	c.send("response.output_audio.done", at(map[string]any{}))
 	c.send("response.output_audio_transcript.done", at(map[string]any{"transcript": reply.Text}))
-	said := map[string]any{"type": "audio", "transcript": reply.Text}
-	c.send("response.content_part.done", at(map[string]any{"part": said}))
+	part := map[string]any{"type": "audio", "transcript": reply.Text}
+	c.send("response.content_part.done", at(map[string]any{"part": part}))
 	done := message("completed", map[string]any{"type": "output_audio", "transcript": reply.Text})
 	c.send("response.output_item.done", map[string]any{"response_id": m.id, "output_index": 0, "item": done})
 	c.send("conversation.item.done", map[string]any{"item": done, "previous_item_id": nil})

@@ -56,7 +56,7 @@ func converse(t *testing.T) *modeltest.RealtimeServer {
 			s.ToolResult(e.ID, json.RawMessage(`{"state":"busy"}`))
 		case e.Kind == agent.TurnDone && turns == 1:
 			server.Speak("Give me the desk.")
-		case e.Kind == agent.Said && e.Text == "One moment.":
+		case e.Kind == agent.Utterance && e.Text == "One moment.":
 			s.Interrupted(e.Item, 20*time.Millisecond)
 			s.Interrupted("unknown", 0)
 		case e.Kind == agent.TurnDone && turns == 3:

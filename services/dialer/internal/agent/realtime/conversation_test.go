@@ -114,11 +114,11 @@ func check(t *testing.T, server *modeltest.RealtimeServer, result conversation.R
 	for _, turn := range result.Turns {
 		texts = append(texts, turn.Text)
 	}
-	said := strings.Join(texts, "|")
-	if !strings.HasPrefix(said, "Hello, you are talking to an AI assistant.|Good day, I call") {
-		t.Errorf("the transcript: said = %q, want it to begin with %q",
-			said, "Hello, you are talking to an AI assistant.|Good day, I call")
-	} else if !strings.HasSuffix(said, " –|Never call me again.|It is noted, goodbye.") {
-		t.Errorf(`the transcript: said = %q, want it to end with " –|Never call me again.|It is noted, goodbye."`, said)
+	transcript := strings.Join(texts, "|")
+	if !strings.HasPrefix(transcript, "Hello, you are talking to an AI assistant.|Good day, I call") {
+		t.Errorf("transcript = %q, want it to begin with %q",
+			transcript, "Hello, you are talking to an AI assistant.|Good day, I call")
+	} else if !strings.HasSuffix(transcript, " –|Never call me again.|It is noted, goodbye.") {
+		t.Errorf(`transcript = %q, want it to end with " –|Never call me again.|It is noted, goodbye."`, transcript)
 	}
 }

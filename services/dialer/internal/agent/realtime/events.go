@@ -65,11 +65,11 @@ func (s *session) onAudio(e serverEvent) error {
 	if s.making && len(audio) > 0 {
 		s.spoken = e.ItemID
 	}
-	cut, keep, said := it.cut, s.kept != "" && (e.ResponseID == s.kept || e.ResponseID == ""), s.keptSaid
+	cut, keep, fromSay := it.cut, s.kept != "" && (e.ResponseID == s.kept || e.ResponseID == ""), s.keptFromSay
 	s.mu.Unlock()
 	if !cut && len(audio) > 0 {
 		s.emit(agent.Event{
-			Kind: agent.Audio, Item: e.ItemID, Audio: audio, Keep: keep, Asked: keep && said, Disclosure: keep && !said,
+			Kind: agent.Audio, Item: e.ItemID, Audio: audio, Keep: keep, Asked: keep && fromSay, Disclosure: keep && !fromSay,
 		})
 	}
 	return nil
@@ -128,7 +128,7 @@ func (s *session) onWords(role string, e serverEvent) {
 		s.history = s.history[1:]
 	}
 	s.mu.Unlock()
-	s.emit(agent.Event{Kind: agent.Said, Role: role, Item: e.ItemID, Text: text})
+	s.emit(agent.Event{Kind: agent.Utterance, Role: role, Item: e.ItemID, Text: text})
 }
 
 // onCreated handles the start of a response. The response was requested by the session, or the
@@ -142,7 +142,7 @@ func (s *session) onCreated(e serverEvent) {
 	requestID := e.Response.Metadata[asked]
 	s.returnsIDs = s.returnsIDs || requestID != ""
 	if s.asked != nil && s.asked.keep() && (requestID == s.askedID || !s.returnsIDs) {
-		s.kept, s.keptSaid = e.Response.ID, s.asked.said
+		s.kept, s.keptFromSay = e.Response.ID, s.asked.fromSay
 	}
 }
 

@@ -92,7 +92,7 @@ func (s *session) Say(text string) {
 	// Remove every response except the disclosure.
 	s.waiting = slices.DeleteFunc(s.waiting, func(r response) bool { return !r.first })
 	clear(s.calls) // the model does not need the results any more
-	s.waiting = append(s.waiting, response{settings: &settings, said: true})
+	s.waiting = append(s.waiting, response{settings: &settings, fromSay: true})
 	s.ask()
 }
 

@@ -48,13 +48,13 @@ func TestNotice_IsPartOfTheDisclosure(t *testing.T) {
 		l := recorded(t, server, row.settings)
 		l.Begin()
 		noticed := l.wait(agent.Noticed, 1)
-		l.wait(agent.Said, 2)
-		said := l.all(agent.Said)
+		l.wait(agent.Utterance, 2)
+		utterances := l.all(agent.Utterance)
 		switch {
-		case said[0].Text != row.want:
-			t.Errorf("%s: said[0].Text = %v, want %v", name, said[0].Text, row.want)
-		case noticed.Item != said[0].Item:
-			t.Errorf("%s: noticed.Item = %v, want %v", name, noticed.Item, said[0].Item)
+		case utterances[0].Text != row.want:
+			t.Errorf("%s: utterances[0].Text = %v, want %v", name, utterances[0].Text, row.want)
+		case noticed.Item != utterances[0].Item:
+			t.Errorf("%s: noticed.Item = %v, want %v", name, noticed.Item, utterances[0].Item)
 		case failed != (name == "alone"):
 			t.Errorf("%s: failed = %v, want %v", name, failed, (name == "alone"))
 		}

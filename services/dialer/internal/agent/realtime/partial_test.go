@@ -18,14 +18,14 @@ func TestSession_EmitsTheTextOfAnIncompleteItem(t *testing.T) {
 	l := open(t, server, agent.Settings{})
 	l.Begin()
 	l.wait(agent.TurnDone, 2)
-	said, played := len(l.all(agent.Said)), len(l.all(agent.Audio))
+	utterances, played := len(l.all(agent.Utterance)), len(l.all(agent.Audio))
 	audio := base64.StdEncoding.EncodeToString(make([]byte, agent.FrameBytes))
 	server.Inject([]byte(`{"type":"response.output_audio_transcript.delta","item_id":"item-x","delta":"We are "}`))
 	server.Inject([]byte(`{"type":"response.output_audio_transcript.delta","item_id":"item-x","delta":"calling"}`))
 	server.Inject([]byte(`{"type":"response.output_audio.delta","item_id":"item-x","delta":"` + audio + `"}`))
 	l.wait(agent.Audio, played+1)
 	l.Close()
-	last := l.wait(agent.Said, said+1)
+	last := l.wait(agent.Utterance, utterances+1)
 	if last.Item != "item-x" {
 		t.Errorf("item = %q, want %q", last.Item, "item-x")
 	}
@@ -50,7 +50,7 @@ func TestDisclosure_IsMarked(t *testing.T) {
 	if got := len(l.all(agent.Disclosed)); got != 1 {
 		t.Errorf("disclosed events = %d, want 1", got)
 	}
-	if want := l.all(agent.Said)[0].Item; disclosed.Item != want {
+	if want := l.all(agent.Utterance)[0].Item; disclosed.Item != want {
 		t.Errorf("disclosed item = %q, want %q", disclosed.Item, want)
 	}
 	for _, e := range l.all(agent.Audio) {

@@ -282,20 +282,20 @@ func TestBegin_SpeaksTheDisclosureFirst(t *testing.T) {
 	l.Begin()
 	l.Begin()
 	l.wait(agent.TurnDone, 2)
-	said := l.all(agent.Said)
+	utterances := l.all(agent.Utterance)
 	switch {
-	case len(said) != 2:
-		t.Errorf("length of said = %v, want 2", len(said))
-	case said[0].Text != "Guten Tag, Sie sprechen mit einem KI-Assistenten.":
-		t.Errorf(`said[0].Text = %v, want "Guten Tag, Sie sprechen mit einem KI-Assistenten."`,
-			said[0].Text)
-	case said[1].Text != "Hier ist .":
-		t.Errorf(`said[1].Text = %v, want "Hier ist ."`, said[1].Text)
-	case said[0].Role != agent.RoleAgent:
-		t.Errorf("said[0].Role = %v, want %v", said[0].Role, agent.RoleAgent)
+	case len(utterances) != 2:
+		t.Errorf("length of utterances = %v, want 2", len(utterances))
+	case utterances[0].Text != "Guten Tag, Sie sprechen mit einem KI-Assistenten.":
+		t.Errorf(`utterances[0].Text = %v, want "Guten Tag, Sie sprechen mit einem KI-Assistenten."`,
+			utterances[0].Text)
+	case utterances[1].Text != "Hier ist .":
+		t.Errorf(`utterances[1].Text = %v, want "Hier ist ."`, utterances[1].Text)
+	case utterances[0].Role != agent.RoleAgent:
+		t.Errorf("utterances[0].Role = %v, want %v", utterances[0].Role, agent.RoleAgent)
 	}
 	for _, e := range l.all(agent.Audio) {
-		if e.Keep != (e.Item == said[0].Item) {
+		if e.Keep != (e.Item == utterances[0].Item) {
 			t.Errorf("audio of %s: keep %v", e.Item, e.Keep)
 		}
 	}
@@ -316,8 +316,8 @@ func TestBegin_WithoutADisclosure(t *testing.T) {
 	server := serve(t, modeltest.RealtimeOptions{})
 	l := open(t, server, agent.Settings{Disclosure: agent.Disclosure{OffReason: "employees"}})
 	l.Begin()
-	if said := l.wait(agent.Said, 1); said.Text != "Good day." {
-		t.Errorf("first text = %q", said.Text)
+	if utterance := l.wait(agent.Utterance, 1); utterance.Text != "Good day." {
+		t.Errorf("first text = %q", utterance.Text)
 	}
 	for _, e := range l.all(agent.Audio) {
 		if e.Keep {
@@ -338,11 +338,11 @@ func TestBegin_RequestsAMissingDisclosureAgain(t *testing.T) {
 		}})
 		l := open(t, server, agent.Settings{})
 		l.Begin()
-		if said := l.wait(agent.Said, 2); !strings.Contains(l.all(agent.Said)[0].Text, "AI assistant") {
-			t.Errorf(`%s without a sound: l.all(agent.Said)[0].Text = %q, want it to contain "AI assistant"`,
-				status, l.all(agent.Said)[0].Text)
-		} else if said.Text != "Good day." {
-			t.Errorf(`%s without a sound: said.Text = %q, want "Good day."`, status, said.Text)
+		if utterance := l.wait(agent.Utterance, 2); !strings.Contains(l.all(agent.Utterance)[0].Text, "AI assistant") {
+			t.Errorf(`%s without a sound: l.all(agent.Utterance)[0].Text = %q, want it to contain "AI assistant"`,
+				status, l.all(agent.Utterance)[0].Text)
+		} else if utterance.Text != "Good day." {
+			t.Errorf(`%s without a sound: utterance.Text = %q, want "Good day."`, status, utterance.Text)
 		}
 		l.clean()
 	}
@@ -360,7 +360,7 @@ func speaking(t *testing.T, opts modeltest.RealtimeOptions) *line {
 func TestInterrupted_TruncatesAtThePlayedAudio(t *testing.T) {
 	t.Parallel()
 	l := speaking(t, modeltest.RealtimeOptions{})
-	greeting := l.all(agent.Said)[1].Item
+	greeting := l.all(agent.Utterance)[1].Item
 	length := 0
 	for _, e := range l.all(agent.Audio) {
 		if e.Item == greeting {
@@ -379,9 +379,9 @@ func TestInterrupted_TruncatesAtThePlayedAudio(t *testing.T) {
 	case e["content_index"] != 0.0:
 		t.Errorf(`e["content_index"] = %v, want 0.0`, e["content_index"])
 	}
-	answer := l.wait(agent.Said, 4) // one of the four texts is the person's
+	answer := l.wait(agent.Utterance, 4) // one of the four texts is the person's
 	if answer.Role == agent.RolePerson {
-		answer = l.all(agent.Said)[2]
+		answer = l.all(agent.Utterance)[2]
 	}
 	l.wait(agent.TurnDone, 3)
 	l.Interrupted(answer.Item, time.Hour)
@@ -392,7 +392,7 @@ func TestInterrupted_TruncatesAtThePlayedAudio(t *testing.T) {
 	}
 	l.Interrupted("another", time.Second)
 	l.Say("Bye.")
-	last := l.wait(agent.Said, 5)
+	last := l.wait(agent.Utterance, 5)
 	l.wait(agent.TurnDone, 4)
 	l.Played(last.Item)
 	l.Interrupted(last.Item, time.Millisecond) // no effect, because the item has ended

@@ -38,14 +38,14 @@ var (
 )
 
 // response is a response that the session requests. first means that the response is the
-// disclosure, and said that it is a text of Say. Neither is interrupted. moot means that the
+// disclosure, and fromSay that it is a text of Say. Neither is interrupted. moot means that the
 // response is no longer needed once the model responds to something else.
 type response struct {
-	settings          *responseSettings
-	first, said, moot bool
+	settings             *responseSettings
+	first, fromSay, moot bool
 }
 
-func (r response) keep() bool { return r.first || r.said }
+func (r response) keep() bool { return r.first || r.fromSay }
 
 // item is an item of the model.
 type item struct {
@@ -73,27 +73,27 @@ type session struct {
 	asked   *response
 	askedID string
 	waiting []response
-	// kept is the id of the active response if it must not be interrupted. keptSaid means that this
-	// response is a text of Say. returnsIDs means that the server returns the request id with a
-	// response. The first response shows whether the server does this.
-	kept       string
-	keptSaid   bool
-	returnsIDs bool
-	making     bool   // the active response is the disclosure
-	spoken     string // last item with sound of the active response
-	items      map[string]*item
-	calls      map[string]string // names of tool calls without a result, by id
-	names      map[string]string // names of incomplete tool calls, by item
-	called     map[string]bool
-	partial    map[string]string // text of incomplete items, by item
-	failed     int
-	counted    int
-	history    []agent.Turn
-	words      int
-	lost       bool // the session has already reconnected once
-	renewed    *time.Timer
-	renew      bool
-	dropped    int64
+	// kept is the id of the active response if it must not be interrupted. keptFromSay means that
+	// this response is a text of Say. returnsIDs means that the server returns the request id with
+	// a response. The first response shows whether the server does this.
+	kept        string
+	keptFromSay bool
+	returnsIDs  bool
+	making      bool   // the active response is the disclosure
+	spoken      string // last item with sound of the active response
+	items       map[string]*item
+	calls       map[string]string // names of tool calls without a result, by id
+	names       map[string]string // names of incomplete tool calls, by item
+	called      map[string]bool
+	partial     map[string]string // text of incomplete items, by item
+	failed      int
+	counted     int
+	history     []agent.Turn
+	words       int
+	lost        bool // the session has already reconnected once
+	renewed     *time.Timer
+	renew       bool
+	dropped     int64
 }
 
 func newSession(spec agent.Spec, transcription string, dial func(context.Context) (*agent.Socket, error)) *session {
@@ -291,15 +291,15 @@ func (s *session) reconnect(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, turn := range s.history {
-		said := conversationItem{
+		message := conversationItem{
 			Type:    "message",
 			Role:    "user",
 			Content: []content{{Type: "input_text", Text: turn.Text}},
 		}
 		if turn.Role == agent.RoleAgent {
-			said.Role, said.Content[0].Type = "assistant", "output_text"
+			message.Role, message.Content[0].Type = "assistant", "output_text"
 		}
-		send(s.sock, clientEvent{Type: "conversation.item.create", Item: &said})
+		send(s.sock, clientEvent{Type: "conversation.item.create", Item: &message})
 	}
 	if s.started {
 		s.sock.Flow()

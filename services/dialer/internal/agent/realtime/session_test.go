@@ -47,7 +47,7 @@ func TestToolResult_RequestsAResponse(t *testing.T) {
 	if n := len(l.server.Received("response.create")); n != 3 {
 		t.Errorf("requested responses = %d, want 3: none after end_call", n)
 	}
-	heard := l.all(agent.Said)
+	heard := l.all(agent.Utterance)
 	if !strings.Contains(string(mustJSON(t, heard)), "Call me never again.") {
 		t.Errorf("history = %v, want the person's words in it", heard)
 	}
@@ -74,12 +74,12 @@ func TestSay_WaitsForTheActiveResponse(t *testing.T) {
 	l.server.Speak("Tell me all about tea.")
 	l.Say("Goodbye now.")
 	l.wait(agent.TurnDone, 4)
-	said := l.all(agent.Said)
-	if last := said[len(said)-1]; last.Text != "Goodbye now." {
-		t.Errorf("spoken texts = %v, want the farewell last", said)
+	utterances := l.all(agent.Utterance)
+	if last := utterances[len(utterances)-1]; last.Text != "Goodbye now." {
+		t.Errorf("spoken texts = %v, want the farewell last", utterances)
 	}
 	for _, e := range l.all(agent.Audio) {
-		if disclosure, farewell := said[0].Item, said[len(said)-1].Item; e.Keep != (e.Item == disclosure || e.Item == farewell) {
+		if disclosure, farewell := utterances[0].Item, utterances[len(utterances)-1].Item; e.Keep != (e.Item == disclosure || e.Item == farewell) {
 			t.Errorf("audio of %s is kept: %v", e.Item, e.Keep)
 		}
 	}
@@ -97,20 +97,20 @@ func TestSay_FollowsTheDisclosure(t *testing.T) {
 	l.Begin()
 	l.Say("Please call back.")
 	l.wait(agent.TurnDone, 2)
-	said := l.all(agent.Said)
+	utterances := l.all(agent.Utterance)
 	switch {
-	case len(said) != 2:
-		t.Fatalf("length of said = %v, want 2", len(said))
-	case !strings.Contains(said[0].Text, "AI assistant"):
-		t.Fatalf("said[0].Text = %q, want it to contain %q", said[0].Text, "AI assistant")
-	case said[1].Text != "Please call back.":
-		t.Fatalf(`said[1].Text = %v, want "Please call back."`, said[1].Text)
+	case len(utterances) != 2:
+		t.Fatalf("length of utterances = %v, want 2", len(utterances))
+	case !strings.Contains(utterances[0].Text, "AI assistant"):
+		t.Fatalf("utterances[0].Text = %q, want it to contain %q", utterances[0].Text, "AI assistant")
+	case utterances[1].Text != "Please call back.":
+		t.Fatalf(`utterances[1].Text = %v, want "Please call back."`, utterances[1].Text)
 	}
 	for _, e := range l.all(agent.Audio) {
 		if !e.Keep {
 			t.Error("e.Keep = false, want true")
-		} else if e.Asked != (e.Item == said[1].Item) {
-			t.Errorf("e.Asked = %v, want %v", e.Asked, e.Item == said[1].Item)
+		} else if e.Asked != (e.Item == utterances[1].Item) {
+			t.Errorf("e.Asked = %v, want %v", e.Asked, e.Item == utterances[1].Item)
 		}
 	}
 	l.clean()
@@ -123,14 +123,14 @@ func TestReconnect_OnceWithTheHistory(t *testing.T) {
 	l.wait(agent.TurnDone, 3)
 	l.server.Cut()
 	got(t, l.server, "conversation.item.create", 4)
-	var told []string
+	var items []string
 	for _, one := range l.server.Received("conversation.item.create") {
-		told = append(told, string(one))
+		items = append(items, string(one))
 	}
 	for _, must := range []string{`"assistant","content":[{"type":"output_text","text":"Hello, you are`, `"user",` +
 		`"content":[{"type":"input_text","text":"My name is Ada."`} {
-		if !strings.Contains(strings.Join(told, "\n"), must) {
-			t.Errorf("history lacks %s: %v", must, told)
+		if !strings.Contains(strings.Join(items, "\n"), must) {
+			t.Errorf("history lacks %s: %v", must, items)
 		}
 	}
 	if update := got(t, l.server, "session.update", 3); dig(
@@ -173,7 +173,7 @@ func TestReconnect_RepeatsTheWholeDisclosure(t *testing.T) {
 	first := l.wait(agent.Audio, 2)
 	l.server.Cut()
 	l.wait(agent.TurnDone, 3)
-	again := l.all(agent.Said)[0]
+	again := l.all(agent.Utterance)[0]
 	switch {
 	case !strings.Contains(again.Text, "AI assistant"):
 		t.Errorf("again.Text = %q, want it to contain %q", again.Text, "AI assistant")
@@ -330,7 +330,7 @@ func TestHearAudio_NeverBlocks(t *testing.T) {
 func TestInterrupted_DropsFurtherAudioOfTheItem(t *testing.T) {
 	t.Parallel()
 	l := speaking(t, modeltest.RealtimeOptions{})
-	greeting := l.all(agent.Said)[1].Item
+	greeting := l.all(agent.Utterance)[1].Item
 	before := len(l.all(agent.Audio))
 	l.Interrupted(greeting, 0)
 	l.server.Inject([]byte(`{"type":"response.output_audio.delta","item_id":"` + greeting + `","delta":"//8="}`))

@@ -129,7 +129,7 @@ func eventsOfManyCalls(t T, n *Network) {
 func restarted(t T, n *Network) {
 	r := read(t, n.Carrier)
 	done, alive := dial(t, n, n.Talks), dial(t, n, n.Stays)
-	told := r.until(done.CallID, carrier.Ended)
+	ended := r.until(done.CallID, carrier.Ended)
 	r.until(alive.CallID, carrier.Answered)
 	r.readAll()
 	n.Stop()
@@ -140,7 +140,7 @@ func restarted(t T, n *Network) {
 		t.Fatalf("stream after the restart = %s with %d events, was %s with %d", again.feed, len(again.all),
 			r.feed, len(r.all))
 	}
-	checkFind(t, n, done.CallID, told)
+	checkFind(t, n, done.CallID, ended)
 	// The live call has either ended or continues. Its end must be reported in both cases.
 	if _, err := n.Carrier.Hangup(t.Context(), alive.CallID); err != nil {
 		t.Errorf("hang up: %v", err)

@@ -131,14 +131,14 @@ func askedAtOnce(t T, n *Network) {
 	const askers = 16
 	for range 4 {
 		o := order(n.Rings)
-		said := make([]error, askers)
+		errs := make([]error, askers)
 		var all sync.WaitGroup
 		for i := range askers {
-			all.Go(func() { _, said[i] = n.Carrier.Originate(t.Context(), o) })
+			all.Go(func() { _, errs[i] = n.Carrier.Originate(t.Context(), o) })
 		}
 		all.Wait()
 		taken := 0
-		for _, err := range said {
+		for _, err := range errs {
 			switch {
 			case err == nil:
 				taken++
@@ -208,7 +208,7 @@ func silent(t T, n *Network) {
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	d, err := originate(ctx, n.Carrier, order(n.Silent))
-	nobodyKnows(t, err)
+	wantUnknownOutcome(t, err)
 	if err := ctx.Err(); err != nil {
 		t.Errorf("the originate ended with its context (%v), want the carrier's own timeout", err)
 	}
@@ -219,28 +219,28 @@ func givenUp(t T, n *Network) {
 	o := order(n.Silent)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	said := make(chan error, 1)
+	result := make(chan error, 1)
 	var d dialed
 	go func() {
 		var err error
 		d, err = originate(ctx, n.Carrier, o)
-		said <- err
+		result <- err
 	}()
 	// polls the condition
-	for begun := time.Now(); n.Dials(o.CallID) == 0 && len(said) == 0; <-time.After(5 * time.Millisecond) {
+	for begun := time.Now(); n.Dials(o.CallID) == 0 && len(result) == 0; <-time.After(5 * time.Millisecond) {
 		if time.Since(begun) > testTimeout || t.Context().Err() != nil {
 			t.Fatalf("the originate never reached the far end")
 		}
 	}
 	cancel()
-	err := <-said
-	nobodyKnows(t, err)
+	err := <-result
+	wantUnknownOutcome(t, err)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("originate with a canceled context = %v, want context.Canceled", err)
 	}
 	itRings(t, n, d)
 	_, err = n.Carrier.Originate(t.Context(), o)
-	nobodyKnows(t, err) // a second originate is also refused
+	wantUnknownOutcome(t, err) // a second originate is also refused
 	checkDials(t, n, o.CallID, 1)
 }
 
@@ -269,7 +269,7 @@ func notPermitted(t T, n *Network) {
 	}
 }
 
-func nobodyKnows(t T, err error) {
+func wantUnknownOutcome(t T, err error) {
 	t.Helper()
 	var refused *carrier.Refused
 	if err == nil || errors.As(err, &refused) || errors.Is(err, carrier.ErrUnknownCall) {
@@ -301,7 +301,7 @@ func neverArrived(t T, n *Network) {
 	ctx, cancel := context.WithTimeout(t.Context(), originateTimeout)
 	defer cancel()
 	_, err := n.Carrier.Originate(ctx, o)
-	nobodyKnows(t, err)
+	wantUnknownOutcome(t, err)
 	if _, err := n.Carrier.Find(t.Context(), o.CallID); !errors.Is(err, carrier.ErrUnknownCall) {
 		t.Errorf("Find = %v, want ErrUnknownCall", err)
 	}

@@ -185,10 +185,10 @@ func (x *Trunk) challenged(req *sip.Request, tx *sip.ServerTx) bool {
 	}
 	asked := &digest.Challenge{Realm: "trunk.test", Nonce: "nonce-1", Algorithm: "MD5", QOP: []string{"auth"}}
 	if header := req.GetHeader(answer); header != nil {
-		said, err := digest.ParseCredentials(header.Value())
+		credentials, err := digest.ParseCredentials(header.Value())
 		if err == nil {
-			want, _ := digest.Digest(asked, digest.Options{Method: string(req.Method), URI: said.URI, Username: username, Password: password, Cnonce: said.Cnonce, Count: said.Nc})
-			if said.Response == want.Response && said.URI == req.Recipient.String() && said.Username == username {
+			want, _ := digest.Digest(asked, digest.Options{Method: string(req.Method), URI: credentials.URI, Username: username, Password: password, Cnonce: credentials.Cnonce, Count: credentials.Nc})
+			if credentials.Response == want.Response && credentials.URI == req.Recipient.String() && credentials.Username == username {
 				return false
 			}
 		}

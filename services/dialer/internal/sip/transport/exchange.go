@@ -188,14 +188,14 @@ type Credentials struct{ Username, Password string }
 // CSeq of a repeated request. If next is nil, the CSeq is increased by one.
 func (l *Transport) Exchange(ctx context.Context, req *sip.Request, to Route, who Credentials, next func() uint32) (*sip.Response, error) {
 	var asked Challenge
-	var nobody error
+	var firstErr error
 	for {
 		if err := l.Prepare(req, to); err != nil {
-			return nil, cmp.Or(nobody, err)
+			return nil, cmp.Or(firstErr, err)
 		}
 		res, err := l.Once(ctx, req)
 		if Refused(err) && ctx.Err() == nil {
-			nobody = cmp.Or(nobody, err)
+			firstErr = cmp.Or(firstErr, err)
 			to.Excluded = append(to.Excluded, req.Destination())
 			req.RemoveHeader("Via")
 			continue
@@ -279,7 +279,7 @@ func (a *Challenge) Answer(req *sip.Request, res *sip.Response, who Credentials)
 		if times := a.seen[key]; times > 1 || times == 1 && !asked.Stale || len(a.seen) >= maxChallenges {
 			return false
 		}
-		said, err := digest.Digest(asked, digest.Options{
+		credentials, err := digest.Digest(asked, digest.Options{
 			Method: string(req.Method), URI: req.Recipient.String(), Username: who.Username, Password: who.Password,
 			GetBody: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(string(req.Body()))), nil },
 		})
@@ -290,7 +290,7 @@ func (a *Challenge) Answer(req *sip.Request, res *sip.Response, who Credentials)
 			a.seen = map[string]int{}
 		}
 		a.seen[key]++
-		put(req, answer, asked.Realm, said.String())
+		put(req, answer, asked.Realm, credentials.String())
 		return true
 	}
 	return false
@@ -300,7 +300,7 @@ func (a *Challenge) Answer(req *sip.Request, res *sip.Response, who Credentials)
 func put(req *sip.Request, name, realm, value string) {
 	var kept []sip.Header
 	for _, header := range req.GetHeaders(name) {
-		if said, err := digest.ParseCredentials(header.Value()); err == nil && said.Realm != realm {
+		if credentials, err := digest.ParseCredentials(header.Value()); err == nil && credentials.Realm != realm {
 			kept = append(kept, header)
 		}
 	}
