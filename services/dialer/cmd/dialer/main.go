@@ -116,6 +116,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		},
 		{Name: "reconciler", Run: reconciler.Run},
 		{Name: "fence review", Run: dialer.Review},
+		{Name: "long calls", Run: dial.NewLongCallsJob(st).Run},
 		{Name: "recovery", Run: recoverer.Run},
 		{Name: "retention", Run: calls.NewRetentionJob(st).Run},
 		{Name: "erasure", Run: calls.NewErasureJob(st).Run},

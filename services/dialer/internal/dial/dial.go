@@ -33,7 +33,8 @@ const (
 	// minFullPause is the first pause if due requests wait for capacity. Each further pause is
 	// twice as long, up to maxFullPause. The end of a call ends the pause.
 	minFullPause, maxFullPause = 50 * time.Millisecond, 400 * time.Millisecond
-	tidyInterval               = time.Minute
+	// tidyInterval is the time between two runs of ReturnStrays, and of MoveLongCalls.
+	tidyInterval = time.Minute
 	// minClaimPause is the shortest pause between two claims. The pause lets one claim take several
 	// requests. After a slow claim the pause is twice the duration of the claim, but at most
 	// maxClaimPause. This limits the load of claims on the database.

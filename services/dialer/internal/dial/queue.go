@@ -22,7 +22,7 @@ type queue struct {
 	searchTime time.Duration
 	// full is the number of workspaces that were searched since a request was last claimed.
 	full   int
-	tidied time.Time // last run of ReturnStrays and MoveLongCalls
+	tidied time.Time // last run of ReturnStrays
 }
 
 // pause returns the time until the next search for workspaces with due requests. It is zero or
@@ -41,9 +41,6 @@ func (q *queue) find(ctx context.Context, st *store.Store) error {
 	if now.Sub(q.tidied) >= tidyInterval {
 		moved, err := st.ReturnStrays(ctx)
 		if err != nil {
-			return err
-		}
-		if _, err := st.MoveLongCalls(ctx); err != nil {
 			return err
 		}
 		if moved > 0 {

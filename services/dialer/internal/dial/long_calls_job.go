@@ -1,0 +1,33 @@
+package dial
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+// LongCallsJob keeps long calls in the counts of live calls (ADR 11). It runs independently of the
+// dialer's claims: inbound calls use channels also while nothing may be dialed.
+type LongCallsJob struct{ store *store.Store }
+
+// NewLongCallsJob returns a job of the store.
+func NewLongCallsJob(st *store.Store) *LongCallsJob { return &LongCallsJob{store: st} }
+
+// Run moves long calls forward once a minute until ctx ends. After an error it tries again after a
+// second.
+func (j *LongCallsJob) Run(ctx context.Context) error {
+	for {
+		pause := tidyInterval
+		if _, err := j.store.MoveLongCalls(ctx); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "long calls not moved", "error", err)
+			pause = faultPause
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
