@@ -54,8 +54,12 @@ func NewApplier(
 func (a *Applier) Listen(to Listeners) { a.listen = to }
 
 // Apply applies events in order, in one transaction with the guard. The changes of the calls and
-// their outbox rows commit together. Late or repeated events change nothing. If the guard does not
-// match, another process owns the calls. Apply then returns store.ErrLost and applies no event.
+// their outbox rows commit together. Late or repeated events change nothing.
+//
+// In the following cases Apply applies no event. If the guard does not match, another process owns
+// the calls, and Apply returns store.ErrLost. It also returns store.ErrLost for an opt-out whose
+// call has no row and whose workspace is unknown. If the reconciliation of the database server can
+// still insert the missing row of a call, Apply returns store.ErrServerChanged.
 func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error {
 	f := &folding{events: events, known: map[uuid.UUID]carrier.CallStatus{}, complete: a.find == nil}
 	failpoint.Inject("dialer: before events")
@@ -138,10 +142,21 @@ func (f *folding) calls() (ids []uuid.UUID) {
 	return slices.Compact(ids)
 }
 
-func (f *folding) fold(calls map[uuid.UUID]*callstate.Call) (folded store.Folded, err error) {
+func (f *folding) fold(calls map[uuid.UUID]*callstate.Call, reconciled bool) (folded store.Folded, err error) {
 	f.ends, f.optOuts, f.breaks, f.orphans, f.unanswered = 0, 0, 0, map[uuid.UUID]bool{}, nil
 	for _, e := range f.events {
 		c := calls[e.CallID]
+		switch {
+		case c != nil:
+		case e.Kind == carrier.OptedOut && e.WorkspaceID == uuid.Nil:
+			return store.Folded{}, store.ErrLost
+		case e.Kind == carrier.OptedOut:
+			if o := optOut(e); o != nil {
+				folded.OptOuts = append(folded.OptOuts, o)
+			}
+		case !reconciled && !e.Inbound: // the reconciliation inserts only outbound calls
+			return store.Folded{}, store.ErrServerChanged
+		}
 		if e.Kind == carrier.Ended {
 			delete(f.orphans, e.CallID)
 		} else if e.Kind != carrier.OptedOut && (c == nil || !c.Live()) {
@@ -151,6 +166,7 @@ func (f *folding) fold(calls map[uuid.UUID]*callstate.Call) (folded store.Folded
 			f.apply(c, e)
 		}
 	}
+	f.optOuts = len(folded.OptOuts)
 	for _, c := range calls {
 		if c.OptOut() != nil {
 			f.optOuts++
@@ -185,6 +201,14 @@ func (f *folding) apply(c *callstate.Call, e carrier.Event) {
 			f.ends++
 		}
 	}
+}
+
+// optOut returns the opt-out of an outbound call that has no row. It returns nil if the number is
+// not valid.
+func optOut(e carrier.Event) *callstate.OptOut {
+	c := callstate.Call{CallID: e.CallID, WorkspaceID: e.WorkspaceID, Direction: callstate.Outbound, To: e.To}
+	c.RecordOptOut(e.Text, e.At)
+	return c.OptOut()
 }
 
 // say adds a turn to the transcript. If Role is empty, the scripted agent replies.

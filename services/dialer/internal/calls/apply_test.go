@@ -208,6 +208,34 @@ func TestApply_FormerOwnerStoresOnlyAnOptOut(t *testing.T) {
 	}
 }
 
+// A server that was not reconciled can lack the rows of outbound calls. The reconciliation inserts
+// them, so their events wait. An opt-out never waits for it.
+func TestApply_OnAServerThatIsNotReconciled(t *testing.T) {
+	t.Parallel()
+	d := newFixture(t)
+	d.store.UseServer("a server that is gone")
+	if err := d.apply(d.owner.Guard(d.callID), d.event(carrier.Ringing, 1)); err != nil {
+		t.Errorf("Apply to a call with a row = %v, want nil", err)
+	}
+	lost := d.event(carrier.Ringing, 1)
+	lost.CallID = uuid.Must(uuid.NewV7())
+	if err := d.apply(nil, lost); !errors.Is(err, store.ErrServerChanged) {
+		t.Errorf("Apply to a call without a row = %v, want ErrServerChanged", err)
+	}
+	optOut := lost
+	optOut.Kind, optOut.Text, optOut.WorkspaceID = carrier.OptedOut, "never again", uuid.New()
+	if err := d.apply(nil, optOut); err != nil {
+		t.Errorf("Apply of an opt-out without a row = %v, want nil", err)
+	}
+	if got := d.row().OptOuts; got != 1 {
+		t.Errorf("opt-outs = %d, want 1", got)
+	}
+	optOut.WorkspaceID = uuid.Nil
+	if err := d.apply(nil, optOut); !errors.Is(err, store.ErrLost) {
+		t.Errorf("Apply of an opt-out without a row and a workspace = %v, want ErrLost", err)
+	}
+}
+
 // The call ended with a cause that only answered calls have, but the stream contains no answer. The
 // carrier must be queried.
 func TestApply_AsksTheCarrierForAMissingAnswer(t *testing.T) {

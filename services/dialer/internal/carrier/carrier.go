@@ -157,6 +157,9 @@ type Event struct {
 	From, To string
 	// Inbound reports that the event belongs to an inbound call.
 	Inbound bool
+	// WorkspaceID is set with OptedOut of an outbound call. The opt-out can then be stored although
+	// the row of the call is missing.
+	WorkspaceID uuid.UUID
 	// Role is the speaker of Text. If Role is empty, the person spoke, and the scripted agent has
 	// to answer. The Text of OptedOut is the person's request not to be called again.
 	Role, Text string

@@ -469,14 +469,13 @@ func (l *leg) openAgent() {
 	}
 }
 
-// optedOut stores an opt-out and returns when it is stored. An opt-out counts even if another
-// process owns the leg, or the leg has ended.
+// optedOut stores an opt-out and returns when it is stored.
 func (l *leg) optedOut(quote string, at time.Time) {
 	stored := make(chan struct{})
 	event := l.event(carrier.OptedOut, at)
-	event.Text = quote
+	event.Text, event.WorkspaceID = quote, l.request.WorkspaceID
 	l.enqueue(entry{write: func(ctx context.Context) error {
-		err := l.carrier.calls.Apply(ctx, nil, []carrier.Event{*event})
+		err := l.storeOptOut(ctx, *event)
 		if err == nil {
 			close(stored)
 		}
@@ -486,6 +485,24 @@ func (l *leg) optedOut(quote string, at time.Time) {
 	case <-stored:
 	case <-l.carrier.stopped:
 	}
+}
+
+// storeOptOut stores an opt-out without a guard, because it counts even if another process owns the
+// leg, or the leg has ended. If a failover of the database lost the row of an inbound call, the
+// earlier events insert the row again. An outbound call needs no row.
+//
+// If the row cannot be inserted, for example because the workspace is suspended, storeOptOut hangs
+// up and returns an error.
+func (l *leg) storeOptOut(ctx context.Context, optOut carrier.Event) error {
+	var events []carrier.Event
+	if l.record.Inbound {
+		events = slices.Clone(l.history)
+	}
+	err := l.carrier.calls.Apply(ctx, nil, append(events, optOut))
+	if errors.Is(err, store.ErrLost) {
+		l.hangUp(callstate.NormalTemporaryFailure)
+	}
+	return err
 }
 
 // ended handles the end of the leg. The trunk has refused the call if its first response was a

@@ -83,6 +83,8 @@ type fixture struct {
 	serves func(ctx context.Context, to string) (bool, error)
 	// applied contains the events that all processes applied.
 	applied applied
+	// waits counts the calls of Apply that returned store.ErrServerChanged.
+	waits atomic.Int64
 	// channels is the number of channels of the trunk.
 	channels int32
 	// ringLimit is Config.RingLimit.
@@ -146,6 +148,9 @@ func (a applying) Apply(ctx context.Context, guard store.Guard, events []carrier
 	if err == nil {
 		a.x.applied.add(events)
 	}
+	if errors.Is(err, store.ErrServerChanged) {
+		a.x.waits.Add(1)
+	}
 	return err
 }
 
@@ -155,6 +160,7 @@ type process struct {
 	x     *fixture
 	agent *sip.UserAgent
 	pool  *pgxpool.Pool
+	store *store.Store
 	over  trunks.Trunk
 	// stop kills the process without the usual shutdown. end stops the process as SIGTERM does.
 	stop, end func()
@@ -162,15 +168,21 @@ type process struct {
 
 // Originate originates a call that has a row, as after a fence.
 func (p *process) Originate(ctx context.Context, o carrier.Originate) (time.Time, error) {
+	if err := p.x.insertFenced(ctx, o); err != nil && ctx.Err() == nil {
+		return time.Time{}, err
+	}
+	return p.Carrier.Originate(ctx, o)
+}
+
+// insertFenced inserts the row of an outbound call, as a fence or a reconciliation does.
+func (x *fixture) insertFenced(ctx context.Context, o carrier.Originate) error {
 	const fenced = `
 		INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
 			max_call_seconds, deadline_at)
 		VALUES ($1, $1, $1, 'outbound', $2, $3, $1, 'fenced', 600, now() + interval '1 hour')
 		ON CONFLICT DO NOTHING`
-	if _, err := p.x.first.Exec(ctx, fenced, o.CallID, o.From, o.To); err != nil && ctx.Err() == nil {
-		return time.Time{}, err
-	}
-	return p.Carrier.Originate(ctx, o)
+	_, err := x.first.Exec(ctx, fenced, o.CallID, o.From, o.To)
+	return err
 }
 
 // Events returns the events that all processes applied.
@@ -276,6 +288,9 @@ func (x *fixture) beginOver(udp string, others func(good trunks.Trunk) activeTru
 	over.Name, over.Host, over.Port, over.SessionSeconds = "test", "127.0.0.1", uint16(x.far.Port(transport.UDP)), 0
 	over.Channels, over.CallsPerSecond = x.channels, 1000
 	p.agent, p.pool, p.over = agent, pool, over
+	p.store = store.New(pool, uuid.New(), store.Timing{
+		InstanceLease: lease, RingLimit: time.Minute, WatchdogGrace: time.Minute,
+	})
 	var known activeTrunks = p
 	if others != nil {
 		known = others(over)
@@ -284,10 +299,7 @@ func (x *fixture) beginOver(udp string, others func(good trunks.Trunk) activeTru
 	if !is {
 		listed = trunkStore{activeTrunks: known}
 	}
-	st := store.New(pool, uuid.New(), store.Timing{
-		InstanceLease: lease, RingLimit: time.Minute, WatchdogGrace: time.Minute,
-	})
-	to := applying{Applier: calls.NewApplier(st, nil, nil), x: x}
+	to := applying{Applier: calls.NewApplier(p.store, nil, nil), x: x}
 	p.Carrier = sipcarrier.New(agent, store.NewLegs(pool, pool, uuid.New(), lease), to, listed, x.talks,
 		sipcarrier.Config{RingLimit: x.ringLimit, Ring: time.Minute, Keep: time.Hour, Serves: x.serves})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))

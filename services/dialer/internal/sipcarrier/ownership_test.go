@@ -148,6 +148,8 @@ func (t callbackTalk) Answer(_ []byte, callbacks sipcarrier.TalkCallbacks) error
 	return nil
 }
 
+func (t callbackTalk) Begin(callbacks sipcarrier.TalkCallbacks) { t.callbacks <- callbacks }
+
 // The heartbeat of a process is late during a call, and another process takes over the call. The
 // first process hangs up. After that it stores only an opt-out. The call ends once, and its events
 // are in order.
@@ -296,6 +298,31 @@ func TestRefresh_RestoresAnInboundCallAfterAFailover(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	p := x.begin(loopback)
+	dialog, id := ring(t, p)
+
+	exec(t, x, "DELETE FROM sip_legs")
+	exec(t, x, "DELETE FROM calls")
+	p.Refresh()
+	x.awaitStatus(id, "ringing")
+	if got := x.legs(id); got != 1 {
+		t.Errorf("rows of the leg = %d, want 1", got)
+	}
+	if err := p.Answer(t.Context(), id); err != nil {
+		t.Fatalf("Answer: %v", err)
+	}
+	x.awaitStatus(id, "in_progress")
+
+	exec(t, x, "DELETE FROM sip_legs")
+	exec(t, x, "DELETE FROM calls")
+	if err := dialog.Hangup(t.Context(), callstate.NormalClearing); err != nil {
+		t.Fatalf("Hangup: %v", err)
+	}
+	x.awaitStatus(id, "completed")
+}
+
+// ring places an inbound call, and returns when the call rings.
+func ring(t *testing.T, p *process) (*sip.Dialog, uuid.UUID) {
+	t.Helper()
 	caller, err := sip.New(sip.Config{UDP: loopback, Admit: func(netip.Addr) bool { return true }})
 	if err != nil {
 		t.Fatal(err)
@@ -311,40 +338,26 @@ func TestRefresh_RestoresAnInboundCallAfterAFailover(t *testing.T) {
 	}
 	var id uuid.UUID
 	testkit.NoError(t, func() error {
-		return x.first.QueryRow(t.Context(), "SELECT call_id FROM calls WHERE direction = 'inbound'").Scan(&id)
+		return p.x.first.QueryRow(t.Context(), "SELECT call_id FROM calls WHERE direction = 'inbound'").Scan(&id)
 	})
 	news(t, p, id, carrier.Ringing)
-	status := func(want string) func() error {
-		return func() error {
-			var got string
-			if err := x.first.QueryRow(t.Context(), "SELECT status FROM calls WHERE call_id = $1", id).Scan(&got); err != nil {
-				return err
-			}
-			if got != want {
-				return fmt.Errorf("status = %s, want %s", got, want)
-			}
-			return nil
+	return dialog, id
+}
+
+// awaitStatus waits until the row of a call has the status.
+func (x *fixture) awaitStatus(id uuid.UUID, want string) {
+	x.t.Helper()
+	testkit.NoError(x.t, func() error {
+		var got string
+		const read = "SELECT status FROM calls WHERE call_id = $1"
+		if err := x.first.QueryRow(x.t.Context(), read, id).Scan(&got); err != nil {
+			return err
 		}
-	}
-
-	exec(t, x, "DELETE FROM sip_legs")
-	exec(t, x, "DELETE FROM calls")
-	p.Refresh()
-	testkit.NoError(t, status("ringing"))
-	if got := x.legs(id); got != 1 {
-		t.Errorf("rows of the leg = %d, want 1", got)
-	}
-	if err := p.Answer(t.Context(), id); err != nil {
-		t.Fatalf("Answer: %v", err)
-	}
-	testkit.NoError(t, status("in_progress"))
-
-	exec(t, x, "DELETE FROM sip_legs")
-	exec(t, x, "DELETE FROM calls")
-	if err := dialog.Hangup(t.Context(), callstate.NormalClearing); err != nil {
-		t.Fatalf("Hangup: %v", err)
-	}
-	testkit.NoError(t, status("completed"))
+		if got != want {
+			return fmt.Errorf("status = %s, want %s", got, want)
+		}
+		return nil
+	})
 }
 
 // exec changes the database with an SQL statement.

@@ -40,7 +40,7 @@ func TestApplyEvents_InboundCallOfASuspendedWorkspaceIsNotStored(t *testing.T) {
 		events := store.Events{
 			Guard: st.MoveFeed("sim", place, next), Calls: []uuid.UUID{id},
 			Arrived: []store.Arrived{{CallID: id, From: "+14155550199", To: test.number, RingingAt: time.Now()}},
-			Fold: func(calls map[uuid.UUID]*callstate.Call) (store.Folded, error) {
+			Fold: func(calls map[uuid.UUID]*callstate.Call, _ bool) (store.Folded, error) {
 				taken = calls[id] != nil
 				return store.Folded{}, nil
 			},

@@ -85,6 +85,15 @@ INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at)
 VALUES (@call_id, @workspace_id, @phone_e164, @evidence, @heard_at)
 ON CONFLICT (call_id) DO NOTHING`
 
+// queueOptOut adds a statement to the batch that stores an opt-out. Only the first opt-out of a
+// call is stored.
+func queueOptOut(batch *pgx.Batch, o *callstate.OptOut) {
+	batch.Queue(insertOptOut, pg.Args{
+		"call_id": o.CallID, "workspace_id": o.WorkspaceID, "phone_e164": o.PhoneE164,
+		"evidence": o.Evidence, "heard_at": o.HeardAt,
+	})
+}
+
 // changeLocked calls decide with the locked calls. It then queues the changed rows, the opt-outs
 // and the events of the calls. The commit writes them in the same round trip.
 func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*callstate.Call, decide func(map[uuid.UUID]*callstate.Call)) error {
@@ -112,10 +121,7 @@ func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*cal
 	}
 	for _, c := range locked {
 		if o := c.OptOut(); o != nil {
-			batch.Queue(insertOptOut, pg.Args{
-				"call_id": o.CallID, "workspace_id": o.WorkspaceID, "phone_e164": o.PhoneE164,
-				"evidence": o.Evidence, "heard_at": o.HeardAt,
-			})
+			queueOptOut(&batch, o)
 		}
 		if err := queueTraced(ctx, &batch, "call events", c.Traceparent, c.Facts()...); err != nil {
 			return err

@@ -97,6 +97,8 @@ type Folded struct {
 	// Orphans are calls that are live at the carrier although their rows have ended or do not
 	// exist. DueHangups returns these calls until ForgetOrphan is called.
 	Orphans []uuid.UUID
+	// OptOuts are the opt-outs of calls whose rows do not exist.
+	OptOuts []*callstate.OptOut
 }
 
 // Guard queues the statement that decides whether a transaction may apply its events. If the
@@ -129,19 +131,22 @@ type Events struct {
 	// Guard is the first statement of the transaction. It is nil if there is no condition.
 	Guard   Guard
 	Arrived []Arrived
-	// Calls are the ids of all calls that have events. Fold changes these calls. If Fold returns an
-	// error, the transaction stores nothing.
+	// Calls are the ids of all calls that have events. Fold changes the calls that have a row. If
+	// reconciled is false, the server was not reconciled with dial-intents.v1, and can lack rows
+	// that the reconciliation inserts. If Fold returns an error, the transaction stores nothing.
 	Calls []uuid.UUID
-	Fold  func(map[uuid.UUID]*callstate.Call) (Folded, error)
+	Fold  func(calls map[uuid.UUID]*callstate.Call, reconciled bool) (Folded, error)
 }
 
 // ApplyEvents applies events in one transaction: the guard, the rows of the calls and their outbox
-// rows commit together. It returns ErrLost if the guard fails. On a server that was not reconciled,
-// it returns ErrServerChanged, because such a server can lack rows of calls.
+// rows commit together. It returns ErrLost if the guard fails.
 func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var batch pgx.Batch
-		batch.Queue(checkServer, pg.Args{"server": s.server()}).QueryRow(sameServer)
+		var reconciled bool
+		batch.Queue(checkServer, pg.Args{"server": s.server()}).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&reconciled)
+		})
 		if events.Guard != nil {
 			events.Guard(&batch)
 		}
@@ -158,15 +163,20 @@ func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 		}
 		var folded Folded
 		var fault error
-		err := s.changeLocked(ctx, tx, locked, func(calls map[uuid.UUID]*callstate.Call) { folded, fault = events.Fold(calls) })
+		err := s.changeLocked(ctx, tx, locked, func(calls map[uuid.UUID]*callstate.Call) {
+			folded, fault = events.Fold(calls, reconciled)
+		})
 		if err = errors.Join(err, fault); err != nil {
 			return err
 		}
+		var rest pgx.Batch
 		if len(folded.Orphans) > 0 {
-			var batch pgx.Batch
-			batch.Queue(insertOrphans, pg.Args{"call_ids": folded.Orphans})
-			tx.LaterAll(&batch)
+			rest.Queue(insertOrphans, pg.Args{"call_ids": folded.Orphans})
 		}
+		for _, o := range folded.OptOuts {
+			queueOptOut(&rest, o)
+		}
+		tx.LaterAll(&rest)
 		return nil
 	})
 	if err != nil {

@@ -25,7 +25,8 @@ var ErrServerChanged = errors.New("the database server is not the one that was r
 type serverGuard struct{ server atomic.Pointer[string] }
 
 // UseServer permits claims, fences and reads of the carrier's feed only on the server with this
-// identity. Before the first call of UseServer, they are permitted on any server.
+// identity. Before the first call of UseServer, they are permitted on any server. ApplyEvents runs
+// on any server.
 func (s *Store) UseServer(identity string) { s.guard.server.Store(&identity) }
 
 // server returns the identity that UseServer set, or "".

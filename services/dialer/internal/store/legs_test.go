@@ -52,7 +52,7 @@ func apply(t *testing.T, pool *pgxpool.Pool, guard store.Guard) error {
 	t.Helper()
 	return store.New(pool, uuid.New(), store.Timing{}).ApplyEvents(t.Context(), store.Events{
 		Guard: guard,
-		Fold:  func(map[uuid.UUID]*callstate.Call) (store.Folded, error) { return store.Folded{}, nil },
+		Fold:  func(map[uuid.UUID]*callstate.Call, bool) (store.Folded, error) { return store.Folded{}, nil },
 	})
 }
 

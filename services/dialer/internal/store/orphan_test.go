@@ -27,7 +27,7 @@ func TestDueHangups_AnyProcessReturnsOrphans(t *testing.T) {
 		next := store.FeedPosition{Feed: "a", Cursor: cursor + 1}
 		events := store.Events{
 			Guard: dead.MoveFeed("sim", place, next), Calls: []uuid.UUID{orphan},
-			Fold: func(map[uuid.UUID]*callstate.Call) (store.Folded, error) {
+			Fold: func(map[uuid.UUID]*callstate.Call, bool) (store.Folded, error) {
 				return store.Folded{Orphans: []uuid.UUID{orphan}}, nil
 			},
 		}

@@ -483,7 +483,7 @@ func TestApplyEvents_OneReaderAppliesEachBatchOnce(t *testing.T) {
 	events := func(reader *store.Store) store.Events {
 		return store.Events{
 			Guard: reader.MoveFeed("sim", place, next), Calls: []uuid.UUID{id},
-			Fold: func(calls map[uuid.UUID]*callstate.Call) (store.Folded, error) {
+			Fold: func(calls map[uuid.UUID]*callstate.Call, _ bool) (store.Folded, error) {
 				calls[id].Initiate(time.Now())
 				return store.Folded{}, nil
 			},

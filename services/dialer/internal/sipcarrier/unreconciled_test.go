@@ -1,0 +1,179 @@
+package sipcarrier_test
+
+import (
+	"testing"
+	"time"
+
+	sipmsg "github.com/emiago/sipgo/sip"
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
+	"ringfence.dev/services/dialer/internal/sipcarrier"
+)
+
+// lostServer is the identity of a server that does not run the database. A store that uses it
+// behaves as after a restart of Postgres while Kafka is unavailable.
+const lostServer = "a server that is gone"
+
+// optOut makes the person opt out, and waits until the opt-out is stored.
+func optOut(t *testing.T, x *fixture, callbacks sipcarrier.TalkCallbacks, id uuid.UUID) {
+	t.Helper()
+	stored := make(chan struct{})
+	go func() {
+		defer close(stored)
+		callbacks.OptedOut("Never call me again.", time.Now())
+	}()
+	select {
+	case <-stored:
+	case <-time.After(testkit.Timeout):
+		t.Fatal("the opt-out was not acknowledged")
+	}
+	var stores int
+	const read = `SELECT count(*) FROM opt_outs WHERE call_id = $1`
+	if err := x.first.QueryRow(t.Context(), read, id).Scan(&stores); err != nil {
+		t.Fatal(err)
+	}
+	if stores != 1 {
+		t.Fatalf("stored opt-outs after the acknowledgement = %d, want 1", stores)
+	}
+}
+
+// The server was not reconciled, but it has the row of the call. Nothing of the call waits for the
+// reconciliation.
+func TestUnreconciled_EventsOfACallWithARowAreStored(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	begun, over := make(chan sipcarrier.TalkCallbacks, 1), make(chan struct{})
+	x.talks = callbackTalks{begun}
+	x.far.On("34", func(c *siptest.Call) {
+		c.Respond(180, "")
+		c.Answer(audio)
+		<-over
+		c.Request(sipmsg.BYE, "")
+	})
+	p := x.begin(loopback)
+	id := dial(t, p, "34", carrier.Answered)
+	p.store.UseServer(lostServer)
+	optOut(t, x, <-begun, id)
+	close(over)
+	x.awaitStatus(id, "completed")
+}
+
+// The server was not reconciled, and it lacks the row of an outbound call. The opt-out is stored
+// before the reconciliation. The end of the call is stored after it.
+func TestUnreconciled_OptOutNeedsNoRow(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	begun, over := make(chan sipcarrier.TalkCallbacks, 1), make(chan struct{})
+	x.talks = callbackTalks{begun}
+	x.far.On("35", func(c *siptest.Call) {
+		c.Respond(180, "")
+		c.Answer(audio)
+		<-over
+		c.Request(sipmsg.BYE, "")
+	})
+	p := x.begin(loopback)
+	id := uuid.Must(uuid.NewV7())
+	o := carrier.Originate{CallID: id, WorkspaceID: id, From: "+14155550100", To: "+14155550235"}
+	if _, err := p.Originate(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	x.awaitStatus(id, "in_progress")
+	p.store.UseServer(lostServer)
+	exec(t, x, "DELETE FROM sip_legs")
+	exec(t, x, "DELETE FROM calls")
+	optOut(t, x, <-begun, id)
+	close(over)
+	testkit.Until(t, "the end waits for the reconciliation", func() bool { return x.waits.Load() > 0 })
+	if err := x.insertFenced(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	p.store.UseServer("")
+	x.awaitStatus(id, "completed")
+}
+
+// The server lacks the row of an inbound call when the person opts out. The owner of the leg
+// inserts the row again, before and after the reconciliation.
+func TestUnreconciled_OptOutRestoresAnInboundCall(t *testing.T) {
+	t.Parallel()
+	for name, server := range map[string]string{"not reconciled": lostServer, "reconciled": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := newFixture(t)
+			begun := make(chan sipcarrier.TalkCallbacks, 1)
+			x.talks = callbackTalks{begun}
+			p := x.begin(loopback)
+			dialog, id := ring(t, p)
+			if err := p.Answer(t.Context(), id); err != nil {
+				t.Fatalf("Answer: %v", err)
+			}
+			x.awaitStatus(id, "in_progress")
+			p.store.UseServer(server)
+			exec(t, x, "DELETE FROM sip_legs")
+			exec(t, x, "DELETE FROM calls")
+			optOut(t, x, <-begun, id)
+			x.awaitStatus(id, "in_progress")
+			if err := dialog.Hangup(t.Context(), callstate.NormalClearing); err != nil {
+				t.Fatalf("Hangup: %v", err)
+			}
+			x.awaitStatus(id, "completed")
+		})
+	}
+}
+
+// If the row of an inbound call cannot be inserted again, the opt-out is not acknowledged, and the
+// call is hung up. The opt-out is stored as soon as the row can be inserted.
+func TestUnreconciled_OptOutWithoutARowIsNotAcknowledged(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	begun := make(chan sipcarrier.TalkCallbacks, 1)
+	x.talks = callbackTalks{begun}
+	p := x.begin(loopback)
+	dialog, id := ring(t, p)
+	if err := p.Answer(t.Context(), id); err != nil {
+		t.Fatalf("Answer: %v", err)
+	}
+	x.awaitStatus(id, "in_progress")
+	exec(t, x, "DELETE FROM sip_legs")
+	exec(t, x, "DELETE FROM calls")
+	exec(t, x, "UPDATE numbers SET phone_e164 = '+14155559001'")
+	stored, callbacks := make(chan struct{}), <-begun
+	go func() {
+		defer close(stored)
+		callbacks.OptedOut("Never call me again.", time.Now())
+	}()
+	select {
+	case <-dialog.Done():
+	case <-time.After(testkit.Timeout):
+		t.Fatal("the call was not hung up")
+	}
+	select {
+	case <-stored:
+		t.Error("the opt-out was acknowledged before it was stored")
+	default:
+	}
+	exec(t, x, "UPDATE numbers SET phone_e164 = '+14155559000'")
+	select {
+	case <-stored:
+	case <-time.After(testkit.Timeout):
+		t.Fatal("the opt-out was not stored")
+	}
+	x.awaitStatus(id, "failed")
+}
+
+// An inbound call rings on a server that was not reconciled.
+func TestUnreconciled_InboundCallRings(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	p := x.begin(loopback)
+	p.store.UseServer(lostServer)
+	dialog, id := ring(t, p)
+	x.awaitStatus(id, "ringing")
+	if err := dialog.Hangup(t.Context(), callstate.OriginatorCancel); err != nil {
+		t.Fatalf("Hangup: %v", err)
+	}
+	x.awaitStatus(id, "canceled")
+}
