@@ -39,7 +39,7 @@ RETURNING ctid`
 // queueMove adds an update of the chunk's position to the batch. After the batch was sent, moved is
 // the new ctid of the row. It is invalid if another process has changed the position.
 func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, moved *pgtype.TID) {
-	args := c.positionArgs(ch.partition, ch.before.topicID, 0)
+	args := c.positionArgs(ch.partition, ch.before.topicID)
 	args["row"], args["before"], args["after"] = ch.before.row, ch.before.next, ch.after
 	batch.Queue(movePosition, args).Query(func(rows pgx.Rows) error {
 		places, err := pgx.CollectRows(rows, pgx.RowTo[pgtype.TID])
@@ -55,15 +55,15 @@ func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, moved *pgtype.TID) {
 type assigned struct {
 	partition
 	topicID uuid.UUID
-	// committed is the offset that the consumer group has committed, or -1.
+	// committed is the offset that the consumer group has committed. It is negative if the group has
+	// committed no offset.
 	committed int64
 }
 
 const insertPosition = `
 INSERT INTO inbox_positions (consumer, topic, partition, topic_id, next_offset)
-VALUES (@consumer, @topic, @partition, @topic_id, @committed)
-ON CONFLICT DO NOTHING
-RETURNING next_offset`
+VALUES (@consumer, @topic, @partition, @topic_id, 0)
+ON CONFLICT DO NOTHING`
 
 const adoptTopic = `
 UPDATE inbox_positions SET topic_id = @topic_id, next_offset = 0
@@ -75,8 +75,8 @@ SELECT topic_id, next_offset, ctid FROM inbox_positions
 WHERE consumer = @consumer AND topic = @topic AND partition = @partition`
 
 // startPositions returns the positions from which partitions are read. A partition without a stored
-// position starts at assigned.committed. If the topic was deleted and created again, the partition
-// starts at 0.
+// position is read from its start, because the committed offset of the group can be ahead of the
+// tables. If the topic was deleted and created again, the partition is also read from its start.
 func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[partition]position, error) {
 	// The order is fixed, so that two processes that insert rows do not deadlock.
 	slices.SortFunc(added, func(a, b assigned) int {
@@ -85,8 +85,8 @@ func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[pa
 	found := make([]started, len(added))
 	var batch pgx.Batch
 	for i, a := range added {
-		args := c.positionArgs(a.partition, a.topicID, max(a.committed, 0))
-		batch.Queue(insertPosition, args).Query(readAny(&found[i].inserted))
+		args := c.positionArgs(a.partition, a.topicID)
+		batch.Queue(insertPosition, args)
 		batch.Queue(adoptTopic, args).Query(readAny(&found[i].recreated))
 		batch.Queue(selectPosition, args).QueryRow(found[i].scan)
 	}
@@ -104,18 +104,13 @@ func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[pa
 // started is the position at which a partition starts.
 type started struct {
 	position
-	// inserted means that no position was stored. recreated means that the stored position belonged
-	// to another topic id.
-	inserted, recreated bool
+	// recreated means that the stored position belonged to another topic id.
+	recreated bool
 }
 
-// logStart logs the start of a partition if it differs from the committed offset of the group.
+// logStart logs and counts that a partition starts before the committed offset of the group.
 func (c *Consumer) logStart(a assigned, s started) {
 	switch {
-	case s.inserted && s.next == 0: // the installation is new
-	case s.inserted:
-		slog.Info("inbox position taken over from the consumer group", "consumer", c.name,
-			"topic", a.topic, "partition", a.number, "offset", s.next)
 	case s.recreated:
 		c.movedBack(a.partition, topicRecreated, max(a.committed, 0), 0)
 	case s.next < a.committed:
@@ -130,7 +125,7 @@ var errTopicRecreated = errors.New("the stored position belongs to another topic
 // position that the process used before. If no position is stored, the database was restored to a
 // time before the first start of the consumer. The partition is then read from its start.
 func (c *Consumer) reloadPosition(ctx context.Context, of partition, had position) (p position, err error) {
-	args := c.positionArgs(of, had.topicID, 0)
+	args := c.positionArgs(of, had.topicID)
 	var batch pgx.Batch
 	batch.Queue(insertPosition, args)
 	batch.Queue(selectPosition, args).QueryRow(p.scan)
@@ -173,10 +168,8 @@ func (c *Consumer) storedPositions(ctx context.Context) (map[partition]position,
 	return found, nil
 }
 
-func (c *Consumer) positionArgs(of partition, topicID uuid.UUID, committed int64) pg.Args {
-	return pg.Args{
-		"consumer": c.name, "topic": of.topic, "partition": of.number, "topic_id": topicID, "committed": committed,
-	}
+func (c *Consumer) positionArgs(of partition, topicID uuid.UUID) pg.Args {
+	return pg.Args{"consumer": c.name, "topic": of.topic, "partition": of.number, "topic_id": topicID}
 }
 
 func (p *position) scan(row pgx.Row) error { return row.Scan(&p.topicID, &p.next, &p.row) }

@@ -252,16 +252,45 @@ func (b *bench) commitGroup(offset int64) {
 	}
 }
 
-// TestConsumer_FirstStartTakesOverTheGroupsOffsets covers a new database that is used with an
-// existing Kafka cluster.
-func TestConsumer_FirstStartTakesOverTheGroupsOffsets(t *testing.T) {
+// TestConsumer_MissingPositionIsReadFromTheLogStart restores the database to a time before the
+// first start of the consumer. The group has then committed offsets, and no position is stored.
+func TestConsumer_MissingPositionIsReadFromTheLogStart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.produce(record("a", 1), record("a", 2)) // the group has already committed these records
-	b.commitGroup(2)
-	b.produce(record("a", 3))
-	b.run(b.pool)
-	b.wantEffects("a", 3)
+	restore := b.saveState(t)
+	first := record("a", 1)
+	b.produce(first, record("a", 2), record("a", 3))
+	_, stop := b.start()
+	b.wantEffects("a", 1, 2, 3)
+	stop()
+	restore()
+	b.wantEffects("a")
+	until := kadm.Offsets{}
+	until.AddOffset(topic.Name, first.Partition, 1, -1)
+	if _, err := kadm.NewClient(b.wire.Client).DeleteRecords(t.Context(), until); err != nil {
+		t.Fatal(err)
+	}
+
+	registry, _ := b.start()
+	b.wantEffects("a", 2, 3)
+	b.produce(record("a", 4))
+	b.wantEffects("a", 2, 3, 4)
+	if diff := cmp.Diff(map[string]float64{"database_restored": 1}, movedBack(t, registry)); diff != "" {
+		t.Errorf("positions moved back (-want +got):\n%s", diff)
+	}
+}
+
+// TestConsumer_FirstStartCountsNoMovedPosition covers a new installation, whose group has committed
+// no offset.
+func TestConsumer_FirstStartCountsNoMovedPosition(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.produce(record("a", 1))
+	registry, _ := b.start()
+	b.wantEffects("a", 1)
+	if diff := cmp.Diff(map[string]float64{}, movedBack(t, registry)); diff != "" {
+		t.Errorf("positions moved back (-want +got):\n%s", diff)
+	}
 }
 
 func TestConsumer_RecreatedTopicIsReadFromItsStart(t *testing.T) {
