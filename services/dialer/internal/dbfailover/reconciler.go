@@ -28,7 +28,7 @@ const (
 	// withdraw intents. The wait is never shorter than the instance lease. After the lease a
 	// process has either sent a heartbeat to the new server, or may not dial.
 	settleWait = 5 * time.Second
-	// batchSize is how many intents one transaction settles.
+	// batchSize is the number of requests whose intents one transaction settles.
 	batchSize = 500
 )
 
@@ -260,7 +260,7 @@ func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) err
 		return err
 	}
 	if len(open) > 0 {
-		slog.WarnContext(ctx, "database does not know dial intents", "intents", len(open), "server", state.Server)
+		slog.WarnContext(ctx, "database does not know dial intents", "requests", len(open), "server", state.Server)
 		if err := r.settle(ctx, state.Server, found, bounds.End); err != nil {
 			return err
 		}
@@ -317,34 +317,42 @@ func (l *intentLog) add(i store.Intent, isWithdrawal bool) {
 	l.intents[i.CallRequestID] = append(l.intents[i.CallRequestID], i)
 }
 
-// newest returns the newest intent of each request that is not withdrawn, by call. A withdrawn
-// intent does not hide an older intent. A process that lost its claim can append an intent and its
-// withdrawal after the intent of the call that rang.
-func (l *intentLog) newest() map[uuid.UUID]store.Intent {
-	byCall := map[uuid.UUID]store.Intent{}
-	for _, intents := range l.intents {
-		for _, i := range slices.Backward(intents) {
-			if !l.withdrawn[i.CallID] {
-				byCall[i.CallID] = i
-				break
-			}
+// valid returns the valid intents of a request, the newest first. Of each process, only the newest
+// intent that is not withdrawn is valid: the process publishes the next intent of the request after
+// the dial of the earlier intent has ended. Intents of other processes stay valid. A process that
+// lost its claim can append its intent after the intent of the call that rang.
+func (l *intentLog) valid(request uuid.UUID) (valid []store.Intent) {
+	seen := map[uuid.UUID]bool{}
+	for _, i := range slices.Backward(l.intents[request]) {
+		if !l.withdrawn[i.CallID] && !seen[i.InstanceID] {
+			seen[i.InstanceID] = true
+			valid = append(valid, i)
 		}
 	}
-	return byCall
+	return valid
 }
 
-// open returns, for each request, the newest intent that is not withdrawn, if that intent has no
-// fence.
-func (r *Reconciler) open(ctx context.Context, found *intentLog) ([]store.Intent, error) {
-	byCall := found.newest()
-	var open []store.Intent
-	for ids := range slices.Chunk(slices.Collect(maps.Keys(byCall)), batchSize) {
-		missing, err := r.store.Unfenced(ctx, ids)
+// open returns the valid intents that have no fence, by request. The newest intent of a request is
+// the first.
+func (r *Reconciler) open(ctx context.Context, found *intentLog) (open [][]store.Intent, err error) {
+	for requests := range slices.Chunk(slices.Collect(maps.Keys(found.intents)), batchSize) {
+		var ids []uuid.UUID
+		for _, request := range requests {
+			for _, i := range found.valid(request) {
+				ids = append(ids, i.CallID)
+			}
+		}
+		unfenced, err := r.store.Unfenced(ctx, ids)
 		if err != nil {
 			return nil, err
 		}
-		for _, id := range missing {
-			open = append(open, byCall[id])
+		for _, request := range requests {
+			intents := slices.DeleteFunc(found.valid(request), func(i store.Intent) bool {
+				return !slices.Contains(unfenced, i.CallID)
+			})
+			if len(intents) > 0 {
+				open = append(open, intents)
+			}
 		}
 	}
 	return open, nil
@@ -382,8 +390,8 @@ func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog
 	if err != nil {
 		return err
 	}
-	for batch := range slices.Chunk(open, batchSize) {
-		settled, err := r.store.SettleIntents(ctx, server, batch)
+	for requests := range slices.Chunk(open, batchSize) {
+		settled, err := r.store.SettleIntents(ctx, server, slices.Concat(requests...))
 		if err != nil {
 			return err
 		}

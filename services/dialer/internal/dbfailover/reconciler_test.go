@@ -176,12 +176,18 @@ func (w *fixture) dialedOver(i store.Intent, instance uuid.UUID) {
 	refused.CallID, refused.InstanceID = uuid.Must(uuid.NewV7()), instance
 	w.publish(refused, i)
 	w.withdraw(refused)
+	w.fenced(refused)
+}
+
+// fenced inserts the fence and the call of an intent, and sets its request to dialing.
+func (w *fixture) fenced(i store.Intent) {
+	w.Helper()
 	w.exec(`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id) VALUES ($1, $2, 1, 'sim', $3)`,
-		refused.CallID, refused.CallRequestID, instance)
+		i.CallID, i.CallRequestID, i.InstanceID)
 	w.exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
 		max_call_seconds, deadline_at, owner)
 		VALUES ($1, $2, $3, 'outbound', $4, $5, $6, 'fenced', 600, now() + interval '1 hour', $7)`,
-		refused.CallID, i.CallRequestID, i.WorkspaceID, i.From, i.To, i.AgentID, instance)
+		i.CallID, i.CallRequestID, i.WorkspaceID, i.From, i.To, i.AgentID, i.InstanceID)
 	w.exec(`UPDATE dial_queue SET state = 'dialing' WHERE call_request_id = $1`, i.CallRequestID)
 }
 
@@ -309,6 +315,47 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			},
 			stale: true,
 			want:  outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
+		},
+		{
+			name: "an intent of a dead process follows, and the process is alive",
+			before: func(w *fixture, i store.Intent) {
+				w.enqueue(i)
+				w.alive(i)
+				w.publish(i, another(i))
+			},
+			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
+		},
+		{
+			name: "an intent of a dead process precedes, and the process is alive",
+			before: func(w *fixture, i store.Intent) {
+				w.enqueue(i)
+				w.alive(i)
+				w.publish(another(i), i)
+			},
+			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
+		},
+		{
+			name: "an intent of another process precedes, and both processes are alive",
+			before: func(w *fixture, i store.Intent) {
+				earlier := another(i)
+				w.enqueue(i)
+				w.alive(earlier)
+				w.alive(i)
+				w.publish(earlier, i)
+			},
+			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
+		},
+		{
+			name: "the database has the fence of a later intent of the process",
+			before: func(w *fixture, i store.Intent) {
+				earlier := i
+				earlier.CallID = uuid.Must(uuid.NewV7())
+				w.enqueue(i)
+				w.alive(i)
+				w.publish(earlier, i)
+				w.fenced(i)
+			},
+			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
 			name: "the intents of all trunks are withdrawn",

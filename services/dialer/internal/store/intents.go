@@ -207,6 +207,10 @@ type Settled struct {
 // with the result from the carrier if the carrier has one. If another call to the number is live,
 // the request ends with dial_state_unknown.
 //
+// A request can have intents of several processes. Intents of living processes are settled first,
+// so that the call of a dead process does not take the place of a live call. Otherwise the order of
+// the parameter counts. All intents of a request must be in one call of SettleIntents.
+//
 // If the request is dialing through a call that the same process fenced before over another trunk,
 // the call of the intent replaces that call. Any other request that is not queued stays unchanged.
 //
@@ -217,9 +221,20 @@ func (s *Store) SettleIntents(ctx context.Context, server string, intents []Inte
 		if err := lockReconciliation(ctx, tx, server); err != nil {
 			return err
 		}
-		for _, intent := range intents {
-			if err := s.settleIntent(ctx, tx, intent, &settled); err != nil {
-				return fmt.Errorf("request %s: %w", intent.CallRequestID, err)
+		alive := make([]bool, len(intents))
+		for n, intent := range intents {
+			if err := tx.QueryRow(ctx, mayLive, s.intentArgs(intent)).Scan(&alive[n]); err != nil {
+				return fmt.Errorf("find the process of call %s: %w", intent.CallID, err)
+			}
+		}
+		for _, living := range []bool{true, false} {
+			for n, intent := range intents {
+				if alive[n] != living {
+					continue
+				}
+				if err := s.settleIntent(ctx, tx, intent, living, &settled); err != nil {
+					return fmt.Errorf("request %s: %w", intent.CallRequestID, err)
+				}
 			}
 		}
 		return nil
@@ -246,14 +261,21 @@ func lockReconciliation(ctx context.Context, tx pgx.Tx, server string) error {
 	return nil
 }
 
-func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, settled *Settled) error {
-	args := pg.Args{
+func (s *Store) intentArgs(i Intent) pg.Args {
+	return pg.Args{
 		"call_request_id": i.CallRequestID, "workspace_id": i.WorkspaceID, "call_id": i.CallID, "to": i.To, "from": i.From,
 		"agent_id": i.AgentID, "contact_id": i.ContactID, "max_call_seconds": i.MaxCallSeconds, "queued_at": i.QueuedAt,
 		"trunk": i.Trunk, "instance_id": i.InstanceID, "time_zone": i.TimeZone, "at": i.At, "lease": s.timing.InstanceLease,
 		"claim_lease": s.timing.ClaimLease, "version": restoredVersion,
 		"grace": s.timing.RingLimit + s.timing.WatchdogGrace,
 	}
+}
+
+// settleIntent settles one intent. alive reports whether the process of the intent is alive, and
+// the call can be live.
+func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, alive bool, settled *Settled) error {
+	args := s.intentArgs(i)
+	args["alive"] = alive
 	state, err := pg.Value[dialqueue.State](ctx, tx, lockRequest, args)
 	if err != nil && !errors.Is(err, pg.ErrNotFound) {
 		return fmt.Errorf("lock request: %w", err)
@@ -267,11 +289,6 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, settled *
 			return nil
 		}
 	}
-	var alive bool
-	if err := tx.QueryRow(ctx, mayLive, args).Scan(&alive); err != nil {
-		return fmt.Errorf("find the owner: %w", err)
-	}
-	args["alive"] = alive
 	restored, err := restore(ctx, tx, args)
 	switch {
 	case err != nil:
