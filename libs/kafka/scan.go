@@ -63,7 +63,8 @@ func ReadBounds(ctx context.Context, client *Client, topic Topic) (bounds Bounds
 	return bounds, nil
 }
 
-// Scan calls the function each for the records of a topic. It starts at the offsets in from and
+// Scan calls the function each for the records of a topic, also for records that have no valid
+// ce_id. It starts at the offsets in from and
 // stops before the offsets in to. It reads each partition in order. If from lacks a partition, the
 // partition is read from its start. If to lacks a partition, the partition is not read. Scan stops
 // at the first error of each. It joins no consumer group and commits no offset.
@@ -97,7 +98,8 @@ func Scan(
 		for all := fetched.RecordIter(); !all.Done(); {
 			wire := all.Next()
 			end, wanted := open[wire.Partition]
-			if rec, err := Read(wire); err == nil && wanted && wire.Offset < end {
+			if wanted && wire.Offset < end {
+				rec, _ := Read(wire) // the record is complete also after an error
 				if err := each(rec); err != nil {
 					return err
 				}

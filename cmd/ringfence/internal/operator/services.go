@@ -19,7 +19,7 @@ type services struct {
 	Verify    servicesVerify    `cmd:"" help:"Walk over the consent ledger of every workspace and name each row that is not as it was written."`
 	Reseal    servicesReseal    `cmd:"" help:"Bring the secrets of webhooks under the first of SEALING_KEYS (the dialer brings its own when it starts)."`
 
-	AcceptIntents servicesAcceptIntents `cmd:"" help:"Let the dialer dial although records of dial-intents.v1 are missing, after a restore."`
+	AcceptIntents servicesAcceptIntents `cmd:"" help:"Let the dialer dial although records of dial-intents.v1 are missing or undecodable."`
 }
 
 // ServiceCommand runs the binary of a service. Its command line contains {service} in place of the

@@ -40,7 +40,7 @@ func spec() app.Spec[Config] {
 		Commands: []app.Command[Config]{{
 			Command: service.Command[Config]{
 				Name: "accept-intents", JSON: true,
-				Help: "permits dialing although records of dial-intents.v1 are missing (ADR 4)",
+				Help: "permits dialing although records of dial-intents.v1 are missing or undecodable (ADR 4)",
 			},
 			Run: acceptIntents,
 		}},

@@ -32,8 +32,9 @@ const (
 	batchSize = 500
 )
 
-// ErrConfirmationNeeded is returned if dial-intents.v1 lacks records since the stored position.
-// Nothing is dialed until an operator has run `dialer accept-intents`.
+// ErrConfirmationNeeded is returned if dial-intents.v1 lacks records since the stored position, or
+// contains a record that this build cannot decode. Nothing is dialed until an operator has run
+// `dialer accept-intents`.
 var ErrConfirmationNeeded = errors.New("an operator must confirm with `dialer accept-intents`")
 
 // uncheckedServer is not the identity of any server. The store claims nothing while UseServer is
@@ -252,7 +253,8 @@ func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) err
 		return err
 	}
 	found := newIntentLog()
-	if err := r.read(ctx, from, bounds.End, found.add); err != nil {
+	found.accepted = state.Reconciled == "" && state.TopicID != uuid.Nil // AcceptTopic stored this
+	if err := r.read(ctx, from, bounds.End, found); err != nil {
 		return err
 	}
 	open, err := r.open(ctx, found)
@@ -303,6 +305,11 @@ func (r *Reconciler) start(ctx context.Context, state store.ServerState, bounds 
 type intentLog struct {
 	intents   map[uuid.UUID][]store.Intent
 	withdrawn map[uuid.UUID]bool
+	// accepted means that an operator has run `dialer accept-intents`, so that records that cannot
+	// be decoded are skipped.
+	accepted bool
+	// onlyWithdrawals means that add ignores intents.
+	onlyWithdrawals bool
 }
 
 func newIntentLog() *intentLog {
@@ -314,7 +321,9 @@ func (l *intentLog) add(i store.Intent, isWithdrawal bool) {
 		l.withdrawn[i.CallID] = true
 		return
 	}
-	l.intents[i.CallRequestID] = append(l.intents[i.CallRequestID], i)
+	if !l.onlyWithdrawals {
+		l.intents[i.CallRequestID] = append(l.intents[i.CallRequestID], i)
+	}
 }
 
 // valid returns the valid intents of a request, the newest first. Of each process, only the newest
@@ -378,12 +387,8 @@ func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog
 	if err != nil {
 		return err
 	}
-	err = r.read(ctx, end, later.End, func(i store.Intent, isWithdrawal bool) {
-		if isWithdrawal {
-			found.add(i, isWithdrawal)
-		}
-	})
-	if err != nil {
+	found.onlyWithdrawals = true
+	if err := r.read(ctx, end, later.End, found); err != nil {
 		return err
 	}
 	open, err := r.open(ctx, found)
@@ -402,22 +407,29 @@ func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog
 	return nil
 }
 
-// read calls the function each for every intent and withdrawal between the offsets.
-func (r *Reconciler) read(
-	ctx context.Context, from, to kafka.Offsets, each func(i store.Intent, isWithdrawal bool),
-) error {
+// read adds the intents and withdrawals between the offsets to the log. It returns
+// ErrConfirmationNeeded if it cannot decode a record: the record can be the intent of a call that
+// rang, and that request must not be dialed again.
+func (r *Reconciler) read(ctx context.Context, from, to kafka.Offsets, log *intentLog) error {
 	return kafka.Scan(ctx, r.cfg, "dialer-reconciler", kafka.DialIntents, from, to, func(rec kafka.Record) error {
 		i, withdrawn, err := decode(rec)
-		if err != nil {
-			return fmt.Errorf("read offset %d of partition %d: %w", rec.Offset, rec.Partition, err)
+		switch {
+		case err == nil:
+			log.add(i, withdrawn)
+		case log.accepted:
+			slog.WarnContext(ctx, "undecodable dial intent skipped", "partition", rec.Partition, "offset", rec.Offset,
+				"key", rec.Key, "error", err)
+		default:
+			return fmt.Errorf("read offset %d of partition %d of %s, key %q: %w: %w",
+				rec.Offset, rec.Partition, kafka.DialIntents.Name, rec.Key, err, ErrConfirmationNeeded)
 		}
-		each(i, withdrawn)
 		return nil
 	})
 }
 
 // Accept makes the next reconciliation read the topic from its oldest records. It ignores the
-// positions that were read before. An operator calls Accept after ErrConfirmationNeeded.
+// positions that were read before, and skips records that cannot be decoded. An operator calls
+// Accept after ErrConfirmationNeeded.
 func Accept(ctx context.Context, cfg kafka.Config, st *store.Store) (kafka.Bounds, error) {
 	client, err := kafka.NewClient(cfg, "dialer-accept-intents", nil)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"google.golang.org/protobuf/proto"
 
@@ -756,6 +757,62 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 			}
 			if !r.MayDial() {
 				t.Errorf("MayDial after Accept = false: %v", r.Ready())
+			}
+		})
+	}
+}
+
+// A record that this build cannot decode can be the intent of a call that rang. Until an operator
+// decides, nothing is dialed. The other intents are then settled.
+func TestReconcile_UndecodableIntentNeedsConfirmation(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		// spoil changes the record of an intent.
+		spoil func(rec *kgo.Record)
+	}{
+		{name: "the value is no message", spoil: func(rec *kgo.Record) { rec.Value = []byte{0xff} }},
+		{name: "the event is newer than this build", spoil: func(rec *kgo.Record) { rec.Value = nil }},
+		{name: "there are no headers", spoil: func(rec *kgo.Record) { rec.Headers = nil }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newFixture(t)
+			w.reconcile()
+			i := w.intent()
+			w.enqueue(i)
+			rec, err := encodeIntended(w.intent())
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.spoil(rec)
+			if err := w.publisher.client.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+			w.publish(i)
+			w.moveTo("b")
+			r := w.reconciler(nil)
+			for range 2 {
+				if err := r.check(t.Context()); !errors.Is(err, ErrConfirmationNeeded) {
+					t.Fatalf("check = %v, want ErrConfirmationNeeded", err)
+				}
+				if r.MayDial() {
+					t.Error("MayDial = true, want false")
+				}
+			}
+			if _, err := Accept(t.Context(), w.cfg, w.store); err != nil {
+				t.Fatalf("Accept = %v", err)
+			}
+			if err := r.check(t.Context()); err != nil {
+				t.Fatalf("check after Accept = %v", err)
+			}
+			if !r.MayDial() {
+				t.Errorf("MayDial after Accept = false: %v", r.Ready())
+			}
+			want := outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 1}
+			if diff := cmp.Diff(want, w.outcome(i)); diff != "" {
+				t.Errorf("request differs (-want +got):\n%s", diff)
 			}
 		})
 	}
