@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ringfence.dev/test/bench/internal/probe"
+	"ringfence.dev/test/kit"
 )
 
 const (
@@ -22,38 +23,47 @@ const (
 	deletionTime = 10 * time.Minute
 )
 
-// fillWebhookQueue inserts deliveries that are due tomorrow.
+// fillWebhookQueue inserts deliveries of one event that have been due for an hour. A poll therefore
+// finds them before the deliveries of other subscriptions.
 const fillWebhookQueue = `
+WITH event AS (
+    INSERT INTO webhook_dispatcher.events (id, created_at, workspace_id, type, sequence, body)
+    VALUES (gen_random_uuid(), now(), $1, 'call.completed', 1, '{}') RETURNING id, created_at)
 INSERT INTO webhook_dispatcher.delivery_queue
     (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, due_at)
-SELECT gen_random_uuid(), now(), $1, $2, gen_random_uuid(), 'call.completed', 1, now() + interval '1 day'
-FROM generate_series(1, $3::int)`
+SELECT gen_random_uuid(), event.created_at, $1, $2, event.id, 'call.completed', 1, now() - interval '1 hour'
+FROM event, generate_series(1, $3::int)`
 
 // LongQueue measures one subscription while another subscription with a long queue is paused and
-// resumed several times a second. Each batch has events of both subscriptions. LongQueue compares
-// the p99 during the changes to the p99 before and after them.
+// resumed several times a second. The endpoint of the other subscription never answers, so its
+// deliveries stay due. Each batch has events of both subscriptions. LongQueue compares the p99
+// during the changes to the p99 before the queue is filled and after it is deleted.
 func LongQueue(ctx context.Context, h *WebhookStack) error {
 	observed, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
 		return err
 	}
-	toggled, err := h.subscribe(ctx, Take, h.lane(), 1)
+	toggled, err := h.subscribe(ctx, Hang, h.lane(), 1)
 	if err != nil {
 		return err
 	}
 	rows := queueFactor * h.Records
-	if _, err := h.db.Exec(ctx, fillWebhookQueue, toggled.workspace.ID, toggled.subscription, rows); err != nil {
-		return fmt.Errorf("fill the queue: %w", err)
-	}
-	if _, err := h.db.Exec(ctx, `VACUUM (ANALYZE) webhook_dispatcher.delivery_queue`); err != nil {
-		return fmt.Errorf("vacuum the queue: %w", err)
-	}
 	var alone, beside []time.Duration
 	changes := 0
 	for _, toggles := range []bool{false, true, false} {
+		if toggles {
+			if err := h.fillQueue(ctx, toggled, rows); err != nil {
+				return err
+			}
+		}
 		got, n, err := h.besideChanges(ctx, observed, toggled, toggles)
 		if err != nil {
 			return err
+		}
+		if toggles {
+			if err := h.deleteQueue(ctx, toggled); err != nil {
+				return err
+			}
 		}
 		if len(got.took) == 0 {
 			return errNothing
@@ -68,15 +78,35 @@ func LongQueue(ctx context.Context, h *WebhookStack) error {
 	}
 	p99 := probe.Quantile(alone, 0.99)
 	times := float64(probe.Quantile(beside, 0.99)) / float64(p99)
-	fmt.Printf("  p99 beside %d changes of a subscription with %d queued deliveries, of %.2f ms without   %.1f x   %s\n",
+	fmt.Printf("  p99 beside %d changes of a subscription with %d due deliveries, of %.2f ms without   %.1f x   %s\n",
 		changes, rows, probe.MS(p99), times, probe.AtMost(times, goalToggled, "x"))
-	if err := toggled.drop(ctx); err != nil {
-		return err
-	}
-	if err := h.settled(ctx, deletionTime); err != nil { // the dispatcher deletes the long queue in steps
-		return err
-	}
 	return observed.drop(ctx)
+}
+
+// fillQueue inserts the given number of due deliveries to the endpoint.
+func (h *WebhookStack) fillQueue(ctx context.Context, e *endpoint, rows int) error {
+	if _, err := h.db.Exec(ctx, fillWebhookQueue, e.workspace.ID, e.subscription, rows); err != nil {
+		return fmt.Errorf("fill the queue: %w", err)
+	}
+	if _, err := h.db.Exec(ctx, `VACUUM (ANALYZE) webhook_dispatcher.delivery_queue`); err != nil {
+		return fmt.Errorf("vacuum the queue: %w", err)
+	}
+	return nil
+}
+
+// deleteQueue deletes the subscription of an endpoint that hangs. It waits until the dispatcher,
+// which deletes the long queue in steps, has an empty queue, and until no request is open.
+func (h *WebhookStack) deleteQueue(ctx context.Context, e *endpoint) error {
+	if err := e.drop(ctx); err != nil {
+		return err
+	}
+	if err := h.settled(ctx, deletionTime); err != nil {
+		return err
+	}
+	return kit.Until(ctx, hangingClosed, "no request to an endpoint that hangs is open", func() (bool, error) {
+		count, err := h.receiver.Count(ctx, e.lane)
+		return count.Open == 0, err
+	})
 }
 
 // besideChanges runs one round and returns the number of changes of the other subscription.

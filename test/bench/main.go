@@ -86,7 +86,7 @@ func measurements() []measurement {
 		{name: "neighbours", says: "a healthy endpoint alone, and beside endpoints that hang", run: withWebhookStack(Neighbours)},
 		{name: "pauses", says: "the last delivery after a pause, the first after a resume", run: withWebhookStack(Pauses)},
 		{name: "longqueue",
-			says: "an endpoint beside a subscription with a million queued deliveries that is paused and resumed",
+			says: "an endpoint beside a subscription with a million due deliveries that is paused and resumed",
 			run:  withWebhookStack(LongQueue)},
 		{name: "takeover", says: "calls beside a replica that is killed or stopped", run: takeover},
 		{name: "idle", says: "what webhook-dispatcher asks of Postgres while nothing happens", run: idle},
