@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -70,16 +71,33 @@ func TestStoreOutbound_EndedLegFreesItsChannel(t *testing.T) {
 	}
 }
 
-// insertLegs stores 20,000 legs whose counted_at is eleven minutes ago.
+// insertLegs stores 20,000 legs that were last counted at the given time before now.
 const insertLegs = `
 INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner, counted_at)
-SELECT gen_random_uuid(), $1, false, '', '', gen_random_uuid(), now() - interval '11 minutes'
+SELECT gen_random_uuid(), $1, false, '', '', gen_random_uuid(), now() - $2::interval
 FROM generate_series(1, 20000) AS n`
 
 // While a transaction has an old snapshot, vacuum cannot remove legs that have ended. The statement
-// that counts a trunk's channels does not read legs that ended more than ten minutes ago.
-func TestStoreOutbound_DoesNotReadLegsThatEndedLongAgo(t *testing.T) {
+// that counts a trunk's channels does not read legs that ended more than ten minutes ago. It reads
+// each page of the legs that ended in the last ten minutes once: at most one page for 40 legs.
+func TestStoreOutbound_PagesReadForEndedLegs(t *testing.T) {
 	t.Parallel()
+	for name, tt := range map[string]struct {
+		counted time.Duration
+		most    int
+	}{
+		"more than ten minutes ago": {counted: 11 * time.Minute, most: 20},
+		"in the last ten minutes":   {counted: 9 * time.Minute, most: 500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pagesOfEndedLegs(t, tt.counted, tt.most)
+		})
+	}
+}
+
+func pagesOfEndedLegs(t *testing.T, counted time.Duration, most int) {
+	t.Helper()
 	pool := newLegPool(t)
 	watched, seen := pgtest.Watch(t, pool)
 	trunk := uuid.New()
@@ -93,7 +111,7 @@ func TestStoreOutbound_DoesNotReadLegsThatEndedLongAgo(t *testing.T) {
 			t.Fatalf("%s: %v", sql, err)
 		}
 	}
-	if _, err := pool.Exec(t.Context(), insertLegs, trunk); err != nil {
+	if _, err := pool.Exec(t.Context(), insertLegs, trunk, counted); err != nil {
 		t.Fatalf("insert legs: %v", err)
 	}
 	if _, err := pool.Exec(t.Context(), "UPDATE sip_legs SET ended_at = now()"); err != nil {
@@ -113,8 +131,10 @@ func TestStoreOutbound_DoesNotReadLegsThatEndedLongAgo(t *testing.T) {
 	if !free {
 		t.Error("the trunk has a free channel = false, want true")
 	}
-	if got, plans := seen.Pages(t, pgtest.GenericPlan); got > 20 {
-		t.Errorf("pages of the count = %d, want at most 20; plans:\n%s", got, plans)
+	got, plans := seen.Pages(t, pgtest.GenericPlan)
+	t.Logf("pages of the count beside 20,000 ended legs = %d", got)
+	if got > most {
+		t.Errorf("pages of the count = %d, want at most %d; plans:\n%s", got, most, plans)
 	}
 }
 
