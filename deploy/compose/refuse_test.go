@@ -55,7 +55,9 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			_, stderr, err := helm(t, append([]string{"template", "ringfence", filepath.Join(root, "helm/ringfence")}, append(least(t, "ringfence"), "--set", row.set)...)...)
+			arguments := []string{"template", "ringfence", filepath.Join(root, "helm/ringfence")}
+			arguments = append(arguments, least(t, "ringfence")...)
+			_, stderr, err := helm(t, append(arguments, "--set", row.set)...)
 			if err == nil {
 				t.Errorf("--set %s rendered, want a refusal", row.set)
 			}

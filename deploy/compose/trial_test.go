@@ -178,7 +178,8 @@ func (c *cluster) scales() {
 	for _, name := range services {
 		for _, by := range valuesOf(c.t, name).Autoscaling.By {
 			if err := kit.Until(c.t.Context(), kit.HangTimeout, name+" exports its scaling metrics", func() (bool, error) {
-				status, body, err := kit.NewClient("http://"+c.at[name+"-ready:9090"], "").Do(c.t.Context(), http.MethodGet, "/metrics", nil)
+				status, body, err := kit.NewClient("http://"+c.at[name+"-ready:9090"], "").
+					Do(c.t.Context(), http.MethodGet, "/metrics", nil)
 				return err == nil && status == http.StatusOK && hasGauge(string(body), by.Metric, by.Labels), nil
 			}); err != nil {
 				c.t.Errorf("%s%v: %v", by.Metric, by.Labels, err)

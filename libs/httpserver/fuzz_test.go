@@ -162,7 +162,8 @@ func FuzzPath(f *testing.F) {
 			testkit.MustAnswer(t, r, answer)
 			var decoded struct{ Text string }
 			_ = json.Unmarshal(answer.Body.Bytes(), &decoded)
-			if path == url.PathEscape(segment) && answer.Code == http.StatusOK && utf8.ValidString(segment) && decoded.Text != segment {
+			if path == url.PathEscape(segment) && answer.Code == http.StatusOK && utf8.ValidString(segment) &&
+				decoded.Text != segment {
 				t.Errorf("%q came as %q", segment, decoded.Text)
 			}
 		}
@@ -235,7 +236,8 @@ func mustBeAnswers(t *testing.T, request, responses []byte) {
 			t.Fatalf("whole = false, want true; request = %q; responses = %q", request, responses)
 		}
 		if !bytes.HasPrefix(head, []byte("HTTP/1.")) {
-			t.Fatalf("head = %q, want it to begin with %q; request = %q; responses = %q", head, []byte("HTTP/1."), request, responses)
+			t.Fatalf("head = %q, want it to begin with %q; request = %q; responses = %q",
+				head, []byte("HTTP/1."), request, responses)
 		}
 		if bytes.HasPrefix(head[len("HTTP/1.x "):], []byte("100")) {
 			responses = rest

@@ -31,7 +31,12 @@ func TestServer_ClosesConnectionsWhileLeaving(t *testing.T) {
 		ended <- service.Run(ctx,
 			service.Part{Name: "private", Run: tel.Private},
 			service.Part{Name: "http", Run: (&Server{Addr: public, Handler: handler}).Run},
-			service.Part{Name: "hold", Run: func(ctx context.Context) error { <-ctx.Done(); close(canceled); <-hold; return nil }},
+			service.Part{Name: "hold", Run: func(ctx context.Context) error {
+				<-ctx.Done()
+				close(canceled)
+				<-hold
+				return nil
+			}},
 		)
 	}()
 	testkit.NoError(t, func() error {

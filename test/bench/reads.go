@@ -310,7 +310,9 @@ func tables() []table {
 			var outcome, summary *string
 			talked := 0
 			if status == "completed" {
-				interested, what := "interested", `{"outcome":"interested","confidence":0.9,"next_action":"Call back with the offer.","key_interests":["price","delivery"]}`
+				interested := "interested"
+				what := `{"outcome":"interested","confidence":0.9,"next_action":"Call back with the offer.",` +
+					`"key_interests":["price","delivery"]}`
 				outcome, summary, talked = &interested, &what, 30+n%200
 			}
 			return []any{

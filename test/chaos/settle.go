@@ -233,7 +233,8 @@ func (j *judge) talks(known truth, log []kit.LogLine) {
 			continue
 		}
 		talked := over[id].Sub(answered[id])
-		if reported := c.Timings.TalkSeconds; reported == nil || answered[id].IsZero() || !j.about(int64(*reported), int64((talked+time.Second-1)/time.Second)) {
+		if reported := c.Timings.TalkSeconds; reported == nil || answered[id].IsZero() ||
+			!j.about(int64(*reported), int64((talked+time.Second-1)/time.Second)) {
 			j.r.broken(lawMoney, fmt.Sprintf("call %s talked for %s by the carrier's log, and is charged for another time", id, talked))
 		}
 	}

@@ -37,7 +37,8 @@ func links() (all []string) {
 	for _, name := range services() {
 		all = append(all, name+">"+postgres)
 	}
-	return append(all, allServices+">"+kafka, "gateway>calls", "calls>contacts-compliance", "calls>billing-wallet", "calls>dialer",
+	return append(all, allServices+">"+kafka, "gateway>calls",
+		"calls>contacts-compliance", "calls>billing-wallet", "calls>dialer",
 		"dialer>contacts-compliance", "dialer>"+carrier, "webhook-dispatcher>"+receiver)
 }
 

@@ -115,7 +115,10 @@ func (o operator) setUpCalls() {
 	o.does("deleted", "agents", "remove", agent, "--yes")
 	o.refused("404", "agents", "show", agent)
 
-	output := o.types(`{"name":"carrier","host":"sip.example.net","username":"u","password":"s3cret-of-the-trunk"}`, "", "trunks", "add", "--file", "-", "-o", "json")
+	output := o.types(
+		`{"name":"carrier","host":"sip.example.net","username":"u","password":"s3cret-of-the-trunk"}`, "",
+		"trunks", "add", "--file", "-", "-o", "json",
+	)
 	var made struct{ ID string }
 	if err := json.Unmarshal([]byte(output), &made); err != nil {
 		o.t.Errorf("json.Unmarshal: %v", err)

@@ -66,8 +66,17 @@ func outgoings() []outgoing {
 		{
 			name: "hold and resume", agent: tone(60_000, 0), status: "completed", cause: "normal_clearing", events: talked,
 			far: func(e *ear) script {
-				return invited().answered(both(e)).pause(time.Second).ask("INVITE", e.description("sendonly"), 2).response(200).ask("ACK", "", 2).pause(2500*time.Millisecond).
-					ask("INVITE", both(e), 3).response(200).ask("ACK", "", 3).pause(8 * time.Second).hangsUp()
+				return invited().answered(both(e)).
+					pause(time.Second).
+					ask("INVITE", e.description("sendonly"), 2).
+					response(200).
+					ask("ACK", "", 2).
+					pause(2500*time.Millisecond).
+					ask("INVITE", both(e), 3).
+					response(200).
+					ask("ACK", "", 3).
+					pause(8 * time.Second).
+					hangsUp()
 			},
 			talk: func(t *testing.T, _ *world, e *ear) {
 				e.hears(t, "nothing for 1.5 s, and the agent again", func() bool { return e.longest > 1500*time.Millisecond && e.since > 20 })

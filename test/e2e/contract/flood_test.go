@@ -178,14 +178,19 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 		for n, header := range row.headers {
 			row.headers[n] = strings.ReplaceAll(header, "203.0.113.50", own)
 		}
-		if got := after(anonymous, own, func() int { return left(anonymous, row.headers...) }); (got < untouched) != row.counted {
+		got := after(anonymous, own, func() int { return left(anonymous, row.headers...) })
+		if (got < untouched) != row.counted {
 			t.Errorf("%s: %d are left to it after requests of %s", row.name, got, own)
 		}
 	}
-	if got := after(anonymous, "2001:db8:0:1::1", func() int { return left(anonymous, "2001:db8:0:1:ffff::2") }); got >= untouched {
+	got := after(anonymous, "2001:db8:0:1::1", func() int { return left(anonymous, "2001:db8:0:1:ffff::2") })
+	if got >= untouched {
 		t.Errorf("another address of the same IPv6 network has %d left, want the network counted as one", got)
 	}
-	elsewhere := &client{base: anonymous.base, http: &http.Client{Transport: wire(t, transport("127.0.0.77")), Timeout: 30 * time.Second}}
+	elsewhere := &client{
+		base: anonymous.base,
+		http: &http.Client{Transport: wire(t, transport("127.0.0.77")), Timeout: 30 * time.Second},
+	}
 	probe, err := http.NewRequestWithContext(t.Context(), "GET", anonymous.base+"/readyz", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -288,7 +288,8 @@ func TestHooks_EventsOfAPauseCanBeReplayed(t *testing.T) {
 	if want := []string{"call.ringing", "call.answered", "call.completed"}; !slices.Equal(types, want) {
 		t.Errorf("replayed %v, want %v in the call's order", types, want)
 	}
-	if audit := w.operator.want(t, 200, "GET", "/admin/v1/audit?limit=100&workspace_id="+w.id, nil).body; strings.Count(audit, home+"/replay") != 2 {
+	audit := w.operator.want(t, 200, "GET", "/admin/v1/audit?limit=100&workspace_id="+w.id, nil).body
+	if strings.Count(audit, home+"/replay") != 2 {
 		t.Errorf("audit = %s, want the two replays and not the refusal", audit)
 	}
 }

@@ -203,11 +203,14 @@ func TestKeys_ChangedOrMisplacedKeyGets401(t *testing.T) {
 		{"Authorization", "Bearer " + key, "Authorization", "Bearer " + key}, {"X-Api-Key", key}, {"Cookie", "api_key=" + key},
 		{"Authorization", "Bearer " + w.operator.key}, {"Authorization", "Bearer"}, {"Authorization", "Bearer " + strings.Repeat("x", 10_000)},
 	} {
-		if got := anonymous.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet", nil, append(header, forwarded, "203.0.113.90")...); strings.Contains(got.body, key) {
+		got := anonymous.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet", nil,
+			append(header, forwarded, "203.0.113.90")...)
+		if strings.Contains(got.body, key) {
 			t.Errorf("%.60q: the answer repeats the key", header)
 		}
 	}
-	anonymous.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet?api_key="+key+"&access_token="+key, nil, forwarded, "203.0.113.90")
+	anonymous.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet?api_key="+key+"&access_token="+key, nil,
+		forwarded, "203.0.113.90")
 	anonymous.want(t, 200, "GET", "/v1/wallet", nil, "Authorization", "bearer  "+key)
 	w.operator.want(t, 200, "GET", w.admin+"/api-keys", nil)
 	(&client{base: w.operator.base, key: key, http: w.operator.http}).refused(t, 401, "invalid_api_key", "GET", w.admin+"/api-keys", nil)

@@ -140,7 +140,9 @@ func refusesForged(t *testing.T, got *program, url, secret string) {
 }
 
 // posted sends a webhook. If signature is empty, the webhook is not signed.
-func posted(t *testing.T, sender *http.Client, url, delivery, signature, body string) (status int, responseBody string, err error) {
+func posted(
+	t *testing.T, sender *http.Client, url, delivery, signature, body string,
+) (status int, responseBody string, err error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), "POST", url, strings.NewReader(body))
 	if err != nil {

@@ -173,7 +173,10 @@ func (k known) judgeWords() error {
 		longest    int
 	}{
 		{"instructions", k.Instructions, maxInstructions}, {"voice", k.Voice, maxWord}, {"model", k.Model, maxWord}, {"language", k.Language, maxWord},
-		{"greeting", k.Greeting, maxSpokenText}, {"voicemail_message", k.VoicemailMessage, maxSpokenText}, {"disclosure.text", k.Disclosure.Text, maxSpokenText}, {"recording.notice", k.Recording.Notice, maxSpokenText},
+		{"greeting", k.Greeting, maxSpokenText},
+		{"voicemail_message", k.VoicemailMessage, maxSpokenText},
+		{"disclosure.text", k.Disclosure.Text, maxSpokenText},
+		{"recording.notice", k.Recording.Notice, maxSpokenText},
 		{"disclosure.off_reason", k.Disclosure.OffReason, maxSpokenText}, {"summary.model", k.Summary.Model, maxWord},
 	} {
 		if utf8.RuneCountInString(field.text) > field.longest {

@@ -96,7 +96,10 @@ func TestRecording_EndsAfterAnObjection(t *testing.T) {
 	for name, object := range map[string]func(*conversationTest){
 		"by the agent's tool": func(k *conversationTest) { k.tool(agent.ToolStopRecording, "{}") },
 		"in so many words": func(k *conversationTest) {
-			k.send(agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Item: "p", Text: "Well, I don’t want to be recorded."})
+			k.send(agent.Event{
+				Kind: agent.Utterance, Role: agent.RolePerson, Item: "p",
+				Text: "Well, I don’t want to be recorded.",
+			})
 		},
 	} {
 		recorded(t, func(k *conversationTest, sessionCalls *notices, into *memoryRecorder) {

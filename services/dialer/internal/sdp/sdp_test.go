@@ -286,7 +286,9 @@ func TestAnswer_AcceptsAUsableOfferAndRefusesOthers(t *testing.T) {
 
 func TestKey_IsNotPrinted(t *testing.T) {
 	k := key('A')
-	for _, text := range []string{fmt.Sprint(k), fmt.Sprintf("%+v", sdp.Agreed{In: &k}), fmt.Sprintf("%#v", k), fmt.Sprintf("%v", &k)} {
+	for _, text := range []string{
+		fmt.Sprint(k), fmt.Sprintf("%+v", sdp.Agreed{In: &k}), fmt.Sprintf("%#v", k), fmt.Sprintf("%v", &k),
+	} {
 		if strings.Contains(text, "65") {
 			t.Errorf(`text = %q, want it without "65"`, text)
 		} else if strings.Contains(text, "ABC") {

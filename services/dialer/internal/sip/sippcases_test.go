@@ -67,10 +67,24 @@ func finalCodes() (all []sippCase) {
 	} {
 		all = append(all, sippCase{name: fmt.Sprint(code), far: invited().say(100, "").say(code, "").hear("ACK"), cause: cause})
 	}
-	return append(all,
-		sippCase{name: "480 after ringing", far: invited().say(180, "").pause(100).say(480, "").hear("ACK"), cause: callstate.NoAnswer, notifications: []string{"taken", "rang"}},
-		sippCase{name: "503 with Retry-After", far: invited().say(503, "", "Retry-After: 3").hear("ACK"), cause: callstate.SwitchCongestion},
-		sippCase{name: "Q.850 wins", far: invited().say(500, "", "Reason: Q.850;cause=21;text=\"rejected\"").hear("ACK"), cause: callstate.CallRejected},
+	return append(
+		all,
+		sippCase{
+			name:          "480 after ringing",
+			far:           invited().say(180, "").pause(100).say(480, "").hear("ACK"),
+			cause:         callstate.NoAnswer,
+			notifications: []string{"taken", "rang"},
+		},
+		sippCase{
+			name:  "503 with Retry-After",
+			far:   invited().say(503, "", "Retry-After: 3").hear("ACK"),
+			cause: callstate.SwitchCongestion,
+		},
+		sippCase{
+			name:  "Q.850 wins",
+			far:   invited().say(500, "", "Reason: Q.850;cause=21;text=\"rejected\"").hear("ACK"),
+			cause: callstate.CallRejected,
+		},
 	)
 }
 
@@ -95,25 +109,105 @@ func sippCalls() []sippCase {
 	late := invited().say(180, "")
 	late.add(`<recv request="CANCEL"/>`).ok("")
 	return []sippCase{
-		{name: "we hang up", far: invited().say(100, "").answered().hungUp(), talk: hangUpWhen("answered"), cause: callstate.NormalClearing, byUs: true, notifications: whole},
-		{name: "the far end hangs up", far: invited().answered().pause(200).hangsUp(), cause: callstate.NormalClearing, notifications: whole},
-		{name: "the far end hangs up with a reason", far: invited().answered().pause(200).hangsUp(`Reason: Q.850;cause=38`), cause: callstate.NetworkOutOfOrder, notifications: whole},
-		{name: "answered without ringing", far: invited().say(200, sdpOf("sendrecv")).hear("ACK").hungUp(), talk: hangUpWhen("answered"), cause: callstate.NormalClearing, byUs: true,
-			notifications: []string{"taken", "answered"}},
-		{name: "early media then busy", far: invited().say(183, sdpOf("sendrecv")).pause(200).say(486, "").hear("ACK"), cause: callstate.UserBusy, notifications: []string{"taken", "rang"}},
-		{name: "early media then answered", far: invited().say(183, sdpOf("sendrecv")).pause(100).say(200, sdpOf("sendrecv")).hear("ACK").hungUp(), talk: hangUpWhen("answered"),
-			cause: callstate.NormalClearing, byUs: true, notifications: whole},
-		{name: "12 provisional responses", far: floods.pause(50).say(200, sdpOf("sendrecv")).hear("ACK").hungUp(), talk: hangUpWhen("answered"), cause: callstate.NormalClearing, byUs: true, notifications: whole},
-		{name: "ring timeout", far: invited().say(180, "").canceled(), order: quickRing, cause: callstate.NoAnswer, byUs: true, notifications: []string{"taken", "rang"}},
-		{name: "cancelled after 100", far: invited().say(100, "").canceled(), talk: hangUpWhen("taken"), cause: callstate.OriginatorCancel, byUs: true, notifications: []string{"taken"}},
-		{name: "cancelled while it rings", far: invited().say(180, "").canceled(), talk: hangUpWhen("rang"), cause: callstate.OriginatorCancel, byUs: true, notifications: []string{"taken", "rang"}},
-		{name: "hold and resume",
+		{
+			name:          "we hang up",
+			far:           invited().say(100, "").answered().hungUp(),
+			talk:          hangUpWhen("answered"),
+			cause:         callstate.NormalClearing,
+			byUs:          true,
+			notifications: whole,
+		},
+		{
+			name:          "the far end hangs up",
+			far:           invited().answered().pause(200).hangsUp(),
+			cause:         callstate.NormalClearing,
+			notifications: whole,
+		},
+		{
+			name:          "the far end hangs up with a reason",
+			far:           invited().answered().pause(200).hangsUp(`Reason: Q.850;cause=38`),
+			cause:         callstate.NetworkOutOfOrder,
+			notifications: whole,
+		},
+		{
+			name:          "answered without ringing",
+			far:           invited().say(200, sdpOf("sendrecv")).hear("ACK").hungUp(),
+			talk:          hangUpWhen("answered"),
+			cause:         callstate.NormalClearing,
+			byUs:          true,
+			notifications: []string{"taken", "answered"},
+		},
+		{
+			name:          "early media then busy",
+			far:           invited().say(183, sdpOf("sendrecv")).pause(200).say(486, "").hear("ACK"),
+			cause:         callstate.UserBusy,
+			notifications: []string{"taken", "rang"},
+		},
+		{
+			name:          "early media then answered",
+			far:           invited().say(183, sdpOf("sendrecv")).pause(100).say(200, sdpOf("sendrecv")).hear("ACK").hungUp(),
+			talk:          hangUpWhen("answered"),
+			cause:         callstate.NormalClearing,
+			byUs:          true,
+			notifications: whole,
+		},
+		{
+			name:          "12 provisional responses",
+			far:           floods.pause(50).say(200, sdpOf("sendrecv")).hear("ACK").hungUp(),
+			talk:          hangUpWhen("answered"),
+			cause:         callstate.NormalClearing,
+			byUs:          true,
+			notifications: whole,
+		},
+		{
+			name:          "ring timeout",
+			far:           invited().say(180, "").canceled(),
+			order:         quickRing,
+			cause:         callstate.NoAnswer,
+			byUs:          true,
+			notifications: []string{"taken", "rang"},
+		},
+		{
+			name:          "cancelled after 100",
+			far:           invited().say(100, "").canceled(),
+			talk:          hangUpWhen("taken"),
+			cause:         callstate.OriginatorCancel,
+			byUs:          true,
+			notifications: []string{"taken"},
+		},
+		{
+			name:          "cancelled while it rings",
+			far:           invited().say(180, "").canceled(),
+			talk:          hangUpWhen("rang"),
+			cause:         callstate.OriginatorCancel,
+			byUs:          true,
+			notifications: []string{"taken", "rang"},
+		},
+		{
+			name: "hold and resume",
 			far: invited().answered().ask("INVITE", sdpOf("sendonly"), 2).response(200).ask("ACK", "", 2).pause(100).
 				ask("INVITE", sdpOf("sendrecv"), 3).response(200).ask("ACK", "", 3).hungUp(),
-			talk: func(l *leg) { l.until("offered", 2); l.hangUp(callstate.NormalClearing) }, cause: callstate.NormalClearing, byUs: true},
-		{name: "session refreshed by us", far: invited().answered("Session-Expires: 2;refresher=uac", "Require: timer").hear("INVITE").ok(sdpOf("sendrecv"), "Session-Expires: 2;refresher=uac").
-			hear("ACK").hangsUp(), cause: callstate.NormalClearing, notifications: append(whole, "agreed")},
-		{name: "session not refreshed by them", far: invited().answered("Session-Expires: 1;refresher=uas").hungUp(), cause: callstate.RecoveryOnTimerExpire, byUs: true, notifications: whole},
+			talk:  func(l *leg) { l.until("offered", 2); l.hangUp(callstate.NormalClearing) },
+			cause: callstate.NormalClearing,
+			byUs:  true,
+		},
+		{
+			name: "session refreshed by us",
+			far: invited().answered("Session-Expires: 2;refresher=uac", "Require: timer").
+				hear("INVITE").
+				ok(sdpOf("sendrecv"), "Session-Expires: 2;refresher=uac").
+				hear("ACK").
+				hangsUp(),
+			cause:         callstate.NormalClearing,
+			notifications: append(whole, "agreed"),
+		},
+		{
+			name:          "session not refreshed by them",
+			far:           invited().answered("Session-Expires: 1;refresher=uas").hungUp(),
+			cause:         callstate.RecoveryOnTimerExpire,
+			byUs:          true,
+			notifications: whole,
+		},
 		{name: "session refreshed by them",
 			far: invited().answered("Session-Expires: 90;refresher=uas").
 				ask("UPDATE", "", 2, "Session-Expires: 90;refresher=uac", "Supported: timer").
@@ -136,12 +230,47 @@ func sippCalls() []sippCase {
 			far: invited().answered().ask("INFO", "", 2).response(200).ask("OPTIONS", "", 3).response(200).
 				ask("REFER", "", 4, "Refer-To: <sip:other@127.0.0.1>").response(603).hangsUp(),
 			cause: callstate.NormalClearing, notifications: whole},
-		{name: "credentials", trunk: account("secret"), far: invited().say(401, "", challenge).hear("ACK").add(verified).answered().hungUp().add(`<nop next="end"/><label id="bad"/>`).
-			say(403, "").hear("ACK").add(`<label id="end"/>`), talk: hangUpWhen("answered"), cause: callstate.NormalClearing, byUs: true, notifications: whole},
-		{name: "wrong credentials", trunk: account("wrong"), far: invited().say(401, "", challenge).hear("ACK").hear("INVITE").say(401, "", strings.Replace(challenge, "47", "48", 1)).hear("ACK"),
-			cause: callstate.ProviderAuthFailed},
-		{name: "silence", far: invited().pause(1500), order: func(o *sip.Invite, _ *leg) { o.FirstResponse = 700 * time.Millisecond }, cause: callstate.RecoveryOnTimerExpire, byUs: true},
-		{name: "100 and no more", far: invited().say(100, "").canceled(), order: func(o *sip.Invite, _ *leg) { o.FirstRing = 4 * time.Second }, cause: callstate.RecoveryOnTimerExpire, byUs: true,
-			notifications: []string{"taken"}},
+		{
+			name:  "credentials",
+			trunk: account("secret"),
+			far: invited().say(401, "", challenge).
+				hear("ACK").
+				add(verified).
+				answered().
+				hungUp().
+				add(`<nop next="end"/><label id="bad"/>`).
+				say(403, "").
+				hear("ACK").
+				add(`<label id="end"/>`),
+			talk:          hangUpWhen("answered"),
+			cause:         callstate.NormalClearing,
+			byUs:          true,
+			notifications: whole,
+		},
+		{
+			name:  "wrong credentials",
+			trunk: account("wrong"),
+			far: invited().say(401, "", challenge).
+				hear("ACK").
+				hear("INVITE").
+				say(401, "", strings.Replace(challenge, "47", "48", 1)).
+				hear("ACK"),
+			cause: callstate.ProviderAuthFailed,
+		},
+		{
+			name:  "silence",
+			far:   invited().pause(1500),
+			order: func(o *sip.Invite, _ *leg) { o.FirstResponse = 700 * time.Millisecond },
+			cause: callstate.RecoveryOnTimerExpire,
+			byUs:  true,
+		},
+		{
+			name:          "100 and no more",
+			far:           invited().say(100, "").canceled(),
+			order:         func(o *sip.Invite, _ *leg) { o.FirstRing = 4 * time.Second },
+			cause:         callstate.RecoveryOnTimerExpire,
+			byUs:          true,
+			notifications: []string{"taken"},
+		},
 	}
 }

@@ -148,7 +148,11 @@ func (s *costSide) pages(b *testing.B) (most int) {
 	watchedPool, seen := pgtest.Watch(b, s.pool)
 	defer watchedPool.Close()
 	watched := *s
-	watched.st = store.New(watchedPool, uuid.Must(uuid.NewV7()), store.Timing{ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, CapacityLimit: 24 * time.Hour})
+	watched.st = store.New(
+		watchedPool,
+		uuid.Must(uuid.NewV7()),
+		store.Timing{ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, CapacityLimit: 24 * time.Hour},
+	)
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
 		for range 20 { // the next connection runs the statements again
 			s.enqueue(b)

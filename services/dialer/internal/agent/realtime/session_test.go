@@ -79,7 +79,8 @@ func TestSay_WaitsForTheActiveResponse(t *testing.T) {
 		t.Errorf("spoken texts = %v, want the farewell last", utterances)
 	}
 	for _, e := range l.all(agent.Audio) {
-		if disclosure, farewell := utterances[0].Item, utterances[len(utterances)-1].Item; e.Keep != (e.Item == disclosure || e.Item == farewell) {
+		disclosure, farewell := utterances[0].Item, utterances[len(utterances)-1].Item
+		if e.Keep != (e.Item == disclosure || e.Item == farewell) {
 			t.Errorf("audio of %s is kept: %v", e.Item, e.Keep)
 		}
 	}

@@ -187,8 +187,19 @@ func (x *Trunk) challenged(req *sip.Request, tx *sip.ServerTx) bool {
 	if header := req.GetHeader(answer); header != nil {
 		credentials, err := digest.ParseCredentials(header.Value())
 		if err == nil {
-			want, _ := digest.Digest(asked, digest.Options{Method: string(req.Method), URI: credentials.URI, Username: username, Password: password, Cnonce: credentials.Cnonce, Count: credentials.Nc})
-			if credentials.Response == want.Response && credentials.URI == req.Recipient.String() && credentials.Username == username {
+			want, _ := digest.Digest(
+				asked,
+				digest.Options{
+					Method:   string(req.Method),
+					URI:      credentials.URI,
+					Username: username,
+					Password: password,
+					Cnonce:   credentials.Cnonce,
+					Count:    credentials.Nc,
+				},
+			)
+			if credentials.Response == want.Response && credentials.URI == req.Recipient.String() &&
+				credentials.Username == username {
 				return false
 			}
 		}
