@@ -46,7 +46,7 @@ func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 	bin := sharedstack.Binaries(t)
 	for n := range sharedstack.Trials(2, 20) {
 		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
-			x, standby, killed := failOver(t, bin, n)
+			x, standby, killed := failOver(t, bin, n, func(*server) {})
 			r := x.settle()
 			r.took = time.Since(killed)
 			r.continued, r.broken = x.conversations(standby, killed)
@@ -61,6 +61,33 @@ func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 				t.Errorf("conversations of living dialers that broke off = %d, want 0", r.broken)
 			}
 		})
+	}
+}
+
+// TestFailover_WithoutReconciliationCallsTwice shows that the failover trial can detect double
+// calls. The trial marks the promoted standby as reconciled. The dialers then do not read the intents
+// of the calls whose fences are lost, and dial these requests again.
+func TestFailover_WithoutReconciliationCallsTwice(t *testing.T) {
+	bin := sharedstack.Binaries(t)
+	trials := sharedstack.Trials(1, 20)
+	detected := 0
+	for n := range trials {
+		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
+			x, _, killed := failOver(t, bin, n, func(standby *server) {
+				standby.exec("ringfence", `
+SET search_path = dialer;
+UPDATE reconciled_servers SET server = server_identity()`)
+			})
+			r := x.settle()
+			r.took = time.Since(killed)
+			t.Log(r)
+			if len(r.twice) > 0 {
+				detected++
+			}
+		})
+	}
+	if want := (trials + 1) / 2; detected < want {
+		t.Errorf("trials with people called twice = %d of %d, want at least %d", detected, trials, want)
 	}
 }
 
@@ -337,8 +364,11 @@ func (x *trial) twice() (numbers []string) {
 
 // failOver kills the primary, and the dialer that publishes the events, during a burst of dials. It
 // returns when calls are dialed on the promoted standby. The parameter n varies the time between
-// the last WAL that the standby has received and the kill.
-func failOver(t *testing.T, bin string, n int) (x *trial, standby *server, killed time.Time) {
+// the last WAL that the standby has received and the kill. The function promoted runs after the
+// promotion, before a service connects to the standby.
+func failOver(
+	t *testing.T, bin string, n int, promoted func(standby *server),
+) (x *trial, standby *server, killed time.Time) {
 	t.Helper()
 	primary := newPrimary(t)
 	wal := newProxy(t, primary.address())
@@ -370,6 +400,7 @@ func failOver(t *testing.T, bin string, n int) (x *trial, standby *server, kille
 	killed = time.Now()
 	x.unreplicated = len(x.originates()) - before
 	standby.exec("postgres", "SELECT pg_promote()")
+	promoted(standby)
 	if err := x.sql.Retarget(standby.address()); err != nil {
 		t.Fatal(err)
 	}
