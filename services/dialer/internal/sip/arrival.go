@@ -14,14 +14,14 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// maxArrivalTime is how long an inbound call may ring. A proxy waits for the same time (Timer C,
-// RFC 3261 section 16.6).
+// maxArrivalTime is how long an inbound call may ring. The proxies on its path wait at least as
+// long (Timer C, RFC 3261 section 16.6).
 const maxArrivalTime = 3 * time.Minute
 
 // Arrival is an inbound call from an admitted address. Config.Arrive must call Take or Refuse
-// before it returns. Otherwise the call is refused.
+// before it returns. If it calls neither, the call is refused.
 type Arrival struct {
-	// CallID is the Call-ID that the caller chose. It need not be unique.
+	// CallID is the Call-ID that the caller chose. Two calls can have the same Call-ID.
 	CallID string
 	// From and To are numbers in the format of the trunk. From is empty if the caller withholds the
 	// number.
@@ -30,8 +30,8 @@ type Arrival struct {
 	// Transport is the transport of the INVITE: UDP, TCP or TLS.
 	Transport string
 	UserAgent string
-	// Offer is the caller's SDP offer. If Offer is empty, the caller expects an offer from this
-	// side, and Observer.Agreed receives the caller's answer.
+	// Offer is the caller's SDP offer. If Offer is empty, the caller expects this side to send the
+	// SDP offer. Observer.Agreed then receives the caller's SDP answer.
 	Offer []byte
 
 	agent   *UserAgent
@@ -55,7 +55,7 @@ func (a *UserAgent) handleInvite(req *sip.Request, tx *sip.ServerTx) {
 	case req.Contact() == nil || req.From().Params.GetOr("tag", "") == "":
 		a.refuse(req, tx, sip.StatusBadRequest, "Bad Request")
 		return
-	case a.isMerged(req): // the same call arrived over another path (RFC 3261 section 8.2.2.2)
+	case a.isMerged(req): // the INVITE arrived a second time, over another path (RFC 3261 section 8.2.2.2)
 		a.refuse(req, tx, sip.StatusLoopDetected, "Loop Detected")
 		return
 	}
@@ -72,7 +72,8 @@ func (a *UserAgent) handleInvite(req *sip.Request, tx *sip.ServerTx) {
 	arrival.Refuse(callstate.CallRejected)
 }
 
-// isMerged reports whether a call with the same INVITE already rings.
+// isMerged reports whether this user agent already has an inbound leg with the Call-ID, the From
+// tag and the CSeq of the INVITE.
 func (a *UserAgent) isMerged(req *sip.Request) bool {
 	tag := req.From().Params.GetOr("tag", "")
 	a.mu.Lock()
@@ -93,7 +94,7 @@ func (a *UserAgent) isMerged(req *sip.Request) bool {
 	return false
 }
 
-// callerNumber returns the number of the caller: the number that the trunk asserts (RFC 3325), or
+// callerNumber returns the number of the caller: the number in P-Asserted-Identity (RFC 3325), or
 // else the number in From. It returns "" if the caller withholds the number (RFC 3323).
 func callerNumber(req *sip.Request) string {
 	for _, privacy := range values(req, "Privacy") {
@@ -114,11 +115,11 @@ func callerNumber(req *sip.Request) string {
 	return numberOf(&from)
 }
 
-// maxNumberLength is the maximum length of a number.
+// maxNumberLength is the maximum length of a number, in bytes.
 const maxNumberLength = 64
 
-// numberOf returns the user part of a URI without parameters. It returns "" if the user part cannot
-// be a number.
+// numberOf returns the user part of a URI without parameters. It returns "" if the user part is too
+// long or contains anything except visible ASCII characters.
 func numberOf(uri *sip.Uri) string {
 	user := uri.User
 	if user == "" && uri.Scheme == "tel" {
@@ -158,9 +159,10 @@ const terminated = "Request Terminated"
 // errTaken is returned if Take or Refuse was called before.
 var errTaken = errors.New("the call was taken or refused before")
 
-// Take accepts the call but does not answer it. Ring, Answer and Hangup can be called from now on.
-// t is the trunk of the call. The observer receives offers, the answer to this side's offer and the
-// end. Keep is called before the answer is sent.
+// Take accepts responsibility for the call but does not answer it. The caller of Take can then call
+// Ring, Answer and Hangup of the Dialog. t is the trunk of the call. The observer receives SDP
+// offers, the SDP answer to this side's offer, and the end of the call. Observer.Keep is called
+// before the 200 is sent.
 func (r *Arrival) Take(t Trunk, seen Observer) (*Dialog, error) {
 	if r.handled {
 		return nil, errTaken
@@ -201,7 +203,7 @@ func cloned(from *sip.FromHeader) *sip.FromHeader {
 	return &sip.FromHeader{DisplayName: from.DisplayName, Address: *from.Address.Clone(), Params: from.Params.Clone()}
 }
 
-// answerRequest carries the arguments of a call of Answer.
+// answerRequest carries the arguments of one call of Answer to runInbound.
 type answerRequest struct {
 	body []byte
 	sent chan error
@@ -244,13 +246,13 @@ func (d *Dialog) refuseInvite(code int, text string, cause callstate.Cause) {
 	d.agent.respond(d.arrival.req, d.arrival.tx, d.withTag(d.agent.newRefusal(d.arrival.req, code, text, cause)))
 }
 
-// withTag adds this side's tag to a response.
+// withTag adds this side's tag to the header To of a response.
 func (d *Dialog) withTag(res *sip.Response) *sip.Response {
 	res.To().Params.Add("tag", d.tag)
 	return res
 }
 
-// Ring sends 180.
+// Ring sends the response 180 (Ringing).
 func (d *Dialog) Ring() error {
 	if d.arrival == nil {
 		return errTaken
@@ -262,8 +264,8 @@ func (d *Dialog) Ring() error {
 // ErrEnded is returned by Answer if the call has ended.
 var ErrEnded = errors.New("the call has ended")
 
-// Answer answers an inbound call with this side's SDP and returns when the 200 was sent. A second
-// call has no effect. Answer returns ErrEnded if the call has ended.
+// Answer answers an inbound call with this side's SDP and returns after the 200 was sent. If the
+// call has already been answered, Answer does nothing. It returns ErrEnded if the call has ended.
 func (d *Dialog) Answer(ctx context.Context, body []byte) error {
 	if d.arrival == nil {
 		return errTaken
@@ -313,7 +315,7 @@ func (d *Dialog) sendAnswer(body []byte) error {
 	return nil
 }
 
-// tokenBucket is a token bucket whose capacity is the tokens of one second.
+// tokenBucket is a token bucket. It holds at most the tokens that arrive in one second.
 type tokenBucket struct {
 	perSecond, level float64
 	at               time.Time

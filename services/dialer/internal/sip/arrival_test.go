@@ -65,7 +65,7 @@ func (d *callee) arrive(a *sip.Arrival) {
 		d.t.Errorf("ring: %v", err)
 	}
 	if a.To != "rings" {
-		for range 2 { // the second call of the method changes nothing
+		for range 2 { // the second call of the method has no effect
 			if err := dialog.Answer(context.Background(), []byte(answer)); err != nil && a.To != "races" {
 				d.t.Errorf(`answer: a.To = %q, want "races"`, a.To)
 			} else if err != nil && !errors.Is(err, sip.ErrEnded) {
@@ -160,8 +160,8 @@ func TestArrival_CanceledByTheCaller(t *testing.T) {
 		if err := d.of(l.id).Answer(t.Context(), []byte(answer)); !errors.Is(err, sip.ErrEnded) {
 			t.Errorf("answer after the end: %v", err)
 		}
-		// The call is canceled while it is being answered. In either order, both sides end the
-		// call.
+		// The caller cancels while the callee answers. Whichever of the two happens first, both
+		// sides end the call.
 		for range 20 {
 			both := r.dial("", to("races"))
 			go both.hangUp(callstate.NormalClearing)
@@ -221,7 +221,7 @@ func TestArrival_RateLimitDrainAndUnknownSources(t *testing.T) {
 	}
 }
 
-// sipp calls the agent: the call is answered, canceled or refused.
+// The load generator sipp calls the user agent. The call is answered, canceled or refused.
 func TestArrival_FromSipp(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -328,8 +328,8 @@ Content-Length: 0
 ]]></send><recv response="200"/>`
 )
 
-// One of two agents is drained during inbound calls. Its live calls continue, new calls reach the
-// other agent, and no call is lost.
+// Two user agents receive inbound calls from a proxy, and one of them is drained. Its live calls
+// continue, new calls reach the other user agent, and no call is lost.
 func TestDrain_DispatcherSendsNewCallsToTheOtherAgent(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -367,8 +367,8 @@ func TestDrain_DispatcherSendsNewCallsToTheOtherAgent(t *testing.T) {
 	}
 }
 
-// A peer that is not admitted takes part in a call. The peer may send requests of that call over a
-// new connection.
+// Admit refuses the address of a peer, but the peer takes part in a call. It may send requests of
+// that call over a new connection.
 func TestAdmit_PeerOfACallMayOpenANewConnection(t *testing.T) {
 	r := newFixture(t, transport.TCP, func(cfg *sip.Config) { cfg.Admit = nil; cfg.Linger = 50 * time.Millisecond })
 	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(r.agent.Port(transport.TCP)))

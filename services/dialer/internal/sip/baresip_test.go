@@ -15,7 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// shows returns a certificate for a host, and a PEM that trusts only this certificate.
+// shows returns a certificate for a host, and the trust anchor, in PEM, with which a client accepts
+// only this certificate.
 func shows(t *testing.T, host string) (pair *tls.Certificate, trusted string) {
 	t.Helper()
 	key, cert, err := peertest.Certificate(host)
@@ -63,8 +64,8 @@ func (p *phone) rig(change ...func(*sip.Trunk)) *fixture {
 
 func bob(o *sip.Invite, _ *leg) { o.To = "bob" }
 
-// A real phone (baresip) answers over TLS, holds and resumes, and either side hangs up. If its
-// certificate is not trusted, the connection is refused before any message is sent.
+// A real phone (baresip) answers over TLS, holds and resumes the call, and either side hangs up. If
+// the phone's certificate is not trusted, the connection is closed before any SIP message is sent.
 func TestBaresip_AnswersOverTLS(t *testing.T) {
 	t.Parallel()
 	p := newPhone(t)

@@ -13,9 +13,10 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// Over TCP a transaction ends with the ACK of the refusal. The agent can read both the challenge
-// and the end of this transaction late. It must then not treat the INVITE with credentials as
-// failed. The two are read in a random order, so the test makes many calls.
+// Over TCP, the transaction of the first INVITE ends with the ACK of the 407. The user agent can
+// then find both events at the same time: the 407 and the end of the transaction. It must answer
+// the 407 and must not treat the call as failed. Go selects one of the two events at random, so the
+// test makes many calls.
 func TestInvite_ChallengeThatIsReadLate(t *testing.T) {
 	t.Parallel()
 	const loopback = "127.0.0.1:0"
@@ -53,8 +54,8 @@ func TestInvite_ChallengeThatIsReadLate(t *testing.T) {
 	}
 }
 
-// If the teardown state cannot be stored, the INVITE with credentials is not sent. The 401 then
-// does not count as a final refusal by the trunk.
+// If the teardown state cannot be stored, the INVITE with credentials is not sent. The fault is
+// then this process's, and the 401 does not count as a refusal by the trunk.
 func TestInvite_CredentialsAreNotSentIfTheStateCannotBeStored(t *testing.T) {
 	t.Parallel()
 	const loopback = "127.0.0.1:0"

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// End is the end of a leg.
+// End describes how a leg ended.
 type End struct {
 	At    time.Time
 	Cause callstate.Cause
@@ -23,51 +23,51 @@ type End struct {
 	Status int
 	// Reason is the reason phrase of Status.
 	Reason string
-	// Err is the reason why there was no final response. It is nil if there was a final response,
-	// or if this side stopped waiting for one.
+	// Err is the reason why there was no final response. Err is nil if there was a final response.
 	Err error
-	// Elsewhere reports that another trunk may be tried. According to the response of the trunk, no
-	// phone rang and no phone will ring.
+	// Elsewhere reports that another trunk may be tried: the trunk's response shows that no phone
+	// rang and no phone will ring.
 	Elsewhere bool
-	// Ours reports that the INVITE had to be sent again after the response Status, and that this
-	// failed because of a fault of this process or its database.
+	// Ours reports that the INVITE had to be sent again after the response Status, but was not sent
+	// because of a fault of this process or its database.
 	Ours bool
 	// NotPermitted reports that Invite.Permit did not permit another INVITE after the response
 	// Status.
 	NotPermitted bool
 }
 
-// Observer receives the events of a leg, one at a time, in the order of the fields. Offers arrive
-// between the answer and the end. A function that is nil is not called. The leg waits until each
-// function returns.
+// Observer receives the events of a leg, one at a time, in the order of the fields. SDP offers
+// within the call arrive between Answered and Ended. A function that is nil is not called. The leg
+// waits until each function returns.
 type Observer struct {
-	// Keep stores the teardown state, with which another process can end the leg. If Keep fails
-	// before anything was sent, Invite sends nothing and returns the error. Keep is called again
-	// when the state changes. The ACK of an answer is sent only after Keep has returned.
+	// Keep stores the teardown state: the data with which another process can end the leg. If Keep
+	// fails before anything was sent, Invite sends nothing and returns the error. Keep is called
+	// again when the state changes. The ACK of a 200 is sent only after Keep has returned.
 	Keep func(state []byte) error
 	// Sent is called before Invite returns. Its argument is the time at which the first INVITE was
 	// sent.
 	Sent func(at time.Time)
-	// Taken is called at the first response of the trunk, unless that response is a refusal.
+	// Taken is called when the trunk accepts the call: at its first provisional response, or at the
+	// 200 if there is no provisional response.
 	Taken func(at time.Time)
 	// Rang is called once, when the phone rings. early is the body of the response that reports the
-	// ringing. It can be empty. Early media do not count as an answer.
+	// ringing. It can be empty. Audio before the 200 (early media) does not count as an answer.
 	Rang func(at time.Time, early []byte)
 	// Answered receives the SDP answer to this side's offer. If Answered returns an error, the leg
-	// is hung up with incompatible_destination.
+	// is hung up with the cause incompatible_destination.
 	Answered func(at time.Time, answer []byte) error
-	// Offered returns the SDP answer to an offer within the call: hold, resume or refresh. If the
-	// offer is nil, the peer requests an offer from this side, and Agreed receives the answer to
-	// that offer. If Offered returns an error, the peer's offer is refused with 488, and the call
-	// continues unchanged.
+	// Offered returns the SDP answer to an SDP offer that the peer sends within the call, for hold,
+	// resume or refresh. If the parameter offer is nil, the peer requests an offer from this side,
+	// and Agreed receives the SDP answer to that offer. If Offered returns an error, the peer's
+	// offer is refused with 488, and the call continues unchanged.
 	Offered func(offer []byte) (answer []byte, err error)
 	Agreed  func(answer []byte)
 	// Ended is called once, after all other functions.
 	Ended func(End)
 }
 
-// Dialog is one leg. It handles the INVITE and then the established dialog. After the end it
-// handles late messages for Config.Linger.
+// Dialog is one leg: the SIP side of one call. It handles the INVITE and then the established
+// dialog. After the end it handles late messages for Config.Linger.
 type Dialog struct {
 	agent     *UserAgent
 	transport *transport.Transport
@@ -84,37 +84,39 @@ type Dialog struct {
 	// remoteBye receives the cause of the peer's BYE. timerChanged signals that the session timer
 	// has changed.
 	remoteBye chan callstate.Cause
-	// answered is closed when the dialog is established. responses is the queue of responses to an
-	// open INVITE.
+	// answered is closed when the dialog is established. responses queues the responses to this
+	// side's open INVITE.
 	answered     chan struct{}
 	responses    responses
 	timerChanged chan struct{}
-	// arrival is the inbound INVITE, and answers receives the calls of Answer.
+	// arrival is the inbound INVITE, or nil for an outbound leg. The method Answer sends its
+	// arguments to runInbound through the channel answers.
 	arrival    *Arrival
 	answers    chan answerRequest
 	observerMu sync.Mutex
 
-	peers []netip.Addr // guarded by the agent's mu
+	peers []netip.Addr // guarded by UserAgent.mu
 
 	mu          sync.Mutex
 	leg         leg
 	invite      *sip.Request // the last INVITE that set up the leg; nil for an inbound call
 	hangupCause callstate.Cause
 	ended       bool
-	// orphan reports that the leg has no observer and only has to be ended. endReported reports
-	// that Ended was called.
+	// orphan reports that a call of the leg can still exist at the peer although this side has no
+	// use for it. Such a call must only be ended. endReported reports that Ended was called.
 	orphan, endReported bool
 	// elsewhere reports that a process at another address sent the INVITE, so this process does not
 	// receive the final response to that INVITE.
 	elsewhere bool
 	// established reports that the dialog with the tag answeredBy is established. otherForks are
-	// other dialogs that answered the same INVITE.
+	// the dialogs of other phones that answered the same INVITE, by tag. A proxy can send one
+	// INVITE to several phones.
 	established bool
 	answeredBy  string
 	accepted    string // the reason phrase of the peer's 200
 	otherForks  map[string]*leg
 	canceled    bool
-	finished    chan struct{} // closed when an orphan has ended
+	finished    chan struct{} // closed when the peer has no call of an orphan any more
 	// remoteCSeq is the highest CSeq of the peer. inviteOpen reports that an INVITE of this side is
 	// open. remoteOffer is not nil while an INVITE or UPDATE of the peer is open.
 	remoteCSeq     uint32
@@ -125,7 +127,7 @@ type Dialog struct {
 	timer          Timer
 	acked          map[uint32]chan []byte // the channels that expectAck returned, by CSeq of the peer's INVITE
 	takenOnce      sync.Once
-	// the time when the last INVITE was permitted; used only by the goroutine that sends it
+	// the time when the last INVITE was permitted; used only by the goroutine that sends INVITEs
 	sentAt   time.Time
 	referred chan int // receives the result of this side's REFER; nil if no REFER is open
 }
@@ -152,7 +154,7 @@ func (d *Dialog) run(tx *sip.ClientTx) {
 	d.linger()
 }
 
-// runEstablished handles a dialog from the answer to the end.
+// runEstablished handles a dialog from the 200 until the end of the leg.
 func (d *Dialog) runEstablished() {
 	for {
 		wait, mine := d.timer.Next(time.Now())
@@ -171,7 +173,7 @@ func (d *Dialog) runEstablished() {
 			case mine:
 				d.timer.StartRefresh()
 				d.agent.spawn(d.refresh)
-			default: // see RFC 4028 section 10
+			default: // the peer should have refreshed the session (RFC 4028 section 10)
 				d.log.Info("SIP session expired: the peer did not refresh it", "call_id", d.id)
 				timer.Stop()
 				d.requestHangup(callstate.RecoveryOnTimerExpire)
@@ -206,22 +208,23 @@ func (d *Dialog) Done() <-chan struct{} { return d.done }
 
 // State returns the teardown state, with which another process at the same address can end the leg.
 // State is empty while an inbound call is not answered. Such a call needs no teardown, because its
-// caller gives up.
+// caller gives up after some time.
 func (d *Dialog) State() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.established {
 		return d.leg.state(nil)
 	}
-	if d.invite == nil { // this is an inbound call that rings
+	if d.invite == nil { // an inbound call that is not answered
 		return nil
 	}
 	return d.leg.state(d.invite)
 }
 
-// Hangup ends the leg in every phase: it cancels, refuses or hangs up. Hangup returns when Ended
-// was called, or when ctx ends. The leg ends in both cases. Only the cause of the first call of
-// Hangup counts. Before an answer, normal_clearing becomes originator_cancel.
+// Hangup ends the leg in every phase: it sends a CANCEL, a refusal or a BYE. Hangup returns when
+// Ended was called, or when ctx ends. The leg ends in both cases. Only the cause of the first call
+// of Hangup counts. If the leg is not answered, the cause originator_cancel replaces
+// normal_clearing.
 func (d *Dialog) Hangup(ctx context.Context, cause callstate.Cause) error {
 	d.requestHangup(cause)
 	select {
@@ -250,8 +253,8 @@ func (d *Dialog) causeOfHangup() callstate.Cause {
 	return d.hangupCause
 }
 
-// keepState passes the teardown state to the observer. The state contains the INVITE that will be
-// sent next, or describes a dialog if invite is nil.
+// keepState passes the teardown state to the observer. If invite is nil, the state describes the
+// established dialog. Otherwise the state contains the INVITE, which is sent next.
 func (d *Dialog) keepState(invite *sip.Request) error {
 	if d.observer.Keep == nil {
 		return nil
@@ -281,7 +284,7 @@ func (d *Dialog) notifyTaken(now time.Time) {
 	})
 }
 
-// end calls Ended, once.
+// end calls Observer.Ended. Only the first call of end has an effect.
 func (d *Dialog) end(e End) {
 	d.mu.Lock()
 	if d.ended {
@@ -303,8 +306,8 @@ func (d *Dialog) end(e End) {
 	d.agent.legEnded()
 }
 
-// endBye sends a BYE. It calls Ended when the peer has responded, or after confirmTimeout. The BYE
-// is also retransmitted after that time.
+// endBye sends a BYE. It calls Ended when the peer has responded, or after confirmTimeout. In the
+// second case the BYE is still retransmitted.
 func (d *Dialog) endBye(cause callstate.Cause) {
 	at := time.Now()
 	d.mu.Lock()
@@ -342,8 +345,8 @@ func (d *Dialog) nextCSeq() uint32 {
 	return d.leg.cseq
 }
 
-// bye sends a BYE and waits for the response. A 481 counts as success, because the peer does not
-// have the dialog any more.
+// bye sends a BYE and waits for the response. A 481 counts as success, because it shows that the
+// peer does not have the dialog any more.
 func (d *Dialog) bye(us leg, cause callstate.Cause) error {
 	us.cseq = d.nextCSeq()
 	req := us.bye(cause)
@@ -354,9 +357,9 @@ func (d *Dialog) bye(us leg, cause callstate.Cause) error {
 	return err
 }
 
-// transportFor returns the transport for requests within the dialog. Normally this is the transport
-// of the INVITE. If the peer names another host over TLS, it is a transport for that host name,
-// because the host's certificate must contain the name.
+// transportFor returns the transport for requests within the dialog. Normally it returns the
+// transport of the INVITE. If the next hop is another host name over TLS, it returns a transport
+// that requires a certificate for that host name.
 func (d *Dialog) transportFor(us leg) *transport.Transport {
 	if to := us.way(); to.Name() != "" {
 		if own, err := d.agent.transportTo(d.trunk, to); err == nil {
@@ -366,9 +369,9 @@ func (d *Dialog) transportFor(us leg) *transport.Transport {
 	return d.transport
 }
 
-// untilStop returns a context that ends with the agent.
+// untilStop returns a context that ends when the user agent is closed, or after 40 s.
 func (a *UserAgent) untilStop() (context.Context, context.CancelFunc) {
-	// this is longer than any transaction
+	// 40 s is longer than any SIP transaction.
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 	quit := context.AfterFunc(a.ctx, cancel)
 	return ctx, func() { quit(); cancel() }

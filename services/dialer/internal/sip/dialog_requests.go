@@ -14,7 +14,7 @@ import (
 func (a *UserAgent) handleRequest(req *sip.Request, tx *sip.ServerTx) {
 	id, from, to, cseq := req.CallID(), req.From(), req.To(), req.CSeq()
 	if id == nil || from == nil || to == nil || cseq == nil || cseq.MethodName != req.Method {
-		tx.Terminate() // the request has no mandatory headers
+		tx.Terminate() // a mandatory header is missing or wrong
 		return
 	}
 	tag := tagOf(to)
@@ -91,7 +91,7 @@ func (a *UserAgent) respond(req *sip.Request, tx *sip.ServerTx, res *sip.Respons
 
 // handleRequest handles a request from the peer of this leg.
 func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag string) {
-	if !req.IsAck() { // the request can arrive before the answer
+	if !req.IsAck() { // the peer's request can arrive before the 200 that the peer sent first
 		waitForEither(d.answered, d.done)
 	}
 	known, otherFork, over := d.isFrom(theirTag)
@@ -121,8 +121,8 @@ func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag stri
 	}
 }
 
-// isFrom returns whether the tag belongs to the established dialog (known), whether it belongs to
-// another fork (otherFork), and whether the leg has ended (over).
+// isFrom reports whether the tag belongs to the established dialog (known), whether the tag belongs
+// to another fork of the INVITE (otherFork), and whether the leg has ended (over).
 func (d *Dialog) isFrom(theirTag string) (known, otherFork, over bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -130,8 +130,8 @@ func (d *Dialog) isFrom(theirTag string) (known, otherFork, over bool) {
 	return d.established && theirTag == d.leg.remote.Params.GetOr("tag", ""), otherFork, d.ended
 }
 
-// outOfOrder reports whether an INVITE or UPDATE has an old CSeq (RFC 3261 section 12.2.2). If it
-// is not old, outOfOrder stores the CSeq of the request.
+// outOfOrder reports whether an INVITE or UPDATE has an old CSeq (RFC 3261 section 12.2.2). If the
+// CSeq is not old, outOfOrder stores it.
 func (d *Dialog) outOfOrder(req *sip.Request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -148,7 +148,7 @@ func (d *Dialog) outOfOrder(req *sip.Request) bool {
 // be delivered out of order.
 const reorderTimeout = 500 * time.Millisecond
 
-// waitForEither waits until one of the channels is closed, for at most reorderTimeout.
+// waitForEither waits until one of the two channels is closed, but at most for reorderTimeout.
 func waitForEither(one, other <-chan struct{}) {
 	timer := time.NewTimer(reorderTimeout)
 	defer timer.Stop()
@@ -176,7 +176,7 @@ func (d *Dialog) handleEarly(req *sip.Request, tx *sip.ServerTx) {
 		}
 	case req.Method == sip.OPTIONS, req.Method == sip.INFO, req.Method == sip.UPDATE && len(req.Body()) == 0:
 		d.agent.respond(req, tx, d.addContact(d.agent.plain(req, sip.StatusOK, "OK")))
-	case req.Method == sip.UPDATE: // the offer of this side is still open (RFC 3311 section 5.2)
+	case req.Method == sip.UPDATE: // this side's SDP offer has no answer yet (RFC 3311 section 5.2)
 		d.agent.refuse(req, tx, sip.StatusRequestPending, "Request Pending")
 	default:
 		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
@@ -193,14 +193,14 @@ func (d *Dialog) handleWithinDialog(req *sip.Request, tx *sip.ServerTx) {
 		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
 	case sip.NOTIFY:
 		d.handleNotify(req, tx)
-	case sip.REFER: // a transfer on request of the peer would allow toll fraud
+	case sip.REFER: // a peer could otherwise transfer calls to expensive numbers (toll fraud)
 		d.agent.refuse(req, tx, sip.StatusGlobalDecline, "Decline")
 	default:
 		d.agent.refuse(req, tx, sip.StatusMethodNotAllowed, "Method Not Allowed")
 	}
 }
 
-// extensions returns the required extensions of a request that this side does not support.
+// extensions returns the SIP extensions that a request requires and this side does not support.
 func extensions(req *sip.Request) string {
 	var unknown []string
 	for _, value := range values(req, "Require") {
@@ -214,7 +214,7 @@ func extensions(req *sip.Request) string {
 }
 
 // refuseUnsupported refuses a request that requires an unsupported extension or has a session timer
-// that is too short. It returns whether it refused the request.
+// that is too short. It reports whether it refused the request.
 func (a *UserAgent) refuseUnsupported(req *sip.Request, tx *sip.ServerTx) bool {
 	if unknown := extensions(req); unknown != "" {
 		res := a.plain(req, sip.StatusBadExtension, "Bad Extension")
@@ -231,11 +231,11 @@ func (a *UserAgent) refuseUnsupported(req *sip.Request, tx *sip.ServerTx) bool {
 	return tooSmall
 }
 
-// renegotiate handles an INVITE or UPDATE within the dialog. The peer sends it for hold, resume, a
-// new address or a refresh.
+// renegotiate handles an INVITE or UPDATE of the peer within the dialog. The peer sends such a
+// request for hold, resume, a new media address or a refresh.
 func (d *Dialog) renegotiate(req *sip.Request, tx *sip.ServerTx) {
 	expires, _ := d.agent.requestedTimer(req)
-	if !d.openRemoteOffer(req) { // another offer is open (RFC 3261 section 14.2)
+	if !d.openRemoteOffer(req) { // another SDP offer has no answer yet (RFC 3261 section 14.2)
 		d.agent.refuse(req, tx, sip.StatusRequestPending, "Request Pending")
 		return
 	}
@@ -298,18 +298,19 @@ func (d *Dialog) contentType() string {
 	return d.order.ContentType
 }
 
-// requestedTimer returns the session timer for the response to a request.
+// requestedTimer returns the session timer that the response to a request contains. tooSmall
+// reports that the request names an interval shorter than Config.MinSession.
 func (a *UserAgent) requestedTimer(req *sip.Request) (answer Expires, tooSmall bool) {
 	e, _ := ParseSessionExpires(sessionExpires(req))
 	return e.Accept(a.cfg.MinSession)
 }
 
 // openRemoteOffer reserves the dialog for an INVITE or UPDATE of the peer. It returns false if
-// another one stays open. openRemoteOffer first waits for a short time, because the request can
-// arrive before the ACK of the previous one.
+// another INVITE or UPDATE stays open. It first waits for a short time, because the request can
+// arrive before the ACK of the peer's previous INVITE.
 func (d *Dialog) openRemoteOffer(req *sip.Request) bool {
 	if len(req.Body()) == 0 && req.Method == sip.UPDATE {
-		return true // a request without an offer cannot collide
+		return true // an UPDATE without an SDP offer cannot collide with another offer
 	}
 	d.mu.Lock()
 	before := d.remoteOffer
@@ -352,7 +353,8 @@ func (d *Dialog) offered(offer []byte) (answer []byte, err error) {
 	return answer, err
 }
 
-// expectAck returns a channel that receives the body of the ACK of an INVITE of the peer.
+// expectAck returns a channel that receives the body of the ACK to the peer's INVITE with the CSeq
+// seq.
 func (d *Dialog) expectAck(seq uint32) <-chan []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -379,8 +381,9 @@ const (
 	retransmitLimit = 64 * t1
 )
 
-// retransmitUntilAck retransmits a 200 until the ACK arrives. If no ACK arrives, the leg is hung
-// up.
+// retransmitUntilAck retransmits a 200 until the ACK arrives. If answerComes is true, the ACK
+// contains the SDP answer, and Observer.Agreed receives the answer. If no ACK arrives, the leg is
+// hung up.
 func (d *Dialog) retransmitUntilAck(tx *sip.ServerTx, res *sip.Response, acked <-chan []byte, answerComes bool) {
 	giveUp := time.NewTimer(retransmitLimit)
 	defer giveUp.Stop()

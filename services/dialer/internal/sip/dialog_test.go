@@ -60,8 +60,8 @@ func TestInvite_RingTimeoutCancels(t *testing.T) {
 	})
 }
 
-// A 200 arrives after the CANCEL was sent. The agent acknowledges the 200 and hangs the call up.
-// Answered is not called.
+// A 200 arrives after the CANCEL was sent. The user agent acknowledges the 200 and hangs the call
+// up. Answered is not called.
 func TestHangup_AnswerThatCrossesTheCancelIsHungUp(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
@@ -85,8 +85,8 @@ func TestHangup_AnswerThatCrossesTheCancelIsHungUp(t *testing.T) {
 	})
 }
 
-// After the leg has ended, the agent cancels a call that rings late. It acknowledges and hangs up a
-// call that is answered late.
+// The trunk responds only after the leg has ended. If the phone then rings, the user agent cancels
+// the call. If the phone is answered, the user agent acknowledges the 200 and hangs up.
 func TestInvite_ResponsesAfterTheEnd(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	over, canceled := make(chan struct{}), make(chan struct{})
@@ -106,7 +106,8 @@ func TestInvite_ResponsesAfterTheEnd(t *testing.T) {
 	}
 }
 
-// Each other fork is hung up. A retransmitted 200 is acknowledged again, with a new branch.
+// Several phones answer one INVITE. The user agent keeps the first call and hangs up the others. A
+// retransmitted 200 is acknowledged again, with a new branch.
 func TestInvite_OtherForksAreHungUp(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	branches := make(chan string, 8)
@@ -203,7 +204,7 @@ func TestOffered_HoldAndResume(t *testing.T) {
 	})
 }
 
-// RFC 3261 section 13.3.1.4 requires this.
+// RFC 3261 section 13.3.1.4 requires the retransmission, also for an INVITE within the call.
 func TestOffered_AnswerIsRetransmittedUntilTheAck(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
@@ -320,7 +321,7 @@ func TestProbeAndRegister_AgainstATrunk(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.Challenge(401, "account", "secret")
 	if err := r.agent.Probe(t.Context(), r.trunk); err != nil {
-		t.Errorf("probe: %v", err) // a challenge is also a response, so the trunk is up
+		t.Errorf("probe: %v", err) // a challenge is also a response, so the probe must succeed
 	}
 	r.trunk.Username, r.trunk.Password = "account", "secret"
 	granted, err := r.agent.Register(t.Context(), r.trunk, time.Hour)

@@ -67,11 +67,12 @@ type leg struct {
 	answer        string
 	end           sip.End
 	change        chan struct{}
-	// offered answers offers. If offered is nil, the answer is the fixture's offer.
+	// offered returns the SDP answer to an SDP offer of the peer. If offered is nil, the SDP answer
+	// is the constant offer.
 	offered func([]byte) ([]byte, error)
 	// refuse is the error that Answered returns.
 	refuse error
-	// sent has the times that the observer received for the first INVITE.
+	// sent contains the arguments of Observer.Sent: the times at which the first INVITE was sent.
 	sent []time.Time
 }
 
@@ -133,8 +134,8 @@ func (r *fixture) dial(suffix string, change ...func(*sip.Invite, *leg)) *leg {
 	return l
 }
 
-// until waits until the observer's function with the name what was called the given number of
-// times.
+// until waits until a function of the observer was called the given number of times. The parameter
+// what is the name of the function.
 func (l *leg) until(what string, times int) {
 	l.t.Helper()
 	patience := time.After(siptest.Timeout)
@@ -163,7 +164,7 @@ func count(all []string, one string) (times int) {
 	return times
 }
 
-// ends waits for the end of the leg and compares the end with the expected values.
+// The method ends waits for the end of the leg and compares it with the expected values.
 func (l *leg) ends(cause callstate.Cause, byUs bool, notifications ...string) sip.End {
 	l.t.Helper()
 	l.until("ended", 1)

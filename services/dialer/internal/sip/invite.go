@@ -45,8 +45,8 @@ const (
 	FirstRing     = 20 * time.Second
 )
 
-// ErrOurs is wrapped by the error of a request that was not sent because of a fault of this process
-// or its database. The trunk did not cause the error.
+// ErrOurs is wrapped by an error that this process or its database caused. The request was not
+// sent, and the trunk is not at fault.
 var ErrOurs = errors.New("a fault of this process")
 
 // confirmTimeout is how long this side waits for the response to a CANCEL or BYE before Ended is
@@ -72,9 +72,9 @@ func (i *Invite) complete() error {
 	return nil
 }
 
-// Invite sends an INVITE and returns. The observer receives the later events. If Invite returns an
-// error, nothing was sent, and the observer is not called. ctx limits the time for opening the
-// connection.
+// Invite sends an INVITE and returns. The observer receives the events that follow. If Invite
+// returns an error, nothing was sent, and the observer is not called. ctx limits the time for
+// opening the connection.
 func (a *UserAgent) Invite(ctx context.Context, t Trunk, order Invite, seen Observer) (*Dialog, error) {
 	d, tx, err := a.begin(ctx, t, order, seen)
 	if err != nil {
@@ -84,7 +84,7 @@ func (a *UserAgent) Invite(ctx context.Context, t Trunk, order Invite, seen Obse
 	return d, nil
 }
 
-// begin sends the INVITE. The caller must handle the transaction until its end.
+// begin sends the INVITE. The caller must read the transaction until its end.
 func (a *UserAgent) begin(ctx context.Context, t Trunk, order Invite, seen Observer) (*Dialog, *sip.ClientTx, error) {
 	if err := errors.Join(t.Check(), order.complete()); err != nil {
 		return nil, nil, &transport.NotSent{Err: fmt.Errorf("invite: %w", err)}
@@ -116,7 +116,7 @@ func (a *UserAgent) begin(ctx context.Context, t Trunk, order Invite, seen Obser
 		a.legEnded()
 		a.removeLeg(d)
 		var unsent *transport.NotSent
-		if !errors.As(err, &unsent) { // the write failed, so the peer cannot have received a complete message
+		if !errors.As(err, &unsent) { // writing failed, so the peer cannot have received a complete message
 			err = &transport.NotSent{Err: err}
 		}
 		return nil, nil, err
@@ -133,7 +133,7 @@ func (d *Dialog) from() sip.FromHeader {
 	if d.trunk.CallerID == Asserted && d.trunk.Username != "" {
 		user = d.trunk.Username
 	}
-	if user == "" { // see RFC 3323 section 4.1
+	if user == "" { // the number is withheld (RFC 3323 section 4.1)
 		return sip.FromHeader{DisplayName: "Anonymous", Address: sip.Uri{Scheme: "sip", User: "anonymous", Host: "anonymous.invalid"}}
 	}
 	return sip.FromHeader{Address: d.trunk.identity(user)}
@@ -161,15 +161,16 @@ func (d *Dialog) addOffer(req *sip.Request, body []byte) {
 	}
 }
 
-// attempt is an open INVITE.
+// attempt is the setup of an outbound leg, with the newest INVITE and its transaction.
 type attempt struct {
 	*Dialog
 	tx        *sip.ClientTx
 	acked     <-chan struct{}
 	challenge transport.Challenge
-	// responded reports that a response arrived. provisional reports that a response was not final.
-	// excluded are the addresses that refused the INVITE. abandonCause is set when this side gives
-	// the call up. canceled is set when this side has sent the CANCEL.
+	// responded reports that a response to the newest INVITE arrived, and provisional that such a
+	// response was not final. rang reports that a phone rings. excluded are the addresses that
+	// refused the INVITE with 503. abandonCause is the cause with which this side has given the
+	// call up, or "". canceled reports that this side has sent the CANCEL.
 	responded, provisional, rang, canceled bool
 	// ours reports that the INVITE could not be sent again because of a fault of this process or
 	// its database. notPermitted reports that Permit returned false.
@@ -181,8 +182,8 @@ type attempt struct {
 	begun                time.Time
 }
 
-// setUp handles an INVITE until its end. It returns true if the call was answered and this side had
-// not given it up.
+// setUp handles an INVITE until its end. It returns true if the call was answered before this side
+// gave the call up.
 func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 	at := &attempt{
 		Dialog: d, tx: tx, begun: time.Now(), first: time.NewTimer(d.order.FirstResponse), ring: time.NewTimer(d.order.FirstRing),
@@ -208,7 +209,7 @@ func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 				return false
 			}
 		case <-at.first.C:
-			if !at.responded { // the phone can still ring, so handleLate handles later responses
+			if !at.responded { // the phone can still ring, so handleLate handles the responses that follow
 				return at.endWithoutResponse(callstate.RecoveryOnTimerExpire, errNoResponse)
 			}
 		case <-at.ring.C:
@@ -236,7 +237,7 @@ func (at *attempt) timerCause() callstate.Cause {
 }
 
 // abandon gives the call up. It sends the CANCEL only after a response has arrived (RFC 3261
-// section 9.1).
+// section 9.1). If none has arrived, abandon is called again at the first response.
 func (at *attempt) abandon(cause callstate.Cause) {
 	if at.abandonCause == "" {
 		at.abandonCause = cause
@@ -252,7 +253,8 @@ func (at *attempt) abandon(cause callstate.Cause) {
 // errNoResponse is the error of a leg without a final response to the INVITE.
 var errNoResponse = errors.New("no final response to the INVITE")
 
-// endWithoutResponse ends the leg. Later responses are handled as those of an orphan.
+// endWithoutResponse ends a leg whose INVITE got no final response. The leg becomes an orphan, and
+// handleLate handles the responses that still arrive.
 func (at *attempt) endWithoutResponse(cause callstate.Cause, why error) bool {
 	if at.abandonCause != "" {
 		cause = at.abandonCause
@@ -273,9 +275,10 @@ func (at *attempt) endTransactionFailed(err error) {
 	at.endWithoutResponse(cause, err)
 }
 
-// watchAcks reads the responses of the transaction until the transaction ends. It closes acked when
-// the transaction has acknowledged a refusal. Another function handles the responses, from
-// d.responses, because only this queue keeps their order.
+// watchAcks reads the responses of the transaction until the transaction ends. It closes the
+// channel acked when a final response arrives, because the transaction has then acknowledged a
+// refusal. watchAcks drops the responses. setUp handles them from the queue d.responses, because
+// only this queue keeps their order.
 func (at *attempt) watchAcks() {
 	tx, acked := at.tx, make(chan struct{})
 	at.acked = acked
@@ -290,7 +293,7 @@ func (at *attempt) watchAcks() {
 				}
 			case <-tx.Done():
 				return
-			case <-at.agent.stop: // a transaction whose phone rings has no timer
+			case <-at.agent.stop: // while a phone rings, no timer ends the transaction
 				return
 			}
 		}
@@ -313,7 +316,8 @@ func (at *attempt) handleResponses() (answered, over bool) {
 	}
 }
 
-// handleResponse handles a response. over reports that the INVITE has ended.
+// handleResponse handles a response. answered reports that the call was answered. over reports that
+// no response to the INVITE is expected any more.
 func (at *attempt) handleResponse(res *sip.Response) (answered, over bool) {
 	now := time.Now()
 	if !at.responded {
@@ -364,8 +368,8 @@ func (at *attempt) handleProvisional(res *sip.Response, now time.Time) {
 	}
 }
 
-// handleAnswer handles a 200. It acknowledges each 200, and hangs up if this side has given the
-// call up.
+// handleAnswer handles the first 200. It acknowledges the 200, and hangs up if this side has
+// already given the call up.
 func (at *attempt) handleAnswer(res *sip.Response, now time.Time) bool {
 	at.mu.Lock()
 	at.leg = at.leg.answered(res)

@@ -89,8 +89,8 @@ func TestInvite_EarlyMediaIsNotAnAnswer(t *testing.T) {
 	r.dial("01").ends(callstate.NoAnswer, false, "taken", "rang")
 }
 
-// The table is in docs/reference/api/calls.md#sip-responses-and-hangup-causes.
-// TestFinal_CauseOfEachResponse has all of its rows.
+// The causes are in the table of docs/reference/api/calls.md#sip-responses-and-hangup-causes. This
+// test makes calls for some of the rows. TestFinal_CauseOfEachResponse checks all rows.
 func TestInvite_CauseOfEachFinalResponse(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	for suffix, want := range map[string]callstate.Cause{
@@ -298,8 +298,8 @@ func TestInvite_TrunkWithHostName(t *testing.T) {
 	l.ends(callstate.NoAnswer, true, "taken", "rang")
 }
 
-// FirstResponse is shorter than siptest.Timeout. SIP's own timeout of 32 s is longer, so it cannot
-// end a call in this test.
+// FirstResponse ends the first call after 100 ms. The timeout of SIP itself, 32 s, is longer than
+// siptest.Timeout. So it cannot end a call in this test.
 func TestInvite_TrunkWithoutResponseHasFailed(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {})
@@ -309,7 +309,7 @@ func TestInvite_TrunkWithoutResponseHasFailed(t *testing.T) {
 }
 
 // A trunk that sends no response has failed, even if FirstRing is shorter than FirstResponse. A
-// trunk that responded with 100 is handling the call.
+// trunk that responded with 100 has not failed, so the call ends with Invite.NotRinging.
 func TestInvite_TrunkThatDoesNotRing(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {})

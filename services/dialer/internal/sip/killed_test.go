@@ -21,8 +21,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// If SIGNAL_TEST_DIALS is set, this process is the one that a test kills. TestMain then places a
-// call and waits until it is killed.
+// If SIGNAL_TEST_DIALS is set, a test has started this process in order to kill it. TestMain then
+// places a call and waits until the process is killed.
 func TestMain(m *testing.M) {
 	if config := os.Getenv("SIGNAL_TEST_DIALS"); config != "" {
 		if err := dialAndWait(config); err != nil {
@@ -63,8 +63,8 @@ func dialAndWait(config string) error {
 	select {}
 }
 
-// A process is killed while a call rings, or after the call was answered. The next process at its
-// address must end the call at sipp, directly and through a proxy that requests credentials.
+// A process is killed while a call rings, or after the call was answered. The next process at the
+// same address must end the call at sipp, directly and through a proxy that requests credentials.
 // TestReap_EndsRingingAndAnsweredCalls covers TCP, because sipp ends a call when the call's
 // connection closes.
 func TestReap_AfterAKilledProcess(t *testing.T) {
@@ -121,7 +121,7 @@ func killedWhen(t *testing.T, word string, what doomed) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(os.Args[0]) //nolint:gosec // this test
+	cmd := exec.Command(os.Args[0]) //nolint:gosec // runs this test program again
 	cmd.Env = append(os.Environ(), "SIGNAL_TEST_DIALS="+string(config))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

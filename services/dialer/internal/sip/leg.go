@@ -21,7 +21,7 @@ import (
 type CallerID string
 
 // With InFrom, the number is in the header From. With Asserted, the number is in
-// P-Asserted-Identity (RFC 3325) and the account is in From.
+// P-Asserted-Identity (RFC 3325), and the username of the trunk is in From.
 const (
 	InFrom   CallerID = "from"
 	Asserted CallerID = "p_asserted_identity"
@@ -34,8 +34,8 @@ type Trunk struct {
 	ID uuid.UUID
 	// Name is used in logs.
 	Name string
-	// Host and Port are the address of the trunk. If Port is 0, the port is from SRV records, or
-	// else the default port of the transport.
+	// Host and Port are the address of the trunk. If Port is 0, the port is looked up in SRV
+	// records. If there are no SRV records, the default port of the transport is used.
 	Host string
 	Port int
 	// Transport is transport.UDP, transport.TCP or transport.TLS.
@@ -44,7 +44,7 @@ type Trunk struct {
 	Proxy string
 	// Domain is the domain in From. If empty, it is Host.
 	Domain string
-	// Username and Password answer challenges of any realm. If they are empty, challenges are not
+	// Username and Password answer challenges of any realm. If both are empty, challenges are not
 	// answered.
 	Username, Password string
 	CallerID           CallerID
@@ -144,8 +144,8 @@ func hostPort(host string, port int) string {
 	return net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(port))
 }
 
-// allowed are the methods that this agent answers. It has no PRACK, so a peer must not require
-// reliable provisional responses.
+// allowed are the methods that this user agent answers. PRACK is missing, so a peer must not
+// require reliable provisional responses.
 const allowed = "INVITE, ACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY"
 
 // leg is this side's state of a dialog: the local and remote addresses and the route of requests
@@ -225,7 +225,7 @@ func (l leg) answered(res *sip.Response) leg {
 	return l
 }
 
-// retarget stores the newest Contact of the peer.
+// retarget stores the newest Contact of the peer, to which later requests are sent.
 func (l *leg) retarget(contact *sip.ContactHeader) {
 	if contact != nil && contact.Address.Host != "" && !contact.Address.Wildcard {
 		l.target = *contact.Address.Clone()
@@ -260,8 +260,8 @@ func cancel(invite *sip.Request, cause callstate.Cause) *sip.Request {
 	return req
 }
 
-// refusedAck returns the ACK of a final response of 300 or higher whose transaction has ended. The
-// ACK has the branch of the INVITE (RFC 3261 section 17.1.1.3).
+// refusedAck returns the ACK of a final response of 300 or higher, for a transaction that has
+// already ended. The ACK has the branch of the INVITE (RFC 3261 section 17.1.1.3).
 func refusedAck(invite *sip.Request, res *sip.Response) *sip.Request {
 	req := twin(invite, sip.ACK)
 	if to := res.To(); to != nil {
@@ -270,7 +270,7 @@ func refusedAck(invite *sip.Request, res *sip.Response) *sip.Request {
 	return req
 }
 
-// twin returns a request with the transaction headers of the INVITE.
+// twin returns a request with the headers that assign it to the transaction of the INVITE.
 func twin(invite *sip.Request, method sip.RequestMethod) *sip.Request {
 	req := sip.NewRequest(method, *invite.Recipient.Clone())
 	req.AppendHeader(sip.HeaderClone(invite.Via()))
@@ -287,8 +287,8 @@ func twin(invite *sip.Request, method sip.RequestMethod) *sip.Request {
 	return req
 }
 
-// state encodes the teardown state. The state contains the open INVITE, or describes a dialog if
-// invite is nil.
+// state encodes the teardown state. If invite is nil, the state describes the established dialog.
+// Otherwise the state contains the open INVITE.
 func (l *leg) state(invite *sip.Request) []byte {
 	to, target := l.way(), l.target
 	s := TeardownState{

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// restored accepts or rejects any state and never panics. An accepted state makes requests with one
-// line for each header.
+// restored accepts or rejects any state and never panics. A peer cannot inject a header: in the
+// requests of an accepted state, each header is one line.
 func FuzzRestored(f *testing.F) {
 	f.Add(TeardownState{
 		CallID: "c", From: "<sip:a@127.0.0.1>;tag=1", To: "<sip:b@127.0.0.1>", Contact: "sip:127.0.0.1:5060", URI: "sip:b@127.0.0.1:5070",
@@ -49,7 +49,7 @@ func FuzzRestored(f *testing.F) {
 	})
 }
 
-// A peer chooses the numbers in From and To.
+// A peer chooses the caller's number and the called number, so any text can arrive in them.
 func FuzzParties(f *testing.F) {
 	f.Add("<sip:+1@a>;tag=1", `"X" <tel:+15005550006;x=y>`, "none", "+1500;npdi")
 	f.Add("<sip:anonymous@anonymous.invalid>;tag=1", "", "id", "x")

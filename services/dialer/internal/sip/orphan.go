@@ -12,9 +12,10 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// sendCancel sends the CANCEL in a new transaction. The response to the CANCEL ends the orphan in
-// two cases: it states that there is no call, or this process does not receive the response to the
-// INVITE.
+// sendCancel sends the CANCEL in a new transaction. Normally the final response to the INVITE ends
+// an orphan. The response to the CANCEL ends the orphan in two cases: it is 481 (the peer has no
+// such call), or the INVITE was sent from another address, so this process does not receive the
+// response to the INVITE.
 func (d *Dialog) sendCancel(cause callstate.Cause) {
 	d.mu.Lock()
 	invite := d.invite
@@ -36,8 +37,9 @@ func (d *Dialog) sendCancel(cause callstate.Cause) {
 	})
 }
 
-// markOrphan records that the leg ended without a final response. handleLate handles the responses
-// that still arrive. canceled reports that the INVITE has been canceled.
+// markOrphan makes the leg an orphan: this side ends the leg without a final response, but a phone
+// can still ring. handleLate handles the responses that still arrive. canceled reports that the
+// INVITE has been canceled.
 func (d *Dialog) markOrphan(canceled bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -50,7 +52,7 @@ func (d *Dialog) isOrphan() bool {
 	return d.orphan
 }
 
-// finish closes finished, because no call is known at the peer any more.
+// finish closes d.finished, because the peer has no call of this leg any more.
 func (d *Dialog) finish() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,8 +63,8 @@ func (d *Dialog) finish() {
 	}
 }
 
-// handleResponse receives each response to an INVITE in order. The leg of the response can be in
-// setup, ended or forked. It can also be unknown, because another process began it.
+// handleResponse receives each response to an INVITE, in order. The leg of the response is in
+// setup, established or ended. If this user agent does not have the leg, another process began it.
 func (a *UserAgent) handleResponse(res *sip.Response) {
 	id, from, cseq := res.CallID(), res.From(), res.CSeq()
 	if id == nil || from == nil || cseq == nil || cseq.MethodName != sip.INVITE {
@@ -84,13 +86,13 @@ func (a *UserAgent) handleResponse(res *sip.Response) {
 // maxStrays is the maximum number of stored strays.
 const maxStrays = 1000
 
-// strayKey identifies a leg.
+// strayKey identifies a leg by its Call-ID and this side's tag.
 type strayKey struct {
 	id  sip.CallIDHeader
 	tag string
 }
 
-// stray is a 200 to an INVITE of a leg that this agent does not know. A dead process sent that
+// stray is a 200 to an INVITE of a leg that this user agent does not know. A dead process sent that
 // INVITE from this address. Only this process receives the 200, so this process must hang up.
 type stray struct {
 	answer *sip.Response
@@ -100,8 +102,8 @@ type stray struct {
 	err  error
 }
 
-// strays contains the newest strays. They are stored for Reap, because the pauses between
-// retransmissions of the 200 become longer.
+// strays contains the newest strays. They are stored for Reap, which otherwise would have to wait
+// for the next retransmission of the 200. The pauses between retransmissions become longer.
 type strays struct {
 	answers map[strayKey]*stray
 	order   []strayKey
@@ -124,8 +126,8 @@ func (s *strays) keep(key strayKey, answer *sip.Response) *stray {
 	return s.answers[key]
 }
 
-// findOrKeep returns the leg of a response. If the agent has no such leg, findOrKeep returns the
-// stray of a new 200.
+// findOrKeep returns the leg of a response. If the user agent has no such leg, findOrKeep stores a
+// 200 that it has not received before, and returns its stray.
 func (a *UserAgent) findOrKeep(id *sip.CallIDHeader, tag string, res *sip.Response) (*Dialog, *stray) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -136,7 +138,7 @@ func (a *UserAgent) findOrKeep(id *sip.CallIDHeader, tag string, res *sip.Respon
 	return d, nil
 }
 
-// stray returns the 200 that arrived before the agent knew the leg, or nil.
+// stray returns the 200 that arrived before this user agent had the leg, or nil.
 func (a *UserAgent) stray(d *Dialog) *stray {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -210,7 +212,8 @@ func (r *responses) pop() *sip.Response {
 	return first
 }
 
-// close ends the queue and returns the queued responses. Responses after close are late responses.
+// close ends the queue and returns the queued responses. Responses that arrive after close are late
+// responses.
 func (r *responses) close() (left []*sip.Response) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -218,7 +221,7 @@ func (r *responses) close() (left []*sip.Response) {
 	return left
 }
 
-// closeInvite marks the INVITE as ended, and handles the queued responses as late responses.
+// closeInvite ends the queue of responses, and handles the queued responses as late responses.
 func (d *Dialog) closeInvite() {
 	for _, res := range d.responses.close() {
 		d.handleLate(res)
@@ -261,9 +264,9 @@ func (d *Dialog) handleLate(res *sip.Response) {
 	}
 }
 
-// handleLateAnswer handles a 200 that is retransmitted, late, or from another branch of a fork. It
-// acknowledges each 200 with a new branch. It hangs up, once, each dialog that is not the dialog of
-// the leg.
+// handleLateAnswer handles a 200 that is retransmitted, late, or from another phone of a forked
+// INVITE. It acknowledges each 200 with a new branch. It hangs up each dialog that is not the
+// established dialog of the leg. It sends only one BYE for each of them.
 func (d *Dialog) handleLateAnswer(res *sip.Response) {
 	tag := tagOf(res.To())
 	d.mu.Lock()
@@ -305,17 +308,17 @@ func (d *Dialog) handleLateAnswer(res *sip.Response) {
 const maxOtherForks = 16
 
 // crashCSeqGap is added to the CSeq of a teardown state, because the dead process can have sent
-// more requests. Gaps are permitted (RFC 3261 section 12.2.1.1).
+// more requests after it stored the state. Gaps are permitted (RFC 3261 section 12.2.1.1).
 const crashCSeqGap = 100
 
-// crossingTimeout is how long Reap waits for a 200 after the peer has stated that there is nothing
-// to cancel.
+// crossingTimeout is how long Reap waits for a 200 after the peer has responded that there is
+// nothing to cancel.
 const crossingTimeout = 2 * time.Second
 
-// Reap ends a leg with the teardown state that a dead process at this address has stored. It sends
-// CANCEL while the phone rings and BYE after an answer. If the state is empty, Reap does nothing:
-// the call was an inbound call that was not answered. Reap returns when the peer has confirmed the
-// end, or when ctx ends. Reap can be repeated.
+// Reap ends a leg of a dead process. The parameter state is the teardown state that the dead
+// process stored. Reap sends CANCEL while the phone rings and BYE after an answer. If the state is
+// empty, Reap does nothing: the call was an inbound call that was not answered. Reap returns when
+// the peer has confirmed the end, or when ctx ends. Reap can be repeated.
 func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	if len(state) == 0 {
 		return nil

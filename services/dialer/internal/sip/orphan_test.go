@@ -19,11 +19,12 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// An agent is closed during a ringing and an answered call. The next agent at the same address must
-// end both calls.
+// A user agent is closed during a ringing call and an answered call. The next user agent at the
+// same address must end both calls.
 func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 	over(t, func(t *testing.T, protocol string) {
-		at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t)) // the port stays reserved between the two agents
+		// the test reserves the port, so no other test takes it between the two user agents
+		at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 		r := newFixture(t, protocol, func(cfg *sip.Config) { cfg.UDP, cfg.TCP = at, at })
 		r.far.On("01", func(c *siptest.Call) {
 			c.Respond(180, "")
@@ -34,7 +35,7 @@ func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 		r.far.On("02", func(c *siptest.Call) {
 			c.Respond(180, "")
 			c.Respond(200, answer)
-			// the closed agent can have sent more requests than its state shows
+			// the closed user agent can have sent more requests than its state shows
 			if bye := c.Hangup(); bye.CSeq() == nil || bye.CSeq().SeqNo <= 100 {
 				t.Errorf("BYE = %s", bye)
 			}
@@ -83,8 +84,8 @@ func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 	})
 }
 
-// The stored teardown state is ringing, but the call was answered before the process died. The call
-// is hung up after the 200 is retransmitted.
+// The stored teardown state says that the call rings, but the call was answered before the process
+// died. The call is hung up after the 200 is retransmitted.
 func TestReap_CallAnsweredAfterTheStateWasStored(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
@@ -114,9 +115,9 @@ func TestReap_CallAnsweredAfterTheStateWasStored(t *testing.T) {
 	testkit.Until(t, "the answered call is hung up", func() bool { return r.countRequests(l, sipmsg.BYE) == 1 })
 }
 
-// The far end answered after the process had died and before the next process reaped the leg. The
-// next process hangs up immediately, because a far end can wait up to 4 s before it retransmits its
-// answer (RFC 3261 section 13.3.1.4).
+// The far end answered after the process had died and before Reap was called in the next process.
+// The next process hangs up immediately, because a far end can wait up to 4 s before it retransmits
+// the 200 (RFC 3261 section 13.3.1.4).
 func TestReap_CallAnsweredBeforeReap(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
@@ -124,8 +125,8 @@ func TestReap_CallAnsweredBeforeReap(t *testing.T) {
 	r.far.On("01", func(c *siptest.Call) {
 		c.Respond(180, "")
 		<-replaced
-		c.Respond(200, answer)        // the answer is sent only once
-		c.Request(sipmsg.OPTIONS, "") // the response to OPTIONS shows that the next process received the answer
+		c.Respond(200, answer)        // the 200 is sent only once
+		c.Request(sipmsg.OPTIONS, "") // the response to OPTIONS shows that the next process received the 200
 		close(answered)
 		c.Next(sipmsg.ACK)
 		c.Hangup()
@@ -202,11 +203,11 @@ func TestAdmit_UnknownSourcesGetNoResponse(t *testing.T) {
 	for _, garbage := range garbage() {
 		send(r.agent, garbage)
 	}
-	for heard(50*time.Millisecond) != "" { // reads until no response is left
+	for heard(50*time.Millisecond) != "" { // read until no response is left
 	}
 	send(r.agent, options)
 	response := heard(siptest.Timeout)
-	for strings.HasPrefix(response, "SIP/2.0 4") { // reads until the response to the last invalid message
+	for strings.HasPrefix(response, "SIP/2.0 4") { // read until the response to the last invalid message
 		response = heard(siptest.Timeout)
 	}
 	if !strings.HasPrefix(response, "SIP/2.0 200") {

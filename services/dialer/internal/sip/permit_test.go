@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// gateValidity is how old the result of the gates may be when an INVITE is sent.
+	// gateValidity is the maximum age of a result of the gates (the compliance checks) when an
+	// INVITE is sent.
 	gateValidity = 2 * time.Second
 	slowLookup   = 2800 * time.Millisecond
 	slowRefusal  = 4500 * time.Millisecond
@@ -47,7 +48,7 @@ func (n slowNames) LookupSRV(ctx context.Context, service, proto, name string) (
 
 // The name lookups and the first address are slow. The result of the gates expires before each of
 // the three INVITEs: the first INVITE, the INVITE to the second address, and the INVITE with
-// credentials. Each INVITE needs a new permit.
+// credentials. So each INVITE needs a new permit.
 func TestInvite_AsksForAPermitBeforeEachINVITE(t *testing.T) {
 	var (
 		now     clock
@@ -91,12 +92,13 @@ func TestInvite_AsksForAPermitBeforeEachINVITE(t *testing.T) {
 	}
 }
 
-// dialed_at is the time of the first INVITE of an attempt, even if a later INVITE is answered.
+// The field dialed_at of a call is the time of the first INVITE of an attempt, even if a later
+// INVITE is answered.
 func TestInvite_SentIsTheTimeOfTheFirstINVITE(t *testing.T) {
 	tests := []struct {
 		name      string
 		challenge int
-		first     func(*siptest.Call) // script of the first address; it is nil if the name has one address
+		first     func(*siptest.Call) // script of the first address, or nil if the name has only one address
 		invites   int
 	}{
 		{name: "answered without a challenge", invites: 1},

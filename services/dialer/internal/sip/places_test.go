@@ -17,7 +17,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// names contains SRV records that point to ports of the loopback address, in this order.
+// names is a resolver. Each of its names has SRV records that point to these ports of the loopback
+// address, in this order.
 type names []int
 
 func (names) LookupIPAddr(context.Context, string) ([]net.IPAddr, error) {
@@ -27,13 +28,14 @@ func (names) LookupIPAddr(context.Context, string) ([]net.IPAddr, error) {
 func (n names) LookupSRV(context.Context, string, string, string) (string, []*net.SRV, error) {
 	var records []*net.SRV
 	for _, port := range n {
-		records = append(records, &net.SRV{Target: "here.test.", Port: uint16(port)}) //nolint:gosec // a port
+		// a port has 16 bits
+		records = append(records, &net.SRV{Target: "here.test.", Port: uint16(port)}) //nolint:gosec
 	}
 	return "", records, nil
 }
 
-// The INVITE is sent to the next address in two cases: the first address does not listen, or its
-// first response is 503 (RFC 3263 section 4.3).
+// The INVITE is sent to the next address only in two cases: the first address does not listen, or
+// its first response is 503 (RFC 3263 section 4.3).
 func TestInvite_TriesTheNextAddressOnlyIfTheFirstHasNotTheCall(t *testing.T) {
 	says := func(codes ...int) func(*siptest.Call) {
 		return func(c *siptest.Call) {
@@ -46,8 +48,8 @@ func TestInvite_TriesTheNextAddressOnlyIfTheFirstHasNotTheCall(t *testing.T) {
 		name, transport string
 		first, second   func(*siptest.Call) // first is nil if there is no listener
 		challenge       int
-		// asked is the number of INVITEs at the second address. status and cause describe the end
-		// of the call.
+		// asked is the expected number of INVITEs at the second address. status and cause are the
+		// expected end of the call.
 		asked, status int
 		cause         callstate.Cause
 	}{
@@ -120,8 +122,8 @@ func TestInvite_TriesTheNextAddressOnlyIfTheFirstHasNotTheCall(t *testing.T) {
 	}
 }
 
-// The certificate must be for the trunk's name. A certificate for the name in an SRV record or for
-// the address is refused (RFC 5922 section 4).
+// The certificate must be for the trunk's name. A certificate for the host in the SRV record or for
+// the IP address is refused (RFC 5922 section 4).
 func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 	t.Parallel()
 	dead, err := net.Listen("tcp4", loopback)

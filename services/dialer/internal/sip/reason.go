@@ -21,7 +21,7 @@ type Final struct {
 }
 
 // Cause returns the cause of the end of the call. A known Q.850 number determines the cause, except
-// 16 and 31 (normal clearing). Otherwise the status determines it. The table is in
+// 16 and 31 (normal clearing). Otherwise the SIP status determines the cause. The table is in
 // docs/reference/api/calls.md#sip-responses-and-hangup-causes.
 func (f Final) Cause() callstate.Cause {
 	if number, found := Q850(f.Reasons); found && !isNormalClearing(number) {
@@ -33,8 +33,9 @@ func (f Final) Cause() callstate.Cause {
 }
 
 // Elsewhere reports whether another trunk may be tried: the trunk could not carry the call, and no
-// phone rings. A response about the number, the person or the call is valid for all trunks. After a
-// timeout the phone can ring. A 401 or 407 concerns the credentials, even with a Reason header.
+// phone rings. No other trunk is tried after a response about the number, the person or the call,
+// because all trunks would give the same response. No other trunk is tried after a timeout either,
+// because the phone can ring. A 401 or 407 concerns the credentials, even with a Reason header.
 func (f Final) Elsewhere() bool {
 	if f.Rang {
 		return false
@@ -112,7 +113,7 @@ func ByeCause(reasons []string) callstate.Cause {
 	return callstate.NormalClearing
 }
 
-// isNormalClearing reports whether the Q.850 number names no fault.
+// isNormalClearing reports whether the Q.850 number is 16 or 31. These numbers report no fault.
 func isNormalClearing(number int) bool { return number == 16 || number == 31 }
 
 // causeOf returns the cause of a Q.850 number.

@@ -20,12 +20,13 @@ import (
 // sessionTooSmall is the status 422 (RFC 4028 section 6).
 const sessionTooSmall = 422
 
-// send stores the teardown state and sends the INVITE. It requests the permit after name
-// resolution, storing and connecting, directly before the INVITE is written.
+// send stores the teardown state and sends the INVITE. It calls Invite.Permit directly before the
+// INVITE is written, because the name lookup, storing the state and opening the connection can take
+// seconds.
 //
-// A datagram that is too large is sent over TCP, or over UDP if the peer accepts no TCP connection
-// (RFC 3261 section 18.1.1). If nothing could be sent to an address, the INVITE is sent to the next
-// address of the trunk's name (RFC 3263 section 4.3).
+// An INVITE that is too large for a datagram is sent over TCP, or over UDP if the peer accepts no
+// TCP connection (RFC 3261 section 18.1.1). If nothing could be sent to an address, the INVITE is
+// sent to the next address of the trunk's name (RFC 3263 section 4.3).
 func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Route) (*sip.ClientTx, error) {
 	var firstErr error
 	for {
@@ -62,7 +63,7 @@ func (at *attempt) sendAgain(res *sip.Response) bool {
 	to, _ := at.trunk.way()
 	switch {
 	case at.challenge.Answer(next, res, at.trunk.credentials()):
-		to.Hop = at.invite.Destination() // the address that sent the challenge
+		to.Hop = at.invite.Destination() // the challenge is valid only at the address that sent it
 	case res.StatusCode == sessionTooSmall && at.timer.Lengthen(strings.Join(values(res, "Min-SE"), ",")):
 		for next.RemoveHeader("Session-Expires") || next.RemoveHeader("Min-SE") {
 		}
@@ -84,7 +85,7 @@ func (at *attempt) sendAgain(res *sip.Response) bool {
 	tx, err := at.send(ctx, next, to)
 	if err != nil {
 		at.ours, at.notPermitted = errors.Is(err, ErrOurs), errors.Is(err, transport.ErrNotPermitted)
-		// most trunks have only one address, so this case is not logged
+		// most trunks have only one address, so a 503 often cannot be followed by another INVITE
 		if res.StatusCode != sip.StatusServiceUnavailable {
 			at.log.Warn("INVITE not sent again", "status", res.StatusCode, "error", err)
 		}
@@ -154,7 +155,7 @@ func (d *Dialog) refresh() {
 		again = false
 	case res.StatusCode == sip.StatusRequestPending:
 		// The side that began the call waits 2.1 to 4 s (RFC 3261 section 14.1).
-		again = d.timer.Failed(2100*time.Millisecond+rand.N(1900*time.Millisecond), time.Now()) //nolint:gosec // spreads, hides nothing
+		again = d.timer.Failed(2100*time.Millisecond+rand.N(1900*time.Millisecond), time.Now()) //nolint:gosec // no secret
 	default:
 		again = d.timer.Failed(max(time.Second, d.timer.Current().After/10), time.Now())
 	}
@@ -167,7 +168,7 @@ func (d *Dialog) sendRefresh() (*sip.Response, error) {
 	ctx, done := d.agent.untilStop()
 	defer done()
 	e := d.timer.Current()
-	e.Refresher = UAC // UAC means the sender of this request
+	e.Refresher = UAC // here UAC means the sender of the UPDATE or INVITE
 	d.mu.Lock()
 	d.leg.cseq++
 	us, body, byUpdate := d.leg, d.body, d.supportsUpdate
@@ -274,13 +275,14 @@ func (d *Dialog) releaseInvite() {
 	d.inviteOpen = false
 }
 
-// ErrReferred is returned if a transfer failed. The call continues, unless the call has ended.
+// ErrReferred is returned if a transfer failed. The call then continues, unless it has ended for
+// another reason.
 var ErrReferred = errors.New("the call was not handed on")
 
-// Refer requests the peer to transfer the call to a number in the format of the trunk (RFC 3515).
-// Refer returns nil if the target has answered. The caller of Refer must then hang up. Refer
-// returns ErrReferred if the peer refused, if the target did not answer, or if the leg has ended.
-// Only one transfer is possible at a time.
+// Refer sends a REFER, so that the peer transfers the call to a number in the format of the trunk
+// (RFC 3515). Refer returns nil if the target has answered. The caller of Refer must then hang up.
+// Refer returns ErrReferred if the peer refused, if the target did not answer, or if the leg has
+// ended. Only one transfer is possible at a time.
 func (d *Dialog) Refer(ctx context.Context, to string) error {
 	result := make(chan int, 1)
 	d.mu.Lock()

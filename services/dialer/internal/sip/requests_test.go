@@ -44,8 +44,8 @@ func TestSession_ThisSideRefreshes(t *testing.T) {
 	}
 }
 
-// The peer refreshes a session of one second once, and then sends no more refreshes. The leg is
-// hung up when the refreshed session ends, and not earlier.
+// The peer refreshes the session once, with an interval of one second, and sends no more refreshes.
+// The leg is hung up when the refreshed session ends, and not earlier.
 func TestSession_HangsUpIfThePeerDoesNotRefresh(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	refreshed := make(chan time.Time, 1)
@@ -82,8 +82,8 @@ func TestSession_HangsUpIfThePeerLostTheCall(t *testing.T) {
 	r.dial("01").ends(callstate.RecoveryOnTimerExpire, true, "taken", "answered")
 }
 
-// The trunk answers the requested interval with 422 and names a longer interval, which is then
-// requested.
+// The trunk refuses the requested session interval with 422 and names a longer interval. The INVITE
+// is then sent again with the longer interval.
 func TestSession_IntervalIsRequestedAndLengthened(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.trunk.SessionTimer = 30 * time.Second
@@ -122,7 +122,7 @@ func TestSession_TooShortIntervalIsRefused(t *testing.T) {
 	r.dial("01").ends(callstate.NormalClearing, false)
 }
 
-// The peer sends an INVITE while an INVITE of this side is open.
+// The peer sends an INVITE while an INVITE of this side has no final response.
 func TestReinvite_RefusedWhileOursIsOpen(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {

@@ -20,7 +20,7 @@ const (
 // maxSessionInterval limits the interval that a header can request.
 const maxSessionInterval = 24 * time.Hour
 
-// minRefreshInterval is the shortest pause between refreshes.
+// minRefreshInterval is the shortest time between two refreshes.
 const minRefreshInterval = time.Second
 
 // Expires is a Session-Expires header (RFC 4028). The zero value means that there is no such
@@ -70,9 +70,10 @@ func (e Expires) Refresh() time.Duration { return max(e.After/2, minRefreshInter
 // 4028 section 10).
 func (e Expires) Lost() time.Duration { return e.After - min(32*time.Second, e.After/3) }
 
-// Accept returns the answer to a request for a session timer. If no timer was requested, the answer
-// is the zero value. If the request names no refresher, the sender of the request refreshes.
-// tooSmall reports that the interval is shorter than least (status 422).
+// Accept returns the session timer for the response to a request with this header. If the request
+// has no session timer, Accept returns the zero value. If the request names no refresher, the
+// sender of the request refreshes. tooSmall reports that the interval is shorter than the parameter
+// least. The response is then 422.
 func (e Expires) Accept(least time.Duration) (answer Expires, tooSmall bool) {
 	if e.After == 0 {
 		return Expires{}, false

@@ -92,7 +92,7 @@ func (s *scenario) answered(headers ...string) *scenario {
 	return s.say(180, "").say(200, sdpOf("sendrecv"), headers...).hear("ACK")
 }
 
-// hungUp adds the steps that wait for a BYE of the agent and answer it.
+// hungUp adds the steps that wait for a BYE of the user agent and answer it.
 func (s *scenario) hungUp() *scenario { return s.hear("BYE").ok("") }
 
 // hangsUp adds a step that sends a BYE.
@@ -150,7 +150,7 @@ func (s *scenario) play(t *testing.T, protocol string, more ...string) (peer *pe
 	return peer, port
 }
 
-// against returns an agent whose trunk is a sipp that plays the scenario.
+// against returns a user agent whose trunk is a sipp that plays the scenario.
 func against(t *testing.T, protocol string, s *scenario, more ...string) (*fixture, *peertest.Program) {
 	t.Helper()
 	peer, port := s.play(t, protocol, more...)

@@ -15,7 +15,7 @@ import (
 type sippCase struct {
 	name string
 	far  *scenario
-	// The function order changes the INVITE, and the function trunk changes the trunk. The function
+	// The function order changes the Invite, and the function trunk changes the trunk. The function
 	// talk runs during the call.
 	order         func(*sip.Invite, *leg)
 	trunk         func(*sip.Trunk)

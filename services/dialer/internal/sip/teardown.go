@@ -43,7 +43,7 @@ type TeardownState struct {
 	// Hop is the destination of the next request, as host:port.
 	Hop       string `json:"hop"`
 	Transport string `json:"transport"`
-	// Answered reports that an established dialog must be ended.
+	// Answered reports that the dialog is established and must be ended with BYE.
 	Answered bool `json:"answered,omitempty"`
 }
 

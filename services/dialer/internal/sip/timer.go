@@ -18,7 +18,7 @@ type Timer struct {
 	lastRefresh, retryAt  time.Time
 }
 
-// Want sets the interval that the setup of the session requests.
+// Want sets the session interval that the INVITE requests.
 func (t *Timer) Want(every time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,10 +9,11 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-// maxOutside is the number of requests outside of calls whose trunk is stored.
+// maxOutside is the maximum number of requests in requestTrunks.
 const maxOutside = 64
 
-// requestTrunks contains the trunks of the newest requests outside of calls, by Call-ID.
+// requestTrunks contains the trunks of the newest requests that belong to no call (OPTIONS and
+// REGISTER), by Call-ID.
 type requestTrunks struct {
 	calls [maxOutside]struct {
 		id    string
@@ -42,8 +43,9 @@ func (a *UserAgent) trace(m siptrace.Message) {
 	}
 }
 
-// trunkOf returns the trunk of the call to which a message belongs. If there is no such call, it
-// returns the trunk at the address of the peer. Within a call a trunk can use other addresses.
+// trunkOf returns the trunk of the call or request to which a message belongs. If neither is known,
+// it returns the trunk at the address of the peer. The address alone is not enough, because a trunk
+// can use other addresses within a call.
 func (a *UserAgent) trunkOf(m siptrace.Message) (id uuid.UUID, ok bool) {
 	a.mu.Lock()
 	for _, d := range a.legs[sip.CallIDHeader(m.CallID)] {

@@ -68,15 +68,15 @@ func NewTrunkMonitor(cfg TrunkMonitorConfig) *TrunkMonitor {
 	return &TrunkMonitor{cfg: cfg, doubts: make(chan struct{}, 1)}
 }
 
-// Up reports whether the trunk is not down. It returns true before the first OPTIONS request.
+// Up reports whether the trunk is up. Before the first OPTIONS request the trunk counts as up.
 func (u *TrunkMonitor) Up() bool { return !u.down.Load() }
 
 // Answered reports whether the trunk is up and has answered an OPTIONS request since the start or
 // since the last Doubt.
 func (u *TrunkMonitor) Answered() bool { return u.answered.Load() && !u.down.Load() }
 
-// Doubt records that an INVITE was not answered. The monitor then sends the next OPTIONS request
-// immediately. Answered returns false until the trunk answers that request.
+// Doubt records that the trunk did not respond to an INVITE. The monitor then sends the next
+// OPTIONS request immediately. Answered returns false until the trunk answers that request.
 func (u *TrunkMonitor) Doubt() {
 	u.answered.Store(false)
 	select {
@@ -170,7 +170,7 @@ func (u *TrunkMonitor) registerOnce(ctx context.Context, expires time.Duration) 
 	return u.cfg.Register(ctx, expires)
 }
 
-// waitOrWake returns after the pause, when ctx ends, or when a value arrives on wake.
+// waitOrWake returns after the pause, when ctx ends, or when the channel wake receives a value.
 func waitOrWake(ctx context.Context, pause time.Duration, wake <-chan struct{}) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

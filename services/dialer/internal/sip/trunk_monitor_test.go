@@ -14,8 +14,8 @@ import (
 
 var errSilent = errors.New("nobody answers")
 
-// One unanswered request does not change the state. After two unanswered requests, the first answer
-// makes the trunk up again.
+// The trunk stays up after one unanswered OPTIONS request and goes down after the second. The first
+// answered OPTIONS request makes it up again.
 func TestTrunkMonitor_TwoUnansweredOPTIONSMeanDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
-// Package sip is a SIP user agent: it sets up, keeps and ends legs. It handles dialogs, not calls.
-// It uses no database and no media, and does not parse SDP. An Observer receives the events of a
-// leg in order, with their times. Package transport contains the transactions and sockets.
+// Package sip is a SIP user agent: it sets up, keeps and ends legs. A leg is the SIP dialog of one
+// call, and this package has no other data about calls. It uses no database and no media, and does
+// not parse SDP. An Observer receives the events of a leg in order, with their times. Package
+// transport contains the transactions and sockets.
 package sip
 
 import (
@@ -56,8 +57,8 @@ type Config struct {
 	// nil.
 	Trace   *siptrace.Recorder
 	TrunkAt func(peer netip.AddrPort, transport string) (trunkID uuid.UUID, ok bool)
-	// Peer returns the trunk at an address, with its credentials. They are needed for the BYE to a
-	// call of a dead process. Peer can be nil.
+	// Peer returns the trunk at an address, with its credentials. A BYE that ends the call of a
+	// dead process needs the credentials. Peer can be nil.
 	Peer func(peer netip.AddrPort, transport string) (Trunk, bool)
 	// Names resolves host names. If nil, the system's resolver is used.
 	Names transport.Names
@@ -74,7 +75,7 @@ type UserAgent struct {
 	// legs contains the legs by Call-ID and this side's tag. An ended leg is kept for
 	// Config.Linger.
 	legs map[sip.CallIDHeader]map[string]*Dialog
-	// strays are 200s to INVITEs of legs that this agent does not know.
+	// strays are 200s to INVITEs of legs that this user agent does not know.
 	strays       strays
 	live         int                // the number of legs that have not ended
 	idle         chan struct{}      // closed when draining is true and live is 0
@@ -208,8 +209,8 @@ func (a *UserAgent) Live() int {
 	return a.live
 }
 
-// Close stops the agent immediately. Live legs continue at the peer. Reap ends them with their
-// teardown states.
+// Close stops the user agent immediately. Live legs continue at the peer. Another process can end
+// them: it calls Reap with their teardown states.
 func (a *UserAgent) Close() {
 	a.mu.Lock()
 	if a.closed {
@@ -230,7 +231,7 @@ func (a *UserAgent) Close() {
 	a.running.Wait()
 }
 
-// addLeg registers a leg. It returns an error if the agent accepts no more legs.
+// addLeg registers a leg. It returns an error if the user agent accepts no more legs.
 func (a *UserAgent) addLeg(d *Dialog) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -293,8 +294,8 @@ func (a *UserAgent) find(id *sip.CallIDHeader, tag string) *Dialog {
 }
 
 // admits reports whether an address may send requests outside of calls. This is true if
-// Config.Admit permits the address, or if the address takes part in a call. Such a peer can send
-// requests over a new connection.
+// Config.Admit permits the address, or if the address takes part in a call, because such a peer can
+// send requests over a new connection.
 func (a *UserAgent) admits(addr netip.Addr) bool {
 	a.mu.Lock()
 	inCall := a.peers[addr] > 0
@@ -381,8 +382,8 @@ func (a *UserAgent) exchange(ctx context.Context, t Trunk, method sip.RequestMet
 	return Reply{Status: res.StatusCode, Reason: res.Reason, Challenged: asks || res.CSeq().SeqNo > first}, nil
 }
 
-// Address returns the address, host:port, at which trunks reach this agent over a transport. It
-// returns "" if the agent has no listener for the transport.
+// Address returns the address, host:port, at which trunks reach this user agent over a transport.
+// It returns "" if the user agent has no listener for the transport.
 func (a *UserAgent) Address(transport string) string {
 	if a.transport.Port(transport) == 0 {
 		return ""
@@ -390,11 +391,11 @@ func (a *UserAgent) Address(transport string) string {
 	return hostPort(a.transport.Host(), a.transport.Port(transport))
 }
 
-// Advertised returns the host at which peers reach this agent.
+// Advertised returns the host at which peers reach this user agent.
 func (a *UserAgent) Advertised() string { return a.transport.Host() }
 
-// Register registers this agent's contact at a trunk. If expires is 0, it removes the registration.
-// granted is the lifetime that the trunk accepted.
+// Register registers this user agent's contact at a trunk. If expires is 0, it removes the
+// registration. granted is the lifetime that the trunk accepted.
 func (a *UserAgent) Register(ctx context.Context, t Trunk, expires time.Duration) (granted time.Duration, err error) {
 	req, by, to, err := a.newRequest(t, sip.REGISTER, t.uri(""))
 	if err != nil {
@@ -402,7 +403,7 @@ func (a *UserAgent) Register(ctx context.Context, t Trunk, expires time.Duration
 	}
 	contact := sip.ContactHeader{Address: by.Contact(t.Username, to.Transport)}
 	req.AppendHeader(&contact)
-	seconds := sip.ExpiresHeader(expires / time.Second) //nolint:gosec // hours
+	seconds := sip.ExpiresHeader(expires / time.Second) //nolint:gosec // a few hours
 	req.AppendHeader(&seconds)
 	res, err := by.Exchange(ctx, req, to, t.credentials(), nil)
 	if err != nil {
@@ -459,12 +460,12 @@ func values(msg sip.Message, name string) (all []string) {
 	return all
 }
 
-// grantedFor returns the lifetime of this agent's contact: the lifetime of the contact in the
+// grantedFor returns the lifetime of this user agent's contact: the lifetime of the contact in the
 // response, or else the lifetime in the header Expires, or else the requested lifetime.
 func grantedFor(res *sip.Response, ours sip.ContactHeader, asked time.Duration) time.Duration {
 	seconds := func(text string) (time.Duration, bool) {
 		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31)
-		return time.Duration(n) * time.Second, err == nil //nolint:gosec // 31 bits
+		return time.Duration(n) * time.Second, err == nil //nolint:gosec // n has at most 31 bits
 	}
 	for _, header := range res.GetHeaders("Contact") {
 		contact, is := header.(*sip.ContactHeader)

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// Request is a request that the agent sent within a call.
+// Request is a request that the user agent sent within a call.
 type Request struct {
 	*sip.Request
 	Tx *sip.ServerTx
@@ -141,16 +141,16 @@ func (c *Call) Canceled() {
 	}
 }
 
-// AnswerWhileCanceled rings, waits for the CANCEL and sends 200, as if the CANCEL and the 200 had
-// crossed.
+// AnswerWhileCanceled sends 180, waits for the CANCEL and then sends 200, as if the CANCEL and the
+// 200 had crossed.
 func (c *Call) AnswerWhileCanceled(body string) {
 	c.tx.OnCancel(func(*sip.Request) { _ = c.x.transport.Reply(c.Response(200, body)) })
 	c.Respond(180, "")
 	c.Canceled()
 }
 
-// Next waits for a request with the method. Other requests are kept for later steps. After the end
-// of the script they are answered with 200.
+// Next waits for a request with the method. Other requests are kept for later calls of Next. After
+// the end of the script the kept requests are answered with 200.
 func (c *Call) Next(method sip.RequestMethod) Request {
 	if i := slices.IndexFunc(c.deferred, func(a Request) bool { return a.Method == method }); i >= 0 {
 		a := c.deferred[i]

@@ -114,7 +114,8 @@ func (x *Trunk) Requests(method sip.RequestMethod, callID string) (times int) {
 	return times
 }
 
-// Responses returns the number of responses, in a call, to a request of this trunk.
+// Responses returns how many responses with the code arrived, in a call, to this trunk's request
+// with the method and the CSeq seq.
 func (x *Trunk) Responses(code int, seq uint32, method sip.RequestMethod, callID string) (times int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

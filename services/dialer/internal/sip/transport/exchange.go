@@ -120,7 +120,8 @@ func (l *Transport) BeginPermitted(
 	if err != nil {
 		return nil, err
 	}
-	// the lock is not held here, because permit can take seconds, and Close waits for the lock
+	// The lock sending is not held here, because permit can take seconds, and Close waits for the
+	// lock.
 	if permit != nil && !permit(ctx) {
 		tx.Terminate()
 		return nil, &NotSent{fmt.Errorf("send %s: %w", req.Method, ErrNotPermitted)}
@@ -210,7 +211,7 @@ func (l *Transport) Exchange(ctx context.Context, req *sip.Request, to Route, wh
 		if next != nil {
 			again.CSeq().SeqNo = next()
 		}
-		to.Hop, to.Excluded = req.Destination(), nil // the address that sent the challenge
+		to.Hop, to.Excluded = req.Destination(), nil // the challenge is valid only at the address that sent it
 		req = again
 	}
 }
@@ -248,7 +249,7 @@ func Again(req *sip.Request) *sip.Request {
 // repeatedly. The zero value can be used.
 type Challenge struct{ seen map[string]int }
 
-// maxChallenges is the number of proxies and servers that may challenge one request.
+// maxChallenges is the maximum number of proxies and servers that may challenge one request.
 const maxChallenges = 4
 
 // Answer adds credentials for a 401 or 407 to the request. It returns false in three cases: the

@@ -36,7 +36,7 @@ func (l *Transport) address(to Route, transport string) (string, error) {
 	}
 	targets := []Target{{host, uint16(port)}}
 	if port == 0 {
-		targets[0].Port = uint16(sip.DefaultPort(transport)) //nolint:gosec // a port
+		targets[0].Port = uint16(sip.DefaultPort(transport)) //nolint:gosec // a port has 16 bits
 		if net.ParseIP(host) == nil {
 			if named := Targets(context.Background(), l.names, host, transport); len(named) > 0 {
 				targets = named

@@ -54,5 +54,5 @@ func (l *Transport) local(transport string) netip.AddrPort {
 	if err != nil { // Advertised is a host name
 		addr, _ = netip.AddrFromSlice(l.udp.IP)
 	}
-	return netip.AddrPortFrom(addr.Unmap(), uint16(l.ports[transport])) //nolint:gosec // a port
+	return netip.AddrPortFrom(addr.Unmap(), uint16(l.ports[transport])) //nolint:gosec // a port has 16 bits
 }

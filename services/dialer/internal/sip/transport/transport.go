@@ -83,8 +83,9 @@ type Transport struct {
 	closers      []func() error
 	serving      sync.WaitGroup
 
-	// The lock sending is held for reading while a message is sent. After Close, a write would open
-	// a new socket at the same address.
+	// Each sender of a message holds the lock sending for reading. Close takes the lock for
+	// writing, because a message that is sent after Close would open a new socket at the same
+	// address.
 	sending sync.RWMutex
 	closed  bool
 
@@ -123,7 +124,8 @@ func Open(cfg Config) (*Transport, error) {
 			TCP: &sip.TransportTCP{DialerCreate: dialer, WriteTimeout: dialTimeout},
 			TLS: &sip.TransportTLS{TransportTCP: &sip.TransportTCP{DialerCreate: dialer, WriteTimeout: dialTimeout}},
 		}))
-	// sipgo calls this function before its transactions, in the reading goroutine
+	// sipgo calls this function in the goroutine that reads the socket, before it passes the
+	// message to a transaction
 	l.transport.OnMessage(func(msg sip.Message) {
 		l.traceReceived(msg)
 		if res, is := msg.(*sip.Response); is && cfg.Response != nil {

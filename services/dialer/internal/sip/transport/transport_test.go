@@ -12,7 +12,7 @@ import (
 	"github.com/emiago/sipgo/sip"
 )
 
-// book is a resolver that returns the names of a test.
+// book is a resolver with the host names and SRV records that a test sets.
 type book struct {
 	hosts map[string]string
 	srv   map[string][]*net.SRV
@@ -147,13 +147,14 @@ func FuzzCallID(f *testing.F) {
 	})
 }
 
-// faulty returns errors a few times, then works once, and then returns that it is closed.
+// faulty is a listener. Its first calls return errors, the next call succeeds, and all further
+// calls return net.ErrClosed.
 type faulty struct {
 	net.Listener
 	left int
 }
 
-// faultyPackets is a faulty socket.
+// faultyPackets is a UDP socket that fails like faulty.
 type faultyPackets struct {
 	net.PacketConn
 	faults faulty
