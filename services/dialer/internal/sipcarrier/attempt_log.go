@@ -27,8 +27,8 @@ func refusalOf(e sip.End) store.Refusal {
 	return store.Refusal{At: e.At, Cause: e.Cause, ByUs: e.ByUs, Answer: answerTo(e)}
 }
 
-// logEnd logs the end of an attempt with the Call-ID. The trunk's operator can find the call by
-// this Call-ID.
+// logEnd logs the end of an attempt with the SIP Call-ID, by which the trunk's operator can find
+// the call.
 func (l *leg) logEnd(e sip.End) {
 	direction := "outbound"
 	if l.record.Inbound {
@@ -43,7 +43,7 @@ func (l *leg) logEnd(e sip.End) {
 		"by_us", e.ByUs)
 }
 
-// masked hides the middle of a number. It returns "" for a withheld number.
+// masked hides the middle of a phone number. It returns "" for a withheld number.
 func masked(number string) string {
 	if number == "" {
 		return ""

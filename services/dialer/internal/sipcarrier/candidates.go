@@ -19,8 +19,8 @@ var (
 	errCircuitOpen = errors.New("the circuit of this trunk is open")
 )
 
-// candidates returns the trunks that a call may be offered to, in order. It omits the trunks that
-// refused the call request before.
+// candidates returns the trunks that a call may be offered to, in the order of preference. It omits
+// the trunks in the parameter without, which have already refused the call request.
 func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunks.Trunk, error) {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
@@ -43,10 +43,11 @@ func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunks.Tr
 	return ordered, nil
 }
 
-// From chooses the first trunk for a call from the wanted number, and takes a token of the trunk's
-// calls per second. It returns the number that the phone will show and the id of the trunk. The
-// parameter without has the trunks that refused the call request. If no trunk can take the call
-// now, From returns the wanted number and no trunk, and Originate then sends nothing.
+// From chooses the first trunk for a call from the number in the parameter wanted, and takes a
+// token of the trunk's calls per second. It returns the number that the phone will show, and the id
+// of the trunk. The parameter without has the trunks that have already refused the call request. If
+// no trunk can take the call now, From returns the wanted number and no trunk. Originate then sends
+// nothing.
 //
 // If wanted is empty, only a trunk with caller_ids can take the call. If no active trunk has
 // caller_ids, the error is carrier.ErrNoNumber.
@@ -68,7 +69,7 @@ func (c *Carrier) From(ctx context.Context, wanted string, without []string) (nu
 	return first.CallerID(wanted), first.TrunkID.String(), nil
 }
 
-// noNumber returns the reason why no trunk with a caller ID can take a call.
+// noNumber returns the reason why no trunk with caller_ids can take a call.
 func (c *Carrier) noNumber(ctx context.Context) error {
 	active, err := c.trunks.Active(ctx)
 	switch {

@@ -118,7 +118,7 @@ func (k *trunkCheck) dns(ctx context.Context) trunks.CheckStep {
 		"%s: no %s address", strings.Join(seen, ", "), family)
 }
 
-// family returns the address family of SIP_ADVERTISED_ADDR. Calls use the same family.
+// family returns the address family of SIP_ADVERTISED_ADDR. Calls use the same address family.
 func (k *trunkCheck) family() string {
 	if transport.SameFamily(k.carrier.agent.Advertised(), "::") {
 		return "IPv6"
@@ -126,12 +126,14 @@ func (k *trunkCheck) family() string {
 	return "IPv4"
 }
 
-// variable returns the name of the environment variable that contains the address of the listener.
+// variable returns the name of the environment variable that sets the listener of the trunk's
+// transport.
 func (k *trunkCheck) variable() string {
 	return "SIP_" + strings.ToUpper(string(k.trunk.Transport)) + "_ADDR"
 }
 
-// transport connects to the trunk. UDP has no connection.
+// transport opens a TCP connection to the trunk. UDP has no connection, so for UDP the step only
+// checks that the dialer has a listener.
 func (k *trunkCheck) transport(ctx context.Context) trunks.CheckStep {
 	transport := transports()[k.trunk.Transport]
 	ours := k.carrier.agent.Address(transport)
@@ -162,7 +164,7 @@ func (k *trunkCheck) connect(ctx context.Context) (net.Conn, error) {
 	return nil, faults
 }
 
-// tls checks the trunk's certificate as the dialer does for calls.
+// tls checks the trunk's certificate in the same way as the dialer does for calls.
 func (k *trunkCheck) tls(ctx context.Context) trunks.CheckStep {
 	if k.trunk.Transport != trunks.TLS {
 		return skipped("the transport is %s", k.trunk.Transport)
@@ -237,8 +239,8 @@ func (k *trunkCheck) options(ctx context.Context) trunks.CheckStep {
 	return ok("%s", seen)
 }
 
-// digest checks whether the trunk accepts the credentials. If the trunk did not challenge OPTIONS,
-// digest reads the registrations.
+// digest checks whether the trunk accepts the credentials. If the trunk did not challenge the
+// OPTIONS request, digest sends a REGISTER that only reads the registrations.
 func (k *trunkCheck) digest(ctx context.Context) trunks.CheckStep {
 	const remedy = "Correct username and password of the trunk."
 	switch {

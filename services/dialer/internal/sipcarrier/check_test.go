@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// directory is a resolver that returns the names of a test.
+// directory is a resolver with the host names that a test sets.
 type directory map[string]string
 
 func (d directory) LookupIPAddr(_ context.Context, host string) ([]net.IPAddr, error) {
@@ -114,8 +114,8 @@ func TestCheck_StepsAndRemedies(t *testing.T) {
 	tests := []struct {
 		name   string
 		change []func(*trunks.Trunk)
-		// want contains the expected results of the steps. seen and remedy are texts of the last
-		// step that ran.
+		// The field want contains the expected results of the steps. seen and remedy are expected
+		// texts of the last step that ran.
 		want, seen, remedy string
 	}{
 		{
@@ -253,8 +253,8 @@ func TestCheck_StepsAndRemedies(t *testing.T) {
 	}
 }
 
-// The check accepts only the addresses that calls use: addresses of the family of
-// SIP_ADVERTISED_ADDR.
+// The check accepts only the addresses that calls use. These are the addresses of the same family
+// as SIP_ADVERTISED_ADDR.
 func TestCheck_UsesTheFamilyOfTheAdvertisedAddress(t *testing.T) {
 	t.Parallel()
 	names := directory{"four.test": "192.0.2.1", "six.test": "2001:db8::1"}
@@ -277,7 +277,7 @@ func TestCheck_UsesTheFamilyOfTheAdvertisedAddress(t *testing.T) {
 			t.Cleanup(agent.Close)
 			carrier := sipcarrier.New(agent, nil, nil, nil, nil, sipcarrier.Config{Names: names})
 			one := trunks.New(uuid.New())
-			// The transport has no listener, so nothing is sent.
+			// This process has no listener for the transport, so nothing is sent.
 			one.Name, one.Host, one.Port, one.Transport = "main", tt.host, 5060, trunks.TCP
 			step := carrier.Check(t.Context(), one)[0]
 			if got := step.Name + " " + string(step.Result); got != tt.want {

@@ -8,7 +8,8 @@ import (
 	"ringfence.dev/services/dialer/internal/circuitbreaker"
 )
 
-// Answers reports whether a trunk has answered OPTIONS. Only then are calls offered to the trunk.
+// Answers reports whether a trunk has answered OPTIONS. Before that, no call is offered to the
+// trunk.
 func (c *Carrier) Answers(id uuid.UUID) bool {
 	o := c.monitored.health(id)
 	return o != nil && o.monitor.Answered()
@@ -26,7 +27,8 @@ func (c *Carrier) HalfOpen(id uuid.UUID) {
 	o.circuit.Try(time.Now())
 }
 
-// Circuit returns the state of a trunk's circuit, and whether a call is testing the trunk.
+// Circuit returns the state of a trunk's circuit, and whether a test call to the trunk is in
+// progress.
 func (c *Carrier) Circuit(id uuid.UUID) (state circuitbreaker.State, probing bool) {
 	o := c.monitored.health(id)
 	o.mu.Lock()

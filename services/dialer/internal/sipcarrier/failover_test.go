@@ -23,7 +23,7 @@ import (
 )
 
 // hears starts a trunk that runs a script for each call. It returns the trunk's port and a function
-// that returns the number of calls.
+// that returns how many calls arrived.
 func hears(t *testing.T, script func(*siptest.Call)) (port int, dials func() int) {
 	t.Helper()
 	x, n := siptest.New(t, transport.Config{UDP: loopback}), atomic.Int64{}
@@ -31,8 +31,8 @@ func hears(t *testing.T, script func(*siptest.Call)) (port int, dials func() int
 	return x.Port(transport.UDP), func() int { return int(n.Load()) }
 }
 
-// Originate returns the trunk that refused only if the trunk caused the refusal, no phone rang and
-// the refusal was in time.
+// Originate names the trunk that refused the call, so that another trunk is tried, only in one
+// case: the trunk is at fault, no phone rang, and the refusal arrived in time.
 func TestOriginate_RefusalNamesTheTrunkIfAnotherIsLeft(t *testing.T) {
 	t.Parallel()
 	says := func(codes ...int) func(*siptest.Call) {
@@ -45,8 +45,8 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherIsLeft(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		script func(*siptest.Call)
-		// named reports that the next trunk may be tried. taken reports that the trunk has accepted
-		// the call.
+		// named reports that the error names the trunk, so another trunk may be tried. taken
+		// reports that the trunk counts as having accepted the call.
 		named, taken bool
 	}{
 		{name: "503", script: says(503), named: true, taken: false},
@@ -100,16 +100,16 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherIsLeft(t *testing.T) {
 	}
 }
 
-// After 100, the trunk sends its next response only when Originate is already waiting. Then only a
-// refusal of the account counts as a refusal, because no phone rang.
+// The trunk sends 100, and its next response only when Originate waits for a slow trunk. Of the
+// late refusals, only a refusal of the account makes Originate return an error.
 func TestOriginate_TrunkThatRespondsLate(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
-		answer int // 0 if the trunk sends no further response
+		answer int // the status of the next response, or 0 if there is none
 		spare  bool
-		// refused reports that the operator must correct something. If it is false, the trunk has
-		// accepted the call.
+		// refused reports that the operator must correct the account. If refused is false, the
+		// trunk counts as having accepted the call.
 		refused bool
 	}{
 		{name: "401", answer: 401, refused: true},
@@ -168,9 +168,10 @@ func TestOriginate_TrunkThatRespondsLate(t *testing.T) {
 	}
 }
 
-// A trunk has sent only 100 when the database server changes. Refresh ends the wait of Originate,
-// and the trunk counts as having accepted the call. The trunk has not proved that it works, so its
-// half-open circuit stays half-open, and the next call tests the trunk.
+// A trunk has sent only 100 when another database server takes over and Refresh is called. Refresh
+// ends the wait of Originate, and the trunk counts as having accepted the call. The trunk has not
+// proved that it works. So its half-open circuit stays half-open, and the next call tests the
+// trunk.
 func TestOriginate_RefreshEndsTheWait(t *testing.T) {
 	t.Parallel()
 	waiting := make(chan struct{})
@@ -206,8 +207,9 @@ func TestOriginate_RefreshEndsTheWait(t *testing.T) {
 	}
 }
 
-// RING_LIMIT is shorter than the time that a trunk has for its first response. A trunk that sends
-// no response must still not look like a phone that was not answered.
+// RING_LIMIT is shorter than the time that a trunk has for its first response. If a trunk sends no
+// response, the call must still end with the cause of a failed trunk, and not as a phone that was
+// not answered.
 func TestOriginate_ShortRingLimit(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -241,9 +243,10 @@ func TestOriginate_ShortRingLimit(t *testing.T) {
 	}
 }
 
-// A trunk that has accepted no call answers 403 to one number until the number is not released any
-// more. The account is then suspected, even if the trunk sent a 100 before. If the trunk has
-// accepted a call, the refusal concerns the number.
+// A trunk that has accepted no call answers 403 to one number again and again. At first the call
+// request is released: it goes back to the queue. After several refusals it is not released any
+// more, and the account is suspected, even if the trunk sent a 100 before. If the trunk has
+// accepted a call before, the 403 concerns the number.
 func TestOriginate_ForbiddenSuspectsTheAccount(t *testing.T) {
 	t.Parallel()
 	forbid := func(before ...int) func(*siptest.Call) {
@@ -293,8 +296,8 @@ func TestOriginate_ForbiddenSuspectsTheAccount(t *testing.T) {
 	}
 }
 
-// wantAccountRefused checks whether an originate returned that a trunk refused the account, and
-// whether another trunk can be tried.
+// wantAccountRefused checks the result of Originate: whether it reports that a trunk refused the
+// account, and which trunk the error names.
 func wantAccountRefused(t *testing.T, err error, refused bool, by string) {
 	t.Helper()
 	if !refused {
@@ -315,8 +318,8 @@ func wantAccountRefused(t *testing.T, err error, refused bool, by string) {
 	}
 }
 
-// The trunks are probed concurrently. If they were probed one after the other, the five silent
-// trunks would use all the time of a probe.
+// Ready sends OPTIONS to all trunks concurrently. If it sent them one after the other, the five
+// silent trunks would use all of its time.
 func TestReady_OneAnsweringTrunkIsEnough(t *testing.T) {
 	t.Parallel()
 	deaf, err := net.ListenPacket("udp4", loopback)
@@ -344,8 +347,8 @@ func TestReady_OneAnsweringTrunkIsEnough(t *testing.T) {
 	}
 }
 
-// A trunk permits two calls per second, and there are two processes. Each process may place one
-// call per second, and sends its next call over another trunk.
+// A trunk permits two calls per second, and two processes share the trunk. Each process may then
+// place one call per second over the trunk, and sends its second call over another trunk.
 func TestOriginate_ProcessesShareTheRateOfATrunk(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -361,7 +364,8 @@ func TestOriginate_ProcessesShareTheRateOfATrunk(t *testing.T) {
 		return trunkList{one, two}
 	})
 	p.awaitAnswers(t, one, two)
-	pace := time.NewTicker(1100 * time.Millisecond) // during this time the first trunk may accept two calls
+	// in this time the trunk permits two calls to all processes together
+	pace := time.NewTicker(1100 * time.Millisecond)
 	defer pace.Stop()
 	for begun := time.Now(); spared() == 0; <-pace.C {
 		if time.Since(begun) > testkit.Timeout {
@@ -458,7 +462,7 @@ func TestOriginate_TriesAnotherTrunkOnlyIfNothingWasSent(t *testing.T) {
 	}
 }
 
-// A trunk answered OPTIONS and then stopped listening. Nothing could be sent to this trunk, so the
+// A trunk answered OPTIONS and then closed its port. Nothing could be sent to this trunk, so the
 // call is offered to the next trunk.
 func TestOriginate_TriesAnotherTrunkIfOneStoppedListening(t *testing.T) {
 	t.Parallel()

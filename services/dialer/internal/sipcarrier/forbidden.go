@@ -6,8 +6,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// A response 403 can be about the operator's account or about the number of the callee. The counter
-// determines which of the two is likely (ADR 2).
+// A response 403 can be about the operator's account at the carrier or about the number of the
+// callee. The counter determines which of the two is likely (ADR 2).
 const (
 	// suspectNew and suspectProven are thresholds. If a trunk refuses calls to this many different
 	// callees in a row with 403, the likely cause is the operator's account at the carrier.
@@ -17,8 +17,9 @@ const (
 	// suspectOneWorkspace applies instead if all refused callees belong to one workspace and
 	// another workspace has called over the trunk.
 	suspectOneWorkspace = 20
-	// maxReleases is how often a request to one number is released after a 403, as long as the
-	// number can be the cause.
+	// maxReleases is how often a call request to one number is released after a 403, which means
+	// that it goes back to the queue. After that, the call request ends. Otherwise a barred number
+	// would be dialed forever.
 	maxReleases = 10
 )
 
@@ -28,7 +29,7 @@ type forbiddenCounter struct {
 	numbers    map[string]int
 	workspaces map[uuid.UUID]bool
 	// first is the first workspace that called over the trunk. any reports that first is set. more
-	// reports that another workspace has called.
+	// reports that a second workspace has called over the trunk.
 	first uuid.UUID
 	any   bool
 	more  bool
@@ -42,7 +43,7 @@ func (f *forbiddenCounter) addCaller(workspaceID uuid.UUID) {
 	f.more = f.more || f.first != workspaceID
 }
 
-// add counts a response and returns how often the number was refused.
+// add counts a 403 and returns how often the number of the call was refused.
 func (f *forbiddenCounter) add(order carrier.Originate) (times int) {
 	if f.numbers == nil {
 		f.numbers, f.workspaces = map[string]int{}, map[uuid.UUID]bool{}
@@ -52,9 +53,10 @@ func (f *forbiddenCounter) add(order carrier.Originate) (times int) {
 	return f.numbers[order.To]
 }
 
-// suspect reports whether the account is the likely cause. accepted reports that the trunk has
-// accepted a call since its last change. If other workspaces have called over the trunk, a few
-// refused numbers of one workspace are not enough, because these numbers can be barred.
+// suspect reports whether the account is the likely cause of the 403 responses. accepted reports
+// that the trunk has accepted a call since its last change. If other workspaces have called over
+// the trunk, a few refused numbers of one workspace are not enough. The carrier can have barred
+// just these numbers.
 func (f *forbiddenCounter) suspect(accepted bool) bool {
 	numbers := suspectNew
 	if accepted {

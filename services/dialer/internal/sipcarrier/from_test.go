@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// The recorded number is the number in the INVITE. From predicts this number. A trunk that would
-// show another number is not used.
+// The call is recorded with the number that From returns, so the INVITE must contain this number. A
+// trunk that would show another number is not used.
 func TestFrom_ReturnsTheNumberThatThePhoneShows(t *testing.T) {
 	t.Parallel()
 	const wanted, shown = "+15005550006", "+14155550100"
@@ -52,7 +52,7 @@ func TestFrom_ReturnsTheNumberThatThePhoneShows(t *testing.T) {
 }
 
 // The caller ID of one trunk is not shown over another trunk, even if the other trunk has no
-// caller_ids, because the other provider possibly does not accept the number.
+// caller_ids. The provider of the other trunk possibly does not accept the number.
 func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
 	t.Parallel()
 	const shown = "+14155550101"
@@ -80,7 +80,7 @@ func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
 	}
 	o := carrier.Originate{
 		CallID: uuid.Must(uuid.NewV7()), From: from, TrunkNumber: true, To: "+14155550112", TrunkID: over,
-		ExcludeTrunks: []string{over}, // the excluded trunk can no longer carry the call
+		ExcludeTrunks: []string{over}, // the trunk that owns the caller ID is excluded
 	}
 	var refused *carrier.Refused
 	if _, err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
@@ -94,8 +94,8 @@ func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
 	}
 }
 
-// From takes a token of the trunk's calls per second. A call beyond the rate of the first trunk
-// uses the second trunk and the second trunk's number.
+// From takes a token of the trunk's calls per second. When the first trunk has no token left, From
+// returns the second trunk and the number of the second trunk.
 func TestFrom_CountsTowardsTheRateOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)

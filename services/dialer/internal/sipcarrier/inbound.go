@@ -16,12 +16,13 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// answerTimeout limits the time between the request to answer a call and the answer.
+// answerTimeout limits the time from the request to answer an inbound call until the call is
+// answered.
 const answerTimeout = 20 * time.Second
 
-// Arrive accepts an inbound call. It does not block. The call rings when its leg is stored. The
-// call is refused if the leg cannot be stored, or if this process uses all channels of the trunk.
-// Otherwise a caller could open more conversations than the trunk has channels.
+// Arrive accepts an inbound call. It does not block. The call rings after its leg was stored. The
+// call is refused if the leg cannot be stored, or if this process already uses all channels of the
+// trunk. Without this limit, callers could open more conversations than the trunk has channels.
 func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 	to, ok := over.Read(a.To)
 	if !ok {
@@ -33,7 +34,8 @@ func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 		refuseArrival(a, over, callstate.SwitchCongestion, errChannels)
 		return
 	}
-	from, _ := over.Read(a.From) // a user part that is not a number is treated as a withheld number
+	// if the user part is not a number, the call is handled like a call with a withheld number
+	from, _ := over.Read(a.From)
 	id, err := uuid.NewV7()
 	if err != nil {
 		refuseArrival(a, over, callstate.NormalTemporaryFailure, err)
@@ -61,7 +63,7 @@ func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 		return
 	}
 	l.attachDialog(d)
-	// The queue can already contain the end of the call. The arrival is stored before it.
+	// The queue can already contain the end of the call, so the arrival is put before it.
 	l.enqueueFirst(entry{write: func(ctx context.Context) error {
 		if !c.numberAssigned(ctx, l, to) {
 			c.cfg.Rejected.unassigned(a)
@@ -78,7 +80,7 @@ func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 			l.mu.Unlock()
 			err = d.Ring()
 		}
-		if err != nil { // if the leg was stored despite the error, its end is stored later
+		if err != nil { // if the leg was stored despite the error, the end of the leg is stored later
 			c.warn("inbound call refused", id, err)
 			l.hangUp(callstate.NormalTemporaryFailure)
 		}
@@ -91,15 +93,15 @@ var (
 	errChannels = errors.New("the channels of the trunk are in use")
 )
 
-// refuseArrival refuses a call that has no id yet.
+// refuseArrival refuses an inbound call that has no call id yet.
 func refuseArrival(a *sip.Arrival, over trunks.Trunk, cause callstate.Cause, why error) {
 	slog.Warn("inbound call refused", "trunk", over.Name, "sip_call_id", a.CallID, "cause", string(cause), "error", why)
 	a.Refuse(cause)
 }
 
 // numberAssigned reports whether a number is assigned to an agent. If the number is not assigned,
-// numberAssigned refuses the call with 404 before the call rings. If the database cannot be read,
-// the call rings and is refused later.
+// numberAssigned refuses the call with 404, so it does not ring. If the database cannot be read,
+// numberAssigned returns true: the call rings, and another component refuses it later.
 func (c *Carrier) numberAssigned(ctx context.Context, l *leg, to string) bool {
 	if c.cfg.Serves == nil {
 		return true
@@ -124,8 +126,8 @@ func (l *leg) inboundObserver() sip.Observer {
 	}
 }
 
-// answer answers an inbound call. Only the first call has an effect. If the agent's session cannot
-// be opened, the call is hung up.
+// answer answers an inbound call. Only the first call of the method has an effect. If the agent's
+// session cannot be opened, the caller's call is hung up.
 func (l *leg) answer() {
 	l.mu.Lock()
 	d := l.dialog

@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// readInterval is the interval at which the trunks are read. resolveInterval is the interval at
-	// which the names of their hosts are resolved.
+	// readInterval is the time between two reads of the trunks. resolveInterval is the time between
+	// two lookups of their host names.
 	readInterval    = time.Second
 	resolveInterval = time.Minute
 )
 
-// InboundFilter decides which source addresses belong to trunks. The dialer drops messages from
+// InboundFilter decides which source addresses belong to trunks. The dialer drops messages from all
 // other addresses. The filter uses data in memory, so messages from unknown addresses cause no
 // database queries.
 type InboundFilter struct {
@@ -59,8 +59,8 @@ func NewInboundFilter(trunks Trunks) *InboundFilter {
 	return &InboundFilter{trunks: trunks, last: map[uuid.UUID]resolved{}, names: net.DefaultResolver}
 }
 
-// resolveHost returns the addresses of a trunk's host, including those of its SRV records. A trunk
-// can call from each address to which the dialer calls.
+// resolveHost returns the addresses of a trunk's host, including the addresses in its SRV records.
+// A trunk can place inbound calls from each address to which the dialer sends calls.
 func (d *InboundFilter) resolveHost(ctx context.Context, t trunks.Trunk) (found []netip.Addr, err error) {
 	hosts := []string{t.Host}
 	if t.Port == 0 {
@@ -77,7 +77,7 @@ func (d *InboundFilter) resolveHost(ctx context.Context, t trunks.Trunk) (found 
 		}
 		err = errors.Join(err, fault)
 	}
-	if len(found) > 0 { // the addresses of the names that could be resolved are used
+	if len(found) > 0 { // some names were resolved; use their addresses
 		return found, nil
 	}
 	return nil, err
@@ -175,8 +175,8 @@ func (d *InboundFilter) Trunk(source netip.AddrPort, transport string) (found tr
 }
 
 // CallFrom returns the trunk that an inbound call comes from. If no known trunk has the address, it
-// reads the trunks again. The address can be admitted only because of a live call, and the trunk
-// can be newer than the last reading.
+// reads the trunks again, for two reasons. The address can be admitted only because a live call
+// uses it. The trunk can have been added after the last read.
 func (d *InboundFilter) CallFrom(ctx context.Context, source netip.AddrPort, transport string) (trunks.Trunk, bool) {
 	if t, ok := d.Trunk(source, transport); ok {
 		return t, true

@@ -19,8 +19,9 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// leg is one call of this process. A goroutine applies the leg's events to the call, in order. SIP
-// processing does not wait for that goroutine, except until the teardown state is stored.
+// leg is one call of this process: the SIP leg, the audio and the conversation. A goroutine applies
+// the leg's events to the call in the database, in order. SIP processing waits for that goroutine
+// only until the teardown state is stored.
 type leg struct {
 	carrier *Carrier
 	callID  uuid.UUID
@@ -29,57 +30,61 @@ type leg struct {
 	health  *trunkHealth // the health of the trunk; nil for an inbound call
 	record  store.Leg
 	request carrier.Originate
-	// dialedAt is the time at which the first INVITE was sent. It is zero for an inbound call. It
-	// is set before any event of the leg.
+	// dialedAt is the time at which the first INVITE was sent. It is set before the first event of
+	// the leg. It is zero for an inbound call.
 	dialedAt time.Time
-	// ringingAt is when an inbound call arrived.
+	// ringingAt is the time at which an inbound call arrived.
 	ringingAt time.Time
 
 	mu          sync.Mutex
 	dialog      *sip.Dialog
 	hangupCause callstate.Cause // the cause of a hangup that was requested before the leg had a dialog
-	result      chan error      // receives the result of Originate; nil after that, or if Originate no longer waits
+	// receives the result of Originate; nil after the result was sent, or when Originate no longer
+	// waits
+	result      chan error
 	accepted    bool
 	provisional bool // the trunk has sent a provisional response
 	// answered reports that an outbound call was answered.
 	answered bool
 	closed   bool
 	// slowTrunk is closed when the trunk has sent only 100 for refusalWait, and Originate continues
-	// to wait for the next response. trunkIsSlow is true after that.
+	// to wait for the trunk's next response. trunkIsSlow is true after that.
 	slowTrunk   chan struct{}
 	trunkIsSlow bool
-	// retryableTrunk is the id of the trunk if another trunk can be tried after a refusal.
+	// retryableTrunk is the id of the trunk of this leg, if another trunk can be tried after this
+	// one refuses. Otherwise it is empty.
 	retryableTrunk string
 	offer          []byte // the SDP offer of an inbound call
-	// answerDone is created when the call is being answered. It is closed when the answer is queued
-	// or has failed.
+	// answerDone is created when this side begins to answer an inbound call. It is closed when the
+	// event Answered is queued, or when answering has failed.
 	answerDone chan struct{}
 	writing    bool
 	queue      []entry
 	state      []byte // the newest teardown state
 	// stored reports that the leg has been stored in the database.
 	stored bool
-	// history contains the applied events that change the state of the call. They are applied again
-	// with each new event, because a failover of the database can lose applied events.
+	// history contains the applied events that change the state of the call. Each new event is
+	// applied together with them, because a failover of the database can lose events that were
+	// applied before.
 	history []carrier.Event
-	// lost reports that another process owns the leg, or that the leg has ended. Then only opt-outs
-	// are stored.
+	// lost reports that another process owns the leg, or that the leg has ended in the database.
+	// After that, this process stores only opt-outs.
 	lost bool
 }
 
-// entry is one step in the queue of steps to store.
+// entry is one step of the leg's queue. The steps are stored in the database, in order.
 type entry struct {
 	// event is an event to apply to the call. Consecutive events in the queue are applied in one
 	// transaction.
 	event *carrier.Event
-	// end is the end of the leg. It is set with the last event.
+	// end is the end of the leg. It is set only in the entry with the last event.
 	end *store.End
-	// write is a step that is not an event. It is nil if event is set.
+	// write stores something that is not an event. It is nil if event is set.
 	write func(ctx context.Context) error
 	last  bool
 }
 
-// hangUp ends the leg. It does not wait for the end.
+// hangUp ends the leg with the cause, and returns without waiting for the end.
 func (l *leg) hangUp(cause callstate.Cause) {
 	l.mu.Lock()
 	d := l.dialog
@@ -99,8 +104,8 @@ func (l *leg) hangUp(cause callstate.Cause) {
 	}()
 }
 
-// stopCause returns the cause for hanging up when the process stops. An outbound call that is not
-// answered is canceled. Other calls fail.
+// stopCause returns the cause with which a stopping process hangs up. An outbound call that is not
+// answered is canceled. Other calls end as failed.
 func (l *leg) stopCause() callstate.Cause {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +115,8 @@ func (l *leg) stopCause() callstate.Cause {
 	return callstate.OriginatorCancel
 }
 
-// attachDialog sets the dialog of the leg. If a hangup was requested before, attachDialog hangs up.
+// attachDialog sets the dialog of the leg. If a hangup was requested before the dialog existed,
+// attachDialog hangs up.
 func (l *leg) attachDialog(d *sip.Dialog) {
 	l.mu.Lock()
 	l.dialog = d
@@ -165,7 +171,7 @@ func (l *leg) accept(at time.Time) {
 	l.mu.Lock()
 	first := !l.accepted && !l.closed
 	l.accepted = true
-	if first { // the event must precede all later events of the call
+	if first { // the event Accepted must precede all later events of the call
 		l.enqueueLocked(entry{event: l.event(carrier.Accepted, at)})
 	}
 	l.mu.Unlock()
@@ -174,9 +180,9 @@ func (l *leg) accept(at time.Time) {
 	}
 }
 
-// onSlowTrunk is called when the trunk has sent only 100 for refusalWait. If Originate has a
-// Waiting function, Originate continues to wait for the next response. Otherwise the trunk counts
-// as having accepted the call.
+// onSlowTrunk is called when the trunk has sent only 100 until the end of the wait for a refusal.
+// If the call request has a function Waiting, Originate continues to wait for the next response.
+// Otherwise the trunk counts as having accepted the call.
 func (l *leg) onSlowTrunk(at time.Time) {
 	if l.request.Waiting == nil {
 		l.accept(at)
@@ -223,8 +229,9 @@ func (l *leg) enqueueLocked(one entry) {
 	}
 }
 
-// enqueueFirst puts a step before the queued steps. The leg must have been created with writing
-// set.
+// enqueueFirst puts a step before the queued steps and starts the goroutine that stores the queue.
+// The field writing must have been true since the leg was created, so that no other goroutine was
+// started before.
 func (l *leg) enqueueFirst(one entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -267,7 +274,7 @@ func (l *leg) next() []entry {
 	return next
 }
 
-// storeUntilDone repeats a step until it is stored, or until Run has ended.
+// storeUntilDone repeats a step until it is stored, or until Run has returned.
 func (l *leg) storeUntilDone(next []entry) {
 	for pause := pollInterval; ; pause = min(2*pause, time.Second) {
 		ctx, cancel := context.WithTimeout(context.Background(), journalTimeout)
@@ -285,9 +292,9 @@ func (l *leg) storeUntilDone(next []entry) {
 	}
 }
 
-// store stores one step. Events are applied only while this process owns the leg. Otherwise store
-// hangs up the call: another process declared this process dead, owns the leg now and ends the
-// call.
+// store stores one step. Events are applied only while this process owns the leg. If another
+// process owns the leg, store hangs up the call: the other process declared this process dead and
+// ends the call in the database.
 func (l *leg) store(ctx context.Context, next []entry) error {
 	if write := next[0].write; write != nil {
 		return write(ctx)
@@ -329,15 +336,15 @@ func (l *leg) store(ctx context.Context, next []entry) error {
 	return err
 }
 
-// handleLost handles events whose guard failed. If a failover of the database lost the row of the
-// leg, handleLost stores the row again and returns errRestored, so that the events are applied
-// again. If the row exists, another process owns the leg or the leg has ended, and this process
-// gives up the leg.
+// handleLost is called when the guard shows that this process does not own a live leg. If a
+// failover of the database lost the row of the leg, handleLost stores the row again and returns
+// errRestored, so that the events are applied again. If the row exists, another process owns the
+// leg or the leg has ended. This process then gives up the leg.
 func (l *leg) handleLost(ctx context.Context) error {
 	l.mu.Lock()
 	again, stored := l.record, l.stored
 	again.Teardown = l.state
-	again.Channels = 0 // the call is live even if other calls use all channels of the trunk
+	again.Channels = 0 // the call is live, even if other calls now use all channels of the trunk
 	l.mu.Unlock()
 	_, err := l.carrier.legStore.Find(ctx, l.callID)
 	if !errors.Is(err, pg.ErrNotFound) || !stored {
@@ -353,16 +360,16 @@ func (l *leg) handleLost(ctx context.Context) error {
 	return errRestored
 }
 
-// dialed returns when the first INVITE of an outbound leg was sent, and whether the leg is live and
-// has been stored.
+// dialed returns the time at which the first INVITE of an outbound leg was sent. live reports that
+// the leg has been stored and is still live.
 func (l *leg) dialed() (at time.Time, live bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.dialedAt, l.stored && !l.closed && !l.lost && !l.dialedAt.IsZero()
 }
 
-// refresh applies the events of a live leg again, if the leg has been stored. It ends the wait of
-// Originate. After that, the trunk counts as having accepted the call.
+// refresh applies the events of a live leg again, if the leg has been stored. If Originate still
+// waits for the trunk, refresh ends the wait, and the trunk counts as having accepted the call.
 func (l *leg) refresh() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -377,10 +384,11 @@ func (l *leg) refresh() {
 	}
 }
 
-// errNoAnswerYet ends the wait of Originate before the trunk has responded. The call continues.
+// errNoAnswerYet ends the wait of Originate before the trunk has accepted or refused the call. The
+// call continues.
 var errNoAnswerYet = errors.New("the trunk has not answered yet")
 
-// giveUp hangs up a leg that another process owns, or that has ended.
+// giveUp hangs up a leg that another process owns, or that has ended in the database.
 func (l *leg) giveUp() {
 	l.mu.Lock()
 	l.lost = true
@@ -440,8 +448,8 @@ func (l *leg) outboundObserver() sip.Observer {
 	}
 }
 
-// keep stores the teardown state. If keep fails, the newest state is stored later, because no other
-// process could end the call after a crash without the state.
+// keep stores the teardown state. If keep fails, it queues the newest state, which is then stored
+// later. Without the state, no other process could end the call after a crash.
 func (l *leg) keep(state []byte) error {
 	l.mu.Lock()
 	l.state = state
@@ -460,8 +468,8 @@ func (l *leg) keep(state []byte) error {
 	return err
 }
 
-// openAgent opens the agent's session while the phone rings. If the session cannot be opened,
-// openAgent hangs up, so that no person answers a call without an agent.
+// openAgent opens the AI agent's session while the phone rings. If the session cannot be opened,
+// openAgent hangs up. Otherwise a person would answer a call without an agent.
 func (l *leg) openAgent() {
 	if err := l.talk.Ready(context.Background()); err != nil && !errors.Is(err, context.Canceled) {
 		l.carrier.warn("ringing call hung up: agent not available", l.callID, err)
@@ -469,7 +477,7 @@ func (l *leg) openAgent() {
 	}
 }
 
-// optedOut stores an opt-out and returns when it is stored.
+// optedOut stores an opt-out. It returns when the opt-out is stored, or when Run has returned.
 func (l *leg) optedOut(quote string, at time.Time) {
 	stored := make(chan struct{})
 	event := l.event(carrier.OptedOut, at)
@@ -487,9 +495,9 @@ func (l *leg) optedOut(quote string, at time.Time) {
 	}
 }
 
-// storeOptOut stores an opt-out without a guard, because it counts even if another process owns the
-// leg, or the leg has ended. If a failover of the database lost the row of an inbound call, the
-// earlier events insert the row again. An outbound call needs no row.
+// storeOptOut stores an opt-out without a guard, because an opt-out counts even if another process
+// owns the leg or the leg has ended. If a failover of the database lost the row of an inbound call,
+// the earlier events insert the row again. For an outbound call the opt-out needs no row.
 //
 // If the row cannot be inserted, for example because the workspace is suspended, storeOptOut hangs
 // up and returns an error.
@@ -505,16 +513,19 @@ func (l *leg) storeOptOut(ctx context.Context, optOut carrier.Event) error {
 	return err
 }
 
-// ended handles the end of the leg. The trunk has refused the call if its first response was a
-// refusal. It has also refused the call if it first sent 100 and then refused the account, or if
-// another trunk can be tried. In these cases Originate returns the refusal, and the call has no
-// event. A trunk that sent no response has not refused the call, because the phone can ring.
+// ended handles the end of the leg. The trunk has refused the call in two cases. First, its first
+// response was a refusal. Second, it sent 100 and then refused the account, or refused in such a
+// way that another trunk can be tried. If the trunk has refused the call, Originate returns the
+// refusal, and the call gets no event. A trunk that sent no response has not refused the call,
+// because the phone can ring.
 func (l *leg) ended(e sip.End) {
 	talked, j := l.talk.End(), l.carrier.legStore
 	l.mu.Lock()
 	picked, late := l.answerDone, l.trunkIsSlow
 	l.mu.Unlock()
-	if picked != nil { // the caller can hang up while the call is being answered; the answer is stored first
+	// the caller can hang up while the call is being answered; the event Answered is stored before
+	// the end
+	if picked != nil {
 		<-picked
 	}
 	talked.endBy(e.At)
@@ -536,7 +547,7 @@ func (l *leg) ended(e sip.End) {
 	l.finishOriginate(errNoResult)
 }
 
-// end queues the result of the conversation and the end of the leg. Both are stored in one
+// end queues the turns of the conversation and the end of the leg. All of them are stored in one
 // transaction.
 func (l *leg) end(e sip.End, talked Result) {
 	l.mu.Lock()
@@ -554,9 +565,9 @@ func (l *leg) end(e sip.End, talked Result) {
 	}})
 }
 
-// endBy changes each time that is later than the end of the call to the time of the end. The last
-// words of the person can be transcribed after the end, and a frame can be sent while the end is
-// being processed.
+// endBy replaces each time that is later than the end of the call with the end of the call. Such
+// times exist: the last words of the person can be transcribed after the end, and audio can be sent
+// while the end is being processed.
 func (r *Result) endBy(end time.Time) {
 	for i := range r.Turns {
 		for _, at := range []*time.Time{&r.Turns[i].At, &r.Turns[i].EndedAt} {
@@ -575,8 +586,8 @@ func (r *Result) endBy(end time.Time) {
 	}
 }
 
-// refused closes the leg. It returns the refusal if the trunk has refused the call. It returns nil
-// if the trunk has accepted or can have accepted the call.
+// refused closes the leg. If the trunk has refused the call, it returns the refusal. If the trunk
+// has accepted the call, or can have accepted it, it returns nil.
 func (l *leg) refused(e sip.End) *carrier.Refused {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -610,9 +621,9 @@ func (l *leg) refused(e sip.End) *carrier.Refused {
 	return nil
 }
 
-// notPermitted returns the refusal if a response required another INVITE and that INVITE was not
-// permitted. The dialer did not answer a 401 or 407 with credentials, so the trunk has not rejected
-// the account.
+// notPermitted returns the refusal for a call whose next INVITE was not permitted. A response had
+// required that INVITE. The dialer did not answer a 401 or 407 with credentials, so the trunk has
+// not rejected the account.
 func (l *leg) notPermitted(e sip.End, elsewhere bool) *carrier.Refused {
 	response := &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason}
 	refused := &carrier.Refused{Cause: e.Cause, Err: fmt.Errorf("%w: %w", response, carrier.ErrNotPermitted)}

@@ -39,7 +39,7 @@ const (
 	lease    = 2 * time.Second
 )
 
-// talks creates conversations in which the person says one thing.
+// talks creates conversations in which the person says one sentence.
 type talks struct{}
 
 func (talks) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
@@ -67,19 +67,20 @@ func (talk) End() sipcarrier.Result {
 	return sipcarrier.Result{Outcome: agent.OutcomeInterested, Reached: agent.ReachedHuman, Turns: []agent.Turn{{Role: agent.RolePerson, Text: "hello", At: at}}}
 }
 
-// fixture is one trunk and a dialer process. The process can die, and another process then uses its
-// address.
+// fixture is one trunk and a dialer process. The test can kill the process and start another
+// process at the same address.
 type fixture struct {
 	t     testing.TB
 	far   *siptest.Trunk
 	first *pgxpool.Pool
 	udp   string
 	mu    sync.Mutex
-	rang  map[string]map[string]bool // branches by Call-ID, because a retransmission does not ring again
+	// branches by Call-ID, because a retransmitted INVITE does not count as a new call
+	rang  map[string]map[string]bool
 	alive *process
 	talks sipcarrier.Talks
-	away  atomic.Bool // true while the database is unavailable to the processes
-	// serves is Config.Serves.
+	away  atomic.Bool // true while the processes cannot reach the database
+	// serves is the function Config.Serves.
 	serves func(ctx context.Context, to string) (bool, error)
 	// applied contains the events that all processes applied.
 	applied applied
@@ -115,7 +116,8 @@ func (a *applied) add(events []carrier.Event) {
 	a.more = make(chan struct{})
 }
 
-// after returns the events after a position. It waits at most wait for such events.
+// after returns the events with a sequence number above the parameter after. If there are none, it
+// waits for them, at most for the duration wait.
 func (a *applied) after(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -136,8 +138,8 @@ func (a *applied) after(ctx context.Context, after int64, wait time.Duration) (c
 	}
 }
 
-// applying applies the events of one process to the calls, and adds the events to applied of the
-// fixture.
+// applying applies the events of one process to the calls in the database, and adds the events to
+// fixture.applied.
 type applying struct {
 	*calls.Applier
 	x *fixture
@@ -162,11 +164,12 @@ type process struct {
 	pool  *pgxpool.Pool
 	store *store.Store
 	over  trunks.Trunk
-	// stop kills the process without the usual shutdown. end stops the process as SIGTERM does.
+	// stop kills the process without the usual shutdown. end stops the process in the same way as
+	// SIGTERM.
 	stop, end func()
 }
 
-// Originate originates a call that has a row, as after a fence.
+// Originate inserts the row of the call, as a fence does, and then originates the call.
 func (p *process) Originate(ctx context.Context, o carrier.Originate) (time.Time, error) {
 	if err := p.x.insertFenced(ctx, o); err != nil && ctx.Err() == nil {
 		return time.Time{}, err
@@ -174,7 +177,8 @@ func (p *process) Originate(ctx context.Context, o carrier.Originate) (time.Time
 	return p.Carrier.Originate(ctx, o)
 }
 
-// insertFenced inserts the row of an outbound call, as a fence or a reconciliation does.
+// insertFenced inserts the row of an outbound call, as a fence (the row that permits a dial) or a
+// reconciliation does.
 func (x *fixture) insertFenced(ctx context.Context, o carrier.Originate) error {
 	const fenced = `
 		INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
@@ -198,7 +202,7 @@ func (p *process) Active(ctx context.Context) ([]trunks.Trunk, error) {
 	return []trunks.Trunk{p.over}, p.pool.Ping(ctx)
 }
 
-// now is a carrier that calls the process that is alive now.
+// now is a carrier that forwards each method call to the process that is alive at that time.
 type now struct{ x *fixture }
 
 func (n now) process() *process {
@@ -305,13 +309,13 @@ func (x *fixture) beginOver(udp string, others func(good trunks.Trunk) activeTru
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
 	go func() { _ = p.Run(ctx) }()
 	p.end = cancel
-	// Goroutines that are still running cannot do anything, as in a killed process.
+	// After this, goroutines of the process that still run can do nothing, as in a killed process.
 	p.stop = sync.OnceFunc(func() { agent.Close(); pool.Close(); cancel() })
 	x.t.Cleanup(p.stop)
 	return p
 }
 
-// rings counts a call at the far end.
+// rings counts a call that arrives at the far end.
 func (x *fixture) rings(c *siptest.Call) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

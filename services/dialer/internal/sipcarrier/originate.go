@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// sessionOpenTimeout bounds the opening of the agent's session before the INVITE.
+	// sessionOpenTimeout limits the time for opening the agent's session before the INVITE.
 	sessionOpenTimeout = 4 * time.Second
 	// A trunk that has sent only 100 can still refuse the call. refusalWait is how long Originate
-	// waits for a refusal if another trunk can be tried. shortRefusalWait is the wait if no other
-	// trunk can be tried. After this time the trunk counts as having accepted the call, unless it
-	// refuses the operator's account.
+	// waits for a refusal if another trunk can be tried. shortRefusalWait is how long it waits if
+	// no other trunk can be tried. After this time the trunk counts as having accepted the call,
+	// unless it refuses the operator's account later.
 	refusalWait, shortRefusalWait = 2 * time.Second, 500 * time.Millisecond
 )
 
@@ -71,7 +71,7 @@ func (c *Carrier) offer(
 		pending, fault := c.sendInvite(ctx, o, over, len(rest) > 0 || others)
 		if fault == nil {
 			fault = c.awaitResult(ctx, o, pending)
-			// the circuit does not count this error, because the trunk has not failed
+			// this result says nothing about the trunk, so its circuit does not count the call
 			if errors.Is(fault, errNoAnswerYet) {
 				known.cancelReservation()
 				return pending.leg.dialedAt, nil
@@ -96,7 +96,8 @@ func (c *Carrier) offer(
 	return time.Time{}, notSentError(o, err)
 }
 
-// mayShowNumber reports whether the trunk would show the recorded number.
+// mayShowNumber reports whether the phone would show the recorded number if the call used the
+// trunk.
 func mayShowNumber(t trunks.Trunk, o carrier.Originate) bool {
 	if o.TrunkNumber {
 		return slices.Contains(t.CallerIDs, o.From)
@@ -104,7 +105,7 @@ func mayShowNumber(t trunks.Trunk, o carrier.Originate) bool {
 	return t.CallerID(o.From) == o.From
 }
 
-// notSent counts an INVITE that was not sent. If the trunk accepts no connection, its circuit
+// notSent counts an INVITE that was not sent. If the trunk accepted no connection, its circuit
 // opens. A fault of the database or of this process does not count against the trunk.
 func (c *Carrier) notSent(to *trunkHealth, fault error) {
 	var unsent *transport.NotSent
@@ -134,15 +135,15 @@ func (e *noAgentError) Error() string { return fmt.Sprintf("open agent session: 
 
 func (e *noAgentError) Unwrap() error { return e.err }
 
-// pendingOriginate is a leg and the channel that receives the trunk's first response. The channel
-// receives nil if the trunk accepted the call.
+// pendingOriginate is a leg and the channel that receives the result of the trunk's first response:
+// nil if the trunk accepted the call, otherwise an error.
 type pendingOriginate struct {
 	leg    *leg
 	answer <-chan error
 }
 
-// sendInvite sends the INVITE. If sendInvite returns an error, nothing was sent. followed reports
-// that another trunk can be tried.
+// sendInvite sends the INVITE. If sendInvite returns an error, nothing was sent. The parameter
+// followed reports that another trunk can be tried after this one.
 func (c *Carrier) sendInvite(
 	ctx context.Context, o carrier.Originate, over trunks.Trunk, followed bool,
 ) (pendingOriginate, error) {
@@ -206,7 +207,7 @@ func (f pendingOriginate) result(ctx context.Context, o carrier.Originate) error
 			f.leg.result = nil
 			f.leg.mu.Unlock()
 			select {
-			case err := <-f.answer: // the result arrived together with the end of the wait
+			case err := <-f.answer: // the result and the end of ctx came at the same time
 				return err
 			default:
 				return ctx.Err()
@@ -229,7 +230,7 @@ func (c *Carrier) inviteNotSent(ctx context.Context, l *leg, o carrier.Originate
 	}
 	end := sip.End{At: time.Now(), Cause: callstate.NetworkOutOfOrder, ByUs: true, Err: why}
 	l.logEnd(end)
-	// A leg that is not deleted would use a channel of the trunk permanently.
+	// If the leg was not deleted, it would use a channel of the trunk permanently.
 	if err := c.legStore.DeleteRefused(ctx, l.record, refusalOf(end)); err != nil {
 		l.enqueue(entry{last: true, write: func(ctx context.Context) error {
 			return c.legStore.DeleteRefused(ctx, l.record, refusalOf(end))

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// heartbeatInterval is the time between two heartbeats. A heartbeat also reads the requests of
-	// other processes.
+	// heartbeatInterval is the time between two heartbeats. A heartbeat records in the database
+	// that this process is alive, and reads the requests of other processes.
 	heartbeatInterval = 250 * time.Millisecond
 	// heartbeatTimeout limits one heartbeat. If a heartbeat hangs, a later heartbeat can still
 	// succeed before other processes declare this process dead.
@@ -28,13 +28,14 @@ const (
 	// takeoverInterval is the time between two searches for legs of dead processes.
 	takeoverInterval = 500 * time.Millisecond
 	pruneInterval    = time.Minute
-	// teardownTimeout limits the hangup of a leg of a dead process.
+	// teardownTimeout limits the time for hanging up a leg of a dead process.
 	teardownTimeout = 6 * time.Second
-	// endTimeout limits how long the process waits until the ends of its last calls are stored.
+	// endTimeout limits how long a stopping process waits until the ends of its last calls are
+	// stored.
 	endTimeout = 8 * time.Second
 )
 
-// Run sends heartbeats, carries out the requests of other processes for calls of this process, and
+// Run sends heartbeats, carries out what other processes request for calls of this process, and
 // ends the calls of dead processes. After ctx ends, no new call is accepted, and live calls may
 // continue for Config.Drain.
 func (c *Carrier) Run(ctx context.Context) error {
@@ -43,18 +44,22 @@ func (c *Carrier) Run(ctx context.Context) error {
 	defer searches.Stop()
 	defer prunes.Stop()
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
-	// The first heartbeat must precede the first call, because other processes end the calls of an
-	// owner that has no heartbeat.
+	// The first heartbeat must precede the first call, because other processes end the calls of a
+	// process that has no heartbeat.
 	err := c.heartbeat(working)
 	var living sync.WaitGroup
 	living.Go(func() { c.heartbeatLoop(working) })
 	defer living.Wait()
 	defer stop()
 	var leaving sync.WaitGroup
-	defer leaving.Wait() // the transport is closed only after Run returns
+	// the SIP transport is closed after Run returns, and removing a registration needs the
+	// transport
+	defer leaving.Wait()
 	stopping := ctx.Done()
 	var drained <-chan struct{}
-	if err == nil { // the first call is offered only after an OPTIONS request was answered
+	// a call is offered to a trunk only after the trunk has answered OPTIONS, so the monitors start
+	// now
+	if err == nil {
 		err = c.updateMonitors(working)
 	}
 	if err != nil {
@@ -83,8 +88,8 @@ func (c *Carrier) Run(ctx context.Context) error {
 	}
 }
 
-// takeoverRound counts the live processes and takes over the legs of dead processes. It gives up
-// legs that another process took over.
+// takeoverRound counts the live processes and takes over the legs of dead processes. It also hangs
+// up the legs of this process that another process has taken over.
 func (c *Carrier) takeoverRound(ctx context.Context) error {
 	ctx, done := context.WithTimeout(ctx, journalTimeout)
 	defer done()
@@ -113,7 +118,8 @@ func (c *Carrier) heartbeatLoop(ctx context.Context) {
 }
 
 // drain makes the carrier accept no more calls. The returned channel is closed when the live calls
-// have ended. The calls are hung up after Config.Drain, or at the second signal to stop.
+// have ended. drain hangs up the calls after Config.Drain, or when the process receives the second
+// signal to stop.
 func (c *Carrier) drain(ctx context.Context) <-chan struct{} {
 	over := make(chan struct{})
 	go func() {
@@ -159,7 +165,7 @@ func (c *Carrier) heartbeat(ctx context.Context) error {
 	for _, one := range asked {
 		l := c.leg(one.CallID)
 		switch {
-		// either the INVITE was not sent, or the end of the leg was not stored
+		// the INVITE of the call was not sent, or the end of its leg was not stored
 		case l == nil && one.HangupAt != nil:
 			c.endOrphanAsync(ctx, one)
 		case l != nil && one.HangupAt != nil:
@@ -171,7 +177,8 @@ func (c *Carrier) heartbeat(ctx context.Context) error {
 	return nil
 }
 
-// adoptOrphans ends the calls whose owner is dead. Their audio was lost with the owner.
+// adoptOrphans takes over and ends the calls of dead processes (the orphans). Their audio was lost
+// when the process died.
 func (c *Carrier) adoptOrphans(ctx context.Context) error {
 	orphans, err := c.legStore.Adopt(ctx)
 	if err != nil || len(orphans) == 0 {
@@ -184,7 +191,7 @@ func (c *Carrier) adoptOrphans(ctx context.Context) error {
 }
 
 // giveUpLost hangs up the legs that another process took over while this process had no heartbeat.
-// This process also hangs up because the other process can have failed to reach the trunk.
+// The other process also hangs up, but it possibly could not reach the trunk.
 func (c *Carrier) giveUpLost(ctx context.Context) error {
 	legs := c.allLegs()
 	if len(legs) == 0 {
@@ -207,7 +214,7 @@ func (c *Carrier) giveUpLost(ctx context.Context) error {
 }
 
 // endOrphanAsync ends an orphan in a goroutine, because a heartbeat must not wait for a trunk. At
-// most one goroutine ends the same orphan.
+// most one goroutine at a time ends the same orphan.
 func (c *Carrier) endOrphanAsync(ctx context.Context, orphan store.Leg) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,7 +231,7 @@ func (c *Carrier) endOrphanAsync(ctx context.Context, orphan store.Leg) {
 }
 
 // endOrphan ends a call whose process is dead. The call ends in the database even if the trunk does
-// not answer, because the call's audio is lost.
+// not respond to the teardown, because the call has no audio any more.
 func (c *Carrier) endOrphan(ctx context.Context, orphan store.Leg) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), teardownTimeout)
 	defer cancel()
@@ -246,8 +253,8 @@ func (c *Carrier) tearDown(ctx context.Context, orphan store.Leg) error {
 	over, err := c.trunks.Find(ctx, orphan.TrunkID)
 	switch {
 	case errors.Is(err, pg.ErrNotFound):
-		// The trunk was removed. The teardown state contains its address, and only its credentials
-		// are missing.
+		// The trunk was removed, so its credentials are missing. The teardown state contains its
+		// address.
 		over = trunks.New(orphan.TrunkID)
 		over.Host = "removed.invalid"
 	case err != nil:

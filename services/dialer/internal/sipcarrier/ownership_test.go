@@ -26,8 +26,8 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// dial originates a call to a number that ends in the suffix, and waits for an event of the kind
-// until.
+// dial originates a call to a number that ends in the suffix, and waits for an event of the kind in
+// the parameter until.
 func dial(t *testing.T, p *process, suffix string, until carrier.Kind) uuid.UUID {
 	t.Helper()
 	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+141555502" + suffix}
@@ -38,7 +38,7 @@ func dial(t *testing.T, p *process, suffix string, until carrier.Kind) uuid.UUID
 	return o.CallID
 }
 
-// news waits for an event of a call and returns it.
+// news waits for an event of the kind in a call, and returns the event.
 func news(t *testing.T, p *process, id uuid.UUID, kind carrier.Kind) carrier.Event {
 	t.Helper()
 	for after, begun := int64(0), time.Now(); time.Since(begun) < testkit.Timeout; {
@@ -56,8 +56,8 @@ func news(t *testing.T, p *process, id uuid.UUID, kind carrier.Kind) carrier.Eve
 	return carrier.Event{}
 }
 
-// The process that took over a call can have failed to reach the trunk. The old owner, which is
-// still alive, also sends a BYE.
+// A second process took over a call, but it possibly could not reach the trunk. So the first
+// process, which is still alive, also sends a BYE.
 func TestRun_HangsUpLegsThatAnotherProcessTookOver(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -81,8 +81,8 @@ func TestRun_HangsUpLegsThatAnotherProcessTookOver(t *testing.T) {
 	}
 }
 
-// A process is stopped during its calls, and DRAIN_LIMIT is zero. The process cancels a call that
-// rings. A call that was answered fails.
+// A process with live calls is stopped, and DRAIN_LIMIT is zero. The process cancels a call that
+// rings. A call that was answered ends as failed.
 func TestRun_StopHangsUpLiveCalls(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -131,7 +131,7 @@ func TestRun_StopHangsUpLiveCalls(t *testing.T) {
 	}
 }
 
-// callbackTalks creates conversations and passes their callbacks to the test.
+// callbackTalks creates conversations and passes their TalkCallbacks to the test.
 type callbackTalks struct{ callbacks chan sipcarrier.TalkCallbacks }
 
 func (t callbackTalks) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
@@ -222,8 +222,8 @@ func TestRun_LostLegStoresOnlyAnOptOut(t *testing.T) {
 	}
 }
 
-// During a conversation, a standby without the newest rows becomes the database. Refresh restores
-// the row of the call with the leg and the answer.
+// During a conversation, a standby that lacks the newest rows becomes the database server. Refresh
+// restores the row of the call, its leg and its answer.
 func TestRefresh_RestoresAConversationAfterAFailover(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -268,7 +268,8 @@ func TestRefresh_RestoresAConversationAfterAFailover(t *testing.T) {
 	testkit.Until(t, "the call ends", func() bool { return p.Live() == 0 })
 }
 
-// The row of a live leg is stored again even if the other calls of its trunk now use all channels.
+// A failover loses the row of a live leg, and other calls then use all channels of its trunk. The
+// row is stored again anyway, because the call is live.
 func TestRefresh_RestoresALegWhoseTrunkIsFull(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -292,8 +293,8 @@ func TestRefresh_RestoresALegWhoseTrunkIsFull(t *testing.T) {
 	testkit.Until(t, "the call ends", func() bool { return p.Live() == 0 })
 }
 
-// A standby without the newest rows becomes the database while an inbound call rings, and again
-// while the call is answered. The owner of the leg stores the call again.
+// A standby that lacks the newest rows becomes the database server while an inbound call rings, and
+// again while the call is answered. The owner of the leg stores the call again.
 func TestRefresh_RestoresAnInboundCallAfterAFailover(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -320,7 +321,7 @@ func TestRefresh_RestoresAnInboundCallAfterAFailover(t *testing.T) {
 	x.awaitStatus(id, "completed")
 }
 
-// ring places an inbound call, and returns when the call rings.
+// ring places an inbound call and returns after the call has begun to ring.
 func ring(t *testing.T, p *process) (*sip.Dialog, uuid.UUID) {
 	t.Helper()
 	caller, err := sip.New(sip.Config{UDP: loopback, Admit: func(netip.Addr) bool { return true }})
@@ -368,7 +369,7 @@ func exec(t *testing.T, x *fixture, sql string, args ...any) {
 	}
 }
 
-// legs returns how many rows the leg of a call has.
+// legs returns the number of rows of a call in sip_legs.
 func (x *fixture) legs(id uuid.UUID) (n int) {
 	x.t.Helper()
 	const read = "SELECT count(*) FROM sip_legs WHERE call_id = $1"
@@ -378,8 +379,9 @@ func (x *fixture) legs(id uuid.UUID) (n int) {
 	return n
 }
 
-// A standby without the newest rows becomes the database during a call. The call continues. The
-// owner stores the leg again, and applies the earlier events again with the next event.
+// A standby that lacks the newest rows becomes the database server during a call. The call
+// continues. The owner stores the leg again, and applies the earlier events again with the next
+// event.
 func TestRun_RestoresACallAfterAFailover(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -418,7 +420,8 @@ func TestRun_RestoresACallAfterAFailover(t *testing.T) {
 	}
 }
 
-// A disabled trunk still challenges the request that ends its call.
+// A process died, and then the trunk of its call was disabled. The trunk challenges the request
+// that ends the call, so the credentials of the disabled trunk are needed.
 func TestRun_EndsOrphansOfADisabledTrunk(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -452,7 +455,7 @@ func TestRun_EndsOrphansOfADisabledTrunk(t *testing.T) {
 	}
 }
 
-// unready creates conversations whose agents are not available.
+// unready creates conversations whose agent's session cannot be opened.
 type unready struct{}
 
 func (unready) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
@@ -463,7 +466,7 @@ type unreadyTalk struct{ talk }
 
 func (unreadyTalk) Ready(context.Context) error { return errors.New("the agent is not there") }
 
-// No phone rings if the agent's session cannot be opened. The request stays queued.
+// If the agent's session cannot be opened, no phone rings and the call request stays queued.
 func TestOriginate_SendsNoINVITEWithoutAnAgent(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -492,8 +495,8 @@ func TestOriginate_SendsNoINVITEWithoutAnAgent(t *testing.T) {
 	}
 }
 
-// The permit is requested after the agent's session is open, which can take seconds. Without a
-// permit, no INVITE is sent.
+// The permit is requested only after the agent's session is open, because opening it can take
+// seconds. Without a permit, no INVITE is sent.
 func TestOriginate_SendsNoINVITEWithoutAPermit(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -518,8 +521,8 @@ func TestOriginate_SendsNoINVITEWithoutAPermit(t *testing.T) {
 	}
 }
 
-// The INVITE with credentials is not permitted. The trunk has not rejected the account, so its
-// circuit stays closed.
+// The trunk requests credentials, and the second INVITE is not permitted. The trunk has not
+// rejected the account, so its circuit stays closed.
 func TestOriginate_RefusedPermitAfterAChallenge(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -558,7 +561,7 @@ func TestOriginate_RefusedPermitAfterAChallenge(t *testing.T) {
 	}
 }
 
-// A database that fails directly before the INVITE does not open the circuit of the trunk.
+// If the database fails directly before the INVITE, the circuit of the trunk stays closed.
 func TestOriginate_DatabaseFaultDoesNotCountAgainstTheTrunk(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -586,7 +589,8 @@ func TestOriginate_DatabaseFaultDoesNotCountAgainstTheTrunk(t *testing.T) {
 	}
 }
 
-// outage makes the database unavailable when the agent's session is open, if ready is true.
+// outage creates conversations. While ready is true, opening an agent's session makes the database
+// unavailable.
 type outage struct {
 	x     *fixture
 	ready atomic.Bool
@@ -608,7 +612,7 @@ func (t outageTalk) Ready(context.Context) error {
 	return nil
 }
 
-// hanging is a Trunks whose reads do not return before ctx ends.
+// hanging is a Trunks whose method Active returns only when ctx ends.
 type hanging struct{}
 
 func (hanging) Active(ctx context.Context) ([]trunks.Trunk, error) {
@@ -636,8 +640,8 @@ func TestRun_SendsHeartbeatsWhileItWaits(t *testing.T) {
 	})
 }
 
-// A BYE ends an answered call. If the teardown state could not be stored at the answer, the state
-// is stored later.
+// A BYE ends an answered call, but the stored state of a ringing call leads to a CANCEL. If the
+// teardown state cannot be stored at the answer, it must be stored later.
 func TestKeep_StoresTheStateLaterAfterAFailure(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// maxRejected is the number of inbound attempts that are kept.
+	// maxRejected is the maximum number of inbound attempts that RejectedCalls keeps.
 	maxRejected = 20
-	// maxTextLength is the maximum length of each text of an attempt, in characters.
+	// maxTextLength is the maximum length of each text of an inbound attempt, in characters.
 	maxTextLength = 64
 )
 
@@ -36,7 +36,7 @@ type RejectedCalls struct {
 	last []rejectedCall // the newest attempt is last
 }
 
-// rejectedCall is an attempt, with the values that identify repetitions of the attempt.
+// rejectedCall is an inbound attempt, with the values that show whether another attempt repeats it.
 type rejectedCall struct {
 	replicas.RejectedCall
 	address netip.Addr
@@ -61,18 +61,19 @@ func (s *RejectedCalls) Unknown(from transport.Rejected) {
 		"If this is a trunk of yours, add %s to its inbound_sources.", from.Source.Addr()))
 }
 
-// unreadable adds a call over a trunk to a number that is not in the trunk's number format.
+// unreadable adds a call over a trunk whose called number is not in the trunk's number format.
 func (s *RejectedCalls) unreadable(a *sip.Arrival, over trunks.Trunk) {
 	s.add(ofArrival(a), replicas.UnknownNumber, fmt.Sprintf(
 		"Set number_format and number_prefix of trunk %s to how it writes numbers.", over.Name))
 }
 
-// unassigned adds a call over a trunk to a number that has no agent.
+// unassigned adds a call over a trunk whose called number is assigned to no agent.
 func (s *RejectedCalls) unassigned(a *sip.Arrival) {
 	s.add(ofArrival(a), replicas.UnassignedNumber, "Assign the number to an agent: ringfence numbers add NUMBER AGENT.")
 }
 
-// Arrived adds a call whose trunk was removed after its address was admitted.
+// Arrived adds a call from an address that was admitted, if the trunk of the address has been
+// removed since then.
 func (s *RejectedCalls) Arrived(a *sip.Arrival) { s.Unknown(ofArrival(a)) }
 
 func ofArrival(a *sip.Arrival) transport.Rejected {
@@ -83,8 +84,8 @@ func ofArrival(a *sip.Arrival) transport.Rejected {
 }
 
 // add counts and stores an attempt. An attempt that repeats a stored attempt replaces the stored
-// one. A retransmitted INVITE is not counted again. A connection has no Call-ID, so each connection
-// is counted.
+// one. A retransmitted INVITE has the same Call-ID and is not counted again. A connection has no
+// Call-ID, so every connection is counted.
 func (s *RejectedCalls) add(from transport.Rejected, reason replicas.Reason, hint string) {
 	if s == nil {
 		return
@@ -109,7 +110,7 @@ func (s *RejectedCalls) add(from transport.Rejected, reason replicas.Reason, hin
 }
 
 // repeats reports whether two attempts are the same INVITE or come from the same address. A caller
-// repeats an INVITE that is not answered.
+// repeats an INVITE that got no response.
 func (s rejectedCall) repeats(other rejectedCall) bool {
 	same := s.address == other.address && s.callID == other.callID
 	return same && s.Transport == other.Transport && s.Reason == other.Reason
@@ -154,7 +155,7 @@ func party(header string) string {
 	return cleaned(user + host)
 }
 
-// numbers matches a text that can be a telephone number or a long part of a telephone number.
+// numbers matches a text that is like a phone number or like a long part of one.
 var numbers = regexp.MustCompile(`\+?[0-9][0-9.()-]{3,}[0-9]`)
 
 func cleaned(text string) string { return cleanedTo(text, maxTextLength) }

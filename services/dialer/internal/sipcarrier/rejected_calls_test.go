@@ -50,7 +50,7 @@ func FuzzParty(f *testing.F) {
 	})
 }
 
-// Twenty attempts are kept. A retransmitted INVITE is counted once.
+// The twenty newest attempts are kept. A retransmitted INVITE is counted once.
 func TestRejectedCalls_KeepsTheLastTwenty(t *testing.T) {
 	t.Parallel()
 	s := NewRejectedCalls()
@@ -79,8 +79,8 @@ func TestRejectedCalls_KeepsTheLastTwenty(t *testing.T) {
 	}
 }
 
-// Several connections from one address are listed as one attempt with the newest connection, but
-// each connection is counted.
+// Several connections from one address appear as one attempt, with the time of the newest
+// connection. Each connection is counted.
 func TestRejectedCalls_CountsEachConnection(t *testing.T) {
 	t.Parallel()
 	s := NewRejectedCalls()

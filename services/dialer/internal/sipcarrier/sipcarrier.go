@@ -1,9 +1,10 @@
-// Package sipcarrier places and accepts calls over SIP trunks. A call is a leg of package sip with
-// a Talk, which contains the call's audio and conversation.
+// Package sipcarrier places and accepts calls over SIP trunks. A call consists of a leg of package
+// sip and a Talk, which is the audio and conversation of the call.
 //
-// The process that has a leg owns it and applies the leg's events to the call. Other processes send
-// requests to the owner, through the database, to end or answer the call. If the owner is dead,
-// another process takes over the leg and ends it with its teardown state (ADR 13, ADR 15).
+// The process that has a leg owns the leg, and applies the leg's events to the call in the
+// database. Other processes send requests to the owner, through the database, to end or answer the
+// call. If the owner is dead, another process takes over the leg and ends it with its teardown
+// state (ADR 13, ADR 15).
 package sipcarrier
 
 import (
@@ -31,12 +32,12 @@ import (
 )
 
 const (
-	// journalTimeout limits a query for legs. It also limits how long a hangup waits for the owner
-	// of the call.
+	// journalTimeout limits a database query for legs. It also limits how long Hangup waits until
+	// the owner has ended the call.
 	journalTimeout = 8 * time.Second
-	// pollInterval is how often a waiting hangup reads the leg.
+	// pollInterval is how often a waiting Hangup reads the leg.
 	pollInterval = 50 * time.Millisecond
-	// probeTimeout limits an OPTIONS request, and the resolution of a trunk's host.
+	// probeTimeout limits an OPTIONS request, and the lookup of a trunk's host name.
 	probeTimeout = 2 * time.Second
 	// defaultCircuitFailures is used if Config.CircuitFailures is not set.
 	defaultCircuitFailures = 5
@@ -70,13 +71,13 @@ type Talk interface {
 	// Ready opens the agent's session and returns when the session is open, or when the talk has
 	// ended. Ready may be called several times and concurrently.
 	Ready(ctx context.Context) error
-	// Accept returns the SDP answer to the offer of an inbound call. If the parameter offer is
-	// empty, Accept returns an offer, and Agreed receives the caller's answer. Begin then starts
-	// the conversation.
+	// Accept returns the SDP answer to the SDP offer of an inbound call. If the parameter offer is
+	// empty, Accept returns an SDP offer, and Agreed receives the caller's SDP answer. Begin then
+	// starts the conversation.
 	Accept(offer []byte) (answer []byte, err error)
 	Begin(callbacks TalkCallbacks)
-	// Offered returns the answer to an offer within the call. If the parameter offer is nil,
-	// Offered returns an offer, and Agreed receives the peer's answer.
+	// Offered returns the SDP answer to an SDP offer within the call. If the parameter offer is
+	// nil, Offered returns an SDP offer, and Agreed receives the peer's SDP answer.
 	Offered(offer []byte) ([]byte, error)
 	Agreed(answer []byte)
 	// End ends the talk and returns its result. End may be called again.
@@ -85,13 +86,14 @@ type Talk interface {
 
 // TalkCallbacks are the functions that a conversation calls.
 type TalkCallbacks struct {
-	// OptedOut is called when the person asks not to be called again. It returns when the opt-out
-	// is stored.
+	// OptedOut is called when the person asks not to be called again. It returns after the opt-out
+	// was stored.
 	OptedOut func(quote string, at time.Time)
 	// HangUp is called when the conversation is over. It hangs up the call with the cause.
 	HangUp func(callstate.Cause)
 	// Transfer transfers the call to a number and returns when the call was answered there. The
-	// caller of Transfer must then hang up. After an error the call continues, or has ended.
+	// caller of Transfer must then hang up this leg. If Transfer returns an error, the call
+	// continues or has already ended.
 	Transfer func(ctx context.Context, to string) error
 }
 
@@ -102,8 +104,9 @@ type Result struct {
 	// CallbackAt is the time at which the person asked to be called back. It is nil if no callback
 	// was agreed.
 	CallbackAt *time.Time
-	// Disclosure states which part of the disclosure was played. It is nil if there was no
-	// disclosure, or if that is unknown.
+	// Disclosure states which part of the disclosure was played. The disclosure is the text at the
+	// start of a call which says that an AI speaks. Disclosure is nil if there was no disclosure,
+	// or if the part is unknown.
 	Disclosure *agent.DisclosureRecord
 }
 
@@ -111,16 +114,16 @@ type Result struct {
 type Config struct {
 	// RingLimit is how long a phone may ring before the dialer ends the call. If RingLimit is
 	// shorter than sip.FirstRing and the trunk has sent 100, a call that does not ring within
-	// RingLimit ends as no_answer. Ring must be longer than RingLimit, because after Ring the
-	// carrier itself cancels the INVITE.
+	// RingLimit ends as no_answer. Ring must be longer than RingLimit, because this package cancels
+	// the INVITE after Ring.
 	RingLimit, Ring time.Duration
 	// Keep is how long ended legs are kept in the database.
 	Keep time.Duration
-	// MayReach returns an error if a call may not be transferred to a number. If MayReach is nil,
-	// no call is transferred.
+	// MayReach returns an error if the workspace of the call may not call a number. A call is
+	// transferred only after MayReach returned nil. If MayReach is nil, no call is transferred.
 	MayReach func(ctx context.Context, callID uuid.UUID, to string) error
-	// Serves reports whether inbound calls to a number are answered. If Serves is nil, all inbound
-	// calls are answered.
+	// Serves reports whether a number is assigned to an agent. Inbound calls to other numbers are
+	// refused. If Serves is nil, no inbound call is refused for this reason.
 	Serves func(ctx context.Context, to string) (bool, error)
 	// Drain is how long live calls may continue after Run is stopped. After that time they are hung
 	// up.
@@ -129,9 +132,9 @@ type Config struct {
 	Rejected *RejectedCalls
 	// Names resolves host names for Check. If Names is nil, the system's resolver is used.
 	Names transport.Names
-	// CircuitFailures is the number of failures in a row that opens the circuit of a trunk. The
-	// first pause is CircuitRest. A refusal of the trunk's credentials opens the circuit
-	// immediately.
+	// CircuitFailures is the number of failures in a row after which the circuit of a trunk opens.
+	// The first time that the circuit stays open is CircuitRest. A refusal of the trunk's
+	// credentials opens the circuit immediately.
 	CircuitFailures int
 	CircuitRest     time.Duration
 }
@@ -158,7 +161,7 @@ type Carrier struct {
 }
 
 // Calls applies the events of legs to their calls (package calls). It returns store.ErrLost if the
-// guard fails.
+// guard shows that this process does not own a live leg.
 type Calls interface {
 	Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error
 }
@@ -185,8 +188,8 @@ func New(agent *sip.UserAgent, j *store.Legs, to Calls, book TrunkStore, talks T
 // Name returns "sip", the common name of all SIP trunks.
 func (c *Carrier) Name() string { return "sip" }
 
-// Ready returns nil if the database and at least one trunk answer. It sends OPTIONS to all trunks
-// concurrently and returns after the first answer.
+// Ready returns nil if the database and at least one trunk respond. It sends OPTIONS to all trunks
+// concurrently and returns after the first success.
 func (c *Carrier) Ready(ctx context.Context) error {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
@@ -241,8 +244,8 @@ func (c *Carrier) signalChange() {
 	c.changed = make(chan struct{})
 }
 
-// Find returns the status of a call. After a failover, the database can lack the row of a live leg
-// of this process. Find then returns the call with its time of dialing.
+// Find returns the status of a call. After a failover, the row of a live leg of this process can be
+// missing in the database. Find then returns only the time of dialing.
 func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
@@ -256,8 +259,8 @@ func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.CallStatu
 }
 
 // Refresh applies the events of the live legs of this process again, because a failover of the
-// database can lose these events. Without Refresh, an outbound call would end as not answered, and
-// an inbound call would have no row and no end.
+// database can lose events. Without Refresh, an outbound call would end as not answered, and an
+// inbound call would have no row and no end.
 func (c *Carrier) Refresh() {
 	for _, l := range c.allLegs() {
 		l.refresh()
@@ -275,7 +278,7 @@ func unknownCallError(err error) error {
 	return err
 }
 
-// Answer requests the owner of an inbound call to answer it.
+// Answer sends the process that owns an inbound call a request to answer the call.
 func (c *Carrier) Answer(ctx context.Context, callID uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()

@@ -30,9 +30,9 @@ func (r *Response) Error() string {
 	return fmt.Sprintf("trunk %q answered %d %s before the phone rang", r.Trunk, r.Status, r.Reason)
 }
 
-// trunkHealth is the state of one version of a trunk in this process. After a change of the trunk a
-// new trunkHealth replaces the old one, and the circuit of the new one is closed. The methods
-// accept a nil pointer, which means that the trunk is not monitored yet.
+// trunkHealth is the state of one version of a trunk in this process. After a change of the trunk,
+// a new trunkHealth with a closed circuit replaces the old one. The methods accept a nil pointer,
+// which means that the trunk is not monitored yet.
 type trunkHealth struct {
 	name    string
 	version int64
@@ -50,9 +50,10 @@ type trunkHealth struct {
 	opened    int
 }
 
-// operatorFault counts a refusal and reports whether the operator must correct something. This is
-// true after a 401 or 407 to the credentials. It is also true after a 403 if the account is or can
-// be the cause. A 403 with a Q.850 cause of the callee's network concerns the call.
+// operatorFault counts a refusal and reports whether the operator must correct something. If it
+// returns true, the call request is released: it goes back to the queue. It returns true after a
+// 401 or 407 to the credentials. It also returns true after a 403 if the account is or can be the
+// cause. A 403 with a Q.850 cause of the callee's network concerns only the call.
 func (o *trunkHealth) operatorFault(end sip.End, order carrier.Originate) bool {
 	if !end.Elsewhere {
 		return false
@@ -72,8 +73,9 @@ func (o *trunkHealth) operatorFault(end sip.End, order carrier.Originate) bool {
 	return false
 }
 
-// accountSuspected reports whether a refusal can concern the account although the request is not
-// released. This is true for a 403 from a trunk that has accepted no call since its last change.
+// accountSuspected reports whether a refusal can concern the account although the call request is
+// not released. This is true for a 403 from a trunk that has accepted no call since its last
+// change.
 func (o *trunkHealth) accountSuspected(end sip.End) bool {
 	if o == nil || !end.Elsewhere || end.Status != http.StatusForbidden {
 		return false
@@ -83,13 +85,13 @@ func (o *trunkHealth) accountSuspected(end sip.End) bool {
 	return !o.accepted
 }
 
-// channels returns how many calls the trunk can carry now, given the number of live calls. If the
-// trunk does not answer OPTIONS or its circuit is open, the result is the number of live calls. If
-// its circuit is half-open, the result is one more.
+// channels returns how many calls the trunk can carry now. The parameter live is the number of its
+// live calls. If the trunk does not answer OPTIONS or its circuit is open, the result is live, so
+// no call can be added. If its circuit is half-open, the result is live plus one test call.
 func (o *trunkHealth) channels(t trunks.Trunk, live int, now time.Time) (most int, usable bool) {
 	most, live = int(t.Channels), min(live, int(t.Channels))
 	if o == nil {
-		return live, false // the first call is offered only after an OPTIONS request was answered
+		return live, false // a call is offered only after the trunk has answered OPTIONS
 	}
 	if !o.monitor.Answered() {
 		return live, false
@@ -106,8 +108,8 @@ func (o *trunkHealth) channels(t trunks.Trunk, live int, now time.Time) (most in
 	return min(most, live+1), true
 }
 
-// unavailable reports that no call may be offered to the trunk, because the trunk has not answered
-// OPTIONS or its circuit is open.
+// unavailable reports that no call may be offered to the trunk: the trunk has not answered OPTIONS,
+// its circuit is open, or a test call is in progress.
 func (o *trunkHealth) unavailable() bool {
 	if o == nil {
 		return true
@@ -117,8 +119,8 @@ func (o *trunkHealth) unavailable() bool {
 	return !o.monitor.Answered() || o.circuit.State() == circuitbreaker.Open || o.circuit.Probing()
 }
 
-// reserve reserves one call of a workspace. It returns false if the circuit is open. After true,
-// the caller must call countResult or cancelReservation.
+// reserve reserves one call of a workspace in the circuit. It returns false if the circuit permits
+// no call. If it returns true, the caller must later call countResult or cancelReservation.
 func (o *trunkHealth) reserve(workspaceID uuid.UUID) bool {
 	if o == nil {
 		return false
@@ -152,8 +154,9 @@ func (o *trunkHealth) countUnreachable(fault error) {
 	o.countFailure(fault, true)
 }
 
-// countResult counts the response of the trunk to an INVITE. result is nil if the trunk accepted the
-// call, and otherwise a refusal or the error without a response.
+// countResult counts the response of the trunk to an INVITE. The parameter result is nil if the
+// trunk accepted the call, a *carrier.Refused if the trunk refused the call, or another error if
+// the trunk did not respond.
 func (o *trunkHealth) countResult(result error) {
 	if o == nil {
 		return
@@ -205,8 +208,8 @@ func ofTrunk(result error) bool {
 	return refused.OperatorFault || refused.Cause.OfTrunk()
 }
 
-// countAccepted records that the trunk accepted a call, or refused it because of the callee. The
-// caller must hold mu.
+// countAccepted records that the trunk works: it accepted a call, or refused a call because of the
+// callee. The caller must hold mu.
 func (o *trunkHealth) countAccepted() {
 	o.accepted = true
 	o.forbidden.clear()
@@ -217,8 +220,8 @@ func isForbidden(refused *carrier.Refused) bool {
 	return errors.As(refused, &response) && response.Status == http.StatusForbidden
 }
 
-// countFailure counts a failure in the circuit. If definite is true, the circuit opens immediately.
-// The caller must hold mu.
+// countFailure counts a failure in the circuit. If the parameter definite is true, the circuit
+// opens immediately. The caller must hold mu.
 func (o *trunkHealth) countFailure(err error, definite bool) {
 	if o.circuit.Failed(time.Now(), definite) {
 		o.opened++
@@ -259,21 +262,21 @@ func (c *Carrier) Limit(ctx context.Context) (dialqueue.Limit, error) {
 	return sum, nil
 }
 
-// idleLog limits how often a process logs that no trunk can take calls.
+// idleLog logs that no trunk can take calls, at most once per idleLogInterval.
 type idleLog struct {
 	mu     sync.Mutex
 	warned time.Time
 }
 
-// idleLogInterval is the time between two such log messages. startupDelay is how long a new process
-// waits for the first responses to OPTIONS before it logs such a message.
+// idleLogInterval is the time between two messages that no trunk can take calls. startupDelay is
+// how long a new process waits for the first responses to OPTIONS before it logs such a message.
 const idleLogInterval, startupDelay = time.Minute, 5 * time.Second
 
 func (i *idleLog) warn(ctx context.Context, active []trunks.Trunk, known func(uuid.UUID) *trunkHealth) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	now := time.Now()
-	if i.warned.IsZero() { // this is the first check of this process
+	if i.warned.IsZero() { // the first check of this process
 		i.warned = now.Add(startupDelay - idleLogInterval)
 	}
 	if now.Sub(i.warned) < idleLogInterval {

@@ -59,8 +59,9 @@ func TestOperatorFault_OfEachResponse(t *testing.T) {
 	}
 }
 
-// A 403 can be about the callee's number. Only several numbers in a row make the account the likely
-// cause and open the circuit. A single number is released a limited number of times.
+// A 403 can be about the callee's number. The account becomes the likely cause, and the circuit
+// opens, only after a 403 for several numbers in a row. A call request to a single number is
+// released a limited number of times.
 func TestOperatorFault_SeveralForbiddenNumbersSuspectTheAccount(t *testing.T) {
 	t.Parallel()
 	one, other := uuid.UUID{1}, uuid.UUID{2}
@@ -141,8 +142,8 @@ func TestOperatorFault_SeveralForbiddenNumbersSuspectTheAccount(t *testing.T) {
 	}
 }
 
-// A fault of this process is not counted against the trunk. If the trunk cannot be reached, its
-// circuit opens.
+// A fault of this process does not count against the trunk. An INVITE to a trunk that cannot be
+// reached opens the circuit of the trunk.
 func TestCountResult_FaultOfThisProcessDoesNotCount(t *testing.T) {
 	t.Parallel()
 	o := newCare(nil)
@@ -174,8 +175,8 @@ func TestOperatorFault_AcceptedCallClearsTheAccount(t *testing.T) {
 	}
 }
 
-// The first call is offered only after an OPTIONS request was answered. After an INVITE without a
-// response, the next call waits until an OPTIONS request is answered.
+// A call is offered to a trunk only after the trunk has answered OPTIONS. After an INVITE without a
+// response, the next call waits until the trunk answers OPTIONS again.
 func TestChannels_NeedAnAnswerToOPTIONS(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -227,7 +228,8 @@ func TestChannels_NeedAnAnswerToOPTIONS(t *testing.T) {
 }
 
 // The reason why no trunk can take calls is logged once a minute.
-func TestLimit_WarnsOnceAMinuteIfNoTrunkCanTakeCalls(t *testing.T) { // it replaces the default logger
+// not parallel, because the test replaces the default logger
+func TestLimit_WarnsOnceAMinuteIfNoTrunkCanTakeCalls(t *testing.T) {
 	var written bytes.Buffer
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&written, nil)))

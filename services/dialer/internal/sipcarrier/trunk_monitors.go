@@ -16,8 +16,9 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// These are the values of the label result. A call whose INVITE cannot be sent is not counted,
-// because such a trunk does not answer OPTIONS either.
+// These are the values of the label result. A call whose INVITE could not be sent is not counted.
+// The metric ringfence_dialer_sip_trunk_up shows such a trunk, because it does not answer OPTIONS
+// either.
 const (
 	resultAnswered = "answered"
 	resultRefused  = "refused"
@@ -54,7 +55,8 @@ func newRefusalsCounter() *prometheus.CounterVec {
 // countInvite counts the response of a trunk to an INVITE.
 func (c *Carrier) countInvite(over trunks.Trunk, err error) {
 	c.monitored.health(over.TrunkID).countResult(err)
-	// The trunk required another INVITE, so this response was not the final response to the call.
+	// The response required another INVITE, which was not permitted. So this response was not the
+	// trunk's final response to the call.
 	if errors.Is(err, carrier.ErrNotPermitted) {
 		return
 	}
@@ -150,14 +152,14 @@ func (c *Carrier) updateMonitors(ctx context.Context) error {
 	return nil
 }
 
-// deleteMetrics deletes the counters of a trunk.
+// deleteMetrics deletes the counters of a trunk that is removed or renamed.
 func (c *Carrier) deleteMetrics(name string) {
 	c.invites.DeletePartialMatch(prometheus.Labels{"sip_trunk": name})
 	c.refusals.DeletePartialMatch(prometheus.Labels{"sip_trunk": name})
 }
 
-// startMonitor starts the monitor of a trunk after the old monitor has ended, because the new
-// registration must follow the removal of the old registration.
+// startMonitor starts the monitor of a trunk. The monitor of the old settings must end first,
+// because it removes the old registration, and the removal must not delete the new registration.
 func (c *Carrier) startMonitor(ctx context.Context, t trunks.Trunk, old *trunkHealth) *trunkHealth {
 	one := &trunkHealth{
 		name: t.Name, version: t.Version, done: make(chan struct{}),
@@ -190,7 +192,7 @@ func (c *Carrier) startMonitor(ctx context.Context, t trunks.Trunk, old *trunkHe
 			old.stop()
 			<-old.done
 		}
-		_ = one.monitor.Run(ctx) // Run returns after ctx ends
+		_ = one.monitor.Run(ctx) // Run returns nil after ctx ends
 	}()
 	return one
 }

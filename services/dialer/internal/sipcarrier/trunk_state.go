@@ -10,11 +10,11 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// recentMinutes is how many minutes replicas.Recent covers.
+// recentMinutes is the number of minutes whose calls replicas.Recent counts.
 const recentMinutes = 5
 
-// trunkState is the state of a trunk that operators see, without the state of its monitor and its
-// circuit. The zero value can be used.
+// trunkState is the part of a trunk's state that only operators see. The state of the monitor and
+// of the circuit is not part of it. The zero value can be used.
 type trunkState struct {
 	mu              sync.Mutex
 	answer          *replicas.Answer
@@ -116,7 +116,7 @@ func (o *trunkHealth) replicaReport(trunkID uuid.UUID, now time.Time) replicas.T
 	return report
 }
 
-// Trunks returns the state of the monitored trunks, as this process sees them.
+// Trunks returns the state of the monitored trunks as this process sees it.
 func (c *Carrier) Trunks() []replicas.Trunk {
 	c.monitored.mu.Lock()
 	defer c.monitored.mu.Unlock()

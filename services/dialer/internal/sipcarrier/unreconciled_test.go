@@ -14,8 +14,9 @@ import (
 	"ringfence.dev/services/dialer/internal/sipcarrier"
 )
 
-// lostServer is the identity of a server that does not run the database. A store that uses it
-// behaves as after a restart of Postgres while Kafka is unavailable.
+// lostServer is the identity of a database server that does not exist any more. A store with this
+// identity behaves as after a restart of Postgres while Kafka is unavailable: the current server is
+// not reconciled.
 const lostServer = "a server that is gone"
 
 // optOut makes the person opt out, and waits until the opt-out is stored.
@@ -41,8 +42,8 @@ func optOut(t *testing.T, x *fixture, callbacks sipcarrier.TalkCallbacks, id uui
 	}
 }
 
-// The server was not reconciled, but it has the row of the call. Nothing of the call waits for the
-// reconciliation.
+// The database server was not reconciled, but it has the row of the call. The events of the call
+// are stored without waiting for the reconciliation.
 func TestUnreconciled_EventsOfACallWithARowAreStored(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -62,8 +63,8 @@ func TestUnreconciled_EventsOfACallWithARowAreStored(t *testing.T) {
 	x.awaitStatus(id, "completed")
 }
 
-// The server was not reconciled, and it lacks the row of an outbound call. The opt-out is stored
-// before the reconciliation. The end of the call is stored after it.
+// The database server was not reconciled, and the row of an outbound call is missing. The opt-out
+// is stored before the reconciliation. The end of the call is stored after it.
 func TestUnreconciled_OptOutNeedsNoRow(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -95,8 +96,8 @@ func TestUnreconciled_OptOutNeedsNoRow(t *testing.T) {
 	x.awaitStatus(id, "completed")
 }
 
-// The server lacks the row of an inbound call when the person opts out. The owner of the leg
-// inserts the row again, before and after the reconciliation.
+// The row of an inbound call is missing in the database when the person opts out. The owner of the
+// leg inserts the row again, before and after the reconciliation.
 func TestUnreconciled_OptOutRestoresAnInboundCall(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]string{"not reconciled": lostServer, "reconciled": ""} {
@@ -164,7 +165,7 @@ func TestUnreconciled_OptOutWithoutARowIsNotAcknowledged(t *testing.T) {
 	x.awaitStatus(id, "failed")
 }
 
-// An inbound call rings on a server that was not reconciled.
+// An inbound call rings although the database server was not reconciled.
 func TestUnreconciled_InboundCallRings(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
