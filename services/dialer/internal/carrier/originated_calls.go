@@ -6,14 +6,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// minRemembered is the minimum number of call ids that OriginatedCalls stores. At the highest rate,
-// these are the calls of some minutes.
+// minRemembered is the minimum number of call ids that OriginatedCalls stores. At the highest rate
+// of calls, this number is reached after some minutes.
 const minRemembered = 1 << 16
 
 // OriginatedCalls stores the ids of calls that this process has originated, so that the process
-// does not originate a call twice. The fence prevents this permanently for all processes.
-// OriginatedCalls is a second check, for the latest 65,536 calls of one process. The zero value can
-// be used. OriginatedCalls is safe for concurrent use.
+// does not originate a call twice. The fence, a row in the database, already prevents this for all
+// processes and permanently. OriginatedCalls is a second protection, for at least the latest 65,536
+// calls of one process. The zero value can be used. OriginatedCalls is safe for concurrent use.
 type OriginatedCalls struct {
 	mu         sync.Mutex
 	young, old map[uuid.UUID]struct{}

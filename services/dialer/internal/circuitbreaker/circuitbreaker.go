@@ -1,6 +1,6 @@
-// Package circuitbreaker is the circuit breaker of a trunk. After consecutive failures the circuit
-// opens. It stays open for the rest time. Then one call is permitted that tests the trunk. The
-// package reads no clock.
+// Package circuitbreaker is the circuit breaker of a trunk, a carrier or an agent. After some
+// consecutive failures the circuit opens and permits no calls. It stays open for the rest time.
+// Then it permits one call, which tests whether the failures are over. The package reads no clock.
 package circuitbreaker
 
 import "time"
@@ -19,7 +19,7 @@ const (
 // maxRestFactor is the ratio between the longest rest and the first rest.
 const maxRestFactor = 32
 
-// Breaker is the circuit of one trunk. It is not safe for concurrent use.
+// Breaker is one circuit. It is not safe for concurrent use.
 type Breaker struct {
 	limit       int
 	first, rest time.Duration
@@ -37,7 +37,7 @@ func New(limit int, rest time.Duration) *Breaker {
 
 func (b *Breaker) State() State { return b.state }
 
-// Rest returns how long the circuit stays open. It is zero if the circuit is not open.
+// Rest returns how long the circuit will stay open. It is zero if the circuit is not open.
 func (b *Breaker) Rest(now time.Time) time.Duration {
 	if b.state != Open {
 		return 0
@@ -45,26 +45,27 @@ func (b *Breaker) Rest(now time.Time) time.Duration {
 	return max(0, b.until.Sub(now))
 }
 
-// Probing reports whether the call that tests a half-open circuit has no result yet.
+// Probing reports whether a test call of a half-open circuit is in progress.
 func (b *Breaker) Probing() bool { return b.state == HalfOpen && b.probing }
 
-// Try makes an open circuit half-open after the end of the rest.
+// Try makes an open circuit half-open if its rest time is over.
 func (b *Breaker) Try(now time.Time) {
 	if b.state == Open && b.Rest(now) == 0 {
 		b.state, b.probing = HalfOpen, false
 	}
 }
 
-// Absent starts the first rest of an open circuit again. The caller uses it instead of a test if
-// the carrier cannot be reached, because a test would use up a call.
+// Absent starts the first rest time of an open circuit again. The caller uses Absent when it knows
+// that the carrier cannot be reached. A test call would then fail for certain and use up a call.
 func (b *Breaker) Absent(now time.Time) {
 	if b.state == Open {
 		b.until = now.Add(b.first)
 	}
 }
 
-// Allow reserves one call. The caller must report the result with Succeeded or Failed. If no
-// message was sent to the carrier, the caller must call Unasked instead.
+// Allow reserves one call. If probe is true, the call is the test of a half-open circuit. The
+// caller must report the result with Succeeded or Failed. If nothing was sent, the caller must call
+// Unasked instead.
 func (b *Breaker) Allow() (probe, ok bool) {
 	switch {
 	case b.state == Closed:
@@ -76,7 +77,7 @@ func (b *Breaker) Allow() (probe, ok bool) {
 	return true, true
 }
 
-// Unasked releases the reservation of a test.
+// Unasked cancels the reservation of a test call that was not sent.
 func (b *Breaker) Unasked() { b.probing = false }
 
 // Succeeded closes a half-open circuit. It does not close an open circuit, because the successful
@@ -90,7 +91,8 @@ func (b *Breaker) Succeeded() (closed bool) {
 	return true
 }
 
-// Failed counts a failure. If gone is true, the circuit opens immediately.
+// Failed counts a failure. If gone is true, the failure is definite and the circuit opens
+// immediately.
 func (b *Breaker) Failed(now time.Time, gone bool) (opened bool) {
 	b.failures++
 	switch {

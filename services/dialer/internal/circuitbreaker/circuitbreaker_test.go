@@ -19,7 +19,7 @@ func TestBreaker_OpensRestsAndCloses(t *testing.T) {
 	}
 	b.Failed(now, false)
 	b.Failed(now, false)
-	b.Succeeded() // a success resets the count, because only consecutive failures count
+	b.Succeeded() // resets the count, because only consecutive failures count
 	b.Failed(now, false)
 	b.Failed(now, false)
 	state(circuitbreaker.Closed)
@@ -31,9 +31,9 @@ func TestBreaker_OpensRestsAndCloses(t *testing.T) {
 	} else if got := b.Rest(now); got != time.Second {
 		t.Errorf("Allow: b.Rest(now) = %v, want %v", got, time.Second)
 	}
-	b.Succeeded() // this success belongs to a call that started before the circuit opened
+	b.Succeeded() // the result of a call that began before the circuit opened
 	state(circuitbreaker.Open)
-	b.Try(now) // no effect before the end of the rest
+	b.Try(now) // has no effect before the end of the rest time
 	state(circuitbreaker.Open)
 	now = now.Add(time.Second)
 	b.Absent(now)

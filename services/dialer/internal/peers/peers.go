@@ -1,5 +1,5 @@
-// Package peers calls contacts-compliance: the dial-time check, the report of an opt-out, and the
-// lookup of a caller.
+// Package peers is the client of the service contacts-compliance. The dialer uses it for the
+// dial-time check, for reporting an opt-out, and for looking up a caller.
 package peers
 
 import (
@@ -22,7 +22,7 @@ const (
 	checkTimeout     = 2 * time.Second
 	reportTimeout    = 2 * time.Second
 	recogniseTimeout = time.Second
-	// validity is how long an answer of the gates permits a dial.
+	// validity is how long a result of the gates (the compliance checks) permits a dial.
 	validity = 2 * time.Second
 )
 
@@ -31,7 +31,7 @@ type Contacts struct {
 	client compliancev1.DialCheckServiceClient
 }
 
-// New returns a client of the service at the base URL. keys sign the client's tokens.
+// New returns a client of the service at the base URL. It signs its tokens with keys.
 func New(base string, keys *serviceauth.Keys) (*Contacts, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithoutMetrics())
 	if err != nil {
@@ -45,23 +45,25 @@ func New(base string, keys *serviceauth.Keys) (*Contacts, error) {
 	return &Contacts{client: client}, nil
 }
 
-// Answer is the answer of the gates. The call may be placed if Refused is nil and Until is zero.
+// Answer is the result of the gates. The call may be placed if Refused is nil and Until is zero.
 type Answer struct {
 	Refused *dialqueue.Refusal
 	// TimeZone is the person's time zone. TimeZone is empty if the zone is not known, or if the
 	// call may not be placed.
 	TimeZone string
-	// Until is the start of the next calling window, if the request may wait for it.
+	// Until is the start of the next calling window, if the call request may wait for that window.
+	// Otherwise it is zero.
 	Until time.Time
 	asked time.Time
 }
 
-// Good reports whether the answer still permits a dial. An answer is valid for 2 s from the start
-// of the request, measured by this process's monotonic clock.
+// Good reports whether the result still permits a dial. A result is valid for 2 s from the start of
+// the check, by this process's monotonic clock.
 func (a Answer) Good() bool { return time.Since(a.asked) < validity }
 
-// Since returns a copy of the answer whose validity starts at the given time, if that time is
-// earlier. It is used when other conditions of the dial were read at that time.
+// Since returns a copy of the result. If the given time is earlier than the start of the check, the
+// 2 s of the copy start at the given time. The dialer calls Since with the time at which it read
+// the other conditions of the dial.
 func (a Answer) Since(at time.Time) Answer {
 	if at.Before(a.asked) {
 		a.asked = at
@@ -69,7 +71,7 @@ func (a Answer) Since(at time.Time) Answer {
 	return a
 }
 
-// Check evaluates the gates at dial time. After an error the request must not be dialed.
+// Check runs the gates at dial time. After an error the call request must not be dialed.
 func (c *Contacts) Check(ctx context.Context, r dialqueue.Request) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -118,14 +120,14 @@ func (c *Contacts) OptOut(ctx context.Context, o callstate.OptOut) error {
 	return nil
 }
 
-// Caller is the person who calls. ContactID is nil if the number has no contact. TimeZone is empty
-// if the zone is not known.
+// Caller is the person who calls. ContactID is nil if there is no contact with the person's number.
+// TimeZone is empty if the time zone is not known.
 type Caller struct {
 	ContactID *uuid.UUID
 	TimeZone  string
 }
 
-// Recognise looks up a caller by number.
+// Recognise looks up the contact and the time zone of a caller by phone number.
 func (c *Contacts) Recognise(ctx context.Context, workspaceID uuid.UUID, number string) (Caller, error) {
 	ctx, cancel := context.WithTimeout(ctx, recogniseTimeout)
 	defer cancel()

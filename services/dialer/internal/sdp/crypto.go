@@ -12,15 +12,16 @@ import (
 // suite is the SRTP crypto suite that every trunk with SRTP supports (RFC 4568 section 6.2.1).
 const suite = "AES_CM_128_HMAC_SHA1_80"
 
-// offeredKey is a usable crypto attribute.
+// offeredKey is a crypto attribute of the far end that can be used.
 type offeredKey struct {
 	tag int
 	key Key
 }
 
-// keys returns the crypto attributes with the supported suite, in order. Attributes with an MKI, or
-// with a session parameter that changes the packets, are ignored (RFC 4568 sections 6.1 and 6.3).
-// The lifetime of a key is ignored, because it is longer than any call.
+// keys returns the crypto attributes with the supported suite, in order. It ignores attributes with
+// a master key identifier (MKI), or with a session parameter that changes the packets (RFC 4568
+// sections 6.1 and 6.3). It also ignores the lifetime of a key, because the lifetime is longer than
+// any call.
 func keys(attributes []pion.Attribute) (all []offeredKey) {
 	for _, a := range attributes {
 		fields := strings.Fields(a.Value)
@@ -45,8 +46,8 @@ func keys(attributes []pion.Attribute) (all []offeredKey) {
 	return all
 }
 
-// harmless reports whether the parameters do not change the packets. Only a hint for the replay
-// window is harmless.
+// harmless reports whether none of the session parameters changes the packets. Only WSH, a hint for
+// the replay window, changes nothing.
 func harmless(parameters []string) bool {
 	for _, p := range parameters {
 		if !strings.HasPrefix(p, "WSH=") {

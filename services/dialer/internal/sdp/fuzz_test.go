@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// Neither reader may panic on a far end's text. If a reader accepts the text, the result can be
-// used, and the answer can be read again.
+// ReadAnswer and Answer must not panic, whatever text a far end sends. If one of them accepts the
+// text, the result must be usable. An answer that Answer writes must be readable as an offer.
 func FuzzRead(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.sdp")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	pion "github.com/pion/sdp/v3"
 )
 
-// Limits of a description. The description of a phone call needs a tenth of these limits.
+// These limits apply to the SDP of a far end. The SDP of a real phone call needs a tenth of them.
 const (
 	maxBytes    = 16 << 10
 	maxLines    = 512
@@ -18,14 +18,14 @@ const (
 	mostFormats = 64
 )
 
-// text is a description split into lines, without validation.
+// text is an SDP text that is split into lines. The lines are not validated.
 type text struct {
 	session []string   // c= and a= lines of the session
-	streams [][]string // one element per m= line: the m= line, then its c= and a= lines
+	streams [][]string // one element per m= line: the m= line, then the c= and a= lines that belong to it
 }
 
-// cut splits a description into lines. Only c=, m= and a= lines are used, because far ends write
-// the other lines in any order and spelling.
+// cut splits an SDP text into lines. It uses only c=, m= and a= lines, because far ends write the
+// other lines in different orders and spellings.
 func cut(body []byte) (t text, err error) {
 	if len(body) > maxBytes {
 		return t, fmt.Errorf("%w: %d bytes", ErrMalformed, len(body))
@@ -99,18 +99,18 @@ func (t text) read() ([]stream, error) {
 	return all, nil
 }
 
-// Transports of RTP (RFC 3551, RFC 3711).
+// These are the transports of RTP (RFC 3551, RFC 3711).
 const (
 	plainRTP  = "RTP/AVP"
 	secureRTP = "RTP/SAVP"
 )
 
-// audio is a usable audio stream of the far end's description.
+// audio is a usable audio stream in the SDP of the far end.
 type audio struct {
 	address   netip.AddrPort // invalid if the far end wants no audio
 	codecs    []Codec        // supported codecs in the far end's order
 	event     uint8
-	direction Direction // direction from the far end's side
+	direction Direction // direction as the far end sees it
 	secure    bool      // the transport is RTP/SAVP
 	crypto    []offeredKey
 }
@@ -152,7 +152,7 @@ func (s stream) audio() (a audio, err error) {
 			if !slices.Contains(a.codecs, codec) {
 				a.codecs = append(a.codecs, codec)
 			}
-		// Only dynamic payload types are accepted (RFC 3551 section 3).
+		// telephone-event must have a dynamic payload type (RFC 3551 section 3).
 		case number >= 96 && name == "telephone-event/8000" && a.event == 0:
 			a.event = uint8(number)
 		}
@@ -161,8 +161,9 @@ func (s stream) audio() (a audio, err error) {
 	return a, nil
 }
 
-// heldAt0 returns the direction of a far end with address 0.0.0.0, the hold of RFC 2543. Such a far
-// end receives no audio, even if its direction attribute requests audio.
+// heldAt0 returns the direction for a far end whose media address is 0.0.0.0. RFC 2543 uses this
+// address to hold a call. Such a far end receives no audio, even if its direction attribute
+// requests audio.
 func heldAt0(declared Direction) Direction {
 	if declared.Sends() {
 		return SendOnly
@@ -170,8 +171,9 @@ func heldAt0(declared Direction) Direction {
 	return Inactive
 }
 
-// direction returns the last direction attribute of the stream. Without one, it returns the
-// attribute of the session, or else sendrecv (RFC 4566 section 6).
+// direction returns the last direction attribute of the stream. If the stream has none, it returns
+// the attribute of the session. If the session has none either, it returns sendrecv (RFC 4566
+// section 6).
 func direction(session, media []pion.Attribute) Direction {
 	for _, level := range [][]pion.Attribute{media, session} {
 		for _, a := range slices.Backward(level) {
@@ -184,8 +186,8 @@ func direction(session, media []pion.Attribute) Direction {
 	return Both
 }
 
-// mappings returns the rtpmap attributes of a stream by payload type. A value contains encoding and
-// rate, in lower case, without "/1".
+// mappings returns the rtpmap attributes of a stream by payload type. Each value is the encoding
+// and the clock rate, in lower case. The suffix "/1" for one channel is removed.
 func mappings(attributes []pion.Attribute) map[string]string {
 	maps := map[string]string{}
 	for _, a := range attributes {

@@ -1,8 +1,8 @@
-// Package sdp negotiates the audio of a call (RFC 4566, RFC 3264): it writes offers and answers,
-// and reads the far end's offers and answers. It supports G.711 with 20 ms, telephone-event (RFC
-// 4733) and SDES keys (RFC 4568), and refuses every other stream. The only state is in a Session:
-// keys and ids are arguments, and the package sends no messages. The far end's description is
-// untrusted input.
+// Package sdp negotiates the audio of a call (RFC 4566, RFC 3264): it writes SDP offers and
+// answers, and reads the far end's SDP offers and answers. It supports G.711 with 20 ms,
+// telephone-event (RFC 4733) and SDES keys (RFC 4568), and refuses every other stream. Only a
+// Session has state. The caller passes keys and ids as arguments, and the package sends no
+// messages. The SDP of the far end is untrusted input.
 package sdp
 
 import (
@@ -14,13 +14,13 @@ import (
 // Codec is one of the two G.711 codecs. The value is the static payload type (RFC 3551 table 4).
 type Codec uint8
 
-// The supported codecs.
+// These are the supported codecs.
 const (
 	PCMU Codec = 0
 	PCMA Codec = 8
 )
 
-// String returns the codec's name in rtpmap.
+// String returns the codec's name in an rtpmap attribute.
 func (c Codec) String() string {
 	if c == PCMA {
 		return "PCMA"
@@ -28,10 +28,10 @@ func (c Codec) String() string {
 	return "PCMU"
 }
 
-// Direction is the direction of audio, from the local side.
+// Direction is the direction of audio as the local side sees it.
 type Direction string
 
-// The directions of RFC 3264. Every direction except Both is a hold.
+// These are the directions of RFC 3264. With every direction except Both, the call is on hold.
 const (
 	Both     Direction = "sendrecv"
 	SendOnly Direction = "sendonly"
@@ -39,10 +39,10 @@ const (
 	Inactive Direction = "inactive"
 )
 
-// Sends reports whether the local side may send.
+// Sends reports whether the local side may send audio.
 func (d Direction) Sends() bool { return d == Both || d == SendOnly }
 
-// Receives reports whether the far end may send.
+// Receives reports whether the far end may send audio.
 func (d Direction) Receives() bool { return d == Both || d == RecvOnly }
 
 // mirrored returns the direction as the other side sees it.
@@ -59,17 +59,17 @@ func (d Direction) mirrored() Direction {
 // Secrecy is a trunk's setting for SRTP.
 type Secrecy string
 
-// Off: plain RTP is used, and a far end that requires SRTP is refused. Optional: the offer is
-// RTP/AVP with a key. Old far ends ignore the key, so the far end decides. Required: only RTP/SAVP
-// is accepted.
+// With Off, plain RTP is used, and a far end that requires SRTP is refused. With Optional, the
+// offer is plain RTP (RTP/AVP) with a key. The far end decides, because far ends without SRTP
+// ignore the key. With Required, only RTP/SAVP is accepted.
 const (
 	Off      Secrecy = "off"
 	Optional Secrecy = "optional"
 	Required Secrecy = "required"
 )
 
-// Key is the master key and salt of AES_CM_128_HMAC_SHA1_80, 30 bytes (RFC 4568 section 6.2). Its
-// String methods never return the value.
+// Key is the master key and the master salt of AES_CM_128_HMAC_SHA1_80, 30 bytes together (RFC 4568
+// section 6.2). The methods String and GoString never return the value.
 type Key [30]byte
 
 // Master returns the master key, 16 bytes.
@@ -88,37 +88,39 @@ func (k Key) inline() string { return base64.StdEncoding.EncodeToString(k[:]) }
 
 // Agreed is the result of a negotiation.
 type Agreed struct {
-	// Remote is the address to which audio is sent. It is invalid while the far end wants no audio
-	// (a hold with 0.0.0.0, RFC 2543).
+	// Remote is the address to which audio is sent. It is invalid while the far end wants no audio.
+	// A far end shows this with the address 0.0.0.0, which holds the call (RFC 2543).
 	Remote netip.AddrPort
-	// Codecs are the codecs of packets that can arrive. The first codec is used to send.
+	// Codecs are the codecs that received packets can have. The first codec is used for sent
+	// packets.
 	Codecs []Codec
-	// EventOut is the payload type of sent telephone-events, and EventIn the payload type of
-	// received telephone-events. 0 means none. Some far ends send events with EventOut.
+	// EventOut is the payload type of sent telephone-events, and EventIn is the payload type of
+	// received telephone-events. 0 means that there are none. Some far ends wrongly send their
+	// events with EventOut.
 	EventOut, EventIn uint8
-	// Direction is the direction of audio from the local side.
+	// Direction is the direction of audio as the local side sees it.
 	Direction Direction
 	// Out encrypts sent packets, and In decrypts received packets. Either both are set or neither
 	// is.
 	Out, In *Key
 }
 
-// Hold reports whether either side holds the call.
+// Hold reports whether the local side or the far end holds the call.
 func (a Agreed) Hold() bool { return a.Direction != Both }
 
-// Reasons why a description is refused. All of them end the call with incompatible_destination
-// (488).
+// These are the reasons for refusing the SDP of a far end. All of them end the call with the cause
+// incompatible_destination (488).
 var (
 	// ErrMalformed means that the text is not SDP, or exceeds the limits.
 	ErrMalformed = errors.New("malformed session description")
-	// ErrNoAudio means that the description contains no audio over RTP, or that the audio was
-	// refused with port 0.
+	// ErrNoAudio means that the SDP contains no audio over RTP, or that the far end refused the
+	// audio with port 0.
 	ErrNoAudio = errors.New("no audio stream")
 	// ErrNoCodec means that the audio has neither PCMU nor PCMA.
 	ErrNoCodec = errors.New("no codec in common")
 	// ErrNoAddress means that the connection address is not a usable IP address.
 	ErrNoAddress = errors.New("no usable media address")
 	// ErrSecrecy means that one side requires SRTP and the other side does not accept it, or that
-	// the key cannot be used.
+	// the offered key cannot be used.
 	ErrSecrecy = errors.New("no agreement on SRTP")
 )

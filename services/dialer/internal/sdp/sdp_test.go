@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// key returns a key of consecutive bytes that starts with the given byte.
+// key returns a key of consecutive bytes. The parameter first is the first byte.
 func key(first byte) (k sdp.Key) {
 	for i := range k {
 		k[i] = first + byte(i)
@@ -25,8 +25,8 @@ func key(first byte) (k sdp.Key) {
 }
 
 const (
-	theirKey = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVpbXF1e" // encoding of key('A')
-	otherKey = "YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+" // encoding of key('a')
+	theirKey = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVpbXF1e" // base64 of key('A')
+	otherKey = "YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+" // base64 of key('a')
 )
 
 func local(change ...func(*sdp.Local)) sdp.Local {
@@ -107,7 +107,7 @@ func TestOffer_VersionIncreasesOnlyWithAChange(t *testing.T) {
 		{version(s.Offer(sdp.Both)), "3"},
 		{version(answer(offer)), "4"}, // The answer has one codec and the far end's payload type.
 		{version(answer(offer)), "4"},
-		// Only the far end's address has changed.
+		// The offer has a new media address of the far end, but the answer stays the same.
 		{version(answer(strings.ReplaceAll(offer, "203.0.113.9", "203.0.113.10"))), "4"},
 		{version(answer(strings.ReplaceAll(offer, "a=ptime", "a=sendonly\r\na=ptime"))), "5"},
 	} {
@@ -117,7 +117,7 @@ func TestOffer_VersionIncreasesOnlyWithAChange(t *testing.T) {
 	}
 }
 
-// far returns a description of a far end.
+// far is the SDP of a far end.
 type far struct{ session, media []string }
 
 func (f far) String() string {
@@ -127,8 +127,8 @@ func (f far) String() string {
 	) + "\r\n"
 }
 
-// theirs returns a description with the given formats, telephone-event with type 96, and additional
-// attributes of the stream.
+// theirs returns the SDP of a far end with the given formats, with telephone-event as type 96, and
+// with additional attributes of the stream.
 func theirs(formats, attributes string, session ...string) far {
 	f := far{session: append([]string{"c=IN IP4 203.0.113.9", "t=0 0"}, session...)}
 	f.media = []string{

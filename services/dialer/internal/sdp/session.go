@@ -10,29 +10,30 @@ import (
 	pion "github.com/pion/sdp/v3"
 )
 
-// eventType is the offered payload type of telephone-event.
+// eventType is the payload type with which this side offers telephone-event.
 const eventType = 101
 
 // Local describes the local side of the audio.
 type Local struct {
-	// Address is the advertised address, to which the far end sends audio. It can differ from the
-	// bound address.
+	// Address is the advertised IP address, to which the far end sends audio. It can differ from
+	// the address of the socket.
 	Address netip.Addr
 	Port    uint16
-	// Codecs are the codecs in the order that the trunk's settings define. Empty means PCMU, PCMA.
+	// Codecs are the codecs in the order of the trunk's settings. If empty, they are PCMU and PCMA.
 	Codecs  []Codec
 	Secrecy Secrecy
-	// Key encrypts sent packets. Each call has a random key. If Secrecy is Off, Key is not used.
+	// Key encrypts sent packets. It must be random for each call. If Secrecy is Off, Key is not
+	// used.
 	Key Key
 }
 
-// Session is the local side of one dialog's audio: its id, its version and the last description. It
+// Session is the local side of one dialog's audio: the session id, the version and the last SDP. It
 // is not safe for concurrent use.
 type Session struct {
 	local   Local
 	id      uint64
 	version uint64
-	last    string // last description, compared without the version
+	last    string // last SDP without its version
 }
 
 // NewSession starts the audio of a dialog. id distinguishes the sessions of this host (RFC 4566
@@ -44,11 +45,12 @@ func NewSession(id uint64, local Local) *Session {
 	if local.Secrecy == "" {
 		local.Secrecy = Off
 	}
-	return &Session{local: local, id: id >> 1} // some far ends read the id as a signed number
+	// some far ends read the id as a signed number, so the highest bit must be 0
+	return &Session{local: local, id: id >> 1}
 }
 
-// Offer returns the description for an INVITE, or for a re-INVITE that changes the direction. An
-// unchanged description keeps its version, as a session refresh requires.
+// Offer returns the SDP offer for an INVITE, or for a re-INVITE that changes the direction. If the
+// SDP has not changed, it keeps its version, as a session refresh requires.
 func (s *Session) Offer(d Direction) ([]byte, error) {
 	m := &pion.MediaDescription{MediaName: pion.MediaName{
 		Media: "audio", Port: pion.RangedPort{Value: int(s.local.Port)}, Protos: []string{"RTP", "AVP"},
@@ -64,7 +66,8 @@ func (s *Session) Offer(d Direction) ([]byte, error) {
 	return s.write([]*pion.MediaDescription{m})
 }
 
-// ReadAnswer reads the answer to the last Offer. offered is the direction of that offer.
+// ReadAnswer reads the SDP answer to the last Offer. The parameter offered is the direction of that
+// offer.
 func (s *Session) ReadAnswer(body []byte, offered Direction) (Agreed, error) {
 	t, err := cut(body)
 	if err != nil {
@@ -103,10 +106,10 @@ func (s *Session) ReadAnswer(body []byte, offered Direction) (Agreed, error) {
 	return agreed, nil
 }
 
-// Answer returns the answer to an offer, and the result of the negotiation. The offer is the first
-// one of the call, or the offer of a re-INVITE (hold, resume, refresh, changed address). wanted is
-// the local direction: Both, unless the local side holds the call. One audio stream is accepted,
-// and all others are refused.
+// Answer returns the SDP answer to an SDP offer, and the result of the negotiation. The parameter
+// offer is the first offer of the call, or the offer of a re-INVITE (hold, resume, refresh, changed
+// address). The parameter wanted is the direction that the local side wants: Both, unless the local
+// side holds the call. Answer accepts one audio stream and refuses all others.
 func (s *Session) Answer(offer []byte, wanted Direction) (body []byte, agreed Agreed, err error) {
 	t, err := cut(offer)
 	if err != nil {
@@ -152,7 +155,8 @@ func (s *Session) Answer(offer []byte, wanted Direction) (body []byte, agreed Ag
 	return body, agreed, err
 }
 
-// take checks whether an offered stream can be used. It also selects one of the offered keys.
+// take checks whether an offered stream can be used. It returns the far end's key that is used, if
+// there is one.
 func (s *Session) take(offered stream) (a audio, agreed Agreed, key offeredKey, err error) {
 	if a, err = offered.audio(); err != nil {
 		return a, agreed, key, err
@@ -172,8 +176,8 @@ func (s *Session) take(offered stream) (a audio, agreed Agreed, key offeredKey, 
 	return a, agreed, key, nil
 }
 
-// agree returns the part that is the same for offers and answers: the address, the codecs in the
-// far end's order, and the far end's payload type of events.
+// agree returns what is the same for offers and answers: the address, the codecs in the far end's
+// order, and the payload type of the far end's telephone-events.
 func (s *Session) agree(a audio) (Agreed, error) {
 	agreed := Agreed{Remote: a.address, EventOut: a.event}
 	for _, c := range a.codecs {
@@ -187,7 +191,7 @@ func (s *Session) agree(a audio) (Agreed, error) {
 	return agreed, nil
 }
 
-// narrower returns the direction that both given directions allow.
+// narrower returns the direction in which audio may flow according to both directions.
 func narrower(a, b Direction) Direction {
 	switch sends, receives := a.Sends() && b.Sends(), a.Receives() && b.Receives(); {
 	case sends && receives:
@@ -200,7 +204,8 @@ func narrower(a, b Direction) Direction {
 	return Inactive
 }
 
-// describe writes formats and their attributes. If event is 0, it writes no telephone-event.
+// describe writes the formats of a stream and their attributes. If event is 0, it writes no
+// telephone-event.
 func (s *Session) describe(m *pion.MediaDescription, codecs []Codec, event uint8) {
 	for _, c := range codecs {
 		number := strconv.Itoa(int(c))
@@ -219,8 +224,8 @@ func (s *Session) describe(m *pion.MediaDescription, codecs []Codec, event uint8
 	m.Attributes = append(m.Attributes, pion.NewAttribute("ptime", "20"))
 }
 
-// write writes the session's lines and the streams. If the description has changed, the version
-// increases (RFC 3264 section 8).
+// write returns the SDP with the lines of the session and the streams. If the SDP has changed since
+// the last call of write, its version increases (RFC 3264 section 8).
 func (s *Session) write(streams []*pion.MediaDescription) ([]byte, error) {
 	kind := "IP4"
 	if s.local.Address.Is6() && !s.local.Address.Is4In6() {

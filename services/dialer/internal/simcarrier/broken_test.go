@@ -15,7 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier/carriertest"
 )
 
-// broken is a carrier that calls each function that is set instead of its correct method.
+// broken is a carrier that breaks a rule. If one of its functions is set, broken calls this
+// function instead of the method of the correct carrier.
 type broken struct {
 	Carrier   carrier.EventStream
 	originate func(context.Context, carrier.Originate) (time.Time, error)
@@ -76,7 +77,7 @@ func (b *broken) Ready(ctx context.Context) error {
 	return b.Carrier.Ready(ctx)
 }
 
-// ruleResult is the result of a rule for a carrier.
+// ruleResult records the failures of a rule.
 type ruleResult struct {
 	ctx    context.Context
 	mu     sync.Mutex
@@ -92,7 +93,7 @@ func (v *ruleResult) Errorf(format string, args ...any) {
 }
 func (v *ruleResult) Fatalf(format string, args ...any) { v.Errorf(format, args...); runtime.Goexit() }
 
-// runRule runs one rule against a network and returns its result.
+// runRule runs one rule against a network and returns the failures.
 func runRule(t *testing.T, rule string, n *carriertest.Network) []string {
 	t.Helper()
 	rules := carriertest.Rules()
@@ -100,7 +101,8 @@ func runRule(t *testing.T, rule string, n *carriertest.Network) []string {
 	if i < 0 {
 		t.Fatalf("there is no rule %q", rule)
 	}
-	// the timeout is longer than any rule waits for an event that must not arrive
+	// the timeout must be longer than the time that any rule waits to see that an event does not
+	// arrive
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	v := &ruleResult{ctx: ctx}
@@ -113,7 +115,7 @@ func runRule(t *testing.T, rule string, n *carriertest.Network) []string {
 	return v.faults
 }
 
-// eachBatch changes every batch.
+// eachBatch makes the carrier change every batch of events.
 func eachBatch(b *broken, rewrite func([]carrier.Event) []carrier.Event) {
 	b.events = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 		batch, err := b.Carrier.Events(ctx, after, wait)
@@ -122,7 +124,7 @@ func eachBatch(b *broken, rewrite func([]carrier.Event) []carrier.Event) {
 	}
 }
 
-// eachEvent changes every event.
+// eachEvent makes the carrier change every event.
 func eachEvent(b *broken, rewrite func(*carrier.Event)) {
 	eachBatch(b, func(events []carrier.Event) []carrier.Event {
 		for i := range events {

@@ -277,7 +277,7 @@ func newsMutations() []mutation {
 		{name: "returns the events in reverse order", caughtBy: wholeCall,
 			hurt: rewriting(func(events []carrier.Event) []carrier.Event {
 				if !slices.ContainsFunc(events, func(n carrier.Event) bool { return n.Kind == carrier.Ended }) {
-					return nil // returns no event until all events of the call exist
+					return nil // return no event until all events of the call exist
 				}
 				slices.Reverse(events)
 				return events
@@ -383,7 +383,7 @@ func newsMutations() []mutation {
 	}
 }
 
-// The conformance suite must fail for a carrier that breaks a rule.
+// For each rule, the conformance suite must report a failure if a carrier breaks the rule.
 func TestConformance_FindsEveryBrokenRule(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutations() {

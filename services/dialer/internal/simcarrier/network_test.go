@@ -21,7 +21,7 @@ import (
 	"ringfence.dev/services/dialer/internal/simcarrier"
 )
 
-// binary returns the path of the simulated carrier, which is built once.
+// binary builds the program simcarrier once, and returns its path.
 var binary = sync.OnceValues(func() (path string, err error) {
 	dir, err := os.MkdirTemp("", "simcarrier-test")
 	if err != nil {
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// simProcess is one process of the simulated carrier.
+// simProcess is a process of the program simcarrier, which simulates a carrier.
 type simProcess struct {
 	t          testing.TB
 	addr, base string
@@ -54,7 +54,8 @@ type simProcess struct {
 // fresh returns a network with a new process.
 func fresh(t testing.TB) *carriertest.Network {
 	t.Helper()
-	port, err := testkit.Port() // the port stays reserved while the carrier is stopped
+	// testkit.Port reserves the port, so it is still free after the carrier was stopped
+	port, err := testkit.Port()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +141,7 @@ func (x *simProcess) ask(method, path, body string, into any) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	req.Close = true // the process is restarted, so its connections are not reused
+	req.Close = true // the process is restarted between requests, so connections cannot be reused
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		x.t.Fatal(err)

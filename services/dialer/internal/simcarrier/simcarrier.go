@@ -22,8 +22,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// requestTimeout limits one HTTP request. If it is exceeded, it is unknown whether the carrier
-// handled the request.
+// requestTimeout limits one HTTP request. After a timeout it is unknown whether the simulated
+// network has handled the request.
 const requestTimeout = 5 * time.Second
 
 // Carrier is the simulated carrier.
@@ -36,9 +36,11 @@ type Carrier struct {
 // New returns a carrier that uses the base URL.
 func New(base string) *Carrier {
 	return &Carrier{base: base, client: &http.Client{Transport: &http.Transport{
-		// A connection attempt outlives its request, so the attempt has a separate timeout.
+		// The HTTP client can continue to open a connection after the request has ended, so opening
+		// a connection has its own timeout.
 		DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
-		// Proxy is not set, so the environment's proxy is not used.
+		// Proxy is not set, because the simulated network must be called directly and not through
+		// the proxy of the environment.
 		MaxIdleConns: 256, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute,
 	}}}
 }
@@ -77,8 +79,8 @@ func (k statusBody) callStatus() carrier.CallStatus {
 	}
 }
 
-// Originate dials a number. The simulated network rings once for each request that it receives
-// (cmd/simcarrier/README.md), so Originate sends only one request.
+// Originate dials a number. The simulated network makes a phone ring for each HTTP request that it
+// receives (cmd/simcarrier/README.md), so Originate sends only one HTTP request.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
 	if !c.originated.First(o.CallID) {
 		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)
@@ -179,8 +181,8 @@ func (c *Carrier) do(ctx context.Context, method, path string, body, into any) (
 	return c.send(ctx, method, path, body, into)
 }
 
-// send sends one request. The HTTP client must not repeat the request, so its body cannot be read
-// again.
+// send sends one HTTP request. It hides the type of the body, so that the HTTP client cannot read
+// the body again and therefore does not repeat the request.
 func (c *Carrier) send(ctx context.Context, method, path string, body, into any) (int, error) {
 	var payload io.Reader
 	if body != nil {

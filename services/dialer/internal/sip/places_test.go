@@ -28,8 +28,7 @@ func (names) LookupIPAddr(context.Context, string) ([]net.IPAddr, error) {
 func (n names) LookupSRV(context.Context, string, string, string) (string, []*net.SRV, error) {
 	var records []*net.SRV
 	for _, port := range n {
-		// a port has 16 bits
-		records = append(records, &net.SRV{Target: "here.test.", Port: uint16(port)}) //nolint:gosec
+		records = append(records, &net.SRV{Target: "here.test.", Port: uint16(port)}) //nolint:gosec // 16 bits
 	}
 	return "", records, nil
 }

@@ -10,13 +10,14 @@ import (
 
 const (
 	answerInterval = 500 * time.Millisecond
-	// cleanupInterval is the time between two deletions of old requests.
+	// cleanupInterval is the time between two deletions of old trace requests.
 	cleanupInterval = time.Minute
-	// roundTimeout limits the time for answering all pending requests once.
+	// roundTimeout limits the time for answering all pending trace requests once.
 	roundTimeout = 4 * time.Second
 )
 
-// Request is an operator's request for the messages of a trunk.
+// Request is an operator's request for the recorded SIP messages of a trunk (a trace request). Each
+// replica answers it with its own messages.
 type Request struct {
 	ID      uuid.UUID `db:"request_id"`
 	TrunkID uuid.UUID `db:"trunk_id"`
@@ -24,31 +25,30 @@ type Request struct {
 	CallID string `db:"sip_call_id"`
 }
 
-// Store passes requests to all processes, and returns the answers of the processes.
+// Store passes trace requests to all processes, and stores the messages that the processes return.
 type Store interface {
-	// Pending returns the requests that a process has not answered.
+	// Pending returns the trace requests that the process with the id owner has not answered.
 	Pending(ctx context.Context, owner uuid.UUID) ([]Request, error)
 	Answer(ctx context.Context, request, owner uuid.UUID, messages []Message) error
-	// DeleteOld deletes requests that are older than a minute, and their answers. A killed process
-	// leaves such requests.
+	// DeleteOld deletes trace requests that are older than a minute, and the answers to them. A
+	// process that was killed leaves such trace requests.
 	DeleteOld(ctx context.Context) error
 }
 
-// Job answers the requests of operators with the messages that this process recorded.
+// Job answers the trace requests of operators with the messages that this process recorded.
 type Job struct {
 	recorder *Recorder
 	store    Store
 	owner    uuid.UUID
 }
 
-// NewJob returns a job for the process with the given owner id.
+// NewJob returns a job for the process with the id owner.
 func NewJob(recorder *Recorder, store Store, owner uuid.UUID) *Job {
 	return &Job{recorder: recorder, store: store, owner: owner}
 }
 
-// Run answers requests until ctx ends, but only while a trunk is recorded. Run deletes old requests
-// at the start and once a minute, because a killed process leaves its request and the answers to
-// it.
+// Run answers trace requests until ctx ends, but only while a trunk is recorded. At the start and
+// once a minute it deletes old trace requests, because a killed process cannot delete its own.
 func (j *Job) Run(ctx context.Context) error {
 	ticker, cleanups := time.NewTicker(answerInterval), time.NewTicker(cleanupInterval)
 	defer ticker.Stop()

@@ -5,9 +5,9 @@ import (
 	"regexp"
 )
 
-// secrets matches the secrets of a SIP message: values that prove a password (RFC 3261 section
-// 22.4), and the keys of SRTP in the SDP (RFC 4568, RFC 4567, RFC 4566 section 5.12). The first
-// group of each expression is the secret.
+// secrets matches the secrets of a SIP message: digest values, from which a password can be guessed
+// (RFC 3261 section 22.4), and the keys of SRTP in the SDP (RFC 4568, RFC 4567, RFC 4566 section
+// 5.12). The first group of each expression is the secret.
 var secrets = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)\b(?:response|rspauth)[ \t\r\n]*=[ \t\r\n]*"?([^",;\s]+)`),
 	regexp.MustCompile(`(?im)^(?:proxy-)?authorization[ \t]*:[ \t]*basic[ \t]+(\S+)`),

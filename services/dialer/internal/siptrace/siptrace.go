@@ -1,5 +1,6 @@
-// Package siptrace records the SIP messages of trunks for operators: in memory, bounded, without
-// secrets. It writes recorded messages as text and as a packet capture.
+// Package siptrace records the SIP messages of trunks for operators. The messages are kept in
+// memory, up to a limit, and without secrets. The package writes recorded messages as text and as a
+// packet capture.
 package siptrace
 
 import (
@@ -16,7 +17,8 @@ import (
 const (
 	MaxMessages = 2000
 	MaxBytes    = 1 << 20
-	// maxMessage is the length at which one message is cut, so that it fits into a UDP packet.
+	// maxMessage is the length at which a message is cut, in bytes, so that it fits into a UDP
+	// packet.
 	maxMessage = 60_000
 )
 
@@ -33,14 +35,14 @@ type Message struct {
 	CallID string `json:"call_id"`
 	// Data is the message without its secrets.
 	Data []byte `json:"data"`
-	// Replica is the host of the process.
+	// Replica is the host name of the process that recorded the message.
 	Replica string `json:"replica"`
 }
 
 // Recorder records the messages of the trunks that Follow sets. The zero value records no messages.
 // A Recorder is safe for concurrent use.
 type Recorder struct {
-	// Replica is the host of this process.
+	// Replica is the host name of this process.
 	Replica string
 
 	on    atomic.Bool
@@ -65,7 +67,7 @@ func (r *Recorder) Follow(trunks []uuid.UUID) {
 // On reports whether any trunk is recorded. It returns false for a nil recorder.
 func (r *Recorder) On() bool { return r != nil && r.on.Load() }
 
-// Record records a message if its trunk is followed. It copies m.Data.
+// Record records a message if its trunk is in the list of Follow. It copies m.Data.
 func (r *Recorder) Record(trunkID uuid.UUID, m Message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -61,8 +61,8 @@ func TestRecorder_KeepsTheNewestMessages(t *testing.T) {
 	}
 }
 
-// Only followed trunks are recorded. When a trace ends, the recorded messages of its trunk are
-// deleted.
+// Only the trunks in the list of Follow are recorded. When a trunk leaves the list, its recorded
+// messages are deleted.
 func TestRecorder_RecordsOnlyFollowedTrunks(t *testing.T) {
 	t.Parallel()
 	var r siptrace.Recorder
@@ -159,10 +159,10 @@ type packet struct {
 	At              time.Time
 	Source, Target  netip.AddrPort
 	Payload         string
-	HeaderSum, Sums uint16 // 0 if the checksum is correct
+	HeaderSum, Sums uint16 // checksums of the IP and the UDP header; 0 if correct
 }
 
-// decode reads a capture. It shares no code with Pcap.
+// decode reads a packet capture. It shares no code with Pcap.
 func decode(t *testing.T, file []byte) (packets []packet) {
 	t.Helper()
 	if got, want := binary.LittleEndian.Uint32(file), uint32(0xa1b2c3d4); got != want {
@@ -212,7 +212,8 @@ func decodeIP(t *testing.T, at time.Time, ip []byte) packet {
 	return p
 }
 
-// ones returns 0 if the data contains its correct checksum.
+// ones computes the Internet checksum of the data. The result is 0 if the data contains its correct
+// checksum.
 func ones(data []byte) uint16 {
 	if len(data)%2 == 1 {
 		data = append(bytes.Clone(data), 0)

@@ -27,8 +27,8 @@ func (m Message) ends() (from, to netip.AddrPort, direction string) {
 	return m.Peer, m.Local, "received"
 }
 
-// The capture has the classic format of libpcap, with times in microseconds and packets that begin
-// with their IP header.
+// The capture has the classic format of libpcap. Times are in microseconds, and each packet begins
+// with its IP header.
 const (
 	pcapMagic   = 0xa1b2c3d4
 	linkTypeRaw = 101
@@ -42,30 +42,31 @@ const (
 	hops                  = 64
 )
 
-// Pcap returns messages as a packet capture. Each message is one UDP packet, even if the message
-// was sent over TCP or TLS, because the packets of a stream are not recorded.
+// Pcap returns messages as a packet capture. Each message becomes one UDP packet, even if the
+// message was sent over TCP or TLS, because Recorder does not record TCP segments.
 func Pcap(messages []Message) []byte {
 	file := binary.LittleEndian.AppendUint32(nil, pcapMagic)
-	file = binary.LittleEndian.AppendUint16(file, 2) // version 2.4
+	file = binary.LittleEndian.AppendUint16(file, 2) // version 2.4 of the file format
 	file = binary.LittleEndian.AppendUint16(file, 4)
-	file = append(file, make([]byte, 8)...) // times are in UTC
+	file = append(file, make([]byte, 8)...) // time zone UTC, and the accuracy of the times
 	file = binary.LittleEndian.AppendUint32(file, snapLength)
 	file = binary.LittleEndian.AppendUint32(file, linkTypeRaw)
 	for _, m := range messages {
 		packet := m.packet()
 		at := m.At.UnixMicro()
-		file = binary.LittleEndian.AppendUint32(file, uint32(at/1e6)) //nolint:gosec // valid until 2106
+		file = binary.LittleEndian.AppendUint32(file, uint32(at/1e6)) //nolint:gosec // fits until the year 2106
 		file = binary.LittleEndian.AppendUint32(file, uint32(at%1e6)) //nolint:gosec // below a million
 		// The captured length and the original length are equal.
 		for range 2 {
-			file = binary.LittleEndian.AppendUint32(file, uint32(len(packet))) //nolint:gosec // at most 65 535
+			file = binary.LittleEndian.AppendUint32(file, uint32(len(packet))) //nolint:gosec // at most 65,535
 		}
 		file = append(file, packet...)
 	}
 	return file
 }
 
-// packet returns the message as an IP packet. If one address is IPv6, both are written as IPv6.
+// packet returns the message as an IP packet. If one of the addresses is IPv6, both are written as
+// IPv6.
 func (m Message) packet() []byte {
 	from, to, _ := m.ends()
 	udp := binary.BigEndian.AppendUint16(nil, from.Port())
@@ -79,7 +80,7 @@ func (m Message) packet() []byte {
 	pseudo = append(pseudo, 0, protocolUDP)
 	pseudo = binary.BigEndian.AppendUint16(pseudo, length)
 	sum := checksum(append(pseudo, udp...))
-	if sum == 0 { // 0 would mean that there is no checksum (RFC 768)
+	if sum == 0 { // in UDP, checksum 0 means that there is none (RFC 768)
 		sum = 0xffff
 	}
 	binary.BigEndian.PutUint16(udp[6:], sum)
@@ -101,7 +102,7 @@ func (m Message) packet() []byte {
 
 const net4 = 4
 
-// addresses returns two addresses of the same family.
+// addresses returns the bytes of two addresses in the same address family.
 func addresses(one, other netip.Addr) (first, second []byte) {
 	one, other = one.Unmap(), other.Unmap()
 	if one.Is4() && other.Is4() {

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	defaultSessionSeconds = 1800 // RFC 4028 section 4 recommends it
+	defaultSessionSeconds = 1800 // recommended by RFC 4028 section 4
 	defaultChannels       = 10
 
 	defaultMediaTimeoutSeconds = 15
@@ -33,14 +33,14 @@ const (
 	maxChannels       = 100_000
 	maxCallsPerSecond = 10_000
 	maxPriority       = 1_000_000
-	minSession        = 90 // RFC 4028 section 5
+	minSession        = 90 // the minimum of RFC 4028 section 5
 	maxSession        = 86_400
 	maxList           = 100
 )
 
 // Change applies the fields of an operator's request body to the trunk and increases the trunk's
-// version. A null resets a setting to its default. The error names the field. After an error the
-// trunk must not be used.
+// version. A null resets a setting to its default. The error names the invalid field. After an
+// error the trunk must not be used, because some fields have already changed.
 func (t *Trunk) Change(body map[string]json.RawMessage) error {
 	fresh := New(t.TrunkID)
 	settings := t.settings(&fresh)
@@ -63,8 +63,8 @@ func (t *Trunk) Change(body map[string]json.RawMessage) error {
 	return nil
 }
 
-// setter sets a field from JSON. If raw is nil, the field gets its default. The error names the
-// field.
+// setter sets a field of a trunk from JSON. If raw is nil, the field gets its default. The error
+// names the field.
 type setter func(field string, raw json.RawMessage) error
 
 func (t *Trunk) settings(fresh *Trunk) map[string]setter {
@@ -111,7 +111,7 @@ func text(into *string, fallback string, longest int) setter {
 	}
 }
 
-// setPassword sets or removes the password, and deletes the sealed password.
+// setPassword sets or removes the password. It deletes the old encrypted password.
 func (t *Trunk) setPassword(field string, raw json.RawMessage) error {
 	t.Sealed = nil
 	return text(&t.Password, "", maxText)(field, raw)
@@ -177,7 +177,7 @@ func list(into *[]string, fallback []string) setter {
 // 25.1).
 var tokenPattern = regexp.MustCompile(`^[A-Za-z0-9_.!~*'()&=+$,;?/%@-]*$`)
 
-// whole checks combinations of settings.
+// whole checks the settings and their combinations.
 func (t *Trunk) whole() error {
 	host, port := splitAddress(t.OutboundProxy, t.Transport)
 	switch {
@@ -236,8 +236,8 @@ func (t *Trunk) lists() error {
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// isCertificates reports whether a text contains only certificates. Other content would be visible
-// to everyone who reads the trunk.
+// isCertificates reports whether a text contains only certificates. Anything else, such as a
+// private key, would be visible to everyone who reads the trunk.
 func isCertificates(text string) bool {
 	rest := []byte(text)
 	for len(bytes.TrimSpace(rest)) > 0 {

@@ -9,13 +9,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// Selector chooses the trunk of an outbound call and enforces CallsPerSecond. Each process uses an
-// equal part of a trunk's rate. The zero value can be used. The methods are safe for concurrent
-// use.
+// Selector chooses the trunk of an outbound call and keeps CallsPerSecond of each trunk. The
+// processes share the rate of a trunk equally. The zero value can be used. The methods are safe for
+// concurrent use.
 type Selector struct {
 	mu        sync.Mutex
 	buckets   map[uuid.UUID]*bucket
-	processes int // 0 means unknown and counts as 1
+	processes int // 0 means that the number is unknown, and counts as 1
 }
 
 // SetProcesses sets the number of processes that share the rate of the trunks.
@@ -26,8 +26,8 @@ func (s *Selector) SetProcesses(n int) {
 }
 
 // Candidates returns the trunks that a call may be offered to, in the order in which they are
-// tried. These are the trunks with a free channel for which unavailable returns false. live
-// contains the number of live calls of each trunk.
+// tried. A trunk is a candidate if it has a free channel and unavailable returns false for its id.
+// live contains the number of live calls of each trunk.
 //
 // The trunk with the smaller Priority comes first. If the priorities are equal, the trunk with the
 // smaller share of channels in use comes first.
@@ -44,13 +44,14 @@ func Candidates(active []Trunk, live map[uuid.UUID]int, unavailable func(uuid.UU
 	return candidates
 }
 
-// Next returns the candidate that is tried next, and the other candidates. candidates must not be
-// empty.
+// Next returns the candidate that is tried next, and the other candidates. The list of candidates
+// must not be empty.
 //
 // If reserved is the id of a candidate, Next returns that trunk and takes no token, because an
-// earlier call of Next took the token. Otherwise Next returns the first candidate that has a token,
-// and takes the token. If no candidate has a token, Next returns the first candidate, because the
-// claim of the request has already limited the rate of all trunks together.
+// earlier call of Next has already taken the token for this call. Otherwise Next returns the first
+// candidate that has a token, and takes the token. If no candidate has a token, Next returns the
+// first candidate anyway. The rate of all trunks together is not exceeded, because it was checked
+// when the call request was claimed from the queue.
 func (s *Selector) Next(candidates []Trunk, reserved string, now time.Time) (next Trunk, others []Trunk) {
 	at := slices.IndexFunc(candidates, func(t Trunk) bool { return t.TrunkID.String() == reserved })
 	if at < 0 {
@@ -73,8 +74,7 @@ func (s *Selector) takeToken(t Trunk, now time.Time) bool {
 	return b.take(float64(t.CallsPerSecond)/float64(max(s.processes, 1)), now)
 }
 
-// bucket is a token bucket. Its capacity is the number of calls of one second, but at least one
-// call.
+// bucket is a token bucket. It holds at most the tokens of one second, but at least one token.
 type bucket struct {
 	tokens   float64
 	refilled time.Time

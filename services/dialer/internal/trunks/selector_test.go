@@ -61,7 +61,8 @@ func TestSelectorNext_KeepsCallsPerSecondOfATrunk(t *testing.T) {
 	now := time.Now()
 	limited := trunks.New(uuid.UUID{1})
 	limited.CallsPerSecond = 2
-	// this trunk is returned only when the other trunk has no token
+	// This trunk is first in the list but has no tokens, so Next returns it only if the other trunk
+	// has no token.
 	withoutRate := trunks.Trunk{TrunkID: uuid.New()}
 	for _, tt := range []struct {
 		name      string

@@ -22,14 +22,15 @@ const (
 // SRTP is the encryption of audio (SDES, RFC 4568).
 type SRTP string
 
-// These are the SRTP modes. Optional offers a key with plain RTP and accepts both.
+// These are the modes of SRTP. With Optional, this side offers plain RTP with a key, and accepts
+// both plain RTP and SRTP.
 const (
 	SRTPOff      SRTP = "off"
 	SRTPOptional SRTP = "optional"
 	SRTPRequired SRTP = "required"
 )
 
-// NumberFormat is the format of telephone numbers at the trunk.
+// NumberFormat is the format of phone numbers that the trunk uses.
 type NumberFormat string
 
 // These are the number formats: +14155550100, 14155550100, or the trunk's prefix before the digits
@@ -68,7 +69,7 @@ const (
 // Trunk is one SIP trunk with the settings of the operator.
 type Trunk struct {
 	TrunkID uuid.UUID
-	// Version is the number of changes, starting with 1.
+	// Version is the number of changes, including the creation of the trunk.
 	Version int64
 	Name    string
 	Status  Status
@@ -76,21 +77,21 @@ type Trunk struct {
 	Host      string
 	Port      uint16
 	Transport Transport
-	// OutboundProxy is the host or host:port of the proxy for all requests. If it is empty,
+	// OutboundProxy is the host or host:port of the proxy for all SIP requests. If it is empty, SIP
 	// requests go to the host of the trunk.
 	OutboundProxy string
-	// CACertificates are the trusted certificates in PEM. If empty, the system's certificates are
-	// trusted.
+	// CACertificates are the trusted certificates of this trunk, in PEM. If empty, the system's
+	// certificates are trusted.
 	CACertificates string
 
 	Username string
-	// Password is the plain password, and Sealed is the encrypted password that is stored. Neither
-	// is shown. If Sealed is set and Password is empty, the password was encrypted with a key that
-	// is not configured.
+	// Password is the plain password, and Sealed is the encrypted password that is stored. The API
+	// returns neither of them. If Sealed is set and Password is empty, the password was encrypted
+	// with a key that is not configured any more.
 	Password string
 	Sealed   []byte
-	// Register reports that the dialer registers at the trunk. The trunk then sends calls to the
-	// registered address.
+	// Register reports that the dialer registers its address at the trunk. The trunk then sends
+	// inbound calls to this address.
 	Register bool
 
 	CallerIDs      []string
@@ -100,8 +101,8 @@ type Trunk struct {
 
 	Codecs []string
 	SRTP   SRTP
-	// SessionSeconds is the session timer that is requested (RFC 4028). 0 means that no timer is
-	// requested.
+	// SessionSeconds is the interval of the session timer that this side requests (RFC 4028). 0
+	// means that no timer is requested.
 	SessionSeconds int32
 	// MediaTimeoutSeconds is how long a call may continue without receiving RTP or RTCP. 0 means no
 	// limit.
@@ -109,11 +110,12 @@ type Trunk struct {
 
 	Channels       int32
 	CallsPerSecond int32
-	// Priority determines which trunk is tried first: the trunk with the smaller number.
+	// Priority determines the order of the trunks. A trunk with a smaller number is tried first.
 	Priority int32
 	// Trace reports that the SIP messages of the trunk are recorded in memory.
 	Trace bool
-	// InboundSources are further addresses or networks from which the trunk sends calls.
+	// InboundSources are addresses or networks from which the trunk sends calls, in addition to its
+	// host.
 	InboundSources []string
 }
 
@@ -127,7 +129,7 @@ func New(id uuid.UUID) Trunk {
 	}
 }
 
-// Address returns the first destination of requests: the outbound proxy, or the host.
+// Address returns the first destination of SIP requests: the outbound proxy, or else the host.
 func (t Trunk) Address() (host string, port uint16) {
 	if t.OutboundProxy != "" {
 		return splitAddress(t.OutboundProxy, t.Transport)
@@ -147,7 +149,7 @@ func (t Trunk) SIPPort() uint16 {
 	return 5060
 }
 
-// Write returns an E.164 number in the number format of the trunk.
+// Write converts an E.164 number to the number format of the trunk.
 func (t Trunk) Write(e164 string) string {
 	switch t.NumberFormat {
 	case Digits:
@@ -158,8 +160,8 @@ func (t Trunk) Write(e164 string) string {
 	return e164
 }
 
-// Read returns the E.164 number of a text in the number format of the trunk, or of a text with a
-// plus. ok is false if the text is not a number.
+// Read converts a number in the number format of the trunk to E.164. It also accepts a number with
+// a plus. ok is false if the text is not a number.
 func (t Trunk) Read(user string) (e164 string, ok bool) {
 	user, _, _ = strings.Cut(user, ";") // the user part can have parameters (RFC 3966)
 	digits, plus := strings.CutPrefix(user, "+")
@@ -175,8 +177,8 @@ func (t Trunk) Read(user string) (e164 string, ok bool) {
 	return "+" + digits, true
 }
 
-// CallerID returns the number that a call over this trunk shows: the wanted number if the trunk may
-// show it, or else the first number of CallerIDs.
+// CallerID returns the number that the phone shows if the call uses this trunk. This is the wanted
+// number if the trunk may show it, or else the first number of CallerIDs.
 func (t Trunk) CallerID(wanted string) string {
 	if len(t.CallerIDs) == 0 {
 		return wanted
@@ -190,7 +192,7 @@ func (t Trunk) CallerID(wanted string) string {
 }
 
 // Admits reports whether an address is the host of the trunk or one of InboundSources. It does not
-// include the addresses of a host name, because they require DNS.
+// know the addresses of a host name, because that needs DNS.
 func (t Trunk) Admits(source netip.Addr) bool {
 	source = source.Unmap()
 	for _, text := range append([]string{t.Host}, t.InboundSources...) {

@@ -1,6 +1,6 @@
 // Package carriertest is the conformance suite of package carrier. The test of a carrier calls Run
-// with a network whose far end the suite controls. The tests of the rules are carriers that break
-// one rule each.
+// with a Network, whose far end the suite controls. The tests of package simcarrier check the suite
+// itself: for each rule there is a carrier that breaks the rule.
 package carriertest
 
 import (
@@ -21,32 +21,33 @@ type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// Network is a new carrier and its far end. Each number behaves as the name of its field describes.
+// Network is a new carrier and its far end. A number behaves as the name of its field says.
 type Network struct {
 	// Carrier is the carrier. Its Events returns the events that the carrier published. For a
 	// carrier without a stream, Events returns the events that the carrier applied to calls.
 	Carrier carrier.EventStream
-	// HasFeed reports that the carrier stores its events, so that the rules about the stream apply.
+	// HasFeed reports that the carrier stores its events. Only then do the rules about the stream
+	// of events apply.
 	HasFeed bool
 	// Talks answers after a short time, talks and hangs up. Busy is busy. Rings starts to ring
-	// after a short time and rings until the test ends. Slow does nothing until the test ends.
-	// Stays answers after a short time and does not hang up.
+	// after a short time and rings until the test ends. Slow neither rings nor answers until the
+	// test ends. Stays answers after a short time and does not hang up.
 	Talks, Busy, Rings, Slow, Stays string
 	// Refuses is a number that the far end refuses before the phone rings.
 	Refuses string
-	// Silent rings, but the far end does not respond to the originate until the carrier gives up.
-	// SilentUndialed does not ring. SilentUndialed is empty for a carrier that stores a call before
-	// it dials.
+	// Silent is a number that rings, but the far end does not respond to the originate until the
+	// carrier gives up. SilentUndialed does not respond either, and does not ring. SilentUndialed
+	// is empty for a carrier that stores a call before it dials.
 	Silent, SilentUndialed string
 	// Another returns the same carrier in another dialer process.
 	Another func() carrier.EventStream
-	// Dials returns how often the far end rang or was busy for a call, according to the far end's
-	// records.
+	// Dials returns how often a phone of the far end rang or was busy for a call, according to the
+	// far end's records.
 	Dials func(callID uuid.UUID) int
 	// Call places an inbound call.
 	Call func(from, to string) uuid.UUID
-	// Stop stops the carrier. Start starts it again. If forgetful is true, the carrier has lost its
-	// memory.
+	// Stop stops the carrier. Start starts it again. If forgetful is true, the carrier has lost all
+	// its data.
 	Stop  func()
 	Start func(forgetful bool)
 }
@@ -87,7 +88,7 @@ func Rules() []Rule {
 const (
 	// testTimeout ends a test that hangs.
 	testTimeout = time.Minute
-	// longPoll is a wait for events that is longer than any test.
+	// longPoll is a time to wait for events that is longer than any test.
 	longPoll = time.Hour
 	// originateTimeout is the time after which the suite cancels an originate that does not reach
 	// the far end.
@@ -102,13 +103,13 @@ func order(to string) carrier.Originate {
 	return carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: from, To: to}
 }
 
-// dialed is a call and the time at which it was originated.
+// dialed is a call and the time at which its originate was sent.
 type dialed struct {
 	carrier.Originate
 	at time.Time
 }
 
-// originate originates a call. The time at in the result is by the carrier's clock.
+// originate originates a call. The field at of the result is a time of the carrier's clock.
 func originate(ctx context.Context, over carrier.Carrier, o carrier.Originate) (dialed, error) {
 	at, err := over.Originate(ctx, o)
 	return dialed{Originate: o, at: at}, err
@@ -138,7 +139,8 @@ type reader struct {
 
 func read(t T, trunk carrier.EventStream) *reader { return &reader{t: t, trunk: trunk} }
 
-// readBatch reads one batch. It waits for the batch for at most wait.
+// readBatch reads one batch of events and returns its length. If there are no events, it waits for
+// them, at most for the duration wait.
 func (r *reader) readBatch(wait time.Duration) int {
 	r.t.Helper()
 	batch, err := r.trunk.Events(r.t.Context(), r.place, wait)
@@ -169,7 +171,7 @@ func (r *reader) eventsOf(callID uuid.UUID) (events []carrier.Event) {
 	return events
 }
 
-// until reads until the call has an event of the kind, and returns the events of the call.
+// until reads events until the call has an event of the kind, and returns the events of the call.
 func (r *reader) until(callID uuid.UUID, kind carrier.Kind) []carrier.Event {
 	r.t.Helper()
 	for begun := time.Now(); ; r.readBatch(time.Second) {
@@ -182,7 +184,7 @@ func (r *reader) until(callID uuid.UUID, kind carrier.Kind) []carrier.Event {
 	}
 }
 
-// readAll reads the events that exist.
+// readAll reads all events that exist, without waiting.
 func (r *reader) readAll() {
 	r.t.Helper()
 	for r.readBatch(0) > 0 {

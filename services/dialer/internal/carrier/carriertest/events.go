@@ -70,7 +70,7 @@ func eventsLongPoll(t T, n *Network) {
 		t.Errorf("Events returned after %v, want 300ms", got)
 	}
 	woken := make(chan int, 1)
-	go func() { // an error is reported as an empty result
+	go func() { // if Events fails, the result is 0 events
 		batch, err := n.Carrier.Events(t.Context(), r.place, longPoll)
 		if err != nil {
 			woken <- 0
@@ -141,7 +141,8 @@ func restarted(t T, n *Network) {
 			r.feed, len(r.all))
 	}
 	checkFind(t, n, done.CallID, ended)
-	// The live call has either ended or continues. Its end must be reported in both cases.
+	// The restart has ended the live call, or the call continues. In both cases the end of the call
+	// must be published.
 	if _, err := n.Carrier.Hangup(t.Context(), alive.CallID); err != nil {
 		t.Errorf("hang up: %v", err)
 	}

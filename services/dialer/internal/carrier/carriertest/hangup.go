@@ -42,7 +42,8 @@ func unknown(t T, n *Network) {
 	}
 }
 
-// hungUp ends a call twice after the call has reached a state.
+// hungUp waits until a call has an event of the kind in the parameter state. Then it hangs up the
+// call twice.
 func hungUp(t T, n *Network, to string, state carrier.Kind) {
 	o := dial(t, n, to)
 	r := read(t, n.Carrier)

@@ -110,7 +110,7 @@ func checkDials(t T, n *Network, callID uuid.UUID, times int) {
 }
 
 func askedTwice(t T, n *Network) {
-	for _, to := range []string{n.Rings, n.Busy} { // tests a call that rings and a call that has ended
+	for _, to := range []string{n.Rings, n.Busy} { // one call that rings, and one call that has ended
 		o := dial(t, n, to)
 		if to == n.Busy {
 			read(t, n.Carrier).until(o.CallID, carrier.Ended)
@@ -166,7 +166,8 @@ func refusal(t T, n *Network) {
 		t.Errorf("Find = %v, want ErrUnknownCall", err)
 	}
 	r := read(t, n.Carrier)
-	// by the time of this end, later events would also have arrived
+	// When the end of this later call has arrived, all events of the refused call would have
+	// arrived too.
 	r.until(dial(t, n, n.Busy).CallID, carrier.Ended)
 	if events := r.eventsOf(o.CallID); len(events) != 0 {
 		t.Errorf("events of a refused call = %v, want none", kinds(events))
@@ -240,12 +241,12 @@ func givenUp(t T, n *Network) {
 	}
 	itRings(t, n, d)
 	_, err = n.Carrier.Originate(t.Context(), o)
-	wantUnknownOutcome(t, err) // a second originate is also refused
+	wantUnknownOutcome(t, err) // a second originate of the call must fail too
 	checkDials(t, n, o.CallID, 1)
 }
 
-// notPermitted checks that Permit is called once. It checks that without a permit no phone rings
-// and the carrier does not have the call.
+// notPermitted checks that Permit is called once. It also checks that, without a permit, no phone
+// rings and the carrier does not have the call.
 func notPermitted(t T, n *Network) {
 	o, asked := order(n.Rings), 0
 	o.Permit = func(context.Context) bool { asked++; return false }
@@ -277,8 +278,8 @@ func wantUnknownOutcome(t T, err error) {
 	}
 }
 
-// itRings checks that an originate without a response created exactly one call, and that the call
-// can be ended.
+// itRings checks that an originate which got no response has created exactly one call, and that the
+// call can be ended.
 func itRings(t T, n *Network, o dialed) {
 	t.Helper()
 	r := read(t, n.Carrier)
