@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// refusing returns a sipp scenario of a trunk that answers OPTIONS, and refuses every INVITE with
+// refusing returns a sipp scenario of a trunk that answers OPTIONS with 200 and every INVITE with
 // the status.
 func refusing(status string) string {
 	return `<?xml version="1.0" encoding="ISO-8859-1" ?>
@@ -95,7 +95,7 @@ Content-Length: 0
 </scenario>
 `
 
-// conversing is a sipp scenario of a caller who hangs up after the answer.
+// conversing is a sipp scenario of a caller who hangs up after the call was answered.
 const conversing = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="caller">
 <send retrans="500"><![CDATA[
@@ -150,8 +150,8 @@ Content-Length: 0
 </scenario>
 `
 
-// startLogging starts a sipp as startTrunk does. The function received returns the messages that
-// sipp logged.
+// startLogging does the same as startTrunk, and sipp logs its messages. The function received
+// returns the messages that sipp logged.
 func startLogging(t *testing.T, scenario string) (port int, received func() string) {
 	t.Helper()
 	peertest.Installed(t, "sipp")
@@ -176,7 +176,7 @@ func startLogging(t *testing.T, scenario string) (port int, received func() stri
 	}
 }
 
-// attempt is one attempt over a trunk in the admin API.
+// attempt is one attempt over a trunk, as the admin API shows it.
 type attempt struct {
 	CallID    string  `json:"call_id"`
 	Direction string  `json:"direction"`
@@ -191,7 +191,7 @@ type attempt struct {
 	EndedAt   *string `json:"ended_at"`
 }
 
-// attempts returns the attempts of a call or a request, oldest first.
+// attempts returns the attempts of a call or a call request, oldest first.
 func (r *rig) attempts(p *process, of uuid.UUID) []attempt {
 	r.t.Helper()
 	status, response := r.admin(p, "GET", "/attempts?of="+of.String(), "")
@@ -212,8 +212,8 @@ func (r *rig) attempts(p *process, of uuid.UUID) []attempt {
 	return found
 }
 
-// The first trunk refuses, and the dialer tries the second trunk. Both responses are stored, with
-// the Call-ID that each trunk logged.
+// The first trunk refuses, and the dialer tries the second trunk. The response of each trunk is
+// stored, with the Call-ID that the trunk logged.
 func TestAttempts_ShowTheAnswerOfEachTrunk(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -276,8 +276,8 @@ func TestAttempts_ShowTheAnswerOfEachTrunk(t *testing.T) {
 	}
 }
 
-// The Call-ID is stored before the INVITE is sent, so the Call-ID is known even if the process is
-// killed.
+// The Call-ID is stored before the INVITE is sent. So it is known even if the process is killed
+// directly after the INVITE.
 func TestAttempts_SurviveAKill(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -349,7 +349,8 @@ func TestAttempts_InboundCallHasTheCallersCallID(t *testing.T) {
 	}
 }
 
-// The dialer does not follow a redirect. The error must not claim that the number does not exist.
+// The trunk answers with a redirect, which the dialer does not follow. The error must not claim
+// that the number does not exist.
 func TestAttempts_ARedirectIsNotAMissingNumber(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

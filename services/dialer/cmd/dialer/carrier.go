@@ -37,38 +37,38 @@ import (
 	"ringfence.dev/services/dialer/internal/summary"
 )
 
-// legPeriod is how long the legs of ended calls stay in the database.
+// legPeriod is how long the SIP legs of ended calls stay in the database.
 const legPeriod = 10 * time.Minute
 
-// pools are the process's database connections: for work, and for heartbeats only.
+// pools are the process's database connections. The connections in beats are only for heartbeats,
+// so that a heartbeat never waits for a free connection.
 type pools struct{ work, beats *pgxpool.Pool }
 
-// carrierParts contains the carrier of the calls and the functions and jobs that belong to this
-// carrier.
+// carrierParts contains the carrier, and the functions and jobs that belong to it.
 type carrierParts struct {
 	carrier.Carrier
 	run   func(context.Context) error
 	drain time.Duration
-	// limit returns the shared capacity of the trunks for all replicas together.
+	// limit returns the capacity of the trunks, which all replicas share.
 	limit func(context.Context) (dialqueue.Limit, error)
 	// from chooses the caller number and the trunk of a call; see dial.Limits.From.
 	from func(ctx context.Context, wanted string, without []string) (number, over string, err error)
 	// report returns what this process reports to operators.
 	report func() replicas.Report
-	// check tests a trunk. Without SIP, check is nil.
+	// check tests a trunk. It is nil if the carrier is not SIP.
 	check httpapi.Check
-	// refresh applies the events of this process's live calls again, after the database server has
-	// changed.
+	// refresh applies the events of this process's live calls again, after another database server
+	// has taken over.
 	refresh func()
-	// feed is the event stream of a carrier that stores its events. If the carrier itself applies
-	// its events to calls, feed is nil.
+	// feed is the event stream of a carrier that stores its events. It is nil if the carrier itself
+	// applies its events to calls.
 	feed carrier.EventStream
-	// calls applies the events of the carrier.
+	// calls applies the events of the carrier to calls.
 	calls *calls.Applier
 }
 
 // readEvents returns the function that reads the event stream of the carrier. If the carrier has no
-// event stream, the function waits until ctx ends.
+// event stream, the function only waits until ctx ends.
 func (l carrierParts) readEvents(
 	st *store.Store, relay *outbox.Relay, lookEvery time.Duration, ended func(),
 ) func(context.Context) error {
@@ -103,8 +103,8 @@ func openCarrier(
 			run:    func(context.Context) error { return nil },
 			limit:  func(context.Context) (dialqueue.Limit, error) { return most, nil },
 			report: func() replicas.Report { return replicas.Report{AgentCircuits: circuits.Open()} },
-			// No refresh is needed, because the event reader continues at the position in the
-			// database.
+			// No refresh is needed, because the function of readEvents continues at the position
+			// that is stored in the database.
 			refresh: func() {},
 		}, nil
 	case cfg.Carrier == "sim":
@@ -235,9 +235,9 @@ func openSIP(
 	}
 	return carrierParts{Carrier: line, report: report, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {
 		defer ua.Close()
-		// No call arrives before the listeners of the applier are set.
+		// Inbound calls arrive only after this, so the listeners of the applier are set before.
 		close(opened)
-		// audio continues until the calls have ended
+		// the audio must continue until the calls have ended, and ctx ends earlier
 		paced, stop := context.WithCancel(context.WithoutCancel(ctx))
 		defer stop()
 		var both errgroup.Group
@@ -250,7 +250,7 @@ func openSIP(
 	}}, line, nil
 }
 
-// openAgents returns one opener for each kind of agent.
+// openAgents returns one agent.Opener for each kind of agent.
 func openAgents(cfg Config, circuits *agent.Circuits) (map[string]agent.Opener, error) {
 	over, err := cfg.guard()
 	if err != nil {

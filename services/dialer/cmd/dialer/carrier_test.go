@@ -10,14 +10,15 @@ import (
 	"github.com/google/uuid"
 )
 
-// faulty sets a fault of the carrier for a range of numbers.
+// faulty makes the simulated carrier fail for a range of numbers. The parameter rule is the JSON of
+// the fault.
 func (r *rig) faulty(rule string) {
 	r.t.Helper()
 	var ordered map[string]any
 	r.carrier(http.MethodPost, "/faults", rule, &ordered)
 }
 
-// forgets deletes the data of the carrier. The carrier must not be running.
+// forgets deletes the data of the simulated carrier. The carrier must not be running.
 func (r *rig) forgets() {
 	r.t.Helper()
 	for _, variable := range r.simEnv {
@@ -29,7 +30,7 @@ func (r *rig) forgets() {
 	}
 }
 
-// unstuck checks that no call and no request remains open, and that the next request is dialed.
+// unstuck checks that all calls and call requests end, and that a new call request is dialed.
 func (r *rig) unstuck(to string) {
 	r.t.Helper()
 	if facts := r.ends(r.request(to)); names(facts) != talked {
@@ -72,8 +73,8 @@ func (r *rig) judge(what, to string, id uuid.UUID, want ended) {
 	}
 }
 
-// The carrier has each of its faults. Its log must contain at most one dial per request. Each
-// request has one end, and no call or request remains open.
+// The simulated carrier has each of its faults. Its log must contain at most one dial per call
+// request. Each call request has one end, and no call or call request remains open.
 func TestCarrier_FaultsCauseAtMostOneDial(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
@@ -88,8 +89,8 @@ func TestCarrier_FaultsCauseAtMostOneDial(t *testing.T) {
 		{"hang", "", "99", ended{"failed", "agent_unavailable", 1, false}},
 		{"hang_undialed", "", "01", unknown},
 		{"late", `,"delay_ms":1000`, "01", ended{"completed", "", 1, true}},
-		// The carrier answers after the dialer has given up the call. The call is hung up when its
-		// first event arrives.
+		// The carrier responds after the dialer has given up the call. The dialer hangs the call up
+		// when the call's first event arrives.
 		{"late", `,"delay_ms":7000`, "99", ended{"failed", "dial_state_unknown", 1, false}},
 		{"dead", "", "01", ended{"no_answer", "", 1, false}},
 		{"endless", "", "01", ended{"no_answer", "", 1, false}},
@@ -97,7 +98,8 @@ func TestCarrier_FaultsCauseAtMostOneDial(t *testing.T) {
 		{"repeat", "", "01", ended{"completed", "", 1, true}},
 		{"disorder", "", "01", ended{"completed", "", 1, true}},
 		{"disorder", "", "90", ended{"busy", "", 1, false}},
-		// The end arrives before the answer, so the dialer queries the carrier for the answer.
+		// The event of the end arrives before the event of the answer, so the dialer queries the
+		// carrier for the time of the answer.
 		{"disorder", "", "95", ended{"completed", "", 1, true}},
 		{"lose", "", "90", ended{"busy", "", 1, false}},         // the watchdog queries the carrier for the end
 		{"lose", "", "01", ended{"completed", "", 1, true}},     // the watchdog queries the carrier for the end
@@ -116,7 +118,8 @@ func TestCarrier_FaultsCauseAtMostOneDial(t *testing.T) {
 	r.unstuck("+14155990101")
 }
 
-// The carrier loses the ends of long calls. The dialer queries the carrier about the live calls.
+// The carrier loses the end events of long calls. The dialer regularly queries the carrier about
+// its live calls.
 func TestCarrier_LiveCallCheckEndsCallsWithoutAnEndEvent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
@@ -132,7 +135,7 @@ func TestCarrier_LiveCallCheckEndsCallsWithoutAnEndEvent(t *testing.T) {
 	for _, tt := range tests {
 		r.faulty(`{"fault":"` + tt.fault + `","to":"` + tt.to + `"}`)
 	}
-	lives := r.request("+14155550898") // rings for a second
+	lives := r.request("+14155550898") // the phone rings for a second
 	for _, tt := range tests {
 		r.judge(tt.fault+" of "+tt.to, tt.to, r.request(tt.to), tt.want)
 	}
@@ -140,8 +143,8 @@ func TestCarrier_LiveCallCheckEndsCallsWithoutAnEndEvent(t *testing.T) {
 	r.unstuck("+14155550803")
 }
 
-// The carrier is killed during an originate request and starts again, once with its data and once
-// without.
+// The carrier is killed while it handles an originate request, and starts again, once with its data
+// and once without.
 func TestCarrier_CrashDuringOriginateDialsOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
@@ -151,10 +154,10 @@ func TestCarrier_CrashDuringOriginateDialsOnce(t *testing.T) {
 		forgetful bool
 		want      ended
 	}{
-		// The carrier's data shows that its fault ended the call.
+		// The carrier still has its data. It shows that the crash ended the call.
 		{"crash", "+14155550501", false, ended{"failed", "provider_unavailable", 1, false}},
 		{"crash_undialed", "+14155550502", false, ended{"failed", "dial_state_unknown", 0, false}},
-		// The carrier's log was deleted too.
+		// The carrier's log was deleted too, so it contains no dial.
 		{"crash", "+14155550503", true, ended{"failed", "dial_state_unknown", 0, false}},
 	}
 	for _, tt := range tests {
@@ -170,8 +173,8 @@ func TestCarrier_CrashDuringOriginateDialsOnce(t *testing.T) {
 	}
 }
 
-// The carrier is paused, so that it answers no request, and continues later. It then places calls
-// late, and these calls are hung up.
+// The carrier is paused, so that it responds to no request, and continues later. It then places the
+// calls too late, and the dialer hangs them up.
 func TestCarrier_LateCallsOfAPausedCarrierAreHungUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
@@ -207,7 +210,7 @@ func TestCarrier_LostDataEndsTheCallWithoutASecondDial(t *testing.T) {
 		r.startCarrier()
 	}
 	forget()
-	// The call ended at the maximum duration. The carrier does not know the call.
+	// The call ended at its maximum duration, and the carrier does not have the call any more.
 	r.judge("a live dialer", lives, id, ended{"failed", "provider_unavailable", 0, false})
 
 	id = r.request(dies)

@@ -59,8 +59,8 @@ type Config struct {
 
 // check validates values that depend on each other or on a constant.
 func (c Config) check() error {
-	// A redelivered request can arrive after the deletion of its row. The request is then older
-	// than QUEUE_LIMIT, so the dialer does not dial it again (ADR 12).
+	// Kafka can deliver a call request again after its row was deleted. The call request is then
+	// older than QUEUE_LIMIT, so the dialer does not dial it again (ADR 12).
 	if c.QueueLimit <= 0 || c.QueueLimit >= calls.RowPeriod {
 		return fmt.Errorf(
 			"QUEUE_LIMIT (%s) must be longer than zero and shorter than %gh: the rows of ended requests are "+
@@ -72,7 +72,7 @@ func (c Config) check() error {
 	return nil
 }
 
-// models returns the configured models and the environment variable of each.
+// models returns the configured models, each with the environment variable that sets it.
 func (c Config) models() []agent.ConfiguredModel {
 	return []agent.ConfiguredModel{
 		{Variable: "REALTIME_MODEL", Model: c.Realtime.Model},
@@ -121,7 +121,7 @@ func (c sipConfig) listening() replicas.SIP {
 }
 
 // advertised returns the IP address at which trunks reach this process. If no address is
-// configured, the address of the first SIP listener is returned.
+// configured, it returns the address of the first SIP listener.
 func (c sipConfig) advertised() (netip.Addr, error) {
 	if c.Advertised != "" {
 		ip, err := netip.ParseAddr(c.Advertised)
@@ -142,7 +142,8 @@ func (c sipConfig) advertised() (netip.Addr, error) {
 	return ip, nil
 }
 
-// recordingsConfig configures the storage and the spool of recordings.
+// recordingsConfig configures the storage of recordings and the spool (the local directory before
+// the upload).
 type recordingsConfig struct {
 	Storage   recordingstore.Storage
 	Directory string        `env:"RECORDINGS_DIR"       help:"directory of recordings with RECORDINGS_LINK_KEYS, shared by all replicas"`

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Without SIP_ADVERTISED_ADDR, trunks must get an address at which they reach the first listener. A
-// trunk sends its BYE to this address.
+// Without SIP_ADVERTISED_ADDR, the advertised address is the address of the first listener. Trunks
+// must reach the dialer at this address, because they send their BYE to it.
 func TestAdvertised_IsTheAddressOfTheFirstListener(t *testing.T) {
 	t.Parallel()
 	const missing = "SIP_ADVERTISED_ADDR is missing"
@@ -49,8 +49,8 @@ func TestAdvertised_IsTheAddressOfTheFirstListener(t *testing.T) {
 	}
 }
 
-// A redelivered request whose row was deleted must be older than QUEUE_LIMIT, so that no claim
-// takes it (ADR 12).
+// Kafka can deliver a call request again after its row was deleted. The call request must then be
+// older than QUEUE_LIMIT, so that it is not dialed again (ADR 12).
 func TestCheck_QueueLimitIsShorterThanRetention(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-// crashPoints returns every failpoint of the code, except those that only SIP trunks use
-// (failover_test.go).
+// crashPoints returns the names of all failpoints in the code, except those that only SIP trunks
+// use (failover_test.go tests them).
 func crashPoints(t *testing.T) (points []string) {
 	t.Helper()
 	named := regexp.MustCompile(`failpoint\.Inject\("([^"]+)"\)`)
@@ -47,8 +47,8 @@ func crashPoints(t *testing.T) (points []string) {
 	return points
 }
 
-// The dialer is killed at each failpoint and started again. The carrier's log must have at most one
-// dial per request. Several dialers share the failpoints and run in parallel.
+// A dialer is killed at each failpoint and started again. The carrier's log must have at most one
+// dial per call request. Several dialers share the failpoints and run in parallel.
 func TestCrash_NoFailpointDialsTwice(t *testing.T) {
 	t.Parallel()
 	const dialers = 3
@@ -65,15 +65,16 @@ func TestCrash_NoFailpointDialsTwice(t *testing.T) {
 	}
 }
 
-// crashing is a dialer that crashes at the failpoint that the file arm names.
+// crashing is a dialer that crashes at a failpoint. The file arm contains the name of the
+// failpoint.
 type crashing struct {
 	*rig
 	process *process
 	arm     string
 }
 
-// dieAt makes the dialer crash at the failpoint and checks the end of each request. i is the number
-// of the failpoint.
+// dieAt makes the dialer crash at the failpoint and checks the end of each call request. The
+// parameter i is the number of the failpoint.
 func (c *crashing) dieAt(t *testing.T, point string, i int) {
 	t.Helper()
 	r := c.within(t)
@@ -92,7 +93,7 @@ func (c *crashing) dieAt(t *testing.T, point string, i int) {
 		}
 		return c.process.ended()
 	})
-	c.process = c.dialer("CRASH_FILE=" + c.arm) // this process ends with the test of all failpoints
+	c.process = c.dialer("CRASH_FILE=" + c.arm) // this process stays alive for the next failpoint
 	taken := false
 	await(t, "the withdraw is answered", func() bool {
 		var err error
@@ -111,7 +112,7 @@ func (c *crashing) dieAt(t *testing.T, point string, i int) {
 	await(t, "no request is in use", func() bool { return r.inUse() == 0 })
 }
 
-// inUse counts the requests that are claimed or in a call.
+// inUse counts the call requests that are claimed or in a call.
 func (r *rig) inUse() (n int) {
 	r.t.Helper()
 	const query = `SELECT count(*) FROM dial_queue
@@ -122,7 +123,7 @@ func (r *rig) inUse() (n int) {
 	return n
 }
 
-// settled waits until the dialer accepts requests and has no unpublished events.
+// settled waits until a new call request has ended and all opt-outs are reported.
 func (r *rig) settled(to string) {
 	r.t.Helper()
 	r.ends(r.request(to))
@@ -133,8 +134,8 @@ func (r *rig) settled(to string) {
 	})
 }
 
-// once checks that a request has one end and was dialed at most once. A call that was interrupted
-// is not charged.
+// once checks that a call request has one end and was dialed at most once. If its call was
+// interrupted, the call must not be charged.
 func once(t *testing.T, r *rig, to string, facts []fact) {
 	t.Helper()
 	finals := 0
@@ -154,7 +155,7 @@ func once(t *testing.T, r *rig, to string, facts []fact) {
 	}
 }
 
-// inProgress waits until the request's call is answered and returns the call's id.
+// inProgress waits until the call of a call request is answered, and returns the call's id.
 func inProgress(t *testing.T, r *rig, id uuid.UUID) string {
 	t.Helper()
 	callID := ""
@@ -197,7 +198,7 @@ func TestCrash_OrphanIsHungUp(t *testing.T) {
 	}
 }
 
-// A call that ends while no dialer runs keeps its own result.
+// A call ends while no dialer runs. The next process reads the result of the call from the carrier.
 func TestCrash_CallThatEndedMeanwhileKeepsItsResult(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.3")
@@ -231,8 +232,8 @@ func TestCrash_CallsOfTheOtherReplicaContinue(t *testing.T) {
 		return n
 	}
 	await(t, "both beat", func() bool { return owners() == 2 })
-	// Either replica can claim a request, so requests are sent until the second replica has a call.
-	// The persons with these numbers talk (00 to 89).
+	// Each of the replicas can claim a call request, so call requests are sent until the second
+	// replica has a call. The persons with these numbers (00 to 89) talk.
 	var ids []uuid.UUID
 	ofFirst := map[string]bool{}
 	await(t, "the second replica has a call", func() bool {
@@ -284,8 +285,8 @@ func TestCrash_CallsOfTheOtherReplicaContinue(t *testing.T) {
 	}
 }
 
-// The dialer stops gracefully during a call. The next process continues the call until the call
-// ends.
+// The dialer is stopped with a signal during a call. The call continues, and the next process
+// handles it until its end.
 func TestStop_CallsContinue(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "2")
@@ -302,8 +303,9 @@ func TestStop_CallsContinue(t *testing.T) {
 	}
 }
 
-// A dialer is paused between the fence and the carrier for longer than its lease. Another dialer
-// takes over the call and ends it. The first dialer must not dial after the pause.
+// A dialer is paused after it has committed the fence (the row that permits the dial) and before it
+// calls the carrier. The pause is longer than its lease, so another dialer takes over the call and
+// ends it. The first dialer must not dial after the pause.
 func TestPause_FenceThatWasTakenOverIsNotDialed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -328,7 +330,8 @@ func TestPause_FenceThatWasTakenOverIsNotDialed(t *testing.T) {
 	await(t, "the gate is asked again, after the fence", again.Load)
 	resume := pause(t, p)
 	r.dialer()
-	// The events of the call wait, because the first dialer still leads the relay.
+	// The events of the call are not published yet, because the paused dialer still leads the
+	// relay. So the test reads the database.
 	await(t, "the second dialer ends the call", func() bool {
 		var code string
 		err := r.pool.QueryRow(t.Context(), "SELECT error_code FROM calls WHERE call_request_id = $1", id).Scan(&code)
@@ -382,8 +385,8 @@ func TestEnd_ByTheWatchdogWithoutACarrier(t *testing.T) {
 	case c.GetBillableSeconds() != 0:
 		t.Errorf("c.GetBillableSeconds() = %v, want 0", c.GetBillableSeconds())
 	}
-	// The carrier cannot be reached. The request that detects this is queued again, and the other
-	// requests wait.
+	// The carrier cannot be reached now. The call request whose dial fails is queued again, and the
+	// other call requests wait.
 	released := r.request("+14155550109", func(o *order) { o.maxCall = 1 })
 	await(t, "the request is queued again", func() bool {
 		void, _ := r.released(released)

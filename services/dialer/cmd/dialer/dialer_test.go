@@ -23,7 +23,7 @@ const (
 	unconnected = "dialing dialing ended"
 )
 
-// The rows are the table of docs/test-numbers.md and the mapping of
+// The test rows are the table of docs/test-numbers.md and the mapping of
 // docs/reference/api/calls.md#hangup-causes-and-call-status.
 func TestDial_EachTestNumberHasItsDocumentedResult(t *testing.T) {
 	t.Parallel()
@@ -80,8 +80,8 @@ func TestDial_EachTestNumberHasItsDocumentedResult(t *testing.T) {
 	summaries(t, r, ids)
 }
 
-// inOrder checks the events of a request: the first event has no call, versions increase by one,
-// and times and durations match.
+// inOrder checks the events of a call request: the first event has no call, versions increase by
+// one, and times and durations match each other.
 func inOrder(t *testing.T, facts []fact) {
 	t.Helper()
 	if facts[0].event.GetCall() != nil {
@@ -153,7 +153,7 @@ func summaries(t *testing.T, r *rig, ids map[string]uuid.UUID) {
 	if err := json.Unmarshal(last(r.ends(ids["97"])).GetAnalysed().GetSummaryJson(), &callback); err != nil {
 		t.Fatal(err)
 	}
-	zone, _ := time.LoadLocation("America/Los_Angeles") // this is the time zone of +1 415
+	zone, _ := time.LoadLocation("America/Los_Angeles") // the time zone of numbers with the area code +1 415
 	at, err := time.Parse(time.RFC3339, callback.ScheduledFor)
 	switch {
 	case err != nil:
@@ -175,7 +175,7 @@ func summaries(t *testing.T, r *rig, ids map[string]uuid.UUID) {
 	await(t, "the opt-out is reported", func() bool { return r.gate.heard("+14155551296") == 1 })
 }
 
-// One request is delivered many times: several times together, and again after it has ended.
+// One call request is published many times: several times in a row, and again after it has ended.
 func TestDial_RequestedAgainDialsOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -205,7 +205,8 @@ func TestDial_RequestedAgainDialsOnce(t *testing.T) {
 func TestDial_AppliesTheAnswerOfTheGates(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
-	// deferredUntil is the time at which the deferred request may be dialed, 3 s after the check.
+	// deferredUntil is the time before which the deferred call request must not be dialed: 3 s
+	// after the check.
 	var deferredUntil atomic.Pointer[time.Time]
 	r.gate.answer = func(req *compliancev1.CheckRequest, times int) (*compliancev1.CheckResponse, error) {
 		switch req.GetToE164() {
@@ -291,7 +292,8 @@ func TestDial_SuspensionAndDeletedAgentBlock(t *testing.T) {
 	}
 }
 
-// The commit of the fence is delayed until the gates' answer has expired.
+// The commit of the fence is delayed until the result of the gates is older than 2 s. The dialer
+// must then check the gates again.
 func TestDial_StaleGateAnswerIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -319,7 +321,8 @@ func TestDial_StaleGateAnswerIsAskedAgain(t *testing.T) {
 	}
 }
 
-// Three calls to one number are requested at the same time. They are dialed one after another.
+// Three calls to one number are requested at the same time. The dialer dials the next one after the
+// previous one has ended.
 func TestDial_OneLiveCallPerNumber(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.1")
@@ -341,7 +344,8 @@ func TestDial_OneLiveCallPerNumber(t *testing.T) {
 	}
 }
 
-// The number of an unacknowledged opt-out is not dialed, although the gate permits the call.
+// contacts-compliance has not acknowledged an opt-out. The dialer does not dial the number,
+// although the gates permit the call.
 func TestOptOut_IsReportedUntilAcknowledged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -383,7 +387,7 @@ func TestWithdraw_RemovesAQueuedRequest(t *testing.T) {
 	})
 	early, dialled := uuid.Must(uuid.NewV7()), r.request("+14155550052")
 	r.ends(dialled)
-	for range 2 { // both calls return the same answer
+	for range 2 { // the second withdrawal returns the same result
 		for id, want := range map[uuid.UUID]bool{queued: true, early: true, dialled: false} {
 			if got, err := r.withdraw(p, id); err != nil {
 				t.Errorf("withdraw: %v", err)
@@ -392,7 +396,8 @@ func TestWithdraw_RemovesAQueuedRequest(t *testing.T) {
 			}
 		}
 	}
-	r.request("+14155550053", func(o *order) { o.id = early }) // the request arrives after its withdrawal
+	// the call request arrives after it was withdrawn
+	r.request("+14155550053", func(o *order) { o.id = early })
 	canceled := uuid.Must(uuid.NewV7())
 	r.publish(kafka.CallRequests, canceled, &eventv1.CallRequestEvent{
 		CallRequestId: canceled.String(), WorkspaceId: r.workspace.String(),

@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// asteriskTrunk is the configuration of an Asterisk that listens at the first address and accepts
-// calls from the second address.
+// asteriskTrunk is the configuration of an Asterisk. The Asterisk listens at the first address and
+// accepts calls from the second address.
 const asteriskTrunk = `[transport-udp]
 type=transport
 protocol=udp
@@ -43,17 +43,18 @@ endpoint=ringfence
 match=%[2]s
 `
 
-// asteriskSetup describes an Asterisk and the trunk to it.
+// asteriskSetup describes an Asterisk and the dialer's trunk to it.
 type asteriskSetup struct {
-	// dialplan contains the steps of every call. The verb %s is replaced by the file of the
-	// announcement.
+	// dialplan contains the steps that the Asterisk runs for every call. The verb %s is replaced by
+	// the file of the announcement.
 	dialplan     string
 	announcement time.Duration
-	// rtp contains additional lines of rtp.conf, and trunk additional settings of the trunk.
+	// rtp contains additional lines of rtp.conf. trunk contains additional JSON fields of the
+	// trunk.
 	rtp, trunk string
 }
 
-// asteriskRig starts an Asterisk, and a dialer with a trunk to this Asterisk. Every agent uses the
+// asteriskRig starts an Asterisk, and a dialer with a trunk to the Asterisk. Every agent uses the
 // model.
 func asteriskRig(t *testing.T, model *modeltest.RealtimeServer, setup asteriskSetup) *rig {
 	t.Helper()
@@ -91,7 +92,8 @@ func asteriskRig(t *testing.T, model *modeltest.RealtimeServer, setup asteriskSe
 }
 
 // The Asterisk plays an announcement and then waits without sending RTP. The call continues if RTCP
-// arrives within the media timeout, or if there is no media timeout. Otherwise the call ends.
+// packets arrive within the media timeout, or if there is no media timeout. Otherwise the call
+// ends.
 func TestTrunk_RTCPKeepsACallOfAWaitingAsterisk(t *testing.T) {
 	t.Parallel()
 	const dialplan = "Answer()\n same => n,Playback(%%s)\n same => n,Wait(%d)\n same => n,Hangup()\n"
@@ -138,8 +140,8 @@ func TestTrunk_RTCPKeepsACallOfAWaitingAsterisk(t *testing.T) {
 }
 
 // The Asterisk plays an announcement before it answers, and then sends the agent's audio back. The
-// announcement does not count as an answer: the model does not receive it, and the call is answered
-// later.
+// announcement does not count as an answer: the model does not receive the announcement, and the
+// call is answered only after it.
 func TestTrunk_EarlyMediaIsNotAnAnswer(t *testing.T) {
 	t.Parallel()
 	const announcement = 2 * time.Second
@@ -157,7 +159,7 @@ func TestTrunk_EarlyMediaIsNotAnAnswer(t *testing.T) {
 	}
 }
 
-// sipp describes its audio in a 183 and not in the 200. It sends the agent's audio back, so the
+// sipp sends its SDP answer in the 183 and not in the 200. It sends the agent's audio back, so the
 // model must receive speech.
 func TestTrunk_AnswerWithoutDescriptionUsesThe183(t *testing.T) {
 	t.Parallel()
@@ -181,7 +183,7 @@ func TestTrunk_AnswerWithoutDescriptionUsesThe183(t *testing.T) {
 const quietAgent = `{"kind":"openai_realtime","disclosure":{"off_reason":"a test"},"greeting":"Good day."}`
 
 // wantEchoedCall checks a call with echoedModel to a phone that sends the agent's audio back. The
-// model receives audio only after the answer.
+// model must receive audio only after the call was answered.
 func wantEchoedCall(t *testing.T, facts []fact, model *modeltest.RealtimeServer) {
 	t.Helper()
 	if got, want := names(facts), talked; got != want {
@@ -211,8 +213,8 @@ func wantEchoedCall(t *testing.T, facts []fact, model *modeltest.RealtimeServer)
 	}
 }
 
-// eventTime returns the time of the event with the given name. If there is no such event, it
-// returns the zero time.
+// eventTime returns the time of the event with the name, or the zero time if there is no such
+// event.
 func eventTime(facts []fact, name string) (at time.Time) {
 	for _, each := range facts {
 		if names([]fact{each}) == name {

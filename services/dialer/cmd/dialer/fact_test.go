@@ -50,7 +50,7 @@ func (r *rig) listen(cfg kafka.Config) {
 	}
 }
 
-// factsOf returns the received events of one request or inbound call, without duplicates.
+// factsOf returns the received events of one call request or inbound call, without duplicates.
 func (r *rig) factsOf(key string) (facts []fact) {
 	r.receivedFacts.mu.Lock()
 	defer r.receivedFacts.mu.Unlock()
@@ -72,7 +72,7 @@ func names(facts []fact) string {
 	return strings.Join(all, " ")
 }
 
-// ends waits for the request's final event and returns all its events.
+// ends waits for the final event of a call request and returns all its events.
 func (r *rig) ends(id uuid.UUID) []fact {
 	r.t.Helper()
 	var facts []fact

@@ -13,7 +13,7 @@ import (
 )
 
 // trunkThat adds a trunk that plays the script for each call, and returns when the trunk is up. The
-// function dials returns the number of calls to a number.
+// function dials returns how many calls to a number the trunk has received.
 func (r *rig) trunkThat(p *process, name string, priority int, script func(*siptest.Call)) (dials func(to string) int) {
 	r.t.Helper()
 	var mu sync.Mutex
@@ -31,7 +31,8 @@ func (r *rig) trunkThat(p *process, name string, priority int, script func(*sipt
 		r.t.Fatalf("POST = %d %v", status, response)
 	}
 	path := "http://" + p.addr + "/admin/v1/trunks/" + response["id"].(string)
-	await(r.t, "the trunk has answered OPTIONS", func() bool { // before this, the trunk would get no call
+	// before the trunk has answered OPTIONS, it gets no call
+	await(r.t, "the trunk has answered OPTIONS", func() bool {
 		status, response := r.asOperator("GET", path, "")
 		return status == 200 && response["state"] == "up"
 	})
@@ -42,8 +43,9 @@ func (r *rig) trunkThat(p *process, name string, priority int, script func(*sipt
 	}
 }
 
-// The first trunk refuses every call and the second trunk is busy. The dialer is killed after the
-// first refusal, before it tries the second trunk.
+// The first trunk refuses every call, and at the second trunk every number is busy. The dialer is
+// killed after the first refusal, before it tries the second trunk. It must not dial a second time
+// after the restart.
 func TestFailover_CrashBetweenTwoTrunksDialsOnce(t *testing.T) {
 	t.Parallel()
 	whole, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")

@@ -16,8 +16,9 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-// The database connection closes while the fence commits. The process does not know whether the
-// fence is committed. It must find out, because no other process would dial or void the fence.
+// The database connection closes while the fence (the row that permits the dial) is being
+// committed. The process does not know whether the commit succeeded. It must find out, because no
+// other process would dial the call or make the fence void.
 func TestFence_LostCommitAnswerDialsOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -45,8 +46,8 @@ func TestFence_LostCommitAnswerDialsOnce(t *testing.T) {
 	}
 }
 
-// The workspace is suspended after the fence and before the call reaches the carrier. The gate does
-// not depend on the plan and still permits the call.
+// The workspace is suspended after the fence was committed and before the call reaches the carrier.
+// The gates in contacts-compliance still permit the call, so the dialer itself must block it.
 func TestFence_SuspensionAfterTheFenceBlocksTheCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -72,7 +73,8 @@ func TestFence_SuspensionAfterTheFenceBlocksTheCall(t *testing.T) {
 	}
 }
 
-// contacts-compliance refuses one of the reports each time.
+// contacts-compliance always refuses the report of one opt-out. The other opt-out is reported
+// anyway.
 func TestOptOut_RefusedReportDoesNotDelayTheOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -102,8 +104,8 @@ func TestOptOut_RefusedReportDoesNotDelayTheOthers(t *testing.T) {
 	}
 }
 
-// cutter forwards connections to Postgres. When it is armed, it closes one connection instead of
-// forwarding the next answer.
+// cutter forwards connections to Postgres. When the test has set port, the cutter closes the
+// connection from that port instead of forwarding the next answer of Postgres.
 type cutter struct {
 	addr, target string
 	port         atomic.Int32
@@ -165,7 +167,8 @@ func (c *cutter) serve(in net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() { pump(in, out, func() bool { return false }) })
 	both.Go(func() {
-		pump(out, in, func() bool { // Postgres answers the fence and its commit together
+		// one answer of Postgres contains the results of the fence and of its commit
+		pump(out, in, func() bool {
 			mine := c.port.Load() == own
 			if mine {
 				c.done.Store(true)

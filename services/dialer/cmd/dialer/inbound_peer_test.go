@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// strange is a sipp scenario of a call to an unassigned number. The scenario fails if any response
-// except 100 arrives before the 404.
+// strange is a sipp scenario of a call to a number that is not assigned. The scenario fails if any
+// response except 100 arrives before the 404.
 const strange = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="caller">
 <send retrans="500"><![CDATA[
@@ -55,7 +55,8 @@ Content-Length: 0
 </scenario>
 `
 
-// callIn starts a sipp at a port of an address. It plays the scenario of a caller once.
+// callIn starts a sipp that plays the scenario of a caller once. sipp sends from the port of the
+// address in the parameter from.
 func callIn(t *testing.T, scenario, from string, port int, to string, more ...string) *peertest.Program {
 	t.Helper()
 	peertest.Installed(t, "sipp")
@@ -80,7 +81,7 @@ func (r *rig) assignNumber(p *process) {
 	}
 }
 
-// No agent has the called number. The call is refused with 404 and does not ring.
+// No agent has the called number. The dialer refuses the call with 404, and the call does not ring.
 func TestInbound_UnassignedNumberIsNotFound(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -89,15 +90,15 @@ func TestInbound_UnassignedNumberIsNotFound(t *testing.T) {
 	callIn(t, strange, "127.0.0.1", port, address).Ends(t)
 }
 
-// The calling address belongs to two trunks. With the settings of the first trunk, the call would
-// be refused with 488. The call must be answered with the settings of the second trunk. A disabled
-// trunk is ignored.
+// The address of the caller belongs to two trunks. With the settings of the first trunk, the dialer
+// would refuse the call with 488. It must use the settings of the second trunk and answer the call.
+// A disabled trunk is ignored.
 func TestInbound_TransportAndPortDecideTheTrunk(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, first string
-		// disabled means that the first trunk has the transport and the port of the call, and is
-		// disabled.
+		// disabled reports that the first trunk is disabled. It then has the same transport and
+		// port as the call.
 		disabled bool
 	}{
 		{name: "other transport", first: `,"transport":"tls","srtp":"required"`},
@@ -125,7 +126,7 @@ func TestInbound_TransportAndPortDecideTheTrunk(t *testing.T) {
 			}
 			r.setAgent(`{"script":{"tone_hz":440,"tone_millis":200,"end_after_millis":400}}`)
 			r.assignNumber(p)
-			// The response to this call shows that the dialer has read the second trunk.
+			// When this call gets a response, the dialer has read the second trunk.
 			callIn(t, strange, "127.0.0.66", peertest.Port(t), address).Ends(t)
 			callIn(t, calledBySipp, "127.0.0.1", port, address, "-s", agentNumber).Ends(t)
 			var trunk string
@@ -147,7 +148,7 @@ func TestInbound_TransportAndPortDecideTheTrunk(t *testing.T) {
 	}
 }
 
-// A sipp calls over IPv6 and sends the agent's audio back.
+// sipp calls over IPv6 and sends the agent's audio back.
 func TestInbound_IPv6CallIsAnswered(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")

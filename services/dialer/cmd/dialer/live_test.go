@@ -16,7 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// An openai_live agent is published in agents.v1. It talks over SIP and opts the person out.
+// An agent of the kind openai_live is published in the topic agents.v1. The agent talks over SIP
+// and opts the person out.
 func TestLive_AgentTalksAndOptsOutOverSIP(t *testing.T) {
 	const words = "Please never call me again."
 	model := modeltest.NewLive(modeltest.LiveOptions{
@@ -26,7 +27,7 @@ func TestLive_AgentTalksAndOptsOutOverSIP(t *testing.T) {
 			switch {
 			case heard == words:
 				return modeltest.LiveReply{Tool: "opt_out", Args: `{"quote":"Please never call me again."}`}
-			case json.Valid([]byte(heard)): // the result of the tool
+			case json.Valid([]byte(heard)): // the model receives the result of the tool as JSON
 				return modeltest.LiveReply{Text: "That is noted. Goodbye.", Tool: "end_call", Args: `{"outcome":"opted_out"}`}
 			}
 			return modeltest.LiveReply{Text: "Good day."}

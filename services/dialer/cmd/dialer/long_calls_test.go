@@ -2,8 +2,8 @@ package main
 
 import "testing"
 
-// Nothing is dialed while Kafka is unavailable, but long calls still count in the channels of their
-// trunk.
+// While Kafka is unavailable, nothing is dialed. Long calls still count in the used channels of
+// their trunk.
 func TestLongCalls_AreCountedWithoutKafka(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

@@ -47,7 +47,7 @@ func spec() app.Spec[Config] {
 	}
 }
 
-// start creates the parts of the dialer.
+// start creates the parts of the dialer: the components that the process runs.
 func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, error) {
 	tel, keys, pool, relay := rt.Telemetry, rt.Keys, rt.Pool, rt.Relay
 	db := pools{work: rt.Pool, beats: rt.Heartbeats}
@@ -128,16 +128,18 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		{Name: "inbound calls", Run: answerer.Run},
 		{Name: "recordings", Run: recordings.run},
 		{Name: "carrier events", Run: trunk.readEvents(st, relay, cfg.LookEvery, dialer.Wake)},
-		{Name: "carrier", Run: trunk.run}, // the calls of this process end before the parts above stop
+		// when this part has stopped, all calls of the process have ended; the parts above stop
+		// later
+		{Name: "carrier", Run: trunk.run},
 		{Name: "dialing", Run: dialer.Run},
 		rt.Consumer(handlers(st, rt, dialer.Wake)),
 		rt.HTTP(api),
 	}, nil
 }
 
-// acceptIntents lets the serving processes reconcile with the remaining records of dial-intents.v1,
-// although older records are missing. The dialer can dial a request a second time if its intent is
-// missing.
+// acceptIntents accepts the loss of older records of dial-intents.v1. The serving processes can
+// then reconcile the database with the remaining records. A call request can be dialed a second
+// time if its intent, the record of its first dial, is lost.
 func acceptIntents(ctx context.Context, cfg Config, pool *pgxpool.Pool) error {
 	st, err := openStore(cfg, pool)
 	if err != nil {

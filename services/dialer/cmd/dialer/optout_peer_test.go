@@ -20,7 +20,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// newSummaries starts an endpoint that summarises every call with the given outcome.
+// newSummaries starts a fake of the model for summaries. It returns the given outcome for every
+// call.
 func newSummaries(t *testing.T, outcome string) (url string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -35,8 +36,8 @@ func newSummaries(t *testing.T, outcome string) (url string) {
 	return server.URL + "/v1"
 }
 
-// newModel starts a model that greets, hears the given words, answers them with the reply, and then
-// ends the call.
+// newModel starts a model that greets the person and receives the given words. It responds with the
+// reply and then ends the call.
 func newModel(t *testing.T, words string, reply modeltest.RealtimeReply) (url string) {
 	t.Helper()
 	model := modeltest.NewRealtime(modeltest.RealtimeOptions{
@@ -55,9 +56,9 @@ func newModel(t *testing.T, words string, reply modeltest.RealtimeReply) (url st
 	return model.URL
 }
 
-// newWebsocketAgent starts a customer's agent. The agent transcribes the words, calls end_call with
-// the outcome opted_out, and closes. newWebsocketAgent returns the URL of the agent and the
-// environment variable with which the dialer trusts the agent's certificate.
+// newWebsocketAgent starts a customer's agent. The agent transcribes the words, calls the tool
+// end_call with the outcome opted_out, and closes the connection. newWebsocketAgent returns the URL
+// of the agent, and the environment variable with which the dialer trusts the agent's certificate.
 func newWebsocketAgent(t *testing.T, words string) (url, trust string) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -89,7 +90,7 @@ func newWebsocketAgent(t *testing.T, words string) (url, trust string) {
 	return "wss" + strings.TrimPrefix(server.URL, "https"), "SSL_CERT_FILE=" + writeCertificate(t, server.Certificate())
 }
 
-// evidence returns the evidence of the newest opt-out of a number.
+// evidence returns the evidence that was reported with the newest opt-out of a number.
 func (g *gate) evidence(number string) (evidence string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -111,10 +112,10 @@ func writeCertificate(t *testing.T, certificate *x509.Certificate) (file string)
 	return file
 }
 
-// An opt-out can be made in several ways during a call with sipp, which sends the agent's audio
-// back. Each opt-out must be reported to contacts-compliance with the person's words, and must
-// block the next request for the number. Only in the last two rows does the dialer itself recognise
-// the words as a refusal.
+// In a call with sipp, which sends the agent's audio back, a person can opt out in several ways.
+// Each opt-out must be reported to contacts-compliance with the person's words, and must block the
+// next call request for the number. Only in the last two rows does the dialer itself recognise the
+// words as a refusal.
 func TestAgent_OptOutIsReported(t *testing.T) {
 	t.Parallel()
 	const leave, plain, number = "That is enough for me.", "Please never call me again.", "+14155551601"
@@ -159,8 +160,8 @@ func TestAgent_OptOutIsReported(t *testing.T) {
 			if status, body := r.admin(p, "PUT", keys, `{"key":"a-secret-of-the-agent"}`); status != 200 {
 				t.Fatalf("PUT agent key = %d %v, want 200", status, body)
 			}
-			// The report fails, so the opt-out that the dialer itself stores must block the next
-			// request.
+			// The report of the opt-out fails. The dialer has stored the opt-out itself, and this
+			// must block the next call request.
 			r.gate.optOut = func(int) error { return errors.New("away") }
 
 			facts := r.ends(r.request(number))
@@ -223,8 +224,8 @@ func TestTrunk_FailedCallKeepsOptOut(t *testing.T) {
 	}
 }
 
-// The model ends the call with an outcome that the agent's list does not contain. The model must
-// receive the list, and can then send another outcome.
+// The model ends the call with an outcome that is not in the agent's list of outcomes. The dialer
+// must send the list to the model. The model can then send another outcome.
 func TestAgent_UnlistedOutcomeIsRefused(t *testing.T) {
 	t.Parallel()
 	const words = "Yes, gladly."

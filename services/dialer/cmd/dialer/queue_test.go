@@ -13,11 +13,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// troubled is a fake carrier that can fail in two ways: it refuses calls with an internal fault,
-// or it cannot be reached. Otherwise it accepts every call.
+// troubled is a fake carrier that can fail in two ways: it refuses calls with an internal error, or
+// it cannot be reached. Otherwise it accepts every call.
 type troubled struct {
 	refuses, absent atomic.Bool
-	// last is the number of the call after which the carrier cannot be reached. 0 means none.
+	// asked is the number of calls. When asked equals last, the carrier can no longer be reached.
 	asked, last atomic.Int64
 }
 
@@ -46,8 +46,9 @@ func (c *troubled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The carrier refuses calls with an internal fault. After three refusals, no further request
-// fails. Requests that are queued in the meantime are dialed after a successful test.
+// The carrier refuses calls with an internal error. After three refusals the circuit opens, and no
+// further call request fails. Call requests that were queued in the meantime are dialed after a
+// successful test call.
 func TestCircuit_OpensAndCloses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -62,7 +63,7 @@ func TestCircuit_OpensAndCloses(t *testing.T) {
 	}
 	for n := range 3 {
 		if n == 2 {
-			c.absent.Store(true) // from now on every test of the circuit fails
+			c.absent.Store(true) // from now on the carrier cannot be reached, so the circuit cannot close
 		}
 		if end := last(r.ends(r.request(fmt.Sprintf("+141555504%02d", n)))); end.GetCall().GetErrorCode() != "provider_unavailable" {
 			t.Fatalf("call %d ended %v", n, end)
@@ -113,9 +114,9 @@ func body(t *testing.T, url string) string {
 	return text.String()
 }
 
-// Two dialers process a queue on a small trunk. One dialer is paused beyond its leases, and one is
-// killed. The carrier never has more calls than one workspace may have, and at the end no capacity
-// is in use.
+// Two dialers process a queue on a small trunk. One dialer is paused for longer than its leases,
+// and the other is killed. The carrier never has more calls than one workspace may have. At the
+// end, no capacity is in use.
 func TestQueue_KillsAndPausesDoNotExceedLimits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.1")
@@ -148,7 +149,7 @@ func TestQueue_KillsAndPausesDoNotExceedLimits(t *testing.T) {
 	}
 }
 
-// maxConcurrent returns the highest number of concurrent calls in the carrier's log.
+// maxConcurrent returns the highest number of concurrent calls according to the carrier's log.
 func (r *rig) maxConcurrent() (most int) {
 	r.t.Helper()
 	var page struct{ Data []logLine }
@@ -166,9 +167,8 @@ func (r *rig) maxConcurrent() (most int) {
 	return most
 }
 
-// One workspace has 2,000 due requests and uses all channels that one workspace may use. The
-// requests of another workspace must not wait for this backlog. In the order of arrival they would
-// wait.
+// One workspace has 2,000 due call requests and uses all channels that one workspace may use. The
+// call requests of another workspace must be dialed before this backlog has ended.
 func TestQueue_BacklogOfOneWorkspaceDoesNotDelayAnother(t *testing.T) {
 	t.Parallel()
 	// A call lasts longer than a second, so 18 channels need more than a minute for the backlog.
@@ -189,7 +189,7 @@ func TestQueue_BacklogOfOneWorkspaceDoesNotDelayAnother(t *testing.T) {
 		return r.inUse() >= 18
 	})
 	var ids []uuid.UUID
-	for n := range 4 { // two of these requests are dialed at a time
+	for n := range 4 { // two of these call requests are dialed at a time
 		ids = append(ids, r.request(fmt.Sprintf("+141555091%02d", n)))
 	}
 	for n, id := range ids {

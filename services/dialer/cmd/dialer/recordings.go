@@ -14,15 +14,16 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// recordingParts contains the parts that record calls. The fields are nil if no storage is
-// configured. files and links are set only if recordings are stored in a local directory.
+// recordingParts contains the parts that record calls. Its fields are nil if no storage is
+// configured. The fields files and links are set only if recordings are stored in a local
+// directory.
 type recordingParts struct {
 	recorder *recordings.Recorder
 	files    *recordings.Directory
 	links    *recordingstore.Links
 }
 
-// openRecordings opens the storage and the spool.
+// openRecordings opens the storage of recordings and the spool.
 func openRecordings(
 	cfg recordingsConfig,
 	pool *pgxpool.Pool,

@@ -8,8 +8,9 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// The dialer is killed after a trunk has refused the account and before the request is queued
-// again. The new process does not know the trunk's response, so it does not dial the request again.
+// A trunk refuses the account, so the call request should go back to the queue. The dialer is
+// killed before that. The new process does not know the trunk's response, so it must not dial the
+// call request again.
 func TestRelease_CrashBeforeTheReleaseDoesNotDialAgain(t *testing.T) {
 	t.Parallel()
 	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")

@@ -39,12 +39,13 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// waitTimeout ends waits that would hang. A consumer that is killed while its group rebalances
-// delays the next consumer for half a minute, so tests kill only a process that has settled.
+// waitTimeout ends waits that would hang. It is long, because a consumer that is killed during a
+// rebalance of its consumer group delays the next consumer for half a minute. So tests kill only a
+// process that has settled.
 const waitTimeout = 2 * time.Minute
 
-// binaries builds the real dialer, with failpoints enabled, and the real simulated carrier. They
-// are built once.
+// binaries builds the real dialer, with failpoints enabled, and the real simulated carrier. It
+// builds them once.
 var binaries = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "dialer-test"); err != nil {
 		return "", err
@@ -53,7 +54,7 @@ var binaries = sync.OnceValues(func() (dir string, err error) {
 		"dialer":     {"-tags", "crashpoints", "."},
 		"simcarrier": {"ringfence.dev/cmd/simcarrier"},
 	} {
-		// Build without symbols.
+		// Build without debug symbols.
 		build := exec.Command("go", append([]string{"build", "-ldflags=-s -w", "-o", filepath.Join(dir, target)}, args...)...)
 		if out, err := build.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build %s: %w\n%s", target, err, out)
@@ -64,7 +65,8 @@ var binaries = sync.OnceValues(func() (dir string, err error) {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "10"); err != nil { // most of the time, the tests wait
+	// the tests mostly wait, so more of them than processors can run in parallel
+	if err := flag.Set("test.parallel", "10"); err != nil {
 		panic(err)
 	}
 	code := m.Run()
@@ -74,7 +76,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// rig contains one or more dialers. All services that the dialers use are real, except the gate.
+// rig contains one or more dialers and the services that they use. All of these services are real,
+// except contacts-compliance.
 type rig struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
@@ -103,7 +106,7 @@ func (r *rig) within(t testing.TB) *rig {
 	return &own
 }
 
-// newRig starts all parts except the dialer.
+// newRig starts all services except the dialer.
 func newRig(t testing.TB, timeScale string) *rig {
 	t.Helper()
 	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{},
@@ -138,8 +141,8 @@ func newRig(t testing.TB, timeScale string) *rig {
 		"SIGNING_KEY=" + own, "TRUSTED_KEYS=calls=" + callsPublic + ",gateway=" + gatewayPublic,
 		"SEALING_KEYS=test=" + base64.StdEncoding.EncodeToString(make([]byte, 32)),
 		"INSTANCE_LEASE=1s", "CLAIM_LEASE=4s", "OUTBOX_LEASE=1s", "LOG_FORMAT=text",
-		// These ports are above the ephemeral ports of Linux and the ports of libs/testkit, so that
-		// no other program uses the audio ports.
+		// These ports are above the ephemeral ports of Linux and the ports of libs/testkit. So no
+		// other program uses the audio ports.
 		"RTP_PORT_LOW=61000", "RTP_PORT_HIGH=65534",
 	}
 	go r.listen(cfg)
@@ -147,7 +150,7 @@ func newRig(t testing.TB, timeScale string) *rig {
 	return r
 }
 
-// startCarrier starts the simulated carrier, or starts it again.
+// startCarrier starts the simulated carrier. It can be called again after the carrier was killed.
 func (r *rig) startCarrier() {
 	r.t.Helper()
 	bin, err := binaries()
@@ -164,9 +167,9 @@ func (r *rig) startCarrier() {
 	})
 }
 
-// dialer starts a replica. extra overrides the environment. A new replica gets the name of the
-// first replica that has ended, like the pods of a StatefulSet. Kafka then immediately assigns the
-// partitions of the ended replica to the new one.
+// dialer starts a replica. The parameter extra overrides environment variables. If a replica has
+// ended, the new replica gets the same name, like a pod of a StatefulSet. Kafka then immediately
+// assigns the partitions of the ended replica to the new one.
 func (r *rig) dialer(extra ...string) *process {
 	r.t.Helper()
 	bin, err := binaries()
@@ -194,7 +197,7 @@ func (r *rig) dialer(extra ...string) *process {
 	return p
 }
 
-// announce publishes the workspace and its agent.
+// announce publishes the workspace and its agent to Kafka.
 func (r *rig) announce(enabled, deleted bool) {
 	r.t.Helper()
 	version := time.Now().UnixNano()
@@ -236,7 +239,7 @@ type order struct {
 	waitable bool
 }
 
-// request publishes a request for a call to a number and returns its id.
+// request publishes a call request for a number and returns its id.
 func (r *rig) request(to string, change ...func(*order)) uuid.UUID {
 	r.t.Helper()
 	o := order{id: uuid.Must(uuid.NewV7()), to: to, maxCall: 600, dueAt: time.Now(), agent: r.agent}
@@ -276,7 +279,7 @@ type logLine struct {
 	To     string `json:"to"`
 }
 
-// log returns the lines of the carrier's log with the kind and the number.
+// log returns the lines of the carrier's log that have the kind and the called number.
 func (r *rig) log(kind, to string) (lines []logLine) {
 	r.t.Helper()
 	var page struct{ Data []logLine }
@@ -309,7 +312,7 @@ func (r *rig) carrier(method, path, body string, into any) {
 	}
 }
 
-// withdraw calls Withdraw as the calls service does.
+// withdraw calls the method Withdraw of the dialer, as the service `calls` does.
 func (r *rig) withdraw(p *process, id uuid.UUID) (bool, error) {
 	client := dialerv1.NewWithdrawServiceClient(http.DefaultClient, "http://"+p.addr,
 		connect.WithInterceptors(r.calls.ClientInterceptor(name)))
@@ -324,7 +327,7 @@ func (r *rig) withdraw(p *process, id uuid.UUID) (bool, error) {
 	return resp.Msg.GetWithdrawn(), nil
 }
 
-// admin sends one request of an operator, as the gateway forwards it.
+// admin sends one HTTP request of an operator, as the gateway forwards it.
 func (r *rig) admin(p *process, method, path, body string) (status int, answer map[string]any) {
 	r.t.Helper()
 	return r.asOperator(method, "http://"+p.addr+"/admin/v1/workspaces/"+r.workspace.String()+path, body)
@@ -371,7 +374,7 @@ func keysOf(t testing.TB, self, private string) *serviceauth.Keys {
 	return keys
 }
 
-// freeAddr returns an address that is free until a process of the test uses it.
+// freeAddr returns an address that no program uses until a process of the test listens at it.
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	port, err := testkit.Port()
@@ -381,7 +384,8 @@ func freeAddr(t testing.TB) string {
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// await waits until the condition holds returns true. The test fails after waitTimeout.
+// await waits until the function holds returns true. The test fails after waitTimeout. The
+// parameter what describes the condition.
 func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	ticker, timeout := time.NewTicker(20*time.Millisecond), time.After(waitTimeout)
@@ -395,8 +399,9 @@ func await(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// holdFences creates a trigger that waits while another transaction has the advisory lock. The
-// trigger polls, because lock_timeout limits how long a fence waits for a lock.
+// holdFences creates a trigger that delays each insert of a fence while another transaction has the
+// advisory lock. The trigger polls the lock. If it waited for the lock, lock_timeout would end the
+// insert.
 const holdFences = `
 CREATE FUNCTION hold_fence() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -407,8 +412,8 @@ BEGIN
 END $$;
 CREATE TRIGGER hold_fence BEFORE INSERT ON fences FOR EACH ROW EXECUTE FUNCTION hold_fence()`
 
-// lockFences blocks the write of every fence until the function release is called. Fences can still
-// be read.
+// lockFences blocks the insert of every fence until the function release is called. Fences can
+// still be read.
 func lockFences(t testing.TB, r *rig) (release func()) {
 	t.Helper()
 	super := pgtest.Super(t, r.pool, name)
@@ -430,8 +435,8 @@ func lockFences(t testing.TB, r *rig) (release func()) {
 	}
 }
 
-// tooOld waits until the gate's last answer for a request has expired. If the dialer was delayed
-// before the fence, it has called the gate twice.
+// tooOld waits until the last result of the gates for a call request is too old for a dial. The
+// gates can have been called more than once, so tooOld waits after the last call.
 func tooOld(t testing.TB, r *rig, id uuid.UUID) {
 	t.Helper()
 	var asked time.Time

@@ -24,7 +24,7 @@ func ringAtSipp(t *testing.T, number string, env ...string) (r *rig, p *process,
 	return r, p, id, received
 }
 
-// statusOf returns the status of the call of a request, or "" if there is no call.
+// statusOf returns the status of the call of a call request, or "" if there is no call.
 func (r *rig) statusOf(id uuid.UUID) (status string) {
 	r.t.Helper()
 	err := r.pool.QueryRow(r.t.Context(),
@@ -35,8 +35,8 @@ func (r *rig) statusOf(id uuid.UUID) (status string) {
 	return status
 }
 
-// A request is withdrawn while its phone rings. The dialer refuses the withdrawal, so the client
-// receives 409 not_cancelable. The phone rings until RING_LIMIT.
+// A call request is withdrawn while its phone rings. The dialer refuses the withdrawal, and the API
+// client gets 409 not_cancelable. The phone rings until RING_LIMIT.
 func TestWithdraw_NotWhileAPhoneRings(t *testing.T) {
 	t.Parallel()
 	r, p, id, received := ringAtSipp(t, "+14155551314", "RING_LIMIT=15s")
@@ -62,7 +62,7 @@ func TestWithdraw_NotWhileAPhoneRings(t *testing.T) {
 	}
 }
 
-// A dialer stops while a phone rings. The phone must receive a CANCEL before the process ends.
+// A dialer is stopped while a phone rings. The phone must receive a CANCEL before the process ends.
 func TestStop_CancelsARingingPhone(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -13,9 +13,9 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// The owner of a call is killed directly before and after it applies the events of the ringing, the
-// answer and the end. The next process ends the call. Each request has one end, and a call whose
-// state is unknown is not charged.
+// The owner of a call is killed directly before and directly after it applies an event of the call:
+// the ringing, the answer or the end. The next process ends the call. Each call request has one
+// end. If the state of the call is unknown, the call is not charged.
 func TestSIP_CrashAroundEachEventEndsTheCallOnce(t *testing.T) {
 	t.Parallel()
 	whole, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
@@ -23,8 +23,8 @@ func TestSIP_CrashAroundEachEventEndsTheCallOnce(t *testing.T) {
 	p := whole.dialer(env...)
 	type death struct{ stage, point string }
 	var next atomic.Pointer[death]
-	// at waits until the call has the status before, and then enables the failpoint of a stage.
-	// If the parameter before is empty, at does not wait.
+	// The function at waits until the call has the status in the parameter before, and then enables
+	// the failpoint of a stage. If before is empty, at does not wait.
 	at := func(c *siptest.Call, stage, before string) {
 		d := next.Load()
 		if d.stage != stage {
@@ -65,7 +65,7 @@ func TestSIP_CrashAroundEachEventEndsTheCallOnce(t *testing.T) {
 	})
 	tests := []struct {
 		death
-		code string // error code of the request; empty if the call completed
+		code string // error code of the call request; empty if the call completed
 	}{
 		{death: death{stage: "ringing", point: "dialer: before events"}, code: "dial_state_unknown"},
 		{death: death{stage: "ringing", point: "dialer: after events"}, code: "dial_state_unknown"},

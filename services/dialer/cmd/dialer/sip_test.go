@@ -28,19 +28,21 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// person is the far end of a trunk. The person speaks once, after the agent has been silent for
-// some time.
+// person is the far end of a call. The person speaks once, after the agent has been silent for some
+// time.
 type person struct {
-	mu           sync.Mutex
-	heard, quiet int // number of the agent's loud frames, and of the silent frames since the last loud one
-	sent         int // number of sent frames
+	mu sync.Mutex
+	// heard is the number of the agent's loud frames; quiet is the number of silent frames since
+	// the last loud one
+	heard, quiet int
+	sent         int // number of frames that the person has sent
 }
 
 const (
-	// speech is the number of frames for which the person speaks.
+	// speech is the number of 20 ms frames for which the person speaks.
 	speech = 50
-	// lull is the number of silent frames of the agent before the person speaks. Pauses within a
-	// sentence are shorter.
+	// lull is the number of silent frames of the agent after which the person speaks. Pauses within
+	// a sentence of the agent are shorter.
 	lull = 40
 )
 
@@ -74,7 +76,8 @@ func (p *person) NextFrame(dst []byte) bool {
 	return true
 }
 
-// farEnd starts a trunk that answers every call with the person p, and then calls goesOn.
+// farEnd starts a trunk that answers every call with the audio of the person p, and then calls
+// goesOn.
 func farEnd(t *testing.T, p *person, goesOn func(*siptest.Call)) (port int) {
 	t.Helper()
 	x := siptest.New(t, transport.Config{UDP: "127.0.0.1:0"})
@@ -109,8 +112,9 @@ func farEnd(t *testing.T, p *person, goesOn func(*siptest.Call)) (port int) {
 	return x.Port(transport.UDP)
 }
 
-// The test runs a whole call with a trunk, audio in both directions, and a model with the Realtime
-// API. The person opts out. The test is not parallel, because its audio depends on real time.
+// The test makes a whole call with a trunk, audio in both directions, and a model with the Realtime
+// API. The person opts out. The test is not parallel, because its audio is sent in real time and
+// parallel tests could delay it.
 func TestSIP_ModelTalksAndOptsOut(t *testing.T) {
 	r := newRig(t, "0")
 	var noted atomic.Bool
@@ -223,8 +227,8 @@ func TestSIP_ModelTalksAndOptsOut(t *testing.T) {
 	}
 }
 
-// A trunk calls a number, and the agent of that number answers. A caller whose address belongs to
-// no trunk gets no response.
+// A caller calls a number over a trunk, and the agent of that number answers. A caller whose
+// address belongs to no trunk gets no response.
 func TestSIP_InboundCallIsAnswered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The dialer logs its listening addresses, and the admin API shows them.
+// The dialer logs the addresses at which it listens, and the admin API shows them.
 func TestDialer_ShowsWhereItListens(t *testing.T) {
 	t.Parallel()
 	r, address := newRig(t, "0"), freeAddr(t)

@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip"
 )
 
-// A dialer with a live call stops. The phone must receive a BYE before the process ends. The BYE is
-// sent after DRAIN_LIMIT, or at the second signal.
+// A dialer with a live call is stopped. The phone must receive a BYE before the process ends. The
+// dialer sends the BYE after DRAIN_LIMIT, or at the second signal.
 func TestSIP_StopHangsUp(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -60,8 +60,9 @@ func TestSIP_StopHangsUp(t *testing.T) {
 	}
 }
 
-// sendStops sends the signals. Two equal signals can merge, so the second signal is sent only after
-// the process has read the first. Different signals do not merge and are sent without a wait.
+// sendStops sends the signals to the process. The operating system can merge two equal signals, so
+// the second one is sent only after the process has received the first. Different signals are not
+// merged and are sent without a pause.
 func sendStops(t *testing.T, p *process, signals []syscall.Signal) {
 	t.Helper()
 	for i, stop := range signals {
@@ -77,11 +78,11 @@ func sendStops(t *testing.T, p *process, signals []syscall.Signal) {
 	}
 }
 
-// agentNumber is the number of the agent that the function answering starts.
+// agentNumber is the number of the agent in the function answering.
 const agentNumber = "+14155559100"
 
-// answering starts a dialer with an agent that answers calls. It returns the address that the calls
-// must use.
+// answering starts a dialer with an agent that answers calls. The parameter limit is DRAIN_LIMIT.
+// answering returns the SIP address for the calls.
 func answering(t *testing.T, limit string) (*rig, *process, string) {
 	t.Helper()
 	r, address := newRig(t, "0"), freeAddr(t)

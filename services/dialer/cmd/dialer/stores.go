@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// openStore returns a store with a new instance id, so every start of the process is a different
+// openStore returns a store with a new instance id, so each start of the process counts as a new
 // instance.
 func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 	instance, err := uuid.NewV7()
@@ -30,14 +30,14 @@ func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 	}), nil
 }
 
-// secrets contains the stores that hold encrypted secrets.
+// secrets contains the stores of encrypted secrets.
 type secrets struct {
 	trunks *store.Trunks
 	keys   *store.AgentKeys
 }
 
-// openSecrets opens the stores of secrets and encrypts all secrets again with the first sealing
-// key.
+// openSecrets opens the stores of encrypted secrets. It encrypts all secrets again with the first
+// sealing key, so that older keys can be removed.
 func openSecrets(ctx context.Context, cfg Config, pool *pgxpool.Pool) (secrets, error) {
 	box, err := seal.New(cfg.Sealing)
 	if err != nil {
@@ -56,12 +56,12 @@ func openSecrets(ctx context.Context, cfg Config, pool *pgxpool.Pool) (secrets, 
 	return opened, nil
 }
 
-// handlers returns the handlers of the service's topics.
+// handlers returns the Kafka handlers of the topics that the service reads.
 func handlers(st *store.Store, rt *app.Runtime, wakeDialing func()) inbox.Handlers {
 	return consumer.New(st, consumer.Wakes{Dialing: wakeDialing, Relay: rt.Relay.Wake}, rt.Telemetry.Metrics).Handlers()
 }
 
-// openReplica returns the job that stores this process's report.
+// openReplica returns the job that regularly stores this process's report for operators.
 func openReplica(reports *store.ReplicaReports, report func() replicas.Report) (*replicas.Job, error) {
 	owner, err := uuid.NewV7()
 	if err != nil {

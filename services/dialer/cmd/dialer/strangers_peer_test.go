@@ -9,8 +9,9 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// The list of refused calls contains calls from an address that belongs to no trunk, and calls to a
-// number that no agent has. Each entry names the setting that would accept the call.
+// The list of rejected calls contains a call from an address that belongs to no trunk, and a call
+// to a number that no agent has. Each entry names the setting with which the dialer would accept
+// the call.
 func TestStrangers_AreShown(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")

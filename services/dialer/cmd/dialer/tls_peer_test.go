@@ -14,15 +14,15 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// tlsPhone is a baresip that accepts calls over TLS only, with the data that a trunk to this phone
-// needs.
+// tlsPhone is a baresip that accepts calls only over TLS. It contains the data for a trunk to this
+// phone.
 type tlsPhone struct {
 	phone *peertest.Phone
 	// number is the number that the phone answers.
 	number string
 	// certificate is the phone's self-signed certificate.
 	certificate string
-	// env contains the environment variables of a dialer that listens for TLS.
+	// env contains the environment variables of a dialer that listens over TLS.
 	env []string
 }
 
@@ -59,7 +59,7 @@ func newTLSPhone(t *testing.T, number string) tlsPhone {
 	}
 }
 
-// settings returns the settings of the trunk.
+// settings returns the JSON settings of a trunk to the phone.
 func (p tlsPhone) settings(t *testing.T) string {
 	t.Helper()
 	trusted, err := json.Marshal(p.certificate)
@@ -69,7 +69,8 @@ func (p tlsPhone) settings(t *testing.T) string {
 	return fmt.Sprintf(`,"transport":"tls","srtp":"required","ca_certificates":%s`, trusted)
 }
 
-// A TLS trunk is checked twice: without its CA certificate in the settings, and with it.
+// A TLS trunk is checked twice: without its CA certificate in the settings, and with the CA
+// certificate.
 func TestTrunkCheck_OverTLSNeedsTheCACertificate(t *testing.T) {
 	t.Parallel()
 	far := newTLSPhone(t, "+14155551801")
@@ -98,7 +99,8 @@ func TestTrunkCheck_OverTLSNeedsTheCACertificate(t *testing.T) {
 	}
 }
 
-// keyOfSRTP matches a key unless the key was replaced by the letter x.
+// keyOfSRTP matches a key of SRTP, but not a key whose characters were all replaced by the letter
+// x.
 var keyOfSRTP = regexp.MustCompile(`inline:[A-Za-z0-9+/]*[A-Za-wyz0-9+/]`)
 
 // A call to a baresip over TLS with SRTP is traced. The trace contains the decrypted messages

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// fetch returns the body of an operator's request.
+// fetch sends a GET of an operator and returns the response.
 func (r *rig) fetch(url string) (status int, content string) {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, url, nil)
@@ -39,8 +39,8 @@ func (r *rig) fetch(url string) (status int, content string) {
 	return resp.StatusCode, string(read)
 }
 
-// wantInTrace checks for each text whether the trace contains the text. The value in texts is the
-// expected result.
+// wantInTrace checks which texts the trace contains. A text must be in the trace if its value in
+// the map is true. Otherwise it must not be in the trace.
 func wantInTrace(t *testing.T, trace string, texts map[string]bool) {
 	t.Helper()
 	for text, want := range texts {
@@ -60,8 +60,8 @@ func secret(t *testing.T, received, pattern string) string {
 	return found[1]
 }
 
-// A trace that is turned on at runtime contains the messages of a call with a digest, but not the
-// digest itself.
+// The trace of a trunk is turned on while the dialer runs. It contains the messages of a call with
+// a digest, but not the digest itself.
 func TestTrace_ContainsTheCallWithoutTheDigest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -107,7 +107,7 @@ func TestTrace_ContainsTheCallWithoutTheDigest(t *testing.T) {
 	}
 }
 
-// Over TCP, the trace contains each message separately, without the keys of SRTP.
+// Over TCP, the trace contains each message as a separate packet, without the keys of SRTP.
 func TestTrace_OverTCPHasNoSRTPKeys(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -125,7 +125,8 @@ func TestTrace_OverTCPHasNoSRTPKeys(t *testing.T) {
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "SIP_TCP_ADDR="+freeAddr(t))
 	path := r.addTrunk(p, port, `,"transport":"tcp","srtp":"optional","trace":true`)
 	await(t, "OPTIONS in the trace", func() bool {
-		r.asOperator("PATCH", path, `{"trace":true}`) // this makes the dialer send OPTIONS again
+		// after a change of the trunk, the dialer sends OPTIONS again
+		r.asOperator("PATCH", path, `{"trace":true}`)
 		_, trace := r.fetch(path + "/trace")
 		return strings.Contains(trace, "OPTIONS sip:") && strings.Contains(trace, "SIP/2.0 200 OK")
 	})
@@ -143,7 +144,7 @@ func TestTrace_OverTCPHasNoSRTPKeys(t *testing.T) {
 	})
 }
 
-// Each replica responds with the messages of all replicas.
+// Two replicas have recorded messages of a trunk. Each replica returns the messages of both.
 func TestTrace_ContainsTheMessagesOfAllReplicas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -153,7 +154,8 @@ func TestTrace_ContainsTheMessagesOfAllReplicas(t *testing.T) {
 	r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+addresses[1])
 	path := r.addTrunk(p, port, `,"trace":true`)
 	await(t, "the OPTIONS of both replicas in the trace", func() bool {
-		r.asOperator("PATCH", path, `{"trace":true}`) // this makes the dialer send OPTIONS again
+		// after a change of the trunk, the dialer sends OPTIONS again
+		r.asOperator("PATCH", path, `{"trace":true}`)
 		status, trace := r.fetch(path + "/trace?format=pcap")
 		return status == http.StatusOK && strings.Contains(trace, "Via: SIP/2.0/UDP "+addresses[0]) &&
 			strings.Contains(trace, "Via: SIP/2.0/UDP "+addresses[1])

@@ -19,10 +19,11 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// In the first call, a transfer to a country that the workspace may not call is refused, and then
-// another transfer succeeds. In the second call, the person asks for a callback. The summary
-// contains the callback, although the model reports another outcome. The test is not parallel,
-// because its audio depends on real time.
+// In the first call, the agent requests two transfers. The first one, to a country that the
+// workspace may not call, is refused. The second one succeeds. In the second call, the person asks
+// for a callback. The summary contains the callback, although the model reports another outcome.
+// The test is not parallel, because its audio is sent in real time and parallel tests could delay
+// it.
 func TestSIP_TransfersACallAndReportsACallback(t *testing.T) {
 	r := newRig(t, "0")
 	pacific, err := time.LoadLocation("America/Los_Angeles")

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The check of a trunk tests the credentials at a peer that challenges requests. No call is placed.
+// The check of a trunk tests the credentials at a peer that challenges requests. It places no call.
 func TestTrunkCheck_TestsTheCredentials(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -47,7 +47,7 @@ func TestTrunkCheck_TestsTheCredentials(t *testing.T) {
 	}
 }
 
-// Without SIP, no trunk can be checked.
+// If the dialer runs without SIP, no trunk can be checked.
 func TestTrunkCheck_WithoutSIP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

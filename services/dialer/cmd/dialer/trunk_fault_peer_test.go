@@ -24,8 +24,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// challenging is a sipp scenario of a trunk. It answers OPTIONS, challenges every INVITE, and
-// answers 403 to a wrong digest and 486 to the right one.
+// challenging is a sipp scenario of a trunk. The trunk answers OPTIONS and challenges every INVITE.
+// It answers 403 to a wrong digest and 486 to the right one.
 var challenging = scenario(``, `403 Forbidden`)
 
 // again is the response of a trunk that sends another challenge after a wrong digest.
@@ -50,7 +50,7 @@ Content-Length: 0
 `
 
 // scenario returns the scenario challenging with a different response to a wrong digest. The
-// message in the parameter before is sent before that response.
+// parameter answer is that response. The message in the parameter before is sent first.
 func scenario(before, answer string) string {
 	status, headers, _ := strings.Cut(answer, "\n")
 	if headers != "" {
@@ -115,14 +115,14 @@ Content-Length: 0
 `
 }
 
-// startTrunk runs a sipp that plays the scenario for every call. more contains additional options
-// of sipp.
+// startTrunk runs a sipp that plays the scenario for every call. The parameter more contains
+// additional options of sipp.
 func startTrunk(t *testing.T, scenario string, more ...string) (port int) {
 	t.Helper()
 	return startTrunkAt(t, "127.0.0.1", scenario, more...)
 }
 
-// startTrunkAt is startTrunk at another address of this machine.
+// startTrunkAt does the same as startTrunk, but at another address of this machine.
 func startTrunkAt(t *testing.T, address, scenario string, more ...string) (port int) {
 	t.Helper()
 	_, port = startSipp(t, address, scenario, more...)
@@ -165,7 +165,7 @@ func (r *rig) addTrunk(p *process, port int, more string) (path string) {
 	return url + "/" + response["id"].(string)
 }
 
-// inQueue returns the state of a request and the number of its fences.
+// inQueue returns the state of a call request and the number of its fences.
 func (r *rig) inQueue(id uuid.UUID) (state string, fences int) {
 	r.t.Helper()
 	err := r.pool.QueryRow(r.t.Context(), `
@@ -177,7 +177,7 @@ func (r *rig) inQueue(id uuid.UUID) (state string, fences int) {
 	return state, fences
 }
 
-// patchTrunk changes a trunk.
+// patchTrunk changes settings of a trunk over the admin API.
 func (r *rig) patchTrunk(path, change string) {
 	r.t.Helper()
 	status, response := r.asOperator("PATCH", path, change)
@@ -186,7 +186,7 @@ func (r *rig) patchTrunk(path, change string) {
 	}
 }
 
-// wantBusy waits for the end of a request and checks that the callee was busy.
+// wantBusy waits for the end of a call request and checks that the callee was busy.
 func (r *rig) wantBusy(id uuid.UUID) *eventv1.Call {
 	r.t.Helper()
 	end := last(r.ends(id)).GetCall()
@@ -196,8 +196,9 @@ func (r *rig) wantBusy(id uuid.UUID) *eventv1.Call {
 	return end
 }
 
-// A wrong password is the operator's fault. The request that detects it is queued again, and no
-// other request is sent. After the correction of the password all requests are dialed.
+// The operator has configured a wrong password. The call request that detects this is queued again,
+// and no other call request is dialed. After the password was corrected, all call requests are
+// dialed.
 func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, scenario string }{
@@ -244,7 +245,7 @@ func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
 	}
 }
 
-// awaitReleased waits until a request was sent to a trunk and is queued again.
+// awaitReleased waits until a call request was dialed and is queued again.
 func (r *rig) awaitReleased(id uuid.UUID) {
 	r.t.Helper()
 	await(r.t, "the request is queued again", func() bool {
@@ -256,8 +257,8 @@ func (r *rig) awaitReleased(id uuid.UUID) {
 	})
 }
 
-// A trunk that answers 403 to a wrong password may refuse only the number. After two refused
-// numbers the circuit of the trunk opens, and both requests stay queued.
+// A trunk that answers 403 to a wrong password possibly refuses only the number. So its circuit
+// opens only after two numbers were refused. Both call requests stay queued.
 func TestTrunk_ForbiddenAccountKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, scenario string }{
@@ -291,7 +292,8 @@ func TestTrunk_ForbiddenAccountKeepsRequestsQueued(t *testing.T) {
 }
 
 // A trunk that never accepted a call answers 403 to one number repeatedly. The error that ends the
-// request names the operator's account and not the callee. The same is true for the next request.
+// call request names the operator's account and not the callee. The second call request to the
+// number ends in the same way.
 func TestTrunk_ForbiddenAccountIsNotTheCalleesFault(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, scenario string }{
@@ -331,7 +333,8 @@ func TestTrunk_ForbiddenAccountIsNotTheCalleesFault(t *testing.T) {
 	}
 }
 
-// released returns the number of void calls of a request and the number of its fences.
+// released returns the number of void calls of a call request and the number of its fences. A void
+// call is an attempt after which the call request was queued again.
 func (r *rig) released(id uuid.UUID) (void, fences int) {
 	r.t.Helper()
 	err := r.pool.QueryRow(r.t.Context(), `SELECT count(*) FILTER (WHERE c.status = 'void'), count(f.call_id)
@@ -342,15 +345,16 @@ func (r *rig) released(id uuid.UUID) (void, fences int) {
 	return void, fences
 }
 
-// silent is a sipp scenario of a trunk that answers OPTIONS but no INVITE.
+// silent is a sipp scenario of a trunk that answers OPTIONS but sends no response to an INVITE.
 const silent = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="trunk">
 <recv request="OPTIONS" optional="true" next="options"/>
 <recv request="INVITE" next="end"/>
 ` + optionsAndEnd
 
-// If a trunk does not answer an INVITE, or answers 5xx, the request ends. The error names the
-// carrier. It does not name the callee or an unknown state.
+// If a trunk does not respond to an INVITE, or answers 5xx, the call request ends. Its error says
+// that the carrier is at fault. The error does not blame the callee, and does not say that the
+// state of the call is unknown.
 func TestTrunk_FaultOfTheTrunkEndsTheRequest(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -396,7 +400,8 @@ func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 		const query = "SELECT EXISTS (SELECT 1 FROM dial_queue WHERE call_request_id = $1)"
 		return r.pool.QueryRow(t.Context(), query, id).Scan(&known) == nil && known
 	})
-	// The dialer repeats OPTIONS for seconds, and would send the INVITE within milliseconds.
+	// If the dialer dialed the call request, it would send the INVITE within milliseconds. The
+	// dialer repeats OPTIONS for seconds.
 	for range 5 {
 		packet := make([]byte, 1500)
 		n, _, err := silent.ReadFrom(packet)
@@ -421,8 +426,8 @@ func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 	}
 }
 
-// A request waits because there is no trunk. A metric and the log show this. The request is dialed
-// when a trunk to sipp is added.
+// A call request waits because there is no trunk. A metric and the log show the reason. The call
+// request is dialed after a trunk was added.
 func TestTrunk_NoneKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -451,8 +456,8 @@ func TestTrunk_NoneKeepsRequestsQueued(t *testing.T) {
 	await(t, "the metric shows the trunk", trunks(1))
 }
 
-// switched is a TCP listener that forwards connections to an address after it was opened. Before
-// that, it closes every connection.
+// switched is a TCP listener that forwards connections to an address only after the test has opened
+// it. Before that, it closes every connection.
 type switched struct {
 	address string
 	open    atomic.Bool
@@ -495,7 +500,7 @@ func forward(conn net.Conn, to string) {
 	_, _ = io.Copy(conn, far)
 }
 
-// While the model cannot be reached, no INVITE is sent and the requests stay queued.
+// While the model cannot be reached, no INVITE is sent and the call requests stay queued.
 func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -538,8 +543,8 @@ func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 	}
 }
 
-// The dialer crashes after the refusal and before the release of the request. The request must not
-// be dialed a second time: the recovery job ends it.
+// The dialer crashes after a trunk has refused the call and before the call request is queued
+// again. The call request must not be dialed a second time: the recovery job ends it.
 func TestTrunk_CrashBeforeTheReleaseDialsOnce(t *testing.T) {
 	t.Parallel()
 	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")

@@ -20,8 +20,9 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// answersThen returns a sipp scenario of a trunk that answers OPTIONS, rings, and answers every
-// INVITE with the address and port of its audio. After that, the trunk executes steps.
+// answersThen returns a sipp scenario of a trunk that answers OPTIONS. For every INVITE it rings
+// and sends a 200. The parameter audio is the address in the SDP of the 200. After that, the trunk
+// executes the steps.
 func answersThen(audio, steps string) string {
 	response := func(status, body string) string {
 		kind := ""
@@ -62,7 +63,7 @@ Contact: <sip:far@[local_ip]:[local_port]>
 `
 }
 
-// within returns the step that sends a request in the dialog and receives a 200.
+// within returns the sipp step that sends a request in the dialog and receives a 200.
 func within(method string, seq int, headers, body string) string {
 	return fmt.Sprintf(`<send><![CDATA[
 
@@ -81,7 +82,7 @@ Max-Forwards: 70
 `, method, seq, headers, body)
 }
 
-// okStep returns the step that receives a request and responds to it.
+// okStep returns the sipp step that receives a request and sends a response.
 func okStep(method, status string) string {
 	return `<recv request="` + method + `"/>
 <send><![CDATA[
@@ -99,7 +100,7 @@ Content-Length: 0
 `
 }
 
-// audioOfSipp is the address at which sipp itself receives audio.
+// audioOfSipp is the part of an SDP with the address at which sipp itself receives audio.
 const audioOfSipp = "IN IP[media_ip_type] [media_ip]\ns=-\nc=IN IP[media_ip_type] [media_ip]\nt=0 0\n" +
 	"m=audio [media_port]"
 
@@ -217,9 +218,9 @@ func echoedModel(t *testing.T) *modeltest.RealtimeServer {
 	return model
 }
 
-// The audio of a trunk has a different address than the trunk's SIP. A phone behind a NAT sends
-// audio from a port that differs from its description, and receives audio at that port. The dialer
-// ignores packets from a third address, and sends no audio to it.
+// A trunk sends audio from another address than its SIP messages. A phone behind a NAT sends audio
+// from another port than the port in its SDP, and receives audio at the port from which it sends.
+// The dialer ignores audio packets from a third address, and sends no audio to that address.
 func TestTrunk_AudioFollowsTheAddressOfAPhoneBehindNAT(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -239,7 +240,7 @@ func TestTrunk_AudioFollowsTheAddressOfAPhoneBehindNAT(t *testing.T) {
 		t.Errorf("source of the audio at the translated port = %q, want %q", got, want)
 	}
 	sendRTP(t, third, agent, 100)
-	for range 50 { // one second of audio, after the packets of the third address
+	for range 50 { // the phone sends one second of audio after the packets of the third address
 		received(t, translated)
 	}
 	if err := third.SetReadDeadline(time.Now()); err != nil {
@@ -260,7 +261,7 @@ func listenRTP(t *testing.T, address string) *net.UDPConn {
 	return conn
 }
 
-// received waits for a packet and returns its source.
+// received waits for a UDP packet and returns its source.
 func received(t *testing.T, conn *net.UDPConn) *net.UDPAddr {
 	t.Helper()
 	if err := conn.SetReadDeadline(time.Now().Add(waitTimeout)); err != nil {
@@ -273,7 +274,7 @@ func received(t *testing.T, conn *net.UDPConn) *net.UDPAddr {
 	return from
 }
 
-// sendRTP sends the given number of packets with loud mu-law.
+// sendRTP sends the given number of RTP packets with loud mu-law audio.
 func sendRTP(t *testing.T, conn *net.UDPConn, to *net.UDPAddr, packets int) {
 	t.Helper()
 	packet := make([]byte, 12+160)
@@ -288,9 +289,9 @@ func sendRTP(t *testing.T, conn *net.UDPConn, to *net.UDPAddr, packets int) {
 	}
 }
 
-// Two dialers share the limits of a trunk. Each dialer receives the in-dialog requests of the calls
-// that it owns. The lease is long. After a lost lease, the other dialer would send a BYE during a
-// pause of sipp, and sipp does not log the end of such a call.
+// Two dialers share the limits of a trunk. Each dialer receives the SIP requests within the calls
+// that it owns. The lease is long, because sipp sometimes pauses. With a short lease, the other
+// dialer would take over the call and send a BYE, and sipp does not log the end of such a call.
 func TestTrunk_TwoDialersKeepTheSharedLimits(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -321,7 +322,8 @@ func TestTrunk_TwoDialersKeepTheSharedLimits(t *testing.T) {
 	}
 }
 
-// callMany calls the given number of phone numbers, starting at from. All calls must complete.
+// callMany sends call requests for the given number of phone numbers, beginning with the number
+// from. All calls must complete.
 func (r *rig) callMany(calls, from int) {
 	r.t.Helper()
 	var ids []uuid.UUID
@@ -335,8 +337,8 @@ func (r *rig) callMany(calls, from int) {
 	}
 }
 
-// checkChannels checks the calls on a trunk with three channels. The last channel is reserved for
-// small workspaces.
+// checkChannels checks in sipp's log that a trunk with three channels had at most two calls at a
+// time. The third channel is reserved for small workspaces.
 func checkChannels(t *testing.T, log []sippLine) {
 	t.Helper()
 	const want = 2
@@ -350,7 +352,7 @@ func checkChannels(t *testing.T, log []sippLine) {
 	}
 }
 
-// checkPace checks the calls on a trunk that permits six per second.
+// checkPace checks in sipp's log the rate of calls on a trunk that permits six calls per second.
 func checkPace(t *testing.T, log []sippLine) {
 	t.Helper()
 	var begun []time.Duration

@@ -1,5 +1,5 @@
-// Command fakemodel is a fake of a speech model for tests and benchmarks of the real programs. It
-// serves the OpenAI Realtime API or the OpenAI Live API.
+// Command fakemodel is a fake of a speech model, for tests and benchmarks that run the real dialer.
+// It serves the OpenAI Realtime API or the OpenAI Live API.
 //
 // The first line of the output is the URL of the model. GET /received?type=… and GET /sent?type=…
 // list the events as JSON. With -protocol realtime, GET /voice?text=… returns the audio of a text
@@ -19,7 +19,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// scriptLine is one exchange of the script: the words of the person (heard) and the model's answer.
+// scriptLine is one exchange of the script: the words of the person (heard) and the model's reply.
 type scriptLine struct {
 	Heard string `json:"heard"`
 	Text  string `json:"text"`
@@ -103,7 +103,7 @@ func writeEvents(w http.ResponseWriter, events []json.RawMessage) {
 }
 
 // hears returns a function that returns the transcript of the person's nth utterance. After the end
-// of the script, the function returns an ellipsis.
+// of the script, this function returns an ellipsis.
 func hears(lines []scriptLine) func(int) string {
 	return func(n int) string {
 		if n > 0 && n <= len(lines) {
@@ -113,9 +113,9 @@ func hears(lines []scriptLine) func(int) string {
 	}
 }
 
-// realtimeReply returns the function that answers a transcript with its line of the script. If the
-// dialer asks for an exact text, the reply is that text. The response to a tool result ends the
-// call.
+// realtimeReply returns the function that replies to a transcript with the matching line of the
+// script. If the dialer requests an exact text, the reply is that text. The reply to a tool result
+// ends the call.
 func realtimeReply(lines []scriptLine, echo bool) func(heard, asked string, n int) modeltest.RealtimeReply {
 	return func(heard, asked string, _ int) modeltest.RealtimeReply {
 		if echo {
@@ -134,8 +134,8 @@ func realtimeReply(lines []scriptLine, echo bool) func(heard, asked string, n in
 	}
 }
 
-// liveReply returns the function that answers a transcript with its line of the script. The
-// response to a tool result ends the call.
+// liveReply returns the function that replies to a transcript with the matching line of the script.
+// The reply to a tool result ends the call.
 func liveReply(lines []scriptLine) func(string) modeltest.LiveReply {
 	return func(heard string) modeltest.LiveReply {
 		for _, l := range lines {
