@@ -214,7 +214,7 @@ func (r *rig) attempts(p *process, of uuid.UUID) []attempt {
 
 // The first trunk refuses, and the dialer tries the second trunk. The response of each trunk is
 // stored, with the Call-ID that the trunk logged.
-func TestAttempts_ShowTheAnswerOfEachTrunk(t *testing.T) {
+func TestAttempts_ShowTheResponseOfEachTrunk(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	full, atFull := startLogging(t, refusing("503 All Lines In Use"))
@@ -278,7 +278,7 @@ func TestAttempts_ShowTheAnswerOfEachTrunk(t *testing.T) {
 
 // The Call-ID is stored before the INVITE is sent. So it is known even if the process is killed
 // directly after the INVITE.
-func TestAttempts_SurviveAKill(t *testing.T) {
+func TestAttempts_CallIDIsStoredBeforeTheINVITE(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	port, received := startLogging(t, ringing)
@@ -351,7 +351,7 @@ func TestAttempts_InboundCallHasTheCallersCallID(t *testing.T) {
 
 // The trunk answers with a redirect, which the dialer does not follow. The error must not claim
 // that the number does not exist.
-func TestAttempts_ARedirectIsNotAMissingNumber(t *testing.T) {
+func TestAttempts_RedirectIsNotReportedAsAMissingNumber(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	port := startTrunk(t, refusing("302 Moved Temporarily\nContact: <sip:+14155551313@127.0.0.1:9>"))

@@ -171,7 +171,7 @@ func inProgress(t *testing.T, r *rig, id uuid.UUID) string {
 }
 
 // The dialer is killed during a call. The next process hangs up the call and does not dial again.
-func TestCrash_OrphanIsHungUp(t *testing.T) {
+func TestCrash_NextProcessHangsUpTheCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "8") // the persons talk for at least 16 s
 	first := r.dialer()
@@ -287,7 +287,7 @@ func TestCrash_CallsOfTheOtherReplicaContinue(t *testing.T) {
 
 // The dialer is stopped with a signal during a call. The call continues, and the next process
 // handles it until its end.
-func TestStop_CallsContinue(t *testing.T) {
+func TestStop_CallsContinueInTheNextProcess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "2")
 	first := r.dialer()
@@ -350,7 +350,7 @@ func TestPause_FenceThatWasTakenOverIsNotDialed(t *testing.T) {
 	}
 }
 
-func TestEnd_AtTheLongestDuration(t *testing.T) {
+func TestEnd_CallEndsAtItsMaximumDuration(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "8")
 	r.dialer()
@@ -367,7 +367,7 @@ func TestEnd_AtTheLongestDuration(t *testing.T) {
 	}
 }
 
-func TestEnd_ByTheWatchdogWithoutACarrier(t *testing.T) {
+func TestEnd_WatchdogEndsTheCallWithoutACarrier(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "8")
 	r.dialer("WATCHDOG_GRACE=1s")
@@ -402,7 +402,7 @@ func TestEnd_ByTheWatchdogWithoutACarrier(t *testing.T) {
 	}
 }
 
-func TestQueue_RequestsExpire(t *testing.T) {
+func TestQueue_OldRequestFailsWithQueueExpired(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	r.dialer()

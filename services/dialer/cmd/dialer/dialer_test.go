@@ -176,7 +176,7 @@ func summaries(t *testing.T, r *rig, ids map[string]uuid.UUID) {
 }
 
 // One call request is published many times: several times in a row, and again after it has ended.
-func TestDial_RequestedAgainDialsOnce(t *testing.T) {
+func TestDial_RepeatedRequestIsDialedOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	r.dialer()
@@ -202,7 +202,7 @@ func TestDial_RequestedAgainDialsOnce(t *testing.T) {
 	}
 }
 
-func TestDial_AppliesTheAnswerOfTheGates(t *testing.T) {
+func TestDial_AppliesTheResultOfTheGates(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	// deferredUntil is the time before which the deferred call request must not be dialed: 3 s
@@ -257,7 +257,7 @@ func TestDial_AppliesTheAnswerOfTheGates(t *testing.T) {
 	}
 }
 
-func TestDial_SuspensionAndDeletedAgentBlock(t *testing.T) {
+func TestDial_SuspensionAndDeletedAgentBlockTheCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	r.announce(false, true)
@@ -294,7 +294,7 @@ func TestDial_SuspensionAndDeletedAgentBlock(t *testing.T) {
 
 // The commit of the fence is delayed until the result of the gates is older than 2 s. The dialer
 // must then check the gates again.
-func TestDial_StaleGateAnswerIsAskedAgain(t *testing.T) {
+func TestDial_ChecksTheGatesAgainIfTheirResultIsTooOld(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	var fenced atomic.Bool

@@ -94,7 +94,7 @@ func asteriskRig(t *testing.T, model *modeltest.RealtimeServer, setup asteriskSe
 // The Asterisk plays an announcement and then waits without sending RTP. The call continues if RTCP
 // packets arrive within the media timeout, or if there is no media timeout. Otherwise the call
 // ends.
-func TestTrunk_RTCPKeepsACallOfAWaitingAsterisk(t *testing.T) {
+func TestTrunk_RTCPKeepsACallWithoutRTP(t *testing.T) {
 	t.Parallel()
 	const dialplan = "Answer()\n same => n,Playback(%%s)\n same => n,Wait(%d)\n same => n,Hangup()\n"
 	tests := []struct {
@@ -161,7 +161,7 @@ func TestTrunk_EarlyMediaIsNotAnAnswer(t *testing.T) {
 
 // sipp sends its SDP answer in the 183 and not in the 200. It sends the agent's audio back, so the
 // model must receive speech.
-func TestTrunk_AnswerWithoutDescriptionUsesThe183(t *testing.T) {
+func TestTrunk_200WithoutSDPUsesTheSDPOfThe183(t *testing.T) {
 	t.Parallel()
 	scenario := answersThen(audioOfSipp, okStep("BYE", "200 OK"))
 	ringing, answer := strings.Index(scenario, "SIP/2.0 180 Ringing"), strings.Index(scenario, "SIP/2.0 200 OK")

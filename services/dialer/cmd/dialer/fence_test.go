@@ -181,7 +181,7 @@ func (c *cutter) serve(in net.Conn) {
 
 // The dialer repeats the dial-time check until contacts-compliance answers, and then dials exactly
 // once.
-func TestDial_UnavailableGateIsAskedAgain(t *testing.T) {
+func TestDial_ChecksTheGatesAgainIfTheyAreUnavailable(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	r.gate.answer = func(_ *compliancev1.CheckRequest, times int) (*compliancev1.CheckResponse, error) {

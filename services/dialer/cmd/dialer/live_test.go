@@ -18,7 +18,7 @@ import (
 
 // An agent of the kind openai_live is published in the topic agents.v1. The agent talks over SIP
 // and opts the person out.
-func TestLive_AgentTalksAndOptsOutOverSIP(t *testing.T) {
+func TestLive_AgentTalksAndOptsThePersonOut(t *testing.T) {
 	const words = "Please never call me again."
 	model := modeltest.NewLive(modeltest.LiveOptions{
 		Key:   "the-operators",

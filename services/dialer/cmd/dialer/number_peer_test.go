@@ -10,7 +10,7 @@ import (
 // A call over a trunk needs a caller number: sipp accepts an INVITE only from +14155550100. If the
 // agent has no number, the dialer refuses the call request before it sends an INVITE. The error
 // describes how to add a number.
-func TestAgent_WithoutNumberIsRefused(t *testing.T) {
+func TestAgent_RequestWithoutCallerNumberIsRefused(t *testing.T) {
 	t.Parallel()
 	const shown = "+14155550100"
 	r := newRig(t, "0")

@@ -49,7 +49,7 @@ func (c *troubled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // The carrier refuses calls with an internal error. After three refusals the circuit opens, and no
 // further call request fails. Call requests that were queued in the meantime are dialed after a
 // successful test call.
-func TestCircuit_OpensAndCloses(t *testing.T) {
+func TestCircuit_OpensAfterRefusalsAndClosesAfterASuccess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	c := &troubled{}

@@ -37,7 +37,7 @@ func (r *rig) statusOf(id uuid.UUID) (status string) {
 
 // A call request is withdrawn while its phone rings. The dialer refuses the withdrawal, and the API
 // client gets 409 not_cancelable. The phone rings until RING_LIMIT.
-func TestWithdraw_NotWhileAPhoneRings(t *testing.T) {
+func TestWithdraw_IsRefusedWhileThePhoneRings(t *testing.T) {
 	t.Parallel()
 	r, p, id, received := ringAtSipp(t, "+14155551314", "RING_LIMIT=15s")
 	withdrawn, err := r.withdraw(p, id)

@@ -115,7 +115,7 @@ func farEnd(t *testing.T, p *person, goesOn func(*siptest.Call)) (port int) {
 // The test makes a whole call with a trunk, audio in both directions, and a model with the Realtime
 // API. The person opts out. The test is not parallel, because its audio is sent in real time and
 // parallel tests could delay it.
-func TestSIP_ModelTalksAndOptsOut(t *testing.T) {
+func TestSIP_ModelTalksAndOptsThePersonOut(t *testing.T) {
 	r := newRig(t, "0")
 	var noted atomic.Bool
 	model := modeltest.NewRealtime(modeltest.RealtimeOptions{

@@ -8,7 +8,7 @@ import (
 )
 
 // The dialer logs the addresses at which it listens, and the admin API shows them.
-func TestDialer_ShowsWhereItListens(t *testing.T) {
+func TestDialer_ShowsItsListeningAddresses(t *testing.T) {
 	t.Parallel()
 	r, address := newRig(t, "0"), freeAddr(t)
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address, "RTP_PORT_LOW=31000", "RTP_PORT_HIGH=31998")

@@ -65,7 +65,7 @@ Content-Length: 0
 
 // A dialer is stopped and waits for the end of a call with sipp. A second signal makes it hang up.
 // sipp ends without an error only if it receives the BYE.
-func TestStop_HangsUpAtSipp(t *testing.T) {
+func TestStop_SecondSignalSendsBYE(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	r, p, address := answering(t, "1h")

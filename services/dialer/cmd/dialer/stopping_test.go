@@ -16,7 +16,7 @@ import (
 
 // A dialer with a live call is stopped. The phone must receive a BYE before the process ends. The
 // dialer sends the BYE after DRAIN_LIMIT, or at the second signal.
-func TestSIP_StopHangsUp(t *testing.T) {
+func TestSIP_StopHangsUpLiveCalls(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name    string

@@ -12,7 +12,7 @@ import (
 // The list of rejected calls contains a call from an address that belongs to no trunk, and a call
 // to a number that no agent has. Each entry names the setting with which the dialer would accept
 // the call.
-func TestStrangers_AreShown(t *testing.T) {
+func TestRejectedCalls_ListNamesTheSettingThatWouldAcceptTheCall(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	r, address := newRig(t, "0"), freeAddr(t)

@@ -48,7 +48,7 @@ func TestTrunkCheck_TestsTheCredentials(t *testing.T) {
 }
 
 // If the dialer runs without SIP, no trunk can be checked.
-func TestTrunkCheck_WithoutSIP(t *testing.T) {
+func TestTrunkCheck_IsRefusedWithoutSIP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	path := r.addTrunk(r.dialer(), 5060, "")

@@ -428,7 +428,7 @@ func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 
 // A call request waits because there is no trunk. A metric and the log show the reason. The call
 // request is dialed after a trunk was added.
-func TestTrunk_NoneKeepsRequestsQueued(t *testing.T) {
+func TestTrunk_MissingTrunkKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	r, private := newRig(t, "0"), freeAddr(t)

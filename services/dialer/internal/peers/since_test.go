@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestAnswer_SinceCountsFromTheEarlierRead(t *testing.T) {
+func TestSince_ValidityStartsAtTheEarlierTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		read := time.Now()

@@ -64,7 +64,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-func TestOffer_BySettings(t *testing.T) {
+func TestOffer_ContainsTheSettingsOfTheTrunk(t *testing.T) {
 	for name, s := range map[string]*sdp.Session{
 		"offer_plain":    session(),
 		"offer_alaw_v6":  session(codecs(sdp.PCMA, sdp.PCMU), at("2001:db8::7")),

@@ -105,7 +105,7 @@ func to(number string) func(*sip.Invite, *leg) {
 	return func(o *sip.Invite, _ *leg) { o.To = number }
 }
 
-func TestArrival_AnsweredAndHungUp(t *testing.T) {
+func TestArrival_EitherSideHangsUpAfterTheAnswer(t *testing.T) {
 	over(t, func(t *testing.T, protocol string) {
 		d := newCallee(t)
 		r := d.fixture(protocol)
@@ -132,7 +132,7 @@ func TestArrival_AnsweredAndHungUp(t *testing.T) {
 	})
 }
 
-func TestArrival_IsRefused(t *testing.T) {
+func TestArrival_CallerGetsTheCauseOfTheRefusal(t *testing.T) {
 	t.Parallel()
 	d := newCallee(t)
 	r := d.fixture(transport.UDP)
@@ -148,7 +148,7 @@ func TestArrival_IsRefused(t *testing.T) {
 	}
 }
 
-func TestArrival_CanceledByTheCaller(t *testing.T) {
+func TestArrival_EndsIfTheCallerCancels(t *testing.T) {
 	over(t, func(t *testing.T, protocol string) {
 		d := newCallee(t)
 		r := d.fixture(protocol)
@@ -188,7 +188,7 @@ func TestArrival_WithheldCallerIDIsEmpty(t *testing.T) {
 }
 
 // Calls beyond the rate limit, during a drain and from unknown addresses are refused.
-func TestArrival_RateLimitDrainAndUnknownSources(t *testing.T) {
+func TestArrival_RefusesCallsBeyondTheRateDuringADrainAndFromUnknownSources(t *testing.T) {
 	t.Parallel()
 	d := newCallee(t, func(cfg *sip.Config) { cfg.ArrivalsPerSecond = 3 })
 	r := d.fixture(transport.UDP)
@@ -222,7 +222,7 @@ func TestArrival_RateLimitDrainAndUnknownSources(t *testing.T) {
 }
 
 // The load generator sipp calls the user agent. The call is answered, canceled or refused.
-func TestArrival_FromSipp(t *testing.T) {
+func TestArrival_SippCallIsAnsweredCanceledOrRefused(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	d := newCallee(t)
@@ -330,7 +330,7 @@ Content-Length: 0
 
 // Two user agents receive inbound calls from a proxy, and one of them is drained. Its live calls
 // continue, new calls reach the other user agent, and no call is lost.
-func TestDrain_DispatcherSendsNewCallsToTheOtherAgent(t *testing.T) {
+func TestDrain_DispatcherSendsNewCallsToTheOtherUserAgent(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	one, other := newCallee(t), newCallee(t)

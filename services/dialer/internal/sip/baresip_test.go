@@ -101,7 +101,7 @@ func TestBaresip_AnswersOverTLS(t *testing.T) {
 
 // A real phone (baresip) calls over TLS. The call is answered, held and resumed, and either side
 // hangs up.
-func TestBaresip_InboundCallOverTLS(t *testing.T) {
+func TestBaresip_CallsOverTLS(t *testing.T) {
 	t.Parallel()
 	p := newPhone(t)
 	pair, _ := shows(t, "127.0.0.1")

@@ -17,7 +17,7 @@ import (
 // then find both events at the same time: the 407 and the end of the transaction. It must answer
 // the 407 and must not treat the call as failed. Go selects one of the two events at random, so the
 // test makes many calls.
-func TestInvite_ChallengeThatIsReadLate(t *testing.T) {
+func TestInvite_AnswersAChallengeThatIsReadLate(t *testing.T) {
 	t.Parallel()
 	const loopback = "127.0.0.1:0"
 	x := siptest.New(t, transport.Config{TCP: loopback})

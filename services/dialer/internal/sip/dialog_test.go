@@ -87,7 +87,7 @@ func TestHangup_AnswerThatCrossesTheCancelIsHungUp(t *testing.T) {
 
 // The trunk responds only after the leg has ended. If the phone then rings, the user agent cancels
 // the call. If the phone is answered, the user agent acknowledges the 200 and hangs up.
-func TestInvite_ResponsesAfterTheEnd(t *testing.T) {
+func TestInvite_EndsACallThatRingsOrIsAnsweredTooLate(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	over, canceled := make(chan struct{}), make(chan struct{})
 	r.far.On("01", func(c *siptest.Call) { <-over; c.Answer(answer); c.Hangup() })
@@ -108,7 +108,7 @@ func TestInvite_ResponsesAfterTheEnd(t *testing.T) {
 
 // Several phones answer one INVITE. The user agent keeps the first call and hangs up the others. A
 // retransmitted 200 is acknowledged again, with a new branch.
-func TestInvite_OtherForksAreHungUp(t *testing.T) {
+func TestInvite_HangsUpOtherPhonesOfAForkedINVITE(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	branches := make(chan string, 8)
 	r.far.On("01", func(c *siptest.Call) {
@@ -146,7 +146,7 @@ func TestInvite_OtherForksAreHungUp(t *testing.T) {
 	}
 }
 
-func TestOffered_HoldAndResume(t *testing.T) {
+func TestOffered_PeerHoldsAndResumesTheCall(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
 		hold := strings.ReplaceAll(answer, "RTP/AVP 0\r\n", "RTP/AVP 0\r\na=sendonly\r\n")
@@ -220,7 +220,7 @@ func TestOffered_AnswerIsRetransmittedUntilTheAck(t *testing.T) {
 	})
 }
 
-func TestDialog_OtherRequestsWithinTheCall(t *testing.T) {
+func TestDialog_RespondsToOtherRequestsWithinTheCall(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
 		c.Answer(answer)
@@ -291,7 +291,7 @@ func TestDialog_RequestsFollowTheRouteSet(t *testing.T) {
 	}
 }
 
-func TestDrain_RefusesNewCallsAndWaitsForLiveOnes(t *testing.T) {
+func TestDrain_RefusesNewCallsAndWaitsForLiveCalls(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) { c.Answer(answer); c.Hangup() })
 	l := r.dial("01")
@@ -317,7 +317,7 @@ func TestDrain_RefusesNewCallsAndWaitsForLiveOnes(t *testing.T) {
 	}
 }
 
-func TestProbeAndRegister_AgainstATrunk(t *testing.T) {
+func TestRegister_NeedsTheRightPasswordAndProbeNeedsNone(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.Challenge(401, "account", "secret")
 	if err := r.agent.Probe(t.Context(), r.trunk); err != nil {

@@ -25,7 +25,7 @@ func over(t *testing.T, test func(*testing.T, string)) {
 	}
 }
 
-func TestInvite_RingsIsAnsweredAndEnds(t *testing.T) {
+func TestInvite_CallRingsIsAnsweredAndEnds(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
 		r.far.On("01", func(c *siptest.Call) {
@@ -42,7 +42,7 @@ func TestInvite_RingsIsAnsweredAndEnds(t *testing.T) {
 	})
 }
 
-func TestHangup_AfterTheAnswer(t *testing.T) {
+func TestHangup_SendsBYEAfterTheAnswer(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
 		r.far.On("01", func(c *siptest.Call) {
@@ -65,7 +65,7 @@ func TestHangup_AfterTheAnswer(t *testing.T) {
 }
 
 // Any number of provisional responses is accepted, and Rang is called once.
-func TestInvite_ManyProvisionalResponses(t *testing.T) {
+func TestInvite_ManyProvisionalResponsesRingOnce(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
 		for range 40 {
@@ -90,8 +90,8 @@ func TestInvite_EarlyMediaIsNotAnAnswer(t *testing.T) {
 }
 
 // The causes are in the table of docs/reference/api/calls.md#sip-responses-and-hangup-causes. This
-// test makes calls for some of the rows. TestFinal_CauseOfEachResponse checks all rows.
-func TestInvite_CauseOfEachFinalResponse(t *testing.T) {
+// test makes calls for some of the rows. TestFinal_EachResponseHasItsDocumentedCause checks all rows.
+func TestInvite_EachFinalResponseHasItsDocumentedCause(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	for suffix, want := range map[string]callstate.Cause{
 		"300": callstate.NoRouteDestination, "302": callstate.NoRouteDestination, "403": callstate.CallRejected, "404": callstate.UnallocatedNumber, "408": callstate.NoUserResponse,
@@ -185,7 +185,7 @@ func TestInvite_AnswersChallenges(t *testing.T) {
 	}
 }
 
-func TestInvite_RejectedAnswerIsHungUp(t *testing.T) {
+func TestInvite_HangsUpIfTheSDPAnswerIsRejected(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
 		c.Answer(answer)
@@ -260,7 +260,7 @@ func TestInvite_LargeRequestUsesTCP(t *testing.T) {
 	}
 }
 
-func TestInvite_CallerIDHeaders(t *testing.T) {
+func TestInvite_CallerIDIsInTheHeaderThatTheTrunkExpects(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	got := make(chan *sipmsg.Request, 1)
 	r.far.On("01", func(c *siptest.Call) { got <- c.Invite; c.Respond(486, "") })
@@ -290,7 +290,7 @@ func TestInvite_CallerIDHeaders(t *testing.T) {
 	}
 }
 
-func TestInvite_TrunkWithHostName(t *testing.T) {
+func TestInvite_ResolvesTheHostNameOfTheTrunk(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.trunk.Host = "localhost"
 	r.far.On("01", func(c *siptest.Call) { c.Respond(180, ""); c.Canceled() })
@@ -310,7 +310,7 @@ func TestInvite_TrunkWithoutResponseHasFailed(t *testing.T) {
 
 // A trunk that sends no response has failed, even if FirstRing is shorter than FirstResponse. A
 // trunk that responded with 100 has not failed, so the call ends with Invite.NotRinging.
-func TestInvite_TrunkThatDoesNotRing(t *testing.T) {
+func TestInvite_CauseOfATrunkThatDoesNotRing(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {})
 	r.far.On("02", func(c *siptest.Call) { c.Respond(100, ""); c.Canceled() })

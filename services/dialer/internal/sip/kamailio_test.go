@@ -68,7 +68,7 @@ func throughProxy(t *testing.T, port int) *fixture {
 	}}
 }
 
-func TestKamailio_CredentialsRegistrationAndProbe(t *testing.T) {
+func TestKamailio_RegistrationNeedsTheRightPassword(t *testing.T) {
 	t.Parallel()
 	r := throughProxy(t, siptest.Kamailio(t, fmt.Sprintf(proxying, 9)))
 	if err := r.agent.Probe(t.Context(), r.trunk); err != nil {

@@ -67,7 +67,7 @@ func dialAndWait(config string) error {
 // same address must end the call at sipp, directly and through a proxy that requests credentials.
 // TestReap_EndsRingingAndAnsweredCalls covers TCP, because sipp ends a call when the call's
 // connection closes.
-func TestReap_AfterAKilledProcess(t *testing.T) {
+func TestReap_EndsTheCallOfAKilledProcess(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	slots := make(chan struct{}, 3)
@@ -101,7 +101,7 @@ func TestReap_AfterAKilledProcess(t *testing.T) {
 // The process is killed while the phone rings. Another process is then at the same address, and the
 // phone is answered. The process at the address does not know the call, because a third process
 // owns the call's row. The process at the address must hang up.
-func TestStray_CallAnsweredAfterItsProcessWasKilledIsHungUp(t *testing.T) {
+func TestHandleResponse_HangsUpACallAnsweredAfterItsProcessWasKilled(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	far := invited().say(180, "").pause(3000).say(200, sdpOf("sendrecv")).hear("ACK").hungUp()

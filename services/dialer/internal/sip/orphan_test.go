@@ -86,7 +86,7 @@ func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 
 // The stored teardown state says that the call rings, but the call was answered before the process
 // died. The call is hung up after the 200 is retransmitted.
-func TestReap_CallAnsweredAfterTheStateWasStored(t *testing.T) {
+func TestReap_HangsUpACallAnsweredAfterTheStateWasStored(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
 	dead, answered := make(chan struct{}), make(chan struct{})
@@ -118,7 +118,7 @@ func TestReap_CallAnsweredAfterTheStateWasStored(t *testing.T) {
 // The far end answered after the process had died and before Reap was called in the next process.
 // The next process hangs up immediately, because a far end can wait up to 4 s before it retransmits
 // the 200 (RFC 3261 section 13.3.1.4).
-func TestReap_CallAnsweredBeforeReap(t *testing.T) {
+func TestReap_HangsUpACallAnsweredBeforeReap(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
 	replaced, answered := make(chan struct{}), make(chan struct{})
@@ -151,7 +151,7 @@ func TestReap_CallAnsweredBeforeReap(t *testing.T) {
 // A ringing call is canceled from an address that differs from the dead process's address. The
 // final response to the INVITE is sent to the old address, so the response to the CANCEL must end
 // the wait.
-func TestReap_FromAnotherAddress(t *testing.T) {
+func TestReap_CancelsACallFromAnotherAddress(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
 		c.Respond(180, "")

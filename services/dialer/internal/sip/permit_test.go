@@ -49,7 +49,7 @@ func (n slowNames) LookupSRV(ctx context.Context, service, proto, name string) (
 // The name lookups and the first address are slow. The result of the gates expires before each of
 // the three INVITEs: the first INVITE, the INVITE to the second address, and the INVITE with
 // credentials. So each INVITE needs a new permit.
-func TestInvite_AsksForAPermitBeforeEachINVITE(t *testing.T) {
+func TestInvite_RequestsAPermitBeforeEachINVITE(t *testing.T) {
 	var (
 		now     clock
 		permits atomic.Int32

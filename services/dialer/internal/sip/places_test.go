@@ -35,7 +35,7 @@ func (n names) LookupSRV(context.Context, string, string, string) (string, []*ne
 
 // The INVITE is sent to the next address only in two cases: the first address does not listen, or
 // its first response is 503 (RFC 3263 section 4.3).
-func TestInvite_TriesTheNextAddressOnlyIfTheFirstHasNotTheCall(t *testing.T) {
+func TestInvite_TriesTheNextAddressOnlyIfTheFirstDoesNotListenOrSends503(t *testing.T) {
 	says := func(codes ...int) func(*siptest.Call) {
 		return func(c *siptest.Call) {
 			for _, code := range codes {
@@ -189,7 +189,7 @@ func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 	}
 }
 
-func TestInvite_NoAddressAcceptsTheCall(t *testing.T) {
+func TestInvite_ReturnsNotSentIfNoAddressListens(t *testing.T) {
 	r := newFixture(t, transport.TCP, func(cfg *sip.Config) { cfg.Names = names{1, 2} })
 	r.trunk.Host, r.trunk.Port = "trunk.test", 0
 	var unsent *transport.NotSent

@@ -11,7 +11,7 @@ import (
 )
 
 // The table in docs/reference/api/calls.md#sip-responses-and-hangup-causes has these rows.
-func TestFinal_CauseOfEachResponse(t *testing.T) {
+func TestFinal_EachResponseHasItsDocumentedCause(t *testing.T) {
 	t.Parallel()
 	q850 := func(n int) []string { return []string{fmt.Sprintf(`Q.850;cause=%d;text="x"`, n)} }
 	tests := []struct {
@@ -95,7 +95,7 @@ func TestFinal_CauseOfEachResponse(t *testing.T) {
 	}
 }
 
-func TestByeCause_OfEachReason(t *testing.T) {
+func TestByeCause_IsTheQ850CauseOrNormalClearing(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string]callstate.Cause{
 		"": callstate.NormalClearing, "Q.850;cause=16": callstate.NormalClearing, "Q.850;cause=31": callstate.NormalClearing, "SIP;cause=200": callstate.NormalClearing,
@@ -121,7 +121,7 @@ func TestReasonHeader_IsReadByQ850(t *testing.T) {
 	}
 }
 
-func TestStatusOf_EachCause(t *testing.T) {
+func TestStatusOf_ReturnsTheStatusOfEachCause(t *testing.T) {
 	t.Parallel()
 	for cause, want := range map[callstate.Cause]int{
 		callstate.UserBusy: 486, callstate.UnallocatedNumber: 404, callstate.CallRejected: 403, callstate.SwitchCongestion: 503, callstate.NoAnswer: 480, callstate.IncompatibleDest: 488,
@@ -157,7 +157,7 @@ func FuzzReason(f *testing.F) {
 
 // No other trunk is tried if the phone can ring, or if the response is about the number or the
 // person.
-func TestFinal_ElsewhereOnlyForFaultsOfTheTrunk(t *testing.T) {
+func TestFinal_ElsewhereIsTrueOnlyForFaultsOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	for status := 300; status < 700; status++ {
 		want := slices.Contains([]int{401, 403, 407, 502, 503}, status)

@@ -16,7 +16,7 @@ import (
 )
 
 // The refresh is an INVITE with the same SDP, or an UPDATE if the peer supports it.
-func TestSession_ThisSideRefreshes(t *testing.T) {
+func TestSession_ThisSideRefreshesWithINVITEOrUPDATE(t *testing.T) {
 	for _, method := range []sipmsg.RequestMethod{sipmsg.INVITE, sipmsg.UPDATE} {
 		t.Run(string(method), func(t *testing.T) {
 			r := newFixture(t, transport.UDP)
@@ -72,7 +72,7 @@ func TestSession_HangsUpIfThePeerDoesNotRefresh(t *testing.T) {
 	}
 }
 
-func TestSession_HangsUpIfThePeerLostTheCall(t *testing.T) {
+func TestSession_HangsUpIfThePeerAnswersTheRefreshWith481(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
 		c.Answer(answer, "Session-Expires: 2;refresher=uac")
@@ -84,7 +84,7 @@ func TestSession_HangsUpIfThePeerLostTheCall(t *testing.T) {
 
 // The trunk refuses the requested session interval with 422 and names a longer interval. The INVITE
 // is then sent again with the longer interval.
-func TestSession_IntervalIsRequestedAndLengthened(t *testing.T) {
+func TestSession_RequestsALongerIntervalAfter422(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.trunk.SessionTimer = 30 * time.Second
 	asked := make(chan string, 2)
@@ -105,7 +105,7 @@ func TestSession_IntervalIsRequestedAndLengthened(t *testing.T) {
 	}
 }
 
-func TestSession_TooShortIntervalIsRefused(t *testing.T) {
+func TestSession_TooShortIntervalIsRefusedWith422(t *testing.T) {
 	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.MinSession = 90 * time.Second })
 	r.far.On("01", func(c *siptest.Call) {
 		c.Answer(answer)
@@ -123,7 +123,7 @@ func TestSession_TooShortIntervalIsRefused(t *testing.T) {
 }
 
 // The peer sends an INVITE while an INVITE of this side has no final response.
-func TestReinvite_RefusedWhileOursIsOpen(t *testing.T) {
+func TestReinvite_PeerGets491WhileOurINVITEIsOpen(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
 		c.Answer(answer, "Session-Expires: 2;refresher=uac")
@@ -139,7 +139,7 @@ func TestReinvite_RefusedWhileOursIsOpen(t *testing.T) {
 }
 
 // A transfer that fails does not change the call.
-func TestRefer_ReturnsWhenTheTargetHasAnswered(t *testing.T) {
+func TestRefer_SucceedsOnlyIfTheTargetAnswers(t *testing.T) {
 	const active, over = "Subscription-State: active;expires=60", "Subscription-State: terminated;reason=noresource"
 	for _, tt := range []struct {
 		name  string

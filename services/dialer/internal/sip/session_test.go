@@ -7,7 +7,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip"
 )
 
-func TestParseSessionExpires_Values(t *testing.T) {
+func TestParseSessionExpires_ReadsValidAndRejectsInvalidValues(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		value string
@@ -33,7 +33,7 @@ func TestParseSessionExpires_Values(t *testing.T) {
 	}
 }
 
-func TestExpires_RefreshAndLost(t *testing.T) {
+func TestExpires_TimesOfRefreshAndHangup(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		after, refresh, lost time.Duration
@@ -53,7 +53,7 @@ func TestExpires_RefreshAndLost(t *testing.T) {
 	}
 }
 
-func TestExpires_Accept(t *testing.T) {
+func TestExpires_AcceptRefusesAShortInterval(t *testing.T) {
 	t.Parallel()
 	const least = 90 * time.Second
 	if _, small := (sip.Expires{After: 10 * time.Second}).Accept(least); !small {
@@ -96,7 +96,7 @@ func FuzzParseSessionExpires(f *testing.F) {
 	})
 }
 
-func TestTimer_NextAction(t *testing.T) {
+func TestTimer_NextActionIsRefreshOrHangup(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
 	var timer sip.Timer

@@ -64,7 +64,7 @@ func silentPort(t *testing.T) uint16 {
 	return silent.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 }
 
-func TestCheck_StepsAndRemedies(t *testing.T) {
+func TestCheck_ReportsTheFailedStepAndItsRemedy(t *testing.T) {
 	t.Parallel()
 	const ours = "127.0.0.1"
 	pair, authority := certificate(t, ours)

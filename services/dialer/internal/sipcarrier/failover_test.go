@@ -33,7 +33,7 @@ func hears(t *testing.T, script func(*siptest.Call)) (port int, dials func() int
 
 // Originate names the trunk that refused the call, so that another trunk is tried, only in one
 // case: the trunk is at fault, no phone rang, and the refusal arrived in time.
-func TestOriginate_RefusalNamesTheTrunkIfAnotherIsLeft(t *testing.T) {
+func TestOriginate_RefusalNamesTheTrunkIfAnotherTrunkCanBeTried(t *testing.T) {
 	t.Parallel()
 	says := func(codes ...int) func(*siptest.Call) {
 		return func(c *siptest.Call) {
@@ -102,7 +102,7 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherIsLeft(t *testing.T) {
 
 // The trunk sends 100, and its next response only when Originate waits for a slow trunk. Of the
 // late refusals, only a refusal of the account makes Originate return an error.
-func TestOriginate_TrunkThatRespondsLate(t *testing.T) {
+func TestOriginate_LateRefusalCountsOnlyIfItConcernsTheAccount(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -172,7 +172,7 @@ func TestOriginate_TrunkThatRespondsLate(t *testing.T) {
 // ends the wait of Originate, and the trunk counts as having accepted the call. The trunk has not
 // proved that it works. So its half-open circuit stays half-open, and the next call tests the
 // trunk.
-func TestOriginate_RefreshEndsTheWait(t *testing.T) {
+func TestOriginate_RefreshEndsTheWaitForTheTrunk(t *testing.T) {
 	t.Parallel()
 	waiting := make(chan struct{})
 	port, _ := hears(t, func(c *siptest.Call) { c.Respond(100, "") })
@@ -210,7 +210,7 @@ func TestOriginate_RefreshEndsTheWait(t *testing.T) {
 // RING_LIMIT is shorter than the time that a trunk has for its first response. If a trunk sends no
 // response, the call must still end with the cause of a failed trunk, and not as a phone that was
 // not answered.
-func TestOriginate_ShortRingLimit(t *testing.T) {
+func TestOriginate_ShortRingLimitDoesNotHideASilentTrunk(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string

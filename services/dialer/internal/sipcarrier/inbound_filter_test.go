@@ -157,7 +157,7 @@ func TestInboundFilter_AdmitsOnlyTrunks(t *testing.T) {
 	}
 }
 
-func TestInboundFilter_FindsATrunkNewerThanTheLastReading(t *testing.T) {
+func TestInboundFilter_FindsATrunkAddedAfterTheLastRead(t *testing.T) {
 	t.Parallel()
 	added := trunks.New(uuid.New())
 	added.Host = "192.0.2.1"

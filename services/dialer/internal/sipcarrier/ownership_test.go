@@ -153,7 +153,7 @@ func (t callbackTalk) Begin(callbacks sipcarrier.TalkCallbacks) { t.callbacks <-
 // The heartbeat of a process is late during a call, and another process takes over the call. The
 // first process hangs up. After that it stores only an opt-out. The call ends once, and its events
 // are in order.
-func TestRun_LostLegStoresOnlyAnOptOut(t *testing.T) {
+func TestRun_LegOfAnotherOwnerStoresOnlyAnOptOut(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	answers := make(chan sipcarrier.TalkCallbacks, 1)
@@ -422,7 +422,7 @@ func TestRun_RestoresACallAfterAFailover(t *testing.T) {
 
 // A process died, and then the trunk of its call was disabled. The trunk challenges the request
 // that ends the call, so the credentials of the disabled trunk are needed.
-func TestRun_EndsOrphansOfADisabledTrunk(t *testing.T) {
+func TestRun_EndsCallsOfADeadProcessOverADisabledTrunk(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	ended := make(chan string, 1)
@@ -523,7 +523,7 @@ func TestOriginate_SendsNoINVITEWithoutAPermit(t *testing.T) {
 
 // The trunk requests credentials, and the second INVITE is not permitted. The trunk has not
 // rejected the account, so its circuit stays closed.
-func TestOriginate_RefusedPermitAfterAChallenge(t *testing.T) {
+func TestOriginate_RefusedPermitAfterAChallengeKeepsTheCircuitClosed(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	x.far.On("25", func(c *siptest.Call) { c.Respond(401, "", `WWW-Authenticate: Digest realm="test", nonce="1"`) })
@@ -642,7 +642,7 @@ func TestRun_SendsHeartbeatsWhileItWaits(t *testing.T) {
 
 // A BYE ends an answered call, but the stored state of a ringing call leads to a CANCEL. If the
 // teardown state cannot be stored at the answer, it must be stored later.
-func TestKeep_StoresTheStateLaterAfterAFailure(t *testing.T) {
+func TestKeep_StoresTheTeardownStateLaterAfterAFailure(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	answer, answered := make(chan struct{}), make(chan struct{})

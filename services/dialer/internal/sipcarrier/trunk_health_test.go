@@ -31,7 +31,7 @@ func refusal(status int, cause callstate.Cause, operator bool) error {
 	return &carrier.Refused{Cause: cause, OperatorFault: operator, Err: response}
 }
 
-func TestOperatorFault_OfEachResponse(t *testing.T) {
+func TestOperatorFault_IsTrueIfTheAccountCanBeTheCause(t *testing.T) {
 	t.Parallel()
 	elsewhere := func(status int) sip.End { return sip.End{Status: status, Elsewhere: true} }
 	tests := []struct {

@@ -65,7 +65,7 @@ func TestUnreconciled_EventsOfACallWithARowAreStored(t *testing.T) {
 
 // The database server was not reconciled, and the row of an outbound call is missing. The opt-out
 // is stored before the reconciliation. The end of the call is stored after it.
-func TestUnreconciled_OptOutNeedsNoRow(t *testing.T) {
+func TestUnreconciled_OptOutIsStoredWithoutARow(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	begun, over := make(chan sipcarrier.TalkCallbacks, 1), make(chan struct{})
@@ -98,7 +98,7 @@ func TestUnreconciled_OptOutNeedsNoRow(t *testing.T) {
 
 // The row of an inbound call is missing in the database when the person opts out. The owner of the
 // leg inserts the row again, before and after the reconciliation.
-func TestUnreconciled_OptOutRestoresAnInboundCall(t *testing.T) {
+func TestUnreconciled_OptOutInsertsTheRowOfAnInboundCallAgain(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]string{"not reconciled": lostServer, "reconciled": ""} {
 		t.Run(name, func(t *testing.T) {

@@ -141,7 +141,7 @@ func itoa(n uint16) string {
 	return string(text)
 }
 
-func TestWriteAndRead_NumberFormats(t *testing.T) {
+func TestWriteAndRead_ConvertNumberFormats(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		settings, written string

@@ -32,7 +32,7 @@ func (b book) LookupSRV(_ context.Context, service, proto, name string) (string,
 	return "", nil, errors.New("no such record")
 }
 
-func TestAddress_OfNamesAndAddresses(t *testing.T) {
+func TestAddress_ResolvesHostNamesAndSRVRecords(t *testing.T) {
 	t.Parallel()
 	l := &Transport{names: book{
 		hosts: map[string]string{"a.test": "192.0.2.1", "b.test": "192.0.2.2"},
