@@ -17,14 +17,17 @@ func TestAdvertised_IsTheAddressOfTheFirstListener(t *testing.T) {
 		want      string
 		wantError string
 	}{
-		{name: "concrete address", config: sipConfig{UDP: "192.0.2.10:5060", TLS: "192.0.2.11:5061"}, want: "192.0.2.10"},
-		{name: "TLS alone", config: sipConfig{TLS: "[2001:db8::1]:5061"}, want: "2001:db8::1"},
-		{name: "set", config: sipConfig{UDP: "0.0.0.0:5060", Advertised: "203.0.113.7"}, want: "203.0.113.7"},
-		{name: "every address", config: sipConfig{UDP: "0.0.0.0:5060"}, wantError: missing},
-		{name: "every IPv6 address", config: sipConfig{UDP: "[::]:5060"}, wantError: missing},
-		{name: "port alone", config: sipConfig{UDP: ":5060"}, wantError: missing},
-		{name: "host name", config: sipConfig{UDP: "sip.example.com:5060"}, wantError: missing},
-		{name: "malformed", config: sipConfig{Advertised: "here"}, wantError: "read SIP_ADVERTISED_ADDR"},
+		{name: "first listener has an address", config: sipConfig{UDP: "192.0.2.10:5060", TLS: "192.0.2.11:5061"},
+			want: "192.0.2.10"},
+		{name: "only a TLS listener", config: sipConfig{TLS: "[2001:db8::1]:5061"}, want: "2001:db8::1"},
+		{name: "SIP_ADVERTISED_ADDR is set", config: sipConfig{UDP: "0.0.0.0:5060", Advertised: "203.0.113.7"},
+			want: "203.0.113.7"},
+		{name: "listener at 0.0.0.0", config: sipConfig{UDP: "0.0.0.0:5060"}, wantError: missing},
+		{name: "listener at ::", config: sipConfig{UDP: "[::]:5060"}, wantError: missing},
+		{name: "listener with only a port", config: sipConfig{UDP: ":5060"}, wantError: missing},
+		{name: "listener at a host name", config: sipConfig{UDP: "sip.example.com:5060"}, wantError: missing},
+		{name: "SIP_ADVERTISED_ADDR is malformed", config: sipConfig{Advertised: "here"},
+			wantError: "read SIP_ADVERTISED_ADDR"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -481,12 +481,12 @@ func TestNumbers_AddListAndRemove(t *testing.T) {
 		name, body, code string
 		status           int
 	}{
-		{"a number is taken on", body("+14155559100", r.agent.String()), "", 201},
-		{"a number can be taken on once", body("+14155559100", r.agent.String()), "number_exists", 409},
-		{"a malformed number is refused", body("4155559100", r.agent.String()), "invalid_phone", 422},
-		{"an agent that is no UUID is refused", body("+14155559101", "ida"), "validation_error", 422},
-		{"a missing number is named", `{"agent_id":"` + r.agent.String() + `"}`, "validation_error", 422},
-		{"an agent of nobody is refused", body("+14155559102", uuid.NewString()), "invalid_agent", 422},
+		{"new number is added", body("+14155559100", r.agent.String()), "", 201},
+		{"same number is refused the second time", body("+14155559100", r.agent.String()), "number_exists", 409},
+		{"malformed number is refused", body("4155559100", r.agent.String()), "invalid_phone", 422},
+		{"agent id that is no UUID is refused", body("+14155559101", "ida"), "validation_error", 422},
+		{"missing number is refused", `{"agent_id":"` + r.agent.String() + `"}`, "validation_error", 422},
+		{"unknown agent is refused", body("+14155559102", uuid.NewString()), "invalid_agent", 422},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -107,9 +107,11 @@ func TestTrunk_RTCPKeepsACallWithoutRTP(t *testing.T) {
 		cause         callstate.Cause
 		status        string
 	}{
-		{name: "RTCP", rtcp: 5 * time.Second, timeout: 9, wait: 12, cause: callstate.NormalClearing, status: "completed"},
-		{name: "neither RTCP nor a timeout", rtcp: time.Minute, wait: 8, cause: callstate.NormalClearing, status: "completed"},
-		{name: "no RTCP", rtcp: time.Minute, timeout: 5, wait: 60, cause: callstate.MediaTimeout, status: "failed"},
+		{name: "RTCP within the timeout", rtcp: 5 * time.Second, timeout: 9, wait: 12, cause: callstate.NormalClearing,
+			status: "completed"},
+		{name: "no RTCP, no timeout", rtcp: time.Minute, wait: 8, cause: callstate.NormalClearing, status: "completed"},
+		{name: "no RTCP within the timeout", rtcp: time.Minute, timeout: 5, wait: 60, cause: callstate.MediaTimeout,
+			status: "failed"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -101,9 +101,9 @@ func TestInbound_TransportAndPortDecideTheTrunk(t *testing.T) {
 		// port as the call.
 		disabled bool
 	}{
-		{name: "other transport", first: `,"transport":"tls","srtp":"required"`},
-		{name: "other port", first: `,"codecs":["pcma"]`},
-		{name: "disabled trunk", first: `,"codecs":["pcma"]`, disabled: true},
+		{name: "first trunk has another transport", first: `,"transport":"tls","srtp":"required"`},
+		{name: "first trunk has another port", first: `,"codecs":["pcma"]`},
+		{name: "first trunk is disabled", first: `,"codecs":["pcma"]`, disabled: true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

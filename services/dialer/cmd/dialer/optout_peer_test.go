@@ -125,16 +125,16 @@ func TestAgent_OptOutIsReported(t *testing.T) {
 		words string
 		setUp func(t *testing.T, words string) (settings string, env []string)
 	}{
-		{name: "end_call", words: leave, setUp: func(t *testing.T, words string) (string, []string) {
+		{name: "outcome of the tool end_call", words: leave, setUp: func(t *testing.T, words string) (string, []string) {
 			model := newModel(t, words, modeltest.RealtimeReply{Tool: "end_call", Args: `{"outcome":"opted_out"}`})
 			return realtimeAgent, []string{"REALTIME_URL=" + model, "REALTIME_KEY=x"}
 		}},
-		{name: "summary", words: leave, setUp: func(t *testing.T, words string) (string, []string) {
+		{name: "outcome of the summary", words: leave, setUp: func(t *testing.T, words string) (string, []string) {
 			model := newModel(t, words, modeltest.RealtimeReply{Tool: "end_call", Args: `{}`})
 			return realtimeAgent,
 				[]string{"REALTIME_URL=" + model, "REALTIME_KEY=x", "SUMMARY_URL=" + newSummaries(t, "opted_out")}
 		}},
-		{name: "websocket agent", words: leave, setUp: func(t *testing.T, words string) (string, []string) {
+		{name: "end_call of a websocket agent", words: leave, setUp: func(t *testing.T, words string) (string, []string) {
 			url, trust := newWebsocketAgent(t, words)
 			return `{"kind":"media_ws","media_url":"` + url + `"}`, []string{trust, "AGENT_ALLOW_NETWORKS=127.0.0.0/8"}
 		}},
@@ -142,7 +142,7 @@ func TestAgent_OptOutIsReported(t *testing.T) {
 			model := newModel(t, words, modeltest.RealtimeReply{Tool: "opt_out", Args: `{"quote":"` + words + `"}`})
 			return realtimeAgent, []string{"REALTIME_URL=" + model, "REALTIME_KEY=x"}
 		}},
-		{name: "words alone", words: plain, setUp: func(t *testing.T, words string) (string, []string) {
+		{name: "words without a tool", words: plain, setUp: func(t *testing.T, words string) (string, []string) {
 			model := newModel(t, words, modeltest.RealtimeReply{Tool: "end_call", Args: `{}`})
 			return realtimeAgent, []string{"REALTIME_URL=" + model, "REALTIME_KEY=x"}
 		}},

@@ -70,7 +70,7 @@ func TestStop_CancelsARingingPhone(t *testing.T) {
 		limit   string
 		signals []syscall.Signal
 	}{
-		{name: "after the limit", limit: "300ms", signals: []syscall.Signal{syscall.SIGTERM}},
+		{name: "after DRAIN_LIMIT", limit: "300ms", signals: []syscall.Signal{syscall.SIGTERM}},
 		{name: "at the second signal", limit: "1h", signals: []syscall.Signal{syscall.SIGTERM, syscall.SIGTERM}},
 	}
 	for _, test := range tests {

@@ -23,9 +23,10 @@ func TestSIP_StopHangsUpLiveCalls(t *testing.T) {
 		limit   string
 		signals []syscall.Signal
 	}{
-		{name: "after the limit", limit: "300ms", signals: []syscall.Signal{syscall.SIGTERM}},
+		{name: "after DRAIN_LIMIT", limit: "300ms", signals: []syscall.Signal{syscall.SIGTERM}},
 		{name: "at the second signal", limit: "1h", signals: []syscall.Signal{syscall.SIGTERM, syscall.SIGTERM}},
-		{name: "at the second signal of make run", limit: "1h", signals: []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}},
+		{name: "at SIGINT after SIGTERM, as from make run", limit: "1h",
+			signals: []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -127,8 +127,8 @@ func (r *rig) setAgent(settings string) {
 func TestTrunk_FailedTransferContinuesTheConversation(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, steps string }{
-		{name: "refused", steps: okStep("REFER", "603 Decline")},
-		{name: "busy target", steps: okStep("REFER", "202 Accepted") + within("NOTIFY", 2,
+		{name: "trunk refuses REFER", steps: okStep("REFER", "603 Decline")},
+		{name: "target is busy", steps: okStep("REFER", "202 Accepted") + within("NOTIFY", 2,
 			"Event: refer\nSubscription-State: terminated;reason=noresource\nContent-Type: message/sipfrag\n",
 			"SIP/2.0 486 Busy Here\n")},
 	}

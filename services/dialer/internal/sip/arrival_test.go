@@ -229,10 +229,10 @@ func TestArrival_SippCallIsAnsweredCanceledOrRefused(t *testing.T) {
 	for _, protocol := range transports {
 		mode := map[string]string{transport.UDP: "u1", transport.TCP: "t1"}[protocol]
 		for name, scenario := range map[string]struct{ number, text string }{
-			"answered":  {number: "talks", text: ""},
-			"cancelled": {number: "rings", text: calling + ringing + canceling},
-			"refused":   {number: "busy", text: calling + `<recv response="486"/>` + refusedAck},
-			"no offer":  {number: "talks", text: lateOffer},
+			"answered": {number: "talks", text: ""},
+			"canceled": {number: "rings", text: calling + ringing + canceling},
+			"refused":  {number: "busy", text: calling + `<recv response="486"/>` + refusedAck},
+			"no offer": {number: "talks", text: lateOffer},
 		} {
 			t.Run(protocol+" "+name, func(t *testing.T) {
 				dir := t.TempDir()

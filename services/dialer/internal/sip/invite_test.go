@@ -201,11 +201,11 @@ func TestInvite_HangsUpIfTheSDPAnswerIsRejected(t *testing.T) {
 func TestInvite_ReturnsAnErrorIfNothingCanBeSent(t *testing.T) {
 	r := newFixture(t, transport.TCP)
 	for name, spoil := range map[string]func(*sip.Trunk, *sip.Invite){
-		"nobody listens":       func(tr *sip.Trunk, _ *sip.Invite) { tr.Port = 1 },
-		"no such name":         func(tr *sip.Trunk, _ *sip.Invite) { tr.Host = "no-such-host.invalid" },
-		"a number with a line": func(_ *sip.Trunk, i *sip.Invite) { i.To = "+1\r\nVia: x" },
-		"no number":            func(_ *sip.Trunk, i *sip.Invite) { i.To = "" },
-		"an unknown transport": func(tr *sip.Trunk, _ *sip.Invite) { tr.Transport = "SCTP" },
+		"no listener at the port":  func(tr *sip.Trunk, _ *sip.Invite) { tr.Port = 1 },
+		"unknown host name":        func(tr *sip.Trunk, _ *sip.Invite) { tr.Host = "no-such-host.invalid" },
+		"number with a line break": func(_ *sip.Trunk, i *sip.Invite) { i.To = "+1\r\nVia: x" },
+		"empty number":             func(_ *sip.Trunk, i *sip.Invite) { i.To = "" },
+		"unknown transport":        func(tr *sip.Trunk, _ *sip.Invite) { tr.Transport = "SCTP" },
 		"TLS without a listener": func(tr *sip.Trunk, _ *sip.Invite) {
 			tr.Transport = transport.TLS
 		},
@@ -250,8 +250,9 @@ func TestInvite_LargeRequestUsesTCP(t *testing.T) {
 		x       *siptest.Trunk
 		allowed bool
 		want    string
-	}{{name: "not allowed", x: both, allowed: false, want: transport.UDP}, {name: "allowed", x: both,
-		allowed: true, want: transport.TCP}, {name: "allowed and refused", x: only, allowed: true, want: transport.UDP}} {
+	}{{name: "LargeOverTCP is off", x: both, allowed: false, want: transport.UDP}, {name: "LargeOverTCP is on", x: both,
+		allowed: true, want: transport.TCP}, {name: "LargeOverTCP is on, TCP is refused", x: only, allowed: true,
+		want: transport.UDP}} {
 		r.trunk.Port, r.trunk.LargeOverTCP = one.x.Port(transport.UDP), one.allowed
 		r.dial("01", large).ends(callstate.UserBusy, false)
 		if got := <-by; got != one.want {

@@ -167,10 +167,10 @@ func TestInvite_SendsNoFurtherINVITEWithoutAPermit(t *testing.T) {
 		{name: "credentials for the server", challenge: 401, status: 401},
 		{name: "credentials for the proxy", challenge: 407, status: 407},
 		{
-			name: "a longer session timer", status: 422,
+			name: "longer session timer", status: 422,
 			script: func(c *siptest.Call) { c.Respond(422, "", "Min-SE: 1800") },
 		},
-		{name: "no room at this address", status: 503, script: func(c *siptest.Call) { c.Respond(503, "") }},
+		{name: "503 of the first address", status: 503, script: func(c *siptest.Call) { c.Respond(503, "") }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

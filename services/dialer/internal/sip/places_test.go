@@ -53,39 +53,39 @@ func TestInvite_TriesTheNextAddressOnlyIfTheFirstDoesNotListenOrSends503(t *test
 		cause         callstate.Cause
 	}{
 		{
-			name: "nobody is there", transport: transport.TCP, first: nil, second: says(486), challenge: 0,
+			name: "first address does not listen", transport: transport.TCP, first: nil, second: says(486), challenge: 0,
 			asked: 1, status: 486, cause: callstate.UserBusy,
 		},
 		{
-			name: "nobody is there, and the next wants to know who we are", transport: transport.TCP,
+			name: "first address does not listen, second requests credentials", transport: transport.TCP,
 			first: nil, second: says(486), challenge: 407, asked: 2, status: 486, cause: callstate.UserBusy,
 		},
 		{
-			name: "no room", transport: transport.UDP, first: says(503), second: says(486), challenge: 0,
+			name: "first address sends 503", transport: transport.UDP, first: says(503), second: says(486), challenge: 0,
 			asked: 1, status: 486, cause: callstate.UserBusy,
 		},
 		{
-			name: "no room, and the next wants to know who we are", transport: transport.UDP, first: says(503),
+			name: "first address sends 503, second requests credentials", transport: transport.UDP, first: says(503),
 			second: says(486), challenge: 401, asked: 2, status: 486, cause: callstate.UserBusy,
 		},
 		{
-			name: "no room anywhere", transport: transport.UDP, first: says(503), second: says(503),
+			name: "both addresses send 503", transport: transport.UDP, first: says(503), second: says(503),
 			challenge: 0, asked: 1, status: 503, cause: callstate.NormalTemporaryFailure,
 		},
 		{
-			name: "no room, said by somebody who had tried", transport: transport.UDP, first: says(100, 503),
+			name: "first address sends 100 and 503", transport: transport.UDP, first: says(100, 503),
 			second: says(486), challenge: 0, asked: 0, status: 503, cause: callstate.NormalTemporaryFailure,
 		},
 		{
-			name: "no room, behind ringing", transport: transport.UDP, first: says(180, 503), second: says(486),
+			name: "first address sends 180 and 503", transport: transport.UDP, first: says(180, 503), second: says(486),
 			challenge: 0, asked: 0, status: 503, cause: callstate.NormalTemporaryFailure,
 		},
 		{
-			name: "another refusal", transport: transport.UDP, first: says(480), second: says(486),
+			name: "first address sends 480", transport: transport.UDP, first: says(480), second: says(486),
 			challenge: 0, asked: 0, status: 480, cause: callstate.SubscriberAbsent,
 		},
 		{
-			name: "silence", transport: transport.UDP, first: (*siptest.Call).Ignore, second: says(486),
+			name: "first address sends no response", transport: transport.UDP, first: (*siptest.Call).Ignore, second: says(486),
 			challenge: 0, asked: 0, status: 0, cause: callstate.RecoveryOnTimerExpire,
 		},
 	} {
@@ -107,7 +107,7 @@ func TestInvite_TriesTheNextAddressOnlyIfTheFirstDoesNotListenOrSends503(t *test
 			r.far.Challenge(tt.challenge, "ringfence", "secret")
 			r.trunk.Host, r.trunk.Port, r.trunk.Username, r.trunk.Password = "trunk.test", 0, "ringfence", "secret"
 			l := r.dial("01", func(i *sip.Invite, _ *leg) {
-				if i.FirstResponse = siptest.Timeout; tt.name == "silence" {
+				if i.FirstResponse = siptest.Timeout; tt.name == "first address sends no response" {
 					i.FirstResponse = time.Second
 				}
 			})
@@ -140,7 +140,7 @@ func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 		own, _ := shows(r.t, "127.0.0.1")
 		r.agent = newAgent(r.t, func(cfg *sip.Config) { cfg.TLS, cfg.Certificate, cfg.Names = loopback, own, known })
 	}
-	t.Run("nobody is at the first place, and the next is the trunk", func(t *testing.T) {
+	t.Run("first address does not listen, second has the trunk's certificate", func(t *testing.T) {
 		t.Parallel()
 		r, port := place(t, "trunk.test")
 		over(r, names{dead.Addr().(*net.TCPAddr).Port, port})
@@ -154,7 +154,7 @@ func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 			t.Errorf("byes = %v, want 1", byes)
 		}
 	})
-	t.Run("the far end names another host, which has a certificate of its own", func(t *testing.T) {
+	t.Run("Contact names another host with its own certificate", func(t *testing.T) {
 		t.Parallel()
 		r, port := place(t, "trunk.test")
 		edge, there := place(t, "edge.test")
@@ -174,8 +174,8 @@ func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 			t.Errorf("byes = %v, want 1", byes)
 		}
 	})
-	for name, host := range map[string]string{"the name of its record": "here.test", "its address": "127.0.0.1"} {
-		t.Run("the place has a certificate for "+name, func(t *testing.T) {
+	for name, host := range map[string]string{"the host in the SRV record": "here.test", "the IP address": "127.0.0.1"} {
+		t.Run("certificate for "+name, func(t *testing.T) {
 			t.Parallel()
 			r, port := place(t, host)
 			over(r, names{port})

@@ -146,21 +146,21 @@ func TestRefer_SucceedsOnlyIfTheTargetAnswers(t *testing.T) {
 		says  func(c *siptest.Call)
 		moved bool
 	}{
-		{name: "answered", says: func(c *siptest.Call) {
+		{name: "target answers", says: func(c *siptest.Call) {
 			c.Request(sipmsg.NOTIFY, "SIP/2.0 100 Trying", "Event: refer", active)
 			c.Request(sipmsg.NOTIFY, "SIP/2.0 200 OK\r\n", "Event: refer;id=2", over)
 		}, moved: true},
 		{
-			name:  "busy",
+			name:  "target is busy",
 			says:  func(c *siptest.Call) { c.Request(sipmsg.NOTIFY, "SIP/2.0 486 Busy Here", "Event: refer", over) },
 			moved: false,
 		},
 		{
-			name: "no word of it",
+			name: "no status in the NOTIFY",
 			says: func(c *siptest.Call) { c.Request(sipmsg.NOTIFY, "", "Event: refer", over) }, moved: false,
 		},
-		{name: "the person hangs up", says: func(c *siptest.Call) { c.Request(sipmsg.BYE, "") }, moved: false},
-		{name: "of something else", says: func(c *siptest.Call) {
+		{name: "person hangs up", says: func(c *siptest.Call) { c.Request(sipmsg.BYE, "") }, moved: false},
+		{name: "NOTIFY of another event", says: func(c *siptest.Call) {
 			if res := c.Request(sipmsg.NOTIFY, "SIP/2.0 200 OK", "Event: presence", over); res.StatusCode != 481 {
 				t.Errorf("response to NOTIFY = %d", res.StatusCode)
 			}
@@ -179,7 +179,7 @@ func TestRefer_SucceedsOnlyIfTheTargetAnswers(t *testing.T) {
 				}
 				refer.Reply(202)
 				tt.says(c)
-				if tt.moved || slices.Contains([]string{"busy", "no word of it"}, tt.name) {
+				if tt.moved || slices.Contains([]string{"target is busy", "no status in the NOTIFY"}, tt.name) {
 					c.Hangup()
 				}
 			})
@@ -193,7 +193,7 @@ func TestRefer_SucceedsOnlyIfTheTargetAnswers(t *testing.T) {
 			l.hangUp(callstate.NormalClearing)
 		})
 	}
-	t.Run("refused", func(t *testing.T) {
+	t.Run("REFER is refused", func(t *testing.T) {
 		r := newFixture(t, transport.UDP)
 		r.far.On("01", func(c *siptest.Call) { c.Answer(answer); c.Next(sipmsg.REFER).Reply(603); c.Hangup() })
 		l := r.dial("01")

@@ -81,7 +81,7 @@ func finalCodes() (all []sippCase) {
 			cause: callstate.SwitchCongestion,
 		},
 		sippCase{
-			name:  "Q.850 wins",
+			name:  "Q.850 overrides the status",
 			far:   invited().say(500, "", "Reason: Q.850;cause=21;text=\"rejected\"").hear("ACK"),
 			cause: callstate.CallRejected,
 		},
@@ -110,7 +110,7 @@ func sippCalls() []sippCase {
 	late.add(`<recv request="CANCEL"/>`).ok("")
 	return []sippCase{
 		{
-			name:          "we hang up",
+			name:          "this side hangs up",
 			far:           invited().say(100, "").answered().hungUp(),
 			talk:          hangUpWhen("answered"),
 			cause:         callstate.NormalClearing,
@@ -118,13 +118,13 @@ func sippCalls() []sippCase {
 			notifications: whole,
 		},
 		{
-			name:          "the far end hangs up",
+			name:          "far end hangs up",
 			far:           invited().answered().pause(200).hangsUp(),
 			cause:         callstate.NormalClearing,
 			notifications: whole,
 		},
 		{
-			name:          "the far end hangs up with a reason",
+			name:          "far end hangs up with a Q.850 cause",
 			far:           invited().answered().pause(200).hangsUp(`Reason: Q.850;cause=38`),
 			cause:         callstate.NetworkOutOfOrder,
 			notifications: whole,
@@ -168,7 +168,7 @@ func sippCalls() []sippCase {
 			notifications: []string{"taken", "rang"},
 		},
 		{
-			name:          "cancelled after 100",
+			name:          "canceled after 100",
 			far:           invited().say(100, "").canceled(),
 			talk:          hangUpWhen("taken"),
 			cause:         callstate.OriginatorCancel,
@@ -176,7 +176,7 @@ func sippCalls() []sippCase {
 			notifications: []string{"taken"},
 		},
 		{
-			name:          "cancelled while it rings",
+			name:          "canceled while ringing",
 			far:           invited().say(180, "").canceled(),
 			talk:          hangUpWhen("rang"),
 			cause:         callstate.OriginatorCancel,
@@ -192,7 +192,7 @@ func sippCalls() []sippCase {
 			byUs:  true,
 		},
 		{
-			name: "session refreshed by us",
+			name: "session refreshed by this side",
 			far: invited().answered("Session-Expires: 2;refresher=uac", "Require: timer").
 				hear("INVITE").
 				ok(sdpOf("sendrecv"), "Session-Expires: 2;refresher=uac").
@@ -202,18 +202,18 @@ func sippCalls() []sippCase {
 			notifications: append(whole, "agreed"),
 		},
 		{
-			name:          "session not refreshed by them",
+			name:          "session not refreshed by the far end",
 			far:           invited().answered("Session-Expires: 1;refresher=uas").hungUp(),
 			cause:         callstate.RecoveryOnTimerExpire,
 			byUs:          true,
 			notifications: whole,
 		},
-		{name: "session refreshed by them",
+		{name: "session refreshed by the far end",
 			far: invited().answered("Session-Expires: 90;refresher=uas").
 				ask("UPDATE", "", 2, "Session-Expires: 90;refresher=uac", "Supported: timer").
 				response(200).hangsUp(),
 			cause: callstate.NormalClearing, notifications: whole},
-		{name: "transfer",
+		{name: "transfer by REFER",
 			far: invited().answered().hear("REFER").respond(202, "", "").
 				ask("NOTIFY", "SIP/2.0 100 Trying\n", 2, "Event: refer", "Subscription-State: active;expires=60").
 				response(200).
@@ -226,12 +226,12 @@ func sippCalls() []sippCase {
 				}
 				l.hangUp(callstate.NormalClearing)
 			}, cause: callstate.NormalClearing, byUs: true},
-		{name: "INFO OPTIONS REFER",
+		{name: "INFO and OPTIONS accepted, REFER refused",
 			far: invited().answered().ask("INFO", "", 2).response(200).ask("OPTIONS", "", 3).response(200).
 				ask("REFER", "", 4, "Refer-To: <sip:other@127.0.0.1>").response(603).hangsUp(),
 			cause: callstate.NormalClearing, notifications: whole},
 		{
-			name:  "credentials",
+			name:  "right credentials",
 			trunk: account("secret"),
 			far: invited().say(401, "", challenge).
 				hear("ACK").
@@ -258,14 +258,14 @@ func sippCalls() []sippCase {
 			cause: callstate.ProviderAuthFailed,
 		},
 		{
-			name:  "silence",
+			name:  "no response",
 			far:   invited().pause(1500),
 			order: func(o *sip.Invite, _ *leg) { o.FirstResponse = 700 * time.Millisecond },
 			cause: callstate.RecoveryOnTimerExpire,
 			byUs:  true,
 		},
 		{
-			name:          "100 and no more",
+			name:          "only 100",
 			far:           invited().say(100, "").canceled(),
 			order:         func(o *sip.Invite, _ *leg) { o.FirstRing = 4 * time.Second },
 			cause:         callstate.RecoveryOnTimerExpire,

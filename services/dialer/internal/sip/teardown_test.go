@@ -41,14 +41,14 @@ func TestParseTeardown_ReadsWhatEncodeReturned(t *testing.T) {
 func TestParseTeardown_RejectsInvalidStates(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*sip.TeardownState){
-		"no call id":             func(s *sip.TeardownState) { s.CallID = "" },
-		"a header in a header":   func(s *sip.TeardownState) { s.From += "\r\nVia: x" },
-		"no hop":                 func(s *sip.TeardownState) { s.Hop = "127.0.0.1" },
-		"a hop of port 0":        func(s *sip.TeardownState) { s.Hop = "127.0.0.1:0" },
-		"an unknown transport":   func(s *sip.TeardownState) { s.Transport = "SCTP" },
-		"nothing to cancel":      func(s *sip.TeardownState) { s.Via = "" },
-		"too many routes":        func(s *sip.TeardownState) { s.Routes = make([]string, 17) },
-		"a field without an end": func(s *sip.TeardownState) { s.URI = strings.Repeat("a", 3000) },
+		"no Call-ID":               func(s *sip.TeardownState) { s.CallID = "" },
+		"header with a line break": func(s *sip.TeardownState) { s.From += "\r\nVia: x" },
+		"hop without a port":       func(s *sip.TeardownState) { s.Hop = "127.0.0.1" },
+		"hop with port 0":          func(s *sip.TeardownState) { s.Hop = "127.0.0.1:0" },
+		"unknown transport":        func(s *sip.TeardownState) { s.Transport = "SCTP" },
+		"ringing call without Via": func(s *sip.TeardownState) { s.Via = "" },
+		"too many routes":          func(s *sip.TeardownState) { s.Routes = make([]string, 17) },
+		"field that is too long":   func(s *sip.TeardownState) { s.URI = strings.Repeat("a", 3000) },
 	} {
 		s := ringingState()
 		spoil(&s)

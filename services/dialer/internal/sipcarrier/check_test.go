@@ -119,12 +119,12 @@ func TestCheck_ReportsTheFailedStepAndItsRemedy(t *testing.T) {
 		want, seen, remedy string
 	}{
 		{
-			name: "no credentials needed", change: []func(*trunks.Trunk){udp(open)},
+			name: "trunk needs no credentials", change: []func(*trunks.Trunk){udp(open)},
 			want: "dns skipped, transport ok, tls skipped, options ok, digest skipped",
 			seen: "no username is set",
 		},
 		{
-			name: "credentials never asked for", change: []func(*trunks.Trunk){udp(open), account("secret")},
+			name: "trunk never requests the configured credentials", change: []func(*trunks.Trunk){udp(open), account("secret")},
 			want: "dns skipped, transport ok, tls skipped, options ok, digest skipped",
 			seen: "tested by the first call",
 		},
@@ -139,12 +139,12 @@ func TestCheck_ReportsTheFailedStepAndItsRemedy(t *testing.T) {
 			seen: "401", remedy: "username and password",
 		},
 		{
-			name: "no account at a trunk that asks for one", change: []func(*trunks.Trunk){udp(asking)},
+			name: "no username, but the trunk requests credentials", change: []func(*trunks.Trunk){udp(asking)},
 			want: "dns skipped, transport ok, tls skipped, options ok, digest failed",
 			seen: "no username", remedy: "Set username",
 		},
 		{
-			name: "asked at REGISTER only", change: []func(*trunks.Trunk){udp(registrar), account("secret")},
+			name: "credentials requested only at REGISTER", change: []func(*trunks.Trunk){udp(registrar), account("secret")},
 			want: "dns skipped, transport ok, tls skipped, options ok, digest ok",
 			seen: "200 OK to REGISTER",
 		},
@@ -154,66 +154,68 @@ func TestCheck_ReportsTheFailedStepAndItsRemedy(t *testing.T) {
 			seen: "407", remedy: "username and password",
 		},
 		{
-			name: "password under a lost key", change: []func(*trunks.Trunk){udp(open), func(t *trunks.Trunk) {
+			name: "password that cannot be decrypted", change: []func(*trunks.Trunk){udp(open), func(t *trunks.Trunk) {
 				t.Username, t.Sealed = "account", []byte("sealed")
 			}},
 			want: "dns skipped, transport ok, tls skipped, options ok, digest failed",
 			seen: "cannot be opened", remedy: "SEALING_KEYS",
 		},
 		{
-			name: "out of service", change: []func(*trunks.Trunk){udp(leaving)},
+			name: "trunk sends 503", change: []func(*trunks.Trunk){udp(leaving)},
 			want:   "dns skipped, transport ok, tls skipped, options failed, digest skipped",
 			seen:   "503 Maintenance",
 			remedy: "Ask the provider",
 		},
 		{
-			name: "silent", change: []func(*trunks.Trunk){func(one *trunks.Trunk) { one.Host, one.Port = ours, silentPort(t) }},
+			name:   "no response to OPTIONS",
+			change: []func(*trunks.Trunk){func(one *trunks.Trunk) { one.Host, one.Port = ours, silentPort(t) }},
 			want:   "dns skipped, transport ok, tls skipped, options failed, digest skipped",
 			seen:   "deadline",
 			remedy: "The trunk must accept requests from " + agent.Address(transport.UDP),
 		},
 		{
-			name: "a name", change: []func(*trunks.Trunk){udp(open), func(t *trunks.Trunk) { t.Host = "a.test" }},
+			name: "host name", change: []func(*trunks.Trunk){udp(open), func(t *trunks.Trunk) { t.Host = "a.test" }},
 			want: "dns ok, transport ok, tls skipped, options ok, digest skipped",
 			seen: "no username is set",
 		},
 		{
-			name: "no such name", change: []func(*trunks.Trunk){func(t *trunks.Trunk) { t.Host = "none.test" }},
+			name: "unknown host name", change: []func(*trunks.Trunk){func(t *trunks.Trunk) { t.Host = "none.test" }},
 			want:   "dns failed, transport skipped, tls skipped, options skipped, digest skipped",
 			seen:   "no such host",
 			remedy: "Correct host",
 		},
 		{
-			name: "IPv6 only, by SRV", change: []func(*trunks.Trunk){func(t *trunks.Trunk) { t.Host = "srv.test" }},
-			want: "dns failed, transport skipped, tls skipped, options skipped, digest skipped",
-			seen: "SRV six.test:5090, six.test 2001:db8::1: no IPv4 address", remedy: "IPv4",
+			name:   "SRV record with only an IPv6 address",
+			change: []func(*trunks.Trunk){func(t *trunks.Trunk) { t.Host = "srv.test" }},
+			want:   "dns failed, transport skipped, tls skipped, options skipped, digest skipped",
+			seen:   "SRV six.test:5090, six.test 2001:db8::1: no IPv4 address", remedy: "IPv4",
 		},
 		{
-			name:   "we do not listen",
+			name:   "dialer has no TCP listener",
 			change: []func(*trunks.Trunk){udp(open), func(t *trunks.Trunk) { t.Transport = trunks.TCP }},
 			want:   "dns skipped, transport failed, tls skipped, options skipped, digest skipped",
 			seen:   "does not listen over TCP",
 			remedy: "SIP_TCP_ADDR",
 		},
 		{
-			name: "nothing listens there", change: []func(*trunks.Trunk){secure(ours, authority), func(one *trunks.Trunk) {
+			name: "trunk has no TLS listener", change: []func(*trunks.Trunk){secure(ours, authority), func(one *trunks.Trunk) {
 				one.Port = silentPort(t)
 			}},
 			want: "dns skipped, transport failed, tls skipped, options skipped, digest skipped",
 			seen: "refused", remedy: "firewall",
 		},
 		{
-			name: "TLS", change: []func(*trunks.Trunk){secure(ours, authority)},
+			name: "TLS with a trusted certificate", change: []func(*trunks.Trunk){secure(ours, authority)},
 			want: "dns skipped, transport ok, tls ok, options ok, digest skipped",
 			seen: "no username is set",
 		},
 		{
-			name: "TLS, another authority", change: []func(*trunks.Trunk){secure(ours, stranger)},
+			name: "TLS with an unknown authority", change: []func(*trunks.Trunk){secure(ours, stranger)},
 			want: "dns skipped, transport ok, tls failed, options skipped, digest skipped",
 			seen: "valid until", remedy: "ca_certificates",
 		},
 		{
-			name: "TLS, another name", change: []func(*trunks.Trunk){secure("other.test", authority)},
+			name: "TLS with a certificate for another name", change: []func(*trunks.Trunk){secure("other.test", authority)},
 			want: "dns ok, transport ok, tls failed, options skipped, digest skipped",
 			seen: "wanted to match other.test", remedy: "Set host",
 		},
@@ -261,11 +263,13 @@ func TestCheck_UsesTheFamilyOfTheAdvertisedAddress(t *testing.T) {
 	tests := []struct {
 		name, advertised, host, want, remedy string
 	}{
-		{name: "IPv4 at IPv4", advertised: "192.0.2.10", host: "four.test", want: "dns ok"},
-		{name: "IPv6 at IPv4", advertised: "192.0.2.10", host: "six.test", want: "dns failed", remedy: "an IPv4 address"},
-		{name: "IPv6 at IPv6", advertised: "2001:db8::10", host: "six.test", want: "dns ok"},
-		{name: "IPv4 at IPv6", advertised: "2001:db8::10", host: "four.test", want: "dns failed", remedy: "an IPv6 address"},
-		{name: "IPv4 at a name", advertised: "sip.example.com", host: "four.test", want: "dns ok"},
+		{name: "IPv4 trunk, IPv4 advertised", advertised: "192.0.2.10", host: "four.test", want: "dns ok"},
+		{name: "IPv6 trunk, IPv4 advertised", advertised: "192.0.2.10", host: "six.test", want: "dns failed",
+			remedy: "an IPv4 address"},
+		{name: "IPv6 trunk, IPv6 advertised", advertised: "2001:db8::10", host: "six.test", want: "dns ok"},
+		{name: "IPv4 trunk, IPv6 advertised", advertised: "2001:db8::10", host: "four.test", want: "dns failed",
+			remedy: "an IPv6 address"},
+		{name: "IPv4 trunk, host name advertised", advertised: "sip.example.com", host: "four.test", want: "dns ok"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -50,16 +50,16 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherTrunkCanBeTried(t *testing.T) {
 		named, taken bool
 	}{
 		{name: "503", script: says(503), named: true, taken: false},
-		{name: "503 behind a 100", script: says(100, 503), named: true, taken: false},
-		{name: "403 behind a 100", script: says(100, 403), named: true, taken: false},
+		{name: "503 after 100", script: says(100, 503), named: true, taken: false},
+		{name: "403 after 100", script: says(100, 403), named: true, taken: false},
 		{name: "502", script: says(502), named: true, taken: false},
 		{name: "404", script: says(404), named: false, taken: false},
-		{name: "404 behind a 100", script: says(100, 404), named: false, taken: true},
-		{name: "486 behind a 100", script: says(100, 486), named: false, taken: true},
+		{name: "404 after 100", script: says(100, 404), named: false, taken: true},
+		{name: "486 after 100", script: says(100, 486), named: false, taken: true},
 		{name: "603", script: says(603), named: false, taken: false},
-		{name: "503 behind ringing", script: says(180, 503), named: false, taken: true},
-		{name: "503 behind progress", script: says(183, 503), named: false, taken: true},
-		{name: "a 100 and nothing else", script: says(100), named: false, taken: true},
+		{name: "503 after 180", script: says(180, 503), named: false, taken: true},
+		{name: "503 after 183", script: says(183, 503), named: false, taken: true},
+		{name: "only 100", script: says(100), named: false, taken: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -114,12 +114,12 @@ func TestOriginate_LateRefusalCountsOnlyIfItConcernsTheAccount(t *testing.T) {
 	}{
 		{name: "401", answer: 401, refused: true},
 		{name: "407", answer: 407, refused: true},
-		{name: "403 from a trunk that has not taken a call", answer: 403, refused: true},
-		{name: "401 where another trunk is left", answer: 401, spare: true, refused: true},
-		{name: "503 where another trunk is left", answer: 503, spare: true},
+		{name: "403 of a trunk that has accepted no call", answer: 403, refused: true},
+		{name: "401, another trunk can be tried", answer: 401, spare: true, refused: true},
+		{name: "503, another trunk can be tried", answer: 503, spare: true},
 		{name: "486", answer: 486},
 		{name: "180", answer: 180},
-		{name: "nothing until the process stops"},
+		{name: "no further response until the process stops"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -264,7 +264,7 @@ func TestOriginate_ForbiddenSuspectsTheAccount(t *testing.T) {
 	}{
 		{name: "403", script: forbid(), want: true},
 		{name: "403 after 100", script: forbid(100), want: true},
-		{name: "403 from a trunk that took a call", script: forbid(), accepted: true, want: false},
+		{name: "403 of a trunk that has accepted a call", script: forbid(), accepted: true, want: false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -409,32 +409,32 @@ func TestOriginate_TriesAnotherTrunkOnlyIfNothingWasSent(t *testing.T) {
 		check func(error) bool
 		dials int
 	}{
-		{name: "the first has never answered OPTIONS", order: func(good trunks.Trunk) trunkList {
+		{name: "first trunk has never answered OPTIONS", order: func(good trunks.Trunk) trunkList {
 			return trunkList{made("silent", silent, trunks.UDP, 10), good}
 		}, to: "12", check: func(err error) bool { return err == nil }, dials: 1},
-		{name: "the first refuses", order: func(good trunks.Trunk) trunkList {
+		{name: "first trunk refuses", order: func(good trunks.Trunk) trunkList {
 			again := good
 			again.TrunkID = uuid.New()
 			return trunkList{good, again}
 		}, to: "13", check: refusedBy(false), dials: 0},
 		{
-			name:  "nobody listens anywhere",
+			name:  "no trunk listens",
 			order: func(trunks.Trunk) trunkList { return trunkList{made("dead", 1, trunks.TCP, 10)} }, to: "01",
 			check: refusedBy(true), dials: 0,
 		},
-		{name: "each has sent its calls of this second", order: func(good trunks.Trunk) trunkList {
+		{name: "no trunk has a token for a call", order: func(good trunks.Trunk) trunkList {
 			good.CallsPerSecond = 0
 			again := good
 			again.TrunkID = uuid.New()
 			return trunkList{good, again}
 		}, to: "12", check: func(err error) bool { return err == nil }, dials: 1},
 		{
-			name:  "the only one is full",
+			name:  "only trunk has no free channel",
 			order: func(good trunks.Trunk) trunkList { good.Channels = 0; return trunkList{good} }, to: "01",
 			check: refusedBy(true), dials: 0,
 		},
 		{
-			name: "there is none", order: func(trunks.Trunk) trunkList { return nil }, to: "01",
+			name: "no trunk", order: func(trunks.Trunk) trunkList { return nil }, to: "01",
 			check: refusedBy(true), dials: 0,
 		},
 	} {

@@ -68,23 +68,23 @@ func TestInboundFilter_AdmitsTargetsOfSRVRecords(t *testing.T) {
 		want       []string
 	}{
 		{
-			name: "UDP, one target of which is gone", host: "trunk.test", transport: trunks.UDP, port: 0,
+			name: "UDP, one SRV target has no address", host: "trunk.test", transport: trunks.UDP, port: 0,
 			want: []string{"203.0.113.1", "203.0.113.2"},
 		},
 		{name: "TCP", host: "trunk.test", transport: trunks.TCP, port: 0, want: []string{"203.0.113.1", "203.0.113.5"}},
 		{
-			name: "TLS, with two addresses", host: "trunk.test", transport: trunks.TLS, port: 0,
+			name: "TLS, SRV target with two addresses", host: "trunk.test", transport: trunks.TLS, port: 0,
 			want: []string{"203.0.113.1", "203.0.113.3", "203.0.113.4"},
 		},
 		{
-			name: "a port is set: nobody asks", host: "trunk.test", transport: trunks.UDP, port: 5060,
+			name: "with a port, SRV records are not used", host: "trunk.test", transport: trunks.UDP, port: 5060,
 			want: []string{"203.0.113.1"},
 		},
 		{
-			name: "a name with no address of its own", host: "only.test", transport: trunks.UDP, port: 0,
+			name: "host with SRV records but without an address", host: "only.test", transport: trunks.UDP, port: 0,
 			want: []string{"203.0.113.2"},
 		},
-		{name: "nobody", host: "gone.test", transport: trunks.UDP, port: 0, want: nil},
+		{name: "unknown host", host: "gone.test", transport: trunks.UDP, port: 0, want: nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -199,12 +199,13 @@ func TestInboundFilter_PrefersTransportAndPortOfTheCall(t *testing.T) {
 	tests := []struct {
 		name, source, transport, want string
 	}{
-		{name: "UDP from its port", source: "192.0.2.1:5060", transport: transport.UDP, want: "udp"},
-		{name: "UDP from the other port", source: "192.0.2.1:5070", transport: transport.UDP, want: "udp at 5070"},
-		{name: "UDP from any port", source: "192.0.2.1:40000", transport: transport.UDP, want: "udp"},
-		{name: "TLS from any port", source: "192.0.2.1:40000", transport: transport.TLS, want: "tls"},
-		{name: "a transport that no trunk has", source: "192.0.2.1:40000", transport: transport.TCP, want: "tls"},
-		{name: "another address", source: "192.0.2.2:5060", transport: transport.UDP, want: ""},
+		{name: "UDP from the port of the trunk", source: "192.0.2.1:5060", transport: transport.UDP, want: "udp"},
+		{name: "UDP from the port of the second trunk", source: "192.0.2.1:5070", transport: transport.UDP,
+			want: "udp at 5070"},
+		{name: "UDP from an unknown port", source: "192.0.2.1:40000", transport: transport.UDP, want: "udp"},
+		{name: "TLS from an unknown port", source: "192.0.2.1:40000", transport: transport.TLS, want: "tls"},
+		{name: "transport that no trunk has", source: "192.0.2.1:40000", transport: transport.TCP, want: "tls"},
+		{name: "unknown address", source: "192.0.2.2:5060", transport: transport.UDP, want: ""},
 	}
 	for _, tt := range tests {
 		found, _ := d.Trunk(netip.MustParseAddrPort(tt.source), tt.transport)

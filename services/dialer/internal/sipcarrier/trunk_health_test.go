@@ -40,11 +40,11 @@ func TestOperatorFault_IsTrueIfTheAccountCanBeTheCause(t *testing.T) {
 		end      sip.End
 		want     bool
 	}{
-		{name: "401 after the digest", end: elsewhere(401), want: true},
-		{name: "407 after the digest", accepted: true, end: elsewhere(407), want: true},
+		{name: "401 to credentials", end: elsewhere(401), want: true},
+		{name: "407 to credentials", accepted: true, end: elsewhere(407), want: true},
 		{name: "401 after ringing", end: sip.End{Status: 401}, want: false},
-		{name: "403 from a trunk that took no call", end: elsewhere(403), want: true},
-		{name: "403 from a trunk that took a call", accepted: true, end: elsewhere(403), want: false},
+		{name: "403 of a trunk that has accepted no call", end: elsewhere(403), want: true},
+		{name: "403 of a trunk that has accepted a call", accepted: true, end: elsewhere(403), want: false},
 		{name: "403 with a cause of the callee's network", end: sip.End{Status: 403}, want: false},
 		{name: "503", end: elsewhere(503), want: false},
 	}
@@ -86,36 +86,41 @@ func TestOperatorFault_SeveralForbiddenNumbersSuspectTheAccount(t *testing.T) {
 		want   bool // the expected result for the last response
 		state  circuitbreaker.State
 	}{
-		{name: "one number, tenth time", orders: often(10), want: true, state: circuitbreaker.Closed},
-		{name: "one number, eleventh time", orders: often(11), want: false, state: circuitbreaker.Closed},
+		{name: "one number, refused 10 times", orders: often(10), want: true, state: circuitbreaker.Closed},
+		{name: "one number, refused 11 times", orders: often(11), want: false, state: circuitbreaker.Closed},
 		{name: "two numbers", orders: to(one, "+1", "+2"), want: true, state: circuitbreaker.Open},
 		{
-			name: "two numbers of one of two workspaces", others: true, orders: to(one, "+1", "+2"), want: true,
+			name: "two numbers of the same workspace, another workspace calls", others: true, orders: to(one, "+1", "+2"),
+			want:  true,
 			state: circuitbreaker.Closed,
 		},
 		{
-			name: "numbers of two workspaces", others: true, orders: append(to(one, "+1"), to(other, "+2")...), want: true,
+			name: "two numbers of two workspaces", others: true, orders: append(to(one, "+1"), to(other, "+2")...), want: true,
 			state: circuitbreaker.Open,
 		},
 		{
-			name: "four numbers of a trunk that took a call", accepted: true, orders: five[:4], want: false,
+			name: "four numbers, trunk has accepted a call", accepted: true, orders: five[:4], want: false,
 			state: circuitbreaker.Closed,
 		},
-		{name: "five numbers of a trunk that took a call", accepted: true, orders: five, want: true, state: circuitbreaker.Open},
+		{name: "five numbers, trunk has accepted a call", accepted: true, orders: five, want: true,
+			state: circuitbreaker.Open},
 		{
-			name: "five numbers of one of two workspaces", accepted: true, others: true, orders: five, want: false,
-			state: circuitbreaker.Closed,
-		},
-		{
-			name: "19 numbers of one of two workspaces", accepted: true, others: true, orders: twenty[:19], want: false,
+			name: "five numbers of the same workspace, another workspace calls", accepted: true, others: true, orders: five,
+			want:  false,
 			state: circuitbreaker.Closed,
 		},
 		{
-			name: "20 numbers of one of two workspaces", accepted: true, others: true, orders: twenty, want: true,
+			name: "19 numbers of the same workspace, another workspace calls", accepted: true, others: true,
+			orders: twenty[:19], want: false,
+			state: circuitbreaker.Closed,
+		},
+		{
+			name: "20 numbers of the same workspace, another workspace calls", accepted: true, others: true, orders: twenty,
+			want:  true,
 			state: circuitbreaker.Open,
 		},
 		{
-			name: "one number of one of two workspaces, 20 times", accepted: true, others: true, orders: often(20),
+			name: "one number, refused 20 times, another workspace calls", accepted: true, others: true, orders: often(20),
 			want: false, state: circuitbreaker.Closed,
 		},
 	}

@@ -31,9 +31,9 @@ func TestRecorder_KeepsTheNewestMessages(t *testing.T) {
 		size, added int
 		want        int
 	}{
-		{name: "few", size: 100, added: 3, want: 3},
-		{name: "count", size: 10, added: siptrace.MaxMessages + 5, want: siptrace.MaxMessages},
-		{name: "bytes", size: 10_000, added: 200, want: siptrace.MaxBytes / 10_000},
+		{name: "below both limits", size: 100, added: 3, want: 3},
+		{name: "above the limit of messages", size: 10, added: siptrace.MaxMessages + 5, want: siptrace.MaxMessages},
+		{name: "above the limit of bytes", size: 10_000, added: 200, want: siptrace.MaxBytes / 10_000},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -101,12 +101,12 @@ func TestRedact_ReplacesSecrets(t *testing.T) {
 			want:    `Authorization: Digest username="a", response="xxxxxxxx", uri="sip:x"`,
 		},
 		{
-			name:    "digest of a proxy, folded and without quotes",
+			name:    "proxy digest, folded and without quotes",
 			message: "Proxy-Authorization: Digest username=\"a\",\r\n Response = deadbeef,qop=auth\r\n",
 			want:    "Proxy-Authorization: Digest username=\"a\",\r\n Response = xxxxxxxx,qop=auth\r\n",
 		},
 		{
-			name:    "digest folded behind the equals sign",
+			name:    "digest folded after the equals sign",
 			message: "Authorization: Digest username=\"a\", response=\r\n \"deadbeef\", uri=\"sip:x\"\r\n",
 			want:    "Authorization: Digest username=\"a\", response=\r\n \"xxxxxxxx\", uri=\"sip:x\"\r\n",
 		},
@@ -116,27 +116,27 @@ func TestRedact_ReplacesSecrets(t *testing.T) {
 			want:    "Authorization: Digest username=\"a\", response\r\n\t= xxxxxxxx\r\n",
 		},
 		{
-			name:    "key of SDES behind a space",
+			name:    "SDES key after a space",
 			message: "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline: \tS2V5|2^20|1:4\r\n",
 			want:    "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline: \txxxx|2^20|1:4\r\n",
 		},
 		{
-			name:    "mutual authentication",
+			name:    "digest of the server (rspauth)",
 			message: `Authentication-Info: rspauth="0123"`,
 			want:    `Authentication-Info: rspauth="xxxx"`,
 		},
 		{
-			name:    "basic",
+			name:    "Basic credentials",
 			message: "Via: x\r\nAuthorization: Basic c2VjcmV0\r\n",
 			want:    "Via: x\r\nAuthorization: Basic xxxxxxxx\r\n",
 		},
 		{
-			name:    "two keys of SDES",
+			name:    "two SDES keys",
 			message: "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:S2V5+/==|2^20|1:4;inline:T3RoZXI=\r\n",
 			want:    "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:xxxxxxxx|2^20|1:4;inline:xxxxxxxx\r\n",
 		},
 		{
-			name:    "older key attributes",
+			name:    "keys in k= and key-mgmt",
 			message: "k=base64:S2V5\r\na=key-mgmt:mikey QUJD\r\na=sendrecv\r\n",
 			want:    "k=xxxxxxxxxxx\r\na=key-mgmt:mikey xxxx\r\na=sendrecv\r\n",
 		},

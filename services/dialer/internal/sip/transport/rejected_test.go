@@ -21,14 +21,15 @@ func TestFilter_ReportsDroppedInvites(t *testing.T) {
 		want          []Rejected
 	}{
 		{
-			name:    "an INVITE",
+			name:    "INVITE",
 			message: "INVITE sip:a SIP/2.0\r\nf: <sip:b@c>\r\nTo: <sip:a>\r\nCall-ID: 1\r\nUser-Agent: scanner\r\n\r\n",
 			want:    []Rejected{{CallID: "1", From: "<sip:b@c>", To: "<sip:a>", UserAgent: "scanner"}},
 		},
-		{name: "no headers", message: "INVITE sip:a", want: []Rejected{{}}},
-		{name: "a long header", message: "INVITE sip:a\r\nTo: " + long + "\r\n", want: []Rejected{{To: long[:256]}}},
+		{name: "INVITE without headers", message: "INVITE sip:a", want: []Rejected{{}}},
+		{name: "INVITE with a long header", message: "INVITE sip:a\r\nTo: " + long + "\r\n",
+			want: []Rejected{{To: long[:256]}}},
 		{name: "OPTIONS", message: "OPTIONS sip:a SIP/2.0\r\nTo: <sip:a>\r\n\r\n"},
-		{name: "nothing", message: ""},
+		{name: "empty datagram", message: ""},
 	}
 	for _, tt := range tests {
 		var got []Rejected
