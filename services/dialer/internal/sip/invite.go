@@ -403,7 +403,7 @@ func (at *attempt) handleAnswer(res *sip.Response, now time.Time) bool {
 	})
 	close(at.answered)
 	if err != nil {
-		at.log.Info("SDP answer not usable, call is hung up", "error", err)
+		at.log.Info("call hung up: SDP answer not usable", "error", err)
 		at.endBye(callstate.IncompatibleDest)
 		return false
 	}

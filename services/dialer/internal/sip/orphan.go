@@ -166,7 +166,7 @@ func (a *UserAgent) endStray(s *stray) {
 	us = us.answered(res)
 	d := newDialog(a, a.transport, to, Observer{}, us.callID)
 	d.leg = us
-	a.cfg.Log.Warn("call of a dead process was answered, hanging up", "call_id", string(us.callID))
+	a.cfg.Log.Warn("hanging up an answered call of a dead process", "call_id", string(us.callID))
 	d.ack(us, nil, seqOf(res))
 	if s.err = d.bye(us, callstate.NormalTemporaryFailure); s.err != nil {
 		a.cfg.Log.Warn("BYE not answered", "call_id", string(us.callID), "error", s.err)
@@ -258,7 +258,7 @@ func (d *Dialog) handleLate(res *sip.Response) {
 		ack.Laddr = invite.Laddr
 		ack.SetDestination(invite.Destination())
 		if err := d.transport.Send(ack); err != nil {
-			d.log.Info("ACK to the failure response not sent", "call_id", d.id, "error", err)
+			d.log.Info("ACK to the refusal not sent", "call_id", d.id, "error", err)
 		}
 		d.finish()
 	}

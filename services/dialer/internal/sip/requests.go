@@ -277,7 +277,7 @@ func (d *Dialog) releaseInvite() {
 
 // ErrReferred is returned if a transfer failed. The call then continues, unless it has ended for
 // another reason.
-var ErrReferred = errors.New("the call was not handed on")
+var ErrReferred = errors.New("the call was not transferred")
 
 // Refer sends a REFER, so that the peer transfers the call to a number in the format of the trunk
 // (RFC 3515). Refer returns nil if the target has answered. The caller of Refer must then hang up.
@@ -319,7 +319,7 @@ func (d *Dialog) Refer(ctx context.Context, to string) error {
 		}
 		return fmt.Errorf("%w: the status of the transfer is %d", ErrReferred, status)
 	case <-d.done:
-		return fmt.Errorf("%w: it has ended", ErrReferred)
+		return fmt.Errorf("%w: the call has ended", ErrReferred)
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", ErrReferred, ctx.Err())
 	}

@@ -131,7 +131,7 @@ func New(cfg Config) (*UserAgent, error) {
 func (a *UserAgent) Port(transport string) int { return a.transport.Port(transport) }
 
 // ErrDraining is returned by Invite after Drain.
-var ErrDraining = errors.New("the agent is draining")
+var ErrDraining = errors.New("the SIP user agent is draining")
 
 // tlsIdentity identifies a TLS transport by the trusted certificates, in PEM, and the name that the
 // certificate of the peer must contain. If both are empty, the system's certificates and the
@@ -158,7 +158,7 @@ func (a *UserAgent) transportTo(t Trunk, to transport.Route) (*transport.Transpo
 	defer a.mu.Unlock()
 	switch {
 	case a.closed:
-		return nil, errors.New("the agent is closed")
+		return nil, errors.New("the SIP user agent is closed")
 	case a.tlsTransports[by] != nil:
 		return a.tlsTransports[by], nil
 	case len(a.tlsTransports) == maxTLSTransports:
@@ -236,7 +236,7 @@ func (a *UserAgent) addLeg(d *Dialog) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
-		return errors.New("the agent is closed")
+		return errors.New("the SIP user agent is closed")
 	}
 	if a.draining && !d.orphan {
 		return ErrDraining

@@ -89,7 +89,7 @@ func (d *InboundFilter) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := d.reload(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "trunks not read", "error", err)
+			slog.WarnContext(ctx, "trunks could not be read", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -144,7 +144,7 @@ func (d *InboundFilter) addresses(ctx context.Context, t trunks.Trunk) []netip.A
 		defer cancel()
 		found, err := d.resolveHost(ctx, t)
 		if err != nil {
-			slog.WarnContext(ctx, "trunk host not resolved", "trunk", t.Name, "error", err)
+			slog.WarnContext(ctx, "trunk host name not resolved", "trunk", t.Name, "error", err)
 		} else {
 			last.addresses = found
 		}
@@ -184,7 +184,7 @@ func (d *InboundFilter) CallFrom(ctx context.Context, source netip.AddrPort, tra
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if err := d.reload(ctx); err != nil {
-		slog.WarnContext(ctx, "trunks not read for an inbound call", "source", source, "error", err)
+		slog.WarnContext(ctx, "trunks could not be read for an inbound call", "source", source, "error", err)
 		return trunks.Trunk{}, false
 	}
 	return d.Trunk(source, transport)

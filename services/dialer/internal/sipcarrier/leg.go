@@ -637,7 +637,7 @@ func (l *leg) notPermitted(e sip.End, elsewhere bool) *carrier.Refused {
 }
 
 var (
-	errNoTransfer = errors.New("this call cannot be handed on")
+	errNoTransfer = errors.New("this call cannot be transferred")
 	errRestored   = errors.New("the row of the leg was missing and is stored again")
 	errNoResult   = errors.New("the trunk did not respond to the INVITE")
 )

@@ -63,7 +63,7 @@ func (c *Carrier) Run(ctx context.Context) error {
 		err = c.updateMonitors(working)
 	}
 	if err != nil {
-		slog.WarnContext(ctx, "first heartbeat or read of trunks failed", "error", err)
+		slog.WarnContext(ctx, "first SIP process heartbeat or first read of trunks failed", "error", err)
 	}
 	for {
 		var err error
@@ -83,7 +83,7 @@ func (c *Carrier) Run(ctx context.Context) error {
 			done()
 		}
 		if err != nil {
-			slog.WarnContext(ctx, "SIP legs or trunks not read", "error", err)
+			slog.WarnContext(ctx, "takeover of SIP legs, read of trunks or deletion of old SIP legs failed", "error", err)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (c *Carrier) heartbeatLoop(ctx context.Context) {
 		case <-ticker.C:
 		}
 		if err := c.heartbeat(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "SIP heartbeat failed", "error", err)
+			slog.WarnContext(ctx, "SIP process heartbeat not stored in the database", "error", err)
 		}
 	}
 }
@@ -236,7 +236,7 @@ func (c *Carrier) endOrphan(ctx context.Context, orphan store.Leg) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), teardownTimeout)
 	defer cancel()
 	if err := c.tearDown(ctx, orphan); err != nil {
-		c.warn("orphaned call not ended at the trunk", orphan.CallID, err)
+		c.warn("call of a dead process not ended at the trunk", orphan.CallID, err)
 	}
 	l := &leg{carrier: c, callID: orphan.CallID, record: orphan}
 	ended := l.event(carrier.Ended, time.Now())

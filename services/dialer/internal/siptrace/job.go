@@ -67,7 +67,7 @@ func (j *Job) Run(ctx context.Context) error {
 			continue
 		}
 		if err := j.answer(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "requests for SIP traces could not be answered", "error", err)
+			slog.WarnContext(ctx, "SIP trace requests not answered", "error", err)
 		}
 	}
 }
