@@ -39,22 +39,22 @@ type Config struct {
 
 	Recordings recordingsConfig
 
-	Attempts int `env:"DIAL_ATTEMPTS"          envDefault:"64"    help:"highest number of requests that this process works on at a time"`
+	Attempts int `env:"DIAL_ATTEMPTS"          envDefault:"64"    help:"highest number of call requests that this process handles at a time"`
 	// TrunkChannels and TrunkCallsPerSecond limit all replicas together.
 	TrunkChannels       int           `env:"TRUNK_CHANNELS"         envDefault:"10000" help:"highest number of live calls over trunks, of all replicas together"`
-	TrunkCallsPerSecond int           `env:"TRUNK_CALLS_PER_SECOND" envDefault:"500"   help:"originations per second over trunks, of all replicas together"`
+	TrunkCallsPerSecond int           `env:"TRUNK_CALLS_PER_SECOND" envDefault:"500"   help:"highest number of new calls per second over trunks, of all replicas together"`
 	MaxLiveCalls        int           `env:"MAX_LIVE_CALLS"         envDefault:"10000" help:"highest number of live calls, of all workspaces and replicas together"`
-	CallsPerSecond      int           `env:"CALLS_PER_SECOND"       envDefault:"500"   help:"originations per second, of all workspaces and replicas together"`
+	CallsPerSecond      int           `env:"CALLS_PER_SECOND"       envDefault:"500"   help:"highest number of new calls per second, of all workspaces and replicas together"`
 	CircuitFailures     int           `env:"CIRCUIT_FAILURES"       envDefault:"5"     help:"consecutive failures after which the circuit of a carrier, trunk or agent opens"`
-	CircuitRest         time.Duration `env:"CIRCUIT_REST"           envDefault:"1s"    help:"first time that a circuit stays open, as a duration; each failed test doubles it, up to 32 times"`
+	CircuitRest         time.Duration `env:"CIRCUIT_REST"           envDefault:"1s"    help:"how long a circuit stays open the first time, as a duration; each failed test call doubles the time, up to 32 times the first"`
 
-	QueueLimit    time.Duration `env:"QUEUE_LIMIT"    envDefault:"24h" help:"time after its due time at which a request that was not dialed fails, as a duration shorter than 1440h"`
-	CapacityLimit time.Duration `env:"CAPACITY_LIMIT" envDefault:"24h" help:"how long a due request waits for capacity before it fails with capacity_timeout, as a duration"`
-	ClaimLease    time.Duration `env:"CLAIM_LEASE"    envDefault:"15s" help:"how long a claimed request belongs to one process, as a duration"`
+	QueueLimit    time.Duration `env:"QUEUE_LIMIT"    envDefault:"24h" help:"time after its due time at which a call request fails if it was not dialed, as a duration shorter than 1440h"`
+	CapacityLimit time.Duration `env:"CAPACITY_LIMIT" envDefault:"24h" help:"how long a due call request waits for capacity before it fails with capacity_timeout, as a duration"`
+	ClaimLease    time.Duration `env:"CLAIM_LEASE"    envDefault:"15s" help:"how long a claimed call request belongs to one process, as a duration"`
 	InstanceLease time.Duration `env:"INSTANCE_LEASE" envDefault:"5s"  help:"time after its last heartbeat at which a process counts as dead, as a duration"`
 	RingLimit     time.Duration `env:"RING_LIMIT"     envDefault:"60s" help:"how long a phone may ring, as a duration"`
 	LookEvery     time.Duration `env:"LOOK_EVERY"     envDefault:"1m"  help:"interval at which the dialer asks the simulated carrier about each live call, in case an end event is missing, as a duration; 0: never"`
-	WatchdogGrace time.Duration `env:"WATCHDOG_GRACE" envDefault:"60s" help:"time after the longest duration of a call at which the call ends without an end event, as a duration"`
+	WatchdogGrace time.Duration `env:"WATCHDOG_GRACE" envDefault:"60s" help:"time after the maximum duration of a call at which the dialer ends the call if the carrier has sent no end event, as a duration"`
 }
 
 // check validates values that depend on each other or on a constant.
@@ -146,7 +146,7 @@ func (c sipConfig) advertised() (netip.Addr, error) {
 // the upload).
 type recordingsConfig struct {
 	Storage   recordingstore.Storage
-	Directory string        `env:"RECORDINGS_DIR"       help:"directory of recordings with RECORDINGS_LINK_KEYS, shared by all replicas"`
+	Directory string        `env:"RECORDINGS_DIR"       help:"directory in which recordings are stored, shared by all replicas; required with RECORDINGS_LINK_KEYS"`
 	Spool     string        `env:"RECORDINGS_SPOOL_DIR" help:"directory of the recordings of live calls; a new process stores what a killed one left there; empty: .spool in RECORDINGS_DIR, or ringfence-recordings in the temporary directory"`
 	Keep      time.Duration `env:"RECORDINGS_KEEP"      help:"how long recordings are stored if the workspace does not set it, as a duration"                                                                                                    envDefault:"720h"`
 }
