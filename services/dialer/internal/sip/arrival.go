@@ -23,8 +23,8 @@ const maxArrivalTime = 3 * time.Minute
 type Arrival struct {
 	// CallID is the Call-ID that the caller chose. Two calls can have the same Call-ID.
 	CallID string
-	// From and To are numbers in the format of the trunk. From is empty if the caller withholds the
-	// number.
+	// From and To are numbers in the number format of the trunk. From is empty if the caller
+	// withholds the number.
 	From, To string
 	Source   netip.AddrPort
 	// Transport is the transport of the INVITE: UDP, TCP or TLS.
@@ -153,7 +153,7 @@ func (a *UserAgent) newRefusal(req *sip.Request, code int, text string, cause ca
 	return res
 }
 
-// terminated is the reason phrase of 487.
+// terminated is the reason phrase of the response 487.
 const terminated = "Request Terminated"
 
 // errTaken is returned if Take or Refuse was called before.
@@ -241,7 +241,7 @@ func (d *Dialog) runInbound(canceled <-chan struct{}) {
 	}
 }
 
-// refuseInvite sends a final response to the INVITE.
+// refuseInvite refuses the call with a final response to the INVITE.
 func (d *Dialog) refuseInvite(code int, text string, cause callstate.Cause) {
 	d.agent.respond(d.arrival.req, d.arrival.tx, d.withTag(d.agent.newRefusal(d.arrival.req, code, text, cause)))
 }

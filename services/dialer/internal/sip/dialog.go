@@ -19,7 +19,7 @@ type End struct {
 	Cause callstate.Cause
 	// ByUs reports that this side hung up, gave the call up or could not continue it.
 	ByUs bool
-	// Status is the final response to the INVITE, or 0 if there was none.
+	// Status is the status code of the final response to the INVITE, or 0 if there was none.
 	Status int
 	// Reason is the reason phrase of Status.
 	Reason string
@@ -117,8 +117,9 @@ type Dialog struct {
 	otherForks  map[string]*leg
 	canceled    bool
 	finished    chan struct{} // closed when the peer has no call of an orphan any more
-	// remoteCSeq is the highest CSeq of the peer. inviteOpen reports that an INVITE of this side is
-	// open. remoteOffer is not nil while an INVITE or UPDATE of the peer is open.
+	// remoteCSeq is the highest CSeq of the peer. inviteOpen reports that an INVITE of this side
+	// within the dialog has no final response yet. remoteOffer is not nil while an INVITE or UPDATE
+	// of the peer is open.
 	remoteCSeq     uint32
 	inviteOpen     bool
 	remoteOffer    chan struct{}
@@ -391,7 +392,7 @@ func (d *Dialog) ack(us leg, invite *sip.Request, seq uint32) {
 	if err == nil {
 		err = by.Send(ack)
 	}
-	if err != nil { // the peer retransmits its 200, and this side then sends the ACK again
+	if err != nil { // the peer then retransmits its 200, and this side sends the ACK again
 		d.log.Warn("ACK to the 200 not sent", "call_id", d.id, "error", err)
 	}
 }

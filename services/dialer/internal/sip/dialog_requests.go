@@ -396,7 +396,7 @@ func (d *Dialog) retransmitUntilAck(tx *sip.ServerTx, res *sip.Response, acked <
 				d.agreed(body)
 			}
 			return
-		case ack := <-tx.Acks(): // old peers send an ACK with the branch of the INVITE
+		case ack := <-tx.Acks(): // old peers send the ACK with the branch of the INVITE
 			again.Stop()
 			if answerComes {
 				d.agreed(ack.Body())

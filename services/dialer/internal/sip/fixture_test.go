@@ -56,7 +56,7 @@ func newAgent(t *testing.T, change ...func(*sip.Config)) *sip.UserAgent {
 	return agent
 }
 
-// leg is a leg with the recorded calls of its observer.
+// leg is a leg of the user agent, with a record of the observer's functions that were called.
 type leg struct {
 	t  *testing.T
 	id string

@@ -21,12 +21,12 @@ type Invite struct {
 	CallID string
 	// From and To are numbers in the format of the trunk. An empty From withholds the number.
 	From, To string
-	// Body is the offer. An empty ContentType means application/sdp.
+	// Body is the SDP offer. An empty ContentType means application/sdp.
 	Body        []byte
 	ContentType string
-	// FirstResponse is the time until the first response. FirstRing is the time until the phone
-	// rings. Ring is how long the phone may ring. The defaults are the constants below, and 60 s
-	// for Ring.
+	// FirstResponse is how long the trunk may take to send its first response. FirstRing is how
+	// long it may take until the phone rings. Ring is how long the phone may ring. The defaults are
+	// the constants below, and 60 s for Ring.
 	FirstResponse, FirstRing, Ring time.Duration
 	// NotRinging is the cause of the end if the trunk has responded but the phone does not ring
 	// within FirstRing. The default is recovery_on_timer_expire. If the trunk has not responded,
@@ -167,10 +167,10 @@ type attempt struct {
 	tx        *sip.ClientTx
 	acked     <-chan struct{}
 	challenge transport.Challenge
-	// responded reports that a response to the newest INVITE arrived, and provisional that such a
-	// response was not final. rang reports that a phone rings. excluded are the addresses that
-	// refused the INVITE with 503. abandonCause is the cause with which this side has given the
-	// call up, or "". canceled reports that this side has sent the CANCEL.
+	// responded reports that a response to the newest INVITE arrived. provisional reports that a
+	// provisional response to it arrived. rang reports that a phone rings. excluded are the
+	// addresses that refused the INVITE with 503. abandonCause is the cause with which this side
+	// has given the call up, or "". canceled reports that this side has sent the CANCEL.
 	responded, provisional, rang, canceled bool
 	// ours reports that the INVITE could not be sent again because of a fault of this process or
 	// its database. notPermitted reports that Permit returned false.

@@ -90,7 +90,8 @@ func TestInvite_EarlyMediaIsNotAnAnswer(t *testing.T) {
 }
 
 // The causes are in the table of docs/reference/api/calls.md#sip-responses-and-hangup-causes. This
-// test makes calls for some of the rows. TestFinal_EachResponseHasItsDocumentedCause checks all rows.
+// test makes calls for some of the rows. TestFinal_EachResponseHasItsDocumentedCause checks all
+// rows.
 func TestInvite_EachFinalResponseHasItsDocumentedCause(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	for suffix, want := range map[string]callstate.Cause{

@@ -10,7 +10,7 @@ import (
 
 // Final describes how the peer ended a leg before the answer.
 type Final struct {
-	// Status is the final response. It is 0 if there was no final response.
+	// Status is the status code of the final response. It is 0 if there was no final response.
 	Status int
 	// Rang reports that a response from 180 to 199 arrived before the final response.
 	Rang bool
