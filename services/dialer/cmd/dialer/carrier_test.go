@@ -73,8 +73,9 @@ func (r *rig) judge(what, to string, id uuid.UUID, want ended) {
 	}
 }
 
-// The simulated carrier has each of its faults. Its log must contain at most one dial per call
-// request. Each call request has one end, and no call or call request remains open.
+// Each call uses a number for which the simulated carrier has one of its faults. The carrier's log
+// must contain at most one dial per call request. Each call request has one end, and no call or
+// call request remains open.
 func TestCarrier_FaultsCauseAtMostOneDial(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")

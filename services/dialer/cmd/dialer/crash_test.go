@@ -65,8 +65,8 @@ func TestCrash_NoFailpointDialsTwice(t *testing.T) {
 	}
 }
 
-// crashing is a dialer that crashes at a failpoint. The file arm contains the name of the
-// failpoint.
+// crashing is a dialer that crashes at a failpoint. The field arm is the path of a file that
+// contains the name of the failpoint.
 type crashing struct {
 	*rig
 	process *process

@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// asteriskTrunk is the configuration of an Asterisk. The Asterisk listens at the first address and
-// accepts calls from the second address.
+// asteriskTrunk is the configuration of an Asterisk. Its verbs are two addresses: the Asterisk
+// listens at the first one and accepts calls from the second one.
 const asteriskTrunk = `[transport-udp]
 type=transport
 protocol=udp

@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// tlsPhone is a baresip that accepts calls only over TLS. It contains the data for a trunk to this
-// phone.
+// tlsPhone is a baresip (a SIP phone program) that accepts calls only over TLS. It contains the
+// data for a trunk to this phone.
 type tlsPhone struct {
 	phone *peertest.Phone
 	// number is the number that the phone answers.

@@ -30,7 +30,7 @@ func shows(t *testing.T, host string) (pair *tls.Certificate, trusted string) {
 	return &made, string(cert)
 }
 
-// phone is a baresip that answers each call.
+// phone is a baresip (a SIP phone program) that answers each call.
 type phone struct {
 	*peertest.Phone
 	t    *testing.T

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// scenario is a scenario for sipp, which is the far end of a call.
+// scenario is a scenario for sipp, a SIP test program, which plays the far end of a call.
 type scenario struct{ steps []string }
 
 const ownTag = ";tag=[pid]SIPpTag01[call_number]"

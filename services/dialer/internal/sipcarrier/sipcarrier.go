@@ -160,8 +160,9 @@ type Carrier struct {
 	stopped       chan struct{}      // closed when Run has ended
 }
 
-// Calls applies the events of legs to their calls (package calls). It returns store.ErrLost if the
-// guard shows that this process does not own a live leg.
+// Calls applies the events of legs to their calls (package calls). The guard is a condition that is
+// checked in the same transaction. Apply returns store.ErrLost if the guard shows that this process
+// does not own a live leg.
 type Calls interface {
 	Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error
 }

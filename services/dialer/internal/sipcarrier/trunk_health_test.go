@@ -232,8 +232,8 @@ func TestChannels_NeedAnAnswerToOPTIONS(t *testing.T) {
 	})
 }
 
-// The reason why no trunk can take calls is logged once a minute.
-// not parallel, because the test replaces the default logger
+// The reason why no trunk can take calls is logged once a minute. The test is not parallel, because
+// it replaces the default logger.
 func TestLimit_WarnsOnceAMinuteIfNoTrunkCanTakeCalls(t *testing.T) {
 	var written bytes.Buffer
 	before := slog.Default()

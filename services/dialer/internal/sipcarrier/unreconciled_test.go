@@ -16,7 +16,7 @@ import (
 
 // lostServer is the identity of a database server that does not exist any more. A store with this
 // identity behaves as after a restart of Postgres while Kafka is unavailable: the current server is
-// not reconciled.
+// not reconciled with the records in Kafka, so rows of calls can be missing.
 const lostServer = "a server that is gone"
 
 // optOut makes the person opt out, and waits until the opt-out is stored.

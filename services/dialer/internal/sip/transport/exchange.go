@@ -28,7 +28,7 @@ func (u *NotSent) Error() string { return "not sent: " + u.Err.Error() }
 // Unwrap returns the cause.
 func (u *NotSent) Unwrap() error { return u.Err }
 
-// ErrTimeout is returned if a request was not answered in time.
+// ErrTimeout is returned if no response to a request arrived in time.
 var ErrTimeout = sip.ErrTransactionTimeout
 
 // Route is the destination of a request.
@@ -39,7 +39,8 @@ type Route struct {
 	Transport string
 	// LargeOverTCP sends a request over TCP if it is too large for a datagram.
 	LargeOverTCP bool
-	// Excluded are addresses of the hop to which the request could not be sent.
+	// Excluded are addresses of the hop that must not be used again, because sending to them failed
+	// or they refused the request.
 	Excluded []string
 }
 
