@@ -1,7 +1,7 @@
 // Package agent has what all kinds of AI agents share: their settings, the input of a model,
 // transcripts and judgements, the WebSocket to a model, and the interface of a session. The package
-// also contains the scripted agent. The packages below this one contain the other kinds. Package
-// conversation connects a session with a call.
+// also contains the scripted agent, which uses no model. The subpackages live, realtime and mediaws
+// contain the other kinds of agents. Package conversation connects a session with a call.
 package agent
 
 import (
@@ -24,13 +24,15 @@ type Turn struct {
 	Role string    `json:"role"`
 	Text string    `json:"text"`
 	At   time.Time `json:"at"`
-	// EndedAt is when the last frame of an agent's turn was sent. EndedAt is zero if the time is
-	// not known.
+	// EndedAt is the time at which the last audio frame of an agent's turn was sent. EndedAt is
+	// zero for a turn of the person, or if the time is not known.
 	EndedAt time.Time `json:"ended_at,omitzero"`
 }
 
-// DisclosureRecord states which part of the disclosure was played in one call. If StartedAt is nil,
-// no part was played. Otherwise FinishedAt or CutAt is the time of the last frame.
+// DisclosureRecord states which part of the disclosure was played in one call. The disclosure is
+// the statement that the person is talking to an AI. If StartedAt is nil, no part was played.
+// Otherwise the time of the last frame is in FinishedAt if the disclosure was played to its end,
+// and in CutAt if it was not.
 type DisclosureRecord struct {
 	// Text is the text that the agent had to say: the disclosure, and the recording notice if the
 	// call is recorded.
@@ -64,28 +66,28 @@ type Spec struct {
 	// empty if the call is not recorded. NoticeKnown means that Notice is in the agent's language.
 	Notice      string
 	NoticeKnown bool
-	// Key is the workspace's key for its base URL, or the secret for its media URL. The key must
-	// not be logged.
+	// Key is the workspace's key for its base URL. For an agent of kind media_ws, Key is the secret
+	// that signs the handshake with its media URL. The key must not be logged.
 	Key string
 	// Zone is the person's time zone. Now is the start of the call.
 	Zone *time.Location
 	Now  time.Time
 }
 
-// Opener opens sessions. Open returns when the agent is ready to speak, or returns an error when
-// ctx ends.
+// Opener opens sessions with agents of one kind. Open returns when the agent is ready to speak. It
+// returns an error if ctx ends before that.
 type Opener interface {
 	Open(ctx context.Context, spec Spec) (Session, error)
 }
 
 // Session is one audio conversation with an agent. The methods never block and are safe for
-// concurrent use. After the end of the session they have no effect.
+// concurrent use. Calls of the methods after the end of the session have no effect.
 type Session interface {
 	// Begin starts the conversation, because the person has answered. Before Begin, the agent
 	// neither speaks nor receives audio.
 	Begin()
-	// HearAudio sends 20 ms of the person's audio to the agent. Audio that the connection cannot
-	// take is dropped and counted.
+	// HearAudio sends 20 ms of the person's audio to the agent. If the connection is too slow, the
+	// frame is dropped and counted.
 	HearAudio(frame []byte)
 	// HearDigit sends the DTMF digit of a key that the person pressed.
 	HearDigit(digit byte)
@@ -93,12 +95,13 @@ type Session interface {
 	// channel is closed. The caller must read until the channel is closed.
 	Events() <-chan Event
 	// Say makes the agent speak a text, such as a farewell or a message for an answering machine.
-	// If the agent is speaking, the text follows afterwards.
+	// If the agent is speaking, it speaks the text afterwards.
 	Say(text string)
-	// Interrupted reports that an item stopped after the duration played had been sent, and that
-	// the rest of the item was discarded.
+	// Interrupted reports to the agent that the playback of an item was stopped and the rest of the
+	// item was discarded. The parameter played is the length of the audio that was sent to the
+	// person.
 	Interrupted(item string, played time.Duration)
-	// Played reports that a whole item was sent to the person.
+	// Played reports to the agent that a whole item was sent to the person.
 	Played(item string)
 	// ToolResult sends the result of a ToolCall to the agent.
 	ToolResult(id string, result json.RawMessage)
@@ -113,11 +116,11 @@ type Kind string
 //
 //   - Audio is a piece of an item, of any length. An item is one utterance of the agent.
 //   - ItemDone is the end of an item.
-//   - SpeechStarted: the person began to speak. Queued audio is out of date.
-//   - Clear: the agent discards its queued audio.
+//   - SpeechStarted: the person began to speak, so the queued audio is out of date.
+//   - Clear: the agent requests that its queued audio is discarded.
 //   - Disclosed: the agent has sent the whole disclosure. Item is the last item of the disclosure.
 //   - Noticed: the agent has sent all of Spec.Notice. Item is the last item of the notice.
-//   - Utterance is a text. The text is complete, except after an interruption.
+//   - Utterance is a text of the person or the agent. After an interruption it can be incomplete.
 //   - ToolCall: the agent calls a tool.
 //   - TurnDone: the agent says nothing more until the next input.
 //   - Failed: the agent failed.
@@ -139,12 +142,13 @@ const (
 // Event is one event of an agent.
 type Event struct {
 	Kind Kind
-	// Item is the id of an utterance: of the agent in Audio and ItemDone, of the person in
-	// SpeechStarted, of either in Utterance. Item can be empty in Utterance.
+	// Item is the id of an utterance. In Audio and ItemDone it is an utterance of the agent, and in
+	// SpeechStarted an utterance of the person. In Utterance it is an utterance of either side, or
+	// empty if the id is not known.
 	Item string
-	// The receiver owns Audio. Keep means that a barge-in does not interrupt the audio, because the
-	// audio is the disclosure or a text of Say. Asked marks audio of a text of Say, if the session
-	// can identify it.
+	// The receiver owns Audio. Keep means that the person cannot interrupt the audio by speaking,
+	// because the audio is the disclosure or a text of Say. Asked marks audio of a text of Say, if
+	// the session can identify it.
 	Audio       []byte
 	Keep, Asked bool
 	// Disclosure marks audio of the disclosure or of the recording notice.
@@ -154,8 +158,8 @@ type Event struct {
 	// Tool, ID and Args are set in ToolCall.
 	Tool, ID string
 	Args     json.RawMessage
-	// Err is set in Failed. Dropped is set in the last event: the number of frames that the agent
-	// did not receive.
+	// Err is set in Failed. Dropped is set in the last event of a session: it is the number of the
+	// person's audio frames that the agent did not receive.
 	Err     error
 	Dropped int64
 }
@@ -168,7 +172,7 @@ const (
 	ToolVoicemail = "voicemail_detected"
 	ToolTransfer  = "transfer"
 	ToolDigits    = "press_digits"
-	// ToolStopRecording is called if the person does not want to be recorded.
+	// The agent calls ToolStopRecording if the person does not want to be recorded.
 	ToolStopRecording = "stop_recording"
 )
 

@@ -4,9 +4,9 @@ import (
 	"strings"
 )
 
-// DisclosureText returns the disclosure that the person talks to an AI. The text is empty if the
-// disclosure was turned off. known is false if no sentence exists in the agent's language. The text
-// is then English, and the agent must translate it.
+// DisclosureText returns the disclosure: the statement that the person is talking to an AI. The
+// text is empty if the disclosure was turned off. known is false if there is no sentence in the
+// agent's language. The text is then English, and the agent must translate it.
 func (s Settings) DisclosureText() (text string, known bool) {
 	switch {
 	case s.Disclosure.OffReason != "":
@@ -28,8 +28,9 @@ func (s Settings) VoicemailText() string {
 	return disclosure + " " + s.Message
 }
 
-// NoticeText returns the recording notice, with known as in DisclosureText. The text is empty if
-// the agent's calls must not be recorded, or if the agent cannot announce a recording.
+// NoticeText returns the recording notice: the statement that the call is recorded. The text is
+// empty if the agent's calls must not be recorded, or if the agent cannot announce a recording.
+// known has the same meaning as in DisclosureText.
 func (s Settings) NoticeText() (text string, known bool) {
 	switch {
 	case s.Recording.Off, s.Kind != Realtime && s.Kind != MediaWS && s.Kind != Live && !s.Script.Speaks:
@@ -40,7 +41,8 @@ func (s Settings) NoticeText() (text string, known bool) {
 	return inLanguage(notices(), s.Language)
 }
 
-// inLanguage returns the sentence in the language, or the English sentence if there is none.
+// inLanguage returns the sentence in the given language. If sentences does not contain the
+// language, it returns the English sentence, and known is false.
 func inLanguage(sentences map[string]string, language string) (text string, known bool) {
 	primary, _, _ := strings.Cut(strings.ToLower(language), "-")
 	if primary == "" {
@@ -52,8 +54,9 @@ func inLanguage(sentences map[string]string, language string) (text string, know
 	return sentences["en"], false
 }
 
-// ObjectsToRecording reports whether the words ask not to be recorded. The function recognises only
-// plain requests. It is needed if the model does not call the tool.
+// ObjectsToRecording reports whether the person's words ask not to be recorded. The function
+// recognises only plain requests. It is needed because a model can fail to call the tool
+// stop_recording.
 func ObjectsToRecording(words string) bool {
 	lower := strings.ToLower(strings.ReplaceAll(words, "’", "'"))
 	for _, phrase := range objections() {

@@ -14,15 +14,15 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// Address identifies an endpoint of agents of one kind. WorkspaceID is nil for the operator's own
-// model.
+// Address identifies a server of AI models or agents, for one kind of agent. WorkspaceID is
+// uuid.Nil for the operator's own model.
 type Address struct {
 	WorkspaceID uuid.UUID
 	Kind, URL   string
 }
 
-// AddressOf returns the address of a workspace's agent. ok is false for a scripted agent, which has
-// no address.
+// AddressOf returns the address that an agent of a workspace connects to. ok is false for a
+// scripted agent, which connects to no server.
 func AddressOf(workspaceID uuid.UUID, kind, baseURL, mediaURL string) (a Address, ok bool) {
 	a = Address{WorkspaceID: workspaceID, Kind: kind, URL: baseURL}
 	if kind == MediaWS {
@@ -48,8 +48,9 @@ func (a Address) owner() string {
 	return "workspace"
 }
 
-// Circuits has one circuit breaker for each address of agents, in this process. It is safe for
-// concurrent use.
+// Circuits has one circuit breaker for each address of agents, in this process. After consecutive
+// failures of an address, the circuit breaker stops new calls to this address for a while. Circuits
+// is safe for concurrent use.
 type Circuits struct {
 	failures int
 	rest     time.Duration
@@ -59,16 +60,17 @@ type Circuits struct {
 }
 
 // NewCircuits returns circuits that open after the given number of consecutive failures. The
-// duration rest is how long a circuit stays open the first time.
+// parameter rest is how long a circuit stays open the first time.
 func NewCircuits(failures int, rest time.Duration) *Circuits {
 	return &Circuits{failures: failures, rest: rest, all: map[Address]*circuitbreaker.Breaker{}}
 }
 
-// probePause is the wait for other calls while one call tests an address.
+// While one call tests whether an address works again, the other calls to the address must wait for
+// probePause.
 const probePause = 500 * time.Millisecond
 
-// Allow reports whether a call to an agent at the address may be placed. If rest is positive, no
-// call may be placed for that time. The caller must call done at the end of the attempt.
+// Allow returns how long a call to an agent at the address must wait. If rest is 0, the call can be
+// placed now. The caller must call done at the end of the attempt.
 func (c *Circuits) Allow(a Address) (done func(), rest time.Duration) {
 	nothing := func() {}
 	if c == nil {
@@ -98,7 +100,8 @@ func (c *Circuits) Allow(a Address) (done func(), rest time.Duration) {
 	}, 0
 }
 
-// Watch returns an Opener that records the result of each session that next opens.
+// Watch returns an Opener that opens sessions with next and records each result in the circuit of
+// the address.
 func (c *Circuits) Watch(next Opener) Opener { return watched{c, next} }
 
 type watched struct {
@@ -106,7 +109,8 @@ type watched struct {
 	next     Opener
 }
 
-// slowOpen is the time after which a canceled open counts as a failure of the address.
+// The end of a call cancels the opening of its session. If the opening had lasted at least slowOpen
+// by then, it counts as a failure of the address.
 const slowOpen = 3 * time.Second
 
 // Open opens a session. If the call ends before the session is open, the attempt counts as a

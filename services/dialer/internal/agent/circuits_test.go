@@ -66,8 +66,7 @@ func TestCircuits_OnePerAddress(t *testing.T) {
 	})
 }
 
-// If the call ends before the session is open, this is a failure of the address only if the address
-// was slow.
+// If a call ends while its session is being opened, only a slow address counts as failed.
 func TestCircuits_EndOfTheCallIsAFailureOfASlowAddress(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -20,8 +20,8 @@ import (
 	"ringfence.dev/services/dialer/internal/summary"
 )
 
-// defaultModels returns the models that the dialer uses if its environment sets no model, by
-// environment variable.
+// defaultModels returns the models that the dialer uses if its environment does not set them. The
+// keys are the names of the environment variables.
 func defaultModels(t *testing.T) map[string]string {
 	t.Helper()
 	var voice realtime.Config
@@ -137,8 +137,8 @@ func TestDefaultModels_AreServedByOpenAI(t *testing.T) {
 	}
 }
 
-// A new version of openai-go can announce new shutdowns. This test then fails until libs/aimodel
-// contains them.
+// A new version of openai-go can announce new shutdown dates. This test then fails until
+// libs/aimodel contains these dates.
 func TestRetirements_HaveTheDatesOfTheSDK(t *testing.T) {
 	t.Parallel()
 	for path, kinds := range map[string][]string{

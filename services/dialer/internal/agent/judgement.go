@@ -46,12 +46,12 @@ type Summary struct {
 	CustomerName  *string  `json:"customer_name,omitempty"`
 	KeyInterests  []string `json:"key_interests"`
 	KeyObjections []string `json:"key_objections"`
-	// ScheduledFor is a date and time with a UTC offset.
+	// ScheduledFor is the agreed time of the next contact: a date and time with a UTC offset.
 	ScheduledFor *string `json:"scheduled_for,omitempty"`
 }
 
-// Judgement is the agent's judgement of an answered call after its end. Summary is nil if there was
-// no conversation.
+// Judgement is the result of an answered call: its outcome, its disposition (Reached) and its
+// summary. Summary is nil if there was no conversation.
 type Judgement struct {
 	Outcome string
 	Reached string

@@ -13,20 +13,21 @@ import (
 )
 
 const (
-	// maxFacts limits the size of the variables that the model receives, in bytes. maxValue limits
-	// the length of one variable in a sentence, in characters.
+	// maxFacts limits the total size of the variables that the model receives, in bytes. maxValue
+	// limits the length of one variable in a sentence, in characters.
 	maxFacts = 8 << 10
 	maxValue = 200
 )
 
 var placeholder = regexp.MustCompile(`\{\{\s*([\pL\pN_.-]{1,64})\s*\}\}`)
 
-// Instructions returns the instructions of a model. They consist of the agent's own text with the
+// Instructions returns the instructions for a model. They consist of the agent's own text with the
 // placeholders {{name}} filled, the rules of every telephone agent, and the contact's variables.
 //
 // Variables are untrusted input and must not act as instructions. In a sentence, a variable is one
-// quoted line without characters that could end the quote. All variables together are JSON in a
-// block that the text declares to be data. The JSON cannot contain the brackets of the block.
+// quoted line without characters that could end the quote. All variables together are JSON between
+// <facts> and </facts>, and the text declares that this block is data. The JSON contains no < or >,
+// so no variable can end the block.
 func Instructions(spec Spec) string {
 	s, variables := spec.Settings, facts(spec.Variables)
 	var b strings.Builder
@@ -77,7 +78,7 @@ func language(s Settings) string {
 	return s.Language
 }
 
-// known are the contact's variables.
+// known contains the contact's variables by name.
 type known map[string]json.RawMessage
 
 // facts decodes the variables. It returns nil if raw is not a JSON object.
@@ -105,7 +106,8 @@ func (k known) block() []byte {
 	return text
 }
 
-// word returns the value of one variable for a sentence.
+// word returns the value of one variable for use in a sentence: one line of at most maxValue
+// characters, without quotes and brackets.
 func (k known) word(name string) string {
 	var value any
 	if json.Unmarshal(k[name], &value) != nil {
@@ -133,8 +135,8 @@ func (k known) word(name string) string {
 	return string(words[:min(len(words), maxValue)])
 }
 
-// fill replaces the placeholders in text by the variables. Each value is between the quotes open
-// and shut.
+// fill replaces the placeholders in the text by the variables. Each value is put between the
+// strings open and shut.
 func fill(text string, variables known, open, shut string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
 		return open + variables.word(placeholder.FindStringSubmatch(found)[1]) + shut
@@ -158,8 +160,8 @@ func Greeting(spec Spec) string {
 	return fill(spec.Settings.Greeting, facts(spec.Variables), "", "")
 }
 
-// SayExactly returns the instruction to speak a sentence. If the sentence is not in the agent's
-// language, the model translates it.
+// SayExactly returns the instruction that makes a model speak a sentence. If inLanguage is false,
+// the model must translate the sentence into the agent's language.
 func SayExactly(text string, inLanguage bool, s Settings) string {
 	quoted, _ := json.Marshal(text)
 	how := "Say exactly the following, word for word, and nothing else"

@@ -30,7 +30,7 @@ func TestInstructions_ContainTimeAndLanguage(t *testing.T) {
 	}
 }
 
-// Variables are untrusted input. Every variable must stay inside its quotes or its block.
+// Variables are untrusted input. No variable may end its quotes or its block.
 func TestInstructions_VariablesAreQuoted(t *testing.T) {
 	t.Parallel()
 	for name, hostile := range map[string]string{

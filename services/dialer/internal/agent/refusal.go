@@ -8,15 +8,16 @@ import (
 	"unicode"
 )
 
-// refusal has the expressions that recognise a refusal of further calls in one language.
+// refusal contains the regular expressions that recognise a refusal of further calls in one
+// language.
 type refusal struct {
 	clause *regexp.Regexp // a whole clause that plainly refuses further calls
-	bare   *regexp.Regexp // a refusal without a word such as "again" or "stop", which later sentences can limit
+	bare   *regexp.Regexp // a refusal without a word such as "again" or "stop"; a later sentence can limit it
 	filler *regexp.Regexp // words without effect on the meaning, such as "please"
 	link   *regexp.Regexp // words that begin a new clause, such as "and"
-	limit  *regexp.Regexp // words that limit the sentence in time or circumstance, such as "before"
-	notNow *regexp.Regexp // a whole sentence that limits the previous one, such as "not today"
-	wish   *regexp.Regexp // a clause that asks for a call, such as "call me tomorrow"
+	limit  *regexp.Regexp // words that limit a sentence to a time or a circumstance, such as "before"
+	notNow *regexp.Regexp // a whole sentence that limits the sentence before it, such as "not today"
+	wish   *regexp.Regexp // a clause that requests a call, such as "call me tomorrow"
 }
 
 // sentence is the text of one sentence, normalised by fold. Commas separate the clauses.
@@ -26,17 +27,17 @@ type sentence struct {
 }
 
 // RefusesFurtherCalls reports whether the words of a person plainly ask not to be called again. The
-// function supports the languages of the disclosure. It is needed if a model does not call the tool
-// opt_out.
+// function supports the languages of the disclosure. It is needed because a model can fail to call
+// the tool opt_out.
 //
 // A refusal must be a whole clause. A sentence that mentions a time or a circumstance is not a
 // refusal, unless the sentence ends with words such as "not ever". A question is a refusal only if
 // it is a request ("Can you ...?").
 //
 // A bare refusal contains no word such as "again" or "stop". A later sentence cancels a bare
-// refusal if the later sentence limits it ("Not today.") or asks for a later call ("Call me
-// tomorrow."). In doubt the words are a refusal, because a lost opt-out does more harm than a false
-// one.
+// refusal if the later sentence limits it ("Not today.") or requests a later call ("Call me
+// tomorrow."). In doubt, the function returns true, because a missed opt-out does more harm than a
+// false one.
 func RefusesFurtherCalls(words string) bool {
 	all := sentences(words)
 	for i, s := range all {
@@ -52,8 +53,9 @@ func RefusesFurtherCalls(words string) bool {
 	return false
 }
 
-// matches reports whether a clause of the sentence is a refusal that neither this sentence nor the
-// later sentences limit. The whole sentence without its commas is tested as one clause too.
+// matches reports whether a clause of the sentence is a refusal that is limited neither by this
+// sentence nor by the later sentences. The whole sentence without its commas is tested as one more
+// clause.
 func (r refusal) matches(text string, later []sentence) bool {
 	text = r.filler.ReplaceAllString(text, " ")
 	clauses := r.clauses(text)
@@ -82,8 +84,8 @@ func (r refusal) limited(later []sentence) bool {
 	return found
 }
 
-// wishes reports whether the sentence ends with a wish for a later call. A wish that other words
-// follow can be a threat, such as "Call me tomorrow and I will call the police."
+// wishes reports whether the sentence ends with a wish for a later call. A wish in the middle of a
+// sentence can be a threat, such as "Call me tomorrow and I will call the police."
 func (r refusal) wishes(question bool, text string) bool {
 	clause := last(r.clauses(text))
 	return r.wish.MatchString(clause) && !unwished().MatchString(clause) && (!question || request().MatchString(text))
@@ -172,7 +174,8 @@ var accents = sync.OnceValue(func() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 })
 
-// request matches the words that make a question a request, in the spelling that fold returns.
+// request matches the words that turn a question into a request, such as "can you", in every
+// language. The words are spelled as fold returns them.
 var request = sync.OnceValue(func() *regexp.Regexp {
 	return wordsOf([]string{
 		"(can|could|would|will) you", "(konnen|konnten|wurden) sie", "(kannst|konntest) du", "(pouvez|pourriez) vous",
@@ -191,7 +194,7 @@ var unwished = sync.OnceValue(func() *regexp.Regexp {
 	})
 })
 
-// permanentWords are the words that make a refusal permanent, in every language.
+// permanentWords are the words that make a refusal permanent, such as "never", in every language.
 const permanentWords = "ever|never|niemals|nie (wieder|mehr)|jamais|nunca|jamas|mai piu|nooit|nigdy|" +
 	"nikdy|aldrig|koskaan"
 
@@ -223,8 +226,8 @@ var refusals = sync.OnceValue(func() map[string]refusal {
 	return compiled
 })
 
-// whole returns an expression that matches each of the clauses as a whole, after any number of
-// "no".
+// whole returns an expression that matches a whole text if the text is one of the clauses, or "no"
+// any number of times and then one of the clauses.
 func whole(clauses []string) *regexp.Regexp {
 	return regexp.MustCompile("^((no|nein|non|nao|nee|nie|ne|nej|ei) )*(" + strings.Join(clauses, "|") + ")$")
 }

@@ -3,18 +3,18 @@ package agent
 // phrases are the phrases of one language. Each string is a regular expression in the spelling that
 // fold returns: lower case, without accents and apostrophes, with spaces for hyphens.
 type phrases struct {
-	clauses []string // see type refusal
+	clauses []string // the fields have the meaning of the fields of the type refusal
 	fillers []string
 	links   []string
 	limits  []string
 	bare    []string
-	notNow  []string // must not match words that can also be a complaint, such as "third call today"
-	wishes  []string // LIMIT matches at most one word and an expression that limits the sentence
+	notNow  []string // must not match a phrase that can also be a complaint, such as "third call today"
+	wishes  []string // LIMIT stands for an optional word and one of limits
 }
 
-// refusalPhrases returns the phrases by language. A filler can be between "not" and "call", so a
-// filler must not change the meaning. The words "just", "now" and "immediately" change the meaning
-// and are not fillers.
+// refusalPhrases returns the phrases by language. Fillers are removed everywhere, also between
+// "not" and "call". A filler therefore must not change the meaning. The words "just", "now" and
+// "immediately" change the meaning and are not fillers.
 func refusalPhrases() map[string]phrases {
 	return map[string]phrases{
 		"en": {

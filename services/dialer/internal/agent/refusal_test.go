@@ -2,8 +2,8 @@ package agent
 
 import "testing"
 
-// refusalTest is one sentence of a person. The sentences imitate spoken language and are not copied
-// from the table of phrases.
+// refusalTest is one test sentence of a person. The sentences imitate spoken language and are not
+// copied from refusalPhrases.
 type refusalTest struct {
 	language string
 	name     string
@@ -23,7 +23,7 @@ func TestRefusesFurtherCalls_RecognisesPlainRefusals(t *testing.T) {
 	}
 }
 
-// This test fails if a language is added to the disclosures but not to the refusals.
+// Every language that has a disclosure must also have the phrases of a refusal.
 func TestRefusesFurtherCalls_SupportsTheLanguagesOfTheDisclosure(t *testing.T) {
 	t.Parallel()
 	refused, allowed := map[string]int{}, map[string]int{}

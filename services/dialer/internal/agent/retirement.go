@@ -11,11 +11,11 @@ import (
 	"ringfence.dev/libs/aimodel"
 )
 
-// retirementInterval is the time between two reads of the agents' models.
+// retirementInterval is the time between two queries for the models that agents use.
 const retirementInterval = 5 * time.Minute
 
-// ConfiguredModel is the default model that an environment variable sets. Agents without a model
-// use it.
+// ConfiguredModel is the default model that an environment variable sets. An agent without a model
+// uses this model.
 type ConfiguredModel struct{ Variable, Model string }
 
 // WarnRetiringModels logs a warning for each configured model that OpenAI has shut down, or will
@@ -33,7 +33,7 @@ func WarnRetiringModels(ctx context.Context, log *slog.Logger, configured []Conf
 }
 
 // RetirementMonitor publishes a metric with the shutdown dates of the models in use. Every replica
-// publishes the same values.
+// publishes the same values, because all replicas read the same database.
 type RetirementMonitor struct {
 	agentModels func(context.Context) ([]string, error)
 	configured  []ConfiguredModel
@@ -74,7 +74,7 @@ func (m *RetirementMonitor) Run(ctx context.Context) error {
 	}
 }
 
-// Update reads the models in use and sets the metric. If the database does not answer, the metric
+// Update reads the models in use and sets the metric. If the database cannot be read, the metric
 // keeps its values.
 func (m *RetirementMonitor) Update(ctx context.Context) error {
 	named, err := m.agentModels(ctx)

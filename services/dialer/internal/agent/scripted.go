@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Conversation is a text conversation of the scripted agent, which uses no model. The turns are the
-// whole state of the conversation, so any replica can continue it. Conversation reads no clock.
+// Conversation is a text conversation of the scripted agent, which uses no model. The turns contain
+// the whole state of the conversation, so any replica can continue the conversation. Conversation
+// reads no clock.
 type Conversation struct{ turns []Turn }
 
 // Resume continues a conversation from its turns. If turns is nil, a new conversation starts.
@@ -16,8 +17,8 @@ func Resume(turns []Turn) *Conversation { return &Conversation{turns: turns} }
 func (s *Conversation) Turns() []Turn { return s.turns }
 
 // Hear adds an utterance of the person and the agent's reply to the turns. optOut reports whether
-// the person asked not to be called again. The error is nil or ErrBroken: the agent failed and gave
-// no reply. The utterance is stored, and optOut is valid, in both cases.
+// the person asked not to be called again. If the agent failed and gave no reply, the error is
+// ErrBroken. In this case, too, the utterance is added and optOut is valid.
 func (s *Conversation) Hear(text string, at time.Time) (optOut bool, err error) {
 	s.turns = append(s.turns, Turn{Role: RolePerson, Text: text, At: at})
 	optOut = asksNeverAgain(text)

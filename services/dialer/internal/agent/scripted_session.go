@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// After calls the function do once after the duration wait, unless stop is called before. A wrapper
-// of time.AfterFunc is an After.
+// After calls the function do once after the duration wait, unless stop is called before that. In
+// production, a wrapper of time.AfterFunc is used.
 type After func(wait time.Duration, do func()) (stop func() bool)
 
 // ScriptedOpener opens sessions of the scripted agent, which play a script.
 type ScriptedOpener struct{ after After }
 
-// New returns an opener whose sessions wait with after.
+// New returns an opener whose sessions use after to wait.
 func New(after After) *ScriptedOpener { return &ScriptedOpener{after} }
 
 // Open returns immediately.
@@ -42,8 +42,8 @@ type session struct {
 	stop    func() bool
 }
 
-// tone and notice are the ids of the items. wordsMillis is the length of the tone that replaces
-// spoken words.
+// tone and notice are ids of items. wordsMillis is the length of the tone that replaces spoken
+// words.
 const (
 	tone, notice = "tone", "notice"
 	wordsMillis  = 500

@@ -20,7 +20,7 @@ const (
 	Live = "openai_live"
 )
 
-// Policies for a call that a machine answered.
+// Policies for a call that an answering machine answered.
 const (
 	VoicemailHangUp  = "hang_up"
 	VoicemailMessage = "leave_message"
@@ -38,8 +38,8 @@ const (
 	LongestLive = 115 * time.Minute
 )
 
-// Settings are the settings of an agent from agents.v1. A missing field has the zero value, whose
-// meaning the field's comment describes.
+// Settings are the settings of an agent as they are in the topic agents.v1. A missing field has the
+// zero value, whose meaning the field's comment describes.
 type Settings struct {
 	// Kind is one of the kinds above. Empty means scripted.
 	Kind         string `json:"kind"`
@@ -57,8 +57,8 @@ type Settings struct {
 	Model    string `json:"model"`
 	BaseURL  string `json:"base_url"`
 	MediaURL string `json:"media_url"`
-	// OnVoicemail is one of the policies above. Empty means continue. Message is the message after
-	// the beep.
+	// OnVoicemail is one of the policies above. Empty means continue. Message is the message for an
+	// answering machine.
 	OnVoicemail string `json:"on_voicemail"`
 	Message     string `json:"voicemail_message"`
 	// Outcomes is the agent's own list of permitted outcomes. Empty means the list that the
@@ -71,11 +71,12 @@ type Settings struct {
 	SilenceSeconds int `json:"silence_seconds"`
 	// Script is used by the scripted agent.
 	Script Script `json:"script"`
-	// Summary configures the model that summarises ended calls. Empty fields mean the operator's
-	// settings.
+	// Summary configures the model that summarises ended calls. For an empty field, the operator's
+	// setting is used.
 	Summary Summarised `json:"summary"`
-	// NoiseReduction and TurnDetection are used by openai_realtime. If they are nil, the person's
-	// audio is not filtered, and turns are detected by server_vad with OpenAI's defaults.
+	// NoiseReduction and TurnDetection are used by openai_realtime. If NoiseReduction is nil, the
+	// person's audio is not filtered. If TurnDetection is nil, server_vad with OpenAI's defaults
+	// detects the end of the person's speech.
 	NoiseReduction *NoiseReduction `json:"noise_reduction"`
 	TurnDetection  *TurnDetection  `json:"turn_detection"`
 }
@@ -118,8 +119,9 @@ type Recording struct {
 	Off    bool   `json:"off"`
 }
 
-// Script defines what a scripted agent does after the answer. The agent plays a tone of ToneHz for
-// ToneMillis (0: no tone). It ends the call after EndAfterMillis (0: when the person hangs up).
+// Script defines what a scripted agent does after the person has answered. The agent plays a tone
+// of ToneHz for ToneMillis (0: no tone). It ends the call after EndAfterMillis (0: the call ends
+// when the person hangs up).
 type Script struct {
 	ToneHz         int `json:"tone_hz"`
 	ToneMillis     int `json:"tone_millis"`
@@ -192,8 +194,8 @@ func (s Settings) Longest() time.Duration {
 	return Longest
 }
 
-// OutcomeList returns the permitted outcomes. The list always contains the outcomes that tools and
-// the end of a call set.
+// OutcomeList returns the permitted outcomes. The list always contains the outcomes that the dialer
+// itself sets, for example after a tool call.
 func (s Settings) OutcomeList() []string {
 	if len(s.Outcomes) == 0 {
 		return Outcomes()

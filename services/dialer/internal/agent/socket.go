@@ -19,19 +19,20 @@ import (
 )
 
 const (
-	// framesWaiting is the maximum number of queued audio frames while the network is slow: one
+	// framesWaiting is the maximum number of audio frames in the queue of a slow connection: one
 	// second of audio. Older audio is not useful for an agent.
 	framesWaiting = 50
-	// messagesWaiting is the maximum number of queued messages other than audio. If the limit is
-	// reached, the connection is closed.
+	// messagesWaiting is the maximum number of queued messages, not including audio. If the limit
+	// is reached, the connection is closed.
 	messagesWaiting = 256
 	// MaxMessage is the largest message of an agent, in bytes.
 	MaxMessage = 1 << 20
 	// pingInterval is the time between two pings. pingTimeout is the maximum wait for the pong.
 	pingInterval, pingTimeout = 15 * time.Second, 10 * time.Second
-	// closeTimeout limits the time for the last messages of a session.
+	// closeTimeout limits the time for sending the last messages of a session.
 	closeTimeout = time.Second
-	// handshakeTimeout limits the handshake if ctx has no deadline.
+	// handshakeTimeout limits the TLS handshake, and the wait for the response to the WebSocket
+	// handshake.
 	handshakeTimeout = 10 * time.Second
 )
 
@@ -49,8 +50,8 @@ func NewClient(dial ssrf.Dialing, roots *x509.CertPool) *http.Client {
 	protocols.SetHTTP1(true)
 	return &http.Client{
 		Transport: &http.Transport{
-			// Proxy is nil because the guard would check the proxy's address instead of the agent's
-			// address.
+			// Proxy is nil. Otherwise the guard would check the proxy's address instead of the
+			// agent's address.
 			Proxy:                  nil,
 			DialContext:            dial,
 			TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
@@ -74,8 +75,8 @@ type Socket struct {
 	messages chan []byte
 	dropped  atomic.Int64
 	held     atomic.Bool
-	// over is canceled when the socket is closed, which ends all waits. The writer sends the last
-	// messages after closing is closed.
+	// over is canceled when the socket is closed. This ends all waits. After the channel closing
+	// was closed, the writer sends the last messages.
 	over     context.Context
 	end      context.CancelFunc
 	closing  chan struct{}
@@ -83,8 +84,8 @@ type Socket struct {
 	incoming bytes.Buffer
 }
 
-// Dial opens a socket. encode appends the message of an audio frame to dst. Only one goroutine
-// calls encode. Audio is dropped until Flow is called.
+// Dial opens a socket. The function encode must append the message that contains an audio frame to
+// dst. Only one goroutine calls encode. Audio is dropped until Flow is called.
 func Dial(
 	ctx context.Context, client *http.Client, url string, header http.Header, encode func(dst, frame []byte) []byte,
 ) (*Socket, error) {
@@ -174,8 +175,8 @@ func (s *Socket) lost(err error) error {
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
-// Close sends the messages in last and the close frame in the background, and then closes the
-// connection. Later calls have no effect.
+// Close sends the messages of the parameter last and a close frame, and then closes the connection.
+// It does not wait for this. Later calls have no effect.
 func (s *Socket) Close(last ...[]byte) {
 	s.closed.Do(func() {
 		for _, message := range last {
@@ -194,8 +195,8 @@ func (s *Socket) Cut() {
 
 func (s *Socket) write() {
 	defer s.Cut()
-	// Closing the connection ends a blocked write. A context with a timeout for each frame would be
-	// more expensive.
+	// The writes have no timeout: if a write blocks, closing the connection ends it. A context with
+	// a timeout for each frame would be more expensive.
 	ctx := context.Background()
 	var buf []byte
 	for {
@@ -236,8 +237,8 @@ func (s *Socket) closeInOrder() {
 	}
 }
 
-// ping detects a dead connection and closes the connection. The close ends the reader and the
-// writer.
+// ping closes the connection if the agent does not answer a ping in time. This ends the reader and
+// the writer.
 func (s *Socket) ping(every, wait time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

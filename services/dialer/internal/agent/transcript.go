@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// maxTranscript limits the transcript in an event, in bytes (docs/reference/api/calls.md).
+// maxTranscript limits the transcript in an event, in bytes. See docs/reference/api/calls.md.
 const maxTranscript = 256 << 10
 
 // Transcript returns the JSON form of a conversation: {"turns":[{"role","text","at"}]}. A

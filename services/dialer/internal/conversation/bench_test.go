@@ -30,10 +30,11 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// BenchmarkTalks runs one conversation per phone of RINGFENCE_TALK_PHONES with the model at
-// RINGFENCE_TALK_MODEL (ws://…). It runs for RINGFENCE_TALK_FOR after RINGFENCE_TALK_SETTLING, and
-// reports the CPU time of this process. It writes the time of each answer, in ns since 1970, to the
-// file RINGFENCE_TALK_ANSWERS. `make bench ARGS='-only bridge'` runs the benchmark with
+// BenchmarkTalks runs one conversation for each phone of RINGFENCE_TALK_PHONES, with the model at
+// RINGFENCE_TALK_MODEL (ws://…). After all calls were started, it waits for
+// RINGFENCE_TALK_SETTLING. It then measures the CPU time of this process for RINGFENCE_TALK_FOR. It
+// writes the time at which each call was answered, in ns since 1970, to the file
+// RINGFENCE_TALK_ANSWERS. `make bench ARGS='-only bridge'` runs the benchmark with
 // -test.benchtime=1x.
 func BenchmarkTalks(b *testing.B) {
 	phones := strings.FieldsFunc(os.Getenv("RINGFENCE_TALK_PHONES"), func(r rune) bool { return r == ',' })
@@ -121,14 +122,14 @@ func BenchmarkTalks(b *testing.B) {
 	b.ReportMetric(float64(goroutines), "goroutines")
 }
 
-// hours is a store whose calls can last up to an hour. The value is the settings of the agent.
+// hours is a Store that permits calls of up to an hour. Its value is the settings of the agent.
 type hours string
 
 func (o hours) ConversationInputs(context.Context, uuid.UUID) (store.ConversationInputs, error) {
 	return store.ConversationInputs{Settings: []byte(o), Person: "+14155550101", MaxCallSeconds: 3600}, nil
 }
 
-// ring begins a talk and waits until its agent's session is open.
+// ring begins the talk of one call and waits until the session of its agent is open.
 func ring(b *testing.B, talks *conversation.SIPCalls) sipcarrier.Talk {
 	b.Helper()
 	talk, err := talks.Begin(b.Context(), uuid.New(), trunks.New(uuid.Nil))
@@ -189,7 +190,8 @@ func counted(b *testing.B, metrics prometheus.Gatherer, name string) (sum float6
 	return sum
 }
 
-// late returns the cumulative number of packets by their maximum lateness in seconds.
+// late returns the numbers of sent packets from the histogram of delays. The key is the bound of a
+// bucket in seconds. The value is the number of packets with at most this delay.
 func late(b *testing.B, metrics prometheus.Gatherer) map[float64]float64 {
 	b.Helper()
 	families, err := metrics.Gather()
@@ -207,8 +209,8 @@ func late(b *testing.B, metrics prometheus.Gatherer) map[float64]float64 {
 	return counts
 }
 
-// quantile computes a quantile of cumulative counts, in ms. It interpolates linearly within a
-// bucket.
+// quantile computes a quantile from the cumulative counts of a histogram, in ms. It interpolates
+// linearly within a bucket.
 func quantile(counts map[float64]float64, q float64) float64 {
 	bounds := slices.Sorted(maps.Keys(counts))
 	if len(bounds) == 0 {

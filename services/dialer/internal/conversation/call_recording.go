@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/recordings"
 )
 
-// startTimeout limits the start of a recording. Before the start, audio is kept in memory. The
-// recording then begins with this audio.
+// startTimeout limits the start of a recording. Until the recording has started, its audio is kept
+// in memory. This audio is the beginning of the recording.
 const startTimeout = 5 * time.Second
 
 // callRecording is the recording of one call. It starts after the recording notice, and is
@@ -27,14 +27,15 @@ type callRecording struct {
 	ended        bool
 }
 
-// join sets the recorded conversation.
+// join sets the conversation that is recorded.
 func (t *callRecording) join(c *Conversation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.conversation = c
 }
 
-// begin starts the recording. It does not delay the conversation.
+// begin starts the recording in the background, so that the conversation does not wait for the
+// database.
 func (t *callRecording) begin() {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
@@ -60,8 +61,8 @@ func (t *callRecording) begin() {
 	}()
 }
 
-// record makes the conversation send its audio to a preRecording. If the argument is nil, this
-// stops. record returns false if the recording has ended.
+// record makes the conversation send its audio to the parameter to. If to is nil, the conversation
+// stops sending audio. record returns false if the recording has already ended.
 func (t *callRecording) record(to *preRecording) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,8 +77,8 @@ func (t *callRecording) record(to *preRecording) bool {
 	return true
 }
 
-// preRecording keeps the audio in memory until the recording exists. Then it passes all audio to
-// the recording.
+// preRecording keeps audio in memory until the recording exists. Then it passes this audio, and all
+// later audio, to the recording.
 type preRecording struct {
 	mu            sync.Mutex
 	recording     *recordings.Tape

@@ -24,14 +24,13 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// fakeRecorder creates recordings in a real database. A call is recorded if its agent can announce
-// the recording.
+// fakeRecorder creates recordings in a real database. It can delay the start of a recording.
 type fakeRecorder struct {
 	*recordings.Recorder
 	pool  *pgxpool.Pool
 	spool string
-	// hears returns how long the person has been connected. requested is this time when the
-	// recording was requested, and started is this time when the recording existed.
+	// hears returns how long the person has been connected. requested is the value of hears when
+	// the recording was requested. started is the value of hears when the recording existed.
 	hears              func() time.Duration
 	requested, started atomic.Int64
 	// slow is the delay between the request for a recording and its creation.
@@ -107,7 +106,7 @@ type objecting struct {
 	*agent.ScriptedOpener
 	tool  string
 	when  <-chan struct{}
-	found func() // found is called when the tool call has returned a result
+	found func() // called when the tool call has a result
 }
 
 type objector struct {
@@ -150,7 +149,8 @@ func TestRecording_ContainsTheCallFromItsStart(t *testing.T) {
 	}
 }
 
-// Audio is kept in memory while the database creates the recording.
+// While the database creates the recording, the audio is kept in memory. The recording must contain
+// this audio.
 func TestRecording_ContainsAudioFromBeforeTheFileExists(t *testing.T) {
 	t.Parallel()
 	s := newFakeRecorder(t)

@@ -1,5 +1,5 @@
 // Package conversation runs the conversations of calls. A Conversation connects the audio of a call
-// with the session of an agent. It queues the agent's audio, records which part was sent, and
+// with the session of an agent. It queues the agent's audio, records which part of it was sent, and
 // writes the transcript. It also limits the duration, handles answering machines, and executes the
 // agent's tools. SIPCalls creates the media stream and the conversation of a SIP call.
 package conversation
@@ -27,15 +27,15 @@ type Settings struct {
 	// notice. Disclosure is empty if there is neither.
 	Disclosure string
 	// Noticed is called once, after the last frame of the recording notice was sent. Objected is
-	// called once if the person does not want to be recorded, before the agent speaks again. Both
-	// functions must return quickly. If they are nil, the call is not recorded.
+	// called once if the person does not want to be recorded. It is called before the agent can
+	// speak again. Both functions must return quickly. If they are nil, the call is not recorded.
 	Noticed, Objected func()
 }
 
-// Leg is the part of a call leg that a conversation uses. SendDigits and Transfer can block for a
-// long time.
+// Leg contains the methods of a call leg that a conversation uses. SendDigits and Transfer can
+// block for a long time.
 type Leg interface {
-	// SpeakSoon is called when audio was added to the empty queue. It must not block.
+	// SpeakSoon is called after audio was added to an empty queue. It must not block.
 	SpeakSoon()
 	// SendDigits sends DTMF digits.
 	SendDigits(ctx context.Context, digits string) error
@@ -49,13 +49,9 @@ type Signal int32
 
 // Signals of one frame are combined by OR.
 //
-//   - Machine: the speech resembles the greeting of an answering machine. The signal is only a
-//
-// hint,
-//
-//	  and no reason to hang up.
-//	- Beep: an answering machine starts to record.
-//	- Fax: a fax machine answered.
+//   - Machine: the speech resembles a machine's greeting. This is not a reason to hang up.
+//   - Beep: an answering machine starts to record.
+//   - Fax: a fax machine answered.
 const (
 	Nothing Signal = 0
 	Machine Signal = 1
@@ -63,28 +59,30 @@ const (
 	Fax     Signal = 4
 )
 
-// Detector analyses the person's audio frame by frame, in one goroutine. It returns each signal
-// only once.
+// Detector analyses the person's audio frame by frame, in one goroutine. It reports a sound in one
+// frame only, even if the sound lasts longer.
 type Detector interface {
 	Hear(frame []byte) Signal
 }
 
-// OptedOut is called when the person has asked not to be called again, before the agent speaks
-// again. The function must store the opt-out permanently and return quickly.
+// OptedOut is called when the person has asked not to be called again. It is called before the
+// agent can speak again. The function must store the opt-out permanently and return quickly.
 type OptedOut func(words string, at time.Time)
 
 // Result is the result of a conversation.
 type Result struct {
-	// Cause is the hangup cause. Cause is empty if the leg had already ended.
+	// Cause is the cause with which the caller must hang up. It is empty if the leg has already
+	// ended.
 	Cause callstate.Cause
 	// Outcome and Reached are the outcome and the disposition of the call. The API shows an empty
 	// Outcome as null.
 	Outcome, Reached string
-	// UnlistedOutcome is the last outcome that the agent returned although the agent's list does
-	// not contain it.
+	// UnlistedOutcome is the last outcome that the agent returned and that the agent's list does
+	// not contain. It is empty if there was none.
 	UnlistedOutcome string
 	Turns           []agent.Turn
-	// Disclosure is nil if the disclosure was turned off, or if its playout is not known.
+	// Disclosure is nil if the agent had to speak neither a disclosure nor a recording notice. It
+	// is also nil if the agent did not mark which audio was the disclosure.
 	Disclosure *agent.DisclosureRecord
 	// Reworded is the agent's transcript of the disclosure, if the transcript differs from the
 	// text.
@@ -97,14 +95,14 @@ type Result struct {
 	// FirstAudio is zero if the agent sent no audio.
 	FirstAudio time.Duration
 	// Unheard is the number of the person's frames that the agent did not receive. Unsaid is the
-	// audio of the agent that did not fit into the queue. Trimmed is the number of silent frames
-	// that were dropped to catch up.
+	// length of the agent's audio that did not fit into the queue. Trimmed is the number of silent
+	// frames that were dropped because the agent's audio was late.
 	Unheard, Trimmed int64
 	Unsaid           time.Duration
 }
 
 // Conversation is one conversation. The media stream calls NextFrame, FrameUnsent, HearFrame and
-// HearDigit. Only one goroutine calls Run.
+// HearDigit. Run must be called only once.
 type Conversation struct {
 	session  agent.Session
 	settings Settings
@@ -122,14 +120,14 @@ type Conversation struct {
 	goodbye  chan farewell
 	results  chan result
 	signals  atomic.Int32
-	heardAt  atomic.Int64 // last time at which the person was loud, in ns
+	heardAt  atomic.Int64 // last time at which the person spoke or pressed a key, in ns since 1970
 	spokeAt  atomic.Int64
 	loudness atomic.Int64 // number of loud frames of the person
 
 	state
 }
 
-// farewell is the last sentence of the agent before a stopping process ends the call.
+// farewell contains the arguments of Goodbye: the last sentence of the agent and the hangup cause.
 type farewell struct {
 	text  string
 	cause callstate.Cause
@@ -191,8 +189,8 @@ func (c *Conversation) NextFrame(dst []byte) bool {
 	return spoke
 }
 
-// FrameUnsent records that the last frame that NextFrame returned was not sent. The transcript and
-// the record of the disclosure exclude this frame.
+// FrameUnsent reports that the last frame that NextFrame returned was not sent. The transcript and
+// the record of the disclosure will not contain this frame.
 func (c *Conversation) FrameUnsent() {
 	c.mu.Lock()
 	c.queue.unsent()
@@ -249,9 +247,10 @@ func (c *Conversation) wake() {
 	}
 }
 
-// Run runs the conversation until the agent or a rule ends it, or until ctx ends because the leg
-// has ended. After that, no audio of the agent is sent, so the transcript contains exactly the
-// audio that was sent. The caller must hang up the leg afterwards.
+// Run runs the conversation. It returns after the agent or a limit has ended the conversation, or
+// after ctx has ended because the leg has ended. After that, no more audio of the agent is sent, so
+// the transcript contains exactly the audio that was sent. If the leg still exists, the caller must
+// hang up.
 func (c *Conversation) Run(ctx context.Context) Result {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
@@ -293,8 +292,8 @@ func (c *Conversation) Run(ctx context.Context) Result {
 }
 
 // awaitLastSentence keeps the session open for a moment if the person hung up while speaking. The
-// last words are then transcribed, and an opt-out in them counts. The agent receives silence, by
-// which it detects the end of the sentence.
+// agent can then transcribe the last words, and an opt-out in these words counts. The agent
+// receives silence, so that it detects the end of the sentence.
 func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agent.Event) {
 	if c.closing != nil || events == nil || c.loudness.Load() < minLoudFrames ||
 		time.Since(time.Unix(0, c.heardAt.Load())) > justNow {
@@ -325,8 +324,8 @@ func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agen
 	}
 }
 
-// drain reads the remaining events of a closed session. They can contain words, an outcome or an
-// opt-out from the last moment of the call.
+// drain reads the remaining events of a closed session. These events can contain words, an outcome
+// or an opt-out from the last moment of the call.
 func (c *Conversation) drain(events <-chan agent.Event) {
 	limit := time.NewTimer(time.Second)
 	defer limit.Stop()
@@ -340,7 +339,7 @@ func (c *Conversation) drain(events <-chan agent.Event) {
 			c.onLate(e)
 		case <-limit.C:
 			go func() { // the remaining events must not delay the end of the call
-				for range events { //nolint:revive // the loop ends when the channel is closed
+				for range events { //nolint:revive // the loop ends when the session closes the channel
 				}
 			}()
 			return
@@ -348,8 +347,8 @@ func (c *Conversation) drain(events <-chan agent.Event) {
 	}
 }
 
-// onLate handles an event that arrives after the last frame was sent. Such an event can only
-// complete the transcript and the outcome.
+// onLate handles an event that arrives after the last frame was sent. Such an event can add to the
+// transcript, set the outcome, or opt the person out. It has no other effect.
 func (c *Conversation) onLate(e agent.Event) {
 	switch e.Kind {
 	case agent.Utterance:

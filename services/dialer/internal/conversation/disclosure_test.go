@@ -14,7 +14,7 @@ import (
 const (
 	disclosureWords = "Hello, this is an AI. We record."
 	greetingWords   = "Good day Ms Smith."
-	// firstFrame is the time at which the stream takes its first frame.
+	// firstFrame is the time at which the stream takes the first frame of the conversation.
 	firstFrame = 20 * time.Millisecond
 )
 
@@ -34,7 +34,7 @@ func (k *conversationTest) speakWords(item, text string, disclosure bool) {
 	k.send(agent.Event{Kind: agent.TurnDone})
 }
 
-// turnTexts returns the texts of a transcript.
+// turnTexts returns the texts of the turns of a transcript.
 func turnTexts(turns []agent.Turn) (texts []string) {
 	for _, turn := range turns {
 		texts = append(texts, turn.Text)
@@ -42,8 +42,8 @@ func turnTexts(turns []agent.Turn) (texts []string) {
 	return texts
 }
 
-// The call ends during each of the sentences in turn. The agent had sent all audio and text before
-// the first word was played.
+// The person hangs up at different times. The agent had sent all audio and text before the first
+// word was played.
 func TestTranscript_EndsWhereThePersonHungUp(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -108,7 +108,7 @@ func TestTranscript_EndsWhereThePersonHungUp(t *testing.T) {
 	}
 }
 
-// For some time, the network does not accept the agent's packets.
+// For a part of the call, the network does not accept the agent's packets.
 func TestTranscript_ExcludesFramesThatWereNotSent(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -162,7 +162,7 @@ func TestTranscript_ExcludesFramesThatWereNotSent(t *testing.T) {
 	}
 }
 
-// after returns the time d after begun, or nil if d is zero.
+// after returns the time that is d after begun, or nil if d is zero.
 func after(begun time.Time, d time.Duration) *time.Time {
 	if d == 0 {
 		return nil
@@ -194,8 +194,8 @@ func TestTranscript_HasTheTimesOfThePlayout(t *testing.T) {
 	})
 }
 
-// The person hangs up while the model is still sending the item. The text is complete, and most of
-// the audio is missing.
+// The person hangs up while the model is still sending the item. The text has arrived completely,
+// but most of the audio has not.
 func TestTranscript_ShortensAnIncompleteItem(t *testing.T) {
 	t.Parallel()
 	const text = "This sentence is so long that nobody can say it in one second."
@@ -226,7 +226,8 @@ func TestTranscript_TextOfAudioThatWasNeverSentIsLeftOut(t *testing.T) {
 	})
 }
 
-// An agent of kind media_ws marks which audio is the disclosure.
+// An agent of kind media_ws sends a mark after the disclosure. Without the mark there is no record
+// of the disclosure.
 func TestDisclosure_RecordsTheMarkedAudioOfAMediaWSAgent(t *testing.T) {
 	t.Parallel()
 	for _, marks := range []bool{true, false} {
@@ -250,7 +251,7 @@ func TestDisclosure_RecordsTheMarkedAudioOfAMediaWSAgent(t *testing.T) {
 	}
 }
 
-// The agent speaks a different text than the disclosure that it received.
+// The agent can speak other words than the text of the disclosure.
 func TestDisclosure_ComparesTheAgentsTranscript(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, spoken, want string }{

@@ -10,24 +10,24 @@ import (
 )
 
 const (
-	// closeDelay applies to a closing call whose agent has not sent TurnDone. The call ends when
-	// the queue has been empty for closeDelay. sentenceDelay is used instead after a sentence was
-	// requested, because the agent needs longer to start that sentence.
+	// closeDelay applies to a call that is about to end and whose agent has not sent TurnDone. The
+	// call ends when the queue of audio has been empty for closeDelay. If the conversation waits
+	// for a requested sentence, sentenceDelay applies instead, because the agent needs longer to
+	// start that sentence.
 	closeDelay, sentenceDelay = 1500 * time.Millisecond, 5 * time.Second
-	// closeTimeout limits the time between the decision to close a call and its end, even if audio
-	// is still queued.
+	// closeTimeout limits the time between the decision to end a call and its end. After
+	// closeTimeout the call ends even if audio is still queued.
 	closeTimeout = time.Minute
 	// messageSilence is the silence after which the agent leaves a message at a machine that does
-	// not beep. messageTimeout limits the wait for that silence.
+	// not beep. messageTimeout limits the wait for such a silence.
 	messageSilence, messageTimeout = 2 * time.Second, 30 * time.Second
-	// A beep is treated as the beep of an answering machine only within beepPeriod, and before the
-	// person has had beepTurns turns.
+	// A beep counts as the beep of an answering machine only if it arrives within beepPeriod and
+	// before the person has had beepTurns turns. Later it can have other causes.
 	beepPeriod, beepTurns = 45 * time.Second, 3
 	// lastSentence limits the wait for the transcript of the sentence during which the person hung
-	// up. The conversation waits only if the person was loud within the last justNow.
+	// up. The conversation waits only if the person was loud within justNow before the hangup.
 	lastSentence, justNow = 2 * time.Second, 3 * time.Second
-	// minLoudFrames is the number of loud frames that show that a person is present: together 300
-	// ms.
+	// minLoudFrames is the number of loud frames that prove that a person spoke: 300 ms in total.
 	minLoudFrames = 15
 )
 
@@ -45,7 +45,8 @@ type state struct {
 	outcome, reached string
 	unlisted         string // last outcome that the agent's list does not contain
 	opted            bool
-	// time at which the opt-out is reported even without a quote; zero if no opt-out waits
+	// time at which the opt-out is reported even if the person's last words have not arrived; zero
+	// if no opt-out waits
 	quoteLimit  time.Time
 	transferred bool
 	callback    *time.Time
@@ -56,8 +57,8 @@ type state struct {
 	disclosed string
 
 	closing *closing
-	// leaving is the time at which the message for an answering machine began to wait for a beep or
-	// for silence. It is zero if no message waits.
+	// leaving is the time at which the agent began to wait for a beep or for silence before it
+	// leaves its message. It is zero if the agent does not wait.
 	leaving time.Time
 	hint    bool
 }
@@ -66,11 +67,13 @@ type state struct {
 type closing struct {
 	cause callstate.Cause
 	limit time.Time
-	// asked means that the agent must still send a requested sentence or another end_call.
+	// asked means that the conversation waits for audio of a requested sentence, or for another
+	// end_call.
 	asked bool
-	// correcting means that asked is true because an end_call with an unlisted outcome was refused.
+	// correcting means that the conversation refused an end_call because of its outcome, and waits
+	// for another end_call. In this state asked is true.
 	correcting bool
-	// last means that only the requested sentence is played.
+	// last means that no audio is played except the requested sentence and the disclosure.
 	last bool
 	// audioSent means that the agent has sent all its audio.
 	audioSent bool
@@ -128,7 +131,7 @@ func (c *Conversation) handle(ctx context.Context, e agent.Event) {
 	}
 }
 
-// arrived counts audio that the agent sent, even if the audio is dropped later.
+// arrived counts the audio that the agent sent, including audio that is dropped afterwards.
 func (c *Conversation) arrived(e agent.Event) {
 	it := c.transcript.item(e.Item)
 	it.disclosure = it.disclosure || e.Disclosure
@@ -143,7 +146,8 @@ func (c *Conversation) onAudio(e agent.Event) {
 	if c.cuts[e.Item] {
 		return
 	}
-	if !c.leaving.IsZero() && !e.Keep { // during the greeting of a machine no audio is played
+	// during the greeting of an answering machine, only the disclosure is played
+	if !c.leaving.IsZero() && !e.Keep {
 		c.drop(e.Item)
 		c.session.Interrupted(e.Item, 0)
 		return
@@ -155,7 +159,7 @@ func (c *Conversation) onAudio(e agent.Event) {
 	}
 	if c.closing != nil {
 		c.closing.dry = time.Time{}
-		if e.Asked { // this is the disclosure, which can still be played, and not the requested sentence
+		if e.Asked { // this audio belongs to the requested sentence, not to the disclosure
 			c.closing.asked = false
 		}
 	}
@@ -168,14 +172,15 @@ func (c *Conversation) onAudio(e agent.Event) {
 	}
 }
 
-// overdue reports whether audio arrived too late to be sent. After a voicemail message or a
-// farewell, the model must not add anything. An agent of kind media_ws does not mark the audio of a
+// overdue reports whether audio must be dropped because the agent sent it after the request for the
+// last sentence. After a voicemail message or a farewell, the model must not add anything. For an
+// agent of kind media_ws it returns false, because such an agent does not mark the audio of the
 // requested sentence.
 func (c *Conversation) overdue(e agent.Event) bool {
 	return c.closing != nil && c.closing.last && !e.Keep && c.settings.Agent.Kind != agent.MediaWS
 }
 
-// drop discards all further audio of an item.
+// drop makes the conversation discard all further audio of an item.
 func (c *Conversation) drop(item string) {
 	if len(c.cuts) >= maxItems {
 		clear(c.cuts)
@@ -183,8 +188,8 @@ func (c *Conversation) drop(item string) {
 	c.cuts[item] = true
 }
 
-// flush handles a barge-in. It discards the queued audio, except audio that the person must hear.
-// The last sentence of a call is not interrupted.
+// flush handles a barge-in: the person interrupts the agent. It discards the queued audio, except
+// audio that the person must hear. It has no effect on the last sentence of a call.
 func (c *Conversation) flush() {
 	if c.closing != nil {
 		return
@@ -200,7 +205,7 @@ func (c *Conversation) flush() {
 	}
 }
 
-// update handles the changes of the stream since the last update. It records which audio was
+// update processes what the stream has done since the last update. It records which audio was
 // played, handles detected signals, and ends a closing call when the queue is empty.
 func (c *Conversation) update() {
 	now := time.Now()
@@ -237,7 +242,7 @@ func (c *Conversation) update() {
 	}
 }
 
-// recordPlayout adds the sent part of the queued items to the transcript.
+// recordPlayout adds the audio of the queue that was sent so far to the transcript.
 func (c *Conversation) recordPlayout() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -264,14 +269,14 @@ func (c *Conversation) halt() {
 	c.recordPieces(c.queue.halt())
 }
 
-// close ends the call after all queued audio was played.
+// close makes the call end after all queued audio was played.
 func (c *Conversation) close(cause callstate.Cause) {
 	if c.closing == nil {
 		c.closing = &closing{cause: cause, limit: time.Now().Add(closeTimeout)}
 	}
 }
 
-// closeWith makes the agent speak a last sentence, and closes the call.
+// closeWith makes the agent speak a last sentence and then ends the call.
 func (c *Conversation) closeWith(text string, cause callstate.Cause) {
 	if c.closing != nil {
 		return
@@ -295,7 +300,7 @@ func (c *Conversation) end(cause callstate.Cause) {
 	}
 }
 
-// due handles all limits that have been reached. It returns the time until the next limit.
+// due applies every limit whose time has come. It returns the time until the next limit.
 func (c *Conversation) due(now time.Time) time.Duration {
 	if c.over {
 		return 0

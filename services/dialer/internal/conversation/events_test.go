@@ -27,7 +27,7 @@ func TestBargeIn_ReportsWhatWasPlayed(t *testing.T) {
 		)
 		k.pass(600 * time.Millisecond)
 		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "person"})
-		// The agent sent this audio before it received the interruption.
+		// The agent sent this audio before it was notified of the interruption.
 		k.send(agent.Event{Kind: agent.Audio, Item: "cut", Audio: tone(time.Second)})
 		k.pass(3 * time.Second)
 		if heard := k.heardAudio(); heard != 600*time.Millisecond {
@@ -97,7 +97,7 @@ func TestTranscript_IsInTheOrderOfTheAudio(t *testing.T) {
 		k.speak("a3", time.Second)
 		sendUtterance(agent.RoleAgent, "a3", "Fourth.")
 		k.pass(time.Second)
-		sendUtterance(agent.RolePerson, "p1", "Third.") // the transcript of the words arrives late
+		sendUtterance(agent.RolePerson, "p1", "Third.") // the transcript arrives after the next turn has begun
 		k.hangUp()
 		<-k.over
 		var texts []string
@@ -200,7 +200,7 @@ func TestEndCall_WaitsForTheQueuedAudio(t *testing.T) {
 		k.tool(agent.ToolEndCall, `{"outcome":"sold"}`)
 		k.send(agent.Event{Kind: agent.TurnDone})
 		k.pass(500 * time.Millisecond)
-		// the person says "bye", which does not interrupt the farewell
+		// the person speaks, which does not interrupt the farewell
 		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"})
 		k.wantEnd(callstate.NormalClearing, 1800*time.Millisecond, 1900*time.Millisecond)
 		if heard := k.heardAudio(); heard != 1800*time.Millisecond {
@@ -279,7 +279,7 @@ func TestGoodbye_IsSpokenBeforeTheEnd(t *testing.T) {
 			k.Goodbye("We have to stop.", callstate.NormalTemporaryFailure)
 			k.Goodbye("Again.", callstate.Unspecified)
 			k.pass(time.Second)
-			k.send(agent.Event{Kind: agent.TurnDone}) // end of the sentence before the farewell
+			k.send(agent.Event{Kind: agent.TurnDone}) // end of the turn before the farewell
 			k.send(
 				agent.Event{Kind: agent.Audio, Item: "bye", Audio: tone(time.Second), Keep: true, Asked: true},
 				agent.Event{Kind: agent.ItemDone, Item: "bye"},

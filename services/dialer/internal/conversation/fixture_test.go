@@ -17,14 +17,14 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// fakeSession is a session that the test controls. It records the calls of its methods.
+// fakeSession is a session whose events the test sends. It records the calls of its methods.
 type fakeSession struct {
 	events chan agent.Event
 	mu     sync.Mutex
 	sessionCalls
 }
 
-// sessionCalls contains the recorded calls.
+// sessionCalls contains the recorded calls of a fakeSession.
 type sessionCalls struct {
 	calls    []string
 	cuts     map[string]time.Duration
@@ -127,7 +127,7 @@ func (p *fakeLeg) Transfer(_ context.Context, to string) error {
 	return p.err
 }
 
-// fakeDetector returns the next signal that the test sets.
+// fakeDetector returns next, a signal that the test sets, once.
 type fakeDetector struct{ next Signal }
 
 func (e *fakeDetector) Hear([]byte) Signal {
@@ -136,7 +136,8 @@ func (e *fakeDetector) Hear([]byte) Signal {
 	return now
 }
 
-// conversationTest is a conversation in virtual time. A frame is taken every 20 ms.
+// conversationTest is a conversation in virtual time. It takes a frame every 20 ms, as a media
+// stream does.
 type conversationTest struct {
 	*Conversation
 	t            *testing.T
@@ -147,17 +148,17 @@ type conversationTest struct {
 	hangUp       context.CancelFunc
 	over         chan struct{}
 	result       Result
-	ended        time.Duration // time of the end since the start
+	ended        time.Duration // time from the start to the end of the conversation
 	line         []byte        // sent audio, including silence
 	mu           sync.Mutex
 	stop         chan struct{}
-	// If fails is true, sending of frames fails.
+	// If fails is true, no frame can be sent.
 	fails atomic.Bool
 }
 
 var errPhone = errors.New("the telephone says no")
 
-// converse calls test with a conversation that has started.
+// converse starts a conversation and calls test with it.
 func converse(t *testing.T, settings agent.Settings, test func(*conversationTest)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -249,7 +250,7 @@ func (k *conversationTest) tool(name, args string) {
 	k.send(agent.Event{Kind: agent.ToolCall, Tool: name, ID: name, Args: json.RawMessage(args)})
 }
 
-// heardAudio returns the total length of the loud audio that was sent.
+// heardAudio returns the total length of the loud audio that was sent to the person.
 func (k *conversationTest) heardAudio() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -266,7 +267,7 @@ func (k *conversationTest) isOver() bool {
 	}
 }
 
-// wantEnd waits for the end and checks the cause and the time of the end.
+// wantEnd waits for the end of the conversation and checks its cause and its time.
 func (k *conversationTest) wantEnd(cause callstate.Cause, after, within time.Duration) {
 	k.t.Helper()
 	<-k.over

@@ -1,8 +1,9 @@
 package conversation
 
 const (
-	// quietSample is the maximum magnitude of a sample in a silent frame. loudSample is the minimum
-	// mean magnitude of a loud frame. Magnitudes are at most 32,124.
+	// If every sample of a frame has at most the magnitude quietSample, the frame is silent. If the
+	// mean magnitude of a frame is above loudSample, the frame is loud. Magnitudes are at most
+	// 32,124.
 	quietSample = 256
 	loudSample  = 400
 )
@@ -23,15 +24,16 @@ func loud(frame []byte) bool {
 }
 
 // Recorder receives the audio of both sides of a conversation. The sending loop calls Tick every 20
-// ms. The arguments are 160 bytes of mu-law of each side, as received and as sent. Tick must not
-// block, and must not keep the frames.
+// ms. The arguments are 160 bytes of mu-law of each side: the audio that was received from the
+// person, and the audio that is sent to the person. Tick must not block, and must not keep the
+// slices.
 type Recorder interface {
 	Tick(person, agent []byte)
 }
 
 const (
-	// If maxSkew received frames wait for the recorder, only the newest skewTarget frames are kept,
-	// so that both sides stay synchronous.
+	// If maxSkew received frames wait for the recorder, all except the newest skewTarget frames are
+	// dropped, so that both sides of the recording stay synchronous.
 	maxSkew, skewTarget = 10, 3
 )
 

@@ -8,9 +8,10 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// An agent can return the outcome opted_out without the tool opt_out, in several ways. The OptedOut
-// callback must run exactly once, with the person's last words. RefusesFurtherCalls must not match
-// the words. Otherwise the test would pass without the outcome.
+// An agent can return the outcome opted_out without calling the tool opt_out. This must be an
+// opt-out at each of the times below. The OptedOut callback must run exactly once, with the
+// person's last words. RefusesFurtherCalls must not match these words. Otherwise the test would
+// pass without the outcome.
 func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "No, thank you, that is enough."
@@ -41,7 +42,7 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 		}},
 		{name: "before the words are transcribed, after the person hung up", run: func(k *conversationTest) {
 			k.send(endCall)
-			k.fakeSession.mu.Lock() // Close must not close the channel before the words are sent
+			k.fakeSession.mu.Lock() // prevent Close from closing the channel before the words are sent
 			defer k.fakeSession.mu.Unlock()
 			k.hangUp()
 			k.fakeSession.events <- utterance
@@ -78,7 +79,7 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 				Args: []byte(`{"kind":"fax"}`),
 			}
 			k.send(utterance)
-			k.fakeSession.mu.Lock() // Close must not close the channel between the two events
+			k.fakeSession.mu.Lock() // prevent Close from closing the channel between the two events
 			defer k.fakeSession.mu.Unlock()
 			k.fakeSession.events <- ends
 			k.fakeSession.events <- endCall
@@ -104,8 +105,8 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 	}
 }
 
-// The model ignores the person's refusal. The words are the evidence, even if they are transcribed
-// after the person hung up.
+// The person refuses further calls, and the model calls no tool. The words are an opt-out even if
+// they are transcribed after the person hung up.
 func TestSaid_RefusalOfFurtherCallsIsAnOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "Rufen Sie mich bitte nie wieder an."

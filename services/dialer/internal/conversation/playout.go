@@ -10,14 +10,14 @@ const (
 	// maxQueued limits the queue to five minutes of audio. Audio beyond the limit is dropped and
 	// counted.
 	maxQueued = 5 * 60 * agent.BytesPerSecond
-	// partialFrameTicks is the number of ticks for which an incomplete frame waits for the rest of
-	// its audio. After that, silence fills the frame.
+	// partialFrameTicks is the number of ticks (of 20 ms) for which an incomplete frame waits for
+	// the rest of its audio. After that, silence fills the frame.
 	partialFrameTicks = 2
 	// silence is the mu-law byte of a silent sample.
 	silence = 0xff
 )
 
-// piece is one item of the agent in the queue.
+// piece is the queued audio of one item of the agent.
 type piece struct {
 	id     string
 	chunks [][]byte
@@ -27,15 +27,15 @@ type piece struct {
 	played, total, recorded int
 	unsent                  int // number of played bytes whose frames were not sent
 	keep, done              bool
-	// began and last are the times of the piece's first and last frame. Both are zero if no frame
-	// was played.
+	// began and last are the times of the first and the last frame with audio of the piece. Both
+	// are zero if no frame was played.
 	began, last time.Time
 }
 
 func (p *piece) left() int { return p.total - p.played }
 
-// share describes the part of a frame that came from one piece, and the piece's times before that
-// frame.
+// share is the part of a frame that came from one piece. began and last are the piece's times
+// before that frame.
 type share struct {
 	piece       *piece
 	bytes       int
@@ -43,7 +43,7 @@ type share struct {
 	began, last time.Time
 }
 
-// play records that a part of the piece is sent now.
+// play records that a frame with audio of the piece is sent now.
 func (p *piece) play(now time.Time) {
 	if p.began.IsZero() {
 		p.began = now
@@ -69,24 +69,24 @@ func (p *piece) take(dst []byte) (n int) {
 // frames of 20 ms. It is not safe for concurrent use.
 type playout struct {
 	pieces []*piece
-	// head is the index of the first piece that was not completely played. The earlier pieces wait
-	// for collect.
+	// head is the index of the first piece that was not completely played. The pieces before it
+	// wait until collect removes them.
 	head   int
 	depth  int // in bytes
 	halted bool
-	waited int // number of ticks for which the incomplete frame has waited
+	waited int // number of ticks for which the incomplete frame has waited so far
 	// now is the time at which the current frame is taken.
 	now time.Time
-	// frame has the shares of the last frame. lost has the shares of unsent frames that the
-	// transcript has not subtracted yet.
+	// frame contains the shares of the last frame. lost contains the shares of frames that were not
+	// sent and that are not yet subtracted from the transcript.
 	frame, lost []share
 	ratchet     ratchet
 	// dropped is the number of bytes that did not fit into the queue. trimmed is the number of
-	// silent frames that were dropped because the agent was late.
+	// silent frames that were dropped because the agent's audio was late.
 	dropped, trimmed int64
 }
 
-// add appends audio to an item, or starts a new piece.
+// add appends audio to the piece of an item. If the item has no open piece, add starts a new one.
 func (q *playout) add(id string, audio []byte, keep bool) {
 	if q.halted {
 		return
@@ -132,8 +132,8 @@ func (q *playout) find(id string) *piece {
 	return nil
 }
 
-// next fills dst with the next frame. spoke is false if there is no frame. moved reports that an
-// item began or ended, or that the queue became empty.
+// next fills dst with the next frame. spoke is false if there is no frame to send. moved means that
+// an item began or ended, or that the queue became empty.
 func (q *playout) next(dst []byte) (spoke, moved bool) {
 	if q.ratchet.tick(q.depth) && q.depth >= 2*len(dst) && q.skipSilence(len(dst)) {
 		q.trimmed++
@@ -171,7 +171,8 @@ func (q *playout) next(dst []byte) (spoke, moved bool) {
 	return n > 0, q.settle() || moved || q.depth == 0
 }
 
-// unsent reverts the times of the pieces of the last frame. The audio itself is not played again.
+// unsent reverts the times of the pieces of the last frame, because the frame was not sent. The
+// audio itself is not played again.
 func (q *playout) unsent() {
 	for _, of := range q.frame {
 		of.piece.began, of.piece.last = of.began, of.last
@@ -180,7 +181,7 @@ func (q *playout) unsent() {
 	q.lost, q.frame = append(q.lost, q.frame...), q.frame[:0]
 }
 
-// settle moves head past the complete pieces that were played.
+// settle moves head past the pieces that are complete and were played to the end.
 func (q *playout) settle() (moved bool) {
 	for q.head < len(q.pieces) && q.pieces[q.head].done && q.pieces[q.head].left() == 0 {
 		q.head++
@@ -189,7 +190,8 @@ func (q *playout) settle() (moved bool) {
 	return moved
 }
 
-// skipSilence drops the next frame if the frame is silent and inside one chunk.
+// skipSilence drops the next frame if it is silent, lies inside one chunk, and does not belong to a
+// piece with keep.
 func (q *playout) skipSilence(size int) bool {
 	if q.head >= len(q.pieces) {
 		return false
@@ -212,14 +214,13 @@ func (q *playout) skipSilence(size int) bool {
 	return true
 }
 
-// cut describes an item whose remaining audio was discarded.
+// cut describes an item whose remaining audio was discarded, and how much of it was played.
 type cut struct {
 	id            string
 	played, total time.Duration
 }
 
-// halt discards all audio and returns the pieces that were in the queue. No audio is sent
-// afterwards.
+// halt discards all queued audio and returns the pieces. After that, no more audio is sent.
 func (q *playout) halt() []*piece {
 	pieces := q.pieces
 	q.pieces, q.head, q.depth, q.waited, q.halted = nil, 0, 0, 0, true
@@ -257,15 +258,15 @@ func (q *playout) collect() (played []string) {
 	return played
 }
 
-// ratchet detects an agent that sends audio in real time and is behind, for example a gateway after
-// a stall. The queue of such an agent would never become empty again. ratchet observes the last
-// four periods (slots) of half a second. A model sends audio faster than real time: in a slot it
-// sends more audio than the slot lasts. Its audio is not trimmed.
+// ratchet detects an agent that sends audio in real time but is behind, for example a gateway after
+// a stall. The queue of such an agent never becomes empty, so all its audio is played late. To
+// correct this, silent frames are dropped. ratchet observes the last four periods (slots) of half a
+// second. A model sends audio faster than real time, and such audio is not trimmed.
 type ratchet struct {
-	arrived int // bytes that arrived in the current slot
+	arrived int // number of bytes that arrived in the current slot
 	slots   [slots]int
 	least   [slots]int
-	n       int // ticks in the current slot so far
+	n       int // number of ticks in the current slot so far
 	filled  int
 	lowest  int
 	late    bool
@@ -275,8 +276,8 @@ const (
 	slots     = 4
 	slotTicks = 25
 	slotBytes = slotTicks * agent.FrameBytes
-	// surplus is the queue length from which the agent counts as late: two frames, of which one is
-	// played next.
+	// surplus is the length of a queue that is late: two frames. An agent that is in time has at
+	// most one frame in the queue, which is played next.
 	surplus = 2 * agent.FrameBytes
 )
 
@@ -286,7 +287,7 @@ func (r *ratchet) tick(depth int) bool {
 	if r.n == 0 || depth < r.lowest {
 		r.lowest = depth
 	}
-	if depth <= agent.FrameBytes { // the agent has caught up
+	if depth <= agent.FrameBytes { // the agent is in time again
 		r.late = false
 	}
 	if r.n++; r.n < slotTicks {
@@ -299,7 +300,7 @@ func (r *ratchet) tick(depth int) bool {
 	r.n, r.arrived = 0, 0
 	late, steady, sum := r.filled == slots, true, 0
 	for i := range slots {
-		// the range tolerates jitter
+		// these wide bounds tolerate jitter
 		steady = steady && r.slots[i] >= slotBytes*2/10 && r.slots[i] <= slotBytes*25/10
 		late = late && r.least[i] >= surplus
 		sum += r.slots[i]

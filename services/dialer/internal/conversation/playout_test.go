@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The agent adds audio of any size. The same bytes must be taken in order. Silence is only added
-// after the end of an item.
+// The agent adds audio in pieces of any size. The frames must contain the same bytes in order.
+// Silence may be added only after the end of an item.
 func TestPlayout_PiecesOfAnySizeBecomeFrames(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -123,7 +123,8 @@ func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 	} else if q.trimmed == 0 {
 		t.Error("trimmed frames = 0, want more")
 	}
-	// Audio that arrives in pairs of frames is not trimmed after the agent has caught up.
+	// Audio that arrives in groups of three frames must not be trimmed after the agent has caught
+	// up.
 	q, _ = late(t, 500*time.Millisecond, 20, func(tick int) []byte {
 		switch {
 		case tick < 500:
@@ -138,11 +139,13 @@ func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 	} else if q.trimmed > 30 {
 		t.Errorf("trimmed frames = %v, want at most 30", q.trimmed)
 	}
-	// An agent that was late and then sends faster than real time is not trimmed after half a
-	// second.
+	// An agent was late and then sends faster than real time. At most half a second later, trimming
+	// must end.
 	q, _ = late(t, time.Second, 10, func(tick int) []byte {
 		switch {
-		case tick < 140: // without the first frames, the last two seconds are steady after 2.5 s
+		// the first slot contains the initial second of audio, so trimming starts after four more
+		// slots, at 2.5 s
+		case tick < 140:
 			return hush(20 * time.Millisecond)
 		case tick == 140:
 			return hush(20 * time.Second)
@@ -176,7 +179,7 @@ func TestRatchet_TrimsOnlySilence(t *testing.T) {
 	} else if depth < 480*time.Millisecond {
 		t.Errorf("speech was trimmed: depth = %v, want at least %v", depth, 480*time.Millisecond)
 	}
-	// One of four frames is loud. Only the frames between the loud frames are trimmed.
+	// One of four frames is loud. Only frames between the loud frames may be trimmed.
 	word := func(tick int) []byte {
 		if tick%4 == 0 {
 			return tone(20 * time.Millisecond)
@@ -190,8 +193,8 @@ func TestRatchet_TrimsOnlySilence(t *testing.T) {
 	}
 }
 
-// A model sends a sentence immediately, and sends no audio while the sentence is played. The pauses
-// in the sentence are not trimmed.
+// A model sends a sentence faster than real time and no audio while the sentence is played. The
+// pauses in the sentence must not be trimmed.
 func TestRatchet_DoesNotTrimAnAgentFasterThanRealTime(t *testing.T) {
 	t.Parallel()
 	order := rand.New(rand.NewPCG(1, 2))
@@ -305,8 +308,9 @@ func TestConversation_NotifiesTheLegOfNewAudio(t *testing.T) {
 	})
 }
 
-// An agent in real time is one frame behind after one delay. The agent catches up in the next
-// pause. If the delays repeat, the frame is not trimmed, because it is needed.
+// An agent that sends in real time is one frame behind after a single delay. One silent frame must
+// be trimmed in the next pause. If such delays repeat, no frame may be trimmed, because the queued
+// frame covers the next delay.
 func TestRatchet_CatchesUpWithOneLateFrame(t *testing.T) {
 	t.Parallel()
 	if q, depth := late(t, 20*time.Millisecond, 4, func(int) []byte { return hush(20 * time.Millisecond) }); depth > 0 {
@@ -314,7 +318,7 @@ func TestRatchet_CatchesUpWithOneLateFrame(t *testing.T) {
 	} else if q.trimmed != 1 {
 		t.Errorf("late: trimmed frames = %v, want 1", q.trimmed)
 	}
-	delays := func(tick int) []byte { // in each second one frame arrives 20 ms late
+	delays := func(tick int) []byte { // once per second, one frame arrives 20 ms late
 		switch tick % 50 {
 		case 20:
 			return nil

@@ -6,8 +6,9 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// noticeMark is the prefix of the id of a mark. The id of the notice's item follows the prefix. The
-// mark is queued behind that item. When playback reaches the mark, the whole notice was sent.
+// noticeMark is the prefix of the id of a mark in the queue of audio. The rest of the id is the id
+// of the notice's item. The mark is queued after that item. When playback reaches the mark, the
+// whole recording notice was sent.
 const noticeMark = "\x00noticed"
 
 // notice is the state of the recording notice.
@@ -17,7 +18,8 @@ type notice struct {
 	objected bool
 }
 
-// noticed queues the mark behind the notice. If the notice was cut, the call is not recorded.
+// noticed queues the mark after the notice. If the notice was interrupted, noticed has no effect,
+// so the recording does not start.
 func (c *Conversation) noticed(item string) {
 	if c.settings.Noticed == nil || c.notice.heard || c.cuts[item] {
 		return
@@ -29,14 +31,16 @@ func (c *Conversation) noticed(item string) {
 	c.update()
 }
 
-// unnotice handles a notice that was interrupted before its end.
+// unnotice handles a discarded item. If the item is the notice and was not played completely, the
+// recording will not start.
 func (c *Conversation) unnotice(one cut) {
 	if one.id == c.notice.item && one.played < one.total {
 		c.notice.item = noticeMark // no item has this id
 	}
 }
 
-// recordable handles the end of the notice, when playback has reached the notice's mark.
+// recordable is called when playback has reached the notice's mark. It calls Noticed, which starts
+// the recording.
 func (c *Conversation) recordable(item string) {
 	if c.notice.item != item || c.notice.heard || c.notice.objected {
 		return
@@ -45,7 +49,7 @@ func (c *Conversation) recordable(item string) {
 	c.settings.Noticed()
 }
 
-// object handles the person's wish not to be recorded.
+// object ends the recording and calls Objected, because the person does not want to be recorded.
 func (c *Conversation) object() {
 	if c.notice.objected || c.settings.Objected == nil {
 		return
@@ -55,9 +59,9 @@ func (c *Conversation) object() {
 	c.settings.Objected()
 }
 
-// addUtterance adds words to the transcript. If the words of the person are a plain objection or
-// refusal, addUtterance ends the recording or opts the person out. This also works if the agent
-// calls no tool.
+// addUtterance adds words to the transcript. If the words of the person plainly object to the
+// recording, it ends the recording. If they plainly refuse further calls, it opts the person out.
+// It does this even if the agent calls no tool.
 func (c *Conversation) addUtterance(e agent.Event, now time.Time) {
 	c.transcript.say(e.Role, e.Item, e.Text, now)
 	if e.Role != agent.RolePerson {

@@ -40,7 +40,7 @@ func TestRecording_StartsAfterTheNotice(t *testing.T) {
 		)
 		k.speak("greeting", time.Second)
 		k.pass(900 * time.Millisecond)
-		// A barge-in removes the greeting from the queue, but not the notice.
+		// A barge-in discards the queued greeting, but not the notice.
 		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"})
 		k.pass(60 * time.Millisecond)
 		if sessionCalls.noticed.Load() != 0 {
@@ -76,7 +76,7 @@ func TestRecording_DoesNotStartAfterACutNotice(t *testing.T) {
 			k.speak(item, time.Second)
 			k.send(agent.Event{Kind: agent.Noticed, Item: item})
 		}
-		notice("1") // this agent does not mark the audio of the notice as Keep
+		notice("1") // this agent does not set Keep, so the notice can be interrupted
 		k.pass(500 * time.Millisecond)
 		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"})
 		k.pass(2 * time.Second)
@@ -138,7 +138,7 @@ func TestRecording_EndsAfterAnObjection(t *testing.T) {
 			t.Errorf("calls of Objected = %v, want 1", sessionCalls.objected.Load())
 		}
 	})
-	// an objection in the agent's words has no effect
+	// words of the agent are not an objection
 	recorded(t, func(k *conversationTest, sessionCalls *notices, _ *memoryRecorder) {
 		k.send(agent.Event{Kind: agent.Utterance, Role: agent.RoleAgent, Text: "I can stop recording if you like."})
 		if sessionCalls.objected.Load() != 0 {

@@ -23,7 +23,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// Store returns the data of a call that the call's conversation needs.
+// Store reads the data that the conversation of a call needs.
 type Store interface {
 	ConversationInputs(ctx context.Context, callID uuid.UUID) (store.ConversationInputs, error)
 }
@@ -33,12 +33,12 @@ type Keys interface {
 	Key(ctx context.Context, workspaceID, agentID uuid.UUID) (string, error)
 }
 
-// CallRecorder starts the recording of a call.
+// CallRecorder starts the recordings of calls.
 type CallRecorder interface {
 	Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*recordings.Tape, error)
 }
 
-// SIPCalls creates the media and the conversations of SIP calls.
+// SIPCalls creates the media streams and the conversations of SIP calls.
 type SIPCalls struct {
 	store   Store
 	keys    Keys
@@ -50,8 +50,8 @@ type SIPCalls struct {
 	recorder CallRecorder
 }
 
-// NewSIPCalls returns a SIPCalls. agents has one opener for each kind of agent. Far ends send audio
-// to address. recorder can be nil.
+// NewSIPCalls returns a SIPCalls. The map agents contains an opener for each kind of agent. address
+// is the IP address to which far ends send audio. recorder can be nil.
 func NewSIPCalls(
 	st Store,
 	keys Keys,
@@ -63,7 +63,8 @@ func NewSIPCalls(
 	return &SIPCalls{store: st, keys: keys, streams: streams, address: address, agents: agents, recorder: recorder}
 }
 
-// Begin opens a media stream and creates its SDP offer. The conversation starts later.
+// Begin opens a media stream and creates its SDP offer. The conversation starts later, in Answer or
+// Begin of the returned Talk.
 func (t *SIPCalls) Begin(_ context.Context, callID uuid.UUID, trunk trunks.Trunk) (sipcarrier.Talk, error) {
 	opened := &talk{talking: t, callID: callID, opened: make(chan struct{}), talked: make(chan struct{})}
 	opened.callCtx, opened.stop = context.WithCancel(context.Background())

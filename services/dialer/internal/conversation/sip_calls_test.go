@@ -27,7 +27,7 @@ const patience = testkit.Timeout
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-// orders contains the agent settings that every call gets.
+// orders is a Store that returns the same agent settings for every call.
 type orders string
 
 func (o orders) ConversationInputs(context.Context, uuid.UUID) (store.ConversationInputs, error) {
@@ -46,8 +46,8 @@ func (noKeys) Key(context.Context, uuid.UUID, uuid.UUID) (string, error) {
 	return "", pg.ErrNotFound
 }
 
-// person is the far end of a call. It contains the stream of the person, and the audio that the
-// person received.
+// person is the far end of a call. It contains the person's stream and the audio that the person
+// received.
 type person struct {
 	mu     sync.Mutex
 	loud   int
@@ -59,7 +59,7 @@ func (p *person) HearFrame(frame []byte) {
 	defer p.mu.Unlock()
 	p.frames++
 	for _, sample := range frame {
-		if sample&0x7f < 0x50 { // ignore samples that are as quiet as a whisper
+		if sample&0x7f < 0x50 { // ignore quiet samples
 			p.loud++
 			return
 		}

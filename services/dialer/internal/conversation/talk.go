@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// agentTimeout is how long a call that was answered waits for the agent's session.
+	// agentTimeout is how long an answered call waits until the agent's session is open.
 	agentTimeout = 3 * time.Second
 	// openTimeout limits the opening of the session, which starts when the phone rings.
 	openTimeout = 30 * time.Second
-	// endTimeout limits the end of a conversation whose call has ended.
+	// endTimeout limits how long End waits for the end of the conversation.
 	endTimeout = 5 * time.Second
 )
 
@@ -39,7 +39,7 @@ type talk struct {
 	stop    context.CancelFunc
 
 	open   sync.Once
-	opened chan struct{} // closed when the session was opened, or could not be opened
+	opened chan struct{} // closed after the session was opened or could not be opened
 	agent  openedAgent
 	fault  error
 
@@ -86,7 +86,8 @@ func (t *talk) timedOut() {
 	}
 }
 
-// reach starts to open the agent's session. Only the first call of reach has an effect.
+// reach starts to open the agent's session in the background. Only the first call of reach has an
+// effect.
 func (t *talk) reach() {
 	t.open.Do(func() {
 		go func() {
@@ -98,7 +99,7 @@ func (t *talk) reach() {
 	})
 }
 
-// Answer connects the stream with the far end and starts the conversation.
+// Answer connects the stream as the SDP answer requires, and starts the conversation.
 func (t *talk) Answer(answer []byte, callbacks sipcarrier.TalkCallbacks) error {
 	agreed, err := t.session.ReadAnswer(answer, sdp.Both)
 	if err != nil {
@@ -114,7 +115,7 @@ func (t *talk) Answer(answer []byte, callbacks sipcarrier.TalkCallbacks) error {
 // Begin starts the conversation.
 func (t *talk) Begin(callbacks sipcarrier.TalkCallbacks) {
 	t.callbacks.Store(&callbacks)
-	t.reach() // an answer can arrive without ringing
+	t.reach() // a call can be answered without a ringing response before it
 	if t.begun.CompareAndSwap(false, true) {
 		go t.converse(callbacks)
 	}
@@ -133,8 +134,8 @@ func (t *talk) Ready(ctx context.Context) error {
 	}
 }
 
-// Accept returns the answer to a caller's SDP offer. If the offer is empty, it returns an offer
-// instead.
+// Accept returns the SDP answer to a caller's offer. If the offer is empty, it returns the dialer's
+// own SDP offer.
 func (t *talk) Accept(offer []byte) ([]byte, error) {
 	if len(offer) == 0 {
 		return t.offer, nil
@@ -142,7 +143,7 @@ func (t *talk) Accept(offer []byte) ([]byte, error) {
 	return t.Offered(offer)
 }
 
-// converse runs the conversation. If the agent is not ready in time, converse ends the call.
+// converse runs the conversation. If the agent's session is not open in time, it hangs up.
 func (t *talk) converse(callbacks sipcarrier.TalkCallbacks) {
 	defer close(t.talked)
 	limit := time.NewTimer(agentTimeout)
@@ -198,7 +199,9 @@ func (t *talk) converse(callbacks sipcarrier.TalkCallbacks) {
 
 var errLate = errors.New("the agent was not ready in time")
 
-// Offered answers an SDP offer within the call: a hold, a resume, a refresh or a change of address.
+// Offered returns the SDP answer to an offer of the far end within the call. Such an offer is a
+// hold, a resume, a session refresh or a change of address. If the offer is nil, it returns the
+// dialer's own SDP offer.
 func (t *talk) Offered(offer []byte) ([]byte, error) {
 	if offer == nil {
 		return t.session.Offer(sdp.Both)
@@ -213,7 +216,7 @@ func (t *talk) Offered(offer []byte) ([]byte, error) {
 	return answer, nil
 }
 
-// Agreed applies the far end's answer to an offer that the far end requested.
+// Agreed applies the far end's SDP answer to an offer that Offered has returned.
 func (t *talk) Agreed(answer []byte) {
 	agreed, err := t.session.ReadAnswer(answer, sdp.Both)
 	if err == nil {
@@ -224,7 +227,7 @@ func (t *talk) Agreed(answer []byte) {
 	}
 }
 
-// End ends the conversation and the stream, and returns the result of the conversation.
+// End ends the conversation and closes the stream. It returns the result of the conversation.
 func (t *talk) End() sipcarrier.Result {
 	t.stop()
 	if t.begun.Load() {
@@ -243,7 +246,7 @@ func (t *talk) End() sipcarrier.Result {
 	return t.result
 }
 
-// dismiss closes a session that was never used for a conversation.
+// dismiss closes an agent's session for which no conversation was started.
 func (t *talk) dismiss() {
 	<-t.opened
 	if t.agent.session != nil {
@@ -270,7 +273,7 @@ func (l phoneLeg) Transfer(ctx context.Context, to string) error {
 	return l.transfer(ctx, to)
 }
 
-// amdDetector adapts amd.Detector.
+// amdDetector adapts amd.Detector to the interface Detector.
 type amdDetector struct{ amd.Detector }
 
 // Hear analyses the person's next frame.

@@ -13,8 +13,8 @@ import (
 
 var pressed = regexp.MustCompile(`^[0-9*#]{1,32}$`)
 
-// quoteTimeout limits how long the outcome opted_out waits for the transcript of the person's last
-// words. After quoteTimeout, the opt-out is reported without a quote.
+// After the outcome opted_out, the conversation waits up to quoteTimeout for the transcript of the
+// person's last words. Then it reports the opt-out with the words that have arrived.
 const quoteTimeout = 2 * time.Second
 
 // arguments contains the arguments of all tools.
@@ -34,7 +34,8 @@ func argumentsOf(e agent.Event) (args arguments) {
 	return args
 }
 
-// onTool executes a tool call. If the arguments are invalid, the result is a refusal with a reason.
+// onTool executes a tool call. If the arguments are invalid, the tool result is a refusal with a
+// reason.
 func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
 	args := argumentsOf(e)
 	switch e.Tool {
@@ -76,9 +77,9 @@ func (c *Conversation) onLateTool(e agent.Event) {
 	}
 }
 
-// endCall ends the call after all queued audio was played. The first outcome that the agent's list
-// does not contain is refused, and the refusal contains the list. The call then waits for another
-// end_call, for as long as it would wait for a last sentence.
+// endCall ends the call after all queued audio was played. If the first outcome is not in the
+// agent's list, endCall refuses it and returns the list. The call then waits for another end_call,
+// as long as it would wait for a last sentence.
 func (c *Conversation) endCall(id, outcome string) {
 	first := c.closing == nil
 	c.settleOutcome(outcome)
@@ -99,9 +100,9 @@ func (c *Conversation) endCall(id, outcome string) {
 }
 
 // settleOutcome stores the outcome that the agent returned, if the agent's list contains it. The
-// outcome opted_out is an opt-out, as if the agent had called the tool opt_out. The evidence is the
-// person's last words. The transcript of these words can arrive after the outcome, because models
-// respond to speech before they transcribe it.
+// outcome opted_out counts as an opt-out, as if the agent had called the tool opt_out. The evidence
+// is the person's last words. Their transcript can arrive after the outcome, because models respond
+// to speech before they transcribe it.
 func (c *Conversation) settleOutcome(outcome string) {
 	if outcome == "" {
 		return
@@ -122,8 +123,8 @@ func (c *Conversation) settleOutcome(outcome string) {
 	}
 }
 
-// optOut calls the OptedOut callback, once per conversation, before the agent speaks again. If
-// quote is empty, the person's last words are the evidence.
+// optOut calls the OptedOut callback. It does so only once per conversation, and before the agent
+// can speak again. If quote is empty, the person's last words are the evidence.
 func (c *Conversation) optOut(quote string) {
 	if c.opted && c.quoteLimit.IsZero() {
 		return
@@ -132,7 +133,7 @@ func (c *Conversation) optOut(quote string) {
 	c.reportOptOut(quote)
 }
 
-// reportOptOut calls the OptedOut callback and ends the wait for a quote.
+// reportOptOut calls the OptedOut callback. An opt-out does not wait for a quote any longer.
 func (c *Conversation) reportOptOut(quote string) {
 	c.quoteLimit = time.Time{}
 	if quote == "" {
@@ -214,8 +215,9 @@ func (c *Conversation) onResult(r result) {
 	}
 }
 
-// onMachine handles the tool voicemail_detected. If the machine is a menu or a screening service,
-// the agent continues. If it is a fax, the call ends.
+// onMachine handles the tool voicemail_detected. If the machine is a phone menu or a call screening
+// service, the agent continues. If it is a fax machine, the call ends. Otherwise the policy for
+// answering machines applies.
 func (c *Conversation) onMachine(id, kind string) {
 	switch kind {
 	case agent.ReachedIVR, agent.ReachedScreening:
@@ -232,8 +234,8 @@ func (c *Conversation) onMachine(id, kind string) {
 	}
 }
 
-// voicemail applies the agent's policy for answering machines. It returns false if the conversation
-// continues.
+// voicemail applies the agent's policy for answering machines. It returns false if the agent
+// continues the conversation.
 func (c *Conversation) voicemail(now time.Time) (settled bool) {
 	c.reached = agent.ReachedVoicemail
 	switch policy := c.settings.Agent.OnVoicemail; {
@@ -250,9 +252,9 @@ func (c *Conversation) voicemail(now time.Time) (settled bool) {
 	return false
 }
 
-// onBeep handles a beep. If a message waits for a beep, the agent leaves the message. Early in the
-// call, a beep alone identifies an answering machine. If the policy is to continue, a beep has no
-// effect.
+// onBeep handles a beep. If the agent waits for a beep, it leaves its message now. Early in the
+// call, a beep alone proves that an answering machine answered. If the policy is to continue, a
+// beep has no effect.
 func (c *Conversation) onBeep(now time.Time) {
 	policy := c.settings.Agent.OnVoicemail
 	machine := !c.leaving.IsZero() || c.hint || c.early(now)
@@ -264,14 +266,14 @@ func (c *Conversation) onBeep(now time.Time) {
 	}
 }
 
-// early reports whether a machine may still have answered, because the call is young and the person
-// has hardly spoken.
+// early reports whether a sound can still show that a machine answered: the call has just begun,
+// and the person has hardly spoken.
 func (c *Conversation) early(now time.Time) bool {
 	return now.Sub(c.begun) <= beepPeriod && c.transcript.heard() < beepTurns
 }
 
-// onFax ends the call if a fax tone arrives early in the call. If the policy is to continue, the
-// tone has no effect.
+// onFax ends the call if a fax tone is detected early in the call. If the policy is to continue,
+// the tone has no effect.
 func (c *Conversation) onFax(now time.Time) {
 	policy := c.settings.Agent.OnVoicemail
 	if c.closing != nil || !c.early(now) || policy == "" || policy == agent.VoicemailGoOn {
@@ -286,8 +288,8 @@ func (c *Conversation) leaveMessage() {
 	c.closeWith(c.settings.Agent.VoicemailText(), callstate.NormalClearing)
 }
 
-// result returns the result of the conversation, with disposition and outcome
-// (docs/reference/api/calls.md#disposition-and-outcome).
+// result returns the result of the conversation with the disposition and the outcome. See
+// docs/reference/api/calls.md#disposition-and-outcome.
 func (c *Conversation) result() Result {
 	c.mu.Lock()
 	r := Result{
@@ -304,7 +306,7 @@ func (c *Conversation) result() Result {
 		if c.opted {
 			r.Outcome = agent.OutcomeOptedOut
 		}
-		return r // in all other cases the outcome is null
+		return r // after a failure, every other outcome is null
 	case c.reached != "":
 		r.Reached = c.reached
 	case personHeard:

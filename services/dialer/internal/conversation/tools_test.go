@@ -191,7 +191,7 @@ func TestFax_EndsTheCallUnlessThePolicyIsToContinue(t *testing.T) {
 	})
 }
 
-// An opt-out counts even if the person hangs up in the middle of the sentence.
+// An opt-out must count even if the person hangs up in the middle of the sentence.
 func TestRun_TranscribesTheSentenceBeforeTheHangup(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
@@ -226,13 +226,14 @@ func TestRun_TranscribesTheSentenceBeforeTheHangup(t *testing.T) {
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.hear(time.Second)
 		k.hangUp()
-		k.wantEnd("", 3*time.Second, 3*time.Second) // the person says nothing more
+		k.wantEnd("", 3*time.Second, 3*time.Second) // no transcript arrives, so Run waits for lastSentence
 	})
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.hear(time.Second)
 		k.pass(4 * time.Second)
 		k.hangUp()
-		k.wantEnd("", 5*time.Second, 5*time.Second) // the sound of the person was not a sentence
+		// the person was silent before the hangup, so Run does not wait
+		k.wantEnd("", 5*time.Second, 5*time.Second)
 	})
 }
 
@@ -252,7 +253,7 @@ func TestVoicemail_MessagePolicyLeavesTheMessage(t *testing.T) {
 			k.speak("greeting", time.Minute)
 			k.hear(time.Second)
 			k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
-			// No audio is played during the machine's greeting.
+			// During the machine's greeting, the agent's audio is not played.
 			k.send(agent.Event{Kind: agent.Audio, Item: "babble", Audio: tone(time.Second)})
 			k.hear(3 * time.Second)
 			if got := len(k.fakeSession.now().sayTexts); got != 0 {
@@ -262,7 +263,7 @@ func TestVoicemail_MessagePolicyLeavesTheMessage(t *testing.T) {
 			}
 			k.fakeDetector.next = Beep
 			k.hear(20 * time.Millisecond)
-			// The mailbox must contain the disclosure.
+			// The mailbox must contain the disclosure and the message.
 			want := []string{"Hello, you are talking to an AI assistant. Please call back."}
 			if got := k.fakeSession.now().sayTexts; !slices.Equal(got, want) {
 				t.Fatalf("sayTexts = %q, want %q", got, want)
@@ -362,8 +363,8 @@ func TestVoicemail_ContinuePolicyContinuesTheConversation(t *testing.T) {
 	})
 }
 
-// The first outcome that the agent's list does not contain is refused, and the refusal contains the
-// list. The call waits for another outcome for a limited time.
+// The agent returns an outcome that its list does not contain. The refusal must contain the list,
+// and the call must wait for another outcome for a limited time.
 func TestEndCall_RefusesAnUnlistedOutcome(t *testing.T) {
 	t.Parallel()
 	settings := agent.Settings{Outcomes: []string{"sold", "not_sold"}}

@@ -11,18 +11,18 @@ import (
 
 const (
 	// maxWords limits the text of a transcript in bytes, maxTurn the text of one turn in bytes, and
-	// maxTurns the number of turns. Text beyond a limit is dropped. agent.Transcript cuts between
-	// turns.
+	// maxTurns the number of turns. Text beyond a limit is dropped. The function agent.Transcript
+	// also limits the JSON form of a transcript, and cuts it between turns.
 	maxWords, maxTurn, maxTurns = 256 << 10, 32 << 10, 4096
 	// maxItems limits the number of items whose playout is recorded.
 	maxItems = 2048
-	// fastSpeech is a high rate of speech, in characters per second. At this rate, a text has its
-	// shortest possible audio.
+	// fastSpeech is a high rate of speech, in characters per second. It is used to estimate the
+	// shortest possible audio of a text.
 	fastSpeech = 20
 )
 
-// transcript records who spoke which words and when. An agent's turn contains only the part that
-// was sent to the person. The text of an item can arrive before or after the item's audio.
+// transcript records who spoke which words and when. A turn of the agent contains only the words
+// that were sent to the person. The text of an item can arrive before or after its audio.
 type transcript struct {
 	entries []words
 	items   map[string]*item
@@ -35,21 +35,22 @@ type words struct {
 	item string
 }
 
-// item is the playout of one item of the agent, or the start of one utterance of the person.
+// item states how much audio of one item of the agent was played. For an utterance of the person,
+// it contains only the start.
 type item struct {
 	// began and ended are the times of the first and the last frame that was sent.
 	began, ended time.Time
-	// played and arrived count bytes of audio.
+	// played and arrived are numbers of bytes of audio.
 	played, arrived int
-	// complete is true once the agent has sent all audio of the item. disclosure marks the audio of
-	// the disclosure.
+	// complete means that the agent has sent all audio of the item. disclosure means that the item
+	// belongs to the disclosure.
 	complete, disclosure bool
 }
 
 func newTranscript() transcript { return transcript{items: map[string]*item{}} }
 
-// item returns the record of an item. If the id is empty or maxItems is reached, item returns a new
-// record and does not store it.
+// item returns the record of an item, and creates it if necessary. If the id is empty or maxItems
+// is reached, the new record is not stored.
 func (tr *transcript) item(id string) *item {
 	it := tr.items[id]
 	if it == nil {
@@ -61,7 +62,8 @@ func (tr *transcript) item(id string) *item {
 	return it
 }
 
-// begin records when the first audio of an item arrived. Only the first call has an effect.
+// begin records when the person started an utterance. Only the first call for an item has an
+// effect.
 func (tr *transcript) begin(id string, at time.Time) {
 	if it := tr.item(id); it.began.IsZero() {
 		it.began = at
@@ -81,8 +83,7 @@ func (tr *transcript) play(p *piece) {
 	p.recorded = p.played
 }
 
-// unplay subtracts a share of a frame that was not sent. The share must have been counted by play
-// before.
+// unplay subtracts a share of a frame that was not sent. play must have counted the share before.
 func (tr *transcript) unplay(of share) {
 	it := tr.item(of.piece.id)
 	it.played -= of.bytes
@@ -94,16 +95,16 @@ func (tr *transcript) unplay(of share) {
 	}
 }
 
-// say adds text to the transcript. The text gets the time of its item. If the item has no time, the
-// text gets the time now.
+// say adds text to the transcript. turns later replaces the parameter now by the time of the item,
+// if the item has a time.
 func (tr *transcript) say(role, item, text string, now time.Time) {
 	if text = strings.TrimSpace(text); text == "" || tr.full {
 		return
 	}
 	text = strings.ToValidUTF8(text[:min(len(text), maxTurn)], "")
 	tr.size += len(text)
-	// The turn that exceeds the limit is stored, so that agent.Transcript marks the transcript as
-	// cut.
+	// The turn that exceeds the limit is stored too. The transcript is then too long for
+	// agent.Transcript, which marks it as truncated.
 	tr.full = tr.size > maxWords || len(tr.entries) == maxTurns
 	tr.entries = append(tr.entries, words{agent.Turn{Role: role, Text: text, At: now}, item})
 }
@@ -133,10 +134,10 @@ func (tr *transcript) lastHeard() string {
 	return ""
 }
 
-// turns returns the conversation, sorted by time. If only a part of an item was sent, the text of
-// the item is shortened in proportion, because agents do not report where a word is in the audio.
-// The text of an item whose audio was never sent is left out. Text without an item is kept, because
-// no audio is assigned to it.
+// turns returns the turns of the conversation, sorted by time. If only a part of an item was sent,
+// its text is shortened in proportion, because agents do not report at which time each word is
+// spoken. If no audio of an item was sent, its text is left out. Text without an item is kept,
+// because it belongs to no audio.
 func (tr *transcript) turns() []agent.Turn {
 	turns := make([]agent.Turn, 0, len(tr.entries))
 	for _, w := range tr.entries {
@@ -156,8 +157,8 @@ func (tr *transcript) turns() []agent.Turn {
 	return turns
 }
 
-// part returns the fraction of the item's text that was sent, from 0 to 1. While audio is missing,
-// the length of the whole item is estimated from the text.
+// part returns the fraction of the item's text that was sent, from 0 to 1. If not all audio has
+// arrived, the length of the whole audio is estimated from the text.
 func (it *item) part(text string) float64 {
 	whole := it.arrived
 	if !it.complete {

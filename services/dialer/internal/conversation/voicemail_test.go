@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// The model answers the greeting of the machine before or after the message. Only the message may
-// be sent.
+// The model answers the greeting of the machine before or after the message. The mailbox must
+// contain only the message.
 func TestVoicemail_SendsOnlyTheMessage(t *testing.T) {
 	t.Parallel()
 	message := []agent.Event{
@@ -45,7 +45,7 @@ func TestVoicemail_SendsOnlyTheMessage(t *testing.T) {
 				k.hear(20 * time.Millisecond)
 				for _, events := range test.events {
 					if k.isOver() {
-						break // the later check of the audio reports the fault
+						break // the check of the audio below reports this failure
 					}
 					k.send(events...)
 				}

@@ -1,10 +1,10 @@
 // Package live opens sessions with a model of OpenAI's Live API (GPT-Live). The package is
 // experimental: the API is new, and the package was tested only against a fake server.
 //
-// The model listens and speaks at the same time. It sends audio without a break, silence included,
-// in real time, and decides itself when to speak and when to stop. The API has no event for the end
-// of an utterance. The session therefore finds the start and the end of an utterance by the
-// loudness of the audio, and measures time by the audio that arrives.
+// The model listens and speaks at the same time. It sends audio continuously and in real time,
+// including silence, and decides itself when it speaks and when it stops. The API has no event for
+// the end of an utterance. The session therefore detects the start and the end of an utterance by
+// the loudness of the audio. It measures time by the length of the audio that arrives.
 package live
 
 import (
@@ -50,8 +50,8 @@ func New(cfg Config, g *ssrf.Guard, roots *x509.CertPool, log *slog.Logger) *Ope
 	}
 }
 
-// Open connects and returns when the model has confirmed the session. Before Begin, the model
-// receives no audio, and the model's audio is dropped.
+// Open connects to the model and returns when the model has confirmed the session. Until Begin is
+// called, the model receives no audio, and the model's audio is dropped.
 func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
 	client, address, key, err := o.endpoint(spec)
 	if err != nil {
@@ -76,8 +76,8 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 	return s, nil
 }
 
-// endpoint returns the URL of the model, its key, and the client that can connect to the URL. The
-// operator's key is sent only to the operator's URL. The guard checks every URL of a workspace,
+// endpoint returns the URL of the model, the key for it, and the client that must connect to it.
+// The operator's key is sent only to the operator's URL. The guard checks every URL of a workspace,
 // even if the URL has the operator's host.
 func (o *Opener) endpoint(spec agent.Spec) (client *http.Client, url, key string, err error) {
 	client, url, key = o.own, o.cfg.URL, o.cfg.Key

@@ -41,7 +41,7 @@ func opener(server *modeltest.LiveServer, log *slog.Logger) *live.Opener {
 }
 
 // line is the telephone side of a session. It sends the person's audio at twenty times real time
-// and collects the events. This audio is the clock of the fake server.
+// and collects the events. The fake server measures time by this audio.
 type line struct {
 	agent.Session
 	t     *testing.T
@@ -49,7 +49,7 @@ type line struct {
 	ended chan struct{}
 
 	mu      sync.Mutex
-	loud    int // number of frames that the person still speaks
+	loud    int // number of frames for which the person still speaks
 	events  []agent.Event
 	changed chan struct{} // each event closes this channel and replaces it
 }
@@ -110,7 +110,7 @@ func (l *line) speak(frames int) {
 	l.loud = frames
 }
 
-// wait returns the first event that matches.
+// wait returns the first event for which match returns true. It waits for the event if necessary.
 func (l *line) wait(what string, match func(agent.Event) bool) agent.Event {
 	l.t.Helper()
 	hang := time.After(testkit.Timeout)
@@ -326,7 +326,8 @@ func TestConversation_ReportsTheNoticeAfterTheDisclosure(t *testing.T) {
 	}
 }
 
-// If the model does not speak the notice, the session does not report Noticed, and the call ends.
+// If the model does not speak the disclosure and the recording notice, the session does not report
+// Noticed and fails.
 func TestConversation_UnspokenDisclosureFailsTheSession(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{Unspoken: 2})

@@ -46,7 +46,8 @@ func (s *session) HearDigit(digit byte) {
 
 func (s *session) Events() <-chan agent.Event { return s.events }
 
-// Say makes the model speak a sentence after the disclosure and before everything else.
+// Say makes the model speak a sentence. The sentence follows the disclosure and precedes everything
+// else.
 func (s *session) Say(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +55,7 @@ func (s *session) Say(text string) {
 		return
 	}
 	s.opening = appendEvent{}
-	clear(s.calls) // the model does not need the results any more
+	clear(s.calls) // the model will not use the results any more
 	s.waiting = append(s.waiting, &sentence{text: text, inLanguage: true})
 	s.ask()
 }
@@ -66,8 +67,9 @@ func (s *session) Interrupted(string, time.Duration) {}
 // Played has no effect.
 func (s *session) Played(string) {}
 
-// ToolResult sends a result to the backend. After the last missing result, it requests a response.
-// After end_call, it requests a response only if the result is a refusal.
+// ToolResult sends a tool's result to the backend, which is the model that calls the tools. After
+// the result of the last open tool call, it requests a response. After end_call, it requests a
+// response only if the result is a refusal.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,20 +23,20 @@ const (
 	// utterancePause is the time without a new transcript fragment that ends the person's
 	// utterance.
 	utterancePause = 800 * time.Millisecond
-	// speakTimeout is how long the model may be silent after a sentence was requested, or in the
-	// middle of that sentence.
+	// speakTimeout is how long the model can be silent after a sentence was requested, or in the
+	// middle of that sentence, before the request is repeated.
 	speakTimeout = 8 * time.Second
 )
 
 const (
-	// loudLevel is the mean magnitude of 20 ms of audio from which the model counts as speaking.
+	// If the mean magnitude of 20 ms of audio is at least loudLevel, the model counts as speaking.
 	// The highest possible magnitude is 32,124.
 	loudLevel = 64
-	// maxTries is how many times the session requests one sentence.
+	// maxTries is the maximum number of requests to speak one sentence.
 	maxTries = 2
 	// maxToolCalls limits the tool calls of one conversation.
 	maxToolCalls = 100
-	// maxText limits the arguments of a tool and one transcript, in bytes.
+	// maxText limits the arguments of one tool call, and one transcript, in bytes.
 	maxText = 32 << 10
 )
 
@@ -55,15 +55,15 @@ type sentence struct {
 	inLanguage bool
 	first      bool
 
-	id      string // id of the last append event; empty before the first request
-	started bool   // the server has accepted the sentence
+	id      string // id of the last event that requested the sentence; empty before the first request
+	started bool   // the server has confirmed the request to speak the sentence
 	letters int    // number of letters in the model's transcript since the start of the sentence
 	silent  time.Duration
 	tries   int
 }
 
-// complete reports whether the model's transcript is long enough to contain the whole sentence. A
-// translation can be shorter than the original.
+// complete reports whether the model has spoken the whole sentence, judged by the length of its
+// transcript. If the model translates the sentence, a shorter transcript is sufficient.
 func (u *sentence) complete() bool {
 	part := 9
 	if !u.inLanguage {
@@ -81,8 +81,8 @@ func letters(text string) (n int) {
 	return n
 }
 
-// session is one conversation. mu protects the fields below mu, which the reader of the socket and
-// the methods of agent.Session use.
+// session is one conversation with the model. mu protects the fields below it, because the
+// goroutine that reads the socket and the methods of agent.Session use them.
 type session struct {
 	spec   agent.Spec
 	sock   *agent.Socket
@@ -93,14 +93,14 @@ type session struct {
 	started  bool
 	ended    bool
 	asked    *sentence   // sentence that the model speaks now; nil if none
-	waiting  []*sentence // sentences that the model speaks afterwards
-	opening  appendEvent // first request to the model; empty after it was sent
+	waiting  []*sentence // sentences that the model must speak afterwards
+	opening  appendEvent // request that opens the conversation after the disclosure; empty after it was sent
 	muted    bool
 	appends  int
 	items    int
 	speaking bool // an item has begun and not ended
 	quiet    time.Duration
-	before   []byte // latest audio before the item; it is played first and absorbs jitter
+	before   []byte // latest audio before an item; the item starts with this audio, which absorbs jitter
 	words    string // transcript of the model since the end of the last item
 	person   string // transcript of the person's current utterance
 	pause    time.Duration
@@ -115,7 +115,7 @@ func newSession(spec agent.Spec, sock *agent.Socket) *session {
 	}
 }
 
-// start sends the configuration and waits until the model has confirmed it.
+// start sends the configuration and waits until the server has confirmed it.
 func (s *session) start(ctx context.Context, cfg sessionConfig) error {
 	stop := context.AfterFunc(ctx, s.sock.Cut)
 	defer stop()
@@ -301,12 +301,13 @@ func (s *session) onWords(text string) []agent.Event {
 	if s.asked != nil && s.asked.started {
 		s.asked.letters += letters(text)
 	}
-	events, _ := s.settle() // settle fails only after silence, and no time passes here
+	// settle returns an error only after a long silence, and a transcript adds no silence
+	events, _ := s.settle()
 	return events
 }
 
-// onAppended records that the model starts the requested sentence. The words before it belong to
-// another item.
+// onAppended handles the confirmation that the model now speaks the requested sentence. The words
+// before the confirmation belong to an earlier item.
 func (s *session) onAppended(id string) []agent.Event {
 	if s.asked == nil || s.asked.started || s.asked.id != id {
 		return nil
@@ -316,8 +317,9 @@ func (s *session) onAppended(id string) []agent.Event {
 	return events
 }
 
-// settle checks the requested sentence. After the model has spoken the sentence, settle ends it. If
-// the model is silent for too long, settle requests the sentence again.
+// settle checks whether the model has spoken the requested sentence. If so, settle returns the
+// events for the end of the sentence and requests the next one. If the model is silent for too
+// long, settle requests the sentence again.
 func (s *session) settle() (events []agent.Event, err error) {
 	u := s.asked
 	if u == nil || s.speaking {
@@ -346,8 +348,9 @@ func (s *session) settle() (events []agent.Event, err error) {
 	return nil, nil
 }
 
-// ask requests the next sentence. It has no effect if no sentence waits or the model still speaks
-// one.
+// ask requests the next waiting sentence, unless the model still speaks one. If no sentence waits,
+// ask lets the model receive the person's audio again and sends the request that opens the
+// conversation.
 func (s *session) ask() {
 	if s.asked != nil || s.ended {
 		return
@@ -381,8 +384,8 @@ func (s *session) append(kind, content string) string {
 	return id
 }
 
-// mute switches on or off whether the server drops the person's audio. Audio is always sent,
-// because the model uses the audio as its clock.
+// mute tells the server to drop the person's audio, or to stop dropping it. The session sends audio
+// even while the model is muted, because the model uses the audio as its clock.
 func (s *session) mute(on bool) {
 	if s.muted == on {
 		return
@@ -412,8 +415,8 @@ func (s *session) onTool(id, name, arguments string) ([]agent.Event, error) {
 	return []agent.Event{{Kind: agent.ToolCall, Tool: name, ID: id, Args: args}}, nil
 }
 
-// onError handles an error of the server. Most errors do not affect the session. If the server
-// refused a sentence, the session requests it again.
+// onError handles an error event of the server. If the server refused the request to speak a
+// sentence, the session repeats the request, up to maxTries requests. Other errors have no effect.
 func (s *session) onError(e serverEvent) error {
 	id := e.Error.ClientEventID
 	if id == "" {
@@ -435,8 +438,8 @@ func (s *session) send(event any) {
 	}
 }
 
-// emit sends events to the receiver. After Close, it drops the events that the receiver does not
-// read.
+// emit sends events to the receiver. After Close, emit drops an event if the channel is full,
+// instead of waiting for the receiver.
 func (s *session) emit(events ...agent.Event) {
 	for _, e := range events {
 		select {

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// These are the events of the Live API that the session uses. Unknown events and members are
-// ignored.
+// The types below are the events of the Live API that the session uses. Unknown events and members
+// are ignored.
 
 type audioFormat struct {
 	Type string `json:"type"`
@@ -39,8 +39,8 @@ type delegationConfig struct {
 	Responses backendConfig `json:"responses"`
 }
 
-// sessionConfig is the configuration of a session. It cannot change after the start of the session.
-// The server refuses unknown members.
+// sessionConfig is the configuration of a session. It cannot be changed after the start of the
+// session. The server refuses members that it does not know.
 type sessionConfig struct {
 	Model        string           `json:"model"`
 	Instructions string           `json:"instructions"`
@@ -49,13 +49,13 @@ type sessionConfig struct {
 }
 
 const (
-	// voiceRules instructs the voice model to act through the backend, because the voice model
-	// cannot call tools.
+	// voiceRules instructs the voice model to delegate every action to the backend model, because
+	// the voice model cannot call tools.
 	voiceRules = "\n# Actions\nYou cannot call functions yourself. Wherever these instructions say to call one " +
 		"(opt_out, schedule_callback, voicemail_detected, end_call, transfer, press_digits, stop_recording), delegate " +
 		"that to the backend at once. " +
 		"Never mention the backend to the person.\n"
-	// backendRules instructs the backend to call tools and do nothing else.
+	// backendRules instructs the backend model to call tools and do nothing else.
 	backendRules = "\n# Your task\nA voice model holds this conversation and delegates to you. Call the function " +
 		"that the conversation asks for, and call no function " +
 		"that it does not ask for. Answer with one short sentence for the person, or with nothing if the result needs none.\n"
@@ -84,12 +84,13 @@ type startEvent struct {
 	Session sessionConfig `json:"session"`
 }
 
-// appendEvent adds text to the session. session.commentary.append makes the model speak it, and
-// session.instructions.append instructs the model.
+// appendEvent adds text to the session. If its type is session.commentary.append, the model speaks
+// the text. If its type is session.instructions.append, the text is an instruction for the model.
 type appendEvent struct {
 	Type    string `json:"type"`
 	EventID string `json:"event_id"`
-	// DelegationID is always null, because the text belongs to no delegation.
+	// DelegationID is always null, because the text does not belong to a task that the voice model
+	// delegated to the backend.
 	DelegationID *string `json:"delegation_id"`
 	Content      string  `json:"content"`
 }
@@ -121,7 +122,7 @@ type serverEvent struct {
 		Code          string `json:"code"`
 		ClientEventID string `json:"client_event_id"`
 	} `json:"error"`
-	// Event is an event of the backend.
+	// Event is an event of the backend model.
 	Event struct {
 		Type string `json:"type"`
 		Item struct {
@@ -159,7 +160,8 @@ func (e serverEvent) text() string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// fault returns the name of an error. The other texts of the model are not logged.
+// fault returns the code of an error, or its type if there is no code. The message of the error is
+// not logged.
 func (e serverEvent) fault() string {
 	if e.Error.Code != "" {
 		return e.Error.Code
@@ -174,10 +176,11 @@ func appendAudio(dst, frame []byte) []byte {
 	return append(dst, `"}`...)
 }
 
-// maxAppend limits the text of one append, in characters. The server accepts 500 tokens.
+// maxAppend limits the text of one appendEvent, in characters. The server accepts 500 tokens.
 const maxAppend = 1200
 
-// split cuts a text into parts that fit into one append each, after spaces if possible.
+// split cuts a text into pieces that each fit into one appendEvent. It cuts after a space if
+// possible.
 func split(text string) []string {
 	var parts []string
 	runes := []rune(text)

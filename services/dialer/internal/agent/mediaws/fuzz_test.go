@@ -6,8 +6,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// No message of the agent can cause a panic. The size of the message limits the resulting audio and
-// text.
+// No message of the agent may cause a panic. The size of the resulting audio and text must be
+// limited by the size of the message.
 func FuzzTake(f *testing.F) {
 	for _, seed := range []string{
 		`{"event":"media","media":{"payload":"//8="}}`, `{"event":"media","media":{"payload":7}}`, `{"event":"mark"}`, `{"event":"mark","mark":{"name":"x"}}`,

@@ -18,13 +18,15 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Headers of the request that opens the socket, in addition to the signature.
+// Headers of the HTTP request that opens the WebSocket. The header with the signature is defined in
+// package signature.
 const (
 	CallHeader = "X-Service-Call-Id"
 	userAgent  = "Ringfence-Agents/1.0"
 )
 
-// ErrUnsigned means that the agent has no secret, so that the request cannot be signed.
+// ErrUnsigned means that the workspace has no secret for this agent. Without a secret the handshake
+// cannot be signed.
 var ErrUnsigned = errors.New("the agent has no secret to sign with")
 
 // Opener opens sessions.
@@ -40,11 +42,12 @@ func New(g *ssrf.Guard, roots *x509.CertPool) *Opener {
 	return &Opener{client: agent.NewClient(g.Dialing(5*time.Second), roots), guard: g, now: time.Now}
 }
 
-// Signed returns the text that X-Service-Signature signs. For a webhook, the signature covers the
-// body instead.
+// Signed returns the text that the header X-Service-Signature signs. In a webhook, the signature
+// covers the request body instead.
 func Signed(callID uuid.UUID, url string) []byte { return []byte(callID.String() + "." + url) }
 
-// Open connects to the agent's media URL. The agent receives no data about the call before Begin.
+// Open connects to the agent's media URL. The agent receives no data about the call until Begin is
+// called, except the call's id.
 func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
 	url, err := ssrf.CheckURL(spec.Settings.MediaURL, "wss", o.guard.Reachable)
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 	"ringfence.dev/services/dialer/internal/conversation"
 )
 
-// bot is a customer's agent. It accepts only one connection.
+// bot is a fake of a customer's agent. It accepts only one connection.
 type bot struct {
 	notice string
 	t      *testing.T
@@ -162,7 +162,7 @@ func TestOpen_SignsTheRequest(t *testing.T) {
 	}
 }
 
-// No connection is opened to any of these URLs.
+// The opener must not connect to any of these URLs.
 func TestOpen_RefusesForbiddenURLs(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{
@@ -195,7 +195,7 @@ func TestSession_SendsTheMessagesOfMediaStreams(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
 	s := b.open()
-	s.HearAudio(make([]byte, 160)) // dropped before Begin
+	s.HearAudio(make([]byte, 160)) // the session drops this frame, because Begin was not called
 	if m := b.next("connected"); m["protocol"] != "Call" {
 		t.Errorf(`next: m["protocol"] = %q, want "Call"`, m["protocol"])
 	} else if m["version"] != "1.0.0" {
@@ -270,7 +270,7 @@ func TestMark_IsReturnedAfterItsAudio(t *testing.T) {
 	} else if second.Item == third.Item {
 		t.Errorf("second.Item = %v, want another value", second.Item)
 	}
-	b.send(`{"event":"clear"}`) // the cleared item has no mark
+	b.send(`{"event":"clear"}`) // no mark followed the audio that this message clears
 	b.play(time.Second)
 	if fourth := take(t, s, agent.Audio); fourth.Item == third.Item {
 		t.Error("audio after a clear belongs to the item before it")
@@ -279,7 +279,7 @@ func TestMark_IsReturnedAfterItsAudio(t *testing.T) {
 	s.Interrupted(second.Item, 200*time.Millisecond)
 	s.Played(first.Item)
 	s.Played(first.Item)
-	s.Played(third.Item) // no mark ends this item
+	s.Played(third.Item) // no mark follows the audio of this item
 	s.HearDigit('1')
 	var names []string
 	for range 2 {
@@ -293,8 +293,8 @@ func TestMark_IsReturnedAfterItsAudio(t *testing.T) {
 	}
 }
 
-// The audio before the mark recording_notice is the notice. Without such audio, or if the call has
-// no notice, no notice is reported.
+// The audio before the mark recording_notice is the recording notice. The session reports no notice
+// if there is no such audio, or if the call is not recorded.
 func TestMark_ReportsTheRecordingNotice(t *testing.T) {
 	t.Parallel()
 	for _, notice := range []string{"", "This call is recorded."} {
@@ -331,7 +331,7 @@ func TestMark_ReportsTheRecordingNotice(t *testing.T) {
 	}
 }
 
-// In a conversation, a mark is returned when the audio before it was sent.
+// A mark is returned after the conversation has sent the audio that precedes the mark.
 func TestMark_IsReturnedWhenAConversationHasSentTheAudio(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
@@ -343,7 +343,7 @@ func TestMark_IsReturnedWhenAConversationHasSentTheAudio(t *testing.T) {
 	b.play(100 * time.Millisecond)
 	b.send(`{"event":"mark","mark":{"name":"end"}}`)
 	b.send(`{"event":"tool","tool":{"id":"t","name":"format_disk"}}`)
-	b.next("tool_result") // the earlier messages are in the queue now
+	b.next("tool_result") // the result shows that the conversation has queued the audio and the mark
 	frame, n := make([]byte, 160), 0
 	for range 10 {
 		if c.NextFrame(frame) {

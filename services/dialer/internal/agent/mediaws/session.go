@@ -15,15 +15,15 @@ import (
 
 const (
 	// maxMarks limits the number of marks whose audio was not played yet. maxMark limits the length
-	// of a mark's name in bytes. maxWords limits a transcript, or the arguments of a tool, in
-	// bytes.
+	// of a mark's name, in bytes. maxWords limits one transcript, and the arguments of one tool
+	// call, in bytes.
 	maxMarks, maxMark, maxWords = 1024, 256, 32 << 10
 	// maxToolCalls limits the tool calls of one call.
 	maxToolCalls = 200
 )
 
-// Names of marks with a special meaning: the audio before disclosureMark is the disclosure, and the
-// audio before noticeMark is the recording notice.
+// Names of marks with a special meaning. A mark is a named position in the agent's audio. The audio
+// before disclosureMark is the disclosure, and the audio before noticeMark is the recording notice.
 const (
 	disclosureMark = "disclosure"
 	noticeMark     = "recording_notice"
@@ -35,7 +35,7 @@ var (
 )
 
 // session is one conversation. The agent's audio between two marks, or up to a clear message, is
-// one item. A mark is returned to the agent when all audio before the mark was played.
+// one item. The session returns a mark to the agent after all audio before the mark was played.
 type session struct {
 	spec    agent.Spec
 	stream  string
@@ -45,12 +45,14 @@ type session struct {
 	counter atomic.Int64
 	chunk   int64 // used only by the socket's writer
 
-	mu        sync.Mutex
-	started   bool
-	ended     bool
-	item      int
-	heard     bool           // the current item contains sound
-	marks     map[int]string // name of the mark that is returned when the item with this number was played
+	mu      sync.Mutex
+	started bool
+	ended   bool
+	item    int
+	heard   bool // the current item contains sound
+	// names of the marks that were not returned yet; the key is the number of the item that the
+	// mark ends
+	marks     map[int]string
 	tools     map[string]bool
 	toolCalls int
 	hungUp    bool // the agent ended the conversation
@@ -63,8 +65,8 @@ func newSession(spec agent.Spec) *session {
 	}
 }
 
-// Begin sends the start of the call, with its variables and the texts that the agent must speak
-// first.
+// Begin sends the start message. It contains the contact's variables and the texts that the agent
+// must speak first.
 func (s *session) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +113,7 @@ func (s *session) HearDigit(digit byte) {
 
 func (s *session) Events() <-chan agent.Event { return s.events }
 
-// Say sends the text to the agent. An agent that does not support this event ignores it.
+// Say sends the text to the agent. An agent that does not support the event "say" ignores it.
 func (s *session) Say(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +122,7 @@ func (s *session) Say(text string) {
 	}
 }
 
-// Interrupted returns the mark of the discarded audio, as the protocol demands.
+// Interrupted returns the mark of the discarded audio, because the protocol requires this.
 func (s *session) Interrupted(item string, _ time.Duration) { s.Played(item) }
 
 // Played returns the mark that ends the item.
@@ -160,9 +162,9 @@ func (s *session) Close() {
 	s.sock.Close()
 }
 
-// run reads until either side ends the session. If the agent closes its socket or sends hangup, the
-// call ends after the queued audio. After a lost connection the call ends, because a new connection
-// would not have the agent's state of the conversation.
+// run reads messages until either side ends the session. If the agent closes the socket or sends
+// hangup, the queued audio is played before the call ends. A lost connection ends the call, because
+// the agent could not continue the same conversation on a new connection.
 func (s *session) run() {
 	defer close(s.events)
 	var err error
@@ -186,8 +188,8 @@ func (s *session) run() {
 	s.mu.Unlock()
 	s.emit(agent.Event{Kind: agent.ItemDone, Item: strconv.Itoa(item)})
 	s.emit(last)
-	// While the last audio is played, marks are still returned. Close then sends stop and closes
-	// the connection.
+	// Wait for Close, so that marks are still returned while the last audio is played. Close sends
+	// the stop message and closes the connection.
 	if !ours {
 		<-s.over
 	}
@@ -239,7 +241,8 @@ func (s *session) take(m message) error {
 
 var errHangup = errors.New("the agent hung up")
 
-// onMark ends an item. A mark without audio before it is returned after the earlier marks.
+// onMark ends the current item. If no audio precedes the mark, the item is empty, and the mark is
+// returned after the earlier marks.
 func (s *session) onMark(m message) error {
 	if m.Mark == nil {
 		return nil

@@ -79,7 +79,7 @@ type toolResult struct {
 	Result json.RawMessage `json:"result"`
 }
 
-// decode decodes one message. Invalid JSON is an error; an unknown event is not.
+// decode decodes one message. Invalid JSON is an error. An unknown event is not an error.
 func decode(text []byte) (message, error) {
 	var m message
 	if err := json.Unmarshal(text, &m); err != nil {

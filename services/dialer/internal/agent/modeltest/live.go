@@ -1,6 +1,6 @@
 // Package modeltest has fakes of OpenAI's Realtime API and Live API (GPT-Live) for tests and for
-// cmd/fakemodel. The fake of the Live API decodes the events of clients with the types of openai-go
-// and refuses unknown ones.
+// cmd/fakemodel. The fake of the Live API decodes the events of clients with the types of
+// openai-go. It refuses an event that contains unknown members.
 package modeltest
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// LiveReply is the reaction of the model to an input.
+// LiveReply is what the model does after an input.
 type LiveReply struct {
 	// Text is spoken, with a sound of 40 ms per letter.
 	Text string
@@ -30,11 +30,12 @@ type LiveOptions struct {
 	// Hears returns the words of the person's nth utterance; n starts at 1. If Hears is nil, the
 	// server only counts the audio.
 	Hears func(n int) string
-	// Reply returns the answer to the person's words, to a tool's output, or to the content of
-	// session.instructions.append. If Reply is nil, the model always says "Good day."
+	// Reply returns what the model does after the person's words, after a tool's output, or after a
+	// session.instructions.append. The parameter heard is these words, this output or the content
+	// of the append. If Reply is nil, the model always says "Good day."
 	Reply func(heard string) LiveReply
-	// Refuse is the code of the error with which the server answers session.start. If Refuse is
-	// empty, the session starts.
+	// Refuse is the error code with which the server refuses session.start. If Refuse is empty, the
+	// server starts the session.
 	Refuse string
 	// Unspoken is the number of session.commentary.append events that the server accepts but does
 	// not speak.
@@ -65,8 +66,8 @@ func NewLive(opts LiveOptions) *LiveServer {
 // Path is the URL path of Live sessions.
 const Path = "/v1/live/sessions"
 
-// UnstartedLive returns a LiveServer that does not listen. The caller uses it as the handler of its
-// own server.
+// QuotedLive returns the sentence that the text requests word for word. If the text requests none,
+// it returns "".
 func UnstartedLive(opts LiveOptions) *LiveServer {
 	if opts.Reply == nil {
 		opts.Reply = func(string) LiveReply { return LiveReply{Text: "Good day."} }
@@ -125,11 +126,11 @@ func (s *LiveServer) all() []*session {
 }
 
 // Received returns the events of the given kind that clients sent. An empty kind means all events.
-// Of audio, only the first hundred events are kept.
+// Only the first hundred audio events are stored.
 func (s *LiveServer) Received(kind string) []json.RawMessage { return s.list(&s.received, kind) }
 
 // Sent returns the events of the given kind that the server sent. An empty kind means all events.
-// Of audio, only the first hundred events are kept.
+// Only the first hundred audio events are stored.
 func (s *LiveServer) Sent(kind string) []json.RawMessage { return s.list(&s.sent, kind) }
 
 func (s *LiveServer) list(from *[]json.RawMessage, kind string) (found []json.RawMessage) {

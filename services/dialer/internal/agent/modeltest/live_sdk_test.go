@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// converseLive runs a conversation in which the server sends every event that it knows.
+// converseLive runs a conversation in which the server sends events of every kind that it supports.
 func converseLive(t *testing.T) *modeltest.LiveServer {
 	t.Helper()
 	server := modeltest.NewLive(modeltest.LiveOptions{
@@ -119,7 +119,7 @@ func TestLiveServer_AcceptsTheEventsOfTheDialer(t *testing.T) {
 	}
 }
 
-// The real server refuses unknown members.
+// The real server refuses unknown members, so the fake must refuse them too.
 func TestLiveServer_RefusesUnknownMembers(t *testing.T) {
 	t.Parallel()
 	server := modeltest.NewLive(modeltest.LiveOptions{})

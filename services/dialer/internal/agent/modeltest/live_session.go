@@ -23,7 +23,7 @@ const (
 	thinkBytes = 50 * frameBytes
 	// 60 ms of loud frames start the person's utterance, and 500 ms of quiet frames end it.
 	liveLoudFrames, liveQuietFrames = 3, 25
-	// maxContent limits the content of an append, in characters. The real server accepts 500
+	// maxContent limits the text of one append event, in characters. The real server accepts 500
 	// tokens.
 	maxContent = 2000
 	keptAudio  = 100
@@ -42,7 +42,7 @@ type session struct {
 	unspoken int
 	clock    int // length of the session in ms
 	input    int // bytes of the person's audio since the last output
-	audioIn  int // number of stored audio events
+	audioIn  int // number of received audio events, of which only the first keptAudio are stored
 	audioOut int
 
 	speech  []speech
@@ -72,7 +72,7 @@ func (s *session) write(message []byte) {
 	_ = s.ws.Write(ctx, websocket.MessageText, message)
 }
 
-// send must be called with s.mu held.
+// send sends an event. The caller must hold s.mu.
 func (s *session) send(kind string, members map[string]any) {
 	event := map[string]any{"type": kind}
 	if kind != "session.output_audio.delta" {
@@ -112,7 +112,7 @@ func (s *session) fault(clientEventID, code, param string) {
 	s.send("error", map[string]any{"error": fault})
 }
 
-// close ends the session as the server does.
+// close sends session.closed with the reason, as the real server does, and closes the connection.
 func (s *session) close(reason string) {
 	s.mu.Lock()
 	if !s.closed {
@@ -182,8 +182,9 @@ func (s *session) take(message []byte) {
 	}
 }
 
-// decode reads an event with the SDK's types. If the SDK encodes the decoded event differently, the
-// client sent unknown members, and decode returns a fault.
+// decode reads an event with the SDK's types. It then encodes the event again. If the result
+// differs from the message, the client sent unknown members, and decode returns a description of
+// the fault.
 func decode(message []byte, into *live.ClientEventUnionParam) (fault string) {
 	if err := json.Unmarshal(message, into); err != nil {
 		return err.Error()
@@ -232,7 +233,9 @@ func (s *session) start(message []byte, id string) {
 	}
 }
 
-// append handles a text of the application. The model speaks commentary as the content requires.
+// append handles a text that the client added to the session. For session.commentary.append, the
+// model speaks the sentence that the content quotes. For session.instructions.append, the model
+// replies.
 func (s *session) append(kind, id, content string) {
 	if len([]rune(content)) > maxContent || content == "" {
 		s.fault(id, "invalid_value", "content")
@@ -276,13 +279,13 @@ func (s *session) listen(audio []byte) {
 	for _, b := range audio {
 		peak = max(peak, ^b&0x7f)
 	}
-	if peak < 0x48 { // a sample of about 1,500 of 32,767
+	if peak < 0x48 { // 0x48 is a sample of 3,004 of 32,124
 		s.loud, s.quiet = 0, s.quiet+1
 	} else {
 		s.loud, s.quiet = s.loud+1, 0
 	}
 	if !s.hearing && s.loud >= liveLoudFrames {
-		s.hearing, s.speech = true, nil // the model stops when the person speaks
+		s.hearing, s.speech = true, nil // the model stops speaking because the person speaks
 	}
 	if !s.hearing || s.quiet < liveQuietFrames {
 		return
@@ -335,7 +338,7 @@ func (s *session) speak() {
 	s.send("session.output_audio.delta", map[string]any{"delta": base64.StdEncoding.EncodeToString(audio)})
 }
 
-// call makes the backend call a tool.
+// call makes the backend model call a tool.
 func (s *session) call(reply LiveReply) {
 	args := reply.Args
 	if args == "" {
@@ -372,7 +375,7 @@ func (s *session) toolOutput(event live.ClientEventUnionParam, id string) {
 	s.output = item.Output.OfString.Value
 }
 
-// resume makes the backend continue after it has received the outputs of its tools.
+// resume makes the model reply after the client has sent the outputs of all tool calls.
 func (s *session) resume(id string) {
 	if len(s.pending) > 0 || s.output == "" {
 		s.fault(id, "no_pending_response", "")

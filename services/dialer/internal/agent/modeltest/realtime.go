@@ -21,7 +21,8 @@ type RealtimeReply struct {
 	Length time.Duration
 	// Tool is the name of the tool that is called with Args, after Text was spoken.
 	Tool, Args string
-	// Status is the status of the response. Empty means completed.
+	// Status is the status of the response in response.done. If Status is empty, the status is
+	// "completed".
 	Status string
 }
 
@@ -30,14 +31,14 @@ type RealtimeOptions struct {
 	// Key is the key that the server accepts. If Key is empty, the server accepts any key.
 	Key string
 	// Reply returns the content of a response. heard is the person's words or a tool's output.
-	// asked is the response's own instructions, or empty. n is the number of the response and
-	// starts at 1.
+	// asked is the instructions in the client's response.create, or empty. n is the number of the
+	// response and starts at 1.
 	Reply func(heard, asked string, n int) RealtimeReply
 	// Hears returns the words of the person's nth utterance, which voice detection finds in the
 	// audio. If Hears is nil, the server only counts the audio.
 	Hears func(n int) string
-	// Echo sends each received frame back immediately, in one item without an end that follows the
-	// first response. It is for benchmarks.
+	// If Echo is true, the server sends each received frame back immediately after the first
+	// response. All these frames belong to one item, which never ends. Echo is for benchmarks.
 	Echo bool
 	// Chunk is the number of audio bytes in one delta event (0: 4000). Pace is the pause between
 	// two delta events.
@@ -45,9 +46,10 @@ type RealtimeOptions struct {
 	Pace  time.Duration
 }
 
-// RealtimeServer is a fake of the OpenAI Realtime API. It has the states of the protocol and
-// refuses what the real server refuses. A script decides which words the server hears and says. The
-// voice detection, the pace and the interruptions are as in the real server.
+// RealtimeServer is a fake of the OpenAI Realtime API. It implements the states of the protocol and
+// refuses what the real server refuses. The functions of RealtimeOptions decide which words the
+// server hears and says. The voice detection, the pace and the interruptions imitate the real
+// server.
 type RealtimeServer struct {
 	// URL begins with ws://.
 	URL  string
@@ -119,7 +121,7 @@ func (s *RealtimeServer) Refuse(n int) {
 	s.refuse = n
 }
 
-// Mute makes the server send no confirmations from now on.
+// Mute makes the server send neither session.created nor session.updated from now on.
 func (s *RealtimeServer) Mute() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,17 +23,17 @@ type conn struct {
 	settings map[string]any // settings of session.update; nil before the first one
 	detect   detection
 	voice    string
-	spoken   bool // the model has sent audio, so the voice cannot change
+	spoken   bool // the model has sent audio; after that the voice cannot be changed
 	counter  int
 	turn     int
-	items    map[string]int // length of the audio of the model's items in ms
+	items    map[string]int // length of the audio of each of the model's items, in ms, by id
 	active   *making
 	heard    string
 	speech   string // id of the item that the person speaks; empty if the person is silent
 	loud     int
 	quiet    int
 	times    int
-	clock    int // ms of received audio
+	clock    int // length of the received audio in ms
 	lastEcho string
 }
 
@@ -61,7 +61,7 @@ func (c *conn) write(message []byte) {
 	_ = c.ws.Write(ctx, websocket.MessageText, message)
 }
 
-// send sends an event. It locks c.mu.
+// send sends an event. It locks c.mu, so the caller must not hold c.mu.
 func (c *conn) send(kind string, fields map[string]any) {
 	c.mu.Lock()
 	event := map[string]any{"type": kind, "event_id": c.id("event")}
@@ -192,8 +192,8 @@ func (c *conn) update(event map[string]any) {
 	}
 }
 
-// hear handles audio. The fake refuses audio before session.update, because the format of that
-// audio is unknown.
+// hear handles audio. The fake refuses audio before session.update, because session.update sets the
+// format of the audio.
 func (c *conn) hear(event map[string]any) {
 	text, _ := event["audio"].(string)
 	audio, err := base64.StdEncoding.DecodeString(text)
@@ -239,8 +239,8 @@ func (c *conn) createItem(event map[string]any) {
 	c.send("conversation.item.done", map[string]any{"item": item, "previous_item_id": nil})
 }
 
-// truncate handles conversation.item.truncate. Like the real server, it refuses items of other
-// roles than assistant, and a length beyond the item's audio.
+// truncate handles conversation.item.truncate. Like the real server, it refuses an item that is not
+// the assistant's, and a length beyond the item's audio.
 func (c *conn) truncate(event map[string]any) {
 	id, _ := event["item_id"].(string)
 	end, _ := event["audio_end_ms"].(float64)

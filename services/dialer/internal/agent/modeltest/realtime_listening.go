@@ -1,7 +1,7 @@
 package modeltest
 
-// The voice detection uses the largest sample of each frame. 60 ms of loud frames start speech, and
-// 500 ms of quiet frames end it.
+// The voice detection uses the largest sample of each frame. 60 ms of loud frames start an
+// utterance, and 500 ms of quiet frames end it.
 const (
 	loudFrames  = 3
 	quietFrames = 25
@@ -14,7 +14,7 @@ func (c *conn) listen(audio []byte) {
 	}
 	c.mu.Lock()
 	c.clock += len(audio) / 8
-	if peak >= 0x48 { // a sample of about 1,500 of 32,767
+	if peak >= 0x48 { // 0x48 is a sample of 3,004 of 32,124
 		c.loud, c.quiet = c.loud+1, 0
 	} else {
 		c.quiet++
@@ -76,7 +76,7 @@ func (c *conn) stopSpeech(text string) {
 	})
 }
 
-// echoBack sends a frame back unchanged.
+// echoBack sends a received frame back without a change.
 func (c *conn) echoBack(frame string) {
 	c.mu.Lock()
 	if c.lastEcho == "" {

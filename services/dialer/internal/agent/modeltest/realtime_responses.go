@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// create starts a response if none is active.
+// create handles response.create. It refuses the event if a response is active.
 func (c *conn) create(event map[string]any) {
 	asked, _ := dig(event, "response", "instructions").(string)
 	c.mu.Lock()

@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 )
 
-// converse runs a conversation that contains all events that the client and the fake support.
+// converse runs a conversation that contains every event that the client and the fake support.
 func converse(t *testing.T) *modeltest.RealtimeServer {
 	t.Helper()
 	server := modeltest.NewRealtime(
@@ -61,10 +61,10 @@ func converse(t *testing.T) *modeltest.RealtimeServer {
 			s.Interrupted("unknown", 0)
 		case e.Kind == agent.TurnDone && turns == 3:
 			s.HearDigit('1')
-			server.Cut() // the new session receives the history
+			server.Cut() // the new session must receive the history
 		case e.Kind == agent.TurnDone && turns == 5:
 			server.Interrupt()
-			server.Inject([]byte(`{"type":"response.cancel"}`)) // neither side uses this event
+			server.Inject([]byte(`{"type":"response.cancel"}`)) // an event that the client does not handle
 			s.Close()
 		}
 		if e.Kind == agent.TurnDone {
@@ -77,8 +77,8 @@ func converse(t *testing.T) *modeltest.RealtimeServer {
 	return server
 }
 
-// All events of the client and of the fake are decoded with the SDK's types. Every required field
-// must be present, and there must be no unknown field.
+// The test decodes all events of the client and of the fake with the SDK's types. Every required
+// field must be present, and there must be no unknown field.
 func TestSDK_DecodesAllRealtimeEvents(t *testing.T) {
 	t.Parallel()
 	server := converse(t)

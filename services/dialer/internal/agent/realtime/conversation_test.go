@@ -14,9 +14,9 @@ import (
 	"ringfence.dev/services/dialer/internal/conversation"
 )
 
-// The test connects a session and a conversation without a telephone. The person's voice interrupts
-// the agent, and the model learns how much was played. The person then opts out, and the farewell
-// is played before the call ends.
+// The test connects a session with a conversation, without a telephone. The person interrupts the
+// agent, and the session reports to the model how much of its audio was played. The person then
+// opts out, and the farewell is played before the call ends.
 func TestConversation_InterruptionOptOutAndFarewell(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{
@@ -100,8 +100,8 @@ func check(t *testing.T, server *modeltest.RealtimeServer, result conversation.R
 		t.Errorf("the server refused %s", faults)
 	}
 	truncated := got(t, server, "conversation.item.truncate", 1)["audio_end_ms"].(float64)
-	// The sent audio consists of the disclosure (2 s), the greeting up to the interruption, and the
-	// farewell (0.7 s).
+	// The sent audio consists of the disclosure (2 s), the farewell (0.7 s), and the part of the
+	// greeting before the interruption.
 	switch left := float64(played*20) - 2700; {
 	case truncated != left:
 		t.Errorf("truncated = %v, want %v", truncated, left)

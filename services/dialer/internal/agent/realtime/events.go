@@ -87,7 +87,7 @@ func (s *session) onItemDone(id string) {
 	}
 }
 
-// onPartialWords stores the incomplete text of an item.
+// onPartialWords stores a fragment of the transcript of an unfinished item.
 func (s *session) onPartialWords(e serverEvent) {
 	var delta string
 	if json.Unmarshal(e.Delta, &delta) != nil {
@@ -101,9 +101,9 @@ func (s *session) onPartialWords(e serverEvent) {
 	}
 }
 
-// emitPartialWords emits the incomplete texts of items after the session has ended or its
-// connection was lost. The model will not complete these items, but the person may have heard a
-// part of them.
+// emitPartialWords emits the stored transcripts of unfinished items. It is called after the session
+// has ended or the connection was lost. The model will not finish these items, but the person may
+// have heard a part of them.
 func (s *session) emitPartialWords() {
 	s.mu.Lock()
 	partial := s.partial
@@ -131,13 +131,13 @@ func (s *session) onWords(role string, e serverEvent) {
 	s.emit(agent.Event{Kind: agent.Utterance, Role: role, Item: e.ItemID, Text: text})
 }
 
-// onCreated handles the start of a response. The response was requested by the session, or the
-// model created it after the person spoke.
+// onCreated handles the start of a response. Either the session requested the response, or the
+// model created it because the person spoke.
 func (s *session) onCreated(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The session does not know yet whether its own request was refused. The error of a refused
-	// request arrives before the end of the model's own response.
+	// The response can be the model's own. Then the model refuses the session's request. The error
+	// event for this arrives before the response ends, so s.asked is not cleared here.
 	s.active = true
 	requestID := e.Response.Metadata[asked]
 	s.returnsIDs = s.returnsIDs || requestID != ""
@@ -146,8 +146,8 @@ func (s *session) onCreated(e serverEvent) {
 	}
 }
 
-// onDone handles the end of a response. If a disclosure was incomplete or silent, it is requested
-// again.
+// onDone handles the end of a response. If the response was the disclosure, and it is incomplete or
+// has no audio, the session requests the disclosure again.
 func (s *session) onDone(e serverEvent) error {
 	s.mu.Lock()
 	whole := (e.Response.Status == "completed" || e.Response.Status == "") && (!s.making || s.spoken != "")
@@ -190,8 +190,8 @@ func failedInARow(before int, broken bool) int {
 	return 0
 }
 
-// onTool handles a tool call. The model reports a tool call with one or two events. Arguments that
-// are not valid JSON are replaced by an empty object.
+// onTool handles a tool call. The model can report one tool call with two events; the second event
+// has no effect. Arguments that are not valid JSON are replaced by an empty object.
 func (s *session) onTool(itemID, name, id, arguments string) error {
 	s.mu.Lock()
 	if name == "" {
@@ -216,8 +216,10 @@ func (s *session) onTool(itemID, name, id, arguments string) error {
 	return nil
 }
 
-// onError handles the refusal of a requested response. If the model creates its own response, the
-// session sends the request again afterwards. Other errors have no effect.
+// onError handles an error event that refuses the requested response. If another response is
+// active, the session repeats the request after that response. Otherwise it repeats the request
+// immediately. After maxFailures consecutive failures it closes the connection. Other error events
+// have no effect.
 func (s *session) onError(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// No message of the model can cause a panic. The size of the message limits the resulting audio and
-// text.
+// No message of the model may cause a panic. The size of the resulting audio and text must be
+// limited by the size of the message.
 func FuzzTake(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"response.output_audio.delta","item_id":"i","delta":"//8="}`,

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The operator's model has a private address. A workspace must not reach that address with a host
-// name that resolves to the same address and port.
+// The operator's model has a private address. A workspace must not be able to connect to that
+// address by a host name that resolves to it.
 func TestClient_WorkspaceCannotReachTheOperatorsAddress(t *testing.T) {
 	t.Parallel()
 	operators := httptest.NewServer(http.NotFoundHandler())

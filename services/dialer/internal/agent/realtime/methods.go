@@ -9,16 +9,18 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// asked is the metadata key of a response. Its value is the id of the session's request.
+// asked is the key in a response's metadata under which the session sends the id of its request.
+// The server returns the metadata with the response.
 const asked = "asked"
 
-// exactly returns the settings of a response that speaks a sentence and calls no tool.
+// exactly returns the settings of a response that speaks one sentence and calls no tool.
 func exactly(text string, inLanguage bool, s agent.Settings) responseSettings {
 	return responseSettings{Instructions: agent.SayExactly(text, inLanguage, s), ToolChoice: "none"}
 }
 
-// disclosure returns the first response of every call. It is not interrupted. The model does not
-// respond to the person until the disclosure was spoken.
+// disclosure returns the request for the disclosure, which is the first response of every call. The
+// person cannot interrupt it. The model does not respond to the person until the disclosure was
+// spoken.
 func (s *session) disclosure() response {
 	text, inLanguage := agent.FirstWords(s.spec)
 	settings := exactly(text, inLanguage, s.spec.Settings)
@@ -47,7 +49,8 @@ func (s *session) Begin() {
 	s.ask()
 }
 
-// answer lets the model respond to the person from now on, and lets the person interrupt the model.
+// answer is called after the disclosure. From now on, the model responds to the person, and the
+// person can interrupt the model.
 func (s *session) answer() {
 	if s.opened {
 		return
@@ -126,9 +129,9 @@ func (s *session) HearDigit(digit byte) {
 
 func (s *session) Events() <-chan agent.Event { return s.events }
 
-// Interrupted reports to the model how much of an item the person heard. It ignores an unknown
-// item, and an item that was already reported. The duration is limited to the item's audio, because
-// the API refuses a longer one.
+// Interrupted reports to the model how much of an item the person heard. It ignores an unknown item
+// and an item that it already reported. The reported duration is at most the length of the item's
+// audio, because the API refuses a longer one.
 func (s *session) Interrupted(id string, played time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +150,8 @@ func (s *session) Interrupted(id string, played time.Duration) {
 	)
 }
 
-// Played removes the item from the items that can be truncated.
+// Played deletes the state of an item that was played to its end, because it cannot be interrupted
+// any more.
 func (s *session) Played(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +160,8 @@ func (s *session) Played(id string) {
 	}
 }
 
-// ToolResult sends the result of a tool to the model and requests a response. After end_call, it
-// requests a response only if the result is a refusal.
+// ToolResult sends the result of a tool to the model. After the result of the last open tool call,
+// it requests a response. After end_call, it requests a response only if the result is a refusal.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// The call ends while the model is still sending an item. The text that has arrived must be kept,
-// because a part of it was played.
+// The call ends while the model is still sending an item. The session must emit the text that has
+// arrived, because a part of it was played.
 func TestSession_EmitsTheTextOfAnIncompleteItem(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})
@@ -39,7 +39,8 @@ func TestSession_EmitsTheTextOfAnIncompleteItem(t *testing.T) {
 	}
 }
 
-// The audio of the disclosure is marked, and an event contains the id of its last item.
+// The field Disclosure is true in the events with audio of the disclosure. The event Disclosed
+// contains the id of the last item of the disclosure.
 func TestDisclosure_IsMarked(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})

@@ -17,7 +17,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Config is the configuration of the operator's model. Agents without a base_url or a model use it.
+// Config is the configuration of the operator's model. An agent without a base_url uses the
+// operator's URL and key, and an agent without a model uses the operator's model.
 type Config struct {
 	URL string `env:"REALTIME_URL"                 envDefault:"wss://api.openai.com/v1/realtime" help:"WebSocket URL of a Realtime API, for agents without a base_url"`
 	Key string `env:"REALTIME_KEY"                                                               help:"key for REALTIME_URL; if empty, agents need their own base_url and key"`
@@ -28,7 +29,8 @@ type Config struct {
 	TranscriptionModel string `env:"REALTIME_TRANSCRIPTION_MODEL" envDefault:"gpt-transcribe"                   help:"model that transcribes the audio of the person"`
 }
 
-// ErrUnconfigured means that REALTIME_KEY is empty and the agent has no key.
+// ErrUnconfigured means that the agent has no key. For an agent without a base_url, this means that
+// REALTIME_KEY is empty.
 var ErrUnconfigured = errors.New("no key for the agent's model")
 
 // Opener opens sessions.
@@ -37,7 +39,7 @@ type Opener struct {
 	guard *ssrf.Guard
 	// own connects to the operator's URL. guarded connects to the URLs of workspaces.
 	own, guarded *http.Client
-	// renew is the age at which a session is replaced.
+	// renew is the age at which a session is replaced by a new one.
 	renew time.Duration
 }
 

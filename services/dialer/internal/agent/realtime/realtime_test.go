@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 )
 
-// line contains a session and its events so far.
+// line contains a session and the events that it has emitted so far.
 type line struct {
 	agent.Session
 	t      *testing.T
@@ -58,7 +58,7 @@ func open(t *testing.T, server *modeltest.RealtimeServer, settings agent.Setting
 		ctx,
 		agent.Spec{Settings: settings, Now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)},
 	)
-	cancel() // the session must continue after ctx has ended
+	cancel() // the session must continue after the end of ctx
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
@@ -85,7 +85,7 @@ func listen(t *testing.T, server *modeltest.RealtimeServer, s agent.Session) *li
 	return l
 }
 
-// all returns the events of a kind so far.
+// all returns the events of the given kind that were emitted so far.
 func (l *line) all(kind agent.Kind) (found []agent.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -251,7 +251,8 @@ func TestOpen_ReturnsErrors(t *testing.T) {
 	})
 }
 
-// An agent's own base_url is guarded and requires TLS. It receives only the workspace's key.
+// The guard checks an agent's own base_url, which requires TLS. The host of this URL receives only
+// the workspace's key.
 func TestOpen_GuardsTheBaseURLOfAnAgent(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})
@@ -370,7 +371,7 @@ func TestInterrupted_TruncatesAtThePlayedAudio(t *testing.T) {
 	l.server.Speak("Stop.")
 	l.wait(agent.SpeechStarted, 1)
 	l.Interrupted(greeting, 345*time.Millisecond)
-	l.Interrupted(greeting, 300*time.Millisecond) // the second report has no effect
+	l.Interrupted(greeting, 300*time.Millisecond) // the second call for an item has no effect
 	switch e := got(t, l.server, "conversation.item.truncate", 1); {
 	case e["item_id"] != greeting:
 		t.Errorf(`e["item_id"] = %v, want %v`, e["item_id"], greeting)
@@ -379,7 +380,7 @@ func TestInterrupted_TruncatesAtThePlayedAudio(t *testing.T) {
 	case e["content_index"] != 0.0:
 		t.Errorf(`e["content_index"] = %v, want 0.0`, e["content_index"])
 	}
-	answer := l.wait(agent.Utterance, 4) // one of the four texts is the person's
+	answer := l.wait(agent.Utterance, 4) // one of the four utterances belongs to the person
 	if answer.Role == agent.RolePerson {
 		answer = l.all(agent.Utterance)[2]
 	}
@@ -395,10 +396,10 @@ func TestInterrupted_TruncatesAtThePlayedAudio(t *testing.T) {
 	last := l.wait(agent.Utterance, 5)
 	l.wait(agent.TurnDone, 4)
 	l.Played(last.Item)
-	l.Interrupted(last.Item, time.Millisecond) // no effect, because the item has ended
+	l.Interrupted(last.Item, time.Millisecond) // no effect, because the item was played to its end
 	l.ToolResult("unknown", nil)
 	l.HearDigit('5')
-	got(t, l.server, "response.create", 4) // responses: disclosure, greeting, farewell, digit
+	got(t, l.server, "response.create", 4) // responses: disclosure, greeting, farewell, and one after the digit
 	if n := len(l.server.Received("conversation.item.truncate")); n != 2 {
 		t.Errorf("truncations = %d, want 2", n)
 	}

@@ -15,18 +15,18 @@ import (
 const (
 	// reconnectTimeout limits the single attempt to reconnect during a call.
 	reconnectTimeout = 5 * time.Second
-	// lateEvent is how long emit waits for the receiver of an event after Close.
+	// lateEvent is how long emit waits, after Close, for the receiver of one event.
 	lateEvent = 100 * time.Millisecond
-	// renewAfter is the age at which a session is replaced. The model ends a session after 60
-	// minutes.
+	// renewAfter is the age at which a session is replaced by a new one, because the model ends a
+	// session after 60 minutes.
 	renewAfter = 58 * time.Minute
-	// maxToolCalls limits the tool calls of one call. maxFailures limits the consecutive failures
-	// of the model to respond.
+	// maxToolCalls limits the tool calls of one call. maxFailures is the number of consecutive
+	// failed responses after which the session fails.
 	maxToolCalls, maxFailures = 100, 2
-	// maxWords limits the arguments of a tool and one transcript, in bytes. maxHistory limits the
-	// history that a new session receives.
+	// maxWords limits the arguments of one tool call and the length of one transcript, in bytes.
+	// maxHistory limits the text of the history that a new session receives, in bytes.
 	maxWords, maxHistory = 32 << 10, 16 << 10
-	// maxItems limits the number of items in memory.
+	// maxItems limits the number of items whose state is in memory.
 	maxItems = 256
 )
 
@@ -37,9 +37,9 @@ var (
 	errMessages = errors.New("the model does not speak the protocol")
 )
 
-// response is a response that the session requests. first means that the response is the
-// disclosure, and fromSay that it is a text of Say. Neither is interrupted. moot means that the
-// response is no longer needed once the model responds to something else.
+// response is a response that the session requests. first means that it is the disclosure, and
+// fromSay that it is a text of Say. The person cannot interrupt these two. moot means that the
+// request is not repeated if another response is active at that time.
 type response struct {
 	settings             *responseSettings
 	first, fromSay, moot bool
@@ -47,7 +47,7 @@ type response struct {
 
 func (r response) keep() bool { return r.first || r.fromSay }
 
-// item is an item of the model.
+// item is the state of one item of the model.
 type item struct {
 	bytes     int
 	done, cut bool
@@ -66,21 +66,22 @@ type session struct {
 	ended   bool
 	started bool
 	opened  bool // the disclosure was spoken or is not needed, so the model may respond to the person
-	// active means that the model creates a response. asked is the requested response that the
-	// model has not confirmed yet, and askedID is the id of the request event. waiting contains the
-	// next responses to request.
+	// active means that a response was requested or is being created. asked is the last requested
+	// response, until it has ended or was refused. askedID is the id of the event that requested
+	// it. waiting contains the responses that will be requested next.
 	active  bool
 	asked   *response
 	askedID string
 	waiting []response
-	// kept is the id of the active response if it must not be interrupted. keptFromSay means that
-	// this response is a text of Say. returnsIDs means that the server returns the request id with
-	// a response. The first response shows whether the server does this.
+	// kept is the id of the active response if the person must not interrupt it, and otherwise
+	// empty. keptFromSay means that this response is a text of Say. returnsIDs means that the
+	// server returns the request's id in the metadata of a response. It becomes true with the first
+	// such response.
 	kept        string
 	keptFromSay bool
 	returnsIDs  bool
 	making      bool   // the active response is the disclosure
-	spoken      string // last item with sound of the active response
+	spoken      string // last item of the disclosure that contains audio
 	items       map[string]*item
 	calls       map[string]string // names of tool calls without a result, by id
 	names       map[string]string // names of incomplete tool calls, by item
@@ -133,7 +134,8 @@ func (s *session) input() audioInput {
 		in.TurnDetection.TurnDetection = *settings.TurnDetection
 	}
 	if !s.opened {
-		// No response may be created before the disclosure.
+		// The model must not create a response before the disclosure. The idle timeout would create
+		// one.
 		in.TurnDetection.IdleTimeoutMS = nil
 	}
 	if s.transcription != "" {
@@ -142,7 +144,7 @@ func (s *session) input() audioInput {
 	return in
 }
 
-// connect opens a socket and returns when the model has confirmed its settings.
+// connect opens a socket, sends the settings, and returns when the model has confirmed them.
 func (s *session) connect(ctx context.Context) error {
 	sock, err := s.dial(ctx)
 	if err != nil {
@@ -187,7 +189,8 @@ func (s *session) connect(ctx context.Context) error {
 	return nil
 }
 
-// code returns the name of an error. The other texts of the model are not logged.
+// code returns the code of an error, or its type if there is no code. The message of the error is
+// not logged.
 func code(e serverEvent) string {
 	if e.Error.Code != "" {
 		return strconv.Quote(e.Error.Code)
@@ -195,7 +198,8 @@ func code(e serverEvent) string {
 	return strconv.Quote(e.Error.Type)
 }
 
-// run reads events until the call has ended or the model has closed the session.
+// run reads events until the call has ended or the session has failed. It replaces an old session,
+// and reconnects once after a lost connection.
 func (s *session) run(ctx context.Context) {
 	defer close(s.events)
 	for {
@@ -248,8 +252,8 @@ func (s *session) read() error {
 	}
 }
 
-// reconnect opens a new session during the call and sends the history to it. The response that the
-// old session was sending ends.
+// reconnect opens a new session during the call and sends the history to it. Before that, it ends
+// the items and the response that the old session had not finished.
 func (s *session) reconnect(ctx context.Context) error {
 	s.mu.Lock()
 	speaking := s.active || len(s.waiting) > 0

@@ -66,8 +66,8 @@ func mustJSON(t *testing.T, value any) []byte {
 	return text
 }
 
-// Say is called while the model may be responding to the person. The text of Say must be spoken
-// after that response.
+// Say is called while the model may be responding to the person. The model must finish that
+// response before it speaks the text of Say.
 func TestSay_WaitsForTheActiveResponse(t *testing.T) {
 	t.Parallel()
 	l := speaking(t, modeltest.RealtimeOptions{Pace: 5 * time.Millisecond, Chunk: 800})
@@ -86,8 +86,9 @@ func TestSay_WaitsForTheActiveResponse(t *testing.T) {
 	}
 }
 
-// A machine may need its message before the disclosure was spoken. The disclosure is spoken first,
-// and then the message. Only the message has Asked. There is no greeting.
+// If a machine answers, the message can be requested before the disclosure was spoken. The model
+// must speak the disclosure, then the message, and no greeting. Only the audio of the message has
+// the field Asked.
 func TestSay_FollowsTheDisclosure(t *testing.T) {
 	t.Parallel()
 	l := open(
@@ -279,7 +280,7 @@ func TestClose_EndsTheSession(t *testing.T) {
 	}
 }
 
-// stuck returns the URL of a server that confirms the session and then reads nothing.
+// stuck returns the URL of a server that confirms the session and then does not read any more.
 func stuck(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -311,7 +312,7 @@ func TestHearAudio_NeverBlocks(t *testing.T) {
 	}
 	s.Begin()
 	frame := bytes.Repeat([]byte{0x55}, 160)
-	for range 100_000 { // 27 MB in total, more than any buffer of the system
+	for range 100_000 { // the frames have 27 MB in total, which is more than any buffer of the system
 		s.HearAudio(frame)
 	}
 	s.Close()
@@ -327,7 +328,8 @@ func TestHearAudio_NeverBlocks(t *testing.T) {
 	}
 }
 
-// Audio that was in transit when the person interrupted the agent is not played.
+// The person interrupts the agent while audio is in transit from the model. That audio must not be
+// emitted.
 func TestInterrupted_DropsFurtherAudioOfTheItem(t *testing.T) {
 	t.Parallel()
 	l := speaking(t, modeltest.RealtimeOptions{})
@@ -364,7 +366,7 @@ func TestToolResult_RequestsOneResponseForAllResults(t *testing.T) {
 		),
 	)
 	l.wait(agent.ToolCall, 3)
-	l.ToolResult("c3", json.RawMessage(`{}`)) // this response follows all other waiting requests
+	l.ToolResult("c3", json.RawMessage(`{}`)) // requests another response after the earlier ones
 	l.wait(agent.TurnDone, 4)
 	var order []string
 	for _, message := range l.server.Received("") {

@@ -10,7 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// These are the events of the Realtime API (GA) that the session uses. Unknown members are ignored.
+// The types below are the events of the Realtime API (GA) that the session uses. Unknown members
+// are ignored.
 
 // Audio format and modality of a telephone call.
 const (
@@ -22,7 +23,8 @@ type format struct {
 	Type string `json:"type"`
 }
 
-// transcription has the language in Language or in Languages, depending on the model.
+// transcription contains the settings of the transcription. The language is in Language or in
+// Languages, depending on the model.
 type transcription struct {
 	Model     string   `json:"model"`
 	Language  string   `json:"language,omitempty"`
@@ -40,9 +42,9 @@ func newTranscription(model, tag string) *transcription {
 	return &transcription{Model: model, Language: primary}
 }
 
-// turnDetection contains the agent's setting, and whether the model responds to the person. While
-// the disclosure is spoken, the person's speech is transcribed, but it causes no response and no
-// interruption.
+// turnDetection contains the agent's setting, and whether the model responds to the person. During
+// the disclosure, the person's speech is transcribed, but it neither causes a response nor
+// interrupts the model.
 type turnDetection struct {
 	agent.TurnDetection
 	CreateResponse    bool `json:"create_response"`
