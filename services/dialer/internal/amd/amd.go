@@ -1,7 +1,8 @@
-// Package amd (answering machine detection) estimates from audio who answered a call: whether a
-// person or a machine speaks, and whether a tone is a machine's beep or a fax. The input is frames
-// of 20 ms in mu-law; the package reads no clock. The results are only hints, and no reason to hang
-// up on a person. The thresholds are those of Asterisk's AMD, tested with synthesised speech.
+// Package amd (answering machine detection) estimates from audio who answered a call. It detects
+// whether a person or a machine speaks, and whether a tone is a machine's beep or a fax tone. The
+// input is frames of 20 ms in mu-law; the package reads no clock. The results are only hints: a
+// call with a person must not be hung up because of them. The thresholds are those of Asterisk's
+// AMD. They were tested with synthesised speech.
 package amd
 
 import "time"
@@ -12,11 +13,12 @@ const (
 	frameSamples = 160
 )
 
-// Signal is what the detector found in a frame. Several signals are combined by OR.
+// Signal is what the detector found in a frame. If it found several things, the signals are
+// combined by OR.
 type Signal int32
 
-// Each signal is returned once. Machine: the speech resembles a machine's greeting. Beep: a machine
-// starts to record. Fax: a fax machine answered.
+// A sound is reported in one frame only. Machine: the speech resembles a machine's greeting. Beep:
+// a machine starts to record. Fax: a fax machine answered.
 const (
 	Nothing Signal = 0
 	Machine Signal = 1
@@ -31,7 +33,7 @@ type Detector struct {
 	judged   bool
 }
 
-// Hear analyses the far end's next frame.
+// Hear analyses the next frame of the far end's audio.
 func (d *Detector) Hear(frame []byte) (signal Signal) {
 	tone, ok := d.tones.Hear(frame)
 	switch {

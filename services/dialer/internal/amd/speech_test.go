@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// spoken returns a text that espeak-ng has spoken, at 8 kHz.
+// spoken returns the audio of a text that espeak-ng speaks, at 8 kHz.
 func spoken(t *testing.T, voice, text string) *sound {
 	t.Helper()
 	wav, err := exec.Command("espeak-ng", "-v", voice, "-s", "160", "--stdout", text).Output()
@@ -29,15 +29,15 @@ func spoken(t *testing.T, voice, text string) *sound {
 	}
 	return newSound().silence(500).piece(int(float64(len(samples))/rate*1000), func(at float64) float64 {
 		first, n, sum := int(at*rate), max(int(rate/8000), 1), 0.0
-		for i := first; i < first+n; i++ { // the mean removes most frequencies above 4 kHz
+		for i := first; i < first+n; i++ { // the mean of several samples removes most frequencies above 4 kHz
 			sum += samples[min(i, len(samples)-1)]
 		}
 		return sum / float64(n)
 	})
 }
 
-// Two samples are left out because the detector classifies them wrongly: a business greeting of 3 s
-// as a recording, and a recording of 2 s as a person.
+// Two samples are not in the table, because the detector classifies them wrongly. A business
+// greeting of 3 s is classified as a recording, and a recording of 2 s as a person.
 func TestDetector_OnSynthesisedSpeech(t *testing.T) {
 	if _, err := exec.LookPath("espeak-ng"); err != nil {
 		if os.Getenv("CI") == "true" {

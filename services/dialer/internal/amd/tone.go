@@ -14,8 +14,9 @@ const (
 	// 400 to 2,500 Hz.
 	lowest, highest = 400 / hertz, 2500 / hertz
 	bins            = highest - lowest + 1
-	// dominant is the share of a frame's energy above which the frame counts as a tone, including
-	// leakage into neighbouring bins. The energy of a vowel is spread over its harmonics.
+	// dominant is the minimum share of a frame's energy that a tone must have, including leakage
+	// into neighbouring bins. The energy of a vowel is spread over its harmonics, so a vowel does
+	// not reach this share.
 	dominant = 0.8
 	// shortestTone is the minimum length of a beep, and longestBeep the maximum length. A longer
 	// tone is a dial tone, a hold tone or a fax.
@@ -41,12 +42,12 @@ type Tone struct {
 	Ended bool
 }
 
-// Beep reports whether the tone is a beep, after which a machine records. A tone that is too long
-// for a beep is reported before it ends.
+// Beep reports whether the tone is a beep, after which a machine records. Ended is false for a tone
+// that is too long for a beep, because such a tone is reported before it ends.
 func (t Tone) Beep() bool { return t.Ended }
 
-// Fax reports whether the tone is the answer of a fax machine (2,100 Hz for 2.6 s or more, ITU-T
-// T.30) and too long for a beep.
+// Fax reports whether the tone is the answer tone of a fax machine: 2,100 Hz for 2.6 s or more
+// (ITU-T T.30). Such a tone is too long for a beep.
 func (t Tone) Fax() bool { return !t.Ended && t.Hertz >= 2050 && t.Hertz <= 2150 }
 
 // Tones detects steady tones. The zero value is ready to use.
@@ -90,8 +91,8 @@ func (t *Tones) tone(ended bool) Tone {
 	return Tone{Hertz: (lowest + t.bin) * hertz, For: time.Duration(t.frames) * frameTime, Ended: ended}
 }
 
-// strongest returns the frequency bin of the tone in a frame. The result is false if the frame
-// contains no tone.
+// strongest returns the frequency bin of the tone in a frame. is is false if the frame contains no
+// tone.
 func strongest(frame []byte) (bin int, is bool) {
 	if len(frame) != frameSamples {
 		return 0, false
@@ -105,17 +106,17 @@ func strongest(frame []byte) (bin int, is bool) {
 	if energy < loudTone*frameSamples {
 		return 0, false
 	}
-	// A sine wave at the frequency of the bin has the power energy·N/2.
+	// If the frame is a sine wave at the frequency of the bin, the power is energy·N/2.
 	bin, power := loudest(&samples)
 	return bin, power >= dominant*energy*frameSamples/2
 }
 
-// around is the number of analysed bins on each side of the estimate, because noise shifts the
-// estimate.
+// around is the number of bins that are analysed on each side of the estimated frequency, because
+// noise shifts the estimate.
 const around = 3
 
-// loudest returns the strongest bin near the estimated frequency, and the power of that bin
-// together with its neighbours.
+// loudest returns the strongest bin near the estimated frequency. sum is the power of that bin and
+// its two neighbours.
 func loudest(samples *[frameSamples]float64) (bin int, sum float64) {
 	// In a sine wave, each sample is c times the previous sample minus the sample before that, with
 	// c = 2·cos ω. c is estimated by least squares. This costs as much as the analysis of one bin.

@@ -17,12 +17,13 @@ func Level(frame []byte) int {
 }
 
 const (
-	// quietest is the lowest level of a voice on a silent line: the threshold of Asterisk's AMD.
+	// quietest is the minimum level of a voice on a line without noise. The value is the threshold
+	// of Asterisk's AMD.
 	quietest = 256
 	// above is the minimum ratio between the level of a voice and the noise of the line.
 	above = 3
-	// floorRise limits how fast the measured noise level rises: by 1/64 per frame, so the level
-	// doubles in 0.9 s. The level falls in each pause between words.
+	// floorRise limits how fast the measured noise level rises: by 1/64 per frame, so that it
+	// doubles in 0.9 s. In each pause between words, the level falls again.
 	floorRise = 64
 )
 
@@ -32,8 +33,8 @@ type Voice struct {
 	known bool
 }
 
-// Hear reports whether the frame contains a voice, or another sound that is louder than the line's
-// noise.
+// Hear reports whether the frame contains a voice. Any sound that is much louder than the line's
+// noise counts as a voice.
 func (v *Voice) Hear(frame []byte) bool {
 	level := 64 * Level(frame)
 	if v.known {
@@ -58,8 +59,8 @@ const (
 	Recording Verdict = "recording"
 )
 
-// Limits of Asterisk's AMD, except the length of a greeting: 1.5 s is too short for persons who
-// answer with name and company.
+// The limits are those of Asterisk's AMD, except longGreeting. Asterisk's limit of 1.5 s is too
+// short for persons who answer with their name and company.
 const (
 	initialSilence = 2500 * time.Millisecond
 	afterGreeting  = 800 * time.Millisecond
@@ -79,8 +80,8 @@ type Greeting struct {
 	verdict Verdict
 }
 
-// Hear analyses the next frame. tone reports that the frame is part of a tone, which is not a
-// voice. After the first decision the verdict does not change.
+// Hear analyses the next frame. tone means that the frame is part of a tone, which is not a voice.
+// After the first decision the verdict does not change.
 func (g *Greeting) Hear(frame []byte, tone bool) Verdict {
 	if g.verdict != Undecided {
 		return g.verdict

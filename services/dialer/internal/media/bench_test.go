@@ -16,7 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// echoed sends frames that contain the time, and measures the delay of their echoes.
+// echoed is the Source and the Sink of a stream. It sends frames that contain the time, and
+// measures how long their echoes take.
 type echoed struct {
 	now  func() time.Duration
 	mu   sync.Mutex
@@ -50,10 +51,10 @@ func (e *echoed) reset() []time.Duration {
 	return took
 }
 
-// BenchmarkStreams opens one stream to each address of RINGFENCE_MEDIA_PEERS. The peers echo every
-// packet. The benchmark runs for RINGFENCE_MEDIA_FOR, with SRTP if RINGFENCE_MEDIA_SRTP is set, and
-// reports the CPU time of this process. `make bench ARGS='-only media'` runs it with
-// -test.benchtime=1x.
+// BenchmarkStreams opens one stream to each address of RINGFENCE_MEDIA_PEERS, where a program
+// echoes every packet. It reports the CPU time that this process uses during RINGFENCE_MEDIA_FOR.
+// If RINGFENCE_MEDIA_SRTP is set, the streams use SRTP. `make bench ARGS='-only media'` runs the
+// benchmark with -test.benchtime=1x.
 func BenchmarkStreams(b *testing.B) {
 	peers := strings.FieldsFunc(os.Getenv("RINGFENCE_MEDIA_PEERS"), func(r rune) bool { return r == ',' })
 	window, err := time.ParseDuration(os.Getenv("RINGFENCE_MEDIA_FOR"))
@@ -82,7 +83,7 @@ func BenchmarkStreams(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	time.Sleep(time.Second) // warm-up
+	time.Sleep(time.Second) // let the streams start
 	for _, v := range voices {
 		v.reset()
 	}
@@ -151,7 +152,8 @@ func (l *lateness) snapshot() (counts [len(bounds) + 1]uint64) {
 	return counts
 }
 
-// quantile computes a quantile of a histogram. It interpolates linearly within a bucket.
+// quantile computes a quantile from the counts of a histogram. It interpolates linearly within a
+// bucket.
 func quantile(counts [len(bounds) + 1]uint64, q float64) time.Duration {
 	all := uint64(0)
 	for _, n := range counts {

@@ -14,15 +14,17 @@ func ValidDigits(wanted string) bool {
 	return strings.Trim(wanted, digits) == ""
 }
 
-// volume is the power level of sent digits: -10 dBm0, which every receiver accepts.
+// volume is the power level that event packets state: -10 dBm0, which every receiver accepts.
 const volume = 10
 
 // DTMFReceiver detects digits in the telephone-event packets of one stream (RFC 4733).
 type DTMFReceiver struct {
-	open      bool // an event has begun and not ended
-	known     bool // an event was received
-	event     byte
-	timestamp uint32 // timestamp of the last event
+	open  bool // an event has begun and has not ended
+	known bool // an event was received
+	event byte
+	// If no packet arrives for lull, the current event has ended and its end packet was lost. lull
+	// is the length of five packets of 20 ms.
+	timestamp uint32
 	at        time.Duration
 }
 
@@ -31,9 +33,9 @@ type DTMFReceiver struct {
 const lull = 100 * time.Millisecond
 
 // Hear handles the payload of a telephone-event packet. It reports whether a new digit begins with
-// this packet. The first packet of a digit counts, so a lost end packet loses no digit. Later
-// packets, repeated end packets and the segments of a very long event (RFC 4733 section 2.5.1.3) do
-// not begin a digit.
+// this packet. A digit counts from its first packet, so the loss of end packets does not lose the
+// digit. Later packets, repeated end packets and the segments of a very long event (RFC 4733
+// section 2.5.1.3) do not begin a digit.
 func (h *DTMFReceiver) Hear(
 	payload []byte,
 	timestamp uint32,
@@ -62,22 +64,24 @@ func (h *DTMFReceiver) Hear(
 	return digits[event], !same
 }
 
-// Restart resets the receiver, because the far end has started a new sequence of timestamps.
+// Restart resets the receiver. It must be called when the far end starts a new sequence of
+// timestamps.
 func (h *DTMFReceiver) Restart() { *h = DTMFReceiver{} }
 
 const (
 	// frame is the length of a frame of 20 ms in timestamp units.
 	frame = 160
-	// tone and pause are numbers of frames: 100 ms each, twice what ITU-T Q.24 requires.
+	// tone and pause are the lengths of a digit and of the pause after it, in frames: 100 ms each,
+	// twice what ITU-T Q.24 requires.
 	tone, pause = 5, 5
-	// ends is how many times the end packet is sent (RFC 4733 section 2.5.1.4).
+	// ends is the number of end packets that are sent for each digit (RFC 4733 section 2.5.1.4).
 	ends = 3
 )
 
-// Queue is the highest number of queued digits.
+// Queue is the maximum number of queued digits.
 const Queue = 64
 
-// DTMFSender creates the packets of digits. It creates one packet every 20 ms.
+// DTMFSender creates the telephone-event packets of digits, one packet every 20 ms.
 type DTMFSender struct {
 	queue   string
 	phase   int // number of frames of the current digit so far
@@ -102,8 +106,8 @@ type DTMFPacket struct {
 }
 
 // Next returns the packet for the frame that begins at the timestamp now. If event is true, the
-// packet is sent instead of audio. Otherwise audio is sent. muted means that the audio must be
-// silent, because it is the pause after a digit.
+// packet must be sent instead of audio. If event is false, audio must be sent. muted means that
+// this audio must be silent, because it is the pause after a digit.
 func (s *DTMFSender) Next(now uint32) (p DTMFPacket, event, muted bool) {
 	if s.queue == "" {
 		return p, false, false

@@ -2,16 +2,16 @@ package media
 
 import "time"
 
-// FrameLimit limits the rate of audio and digits to real time plus a burst, because an agent
-// charges for all audio that it receives. The zero FrameLimit has its full burst. FrameLimit is not
-// safe for concurrent use.
+// FrameLimit limits audio and digits to real time plus a burst. Otherwise a flood of packets would
+// be expensive, because AI models charge for all audio that they receive. The zero FrameLimit has
+// its full burst. FrameLimit is not safe for concurrent use.
 type FrameLimit struct {
-	spent time.Duration // used part of the burst
+	spent time.Duration // the part of the burst that is used up
 	at    time.Duration
 }
 
 // Pass reports whether a frame of the given length may pass at the time now. burst is the maximum
-// amount beyond real time.
+// length of the frames that are ahead of real time.
 func (l *FrameLimit) Pass(length, burst, now time.Duration) bool {
 	l.spent = max(l.spent-(now-l.at), 0)
 	l.at = now

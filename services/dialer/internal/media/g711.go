@@ -44,15 +44,16 @@ func FromALaw(audio []byte) {
 // LinearALaw returns the sample of an A-law byte, at most ±32,256.
 func LinearALaw(b byte) int16 { return aLinear(b) }
 
-// muLinear decodes a byte by table 2a of G.711: inverted bits, 3 bits for the segment and 4 bits
-// for the step, a bias of 33, 14-bit samples.
+// muLinear decodes a byte by table 2a of ITU-T G.711. In a byte, all bits are inverted, 3 bits are
+// the segment, and 4 bits are the step. Samples have 14 bits and a bias of 33.
 func muLinear(b byte) int16 {
 	b = ^b
 	value := (int(b&0x0F)<<1+33)<<(b>>4&7) - 33
 	return signed(value<<2, b&0x80 != 0)
 }
 
-// muByte encodes a sample. Samples of 8,159 or more on the 14-bit scale get the last step.
+// muByte encodes a sample. A sample of 8,159 or more on the 14-bit scale is encoded as the last
+// step.
 func muByte(sample int16) byte {
 	value := min(magnitude(sample)>>2, 8158) + 33
 	segment := bits.Len(uint(value)) - 6
@@ -63,8 +64,8 @@ func muByte(sample int16) byte {
 	return ^b
 }
 
-// aLinear decodes a byte by table 1a of G.711: even bits inverted, sign bit set for positive
-// values, 13-bit samples.
+// aLinear decodes a byte by table 1a of ITU-T G.711. In a byte, the even bits are inverted, and the
+// sign bit is set for positive values. Samples have 13 bits.
 func aLinear(b byte) int16 {
 	b ^= 0x55
 	segment, value := int(b>>4&7), int(b&0x0F)<<1+1
@@ -74,7 +75,8 @@ func aLinear(b byte) int16 {
 	return signed(value<<3, b&0x80 == 0)
 }
 
-// aByte encodes a sample. negative is the sign of a zero sample, because mu-law has two zeros.
+// aByte encodes a sample. negative is the sign of a sample that is zero, because mu-law has a
+// positive and a negative zero.
 func aByte(sample int16, negative bool) byte {
 	value := min(magnitude(sample)>>3, 4095)
 	segment := max(bits.Len(uint(value))-5, 0)

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// levels returns the positive output values of one G.711 law from the tables of G.711. The step
-// doubles with each segment.
+// levels returns the positive output values of mu-law or A-law as in the tables of G.711. The
+// distance between two values doubles with each segment.
 func levels(first, step, segments, doubledFrom int) (all []int) {
 	value := first
 	for segment := range segments {
@@ -52,8 +52,9 @@ func TestLinear_MatchesTheTablesOfG711(t *testing.T) {
 	}
 }
 
-// A sample is encoded as the level whose decision values are on both sides of the sample, half a
-// step away. At the border of two segments, this level can differ from the nearest level.
+// G.711 encodes a sample as the level between whose two decision values the sample is. These
+// decision values are half a step below and above the level. At the border of two segments, this
+// level can differ from the nearest level.
 func TestFromLinear_IsWithinHalfAStep(t *testing.T) {
 	for sample := -32635; sample <= 32635; sample++ {
 		b := FromLinear(int16(sample))

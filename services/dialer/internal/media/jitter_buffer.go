@@ -10,26 +10,27 @@ const BufferedFrame = 160
 
 const (
 	bufferFrameTime = 20 * time.Millisecond
-	// minWait is long enough for a packet that two later packets overtook. Beyond maxWait, the
-	// delay harms a conversation more than a gap.
+	// With minWait, a packet is still in time if two later packets arrive before it. With a wait
+	// longer than maxWait, the delay would harm a conversation more than a gap does.
 	minWait, maxWait = 60 * time.Millisecond, 120 * time.Millisecond
 	// calmTime is the time without late packets after which the wait becomes shorter by one frame.
 	calmTime = 5 * time.Second
-	// frames is the size of the ring: 640 ms.
+	// frames is the size of the ring buffer in frames: 640 ms.
 	frames = 32
-	// A frame has 20 granules of 1 ms, each of which is present or missing.
+	// A frame consists of 20 granules of 1 ms. For each granule, the buffer stores whether its
+	// samples have arrived.
 	granules = 20
 	whole    = 1<<granules - 1
-	// maxFill limits the frames that one Elapse adds after a stall of the process: 500 ms.
+	// maxFill limits the frames of silence that one call of Elapse adds after a stall of the
+	// process: 500 ms.
 	maxFill = 25
-	// longestPause is the maximum jump of the sender's timestamps that counts as a pause. A longer
-	// jump means that the sender uses another clock.
+	// If the sender's timestamps jump by at most longestPause, the sender has paused. A longer jump
+	// means that the sender uses another clock.
 	longestPause = 10 * BufferedFrame
-	// maxAhead is how far the frames can be ahead of real time after a stall of the network. Frames
-	// beyond this limit are dropped.
+	// maxAhead is how far the frames can be ahead of real time when many packets arrive after a
+	// stall of the network. Frames beyond this limit are dropped.
 	maxAhead = time.Second
-	// shiftTime is the time for which every packet must be late before the buffer assumes that the
-	// network delay has grown.
+	// If every packet is late for shiftTime, the buffer assumes that the network delay has grown.
 	shiftTime = 100 * time.Millisecond
 )
 
@@ -39,7 +40,8 @@ const silence = 0xFF
 type JitterStats struct {
 	// Received excludes duplicates. Lost packets never arrived. Late packets arrived after silence
 	// had replaced them. Filled is the number of frames that contain inserted silence. Excess is
-	// the number of frames that arrived faster than real time and were dropped.
+	// the number of frames that arrived faster than real time and were dropped. Restarts is how
+	// many times the timestamps began a new clock.
 	Received, Lost, Late, Duplicates, Filled, Excess, Restarts uint64
 	// Jitter is the interarrival jitter (RFC 3550 A.8).
 	Jitter time.Duration
@@ -48,10 +50,10 @@ type JitterStats struct {
 // JitterBuffer converts the packets of one RTP stream into ordered frames of 20 ms, 50 per second.
 // It reads no clock: the caller passes the packets and the time. It is not safe for concurrent use.
 //
-// The buffer does not delay packets that arrive in order, because an agent and a recorder need no
-// steady pace. It waits 60 to 120 ms for a missing packet, depending on the network, and then
-// passes silence. It also passes silence while the sender sends no packets, because an agent
-// without audio never detects the end of an utterance.
+// The buffer does not delay packets that arrive in order, because neither an agent nor a recorder
+// needs a steady pace. It waits 60 to 120 ms for a missing packet, depending on the network, and
+// then passes silence instead. It also passes silence while the sender sends no packets, because an
+// agent that receives no audio never detects the end of an utterance.
 type JitterBuffer struct {
 	hear func(frame []byte)
 
@@ -91,11 +93,12 @@ func NewJitterBuffer(hear func(frame []byte)) *JitterBuffer {
 	return b
 }
 
-// Arrival is the result of Count. Audio requires it.
+// Arrival is the result of Count for one packet. The caller passes it to Audio.
 type Arrival struct{ verdict arrivalVerdict }
 
 // Count registers the sequence number of a packet, with or without audio. ok is false for a
-// duplicate, and for a number far from all others. The caller must then drop the packet.
+// duplicate, and for a number that is far from all other numbers. The caller must drop such a
+// packet.
 func (b *JitterBuffer) Count(number uint16) (a Arrival, ok bool) {
 	a.verdict = b.sequence.see(number)
 	switch a.verdict {
@@ -110,7 +113,7 @@ func (b *JitterBuffer) Count(number uint16) (a Arrival, ok bool) {
 	return a, true
 }
 
-// Restart makes the next audio the start of the stream. The timestamp of that audio starts a new
+// Restart makes the next audio the start of a new stream. The timestamp of this audio starts a new
 // clock.
 func (b *JitterBuffer) Restart() {
 	if b.begun {
@@ -120,7 +123,8 @@ func (b *JitterBuffer) Restart() {
 	b.begun, b.lateFrom = false, 0
 }
 
-// NewSource resets the clock and the sequence numbers.
+// NewSource resets the clock and the sequence numbers, because the packets now come from another
+// source.
 func (b *JitterBuffer) NewSource() {
 	b.Restart()
 	b.sequence.begun = false
@@ -152,7 +156,8 @@ func (b *JitterBuffer) Audio(a Arrival, timestamp uint32, audio []byte, now time
 	if off < 0 {
 		audio, off = audio[-off:], 0
 	}
-	if a.verdict == next && b.head+off > b.top { // a pause of the sender, in which no packet is missing
+	// the sender paused: its timestamp jumped, but no packet is missing
+	if a.verdict == next && b.head+off > b.top {
 		if b.head+off > b.top+longestPause {
 			b.jump(timestamp)
 			off = 0
@@ -165,8 +170,8 @@ func (b *JitterBuffer) Audio(a Arrival, timestamp uint32, audio []byte, now time
 	b.drain(now, len(audio))
 }
 
-// Elapse passes silence for overdue frames. The caller must call it about every 20 ms. After the
-// first packet, frames continue even if no packets arrive.
+// Elapse passes silence for overdue frames. The caller must call it about every 20 ms. Therefore
+// frames continue after the first packet even if no more packets arrive.
 func (b *JitterBuffer) Elapse(now time.Duration) {
 	for range maxFill {
 		if !b.begun || now < b.due {
@@ -195,7 +200,7 @@ func (b *JitterBuffer) begin(timestamp uint32, now time.Duration) {
 	b.due = now + bufferFrameTime + b.wait
 }
 
-// jump continues the stream at an unrelated timestamp.
+// jump restarts the buffer at a timestamp that is unrelated to the earlier timestamps.
 func (b *JitterBuffer) jump(timestamp uint32) {
 	b.restart++
 	b.clear()
@@ -210,8 +215,8 @@ func (b *JitterBuffer) clear() {
 	b.head, b.top = 0, 0
 }
 
-// tooLate records that a packet was late by the given number of samples. It reports whether all
-// packets have been late for shiftTime, which means that the network delay has grown.
+// tooLate records that a packet was late by the given number of samples. It returns true if all
+// packets have been late for shiftTime. This means that the network delay has grown.
 func (b *JitterBuffer) tooLate(by int64, now time.Duration) bool {
 	b.wait = min(b.wait+time.Duration(by)*time.Second/8000, maxWait)
 	b.lateAt = now
@@ -222,7 +227,7 @@ func (b *JitterBuffer) tooLate(by int64, now time.Duration) bool {
 }
 
 // shrinkWait shortens the wait after calmTime without late packets. The wait never becomes shorter
-// than a packet.
+// than minWait or the length of a packet.
 func (b *JitterBuffer) shrinkWait(now time.Duration, length int) {
 	if now-b.lateAt < calmTime || b.wait == minWait {
 		return
@@ -231,7 +236,8 @@ func (b *JitterBuffer) shrinkWait(now time.Duration, length int) {
 	b.wait = max(b.wait-bufferFrameTime, minWait, time.Duration(length)*time.Second/8000)
 }
 
-// put writes samples over silence or over equal samples.
+// put stores samples at a position that contains silence, or the same samples from a repeated
+// packet.
 func (b *JitterBuffer) put(at int64, audio []byte) {
 	b.mark(at, at+int64(len(audio)))
 	n := copy(b.samples[at%int64(len(b.samples)):], audio)
@@ -250,7 +256,8 @@ func (b *JitterBuffer) mark(from, to int64) {
 	b.top = max(b.top, to)
 }
 
-// drain passes on all complete frames. length is the length of the packet that completed them.
+// drain passes all complete frames to the function hear. length is the length of the packet that
+// completed the frames, in samples.
 func (b *JitterBuffer) drain(now time.Duration, length int) {
 	passed := false
 	for b.have[b.head/BufferedFrame%frames] == whole {
@@ -287,7 +294,7 @@ func (b *JitterBuffer) measure(timestamp uint32, now time.Duration) {
 		if off < 0 {
 			off = -off
 		}
-		if off < 8000 { // a jump of the timestamp is not jitter
+		if off < 8000 { // a jump of the timestamps is not jitter
 			b.jitter += off - (b.jitter+8)/16
 		}
 	}

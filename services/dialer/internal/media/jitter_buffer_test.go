@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// line is a stream whose frames contain letters. Each frame has a different letter.
+// line is a stream in whose frames every sample is the same letter. Consecutive frames have
+// different letters.
 type line struct {
 	*JitterBuffer
 	heard string // one character per frame: its letter, "_" for silence, "?" for a mixed frame
@@ -43,8 +44,8 @@ func (l *line) at(ms int) {
 	}
 }
 
-// packet sends the samples [from, from+length) of the alphabet in a packet with the given sequence
-// number.
+// packet sends a packet with the given sequence number. It contains the samples [from, from+length)
+// of a stream whose frames are the letters of the alphabet.
 func (l *line) packet(number, from, length int) {
 	audio := make([]byte, length)
 	for i := range audio {
@@ -191,7 +192,8 @@ func TestJitterBuffer_PassesSilenceDuringAPause(t *testing.T) {
 		t.Errorf("Count: n = %v, want at most 24", n)
 	}
 	l.packet(1, 25*BufferedFrame, BufferedFrame)
-	// The frame passes immediately, after as much silence as the far end's clock requires.
+	// The frame passes immediately. Before it, there is as much silence as the far end's timestamps
+	// require.
 	l.want(t, "a"+strings.Repeat("_", 24)+"z")
 	l.at(520)
 	l.packet(2, 26*BufferedFrame, BufferedFrame)
@@ -226,7 +228,7 @@ func TestJitterBuffer_WaitGrowsWithLatenessAndShrinksLater(t *testing.T) {
 		l.at(n * 20)
 		l.frame(n)
 	}
-	l.at(80 + 140) // after a stall of 140 ms all packets arrive together
+	l.at(80 + 140) // all packets of 140 ms arrive together, after a stall of the network
 	for ; n < 12; n++ {
 		l.frame(n)
 	}
@@ -280,7 +282,7 @@ func TestJitterBuffer_FollowsANewClockAndNewNumbers(t *testing.T) {
 	l.want(t, "ab")
 	l.at(40)
 	l.first += 20_000
-	l.frame(2) // this packet does not prove a new sequence
+	l.frame(2) // one packet does not prove that a new sequence has started
 	l.want(t, "ab")
 	l.at(60)
 	l.frame(3)
@@ -348,8 +350,8 @@ func TestJitterBuffer_AllocatesNothing(t *testing.T) {
 	}
 }
 
-// FuzzBuffer sends packets with any number, timestamp, length and time. 8 bytes of the input encode
-// one packet.
+// FuzzBuffer sends packets with any number, timestamp, length and arrival time. 8 bytes of the
+// input describe one packet.
 func FuzzBuffer(f *testing.F) {
 	seed := rand.New(rand.NewPCG(1, 2))
 	orderly, disorderly := []byte{}, []byte{}

@@ -2,14 +2,15 @@ package media
 
 import "net/netip"
 
-// probation is the number of consecutive packets of one source, in order, that an address must send
-// before its packets are accepted. Stray packets and a port scan do not fulfil this condition.
+// probation is the number of consecutive, ordered packets of one source that another port must send
+// before the latch accepts its packets. Stray packets and port scans do not send such a sequence.
 const probation = 5
 
-// Latch decides which packets a stream accepts and to which address its own packets go. This is
-// symmetric RTP that an attacker cannot hijack. Latch accepts the address of the far end's
-// description, or one other port of the same IP address, for a far end behind a NAT. The zero Latch
-// accepts no packets. Latch is not safe for concurrent use.
+// Latch decides from which addresses a stream accepts packets, and to which address the stream
+// sends. With symmetric RTP, a stream sends to the address from which packets arrive. The latch
+// restricts this, so that an attacker cannot redirect the audio. It accepts the address in the far
+// end's SDP description. Instead, it accepts one other port of the same IP address, because the far
+// end can be behind a NAT. The zero Latch accepts no packets. Latch is not safe for concurrent use.
 type Latch struct {
 	signalled netip.AddrPort
 	locked    netip.AddrPort // accepted address; invalid if there is none yet
@@ -20,8 +21,8 @@ type Latch struct {
 	streak    int
 }
 
-// Signal sets the far end's address from the newest description. A new address resets the latch. An
-// unchanged address has no effect.
+// Signal sets the far end's address from the newest SDP description. A new address resets the
+// latch. An unchanged address has no effect.
 func (l *Latch) Signal(address netip.AddrPort) {
 	if address == l.signalled {
 		return
@@ -29,8 +30,8 @@ func (l *Latch) Signal(address netip.AddrPort) {
 	*l = Latch{signalled: address}
 }
 
-// Target returns the destination of sent packets: the accepted address, or the signalled address if
-// no address is accepted yet.
+// Target returns the destination of sent packets. This is the accepted address, or the address in
+// the SDP description if no address is accepted yet.
 func (l *Latch) Target() netip.AddrPort {
 	if l.locked.IsValid() {
 		return l.locked
@@ -52,8 +53,9 @@ func (l *Latch) Knows(from netip.AddrPort) bool {
 	return from.Addr() == l.signalled.Addr()
 }
 
-// Admit reports whether a valid packet is accepted. Packets from the signalled address are always
-// accepted. Another address is accepted after the probation. At most one other address is accepted.
+// Admit reports whether a valid packet is accepted. Packets from the address in the SDP description
+// are always accepted. Packets from another port are accepted after the probation, from one port at
+// most.
 func (l *Latch) Admit(from netip.AddrPort, ssrc uint32, number uint16) bool {
 	switch {
 	case !l.Knows(from):

@@ -1,7 +1,7 @@
 // Package media sends and receives the audio of phone calls. Each call has an RTP stream with its
 // own port, and one loop paces all streams. The package handles A-law, SRTP, telephone-events,
-// packet loss, reordering, and packets from unknown senders. To the rest of the dialer, audio is 8
-// kHz mu-law in frames of 20 ms, 160 bytes. The owner of a stream receives frames and digits, and
+// packet loss, reordering, and packets from unknown senders. The rest of the dialer uses only 8 kHz
+// mu-law in frames of 20 ms (160 bytes). The owner of a stream receives frames and digits, and
 // provides frames. The package does not depend on calls or SIP. Package sdp negotiates the streams.
 package media
 
@@ -32,10 +32,10 @@ type Source interface {
 	FrameUnsent()
 }
 
-// Sink receives the far end's audio and digits: 50 frames per second from the first packet until
-// Close, with silence for missing packets, and each digit once. A frame is valid only until the
-// method returns. The goroutines of the stream call the methods while they receive and send
-// packets. The methods must therefore return at once and must not call the stream.
+// Sink receives the far end's audio and digits. It receives 50 frames per second from the first
+// packet until Close, with silence for missing packets, and each digit once. A frame is valid only
+// until the method returns. The goroutines that read packets and pace streams call the methods. The
+// methods must therefore return immediately, and must not call the stream.
 type Sink interface {
 	HearFrame(frame []byte)
 	HearDigit(digit byte)
@@ -43,7 +43,8 @@ type Sink interface {
 
 // Settings are the settings of all streams.
 type Settings struct {
-	// Bind is the local address of every stream. Far ends can use a different address (sdp.Local).
+	// Bind is the local address of every stream. Far ends can be given a different address, which
+	// is in sdp.Local.
 	Bind netip.Addr
 	// PortLow and PortHigh are the bounds of the port range. Only the even ports are used for RTP.
 	// If PortLow is 0, the system chooses the ports.
@@ -65,11 +66,11 @@ type Leg struct {
 	// is dropped.
 	Source Source
 	Sink   Sink
-	// TimedOut is called in a new goroutine, once for each period without packets that was too
-	// long. It is not called while either side holds the call.
+	// TimedOut is called in a new goroutine when no packet has arrived for too long, once for each
+	// such period. It is not called while the call is on hold.
 	TimedOut func()
-	// Timeout replaces Settings.Silence, and also Settings.FirstPacket if Timeout is longer. 0
-	// means that the Settings apply.
+	// Timeout replaces Settings.Silence. If Timeout is longer than Settings.FirstPacket, it also
+	// replaces Settings.FirstPacket. 0 means that the Settings apply.
 	Timeout time.Duration
 }
 
@@ -177,7 +178,7 @@ func (s *Streams) remove(stream *Stream) {
 }
 
 // Run sends a frame of each stream every 20 ms until ctx ends. After that, streams stay open but do
-// not send. Without streams, Run sleeps.
+// not send. While there are no streams, Run sleeps.
 func (s *Streams) Run(ctx context.Context) error {
 	defer s.ports.Close()
 	timer := time.NewTimer(0)

@@ -19,7 +19,8 @@ var (
 	stranger = netip.MustParseAddrPort("192.0.2.66:40000")
 )
 
-// voice sends frames that contain consecutive letters, and records the received frames.
+// voice is the Source and the Sink of a stream. It sends frames that contain consecutive letters,
+// and records the frames that it receives.
 type voice struct {
 	mu       sync.Mutex
 	script   string
@@ -81,7 +82,7 @@ func newStreamTest(t testing.TB) *streamTest {
 		settings: Settings{FirstPacket: 30 * time.Second, Silence: 15 * time.Second},
 	}
 	d.streams.now = func() time.Duration { return d.time }
-	d.streams.pacer.turn.Store(1) // run(20 ms) executes one turn of each slot
+	d.streams.pacer.turn.Store(1) // run(20 ms) then executes one turn of each slot
 	d.Stream = newStream(
 		d.streams,
 		Leg{Source: &d.voice, Sink: &d.voice, TimedOut: func() { d.timeouts <- struct{}{} }},
@@ -114,7 +115,7 @@ func (d *streamTest) connect(t testing.TB, change ...func(*sdp.Agreed)) {
 	}
 }
 
-// run advances the time by forward. The pacing loop runs without delay.
+// run advances the time by the duration forward. The pacing loop runs at every turn.
 func (d *streamTest) run(forward time.Duration) {
 	for end := d.time + forward; d.time < end; {
 		d.time += slotTime
@@ -475,7 +476,8 @@ func TestStream_ReceivesDigitsOfASeparateSource(t *testing.T) {
 }
 
 func TestStream_ReceivesDigits(t *testing.T) {
-	// 101 is the local payload type. 96 is the payload type of a far end that uses its own type.
+	// 101 is the local payload type. 96 is the far end's payload type, which some far ends use for
+	// sending too.
 	for _, payloadType := range []uint8{101, 96} {
 		d := newStreamTest(t)
 		d.connect(t)

@@ -16,17 +16,18 @@ type Stats struct {
 	// of inserted silence.
 	Received, Lost, Late, Duplicates, Filled uint64
 	// Digits is the number of received digits. Sources is the number of changes of the SSRC.
-	// Restarts is how many times the timestamps began a new clock.
+	// Restarts is how many times the far end's timestamps began a new clock.
 	Digits, Sources, Restarts uint64
-	// These packets were dropped. Strangers came from an unknown address, Malformed were not RTP,
-	// Foreign had another payload type, Forged were not authentic, and Replayed were repeated.
+	// The stream dropped these packets. Strangers came from an unknown address, Malformed were not
+	// valid RTP, Foreign had a payload type that was not negotiated, Forged were not authentic, and
+	// Replayed were repeated.
 	Strangers, Malformed, Foreign, Forged, Replayed uint64
 	// Excess is the number of frames and digits that arrived faster than real time.
 	Excess uint64
 	// Timeouts is the number of periods without packets that were too long.
 	Timeouts uint64
 	// Jitter is the interarrival jitter (RFC 3550 A.8). LateMean and LateMost are the mean and the
-	// maximum delay of sent packets.
+	// maximum delay of sent packets after their due time.
 	Jitter, LateMean, LateMost time.Duration
 }
 
@@ -48,7 +49,7 @@ func (s *Stream) Stats() Stats {
 	return stats
 }
 
-// add adds the counts of b to a, and keeps the higher jitter.
+// add adds the counts of b to a. The jitter of a becomes the higher one of both.
 func (a *Stats) add(b Stats) {
 	for _, c := range counters {
 		*c.of(a) += *c.of(&b)
@@ -56,7 +57,7 @@ func (a *Stats) add(b Stats) {
 	a.Jitter = max(a.Jitter, b.Jitter)
 }
 
-// counter describes a field of Stats as a metric.
+// counter maps a field of Stats to a metric.
 type counter struct {
 	desc   *prometheus.Desc
 	of     func(*Stats) *uint64

@@ -8,25 +8,25 @@ import (
 
 const (
 	frameTime = 20 * time.Millisecond
-	// slots is the number of parts into which the 20 ms of a frame are divided. The streams are
-	// spread over these slots, so 500 streams are sent in four bursts of 125.
+	// slots is the number of slots of 5 ms in a frame of 20 ms. Each stream has one slot, so 500
+	// streams are sent in four bursts of 125.
 	slots    = 4
 	slotTime = frameTime / slots
-	// maxBehind limits the delay that the loop makes up for after a stall: two frames per stream,
-	// which a jitter buffer tolerates. Older frames are skipped. Timestamps follow the clock, and
-	// no audio of the source is lost.
+	// After a stall, the loop sends the frames of at most maxBehind late: two frames per stream,
+	// which a jitter buffer tolerates. It skips older frames. Timestamps follow the clock, and no
+	// audio of the source is lost.
 	maxBehind = 2 * frameTime
 )
 
-// pacer counts turns. A turn is one slot of a frame and lasts 5 ms. The turns are numbered from the
-// start of the process.
+// pacer counts turns. A turn is one step of the pacing loop. It lasts 5 ms, and the loop sends the
+// streams of one slot in it. The turns are numbered from the start of the process.
 type pacer struct {
 	turn atomic.Int64 // number of the next turn; only the pacing loop changes it
 }
 
 func (p *pacer) due() time.Duration { return time.Duration(p.turn.Load()) * slotTime }
 
-// catchUp skips whole frames of all streams if the loop is too late. It returns the number of
+// catchUp makes all streams skip whole frames if the loop is too late. It returns the number of
 // skipped frames.
 func (p *pacer) catchUp(now time.Duration) (skipped uint64) {
 	if behind := now - p.due(); behind > maxBehind+slotTime {
@@ -37,19 +37,20 @@ func (p *pacer) catchUp(now time.Duration) (skipped uint64) {
 }
 
 const (
-	// maxEarly and maxLate limit how many turns of 5 ms a frame may be sent before and after its
-	// usual turn. Both are less than a frame, which every jitter buffer tolerates.
+	// maxEarly and maxLate limit how many turns before and after a stream's usual turn a frame may
+	// be sent. Both are shorter than a frame, which every jitter buffer tolerates.
 	maxEarly, maxLate = slots - 1, slots / 2
-	// pauseFrames is the number of silent frames that form a pause.
+	// pauseFrames is the number of consecutive silent frames that count as a pause.
 	pauseFrames = 3
-	// realTimeFrames is the number of consecutive frames of an agent in real time that must have
-	// waited before the stream is shifted.
+	// If an agent sends in real time, each of its frames waits for the stream's turn.
+	// realTimeFrames is the number of consecutive waits that are measured before the stream is
+	// moved to an earlier turn.
 	realTimeFrames = 50
 )
 
 // moment determines the turn in which a stream's next frame is sent. Usually this is the turn of
-// the stream's own slot. It can be shifted so that audio does not wait long. A shift does not
-// change the timestamps.
+// the stream's own slot. It can be moved, so that audio does not wait long. This does not change
+// the timestamps.
 type moment struct {
 	slot int64
 	due  atomic.Int64 // turn of the next frame
@@ -57,11 +58,12 @@ type moment struct {
 	mu    sync.Mutex // protects the fields below, and writes of due
 	frame int64      // number of the next frame
 	quiet int        // number of consecutive frames of silence
-	least int64      // shortest wait of the last frames, in turns
+	least int64      // shortest wait of the measured frames, in turns
 	came  int
 }
 
-// begin schedules the first frame at the first turn of the slot that is not before the given turn.
+// begin schedules the stream's first frame in the first turn of its slot that is not before the
+// given turn.
 func (m *moment) begin(slot, turn int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,8 +73,8 @@ func (m *moment) begin(slot, turn int64) {
 
 func (m *moment) usual() int64 { return m.frame*slots + m.slot }
 
-// take returns the number of the frame for the turn. ok is false if the stream does not send in
-// this turn.
+// take returns the number of the frame that the stream sends in this turn. ok is false if the
+// stream sends nothing in this turn.
 func (m *moment) take(turn int64) (frame int64, ok bool) {
 	if m.due.Load() > turn {
 		return 0, false
@@ -94,8 +96,8 @@ func (m *moment) take(turn int64) (frame int64, ok bool) {
 	return frame, true
 }
 
-// recordSent records whether the sent frame was silence. In a pause the stream returns to its usual
-// turn, by one turn per frame.
+// recordSent records whether the sent frame was silence. During a pause, the stream moves back to
+// its usual turn, by one turn per frame.
 func (m *moment) recordSent(silence bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,10 +114,11 @@ func (m *moment) recordSent(silence bool) {
 	}
 }
 
-// soon is called when audio was added to an empty queue. After a pause, this audio is sent at the
-// next turn. If audio arrives just too late for its turn, the stream is moved to a turn later, so
-// that the next frame is in time. For an agent in real time, the shortest wait of the last second
-// decides. The frame with this wait then waits for at most one turn.
+// soon is called when audio was added to an empty queue. It can move the stream to another turn.
+// After a pause, the audio is sent in the next turn. If the audio arrived just too late, so that
+// silence was sent instead, the stream is moved one turn later. If the agent sends in real time,
+// the stream is moved earlier after realTimeFrames frames, by one turn less than the shortest wait
+// of these frames. The frame with the shortest wait then waits for one turn.
 func (m *moment) soon(turn int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -171,8 +174,8 @@ var bounds = [...]time.Duration{
 	7 * time.Millisecond, 10 * time.Millisecond, 15 * time.Millisecond, 20 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
 }
 
-// lateness is a histogram of the delay between the due time of packets and the time at which they
-// were sent.
+// lateness is a histogram of the time between the due time of a packet and the time at which it was
+// sent.
 type lateness struct {
 	counts [len(bounds) + 1]atomic.Uint64
 	sum    atomic.Int64

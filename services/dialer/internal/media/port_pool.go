@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// Rest is how long a port stays bound after its call. A far end that missed the end of the call
-// stops sending earlier.
+// Rest is how long a port stays bound after its call. Within this time, a far end that did not
+// receive the end of the call stops sending.
 const Rest = 30 * time.Second
 
 // ErrNoPort means that every port of the range is in use, still bound after a call, or taken by
 // another program.
 var ErrNoPort = errors.New("no free RTP port")
 
-// PortPool assigns one UDP port to each stream: the even ports of a range on one address.
-// A returned port stays bound for the rest time, so that another call does not receive late packets
-// of the old call.
+// PortPool assigns one UDP port to each stream: the even ports of a range on one address. A
+// returned port stays bound for the rest time. Otherwise another call could receive late packets of
+// the old call.
 type PortPool struct {
 	bind       netip.Addr
 	first, all int
@@ -46,7 +46,9 @@ func NewPortPool(bind netip.Addr, low, high uint16, rest time.Duration) (*PortPo
 	if low != 0 && (p.all < 1 || int(high) < first) {
 		return nil, fmt.Errorf("no even port from %d to %d", low, high)
 	}
-	p.next = rand.IntN(max(p.all, 1)) // a new process does not start with the ports of the previous one
+	// start at a random port, because the first ports can still receive packets for the previous
+	// process
+	p.next = rand.IntN(max(p.all, 1))
 	return p, nil
 }
 
@@ -72,7 +74,8 @@ func (p *PortPool) Take() (*net.UDPConn, error) {
 	return nil, ErrNoPort
 }
 
-// Give returns a port to the pool. The port stays bound and unread for the pool's rest time.
+// Give returns a port to the pool. The port stays bound for the pool's rest time, but nothing is
+// read from it.
 func (p *PortPool) Give(conn *net.UDPConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,8 +107,8 @@ func (p *PortPool) Resting() int {
 	return len(p.resting)
 }
 
-// Close closes the returned ports that are still bound. A port in use is closed when it is
-// returned.
+// Close closes the returned ports that are still bound. A port that a stream still uses is closed
+// when it is returned.
 func (p *PortPool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// take handles one datagram. It overwrites the slice packet.
+// take handles one datagram. It overwrites the bytes of the parameter packet.
 func (s *Stream) take(packet []byte, from netip.AddrPort, now time.Duration) {
 	in := &s.in
 	in.mu.Lock()
@@ -22,7 +22,7 @@ func (s *Stream) take(packet []byte, from netip.AddrPort, now time.Duration) {
 	}
 	offset, err := in.header.Unmarshal(packet)
 	if cap(in.header.Extensions) > 16 {
-		in.header.Extensions = nil // release the memory of a large packet
+		in.header.Extensions = nil // do not keep the memory of a packet with many extensions
 	}
 	if err != nil || in.header.Version != 2 {
 		in.stats.Malformed++
@@ -53,8 +53,8 @@ func (s *Stream) take(packet []byte, from netip.AddrPort, now time.Duration) {
 	s.aim()
 	in.heard, in.alive, in.timeoutReported = true, now, false
 	kind := in.accepts[in.header.PayloadType&0x7F]
-	// Some gateways send events from a separate source. The packets of such a source do not belong
-	// to the sequence of the audio.
+	// Some gateways send telephone-events from a separate SSRC. The sequence numbers of these
+	// packets do not belong to the sequence of the audio.
 	if kind == event && in.sourced && in.ssrc != in.header.SSRC {
 		s.press(payload, now)
 		return
@@ -83,7 +83,7 @@ func (s *Stream) take(packet []byte, from netip.AddrPort, now time.Duration) {
 	}
 }
 
-// keyTime is the shortest duration of a key press with its pause: 80 ms (ITU-T Q.24). After a
+// keyTime is the shortest duration of a key press including its pause: 80 ms (ITU-T Q.24). After a
 // stall, up to maxKeys key presses can arrive together.
 const (
 	keyTime = 80 * time.Millisecond
@@ -112,8 +112,9 @@ func (s *Stream) press(payload []byte, now time.Duration) {
 	}
 }
 
-// elapse fills gaps with silence and reports a timeout. If the reader holds the lock, the pacing
-// loop does not wait, because it calls elapse again after 20 ms.
+// elapse fills gaps with silence and reports a timeout. If the goroutine that reads packets holds
+// the lock, elapse does nothing, because the pacing loop must not wait. It is called again after 20
+// ms.
 func (s *Stream) elapse(now time.Duration) {
 	in := &s.in
 	if !in.mu.TryLock() {

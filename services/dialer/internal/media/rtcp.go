@@ -9,8 +9,9 @@ import (
 // rtcpHeader is the length of the shortest RTCP packet in bytes (RFC 3550 section 6.4).
 const rtcpHeader = 8
 
-// listenRTCP binds the port above the stream's port, where RTCP arrives (RFC 3550 section 11). It
-// is not an error if that port is taken, because RTCP only shows that the far end is alive.
+// listenRTCP binds the port above the stream's port, where RTCP arrives (RFC 3550 section 11). If
+// that port is taken, the stream works without RTCP, because RTCP only shows that the far end is
+// alive.
 func (s *Stream) listenRTCP() {
 	number := s.Port()
 	if number%2 != 0 {
@@ -51,8 +52,8 @@ func (s *Stream) takeRTCP(packet []byte, from netip.Addr, now time.Duration) {
 	s.in.alive, s.in.timeoutReported = now, false
 }
 
-// timeout returns how long neither RTP nor RTCP may arrive. A negative result means that there is
-// no limit.
+// timeout returns how long the stream waits for an RTP or RTCP packet. A negative result means that
+// there is no limit.
 func (s *Stream) timeout() time.Duration {
 	first, limit := s.streams.settings.FirstPacket, s.streams.settings.Silence
 	if s.leg.Timeout != 0 {

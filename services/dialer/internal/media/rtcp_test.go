@@ -49,7 +49,7 @@ func TestTimeout_RTCPRestartsIt(t *testing.T) {
 	}
 }
 
-// The timeout of the leg applies before and after the first packet.
+// Leg.Timeout replaces Settings.Silence. It replaces Settings.FirstPacket only if it is longer.
 func TestTimeout_LegTimeoutReplacesTheSettings(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -87,7 +87,7 @@ func TestTimeout_LegTimeoutReplacesTheSettings(t *testing.T) {
 	}
 }
 
-// The report is sent to a real stream.
+// The test sends a report to a stream that has a socket.
 func TestOpen_ReadsRTCPOnThePortAbove(t *testing.T) {
 	t.Parallel()
 	bind := netip.MustParseAddr("127.0.0.1")

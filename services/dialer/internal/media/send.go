@@ -9,13 +9,13 @@ import (
 )
 
 // say sends the packet of a frame. It returns false if no packet was sent. late is the delay of the
-// packet.
+// packet after its due time.
 //
-// While the stream may send, every frame has a packet. Silence is sent as audio, because NATs,
-// recorders and media timeouts need a steady stream, and not every far end supports comfort noise.
-// The marker means that the packet does not continue the previous packets (RFC 3551 section 4.1).
-// It is set at the start, after a hold and after a stall, but not each time the agent begins to
-// speak.
+// While the stream may send, it sends a packet for every frame. Silence is sent as audio, because
+// NATs, recorders and media timeouts need a steady stream, and not every far end supports comfort
+// noise. The RTP marker means that the packet does not continue the previous packets (RFC 3551
+// section 4.1). The marker is set at the start, after a hold and after a stall, but not each time
+// the agent begins to speak.
 func (s *Stream) say(frame int64, late time.Duration) bool {
 	out := &s.out
 	out.mu.Lock()

@@ -4,7 +4,7 @@ package media
 type arrivalVerdict int
 
 const (
-	// next: the packet's number follows the newest number.
+	// next: the packet's number is the one after the newest number.
 	next arrivalVerdict = iota
 	// ahead: the number is newer than the newest number, and numbers between them are missing.
 	ahead
@@ -12,14 +12,16 @@ const (
 	behind
 	// duplicate: the number has been seen before, or is too old to be checked.
 	duplicate
-	// wild: the number is far from all other numbers. The far end may have started a new sequence.
+	// wild: the number is far from all earlier numbers. The far end may have started a new
+	// sequence.
 	wild
-	// anew: the number is the second of two consecutive numbers that are far from all others. A new
-	// sequence starts.
+	// anew: this number and the previous one are consecutive, and both are far from all earlier
+	// numbers. A new sequence starts.
 	anew
 )
 
-// Limits of RFC 3550 A.1. memory is the number of bits in the field seen.
+// farthest is the largest jump between two packets of one sequence (RFC 3550 A.1). memory is the
+// number of bits in the field seen.
 const (
 	farthest = 3000
 	memory   = 64
@@ -44,7 +46,7 @@ func (s *sequenceNumber) see(number uint16) arrivalVerdict {
 	switch {
 	case off > 0 && off <= farthest:
 		s.follows = -1
-		s.seen = s.seen<<min(off, memory) | 1 // a shift by 64 bits clears seen
+		s.seen = s.seen<<min(off, memory) | 1 // a shift by 64 bits sets seen to 0
 		s.newest = number
 		s.expected += uint64(off)
 		s.received++
@@ -71,7 +73,7 @@ func (s *sequenceNumber) see(number uint16) arrivalVerdict {
 	return wild
 }
 
-// begin starts a new sequence. The earlier counts remain.
+// begin starts a new sequence. The counts of the earlier sequence are kept.
 func (s *sequenceNumber) begin(number uint16) {
 	s.begun, s.newest, s.seen, s.follows = true, number, 1, -1
 	s.expected++

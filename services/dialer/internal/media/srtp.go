@@ -15,14 +15,15 @@ const Overhead = 10
 
 const (
 	profile = srtp.ProtectionProfileAes128CmHmacSha1_80
-	// window is the size of the replay window: the maximum distance of a packet behind the newest
-	// packet, in packets. This is longer than the wait of the jitter buffer.
+	// window is the size of the replay window: a packet is refused if it is more than this number
+	// of packets older than the newest packet. The window is longer than the wait of the jitter
+	// buffer.
 	window = 128
-	// maxSources limits the authenticated sources of one stream. A call has one source, and another
-	// source for early media or a transfer.
+	// maxSources limits the authenticated sources of one stream. A call has one source, and early
+	// media or a transfer can add one.
 	maxSources = 8
-	// maxProbes is the number of unknown sources after which the probing context is replaced, to
-	// free its memory.
+	// The first packet of an unknown source is decrypted in a probing context (see prove). This
+	// context is replaced after maxProbes unknown sources, to free its memory.
 	maxProbes = 64
 )
 
@@ -32,15 +33,15 @@ var (
 	ErrReplayed = errors.New("replayed")
 )
 
-// Encrypter encrypts the packets of one stream with SRTP, AES_CM_128_HMAC_SHA1_80 (RFC 3711). It is
-// not safe for concurrent use.
+// Encrypter encrypts the packets of one stream with SRTP (RFC 3711). The cipher suite is
+// AES_CM_128_HMAC_SHA1_80. Encrypter is not safe for concurrent use.
 type Encrypter struct {
 	key    sdp.Key
 	stream *srtp.Context
 	header rtp.Header
 }
 
-// NewEncrypter returns an encrypter with the key of the local description.
+// NewEncrypter returns an encrypter with the key of the local SDP description.
 func NewEncrypter(key sdp.Key) (*Encrypter, error) {
 	stream, err := srtp.CreateContext(key.Master(), key.Salt(), profile)
 	if err != nil {
@@ -49,7 +50,7 @@ func NewEncrypter(key sdp.Key) (*Encrypter, error) {
 	return &Encrypter{key: key, stream: stream}, nil
 }
 
-// Uses reports whether the key is in use.
+// Uses reports whether the encrypter has this key.
 func (o *Encrypter) Uses(key sdp.Key) bool { return o.key == key }
 
 // Seal encrypts a packet in place. The slice must have capacity for Overhead more bytes.
@@ -57,8 +58,9 @@ func (o *Encrypter) Seal(packet []byte) ([]byte, error) {
 	return o.stream.EncryptRTP(packet, packet, &o.header)
 }
 
-// Decrypter decrypts and authenticates packets, with a replay window. A source gets stored state
-// only after it has sent an authentic packet. Decrypter is not safe for concurrent use.
+// Decrypter decrypts and authenticates packets, and refuses replayed packets. It stores the state
+// of a source only after the source has sent an authentic packet. Decrypter is not safe for
+// concurrent use.
 type Decrypter struct {
 	key     sdp.Key
 	stream  *srtp.Context
@@ -69,7 +71,7 @@ type Decrypter struct {
 	header  rtp.Header
 }
 
-// NewDecrypter returns a decrypter with the key of the far end's description.
+// NewDecrypter returns a decrypter with the key of the far end's SDP description.
 func NewDecrypter(key sdp.Key) (*Decrypter, error) {
 	in := &Decrypter{key: key, scratch: make([]byte, 0, 1500)}
 	var err error
@@ -79,7 +81,7 @@ func NewDecrypter(key sdp.Key) (*Decrypter, error) {
 	return in, nil
 }
 
-// Uses reports whether the key is in use.
+// Uses reports whether the decrypter has this key.
 func (in *Decrypter) Uses(key sdp.Key) bool { return in.key == key }
 
 func (in *Decrypter) context() (*srtp.Context, error) {
@@ -99,7 +101,7 @@ func (in *Decrypter) Open(packet []byte, ssrc uint32) ([]byte, error) {
 	}
 	opened, err := in.stream.DecryptRTP(packet, packet, &in.header)
 	if cap(in.header.Extensions) > 16 {
-		in.header.Extensions = nil // release the memory of a large packet
+		in.header.Extensions = nil // do not keep the memory of a packet with many extensions
 	}
 	switch {
 	case err == nil:
@@ -119,8 +121,9 @@ func (in *Decrypter) knows(ssrc uint32) bool {
 	return false
 }
 
-// prove decrypts the first packet of a source in a separate context. A context keeps state of every
-// source, even of forged sources.
+// prove checks the first packet of a source by decrypting it in a separate context. This is
+// necessary because a context stores state for every source, even for a source that sends forged
+// packets.
 func (in *Decrypter) prove(packet []byte, ssrc uint32) error {
 	if len(in.sources) == maxSources {
 		return ErrForged

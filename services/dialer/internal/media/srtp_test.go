@@ -50,8 +50,8 @@ func seal(t testing.TB, out *Encrypter, ssrc uint32, number uint16) []byte {
 	return sealed
 }
 
-// RFC 3711 B.3 contains the session keys of this master key. From these keys, the test computes the
-// packet by RFC 3711 sections 4.1.1 and 4.2.
+// RFC 3711 B.3 contains the session keys for this master key. With these keys, the test computes
+// the expected packet by RFC 3711 sections 4.1.1 and 4.2.
 func TestSeal_EncryptsByRFC3711(t *testing.T) {
 	bytesOf := func(text string) []byte {
 		raw, err := hex.DecodeString(text)
@@ -178,8 +178,8 @@ func TestSealAndOpen_LimitAllocations(t *testing.T) {
 		}
 	})
 	t.Logf("%v allocations a packet sealed and opened", allocated)
-	// pion allocates five times, for tags and the replay window. The race detector sometimes
-	// empties pion's pool.
+	// pion allocates memory five times, for tags and the replay window. More allocations are
+	// possible, because the race detector sometimes empties pion's pool.
 	if allocated > 8 {
 		t.Errorf("%v allocations", allocated)
 	}

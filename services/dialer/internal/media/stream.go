@@ -32,7 +32,7 @@ type Stream struct {
 	in  hearing
 }
 
-// sending is the state of the sending direction.
+// sending is the state of the direction from the dialer to the far end.
 type sending struct {
 	mu        sync.Mutex
 	direction sdp.Direction
@@ -51,7 +51,7 @@ type sending struct {
 	late, latest         time.Duration // sum and maximum of the delays of sent packets
 }
 
-// hearing is the state of the receiving direction.
+// hearing is the state of the direction from the far end to the dialer.
 type hearing struct {
 	mu        sync.Mutex
 	closed    bool
@@ -64,17 +64,17 @@ type hearing struct {
 	header    rtp.Header
 	ssrc      uint32 // SSRC of the audio, if sourced is true
 	sourced   bool
-	pressing  uint32 // SSRC of the last events
+	pressing  uint32 // SSRC of the last telephone-events
 	pressed   FrameLimit
 
 	heard           bool          // at least one packet has arrived
-	alive           time.Duration // time of the last packet
+	alive           time.Duration // time of the last RTP or RTCP packet, or of the last Connect
 	timeoutReported bool          // the current timeout was already reported
 
 	stats Stats
 }
 
-// accepted is the meaning of a received payload type.
+// accepted states how the stream handles packets with a payload type.
 type accepted uint8
 
 const (
@@ -109,9 +109,9 @@ func (s *Stream) Port() uint16 {
 	return s.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 }
 
-// Connect starts or continues the stream as negotiated: at early media, at the answer and at each
-// re-INVITE. Parts that have not changed continue without a break, including keys and the latch.
-// Each call of Connect restarts the timeout.
+// Connect starts or continues the stream as negotiated: at early media, when the call is answered,
+// and at each re-INVITE. What has not changed continues without a break, including keys and the
+// latch. Each call of Connect restarts the timeout.
 func (s *Stream) Connect(agreed sdp.Agreed) error {
 	if len(agreed.Codecs) == 0 {
 		return errors.New("connect stream: no codec")
@@ -174,7 +174,7 @@ func (s *Stream) connectIn(agreed sdp.Agreed) error {
 	return nil
 }
 
-// aim sets the destination to the latch's target.
+// aim makes the stream send to the latch's target.
 func (s *Stream) aim() {
 	to := s.in.latch.Target()
 	if old := s.target.Load(); old != nil && *old == to {
@@ -203,14 +203,14 @@ func (s *Stream) SendDigits(digits string) error {
 	return nil
 }
 
-// SpeakSoon reports that the Source has audio after a time without audio. If the far end has
+// SpeakSoon must be called when the Source has audio after a time without audio. If the far end has
 // received silence, the audio is sent within 5 ms instead of at the stream's usual turn. The
 // following frames are sent every 20 ms after that.
 func (s *Stream) SpeakSoon() { s.moment.soon(s.streams.pacer.turn.Load()) }
 
 // Close ends the stream and returns its counts. After Close has returned, the stream no longer
-// calls Source and Sink. The port stays bound for the pool's rest time. Later calls only return the
-// counts. The caller must not hold a lock that Source or Sink needs.
+// calls Source and Sink. The port stays bound for the pool's rest time. A second call of Close only
+// returns the counts. The caller must not hold a lock that Source or Sink needs.
 func (s *Stream) Close() Stats {
 	s.in.mu.Lock()
 	closed := s.in.closed

@@ -65,7 +65,8 @@ func TestStream_EncryptsWithSRTP(t *testing.T) {
 	d.script = "k"
 	d.run(frameTime)
 	seal := d.out.seal
-	// A session refresh must not reset the packet counters of the keys.
+	// A session refresh must not restart the encryption, because the packet counter would begin
+	// again.
 	if d.connect(t, keyed(1, 2)); d.out.seal != seal {
 		t.Error("a refresh reset the key")
 	}
@@ -202,7 +203,7 @@ func TestStreams_TwoStreamsOverLoopback(t *testing.T) {
 			t.Fatal(err)
 		}
 		voices[1].mu.Lock()
-		// The text is long, so that one copy arrives completely even if the machine stalls.
+		// The text is long, so that one copy of it arrives completely even if the machine stalls.
 		voices[1].script = strings.Repeat("hello", 1000)
 		voices[1].mu.Unlock()
 		testkit.Until(t, "both heard", func() bool {
@@ -254,8 +255,8 @@ func TestStreams_WorkOverIPv6(t *testing.T) {
 	} else {
 		_ = conn.Close()
 	}
-	// Streams are bound to the loopback and to the unspecified IPv6 address. In the second case,
-	// the far end uses IPv4.
+	// Streams are bound to the IPv6 loopback address and to the unspecified IPv6 address. In the
+	// second case, the far end uses IPv4.
 	for bind, reached := range map[string]string{"::1": "::1", "::": "127.0.0.1"} {
 		streams, _ := open(t, Settings{Bind: netip.MustParseAddr(bind)})
 		var source, hears voice

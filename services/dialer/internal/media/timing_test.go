@@ -134,7 +134,7 @@ func TestPacing_SkipsFramesAfterALongStall(t *testing.T) {
 			if (markers > 0) != (row.skipped > 0) {
 				t.Errorf("markers = %d", markers)
 			}
-			// The timestamp is the time at which the frame was due.
+			// A timestamp corresponds to the time at which its frame was due.
 			if last := d.sent[len(d.sent)-1]; last.Timestamp-d.out.base > uint32(d.time/frameTime)*Frame {
 				t.Errorf("timestamp %d is ahead of the clock", last.Timestamp-d.out.base)
 			}
@@ -196,8 +196,8 @@ func TestStream_StrangersDoNotRestartTheTimeout(t *testing.T) {
 	<-d.timeouts
 }
 
-// real lets an agent speak in real time. Each frame arrives the duration after later than the
-// stream's usual turn. real returns how long the last frames waited.
+// real lets an agent speak in real time. Each frame is added at the time of the stream's usual turn
+// plus the parameter after. real returns how long the last frame waited until it was sent.
 func (d *streamTest) real(t *testing.T, frames int, after time.Duration) (waited time.Duration) {
 	t.Helper()
 	for range frames {
@@ -221,8 +221,8 @@ func (d *streamTest) real(t *testing.T, frames int, after time.Duration) (waited
 	return waited
 }
 
-// The agent's first audio after a pause is sent immediately. The stream's turns differ by at most
-// three quarters of a frame from its usual turn.
+// The agent's first audio after a pause must be sent within one turn. In the next pause, the stream
+// must return to its usual turn.
 func TestSpeakSoon_SendsWithin5MillisecondsAfterAPause(t *testing.T) {
 	for after := range 20 {
 		d := newStreamTest(t)
@@ -254,8 +254,8 @@ func TestSpeakSoon_SendsWithin5MillisecondsAfterAPause(t *testing.T) {
 	}
 }
 
-// After an agent has sent in real time for a second, its frames wait at most 10 ms. If the frames
-// arrive just too late, the stream moves to a later turn.
+// An agent has sent in real time for a while. Then its frames must wait at most 10 ms. This must
+// also be true if the frames arrive 4 ms later than before.
 func TestSpeakSoon_ShortensTheWaitOfAnAgentInRealTime(t *testing.T) {
 	for after := range 20 {
 		d := newStreamTest(t)
@@ -271,14 +271,14 @@ func TestSpeakSoon_ShortensTheWaitOfAnAgentInRealTime(t *testing.T) {
 	}
 }
 
-// For any behaviour of the agent, packets are sent about every 20 ms, timestamps have no gap, and
-// the stream is never ahead of the clock.
+// Whenever the agent sends, packets must be sent about every 20 ms, timestamps must have no gap,
+// and the stream must stay near its usual turn.
 func TestSpeakSoon_KeepsTheStreamNearItsTurn(t *testing.T) {
 	order := rand.New(rand.NewPCG(1, 2))
 	d := newStreamTest(t)
 	d.connect(t)
 	for range 2000 {
-		for range order.IntN(4) * order.IntN(40) { // a pause, often with a length of zero frames
+		for range order.IntN(4) * order.IntN(40) { // a pause of 0 to 117 ms, often 0
 			d.time += time.Millisecond
 			d.streams.pace(d.time)
 		}

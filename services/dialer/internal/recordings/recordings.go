@@ -1,8 +1,8 @@
-// Package recordings records calls into files of the spool directory, and uploads each file to the
-// operator's storage after its call. It deletes recordings that are too old, that an erasure names,
-// or that the person objected to. The state of the work is stored in the database. Another process
-// with the same spool directory can therefore finish the work of a dead process. The caller decides
-// whether a call may be recorded and when the recording starts.
+// Package recordings records calls into files in the spool directory, and uploads each file to the
+// operator's storage after its call. It deletes a recording if it is too old, if its person was
+// erased, or if the person objected to it. The state of this work is stored in the database.
+// Another process with the same spool directory can therefore finish the work of a dead process.
+// The caller decides whether a call may be recorded and when the recording starts.
 package recordings
 
 import (
@@ -26,23 +26,22 @@ const (
 	// flushInterval is the time between two writes of the files. If a process dies, a recording
 	// loses at most this much audio.
 	flushInterval = 500 * time.Millisecond
-	// roundInterval is the time between two rounds. A round is one search for due uploads and
-	// deletes, and their execution. tidyInterval is the time between two searches for old,
-	// unreachable and unknown recordings.
+	// roundInterval is the time between two rounds. A round is a search for due uploads and
+	// deletes, and their execution. tidyInterval is the time between two searches for recordings
+	// that are too old, that cannot be reached, or that are unknown to the database.
 	roundInterval, tidyInterval = time.Second, time.Minute
-	// maxObjects limits the number of objects of one round. storageTimeout limits one upload or
-	// delete.
+	// maxObjects is the maximum number of uploads, and of deletes, in one round. storageTimeout
+	// limits one upload or delete.
 	maxObjects, storageTimeout = 8, 2 * time.Minute
 	// stopTimeout limits the upload of the last files when the process stops.
 	stopTimeout = 20 * time.Second
-	// unreachableAfter is the time without a heartbeat of a spool after which the recordings in
-	// that spool count as lost.
+	// If a spool has had no heartbeat for unreachableAfter, its recordings count as lost.
 	unreachableAfter = time.Hour
 	// batch is the maximum number of recordings that expire in one transaction.
 	batch = 500
 )
 
-// Storage stores recordings.
+// Storage is the operator's storage of recordings.
 type Storage interface {
 	// Put uploads a file. It replaces an existing object.
 	Put(ctx context.Context, key, file string) error
@@ -66,8 +65,8 @@ type Recorder struct {
 }
 
 // New returns a recorder that writes to the spool and uploads to the storage. A recording is stored
-// for the period that its workspace sets, or else for keep. The recorder calls wakeRelay after it
-// has written events. The caller must call Run.
+// for the period that its workspace sets. If the workspace sets none, it is stored for the duration
+// keep. The recorder calls wakeRelay after it has written events. The caller must call Run.
 func New(
 	spool *Spool,
 	rows *store.Recordings,
@@ -94,8 +93,8 @@ func New(
 }
 
 // Begin starts the recording of a live call. It returns store.ErrRefused if the call must not be
-// recorded. The file is locked before the row is written, so a process that finds the row also
-// finds the file.
+// recorded. The file is created and locked before the database row is written. A process that finds
+// the row therefore also finds the file.
 func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*Tape, error) {
 	tape, err := r.spool.tape(callID)
 	if err != nil {
@@ -106,7 +105,7 @@ func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*T
 	r.tapes[callID] = tape
 	r.mu.Unlock()
 	if err := r.rows.Begin(ctx, workspaceID, callID, recordingstore.Key(workspaceID, callID, time.Now())); err != nil {
-		tape.Discard() // if the row was written despite the error, settle finds it
+		tape.Discard() // the row may exist despite the error; settle then closes it
 		return nil, err
 	}
 	r.results.WithLabelValues("begun").Inc()
@@ -120,7 +119,8 @@ func (r *Recorder) wake() {
 	}
 }
 
-// Run works until ctx ends, and then uploads complete files for at most stopTimeout.
+// Run writes, uploads and deletes recordings until ctx ends. It then uploads complete files for at
+// most stopTimeout.
 func (r *Recorder) Run(ctx context.Context) error {
 	writing, stop := context.WithCancel(context.Background())
 	var writer sync.WaitGroup
@@ -154,7 +154,7 @@ func (r *Recorder) report(ctx context.Context, err error) {
 	}
 }
 
-// write writes the received audio into the files.
+// write writes the received audio into the files, every flushInterval.
 func (r *Recorder) write(ctx context.Context) {
 	ticker := time.NewTicker(flushInterval)
 	defer ticker.Stop()
@@ -214,8 +214,8 @@ func (r *Recorder) try(err error) error {
 	return err
 }
 
-// settle completes the files that no process has completed: files of ended recordings, and files of
-// dead processes, whose headers it repairs.
+// settle completes recordings whose audio is no longer being written: recordings that have ended,
+// and recordings of dead processes. It repairs the headers of their files.
 func (r *Recorder) settle(ctx context.Context) error {
 	unsettled, err := r.rows.Unfinished(ctx)
 	for _, id := range unsettled {
@@ -235,7 +235,8 @@ func (r *Recorder) settle(ctx context.Context) error {
 		return err
 	}
 	for id, tape := range r.open() {
-		if over, _ := tape.state(); over { // the row of this tape is closed, or was never written
+		// the row of this tape is closed or was never written, so the tape is not needed any more
+		if over, _ := tape.state(); over {
 			r.mu.Lock()
 			delete(r.tapes, id)
 			r.mu.Unlock()
@@ -295,8 +296,8 @@ func (r *Recorder) upload(ctx context.Context, due store.Due) error {
 	return remove(file)
 }
 
-// remove deletes all parts of a recording. Before that, it publishes that the recording is no
-// longer available.
+// remove deletes a recording: its file, its object in the storage, and its database row. Before
+// that, it publishes that the recording is no longer available.
 func (r *Recorder) remove(ctx context.Context, due store.Due) error {
 	limited, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
@@ -329,8 +330,8 @@ func (r *Recorder) tell(ctx context.Context, callID uuid.UUID, key string) error
 	return r.calls.Record(ctx, callID, key, time.Now())
 }
 
-// Tidy marks the recordings that are too old at the time now. It also gives up recordings whose
-// spool cannot be reached, and deletes files that belong to no recording.
+// Tidy marks the recordings that are too old at the time now as due for deletion. It marks the
+// recordings of unreachable spools as lost. It also deletes files that belong to no recording.
 func (r *Recorder) Tidy(ctx context.Context, now time.Time) error {
 	var faults error
 	for gone := int64(batch); gone == batch; {
@@ -345,8 +346,8 @@ func (r *Recorder) Tidy(ctx context.Context, now time.Time) error {
 	return errors.Join(faults, err, r.sweep(ctx))
 }
 
-// sweep deletes the files of calls that have no row. Such a file remains if a process died after it
-// had created the file and before it wrote the row.
+// sweep deletes the files of calls that have no database row. Such a file remains if a process died
+// between the creation of the file and the write of the row.
 func (r *Recorder) sweep(ctx context.Context) error {
 	found, err := r.spool.files()
 	if err != nil || len(found) == 0 {

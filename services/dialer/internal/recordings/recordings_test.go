@@ -27,7 +27,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// fixture is a database, a storage, a spool, and recorders.
+// fixture contains a database, a storage and a spool. It creates recorders.
 type fixture struct {
 	t         *testing.T
 	pool      *pgxpool.Pool
@@ -82,7 +82,7 @@ func (r *fixture) recorder(spool string) *recordings.Recorder {
 	)
 }
 
-// call stores a live call.
+// call stores a live call and returns its id.
 func (r *fixture) call() uuid.UUID {
 	id := uuid.Must(uuid.NewV7())
 	r.calls++ // each call has a different number, because a number can have only one live call
@@ -110,7 +110,7 @@ func (r *fixture) exec(sql string, args ...any) {
 	}
 }
 
-// due makes every retry due.
+// due makes every delayed upload and delete due now.
 func (r *fixture) due() { r.t.Helper(); r.exec(`UPDATE recordings SET try_at = now()`) }
 
 func (r *fixture) round(rec *recordings.Recorder) error { r.due(); return rec.Round(r.t.Context()) }
@@ -148,7 +148,8 @@ func (r *fixture) state(id uuid.UUID) (state string) {
 	return state
 }
 
-// publishedKeys returns the recording keys of the call in the events of dial-events.v1, in order.
+// publishedKeys returns the recording keys of the call that were published to dial-events.v1, in
+// order.
 func (r *fixture) publishedKeys(id uuid.UUID) (keys []string) {
 	r.t.Helper()
 	for _, payload := range r.payloads("dial-events.v1") {
@@ -163,7 +164,8 @@ func (r *fixture) publishedKeys(id uuid.UUID) (keys []string) {
 	return keys
 }
 
-// steps returns the erasure steps that were reported as done, and the steps that were announced.
+// steps returns the erasure steps that were reported as done, and the further steps that were
+// announced.
 func (r *fixture) steps() (done, next []string) {
 	r.t.Helper()
 	for _, payload := range r.payloads("erasure-reports.v1") {
@@ -235,7 +237,7 @@ func TestRecorder_UploadsARecordingOnce(t *testing.T) {
 		t.Errorf("state during the call = %s", r.state(id))
 	}
 	tape.Close()
-	second(tape) // this audio follows the end and is not recorded
+	second(tape) // this audio arrives after the end and must not be recorded
 	r.mustRound(rec)
 	if got := r.state(id); got != "recorded" {
 		t.Errorf(`before the end of the call is published: state of id = %q, want "recorded"`, got)
@@ -265,7 +267,7 @@ func TestRecorder_UploadsARecordingOnce(t *testing.T) {
 	if got := r.publishedKeys(id); !slices.Equal(got, []string{want}) {
 		t.Errorf("published keys = %v, want %s once", got, want)
 	}
-	// The recording expires at this time.
+	// The recording expires after 30 days.
 	if err := rec.Tidy(t.Context(), time.Now().Add(29*24*time.Hour)); err != nil {
 		t.Errorf("a day before: Tidy: %v", err)
 	} else if got := r.state(id); got != "stored" {
@@ -347,8 +349,8 @@ func TestRecorder_UploadsTheFilesOfAKilledProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// This is the file in the middle of a call: the header contains no sizes, and half a sample is
-	// at the end.
+	// Write the file as it is during a call: its header contains no sizes, and half a sample is at
+	// its end.
 	if err := os.WriteFile(file, slices.Concat(recordings.Header(0), body[recordings.HeaderBytes:], []byte{9}),
 		0o600); err != nil {
 		t.Fatal(err)
@@ -366,7 +368,7 @@ func TestRecorder_UploadsTheFilesOfAKilledProcess(t *testing.T) {
 	for _, one := range []uuid.UUID{id, empty, lost} {
 		r.hangUp(one)
 	}
-	elsewhere := r.recorder(t.TempDir()) // a recorder on another machine
+	elsewhere := r.recorder(t.TempDir()) // a recorder with another spool, as on another machine
 	r.mustRound(elsewhere)
 	if err := elsewhere.Tidy(t.Context(), time.Now()); err != nil {
 		t.Errorf("Tidy: %v", err)

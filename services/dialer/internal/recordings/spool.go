@@ -12,7 +12,7 @@ import (
 )
 
 // Spool is the directory of the recordings of live calls. A file in the directory contains the name
-// of the spool. All current and later processes that use the directory read this name.
+// of the spool. All processes that use the directory, now or later, read the same name.
 type Spool struct {
 	dir  string
 	name uuid.UUID
@@ -51,7 +51,7 @@ func OpenSpool(dir string) (*Spool, error) {
 	return &Spool{dir: dir, name: name}, nil
 }
 
-// Name returns the spool's name. It is the same for all processes that use the directory.
+// Name returns the spool's name. All processes that use the directory get the same name.
 func (s *Spool) Name() uuid.UUID { return s.name }
 
 func (s *Spool) path(callID uuid.UUID) string { return filepath.Join(s.dir, callID.String()+".wav") }
@@ -84,8 +84,9 @@ func lock(file *os.File) error {
 	return err
 }
 
-// mend corrects the header according to the file's length, and returns the number of bytes of
-// audio. It returns errBusy or os.ErrNotExist.
+// mend corrects the header according to the length of the file, and returns the number of bytes of
+// audio. It returns errBusy if a process is writing the file, and os.ErrNotExist if there is no
+// file.
 func (s *Spool) mend(callID uuid.UUID) (sound int64, err error) {
 	file, err := os.OpenFile(s.path(callID), os.O_RDWR, 0)
 	if err != nil {

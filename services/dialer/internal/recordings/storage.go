@@ -109,7 +109,7 @@ func (d *Directory) Delete(_ context.Context, key string) error {
 		}
 	}
 	dir := filepath.Dir(path)
-	for len(dir) > len(d.root) && os.Remove(dir) == nil { // stop at the first directory that is not empty
+	for len(dir) > len(d.root) && os.Remove(dir) == nil { // stops at the first directory that is not empty
 		dir = filepath.Dir(dir)
 	}
 	return nil

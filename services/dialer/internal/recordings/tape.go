@@ -38,7 +38,7 @@ func (t *Tape) Tick(person, agent []byte) {
 	if t.ended || t.broken {
 		return
 	}
-	if len(t.sound) >= maxBuffer { // end the recording, because a gap would shift all later audio
+	if len(t.sound) >= maxBuffer { // stop recording, because a gap would shift all later audio
 		t.broken = true
 		return
 	}
@@ -47,8 +47,8 @@ func (t *Tape) Tick(person, agent []byte) {
 
 var errSlow = errors.New("the disk is too slow")
 
-// flush writes the received audio to the file. An error ends the recording and is returned only
-// once.
+// flush writes the received audio to the file. After an error, the recording stops. flush returns
+// the error only once.
 func (t *Tape) flush() error {
 	t.disk.Lock()
 	defer t.disk.Unlock()
@@ -87,13 +87,13 @@ func (t *Tape) end(discard bool) {
 		return
 	}
 	if !discard {
-		_ = t.flush() // after an error, the file ends where the write failed
+		_ = t.flush() // after an error, the file contains the audio up to the failed write
 	}
 	t.disk.Lock()
 	if discard {
 		_ = os.Remove(t.file.Name())
 	} else {
-		_, _ = fix(t.file) // after an error, the header is repaired before the upload
+		_, _ = fix(t.file) // after an error, settle repairs the header before the upload
 	}
 	_ = t.file.Close()
 	t.file = nil

@@ -3,8 +3,8 @@ package recordings
 import "encoding/binary"
 
 const (
-	// HeaderBytes is the length of the header in bytes: RIFF, fmt of 18 bytes, fact and data. The
-	// audio follows the header.
+	// HeaderBytes is the length of the file header in bytes. The header consists of the chunks
+	// RIFF, fmt (18 bytes), fact and data. The audio follows it.
 	HeaderBytes = 58
 	// Rate is the number of samples per second of each channel. BytesPerSecond is the number of
 	// bytes per second of both channels together.
@@ -30,7 +30,7 @@ func Header(sound int64) []byte {
 	h = binary.LittleEndian.AppendUint32(h, BytesPerSecond)
 	h = binary.LittleEndian.AppendUint16(h, channels) // bytes per sample of both channels together
 	h = binary.LittleEndian.AppendUint16(h, 8)        // bits per sample
-	h = binary.LittleEndian.AppendUint16(h, 0)        // length of the extension: none
+	h = binary.LittleEndian.AppendUint16(h, 0)        // length of the extension: 0
 	h = append(h, "fact"...)
 	h = binary.LittleEndian.AppendUint32(h, 4)
 	h = binary.LittleEndian.AppendUint32(h, uint32(sound/channels))
@@ -38,7 +38,8 @@ func Header(sound int64) []byte {
 	return binary.LittleEndian.AppendUint32(h, uint32(sound))
 }
 
-// Append appends the samples of both channels to sound. Both channels must have the same length.
+// Append appends the samples of both channels to sound, alternately. Both channels must have the
+// same length.
 func Append(sound, left, right []byte) []byte {
 	for i := range left {
 		sound = append(sound, left[i], right[i])

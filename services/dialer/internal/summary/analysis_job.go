@@ -20,14 +20,15 @@ import (
 
 const (
 	analysisInterval = time.Second
-	// analysisTimeout limits one summary. The lease of a claimed call is longer.
+	// analysisTimeout limits the time for one summary. The lease of a claimed call is longer, so no
+	// other process claims the call during this time.
 	analysisTimeout = time.Minute
-	// maxStarts is the maximum number of starts of a call's summary. After that the summary is
-	// given up, because it may be what kills the process.
+	// maxStarts is how many times the summary of a call may be started. After that the call gets no
+	// summary, because the summary may be the reason why the process died.
 	maxStarts = 3
-	// maxAnalyses is the highest number of concurrent analyses, and maxPerWorkspace the highest
-	// number for one workspace. A slow endpoint therefore delays only summaries of the same
-	// workspace. batch is the number of calls that are claimed together.
+	// maxAnalyses is the maximum number of concurrent analyses, and maxPerWorkspace the maximum for
+	// one workspace. A slow endpoint of a workspace therefore delays only this workspace's
+	// summaries. batch is the number of calls that are claimed together.
 	maxAnalyses     = 128
 	maxPerWorkspace = maxAnalyses / 4
 	batch           = 16
@@ -52,7 +53,8 @@ type Analyser struct {
 	relay      *outbox.Relay
 	wake       chan struct{}
 	busy       chan struct{}
-	// turn is the id of the workspace after which the next search starts. Only Run uses turn.
+	// turn is the id of the workspace after which the next search starts. Only the goroutine of Run
+	// uses turn.
 	turn uuid.UUID
 
 	mu      sync.Mutex
@@ -67,7 +69,7 @@ func NewAnalyser(st *store.Store, keys Keys, summariser SummaryModel, relay *out
 	}
 }
 
-// Wake reports that calls ended. It never blocks.
+// Wake makes Run search for due analyses, because calls have ended. It never blocks.
 func (a *Analyser) Wake() {
 	select {
 	case a.wake <- struct{}{}:
@@ -94,10 +96,10 @@ func (a *Analyser) Run(ctx context.Context) error {
 	}
 }
 
-// round starts the due analyses, one workspace after another. It returns when it has searched all
-// workspaces and found no due analysis. It does not wait for the analyses.
+// round starts the due analyses, one workspace after another. It returns after a search through all
+// workspaces has found no due analysis. It does not wait for the analyses.
 func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
-	// no due analysis was found since the search began at the first workspace
+	// quiet means that no due analysis was found since the search began at the first workspace.
 	for quiet := a.turn == uuid.Nil; ; {
 		due, next, err := a.store.DueAnalyses(ctx, a.turn, a.room())
 		if err != nil {
@@ -127,7 +129,8 @@ func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
 	}
 }
 
-// room returns the limits of the next claim: the total number of calls and the number by workspace.
+// room returns the limits of the next claim: the total number of calls, and the number for each
+// workspace.
 func (a *Analyser) room() store.AnalysisLimits {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -142,7 +145,8 @@ func (a *Analyser) enter(due []store.Analysis) {
 	}
 }
 
-// leave wakes the analyser if the workspace had reached its limit.
+// leave records the end of an analysis. If the workspace had reached its limit, leave wakes the
+// analyser.
 func (a *Analyser) leave(workspace uuid.UUID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -160,7 +164,7 @@ func (a *Analyser) analyse(ctx context.Context, one store.Analysis) error {
 		var err error
 		if summary, err = a.summarise(ctx, one); err != nil {
 			if ctx.Err() != nil { // the process stops
-				return nil //nolint:nilerr // another process claims the call
+				return nil //nolint:nilerr // another process will claim the call
 			}
 			slog.WarnContext(ctx, "summary failed", "call_id", one.CallID, "error", err)
 		}
@@ -180,12 +184,13 @@ func (a *Analyser) summarise(ctx context.Context, one store.Analysis) (*agent.Su
 		return nil, err
 	}
 	var key string
-	if settings.Kind != agent.MediaWS { // this key signs requests and must not be sent to a server
+	// the key of a media_ws agent signs handshakes and must not be sent to an endpoint
+	if settings.Kind != agent.MediaWS {
 		if key, err = a.keys.Key(ctx, one.WorkspaceID, one.AgentID); err != nil && !errors.Is(err, pg.ErrNotFound) {
 			return nil, err
 		}
 	}
-	if one.Outcome == agent.OutcomeUnknown { // no tool and no event has determined the outcome
+	if one.Outcome == agent.OutcomeUnknown { // neither a tool call nor an event has determined the outcome
 		one.Outcome = ""
 	}
 	zone := callstate.Zone(one.TimeZone, phone.Number(one.Person))

@@ -38,7 +38,8 @@ func (oneKey) Key(context.Context, uuid.UUID, uuid.UUID) (string, error) {
 	return "the agent's own", nil
 }
 
-// ended stores an ended call of an agent with the given settings. The call is due to be analysed.
+// ended stores an ended call and returns its id. The call's agent has the given settings, and the
+// analysis of the call is due.
 func ended(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, settings, outcome string) uuid.UUID {
 	t.Helper()
 	call := uuid.Must(uuid.NewV7())
@@ -87,7 +88,8 @@ func newPool(t *testing.T) *pgxpool.Pool {
 	)
 }
 
-// The endpoint of one workspace hangs. The calls of another workspace are summarised anyway.
+// The endpoint of one workspace does not respond. The calls of another workspace must be summarised
+// anyway.
 func TestRun_HangingEndpointDelaysOnlyItsWorkspace(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -109,8 +111,8 @@ func TestRun_HangingEndpointDelaysOnlyItsWorkspace(t *testing.T) {
 	analysed(t, pool, ended(t, pool, uuid.New(), `{}`, "unknown"))
 }
 
-// One workspace gets at most a quarter of the concurrent analyses, even if many of its calls wait.
-// When an analysis of the workspace ends, another one starts.
+// Many calls of one workspace wait for their analysis. At most a quarter of the concurrent analyses
+// may belong to this workspace. When one of them ends, the next one must start.
 func TestRun_OneWorkspaceGetsAQuarterOfTheAnalyses(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -133,7 +135,7 @@ func TestRun_OneWorkspaceGetsAQuarterOfTheAnalyses(t *testing.T) {
 	for range quarter {
 		<-begun
 	}
-	for range 2 { // the search for the second call starts after the workspace of the first call
+	for range 2 { // the search for the second call does not start at the first workspace
 		analysed(t, pool, ended(t, pool, uuid.New(), `{}`, "unknown"))
 	}
 	var claimed int

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// maxText, maxName and maxList limit the parts of an answer that are used: the characters of a
-	// sentence, the characters of a name, and the entries of a list.
+	// Only a part of a long answer is used: maxText characters of a sentence, maxName characters of
+	// a name, and maxList entries of a list.
 	maxText, maxName, maxList = 500, 200, 10
 	// maxAhead is how far in the future a call can be scheduled
 	// (docs/reference/api/call-requests.md#scheduled_for).
 	maxAhead = 366 * 24 * time.Hour
 )
 
-// answer is the JSON object that the model writes.
+// answer is the JSON object that the model returns.
 type answer struct {
 	Outcome       string   `json:"outcome"`
 	Confidence    *float64 `json:"confidence"`
@@ -34,8 +34,8 @@ type answer struct {
 }
 
 // read decodes the summary in the model's text. The text must contain one JSON object, which can be
-// in a code block. An outcome that the agent's list does not contain is an error. An invalid or
-// past time is left out.
+// inside a code block. An outcome that is not in the agent's list is an error. A time that is
+// invalid or in the past is left out.
 func read(text string, c Call) (*agent.Summary, error) {
 	begin, end := strings.IndexByte(text, '{'), strings.LastIndexByte(text, '}')
 	if begin < 0 || end < begin {
@@ -64,8 +64,9 @@ func read(text string, c Call) (*agent.Summary, error) {
 	return &summary, nil
 }
 
-// scheduled returns an agreed time with the UTC offset of the person's time zone. A time without an
-// offset is in the person's time zone.
+// scheduled returns the agreed time of the next contact, with the UTC offset of the person's time
+// zone. A time that a tool call has stored has priority over the model's value. A value without an
+// offset is a time in the person's time zone.
 func (c Call) scheduled(value any) (string, bool) {
 	const layout = "2006-01-02T15:04:05-07:00"
 	if c.CallbackAt != nil {

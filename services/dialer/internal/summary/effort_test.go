@@ -2,8 +2,8 @@ package summary
 
 import "testing"
 
-// The default model reasons unless the request turns this off. Other endpoints can refuse the
-// field.
+// The default model reasons unless the field reasoning_effort turns this off. Other endpoints can
+// refuse the field.
 func TestSummarise_ReasoningEffortOnlyForTheDefaultModel(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/libs/ssrf"
 )
 
-// The operator's endpoint has a private address. A workspace must not reach that address with a
-// host name that resolves to the same address and port.
+// The operator's endpoint has a private address. A workspace must not be able to connect to that
+// address by a host name that resolves to it.
 func TestEndpoint_WorkspaceCannotReachTheOperatorsAddress(t *testing.T) {
 	t.Parallel()
 	operators := httptest.NewServer(http.NotFoundHandler())

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// step states how strictly the request constrains the form of the answer. Endpoints support
-// different steps, and some endpoints accept a schema without enforcing it.
+// step states how strictly a request constrains the form of the model's answer. Endpoints support
+// different steps. Some endpoints accept a schema but do not enforce it.
 type step int
 
 const (
@@ -20,10 +20,10 @@ const (
 )
 
 const (
-	// maxTranscript limits the transcript in the request, in bytes. Of a longer transcript, the
-	// beginning and the end are sent; the end is twice as long as the beginning.
+	// maxTranscript limits the transcript in the request, in bytes. Of a longer transcript, only
+	// the beginning and the end are sent. The end is twice as long as the beginning.
 	maxTranscript = 48 << 10
-	// maxLine limits one turn, in bytes.
+	// maxLine limits the text of one turn, in bytes.
 	maxLine = 4 << 10
 )
 
@@ -48,9 +48,9 @@ func question(model string, c Call, step step) chat {
 		Messages: []chatMessage{{"system", rules(c)}, {"user", "<transcript>\n" + lines(c.Turns) + "\n</transcript>"}},
 	}
 	if model == defaultModel {
-		// The default model reasons unless the request turns this off, and then takes longer than
-		// SUMMARY_TIMEOUT. Other models get no reasoning effort, because an endpoint can refuse an
-		// unknown field.
+		// The default model reasons unless the request turns this off. With reasoning it takes
+		// longer than SUMMARY_TIMEOUT. Requests to other models do not contain the field, because
+		// an endpoint can refuse an unknown field.
 		q.ReasoningEffort = "none"
 	}
 	switch step {
@@ -65,7 +65,8 @@ func question(model string, c Call, step step) chat {
 	return q
 }
 
-// rules describes the form of the answer in words, for endpoints that enforce no schema.
+// rules returns the instructions for the model. They describe the form of the answer in words,
+// because some endpoints do not enforce a schema.
 func rules(c Call) string {
 	text, _ := json.Marshal(form(c)) // encoding strings, lists and objects cannot fail
 	zone := c.zone()
@@ -116,8 +117,8 @@ func form(c Call) map[string]any {
 	}
 }
 
-// lines returns the turns as JSON, one turn per line. The JSON cannot contain the brackets of the
-// block. The middle of a long conversation is left out.
+// lines returns the turns as JSON, one turn per line. The JSON contains no < or >, so a turn cannot
+// end the <transcript> block. The middle of a long conversation is left out.
 func lines(turns []agent.Turn) string {
 	text := make([]string, 0, len(turns))
 	size := 0

@@ -1,7 +1,8 @@
 // Package summary summarises ended conversations with a language model, and publishes the analysis
-// of calls. It uses any OpenAI-compatible API. The transcript contains words of an unknown person,
-// so the request presents it as data and offers no tools. Only values of the right form, and
-// outcomes of the agent's list, are used from the answer. Without an endpoint, no request is sent.
+// of calls. It uses any OpenAI-compatible API. The transcript contains words of an unknown person.
+// The request therefore presents the transcript as data and offers no tools. Of the answer, only
+// values of the right form and outcomes of the agent's list are used. If no endpoint is configured,
+// no request is sent.
 package summary
 
 import (
@@ -31,11 +32,11 @@ type Config struct {
 }
 
 const (
-	// maxTries is the maximum number of requests for one summary. retryPause is the pause after the
-	// first error. Each further pause is twice as long.
+	// maxTries is the maximum number of requests for one summary. rest is the pause after the first
+	// error. Each further pause is twice as long.
 	maxTries = 4
 	rest     = 250 * time.Millisecond
-	// maxAnswer limits an answer, in bytes.
+	// maxAnswer limits the response of an endpoint, in bytes.
 	maxAnswer = 256 << 10
 	// defaultTimeout is used if Timeout is 0.
 	defaultTimeout = 15 * time.Second
@@ -50,12 +51,13 @@ type Call struct {
 	// EndedAt is the end of the call. Zone is the person's time zone; nil means UTC.
 	EndedAt time.Time
 	Zone    *time.Location
-	// Outcome and CallbackAt were already determined during the call. The model cannot change them.
+	// Outcome and CallbackAt were determined during the call. The model cannot change them. Outcome
+	// is empty and CallbackAt is nil if they were not determined.
 	Outcome    string
 	CallbackAt *time.Time
 }
 
-// ErrNone means that the endpoint returned no valid summary.
+// ErrNone means that no request returned a valid summary.
 var ErrNone = errors.New("no summary")
 
 // Summariser requests summaries. It is safe for concurrent use.
@@ -90,15 +92,15 @@ func newClient(dial ssrf.Dialing, roots *x509.CertPool) *http.Client {
 	}
 }
 
-// endpoint is a chat completions API.
+// endpoint is a chat completions API of the operator or of a workspace.
 type endpoint struct {
 	url, key, model string
 	client          *http.Client
 }
 
-// endpoint returns the endpoint of a call. If the url of the result is empty, the call has no
-// endpoint. The operator's key is sent only to the operator's URL, and the guard checks every URL
-// of a workspace.
+// endpoint returns the API that summarises the call. If the field url is empty, there is no such
+// API. The operator's key is sent only to the operator's URL, and the guard checks every URL of a
+// workspace.
 func (s *Summariser) endpoint(c Call) (endpoint, error) {
 	to := endpoint{url: s.cfg.URL, key: s.cfg.Key, model: s.cfg.Model, client: s.own}
 	if own := c.Settings.Summary.BaseURL; own != "" {
@@ -117,8 +119,8 @@ func (s *Summariser) endpoint(c Call) (endpoint, error) {
 	return to, nil
 }
 
-// Summarise requests a summary. Without an endpoint or a conversation, it sends no request and
-// returns nil without an error. It ends when ctx ends or maxTries is reached.
+// Summarise requests a summary. If there is no endpoint, or if the person said nothing, it sends no
+// request and returns nil without an error. It tries until ctx ends or maxTries is reached.
 func (s *Summariser) Summarise(ctx context.Context, c Call) (*agent.Summary, error) {
 	to, err := s.endpoint(c)
 	if err != nil || to.url == "" || !anybody(c.Turns) {
@@ -165,8 +167,8 @@ func anybody(turns []agent.Turn) bool {
 	return false
 }
 
-// refusal is an HTTP error status. form means that the form of the request can be the reason. again
-// means that another try can succeed.
+// refusal is an HTTP error status of an endpoint. form means that the endpoint may not support the
+// requested form of the answer. again means that another try can succeed.
 type refusal struct {
 	status      int
 	form, again bool
@@ -213,7 +215,7 @@ func (s *Summariser) ask(ctx context.Context, to endpoint, c Call, step step) (s
 		} `json:"choices"`
 	}
 	if json.Unmarshal(answer, &reply) != nil || len(reply.Choices) == 0 {
-		return "", nil // the function read returns an error for an empty text
+		return "", nil // read returns an error for an empty text
 	}
 	return reply.Choices[0].Message.Content, nil
 }

@@ -123,7 +123,7 @@ func aCall() Call {
 	}
 }
 
-// Each row is an endpoint that supports different forms of the request.
+// Each row is an endpoint that supports other forms of the answer, or that fails.
 func TestSummarise_TriesSimplerForms(t *testing.T) {
 	t.Parallel()
 	ok := func(text string) reply { return reply{status: 200, text: text} }
@@ -223,7 +223,8 @@ func TestSummarise_SendsNothingWithoutAnEndpointOrSpeech(t *testing.T) {
 	} else if summary != nil {
 		t.Errorf("without an endpoint: summary = %v, want nil", summary)
 	}
-	// An agent's own endpoint requires TLS, is guarded, and never receives the operator's key.
+	// An agent's own endpoint requires TLS, is checked by the guard, and never receives the
+	// operator's key.
 	for _, base := range []string{f.URL + "/v1", "https://127.0.0.1/v1", "https://169.254.169.254/", "https://10.0.0.1", "https://u:p@models.example"} {
 		own := aCall()
 		own.Settings.Summary.BaseURL = base
@@ -270,7 +271,7 @@ func TestSummarise_RefusesAnEndlessAnswer(t *testing.T) {
 	}
 }
 
-// The person's words cannot end the block that contains them.
+// The person's words must not be able to end the block that contains them.
 func TestQuestion_QuotesTheTranscript(t *testing.T) {
 	t.Parallel()
 	c := aCall()
@@ -367,7 +368,7 @@ func at(want string) func(*agent.Summary) bool {
 	}
 }
 
-// For any text of a model, the summary has the right form.
+// For any text that a model returns, the summary must have the right form.
 func FuzzRead(f *testing.F) {
 	f.Add(good)
 	f.Add("```json\n" + good + "```")
