@@ -27,7 +27,7 @@ func (o *opener) Open(ctx context.Context, _ agent.Spec) (agent.Session, error) 
 	}
 }
 
-func TestCircuits_OnePerAddress(t *testing.T) {
+func TestCircuits_AreIndependentForEachAddress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		over := &opener{err: errors.New("connection refused")}
@@ -67,15 +67,15 @@ func TestCircuits_OnePerAddress(t *testing.T) {
 }
 
 // If a call ends while its session is being opened, only a slow address counts as failed.
-func TestCircuits_EndOfTheCallIsAFailureOfASlowAddress(t *testing.T) {
+func TestCircuits_CanceledOpenIsAFailureOnlyOfASlowAddress(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
 		after time.Duration
 		want  time.Duration
 	}{
-		{name: "soon", after: time.Second, want: 0},
-		{name: "the address was slow", after: 4 * time.Second, want: time.Second},
+		{name: "call ends after 1 s: no failure", after: time.Second, want: 0},
+		{name: "call ends after 4 s: failure", after: 4 * time.Second, want: time.Second},
 	}
 	for _, tt := range tests {
 		synctest.Test(t, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestCircuits_EndOfTheCallIsAFailureOfASlowAddress(t *testing.T) {
 	}
 }
 
-func TestAddressOf_ScriptedHasNone(t *testing.T) {
+func TestAddressOf_ReturnsNoneForAScriptedAgent(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"", agent.Scripted} {
 		if _, ok := agent.AddressOf(uuid.New(), kind, "", ""); ok {

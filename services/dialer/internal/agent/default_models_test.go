@@ -105,7 +105,7 @@ func sdkModelOf(spec ast.Spec) []sdkModel {
 	return []sdkModel{model}
 }
 
-func TestDefaultModels_AreServedByOpenAI(t *testing.T) {
+func TestDefaultModels_AreInTheSDKAndNotRetired(t *testing.T) {
 	t.Parallel()
 	served := map[string][]sdkModel{
 		"REALTIME_MODEL":               sdkModels(t, "github.com/openai/openai-go/v3/realtime"),

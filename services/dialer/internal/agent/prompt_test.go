@@ -66,7 +66,7 @@ func TestInstructions_VariablesAreQuoted(t *testing.T) {
 	}
 }
 
-func TestInstructions_LimitVariables(t *testing.T) {
+func TestInstructions_LimitTheSizeOfVariables(t *testing.T) {
 	t.Parallel()
 	variables := map[string]any{
 		"long": strings.Repeat("x", 60<<10), "word": "Ada", "list": []int{1}, "big": 1e21, "yes": true,

@@ -6,7 +6,7 @@ import "testing"
 // refusal that the next sentence withdraws, a refusal that a later wish does not withdraw, a limit
 // of time or place, and sentences that only resemble a refusal. No native speaker has reviewed the
 // sentences.
-func TestRefusesFurtherCalls_InEachLanguage(t *testing.T) {
+func TestRefusesFurtherCalls_DetectsRefusalsInEachLanguage(t *testing.T) {
 	t.Parallel()
 	tests := []refusalTest{
 		{language: "fr", words: "Ne m'appelez pas. Appelez-moi demain."},

@@ -53,7 +53,7 @@ func TestRefusesFurtherCalls_SupportsTheLanguagesOfTheDisclosure(t *testing.T) {
 
 // The next sentence limits or withdraws the refusal. A refusal with a word such as "again" or
 // "stop" remains, and so does a refusal before a complaint that mentions a time.
-func TestRefusesFurtherCalls_IsLimitedByLaterWords(t *testing.T) {
+func TestRefusesFurtherCalls_LaterSentenceCancelsARefusal(t *testing.T) {
 	t.Parallel()
 	limited := map[string]int{}
 	for _, test := range limitedRefusalTests() {

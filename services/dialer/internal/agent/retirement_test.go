@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestWarnRetiringModels_LogsDueModels(t *testing.T) {
+func TestWarnRetiringModels_LogsModelsNearTheirShutdown(t *testing.T) {
 	t.Parallel()
 	configured := []agent.ConfiguredModel{
 		{Variable: "REALTIME_MODEL", Model: "gpt-realtime"},
@@ -71,7 +71,7 @@ func TestWarnRetiringModels_LogsDueModels(t *testing.T) {
 	}
 }
 
-func TestRetirementMonitor_PublishesModelsInUse(t *testing.T) {
+func TestRetirementMonitor_PublishesShutdownDatesOfModelsInUse(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(
 		t,

@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-func TestReadSettings_Validates(t *testing.T) {
+func TestReadSettings_RefusesInvalidValues(t *testing.T) {
 	t.Parallel()
 	for text, fault := range map[string]string{
 		``: "", `{}`: "", `{"kind":"openai_realtime","unknown":1}`: "", `{"kind":"media_ws","media_url":"wss://a.example"}`: "",
@@ -25,17 +25,23 @@ func TestReadSettings_Validates(t *testing.T) {
 	}
 }
 
-func TestDisclosureText_ByLanguageAndSettings(t *testing.T) {
+func TestDisclosureText_DependsOnLanguageAndSettings(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, settings, want string
 		known                bool
 	}{
-		{"on unless turned off", `{}`, "Hello, you are talking to an AI assistant.", true},
-		{"in the agent's language", `{"language":"de-CH"}`, "Guten Tag, Sie sprechen mit einem KI-Assistenten.", true},
-		{"a language nobody wrote down", `{"language":"eo"}`, "Hello, you are talking to an AI assistant.", false},
-		{"the agent's own words", `{"language":"eo","disclosure":{"text":"Mi estas AI."}}`, "Mi estas AI.", true},
-		{"an empty reason turns nothing off", `{"disclosure":{"off_reason":"  "}}`, "Hello, you are talking to an AI assistant.", true},
+		{"default: the disclosure is on", `{}`, "Hello, you are talking to an AI assistant.", true},
+		{
+			"sentence in the agent's language", `{"language":"de-CH"}`, "Guten Tag, Sie sprechen mit einem KI-Assistenten.",
+			true,
+		},
+		{"language without a sentence: English", `{"language":"eo"}`, "Hello, you are talking to an AI assistant.", false},
+		{"text from the settings", `{"language":"eo","disclosure":{"text":"Mi estas AI."}}`, "Mi estas AI.", true},
+		{
+			"empty reason: the disclosure is on", `{"disclosure":{"off_reason":"  "}}`,
+			"Hello, you are talking to an AI assistant.", true,
+		},
 		{"turned off with a reason", `{"disclosure":{"off_reason":"staff only, told in person"}}`, "", true},
 	} {
 		s, err := agent.ReadSettings([]byte(test.settings))
@@ -50,18 +56,27 @@ func TestDisclosureText_ByLanguageAndSettings(t *testing.T) {
 	}
 }
 
-func TestNoticeText_ByKindAndSettings(t *testing.T) {
+func TestNoticeText_DependsOnKindAndSettings(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, settings, want string
 		known                bool
 	}{
-		{"in the agent's language", `{"kind":"openai_realtime","language":"de-CH"}`, "Dieses Gespräch wird aufgezeichnet. Wenn Sie das nicht möchten, sagen Sie es bitte.", true},
-		{"a language nobody wrote down", `{"kind":"media_ws","media_url":"wss://x","language":"eo"}`, "This call is recorded. If you do not want that, please say so.", false},
-		{"the agent's own words", `{"kind":"openai_realtime","recording":{"notice":" Taped. "}}`, "Taped.", true},
-		{"never of this agent", `{"kind":"openai_realtime","recording":{"notice":"Taped.","off":true}}`, "", true},
-		{"an agent that cannot say it", `{"kind":"scripted","recording":{"notice":"Taped."}}`, "", true},
-		{"one whose tones stand for words", `{"script":{"speaks":true}}`, "This call is recorded. If you do not want that, please say so.", true},
+		{
+			"sentence in the agent's language", `{"kind":"openai_realtime","language":"de-CH"}`,
+			"Dieses Gespräch wird aufgezeichnet. Wenn Sie das nicht möchten, sagen Sie es bitte.", true,
+		},
+		{
+			"language without a sentence: English", `{"kind":"media_ws","media_url":"wss://x","language":"eo"}`,
+			"This call is recorded. If you do not want that, please say so.", false,
+		},
+		{"text from the settings", `{"kind":"openai_realtime","recording":{"notice":" Taped. "}}`, "Taped.", true},
+		{"recording turned off", `{"kind":"openai_realtime","recording":{"notice":"Taped.","off":true}}`, "", true},
+		{"agent that cannot speak the notice", `{"kind":"scripted","recording":{"notice":"Taped."}}`, "", true},
+		{
+			"scripted agent whose tones replace words", `{"script":{"speaks":true}}`,
+			"This call is recorded. If you do not want that, please say so.", true,
+		},
 	} {
 		s, err := agent.ReadSettings([]byte(test.settings))
 		if err != nil {
@@ -107,11 +122,12 @@ func TestVoicemailText_ContainsTheDisclosureOnce(t *testing.T) {
 		want     string
 	}{
 		{
-			name: "disclosure of the language", settings: agent.Settings{Language: "de", Message: "Bitte rufen Sie zurück."},
-			want: "Guten Tag, Sie sprechen mit einem KI-Assistenten. Bitte rufen Sie zurück.",
+			name:     "default disclosure of the language",
+			settings: agent.Settings{Language: "de", Message: "Bitte rufen Sie zurück."},
+			want:     "Guten Tag, Sie sprechen mit einem KI-Assistenten. Bitte rufen Sie zurück.",
 		},
 		{
-			name:     "own disclosure",
+			name:     "disclosure from the settings",
 			settings: agent.Settings{Disclosure: agent.Disclosure{Text: "I am an AI."}, Message: "Please call back."},
 			want:     "I am an AI. Please call back.",
 		},
@@ -124,7 +140,7 @@ func TestVoicemailText_ContainsTheDisclosureOnce(t *testing.T) {
 			want: "Please call back.",
 		},
 		{
-			name: "message that contains it",
+			name: "message that contains the disclosure",
 			settings: agent.Settings{
 				Disclosure: agent.Disclosure{Text: "I am an AI."},
 				Message:    "Hi. I am an AI. Call back.",

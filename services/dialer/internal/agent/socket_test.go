@@ -70,7 +70,7 @@ func TestPing_KeepsALiveConnection(t *testing.T) {
 	s.Cut()
 }
 
-func TestSocket_SendsMessagesBeforeAudioAndIgnoresBinary(t *testing.T) {
+func TestSocket_SendsMessagesBeforeAudioAndIgnoresBinaryMessages(t *testing.T) {
 	t.Parallel()
 	got := make(chan string, 8)
 	begin := make(chan struct{})
@@ -139,7 +139,7 @@ func TestSend_ClosesTheConnectionOfAnAgentThatDoesNotRead(t *testing.T) {
 
 // The error must not contain the URL, because a customer's URL can contain a token, and errors are
 // logged.
-func TestDial_ErrorHasNoURL(t *testing.T) {
+func TestDial_ErrorDoesNotContainTheURL(t *testing.T) {
 	t.Parallel()
 	if _, err := Dial(t.Context(), NewClient(local(), nil), "ws://127.0.0.1:1/agent?token=hunter2", nil,
 		plain); err == nil {

@@ -81,16 +81,33 @@ func TestGreeting_ClassifiesByLength(t *testing.T) {
 		want   Verdict
 		before time.Duration
 	}{
-		{"hello?", newSound().silence(600).speech(600, 180).silence(3000), Person, 2100 * time.Millisecond},
-		{"name and company", newSound().silence(400).speech(2200, 120).silence(3000), Person, 3500 * time.Millisecond},
-		{"a machine's greeting", newSound().silence(500).speech(4000, 110).silence(3000), Recording, 4500 * time.Millisecond},
-		{"nobody says a word", newSound().silence(6000), Unsure, 2600 * time.Millisecond},
-		{"clicks are no words", newSound().silence(500).tone(40, 300, 8000).silence(500).tone(60, 200, 8000).silence(5000), Unsure, 5100 * time.Millisecond},
-		{"somebody who stammers for long", newSound().speech(300, 150).silence(600).speech(300, 150).silence(600).speech(300, 150).silence(600).
-			speech(300, 150).silence(600).speech(300, 150).silence(600).speech(300, 150).silence(600).silence(1000), Unsure, 5100 * time.Millisecond},
-		{"hello? on a noisy line", newSound().noise(800, 500).piece(600, mix(newSound().speech(600, 180), 500)).noise(3000, 500), Person, 2600 * time.Millisecond},
-		{"a line that becomes noisy is no recording", newSound().silence(1000).noise(8000, 600), Person, 3000 * time.Millisecond},
-		{"a tone is no voice", newSound().silence(300).tone(4000, 440, 8000).silence(2000), Unsure, 5100 * time.Millisecond},
+		{"short greeting", newSound().silence(600).speech(600, 180).silence(3000), Person, 2100 * time.Millisecond},
+		{
+			"greeting with name and company", newSound().silence(400).speech(2200, 120).silence(3000), Person,
+			3500 * time.Millisecond,
+		},
+		{
+			"greeting of a machine", newSound().silence(500).speech(4000, 110).silence(3000), Recording,
+			4500 * time.Millisecond,
+		},
+		{"silence", newSound().silence(6000), Unsure, 2600 * time.Millisecond},
+		{
+			"clicks", newSound().silence(500).tone(40, 300, 8000).silence(500).tone(60, 200, 8000).silence(5000), Unsure,
+			5100 * time.Millisecond,
+		},
+		{
+			"many short words with long pauses",
+			newSound().speech(300, 150).silence(600).speech(300, 150).silence(600).speech(300, 150).silence(600).
+				speech(300, 150).silence(600).speech(300, 150).silence(600).speech(300, 150).silence(600).silence(1000),
+			Unsure, 5100 * time.Millisecond,
+		},
+		{
+			"short greeting on a noisy line",
+			newSound().noise(800, 500).piece(600, mix(newSound().speech(600, 180), 500)).noise(3000, 500), Person,
+			2600 * time.Millisecond,
+		},
+		{"line that becomes noisy", newSound().silence(1000).noise(8000, 600), Person, 3000 * time.Millisecond},
+		{"tone", newSound().silence(300).tone(4000, 440, 8000).silence(2000), Unsure, 5100 * time.Millisecond},
 	} {
 		var g Greeting
 		var tones Tones
@@ -125,20 +142,36 @@ func TestTones_DetectBeepsAndFax(t *testing.T) {
 		fax      bool
 		earliest time.Duration
 	}{
-		{"a beep", newSound().speech(2000, 120).silence(300).tone(400, 1000, 6000).silence(1000), true, false, 2700 * time.Millisecond},
-		{"a short one between two frequencies", newSound().silence(110).tone(200, 1425, 3000).silence(1000), true, false, 280 * time.Millisecond},
-		{"a low one", newSound().silence(100).tone(500, 440, 6000).silence(500), true, false, 0},
-		{"a high one over hiss", newSound().noise(100, 200).piece(500, mix(newSound().tone(500, 2130, 6000), 200)).noise(500, 200), true, false, 0},
-		{"too short", newSound().silence(100).tone(120, 1000, 6000).silence(1000), false, false, 0},
-		{"too quiet", newSound().silence(100).tone(400, 1000, 300).silence(1000), false, false, 0},
-		{"too long: a dial tone", newSound().silence(100).tone(4000, 425, 6000).silence(1000), false, false, 0},
-		{"a fax", newSound().silence(1000).tone(3000, 2100, 8000).silence(1000), false, true, 2400 * time.Millisecond},
-		{"a digit has two tones", newSound().silence(100).piece(400, func(t float64) float64 {
+		{
+			"beep", newSound().speech(2000, 120).silence(300).tone(400, 1000, 6000).silence(1000), true, false,
+			2700 * time.Millisecond,
+		},
+		{
+			"short beep between two bins", newSound().silence(110).tone(200, 1425, 3000).silence(1000), true, false,
+			280 * time.Millisecond,
+		},
+		{"low beep", newSound().silence(100).tone(500, 440, 6000).silence(500), true, false, 0},
+		{
+			"high beep with noise",
+			newSound().noise(100, 200).piece(500, mix(newSound().tone(500, 2130, 6000), 200)).noise(500, 200), true, false,
+			0,
+		},
+		{"tone too short for a beep", newSound().silence(100).tone(120, 1000, 6000).silence(1000), false, false, 0},
+		{"tone too quiet for a beep", newSound().silence(100).tone(400, 1000, 300).silence(1000), false, false, 0},
+		{"dial tone: too long for a beep", newSound().silence(100).tone(4000, 425, 6000).silence(1000), false, false, 0},
+		{"fax tone", newSound().silence(1000).tone(3000, 2100, 8000).silence(1000), false, true, 2400 * time.Millisecond},
+		{"DTMF digit: two tones", newSound().silence(100).piece(400, func(t float64) float64 {
 			return 5000*math.Sin(2*math.Pi*697*t) + 5000*math.Sin(2*math.Pi*1209*t)
 		}).silence(1000), false, false, 0},
-		{"a tone that glides", newSound().silence(100).piece(800, func(t float64) float64 { return 6000 * math.Sin(2*math.Pi*(600*t+1500*t*t)) }).silence(500), false, false, 0},
-		{"speech, low", newSound().speech(5000, 105), false, false, 0},
-		{"speech, high", newSound().speech(5000, 230), false, false, 0},
+		{
+			"tone with a rising frequency",
+			newSound().silence(100).piece(800, func(t float64) float64 {
+				return 6000 * math.Sin(2*math.Pi*(600*t+1500*t*t))
+			}).silence(500),
+			false, false, 0,
+		},
+		{"low voice", newSound().speech(5000, 105), false, false, 0},
+		{"high voice", newSound().speech(5000, 230), false, false, 0},
 		{"noise", newSound().noise(5000, 3000), false, false, 0},
 	} {
 		var d Detector

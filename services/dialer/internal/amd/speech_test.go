@@ -38,7 +38,7 @@ func spoken(t *testing.T, voice, text string) *sound {
 
 // Two samples are not in the table, because the detector classifies them wrongly. A business
 // greeting of 3 s is classified as a recording, and a recording of 2 s as a person.
-func TestDetector_OnSynthesisedSpeech(t *testing.T) {
+func TestDetector_ClassifiesSynthesisedSpeech(t *testing.T) {
 	if _, err := exec.LookPath("espeak-ng"); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("espeak-ng is missing: apt install espeak-ng")

@@ -177,7 +177,7 @@ func recordCall(t *testing.T, s *fakeRecorder) (recorded, heard time.Duration) {
 	return s.sound(t), heard
 }
 
-func TestRecording_NotWithoutANotice(t *testing.T) {
+func TestRecording_DoesNotStartWithoutANotice(t *testing.T) {
 	t.Parallel()
 	for name, settings := range map[string]string{
 		"an agent that cannot":            `{"script":{"tone_hz":440,"tone_millis":300,"end_after_millis":900}}`,

@@ -54,26 +54,26 @@ func TestTranscript_EndsWhereThePersonHungUp(t *testing.T) {
 		// means none.
 		started, finished, cut time.Duration
 	}{
-		{name: "before the first frame"},
-		{name: "in the first word", after: 500 * time.Millisecond, started: firstFrame, cut: 500 * time.Millisecond},
+		{name: "hangup before the first frame"},
+		{name: "hangup in the first word", after: 500 * time.Millisecond, started: firstFrame, cut: 500 * time.Millisecond},
 		{
-			name: "in the disclosure", after: 3500 * time.Millisecond, want: []string{"Hello, this is –"},
+			name: "hangup in the disclosure", after: 3500 * time.Millisecond, want: []string{"Hello, this is –"},
 			started: firstFrame, cut: 3500 * time.Millisecond,
 		},
 		{
-			name: "in the notice", after: 6500 * time.Millisecond, want: []string{"Hello, this is an AI. We –"},
+			name: "hangup in the notice", after: 6500 * time.Millisecond, want: []string{"Hello, this is an AI. We –"},
 			started: firstFrame, cut: 6500 * time.Millisecond,
 		},
 		{
-			name: "in the first word of the greeting", after: 7500 * time.Millisecond, want: []string{disclosureWords},
+			name: "hangup in the first word of the greeting", after: 7500 * time.Millisecond, want: []string{disclosureWords},
 			started: firstFrame, finished: 7 * time.Second,
 		},
 		{
-			name: "in the greeting", after: 9200 * time.Millisecond, want: []string{disclosureWords, "Good day –"},
+			name: "hangup in the greeting", after: 9200 * time.Millisecond, want: []string{disclosureWords, "Good day –"},
 			started: firstFrame, finished: 7 * time.Second,
 		},
 		{
-			name: "after the greeting", after: 12 * time.Second, want: []string{disclosureWords, greetingWords},
+			name: "hangup after the greeting", after: 12 * time.Second, want: []string{disclosureWords, greetingWords},
 			started: firstFrame, finished: 7 * time.Second,
 		},
 	}
@@ -118,17 +118,18 @@ func TestTranscript_ExcludesFramesThatWereNotSent(t *testing.T) {
 		// started and cut are the expected times in the record of the disclosure. Zero means none.
 		started, cut time.Duration
 	}{
-		{name: "none is sent", to: 20 * time.Second},
+		{name: "no frame is sent", to: 20 * time.Second},
 		{
-			name: "the first second", to: time.Second, want: []string{"Hello, this is an AI. We –", greetingWords},
+			name: "first second is not sent", to: time.Second, want: []string{"Hello, this is an AI. We –", greetingWords},
 			started: time.Second + firstFrame, cut: 7 * time.Second,
 		},
 		{
-			name: "a second of the disclosure", from: 2 * time.Second, to: 3 * time.Second,
+			name: "one second of the disclosure is not sent", from: 2 * time.Second, to: 3 * time.Second,
 			want: []string{"Hello, this is an AI. We –", greetingWords}, started: firstFrame, cut: 7 * time.Second,
 		},
 		{
-			name: "the end", from: 3500 * time.Millisecond, to: 20 * time.Second, want: []string{"Hello, this is –"},
+			name: "nothing is sent after 3.5 s", from: 3500 * time.Millisecond, to: 20 * time.Second,
+			want:    []string{"Hello, this is –"},
 			started: firstFrame, cut: 3500 * time.Millisecond,
 		},
 	}
@@ -213,7 +214,7 @@ func TestTranscript_ShortensAnIncompleteItem(t *testing.T) {
 	})
 }
 
-func TestTranscript_TextOfAudioThatWasNeverSentIsLeftOut(t *testing.T) {
+func TestTranscript_OmitsTextWhoseAudioWasNotSent(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.send(agent.Event{Kind: agent.Utterance, Role: agent.RoleAgent, Item: "1", Text: "Never spoken."})
@@ -276,7 +277,7 @@ func TestDisclosure_ComparesTheAgentsTranscript(t *testing.T) {
 	}
 }
 
-func TestDisclosure_NoRecordIfTurnedOff(t *testing.T) {
+func TestDisclosure_HasNoRecordIfTurnedOff(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.speak("1", time.Second)

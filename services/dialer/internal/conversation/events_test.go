@@ -163,7 +163,7 @@ func TestShortened_CutsBetweenWords(t *testing.T) {
 	}
 }
 
-func TestSilence_EndsTheCall(t *testing.T) {
+func TestRun_EndsTheCallAfterSilence(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{SilenceSeconds: 10}, func(k *conversationTest) {
 		k.speak("a", 5*time.Second)
@@ -182,7 +182,7 @@ func TestSilence_EndsTheCall(t *testing.T) {
 	})
 }
 
-func TestLongest_EndsTheCall(t *testing.T) {
+func TestRun_EndsTheCallAtTheMaximumDuration(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{SilenceSeconds: 3600}, func(k *conversationTest) {
 		k.pass(11 * time.Minute)
@@ -214,9 +214,9 @@ func TestEndCall_WaitsForTheQueuedAudio(t *testing.T) {
 	})
 }
 
-func TestEndCall_LimitsTheWait(t *testing.T) {
+func TestEndCall_LimitsTheWaitForQueuedAudio(t *testing.T) {
 	t.Parallel()
-	t.Run("without TurnDone", func(t *testing.T) {
+	t.Run("agent sends no TurnDone", func(t *testing.T) {
 		t.Parallel()
 		converse(t, agent.Settings{}, func(k *conversationTest) {
 			k.speak("farewell", time.Second)
@@ -224,7 +224,7 @@ func TestEndCall_LimitsTheWait(t *testing.T) {
 			k.wantEnd(callstate.NormalClearing, 2500*time.Millisecond, 2600*time.Millisecond)
 		})
 	})
-	t.Run("with an agent that continues to talk", func(t *testing.T) {
+	t.Run("agent continues to talk", func(t *testing.T) {
 		t.Parallel()
 		converse(t, agent.Settings{}, func(k *conversationTest) {
 			k.speak("a", 4*time.Minute)
@@ -234,9 +234,9 @@ func TestEndCall_LimitsTheWait(t *testing.T) {
 	})
 }
 
-func TestFailed_EndsTheCallAfterTheFarewell(t *testing.T) {
+func TestFailed_EndsTheCall(t *testing.T) {
 	t.Parallel()
-	t.Run("ends the call", func(t *testing.T) {
+	t.Run("Failed ends the call immediately", func(t *testing.T) {
 		t.Parallel()
 		converse(t, agent.Settings{}, func(k *conversationTest) {
 			k.hear(time.Second)
@@ -250,7 +250,7 @@ func TestFailed_EndsTheCallAfterTheFarewell(t *testing.T) {
 			}
 		})
 	})
-	t.Run("during the farewell, which is played to its end", func(t *testing.T) {
+	t.Run("Failed during the farewell: the farewell is played to its end", func(t *testing.T) {
 		t.Parallel()
 		converse(t, agent.Settings{}, func(k *conversationTest) {
 			k.speak("a", time.Second)
@@ -259,7 +259,7 @@ func TestFailed_EndsTheCallAfterTheFarewell(t *testing.T) {
 			k.wantEnd(callstate.NormalClearing, time.Second, 1100*time.Millisecond)
 		})
 	})
-	t.Run("Closed, after the queued audio", func(t *testing.T) {
+	t.Run("Closed ends the call after the queued audio", func(t *testing.T) {
 		t.Parallel()
 		converse(t, agent.Settings{}, func(k *conversationTest) {
 			k.speak("a", time.Second)
@@ -271,7 +271,7 @@ func TestFailed_EndsTheCallAfterTheFarewell(t *testing.T) {
 
 func TestGoodbye_IsSpokenBeforeTheEnd(t *testing.T) {
 	t.Parallel()
-	t.Run("the sentence is spoken", func(t *testing.T) {
+	t.Run("agent speaks the sentence", func(t *testing.T) {
 		t.Parallel()
 		converse(t, agent.Settings{}, func(k *conversationTest) {
 			k.speak("a", time.Minute)
@@ -292,7 +292,7 @@ func TestGoodbye_IsSpokenBeforeTheEnd(t *testing.T) {
 			}
 		})
 	})
-	t.Run("the agent stays silent", func(t *testing.T) {
+	t.Run("agent stays silent", func(t *testing.T) {
 		t.Parallel()
 		converse(t, agent.Settings{}, func(k *conversationTest) {
 			k.Goodbye("We have to stop.", callstate.NormalTemporaryFailure)

@@ -30,24 +30,24 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 		settings agent.Settings
 		run      func(*conversationTest)
 	}{
-		{name: "during the call", run: func(k *conversationTest) {
+		{name: "outcome during the call", run: func(k *conversationTest) {
 			k.send(utterance, endCall)
 			k.hangUp()
 		}},
-		{name: "before the words are transcribed", run: func(k *conversationTest) {
+		{name: "outcome before the transcript of the words", run: func(k *conversationTest) {
 			k.send(agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Item: "p0", Text: "Hello?"},
 				agent.Event{Kind: agent.Utterance, Role: agent.RoleAgent, Text: "Good day."}, endCall)
 			k.pass(20 * time.Millisecond)
 			k.send(utterance)
 		}},
-		{name: "before the words are transcribed, after the person hung up", run: func(k *conversationTest) {
+		{name: "transcript after the person hung up", run: func(k *conversationTest) {
 			k.send(endCall)
 			k.fakeSession.mu.Lock() // prevent Close from closing the channel before the words are sent
 			defer k.fakeSession.mu.Unlock()
 			k.hangUp()
 			k.fakeSession.events <- utterance
 		}},
-		{name: "the words were transcribed before the agent answered them", run: func(k *conversationTest) {
+		{name: "agent speaks between the words and the outcome", run: func(k *conversationTest) {
 			k.send(utterance, agent.Event{Kind: agent.Utterance, Role: agent.RoleAgent, Text: "Goodbye."}, endCall)
 		}},
 		{
@@ -58,20 +58,20 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 				k.hangUp()
 			},
 		},
-		{name: "after the tool opt_out", run: func(k *conversationTest) {
+		{name: "outcome after the tool opt_out", run: func(k *conversationTest) {
 			k.send(utterance)
 			k.tool(agent.ToolOptOut, `{"quote":"`+words+`"}`)
 			k.send(endCall)
 			k.hangUp()
 		}},
-		{name: "after the person hung up", run: func(k *conversationTest) {
+		{name: "outcome after the person hung up", run: func(k *conversationTest) {
 			k.send(utterance)
 			k.hear(time.Second)
 			k.hangUp()
 			k.pass(100 * time.Millisecond)
 			k.send(endCall)
 		}},
-		{name: "behind the event that ended the call", run: func(k *conversationTest) {
+		{name: "outcome after the event that ended the call", run: func(k *conversationTest) {
 			ends := agent.Event{
 				Kind: agent.ToolCall,
 				Tool: agent.ToolVoicemail,
@@ -107,7 +107,7 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 
 // The person refuses further calls, and the model calls no tool. The words are an opt-out even if
 // they are transcribed after the person hung up.
-func TestSaid_RefusalOfFurtherCallsIsAnOptOut(t *testing.T) {
+func TestUtterance_RefusalOfFurtherCallsIsAnOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "Rufen Sie mich bitte nie wieder an."
 	tests := []struct {
@@ -116,9 +116,9 @@ func TestSaid_RefusalOfFurtherCallsIsAnOptOut(t *testing.T) {
 		late bool
 		want []string
 	}{
-		{name: "during the call", role: agent.RolePerson, want: []string{words}},
-		{name: "after the person hung up", role: agent.RolePerson, late: true, want: []string{words}},
-		{name: "words of the agent", role: agent.RoleAgent},
+		{name: "refusal during the call", role: agent.RolePerson, want: []string{words}},
+		{name: "refusal after the person hung up", role: agent.RolePerson, late: true, want: []string{words}},
+		{name: "refusal in the agent's words", role: agent.RoleAgent},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -199,25 +199,27 @@ func TestRatchet_DoesNotTrimAnAgentFasterThanRealTime(t *testing.T) {
 	t.Parallel()
 	order := rand.New(rand.NewPCG(1, 2))
 	for name, chunk := range map[string]func(int) []byte{
-		"all at once": func(tick int) []byte {
+		"whole sentence at once": func(tick int) []byte {
 			if tick == 0 {
 				return hush(20 * time.Second)
 			}
 			return nil
 		},
-		"half a second at four times the pace": func(tick int) []byte {
+		"half a second of audio every 120 ms": func(tick int) []byte {
 			if tick%6 == 0 && tick < 300 {
 				return hush(500 * time.Millisecond)
 			}
 			return nil
 		},
-		"in lumps": func(tick int) []byte {
+		"two seconds of audio every two seconds": func(tick int) []byte {
 			if tick%100 == 0 {
 				return hush(2 * time.Second)
 			}
 			return nil
 		},
-		"at random, faster than it is played": func(int) []byte { return hush(time.Duration(order.IntN(80)) * time.Millisecond) },
+		"random lengths, faster than real time": func(int) []byte {
+			return hush(time.Duration(order.IntN(80)) * time.Millisecond)
+		},
 	} {
 		if q, _ := late(t, 200*time.Millisecond, 10, chunk); q.trimmed != 0 {
 			t.Errorf("%s: trimmed frames = %d, want 0", name, q.trimmed)

@@ -69,7 +69,7 @@ func TestRecording_StartsAfterTheNotice(t *testing.T) {
 	})
 }
 
-func TestRecording_DoesNotStartAfterACutNotice(t *testing.T) {
+func TestRecording_DoesNotStartAfterAnInterruptedNotice(t *testing.T) {
 	t.Parallel()
 	recorded(t, func(k *conversationTest, sessionCalls *notices, _ *memoryRecorder) {
 		notice := func(item string) {
@@ -94,8 +94,8 @@ func TestRecording_DoesNotStartAfterACutNotice(t *testing.T) {
 func TestRecording_EndsAfterAnObjection(t *testing.T) {
 	t.Parallel()
 	for name, object := range map[string]func(*conversationTest){
-		"by the agent's tool": func(k *conversationTest) { k.tool(agent.ToolStopRecording, "{}") },
-		"in so many words": func(k *conversationTest) {
+		"agent calls stop_recording": func(k *conversationTest) { k.tool(agent.ToolStopRecording, "{}") },
+		"person objects in words": func(k *conversationTest) {
 			k.send(agent.Event{
 				Kind: agent.Utterance, Role: agent.RolePerson, Item: "p",
 				Text: "Well, I don’t want to be recorded.",
@@ -118,7 +118,7 @@ func TestRecording_EndsAfterAnObjection(t *testing.T) {
 			case len(into.agent) != before:
 				t.Errorf("%s: length of recorded audio of the agent = %v, want %v", name, len(into.agent), before)
 			}
-			if result := k.fakeSession.now(); name == "by the agent's tool" &&
+			if result := k.fakeSession.now(); name == "agent calls stop_recording" &&
 				slices.Index(result.calls, "objected") > slices.Index(result.calls, "result "+agent.ToolStopRecording) {
 				t.Errorf("%s: tool result before the end of the recording: %v", name, result.calls)
 			}

@@ -284,7 +284,7 @@ type opener func(ctx context.Context) (agent.Session, error)
 
 func (o opener) Open(ctx context.Context, _ agent.Spec) (agent.Session, error) { return o(ctx) }
 
-func TestTalk_EndsWithoutAnAgentInTime(t *testing.T) {
+func TestTalk_HangsUpIfTheAgentIsNotReadyInTime(t *testing.T) {
 	for name, open := range map[string]opener{
 		"cannot be reached": func(context.Context) (agent.Session, error) { return nil, errors.New("no model") },
 		"comes too late":    func(ctx context.Context) (agent.Session, error) { <-ctx.Done(); return nil, ctx.Err() },

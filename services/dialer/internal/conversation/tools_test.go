@@ -67,7 +67,7 @@ func TestCallback_StoresAFutureTimeInThePersonsZone(t *testing.T) {
 	}
 }
 
-func TestTransfer_OnlyToTargetsOfTheSettings(t *testing.T) {
+func TestTransfer_RefusesTargetsOutsideTheSettings(t *testing.T) {
 	t.Parallel()
 	settings := agent.Settings{Transfers: map[string]string{"desk": "+41440000000"}}
 	converse(t, settings, func(k *conversationTest) {
@@ -121,7 +121,7 @@ func TestDigits_SendsValidDigitsOnly(t *testing.T) {
 func TestVoicemail_HangUpPolicyEndsTheCall(t *testing.T) {
 	t.Parallel()
 	settings := agent.Settings{OnVoicemail: agent.VoicemailHangUp}
-	t.Run("after the tool call of the agent", func(t *testing.T) {
+	t.Run("after the tool call voicemail_detected", func(t *testing.T) {
 		t.Parallel()
 		converse(t, settings, func(k *conversationTest) {
 			k.hear(time.Second)
@@ -146,7 +146,7 @@ func TestVoicemail_HangUpPolicyEndsTheCall(t *testing.T) {
 			}
 		})
 	})
-	t.Run("not because of the speech alone", func(t *testing.T) {
+	t.Run("not if only the speech resembles a machine", func(t *testing.T) {
 		t.Parallel()
 		converse(t, settings, func(k *conversationTest) {
 			k.fakeDetector.next = Machine
@@ -303,7 +303,7 @@ func TestVoicemail_MessagePolicyLeavesTheMessage(t *testing.T) {
 			}
 		})
 	})
-	t.Run("on a beep alone", func(t *testing.T) {
+	t.Run("after a beep without a tool call", func(t *testing.T) {
 		t.Parallel()
 		converse(t, settings, func(k *conversationTest) {
 			k.fakeDetector.next = Beep
@@ -312,7 +312,7 @@ func TestVoicemail_MessagePolicyLeavesTheMessage(t *testing.T) {
 			k.wantEnd(callstate.NormalClearing, time.Second, 1200*time.Millisecond)
 		})
 	})
-	t.Run("on a beep over the disclosure", func(t *testing.T) {
+	t.Run("after a beep during the disclosure", func(t *testing.T) {
 		t.Parallel()
 		converse(t, settings, func(k *conversationTest) {
 			k.send(agent.Event{Kind: agent.Audio, Item: "d", Audio: tone(time.Second), Keep: true})
@@ -334,7 +334,7 @@ func TestVoicemail_MessagePolicyLeavesTheMessage(t *testing.T) {
 			}
 		})
 	})
-	t.Run("hangs up without a message", func(t *testing.T) {
+	t.Run("hangs up if the settings have no message", func(t *testing.T) {
 		t.Parallel()
 		converse(t, agent.Settings{OnVoicemail: agent.VoicemailMessage}, func(k *conversationTest) {
 			k.tool(agent.ToolVoicemail, `{}`)
@@ -371,10 +371,10 @@ func TestEndCall_RefusesAnUnlistedOutcome(t *testing.T) {
 	tests := []struct {
 		name, second, want string
 	}{
-		{name: "corrected", second: `{"outcome":"sold"}`, want: "sold"},
-		{name: "repeated", second: `{"outcome":"great"}`, want: agent.OutcomeUnknown},
-		{name: "left out", second: `{}`, want: agent.OutcomeUnknown},
-		{name: "ignored", want: agent.OutcomeUnknown},
+		{name: "second end_call has a listed outcome", second: `{"outcome":"sold"}`, want: "sold"},
+		{name: "second end_call repeats the outcome", second: `{"outcome":"great"}`, want: agent.OutcomeUnknown},
+		{name: "second end_call has no outcome", second: `{}`, want: agent.OutcomeUnknown},
+		{name: "no second end_call", want: agent.OutcomeUnknown},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -419,20 +419,23 @@ func TestResult_HasTheDispositionAndOutcome(t *testing.T) {
 		name, reached, outcome string
 		do                     func(*conversationTest)
 	}{
-		{"nobody said a word", agent.ReachedAbandoned, agent.OutcomeNoConversation, func(*conversationTest) {}},
-		{"a cough", agent.ReachedAbandoned, agent.OutcomeNoConversation,
+		{"no sound of the person", agent.ReachedAbandoned, agent.OutcomeNoConversation, func(*conversationTest) {}},
+		{"short sound of the person", agent.ReachedAbandoned, agent.OutcomeNoConversation,
 			func(k *conversationTest) { k.hear(200 * time.Millisecond) }},
-		{"somebody spoke", agent.ReachedHuman, agent.OutcomeUnknown, func(k *conversationTest) { k.hear(time.Second) }},
-		{"somebody's words", agent.ReachedHuman, agent.OutcomeUnknown, func(k *conversationTest) {
+		{
+			"long sound of the person", agent.ReachedHuman, agent.OutcomeUnknown,
+			func(k *conversationTest) { k.hear(time.Second) },
+		},
+		{"words of the person", agent.ReachedHuman, agent.OutcomeUnknown, func(k *conversationTest) {
 			k.send(agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Text: "Hello?"})
 		}},
-		{"a menu", agent.ReachedIVR, agent.OutcomeUnknown,
+		{"phone menu", agent.ReachedIVR, agent.OutcomeUnknown,
 			func(k *conversationTest) { k.hear(time.Second); k.tool(agent.ToolVoicemail, `{"kind":"ivr"}`) }},
-		{"a screening service", agent.ReachedScreening, agent.OutcomeUnknown, func(k *conversationTest) {
+		{"call screening service", agent.ReachedScreening, agent.OutcomeUnknown, func(k *conversationTest) {
 			k.hear(time.Second)
 			k.tool(agent.ToolVoicemail, `{"kind":"call_screening"}`)
 		}},
-		{"a fax", agent.ReachedFax, agent.OutcomeNoConversation,
+		{"fax machine", agent.ReachedFax, agent.OutcomeNoConversation,
 			func(k *conversationTest) { k.hear(time.Second); k.tool(agent.ToolVoicemail, `{"kind":"fax"}`) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -54,19 +54,33 @@ func TestDTMFReceiver_DetectsEachDigitOnce(t *testing.T) {
 		packets []digitPacket
 		want    string
 	}{
-		{"thrice ended, once heard", first, "5"},
-		{"twice the same key", append(first, second...), "55"},
-		{"the first packet is lost", first[1:], "5"},
-		{"only an end arrives", first[4:], "5"},
-		{"all ends are lost, the next begins with its marker", append(first[:2:2], second...), "55"},
-		{"all ends are lost, the next begins at once with its marker", append(first[:2:2], digitPacket{60, 1480, 5, 160, false, true}), "55"},
-		{"all ends and the next marker are lost", append(first[:2:2], second[1:]...), "55"},
-		{"another key without an end between", append(first[:2:2], digitPacket{30, 1100, 6, 160, false, false}), "56"},
-		{"an end that comes behind the next digit", append(append([]digitPacket{}, second...), first[4]), "5"},
-		{"a sender whose timestamp moves with each packet", long(160, true), "#"},
-		{"a part of a very long press", append(long(0, true), digitPacket{200, 1000 + 65535, 11, 160, false, false}), "#"},
-		{"a flash is no digit", pressed(0, 0, 16), ""},
-		{"all sixteen", append(append(append(pressed(0, 0, 10), pressed(300, 9000, 15)...), pressed(600, 20000, 0)...), pressed(900, 30000, 9)...), "*D09"},
+		{"three end packets: one digit", first, "5"},
+		{"same key pressed twice", append(first, second...), "55"},
+		{"first packet lost", first[1:], "5"},
+		{"only an end packet arrives", first[4:], "5"},
+		{"end packets lost, next digit has a marker", append(first[:2:2], second...), "55"},
+		{
+			"end packets lost, next digit follows immediately with a marker",
+			append(first[:2:2], digitPacket{60, 1480, 5, 160, false, true}), "55",
+		},
+		{"end packets and marker of the next digit lost", append(first[:2:2], second[1:]...), "55"},
+		{
+			"another key without an end packet before it", append(first[:2:2], digitPacket{30, 1100, 6, 160, false, false}),
+			"56",
+		},
+		{"end packet arrives after the next digit", append(append([]digitPacket{}, second...), first[4]), "5"},
+		{"timestamp changes with each packet", long(160, true), "#"},
+		{
+			"second segment of a very long key press",
+			append(long(0, true), digitPacket{200, 1000 + 65535, 11, 160, false, false}), "#",
+		},
+		{"hook flash is not a digit", pressed(0, 0, 16), ""},
+		{
+			"digits *, D, 0 and 9",
+			append(append(append(
+				pressed(0, 0, 10), pressed(300, 9000, 15)...), pressed(600, 20000, 0)...), pressed(900, 30000, 9)...),
+			"*D09",
+		},
 	} {
 		if got := hear(new(DTMFReceiver), row.packets...); got != row.want {
 			t.Errorf("%s: heard %q, want %q", row.name, got, row.want)
@@ -74,7 +88,7 @@ func TestDTMFReceiver_DetectsEachDigitOnce(t *testing.T) {
 	}
 }
 
-func TestDTMFReceiver_TimestampWraps(t *testing.T) {
+func TestDTMFReceiver_DetectsDigitsAcrossATimestampWrap(t *testing.T) {
 	h := new(DTMFReceiver)
 	if got := hear(h, digitPacket{0, -100, 1, 160, true, true}, digitPacket{300, 2000, 1, 160, true, true}); got != "11" {
 		t.Errorf("heard %q over the timestamps' wrap, want 11", got)

@@ -21,10 +21,10 @@ func TestFrameLimit_AllowsABurstAndRealTime(t *testing.T) {
 		now   time.Duration
 		want  int
 	}{
-		{"what is saved up at first", 1000, 5 * time.Second, 50},
-		{"nothing more in the same moment", 10, 5 * time.Second, 0},
-		{"what the time allows", 10, 5*time.Second + 60*time.Millisecond, 3},
-		{"not more is saved up than the most", 1000, time.Hour, 50},
+		{"full burst at the start", 1000, 5 * time.Second, 50},
+		{"no frame at the same time", 10, 5 * time.Second, 0},
+		{"3 frames after 60 ms", 10, 5*time.Second + 60*time.Millisecond, 3},
+		{"one burst after a long time", 1000, time.Hour, 50},
 	} {
 		if got := pass(step.tries, step.now); got != step.want {
 			t.Errorf("%s: passed = %d, want %d", step.name, got, step.want)

@@ -55,7 +55,7 @@ func TestLinear_MatchesTheTablesOfG711(t *testing.T) {
 // G.711 encodes a sample as the level between whose two decision values the sample is. These
 // decision values are half a step below and above the level. At the border of two segments, this
 // level can differ from the nearest level.
-func TestFromLinear_IsWithinHalfAStep(t *testing.T) {
+func TestFromLinear_ErrorIsAtMostHalfAStep(t *testing.T) {
 	for sample := -32635; sample <= 32635; sample++ {
 		b := FromLinear(int16(sample))
 		if off := abs(int(Linear(b)) - sample); off > 4<<(^b>>4&7) {
@@ -69,7 +69,7 @@ func TestFromLinear_IsWithinHalfAStep(t *testing.T) {
 	}
 }
 
-func TestToALaw_IsWithinHalfAStep(t *testing.T) {
+func TestToALaw_ErrorIsAtMostHalfAStep(t *testing.T) {
 	for i := range 256 {
 		b := []byte{byte(i)}
 		ToALaw(b)

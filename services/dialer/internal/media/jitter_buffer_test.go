@@ -150,7 +150,7 @@ func TestJitterBuffer_DropsDuplicates(t *testing.T) {
 	}
 }
 
-func TestJitterBuffer_NumbersWrapAround(t *testing.T) {
+func TestJitterBuffer_AcceptsWrappedSequenceNumbers(t *testing.T) {
 	l := newLine()
 	l.first, l.base = 65533, ^uint32(0)-399
 	for i, n := range []int{0, 1, 3, 2, 4, 5, 7, 8} {

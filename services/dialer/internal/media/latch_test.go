@@ -28,7 +28,7 @@ func signal() *Latch {
 	return l
 }
 
-func TestLatch_IgnoresAStranger(t *testing.T) {
+func TestLatch_RefusesUnknownAddresses(t *testing.T) {
 	l := signal()
 	if n := heard(l, latchStranger, 0, 1000); n != 0 {
 		t.Errorf("heard: n = %v, want 0", n)
@@ -67,7 +67,7 @@ func TestLatch_AcceptsOneOtherPortOfTheSignalledAddress(t *testing.T) {
 	}
 }
 
-func TestLatch_AcceptsTheFirstOtherPortWithAStream(t *testing.T) {
+func TestLatch_AcceptsTheFirstPortWithConsecutivePackets(t *testing.T) {
 	l := signal()
 	for n := range uint16(100) { // two sources that alternate, and one with random numbers
 		if l.Admit(otherPort, 7, n) {

@@ -272,7 +272,7 @@ func TestStream_IgnoresInvalidPackets(t *testing.T) {
 	}
 }
 
-func TestStream_IgnoresAStranger(t *testing.T) {
+func TestStream_IgnoresPacketsFromUnknownAddresses(t *testing.T) {
 	d := newStreamTest(t)
 	d.connect(t)
 	d.speak(stranger, 100)

@@ -24,8 +24,8 @@ func TestTimeout_RTCPRestartsIt(t *testing.T) {
 		want   uint64
 	}{
 		{name: "receiver report", packet: receiverReport(), from: far.Addr()},
-		{name: "report of a stranger", packet: receiverReport(), from: netip.MustParseAddr("192.0.2.99"), want: 1},
-		{name: "too short", packet: receiverReport()[:4], from: far.Addr(), want: 1},
+		{name: "report from an unknown address", packet: receiverReport(), from: netip.MustParseAddr("192.0.2.99"), want: 1},
+		{name: "packet too short", packet: receiverReport()[:4], from: far.Addr(), want: 1},
 		{name: "not RTCP", packet: make([]byte, 20), from: far.Addr(), want: 1},
 	}
 	for _, test := range tests {
@@ -59,12 +59,12 @@ func TestTimeout_LegTimeoutReplacesTheSettings(t *testing.T) {
 		quiet   time.Duration // time without packets that causes no timeout
 		want    uint64        // expected number of timeouts 2 s later
 	}{
-		{name: "shorter", timeout: 5 * time.Second, spoken: true, quiet: 4 * time.Second, want: 1},
-		{name: "longer", timeout: time.Minute, spoken: true, quiet: 59 * time.Second, want: 1},
-		{name: "shorter, before the first packet", timeout: 5 * time.Second, quiet: 29 * time.Second, want: 1},
-		{name: "longer, before the first packet", timeout: time.Minute, quiet: 59 * time.Second, want: 1},
-		{name: "turned off", timeout: NoTimeout, spoken: true, quiet: time.Hour},
-		{name: "turned off, before the first packet", timeout: NoTimeout, quiet: time.Hour},
+		{name: "shorter timeout", timeout: 5 * time.Second, spoken: true, quiet: 4 * time.Second, want: 1},
+		{name: "longer timeout", timeout: time.Minute, spoken: true, quiet: 59 * time.Second, want: 1},
+		{name: "shorter timeout before the first packet", timeout: 5 * time.Second, quiet: 29 * time.Second, want: 1},
+		{name: "longer timeout before the first packet", timeout: time.Minute, quiet: 59 * time.Second, want: 1},
+		{name: "timeout turned off", timeout: NoTimeout, spoken: true, quiet: time.Hour},
+		{name: "timeout turned off before the first packet", timeout: NoTimeout, quiet: time.Hour},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

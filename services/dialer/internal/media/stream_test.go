@@ -93,7 +93,7 @@ func TestStream_EncryptsWithSRTP(t *testing.T) {
 	}
 }
 
-func TestStream_IgnoresAStrangerWithoutTheKey(t *testing.T) {
+func TestStream_IgnoresPacketsWithoutTheSRTPKey(t *testing.T) {
 	d := newStreamTest(t)
 	d.connect(t, keyed(1, 2))
 	d.speak(netip.AddrPortFrom(far.Addr(), 1024), 50)
@@ -179,7 +179,7 @@ func open(t *testing.T, settings Settings) (*Streams, *prometheus.Registry) {
 	return streams, registry
 }
 
-func TestStreams_TwoStreamsOverLoopback(t *testing.T) {
+func TestStreams_ExchangeAudioOverLoopback(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		streams, registry := open(t, Settings{})
 		var ends [2]*Stream
@@ -249,7 +249,7 @@ func TestStreams_TwoStreamsOverLoopback(t *testing.T) {
 	}
 }
 
-func TestStreams_WorkOverIPv6(t *testing.T) {
+func TestStreams_ExchangeAudioOverIPv6(t *testing.T) {
 	if conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv6loopback}); err != nil {
 		t.Skip("this machine has no IPv6:", err)
 	} else {
@@ -290,7 +290,7 @@ func TestStreams_WorkOverIPv6(t *testing.T) {
 	}
 }
 
-func TestStreams_ClosedPortsRest(t *testing.T) {
+func TestStreams_KeepThePortOfAClosedStreamBound(t *testing.T) {
 	streams, _ := open(t, Settings{PortLow: 42000, PortHigh: 42999, Rest: time.Hour})
 	stream, err := streams.Open(Leg{})
 	if errors.Is(err, ErrNoPort) {

@@ -51,7 +51,7 @@ func TestPacing_SpreadsStreamsOverTheFrame(t *testing.T) {
 	}
 }
 
-func TestRun_SleepsWhileThereIsNothingToSend(t *testing.T) {
+func TestRun_SleepsWhileThereAreNoStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		streams, err := New(Settings{Bind: netip.MustParseAddr("127.0.0.1")}, nil)
 		if err != nil {
@@ -95,9 +95,9 @@ func TestPacing_SkipsFramesAfterALongStall(t *testing.T) {
 		most    int    // maximum number of packets that are sent together
 		skipped uint64 // number of skipped frames
 	}{
-		{"a short one is made up for", 40 * time.Millisecond, 3, 0},
-		{"of a long one, two frames are", 200 * time.Millisecond, 3, 8},
-		{"a minute's leaves no flood", time.Minute, 3, 2998},
+		{"stall of 40 ms: no frame is skipped", 40 * time.Millisecond, 3, 0},
+		{"stall of 200 ms: 8 frames are skipped", 200 * time.Millisecond, 3, 8},
+		{"stall of a minute: no flood of packets", time.Minute, 3, 2998},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := newStreamTest(t)
@@ -185,7 +185,7 @@ func TestStream_ReportsTimeouts(t *testing.T) {
 	<-d.timeouts
 }
 
-func TestStream_StrangersDoNotRestartTheTimeout(t *testing.T) {
+func TestStream_PacketsFromUnknownAddressesDoNotRestartTheTimeout(t *testing.T) {
 	d := newStreamTest(t)
 	d.connect(t)
 	d.speak(far, 1)
@@ -273,7 +273,7 @@ func TestSpeakSoon_ShortensTheWaitOfAnAgentInRealTime(t *testing.T) {
 
 // Whenever the agent sends, packets must be sent about every 20 ms, timestamps must have no gap,
 // and the stream must stay near its usual turn.
-func TestSpeakSoon_KeepsTheStreamNearItsTurn(t *testing.T) {
+func TestSpeakSoon_KeepsTheStreamNearItsUsualTurn(t *testing.T) {
 	order := rand.New(rand.NewPCG(1, 2))
 	d := newStreamTest(t)
 	d.connect(t)

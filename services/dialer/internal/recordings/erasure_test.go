@@ -36,7 +36,7 @@ func (r *fixture) erase(call uuid.UUID) uuid.UUID {
 	return erasure
 }
 
-func TestRecorder_ErasureWaitsForTheDeleteOfTheObject(t *testing.T) {
+func TestRecorder_ReportsAnErasureAfterTheObjectIsDeleted(t *testing.T) {
 	r := newFixture(t)
 	rec, stored, live := r.recorder(r.spool), r.call(), r.call()
 	r.begin(rec, stored).Close()

@@ -296,7 +296,7 @@ func TestRecorder_UploadsARecordingOnce(t *testing.T) {
 	}
 }
 
-func TestRecorder_KeepsRecordingsAsLongAsTheWorkspaceWants(t *testing.T) {
+func TestRecorder_DeletesRecordingsAfterThePeriodOfTheWorkspace(t *testing.T) {
 	r := newFixture(t)
 	r.exec(
 		`INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations,
@@ -414,7 +414,7 @@ func TestRecorder_IgnoresTheFilesOfAnotherLiveProcess(t *testing.T) {
 	r.object(1)
 }
 
-func TestRecorder_GivesUpAnUnreachableSpool(t *testing.T) {
+func TestRecorder_MarksRecordingsOfAnUnreachableSpoolAsLost(t *testing.T) {
 	r := newFixture(t)
 	gone, id, erased := r.recorder(t.TempDir()), r.call(), r.call()
 	r.begin(gone, id)

@@ -151,12 +151,16 @@ func TestRun_OneWorkspaceGetsAQuarterOfTheAnalyses(t *testing.T) {
 	}
 }
 
-func TestRun_InputOfTheSummary(t *testing.T) {
+func TestRun_PassesKeyAndOutcomeToTheSummary(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ settings, outcome, key, settled string }{
-		"an agent at a model":                     {`{"kind":"openai_realtime"}`, "interested", "the agent's own", "interested"},
-		"nothing was settled":                     {`{"kind":"openai_realtime"}`, "unknown", "the agent's own", ""},
-		"a key that signs is sent to no endpoint": {`{"kind":"media_ws","media_url":"wss://a.example"}`, "interested", "", "interested"},
+		"agent of a model: key and outcome are passed": {
+			`{"kind":"openai_realtime"}`, "interested", "the agent's own", "interested",
+		},
+		"outcome unknown: no outcome is passed": {`{"kind":"openai_realtime"}`, "unknown", "the agent's own", ""},
+		"media_ws agent: no key is passed": {
+			`{"kind":"media_ws","media_url":"wss://a.example"}`, "interested", "", "interested",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -4,7 +4,7 @@ import "testing"
 
 // The default model reasons unless the field reasoning_effort turns this off. Other endpoints can
 // refuse the field.
-func TestSummarise_ReasoningEffortOnlyForTheDefaultModel(t *testing.T) {
+func TestSummarise_SetsReasoningEffortOnlyForTheDefaultModel(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, model string

@@ -134,21 +134,39 @@ func TestSummarise_TriesSimplerForms(t *testing.T) {
 		summary   bool
 		scheduled bool
 	}{
-		{"good JSON", []reply{ok(good)}, "json_schema", true, true},
-		{"fenced JSON", []reply{ok("Here it is:\n```json\n" + good + "\n```\n")}, "json_schema", true, true},
-		{"the schema is refused", []reply{{status: 400}, ok(good)}, "json_schema json_object", true, true},
-		{"any form is refused", []reply{{status: 400}, {status: 422}, ok(good)}, "json_schema json_object ", true, true},
-		{"the form is refused to the end", []reply{{status: 400}, {status: 400}, {status: 400}}, "json_schema json_object ", false, false},
-		{"two 503", []reply{{status: 503}, {status: 503}, ok(good)}, "json_schema json_schema json_schema", true, true},
-		{"a 429", []reply{{status: 429}, ok(good)}, "json_schema json_schema", true, true},
-		{"no time in scheduled_for", []reply{ok(strings.Replace(good, "2026-11-23T09:00:00+01:00", "next Monday", 1))}, "json_schema", true, false},
-		{"timeouts", []reply{{hang: true}}, "json_schema json_schema json_schema json_schema", false, false},
-		{"an outcome of its own", []reply{ok(strings.Replace(good, "interested", "delighted", 1))}, "json_schema json_schema json_schema json_schema", false, false},
-		{"a refusal in words", []reply{ok("I cannot help with that.")}, "json_schema json_schema json_schema json_schema", false, false},
-		{"a bad answer and then a good one", []reply{ok("{"), ok(good)}, "json_schema json_schema", true, true},
-		{"a wrong key", []reply{{status: 401}}, "json_schema", false, false},
-		{"a wrong address", []reply{{status: 404}}, "json_schema", false, false},
-		{"a redirect", []reply{{status: 307}}, "json_schema", false, false},
+		{"valid JSON", []reply{ok(good)}, "json_schema", true, true},
+		{"JSON in a code block", []reply{ok("Here it is:\n```json\n" + good + "\n```\n")}, "json_schema", true, true},
+		{"schema refused", []reply{{status: 400}, ok(good)}, "json_schema json_object", true, true},
+		{
+			"schema and JSON object refused", []reply{{status: 400}, {status: 422}, ok(good)}, "json_schema json_object ",
+			true, true,
+		},
+		{
+			"every form refused", []reply{{status: 400}, {status: 400}, {status: 400}}, "json_schema json_object ", false,
+			false,
+		},
+		{
+			"two responses with status 503", []reply{{status: 503}, {status: 503}, ok(good)},
+			"json_schema json_schema json_schema", true, true,
+		},
+		{"one response with status 429", []reply{{status: 429}, ok(good)}, "json_schema json_schema", true, true},
+		{
+			"scheduled_for is not a time", []reply{ok(strings.Replace(good, "2026-11-23T09:00:00+01:00", "next Monday", 1))},
+			"json_schema", true, false,
+		},
+		{"every request times out", []reply{{hang: true}}, "json_schema json_schema json_schema json_schema", false, false},
+		{
+			"outcome not in the agent's list", []reply{ok(strings.Replace(good, "interested", "delighted", 1))},
+			"json_schema json_schema json_schema json_schema", false, false,
+		},
+		{
+			"text without JSON", []reply{ok("I cannot help with that.")}, "json_schema json_schema json_schema json_schema",
+			false, false,
+		},
+		{"invalid JSON, then valid JSON", []reply{ok("{"), ok(good)}, "json_schema json_schema", true, true},
+		{"status 401: wrong key", []reply{{status: 401}}, "json_schema", false, false},
+		{"status 404: wrong address", []reply{{status: 404}}, "json_schema", false, false},
+		{"redirect is not followed", []reply{{status: 307}}, "json_schema", false, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -261,7 +279,7 @@ func TestSummarise_EndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestSummarise_RefusesAnEndlessAnswer(t *testing.T) {
+func TestSummarise_RefusesATooLongAnswer(t *testing.T) {
 	t.Parallel()
 	f := serve(t, reply{status: 200, text: good + strings.Repeat(" ", maxAnswer)})
 	if summary, err := summariser(f).Summarise(t.Context(), aCall()); summary != nil {
@@ -326,21 +344,52 @@ func TestRead_AcceptsOnlyTheRightForm(t *testing.T) {
 		change func(answer map[string]any, c *Call)
 		want   func(s *agent.Summary) bool
 	}{
-		"too sure":                       {func(a map[string]any, _ *Call) { a["confidence"] = 17 }, func(s *agent.Summary) bool { return s.Confidence == 1 }},
-		"less than unsure":               {func(a map[string]any, _ *Call) { a["confidence"] = -3 }, func(s *agent.Summary) bool { return s.Confidence == 0 }},
-		"sure of nothing":                {func(a map[string]any, _ *Call) { delete(a, "confidence") }, func(s *agent.Summary) bool { return s.Confidence == 0 }},
-		"a time in another zone":         {func(a map[string]any, _ *Call) { a["scheduled_for"] = "2026-11-23T08:00:00Z" }, at("2026-11-23T09:00:00+01:00")},
-		"a time by the person's clock":   {func(a map[string]any, _ *Call) { a["scheduled_for"] = "2026-11-23T09:00" }, at("2026-11-23T09:00:00+01:00")},
-		"a time that is past":            {func(a map[string]any, _ *Call) { a["scheduled_for"] = "2026-11-20T15:59:00+01:00" }, at("")},
-		"a time too far":                 {func(a map[string]any, _ *Call) { a["scheduled_for"] = "2027-12-20T09:00:00+01:00" }, at("")},
-		"a time that is a number":        {func(a map[string]any, _ *Call) { a["scheduled_for"] = 1795000000 }, at("")},
-		"a time that a tool agreed on":   {func(_ map[string]any, c *Call) { c.CallbackAt = &later }, at("2026-11-24T08:00:00+01:00")},
-		"an outcome that a tool settled": {func(_ map[string]any, c *Call) { c.Outcome = agent.OutcomeOptedOut }, func(s *agent.Summary) bool { return s.Outcome == agent.OutcomeOptedOut }},
-		"an outcome of the agent's own":  {func(a map[string]any, c *Call) { a["outcome"], c.Settings.Outcomes = "sold", []string{"sold"} }, func(s *agent.Summary) bool { return s.Outcome == "sold" }},
-		"another's outcome":              {func(_ map[string]any, c *Call) { c.Settings.Outcomes = []string{"sold"} }, nil},
-		"lists that are none":            {func(a map[string]any, _ *Call) { a["key_interests"] = "tea" }, nil},
-		"empty names":                    {func(a map[string]any, _ *Call) { a["customer_name"], a["business_type"] = " ", nil }, func(s *agent.Summary) bool { return s.CustomerName == nil && s.BusinessType == nil }},
-		"odd characters":                 {func(a map[string]any, _ *Call) { a["next_action"] = "a\x00b\n\tc\u0085" }, func(s *agent.Summary) bool { return s.NextAction == "a b c" }},
+		"confidence above 1": {
+			func(a map[string]any, _ *Call) { a["confidence"] = 17 },
+			func(s *agent.Summary) bool { return s.Confidence == 1 },
+		},
+		"confidence below 0": {
+			func(a map[string]any, _ *Call) { a["confidence"] = -3 },
+			func(s *agent.Summary) bool { return s.Confidence == 0 },
+		},
+		"no confidence": {
+			func(a map[string]any, _ *Call) { delete(a, "confidence") },
+			func(s *agent.Summary) bool { return s.Confidence == 0 },
+		},
+		"time in UTC": {
+			func(a map[string]any, _ *Call) { a["scheduled_for"] = "2026-11-23T08:00:00Z" }, at("2026-11-23T09:00:00+01:00"),
+		},
+		"time without an offset": {
+			func(a map[string]any, _ *Call) { a["scheduled_for"] = "2026-11-23T09:00" }, at("2026-11-23T09:00:00+01:00"),
+		},
+		"time in the past": {
+			func(a map[string]any, _ *Call) { a["scheduled_for"] = "2026-11-20T15:59:00+01:00" }, at(""),
+		},
+		"time too far in the future": {
+			func(a map[string]any, _ *Call) { a["scheduled_for"] = "2027-12-20T09:00:00+01:00" }, at(""),
+		},
+		"time is a number": {func(a map[string]any, _ *Call) { a["scheduled_for"] = 1795000000 }, at("")},
+		"time from a tool call": {
+			func(_ map[string]any, c *Call) { c.CallbackAt = &later }, at("2026-11-24T08:00:00+01:00"),
+		},
+		"outcome from a tool call": {
+			func(_ map[string]any, c *Call) { c.Outcome = agent.OutcomeOptedOut },
+			func(s *agent.Summary) bool { return s.Outcome == agent.OutcomeOptedOut },
+		},
+		"outcome of the agent's own list": {
+			func(a map[string]any, c *Call) { a["outcome"], c.Settings.Outcomes = "sold", []string{"sold"} },
+			func(s *agent.Summary) bool { return s.Outcome == "sold" },
+		},
+		"outcome not in the list":  {func(_ map[string]any, c *Call) { c.Settings.Outcomes = []string{"sold"} }, nil},
+		"string instead of a list": {func(a map[string]any, _ *Call) { a["key_interests"] = "tea" }, nil},
+		"empty names": {
+			func(a map[string]any, _ *Call) { a["customer_name"], a["business_type"] = " ", nil },
+			func(s *agent.Summary) bool { return s.CustomerName == nil && s.BusinessType == nil },
+		},
+		"control characters": {
+			func(a map[string]any, _ *Call) { a["next_action"] = "a\x00b\n\tc\u0085" },
+			func(s *agent.Summary) bool { return s.NextAction == "a b c" },
+		},
 		"long texts": {func(a map[string]any, _ *Call) {
 			a["next_action"], a["key_objections"] = strings.Repeat("ü", 5000), strings.Split(strings.Repeat("x,", 50), ",")
 		}, func(s *agent.Summary) bool { return len(s.NextAction) == 2*maxText && len(s.KeyObjections) == maxList }},

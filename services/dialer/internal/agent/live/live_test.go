@@ -217,7 +217,7 @@ func TestOpen_ConfiguresTheSession(t *testing.T) {
 	refusals(t, server)
 }
 
-func TestOpen_ReturnsTheRefusal(t *testing.T) {
+func TestOpen_ReturnsTheErrorOfTheServer(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
@@ -512,7 +512,7 @@ func TestSay_IsNotInterruptedAndEndsTheTurn(t *testing.T) {
 	refusals(t, server)
 }
 
-func TestHearDigit_InstructsTheModel(t *testing.T) {
+func TestHearDigit_SendsTheDigitToTheModel(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{Reply: func(heard string) modeltest.LiveReply {
 		if strings.Contains(heard, "key 5") {
@@ -527,7 +527,7 @@ func TestHearDigit_InstructsTheModel(t *testing.T) {
 	refusals(t, server)
 }
 
-func TestConversation_LastEvent(t *testing.T) {
+func TestConversation_LastEventStatesWhetherTheAgentFailed(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
@@ -591,7 +591,7 @@ func TestConversation_ContinuesAfterAnError(t *testing.T) {
 	l.wait("greeting", utterance(agent.RoleAgent, "Welcome."))
 }
 
-func TestMethods_HaveNoEffectOutsideTheCall(t *testing.T) {
+func TestMethods_HaveNoEffectBeforeBeginAndAfterClose(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{})
 	l := call(t, server, agent.Spec{})
@@ -610,7 +610,7 @@ func TestMethods_HaveNoEffectOutsideTheCall(t *testing.T) {
 	}
 }
 
-func TestSettings_OfALiveAgent(t *testing.T) {
+func TestSettings_LiveAgentHasALongerLimitAndANotice(t *testing.T) {
 	t.Parallel()
 	settings, err := agent.ReadSettings([]byte(`{"kind":"openai_live"}`))
 	if err != nil {

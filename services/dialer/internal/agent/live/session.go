@@ -384,7 +384,7 @@ func (s *session) append(kind, content string) string {
 	return id
 }
 
-// mute tells the server to drop the person's audio, or to stop dropping it. The session sends audio
+// mute makes the server drop the person's audio, or ends this. The session sends audio
 // even while the model is muted, because the model uses the audio as its clock.
 func (s *session) mute(on bool) {
 	if s.muted == on {

@@ -132,7 +132,7 @@ func take(t *testing.T, s agent.Session, kind agent.Kind) agent.Event {
 	}
 }
 
-func TestOpen_SignsTheRequest(t *testing.T) {
+func TestOpen_SignsTheHandshake(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
 	before := time.Now().Truncate(time.Second)
@@ -191,7 +191,7 @@ func TestOpen_RefusesForbiddenURLs(t *testing.T) {
 	}
 }
 
-func TestSession_SendsTheMessagesOfMediaStreams(t *testing.T) {
+func TestSession_SendsMessagesInTheMediaStreamsFormat(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
 	s := b.open()
@@ -242,7 +242,7 @@ func TestSession_SendsTheMessagesOfMediaStreams(t *testing.T) {
 	take(t, s, agent.Closed)
 }
 
-func TestMark_IsReturnedAfterItsAudio(t *testing.T) {
+func TestMark_IsReturnedAfterTheAudioBeforeIt(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
 	s := b.open()
@@ -295,7 +295,7 @@ func TestMark_IsReturnedAfterItsAudio(t *testing.T) {
 
 // The audio before the mark recording_notice is the recording notice. The session reports no notice
 // if there is no such audio, or if the call is not recorded.
-func TestMark_ReportsTheRecordingNotice(t *testing.T) {
+func TestRecordingNoticeMark_EmitsNoticed(t *testing.T) {
 	t.Parallel()
 	for _, notice := range []string{"", "This call is recorded."} {
 		b := newBot(t)
@@ -389,24 +389,38 @@ func TestSession_ReceivesTranscriptsAndToolCalls(t *testing.T) {
 	}
 }
 
-func TestSession_LastEvent(t *testing.T) {
+func TestSession_LastEventStatesWhetherTheAgentFailed(t *testing.T) {
 	t.Parallel()
 	huge := `{"event":"media","x":"` + strings.Repeat("x", 2<<20) + `"}`
 	for name, test := range map[string]struct {
 		do   func(*bot)
 		want agent.Kind
 	}{
-		"the agent closes its socket": {func(b *bot) { _ = b.ws.Close(websocket.StatusNormalClosure, "") }, agent.Closed},
-		"the agent goes away":         {func(b *bot) { _ = b.ws.Close(websocket.StatusGoingAway, "") }, agent.Closed},
-		"the agent hangs up":          {func(b *bot) { b.send(`{"event":"hangup"}`) }, agent.Closed},
-		"the connection breaks off":   {func(b *bot) { _ = b.ws.CloseNow() }, agent.Failed},
-		"the agent is in trouble":     {func(b *bot) { _ = b.ws.Close(websocket.StatusInternalError, "") }, agent.Failed},
-		"what comes is no JSON":       {func(b *bot) { b.send(`{`) }, agent.Failed},
-		"the audio is no base64":      {func(b *bot) { b.send(`{"event":"media","media":{"payload":"*"}}`) }, agent.Failed},
-		"there is no audio":           {func(b *bot) { b.send(`{"event":"media"}`) }, agent.Failed},
-		"a message is huge":           {func(b *bot) { _ = b.ws.Write(context.Background(), websocket.MessageText, []byte(huge)) }, agent.Failed},
-		"marks that nobody plays":     {func(b *bot) { b.many(1100, `{"event":"mark","mark":{"name":"m"}}`) }, agent.Failed},
-		"tools without end":           {func(b *bot) { b.many(210, `{"event":"tool","tool":{"id":"1","name":"opt_out"}}`) }, agent.Failed},
+		"agent closes the socket normally": {
+			func(b *bot) { _ = b.ws.Close(websocket.StatusNormalClosure, "") }, agent.Closed,
+		},
+		"agent closes the socket as going away": {
+			func(b *bot) { _ = b.ws.Close(websocket.StatusGoingAway, "") }, agent.Closed,
+		},
+		"agent sends hangup": {func(b *bot) { b.send(`{"event":"hangup"}`) }, agent.Closed},
+		"connection lost":    {func(b *bot) { _ = b.ws.CloseNow() }, agent.Failed},
+		"agent closes the socket with an error": {
+			func(b *bot) { _ = b.ws.Close(websocket.StatusInternalError, "") }, agent.Failed,
+		},
+		"message is not JSON": {func(b *bot) { b.send(`{`) }, agent.Failed},
+		"audio is not base64": {
+			func(b *bot) { b.send(`{"event":"media","media":{"payload":"*"}}`) }, agent.Failed,
+		},
+		"media message without audio": {func(b *bot) { b.send(`{"event":"media"}`) }, agent.Failed},
+		"message above the size limit": {
+			func(b *bot) { _ = b.ws.Write(context.Background(), websocket.MessageText, []byte(huge)) }, agent.Failed,
+		},
+		"too many marks that are not played": {
+			func(b *bot) { b.many(1100, `{"event":"mark","mark":{"name":"m"}}`) }, agent.Failed,
+		},
+		"too many tool calls": {
+			func(b *bot) { b.many(210, `{"event":"tool","tool":{"id":"1","name":"opt_out"}}`) }, agent.Failed,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

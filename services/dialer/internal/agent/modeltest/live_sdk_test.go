@@ -77,7 +77,7 @@ func converseLive(t *testing.T) *modeltest.LiveServer {
 }
 
 // Every event of the server has the members that openai-go requires, and no others.
-func TestLiveServer_SendsEventsOfTheSDK(t *testing.T) {
+func TestLiveServer_SendsEventsThatTheSDKDecodes(t *testing.T) {
 	t.Parallel()
 	server := converseLive(t)
 	kinds := map[string]bool{}

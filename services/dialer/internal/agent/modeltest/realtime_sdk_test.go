@@ -135,7 +135,7 @@ func TestSDK_DecodesAllRealtimeEvents(t *testing.T) {
 }
 
 // The SDK must not be linked into the dialer, because it would triple the size of the program.
-func TestSDK_IsNotPartOfTheDialer(t *testing.T) {
+func TestSDK_IsNotLinkedIntoTheDialer(t *testing.T) {
 	t.Parallel()
 	list, err := exec.CommandContext(
 		t.Context(),

@@ -17,7 +17,7 @@ import (
 // The test connects a session with a conversation, without a telephone. The person interrupts the
 // agent, and the session reports to the model how much of its audio was played. The person then
 // opts out, and the farewell is played before the call ends.
-func TestConversation_InterruptionOptOutAndFarewell(t *testing.T) {
+func TestConversation_PersonInterruptsOptsOutAndHearsTheFarewell(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{
 		Hears: func(int) string { return "Never call me again." },

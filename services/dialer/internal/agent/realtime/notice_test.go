@@ -32,14 +32,14 @@ func TestNotice_IsPartOfTheDisclosure(t *testing.T) {
 		settings agent.Settings
 		want     string
 	}{
-		"behind the disclosure": {agent.Settings{Language: "de"}, "Guten Tag, Sie sprechen mit einem KI-Assistenten. " +
+		"after the disclosure": {agent.Settings{Language: "de"}, "Guten Tag, Sie sprechen mit einem KI-Assistenten. " +
 			"Dieses Gespräch wird aufgezeichnet. Wenn Sie das nicht möchten, sagen Sie es bitte."},
-		"alone": {agent.Settings{Disclosure: agent.Disclosure{OffReason: "employees"},
+		"without a disclosure": {agent.Settings{Disclosure: agent.Disclosure{OffReason: "employees"},
 			Recording: agent.Recording{Notice: "We tape this."}}, "We tape this."},
 	} {
 		failed := false
 		server := serve(t, modeltest.RealtimeOptions{Reply: func(_, asked string, n int) modeltest.RealtimeReply {
-			if n == 1 && name == "alone" {
+			if n == 1 && name == "without a disclosure" {
 				failed = true
 				return modeltest.RealtimeReply{Status: "failed"}
 			}
@@ -55,8 +55,8 @@ func TestNotice_IsPartOfTheDisclosure(t *testing.T) {
 			t.Errorf("%s: utterances[0].Text = %v, want %v", name, utterances[0].Text, row.want)
 		case noticed.Item != utterances[0].Item:
 			t.Errorf("%s: noticed.Item = %v, want %v", name, noticed.Item, utterances[0].Item)
-		case failed != (name == "alone"):
-			t.Errorf("%s: failed = %v, want %v", name, failed, (name == "alone"))
+		case failed != (name == "without a disclosure"):
+			t.Errorf("%s: failed = %v, want %v", name, failed, (name == "without a disclosure"))
 		}
 		for _, e := range l.all(agent.Audio) {
 			if e.Keep != (e.Item == noticed.Item) {

@@ -41,7 +41,7 @@ func TestSession_EmitsTheTextOfAnIncompleteItem(t *testing.T) {
 
 // The field Disclosure is true in the events with audio of the disclosure. The event Disclosed
 // contains the id of the last item of the disclosure.
-func TestDisclosure_IsMarked(t *testing.T) {
+func TestDisclosure_AudioIsMarked(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})
 	l := open(t, server, agent.Settings{Greeting: "Good day."})

@@ -193,7 +193,7 @@ func TestOpen_ConfiguresTheModel(t *testing.T) {
 	l.clean()
 }
 
-func TestOpen_ReturnsErrors(t *testing.T) {
+func TestOpen_ReturnsAnErrorWithoutAConfirmedSession(t *testing.T) {
 	t.Parallel()
 	t.Run("wrong key", func(t *testing.T) {
 		t.Parallel()
@@ -312,7 +312,7 @@ func TestBegin_SpeaksTheDisclosureFirst(t *testing.T) {
 	l.clean()
 }
 
-func TestBegin_WithoutADisclosure(t *testing.T) {
+func TestBegin_WithoutADisclosureStartsTheConversation(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})
 	l := open(t, server, agent.Settings{Disclosure: agent.Disclosure{OffReason: "employees"}})

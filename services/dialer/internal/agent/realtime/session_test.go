@@ -118,7 +118,7 @@ func TestSay_FollowsTheDisclosure(t *testing.T) {
 	l.clean()
 }
 
-func TestReconnect_OnceWithTheHistory(t *testing.T) {
+func TestReconnect_HappensOnceAndSendsTheHistory(t *testing.T) {
 	t.Parallel()
 	l := speaking(t, modeltest.RealtimeOptions{})
 	l.server.Speak("My name is Ada.")
@@ -189,7 +189,7 @@ func TestReconnect_RepeatsTheWholeDisclosure(t *testing.T) {
 	}
 }
 
-func TestSession_Fails(t *testing.T) {
+func TestSession_FailsAfterAnUnrecoverableError(t *testing.T) {
 	t.Parallel()
 	t.Run("reconnect fails", func(t *testing.T) {
 		t.Parallel()
@@ -236,7 +236,7 @@ func TestSession_Fails(t *testing.T) {
 		l.server.Inject([]byte(`{"type":`))
 		l.wait(agent.Failed, 1)
 	})
-	t.Run("two messages beyond the limit", func(t *testing.T) {
+	t.Run("two messages above the size limit", func(t *testing.T) {
 		t.Parallel()
 		l := speaking(t, modeltest.RealtimeOptions{})
 		l.server.Inject([]byte(`{"type":"session.updated","x":"` + strings.Repeat("x", 2<<20) + `"}`))

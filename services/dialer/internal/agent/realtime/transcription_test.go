@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestNewTranscription_LanguageByModel(t *testing.T) {
+func TestNewTranscription_SetsTheLanguageFieldOfTheModel(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, model, language, want string }{
 		{
