@@ -258,6 +258,6 @@ func TestAgent_UnlistedOutcomeIsRefused(t *testing.T) {
 		t.Errorf("result of the tool = %q, want the list of outcomes with %q", result, want)
 	}
 	await(t, "the log contains the outcome that was refused", func() bool {
-		return strings.Contains(p.output(), "agent gave an outcome that is not in its list")
+		return strings.Contains(p.output(), "agent returned an outcome that is not in its list")
 	})
 }

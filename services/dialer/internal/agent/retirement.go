@@ -26,7 +26,7 @@ func WarnRetiringModels(ctx context.Context, log *slog.Logger, configured []Conf
 		if !known || !retirement.Due(now) {
 			continue
 		}
-		log.WarnContext(ctx, "configured model retires",
+		log.WarnContext(ctx, "configured model has a shutdown date",
 			"variable", c.Variable, "model", c.Model, "retires", retirement.At.Format(time.DateOnly), "successor",
 			retirement.Successor)
 	}
@@ -64,7 +64,7 @@ func (m *RetirementMonitor) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := m.Update(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "read models in use failed", "error", err)
+			slog.WarnContext(ctx, "models in use could not be read", "error", err)
 		}
 		select {
 		case <-ctx.Done():

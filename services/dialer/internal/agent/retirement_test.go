@@ -56,8 +56,8 @@ func TestWarnRetiringModels_LogsModelsNearTheirShutdown(t *testing.T) {
 				if entry.Level != "WARN" {
 					t.Errorf("level = %s, want WARN", entry.Level)
 				}
-				if entry.Msg != "configured model retires" {
-					t.Errorf("message = %q, want %q", entry.Msg, "configured model retires")
+				if entry.Msg != "configured model has a shutdown date" {
+					t.Errorf("message = %q, want %q", entry.Msg, "configured model has a shutdown date")
 				}
 				if entry.Successor == "" {
 					t.Errorf("successor of %s is empty", entry.Variable)

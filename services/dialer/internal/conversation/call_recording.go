@@ -46,7 +46,7 @@ func (t *callRecording) begin() {
 		}
 		recording, err := t.recorder.Begin(ctx, t.workspaceID, t.callID)
 		if err != nil {
-			slog.Warn("start of recording failed", "call_id", t.callID, "error", err)
+			slog.Warn("recording not started", "call_id", t.callID, "error", err)
 			t.record(nil)
 			return
 		}

@@ -163,7 +163,7 @@ func (t *talk) converse(callbacks sipcarrier.TalkCallbacks) {
 		return
 	}
 	if fault != nil {
-		slog.Warn("agent not ready at the answer", "call_id", t.callID, "error", fault)
+		slog.Warn("agent session not opened, call is hung up", "call_id", t.callID, "error", fault)
 		t.result = sipcarrier.Result{Reached: agent.ReachedError}
 		callbacks.HangUp(callstate.AgentError)
 		return
@@ -182,10 +182,10 @@ func (t *talk) converse(callbacks sipcarrier.TalkCallbacks) {
 	t.conversation.Store(conversation)
 	r := conversation.Run(t.callCtx)
 	if r.Reworded != "" {
-		slog.Warn("agent spoke other words than the disclosure", "call_id", t.callID, "spoken", r.Reworded)
+		slog.Warn("agent spoke other words than the disclosure text", "call_id", t.callID, "spoken", r.Reworded)
 	}
 	if r.UnlistedOutcome != "" {
-		slog.Warn("agent gave an outcome that is not in its list", "call_id", t.callID, "given", r.UnlistedOutcome,
+		slog.Warn("agent returned an outcome that is not in its list", "call_id", t.callID, "given", r.UnlistedOutcome,
 			"outcome", r.Outcome)
 	}
 	t.conversation.Store(nil)
@@ -223,7 +223,7 @@ func (t *talk) Agreed(answer []byte) {
 		err = t.stream.Connect(agreed)
 	}
 	if err != nil {
-		slog.Warn("SDP answer not usable", "call_id", t.callID, "error", err)
+		slog.Warn("SDP answer to an offer within the call not usable", "call_id", t.callID, "error", err)
 	}
 }
 
@@ -234,7 +234,7 @@ func (t *talk) End() sipcarrier.Result {
 		select {
 		case <-t.talked:
 		case <-time.After(endTimeout):
-			slog.Warn("end of conversation timed out", "call_id", t.callID)
+			slog.Warn("conversation did not end in time", "call_id", t.callID)
 			t.stream.Close()
 			return sipcarrier.Result{Reached: agent.ReachedError}
 		}

@@ -150,7 +150,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 
 func (r *Recorder) report(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "round of recordings failed", "error", err)
+		slog.WarnContext(ctx, "upload or deletion of recordings failed", "error", err)
 	}
 }
 
@@ -166,7 +166,7 @@ func (r *Recorder) write(ctx context.Context) {
 		}
 		for id, tape := range r.open() {
 			if err := tape.flush(); err != nil {
-				slog.WarnContext(ctx, "recording ended before its call", "call_id", id, "error", err)
+				slog.WarnContext(ctx, "recording stopped before the call ended", "call_id", id, "error", err)
 				r.results.WithLabelValues("broken").Inc()
 			}
 		}
@@ -266,7 +266,7 @@ func (r *Recorder) close(ctx context.Context, id uuid.UUID, dropped bool) error 
 }
 
 func (r *Recorder) lost(ctx context.Context, id uuid.UUID) {
-	slog.ErrorContext(ctx, "recording lost: file missing", "call_id", id)
+	slog.ErrorContext(ctx, "recording lost: file missing or spool unreachable", "call_id", id)
 	r.results.WithLabelValues("lost").Inc()
 }
 

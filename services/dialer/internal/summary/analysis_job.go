@@ -91,7 +91,7 @@ func (a *Analyser) Run(ctx context.Context) error {
 		case <-a.wake:
 		}
 		if err := a.round(ctx, &begun); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "search for analyses failed", "error", err)
+			slog.WarnContext(ctx, "search for calls to analyse failed", "error", err)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
 			begun.Go(func() {
 				defer func() { <-a.busy; a.leave(one.WorkspaceID) }()
 				if err := a.analyse(ctx, one); err != nil {
-					slog.WarnContext(ctx, "analysis failed, retrying", "call_id", one.CallID, "error", err)
+					slog.WarnContext(ctx, "call analysis not stored, retrying", "call_id", one.CallID, "error", err)
 				}
 			})
 		}
@@ -166,7 +166,7 @@ func (a *Analyser) analyse(ctx context.Context, one store.Analysis) error {
 			if ctx.Err() != nil { // the process stops
 				return nil //nolint:nilerr // another process will claim the call
 			}
-			slog.WarnContext(ctx, "summary failed", "call_id", one.CallID, "error", err)
+			slog.WarnContext(ctx, "call summary failed, analysis has no summary", "call_id", one.CallID, "error", err)
 		}
 	}
 	err := a.store.Change(ctx, []uuid.UUID{one.CallID}, func(calls map[uuid.UUID]*callstate.Call) {

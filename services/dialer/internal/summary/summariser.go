@@ -25,10 +25,10 @@ import (
 
 // Config configures the operator's endpoint. Agents without their own endpoint use it.
 type Config struct {
-	URL     string        `env:"SUMMARY_URL"     help:"base URL of an OpenAI-compatible API (…/v1), for agents without a summary.base_url; empty: no summaries"`
-	Key     string        `env:"SUMMARY_KEY"     help:"bearer token for SUMMARY_URL; empty: none"`
-	Model   string        `env:"SUMMARY_MODEL"   help:"model that summarises"                                                                                   envDefault:"gpt-6-luna"`
-	Timeout time.Duration `env:"SUMMARY_TIMEOUT" help:"bound of one question"                                                                                   envDefault:"15s"`
+	URL     string        `env:"SUMMARY_URL"     help:"base URL of an OpenAI-compatible API (…/v1), for agents without a summary.base_url; if empty, these agents get no summaries"`
+	Key     string        `env:"SUMMARY_KEY"     help:"bearer token for SUMMARY_URL; if empty, no token is sent"`
+	Model   string        `env:"SUMMARY_MODEL"   help:"model that summarises calls"                                                                                   envDefault:"gpt-6-luna"`
+	Timeout time.Duration `env:"SUMMARY_TIMEOUT" help:"maximum duration of one request to the model"                                                                                   envDefault:"15s"`
 }
 
 const (

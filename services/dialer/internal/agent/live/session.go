@@ -384,8 +384,8 @@ func (s *session) append(kind, content string) string {
 	return id
 }
 
-// mute makes the server drop the person's audio, or ends this. The session sends audio
-// even while the model is muted, because the model uses the audio as its clock.
+// mute makes the server drop the person's audio from now on, or ends this. The session still sends
+// the audio while the server drops it, because the model uses the audio as its clock.
 func (s *session) mute(on bool) {
 	if s.muted == on {
 		return

@@ -24,7 +24,7 @@ type Config struct {
 	Key string `env:"REALTIME_KEY"                                                               help:"key for REALTIME_URL; if empty, agents need their own base_url and key"`
 	// AuthHeader is the header that contains the key. In the header Authorization, the key is a
 	// bearer token. In any other header, such as api-key, the key is the whole value.
-	AuthHeader         string `env:"REALTIME_AUTH_HEADER"         envDefault:"Authorization"                    help:"header of the key; in Authorization it is a bearer token"`
+	AuthHeader         string `env:"REALTIME_AUTH_HEADER"         envDefault:"Authorization"                    help:"HTTP header with the key; in Authorization, the key is a bearer token"`
 	Model              string `env:"REALTIME_MODEL"               envDefault:"gpt-realtime-2.1"                 help:"model of agents without a model"`
 	TranscriptionModel string `env:"REALTIME_TRANSCRIPTION_MODEL" envDefault:"gpt-transcribe"                   help:"model that transcribes the audio of the person"`
 }
