@@ -59,8 +59,8 @@ type Spec struct {
 	CallID, AgentID, WorkspaceID uuid.UUID
 
 	Settings Settings
-	// Variables are the contact's variables, merged with the variables of the request: a JSON
-	// object, or nil. The values are untrusted input.
+	// Variables are the contact's variables, merged with the variables of the call request. They
+	// are a JSON object, or nil. The values are untrusted input.
 	Variables json.RawMessage
 	// Notice is the recording notice, which is spoken directly after the disclosure. Notice is
 	// empty if the call is not recorded. NoticeKnown means that Notice is in the agent's language.
@@ -172,7 +172,7 @@ const (
 	ToolVoicemail = "voicemail_detected"
 	ToolTransfer  = "transfer"
 	ToolDigits    = "press_digits"
-	// The agent calls ToolStopRecording if the person does not want to be recorded.
+	// ToolStopRecording is the tool that the agent calls if the person does not want to be recorded.
 	ToolStopRecording = "stop_recording"
 )
 

@@ -114,7 +114,7 @@ type watched struct {
 const slowOpen = 3 * time.Second
 
 // Open opens a session. If the call ends before the session is open, the attempt counts as a
-// failure only if it lasted longer than slowOpen.
+// failure of the address only if it lasted at least slowOpen.
 func (w watched) Open(ctx context.Context, spec Spec) (Session, error) {
 	start := time.Now()
 	session, err := w.next.Open(ctx, spec)

@@ -22,7 +22,7 @@ const (
 	// not beep. messageTimeout limits the wait for such a silence.
 	messageSilence, messageTimeout = 2 * time.Second, 30 * time.Second
 	// A beep counts as the beep of an answering machine only if it arrives within beepPeriod and
-	// before the person has had beepTurns turns. Later it can have other causes.
+	// before the person has had beepTurns turns. Later, a beep can have other causes.
 	beepPeriod, beepTurns = 45 * time.Second, 3
 	// lastSentence limits the wait for the transcript of the sentence during which the person hung
 	// up. The conversation waits only if the person was loud within justNow before the hangup.

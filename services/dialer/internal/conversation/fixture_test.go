@@ -127,7 +127,7 @@ func (p *fakeLeg) Transfer(_ context.Context, to string) error {
 	return p.err
 }
 
-// fakeDetector returns next, a signal that the test sets, once.
+// fakeDetector returns the signal next once. The test sets this signal.
 type fakeDetector struct{ next Signal }
 
 func (e *fakeDetector) Hear([]byte) Signal {

@@ -253,8 +253,8 @@ func (c *Conversation) voicemail(now time.Time) (settled bool) {
 }
 
 // onBeep handles a beep. If the agent waits for a beep, it leaves its message now. Early in the
-// call, a beep alone proves that an answering machine answered. If the policy is to continue, a
-// beep has no effect.
+// call, a beep alone is enough to conclude that an answering machine answered. If the policy is to
+// continue, a beep has no effect.
 func (c *Conversation) onBeep(now time.Time) {
 	policy := c.settings.Agent.OnVoicemail
 	machine := !c.leaving.IsZero() || c.hint || c.early(now)
@@ -306,7 +306,7 @@ func (c *Conversation) result() Result {
 		if c.opted {
 			r.Outcome = agent.OutcomeOptedOut
 		}
-		return r // after a failure, every other outcome is null
+		return r // if the agent failed, the outcome is opted_out or null
 	case c.reached != "":
 		r.Reached = c.reached
 	case personHeard:

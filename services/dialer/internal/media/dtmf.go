@@ -19,17 +19,15 @@ const volume = 10
 
 // DTMFReceiver detects digits in the telephone-event packets of one stream (RFC 4733).
 type DTMFReceiver struct {
-	open  bool // an event has begun and has not ended
-	known bool // an event was received
-	event byte
-	// If no packet arrives for lull, the current event has ended and its end packet was lost. lull
-	// is the length of five packets of 20 ms.
-	timestamp uint32
+	open      bool // an event has begun and has not ended
+	known     bool // an event was received
+	event     byte
+	timestamp uint32 // timestamp of the last event
 	at        time.Duration
 }
 
-// lull is the time without packets after which an event has ended although its end packet was lost:
-// five packets of 20 ms.
+// If no packet arrives for the duration lull, the current event has ended, and its end packet was
+// lost. lull is the length of five packets of 20 ms.
 const lull = 100 * time.Millisecond
 
 // Hear handles the payload of a telephone-event packet. It reports whether a new digit begins with

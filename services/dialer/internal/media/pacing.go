@@ -12,14 +12,15 @@ const (
 	// streams are sent in four bursts of 125.
 	slots    = 4
 	slotTime = frameTime / slots
-	// After a stall, the loop sends the frames of at most maxBehind late: two frames per stream,
-	// which a jitter buffer tolerates. It skips older frames. Timestamps follow the clock, and no
+	// After a stall, the loop catches up by at most maxBehind. It sends two late frames per stream,
+	// which a jitter buffer tolerates, and skips older frames. Timestamps follow the clock, and no
 	// audio of the source is lost.
 	maxBehind = 2 * frameTime
 )
 
-// pacer counts turns. A turn is one step of the pacing loop. It lasts 5 ms, and the loop sends the
-// streams of one slot in it. The turns are numbered from the start of the process.
+// pacer counts turns. A turn is one step of the pacing loop and lasts 5 ms. In each turn, the loop
+// sends the frames that are due, normally those of the streams of one slot. The turns are numbered
+// from the start of the process.
 type pacer struct {
 	turn atomic.Int64 // number of the next turn; only the pacing loop changes it
 }
@@ -49,8 +50,8 @@ const (
 )
 
 // moment determines the turn in which a stream's next frame is sent. Usually this is the turn of
-// the stream's own slot. It can be moved, so that audio does not wait long. This does not change
-// the timestamps.
+// the stream's own slot. The turn can be moved, so that audio does not wait long. This does not
+// change the timestamps.
 type moment struct {
 	slot int64
 	due  atomic.Int64 // turn of the next frame

@@ -266,7 +266,8 @@ func loud(audio []byte) bool {
 	return false
 }
 
-// endItem ends the current item and emits its transcript. Without a current item it has no effect.
+// endItem ends the current item and returns its events, including the transcript since the end of
+// the previous item. It returns none if there is neither an item nor a transcript.
 func (s *session) endItem() (events []agent.Event) {
 	if s.speaking {
 		s.speaking = false
@@ -282,7 +283,7 @@ func (s *session) endItem() (events []agent.Event) {
 	return events
 }
 
-// endPerson ends the person's utterance.
+// endPerson ends the person's utterance and returns the event with its transcript.
 func (s *session) endPerson() (events []agent.Event) {
 	if text := strings.TrimSpace(s.person); text != "" {
 		events = append(events, agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Text: text})

@@ -42,7 +42,8 @@ type LiveOptions struct {
 	Unspoken int
 }
 
-// LiveServer is a fake of the Live API. A script decides which words the server hears and says.
+// LiveServer is a fake of the Live API. The functions of LiveOptions decide which words the server
+// hears and says.
 type LiveServer struct {
 	// URL begins with ws://.
 	URL  string
@@ -66,8 +67,8 @@ func NewLive(opts LiveOptions) *LiveServer {
 // Path is the URL path of Live sessions.
 const Path = "/v1/live/sessions"
 
-// QuotedLive returns the sentence that the text requests word for word. If the text requests none,
-// it returns "".
+// UnstartedLive returns a LiveServer that does not listen. The caller uses it as the handler of its
+// own server.
 func UnstartedLive(opts LiveOptions) *LiveServer {
 	if opts.Reply == nil {
 		opts.Reply = func(string) LiveReply { return LiveReply{Text: "Good day."} }
@@ -75,7 +76,8 @@ func UnstartedLive(opts LiveOptions) *LiveServer {
 	return &LiveServer{opts: opts}
 }
 
-// QuotedLive returns the sentence that text requests word for word, or "" if there is none.
+// QuotedLive returns the sentence that the text requests word for word. If the text requests none,
+// it returns "".
 func QuotedLive(text string) string {
 	var sentence string
 	if i := strings.Index(text, `: "`); i >= 0 && json.Unmarshal([]byte(text[i+2:]), &sentence) == nil {

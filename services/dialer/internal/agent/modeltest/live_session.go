@@ -279,7 +279,7 @@ func (s *session) listen(audio []byte) {
 	for _, b := range audio {
 		peak = max(peak, ^b&0x7f)
 	}
-	if peak < 0x48 { // 0x48 is a sample of 3,004 of 32,124
+	if peak < 0x48 { // 0x48 is a sample value of 3,004; the maximum is 32,124
 		s.loud, s.quiet = 0, s.quiet+1
 	} else {
 		s.loud, s.quiet = s.loud+1, 0

@@ -167,7 +167,7 @@ func (s *RealtimeServer) Connections() int {
 }
 
 // Received returns the events of the given kind that clients sent. An empty kind means all events.
-// Of audio, only the first hundred events are kept.
+// Only the first hundred audio events are stored.
 func (s *RealtimeServer) Received(kind string) []json.RawMessage { return s.list(&s.received, kind) }
 
 // Sent returns the events of the given kind that the server sent. An empty kind means all events.

@@ -14,7 +14,7 @@ func (c *conn) listen(audio []byte) {
 	}
 	c.mu.Lock()
 	c.clock += len(audio) / 8
-	if peak >= 0x48 { // 0x48 is a sample of 3,004 of 32,124
+	if peak >= 0x48 { // 0x48 is a sample value of 3,004; the maximum is 32,124
 		c.loud, c.quiet = c.loud+1, 0
 	} else {
 		c.quiet++

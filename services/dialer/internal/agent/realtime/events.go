@@ -217,9 +217,9 @@ func (s *session) onTool(itemID, name, id, arguments string) error {
 }
 
 // onError handles an error event that refuses the requested response. If another response is
-// active, the session repeats the request after that response. Otherwise it repeats the request
-// immediately. After maxFailures consecutive failures it closes the connection. Other error events
-// have no effect.
+// active, the session repeats the request after that response, unless the request is moot.
+// Otherwise it repeats the request immediately. After maxFailures consecutive failures it closes
+// the connection. Other error events have no effect.
 func (s *session) onError(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
