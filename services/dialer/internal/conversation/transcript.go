@@ -95,8 +95,8 @@ func (tr *transcript) unplay(of share) {
 	}
 }
 
-// say adds text to the transcript. The parameter now is the time of the text. If the item has a
-// time of its own, the method turns uses that time instead.
+// say adds text to the transcript. The parameter now is the time of the text. If its item has a
+// time, the method turns uses that time instead.
 func (tr *transcript) say(role, item, text string, now time.Time) {
 	if text = strings.TrimSpace(text); text == "" || tr.full {
 		return
