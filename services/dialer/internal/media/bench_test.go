@@ -83,7 +83,7 @@ func BenchmarkStreams(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	time.Sleep(time.Second) // let the streams start
+	time.Sleep(time.Second) // warm-up, which is not measured
 	for _, v := range voices {
 		v.reset()
 	}

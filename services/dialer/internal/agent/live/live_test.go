@@ -326,8 +326,8 @@ func TestConversation_ReportsTheNoticeAfterTheDisclosure(t *testing.T) {
 	}
 }
 
-// If the model does not speak the disclosure and the recording notice, the session does not report
-// Noticed and fails.
+// If the model speaks neither the disclosure nor the recording notice, the session must fail. It must
+// not report Noticed.
 func TestConversation_UnspokenDisclosureFailsTheSession(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{Unspoken: 2})
