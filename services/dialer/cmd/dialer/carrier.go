@@ -157,12 +157,12 @@ func openSIP(
 	if err != nil {
 		return carrierParts{}, nil, fmt.Errorf("read host name: %w", err)
 	}
-	inbound.Trace = &siptrace.Recorder{Replica: host}
+	trace := &siptrace.Recorder{Replica: host}
 	settings := sip.Config{
 		UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence",
 		Admit:    inbound.Admit,
 		Rejected: strangers.Unknown, Peer: inbound.Peer,
-		Trace: inbound.Trace,
+		Trace: trace,
 		TrunkAt: func(peer netip.AddrPort, transport string) (uuid.UUID, bool) {
 			t, ok := inbound.Trunk(peer, transport)
 			return t.TrunkID, ok
@@ -214,7 +214,7 @@ func openSIP(
 		conversation.NewSIPCalls(st, known.keys, streams, advertised, agents, recorder), sipcarrier.Config{
 			RingLimit: cfg.RingLimit, Ring: cfg.RingLimit + time.Minute, Keep: legPeriod, Drain: cfg.SIP.Drain,
 			CircuitFailures: cfg.CircuitFailures, CircuitRest: cfg.CircuitRest,
-			Serves: st.Serves, Rejected: strangers,
+			Serves: st.Serves, Rejected: strangers, Trace: trace,
 			MayReach: func(ctx context.Context, callID uuid.UUID, to string) error {
 				whose, err := st.WorkspaceOfCall(ctx, callID)
 				if err == nil && !whose.MayReach(phone.Number(to)) {
@@ -244,7 +244,7 @@ func openSIP(
 		var both errgroup.Group
 		both.Go(func() error { return streams.Run(paced) })
 		both.Go(func() error { return inbound.Run(paced) })
-		both.Go(func() error { return siptrace.NewJob(inbound.Trace, recorded, owner).Run(paced) })
+		both.Go(func() error { return siptrace.NewJob(trace, recorded, owner).Run(paced) })
 		err := line.Run(ctx)
 		stop()
 		return errors.Join(err, both.Wait())

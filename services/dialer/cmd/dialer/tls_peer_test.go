@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -104,7 +105,8 @@ func TestTrunkCheck_OverTLSNeedsTheCACertificate(t *testing.T) {
 var keyOfSRTP = regexp.MustCompile(`inline:[A-Za-z0-9+/]*[A-Za-wyz0-9+/]`)
 
 // A call to a baresip over TLS with SRTP is traced. The trace contains the decrypted messages
-// without the keys.
+// without the keys. The trace of the trunk begins with the OPTIONS request that precedes the first
+// call.
 func TestTrace_OverTLSIsDecryptedWithoutKeys(t *testing.T) {
 	t.Parallel()
 	far := newTLSPhone(t, "+14155551802")
@@ -125,4 +127,7 @@ func TestTrace_OverTLSIsDecryptedWithoutKeys(t *testing.T) {
 	if got := keyOfSRTP.FindString(trace); got != "" {
 		t.Errorf("key of SRTP in the trace = %q, want none", got)
 	}
+	_, whole := r.fetch(path + "/trace")
+	beforeCall, _, _ := strings.Cut(whole, "INVITE sip:")
+	wantInTrace(t, beforeCall, map[string]bool{"OPTIONS sip:": true})
 }

@@ -264,7 +264,10 @@ func (c *Conversation) Run(ctx context.Context) Result {
 		select {
 		case <-ctx.Done():
 			c.halt()
-			c.awaitLastSentence(work, events)
+			spoke := c.closing == nil && c.loudness.Load() >= minLoudFrames &&
+				time.Since(time.Unix(0, c.heardAt.Load())) <= justNow
+			c.awaitLastSentence(work, events, spoke)
+			c.untranscribed = ""
 			c.end("")
 		case e, open := <-events:
 			if !open {
@@ -283,6 +286,7 @@ func (c *Conversation) Run(ctx context.Context) Result {
 		timer.Reset(c.due(time.Now()))
 	}
 	c.halt()
+	c.awaitLastSentence(work, events, false)
 	c.session.Close()
 	c.drain(events)
 	if !c.quoteLimit.IsZero() {
@@ -291,18 +295,15 @@ func (c *Conversation) Run(ctx context.Context) Result {
 	return c.result()
 }
 
-// awaitLastSentence keeps the session open for a moment if the person hung up while speaking. The
-// agent can then transcribe the last words, and an opt-out in these words counts. The agent
-// receives silence, so that it detects the end of the sentence.
-func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agent.Event) {
-	if c.closing != nil || events == nil || c.loudness.Load() < minLoudFrames ||
-		time.Since(time.Unix(0, c.heardAt.Load())) > justNow {
-		return
-	}
+// awaitLastSentence keeps the session open after the end of the call, for at most lastSentence,
+// until the person's last sentence is transcribed. An opt-out in this sentence counts. If response
+// is true, awaitLastSentence also waits for the agent's response to the sentence, because the agent
+// can call a tool in it. The agent receives silence, so that it detects the end of the sentence.
+func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agent.Event, response bool) {
 	tick, limit := time.NewTicker(agent.Duration(agent.FrameBytes)), time.NewTimer(lastSentence)
 	defer tick.Stop()
 	defer limit.Stop()
-	for {
+	for events != nil && (response || c.untranscribed != "") {
 		select {
 		case <-limit.C:
 			return
@@ -310,11 +311,13 @@ func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agen
 			c.session.HearAudio(c.silentFrame[:])
 		case e, open := <-events:
 			switch {
-			case !open, e.Kind == agent.TurnDone:
+			case !open:
 				return
 			case e.Kind == agent.Failed, e.Kind == agent.Closed:
 				c.unheard += e.Dropped
 				return
+			case e.Kind == agent.TurnDone:
+				response = false
 			case e.Kind == agent.ToolCall && (e.Tool == agent.ToolCallback || e.Tool == agent.ToolStopRecording):
 				c.handle(ctx, e)
 			default:

@@ -24,8 +24,9 @@ const (
 	// A beep counts as the beep of an answering machine only if it arrives within beepPeriod and
 	// before the person has had beepTurns turns. Later, a beep can have other causes.
 	beepPeriod, beepTurns = 45 * time.Second, 3
-	// lastSentence limits the wait for the transcript of the sentence during which the person hung
-	// up. The conversation waits only if the person was loud within justNow before the hangup.
+	// lastSentence limits the wait for the transcript of the person's last sentence after the call
+	// has ended. If it is not known whether the person spoke at the end, the conversation waits only
+	// if the person hung up and was loud within justNow before the hangup.
 	lastSentence, justNow = 2 * time.Second, 3 * time.Second
 	// minLoudFrames is the number of loud frames that prove that a person spoke: 300 ms in total.
 	minLoudFrames = 15
@@ -47,9 +48,12 @@ type state struct {
 	opted            bool
 	// time at which the opt-out is reported even if the person's last words have not arrived; zero
 	// if no opt-out waits
-	quoteLimit  time.Time
-	transferred bool
-	callback    *time.Time
+	quoteLimit time.Time
+	// untranscribed is the item of the person's last utterance until its transcript arrives. It is
+	// empty if no transcript is awaited.
+	untranscribed string
+	transferred   bool
+	callback      *time.Time
 
 	notice
 	// disclosed is the id of the last item of the disclosure. It is empty until the agent has sent
@@ -97,6 +101,7 @@ func (c *Conversation) handle(ctx context.Context, e agent.Event) {
 		c.update()
 	case agent.SpeechStarted:
 		c.transcript.begin(e.Item, now)
+		c.untranscribed = e.Item
 		c.heardAt.Store(now.UnixNano())
 		c.flush()
 	case agent.Clear:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/callstate"
 )
 
 // An agent can return the outcome opted_out without calling the tool opt_out. This must be an
@@ -99,6 +100,47 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 				}
 				if !k.result.OptedOut {
 					t.Error("Result.OptedOut = false, want true")
+				}
+			})
+		})
+	}
+}
+
+// The model ends the call before it has transcribed the person's last sentence, which refuses
+// further calls. The refusal is an opt-out, and the wait for the transcript is limited.
+func TestEndCall_WaitsForTheTranscriptOfTheLastSentence(t *testing.T) {
+	t.Parallel()
+	const words = "Please never call me again."
+	started := agent.Event{Kind: agent.SpeechStarted, Item: "p"}
+	endCall := agent.Event{Kind: agent.ToolCall, Tool: agent.ToolEndCall, ID: "e", Args: []byte(`{}`)}
+	closed := agent.Event{Kind: agent.TurnDone}
+	transcript := func(item, text string) agent.Event {
+		return agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Item: item, Text: text}
+	}
+	tests := []struct {
+		name   string
+		events []agent.Event // the events after the agent has ended the call
+		want   []string
+		end    time.Duration // the end of the conversation after its start
+	}{
+		{name: "transcript arrives", events: []agent.Event{transcript("p", words)}, want: []string{words}, end: time.Second},
+		{name: "sentence without words", events: []agent.Event{transcript("p", "")}, end: time.Second},
+		{
+			name:   "transcript of an earlier sentence arrives first",
+			events: []agent.Event{transcript("before", "Hello?"), transcript("p", words)}, want: []string{words}, end: time.Second,
+		},
+		{name: "no transcript arrives", end: lastSentence},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			converse(t, agent.Settings{}, func(k *conversationTest) {
+				k.send(started, endCall, closed)
+				k.pass(time.Second)
+				k.send(test.events...)
+				k.wantEnd(callstate.NormalClearing, test.end, test.end+50*time.Millisecond)
+				if !slices.Equal(k.opted, test.want) {
+					t.Errorf("stored opt-outs = %q, want %q", k.opted, test.want)
 				}
 			})
 		})

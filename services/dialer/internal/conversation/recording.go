@@ -67,6 +67,9 @@ func (c *Conversation) addUtterance(e agent.Event, now time.Time) {
 	if e.Role != agent.RolePerson {
 		return
 	}
+	if e.Item == c.untranscribed {
+		c.untranscribed = ""
+	}
 	if agent.ObjectsToRecording(e.Text) {
 		c.object()
 	}

@@ -16,7 +16,6 @@ import (
 
 	"ringfence.dev/services/dialer/internal/sip"
 	"ringfence.dev/services/dialer/internal/sip/transport"
-	"ringfence.dev/services/dialer/internal/siptrace"
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
@@ -33,10 +32,7 @@ const (
 type InboundFilter struct {
 	trunks Trunks
 	names  transport.Names
-	// Trace records the messages of trunks whose setting trace is true. If Trace is nil, no
-	// messages are recorded.
-	Trace *siptrace.Recorder
-	known atomic.Pointer[[]filterEntry]
+	known  atomic.Pointer[[]filterEntry]
 
 	mu   sync.Mutex
 	last map[uuid.UUID]resolved
@@ -109,22 +105,7 @@ func (d *InboundFilter) reload(ctx context.Context) error {
 		known = append(known, filterEntry{t, d.addresses(ctx, t)})
 	}
 	d.known.Store(&known)
-	d.followTraced(active)
 	return nil
-}
-
-// followTraced sets the trunks whose messages the recorder records.
-func (d *InboundFilter) followTraced(active []trunks.Trunk) {
-	if d.Trace == nil {
-		return
-	}
-	var traced []uuid.UUID
-	for _, t := range active {
-		if t.Trace {
-			traced = append(traced, t.TrunkID)
-		}
-	}
-	d.Trace.Follow(traced)
 }
 
 // addresses returns the addresses of a trunk's host. If the name cannot be resolved, it returns the

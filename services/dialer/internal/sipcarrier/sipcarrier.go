@@ -27,6 +27,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/sip"
 	"ringfence.dev/services/dialer/internal/sip/transport"
+	"ringfence.dev/services/dialer/internal/siptrace"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/trunks"
 )
@@ -137,6 +138,9 @@ type Config struct {
 	// credentials opens the circuit immediately.
 	CircuitFailures int
 	CircuitRest     time.Duration
+	// Trace records the messages of trunks whose setting trace is true. If Trace is nil, no
+	// messages are recorded.
+	Trace *siptrace.Recorder
 }
 
 // Carrier is the carrier over all SIP trunks. Its methods are safe for concurrent use.

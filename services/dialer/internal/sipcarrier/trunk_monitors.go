@@ -129,6 +129,7 @@ func (c *Carrier) updateMonitors(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.followTraced(active)
 	c.monitored.mu.Lock()
 	defer c.monitored.mu.Unlock()
 	if c.monitored.all == nil {
@@ -150,6 +151,21 @@ func (c *Carrier) updateMonitors(ctx context.Context) error {
 		delete(c.monitored.all, id)
 	}
 	return nil
+}
+
+// followTraced sets the trunks whose messages the recorder records. It is called before the monitor
+// of a new trunk sends the first message, so that the trace of a trunk is complete.
+func (c *Carrier) followTraced(active []trunks.Trunk) {
+	if c.cfg.Trace == nil {
+		return
+	}
+	var traced []uuid.UUID
+	for _, t := range active {
+		if t.Trace {
+			traced = append(traced, t.TrunkID)
+		}
+	}
+	c.cfg.Trace.Follow(traced)
 }
 
 // deleteMetrics deletes the counters of a trunk that is removed or renamed.

@@ -22,8 +22,10 @@ func (s *session) take(e serverEvent) error {
 		s.onWords(agent.RoleAgent, e)
 	case "conversation.item.input_audio_transcription.completed":
 		s.onWords(agent.RolePerson, e)
+	case "conversation.item.input_audio_transcription.failed":
+		s.emit(agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Item: e.ItemID})
 	case "input_audio_buffer.speech_started":
-		s.emit(agent.Event{Kind: agent.SpeechStarted, Item: e.ItemID})
+		s.onSpeechStarted(e.ItemID)
 	case "response.created":
 		s.onCreated(e)
 	case "response.done":
@@ -44,6 +46,15 @@ func (s *session) take(e serverEvent) error {
 		s.onError(e)
 	}
 	return nil
+}
+
+// onSpeechStarted reports that the person began to speak. If the model transcribes, a text for the
+// item follows.
+func (s *session) onSpeechStarted(item string) {
+	if s.transcription == "" {
+		item = ""
+	}
+	s.emit(agent.Event{Kind: agent.SpeechStarted, Item: item})
 }
 
 // onAudio passes audio to the conversation. It drops further audio of an item that was interrupted.
@@ -118,6 +129,9 @@ func (s *session) emitPartialWords() {
 func (s *session) onWords(role string, e serverEvent) {
 	text := strings.TrimSpace(strings.ToValidUTF8(e.Transcript[:min(len(e.Transcript), maxWords)], ""))
 	if text == "" {
+		if role == agent.RolePerson { // the sentence contains no words
+			s.emit(agent.Event{Kind: agent.Utterance, Role: role, Item: e.ItemID})
+		}
 		return
 	}
 	s.mu.Lock()
