@@ -117,7 +117,6 @@ type Conversation struct {
 	silentFrame   [agent.FrameBytes]byte
 
 	woken    chan struct{}
-	goodbye  chan farewell
 	results  chan result
 	signals  atomic.Int32
 	heardAt  atomic.Int64 // last time at which the person spoke or pressed a key, in ns since 1970
@@ -125,12 +124,6 @@ type Conversation struct {
 	loudness atomic.Int64 // number of loud frames of the person
 
 	state
-}
-
-// farewell contains the arguments of Goodbye: the last sentence of the agent and the hangup cause.
-type farewell struct {
-	text  string
-	cause callstate.Cause
 }
 
 // result is the result of a tool that runs in the background.
@@ -149,7 +142,7 @@ func New(session agent.Session, settings Settings, leg Leg, detector Detector, o
 	}
 	c := &Conversation{
 		session: session, settings: settings, leg: leg, detector: detector, optedOut: optedOut,
-		woken: make(chan struct{}, 1), goodbye: make(chan farewell, 1), results: make(chan result, 8),
+		woken: make(chan struct{}, 1), results: make(chan result, 8),
 	}
 	for i := range c.silentFrame {
 		c.silentFrame[i] = silence
@@ -231,15 +224,6 @@ func (c *Conversation) Record(rec Recorder) {
 	c.rec, c.recorderQueue = rec, frameRing{}
 }
 
-// Goodbye makes the agent speak a sentence, and then ends the call with the cause. Only the first
-// call of Goodbye has an effect.
-func (c *Conversation) Goodbye(text string, cause callstate.Cause) {
-	select {
-	case c.goodbye <- farewell{text, cause}:
-	default:
-	}
-}
-
 func (c *Conversation) wake() {
 	select {
 	case c.woken <- struct{}{}:
@@ -279,8 +263,6 @@ func (c *Conversation) Run(ctx context.Context) Result {
 			c.update()
 		case done := <-c.results:
 			c.onResult(done)
-		case last := <-c.goodbye:
-			c.closeWith(last.text, last.cause)
 		case <-timer.C:
 		}
 		timer.Reset(c.due(time.Now()))

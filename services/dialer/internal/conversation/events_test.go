@@ -269,38 +269,6 @@ func TestFailed_EndsTheCall(t *testing.T) {
 	})
 }
 
-func TestGoodbye_IsSpokenBeforeTheEnd(t *testing.T) {
-	t.Parallel()
-	t.Run("agent speaks the sentence", func(t *testing.T) {
-		t.Parallel()
-		converse(t, agent.Settings{}, func(k *conversationTest) {
-			k.speak("a", time.Minute)
-			k.pass(time.Second)
-			k.Goodbye("We have to stop.", callstate.NormalTemporaryFailure)
-			k.Goodbye("Again.", callstate.Unspecified)
-			k.pass(time.Second)
-			k.send(agent.Event{Kind: agent.TurnDone}) // end of the turn before the farewell
-			k.send(
-				agent.Event{Kind: agent.Audio, Item: "bye", Audio: tone(time.Second), Keep: true, Asked: true},
-				agent.Event{Kind: agent.ItemDone, Item: "bye"},
-				agent.Event{Kind: agent.TurnDone},
-			)
-			k.wantEnd(callstate.NormalTemporaryFailure, 3*time.Second, 3100*time.Millisecond)
-			if !slices.Equal(k.fakeSession.now().sayTexts, []string{"We have to stop."}) ||
-				k.heardAudio() != 2*time.Second {
-				t.Errorf("requested sentences = %v, loud audio = %s", k.fakeSession.now().sayTexts, k.heardAudio())
-			}
-		})
-	})
-	t.Run("agent stays silent", func(t *testing.T) {
-		t.Parallel()
-		converse(t, agent.Settings{}, func(k *conversationTest) {
-			k.Goodbye("We have to stop.", callstate.NormalTemporaryFailure)
-			k.wantEnd(callstate.NormalTemporaryFailure, 5*time.Second, 5100*time.Millisecond)
-		})
-	})
-}
-
 func TestRun_HangupEndsTheSession(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
