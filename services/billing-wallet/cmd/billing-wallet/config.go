@@ -9,10 +9,11 @@ import (
 type Config struct {
 	app.Config
 
-	// UnconfirmedAfter is the age at which billing-wallet reports an unconfirmed hold to the calls
-	// service. A hold that stays unconfirmed is reported again after the same time.
+	// UnconfirmedAfter is the age at which billing-wallet reports an unconfirmed hold to the
+	// service `calls`. A hold is unconfirmed until the event `requested` of its call request
+	// arrives. billing-wallet repeats the report each time UnconfirmedAfter has passed.
 	UnconfirmedAfter time.Duration `env:"UNCONFIRMED_AFTER" envDefault:"2m" help:"age at which a hold without a received call request is reported to calls, and the time after which it is reported again"`
 	// ReconcileEvery is the time between two reconciliations of a wallet. If ReconcileEvery is 0,
-	// only the command reconcile compares wallets.
+	// only the operator's command reconcile compares wallets.
 	ReconcileEvery time.Duration `env:"RECONCILE_EVERY" envDefault:"1h" help:"time between two reconciliations of each wallet; 0: only the command reconcile compares"`
 }

@@ -12,15 +12,15 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
-// onCallRequests confirms the holds of requests that exist. If a request was canceled or abandoned,
-// onCallRequests enqueues the end of the request for settlement.
+// onCallRequests confirms the hold of each request for which a requested event arrived. If a
+// request was canceled or abandoned, onCallRequests enqueues the end of the request for settlement.
 func (c *Consumer) onCallRequests(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
 	var requests []store.Request
 	var requestEnds []holds.Outcome
-	var recordOf []int // for each request, the index of its Kafka record
+	var recordOf []int // for each element of requests, the index of its Kafka record
 	for i, rec := range batch {
 		requestEnd, err := readCallRequest(ctx, rec)
 		if outcome.Results[i], err = inbox.ResultOf(err); err != nil || outcome.Results[i].IsParked() {
@@ -53,8 +53,9 @@ func (c *Consumer) onCallRequests(
 	return outcome, err
 }
 
-// readCallRequest returns the end of a request from its event. requestEnd.Reason is empty if the
-// request exists and has not ended: its hold must be confirmed.
+// readCallRequest decodes an event of a call request. For a requested event, requestEnd.Reason is
+// empty: the request exists, and its hold must be confirmed. For other events, requestEnd is the
+// end of the request.
 func readCallRequest(ctx context.Context, rec inbox.Record) (requestEnd holds.Outcome, err error) {
 	var event eventv1.CallRequestEvent
 	if err := rec.Decode(&event); err != nil {

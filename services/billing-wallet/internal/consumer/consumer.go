@@ -1,6 +1,6 @@
-// Package consumer applies events of other services in the transaction of libs/inbox. It enqueues
-// the ends of call requests for package settlement, confirms holds, and creates the wallets of
-// workspaces.
+// Package consumer applies events of other services. Each batch of events is applied in one
+// transaction, which libs/inbox begins. The package enqueues the ends of call requests for package
+// settlement, confirms holds, and creates the wallets of workspaces.
 package consumer
 
 import (
@@ -39,8 +39,8 @@ func (c *Consumer) Handlers() inbox.Handlers {
 	}
 }
 
-// outcomeOf returns an outcome of the request with an empty Reason. The outcome stores the trace of
-// ctx.
+// outcomeOf returns an outcome of the request with an empty Reason. The outcome contains the trace
+// context of ctx.
 func outcomeOf(ctx context.Context, request, workspace string) (requestEnd holds.Outcome, err error) {
 	if requestEnd.RequestID, err = uuid.Parse(request); err != nil {
 		return requestEnd, kafka.Parkf("call_request_id %q is no UUID", request)

@@ -110,7 +110,7 @@ func (s *service) until(what string, holds func() (bool, error)) {
 	}
 }
 
-// count waits until the query counts as many rows as the parameter want.
+// count waits until the result of the query, which counts rows, equals the parameter want.
 func (s *service) count(what, query string, want int, args ...any) {
 	s.Helper()
 	s.until(what, func() (bool, error) {
@@ -186,7 +186,7 @@ func TestEvents_RepeatedInAnyOrderSettleOnce(t *testing.T) {
 			{kafka.DialEvents, request.String(), wallettest.ID(), end},
 		} {
 			again := message
-			again.id = wallettest.ID() // the same end, published again with another event id
+			again.id = wallettest.ID() // the same end again, with another event id
 			events = append(events, message, message, again)
 		}
 	}
@@ -255,10 +255,10 @@ func TestEvents_EndOfARequestReleasesTheHold(t *testing.T) {
 	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
 }
 
-// TestEvents_SecondEndOfARequestIsOnlyCounted publishes two ends of each request, in two topics or
-// both in one topic. The first end settles the hold and publishes one event. The metric counts the
-// second end by its kind.
-func TestEvents_SecondEndOfARequestIsOnlyCounted(t *testing.T) {
+// TestEvents_SecondEndOfARequestOnlyIncrementsTheMetric publishes two ends of each request. The two events
+// are in two topics, or in one topic. The first end settles the hold and publishes one event. The
+// second end only increments the metric of late settlements.
+func TestEvents_SecondEndOfARequestOnlyIncrementsTheMetric(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 10*money.Credit)

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// If the event `ended` is lost, the next event of the call settles the hold. If `ended` arrives
-// later, it changes nothing. No other event of the call changes anything.
+// If the event `ended` is lost, the next event of the ended call settles the hold. Later events of
+// the call change nothing, even if the lost event `ended` arrives after all.
 func TestDialEvents_AnyEventOfAnEndedCallSettlesOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)

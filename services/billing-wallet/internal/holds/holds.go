@@ -28,7 +28,8 @@ type Order struct {
 	MaxCallSeconds int32
 }
 
-// Hold is the credit that is reserved for one call request, with the price at that time.
+// Hold is the credit that is reserved for one call request. It contains the rate that was valid
+// when the hold was made.
 type Hold struct {
 	RequestID        uuid.UUID
 	WorkspaceID      uuid.UUID
@@ -50,8 +51,8 @@ var (
 	ErrForeign = errors.New("this call request belongs to another workspace")
 )
 
-// Insufficient is the error that is returned if the wallet cannot pay for the longest possible
-// call.
+// Insufficient is the error for a wallet whose spendable credit is below the price of the longest
+// possible call.
 type Insufficient struct {
 	Needed, Available money.Micro
 	Currency          string
@@ -71,18 +72,20 @@ type Decision struct {
 	Err error
 }
 
-// WalletView is the state of a wallet on which the orders of its workspace are decided. The method
-// Decide changes the WalletView.
+// WalletView is the data of one wallet that Decide needs: the spendable credit, the rates and the
+// existing holds. Decide updates the WalletView, so that the next order is decided on the remaining
+// credit.
 type WalletView struct {
 	Spendable money.Micro
 	Currency  string
 	Rates     []Rate
-	// Known contains the existing holds of the ordered request ids.
+	// Known contains the holds that already exist for the request ids of the orders.
 	Known map[uuid.UUID]Hold
 }
 
-// Decide decides one order and subtracts its amount from Spendable. If the request id already has
-// an open hold, Decide returns that hold, even if the order differs from the hold.
+// Decide decides one order. If it makes a hold, it subtracts the amount of the hold from Spendable.
+// If the request id already has an open hold, Decide returns that hold, even if the order differs
+// from the hold.
 func (d *WalletView) Decide(o Order) Decision {
 	if known, ok := d.Known[o.RequestID]; ok {
 		switch {

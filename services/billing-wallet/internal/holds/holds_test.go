@@ -106,12 +106,12 @@ func TestCharge_RoundsUpAndIsAtMostTheHold(t *testing.T) {
 		seconds   int32
 		want      money.Micro
 	}{
-		{"one second", 1, 1, 834},
-		{"a started minute", 60, 1, 50_000},
-		{"exactly the longest call", 1, 600, 500_000},
-		{"longer than the longest call", 1, 601, 500_000},
-		{"an increment that passes the hold", 3600, 1, 500_000},
-		{"no talk", 60, 0, 0},
+		{"one second is rounded up to a micro-credit", 1, 1, 834},
+		{"a started increment is charged completely", 60, 1, 50_000},
+		{"a call of the held length costs the whole hold", 1, 600, 500_000},
+		{"a longer call costs at most the hold", 1, 601, 500_000},
+		{"an increment longer than the held length costs at most the hold", 3600, 1, 500_000},
+		{"no talk time costs nothing", 60, 0, 0},
 	}
 	for _, tt := range tests {
 		h := holds.Hold{Amount: 500_000, PerMinute: 50_000, IncrementSeconds: tt.increment, State: holds.Held}
@@ -135,7 +135,8 @@ func TestSettle_FreeCallIsReleased(t *testing.T) {
 	}
 }
 
-// TestCharge_IsTheExactPriceOfStartedIncrements compares charges with the price in exact fractions.
+// TestCharge_IsTheExactPriceOfStartedIncrements compares each charge with a price that the test
+// computes from fractions without rounding.
 func TestCharge_IsTheExactPriceOfStartedIncrements(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {

@@ -6,7 +6,7 @@ import (
 	"ringfence.dev/libs/money"
 )
 
-// Reason is the reason for which a request ended.
+// Reason states how a request ended.
 type Reason string
 
 // Only the reason Ended can cause a charge. All other reasons release the hold.
@@ -19,7 +19,7 @@ const (
 	Abandoned Reason = "abandoned"
 )
 
-// Outcome is the end of a request, as it is stored in pending_settlements.
+// Outcome is the end of a request. Its fields are stored in the table pending_settlements.
 type Outcome struct {
 	ID          int64
 	WorkspaceID uuid.UUID
@@ -38,9 +38,9 @@ type Outcome struct {
 // settled or does not exist.
 type Late string
 
-// The kinds of late outcomes, as the metric counts them. Repeat means that the outcome has the same
-// call and price as the capture: another event of the call settled the hold before the event
-// `ended` arrived.
+// The kinds of late outcomes, as values of the metric's label kind. Repeat means that the outcome
+// has the same call and price as the capture: another event of the call settled the hold before
+// this event arrived.
 const (
 	NotLate             Late = ""
 	Repeat              Late = "repeat"
@@ -51,7 +51,7 @@ const (
 	UnknownHold         Late = "unknown_hold"
 )
 
-// LateKinds returns all kinds except NotLate, for the metric.
+// LateKinds returns all kinds except NotLate, so that the metric starts with a 0 for each kind.
 func LateKinds() []Late {
 	return []Late{Repeat, SecondCapture, CaptureAfterRelease, ReleaseAfterCapture, SecondRelease, UnknownHold}
 }

@@ -76,6 +76,6 @@ func holdError(ctx context.Context, order holds.Order, err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), pg.IsDown(err):
 		return connect.NewError(connect.CodeUnavailable, errors.New("the wallet cannot be reached"))
 	}
-	slog.ErrorContext(ctx, "hold failed", "call_request_id", order.RequestID, "error", err)
+	slog.ErrorContext(ctx, "credit hold failed", "call_request_id", order.RequestID, "error", err)
 	return connect.NewError(connect.CodeInternal, errors.New("the hold could not be made"))
 }

@@ -1,6 +1,6 @@
 // Package httpapi contains the HTTP handlers of billing-wallet: the wallet for customers, the
-// transactions and rates for operators, ApplySetting for the gateway, and Hold for the calls
-// service.
+// transactions and rates for operators, ApplySetting for the gateway, and Hold for the service
+// `calls`.
 package httpapi
 
 import (

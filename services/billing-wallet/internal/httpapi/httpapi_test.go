@@ -82,7 +82,8 @@ func (s *stack) request(method, path string, workspace uuid.UUID, operator, body
 	if err != nil {
 		s.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // the body is read completely
+	// the body was read to its end, so an error of Close is harmless
+	defer answer.Body.Close() //nolint:errcheck
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
 		s.Fatal(err)
@@ -205,7 +206,7 @@ func TestPostTransaction_ErrorsNameTheField(t *testing.T) {
 	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
 }
 
-func TestRates_ReadListCanBeSentBack(t *testing.T) {
+func TestRates_ResponseIsAValidRequestBody(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit)
@@ -246,11 +247,12 @@ func TestRoutes_OnlyTheGatewayIsAccepted(t *testing.T) {
 		status, body := s.request("GET", path, workspace, "", "")
 		s.wants("a customer at "+path, status, body, 401, `"invalid_api_key"`)
 	}
-	answer, err := http.Get(s.url + "/v1/wallet") //nolint:noctx // no caller token
+	// without the header that identifies the calling service
+	answer, err := http.Get(s.url + "/v1/wallet") //nolint:noctx
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // the test checks only the status
+	defer answer.Body.Close() //nolint:errcheck // the test reads only the status code
 	if answer.StatusCode != 401 {
 		t.Errorf("without a caller = %d, want 401", answer.StatusCode)
 	}
@@ -311,9 +313,9 @@ func TestHold_ReturnsTheHoldOrTheMissingCredit(t *testing.T) {
 	}
 }
 
-// TestHold_ReturnsTheHeldLength repeats a hold with a larger max_call_seconds. The first hold is
-// not changed, and the response returns the max_call_seconds of the first hold.
-func TestHold_ReturnsTheHeldLength(t *testing.T) {
+// TestHold_RepeatedHoldKeepsMaxCallSeconds repeats a hold with a larger max_call_seconds. The first
+// hold does not change, and the response contains the max_call_seconds of the first hold.
+func TestHold_RepeatedHoldKeepsMaxCallSeconds(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 10*money.Credit)

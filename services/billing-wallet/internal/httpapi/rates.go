@@ -27,7 +27,7 @@ func viewRate(r holds.Rate) rateView {
 	return rateView{r.Prefix, r.PerMinute.String(), r.IncrementSeconds}
 }
 
-// rate returns the rate in the body. If the increment is absent, the default increment is used.
+// rate converts the body to a rate. If the body has no increment, the default increment is used.
 func (b rateBody) rate() (holds.Rate, error) {
 	read := holds.Default()
 	if b.Prefix == nil {

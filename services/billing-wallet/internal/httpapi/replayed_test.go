@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-func TestPostTransaction_UsedReferenceIsReplayed(t *testing.T) {
+func TestPostTransaction_UsedReferenceReturnsTheFirstTransaction(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 0)
@@ -20,11 +20,11 @@ func TestPostTransaction_UsedReferenceIsReplayed(t *testing.T) {
 	}{
 		{name: "new reference", body: `{"type":"top_up","amount":"25","reference":"r-1"}`, wantStatus: 201},
 		{
-			name: "same transaction again", body: `{"type":"top_up","amount":"25","reference":"r-1"}`, wantStatus: 200,
+			name: "used reference with the same amount", body: `{"type":"top_up","amount":"25","reference":"r-1"}`, wantStatus: 200,
 			wantHeader: "true",
 		},
 		{
-			name: "other amount", body: `{"type":"top_up","amount":"30","reference":"r-1"}`, wantStatus: 200,
+			name: "used reference with another amount", body: `{"type":"top_up","amount":"30","reference":"r-1"}`, wantStatus: 200,
 			wantHeader: "true",
 		},
 	} {

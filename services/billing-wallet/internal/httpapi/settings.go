@@ -15,8 +15,9 @@ import (
 
 var currencyCode = regexp.MustCompile(`^[A-Z]{3}$`)
 
-// ApplySetting creates the wallet of a workspace that the gateway has committed. billing-wallet
-// reads only the currency from the workspace, and the currency never changes.
+// ApplySetting creates the wallet of a workspace. The gateway calls it after the commit of the
+// workspace in its own database. billing-wallet reads only the currency from the workspace, and the
+// currency never changes.
 func (a *API) ApplySetting(
 	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],
 ) (*connect.Response[settingsv1.ApplySettingResponse], error) {

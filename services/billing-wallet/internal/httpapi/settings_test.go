@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-func TestWorkspace_OpensTheWalletOnce(t *testing.T) {
+func TestWorkspace_CreatesTheWalletOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	event := func(id uuid.UUID, currency string) *eventv1.WorkspaceEvent {
@@ -54,10 +54,10 @@ func TestWorkspace_OpensTheWalletOnce(t *testing.T) {
 		name string
 		err  error
 	}{
-		{name: "ApplySetting", err: apply("gateway", event(applied, "CHF"))},
-		{name: "event after ApplySetting", err: consume(event(applied, "CHF"))},
-		{name: "event", err: consume(event(consumed, "CHF"))},
-		{name: "ApplySetting after the event", err: apply("gateway", event(consumed, "CHF"))},
+		{name: "ApplySetting for a new workspace", err: apply("gateway", event(applied, "CHF"))},
+		{name: "event of a workspace that ApplySetting stored", err: consume(event(applied, "CHF"))},
+		{name: "event of a new workspace", err: consume(event(consumed, "CHF"))},
+		{name: "ApplySetting for a workspace that an event stored", err: apply("gateway", event(consumed, "CHF"))},
 	}
 	for _, step := range steps {
 		if step.err != nil {

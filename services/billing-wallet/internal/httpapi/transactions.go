@@ -26,7 +26,8 @@ type transactionBody struct {
 	Reference *string `json:"reference"`
 }
 
-// transactionView is one transaction. amount is a decimal string, as in the request.
+// transactionView is one transaction in a response. amount is a decimal string, as in the request
+// body.
 type transactionView struct {
 	ID            uuid.UUID         `json:"id"`
 	Type          ledger.Kind       `json:"type"`
@@ -73,8 +74,8 @@ func (b transactionBody) payment() (kind ledger.Kind, amount money.Micro, refere
 
 // postTransaction handles POST /admin/v1/workspaces/{id}/wallet/transactions. It responds 201 with
 // the new transaction. If the reference was used before, it posts nothing and responds 200 with the
-// first transaction and the header Idempotency-Replayed. The gateway then stores the outcome
-// `unchanged` in the audit log.
+// transaction that used the reference first. The header Idempotency-Replayed is then true, and the
+// gateway stores the outcome `unchanged` in the audit log.
 func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {
@@ -108,15 +109,15 @@ func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
 		status = http.StatusOK
 		w.Header().Set("Idempotency-Replayed", "true")
 		if posted.Kind != kind || posted.Amount() != amount {
-			slog.WarnContext(r.Context(), "reference repeated with another amount", "workspace_id", workspaceID,
+			slog.WarnContext(r.Context(), "payment reference repeated with another type or amount, nothing posted", "workspace_id", workspaceID,
 				"transaction_id", posted.ID, "operator", operator, "amount", amount, "posted", posted.Amount())
 		}
 	}
 	return httpserver.WriteJSON(w, status, viewTransaction(posted))
 }
 
-// transactions handles GET /admin/v1/workspaces/{id}/wallet/transactions. The query can select one
-// type of transaction.
+// transactions handles GET /admin/v1/workspaces/{id}/wallet/transactions. The query parameter type
+// selects the transactions of one type.
 func (a *API) transactions(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {

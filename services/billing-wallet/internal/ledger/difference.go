@@ -6,7 +6,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// DifferenceKind is a kind of inconsistency in a workspace's balances, transactions or holds.
+// DifferenceKind is a kind of inconsistency between the balances, transactions and holds of a
+// workspace.
 type DifferenceKind string
 
 // The kinds of differences. In a Difference, Kept is the stored value and Found is the value that
@@ -25,7 +26,7 @@ const (
 	// UnbalancedTransaction: the entries of the transaction do not sum to zero.
 	UnbalancedTransaction DifferenceKind = "unbalanced_transaction"
 	// MisshapenTransaction: the entries do not match the kind of the transaction, or the
-	// transaction lacks its reference, operator or request.
+	// transaction lacks the reference, the operator or the request id that its kind requires.
 	MisshapenTransaction DifferenceKind = "misshapen_transaction"
 	// ReferenceTwice: several payments have the same reference.
 	ReferenceTwice DifferenceKind = "reference_twice"

@@ -26,8 +26,8 @@ const (
 	Release    Kind = "release"
 )
 
-// MaxAmount limits a top-up, an adjustment and a balance to a thousand million credits. The
-// database columns can store larger amounts.
+// MaxAmount is the largest amount of a top-up or adjustment and the largest balance: a thousand
+// million credits. The database columns can store larger amounts.
 const MaxAmount = 1_000_000_000 * money.Credit
 
 var (
@@ -58,7 +58,7 @@ func (a Accounts) Add(b Accounts) Accounts {
 	return Accounts{a.Wallet + b.Wallet, a.Held + b.Held, a.Revenue + b.Revenue, a.Funding + b.Funding}
 }
 
-// Balance is the balance that the customer sees. A hold does not change it.
+// Balance is the balance that the customer sees. Making a hold does not change it.
 func (a Accounts) Balance() money.Micro { return a.Wallet + a.Held }
 
 // Wallet is the wallet of a workspace.
@@ -100,7 +100,7 @@ func Held(id, workspaceID, requestID uuid.UUID, amount money.Micro) Transaction 
 }
 
 // Settled returns the transaction that ends a hold. The charge becomes revenue, and the rest
-// becomes spendable again. A charge of 0 gives a release.
+// becomes spendable again. If the charge is 0, the transaction is a release, otherwise a capture.
 func Settled(id, workspaceID, requestID uuid.UUID, held, charge money.Micro) Transaction {
 	kind := Capture
 	if charge == 0 {
@@ -112,8 +112,8 @@ func Settled(id, workspaceID, requestID uuid.UUID, held, charge money.Micro) Tra
 	}
 }
 
-// Amount returns the amount that the API shows: the amount that the transaction paid in, held,
-// charged or released.
+// Amount returns the amount of the transaction as the API shows it: the amount that was paid in,
+// held, charged or released.
 func (t Transaction) Amount() money.Micro {
 	switch t.Kind {
 	case Hold:

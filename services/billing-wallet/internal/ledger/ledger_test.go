@@ -57,12 +57,12 @@ func TestPost_RefusesBalancesOutOfRange(t *testing.T) {
 		posted  ledger.Transaction
 		wantErr error
 	}{
-		{"the last credit may go", ledger.Accounts{Wallet: 5, Funding: -5}, ledger.Paid(id, workspace, ledger.Adjustment, -5, "r", "op"), nil},
-		{"one more may not", ledger.Accounts{Wallet: 5, Funding: -5}, ledger.Paid(id, workspace, ledger.Adjustment, -6, "r", "op"), ledger.ErrInsufficient},
+		{"all spendable credit can be taken", ledger.Accounts{Wallet: 5, Funding: -5}, ledger.Paid(id, workspace, ledger.Adjustment, -5, "r", "op"), nil},
+		{"more than the spendable credit is refused", ledger.Accounts{Wallet: 5, Funding: -5}, ledger.Paid(id, workspace, ledger.Adjustment, -6, "r", "op"), ledger.ErrInsufficient},
 		{"held credit cannot be taken", ledger.Accounts{Wallet: 5, Held: 5, Funding: -10}, ledger.Paid(id, workspace, ledger.Adjustment, -6, "r", "op"), ledger.ErrInsufficient},
-		{"the largest balance may be reached", ledger.Accounts{}, ledger.Paid(id, workspace, ledger.TopUp, ledger.MaxAmount,
+		{"a balance of MaxAmount is allowed", ledger.Accounts{}, ledger.Paid(id, workspace, ledger.TopUp, ledger.MaxAmount,
 			"r", "op"), nil},
-		{"and not passed", ledger.Accounts{Held: 1, Funding: -1}, ledger.Paid(id, workspace, ledger.TopUp, ledger.MaxAmount,
+		{"a balance above MaxAmount is refused", ledger.Accounts{Held: 1, Funding: -1}, ledger.Paid(id, workspace, ledger.TopUp, ledger.MaxAmount,
 			"r", "op"), ledger.ErrTooLarge},
 	}
 	for _, tt := range tests {

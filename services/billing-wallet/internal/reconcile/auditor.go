@@ -16,8 +16,8 @@ import (
 const (
 	maxInterval = time.Minute
 	claimBatch  = 20
-	// pauseFactor times the duration of a comparison is the pause after the comparison. So an
-	// auditor uses a database connection for at most a tenth of the time.
+	// After each comparison the auditor pauses pauseFactor times as long as the comparison took. So
+	// it uses a database connection for at most a tenth of the time.
 	pauseFactor = 9
 	// maxLogged limits the number of differences that are logged for one workspace. The command
 	// reconcile prints all differences.
@@ -67,10 +67,10 @@ func (a *Auditor) Run(ctx context.Context) error {
 	}
 }
 
-// Pass compares every wallet that is due and then sets the metrics. Pass sets the metrics also
-// after an error, because the age of the oldest comparison must rise if a wallet cannot be
-// compared. A workspace whose comparison fails is due again later and does not delay other
-// workspaces.
+// Pass compares every wallet whose interval has passed, and then sets the metrics. It also sets the
+// metrics after an error, because the age of the oldest comparison must rise while a wallet cannot
+// be compared. A workspace whose comparison fails is compared again in a later pass and does not
+// delay other workspaces.
 func (a *Auditor) Pass(ctx context.Context) (fault error) {
 	for {
 		due, err := a.store.ClaimReconciliations(ctx, a.interval, claimBatch)

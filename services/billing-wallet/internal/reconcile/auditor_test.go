@@ -31,8 +31,8 @@ func gauge(t *testing.T, metrics *prometheus.Registry, name string) float64 {
 
 const anHourAgo = `UPDATE reconciliations SET checked_at = checked_at - interval '61 minutes', claimed_at = claimed_at - interval '61 minutes'`
 
-// TestAuditor_MetricsSumOverReplicas runs two replicas on the same wallets.
-func TestAuditor_MetricsSumOverReplicas(t *testing.T) {
+// TestAuditor_EveryReplicaShowsAllDifferences runs two replicas on the same wallets.
+func TestAuditor_EveryReplicaShowsAllDifferences(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
@@ -77,8 +77,8 @@ func TestAuditor_MetricsSumOverReplicas(t *testing.T) {
 	pass("repaired", 0)
 }
 
-// TestAuditor_AgeRisesWithoutComparisons checks that a claim does not count as a comparison. The
-// auditor also sets the age if it can claim no wallet.
+// TestAuditor_AgeRisesWithoutComparisons makes claims, comparisons, or the saving of a result fail.
+// The age in the metric must still rise, because a claim does not count as a comparison.
 func TestAuditor_AgeRisesWithoutComparisons(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]string{

@@ -26,16 +26,17 @@ const progressInterval = 5 * time.Second
 // because one snapshot for all workspaces would prevent vacuum for a long time.
 type Walk struct {
 	Store *store.Store
-	// Out receives a line for each difference and the count at the end. If service.Scripted is
-	// true, Out receives one JSON object instead. Progress receives the progress lines.
+	// Out receives a line for each difference, and at the end a line with the count. If
+	// service.Scripted(ctx) is true, Out receives one JSON object instead. Progress receives the
+	// progress lines.
 	Out, Progress io.Writer
 	// Interval is the time between two progress lines. If Interval is 0, 5 s are used.
 	Interval time.Duration
 }
 
-// Run compares one workspace if the parameter only is its id, and all workspaces if only is the nil
-// UUID. Run returns an error if there are differences, or if a workspace was not compared. It
-// returns store.ErrNoWallet if the workspace is unknown.
+// Run compares one workspace if the parameter only is the id of a workspace, and all workspaces if
+// only is the nil UUID. Run returns an error if it finds differences, or if it could not compare a
+// workspace. It returns store.ErrNoWallet if the workspace is unknown.
 func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 	result := report{Differences: []ledger.Difference{}}
 	ticks := time.NewTicker(cmp.Or(w.Interval, progressInterval))
@@ -75,7 +76,8 @@ func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 	return nil
 }
 
-// compare compares one workspace and calls the function progress at each tick.
+// compare compares one workspace. Each time ticks receives a value, compare calls the function
+// progress.
 func (w Walk) compare(ctx context.Context, id uuid.UUID, progress func(),
 	ticks <-chan time.Time) (found []ledger.Difference, err error) {
 	done := make(chan struct{})
@@ -93,10 +95,10 @@ func (w Walk) compare(ctx context.Context, id uuid.UUID, progress func(),
 	}
 }
 
-// report is the result of the comparisons so far.
+// report is the result of the workspaces compared so far.
 type report struct {
 	Workspaces  int                 `json:"workspaces"`
-	Differences []ledger.Difference `json:"differences"` // at most maxDifferences
+	Differences []ledger.Difference `json:"differences"` // the first maxDifferences differences
 	Count       int                 `json:"difference_count"`
 	BrokenOff   bool                `json:"broken_off"`
 }
@@ -123,12 +125,13 @@ func (w Walk) print(ctx context.Context, prefix string, result report) error {
 	return err
 }
 
-// interrupted prints the incomplete result. The returned error does not wrap the error of ctx:
-// libs/service would treat that error as success, and a caller could conclude that there are no
+// interrupted prints the incomplete result. The returned error does not wrap the error of ctx,
+// because libs/service treats that error as success. A caller could then conclude that there are no
 // differences.
 func (w Walk) interrupted(ctx context.Context, result report, err error) error {
 	result.BrokenOff = true
-	_ = w.print(ctx, "broken off: ", result) // the incomplete result is printed in any case
+	// the error of the comparison is more important than an error of print
+	_ = w.print(ctx, "broken off: ", result)
 	if ctx.Err() != nil {
 		return errors.New("reconciling was interrupted: run it again")
 	}

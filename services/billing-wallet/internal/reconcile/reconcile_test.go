@@ -82,18 +82,18 @@ const again = `INSERT INTO transactions (id, workspace_id, kind, reference, oper
 	SELECT gen_random_uuid(), workspace_id, kind, reference, operator, request_id, wallet_micro, held_micro, revenue_micro, funding_micro
 	FROM transactions WHERE workspace_id = @workspace AND `
 
-// forgeries are the statements that make rows inconsistent, and the exact differences that each
-// statement must cause.
+// Each element of forgeries is an SQL statement that makes rows inconsistent, and the differences
+// that the reconciliation must find afterwards.
 var forgeries = []struct {
 	name, sql string
 	want      []string
 }{
-	{"nothing is forged", `SELECT 1`, nil},
-	{"a balance is raised, and its counter account with it", `UPDATE wallets SET wallet_micro = wallet_micro + 1, funding_micro = funding_micro - 1 WHERE workspace_id = @workspace`,
+	{"no row is changed", `SELECT 1`, nil},
+	{"a balance and its contra account are changed", `UPDATE wallets SET wallet_micro = wallet_micro + 1, funding_micro = funding_micro - 1 WHERE workspace_id = @workspace`,
 		[]string{"wrong_balance: wallet: kept 9.450001, found 9.45", "wrong_balance: funding: kept -10.000001, found -10"}},
-	{"a balance is raised out of nothing", `UPDATE wallets SET wallet_micro = wallet_micro + 1 WHERE workspace_id = @workspace`,
+	{"a balance is raised without its contra account", `UPDATE wallets SET wallet_micro = wallet_micro + 1 WHERE workspace_id = @workspace`,
 		[]string{"wrong_balance: wallet: kept 9.450001, found 9.45", "unbalanced_wallet: all accounts: kept 0.000001, found 0"}},
-	{"every balance is larger than its column's half", `UPDATE wallets SET wallet_micro = 9223372036854775807, revenue_micro = 9223372036854775807 WHERE workspace_id = @workspace`,
+	{"the sum of the balances is too large for bigint", `UPDATE wallets SET wallet_micro = 9223372036854775807, revenue_micro = 9223372036854775807 WHERE workspace_id = @workspace`,
 		[]string{"wrong_balance: wallet", "wrong_balance: revenue: kept 9223372036854.775807, found 0.05", "unbalanced_wallet: all accounts: kept 18446744073700.051614, found 0"}},
 	{"the wallet is overdrawn", `UPDATE wallets SET wallet_micro = -1, funding_micro = funding_micro + 9450001 WHERE workspace_id = @workspace`,
 		[]string{"wrong_balance: wallet", "wrong_balance: funding", "negative_balance: wallet: kept -0.000001, found 9.45"}},
@@ -101,13 +101,13 @@ var forgeries = []struct {
 		[]string{"wrong_balance: held", "wrong_balance: revenue", "wrong_balance: funding", "negative_balance: held", "negative_balance: revenue", "held_is_not_holds: held: kept -0.000001, found 0.5"}},
 	{"the wallet is deleted", `DELETE FROM wallets WHERE workspace_id = @workspace`,
 		[]string{"missing_wallet: balances: kept none, found entries or holds"}},
-	{"the journal loses a top-up", `DELETE FROM transactions WHERE workspace_id = @workspace AND kind = 'top_up'`,
+	{"the ledger loses a top-up", `DELETE FROM transactions WHERE workspace_id = @workspace AND kind = 'top_up'`,
 		[]string{"wrong_balance: wallet: kept 9.45, found -0.55", "wrong_balance: funding: kept -10, found 0"}},
 	{"a top-up is changed", `UPDATE transactions SET wallet_micro = 11000000, funding_micro = -11000000 WHERE workspace_id = @workspace AND kind = 'top_up'`,
 		[]string{"wrong_balance: wallet: kept 9.45, found 10.45", "wrong_balance: funding: kept -10, found -11"}},
-	{"one leg of a top-up is changed", `UPDATE transactions SET wallet_micro = 11000000 WHERE workspace_id = @workspace AND kind = 'top_up'`,
+	{"one entry of a top-up is changed", `UPDATE transactions SET wallet_micro = 11000000 WHERE workspace_id = @workspace AND kind = 'top_up'`,
 		[]string{"wrong_balance: wallet", "unbalanced_transaction: <id>: kept 1, found 0"}},
-	{"a top-up counts twice, in the wallet too", again + `kind = 'top_up'; UPDATE wallets SET wallet_micro = wallet_micro + 10000000, funding_micro = funding_micro - 10000000 WHERE workspace_id = @workspace`,
+	{"a top-up is in the ledger twice, and the wallet agrees", again + `kind = 'top_up'; UPDATE wallets SET wallet_micro = wallet_micro + 10000000, funding_micro = funding_micro - 10000000 WHERE workspace_id = @workspace`,
 		[]string{"reference_twice: opening: kept once, found 2 times"}},
 	{"a top-up becomes a release", `UPDATE transactions SET kind = 'release' WHERE workspace_id = @workspace AND kind = 'top_up'`,
 		[]string{"misshapen_transaction: <id>: kept release, found wallet 10000000 held 0 revenue 0 funding -10000000"}},
@@ -121,38 +121,38 @@ var forgeries = []struct {
 	{"a hold is moved to another workspace",
 		`UPDATE holds SET workspace_id = gen_random_uuid() WHERE request_id = @released`,
 		[]string{"transaction_without_hold: <released>"}},
-	{"a hold that was never paid for", `INSERT INTO holds (request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds, state)
+	{"a hold has no transaction", `INSERT INTO holds (request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds, state)
 		VALUES (@other, @workspace, 7, 'USD', 1, 1, 1, 'held')`,
 		[]string{"held_is_not_holds: held: kept 0.5, found 0.500007", "hold_without_transaction: <other>: kept 0.000007, found nothing"}},
-	{"the journal loses a hold", `DELETE FROM transactions WHERE request_id = @open`,
+	{"the ledger loses a hold transaction", `DELETE FROM transactions WHERE request_id = @open`,
 		[]string{"wrong_balance: wallet: kept 9.45, found 9.95", "wrong_balance: held: kept 0.5, found 0", "hold_without_transaction: <open>: kept 0.5, found nothing"}},
-	{"the journal holds twice", again + `request_id = @open`,
+	{"the ledger has a hold transaction twice", again + `request_id = @open`,
 		[]string{"wrong_balance: wallet", "wrong_balance: held", "held_twice: <open>: kept once, found 2 times"}},
 	{"an open hold is lowered", `UPDATE holds SET amount_micro = amount_micro - 1 WHERE request_id = @open`,
 		[]string{"held_is_not_holds: held: kept 0.5, found 0.499999", "wrong_hold: <open>: kept 0.499999, found 0.5"}},
 	{"a released hold is lowered", `UPDATE holds SET amount_micro = amount_micro - 1 WHERE request_id = @released`,
 		[]string{"wrong_hold: <released>", "wrong_release: <released>: kept 0.499999, found 0.5"}},
-	{"the journal loses a capture", `DELETE FROM transactions WHERE request_id = @captured AND kind = 'capture'`,
+	{"the ledger loses a capture", `DELETE FROM transactions WHERE request_id = @captured AND kind = 'capture'`,
 		[]string{"wrong_balance: wallet", "wrong_balance: held", "wrong_balance: revenue", "settled_without_transaction: <captured>: kept captured, found nothing"}},
 	{"a captured hold is opened again", `UPDATE holds SET state = 'held', captured_micro = NULL, settled_at = NULL WHERE request_id = @captured`,
 		[]string{"held_is_not_holds: held: kept 0.5, found 1", "open_but_settled: <captured>: kept held, found capture"}},
-	{"an open hold is settled by hand", `UPDATE holds SET state = 'released', settled_at = now() WHERE request_id = @open`,
+	{"an open hold is marked as released", `UPDATE holds SET state = 'released', settled_at = now() WHERE request_id = @open`,
 		[]string{"held_is_not_holds: held: kept 0.5, found 0", "settled_without_transaction: <open>: kept released, found nothing"}},
-	{"the journal captures twice", again + `request_id = @captured AND kind = 'capture'`,
+	{"the ledger has a capture twice", again + `request_id = @captured AND kind = 'capture'`,
 		[]string{"wrong_balance: wallet", "wrong_balance: held", "wrong_balance: revenue", "settled_twice: <captured>: kept once, found 2 times"}},
-	{"a capture is called a release", `UPDATE holds SET state = 'released', captured_micro = NULL WHERE request_id = @captured`,
+	{"a captured hold is marked as released", `UPDATE holds SET state = 'released', captured_micro = NULL WHERE request_id = @captured`,
 		[]string{"wrong_settlement: <captured>: kept released, found capture", "wrong_charge: <captured>: kept 0, found 0.05"}},
 	{"a charge is lowered", `UPDATE holds SET captured_micro = captured_micro - 1 WHERE request_id = @captured`,
 		[]string{"wrong_charge: <captured>: kept 0.049999, found 0.05"}},
-	{"a charge is above its hold, in the journal and the wallet too", `UPDATE holds SET captured_micro = 500001 WHERE request_id = @captured;
+	{"a charge is above its hold, and ledger and wallet agree", `UPDATE holds SET captured_micro = 500001 WHERE request_id = @captured;
 		UPDATE transactions SET wallet_micro = -1, revenue_micro = 500001 WHERE request_id = @captured AND kind = 'capture';
 		UPDATE wallets SET wallet_micro = wallet_micro - 450001, revenue_micro = revenue_micro + 450001 WHERE workspace_id = @workspace`,
 		[]string{"misshapen_transaction: <id>: kept capture", "charge_above_hold: <captured>: kept 0.500001, found 0.5"}},
 	{"a hold is in another currency", `UPDATE holds SET currency = 'EUR' WHERE request_id = @open`, []string{"wrong_currency: <open>: kept EUR, found USD"}},
 }
 
-// TestRun_ReportsEveryInconsistency makes rows inconsistent as the superuser, after the constraints
-// were removed. Then it checks the output of the command.
+// TestRun_ReportsEveryInconsistency runs each forgery as the superuser, after the constraints were
+// removed. Then it checks the output of the command reconcile.
 func TestRun_ReportsEveryInconsistency(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -195,7 +195,8 @@ func TestRun_ReportsEveryInconsistency(t *testing.T) {
 			t.Errorf("the walk over all workspaces lacks %q", line)
 		}
 	}
-	// The workspace that the hold was moved to is compared although it has no other rows.
+	// Run must also compare the workspace to which a hold was moved, although this workspace has no
+	// other rows.
 	if !strings.Contains(out.String(), "missing_wallet") {
 		t.Errorf("Run over all: %s does not contain %q", out.String(), "missing_wallet")
 	}
@@ -207,8 +208,8 @@ func TestRun_ReportsEveryInconsistency(t *testing.T) {
 	}
 }
 
-// compare requires exactly the differences in want, in any order. A "…" in want matches the rest of
-// the line.
+// compare requires exactly the differences in the parameter want, in any order. An element of want
+// is the beginning of a line without the workspace. The text <id> in want matches any id.
 func compare(t *testing.T, name string, b books, args pgx.NamedArgs, lines, want []string) {
 	t.Helper()
 	if len(lines) != len(want) {
@@ -229,7 +230,8 @@ func compare(t *testing.T, name string, b books, args pgx.NamedArgs, lines, want
 	}
 }
 
-// lineChannel sends each written line to its reader, while a reader waits.
+// lineChannel is a writer that passes each written line to a goroutine that waits for one. If no
+// goroutine waits, the line is dropped.
 type lineChannel chan string
 
 func (h lineChannel) Write(line []byte) (int, error) {
@@ -240,7 +242,8 @@ func (h lineChannel) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestRun_PrintsProgress blocks the comparison of a workspace until a progress line was printed.
+// TestRun_PrintsProgress locks a table, so that the comparison of a workspace waits until a
+// progress line was printed.
 func TestRun_PrintsProgress(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)

@@ -19,15 +19,16 @@ import (
 const (
 	maxInterval  = 15 * time.Second
 	confirmBatch = 200
-	// longOpenFactor times the age of an unconfirmed hold (2 minutes) is the age of a long-open
-	// hold: 6 hours. No call lasts longer than 4 hours.
+	// A hold is long-open if it is older than longOpenFactor times UNCONFIRMED_AFTER. With the
+	// default of 2 minutes, this is 6 hours. No call lasts longer than 4 hours.
 	longOpenFactor = 180
 )
 
-// Confirmer publishes the event `unconfirmed` for two kinds of open holds: holds whose request was
-// not received, and holds that are open for hours although their request was received. The second
-// kind exists because the end of a request can be lost. Confirmer repeats the event until the calls
-// service responds. Confirmer never releases a hold: only an event about the request releases it.
+// Confirmer publishes the event `unconfirmed` for two kinds of open holds. Either the event
+// `requested` of the request did not arrive, or it arrived and the hold is still open after hours.
+// The second kind exists because the event of a request's end can be lost. Confirmer repeats the
+// event until the service `calls` responds. Confirmer never releases a hold: only an event about
+// the request releases it.
 type Confirmer struct {
 	store                     *store.Store
 	relay                     *outbox.Relay
@@ -37,7 +38,7 @@ type Confirmer struct {
 }
 
 // NewConfirmer returns a confirmer for holds that are older than the parameter after. The confirmer
-// repeats the event of a hold after the same time.
+// repeats the event of a hold each time that duration has passed.
 func NewConfirmer(st *store.Store, relay *outbox.Relay, after time.Duration, metrics prometheus.Registerer) *Confirmer {
 	factory := promauto.With(metrics)
 	return &Confirmer{
@@ -72,10 +73,10 @@ func (a *Confirmer) Run(ctx context.Context) error {
 		case <-ticks.C:
 		}
 		if _, err := a.Pass(ctx); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "reporting of unconfirmed holds failed", "error", err)
+			slog.ErrorContext(ctx, "unconfirmed holds not reported to the service calls", "error", err)
 		}
 		if err := a.count(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "count of open holds failed", "error", err)
+			slog.WarnContext(ctx, "open holds not counted", "error", err)
 		}
 	}
 }
@@ -91,8 +92,8 @@ func (a *Confirmer) count(ctx context.Context) error {
 	return nil
 }
 
-// Pass publishes the event for every unconfirmed hold that is due. The result reported is the
-// number of these holds. Pass also publishes the event for up to confirmBatch long-open holds.
+// Pass publishes the event for every unconfirmed hold that is due, and for up to confirmBatch
+// long-open holds. The result reported is the number of unconfirmed holds.
 func (a *Confirmer) Pass(ctx context.Context) (reported int, err error) {
 	for {
 		due, err := a.store.EnqueueUnconfirmed(ctx, a.after, confirmBatch, unconfirmedEvent)
@@ -105,7 +106,7 @@ func (a *Confirmer) Pass(ctx context.Context) (reported int, err error) {
 			a.requested.Add(float64(len(due)))
 		}
 		for _, hold := range due {
-			slog.WarnContext(ctx, "unconfirmed hold reported to calls", "call_request_id", hold.RequestID,
+			slog.WarnContext(ctx, "unconfirmed hold reported to the service calls", "call_request_id", hold.RequestID,
 				"workspace_id", hold.WorkspaceID)
 		}
 		reported += len(due)

@@ -32,7 +32,7 @@ func relayOf(t *testing.T, pool *pgxpool.Pool) *outbox.Relay {
 	return outbox.NewRelay(pool, bus, prometheus.NewRegistry(), outbox.Config{})
 }
 
-// held makes a hold of the given age.
+// held makes a hold and moves its creation time back by the parameter age.
 func held(t *testing.T, st *store.Store, owner *pgxpool.Pool, workspace uuid.UUID, age time.Duration) uuid.UUID {
 	t.Helper()
 	order := wallettest.Order(workspace)
@@ -62,7 +62,7 @@ func exactly(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, age time.Du
 	}
 }
 
-// reportedEarly reports whether a hold was reported when it was two minutes old.
+// reportedEarly reports whether a hold was reported when it was exactly two minutes old.
 func reportedEarly(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID) (reported bool) {
 	t.Helper()
 	err := owner.QueryRow(t.Context(), `SELECT coalesce(confirm_requested_at - created_at > interval '2 minutes', false) FROM holds WHERE request_id = $1`, requestID).Scan(&reported)
@@ -72,7 +72,7 @@ func reportedEarly(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID) (repo
 	return reported
 }
 
-func TestPass_ReportsAgainUntilAResponseAndReleasesNothing(t *testing.T) {
+func TestConfirmer_RepeatsTheEventUntilTheHoldIsConfirmed(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	owner := pgtest.Owner(t, pool, wallettest.Schema)
@@ -89,7 +89,8 @@ func TestPass_ReportsAgainUntilAResponseAndReleasesNothing(t *testing.T) {
 		t.Helper()
 		exactly(t, owner, young, 118*time.Second) // the hold is not due when a pass starts
 		n, err := asker.Pass(t.Context())
-		// the hold became due during the pass, 2 s later; reporting it is correct
+		// The pass took so long that the hold became due during it. Reporting the hold is then
+		// correct.
 		if n == want+1 && reportedEarly(t, owner, young) {
 			late++
 			n--
@@ -134,9 +135,9 @@ func confirm(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace, reque
 	}
 }
 
-// TestPass_ReportsOldOpenHolds covers an open hold whose request was received but whose end was
-// lost.
-func TestPass_ReportsOldOpenHolds(t *testing.T) {
+// TestConfirmer_ReportsLongOpenHolds covers an open hold whose event `requested` arrived, but whose
+// request's end was lost.
+func TestConfirmer_ReportsLongOpenHolds(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	owner := pgtest.Owner(t, pool, wallettest.Schema)
@@ -174,7 +175,7 @@ func TestPass_ReportsOldOpenHolds(t *testing.T) {
 	}
 }
 
-func TestPass_SkipsSettledHolds(t *testing.T) {
+func TestConfirmer_SkipsSettledHolds(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	owner := pgtest.Owner(t, pool, wallettest.Schema)

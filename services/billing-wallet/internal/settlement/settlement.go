@@ -1,6 +1,6 @@
 // Package settlement settles the holds of ended requests. It captures or releases each hold once,
-// and publishes the event in the same transaction. It also reports holds that are not confirmed.
-// Each transaction locks only one wallet.
+// and stores the event in the outbox in the same transaction. It also reports holds that are not
+// confirmed. Each transaction locks only one wallet.
 package settlement
 
 import (
@@ -26,8 +26,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
-// pollInterval is the time between two scans if Wake is not called. It matters after a crash or a
-// failed scan.
+// pollInterval is the time between two scans if Wake is not called. After a crash or a failed scan,
+// no call of Wake follows.
 const (
 	pollInterval = time.Second
 	settleBatch  = 200
@@ -43,7 +43,7 @@ type Settler struct {
 	waited  prometheus.Gauge
 }
 
-// NewSettler returns a settler. It wakes relay after each commit.
+// NewSettler returns a settler. The settler wakes the parameter relay after each commit.
 func NewSettler(st *store.Store, relay *outbox.Relay, metrics prometheus.Registerer) *Settler {
 	s := &Settler{
 		store: st, relay: relay, wake: make(chan struct{}, 1),
@@ -88,7 +88,7 @@ func (s *Settler) Run(ctx context.Context) error {
 		case <-ticks.C:
 		}
 		if _, err := s.Pass(ctx); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "settlement failed", "error", err)
+			slog.ErrorContext(ctx, "settlement of holds failed", "error", err)
 		}
 	}
 }
@@ -144,8 +144,8 @@ func (s *Settler) settleWorkspace(ctx context.Context, workspaceID uuid.UUID) (o
 	}
 }
 
-// publish queues the event of a settlement, in the trace of the settled outcome. A late outcome has
-// no event.
+// publish adds the event of a settlement to the batch. The event continues the trace of the settled
+// outcome. A late outcome has no event.
 func publish(ctx context.Context, batch *pgx.Batch, done store.Settlement) (trace.Span, error) {
 	waited := time.Duration(done.Outcome.WaitedSeconds * float64(time.Second))
 	ctx, span := telemetry.Continue(ctx, "settle hold", done.Outcome.Traceparent, waited,
@@ -190,7 +190,7 @@ func (s *Settler) count(ctx context.Context, done []store.Settlement) {
 			continue
 		}
 		s.late.WithLabelValues(string(d.Late)).Inc()
-		slog.InfoContext(ctx, "late outcome ignored", "call_request_id", d.Outcome.RequestID, "kind", d.Late, "reason",
+		slog.InfoContext(ctx, "late end of a call request ignored, hold unchanged", "call_request_id", d.Outcome.RequestID, "kind", d.Late, "reason",
 			d.Outcome.Reason)
 	}
 }

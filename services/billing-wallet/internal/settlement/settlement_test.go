@@ -17,10 +17,10 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// TestPass_OneFailingWorkspaceDoesNotStopOthers corrupts the balance of one wallet, so that the
-// capture in that wallet fails. The outcome of the failed capture stays pending, and the metric
-// shows it. The outcomes of other workspaces are settled.
-func TestPass_OneFailingWorkspaceDoesNotStopOthers(t *testing.T) {
+// TestSettler_OneFailingWorkspaceDoesNotStopOthers corrupts the balance of one wallet, so that the
+// capture in that wallet fails. The outcome stays pending, and the metric of the oldest pending
+// settlement rises. The outcomes of other workspaces are settled.
+func TestSettler_OneFailingWorkspaceDoesNotStopOthers(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)

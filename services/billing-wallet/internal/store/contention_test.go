@@ -39,9 +39,9 @@ type contention struct {
 	open []holds.Order
 }
 
-// TestLedger_ConcurrentWorkNeverDeadlocks runs 64 workers that hold, end, confirm, report, settle,
-// pay, price and compare in three workspaces. A deadlock would be retried and hidden, so the test
-// reads the server's count of deadlocks.
+// TestLedger_ConcurrentWorkNeverDeadlocks runs 64 workers on three workspaces. They make, end,
+// confirm, report and settle holds, post payments, replace rates and compare balances. The code
+// retries after a deadlock, which would hide it, so the test reads the server's count of deadlocks.
 func TestLedger_ConcurrentWorkNeverDeadlocks(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -60,7 +60,7 @@ func TestLedger_ConcurrentWorkNeverDeadlocks(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, order := range c.open { // open holds are released
+	for _, order := range c.open { // the test ends all requests whose holds are still open
 		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			return c.st.EnqueueOutcome(t.Context(), tx, holds.Outcome{WorkspaceID: order.WorkspaceID, RequestID: order.RequestID, Reason: holds.Canceled})
 		})
@@ -104,7 +104,7 @@ func (c *contention) turn() error {
 		if amount > 0 && rand.IntN(2) == 0 {
 			kind = ledger.TopUp
 		}
-		reference := fmt.Sprint("r", rand.IntN(100)) // the reference was often used before
+		reference := fmt.Sprint("r", rand.IntN(100)) // most of the hundred references are used several times
 		_, _, err := c.st.Pay(c.Context(), ledger.Paid(wallettest.ID(), id, kind, amount, reference, "ops"))
 		if errors.Is(err, ledger.ErrInsufficient) {
 			return nil
@@ -145,8 +145,8 @@ func (c *contention) hold(id uuid.UUID) error {
 	return err
 }
 
-// records confirms and ends holds of all workspaces in one transaction, in any order, as a batch of
-// Kafka records does. Two batches can contain the same request.
+// records confirms and ends holds of all workspaces in one transaction and in any order, as the
+// consumer does for a batch of Kafka records. Two batches can contain the same request.
 func (c *contention) records() error {
 	c.mu.Lock()
 	published := make([]holds.Order, 0, 10)
@@ -172,8 +172,8 @@ func (c *contention) records() error {
 	})
 }
 
-// noDeadlocks waits until every connection has reported its statistics, and then requires that the
-// server counted no deadlock.
+// noDeadlocks waits until every connection has reported its statistics to the server. Then it
+// requires that the server counted no deadlock.
 func (c *contention) noDeadlocks() {
 	c.Helper()
 	super := pgtest.Super(c.T, c.pool, wallettest.Schema)

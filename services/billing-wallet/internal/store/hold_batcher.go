@@ -14,29 +14,29 @@ import (
 )
 
 // maxBatch limits the number of holds in one commit. commitTimeout limits the duration of the
-// commit.
+// transaction.
 const (
 	maxBatch      = 64
 	commitTimeout = 10 * time.Second
 )
 
-// HoldBatcher puts holds of one workspace that are ordered concurrently into one commit. All of
-// these holds need the lock on the same wallet. With a commit for each hold, each order would wait
-// for the commits of the other orders and occupy a connection. Each process runs at most one commit
-// per workspace at a time.
+// HoldBatcher combines concurrent orders of one workspace into one commit. All these orders need
+// the lock on the same wallet. With a commit for each order, each order would occupy a connection
+// and wait for the commits of the others. Each process runs at most one commit per workspace at a
+// time.
 type HoldBatcher struct {
 	store   *Store
 	results *prometheus.CounterVec
 
 	mu sync.Mutex
-	// open has a key for each workspace for which a goroutine runs. The value contains the orders
-	// for the next commit.
+	// open has a key for each workspace that a goroutine serves. The value contains the orders that
+	// are not in a commit yet.
 	open map[uuid.UUID][]pendingOrder
 }
 
 type pendingOrder struct {
 	order  holds.Order
-	result chan holdResult // buffered, so that the sender does not block if the caller has left
+	result chan holdResult // buffered, so that sending does not block after the caller has left
 }
 
 type holdResult struct {
@@ -61,8 +61,8 @@ func NewHoldBatcher(st *Store, metrics prometheus.Registerer) *HoldBatcher {
 }
 
 // Hold decides one order. If the order is refused, Decision.Err is the reason. If err is not nil,
-// the outcome is unknown, and the caller can safely repeat the order with the same id. The commit
-// continues if ctx ends.
+// the outcome is unknown, and the caller can safely repeat the order with the same id. The end of
+// ctx does not stop the commit.
 func (d *HoldBatcher) Hold(ctx context.Context, order holds.Order) (holds.Decision, error) {
 	w := pendingOrder{order: order, result: make(chan holdResult, 1)}
 	d.mu.Lock()

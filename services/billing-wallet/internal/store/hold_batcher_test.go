@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-func TestHold_ConcurrentHoldsUseExactlyTheCredit(t *testing.T) {
+func TestHold_ConcurrentOrdersUseAllCreditAndNotMore(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	const covered = 64
@@ -23,7 +23,7 @@ func TestHold_ConcurrentHoldsUseExactlyTheCredit(t *testing.T) {
 	held, refused := 0, 0
 	for client := range 64 {
 		all.Go(func() {
-			for range 3 { // three times the available credit
+			for range 3 { // orders for three times the available credit
 				decision, err := batchers[client%2].Hold(t.Context(), wallettest.Order(workspace))
 				var insufficient *holds.Insufficient
 				mu.Lock()
@@ -50,7 +50,7 @@ func TestHold_ConcurrentHoldsUseExactlyTheCredit(t *testing.T) {
 	wallettest.Balances(t, st, workspace, 0, covered*money.Credit/2)
 }
 
-func TestHold_SameIDConcurrentlyHoldsOnce(t *testing.T) {
+func TestHold_ConcurrentOrdersWithOneIDMakeOneHold(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	workspace := wallettest.Workspace(t, st, 10*money.Credit)
@@ -76,7 +76,7 @@ func TestHold_SameIDConcurrentlyHoldsOnce(t *testing.T) {
 	wallettest.Balances(t, st, workspace, 10*money.Credit-money.Credit/2, money.Credit/2)
 }
 
-func TestHold_ContinuesIfTheCallerLeaves(t *testing.T) {
+func TestHold_CommitsAfterTheCallerLeft(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	workspace := wallettest.Workspace(t, st, money.Credit)
@@ -100,7 +100,7 @@ func TestHold_ContinuesIfTheCallerLeaves(t *testing.T) {
 	wallettest.Balances(t, st, workspace, money.Credit/2, money.Credit/2)
 }
 
-func TestHold_OtherWorkspacesDoNotWait(t *testing.T) {
+func TestHold_DoesNotWaitForOtherWorkspaces(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)

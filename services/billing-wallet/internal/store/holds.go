@@ -17,15 +17,16 @@ import (
 const holdColumns = `request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds,
        state, captured_micro, call_id`
 
-// The query does one index lookup for each prefix, and reads the price from the index. With = ANY,
-// a plan made for workspaces with few rates would read all rates of the workspace.
+// The query does one index lookup for each prefix, and reads the price from the index. With the
+// condition prefix = ANY(…), a generic plan that was made for workspaces with few rates would read
+// all rates of the workspace.
 const ratesForNumbers = `
 SELECT r.prefix, r.per_minute_micro, r.increment_seconds FROM unnest(@prefixes::text[]) AS wanted (prefix)
 CROSS JOIN LATERAL (SELECT prefix, per_minute_micro, increment_seconds FROM rates
                     WHERE workspace_id = @workspace_id AND prefix = wanted.prefix LIMIT 1) AS r`
 
-// The query does one primary key lookup for each id. With = ANY, a plan made while the table was
-// small would read the whole table while the wallet is locked.
+// The query does one primary key lookup for each id. With the condition request_id = ANY(…), a plan
+// that was made while the table was small would read the whole table while the wallet is locked.
 const holdsByRequest = `
 SELECT ` + holdColumns + ` FROM unnest(@request_ids::uuid[]) AS wanted (id)
 CROSS JOIN LATERAL (SELECT ` + holdColumns + ` FROM holds WHERE request_id = wanted.id LIMIT 1) AS h`
@@ -75,8 +76,8 @@ func (s *Store) openWallet(ctx context.Context, tx *pg.Pipeline, workspaceID uui
 	batch.Queue(ratesForNumbers, pg.Args{"workspace_id": workspaceID,
 		"prefixes": prefixes}).Query(collectInto(&view.Rates))
 	batch.Queue(lockWallet, pg.Args{"workspace_id": workspaceID}).Query(collectInto(&wallets))
-	// The query follows the lock statement, so that it reads the rows that the previous owner of
-	// the lock committed.
+	// This query follows the lock statement in the batch. So it also reads the rows that the
+	// previous owner of the lock committed.
 	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(collectInto(&known))
 	if err := tx.Ask(ctx, batch); err != nil {
 		return ledger.Wallet{}, nil, fmt.Errorf("lock wallet: %w", err)
@@ -118,7 +119,8 @@ SELECT h.request_id, @workspace_id, h.amount, @currency, h.per_minute, h.increme
 FROM unnest(@request_ids::uuid[], @amounts::bigint[], @per_minute::bigint[], @increments::integer[], @max_call::integer[])
      AS h (request_id, amount, per_minute, increment, max_call)`
 
-// insertHolds queues the rows. They are sent together with the commit.
+// insertHolds queues the rows of the holds and their transactions. The commit sends them to the
+// database.
 func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error {
 	n := len(made)
 	requests, amounts, perMinute := make([]uuid.UUID, n), make([]int64, n), make([]int64, n)
@@ -146,8 +148,9 @@ func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error
 	return nil
 }
 
-// The condition lists the final states. With state = 'held', a plan made while the table was small
-// would read the partial index holds_unconfirmed with all its dead rows.
+// The condition lists the final states instead of state = 'held'. With that condition, a plan that
+// was made while the table was small would read the partial index holds_unconfirmed, including all
+// its dead rows.
 const confirmHold = `
 UPDATE holds SET confirmed_at = now()
 WHERE request_id = (SELECT request_id FROM holds WHERE request_id = @request_id AND workspace_id = @workspace_id FOR UPDATE SKIP LOCKED)
@@ -158,7 +161,8 @@ type Request struct{ WorkspaceID, RequestID uuid.UUID }
 
 // Confirm stores that the requests of the holds exist. confirmed[i] is true if the hold of
 // requests[i] was changed. A row that another transaction has locked is skipped, so that a batch of
-// records does not wait for locks. A skipped hold is reported as unconfirmed later.
+// records does not wait for locks. The confirmer reports a skipped hold later, and the service
+// `calls` then publishes the event again.
 func (s *Store) Confirm(ctx context.Context, tx pgx.Tx, requests ...Request) (confirmed []bool, err error) {
 	var batch pgx.Batch
 	confirmed = make([]bool, len(requests))
@@ -184,8 +188,9 @@ WITH due AS (
 UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = due.request_id
 RETURNING holds.request_id, holds.workspace_id`
 
-// A hold is open while its request waits and while its call lasts. That can take days. The
-// statement starts with the hold that was reported the longest time ago.
+// A request can wait, and its call can last, for up to several days, and the hold is open until
+// then. So this statement finds holds again and again that are correct. The holds whose last report
+// is the oldest are first, so that the LIMIT leaves out no hold permanently.
 const markLongOpen = `
 WITH due AS (
     SELECT request_id FROM holds
@@ -198,17 +203,16 @@ UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = 
 RETURNING holds.request_id, holds.workspace_id`
 
 // EnqueueUnconfirmed writes an event to the outbox for up to limit holds that are older than the
-// parameter after and whose request was not received. During each period of this length a hold gets
-// at most one event.
+// parameter after and whose event `requested` did not arrive. A hold gets at most one event in each
+// period of that length.
 func (s *Store) EnqueueUnconfirmed(
 	ctx context.Context, after time.Duration, limit int, event func(Request) outbox.Event,
 ) (marked []Request, err error) {
 	return s.enqueueMarked(ctx, markUnconfirmed, after, limit, event)
 }
 
-// EnqueueLongOpen writes an event to the outbox for up to limit holds that are open for longer than
-// the parameter after although their request was received. During each period of this length a hold
-// gets at most one event.
+// EnqueueLongOpen writes an event to the outbox for up to limit confirmed holds that are open for
+// longer than the parameter after. A hold gets at most one event in each period of that length.
 func (s *Store) EnqueueLongOpen(
 	ctx context.Context, after time.Duration, limit int, event func(Request) outbox.Event,
 ) (marked []Request, err error) {

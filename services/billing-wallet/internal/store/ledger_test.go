@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// history is a wallet with a simple model of it. The model computes amounts independently of the
-// code under test.
+// history is a wallet and a simple model of the wallet. The model computes amounts independently of
+// the code under test.
 type history struct {
 	*rapid.T
 	st        *store.Store
@@ -34,17 +34,17 @@ type history struct {
 	pending  []holds.Outcome // the stored outcomes that are not settled yet, oldest first
 }
 
-// modelled is a hold in the model.
+// modelled is a hold as the model stores it.
 type modelled struct {
 	amount, perMinute int64
 	increment         int32
 	ended             bool
 }
 
-// TestLedger_AddsUpAfterAnyHistory runs random histories of payments, lists of rates, holds and
-// ends of requests. Holds can be repeated. Ends can be repeated, late, unknown or in any order, and
-// are settled a few at a time.
-func TestLedger_AddsUpAfterAnyHistory(t *testing.T) {
+// TestLedger_MatchesTheModelAfterRandomOperations runs random histories of payments, rates, holds and ends of
+// requests. Holds can be repeated. Ends can be late, repeated, in any order, or of unknown
+// requests. They are settled a few at a time.
+func TestLedger_MatchesTheModelAfterRandomOperations(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
@@ -107,7 +107,8 @@ func (h *history) price() {
 	}
 }
 
-// order orders one to four holds in one call of Hold. Some of the orders repeat earlier ones.
+// order orders one to four holds in one call of Store.Hold. Some of the orders repeat earlier
+// orders.
 func (h *history) order() {
 	var orders []holds.Order
 	for range rapid.IntRange(1, 4).Draw(h.T, "orders") {
@@ -173,7 +174,7 @@ func (m modelled) price(seconds int32) int64 {
 	return (m.perMinute*billed + 59) / 60
 }
 
-// endRequests enqueues ends of requests in any order, and some ends twice. The requests have an
+// endRequests enqueues ends of requests in any order, and some ends twice. A request can have an
 // open hold, a settled hold or no hold.
 func (h *history) endRequests() {
 	var pending []holds.Outcome

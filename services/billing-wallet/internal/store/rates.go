@@ -32,15 +32,16 @@ INSERT INTO rates (workspace_id, prefix, per_minute_micro, increment_seconds)
 SELECT @workspace_id, r.prefix, r.per_minute, r.increment
 FROM unnest(@prefixes::text[], @per_minute::bigint[], @increments::integer[]) AS r (prefix, per_minute, increment)`
 
-// ReplaceRates replaces all rates of the workspace. Existing holds keep their rates. It returns
-// ErrNoWallet if the workspace has no wallet.
+// ReplaceRates replaces all rates of the workspace. Existing holds keep their rates. ReplaceRates
+// returns ErrNoWallet if the workspace has no wallet.
 func (s *Store) ReplaceRates(ctx context.Context, workspaceID uuid.UUID, list []holds.Rate) error {
 	prefixes, perMinute, increments := []string{}, []int64{}, []int32{}
 	for _, r := range list {
 		prefixes, perMinute, increments = append(prefixes, r.Prefix), append(perMinute, int64(r.PerMinute)), append(increments, r.IncrementSeconds)
 	}
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := s.lock(ctx, tx, workspaceID); err != nil { // the lock serializes concurrent replacements
+		// the lock makes concurrent replacements run one after another
+		if _, err := s.lock(ctx, tx, workspaceID); err != nil {
 			return err
 		}
 		batch := &pgx.Batch{}

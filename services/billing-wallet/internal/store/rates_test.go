@@ -14,9 +14,9 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// TestHold_PriceIsReadFromTheIndexAlone looks up a number among 20 000 prefixes of its workspace
+// TestHold_ReadsThePriceOnlyFromTheIndex looks up a number among 20 000 prefixes of its workspace
 // and 20 000 prefixes of other workspaces.
-func TestHold_PriceIsReadFromTheIndexAlone(t *testing.T) {
+func TestHold_ReadsThePriceOnlyFromTheIndex(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, owner := store.New(pool), pgtest.Owner(t, pool, wallettest.Schema)
@@ -32,13 +32,14 @@ func TestHold_PriceIsReadFromTheIndexAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Most workspaces have few rates. A generic plan is made for this case.
+	// Most workspaces have few rates, and Postgres makes the generic plan for such a workspace.
 	_, err := owner.Exec(t.Context(), `INSERT INTO rates (workspace_id, prefix, per_minute_micro, increment_seconds)
 		SELECT workspace_id, '+' || n, 1, 1 FROM (SELECT gen_random_uuid() AS workspace_id FROM generate_series(1, 5000)) AS w CROSS JOIN generate_series(1, 3) AS n`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// an old snapshot of another session can delay the update of the visibility map
+	// An index-only scan needs the visibility map. While another session has an old snapshot,
+	// VACUUM does not update this map.
 	for visible := false; !visible; {
 		if _, err := owner.Exec(t.Context(), "VACUUM ANALYZE rates"); err != nil {
 			t.Fatal(err)
@@ -87,9 +88,9 @@ func TestHold_PriceIsReadFromTheIndexAlone(t *testing.T) {
 	}
 }
 
-// TestReplaceRates_OpenHoldsKeepTheirPrices replaces the list while holds are made and settled. An
-// existing hold keeps its price. A new hold has a price of one of the two lists. After the response
-// to the replacement it has a price of the new list.
+// TestReplaceRates_OpenHoldsKeepTheirPrices replaces the rates while holds are made and settled. An
+// existing hold keeps its price. A new hold has a price from the old or from the new rates. After
+// ReplaceRates has returned, it has a price from the new rates.
 func TestReplaceRates_OpenHoldsKeepTheirPrices(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
@@ -99,7 +100,8 @@ func TestReplaceRates_OpenHoldsKeepTheirPrices(t *testing.T) {
 		{{Prefix: "+1", PerMinute: 600_000, IncrementSeconds: 60}},
 		nil,
 	}
-	// the price of a hold of 600 s with each list
+	// The keys are the prices of a hold of 600 s. The values number the rate lists that contain
+	// them.
 	prices := map[money.Micro]int{1_200_000: 0, 6_000_000: 1, 500_000: 2}
 	order := wallettest.Order(workspace)
 	var holding sync.WaitGroup

@@ -12,14 +12,15 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
-// Books are the balances of a workspace, computed in three ways from the same snapshot.
+// Books are the balances of a workspace, computed in three ways from one snapshot: as stored, from
+// the entries, and from the holds.
 type Books struct {
 	Kept ledger.Wallet
 	// Summed are the sums of the ledger's entries.
 	Summed ledger.Accounts
-	// Open is the sum of the open holds. Open.Held contains the sum; the other accounts are 0.
+	// Open contains the sum of the open holds in Open.Held. The other accounts of Open are 0.
 	Open ledger.Accounts
-	// Differences are the differences between balances, transactions and holds.
+	// Differences are the inconsistencies between balances, transactions and holds.
 	Differences []ledger.Difference
 }
 
@@ -36,7 +37,8 @@ SELECT 0::bigint AS wallet_micro, coalesce(sum(amount_micro), 0)::bigint AS held
        0::bigint AS revenue_micro, 0::bigint AS funding_micro
 FROM holds WHERE workspace_id = @workspace_id AND state = 'held'`
 
-// The amounts are numeric values in credits, because a wrong sum can be too large for bigint.
+// The amounts are numeric values in credits, because a sum of wrong rows can be too large for
+// bigint.
 const differingBalances = `
 SELECT @workspace_id::uuid AS workspace_id, d.kind, d.subject,
        trim_scale(d.kept * 0.000001)::text AS kept, trim_scale(d.found * 0.000001)::text AS found
@@ -157,8 +159,8 @@ func (s *Store) Books(ctx context.Context, workspaceID uuid.UUID) (books Books, 
 	return books, nil
 }
 
-// Differences compares every balance, transaction and hold of one workspace in one snapshot, with a
-// timeout of 30 minutes. It returns ErrNoWallet if the workspace has no rows at all.
+// Differences compares every balance, transaction and hold of one workspace in one snapshot, within
+// 30 minutes. It returns ErrNoWallet if the workspace has no rows at all.
 func (s *Store) Differences(ctx context.Context, workspaceID uuid.UUID) (found []ledger.Difference, err error) {
 	err = pgx.BeginTxFunc(ctx, s.pool, snapshot(), func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, allowTime); err != nil {

@@ -24,9 +24,9 @@ WHERE coalesce(reconciliations.claimed_at, reconciliations.checked_at,
 	'-infinity') < now() - make_interval(secs => @interval)
 RETURNING workspace_id`
 
-// ClaimReconciliations claims up to limit wallets that were not claimed within interval. Wallets
-// with the oldest claim are first. Until interval has passed, no other replica gets a claimed
-// wallet, even if its comparison fails.
+// ClaimReconciliations claims up to limit wallets that were not claimed within interval. It starts
+// with the wallets whose last claim is the oldest. Until interval has passed, no other replica can
+// claim these wallets, even if their comparison fails.
 func (s *Store) ClaimReconciliations(ctx context.Context, interval time.Duration, limit int) ([]uuid.UUID, error) {
 	claimed, err := pg.Values[uuid.UUID](ctx, s.pool, claimReconciliations, pgx.NamedArgs{"interval": interval.Seconds(),
 		"limit": limit})
@@ -55,7 +55,7 @@ FROM wallets w LEFT JOIN reconciliations r ON r.workspace_id = w.workspace_id`
 // Reconciled is the summary of the last comparisons of all wallets.
 type Reconciled struct {
 	Differences int64
-	// AgeSeconds is the time since the oldest of the last comparisons. For a wallet that was never
+	// AgeSeconds is the age of the oldest of the last comparisons. For a wallet that was never
 	// compared, the age of the wallet is used.
 	AgeSeconds float64
 }

@@ -19,7 +19,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// The tests of TestSaga cover events of a hold that are lost, repeated or out of order.
+// The TestSaga tests follow one hold over several steps. Events of the hold are lost, repeated or
+// out of order.
 
 func TestSaga_HoldIsCapturedFromAnEmptyWallet(t *testing.T) {
 	t.Parallel()
@@ -66,7 +67,7 @@ func TestSaga_LateCaptureHasThePriceOfTheHold(t *testing.T) {
 	workspace := wallettest.Workspace(t, st, money.Credit)
 	order := wallettest.Order(workspace)
 	decide(t, st, order)
-	for range 3 { // the hold is reported several times without a response
+	for range 3 { // billing-wallet reports the hold three times, and no response arrives
 		_, err := super.Exec(t.Context(), `UPDATE holds SET created_at = created_at - interval '1 year', confirm_requested_at = confirm_requested_at - interval '1 year'`)
 		if err != nil {
 			t.Fatal(err)
@@ -96,7 +97,7 @@ func TestSaga_LateCaptureHasThePriceOfTheHold(t *testing.T) {
 	wallettest.Balances(t, st, workspace, money.Credit-50_834, 0)
 }
 
-func TestSaga_HoldMadeAfterTheAbandonIsReleased(t *testing.T) {
+func TestSaga_HoldMadeAfterTheEventAbandonedIsReleased(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
@@ -114,7 +115,7 @@ func TestSaga_HoldMadeAfterTheAbandonIsReleased(t *testing.T) {
 		t.Fatal(d.Err)
 	}
 	wallettest.Balances(t, st, workspace, half, half)
-	enqueue(t, st, in, abandoned) // calls responds to the event unconfirmed
+	enqueue(t, st, in, abandoned) // the response of the service `calls` to the event unconfirmed
 	done := settle(t, st, workspace)
 	if got := len(done); got != 1 {
 		t.Fatalf("length of done = %v, want 1", got)
@@ -131,8 +132,8 @@ func TestSaga_HoldMadeAfterTheAbandonIsReleased(t *testing.T) {
 	wallettest.Balances(t, st, workspace, money.Credit, 0)
 }
 
-// TestSaga_LateEventsChangeNothing applies more ends of a request after its first end. Neither the
-// balances nor last_transaction_at change.
+// TestSaga_LateEventsChangeNothing applies a second end of a request. Neither the balances nor
+// last_transaction_at change.
 func TestSaga_LateEventsChangeNothing(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -144,9 +145,9 @@ func TestSaga_LateEventsChangeNothing(t *testing.T) {
 		late          holds.Late
 		charged       money.Micro
 	}{
-		{"a second capture, the same", 60, 60, holds.SecondCapture, 50_000},
-		{"a second capture, longer", 60, 600, holds.SecondCapture, 50_000},
-		{"a second capture, shorter", 600, 1, holds.SecondCapture, half},
+		{"a second capture with the same duration", 60, 60, holds.SecondCapture, 50_000},
+		{"a second capture with a longer duration", 60, 600, holds.SecondCapture, 50_000},
+		{"a second capture with a shorter duration", 600, 1, holds.SecondCapture, half},
 		{"a capture after the release", 0, 60, holds.CaptureAfterRelease, 0},
 		{"a release after the capture", 60, 0, holds.ReleaseAfterCapture, 50_000},
 		{"a second release", 0, 0, holds.SecondRelease, 0},

@@ -19,9 +19,9 @@ const insertPending = `
 INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seconds)
 SELECT $1, gen_random_uuid(), 'canceled', 0 FROM generate_series(1, $2::integer)`
 
-// insertAndDelete inserts n pending settlements, reads them, and deletes them as Settle does. Two
-// more reads follow. The first one finds the next floor, and the second one can raise the floor to
-// this value.
+// insertAndDelete inserts n pending settlements, reads them, and deletes them as Settle does. Then
+// it reads two more times. The first of these reads finds the next floor, and the second one raises
+// the floor to it, unless a transaction is still running.
 func insertAndDelete(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID, n int) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), insertPending, workspace, n); err != nil {
@@ -44,8 +44,8 @@ func unsettled(t *testing.T, st *store.Store) []store.Unsettled {
 	return found
 }
 
-// While a transaction has an old snapshot, vacuum cannot remove deleted pending settlements. Reads
-// must skip these rows.
+// While a transaction has an old snapshot, vacuum cannot remove deleted pending settlements.
+// Unsettled and Settle must not visit these rows.
 func TestUnsettled_SkipsDeletedRowsDuringAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -87,7 +87,7 @@ func TestUnsettled_SkipsDeletedRowsDuringAnOldSnapshot(t *testing.T) {
 	}
 }
 
-// A pending settlement with a lower id that is committed later is found by the next read.
+// The transaction that inserted the lowest id commits last. The next read must find its row.
 func TestUnsettled_FindsARowThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)

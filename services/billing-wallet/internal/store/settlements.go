@@ -19,8 +19,8 @@ const insertPending = `
 INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
 VALUES (@workspace_id, @request_id, @reason, @billable_seconds, @call_id, @traceparent)`
 
-// EnqueueOutcome stores outcomes for the method Settle, in the transaction that applies their
-// events. It does not lock a wallet.
+// EnqueueOutcome stores outcomes, which the method Settle reads later. It uses the transaction that
+// applies the events of the outcomes. EnqueueOutcome locks no wallet.
 func (s *Store) EnqueueOutcome(ctx context.Context, tx pgx.Tx, outcomes ...holds.Outcome) error {
 	var batch pgx.Batch
 	for _, v := range outcomes {
@@ -32,16 +32,16 @@ func (s *Store) EnqueueOutcome(ctx context.Context, tx pgx.Tx, outcomes ...holds
 	return nil
 }
 
-// The condition lists the final states, as in confirmHold. A condition on 'held' could be planned
-// as a scan of a partial index.
+// The condition lists the final states, for the reason that is given at confirmHold.
 const insertPendingIfHeld = `
 INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
 SELECT @workspace_id, h.request_id, @reason, @billable_seconds::integer, @call_id::uuid, @traceparent
 FROM holds h
 WHERE h.request_id = @request_id AND h.state NOT IN ('captured', 'released')`
 
-// EnqueueIfHeld is EnqueueOutcome for events that normally follow the settlement. It stores no
-// outcome whose hold is settled or unknown. stored[i] is true if outcomes[i] was stored.
+// EnqueueIfHeld does the same as EnqueueOutcome, but stores no outcome whose hold is settled or
+// unknown. It is for events that normally arrive after the settlement. stored[i] is true if
+// outcomes[i] was stored.
 func (s *Store) EnqueueIfHeld(ctx context.Context, tx pgx.Tx, outcomes ...holds.Outcome) (stored []bool, err error) {
 	var batch pgx.Batch
 	stored = make([]bool, len(outcomes))
@@ -93,8 +93,8 @@ type Unsettled struct {
 	LastID  int64
 }
 
-// Unsettled lists the workspaces with pending settlements. It reads ids from the floor upwards, and
-// once a minute it reads from the first row.
+// Unsettled lists the workspaces with pending settlements. It reads ids from the floor upwards.
+// Once a minute it reads from the first row instead.
 func (s *Store) Unsettled(ctx context.Context) ([]Unsettled, error) {
 	now := time.Now()
 	from, sweep := s.floor.from(now)
@@ -122,8 +122,8 @@ func (s *Store) Unsettled(ctx context.Context) ([]Unsettled, error) {
 	return list, nil
 }
 
-// unsettled reads pending settlements with ids from the parameter from upwards. Transactions with
-// ids below xmin had ended before the read.
+// unsettled reads the pending settlements whose ids are at least the parameter from. All
+// transactions with ids below xmin had ended before the read.
 func (s *Store) unsettled(ctx context.Context, from int64) (list []Unsettled, xmin int64, err error) {
 	var batch pgx.Batch
 	batch.Queue(oldestTransaction).QueryRow(func(row pgx.Row) error { return row.Scan(&xmin) })
@@ -137,7 +137,7 @@ type Settlement struct {
 	Outcome holds.Outcome
 	// Hold is the hold after the settlement. If the hold is unknown, only its ids are set.
 	Hold holds.Hold
-	// Late is set if the outcome changed nothing.
+	// Late is the kind of a late outcome, which changed nothing. Otherwise Late is holds.NotLate.
 	Late holds.Late
 	// TransactionID is the id of the capture or release. It is the nil UUID for a late outcome.
 	TransactionID uuid.UUID
@@ -193,8 +193,8 @@ func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, pu
 	return done, nil
 }
 
-// lockHolds locks the wallet and reads the holds of the outcomes. Only the owner of the wallet's
-// lock settles the holds. If the workspace has no wallet, it has no holds.
+// lockHolds locks the wallet and reads the holds of the outcomes. Only the transaction that has
+// locked the wallet settles its holds. If the workspace has no wallet, it has no holds.
 func (s *Store) lockHolds(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID,
 	outcomes []holds.Outcome) (ledger.Wallet, map[uuid.UUID]holds.Hold, error) {
 	requests := make([]uuid.UUID, 0, len(outcomes))
@@ -205,8 +205,8 @@ func (s *Store) lockHolds(ctx context.Context, tx *pg.Pipeline, workspaceID uuid
 	var found []holds.Hold
 	batch := &pgx.Batch{}
 	batch.Queue(lockWallet, pg.Args{"workspace_id": workspaceID}).Query(collectInto(&wallets))
-	// The query follows the lock statement, so that it reads the rows that the previous owner of
-	// the lock committed.
+	// This query follows the lock statement in the batch. So it also reads the rows that the
+	// previous owner of the lock committed.
 	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(collectInto(&found))
 	if err := tx.Ask(ctx, batch); err != nil {
 		return ledger.Wallet{}, nil, fmt.Errorf("lock wallet and read holds: %w", err)

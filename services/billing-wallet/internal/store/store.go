@@ -1,7 +1,7 @@
 // Package store contains all SQL of billing-wallet. Every transaction takes locks in the same
-// order: pending settlements (skipping locked rows), one wallet, and the holds of this wallet. A
-// statement that locks holds or pending settlements without a wallet skips locked rows, so the
-// statement never waits. Packages ledger and holds compute the amounts.
+// order: pending settlements, one wallet, and the holds of this wallet. A statement that locks
+// holds or pending settlements without the lock of a wallet skips locked rows, so it never waits.
+// Packages ledger and holds compute the amounts.
 package store
 
 import (
@@ -17,7 +17,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
-// Store accesses the schema billing_wallet with the privileges of the running service.
+// Store accesses the schema billing_wallet with the database role that the service uses at run
+// time.
 type Store struct {
 	pool *pgxpool.Pool
 	// floor contains the lowest id from which pending settlements are read.
@@ -27,8 +28,8 @@ type Store struct {
 // New returns a store that uses the pool.
 func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
-// ErrNoWallet means that the workspace has no wallet, because its currency has not been applied
-// yet.
+// ErrNoWallet means that the workspace has no wallet yet. The wallet is created when the currency
+// of the workspace arrives.
 var ErrNoWallet = errors.New("the workspace has no wallet")
 
 const walletColumns = `workspace_id, currency, wallet_micro, held_micro, revenue_micro, funding_micro, last_transaction_at`

@@ -46,7 +46,7 @@ func enqueue(t tester, st *store.Store, in func(func(pgx.Tx) error) error, outco
 	}
 }
 
-func TestHold_SameIDTwiceHoldsOnce(t *testing.T) {
+func TestHold_RepeatedOrderReturnsTheFirstHold(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
@@ -54,7 +54,7 @@ func TestHold_SameIDTwiceHoldsOnce(t *testing.T) {
 	order := wallettest.Order(workspace)
 
 	again := order
-	again.MaxCallSeconds = 6000 // the first hold is returned, although the order differs
+	again.MaxCallSeconds = 6000 // Hold returns the first hold, although this order differs from it
 	decisions, err := st.Hold(t.Context(), workspace, []holds.Order{order, again})
 	if err != nil {
 		t.Fatalf("Hold twice in a batch: error = %v", err)
@@ -160,7 +160,7 @@ func TestHold_WithoutAWalletIsAnError(t *testing.T) {
 	}
 }
 
-func TestSettle_EndsInAnyOrderSettleOnce(t *testing.T) {
+func TestSettle_EndsOfARequestInAnyOrderSettleOnce(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
@@ -289,9 +289,8 @@ func TestPay_ReferenceIsPostedOnce(t *testing.T) {
 	}
 }
 
-// raceReference sends one reference sixteen times concurrently, each time with another amount, as
-// top-ups and as adjustments. One transaction is posted, and every response contains that
-// transaction.
+// raceReference uses one reference in sixteen concurrent top-ups and adjustments, each with another
+// amount. Exactly one transaction is posted, and every call of Pay returns that transaction.
 func raceReference(t *testing.T, st *store.Store) {
 	t.Helper()
 	workspace := wallettest.Workspace(t, st, money.Credit)
@@ -370,7 +369,7 @@ func TestTransactions_PagesNewestFirst(t *testing.T) {
 	}
 }
 
-func TestRunningRole_CannotChangeTheLedger(t *testing.T) {
+func TestServiceRole_CannotChangeTheLedger(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)

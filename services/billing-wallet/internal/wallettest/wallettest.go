@@ -20,7 +20,8 @@ import (
 // Schema is the schema under test.
 const Schema = "billing_wallet"
 
-// Pool returns a connection pool of a new database, with the privileges of the running service.
+// Pool returns a connection pool of a new database. The pool uses the database role of the service
+// at run time.
 func Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	return pgtest.New(t, Schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: Schema, FS: store.Migrations})
@@ -44,12 +45,13 @@ func Workspace(t testing.TB, st *store.Store, credit money.Micro) uuid.UUID {
 	return id
 }
 
-// Order returns an order for the default hold of half a credit.
+// Order returns an order for a hold of half a credit at the default rate.
 func Order(workspaceID uuid.UUID) holds.Order {
 	return holds.Order{RequestID: ID(), WorkspaceID: workspaceID, To: "+15550100123", MaxCallSeconds: 600}
 }
 
-// Balances checks the spendable and the held credit, and that reconciliation finds no differences.
+// Balances checks the spendable and the held credit. It also checks that a reconciliation finds no
+// differences.
 func Balances(t testing.TB, st *store.Store, workspaceID uuid.UUID, spendable, held money.Micro) {
 	t.Helper()
 	books, err := st.Books(t.Context(), workspaceID)

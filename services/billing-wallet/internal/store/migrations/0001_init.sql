@@ -1,9 +1,10 @@
 -- +goose Up
 
--- One row for each workspace, with the balances of its four ledger accounts. One lock covers all
--- four, and a CHECK keeps their sum at zero. wallet is spendable. held is reserved by open holds.
--- revenue is what calls cost. funding is the contra account of top-ups and adjustments: the amount
--- that the customer paid in, with a negative sign.
+-- One row for each workspace, with the balances of its four ledger accounts. A lock on the row covers
+-- all four accounts, and a CHECK keeps their sum at zero. wallet_micro is the spendable credit.
+-- held_micro is the credit that open holds reserve. revenue_micro is the credit that was charged for
+-- calls. funding_micro is the contra account of top-ups and adjustments: the amount that the customer
+-- paid in, with a negative sign.
 CREATE TABLE wallets (
     workspace_id        uuid PRIMARY KEY,
     currency            text NOT NULL CHECK (currency ~ '^[A-Z]{3}$'),
@@ -15,13 +16,13 @@ CREATE TABLE wallets (
     created_at          timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT wallets_sum_to_zero CHECK (wallet_micro + held_micro + revenue_micro + funding_micro = 0)
 ) WITH (fillfactor = 50); -- every hold updates the row; free space keeps the update on its page
--- The running role inserts wallets and changes their balances. It cannot delete a wallet or change
--- its workspace.
+-- The role billing_wallet_app, which the service uses at run time, inserts wallets and changes their
+-- balances. It cannot delete a wallet or change its workspace.
 REVOKE UPDATE, DELETE, TRUNCATE ON wallets FROM billing_wallet_app;
 GRANT UPDATE (currency, wallet_micro, held_micro, revenue_micro, funding_micro, last_transaction_at) ON wallets TO billing_wallet_app;
 
--- The ledger. A row is one transaction with its entries as columns, so that a CHECK of the row
--- enforces "entries sum to zero". The time of a transaction is the time in its id (UUIDv7).
+-- The ledger. A row is one transaction with its four entries as columns, so that a CHECK of the row can
+-- require that the entries sum to zero. The time of a transaction is the time in its id (UUIDv7).
 CREATE TABLE transactions (
     id            uuid PRIMARY KEY,
     workspace_id  uuid NOT NULL REFERENCES wallets,
@@ -61,8 +62,8 @@ CROSS JOIN LATERAL (VALUES ('wallet', t.wallet_micro), ('held', t.held_micro),
 WHERE e.amount_micro <> 0;
 REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ledger_entries FROM billing_wallet_app;
 
--- Credit that is reserved for one call request. The price is fixed when the hold is made: the
--- running role can change only the columns of the GRANT below.
+-- Credit that is reserved for one call request. The price is fixed when the hold is made: the role
+-- billing_wallet_app can change only the columns of the GRANT below.
 CREATE TABLE holds (
     request_id        uuid PRIMARY KEY,
     workspace_id      uuid NOT NULL REFERENCES wallets,
@@ -75,9 +76,9 @@ CREATE TABLE holds (
     captured_micro    bigint CHECK (captured_micro BETWEEN 1 AND amount_micro),
     call_id           uuid,
     created_at        timestamptz NOT NULL DEFAULT now(),
-    -- When the requested event of the call request was applied.
+    -- When the event `requested` of the call request was applied.
     confirmed_at      timestamptz,
-    -- When the state of the request was last requested from calls, because no event confirmed the hold.
+    -- When billing-wallet last published the event `unconfirmed` for the hold.
     confirm_requested_at  timestamptz,
     settled_at        timestamptz,
     CHECK ((state = 'captured') = (captured_micro IS NOT NULL)),
@@ -86,7 +87,7 @@ CREATE TABLE holds (
 -- Reconciliation reads all holds of one workspace.
 CREATE INDEX holds_of_workspace ON holds (workspace_id, state);
 CREATE INDEX holds_unconfirmed ON holds (created_at) WHERE state = 'held' AND confirmed_at IS NULL;
--- Confirmation reads the open holds in this order.
+-- The search for long-open holds reads them in this order.
 CREATE INDEX holds_by_confirm_time ON holds (coalesce(confirm_requested_at, created_at)) WHERE state = 'held';
 REVOKE UPDATE, DELETE, TRUNCATE ON holds FROM billing_wallet_app;
 GRANT UPDATE (state, captured_micro, call_id, confirmed_at, confirm_requested_at, settled_at) ON holds TO billing_wallet_app;
@@ -101,9 +102,9 @@ END $$;
 CREATE TRIGGER holds_settled_is_final BEFORE UPDATE ON holds
     FOR EACH ROW WHEN (OLD.state <> 'held') EXECUTE FUNCTION refuse_change_of_settled_hold();
 
--- Ends of call requests whose holds are not settled yet. Consumers only insert, so that a batch of
--- events of many workspaces locks no wallet. Several rows may name one request: a hold is settled
--- once, by the first of them.
+-- Ends of call requests whose holds are not settled yet. The consumer only inserts rows, so that a batch
+-- of events of many workspaces locks no wallet. A request can have several rows: the first of them
+-- settles the hold.
 CREATE TABLE pending_settlements (
     id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     workspace_id     uuid NOT NULL,
@@ -116,7 +117,7 @@ CREATE TABLE pending_settlements (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000); -- a queue, almost always nearly empty
 CREATE INDEX pending_settlements_by_workspace ON pending_settlements (workspace_id, id);
 
--- The primary key includes the price, so that a lookup reads the index only.
+-- The index of the primary key includes the price, so that a lookup reads only the index.
 CREATE TABLE rates (
     workspace_id      uuid NOT NULL,
     prefix            text NOT NULL CHECK (prefix ~ '^\+[1-9][0-9]{0,14}$'),
@@ -128,7 +129,7 @@ CREATE TABLE rates (
 -- The last comparison of a workspace's balances with its transactions and holds.
 CREATE TABLE reconciliations (
     workspace_id uuid PRIMARY KEY,
-    -- NULL: claimed, but never compared.
+    -- When the workspace was last compared. NULL: a replica claimed the workspace, but never compared it.
     checked_at   timestamptz,
     differences  bigint NOT NULL CHECK (differences >= 0),
     -- When a replica last claimed the workspace. A claim without a comparison leaves checked_at
