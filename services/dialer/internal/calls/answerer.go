@@ -56,7 +56,7 @@ func (a *Answerer) Run(ctx context.Context) error {
 		case <-a.wake:
 		}
 		if err := a.answerDue(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "inbound calls not answered", "error", err)
+			slog.WarnContext(ctx, "not all due inbound calls answered", "error", err)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func (a *Answerer) answer(ctx context.Context, arrival store.Arrival) error {
 	if arrival.From != callstate.Anonymous {
 		var err error
 		if caller, err = a.contacts.Recognise(ctx, arrival.WorkspaceID, arrival.From); err != nil {
-			slog.DebugContext(ctx, "caller lookup failed", "call_id", arrival.CallID, "error", err)
+			slog.DebugContext(ctx, "caller lookup of an inbound call failed", "call_id", arrival.CallID, "error", err)
 		}
 	}
 	err := a.change(ctx, arrival.CallID, func(c *callstate.Call) {

@@ -76,7 +76,7 @@ func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier
 		for _, id := range f.unanswered {
 			known, err := a.find(ctx, id)
 			if err != nil {
-				slog.WarnContext(ctx, "carrier did not report an answer, and the lookup of the call failed",
+				slog.WarnContext(ctx, "carrier query failed for a call whose answer event is missing",
 					"call_id", id, "error", err)
 			}
 			f.known[id] = known

@@ -40,7 +40,7 @@ func (r *EventReader) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		isReader, err := r.read(ctx)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLost) {
-			slog.WarnContext(ctx, "read of carrier events failed", "error", err)
+			slog.WarnContext(ctx, "carrier events not read or not applied", "error", err)
 		}
 		if isReader && err == nil {
 			continue

@@ -73,7 +73,7 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for ctx.Err() == nil {
 		if err := h.Send(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "heartbeat failed", "error", err)
+			slog.WarnContext(ctx, "heartbeat of this process not stored", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -155,7 +155,7 @@ func (l *LiveCallCheck) settle(ctx context.Context, endedAtCarrier map[uuid.UUID
 		return err
 	}
 	if len(ended) > 0 {
-		slog.WarnContext(ctx, "ended calls without an end event", "calls", len(ended), "call_id", ended[0])
+		slog.WarnContext(ctx, "calls ended that had no end event", "calls", len(ended), "call_id", ended[0])
 		l.relay.Wake()
 		l.ended()
 	}

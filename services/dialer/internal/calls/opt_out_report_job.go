@@ -49,7 +49,7 @@ func (r *OptOutReporter) Run(ctx context.Context) error {
 		case <-r.wake:
 		}
 		if err := r.report(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "opt-out report failed", "error", err)
+			slog.WarnContext(ctx, "opt-out not reported to contacts-compliance", "error", err)
 		}
 	}
 }

@@ -72,9 +72,9 @@ func (r *Recoverer) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			r.logError(ctx, "take-over of calls failed", r.takeOver(ctx))
-			r.logError(ctx, "search for overdue calls failed", r.sweep(ctx))
-			r.logError(ctx, "expiry of requests failed", r.expire(ctx))
+			r.logError(ctx, "take-over of calls of dead processes failed", r.takeOver(ctx))
+			r.logError(ctx, "search for calls that last too long failed", r.sweep(ctx))
+			r.logError(ctx, "expiry of queued requests failed", r.expire(ctx))
 		case <-r.wake:
 		}
 		r.logError(ctx, "search for calls to hang up failed", r.hangUpDue(ctx))
@@ -126,7 +126,7 @@ func (r *Recoverer) hangUpDue(ctx context.Context) error {
 	group.SetLimit(maxHangups)
 	for _, h := range due {
 		group.Go(func() error {
-			r.logError(ctx, "hangup failed, retrying", r.hangUp(ctx, h))
+			r.logError(ctx, "hangup of a call failed, trying again", r.hangUp(ctx, h))
 			return nil
 		})
 	}

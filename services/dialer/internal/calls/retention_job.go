@@ -40,7 +40,7 @@ func (j *RetentionJob) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := j.Delete(ctx, time.Now()); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "retention failed", "error", err)
+			slog.WarnContext(ctx, "deletion of old calls and transcripts failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -69,7 +69,7 @@ func (j *RetentionJob) Delete(ctx context.Context, now time.Time) error {
 		return err
 	}
 	if deleted > 0 {
-		slog.InfoContext(ctx, "old calls deleted", "rows", deleted)
+		slog.InfoContext(ctx, "old calls, requests and transcripts deleted", "rows", deleted)
 	}
 	j.passed = now
 	return nil

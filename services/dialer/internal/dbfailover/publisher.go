@@ -115,12 +115,12 @@ func (p *Publisher) Intend(ctx context.Context, i store.Intent) error {
 func (p *Publisher) Withdraw(i store.Intent) {
 	record, err := encodeWithdrawn(i)
 	if err != nil {
-		slog.Warn("intent not withdrawn", "call_id", i.CallID, "error", err)
+		slog.Warn("dial intent not withdrawn", "call_id", i.CallID, "error", err)
 		return
 	}
 	p.produce(record, func(err error) {
 		if err != nil {
-			slog.Warn("intent not withdrawn", "call_id", i.CallID, "error", err)
+			slog.Warn("dial intent not withdrawn", "call_id", i.CallID, "error", err)
 		}
 	})
 }
@@ -146,7 +146,7 @@ func (p *Publisher) open(ctx context.Context, i store.Intent, fault error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fault == nil {
-		slog.ErrorContext(ctx, "dialing stopped, intents cannot be published", "error", fault)
+		slog.ErrorContext(ctx, "dialing stopped, dial intent not published", "error", fault)
 	}
 	p.fault, p.failed = p.client.Explain(fault), &i
 }
@@ -155,7 +155,7 @@ func (p *Publisher) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fault != nil {
-		slog.Info("intents can be published again")
+		slog.Info("dial intents can be published again")
 	}
 	p.fault, p.failed = nil, nil
 }
@@ -184,7 +184,7 @@ func (p *Publisher) findTopic(ctx context.Context) bool {
 	defer cancel()
 	if err := kafka.EnsureTopics(trying, p.client, []kafka.Topic{kafka.DialIntents}); err != nil {
 		if ctx.Err() == nil {
-			slog.WarnContext(ctx, "topic check failed", "topic", kafka.DialIntents.Name, "error", err)
+			slog.WarnContext(ctx, "topic check or creation failed", "topic", kafka.DialIntents.Name, "error", err)
 		}
 		return false
 	}
@@ -220,7 +220,7 @@ func (p *Publisher) probe(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fault == nil {
-		slog.ErrorContext(ctx, "dialing stopped, Kafka does not answer", "error", err)
+		slog.ErrorContext(ctx, "dialing stopped, Kafka does not respond", "error", err)
 		p.fault = p.client.Explain(err)
 	}
 }

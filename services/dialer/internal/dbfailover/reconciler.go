@@ -196,7 +196,7 @@ func (r *Reconciler) check(ctx context.Context) error {
 
 func (r *Reconciler) stop(ctx context.Context, state store.ServerState) {
 	if r.pending.Load() == nil {
-		slog.WarnContext(ctx, "dialing stopped, the server of the database has changed", "server", state.Server,
+		slog.WarnContext(ctx, "dialing stopped, database server has changed", "server", state.Server,
 			"before", state.Reconciled)
 		reason := reasonReconciliation
 		r.pending.Store(&reason)
@@ -223,7 +223,7 @@ func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error
 			return err
 		}
 		if state.TopicID != bounds.ID {
-			slog.WarnContext(ctx, "topic was replaced", "topic", kafka.DialIntents.Name, "topic_id", bounds.ID,
+			slog.WarnContext(ctx, "topic replaced by a new topic with the same name", "topic", kafka.DialIntents.Name, "topic_id", bounds.ID,
 				"before", state.TopicID)
 		}
 		after, err := r.store.ServerState(ctx)
@@ -262,7 +262,7 @@ func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) err
 		return err
 	}
 	if len(open) > 0 {
-		slog.WarnContext(ctx, "database does not know dial intents", "requests", len(open), "server", state.Server)
+		slog.WarnContext(ctx, "dial intents without a fence found in the database", "requests", len(open), "server", state.Server)
 		if err := r.settle(ctx, state.Server, found, bounds.End); err != nil {
 			return err
 		}

@@ -72,7 +72,7 @@ func (d *Dialer) attempt(stopping context.Context, r dialqueue.Request, inputs d
 	}
 	switch {
 	case err != nil:
-		slog.WarnContext(ctx, "dial attempt failed", "call_request_id", r.CallRequestID, "result", result, "error", err)
+		slog.WarnContext(ctx, "dial attempt ended with an error", "call_request_id", r.CallRequestID, "result", result, "error", err)
 	// not logged, because these results repeat after a short time
 	case result != "put_back" && result != "lost":
 		slog.InfoContext(ctx, "dial attempt ended", "call_request_id", r.CallRequestID, "result", result)
@@ -432,7 +432,7 @@ func (d *Dialer) retryWrite(ctx context.Context, write func() error) error {
 		if err == nil || errors.Is(err, store.ErrLost) || time.Since(start) > time.Minute || ctx.Err() != nil {
 			return err
 		}
-		slog.WarnContext(ctx, "write failed, retrying", "error", err)
+		slog.WarnContext(ctx, "database write of a dial attempt failed, trying again", "error", err)
 	}
 }
 

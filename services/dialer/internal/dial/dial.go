@@ -299,7 +299,7 @@ func (d *Dialer) pauseAfter(claimed store.Claimed) time.Duration {
 
 func (d *Dialer) fault(ctx context.Context, err error) time.Duration {
 	if ctx.Err() == nil {
-		slog.WarnContext(ctx, "claim of due requests failed", "error", err)
+		slog.WarnContext(ctx, "claim of due call requests failed", "error", err)
 	}
 	return faultPause
 }

@@ -21,7 +21,7 @@ func (j *LongCallsJob) Run(ctx context.Context) error {
 	for {
 		pause := tidyInterval
 		if _, err := j.store.MoveLongCalls(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "long calls not moved", "error", err)
+			slog.WarnContext(ctx, "live calls not moved into the counted range", "error", err)
 			pause = faultPause
 		}
 		select {

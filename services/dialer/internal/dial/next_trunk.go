@@ -61,7 +61,7 @@ func (d *Dialer) tryNextTrunk(
 	refused *carrier.Refused,
 ) (result string, err error) {
 	failpoint.Inject("dialer over sip: after refusal")
-	slog.InfoContext(ctx, "trunk refused the call, trying another", "call_request_id", r.CallRequestID,
+	slog.InfoContext(ctx, "call refused by the trunk, trying another trunk", "call_request_id", r.CallRequestID,
 		"call_id", f.order.CallID, "trunk_id", refused.RefusedBy, "cause", string(refused.Cause), "error", refused.Err)
 	f.refused, f.refusedAt = refused, f.dialed()
 	if !f.answer.Good() { // do not commit a fence if the gates refuse now

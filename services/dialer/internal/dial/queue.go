@@ -44,7 +44,7 @@ func (q *queue) find(ctx context.Context, st *store.Store) error {
 			return err
 		}
 		if moved > 0 {
-			slog.WarnContext(ctx, "due requests behind the scan position were moved to the front of the queue",
+			slog.WarnContext(ctx, "unreadable due requests moved to the front of the dial queue",
 				"requests", moved)
 		}
 		q.tidied, now = now, time.Now()

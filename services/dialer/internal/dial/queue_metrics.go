@@ -66,7 +66,7 @@ func (m *QueueMetrics) Run(ctx context.Context) error {
 	for {
 		if err := m.Measure(ctx); err != nil && ctx.Err() == nil {
 			// The metric ringfence_postgres_up already reports a database fault.
-			slog.DebugContext(ctx, "count of dial queue failed", "error", err)
+			slog.DebugContext(ctx, "dial queue not counted", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -28,7 +28,7 @@ func (d *Dialer) Review(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		if err := d.review(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "review of fenced calls failed", "error", err)
+			slog.WarnContext(ctx, "review of fenced calls without an attempt failed", "error", err)
 		}
 	}
 }

@@ -83,11 +83,11 @@ type states struct {
 func (a *API) states(ctx context.Context) states {
 	reports, err := a.replicas.List(ctx)
 	if err != nil {
-		slog.ErrorContext(ctx, "read of replica reports failed", "error", err)
+		slog.ErrorContext(ctx, "reports of the dialer replicas not read", "error", err)
 	}
 	live, err := a.replicas.Channels(ctx)
 	if err != nil {
-		slog.ErrorContext(ctx, "count of live calls failed", "error", err)
+		slog.ErrorContext(ctx, "live calls of the trunks not counted", "error", err)
 	}
 	return states{reports: reports, live: live}
 }

@@ -30,7 +30,7 @@ func (a *API) Withdraw(
 	telemetry.Annotate(ctx, "call_request_id", id.String())
 	withdrawn, err := a.store.WithdrawNow(ctx, id, workspaceID)
 	if err != nil {
-		slog.WarnContext(ctx, "withdrawal failed", "call_request_id", id, "error", err)
+		slog.WarnContext(ctx, "call request not withdrawn from the dial queue", "call_request_id", id, "error", err)
 		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("withdraw request %s: not now", id))
 	}
 	failpoint.Inject("dialer: in withdraw, after commit")

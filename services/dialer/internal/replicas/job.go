@@ -30,7 +30,7 @@ func (j *Job) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := j.store(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "replica report not stored", "error", err)
+			slog.WarnContext(ctx, "report of this replica not stored", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -51,6 +51,6 @@ func (j *Job) end(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	if err := j.remove(ctx); err != nil {
-		slog.WarnContext(ctx, "replica report not removed", "error", err)
+		slog.WarnContext(ctx, "report of this replica not removed", "error", err)
 	}
 }
