@@ -14,23 +14,24 @@ import (
 	"ringfence.dev/libs/seal"
 )
 
-// ErrAgentOfKey is returned if this database has no such agent of the workspace.
+// ErrAgentOfKey is returned if the workspace has no agent with the given id in this database.
 var ErrAgentOfKey = errors.New("no such agent")
 
-// AgentKeys stores the credentials of agents' own models and endpoints, encrypted.
+// AgentKeys stores the keys of agents: the credentials of an agent's own model or media endpoint.
+// The keys are stored encrypted.
 type AgentKeys struct {
 	pool *pgxpool.Pool
 	box  *seal.Box
 }
 
-// NewAgentKeys returns a store that encrypts the keys with box.
+// NewAgentKeys returns a store that encrypts the keys with the parameter box.
 func NewAgentKeys(pool *pgxpool.Pool, box *seal.Box) *AgentKeys {
 	return &AgentKeys{pool: pool, box: box}
 }
 
 const agentKnown = `SELECT EXISTS (SELECT 1 FROM agents WHERE workspace_id = @workspace_id AND agent_id = @agent_id AND NOT deleted)`
 
-// Known returns nil if the workspace has the agent, or ErrAgentOfKey.
+// Known returns nil if the workspace has the agent, and otherwise ErrAgentOfKey.
 func (s *AgentKeys) Known(ctx context.Context, workspaceID, agentID uuid.UUID) error {
 	var found bool
 	if err := s.pool.QueryRow(ctx, agentKnown, pg.Args{"workspace_id": workspaceID, "agent_id": agentID}).Scan(&found); err != nil {
@@ -68,8 +69,8 @@ func (s *AgentKeys) Put(ctx context.Context, workspaceID, agentID uuid.UUID, key
 
 const get = `SELECT sealed, updated_at FROM agent_keys WHERE workspace_id = @workspace_id AND agent_id = @agent_id`
 
-// Since returns when the key of an agent was stored. It returns pg.ErrNotFound if the agent has no
-// key.
+// Since returns the time at which the key of an agent was stored. It returns pg.ErrNotFound if the
+// agent has no key.
 func (s *AgentKeys) Since(ctx context.Context, workspaceID, agentID uuid.UUID) (time.Time, error) {
 	_, at, err := s.get(ctx, workspaceID, agentID)
 	return at, err
@@ -120,8 +121,9 @@ const (
 	resealAgentKey = `UPDATE agent_keys SET sealed = @again WHERE workspace_id = @workspace_id AND agent_id = @agent_id AND sealed = @was`
 )
 
-// Reseal encrypts every key with the first sealing key, and returns how many keys it changed.
-// Reseal skips a key that cannot be decrypted. The error names the agents of the skipped keys.
+// Reseal encrypts every key again with the first sealing key of the configuration, and returns how
+// many keys it changed. Reseal skips a key that cannot be decrypted. The error names the agents of
+// the skipped keys.
 func (s *AgentKeys) Reseal(ctx context.Context) (moved int, err error) {
 	type secret struct {
 		WorkspaceID uuid.UUID `db:"workspace_id"`

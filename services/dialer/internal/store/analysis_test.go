@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// talked inserts ended calls of one workspace. The first calls must be analyzed, and the analyses
-// of the others are done.
+// The statement talked inserts ended calls of one workspace. The analyses of the first $2 calls are
+// due, and the analyses of the other calls are finished.
 const talked = `
 INSERT INTO calls (call_id, call_request_id, workspace_id, agent_id, direction, from_number, to_e164, status, max_call_seconds, deadline_at, answered_at, ended_at, disposition, analyse_at)
 SELECT id, id, $1, $1, 'outbound', '+15005550006', '+14155550101', 'completed', 60, now(), now(), now(), 'human', CASE WHEN n <= $2 THEN now() - n * interval '1 ms' END
@@ -26,8 +26,8 @@ func talk(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, due, done int) 
 	}
 }
 
-// roomFor returns limits: the parameter most in total, and 32 analyses per workspace. The
-// workspaces in full already have 32 analyses in progress.
+// roomFor returns the limits of a claim: the parameter most in total, and 32 analyses per
+// workspace. The workspaces in the parameter full already have 32 analyses in progress.
 func roomFor(most int, full ...uuid.UUID) store.AnalysisLimits {
 	room := store.AnalysisLimits{Total: most, PerWorkspace: 32, Ongoing: map[uuid.UUID]int{}}
 	for _, workspace := range full {
@@ -36,8 +36,8 @@ func roomFor(most int, full ...uuid.UUID) store.AnalysisLimits {
 	return room
 }
 
-// One workspace has an endpoint that hangs. The test compares the pages that a claim reads while
-// ten calls of this workspace wait, and while 30,000 wait.
+// The endpoint of one workspace does not respond, so its analyses wait. The test compares the pages
+// that a claim reads while ten calls of this workspace wait, and while 30,000 wait.
 func TestDueAnalyses_PagesReadDoNotGrowWithTheBacklogOfOneWorkspace(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -47,7 +47,8 @@ func TestDueAnalyses_PagesReadDoNotGrowWithTheBacklogOfOneWorkspace(t *testing.T
 	pages := func() (most int) {
 		t.Helper()
 		talk(t, pool, other, 3, 1000)
-		if _, err := super.Exec(t.Context(), "VACUUM ANALYZE calls"); err != nil { // autovacuum does the same
+		// the same as autovacuum does
+		if _, err := super.Exec(t.Context(), "VACUUM ANALYZE calls"); err != nil {
 			t.Fatal(err)
 		}
 		seen.Forget()
@@ -62,7 +63,7 @@ func TestDueAnalyses_PagesReadDoNotGrowWithTheBacklogOfOneWorkspace(t *testing.T
 		case next != other:
 			t.Fatalf("next = %v, want %v", next, other)
 		}
-		// The next connection runs the statements again.
+		// Pages runs the statements of the claim again, with each kind of plan.
 		for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
 			n, plans := seen.Pages(t, mode)
 			if n == 0 {
@@ -87,8 +88,8 @@ func TestDueAnalyses_PagesReadDoNotGrowWithTheBacklogOfOneWorkspace(t *testing.T
 	}
 }
 
-// Each claim reads only some of the workspaces, but all workspaces are served. A workspace with
-// many calls does not delay the workspaces after it.
+// Each claim serves only some of the workspaces. After several claims all workspaces are served,
+// and a workspace with many calls does not delay the workspaces after it.
 func TestDueAnalyses_ServesWorkspacesInTurn(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

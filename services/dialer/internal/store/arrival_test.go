@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The database stores no row for an inbound call of a suspended workspace, so the call is not
-// answered.
+// The database stores no row for an inbound call to a suspended workspace. Without a row, the call
+// is not answered.
 func TestApplyEvents_InboundCallOfASuspendedWorkspaceIsNotStored(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -48,8 +48,8 @@ WITH over AS (
 	RETURNING call_request_id, workspace_id, to_e164
 )` + releaseHeld
 
-// Change locks the existing calls among ids, calls decide with them, and stores the changes
-// together with their events.
+// Change locks the rows of the calls with these ids. It then calls the parameter decide with the
+// calls that exist, and stores the changes together with the events of the calls.
 func (s *Store) Change(ctx context.Context, ids []uuid.UUID, decide func(map[uuid.UUID]*callstate.Call)) error {
 	return pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var locked []*callstate.Call
@@ -94,8 +94,8 @@ func queueOptOut(batch *pgx.Batch, o *callstate.OptOut) {
 	})
 }
 
-// changeLocked calls decide with the locked calls. It then queues the changed rows, the opt-outs
-// and the events of the calls. The commit writes them in the same round trip.
+// changeLocked calls the parameter decide with the locked calls. It then queues the changed rows,
+// the opt-outs and the events of the calls. The commit sends them in the same round trip.
 func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*callstate.Call, decide func(map[uuid.UUID]*callstate.Call)) error {
 	byID := make(map[uuid.UUID]*callstate.Call, len(locked))
 	before := make(map[uuid.UUID]callstate.Call, len(locked))
@@ -142,8 +142,8 @@ func (s *Store) callArgs(c *callstate.Call) pg.Args {
 	}
 }
 
-// queueTraced adds events to a batch. Their span continues the trace that is stored with their call
-// or call request.
+// queueTraced adds events to a batch. The events continue the trace in the parameter traceparent,
+// which is stored with their call or call request.
 func queueTraced(ctx context.Context, batch *pgx.Batch, name, traceparent string, facts ...callstate.Fact) error {
 	if len(facts) == 0 {
 		return nil
@@ -181,9 +181,9 @@ WHERE call_id = ANY (ARRAY(
 	SELECT call_id FROM calls WHERE ended_at IS NULL AND deadline_at <= now() AND ending NOT IN ('watchdog', 'lost')
 	ORDER BY deadline_at LIMIT 500 FOR UPDATE SKIP LOCKED))`
 
-// Sweep marks calls that must be hung up: calls that rang too long, calls that reached their
-// longest duration, and calls whose end was not reported in time. It returns how many calls it
-// marked.
+// Sweep marks three kinds of calls, so that they are hung up: calls that rang too long, calls that
+// reached their longest duration, and calls whose end was not reported in time. It returns how many
+// calls it marked.
 func (s *Store) Sweep(ctx context.Context) (int64, error) {
 	longest, err := s.pool.Exec(ctx, sweepLongest)
 	if err != nil {
@@ -221,7 +221,7 @@ type Hangup struct {
 }
 
 // DueHangups claims the calls that must be hung up now. A claimed call is due again after 2 s,
-// unless the call has ended or ForgetOrphan was called.
+// unless the call has ended or ForgetOrphan was called for it.
 func (s *Store) DueHangups(ctx context.Context) ([]Hangup, error) {
 	due, err := pg.Many[Hangup](ctx, s.pool, dueHangups, nil)
 	if err != nil {
@@ -255,7 +255,8 @@ type Arrival struct {
 	Traceparent string    `db:"traceparent"`
 }
 
-// DueAnswers claims the inbound calls that must be answered now. This process becomes their owner.
+// DueAnswers claims the inbound calls that the dialer must answer now. This process becomes the
+// owner of these calls.
 func (s *Store) DueAnswers(ctx context.Context) ([]Arrival, error) {
 	due, err := pg.Many[Arrival](ctx, s.pool, dueAnswers, pg.Args{"instance": s.instance})
 	if err != nil {
@@ -271,8 +272,8 @@ WHERE call_id = ANY (ARRAY(
 	ORDER BY report_at LIMIT 50 FOR UPDATE SKIP LOCKED))
 RETURNING call_id, workspace_id, phone_e164, evidence, heard_at`
 
-// DueReports claims the opt-outs that must be reported now. An opt-out is due again after 3 s until
-// it is acknowledged.
+// DueReports claims the opt-outs that must be reported to contacts-compliance now. A claimed
+// opt-out is due again after 3 s, unless it was acknowledged.
 func (s *Store) DueReports(ctx context.Context) ([]callstate.OptOut, error) {
 	due, err := pg.Many[callstate.OptOut](ctx, s.pool, dueReports, nil)
 	if err != nil {
@@ -284,7 +285,7 @@ func (s *Store) DueReports(ctx context.Context) ([]callstate.OptOut, error) {
 const acknowledge = `UPDATE opt_outs SET acknowledged_at = now(), evidence = '' WHERE call_id = @call_id AND acknowledged_at IS NULL`
 
 // Acknowledged records that contacts-compliance has stored an opt-out and its evidence, and deletes
-// the evidence from this database. From now on the opt-out gate of contacts-compliance refuses the
+// the evidence from this database. The opt-out gate of contacts-compliance now refuses calls to the
 // number.
 func (s *Store) Acknowledged(ctx context.Context, callID uuid.UUID) error {
 	if _, err := s.pool.Exec(ctx, acknowledge, pg.Args{"call_id": callID}); err != nil {

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// end initiates a call and ends it.
+// end changes a fenced call to initiated and then ends the call.
 func end(t *testing.T, st *store.Store, id uuid.UUID) {
 	t.Helper()
 	err := st.Change(t.Context(), []uuid.UUID{id}, func(calls map[uuid.UUID]*callstate.Call) {
@@ -25,7 +25,8 @@ func end(t *testing.T, st *store.Store, id uuid.UUID) {
 	}
 }
 
-// The capacity that a request uses becomes free whenever its claim or its call ends.
+// A request uses capacity while it is claimed or in a call. Each end of a claim or call must free
+// this capacity.
 func TestClaim_CapacityIsFreedByEveryEndOfAClaimOrCall(t *testing.T) {
 	t.Parallel()
 	fence := func(t *testing.T, st *store.Store, r dialqueue.Request) uuid.UUID {
@@ -100,8 +101,8 @@ func TestClaim_CapacityIsFreedByEveryEndOfAClaimOrCall(t *testing.T) {
 	}
 }
 
-// A workspace has a limit of one call. A process that died with the workspace's only claim does not
-// block the workspace.
+// A workspace has a limit of one call. A process claims a request of the workspace and dies. After
+// the claim has expired, another process can claim a request of the workspace.
 func TestClaim_ExpiredClaimOfADeadProcessFreesCapacity(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -119,9 +120,10 @@ func TestClaim_ExpiredClaimOfADeadProcessFreesCapacity(t *testing.T) {
 	}
 }
 
-// expired makes a request of a workspace with a limit of one call expire, and returns the failure
-// code of the request. crowded: a claim found no capacity for the request. trunkDown: a claim found
-// no trunk that could take a call.
+// expired runs Expire in a workspace with a limit of one call and an old request. It returns the
+// error code of the old request, or "" if the request did not end. If crowded is true, a claim
+// finds no capacity for the request. If trunkDown is true, a claim finds no trunk that can take a
+// call.
 func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code string) {
 	t.Helper()
 	pool := newPool(t)
@@ -129,7 +131,7 @@ func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code st
 	st, workspace := store.New(pool, uuid.Must(uuid.NewV7()), limit), uuid.Must(uuid.NewV7())
 	limited(t, pool, st, workspace, 1, 100_000)
 	if crowded {
-		fenced(t, pool, st, aRequest(workspace, 1)) // this is the one live call
+		fenced(t, pool, st, aRequest(workspace, 1)) // this call uses the only live call of the limit
 	}
 	old, young := aRequest(workspace, 2), aRequest(workspace, 3)
 	old.DueAt = time.Now().Add(-25 * time.Hour)

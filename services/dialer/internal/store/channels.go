@@ -8,13 +8,13 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// ErrChannels is returned if all channels of the trunk are in use. Calls in both directions and of
-// all processes use channels.
+// ErrChannels is returned if all channels of the trunk are in use. Inbound and outbound calls of
+// all processes use the same channels.
 var ErrChannels = errors.New("the channels of the trunk are in use")
 
 const storedCall = `SELECT EXISTS (SELECT FROM sip_legs WHERE call_id = @call_id)`
 
-// notStored returns the reason why a leg was not stored.
+// notStored returns why StoreOutbound stored no leg.
 func (j *Legs) notStored(ctx context.Context, c Leg) error {
 	var stored bool
 	if err := j.pool.QueryRow(ctx, storedCall, pg.Args{"call_id": c.CallID}).Scan(&stored); err != nil {

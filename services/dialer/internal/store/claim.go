@@ -14,42 +14,43 @@ import (
 )
 
 const (
-	// extraRequests is how many requests a claim reads in addition to its share, because some
-	// requests cannot be claimed.
+	// extraRequests is how many requests a claim reads in addition to the share of the workspace,
+	// because some of the requests that it reads cannot be claimed.
 	extraRequests = 16
-	// lateAfter is how long a due request must have waited to count as late.
+	// lateAfter is how long after its due time a request counts as late.
 	lateAfter = 5 * time.Second
-	// longestClaimDelay is how long after the end of a claim a fence of this claim can still
-	// commit. During this time the request counts as in use.
+	// A fence that began before the end of its claim can commit up to longestClaimDelay after that
+	// end. Until then, the request counts as in use.
 	longestClaimDelay = 2 * time.Second
-	// dueAhead is how long before its due time Due finds a request.
+	// Due finds a request up to dueAhead before it is due.
 	dueAhead = 2 * time.Second
 )
 
-// Capacity is the capacity that a claim may use.
+// Capacity is the capacity that one claim may use.
 type Capacity struct {
 	Workers dialqueue.Workers
 	// Trunk is the name of the carrier. OfTrunk is zero while no trunk can take a call. The claim
-	// then takes only requests that must be blocked. The requests that it leaves do not count as
-	// left for lack of capacity.
+	// then takes only requests that must be blocked, and does not record a lack of capacity for the
+	// other due requests.
 	Trunk   string
 	OfTrunk dialqueue.Limit
 	Total   dialqueue.Limit
-	// Unused has the number of tokens, by workspace, whose claimed requests were not dialed.
+	// Unused is, by workspace, the number of tokens that earlier claims took for requests that were
+	// not dialed afterwards.
 	Unused map[uuid.UUID]int
 }
 
 // Claimed is the result of a claim.
 type Claimed struct {
 	Requests []dialqueue.Request
-	// Last is the index of the workspace that received a request last; -1 if none did.
+	// Last is the index of the last workspace to which a request was allocated, or -1 if there is
+	// none.
 	Last int
-	// Drained has the workspaces that have no more due requests. The value is the time until the
-	// next request is due. The value is 0 if that time is longer than two seconds or if there is no
-	// next request.
+	// Drained contains the workspaces that have no more due requests, with the time until their
+	// next request is due. This time is 0 if no request is due within two seconds.
 	Drained map[uuid.UUID]time.Duration
-	// Left reports that the claim left due requests in the queue. Wait is the time until a token
-	// permits another request. Wait is zero if a lack of tokens is not the reason.
+	// Left is true if the claim left due requests in the queue. Wait is the time until a token
+	// permits another request. Wait is zero if no token is missing.
 	Left bool
 	Wait time.Duration
 }
@@ -65,11 +66,12 @@ CROSS JOIN LATERAL (SELECT q.look_at FROM dial_queue q
 WHERE q.look_at <= now() + @ahead::interval`
 
 // Due returns the workspaces whose first queued request is due now or within two seconds. It locks
-// no rows. Due omits a workspace that the dialer does not know yet, because the requests of such a
-// workspace cannot be dialed.
+// no rows. Due omits workspaces whose record has not arrived from workspaces.v1, because their
+// requests cannot be dialed yet.
 func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
 	var found []dialqueue.Due
-	var batch pgx.Batch // both parts run in one transaction
+	// one transaction for both statements, because byIndex is valid until the transaction ends
+	var batch pgx.Batch
 	batch.Queue(byIndex)
 	batch.Queue(due, pg.Args{"ahead": dueAhead}).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
@@ -88,14 +90,15 @@ func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
 }
 
 const (
-	// byIndex makes the planner use the indexes. A connection can plan these statements while the
-	// tables are empty or were never analyzed, and it keeps these plans while the tables grow.
+	// byIndex makes the planner use the indexes. A connection can plan the statements of this file
+	// while the tables are empty or were never analyzed, and it keeps these plans while the tables
+	// grow.
 	byIndex = `
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_sort', 'off', true),
 	set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true)`
-	// lockClaims makes the claims of all replicas run one after another, so that the limits are
-	// exact. If a process stops during a claim, the server closes its connection after two seconds
-	// and frees the lock.
+	// lockClaims makes the claims of all replicas run one after another, so that no limit is
+	// exceeded. If a process stops during a claim, the server closes its connection after two
+	// seconds and frees the lock.
 	lockClaims = `
 SELECT set_config('idle_in_transaction_session_timeout', '2000', true),
 	pg_advisory_xact_lock(hashtext(current_schema() || ' claim'))`
@@ -113,8 +116,8 @@ type bucketRow struct {
 	FilledFor float64 `db:"filled_for"`
 }
 
-// countInUse counts the requests that are claimed or in a call. A fence that began before its claim
-// expired can still commit, so an expired claim is counted for longestClaimDelay.
+// countInUse counts the requests that are claimed or in a call. It also counts a claim for
+// longestClaimDelay after its end, because the fence of the claim can still commit.
 const countInUse = `
 SELECT q.workspace_id, count(*) AS in_use, min(q.look_at) AS first
 FROM dial_queue q
@@ -124,12 +127,13 @@ WHERE (q.state = 'dialing' OR q.state = 'queued' AND q.claimed_by IS NOT NULL)
 	AND (q.state = 'dialing' OR q.look_at > now() - @delay::interval)
 GROUP BY q.workspace_id`
 
-// isCounted is true for each live leg and each live inbound call, because MoveLongCalls moves their
-// counted_at forward.
+// isCounted selects the rows that the limits count. It is true for each live leg and each live
+// inbound call, because MoveLongCalls regularly sets their counted_at to the current time. It lets
+// a count skip the index entries of older rows.
 const isCounted = `counted_at > now() - interval '10 minutes'`
 
-// Inbound calls also use channels of the trunk. The ORDER BY makes the planner use the index on
-// counted_at.
+// Inbound calls are counted too, because they use channels of the trunks. The ORDER BY makes the
+// planner use the index on counted_at.
 const countInbound = `
 SELECT count(*) FROM (SELECT FROM calls WHERE ended_at IS NULL AND direction = 'inbound' AND ` + isCounted + `
 	ORDER BY counted_at LIMIT @most::bigint) AS bounded`
@@ -160,7 +164,7 @@ CROSS JOIN LATERAL (SELECT count(*) AS waiting, min(f.look_at) AS first FROM (
 	ORDER BY q.look_at LIMIT @workers::bigint) f) q
 ORDER BY w.place`
 
-// workspaceRow is the part of a workspace that a claim reads.
+// workspaceRow contains what a claim reads about a workspace.
 type workspaceRow struct {
 	WorkspaceID    uuid.UUID `db:"workspace_id"`
 	Barred         bool      `db:"barred"`
@@ -172,47 +176,47 @@ type workspaceRow struct {
 	FilledFor  float64    `db:"filled_for"`
 	SinceClaim *float64   `db:"since_claim"`
 	ScanFrom   *time.Time `db:"scan_from"`
-	// NoCapacityLately reports that a claim in the last ten seconds left requests of the workspace
-	// for lack of capacity.
+	// NoCapacityLately is true if, in the last ten seconds, a claim recorded that it left requests
+	// of the workspace because no capacity was free.
 	NoCapacityLately bool `db:"no_capacity_lately"`
-	// OwnLimitSince is the time since which the workspace has been at its own limits. It is nil if
-	// the workspace is below its limits. OwnLimitNoted reports that OwnLimitSince was stored within
-	// the last second.
+	// OwnLimitSince is the time at which the workspace reached its own limits. It is nil if the
+	// workspace is below its limits. OwnLimitNoted is true if a claim confirmed this within the
+	// last second.
 	OwnLimitSince *time.Time `db:"own_limit_since"`
 	OwnLimitNoted bool       `db:"own_limit_noted"`
-	// Waiting is the number of due requests, up to the number of free workers. First is the time
-	// when the first of these requests became due.
+	// Waiting is the number of due requests; requests beyond the number of free workers are not
+	// counted. First is the time at which the first of these requests became due.
 	Waiting int        `db:"waiting"`
 	First   *time.Time `db:"first"`
-	// Next is the number of seconds until another request is due. It is 0 if no request becomes due
-	// within dueAhead.
+	// Next is the number of seconds until the next request is due. It is 0 if no request becomes
+	// due within dueAhead.
 	Next float64 `db:"next"`
 }
 
-// heldBack reports whether the workspace reached its own limits before the request was late. If the
-// request was late before that, the service has delayed the request.
+// heldBack reports whether the workspace's own limits delayed the request: the workspace reached
+// them before the request was late. Otherwise the service itself delayed the request.
 func (w workspaceRow) heldBack(r dialqueue.Request) bool {
 	return w.OwnLimitSince != nil && w.OwnLimitSince.Sub(r.DueAt) <= lateAfter
 }
 
-// total is the scope of the bucket that counts all calls. The scope of a trunk is trunkPrefix and
-// the trunk's name.
+// total is the scope of the bucket that limits all calls together. The scope of a trunk's bucket is
+// trunkPrefix followed by the trunk's name.
 const (
 	total       = "total"
 	trunkPrefix = "trunk "
 )
 
-// A request waits in three cases. If a call with its number is live, the request waits until that
-// call ends. If another request with its number is claimed, it waits 250 ms. If it is older than
-// the age limit, it waits until Expire ends it.
+// The statement claims due requests. It does not claim a request in three cases. If a call to its
+// number is live, the request is held until that call ends. If another request to its number is
+// claimed, the request waits 250 ms. If the request has reached the age limit, it waits until
+// Expire ends it.
 //
-// A request that is not due is taken only to be blocked: its workspace may not dial, or its agent
-// is deleted. If the suspension that made the request due early has ended, the request waits until
-// its scheduled time.
+// A request before its due time is claimed only if it must be blocked: its workspace may not dial,
+// or its agent is deleted. If the workspace may dial again, the request waits until its due time.
 //
-// The lock on the live call delays the end of that call, so that the end finds the waiting request.
-// If the call is already being changed, the next claim checks it. coalesce keeps the planner from
-// using the partial indexes where the id identifies the row.
+// The lock on the live call delays the end of that call, so that the end of the call finds the held
+// request. If another transaction is changing the call, the request is left for the next claim.
+// coalesce keeps the planner from using a partial index where the id identifies the row.
 const claim = `
 WITH oldest AS MATERIALIZED (
 	SELECT q.call_request_id, q.to_e164, q.look_at, q.due_at, q.due_at < now() - @queue_limit::interval AS expired,
@@ -281,10 +285,10 @@ UPDATE rate_buckets SET version = version + 1, tokens = @tokens, refilled_at = n
 WHERE scope = @scope AND version = @version`
 )
 
-// Claim takes due requests of the workspaces for this process, within every limit. It serves at
-// most dialqueue.WorkspacesPerClaim workspaces, in the order of the parameter workspaces. The
-// requests belong to this process for the claim lease. After that time, any process can claim a
-// request that is still queued.
+// Claim takes due requests of the workspaces for this process, within all limits. It serves at most
+// dialqueue.WorkspacesPerClaim workspaces, in the order of the parameter workspaces. The requests
+// belong to this process for the claim lease. After that time, any process can claim a request that
+// is still queued.
 func (s *Store) Claim(ctx context.Context, c Capacity, workspaces []uuid.UUID) (claimed Claimed, err error) {
 	workspaces = workspaces[:min(len(workspaces), dialqueue.WorkspacesPerClaim)]
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
@@ -318,18 +322,18 @@ func (s *Store) Claim(ctx context.Context, c Capacity, workspaces []uuid.UUID) (
 	return claimed, nil
 }
 
-// usage is the data about limits that a claim reads.
+// usage is what a claim reads about limits and used capacity.
 type usage struct {
 	rows       []workspaceRow
-	workspaces []dialqueue.WorkspaceDemand // the demand of each workspace row
+	workspaces []dialqueue.WorkspaceDemand // the demand of each row in rows
 	scopes     []string
-	versions   []int64 // the versions of the buckets of the scopes
+	versions   []int64 // the version of the bucket of each scope in scopes
 	shared     []dialqueue.Shared
-	first      *time.Time // the end of the oldest claim whose request is in use
+	first      *time.Time // the end of the oldest claim whose request is still in use
 }
 
-// readUsage takes the lock that excludes other claims, and reads the waiting requests and the used
-// capacity, in one round trip.
+// readUsage waits for the lock that excludes other claims. Then it reads the waiting requests and
+// the used capacity. Both take one round trip.
 func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, workspaces []uuid.UUID) (usage, error) {
 	u := usage{scopes: []string{total, trunkPrefix + c.Trunk}, versions: make([]int64, 2)}
 	inUse, all, inbound, buckets := map[uuid.UUID]int{}, 0, 0, map[string]bucketRow{}
@@ -401,7 +405,7 @@ func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, work
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// idAt returns the smallest UUIDv7 of the time at.
+// idAt returns the smallest UUIDv7 that can be created at the given time.
 func idAt(at time.Time) (id uuid.UUID) {
 	for i, ms := 5, at.UnixMilli(); i >= 0; i, ms = i-1, ms>>8 {
 		id[i] = byte(ms)
@@ -410,8 +414,8 @@ func idAt(at time.Time) (id uuid.UUID) {
 	return id
 }
 
-// take claims each workspace's share of the requests in one round trip. It stores in taken how many
-// requests each workspace received.
+// take claims the share of each workspace in one round trip. It stores in the parameter taken how
+// many requests each workspace received.
 func (s *Store) take(
 	ctx context.Context, tx *pg.Pipeline, rows []workspaceRow, shares, taken []int, requests *[]dialqueue.Request,
 ) error {
@@ -440,8 +444,8 @@ func (s *Store) take(
 	return tx.Ask(ctx, &batch)
 }
 
-// store queues the changes of the buckets for the commit: the tokens that were taken, and the
-// workspaces that were left without capacity.
+// store adds the changed buckets to the commit: the tokens that were taken, and the workspaces
+// whose requests were left without capacity.
 func (u usage) store(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allocation, taken []int) {
 	all := 0
 	var batch pgx.Batch
@@ -471,8 +475,8 @@ func (u usage) store(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allocatio
 	tx.LaterAll(&batch)
 }
 
-// saveBucket queues a statement that inserts the bucket of a scope if it has version 0, and updates
-// that version otherwise.
+// saveBucket adds a statement to the batch. It inserts the bucket of a scope if version is 0.
+// Otherwise it changes the bucket if that version is still the current one.
 func saveBucket(batch *pgx.Batch, version int64, args pg.Args) {
 	args["version"], args["late"] = version, lateAfter
 	if version == 0 {

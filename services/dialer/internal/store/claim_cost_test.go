@@ -20,8 +20,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// costSide is one of the queues that the benchmark compares: its database and the workspace whose
-// requests are claimed.
+// costSide is one of the queues that the benchmark compares: its database, and the workspace whose
+// requests the benchmark claims.
 type costSide struct {
 	name      string
 	pool      *pgxpool.Pool
@@ -31,11 +31,12 @@ type costSide struct {
 	took      []time.Duration
 }
 
-// BenchmarkClaim claims one due request at a time from four queues, one queue after the other. The
-// queue few has a thousand scheduled requests. The queue spread has a million requests of a hundred
-// workspaces. In the queues other and own, one workspace has a million requests: another workspace,
-// or the workspace that claims. The benchmark reports p50, p99 and the pages that a claim reads.
-// `make bench ARGS='-only claims'` runs it on a Postgres with durable commits.
+// BenchmarkClaim claims one due request at a time from each of four queues. The queue `few` has a
+// thousand scheduled requests. The queue `spread` has a million requests of a hundred workspaces.
+// In the queues `other` and `own`, a single workspace has a million requests. In `own`, the
+// benchmark claims requests of this workspace; in `other`, it claims those of another workspace.
+// The benchmark reports p50, p99 and the pages that a claim reads. `make bench ARGS='-only claims'`
+// runs it on a Postgres with durable commits.
 func BenchmarkClaim(b *testing.B) {
 	few, hundred := newCostSide(b, "few", 1_000, 100)
 	spread, _ := newCostSide(b, "spread", 1_000_000, 100)
@@ -45,7 +46,7 @@ func BenchmarkClaim(b *testing.B) {
 	sides := []*costSide{few, spread, other, own}
 	for _, side := range sides {
 		side.unlimited(b)
-		for range 20 { // this opens the connections and prepares the statements
+		for range 20 { // opens the connections and prepares the statements before the measurement
 			side.claimOne(b)
 		}
 		side.took = nil
@@ -67,8 +68,8 @@ func BenchmarkClaim(b *testing.B) {
 	}
 }
 
-// newCostSide fills a queue with requests of the given workspaces, due in the next month. It then
-// analyzes the tables as autovacuum does.
+// newCostSide fills a queue with requests of the given number of workspaces, due between one and 31
+// days from now. It then analyzes the tables as autovacuum does.
 func newCostSide(b *testing.B, name string, rows, workspaces int) (side *costSide, ids []uuid.UUID) {
 	b.Helper()
 	pool := pgtest.New(b, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
@@ -123,7 +124,7 @@ func (s *costSide) enqueue(b *testing.B) {
 	}
 }
 
-// claimOne measures the claim of a due request, including the commit, and ends the request.
+// claimOne measures the claim of one due request including the commit. Then it ends the request.
 func (s *costSide) claimOne(b *testing.B) {
 	b.Helper()
 	s.enqueue(b)
@@ -141,8 +142,8 @@ func (s *costSide) claimOne(b *testing.B) {
 	}
 }
 
-// pages returns the number of pages that a claim reads: the larger number of a generic and a custom
-// plan.
+// pages returns the number of pages that a claim reads. It measures a generic and a custom plan and
+// returns the larger number.
 func (s *costSide) pages(b *testing.B) (most int) {
 	b.Helper()
 	watchedPool, seen := pgtest.Watch(b, s.pool)
@@ -154,7 +155,7 @@ func (s *costSide) pages(b *testing.B) (most int) {
 		store.Timing{ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, CapacityLimit: 24 * time.Hour},
 	)
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
-		for range 20 { // the next connection runs the statements again
+		for range 20 { // Pages runs the claim again, which needs another due request
 			s.enqueue(b)
 		}
 		seen.Forget()

@@ -25,14 +25,15 @@ SELECT gen_random_uuid(), $1, 'queued', '+1415' || lpad((n % 9999999)::text, 7, 
 	now() + $4::interval + n * interval '1 millisecond', now() + $4::interval + n * interval '1 millisecond'
 FROM generate_series($2::integer, $3::integer) n`
 
-// many queues requests of one workspace to the numbers from first to last.
+// many enqueues requests of one workspace to the numbers from first to last. They are due after the
+// parameter at.
 func many(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, first, last int, at time.Duration) {
 	t.Helper()
 	_, err := pool.Exec(t.Context(), knownWorkspace, workspace, dialqueue.DefaultMaxLiveCalls, dialqueue.DefaultCallsPerSecond)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const atOnce = 10_000 // rows per statement; such a statement ends well before the statement timeout
+	const atOnce = 10_000 // rows per statement, so that no statement reaches the statement timeout
 	for ; first <= last; first += atOnce {
 		if _, err := pool.Exec(t.Context(), manyRequests, workspace, first, min(last, first+atOnce-1), at); err != nil {
 			t.Fatal(err)
@@ -49,8 +50,8 @@ func limited(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.U
 	})
 }
 
-// One workspace has 100,000 due requests. The next claim takes the single request of another
-// workspace. A claim with only one worker can take it one claim later.
+// One workspace has 100,000 due requests. The next claim must take the single request of another
+// workspace. A claim with only one free worker can take it one claim later.
 func TestClaim_ManyRequestsOfOneWorkspaceDoNotDelayAnother(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -83,8 +84,8 @@ func TestClaim_ManyRequestsOfOneWorkspaceDoNotDelayAnother(t *testing.T) {
 	}
 }
 
-// pagesOf returns the number of pages that the last statements of the function do read: the larger
-// number of a generic and a custom plan.
+// pagesOf returns the number of pages that the last statements of the function do read. It measures
+// a generic and a custom plan and returns the larger number.
 func pagesOf(t *testing.T, seen *pgtest.Watched, do func()) (most int) {
 	t.Helper()
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
@@ -101,8 +102,8 @@ func pagesOf(t *testing.T, seen *pgtest.Watched, do func()) (most int) {
 	return most
 }
 
-// A claim reads as many pages with 50,000 scheduled requests, 301 workspaces and 8,000 due requests
-// as with 1,000 scheduled requests. Due reads at most six pages for each workspace.
+// With 50,000 scheduled requests, 301 workspaces and 8,000 due requests, a claim reads as many
+// pages as with 1,000 scheduled requests. Due reads at most six pages for each workspace.
 func TestClaim_PagesReadDoNotGrowWithScheduledRequests(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -111,13 +112,13 @@ func TestClaim_PagesReadDoNotGrowWithScheduledRequests(t *testing.T) {
 	super := pgtest.Super(t, pool, "dialer")
 	workspace, next := uuid.Must(uuid.NewV7()), 0
 	pages := func() (claim, look int) {
-		// autovacuum does the same
+		// the same as autovacuum does
 		_, err := super.Exec(t.Context(), "VACUUM ANALYZE dial_queue, rate_buckets, workspaces")
 		if err != nil {
 			t.Fatal(err)
 		}
 		claim = pagesOf(t, seen, func() {
-			for range 20 { // the next connection runs the statements again
+			for range 20 { // Pages runs the claim again, which needs another due request
 				next++
 				enqueue(t, pool, plain, aRequest(workspace, next))
 			}
@@ -136,7 +137,7 @@ func TestClaim_PagesReadDoNotGrowWithScheduledRequests(t *testing.T) {
 	many(t, pool, ahead, 10_001, 11_000, 24*time.Hour)
 	few, _ := pages()
 	many(t, pool, ahead, 11_001, 60_000, 24*time.Hour)
-	for n := range 300 { // adds workspaces that have one scheduled request each
+	for n := range 300 { // adds 300 workspaces with one scheduled request each
 		many(t, pool, uuid.Must(uuid.NewV7()), n, n, 24*time.Hour)
 	}
 	many(t, pool, uuid.Must(uuid.NewV7()), 60_001, 68_000, -time.Hour)
@@ -150,7 +151,7 @@ func TestClaim_PagesReadDoNotGrowWithScheduledRequests(t *testing.T) {
 	}
 }
 
-// Many requests of one workspace become due at the same time as one of another.
+// Many requests of one workspace become due at the same time as one request of another workspace.
 func TestClaim_ManyRequestsDueAtTheSameTimeDoNotDelayAnother(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -158,7 +159,7 @@ func TestClaim_ManyRequestsDueAtTheSameTimeDoNotDelayAnother(t *testing.T) {
 	big, small := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	limited(t, pool, st, big, 100_000, 100_000)
 	many(t, pool, big, 1, 20_000, time.Hour)
-	many(t, pool, small, 20_001, 20_001, time.Hour) // this number is due last
+	many(t, pool, small, 20_001, 20_001, time.Hour) // the request to this number is due last
 	if _, err := pool.Exec(t.Context(), "UPDATE dial_queue SET look_at = look_at - interval '2 hours', due_at = due_at - interval '2 hours'"); err != nil {
 		t.Fatal(err)
 	}
@@ -172,8 +173,8 @@ func TestClaim_ManyRequestsDueAtTheSameTimeDoNotDelayAnother(t *testing.T) {
 	t.Error("three claims did not take the single request")
 }
 
-// One workspace takes as many requests as it can. The last tenth of the channels and of the rate is
-// reserved for workspaces with few calls.
+// One workspace takes as many requests as the limits permit. The last tenth of the channels and of
+// the rate must remain for workspaces with few calls.
 func TestClaim_LastTenthOfCapacityIsReservedForSmallWorkspaces(t *testing.T) {
 	t.Parallel()
 	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
@@ -183,7 +184,7 @@ func TestClaim_LastTenthOfCapacityIsReservedForSmallWorkspaces(t *testing.T) {
 	}{
 		{name: "of the trunk's channels", trunk: dialqueue.Limit{Live: 20, PerSecond: 100_000}, overall: ample},
 		{name: "of the overall cap", trunk: ample, overall: dialqueue.Limit{Live: 20, PerSecond: 100_000}},
-		// the bucket has 20 tokens, and 2 of them are the reserve
+		// the bucket holds 20 tokens, of which 2 are reserved
 		{name: "of the trunk's calls a second", trunk: dialqueue.Limit{Live: 100_000, PerSecond: 200}, overall: ample},
 		{name: "of all calls a second", trunk: ample, overall: dialqueue.Limit{Live: 100_000, PerSecond: 200}},
 	}
@@ -216,7 +217,7 @@ func TestClaim_LastTenthOfCapacityIsReservedForSmallWorkspaces(t *testing.T) {
 }
 
 // Four processes claim, dial and end calls concurrently. Meanwhile the test counts the requests in
-// use.
+// use. The count never exceeds a limit.
 func TestClaim_ReplicasTogetherKeepTheLimitOfLiveCalls(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -285,15 +286,15 @@ func dialClaimed(t *testing.T, st *store.Store, capacity store.Capacity) (calls 
 	return calls
 }
 
-// usedByWorkspace returns the number of requests in use: in total, of one workspace, and of the
-// workspace that has the most.
+// usedByWorkspace returns three numbers of requests in use: of all workspaces, of one workspace,
+// and of the workspace that has the most.
 const usedByWorkspace = `
 SELECT coalesce(sum(n), 0), coalesce(sum(n) FILTER (WHERE workspace_id = $1), 0), coalesce(max(n), 0) FROM (
 	SELECT workspace_id, count(*) AS n FROM dial_queue
 	WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now() GROUP BY workspace_id) u`
 
-// While the first call is live, no claim reads the waiting request. The end of the first call makes
-// that request due immediately.
+// While the first call is live, no claim reads the second request to the number. The end of the
+// first call makes the second request due immediately.
 func TestClaim_SecondRequestToANumberWaitsForTheFirstCall(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(*testing.T, *store.Store, dialqueue.Request, uuid.UUID){
@@ -343,8 +344,8 @@ func TestClaim_SecondRequestToANumberWaitsForTheFirstCall(t *testing.T) {
 	}
 }
 
-// stalling is a pool that delays the second batch of a transaction, as if the process were paused
-// during a claim.
+// stalling is a pool that delays the second batch of a transaction, as if the process stopped for
+// some time during a claim.
 type stalling struct {
 	batches atomic.Int64
 	stopped chan struct{}
@@ -366,8 +367,8 @@ func (s *stalling) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.Trace
 	return ctx
 }
 
-// A process is paused while it holds the lock of claims. Other processes continue within seconds,
-// and the transaction of the paused one is rolled back.
+// A process stops for some time while it has the lock of claims. Other processes can claim again
+// within seconds, and the transaction of the stopped process is rolled back.
 func TestClaim_ProcessPausedInAClaimDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -398,7 +399,7 @@ func TestClaim_ProcessPausedInAClaimDoesNotBlockOthers(t *testing.T) {
 	}
 }
 
-// Three processes claim as fast as they can. All claims together do not exceed any rate limit.
+// Three processes claim as fast as they can. Together they exceed no rate limit.
 func TestClaim_ReplicasTogetherKeepTheRateLimit(t *testing.T) {
 	t.Parallel()
 	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
@@ -439,8 +440,8 @@ func TestClaim_ReplicasTogetherKeepTheRateLimit(t *testing.T) {
 				})
 			}
 			all.Wait()
-			// The bucket can have five saved tokens, and one claim of each process can be in
-			// progress.
+			// At the beginning the bucket can have five tokens. At the end one claim of each
+			// process can be in progress.
 			if took, want := time.Since(begun), time.Duration(taken.Load()-6)*time.Second/50; took < want {
 				t.Errorf("%d requests were claimed in %s, want at least %s at 50 per second", taken.Load(), took, want)
 			}

@@ -9,9 +9,9 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// Each count of queued requests stops at 10,000 and reads a partial index. Requests in use are
-// counted as in a claim, so that few dead rows are read. The other counts also read the rows that
-// vacuum has not removed yet (docs/adr/0011-count-live-calls-in-the-claim.md).
+// Each count of queued requests reads a partial index and stops at 10,000. Requests in use are
+// counted in the same way as in a claim, so that few dead rows are read. The other counts can also
+// read rows that vacuum has not removed yet (docs/adr/0011-count-live-calls-in-the-claim.md).
 const count = `
 SELECT (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at <= now() LIMIT 10000) AS bounded) AS due,
        (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at > now() LIMIT 10000) AS bounded) AS ahead,
@@ -25,15 +25,14 @@ SELECT (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND 
 		AND (state = 'dialing' OR look_at > now())) AS in_use,
        (SELECT count(*) FROM opt_outs WHERE acknowledged_at IS NULL) AS unreported_opt_outs`
 
-// Depth counts queued requests and live calls. Due and Ahead are counted up to 10,000.
+// Depth contains the numbers of queued requests and live calls. Due and Ahead stop at 10,000.
 type Depth struct {
 	Due              int64
 	Ahead            int64
 	OldestDueSeconds float64
 	Outbound         int64
 	Inbound          int64
-	// InUse is the number of requests that are claimed or in a call. The limits count the same
-	// requests.
+	// InUse is the number of requests that are claimed or in a call, as the limits count them.
 	InUse             int64
 	UnreportedOptOuts int64
 }

@@ -24,15 +24,15 @@ type Erasure struct {
 	WorkspaceID uuid.UUID
 }
 
-// blockErased and the statement of the fence update the same row. The first of the two transactions
-// to commit wins.
+// blockErased and the statement of the fence change the same row, so only the first of the two
+// transactions succeeds.
 const blockErased = `
 UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, held = false, variables = NULL, ended_at = now()
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND state = 'queued'
 RETURNING now()`
 
-// This is a separate statement, with a newer snapshot. If blockErased waited for a fence, the
-// snapshot of blockErased does not contain the call of that fence.
+// This statement is separate from blockErased and has a newer snapshot. If blockErased waited for a
+// fence, the snapshot of blockErased does not contain the call of that fence.
 const eraseCallsOfRequest = `
 UPDATE calls SET erased = true, variables = NULL, time_zone = '', turns = CASE WHEN ended_at IS NULL THEN turns ELSE '[]' END
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
@@ -57,8 +57,8 @@ func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Era
 		}
 	}
 	batch.Queue(eraseCallsOfRequest, args)
-	// The statement runs twice because its first run can have waited for the commit of another
-	// attempt (FenceAgain).
+	// The statement runs twice. The first run can have waited for the commit of FenceAgain, which
+	// inserts another call that only the second run sees.
 	batch.Queue(eraseCallsOfRequest, args)
 	batch.Queue(forgetVariables, args)
 	if err := sendBatch(ctx, tx, &batch); err != nil {
@@ -80,9 +80,9 @@ WHERE workspace_id = @workspace_id AND call_id = ANY (ARRAY(`
 	eraseRecordingsOfCalls   = eraseRecordingsOf + `SELECT unnest(@calls::uuid[]))) RETURNING call_id`
 )
 
-// eraseRecordings marks recordings for deletion. It returns one erasure step for each recording.
-// The step is reported when the recording is deleted. The recording of a live call is deleted after
-// the call ends.
+// eraseRecordings marks recordings for deletion. It returns one erasure step for each recording,
+// because the recording is deleted later. The step is reported after the deletion. The recording of
+// a live call is deleted after the end of the call.
 func eraseRecordings(ctx context.Context, tx pgx.Tx, sql string, args pg.Args) (next []*eventv1.ErasureStep, err error) {
 	ids, err := pg.Values[uuid.UUID](ctx, tx, sql, args)
 	if err != nil {
@@ -94,9 +94,9 @@ func eraseRecordings(ctx context.Context, tx pgx.Tx, sql string, args pg.Args) (
 	return next, nil
 }
 
-// If the erasure is still in progress, this statement does not restart it. If the erasure is
-// finished, it starts again and publishes the same events again for the calls that it erased
-// before.
+// While the erasure is in progress, this statement does not restart it. If the erasure is finished,
+// this statement starts it again. It then also publishes the events of the calls that it erased
+// before again.
 const orderErasure = `
 INSERT INTO erasures AS e (erasure_id, workspace_id, phone_e164, step_at)
 	VALUES (@erasure_id, @workspace_id, @phone_e164, now())
@@ -105,15 +105,15 @@ ON CONFLICT (erasure_id) DO UPDATE SET
 		after_call = '00000000-0000-0000-0000-000000000000', step_at = now()
 WHERE e.step_at IS NULL`
 
-// The evidence of an opt-out that is not acknowledged yet stays until the acknowledgement deletes
-// it.
+// If contacts-compliance has not acknowledged an opt-out yet, its evidence is kept for the report.
+// The acknowledgement deletes it.
 const forgetEvidence = `
 UPDATE opt_outs SET evidence = '' WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164
 	AND acknowledged_at IS NOT NULL AND evidence <> ''`
 
-// OrderErasure starts the job that erases the inbound calls of a number. EraseNextCalls does the
-// work in steps, because a person can call any number of times. Outbound calls are erased with
-// their requests (EraseRequest).
+// OrderErasure starts the erasure of a number's inbound calls. EraseNextCalls does the work in
+// steps, because the number of calls is not limited. Outbound calls are erased with their requests
+// (EraseRequest).
 func (s *Store) OrderErasure(ctx context.Context, tx pgx.Tx, number string, e Erasure) error {
 	args := pg.Args{"workspace_id": e.WorkspaceID, "phone_e164": number, "erasure_id": e.ID}
 	var batch pgx.Batch
@@ -125,20 +125,21 @@ func (s *Store) OrderErasure(ctx context.Context, tx pgx.Tx, number string, e Er
 	return nil
 }
 
-// If a replica dies during a step, another one repeats the step after a minute.
+// A claimed step is due again after a minute. So if a replica dies during a step, another replica
+// repeats the step.
 const claimErasure = `
 UPDATE erasures SET step_at = now() + interval '1 minute'
 WHERE erasure_id = (SELECT erasure_id FROM erasures WHERE step_at <= now() ORDER BY step_at LIMIT 1
 	FOR UPDATE SKIP LOCKED)
 RETURNING erasure_id, workspace_id, phone_e164, again, after_call`
 
-// erasureJob is the row of an erasure that has a step to do.
+// erasureJob is an erasure whose next step this process has claimed.
 type erasureJob struct {
 	ID          uuid.UUID `db:"erasure_id"`
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	Number      string    `db:"phone_e164"`
 	Again       bool      `db:"again"`
-	// AfterCall is the last call that the job erased.
+	// AfterCall is the id of the last call that was erased.
 	AfterCall uuid.UUID `db:"after_call"`
 }
 
@@ -168,16 +169,16 @@ ORDER BY call_id LIMIT @limit FOR UPDATE`
 const saveErased = `
 UPDATE calls SET erased = true, variables = NULL, time_zone = '', turns = @turns, version = @version WHERE call_id = @call_id`
 
-// The last step deletes the number.
+// After the last step, the statement deletes the number from the row.
 const advanceErasure = `
 UPDATE erasures SET after_call = @last, step_at = CASE WHEN @more::boolean THEN now() END,
 	phone_e164 = CASE WHEN @more THEN phone_e164 END
 WHERE erasure_id = @erasure_id AND after_call = @after_call AND step_at IS NOT NULL
 RETURNING now()`
 
-// eraseCalls erases the transcripts of the next calls of the job. For each call it publishes an
-// erased event after the call's other events. A live call keeps the data that its agent needs until
-// the call ends.
+// eraseCalls erases the transcripts of the job's next calls. For each call it publishes the event
+// `erased`, which follows all earlier events of the call. A live call keeps the data that its agent
+// needs until the end of the call.
 func (s *Store) eraseCalls(ctx context.Context, tx pgx.Tx, job erasureJob, limit int) error {
 	args := pg.Args{
 		"erasure_id": job.ID, "workspace_id": job.WorkspaceID, "phone_e164": job.Number, "again": job.Again,
@@ -198,7 +199,7 @@ func (s *Store) eraseCalls(ctx context.Context, tx pgx.Tx, job erasureJob, limit
 	}
 	var at time.Time
 	if err := tx.QueryRow(ctx, advanceErasure, args).Scan(&at); err != nil {
-		return fmt.Errorf("advance: %w", err) // if there is no row, another replica did the step
+		return fmt.Errorf("advance: %w", err) // no row means that another replica did the step
 	}
 	e := Erasure{ID: job.ID, WorkspaceID: job.WorkspaceID}
 	var batch pgx.Batch
@@ -212,8 +213,8 @@ func (s *Store) eraseCalls(ctx context.Context, tx pgx.Tx, job erasureJob, limit
 	return sendBatch(ctx, tx, &batch)
 }
 
-// queueErased adds the statements that erase the calls to the batch. It returns the further steps
-// of the erasure: recordings to delete, and calls whose data the service `calls` must erase.
+// queueErased adds the statements that erase the calls to the batch. It returns the steps that must
+// follow: deletions of recordings, and calls whose data the service `calls` must erase.
 func (s *Store) queueErased(
 	ctx context.Context, tx pgx.Tx, batch *pgx.Batch, calls []*callstate.Call, e Erasure, at time.Time,
 ) ([]*eventv1.ErasureStep, error) {
@@ -255,7 +256,7 @@ UPDATE calls SET turns = '[]' WHERE call_id = ANY (ARRAY(
 	SELECT call_id FROM calls WHERE ended_at IS NOT NULL AND json_array_length(turns) > 0 AND ended_at < @at
 	ORDER BY ended_at LIMIT @limit FOR UPDATE SKIP LOCKED))`
 
-// ForgetSpoken deletes the transcripts of up to limit calls that ended before the time at. It
+// ForgetSpoken deletes up to limit transcripts of calls that ended before the given time. It
 // returns how many transcripts it deleted.
 func (s *Store) ForgetSpoken(ctx context.Context, at time.Time, limit int) (int64, error) {
 	did, err := s.pool.Exec(ctx, forgetSpoken, pg.Args{"at": at, "limit": limit})

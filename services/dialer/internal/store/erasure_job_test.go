@@ -40,8 +40,8 @@ SELECT gen_random_uuid(), $1, 'inbound', $2, '+14155550100', $1, 'completed', no
 	'[{"role":"person","text":"Xylophone","at":"2026-11-21T12:00:00Z"}]'
 FROM generate_series(1, $3)`
 
-// addInboundCalls connects as the owner of the schema to add calls, because the owner has no
-// statement timeout.
+// addInboundCalls inserts many calls in one statement. It connects as the owner of the schema,
+// because that role has no statement timeout.
 func addInboundCalls(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, number string, calls int) {
 	t.Helper()
 	owner := pgtest.Owner(t, pool, "dialer")
@@ -50,8 +50,8 @@ func addInboundCalls(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, numb
 	}
 }
 
-// A person has called 4,000 times. Each transaction locks only the calls of one step. Every
-// call is erased and reported once. Another replica can continue the job.
+// A person has called 4,000 times. Each transaction locks only the calls of one step. Every call is
+// erased and reported once. A second replica can continue the job.
 func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 	t.Parallel()
 	const number, calls, limit = "+14155550111", 4_000, 500
@@ -69,7 +69,7 @@ func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 	if got := count(t, pool, "SELECT count(*) FROM calls WHERE erased"); got != limit {
 		t.Errorf("calls erased by one step = %d, want %d", got, limit)
 	}
-	// The erasure is ordered again while it runs.
+	// The same erasure is ordered again while it is in progress.
 	within(t, pool, func(tx pgx.Tx) error { return second.OrderErasure(t.Context(), tx, number, e) })
 	if got, want := eraseCalls(t, second, limit), calls/limit; got != want {
 		t.Errorf("further steps = %d, want %d", got, want)
@@ -115,8 +115,8 @@ func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 	}
 }
 
-// A person has 100,000 inbound calls. The transaction that handles the erasure record reads only a
-// few pages, so later records do not wait. The job erases the calls.
+// A person has 100,000 inbound calls. The transaction that applies the erasure's record reads only
+// a few pages, so it does not delay later records. The job erases the calls afterwards.
 func TestOrderErasure_ReadsNoCalls(t *testing.T) {
 	t.Parallel()
 	const number, calls = "+14155550112", 100_000
@@ -136,8 +136,8 @@ func TestOrderErasure_ReadsNoCalls(t *testing.T) {
 	}
 }
 
-// A job erases a person with many inbound calls. Meanwhile the consumer handles other records of
-// the partition. A record that waited a second for a lock of the job would fail.
+// A job erases a person with many inbound calls. Meanwhile the consumer applies other records of
+// the partition. A record that waits a second for a lock of the job fails.
 func TestOrderErasure_RunningJobDoesNotDelayOtherRecords(t *testing.T) {
 	t.Parallel()
 	const number, limit = "+14155550113", 200
@@ -175,7 +175,7 @@ func TestOrderErasure_RunningJobDoesNotDelayOtherRecords(t *testing.T) {
 		}
 		erased <- nil
 	}()
-	other := of() // one erasure is ordered repeatedly, so the job has at most one of its steps to do
+	other := of() // the same erasure is ordered repeatedly, so at most one of its steps is due
 	records, longest := 0, time.Duration(0)
 	for running := true; running; records++ {
 		began := time.Now()
@@ -192,8 +192,8 @@ func TestOrderErasure_RunningJobDoesNotDelayOtherRecords(t *testing.T) {
 		default:
 		}
 	}
-	// One second is a requirement. Only the large run checks it, and this run is not part of make
-	// test.
+	// The limit of one second is a requirement. Only the large run checks it, because make test
+	// asserts no times.
 	if *large && longest > time.Second {
 		t.Errorf("longest record beside the erasure = %s, want at most 1 s", longest)
 	}

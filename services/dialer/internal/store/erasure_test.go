@@ -20,15 +20,15 @@ import (
 
 const secret = "Xylophone"
 
-// about returns a request with personal data.
+// about returns a request whose fields contain personal data of a person.
 func about(workspace uuid.UUID, number int) dialqueue.Request {
 	r := aRequest(workspace, number)
 	r.Variables, r.TimeZone = []byte(`{"name":"`+secret+`"}`), secret
 	return r
 }
 
-// published returns the names of the dial events and erasure reports in the outbox. It marks those
-// that contain the secret.
+// published returns the names of the dial events and erasure reports in the outbox, in order. It
+// appends "with the secret" to the names of those that contain the person's data.
 func published(t *testing.T, pool *pgxpool.Pool, of string) (names []string) {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), "SELECT topic, payload FROM outbox WHERE position($1 in encode(payload, 'escape')) > 0 ORDER BY id", of)
@@ -63,7 +63,7 @@ func erase(t *testing.T, pool *pgxpool.Pool, st *store.Store, id uuid.UUID, e st
 	within(t, pool, func(tx pgx.Tx) error { return st.EraseRequest(t.Context(), tx, id, e) })
 }
 
-// kept counts the rows that contain the secret.
+// kept counts the rows that contain the person's data.
 func kept(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
 	return count(t, pool, `SELECT (SELECT count(*) FROM dial_queue WHERE variables::text LIKE '%`+secret+`%')
@@ -121,7 +121,7 @@ func TestEraseRequest_QueuedRequestsEndAsBlocked(t *testing.T) {
 	}
 }
 
-// The person is erased during the conversation, while the call is live.
+// The person is erased during the conversation.
 func TestEraseRequest_LiveCallEndsWithoutPersonalData(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -212,7 +212,7 @@ func TestOrderErasure_PublishesErasedAfterEarlierEvents(t *testing.T) {
 	}
 	since := uuid.Must(uuid.NewV7())
 	for n := range 2 {
-		if n == 1 { // the person calls again, and the erasure is ordered again
+		if n == 1 { // the person calls again, and the same erasure is ordered again
 			arrive(since, workspace, caller)
 			talk(true, since)
 		}
@@ -221,8 +221,8 @@ func TestOrderErasure_PublishesErasedAfterEarlierEvents(t *testing.T) {
 	}
 	talk(true, live, silent)
 	for id, want := range map[uuid.UUID]string{
-		// The events that were published before stay in the outbox, and an erased event follows
-		// them.
+		// The events that were published before the erasure stay in the outbox. An event `erased`
+		// follows them.
 		over: "ringing, answered, ended, analysed with the secret, erased, erasure-reports.v1, erased, erasure-reports.v1",
 		live: "ringing, answered, erased, erasure-reports.v1, erased, erasure-reports.v1, ended, analysed", since: "ringing, answered, ended, analysed with the secret", silent: "ringing, answered, ended, analysed",
 		foreign: "ringing, answered, ended, analysed with the secret",
@@ -234,7 +234,7 @@ func TestOrderErasure_PublishesErasedAfterEarlierEvents(t *testing.T) {
 	if n := kept(t, pool); n != 2 {
 		t.Errorf("rows with personal data = %d, want those of the other workspace and of the later call", n)
 	}
-	// the events of two calls, and one report of each erasure
+	// the events of two calls, and one report for each of the two orders
 	if n := len(published(t, pool, e.ID.String())); n != 6 {
 		t.Errorf("outbox rows of the erasure = %d, want 6", n)
 	}

@@ -14,13 +14,13 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// FeedPosition is the position up to which the events of a carrier are applied.
+// FeedPosition is the position in a carrier's event stream up to which the events are applied.
 type FeedPosition struct {
 	Feed   string `db:"feed"`
 	Cursor int64  `db:"cursor"`
 }
 
-// Arrived is the event that an inbound call rings.
+// Arrived is the event that an inbound call began to ring.
 type Arrived struct {
 	CallID    uuid.UUID
 	From, To  string
@@ -34,9 +34,9 @@ UPDATE carrier_cursors SET reader = @instance, reader_until = now() + @lease::in
 WHERE trunk = @trunk AND (reader = @instance OR reader_until <= now()) AND ` + onServer + `
 RETURNING feed, cursor`
 
-// ReadFeed makes this process the reader of a carrier's events for one instance lease, and returns
-// the position from which to read. MoveFeed extends the lease. mine is false if another process is
-// the reader.
+// ReadFeed makes this process the reader of a carrier's events for the duration of one instance
+// lease, and returns the position from which to read. MoveFeed extends the lease. mine is false if
+// another process is the reader.
 func (s *Store) ReadFeed(ctx context.Context, trunk string) (place FeedPosition, mine bool, err error) {
 	args := pg.Args{
 		"trunk": trunk, "instance": s.instance, "lease": s.timing.InstanceLease, "server": s.server(),
@@ -61,8 +61,8 @@ UPDATE carrier_cursors SET feed = @feed, cursor = @cursor, reader_until = now() 
 WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @was_cursor
 	AND ` + onServer
 
-// An inbound call of a suspended workspace gets no row. The call becomes an orphaned call and is
-// hung up.
+// An inbound call to a suspended workspace gets no row. The event then finds no row, so that the
+// call is stored as an orphaned call and hung up.
 const insertArrival = `
 INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds,
 	end_by, deadline_at, answer_at)
@@ -92,7 +92,7 @@ const insertOrphans = `
 INSERT INTO orphaned_calls (call_id) SELECT unnest(@call_ids::uuid[])
 ON CONFLICT (call_id) DO NOTHING`
 
-// Folded is the result of applied events, without the changed calls.
+// Folded is what Fold returns in addition to the changed calls.
 type Folded struct {
 	// Orphans are calls that are live at the carrier although their rows have ended or do not
 	// exist. DueHangups returns these calls until ForgetOrphan is called.
@@ -101,11 +101,11 @@ type Folded struct {
 	OptOuts []*callstate.OptOut
 }
 
-// Guard queues the statement that decides whether a transaction may apply its events. If the
-// statement returns an error, nothing is applied.
+// Guard adds a statement to the batch that checks whether the transaction may apply its events. If
+// the statement fails, the transaction applies nothing.
 type Guard func(*pgx.Batch)
 
-// RowGuard returns a guard that fails with ErrLost if the statement changes or locks no row.
+// RowGuard returns a guard that returns ErrLost if its statement neither changes nor locks a row.
 func RowGuard(sql string, args pg.Args) Guard {
 	return func(batch *pgx.Batch) {
 		batch.Queue(sql, args).Exec(func(did pgconn.CommandTag) error {
@@ -117,8 +117,9 @@ func RowGuard(sql string, args pg.Args) Guard {
 	}
 }
 
-// MoveFeed returns the guard of a batch of events. The guard fails unless this process is the
-// reader and the position is the parameter from. It moves the position to the parameter to.
+// MoveFeed returns the guard of a batch of events. The guard returns ErrLost unless this process is
+// the reader and the stored position equals the parameter from. It sets the position to the
+// parameter to and extends the lease.
 func (s *Store) MoveFeed(trunk string, from, to FeedPosition) Guard {
 	return RowGuard(moveOn, pg.Args{
 		"trunk": trunk, "instance": s.instance, "feed": to.Feed, "cursor": to.Cursor,
@@ -131,15 +132,16 @@ type Events struct {
 	// Guard is the first statement of the transaction. It is nil if there is no condition.
 	Guard   Guard
 	Arrived []Arrived
-	// Calls are the ids of all calls that have events. Fold changes the calls that have a row. If
-	// reconciled is false, the server was not reconciled with dial-intents.v1, and can lack rows
-	// that the reconciliation inserts. If Fold returns an error, the transaction stores nothing.
+	// Calls are the ids of all calls that have events. Fold applies the events to the calls that
+	// have a row. If reconciled is false, the server was not reconciled with dial-intents.v1. It
+	// can then lack rows that the reconciliation will insert. If Fold returns an error, the
+	// transaction stores nothing.
 	Calls []uuid.UUID
 	Fold  func(calls map[uuid.UUID]*callstate.Call, reconciled bool) (Folded, error)
 }
 
 // ApplyEvents applies events in one transaction: the guard, the rows of the calls and their outbox
-// rows commit together. It returns ErrLost if the guard fails.
+// rows commit together. It returns ErrLost if the guard does.
 func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var batch pgx.Batch
@@ -187,7 +189,8 @@ func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 
 const liveCalls = `SELECT call_id FROM calls WHERE ended_at IS NULL AND status <> 'fenced'`
 
-// LiveCalls returns the calls that are live at the carrier according to their rows.
+// LiveCalls returns the calls that have not ended and that the carrier accepted, according to their
+// rows.
 func (s *Store) LiveCalls(ctx context.Context) ([]uuid.UUID, error) {
 	ids, err := pg.Values[uuid.UUID](ctx, s.pool, liveCalls, nil)
 	if err != nil {

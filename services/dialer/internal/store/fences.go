@@ -21,7 +21,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// The time at which a claim ends identifies the claim. coalesce keeps the planner from using an
+// A claim is identified by the time at which it ends. coalesce keeps the planner from using an
 // index on look_at, because all requests of a claim have the same look_at.
 const fenceRequest = `
 UPDATE dial_queue q SET state = 'dialing', claimed_by = NULL, traceparent = @traceparent
@@ -43,34 +43,39 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent, @time_zone
 FROM dial_queue q WHERE q.call_request_id = @call_request_id`
 
-// boundFenceLocks limits how long a fence waits for a lock, for example of a transaction that
-// withdraws many requests. A group of fences must not outlive the claims of its members.
+// boundFenceLocks limits how long a fence waits for a lock, for example the lock of a transaction
+// that withdraws many requests. Otherwise the claims of the other fences in the group could expire
+// meanwhile.
 const boundFenceLocks = `SET LOCAL lock_timeout = '500ms'`
 
-// lockNotAvailable is the SQLSTATE of an exceeded lock_timeout. The transaction was not committed.
+// lockNotAvailable is the SQLSTATE of the error after lock_timeout. The transaction was then rolled
+// back.
 const lockNotAvailable = "55P03"
 
-// oneLive is the index that permits one live call to a number of a workspace.
+// oneLive is the unique index that permits only one live call to a number of a workspace.
 const oneLive = "calls_one_live"
 
-// Fence permits one dial of a claimed request.
+// Fence is the permission to dial a claimed request once.
 type Fence struct {
 	Request dialqueue.Request
 	CallID  uuid.UUID
-	// From is the number that the phone shows. Trunk is the name of the carrier.
+	// From is the number that the called phone shows. Trunk is the name of the carrier.
 	From, Trunk string
-	// Trace is the span that the trace of the call and of its events continues.
+	// Trace is the span that the call and its events continue.
 	Trace trace.SpanContext
 }
 
-// Fences commits permissions to dial in one transaction. For each request it updates the row, if
-// the row meets the conditions, and inserts the fence and the call.
+// Fences commits a group of fences in one transaction. For each fence whose conditions are met, it
+// changes the request's row to dialing, and inserts the fence and the call.
 //
-// The result of a fence is ErrLost, and the fence is not committed, in these cases: the request was
-// withdrawn or is not due; the claim has expired or another claim followed it; the number is in a
-// call of this workspace or has just opted out; another transaction keeps the row locked; or the
-// database server is not the one of UseServer. After any other error it is unknown whether the
-// fence was committed.
+// If a fence may not be committed, its result is ErrLost. This happens in the following cases:
+//   - The request was withdrawn or is not due.
+//   - The claim has expired, or a later claim exists.
+//   - The number is in another call of this workspace, or has just opted out.
+//   - Another transaction keeps the row locked.
+//   - The database server is not the one that was set with UseServer.
+//
+// After any other error it is unknown whether the fence was committed.
 func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 	results = make([]error, len(fences))
 	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
@@ -86,7 +91,7 @@ func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 		case err == nil || errors.Is(results[i], ErrLost):
 		case busy && len(fences) == 1:
 			results[i] = ErrLost
-		case busy: // the transaction committed nothing, because of one fence of the group
+		case busy: // one fence of the group failed, so the transaction committed none of them
 			alone.Go(func() error {
 				results[i] = s.Fences(ctx, fences[i:i+1])[0]
 				return nil
@@ -95,12 +100,12 @@ func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 			results[i] = fmt.Errorf("fence request %s with call %s: %w", f.Request.CallRequestID, f.CallID, err)
 		}
 	}
-	_ = alone.Wait() // the functions of the group always return nil
+	_ = alone.Wait() // the functions of the group never return an error
 	return results
 }
 
-// fencesAlone is how many fences of a failed group are tried concurrently, each in its own
-// transaction.
+// If a group fails, its fences are tried one by one, each in its own transaction. fencesAlone is
+// how many of these transactions run concurrently.
 const fencesAlone = 8
 
 // Fence does the same as Fences for a single request.
@@ -110,8 +115,8 @@ func (s *Store) Fence(ctx context.Context, r dialqueue.Request, callID uuid.UUID
 }
 
 // fence updates the requests in one round trip. It updates them in the order of their ids, so that
-// two transactions cannot deadlock. The commit inserts the fences and calls of the updated
-// requests.
+// two transactions cannot deadlock. The fences and calls of the updated requests are inserted
+// together with the commit.
 func (s *Store) fence(ctx context.Context, tx *pg.Pipeline, fences []Fence, results []error) error {
 	order := make([]int, len(fences))
 	for i := range order {
@@ -155,7 +160,7 @@ func (s *Store) fence(ctx context.Context, tx *pg.Pipeline, fences []Fence, resu
 	return nil
 }
 
-// Releases returns how often a request was released for the given cause.
+// Releases returns how often a request was queued again after a dial because of the given cause.
 func (s *Store) Releases(ctx context.Context, id uuid.UUID, cause callstate.Cause) (releases int, err error) {
 	const query = `SELECT count(*) FROM calls
 WHERE call_request_id = @call_request_id AND status = 'void' AND hangup_cause = @cause`
@@ -170,8 +175,8 @@ const voidCall = `
 UPDATE calls SET status = 'void', ended_at = now(), variables = NULL, hangup_cause = @cause
 WHERE call_id = @call_id AND status = 'fenced' AND owner = @instance AND ending = ''`
 
-// The requests that are held for the same number become due. The first of these requests keeps its
-// place in the queue.
+// The requests that are held for the same number become due, because the call to that number will
+// not take place. The request that was due first keeps its place in the queue.
 const voidRequest = `
 WITH over AS (
 	UPDATE dial_queue SET state = @state, ended_at = now(), variables = NULL
@@ -180,8 +185,9 @@ WITH over AS (
 ), called_up AS (` + releaseHeld + `)
 SELECT now() FROM over`
 
-// releaseHeld makes up to 100 held requests due. They were held for the numbers in the relation
-// over. One request is dialed, and the others are then held for its call.
+// releaseHeld makes up to 100 held requests due. They were held because their number was in a call
+// of the relation over, which has ended. The first of them is dialed, and the others are then held
+// again during its call.
 const releaseHeld = `
 	UPDATE dial_queue d SET held = false,
 		look_at = greatest(least(due_at, now()), ` + frontOf + `d.workspace_id` + newest + `)
@@ -204,10 +210,11 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent, c.erased, c.time_zone
 FROM dial_queue q JOIN calls c ON c.call_id = @refused WHERE q.call_request_id = @call_request_id`
 
-// FenceAgain commits the permission to dial a request again, over another trunk. The call of the
-// refused attempt becomes void, and a new call gets a fence. FenceAgain returns ErrLost in these
-// cases: this process does not own the refused attempt any more, the request has ended, the person
-// has just opted out, or the database server is not the one of UseServer.
+// FenceAgain permits another dial of a request after a trunk refused it, over another trunk. The
+// call of the refused attempt becomes void, and a new call gets its own fence. FenceAgain returns
+// ErrLost in these cases: this process does not own the refused call any more, the request has
+// ended, the person has just opted out, or the database server is not the one that was set with
+// UseServer.
 func (s *Store) FenceAgain(ctx context.Context, r dialqueue.Request, refused, callID uuid.UUID, from, trunk string) error {
 	args := pg.Args{
 		"call_request_id": r.CallRequestID, "refused": refused, "call_id": callID, "from": from, "trunk": trunk, "instance": s.instance,
@@ -276,11 +283,11 @@ WITH over AS (
 ), called_up AS (` + releaseHeld + `)
 SELECT now(), o.due_at, (SELECT count(*) FROM fences f WHERE f.call_request_id = o.call_request_id) FROM over o`
 
-// Release voids the call of an attempt for which no phone rang, and queues its request again. The
-// request can be claimed after wait. The wait doubles with each fence, up to 8 times. The void call
-// keeps the cause, which Releases counts. The cause can be empty. The next dial needs a new fence
-// (ADR 2). If recovery or another process has taken over the call, Release returns ErrLost and
-// changes nothing.
+// Release makes the call of an attempt void, because no phone rang, and queues the request again.
+// The request can be claimed after the parameter wait. The wait doubles with each fence of the
+// request, up to 8 times wait. The void call keeps the cause, which can be empty; Releases counts
+// it. The next dial needs a new fence (ADR 2). If recovery or another process has taken over the
+// call, Release returns ErrLost and changes nothing.
 func (s *Store) Release(
 	ctx context.Context, r dialqueue.Request, callID uuid.UUID, cause callstate.Cause, wait time.Duration,
 ) error {

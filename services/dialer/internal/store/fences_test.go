@@ -16,7 +16,7 @@ func TestFences_RejectsOnlyTheRequestsThatMayNotBeDialed(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		// before is the statement that changes the second of three claimed requests.
+		// before is an SQL statement that changes the second of the three claimed requests.
 		before string
 	}{
 		{name: "the number is in another call", before: `
@@ -62,7 +62,7 @@ UPDATE dial_queue SET look_at = look_at + interval '1 second' WHERE call_request
 	}
 }
 
-// committed counts the fences that were committed completely.
+// committed counts the fences that were committed together with their call and their event.
 const committed = `SELECT count(*) FROM fences f JOIN calls USING (call_id)
 JOIN dial_queue q ON q.call_request_id = f.call_request_id AND q.state = 'dialing' WHERE call_id = $1`
 
@@ -171,8 +171,8 @@ func TestFences_LockedRowRejectsOnlyItsOwnRequest(t *testing.T) {
 	}
 }
 
-// One process claims a request twice. An attempt of the first claim arrives late. It must not end
-// the second claim.
+// One process claims the same request twice. An attempt of the first claim puts back, reschedules
+// or blocks the request late. This must not end the second claim.
 func TestClaim_LateAttemptDoesNotEndALaterClaim(t *testing.T) {
 	t.Parallel()
 	no := dialqueue.Refusal{Code: dialqueue.CodeOutsideHours, Detail: "No."}

@@ -16,20 +16,19 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// ErrServerChanged is returned if the database server is not the one that was reconciled with
-// dial-intents.v1. The server can be a promoted standby or a restored backup that does not have the
-// last fences.
+// ErrServerChanged is returned if this database server is not the one that was reconciled with
+// dial-intents.v1. It can be a promoted standby or a restored backup that lacks the last fences.
 var ErrServerChanged = errors.New("the database server is not the one that was reconciled with dial-intents.v1")
 
-// serverGuard stores the identity of the server on which requests may be claimed and dialed.
+// serverGuard stores the identity of the only server on which requests may be claimed and dialed.
 type serverGuard struct{ server atomic.Pointer[string] }
 
-// UseServer permits claims, fences and reads of the carrier's feed only on the server with this
-// identity. Before the first call of UseServer, they are permitted on any server. ApplyEvents runs
-// on any server.
+// UseServer permits claims, fences and reads of the carrier's events only on the server with this
+// identity. Before the first call of UseServer, any server is permitted. ApplyEvents runs on any
+// server.
 func (s *Store) UseServer(identity string) { s.guard.server.Store(&identity) }
 
-// server returns the identity that UseServer set, or "".
+// server returns the identity that UseServer set, or "" if UseServer was not called.
 func (s *Store) server() string {
 	if identity := s.guard.server.Load(); identity != nil {
 		return *identity
@@ -37,13 +36,14 @@ func (s *Store) server() string {
 	return ""
 }
 
-// onServer is the SQL condition that the statement runs on the server of UseServer. The statement
-// needs the argument @server.
+// onServer is an SQL condition: the statement runs on the server that UseServer set, or no server
+// was set. It needs the argument @server.
 const onServer = `(@server::text = '' OR server_identity() = @server::text)`
 
 const checkServer = `SELECT ` + onServer
 
-// sameServer reads the result of checkServer.
+// sameServer reads the result of the statement checkServer. It returns an error if the server is
+// another one.
 func sameServer(row pgx.Row) error {
 	var same bool
 	if err := row.Scan(&same); err != nil {
@@ -55,10 +55,11 @@ func sameServer(row pgx.Row) error {
 	return nil
 }
 
-// Instance returns the id of this process in fences, calls and intents.
+// Instance returns the id of this process, which is stored in fences, calls and intents.
 func (s *Store) Instance() uuid.UUID { return s.instance }
 
-// Intent is a record of dial-intents.v1: a process was about to commit the fence of a call.
+// Intent is a record of dial-intents.v1. It states that a process was about to commit the fence of
+// a call.
 type Intent struct {
 	CallRequestID, WorkspaceID, CallID, InstanceID uuid.UUID
 
@@ -71,17 +72,18 @@ type Intent struct {
 	At              time.Time
 }
 
-// ServerState is the identity of the database server and the state of its reconciliation.
+// ServerState is the identity of a database server, and what is stored about the last
+// reconciliation.
 type ServerState struct {
-	// Server is the identity of the server that answered.
+	// Server is the identity of the server that ran the query.
 	Server string `db:"server"`
-	// Reconciled is the identity of the server that was reconciled last. It is empty before the
-	// first reconciliation.
+	// Reconciled is the identity of the server on which the last reconciliation ran. It is empty
+	// before the first reconciliation and after AcceptTopic.
 	Reconciled string `db:"reconciled"`
-	// TopicID is the id of the topic that reconciliation read last. It is uuid.Nil before the first
-	// reconciliation.
+	// TopicID is the id of the topic that the last reconciliation read. It is uuid.Nil before the
+	// first reconciliation.
 	TopicID uuid.UUID `db:"topic_id"`
-	// Now is the time of the database.
+	// Now is the time on the database server.
 	Now time.Time `db:"now"`
 }
 
@@ -124,7 +126,7 @@ const unfenced = `
 SELECT i.call_id FROM unnest(@call_ids::uuid[]) i (call_id)
 WHERE NOT EXISTS (SELECT FROM fences f WHERE f.call_id = i.call_id)`
 
-// Unfenced returns the calls among ids that have no fence.
+// Unfenced returns the ids of those calls that have no fence.
 func (s *Store) Unfenced(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
 	found, err := pg.Values[uuid.UUID](ctx, s.pool, unfenced, pg.Args{"call_ids": ids})
 	if err != nil {
@@ -135,14 +137,14 @@ func (s *Store) Unfenced(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, err
 
 const lockRequest = `SELECT state FROM dial_queue WHERE call_request_id = @call_request_id FOR UPDATE`
 
-// An owner is alive if its heartbeat is younger than its lease. A call that is older than its
-// longest duration cannot be live any more.
+// The call of an intent may be live if two conditions are true. Its process has sent a heartbeat
+// within the lease, and the call is not older than its longest duration.
 const mayLive = `
 SELECT EXISTS (SELECT FROM instances i WHERE i.instance_id = @instance_id AND i.seen_at > now() - @lease::interval)
 	AND @at::timestamptz + make_interval(secs => @max_call_seconds::integer) + @grace::interval > now()`
 
-// The row is missing if the database lost the request together with the fence. look_at has the
-// value that a claim would set, so that the request counts towards the limits.
+// The request's row is missing if the database lost it together with the fence. look_at gets the
+// value that a claim would set, so that the limits count the request.
 const restoreRequest = `
 INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, max_call_seconds,
 	queued_at, due_at, look_at)
@@ -156,11 +158,11 @@ INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id)
 VALUES (@call_id, @call_request_id,
 	(SELECT count(*) + 1 FROM fences f WHERE f.call_request_id = @call_request_id), @trunk, @instance_id)`
 
-// restoredVersion is the first version of a restored call. It is higher than the versions of the
-// events that the lost call had published, because readers ignore lower versions.
+// restoredVersion is the version of a restored call. It is higher than the version of any event
+// that the lost call had published, because consumers ignore lower versions.
 const restoredVersion = 1000
 
-// This statement inserts nothing if another call to the number is live in this database.
+// The statement inserts nothing if another call to the same number is live in this database.
 const restoreCall = `
 INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id,
 	variables, status, queued_at, max_call_seconds, deadline_at, owner, time_zone, ending, hangup_at, version)
@@ -172,9 +174,9 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 FROM dial_queue q WHERE q.call_request_id = @call_request_id
 ON CONFLICT DO NOTHING`
 
-// voidRefused voids a call that a trunk refused before a phone rang. The process of that call had
-// already published the intent of another call of the request. The database lost the fence of the
-// other call.
+// voidRefused makes a fenced call void after a trunk refused it. The process of that call had
+// already published the intent for the next trunk, but the database lost the fence for that trunk.
+// The call for the next trunk replaces the void call.
 const voidRefused = `
 UPDATE calls c SET status = 'void', ended_at = now(), variables = NULL
 WHERE c.call_request_id = @call_request_id AND c.call_id <> @call_id AND c.status = 'fenced' AND c.ended_at IS NULL
@@ -189,29 +191,30 @@ ON CONFLICT (call_request_id) DO UPDATE SET state = 'failed', claimed_by = NULL,
 	ended_at = now(), variables = NULL
 RETURNING ended_at`
 
-// Settled counts the results of SettleIntents.
+// Settled contains the results of SettleIntents.
 type Settled struct {
-	// Restored is the number of calls that are live again. Their owner is the process that dialed
-	// them.
+	// Restored is the number of calls that can be live and were inserted again. They belong to the
+	// process that dialed them.
 	Restored int
-	// Failed is the number of requests that end with the result that the carrier reports for the
-	// call, or with dial_state_unknown.
+	// Failed is the number of requests whose calls are lost. Such a request ends with the result
+	// that the carrier reports for its call, or with dial_state_unknown.
 	Failed int
 }
 
-// SettleIntents settles intents whose fences are missing in this database, in one transaction. It
-// inserts the fence and the call again.
+// SettleIntents settles the intents whose fences are missing in this database, in one transaction.
+// For each intent it inserts the fence and the call again.
 //
-// If the process that published the intent is alive, the call can be live, and the restored call
-// belongs to that process. Otherwise the call is lost: recovery hangs it up and publishes its end,
-// with the result from the carrier if the carrier has one. If another call to the number is live,
-// the request ends with dial_state_unknown.
+// If the process that published the intent is alive, the call can be live, and the inserted call
+// belongs to that process. Otherwise the call is marked as lost. The recovery job then hangs it up
+// and publishes its end, with the carrier's result if there is one. If another call to the number
+// is live, no call is inserted, and the request ends with dial_state_unknown.
 //
 // A request can have intents of several processes. Intents of living processes are settled first,
-// so that the call of a dead process does not take the place of a live call. Otherwise the order of
-// the parameter counts. All intents of a request must be in one call of SettleIntents.
+// so that the call of a dead process does not take the place of a live call. Within these two
+// groups, the order of the parameter intents is kept. All intents of a request must be passed to
+// the same call of SettleIntents.
 //
-// If the request is dialing through a call that the same process fenced before over another trunk,
+// If the request's state is dialing because the same process had fenced a call over another trunk,
 // the call of the intent replaces that call. Any other request that is not queued stays unchanged.
 //
 // SettleIntents returns ErrServerChanged, and changes nothing, if the server has another identity.
@@ -248,8 +251,8 @@ func (s *Store) SettleIntents(ctx context.Context, server string, intents []Inte
 const reconciliationLock = `
 SELECT server_identity() = @server, pg_advisory_xact_lock(hashtextextended(current_schema() || ' reconciliation', 0))`
 
-// lockReconciliation serializes the reconciliation of all processes. It returns ErrServerChanged if
-// the server has another identity.
+// lockReconciliation lets only one process at a time change the state of the reconciliation. It
+// returns ErrServerChanged if the server has another identity.
 func lockReconciliation(ctx context.Context, tx pgx.Tx, server string) error {
 	var same bool
 	if err := tx.QueryRow(ctx, reconciliationLock, pg.Args{"server": server}).Scan(&same, nil); err != nil {
@@ -271,8 +274,8 @@ func (s *Store) intentArgs(i Intent) pg.Args {
 	}
 }
 
-// settleIntent settles one intent. alive reports whether the process of the intent is alive, and
-// the call can be live.
+// settleIntent settles one intent. If alive is true, the process of the intent is alive and the
+// call can be live.
 func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, alive bool, settled *Settled) error {
 	args := s.intentArgs(i)
 	args["alive"] = alive
@@ -305,7 +308,8 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, alive boo
 		return fmt.Errorf("end request: %w", err)
 	}
 	settled.Failed++
-	// lost is not stored: its event gives the end to consumers that know the call as live
+	// No row is stored for the lost call. Its event ended is published for the consumers that
+	// received earlier events of the call.
 	lost := &callstate.Call{
 		CallID: i.CallID, CallRequestID: &i.CallRequestID, WorkspaceID: i.WorkspaceID, Direction: callstate.Outbound,
 		From: i.From, To: i.To, AgentID: i.AgentID, ContactID: i.ContactID, QueuedAt: i.QueuedAt, Status: callstate.Fenced,
@@ -316,7 +320,7 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, alive boo
 }
 
 // restore inserts the call of an intent and the fence of that call. It returns false if another
-// call to the number is live.
+// call to the number is live, because only one is permitted.
 func restore(ctx context.Context, tx pgx.Tx, args pg.Args) (bool, error) {
 	if _, err := tx.Exec(ctx, restoreRequest, args); err != nil {
 		return false, fmt.Errorf("restore request: %w", err)
@@ -340,14 +344,15 @@ ON CONFLICT (one) DO UPDATE SET server = excluded.server, topic_id = excluded.to
 
 const deletePositions = `DELETE FROM intent_positions`
 
-// A position can move back. Reconciliation then reads more intents again.
+// A position may also move back. The next reconciliation then reads more intents a second time,
+// which is harmless.
 const setPositions = `
 INSERT INTO intent_positions (partition, next_offset)
 SELECT p.partition, p.next_offset FROM unnest(@partitions::integer[], @offsets::bigint[]) p (partition, next_offset)
 ON CONFLICT (partition) DO UPDATE SET next_offset = excluded.next_offset`
 
-// SetReconciled records that the database was reconciled with the topic up to the offsets, on the
-// given server. It returns ErrServerChanged, and changes nothing, if the server has another
+// SetReconciled stores that the database on the given server was reconciled with the topic up to
+// the offsets. It returns ErrServerChanged, and changes nothing, if the server has another
 // identity.
 func (s *Store) SetReconciled(ctx context.Context, server string, topicID uuid.UUID, offsets map[int32]int64) error {
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
@@ -375,19 +380,20 @@ func putPositions(ctx context.Context, tx pgx.Tx, offsets map[int32]int64) error
 	return err
 }
 
-// A claim that was made before @since can still lead to a fence. The trunk can still refuse a call
-// that was fenced before @since, which leads to a fence for another trunk. The intents of these
-// fences can be below the new position.
+// The query reports whether a request can still get a fence whose intent was published before
+// @since. There are two cases: a claim that was made before @since, and a call that was fenced
+// before @since and that its trunk can refuse, so that another trunk is tried.
 const mayFence = `
 SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_by IS NOT NULL
 		AND q.look_at > now() - interval '1 minute' AND q.look_at <= @since::timestamptz + @lease::interval)
 	OR EXISTS (SELECT FROM calls c JOIN fences f USING (call_id)
 		WHERE c.ended_at IS NULL AND c.status = 'fenced' AND c.ending = '' AND f.fenced_at <= @since::timestamptz)`
 
-// AdvanceIntents stores end offsets of the topic as the new positions. The offsets were read before
-// since, a time of the database. If a request that was claimed or dialed before since can still get
-// a fence, AdvanceIntents changes nothing and returns false. The intent of that fence can be below
-// the offsets, and reconciliation must read it after a failover.
+// AdvanceIntents stores end offsets of the topic as the new positions. The caller read the offsets
+// before the time since, which is a time of the database. If a request that was claimed or dialed
+// before that time can still get a fence, AdvanceIntents changes nothing and returns false. The
+// intent of that fence can have an offset below the new positions, and a reconciliation after a
+// failover must read it.
 func (s *Store) AdvanceIntents(
 	ctx context.Context, server string, topicID uuid.UUID, since time.Time, ends map[int32]int64,
 ) (moved bool, err error) {
@@ -427,9 +433,9 @@ func replaceTopic(ctx context.Context, tx pgx.Tx, server string, topicID uuid.UU
 	return putPositions(ctx, tx, offsets)
 }
 
-// AcceptTopic makes the next reconciliation read a topic from the given offsets. It ignores the
-// topic and the offsets that were read before. Intents that the topic no longer contains are not
-// settled, so only an operator may call AcceptTopic.
+// AcceptTopic makes the next reconciliation read the topic from the given offsets, instead of the
+// stored topic and positions. Intents that the topic no longer contains are not settled, so that
+// their requests can be dialed twice. Therefore only an operator may call AcceptTopic.
 func (s *Store) AcceptTopic(ctx context.Context, topicID uuid.UUID, starts map[int32]int64) error {
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		return replaceTopic(ctx, tx, "", topicID, starts)
@@ -443,7 +449,7 @@ func (s *Store) AcceptTopic(ctx context.Context, topicID uuid.UUID, starts map[i
 const ownFences = `
 SELECT call_id FROM calls WHERE owner = @instance AND ended_at IS NULL AND status = 'fenced' AND ending = ''`
 
-// OwnFences returns the fenced calls of this process.
+// OwnFences returns the calls of this process that are fenced and have not ended.
 func (s *Store) OwnFences(ctx context.Context) ([]uuid.UUID, error) {
 	ids, err := pg.Values[uuid.UUID](ctx, s.pool, ownFences, pg.Args{"instance": s.instance})
 	if err != nil {

@@ -46,14 +46,14 @@ WITH s AS (
 SELECT ` + legColumns + ` FROM s LEFT JOIN calls c ON c.call_id = s.call_id`
 )
 
-// RequestHangup requests the owner to end the call, and returns the leg. It returns pg.ErrNotFound
-// if the call has no leg.
+// RequestHangup stores for the owner of the leg that it must end the call, and returns the leg. It
+// returns pg.ErrNotFound if the call has no leg.
 func (j *Legs) RequestHangup(ctx context.Context, callID uuid.UUID) (Leg, error) {
 	return j.one(ctx, requestHangup, callID)
 }
 
-// RequestAnswer requests the owner to answer the call, and returns the leg. It returns
-// pg.ErrNotFound if the call has no leg.
+// RequestAnswer stores for the owner of the leg that it must answer the call, and returns the leg.
+// It returns pg.ErrNotFound if the call has no leg.
 func (j *Legs) RequestAnswer(ctx context.Context, callID uuid.UUID) (Leg, error) {
 	return j.one(ctx, requestAnswer, callID)
 }
@@ -66,8 +66,8 @@ SELECT ` + legColumns + ` FROM sip_legs s LEFT JOIN calls c ON c.call_id = s.cal
 WHERE s.owner = @owner AND s.ended_at IS NULL
 	AND (s.hangup_at IS NOT NULL OR s.pickup_at IS NOT NULL AND s.answered_at IS NULL)`
 
-// Heartbeat stores the owner's heartbeat. It returns the owner's legs that must be ended or
-// answered.
+// Heartbeat stores the heartbeat of this owner. It returns those of its legs that another process
+// requested to end or to answer.
 func (j *Legs) Heartbeat(ctx context.Context) ([]Leg, error) {
 	start := time.Now()
 	asked, err := many(ctx, j.heartbeats, legHeartbeat, pg.Args{"owner": j.owner})
@@ -75,8 +75,8 @@ func (j *Legs) Heartbeat(ctx context.Context) ([]Leg, error) {
 	return asked, err
 }
 
-// Only a process with a recent heartbeat takes over legs. After an outage of the database, the
-// heartbeats of all processes are old.
+// A process takes over legs only if it has sent a heartbeat within half a lease. After an outage of
+// the database, the heartbeats of all processes are old, so that the others only seem dead.
 const adopt = `
 WITH s AS (
 UPDATE sip_legs SET owner = @owner WHERE call_id = ANY (ARRAY(
@@ -89,8 +89,8 @@ RETURNING *
 )` + changedLegs
 
 // Adopt makes this owner the owner of up to 100 live legs of dead owners, and returns these legs.
-// It adopts nothing while this owner's heartbeats are slow, nor for one lease after a heartbeat
-// failed or was late.
+// It adopts nothing while this owner's heartbeats are slow. It also adopts nothing for one lease
+// after a heartbeat failed or was late.
 func (j *Legs) Adopt(ctx context.Context) ([]Leg, error) {
 	if !j.monitor.Healthy() {
 		return nil, nil
@@ -110,7 +110,7 @@ func (j *Legs) LiveOwners(ctx context.Context) (n int, err error) {
 
 const lost = `SELECT call_id FROM sip_legs WHERE call_id = ANY (@calls) AND (owner <> @owner OR ended_at IS NOT NULL)`
 
-// LostLegs returns those of the calls whose leg has another owner or has ended.
+// LostLegs returns those of the given calls whose leg belongs to another owner or has ended.
 func (j *Legs) LostLegs(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error) {
 	found, err := pg.Values[uuid.UUID](ctx, j.pool, lost, pg.Args{"calls": calls, "owner": j.owner})
 	if err != nil {
@@ -128,7 +128,7 @@ func many(ctx context.Context, pool *pgxpool.Pool, sql string, args pg.Args) ([]
 }
 
 const (
-	// The analysis of a call reads callback_at, and the analysis can be late.
+	// A leg is kept until the analysis of its call, which reads callback_at and can be late.
 	pruneCalls = `
 DELETE FROM sip_legs WHERE call_id = ANY (ARRAY(
 	SELECT c.call_id FROM sip_legs c
@@ -150,8 +150,9 @@ DELETE FROM sip_attempts WHERE attempt_id = ANY (ARRAY(
 	keepAttempts = 30 * 24 * time.Hour
 )
 
-// Prune deletes legs that ended longer ago than older, and attempts that started more than 30 days
-// ago, at most 1000 rows of each. It returns how many rows it deleted.
+// Prune deletes legs that ended longer ago than the parameter older, attempts that started more
+// than 30 days ago, and owners without heartbeats. It deletes at most 1000 legs and 1000 attempts.
+// It returns how many rows it deleted.
 func (j *Legs) Prune(ctx context.Context, older time.Duration) (deleted int64, err error) {
 	for _, sql := range []string{pruneCalls, pruneOwners, pruneAttempts} {
 		done, err := j.pool.Exec(ctx, sql, pg.Args{"older": older, "attempts": keepAttempts})

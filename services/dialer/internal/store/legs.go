@@ -16,21 +16,22 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// Legs stores the legs of SIP calls for one owner: which process owns a leg, its teardown state,
-// and whether it has ended. The status of the call is in the row of the call. The guards are the
-// first statements of the transactions that change that row.
+// Legs stores the SIP legs of calls for one owner. For each leg it stores which process owns it,
+// its teardown state, and whether it has ended. The status of the call is in the row of the call.
+// The guards of Legs are the first statements of the transactions that change that row.
 type Legs struct {
 	pool  *pgxpool.Pool
 	owner uuid.UUID
 	lease time.Duration
-	// heartbeats is the pool for heartbeats.
+	// heartbeats is a pool that only heartbeats use.
 	heartbeats *pgxpool.Pool
 	monitor    *replicas.Monitor
 }
 
-// NewLegs returns a store for an owner. Each start of a process is another owner. An owner is dead
-// after lease without a heartbeat. No other work may use the connections of the pool beats: a
-// heartbeat that waits for a connection makes a healthy process look dead.
+// NewLegs returns a store for an owner. Each start of a process is a new owner. An owner is dead if
+// it has sent no heartbeat for the duration lease. Only heartbeats may use the connections of the
+// pool beats. Otherwise a heartbeat could wait for a connection, and a healthy process would look
+// dead.
 func NewLegs(pool, beats *pgxpool.Pool, owner uuid.UUID, lease time.Duration) *Legs {
 	return &Legs{pool: pool, heartbeats: beats, owner: owner, lease: lease, monitor: replicas.NewMonitor(lease)}
 }
@@ -49,15 +50,15 @@ type Leg struct {
 	ByUs     bool            `db:"by_us"`
 	HangupAt *time.Time      `db:"hangup_at"`
 	PickupAt *time.Time      `db:"pickup_at"`
-	// DialedAt, RingingAt and AnsweredAt are the times in the call's row. If the call has no
-	// DialedAt yet, DialedAt is the time at which the leg was stored, shortly before the INVITE.
+	// DialedAt, RingingAt and AnsweredAt are the times in the call's row. While that row has no
+	// dialed_at, DialedAt is the time at which the leg was stored, shortly before the INVITE.
 	DialedAt   *time.Time `db:"dialed_at"`
 	RingingAt  *time.Time `db:"ringing_at"`
 	AnsweredAt *time.Time `db:"answered_at"`
-	// Attempt is stored with the leg. Queries do not return it.
+	// Attempt is stored together with the leg. Queries for legs do not return it.
 	Attempt TrunkAttempt `db:"-"`
-	// Channels is the number of channels of the trunk. The leg is not stored if all channels are in
-	// use. 0 means no limit.
+	// Channels is the number of channels of the trunk. If all of them are in use, the leg is not
+	// stored. 0 means that the number is not limited.
 	Channels int32 `db:"-"`
 }
 
@@ -74,7 +75,7 @@ INSERT INTO sip_attempts (attempt_id, call_id, trunk_id, trunk, sip_call_id)
 SELECT @attempt_id::uuid, call_id, @trunk_id, @trunk, @sip_call_id FROM begun
 ON CONFLICT (attempt_id) DO UPDATE SET ended_at = NULL`
 
-	// A row lock keeps another process from taking the leg over before the events commit.
+	// The row lock prevents that another process takes the leg over before the events commit.
 	owned = `
 SELECT call_id FROM sip_legs WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL FOR UPDATE`
 
@@ -107,7 +108,8 @@ func (j *Legs) StoreOutbound(ctx context.Context, c Leg) error {
 	return nil
 }
 
-// ArrivalGuard returns the guard of the first event of an inbound call. The guard stores the leg.
+// ArrivalGuard returns the guard of the first event of an inbound call. The guard also stores the
+// leg.
 func (j *Legs) ArrivalGuard(c Leg) Guard { return RowGuard(beginLeg, j.beginArgs(c)) }
 
 func (j *Legs) beginArgs(c Leg) pg.Args {
@@ -118,14 +120,14 @@ func (j *Legs) beginArgs(c Leg) pg.Args {
 	}
 }
 
-// Guard returns the guard for events of a leg. The guard passes if this process owns the leg and
-// the leg has not ended.
+// Guard returns the guard for events of a leg. The guard returns ErrLost unless this process owns
+// the leg and the leg has not ended.
 func (j *Legs) Guard(callID uuid.UUID) Guard {
 	return RowGuard(owned, pg.Args{"call_id": callID, "owner": j.owner})
 }
 
-// AnswerGuard returns the guard for events of a leg that contain the answer. at is the time of the
-// answer.
+// AnswerGuard returns the guard for events that answer the call of a leg. The guard also stores at
+// as the time of the answer.
 func (j *Legs) AnswerGuard(callID uuid.UUID, at time.Time) Guard {
 	return RowGuard(answered, pg.Args{"call_id": callID, "owner": j.owner, "at": at})
 }
@@ -135,17 +137,17 @@ type End struct {
 	At    time.Time
 	Cause callstate.Cause
 	ByUs  bool
-	// AnsweredAt is set if the same transaction also applies the answer.
+	// AnsweredAt is set if the events of the same transaction also answer the call.
 	AnsweredAt *time.Time
-	// CallbackAt is the time at which the person asked to be called back. It is nil if no callback
+	// CallbackAt is the time for which the person requested a callback. It is nil if no callback
 	// was agreed.
 	CallbackAt *time.Time
 	// Answer is the final response of the trunk to the INVITE.
 	Answer Answer
 }
 
-// EndGuard returns the guard of the last events of a leg. The guard ends the leg and its attempt.
-// Only the first end of a leg is stored.
+// EndGuard returns the guard of the last events of a leg. The guard also ends the leg and its
+// attempt. Only the first end of a leg is stored; for later ends the guard returns ErrLost.
 func (j *Legs) EndGuard(callID uuid.UUID, e End) Guard {
 	return RowGuard(endLeg, pg.Args{
 		"call_id": callID, "owner": j.owner, "at": e.At, "cause": string(e.Cause), "by_us": e.ByUs,
@@ -157,8 +159,8 @@ func (j *Legs) EndGuard(callID uuid.UUID, e End) Guard {
 const storeTeardown = `
 UPDATE sip_legs SET teardown = @teardown WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL`
 
-// StoreTeardown stores the teardown state of a leg. It changes nothing if this process does not own
-// the leg any more.
+// StoreTeardown stores the teardown state of a leg: what another process needs to end the leg. If
+// this process does not own the leg any more, StoreTeardown changes nothing.
 func (j *Legs) StoreTeardown(ctx context.Context, callID uuid.UUID, teardown []byte) error {
 	args := pg.Args{"call_id": callID, "owner": j.owner, "teardown": teardown}
 	if _, err := j.pool.Exec(ctx, storeTeardown, args); err != nil {
@@ -167,7 +169,7 @@ func (j *Legs) StoreTeardown(ctx context.Context, callID uuid.UUID, teardown []b
 	return nil
 }
 
-// storable returns the text without characters that a text column cannot store.
+// storable returns the text without the characters that a text column cannot store.
 func storable(text string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
 }

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	legLease = 5 * time.Minute // no test runs for so long
-	// shortLease is the lease in tests that wait until a lease has passed.
+	legLease = 5 * time.Minute // long enough that no lease ends during a test
+	// shortLease is the lease of tests that wait until the lease has ended.
 	shortLease = time.Second
 )
 
@@ -47,7 +47,7 @@ func dial(t *testing.T, j *store.Legs) uuid.UUID {
 	return c.CallID
 }
 
-// apply runs a transaction that has a guard and no events.
+// apply runs a transaction that only checks a guard and applies no events.
 func apply(t *testing.T, pool *pgxpool.Pool, guard store.Guard) error {
 	t.Helper()
 	return store.New(pool, uuid.New(), store.Timing{}).ApplyEvents(t.Context(), store.Events{
@@ -56,7 +56,7 @@ func apply(t *testing.T, pool *pgxpool.Pool, guard store.Guard) error {
 	})
 }
 
-// wants checks the result of a guard.
+// wants checks that the guard returns the error in the parameter want.
 func wants(t *testing.T, pool *pgxpool.Pool, name string, guard store.Guard, want error) {
 	t.Helper()
 	if err := apply(t, pool, guard); !errors.Is(err, want) {
@@ -165,8 +165,8 @@ func TestHeartbeat_ReturnsRequestsOnlyToTheOwner(t *testing.T) {
 	}
 }
 
-// adopts sends heartbeats until the owner adopts legs. An owner adopts legs only after one lease of
-// heartbeats in time.
+// adopts sends heartbeats until the owner adopts legs, and returns these legs. An owner adopts legs
+// only after its heartbeats were in time for one lease.
 func adopts(t *testing.T, j *store.Legs) (calls []store.Leg) {
 	t.Helper()
 	testkit.Until(t, "calls are adopted", func() bool {

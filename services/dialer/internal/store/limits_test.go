@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// A replica stores a new limit 200 times. Each time, the next claim of another replica uses the new
-// limit.
+// One replica stores a new limit 200 times. After each change, the next claim of another replica
+// must use the new limit.
 func TestApplyWorkspace_NextClaimUsesTheNewLimits(t *testing.T) {
 	t.Parallel()
 	const writes, due = 200, 5
@@ -18,7 +18,7 @@ func TestApplyWorkspace_NextClaimUsesTheNewLimits(t *testing.T) {
 		set  func(w *dialqueue.Workspace, limit int32)
 	}{
 		{name: "max_live_calls", set: func(w *dialqueue.Workspace, limit int32) { w.MaxLiveCalls = limit }},
-		// A workspace without recent calls can immediately dial a tenth of its limit per second.
+		// A workspace without recent calls can dial a tenth of its calls per second immediately.
 		{name: "calls_per_second", set: func(w *dialqueue.Workspace, limit int32) { w.CallsPerSecond = 10 * limit }},
 	}
 	for _, tt := range tests {
@@ -35,7 +35,7 @@ func TestApplyWorkspace_NextClaimUsesTheNewLimits(t *testing.T) {
 					MaxLiveCalls: due, CallsPerSecond: 10 * due,
 				}
 				want := 1 + i%due
-				tt.set(&w, int32(want)) // #nosec G115 -- at most five
+				tt.set(&w, int32(want)) // #nosec G115 -- the value is at most five
 				if err := writer.ApplyWorkspace(t.Context(), w); err != nil {
 					t.Fatalf("ApplyWorkspace %d: %v", i, err)
 				}

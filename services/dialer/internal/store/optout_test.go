@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Each way in which a call gets the outcome opted_out must store an opt-out, report the opt-out
-// with the person's words, and block the next dial of the number.
+// A call can get the outcome opted_out in several ways. Each of them must store an opt-out with the
+// person's words, report it, and block the next dial of the number.
 func TestChange_OutcomeOptedOutWritesOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "Please never call me again."

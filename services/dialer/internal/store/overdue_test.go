@@ -10,16 +10,16 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// A request that is in progress or has just ended has the state waiting. A request that never
-// arrived is lost, and is queued now. A request that ended long before is over, and its end is
-// published again.
+// A request that is queued, in progress or has just ended is reported as waiting. A request that
+// never arrived is reported as lost, and is queued now. A request that ended long before is
+// reported as over, and its end is published again.
 func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace, reportedAt := newStore(pool), uuid.Must(uuid.NewV7()), time.Now()
 	ago := func(d time.Duration) *time.Time { at := reportedAt.Add(-d); return &at }
 	for n, tt := range []struct {
-		name, was string // was is empty if the request never arrived
+		name, was string // was is the state of the request before the call; empty if it never arrived
 		ended     *time.Time
 		want      dialqueue.Found
 		is        string
@@ -57,8 +57,9 @@ func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 	}
 }
 
-// A consumer has lost the event of a request's end. The terminal event of a withdrawn request is
-// published again with the id of the first event.
+// A consumer has lost the event of a request's end, and the service `calls` publishes the request
+// again. The terminal event is then published again. For a withdrawn request it has the id of the
+// first event.
 func TestEnqueueOverdue_PublishesTheEndAgain(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

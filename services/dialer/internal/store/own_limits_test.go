@@ -10,9 +10,9 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// A request that was late before its workspace reached its own limits was delayed by the service.
-// This is true even if the request waits for the limits afterwards. Any process can read this from
-// the rate bucket.
+// If a request is late before its workspace reaches its own limits, the service has delayed the
+// request, even if the request waits for these limits afterwards. Every process can decide this
+// from the row in rate_buckets.
 func TestClaim_MarksRequestsHeldBackByOwnLimits(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -57,20 +57,20 @@ func TestClaim_MarksRequestsHeldBackByOwnLimits(t *testing.T) {
 	}
 }
 
-// A claim that leaves due requests because of the workspace's own limits stores the time. A claim
-// that leaves due requests because of the shared limits does not. The first stored time is kept
-// while the workspace is at its limits.
+// If a claim leaves due requests because of the workspace's own limits, it stores the current time
+// in own_limit_since. If it leaves them because of the shared limits, it stores nothing. While the
+// workspace stays at its own limits, own_limit_since is not changed.
 func TestClaim_StoresSinceWhenAWorkspaceIsAtItsLimits(t *testing.T) {
 	t.Parallel()
 	const is = ` FROM rate_buckets WHERE scope = $1::uuid::text AND own_limit_seen > now() - interval '1 hour' AND `
 	for _, tt := range []struct {
 		name string
 		live int32
-		// since when the workspace has been at its limits, or how long ago it ceased to be at its
-		// limits
+		// before contains SQL expressions for the stored own_limit_since and own_limit_seen: since
+		// when, and until when, the workspace was at its limits. It is empty if neither is stored.
 		before string
 		trunk  int
-		noted  string // the expected content of the bucket; it is empty if nothing was stored
+		noted  string // SQL condition for the bucket after the claim; empty if nothing is stored
 	}{
 		{
 			name: "its own live calls", live: 1, before: "", trunk: 100,
@@ -112,8 +112,8 @@ func TestClaim_StoresSinceWhenAWorkspaceIsAtItsLimits(t *testing.T) {
 	}
 }
 
-// The token of a request that was not dialed is returned with the next claim, to the workspace and
-// to the shared limits.
+// The next claim returns the token of a request that was not dialed to the buckets of the workspace
+// and of the shared limits.
 func TestClaim_ReturnsUnusedTokens(t *testing.T) {
 	t.Parallel()
 	slow := dialqueue.Limit{Live: 100_000, PerSecond: 1}
@@ -135,7 +135,7 @@ func TestClaim_ReturnsUnusedTokens(t *testing.T) {
 			enqueue(t, pool, st, aRequest(workspace, 1), aRequest(workspace, 2), aRequest(workspace, 3))
 			c := store.Capacity{Workers: dialqueue.Workers{Free: 5}, Trunk: "sim", OfTrunk: tt.ofTrunk, Total: tt.total}
 			claimed := func(unused int) int {
-				// No token is added while the test runs.
+				// The bucket must gain no token while the test runs.
 				if _, err := pool.Exec(t.Context(), "UPDATE rate_buckets SET refilled_at = now() + interval '1 hour'"); err != nil {
 					t.Fatal(err)
 				}
@@ -155,8 +155,8 @@ func TestClaim_ReturnsUnusedTokens(t *testing.T) {
 	}
 }
 
-// No claim finds a request that was placed before the scan position of its workspace. ReturnStrays
-// moves the request to the front.
+// Claims read a workspace's requests from its scan position onwards, so no claim finds a request
+// before that position. ReturnStrays moves such a request to the front of the queue.
 func TestReturnStrays_MovesUnreadableRequestsToTheFront(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// An analysis can run later than legs are kept. The analysis reads the time of the callback from
-// the leg, so the leg must be kept until then.
+// The analysis of a call can run later than the call's leg would be deleted. The analysis reads the
+// time of the callback from the leg, so the leg must be kept until then.
 func TestPrune_KeepsLegsWhoseAnalysisIsPending(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
@@ -46,7 +46,7 @@ func TestPrune_KeepsLegsWhoseAnalysisIsPending(t *testing.T) {
 	}
 }
 
-// Attempts are kept for 30 days, longer than their legs.
+// Attempts are kept for 30 days, which is longer than their legs are kept.
 func TestPrune_DeletesOldAttempts(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)

@@ -25,9 +25,10 @@ VALUES (@call_request_id, @workspace_id, 'queued', @to_e164, @agent_id, @contact
 	greatest(@due_at::timestamptz, ` + frontOf + `@workspace_id::uuid` + newest + `), @traceparent)
 ON CONFLICT (call_request_id) DO NOTHING`
 
-// Enqueue adds requests to the dial queue and returns for each request whether it was added. A
-// request is not added if the queue has a row with its id. This includes rows that ended or that
-// were withdrawn before the request arrived. Rows are deleted 60 days after their end (ADR 12).
+// Enqueue adds requests to the dial queue. For each request it returns whether the request was
+// added. A request is not added if the queue has a row with its id. The row can also belong to a
+// request that has ended, or that was withdrawn before it arrived. Rows are deleted 60 days after
+// their end (ADR 12).
 func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, requests ...dialqueue.Request) (added []bool, err error) {
 	var batch pgx.Batch
 	added = make([]bool, len(requests))
@@ -69,10 +70,10 @@ type endedRow struct {
 	CallID      *uuid.UUID      `db:"call_id"` // nil if the request ended without a call
 }
 
-// EnqueueOverdue handles a request that the service `calls` published again, because `calls` has
-// not received the end of the request. at is the time of the publication. If the request is not in
-// the queue and endOnly is false, EnqueueOverdue enqueues the request. If the request ended more
-// than dialqueue.Telling before, EnqueueOverdue publishes the terminal event again.
+// EnqueueOverdue handles a request that the service `calls` published again at the time at, because
+// `calls` had not received the end of the request. If the request is not in the queue and endOnly
+// is false, EnqueueOverdue enqueues it. If the request ended more than dialqueue.Telling before
+// that time, EnqueueOverdue publishes the terminal event again.
 func (s *Store) EnqueueOverdue(
 	ctx context.Context, tx pgx.Tx, r dialqueue.Request, at time.Time, endOnly bool,
 ) (found dialqueue.Found, err error) {
@@ -101,8 +102,8 @@ func (s *Store) EnqueueOverdue(
 }
 
 // endAgain returns the terminal event of a request. If the request had no call, the event has the
-// id of the first terminal event. The reason of a blocked or failed request is not stored and
-// becomes dial_state_unknown.
+// same id as the first terminal event. The reason of a blocked or failed request is not stored, so
+// the event has the error dial_state_unknown instead.
 func (s *Store) endAgain(ctx context.Context, tx pgx.Tx, id uuid.UUID, ended endedRow) (outbox.Event, error) {
 	var again callstate.Fact
 	switch {
@@ -135,7 +136,7 @@ const withdrawnBefore = `
 SELECT state = 'withdrawn' FROM dial_queue WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
 
 // WithdrawNow runs Withdraw in its own transaction. It returns ErrServerChanged on a server that is
-// not reconciled, because a request that is queued there can already have been dialed.
+// not reconciled, because a request that is queued there can have been dialed before the failover.
 func (s *Store) WithdrawNow(ctx context.Context, id, workspaceID uuid.UUID) (withdrawn bool, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		if err := sameServer(tx.QueryRow(ctx, checkServer, pg.Args{"server": s.server()})); err != nil {
@@ -150,9 +151,9 @@ func (s *Store) WithdrawNow(ctx context.Context, id, workspaceID uuid.UUID) (wit
 	return withdrawn, err
 }
 
-// Withdraw removes a request from the queue and publishes an event about the withdrawal. If the
-// request has not arrived yet, it will not be queued. Withdraw returns false if the request was
-// dialed or has ended. A repeated call returns the same result.
+// Withdraw takes a request out of the queue and publishes the event `withdrawn`. If the request has
+// not arrived yet, it will not be queued when it arrives. Withdraw returns false if the request was
+// dialed or has ended in another way. A repeated call returns the same result.
 func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UUID) (withdrawn bool, err error) {
 	args := pg.Args{"call_request_id": id, "workspace_id": workspaceID}
 	at, err := pg.Value[time.Time](ctx, tx, withdraw, args)
@@ -172,8 +173,8 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 	return withdrawn, nil
 }
 
-// ofClaim is the condition that the request still has the given claim. A later claim of the same
-// process has another end time.
+// ofClaim is the SQL condition that the request still has the given claim. The time at which the
+// claim ends distinguishes it from a later claim of the same process.
 const ofClaim = `call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
 	AND coalesce(look_at, 'infinity') = @claimed_until`
 
@@ -193,8 +194,8 @@ WHERE ` + ofClaim
 
 // PutBack returns a claimed request to the queue. The request can be claimed again after wait. If
 // wait is zero, the request keeps its place in the queue. A request that is not due can be claimed
-// when it is due. looked is the number of dial-time checks that found no agent. If this process has
-// lost the claim, PutBack does nothing.
+// at its due time. looked is added to the number of dial-time checks that found no agent. If this
+// process has lost the claim, PutBack does nothing.
 func (s *Store) PutBack(ctx context.Context, r dialqueue.Request, wait time.Duration, looked int) error {
 	args := s.claimArgs(r)
 	args["wait"], args["looked"] = wait, looked
@@ -204,9 +205,9 @@ func (s *Store) PutBack(ctx context.Context, r dialqueue.Request, wait time.Dura
 	return nil
 }
 
-// The time until comes from the clock of contacts-compliance. If that clock is slow, the time can
-// be in the past on this server. Without this limit, the request would be claimed and checked again
-// without a pause.
+// The parameter until is computed with the clock of contacts-compliance. If that clock is slow, the
+// time can be in the past on this server. Without the minimum of one second, the request would be
+// claimed and checked again and again without a pause.
 const reschedule = `
 WITH next AS (SELECT greatest(@until::timestamptz, now() + interval '1 second') AS at)
 UPDATE dial_queue SET due_at = next.at, look_at = next.at, claimed_by = NULL FROM next
@@ -234,8 +235,9 @@ func (s *Store) Block(ctx context.Context, r dialqueue.Request, why dialqueue.Re
 	})
 }
 
-// endClaim runs the guarded update that ends the claim of one row, and publishes the event that the
-// parameter of returns. The update returns the time, and further columns for the parameter also.
+// endClaim runs a guarded UPDATE that ends the claim of a request. It publishes the event that the
+// function of returns. The UPDATE returns the current time, followed by the columns for the
+// parameter also.
 func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, of func(at time.Time) callstate.Fact,
 	also ...any) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
@@ -251,8 +253,8 @@ func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, of fu
 	})
 }
 
-// A request counts as one without capacity if claims left due requests of its workspace for lack of
-// capacity while the request waited.
+// The column no_capacity states why a request ended. It is true if, while the request waited, a
+// claim left due requests of its workspace because no capacity was free.
 const expire = `
 WITH old AS MATERIALIZED (
 	SELECT e.call_request_id, NOT e.held AND e.claimed_by IS NULL AND e.look_at <= now() AS waited
@@ -269,7 +271,8 @@ SELECT e.call_request_id, e.workspace_id, e.traceparent, now() AS at,
 		ORDER BY b.version DESC LIMIT 1) >= e.look_at, false) AS no_capacity
 FROM expired e`
 
-// expireWaiting selects the oldest requests of each workspace that recently had no capacity.
+// expireWaiting ends the oldest requests of each workspace for which a claim of the last minute
+// found no capacity.
 const expireWaiting = `
 UPDATE dial_queue q SET state = 'failed', ended_at = now(), variables = NULL
 WHERE q.call_request_id = ANY (ARRAY(
@@ -284,7 +287,7 @@ WHERE q.call_request_id = ANY (ARRAY(
 	WHERE b.no_capacity_at > now() - interval '1 minute' AND e.due_at < now() - @capacity_limit::interval LIMIT 200))
 RETURNING q.call_request_id, q.workspace_id, q.traceparent, now() AS at, true AS no_capacity`
 
-// expiredRow is a request that reached the age limit.
+// expiredRow is a request that Expire ended.
 type expiredRow struct {
 	CallRequestID uuid.UUID `db:"call_request_id"`
 	WorkspaceID   uuid.UUID `db:"workspace_id"`
@@ -293,8 +296,9 @@ type expiredRow struct {
 	NoCapacity    bool      `db:"no_capacity"`
 }
 
-// Expire ends requests that were never dialed: up to 200 that have waited longer than the capacity
-// limit, and up to 200 that reached the age limit. It returns how many requests it ended.
+// Expire ends requests that were never dialed: up to 200 that have waited for capacity for longer
+// than CapacityLimit, and up to 200 that are older than QueueLimit. It returns how many requests it
+// ended.
 func (s *Store) Expire(ctx context.Context) (ended int, err error) {
 	if s.timing.CapacityLimit < s.timing.QueueLimit {
 		if ended, err = s.expire(ctx, expireWaiting, pg.Args{"capacity_limit": s.timing.CapacityLimit}); err != nil {
@@ -324,18 +328,18 @@ func (s *Store) expire(ctx context.Context, which string, args pg.Args) (ended i
 	return ended, err
 }
 
-// frontOf, the id of a workspace and newest form the expression for the place before the
-// workspace's due requests: no claim of the last ten seconds read a later first request. The
-// expression is NULL if no request of the workspace was claimed yet. A request that becomes due
-// again or arrives late must not be placed before that place, because claims read from there on
-// (rate_buckets.scan_from).
+// The SQL expression frontOf + id of a workspace + newest returns the front of the workspace's
+// queue: a time that is not later than the look_at of any of its due requests. It is NULL if no
+// request of the workspace was claimed yet. A request that becomes due again or arrives late must
+// not get an earlier look_at, because claims read the queue only from rate_buckets.scan_from
+// onwards.
 const (
 	frontOf = `(SELECT b.next_scan_from FROM rate_buckets b WHERE b.scope = `
 	newest  = `::text ORDER BY b.version DESC LIMIT 1)`
 )
 
-// returnStrays finds requests that are placed before the scan position of their workspace. A
-// transaction of more than ten seconds can place a request there.
+// returnStrays changes requests whose look_at is before the scan position of their workspace, so
+// that no claim reads them. A transaction of more than ten seconds can leave a request there.
 const returnStrays = `
 UPDATE dial_queue q SET look_at = ` + frontOf + `q.workspace_id` + newest + `
 WHERE q.call_request_id = ANY (ARRAY(
@@ -348,7 +352,7 @@ WHERE q.call_request_id = ANY (ARRAY(
 	LIMIT 1000))`
 
 // ReturnStrays moves queued requests that no claim reads to the front of their workspace's queue.
-// It returns how many requests it moved, at most 1,000. ReturnStrays reads all rows that vacuum has
+// It returns how many requests it moved, at most 1,000. It also reads all dead rows that vacuum has
 // not removed yet, so it must not run often.
 func (s *Store) ReturnStrays(ctx context.Context) (int64, error) {
 	moved, err := s.pool.Exec(ctx, returnStrays)
@@ -358,7 +362,7 @@ func (s *Store) ReturnStrays(ctx context.Context) (int64, error) {
 	return moved.RowsAffected(), nil
 }
 
-// moveLongCalls changes the requests of calls that began more than five minutes ago.
+// The statement moves the requests of live calls whose look_at is more than five minutes ago.
 const moveLongCalls = `
 UPDATE dial_queue q SET look_at = now()
 WHERE q.call_request_id = ANY (ARRAY(
@@ -368,8 +372,8 @@ WHERE q.call_request_id = ANY (ARRAY(
 			ORDER BY b.version DESC LIMIT 1), '-infinity')
 	ORDER BY l.look_at LIMIT 10000 FOR UPDATE SKIP LOCKED))`
 
-// These statements change live legs and inbound calls whose counted_at is more than five minutes
-// ago.
+// These statements set counted_at of live legs and live inbound calls to the current time, if
+// counted_at is more than five minutes ago.
 const (
 	moveLegs = `
 UPDATE sip_legs SET counted_at = now() WHERE call_id = ANY (ARRAY(
@@ -383,10 +387,12 @@ UPDATE calls SET counted_at = now() WHERE call_id = ANY (ARRAY(
 )
 
 // MoveLongCalls moves long calls forward in the indexes that the limits count. It returns how many
-// rows it moved, at most 10,000 of each table. A count of requests starts at the oldest live call.
-// The count reads every request that was claimed since then, also ended requests that vacuum could
-// not remove. A count of legs or inbound calls reads the last ten minutes, so MoveLongCalls must
-// run at least every four minutes.
+// rows it moved, at most 10,000 of each table.
+//
+// The count of requests in use starts at the oldest live call. It reads every request that was
+// claimed since then, including ended requests that vacuum could not remove. Without MoveLongCalls,
+// one long call would make every count slow. The count of legs and inbound calls reads only the
+// last ten minutes, so MoveLongCalls must run at least every four minutes.
 func (s *Store) MoveLongCalls(ctx context.Context) (moved int64, err error) {
 	for _, statement := range []string{moveLegs, moveInbound, moveLongCalls} {
 		tag, err := s.pool.Exec(ctx, statement, pg.Args{"total": total})

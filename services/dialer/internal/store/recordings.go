@@ -17,25 +17,27 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// ErrRefused is returned if the call must not be recorded: it has ended, its person was erased, or
-// it was recorded before.
+// ErrRefused is returned if a call must not be recorded: it has ended, its person was erased, or it
+// was recorded before.
 var ErrRefused = errors.New("the call is not to be recorded")
 
-// Recordings stores the state of recordings, for a process that writes into one spool directory. A
-// recording changes from the state recording to recorded to stored. A deletion passes the state
-// leaving. A recording is lost if its file cannot be reached.
+// Recordings stores the states of recordings, for a process that writes files into one spool
+// directory. A recording changes from the state recording to recorded and then to stored. A
+// recording that is being deleted has the state leaving. A recording whose file cannot be reached
+// has the state lost.
 type Recordings struct {
 	pool  *pgxpool.Pool
 	spool uuid.UUID
 }
 
-// NewRecordings returns a store for a process that writes into the given spool.
+// NewRecordings returns a store for a process that writes files into the given spool.
 func NewRecordings(pool *pgxpool.Pool, spool uuid.UUID) *Recordings {
 	return &Recordings{pool: pool, spool: spool}
 }
 
-// The statement locks the row of the call until the commit. An erasure that commits before it makes
-// the statement refuse the recording. An erasure that commits after it deletes the recording.
+// The statement locks the row of the call until the commit, so that an erasure of the person cannot
+// run concurrently. If the erasure commits before the statement, the statement refuses the
+// recording. If the erasure commits later, it deletes the recording.
 const beginRecording = `
 INSERT INTO recordings (call_id, workspace_id, key, spool)
 SELECT c.call_id, c.workspace_id, @key, @spool FROM calls c
@@ -43,7 +45,7 @@ WHERE c.call_id = @call_id AND c.workspace_id = @workspace_id AND c.ended_at IS 
 ON CONFLICT DO NOTHING
 RETURNING call_id`
 
-// Begin records that a live call is being recorded into a file of the spool. It returns ErrRefused
+// Begin stores that a live call is being recorded into a file of the spool. It returns ErrRefused
 // if the call must not be recorded.
 func (s *Recordings) Begin(ctx context.Context, workspaceID, callID uuid.UUID, key string) error {
 	args := pg.Args{"workspace_id": workspaceID, "call_id": callID, "key": key, "spool": s.spool}
@@ -60,7 +62,7 @@ func (s *Recordings) Begin(ctx context.Context, workspaceID, callID uuid.UUID, k
 const spoolHeartbeat = `
 INSERT INTO recording_spools (spool) VALUES (@spool) ON CONFLICT (spool) DO UPDATE SET seen_at = now()`
 
-// Heartbeat records that a process uses the spool.
+// Heartbeat stores that a process is using the spool.
 func (s *Recordings) Heartbeat(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, spoolHeartbeat, pg.Args{"spool": s.spool}); err != nil {
 		return fmt.Errorf("store spool heartbeat: %w", err)
@@ -77,7 +79,8 @@ func (s *Recordings) Unfinished(ctx context.Context) ([]uuid.UUID, error) {
 
 const knownRecordings = `SELECT call_id FROM recordings WHERE spool = @spool AND call_id = ANY (@calls::uuid[])`
 
-// Known returns those of the calls whose files in the spool are still needed.
+// Known returns those of the calls that have a recording in this spool. The files of the other
+// calls can be deleted.
 func (s *Recordings) Known(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error) {
 	return s.ids(ctx, knownRecordings, pg.Args{"spool": s.spool, "calls": calls})
 }
@@ -95,8 +98,9 @@ UPDATE recordings SET ended_at = now(), try_at = now(), tries = 0,
 	state = CASE WHEN @drop::boolean OR erasures <> '{}' THEN 'leaving' ELSE 'recorded' END
 WHERE call_id = @call_id AND state = 'recording'`
 
-// Close records that a file is complete and waits for its upload. If dropped is true, or if the
-// person was erased meanwhile, the recording is marked for deletion instead. Close can be repeated.
+// Close stores that the file of a recording is complete and waits for its upload. If dropped is
+// true, or if the person was erased meanwhile, Close marks the recording for deletion instead.
+// Close can be repeated.
 func (s *Recordings) Close(ctx context.Context, callID uuid.UUID, dropped bool) error {
 	if _, err := s.pool.Exec(ctx, close, pg.Args{"call_id": callID, "drop": dropped}); err != nil {
 		return fmt.Errorf("close the recording of call %s: %w", callID, err)
@@ -106,9 +110,9 @@ func (s *Recordings) Close(ctx context.Context, callID uuid.UUID, dropped bool) 
 
 const lose = `UPDATE recordings SET state = 'lost', ended_at = coalesce(ended_at, now()) WHERE call_id = @call_id AND state IN ('recording', 'recorded') AND erasures = '{}'`
 
-// MarkLost records that the file of a recording does not exist, and reports whether the recording
-// is lost now. If an erasure waits for the recording, the recording is deleted instead of marked as
-// lost.
+// MarkLost stores that the file of a recording does not exist, and reports whether the recording
+// now has the state lost. If an erasure waits for the recording, MarkLost marks the recording for
+// deletion instead.
 func (s *Recordings) MarkLost(ctx context.Context, callID uuid.UUID) (lost bool, err error) {
 	did, err := s.pool.Exec(ctx, lose, pg.Args{"call_id": callID})
 	if err != nil {
@@ -120,8 +124,8 @@ func (s *Recordings) MarkLost(ctx context.Context, callID uuid.UUID) (lost bool,
 	return false, s.Close(ctx, callID, true)
 }
 
-// The files of a spool without a heartbeat for @after cannot be reached. If an erasure waits for
-// the recording, the recording is deleted instead of marked as lost.
+// If a spool had no heartbeat for @after, its files cannot be reached. If an erasure waits for a
+// recording in it, the recording is marked for deletion instead of as lost.
 const loseUnreachable = `
 UPDATE recordings r SET state = CASE WHEN erasures = '{}' THEN 'lost' ELSE 'leaving' END, spool = @spool, try_at = now(), ended_at = coalesce(ended_at, now())
 WHERE r.call_id = ANY (ARRAY(
@@ -148,8 +152,8 @@ type Due struct {
 
 const again = ` tries = r.tries + 1, try_at = now() + least(interval '5 minutes', interval '1 second' * power(2, least(r.tries, 9)))`
 
-// in_storage is set before the upload. If the process dies during the upload, the object is known
-// and can be deleted.
+// in_storage is set to true before the upload. If the process dies during the upload, another
+// process knows that the object can exist and deletes it.
 const dueUploads = `
 UPDATE recordings r SET in_storage = true,` + again + `
 WHERE r.call_id = ANY (ARRAY(
@@ -187,8 +191,8 @@ func (s *Recordings) due(ctx context.Context, sql string, args pg.Args) ([]Due, 
 
 const stored = `UPDATE recordings SET state = 'stored', tries = 0 WHERE call_id = @call_id AND state = 'recorded'`
 
-// MarkStored records that the object is in storage. It returns false if the recording is no longer
-// wanted and the object must be deleted.
+// MarkStored stores that the object is in storage. It returns false if the recording was marked for
+// deletion meanwhile, so that the object must be deleted.
 func (s *Recordings) MarkStored(ctx context.Context, callID uuid.UUID) (bool, error) {
 	did, err := s.pool.Exec(ctx, stored, pg.Args{"call_id": callID})
 	if err != nil {
@@ -233,9 +237,9 @@ WHERE call_id = ANY (ARRAY(
 		AND r.ended_at < @now::timestamptz - coalesce(make_interval(days => w.keep_recordings_days), @keep::interval)
 	ORDER BY r.ended_at LIMIT @limit FOR UPDATE OF r SKIP LOCKED))`
 
-// Expire marks up to limit recordings for deletion whose retention period has passed. The period is
-// the setting of the workspace, or keep if the workspace has no such setting. Expire returns how
-// many recordings it marked.
+// Expire marks up to limit recordings for deletion whose retention period has ended. The period is
+// the setting of the workspace, or the parameter keep if the workspace has no setting. Expire
+// returns how many recordings it marked.
 func (s *Recordings) Expire(ctx context.Context, now time.Time, keep time.Duration, limit int) (int64, error) {
 	did, err := s.pool.Exec(ctx, expireRecordings, pg.Args{"now": now, "keep": keep, "limit": limit})
 	if err != nil {

@@ -13,17 +13,18 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// maxReportAge is the greatest age of a report that List returns: five times the interval of the
-// reports.
+// List returns no report that is older than maxReportAge: five times the interval at which
+// processes store their reports.
 const maxReportAge = 10 * time.Second
 
-// ReplicaReports stores the reports of processes.
+// ReplicaReports stores the reports of the dialer processes.
 type ReplicaReports struct{ pool *pgxpool.Pool }
 
 // NewReplicaReports returns a store that uses the pool.
 func NewReplicaReports(pool *pgxpool.Pool) *ReplicaReports { return &ReplicaReports{pool: pool} }
 
-// A killed process cannot delete its report, so other processes delete the report after an hour.
+// A killed process cannot delete its report. Therefore each process also deletes reports that are
+// older than an hour.
 const putReport = `
 WITH old AS (
 	DELETE FROM replica_reports WHERE owner <> @owner AND reported_at < now() - interval '1 hour'
@@ -31,7 +32,7 @@ WITH old AS (
 INSERT INTO replica_reports (owner, name, report) VALUES (@owner, @name, @report)
 ON CONFLICT (owner) DO UPDATE SET name = excluded.name, report = excluded.report, reported_at = now()`
 
-// Put replaces the report of a process.
+// Put stores the report of a process and replaces its previous report.
 func (s *ReplicaReports) Put(ctx context.Context, owner uuid.UUID, name string, report replicas.Report) error {
 	encoded, err := json.Marshal(report)
 	if err != nil {

@@ -12,12 +12,13 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// contacts-compliance computed the calling window with a slow clock.
+// A slow clock of contacts-compliance can compute a calling window that has already begun on this
+// server.
 func TestReschedule_IsAtLeastOneSecondAhead(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
-		ahead time.Duration // relative to the clock of the database
+		ahead time.Duration // time of the window, relative to the clock of the database
 		least time.Duration
 		most  time.Duration
 	}{
@@ -48,7 +49,7 @@ func TestReschedule_IsAtLeastOneSecondAhead(t *testing.T) {
 			if err := pool.QueryRow(t.Context(), readDue, r.CallRequestID).Scan(&due); err != nil {
 				t.Fatalf("read the request: %v", err)
 			}
-			// The event has the time of the transaction.
+			// The time of the event is the time of the transaction.
 			ahead := due.Sub(event.GetOccurredAt().AsTime().Truncate(time.Microsecond))
 			if ahead < test.least {
 				t.Errorf("new due time is %v ahead, want at least %v", ahead, test.least)

@@ -38,7 +38,7 @@ func scheduled(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid
 	return r
 }
 
-// wantKept checks that the request can be claimed when it is due.
+// wantKept checks that look_at still is the due time of the request.
 func wantKept(t *testing.T, pool *pgxpool.Pool, r dialqueue.Request) {
 	t.Helper()
 	var got time.Time
@@ -52,7 +52,7 @@ func wantKept(t *testing.T, pool *pgxpool.Pool, r dialqueue.Request) {
 }
 
 // A suspension makes queued requests due immediately, so that they end as blocked. If the workspace
-// is resumed before that, the requests keep the time for which they were scheduled.
+// is resumed before they end, the requests must wait until their scheduled time again.
 func TestClaim_RequestsOfAResumedWorkspaceStayScheduled(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
@@ -67,8 +67,9 @@ func TestClaim_RequestsOfAResumedWorkspaceStayScheduled(t *testing.T) {
 	wantKept(t, pool, r)
 }
 
-// A claim takes the request to block it. The workspace is resumed before the attempt reads the
-// workspace.
+// A claim takes a request of a suspended workspace before its due time, to block it. The workspace
+// is resumed before the attempt reads the workspace. The request must then not be dialed before its
+// due time.
 func TestFence_RejectsARequestThatIsNotDue(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
@@ -90,8 +91,8 @@ func TestFence_RejectsARequestThatIsNotDue(t *testing.T) {
 	wantKept(t, pool, r)
 }
 
-// ApplySetting stores a version before the event of that version arrives. A late event of an older
-// version changes nothing.
+// ApplySetting stores a new version of a workspace before the event of the old version arrives. The
+// late event must change nothing.
 func TestSaveWorkspace_OlderVersionMakesNothingDue(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
@@ -102,7 +103,7 @@ func TestSaveWorkspace_OlderVersionMakesNothingDue(t *testing.T) {
 	wantKept(t, pool, r)
 }
 
-// A claim takes the requests of a deleted agent before they are due, and the requests are blocked.
+// A claim takes the requests of a deleted agent before their due time, so that they are blocked.
 func TestClaim_TakesRequestsOfADeletedAgent(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
@@ -118,8 +119,9 @@ func TestClaim_TakesRequestsOfADeletedAgent(t *testing.T) {
 	}
 }
 
-// A consumer's batch reads each event after ApplySetting has stored the same change. Until the
-// batch commits, such an event must not delay the next change of its workspace or agent.
+// The consumer reads each event after ApplySetting has stored the same version. Such an event must
+// take no lock, because the batch would keep the lock until its commit and delay the next change of
+// the workspace or agent.
 func TestSaveWorkspace_StoredVersionTakesNoLock(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
@@ -138,7 +140,8 @@ func TestSaveWorkspace_StoredVersionTakesNoLock(t *testing.T) {
 	if err := st.ApplyWorkspace(ctx, version(workspace, 2, "active")); err != nil {
 		t.Errorf("apply version 2 before the batch commits: %v", err)
 	}
-	// If version 2 had waited, the database would have ended the idle session of the batch.
+	// If the change to version 2 had waited for the batch, the database would have ended the idle
+	// session of the batch.
 	if err := batch.Commit(t.Context()); err != nil {
 		t.Errorf("commit the batch: %v", err)
 	}
@@ -169,7 +172,8 @@ func TestSaveAgent_StoredVersionTakesNoLock(t *testing.T) {
 	if err := st.ApplyAgent(ctx, agent); err != nil {
 		t.Errorf("apply version 2 before the batch commits: %v", err)
 	}
-	// If version 2 had waited, the database would have ended the idle session of the batch.
+	// If the change to version 2 had waited for the batch, the database would have ended the idle
+	// session of the batch.
 	if err := batch.Commit(t.Context()); err != nil {
 		t.Errorf("commit the batch: %v", err)
 	}

@@ -10,9 +10,9 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// An id contains its creation time, which is before the end of the call or request. So a pass reads
-// the keys of the oldest rows in order, one page at a time. Each statement returns the last key
-// that it read.
+// An id contains its creation time, which is before the end of the call or request. So the
+// statements read only ids that were created before the given time. They read them in order, one
+// page at a time. Each statement returns the last id that it read.
 const (
 	deleteCalls = `
 WITH page AS MATERIALIZED (
@@ -24,7 +24,8 @@ WITH page AS MATERIALIZED (
 	RETURNING c.call_id
 )
 SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM deleted)`
-	// A request can end long before it is due, so the condition uses the time of its end.
+	// A canceled request can end long before its due time. It is kept until both times are old
+	// enough.
 	deleteRequests = `
 WITH page AS MATERIALIZED (
 	SELECT call_request_id AS id FROM dial_queue WHERE call_request_id > @after AND call_request_id < @before
@@ -35,7 +36,8 @@ WITH page AS MATERIALIZED (
 	RETURNING q.call_request_id
 )
 SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM deleted)`
-	// A call that is kept for its recording keeps its fence, which numbers its attempts.
+	// The fence of a call that is kept for its recording is also kept, because fences number the
+	// attempts of a call.
 	deleteFences = `
 WITH page AS MATERIALIZED (
 	SELECT call_id AS id FROM fences WHERE call_id > @after AND call_id < @before ORDER BY call_id LIMIT @most
@@ -57,11 +59,11 @@ SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM del
 )
 
 // DeleteEnded deletes calls and requests that ended before the given time, the fences of deleted
-// requests, and opt-outs that were acknowledged by then. It returns how many rows it deleted. Each
-// statement reads up to batch rows in its own transaction.
+// requests, and opt-outs that were acknowledged before that time. It returns how many rows it
+// deleted. Each statement reads up to batch rows in its own transaction.
 //
 // A call that has a recording is kept, because the erasure of its request must find the recording.
-// The database refuses to delete a fence that is younger than 60 days.
+// The database rejects the deletion of a fence that is younger than 60 days.
 func (s *Store) DeleteEnded(ctx context.Context, ended time.Time, batch int) (deleted int64, err error) {
 	for _, statement := range []string{deleteCalls, deleteRequests, deleteFences, deleteOptOuts} {
 		for after := new(uuid.UUID); after != nil; {

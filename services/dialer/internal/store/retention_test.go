@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// oldID returns a UUIDv7 of the time.
+// oldID returns a UUIDv7 that was created at the given time.
 func oldID(at time.Time) uuid.UUID {
 	id := uuid.Must(uuid.NewV7())
 	for i, ms := 5, at.UnixMilli(); i >= 0; i, ms = i-1, ms>>8 {
@@ -98,7 +98,7 @@ func TestDeleteEnded_KeepsYoungAndReferencedRows(t *testing.T) {
 	}
 	slices.Sort(left)
 	want := []string{
-		// this call also has a fence
+		// The call with a recording appears twice: its row in calls, and its fence.
 		"call that waits for its analysis", "call with a recording", "call with a recording",
 		"canceled request of a later time", "fence of a request that stays", "live call", "opt-out that is not acknowledged",
 		"request in a call", "request that waits", "young call", "young fence", "young request",
@@ -108,8 +108,8 @@ func TestDeleteEnded_KeepsYoungAndReferencedRows(t *testing.T) {
 	}
 }
 
-// A request whose row was deleted is queued if it arrives again. No claim takes the request,
-// because it was due longer ago than QUEUE_LIMIT.
+// If a request arrives again after its row was deleted, it is queued. But no claim takes the
+// request, because its due time is longer ago than QUEUE_LIMIT.
 func TestDeleteEnded_RequestThatArrivesAgainIsNotDialed(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -33,7 +33,7 @@ func TestHeartbeat_SucceedsWhileThePoolIsSaturated(t *testing.T) {
 }
 
 // After an outage of the database, the heartbeats of all processes are old. The first process that
-// stores a heartbeat again must not take over the calls of the others.
+// sends a heartbeat again must not take over the legs of the others.
 func TestAdopt_TakesNothingDirectlyAfterAFailedHeartbeat(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
@@ -61,7 +61,7 @@ func TestAdopt_TakesNothingDirectlyAfterAFailedHeartbeat(t *testing.T) {
 }
 
 // A process starts directly after an outage of the database. The other processes look dead, because
-// their next heartbeats have not been stored yet.
+// they have not sent their next heartbeats yet. The new process must not take over their legs.
 func TestAdopt_TakesNothingBeforeALeaseOfOwnHeartbeats(t *testing.T) {
 	t.Parallel()
 	pool, owner := newLegPool(t), uuid.New()

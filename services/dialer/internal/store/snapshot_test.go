@@ -14,17 +14,18 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// deadTimes contains the times of requests that were dialed and of inbound calls, relative to now.
+// deadTimes contains the times of the rows that become dead: requests that were dialed, and inbound
+// calls. The times are relative to now.
 type deadTimes struct {
 	// due is when the requests became due. claimedUntil is when their claims ended.
 	due, claimedUntil time.Duration
-	// counted is when the inbound calls were last counted.
+	// counted is the counted_at of the inbound calls.
 	counted time.Duration
 }
 
 // While a transaction has an old snapshot, vacuum cannot remove dead rows. The statements of the
-// queue do not read the dead rows of earlier requests: they read as many pages with 2,000 dead rows
-// as with 22,000.
+// queue must not read the dead rows of requests that ended earlier. They read as many pages with
+// 22,000 dead requests as with 2,000.
 func TestQueue_OldSnapshotDoesNotSlowItDown(t *testing.T) {
 	t.Parallel()
 	earlier := deadTimes{due: -time.Hour, claimedUntil: -6 * time.Minute, counted: -11 * time.Minute}
@@ -37,8 +38,8 @@ func TestQueue_OldSnapshotDoesNotSlowItDown(t *testing.T) {
 }
 
 // While a transaction has an old snapshot, the statements of the queue read the dead rows of
-// requests that were dialed in the last half minute. They read at most one more page for every five
-// of these requests, although each request leaves several dead rows.
+// requests that were dialed in the last half minute. Each of these requests leaves several dead
+// rows. Nevertheless the statements read at most one more page for every five requests.
 func TestQueue_DeadRowsOfTheLastHalfMinuteCostFewPages(t *testing.T) {
 	t.Parallel()
 	recent := deadTimes{due: -20 * time.Second, claimedUntil: 30 * time.Second, counted: -time.Minute}
@@ -59,8 +60,8 @@ func pagesBesideDeadRows(t *testing.T, at deadTimes) (few, lot map[string]int) {
 	plain, st := newStore(pool), newStore(watched)
 	workspace, next := uuid.Must(uuid.NewV7()), 0
 	limited(t, pool, plain, workspace, 100_000, 100_000)
-	// An INSERT first tries the pages that vacuum lists as free. These reads would count as pages
-	// of the statement, so autovacuum is off.
+	// An INSERT first tries the pages that vacuum reported as free. Autovacuum is off, because
+	// these reads would count as pages of the statement.
 	turnOffVacuum(t, pool)
 	snapshot, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {
@@ -82,9 +83,9 @@ func pagesBesideDeadRows(t *testing.T, at deadTimes) (few, lot map[string]int) {
 	if err := plain.Fence(t.Context(), long, uuid.Must(uuid.NewV7()), dialqueue.DefaultFrom, "sim"); err != nil {
 		t.Fatalf("Fence: %v", err)
 	}
-	// dialed adds n requests that were dialed during the long call, n inbound calls, and a version
-	// of the buckets for every ten requests. Claims of the next half minute start their scan after
-	// them.
+	// dialed adds n requests that were dialed and ended during the long call, n inbound calls that
+	// ended, and a bucket version for every ten requests. It then sets the scan position of the
+	// claims to half a minute ago.
 	dialed := func(n int) {
 		exec("UPDATE dial_queue SET look_at = now() - interval '10 minutes' WHERE state = 'dialing'")
 		exec("UPDATE rate_buckets SET version = version + 1, scan_from = now() - interval '11 minutes'")
@@ -158,8 +159,8 @@ func pagesBesideDeadRows(t *testing.T, at deadTimes) (few, lot map[string]int) {
 	return few, lot
 }
 
-// While a transaction has an old snapshot, the metrics count the requests in use without reading
-// the dead rows of earlier requests.
+// While a transaction has an old snapshot, the metrics must count the requests in use without
+// reading the dead rows of requests that ended earlier.
 func TestReadDepth_OldSnapshotDoesNotSlowItDown(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -1,6 +1,7 @@
-// Package store has every SQL statement of the dialer. A state changes by a guarded UPDATE in the
-// same transaction as its event. If the UPDATE finds no row, another process was faster. The rules
-// are in the domain packages.
+// Package store contains every SQL statement of the dialer. A state changes by a guarded UPDATE,
+// which has the expected state as a condition, in the same transaction as its event. If the UPDATE
+// finds no row, another process changed the state first. The rules about states are in packages
+// callstate and dialqueue.
 package store
 
 import (
@@ -19,30 +20,30 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// ErrLost is returned if the row was not in the expected state, because another process has changed
-// it.
+// ErrLost is returned if a row was not in the expected state, because another process has changed
+// the row.
 var ErrLost = errors.New("the row changed meanwhile")
 
 // Timing has the timing settings of the store.
 type Timing struct {
-	// InstanceLease is how long a process counts as alive after its last heartbeat.
+	// InstanceLease is how long after its last heartbeat a process counts as alive.
 	InstanceLease time.Duration
-	// ClaimLease is how long a claimed request belongs to one process.
+	// ClaimLease is how long a claimed request belongs to the process that claimed it.
 	ClaimLease time.Duration
-	// QueueLimit is how long after its due time a request that was never dialed ends.
+	// A request that was not dialed ends when it has been due for QueueLimit.
 	QueueLimit time.Duration
-	// CapacityLimit is how long a due request waits for capacity. CapacityLimit has no effect
-	// unless it is less than QueueLimit.
+	// CapacityLimit is how long a due request waits for capacity before it ends. It has an effect
+	// only if it is less than QueueLimit.
 	CapacityLimit time.Duration
 	// RingLimit is how long a call may ring.
 	RingLimit time.Duration
-	// WatchdogGrace is how long after its longest duration the dialer ends a call whose end the
-	// carrier has not reported.
+	// WatchdogGrace is a duration after the longest duration of a call. If the carrier has not
+	// reported the end of the call by then, the dialer ends it.
 	WatchdogGrace time.Duration
 }
 
-// Store runs the SQL statements of one process, which is called the instance. Its methods are safe
-// for concurrent use.
+// Store runs the SQL statements of one process. In the tables, a process is called an instance. The
+// methods are safe for concurrent use.
 type Store struct {
 	pool     *pgxpool.Pool
 	instance uuid.UUID
@@ -50,12 +51,12 @@ type Store struct {
 	guard    *serverGuard
 }
 
-// New returns a store of the instance that uses the pool.
+// New returns a store that uses the pool, for the process with the id instance.
 func New(pool *pgxpool.Pool, instance uuid.UUID, timing Timing) *Store {
 	return &Store{pool: pool, instance: instance, timing: timing, guard: &serverGuard{}}
 }
 
-// On returns a store of the same instance that uses another pool.
+// On returns a store for the same process that uses another pool.
 func (s *Store) On(pool *pgxpool.Pool) *Store {
 	other := *s
 	other.pool = pool
@@ -83,9 +84,9 @@ ON CONFLICT (instance_id) DO UPDATE SET
 	seen_at = now(),
 	steady_since = CASE WHEN instances.seen_at < now() - @lease::interval / 2 THEN now() ELSE instances.steady_since END`
 
-// Heartbeat stores the heartbeat of this process. After half a lease without a heartbeat, a process
-// must wait for a lease before it takes over calls, because the heartbeats of all processes are old
-// after an outage of the database.
+// Heartbeat stores the heartbeat of this process. If the previous heartbeat is older than half a
+// lease, the process takes over no calls for the next lease. The reason is that after an outage of
+// the database, the heartbeats of all processes are old.
 func (s *Store) Heartbeat(ctx context.Context) error {
 	args := pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease}
 	if _, err := s.pool.Exec(ctx, instanceHeartbeat, args); err != nil {
@@ -108,9 +109,9 @@ const forgetDead = `
 DELETE FROM instances i
 WHERE i.seen_at < now() - interval '1 hour' AND NOT EXISTS (SELECT 1 FROM calls c WHERE c.owner = i.instance_id AND c.ended_at IS NULL)`
 
-// TakeOver makes this process the owner of live calls of dead processes, so that it hangs them up.
-// It returns how many calls it took. TakeOver takes no calls before this process has sent
-// heartbeats for a whole lease.
+// TakeOver makes this process the owner of live calls of dead processes, and marks these calls to
+// be hung up. It returns how many calls it took over. It takes over no calls until this process has
+// sent heartbeats for a whole lease.
 func (s *Store) TakeOver(ctx context.Context) (int64, error) {
 	taken, err := s.pool.Exec(ctx, takeOver, pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease})
 	if err != nil {
@@ -131,9 +132,9 @@ WITH released AS (
 )
 DELETE FROM instances WHERE instance_id = @instance`
 
-// HandOver removes the row of this process, because the process stops. Its calls then have no
-// owner, and the reader of the carrier's events continues them. A fenced call stays with this
-// process, and recovery ends it.
+// HandOver removes the row of this process from the table instances, because the process stops. The
+// calls of the process then have no owner, and the reader of the carrier's events continues them.
+// Fenced calls keep this process as their owner, and recovery ends them.
 func (s *Store) HandOver(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, handOver, pg.Args{"instance": s.instance}); err != nil {
 		return fmt.Errorf("release the calls of this instance: %w", err)
@@ -144,7 +145,8 @@ func (s *Store) HandOver(ctx context.Context) error {
 const stillFenced = `
 SELECT EXISTS (SELECT 1 FROM calls WHERE call_id = @call_id AND owner = @instance AND status = 'fenced' AND ending = '')`
 
-// StillFenced reports whether this process may still dial the fenced call.
+// StillFenced reports whether the call is fenced and this process still owns it. Only then may this
+// process dial the call.
 func (s *Store) StillFenced(ctx context.Context, callID uuid.UUID) (bool, error) {
 	var mine bool
 	err := s.pool.QueryRow(ctx, stillFenced, pg.Args{"call_id": callID, "instance": s.instance}).Scan(&mine)

@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-const lease = 5 * time.Minute // no test runs for so long
+const lease = 5 * time.Minute // long enough that no lease ends during a test
 
 func newPool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
@@ -69,7 +69,8 @@ func enqueue(t *testing.T, pool *pgxpool.Pool, st *store.Store, requests ...dial
 	})
 }
 
-// Unusual variables of one customer must not stop the consumer, which all workspaces share.
+// The consumer serves all workspaces. Unusual variables in a request of one customer must not stop
+// it.
 func TestEnqueue_StoresAnyValidJSON(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -99,7 +100,7 @@ func count(t *testing.T, pool *pgxpool.Pool, query string, args ...any) (n int) 
 	return n
 }
 
-// wide returns a capacity without limits, for the given number of free workers.
+// wide returns a capacity that limits only the number of free workers.
 func wide(workers int) store.Capacity {
 	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
 	return store.Capacity{Workers: dialqueue.Workers{Free: workers}, Trunk: "sim", OfTrunk: ample, Total: ample}
@@ -110,7 +111,7 @@ func claim(t *testing.T, st *store.Store, workers int) []dialqueue.Request {
 	return claimAs(t, st, wide(workers)).Requests
 }
 
-// claimAs claims requests of the first workspaces that have due requests.
+// claimAs claims requests of the first workspaces that Due returns.
 func claimAs(t *testing.T, st *store.Store, c store.Capacity) store.Claimed {
 	t.Helper()
 	claimed, err := (&claimer{Store: st}).claim(t.Context(), c)
@@ -120,7 +121,7 @@ func claimAs(t *testing.T, st *store.Store, c store.Capacity) store.Claimed {
 	return claimed
 }
 
-// claimer is a replica that claims requests of the workspaces, one workspace after the other.
+// claimer is a replica that serves the workspaces in turn, as the dialer does.
 type claimer struct {
 	*store.Store
 	candidates dialqueue.Candidates
@@ -145,7 +146,8 @@ func claimOnce(ctx context.Context, st *store.Store, c store.Capacity) (store.Cl
 	return (&claimer{Store: st}).claim(ctx, c)
 }
 
-// claimWithoutTrunk claims while no trunk can take a call.
+// claimWithoutTrunk claims while no trunk can take a call. It requires that the claim takes as many
+// requests as the parameter want.
 func claimWithoutTrunk(t *testing.T, st *store.Store, want int) {
 	t.Helper()
 	over := wide(8)
@@ -162,13 +164,13 @@ func inUse(t *testing.T, pool *pgxpool.Pool) int {
 		WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()`)
 }
 
-// knownWorkspace stores a workspace with the default limits, unless the workspace is already
-// stored.
+// knownWorkspace inserts a workspace with the default limits, unless the workspace already has a
+// row.
 const knownWorkspace = `
 INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations)
 VALUES ($1, 0, 'active', true, $2, $3, '{}') ON CONFLICT DO NOTHING`
 
-// fenced commits a fence for a claimed request and returns its call.
+// fenced enqueues a request, claims it and commits its fence. It returns the id of the call.
 func fenced(t *testing.T, pool *pgxpool.Pool, st *store.Store, r dialqueue.Request) uuid.UUID {
 	t.Helper()
 	enqueue(t, pool, st, r)
@@ -183,7 +185,8 @@ func fenced(t *testing.T, pool *pgxpool.Pool, st *store.Store, r dialqueue.Reque
 	return id
 }
 
-// Withdraw and the fence run concurrently 200 times. The result of Withdraw must match the state.
+// Withdraw and the fence of the same request run concurrently, 200 times. Exactly one of them may
+// succeed, and the result of Withdraw must match the state of the request.
 func TestWithdraw_ConcurrentFenceExactlyOneWins(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -305,7 +308,7 @@ func TestClaim_KeepsLimitsAndSharesCapacity(t *testing.T) {
 	if again := claim(t, st, 10); len(again) != 0 {
 		t.Errorf("requests claimed beyond the limit of live calls = %d, want 0", len(again))
 	}
-	limited(big, 500, 5) // five calls per second: one immediately, the next after a fifth of a second
+	limited(big, 500, 5) // five calls per second: one immediately, and the next after 200 ms
 	if got := len(claim(t, st, 10)); got > 1 {
 		t.Errorf("requests claimed immediately at five per second = %d", got)
 	}
@@ -347,8 +350,8 @@ func TestFence_OneLiveCallPerNumber(t *testing.T) {
 	if len(claimed) != 2 {
 		t.Fatalf("claimed requests = %d", len(claimed))
 	}
-	// A claim takes at most one request per number. This test fences two requests to one number
-	// anyway.
+	// A claim takes at most one request per number. To test the fence, the statement gives a second
+	// claimed request the same number.
 	if _, err := pool.Exec(t.Context(), "UPDATE dial_queue SET to_e164 = $1", first.To); err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +372,7 @@ func TestFence_OneLiveCallPerNumber(t *testing.T) {
 	}
 }
 
-// A fence can be deleted 60 days after it was committed. No fence can be changed.
+// A fence can be deleted only 60 days after its commit. A fence can never be changed.
 func TestFences_DeletingAYoungFenceIsRejected(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -382,7 +385,7 @@ func TestFences_DeletingAYoungFenceIsRejected(t *testing.T) {
 	}
 }
 
-// The result depends on the times in the rows, not on how long the test runs.
+// The result depends only on the times in the rows, not on the duration of the test.
 func TestTakeOver_TakesOnlyCallsOfDeadProcesses(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

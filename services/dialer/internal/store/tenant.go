@@ -18,8 +18,9 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// ON CONFLICT locks the row even if its WHERE is false. A batch must not lock rows until its commit
-// for events that ApplySetting has already stored. So the SELECT excludes these events.
+// ON CONFLICT DO UPDATE locks the existing row even if its WHERE is false. A batch of events must
+// not keep locks on rows that ApplySetting has already stored. So the SELECT excludes versions that
+// are already stored.
 const saveWorkspace = `
 INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations,
 	recordings, keep_recordings_days)
@@ -32,9 +33,9 @@ ON CONFLICT (workspace_id) DO UPDATE SET version = EXCLUDED.version, status = EX
 	recordings = EXCLUDED.recordings, keep_recordings_days = EXCLUDED.keep_recordings_days
 WHERE workspaces.version < EXCLUDED.version`
 
-// makeWorkspaceDue makes the waiting requests due, so that they end as blocked within seconds. The
-// LIMIT bounds how long one record delays the topic. The requests beyond the LIMIT end when they
-// are due.
+// makeWorkspaceDue makes the waiting requests of a workspace due, so that they end as blocked
+// within seconds. The LIMIT bounds how long one record delays the records that follow. Requests
+// beyond the LIMIT end at their due time.
 const makeWorkspaceDue = `
 UPDATE dial_queue SET look_at = now(), held = false WHERE call_request_id = ANY (ARRAY(
 	SELECT call_request_id FROM dial_queue
@@ -47,8 +48,8 @@ UPDATE dial_queue SET look_at = now(), held = false WHERE call_request_id = ANY 
 	WHERE agent_id = @agent_id AND state = 'queued' AND claimed_by IS NULL AND look_at > now()
 	ORDER BY look_at LIMIT 20000 FOR UPDATE SKIP LOCKED))`
 
-// ApplyWorkspace commits a workspace for ApplySetting. When it returns nil, w.Version or a newer
-// version is stored, and every dial-time check reads it.
+// ApplyWorkspace stores a workspace for ApplySetting in its own transaction. When it returns nil,
+// w.Version or a newer version is committed, so that every later dial-time check reads it.
 func (s *Store) ApplyWorkspace(ctx context.Context, w dialqueue.Workspace) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error { return s.SaveWorkspace(ctx, tx, w) })
 }
@@ -87,8 +88,8 @@ const dropKey = `
 DELETE FROM agent_keys k USING agents a
 WHERE k.workspace_id = @workspace_id AND k.agent_id = @agent_id AND a.agent_id = k.agent_id AND a.workspace_id = k.workspace_id AND a.deleted`
 
-// ApplyAgent commits an agent for ApplySetting. When it returns nil, a.Version or a newer version
-// is stored, and every dial-time check reads it.
+// ApplyAgent stores an agent for ApplySetting in its own transaction. When it returns nil,
+// a.Version or a newer version is committed, so that every later dial-time check reads it.
 func (s *Store) ApplyAgent(ctx context.Context, a dialqueue.Agent) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error { return s.SaveAgent(ctx, tx, a) })
 }
@@ -197,8 +198,8 @@ func (s *Store) ConversationInputs(ctx context.Context, callID uuid.UUID) (o Con
 	return o, nil
 }
 
-// The recursion goes from workspace to workspace through the index. It reads one index entry of
-// each workspace, even if many calls wait.
+// The recursion steps from workspace to workspace through the index. It reads one index entry of
+// each workspace, even if many calls of a workspace wait.
 const dueAnalyses = `
 WITH RECURSIVE walk (workspace_id, n) AS (
 	(SELECT c.workspace_id, 1 FROM calls c WHERE c.analyse_at IS NOT NULL AND c.workspace_id > @after ORDER BY c.workspace_id LIMIT 1)
@@ -225,8 +226,8 @@ SELECT d.call_id, d.workspace_id, d.agent_id, d.person, d.time_zone, d.turns, d.
 FROM claimed d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id = d.workspace_id
 	LEFT JOIN sip_legs s ON s.call_id = d.call_id`
 
-// Analysis is an ended call whose conversation must be summarized. Analyses is the number of
-// analyses that were started, including this one.
+// Analysis is an ended call whose conversation must be summarized. Analyses is the number of times
+// that the analysis was started, including this time.
 type Analysis struct {
 	CallID      uuid.UUID    `db:"call_id"`
 	WorkspaceID uuid.UUID    `db:"workspace_id"`
@@ -241,17 +242,18 @@ type Analysis struct {
 	CallbackAt  *time.Time   `db:"callback_at"`
 }
 
-// AnalysisLimits limits a claim of analyses. Total is the limit of the claim. PerWorkspace is the
-// number of analyses that one workspace may have in progress. Ongoing has the number of analyses
-// that each workspace has in progress.
+// AnalysisLimits limits a claim of analyses. Total is the limit of this claim. PerWorkspace is the
+// highest number of analyses that a workspace may have in progress, and Ongoing is the number that
+// each workspace has in progress now.
 type AnalysisLimits struct {
 	Total, PerWorkspace int
 	Ongoing             map[uuid.UUID]int
 }
 
-// DueAnalyses claims calls whose analysis is due, of at most 64 workspaces whose ids are greater
-// than after. A call is due again after 90 s unless its analysis was stored. next is the value of
-// after for the next claim. It is uuid.Nil after the last workspace.
+// DueAnalyses claims calls whose analysis is due. It searches up to 64 workspaces, in the order of
+// their ids, starting behind the id after. A claimed call is due again after 90 s unless its
+// analysis is stored before. next is the value of after for the next claim, and uuid.Nil after the
+// last workspace.
 func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, limits AnalysisLimits) (due []Analysis,
 	next uuid.UUID, err error) {
 	workspaces, left, next, err := s.workspacesWithAnalyses(ctx, after, limits)
@@ -262,14 +264,14 @@ func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, limits Analysi
 	if due, err = pg.Many[Analysis](ctx, s.pool, takeAnalyses, args); err != nil {
 		return nil, uuid.Nil, fmt.Errorf("claim analyses: %w", err)
 	}
-	if len(due) == limits.Total { // the next claim continues after the last workspace that was served
+	if len(due) == limits.Total { // continue after the last workspace that received an analysis
 		next = slices.MaxFunc(due, func(a, b Analysis) int { return bytes.Compare(a.WorkspaceID[:], b.WorkspaceID[:]) }).WorkspaceID
 	}
 	return due, next, nil
 }
 
-// workspacesWithAnalyses returns the workspaces that have due analyses and are below their limit,
-// and how many more analyses each may start.
+// workspacesWithAnalyses returns the workspaces that have due analyses and are below their limit.
+// left is the number of analyses that each of them may start.
 func (s *Store) workspacesWithAnalyses(ctx context.Context, after uuid.UUID,
 	limits AnalysisLimits) (workspaces []uuid.UUID, left []int, next uuid.UUID, err error) {
 	rows, err := s.pool.Query(ctx, dueAnalyses, pg.Args{"after": after, "steps": dialqueue.WorkspacesPerClaim})
@@ -301,10 +303,10 @@ SELECT workspace_id, phone_e164 FROM opt_outs
 WHERE workspace_id = ANY (@workspaces::uuid[]) AND phone_e164 = ANY (@phones::text[])
 	AND (acknowledged_at IS NULL OR acknowledged_at > now() - interval '5 seconds')`
 
-// DialInputs is the data that the dialer has about a request at dial time. Workspace and Agent are
-// nil if they are unknown. Number is "" if no number is assigned to the agent. OptedOut reports
-// that the person opted out in a call. contacts-compliance possibly has not stored this opt-out
-// yet.
+// DialInputs contains what the dialer must know about a request at dial time. Workspace and Agent
+// are nil if they are unknown. Number is "" if no number is assigned to the agent. OptedOut reports
+// that the person opted out during a call, and that contacts-compliance perhaps has not stored this
+// opt-out yet.
 type DialInputs struct {
 	Workspace *dialqueue.Workspace
 	Agent     *dialqueue.Agent
@@ -379,14 +381,15 @@ SELECT @number_id, @workspace_id, @phone_e164, a.agent_id
 FROM agents a WHERE a.agent_id = @agent_id AND a.workspace_id = @workspace_id AND NOT a.deleted
 RETURNING number_id`
 
-// ErrTaken is returned if the number is assigned already. ErrNoAgent is returned if the database
-// has no such agent of the workspace.
+// ErrTaken is returned if the number is already assigned. ErrNoAgent is returned if the workspace
+// has no agent with the given id in this database.
 var (
 	ErrTaken   = errors.New("the number is taken")
 	ErrNoAgent = errors.New("no such agent")
 )
 
-// AddNumber assigns a number to an agent of the workspace, which then answers inbound calls to it.
+// AddNumber assigns a number to an agent of the workspace. From then on, the agent answers inbound
+// calls to the number.
 func (s *Store) AddNumber(ctx context.Context, n dialqueue.Number) error {
 	_, err := pg.Value[uuid.UUID](ctx, s.pool, insertNumber, pg.Args{
 		"number_id": n.NumberID, "workspace_id": n.WorkspaceID, "phone_e164": n.PhoneE164, "agent_id": n.AgentID,
@@ -439,7 +442,8 @@ func (s *Store) Numbers(ctx context.Context, workspaceID uuid.UUID, asked page.R
 
 const deleteNumber = `DELETE FROM numbers WHERE workspace_id = @workspace_id AND number_id = @number_id`
 
-// RemoveNumber removes a number. found is false if the workspace does not have the number.
+// RemoveNumber removes a number from a workspace. found is false if the workspace does not have the
+// number.
 func (s *Store) RemoveNumber(ctx context.Context, workspaceID, numberID uuid.UUID) (found bool, err error) {
 	done, err := s.pool.Exec(ctx, deleteNumber, pg.Args{"workspace_id": workspaceID, "number_id": numberID})
 	if err != nil {

@@ -69,7 +69,7 @@ func TestConversationInputs_HaveTheNewestSettings(t *testing.T) {
 	}
 }
 
-// The key of an agent is deleted when its agent is deleted.
+// When an agent is deleted, its key must be deleted too.
 func TestSaveAgent_DeletedAgentLosesItsKey(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -16,21 +16,22 @@ import (
 )
 
 const (
-	// answerTimeout is how long Messages waits for the answers of the processes.
+	// answerTimeout is how long Messages waits until all processes have stored their recorded
+	// messages.
 	answerTimeout = 5 * time.Second
 	pollInterval  = 100 * time.Millisecond
 )
 
-// Traces passes operators' requests for recorded SIP messages to all dialer processes, and returns
-// the answers of the processes.
+// Traces passes an operator's request for recorded SIP messages to all dialer processes through the
+// database. It returns the messages that the processes stored.
 type Traces struct {
 	pool  *pgxpool.Pool
 	lease time.Duration
 	wait  time.Duration
 }
 
-// NewTraces returns a store that uses the pool. Messages does not wait for a process that has had
-// no heartbeat for the lease.
+// NewTraces returns a store that uses the pool. Messages does not wait for processes that have sent
+// no heartbeat within the lease.
 func NewTraces(pool *pgxpool.Pool, lease time.Duration) *Traces {
 	return &Traces{pool: pool, lease: lease, wait: answerTimeout}
 }
@@ -40,8 +41,8 @@ INSERT INTO sip_trace_requests (request_id, trunk_id, sip_call_id) VALUES (@requ
 
 const deleteOld = `DELETE FROM sip_trace_requests WHERE requested_at < now() - interval '1 minute'`
 
-// DeleteOld deletes requests that are older than a minute, with their answers. A killed process
-// leaves such requests.
+// DeleteOld deletes requests that are older than a minute, together with the stored messages. Only
+// a process that was killed leaves such requests.
 func (s *Traces) DeleteOld(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, deleteOld); err != nil {
 		return fmt.Errorf("delete old SIP trace requests: %w", err)
@@ -53,7 +54,7 @@ const pending = `
 SELECT request_id, trunk_id, sip_call_id FROM sip_trace_requests r
 WHERE NOT EXISTS (SELECT 1 FROM sip_trace_answers a WHERE a.request_id = r.request_id AND a.owner = @owner)`
 
-// Pending returns the requests that a process has not answered.
+// Pending returns the requests to which the given process has not responded.
 func (s *Traces) Pending(ctx context.Context, owner uuid.UUID) ([]siptrace.Request, error) {
 	found, err := pg.Many[siptrace.Request](ctx, s.pool, pending, pg.Args{"owner": owner})
 	if err != nil {
@@ -67,7 +68,8 @@ INSERT INTO sip_trace_answers (request_id, owner, messages)
 SELECT request_id, @owner, @messages::json FROM sip_trace_requests WHERE request_id = @request FOR SHARE
 ON CONFLICT (request_id, owner) DO NOTHING`
 
-// Answer stores the answer of a process. It stores nothing if the request has ended.
+// Answer stores the messages of a process for a request. It stores nothing if the request has
+// ended.
 func (s *Traces) Answer(ctx context.Context, request, owner uuid.UUID, messages []siptrace.Message) error {
 	encoded, err := json.Marshal(messages)
 	if err != nil {
@@ -88,7 +90,7 @@ WHERE o.seen_at > now() - @lease::interval`
 const endTrace = `DELETE FROM sip_trace_requests WHERE request_id = @request`
 
 // Messages returns the messages of a trunk that all processes recorded, oldest first. missing is
-// the number of live processes that did not answer within five seconds.
+// the number of live processes that did not respond within five seconds.
 func (s *Traces) Messages(
 	ctx context.Context, trunkID uuid.UUID, callID string,
 ) (all []siptrace.Message, missing int, err error) {

@@ -15,7 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-// Each live process answers each request once. A process that does not answer is counted.
+// Each live process must respond to each request once. The result must contain the number of
+// processes that did not respond.
 func TestMessages_CollectsTheAnswersOfAllProcesses(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: Migrations})
@@ -42,7 +43,7 @@ func TestMessages_CollectsTheAnswersOfAllProcesses(t *testing.T) {
 		peer := netip.MustParseAddrPort("192.0.2.2:5060")
 		return siptrace.Message{At: at, Transport: "UDP", Local: peer, Peer: peer, CallID: callID, Data: []byte("\x00\xff")}
 	}
-	go func() { // this process answers the request twice
+	go func() { // this process responds to the request twice
 		for t.Context().Err() == nil {
 			pending, err := s.Pending(t.Context(), first)
 			if err != nil || len(pending) == 0 {
@@ -81,7 +82,8 @@ func TestMessages_CollectsTheAnswersOfAllProcesses(t *testing.T) {
 	}
 }
 
-// The request of a killed process is deleted with its answers. A new request is kept.
+// A killed process left a request and stored messages. DeleteOld deletes both, and keeps a new
+// request.
 func TestDeleteOld_DeletesRequestsOlderThanAMinute(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: Migrations})

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// TrunkAttempt identifies an attempt for the operators of the trunk. An attempt is stored with its
-// leg and is kept longer.
+// TrunkAttempt identifies an attempt, so that an operator can find the attempt in the logs of the
+// trunk. An attempt is stored with its leg and is kept longer than the leg.
 type TrunkAttempt struct {
 	ID uuid.UUID
 	// Trunk is the name of the trunk.
@@ -23,16 +23,16 @@ type TrunkAttempt struct {
 
 // Answer is the final response of a trunk to an INVITE.
 type Answer struct {
-	// Status is 0 if there was no final response. Error is then the reason, or "" if the reason is
-	// unknown.
+	// Status is the SIP status code, or 0 if there was no final response. In that case Error is the
+	// reason, or "" if the reason is unknown.
 	Status int
-	// Reason is the reason phrase of Status.
+	// Reason is the SIP reason phrase of the response.
 	Reason string
 	Error  string
 }
 
-// endAttempt ends the attempt whose leg was changed. If the call was answered, the response was
-// 200, even if the owner of the leg is dead.
+// endAttempt ends the attempt of the leg that the statement changed. If the call was answered, the
+// stored status is 200, even if another process ends the leg because the owner is dead.
 const endAttempt = `
 ), attempt AS (
 	UPDATE sip_attempts a SET ended_at = @at, cause = @cause, by_us = @by_us, sip_reason = @reason, error = @error,
@@ -51,8 +51,8 @@ ON CONFLICT (attempt_id) DO UPDATE SET ended_at = excluded.ended_at, sip_status 
 	sip_reason = excluded.sip_reason, cause = excluded.cause, by_us = excluded.by_us, error = excluded.error
 WHERE a.ended_at IS NULL`
 
-// Refusal is the end of an attempt that the trunk refused or whose INVITE was not sent. Such an end
-// publishes no event.
+// Refusal is the end of an attempt that the trunk refused, or whose INVITE was not sent. No event
+// is published about it.
 type Refusal struct {
 	At     time.Time
 	Cause  callstate.Cause
@@ -61,7 +61,7 @@ type Refusal struct {
 }
 
 // DeleteRefused deletes the leg of a refused attempt. It keeps the row of the attempt and stores
-// the refusal in it.
+// the refusal there.
 func (j *Legs) DeleteRefused(ctx context.Context, c Leg, r Refusal) error {
 	_, err := j.pool.Exec(ctx, deleteRefused, pg.Args{
 		"call_id": c.CallID, "owner": j.owner, "attempt_id": c.Attempt.ID, "trunk_id": c.TrunkID, "trunk": c.Attempt.Trunk,
@@ -74,7 +74,7 @@ func (j *Legs) DeleteRefused(ctx context.Context, c Leg, r Refusal) error {
 	return nil
 }
 
-// maxReasonLength is the number of characters of a peer's text that are stored.
+// maxReasonLength is how many characters of a text that a trunk sent are stored.
 const maxReasonLength = 500
 
 func shortened(text string) string {

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// An attempt is kept longer than its leg. This includes an attempt whose INVITE was not sent and
-// whose call is then offered to another trunk.
+// An attempt must be kept longer than its leg. This is also true if no INVITE was sent for the
+// attempt and the call was then offered to another trunk.
 func TestDeleteRefused_KeepsTheAttempt(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
@@ -36,7 +36,7 @@ func TestDeleteRefused_KeepsTheAttempt(t *testing.T) {
 	refused := store.Refusal{
 		At: *instant(), Cause: callstate.SwitchCongestion, Answer: store.Answer{Status: 503, Reason: strings.Repeat("é", 501)},
 	}
-	for range 2 { // the first commit succeeded, but its response was lost
+	for range 2 { // the second time repeats a commit whose response was lost
 		if err := j.DeleteRefused(t.Context(), offered, refused); err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +71,7 @@ func TestDeleteRefused_KeepsTheAttempt(t *testing.T) {
 	}
 }
 
-// The response to an answered call was 200, even if the process that had the call is dead.
+// An answered call must have the SIP status 200, even if the process that owned the leg is dead.
 func TestEndGuard_EndsTheAttempt(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)

@@ -20,10 +20,10 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// ErrNameTaken is returned if another trunk has the name.
+// ErrNameTaken is returned if another trunk already has the name.
 var ErrNameTaken = errors.New("another trunk has this name")
 
-// Trunks stores SIP trunks, with encrypted passwords.
+// Trunks stores SIP trunks. The passwords are encrypted.
 type Trunks struct {
 	pool *pgxpool.Pool
 	box  *seal.Box
@@ -33,7 +33,7 @@ type Trunks struct {
 	read   time.Time
 }
 
-// NewTrunks returns a store that encrypts passwords with the box.
+// NewTrunks returns a store that encrypts the passwords with the parameter box.
 func NewTrunks(pool *pgxpool.Pool, box *seal.Box) *Trunks { return &Trunks{pool: pool, box: box} }
 
 // row is a row of the table trunks.
@@ -107,8 +107,9 @@ UPDATE trunks SET version = @version, name = @name, status = @status, host = @ho
 	inbound_sources = @inbound_sources, media_timeout_seconds = @media_timeout_seconds, trace = @trace
 WHERE trunk_id = @trunk_id`
 
-// Change calls decide with a trunk and stores the changes that decide made. Concurrent changes run
-// one after the other. Change returns pg.ErrNotFound, ErrNameTaken, or the error of decide.
+// Change calls the parameter decide with a trunk and stores the trunk that decide has changed.
+// Concurrent changes run one after another. Change returns pg.ErrNotFound, ErrNameTaken, or the
+// error of decide.
 func (s *Trunks) Change(ctx context.Context, id uuid.UUID, decide func(*trunks.Trunk) error) (changed trunks.Trunk, err error) {
 	defer s.dropCache()
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
@@ -158,15 +159,14 @@ func (s *Trunks) List(ctx context.Context, asked page.Request) ([]trunks.Trunk, 
 
 const active = `SELECT ` + trunkColumns + ` FROM trunks WHERE status = 'active' ORDER BY priority, trunk_id`
 
-// dropCache makes the next call of Active read the database, so that a change of this process takes
-// effect immediately.
+// dropCache deletes the cached list, so that a change by this process takes effect immediately.
 func (s *Trunks) dropCache() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.read = time.Time{}
 }
 
-// Active returns the active trunks, best priority first. It caches the trunks for one second, or
+// Active returns the active trunks, best priority first. The list is cached for one second, or
 // until the next change by this process.
 func (s *Trunks) Active(ctx context.Context) ([]trunks.Trunk, error) {
 	s.mu.Lock()
@@ -187,9 +187,9 @@ const (
 	resealTrunk = `UPDATE trunks SET password_sealed = @again WHERE trunk_id = @trunk_id AND password_sealed = @was`
 )
 
-// Reseal encrypts every password with the first sealing key, and returns how many passwords it
-// changed. Reseal skips a password that cannot be decrypted. The error names the trunks of the
-// skipped passwords.
+// Reseal encrypts every password again with the first sealing key of the configuration, and returns
+// how many passwords it changed. Reseal skips a password that cannot be decrypted. The error names
+// the trunks of the skipped passwords.
 func (s *Trunks) Reseal(ctx context.Context) (moved int, err error) {
 	type secret struct {
 		TrunkID        uuid.UUID `db:"trunk_id"`
@@ -233,7 +233,8 @@ func (s *Trunks) many(ctx context.Context, sql string, args pg.Args) ([]trunks.T
 	return trunks, nil
 }
 
-// named returns ErrNameTaken if the name of the trunk is in use, otherwise err.
+// named converts the error of a statement: to ErrNameTaken if the name of the trunk is in use.
+// Other errors are returned unchanged.
 func named(err error) error {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && refused.Code == "23505" && refused.ConstraintName == "trunks_name" {
@@ -260,8 +261,8 @@ func (s *Trunks) args(t trunks.Trunk) (pg.Args, error) {
 	}, nil
 }
 
-// opened returns the trunk, without its password if the password cannot be decrypted. Such a trunk
-// can still be read and given another password.
+// opened returns the trunk with its decrypted password. If the password cannot be decrypted, the
+// trunk has no password. Such a trunk can still be read, and an operator can set another password.
 func (s *Trunks) opened(r row) trunks.Trunk {
 	var password []byte
 	if r.PasswordSealed != nil {
