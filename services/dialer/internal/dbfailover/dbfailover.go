@@ -1,13 +1,15 @@
-// Package dbfailover keeps at-most-once dialing when the database loses its last commits: after a
-// failover to an asynchronous standby, or after a restore from backup.
+// Package dbfailover ensures that a number is dialed at most once although the database lost its
+// last commits. This happens after a failover to an asynchronous standby, and after a restore from
+// a backup.
 //
-// Before the fence of a dial commits, the dialer publishes an intent to dial-intents.v1 and waits
-// for Kafka's acknowledgement (Publisher). If the database runs on another server than before, the
-// dialer reads the intents. It settles the intents that are missing in the database before it dials
-// again (Reconciler).
+// Before the dialer commits the fence of a dial, it publishes an intent to dial-intents.v1 and
+// waits for Kafka's acknowledgement (Publisher). If the database runs on another server than
+// before, the dialer reads the intents. Some of them have no fence in the database. The dialer
+// settles these intents before it dials again: it inserts the fence and the call, or ends the
+// request (Reconciler).
 //
-// The guarantee requires that the old primary is fenced before a standby is promoted. Two servers
-// that accept writes are two dial queues.
+// The guarantee requires that the old primary accepts no writes any more before a standby is
+// promoted. Otherwise there are two dial queues, and both are dialed.
 package dbfailover
 
 import (
@@ -25,10 +27,10 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// source is the ce_source attribute of the records.
+// source is the attribute ce_source of all records.
 const source = "/dialer"
 
-// encodeIntended returns the record that publishes the intent.
+// encodeIntended returns the record that publishes an intent.
 func encodeIntended(i store.Intent) (*kgo.Record, error) {
 	event := newEvent(i)
 	intended := &eventv1.DialIntended{
@@ -45,7 +47,7 @@ func encodeIntended(i store.Intent) (*kgo.Record, error) {
 	return encode(i, event)
 }
 
-// encodeWithdrawn returns the record that withdraws the intent.
+// encodeWithdrawn returns the record that withdraws an intent: no phone rang for its call.
 func encodeWithdrawn(i store.Intent) (*kgo.Record, error) {
 	event := newEvent(i)
 	event.Event = &eventv1.DialIntent_Withdrawn{Withdrawn: &eventv1.DialIntentWithdrawn{}}
@@ -86,7 +88,7 @@ func encode(i store.Intent, event *eventv1.DialIntent) (*kgo.Record, error) {
 	return record, nil
 }
 
-// decode reads a record. withdrawn reports whether the record withdraws an earlier intent of the
+// decode reads a record. withdrawn is true if the record withdraws an earlier intent of the same
 // call.
 func decode(rec kafka.Record) (i store.Intent, withdrawn bool, err error) {
 	var event eventv1.DialIntent

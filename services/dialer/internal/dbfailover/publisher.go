@@ -16,36 +16,38 @@ import (
 )
 
 const (
-	// ackTimeout is how long a dial waits for the acknowledgement of its intent.
+	// ackTimeout is how long a dial waits until Kafka acknowledges its intent.
 	ackTimeout = time.Second
-	// probeInterval is the time between two tests of an open circuit.
+	// probeInterval is the time between two tests whether an open circuit can be closed.
 	probeInterval = time.Second
-	// idleInterval is how long the publisher can be idle before it checks that the brokers answer.
+	// If the publisher has published nothing for idleInterval, it checks that the brokers respond.
 	idleInterval = 5 * time.Second
 )
 
 // errNotAcknowledged is returned if Kafka did not acknowledge an intent in time.
 var errNotAcknowledged = fmt.Errorf("kafka did not acknowledge the intent within %s", ackTimeout)
 
-// Publisher publishes intents. Its circuit opens when Kafka does not acknowledge an intent, and
-// closes when Kafka acknowledges a record again. While the circuit is open, no request is claimed.
+// Publisher publishes intents. Its circuit opens if Kafka does not acknowledge an intent in time,
+// and closes when Kafka acknowledges a record again. While the circuit is open, the dialer claims
+// no requests.
 type Publisher struct {
 	client   *kafka.Client
 	failures prometheus.Counter
 	latency  prometheus.Histogram
 
 	mu sync.Mutex
-	// fault is the reason why the circuit is open. It is nil while the circuit is closed.
+	// fault is the error that opened the circuit. It is nil while the circuit is closed.
 	fault error
-	// failed is an intent that Kafka did not acknowledge. The publisher tests the circuit with the
-	// record that withdraws this intent.
+	// failed is the intent that Kafka did not acknowledge. To test the circuit, the publisher
+	// publishes the withdrawal of this intent again.
 	failed *store.Intent
-	// unacknowledged is the number of records that Kafka has not answered yet.
+	// unacknowledged is the number of records for which the Kafka client has reported neither
+	// success nor failure yet.
 	unacknowledged int
 	lastAck        time.Time
 }
 
-// NewPublisher returns a publisher with its own Kafka client. Its circuit is open until Run has
+// NewPublisher returns a publisher with its own Kafka client. The circuit is open until Run has
 // found the topic.
 func NewPublisher(cfg kafka.Config, metrics prometheus.Registerer) (*Publisher, error) {
 	client, err := kafka.NewClient(cfg, "dialer-intents", metrics)
@@ -68,10 +70,10 @@ func NewPublisher(cfg kafka.Config, metrics prometheus.Registerer) (*Publisher, 
 	return p, nil
 }
 
-// Close drops the records that Kafka has not acknowledged and closes the client.
+// Close closes the client. Records that Kafka has not acknowledged are lost.
 func (p *Publisher) Close() { p.client.Close() }
 
-// Ready returns nil while intents can be published.
+// Ready returns nil while the circuit is closed.
 func (p *Publisher) Ready() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,8 +112,8 @@ func (p *Publisher) Intend(ctx context.Context, i store.Intent) error {
 }
 
 // Withdraw publishes that no phone rang for the call and that no phone will ring. It does not wait
-// for Kafka. If the withdrawal is lost, the request can end with dial_state_unknown after a
-// failover.
+// for Kafka. If the withdrawal is lost, a later reconciliation can end the request with
+// dial_state_unknown although it could still be dialed.
 func (p *Publisher) Withdraw(i store.Intent) {
 	record, err := encodeWithdrawn(i)
 	if err != nil {
@@ -125,8 +127,9 @@ func (p *Publisher) Withdraw(i store.Intent) {
 	})
 }
 
-// produce passes a record to the client, which batches records of concurrent dials. The record is
-// not canceled when the dial is canceled, because a canceled record can be in the topic or not.
+// produce passes a record to the client, which sends records of concurrent dials together. The
+// record is not canceled when the dial is canceled: after a cancellation it would be unknown
+// whether the topic contains the record.
 func (p *Publisher) produce(record *kgo.Record, answered func(error)) {
 	p.mu.Lock()
 	p.unacknowledged++
@@ -192,14 +195,15 @@ func (p *Publisher) findTopic(ctx context.Context) bool {
 	return true
 }
 
-// probe closes an open circuit when Kafka acknowledges a record. It opens a closed circuit when the
-// brokers do not answer while the dialer dials nothing.
+// probe closes an open circuit when Kafka acknowledges a record or responds to a ping. It opens a
+// closed circuit if the brokers do not respond while the dialer dials nothing.
 func (p *Publisher) probe(ctx context.Context) {
 	p.mu.Lock()
 	fault, failed, unacknowledged, idle := p.fault, p.failed, p.unacknowledged, time.Since(p.lastAck)
 	p.mu.Unlock()
 	switch {
-	case fault != nil && unacknowledged > 0: // the client is still trying to deliver records
+	// the client is still trying to deliver records, so another record is no test
+	case fault != nil && unacknowledged > 0:
 		return
 	case fault != nil && failed != nil:
 		p.repeat(ctx, *failed)
@@ -225,7 +229,8 @@ func (p *Publisher) probe(ctx context.Context) {
 	}
 }
 
-// repeat publishes the withdrawal of an intent again. A second withdrawal has no effect.
+// repeat publishes the withdrawal of an intent again. A repeated withdrawal has no effect on a
+// reconciliation.
 func (p *Publisher) repeat(ctx context.Context, failed store.Intent) {
 	record, err := encodeWithdrawn(failed)
 	if err != nil {

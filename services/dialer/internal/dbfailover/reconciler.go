@@ -18,38 +18,38 @@ import (
 )
 
 const (
-	// checkInterval is the time between two checks of the database server.
+	// checkInterval is the time between two checks whether the database server has changed.
 	checkInterval = time.Second
-	// checkTimeout limits one check.
+	// checkTimeout limits the duration of one check.
 	checkTimeout = 5 * time.Second
-	// advanceInterval is the time between two advances of the stored positions.
+	// advanceInterval is the time between two attempts to move the stored positions forward.
 	advanceInterval = 10 * time.Second
-	// settleWait is how long the reconciler waits for the other dialers to reconnect and to
-	// withdraw intents. The wait is never shorter than the instance lease. After the lease a
-	// process has either sent a heartbeat to the new server, or may not dial.
+	// settleWait is how long the reconciler waits, so that the other dialers can reconnect and
+	// withdraw their intents. It waits at least for the instance lease. After the lease, each
+	// process has either sent a heartbeat to the new server, or may not dial any more.
 	settleWait = 5 * time.Second
-	// batchSize is the number of requests whose intents one transaction settles.
+	// batchSize is the number of requests whose intents are settled in one transaction.
 	batchSize = 500
 )
 
-// ErrConfirmationNeeded is returned if dial-intents.v1 lacks records since the stored position, or
-// contains a record that this build cannot decode. Nothing is dialed until an operator has run
-// `dialer accept-intents`.
+// ErrConfirmationNeeded is returned if dial-intents.v1 has lost records behind the stored
+// positions, or contains a record that this build cannot decode. Then nothing is dialed until an
+// operator has run `dialer accept-intents`.
 var ErrConfirmationNeeded = errors.New("an operator must confirm with `dialer accept-intents`")
 
-// uncheckedServer is not the identity of any server. The store claims nothing while UseServer is
-// set to it.
+// uncheckedServer is passed to UseServer before the first check. No server has this identity, so
+// the store claims nothing.
 const uncheckedServer = "not checked yet"
 
-// These are the reasons why nothing is dialed, as values of the label reason.
+// The reasons why nothing is dialed, as values of the metric's label reason.
 const (
 	reasonReconciliation = "reconciliation"
 	reasonConfirmation   = "confirmation"
 	reasonIntents        = "intents"
 )
 
-// Reconciler settles intents whose fences are missing in the database. It permits the store to
-// claim and fence only on a server that was reconciled.
+// Reconciler settles intents that have no fence in the database. It permits the store to claim and
+// fence requests only on a server that is reconciled.
 type Reconciler struct {
 	cfg       kafka.Config
 	client    *kafka.Client
@@ -60,19 +60,20 @@ type Reconciler struct {
 	// pending is the reason why nothing is dialed. It is nil if the server is reconciled.
 	pending  atomic.Pointer[string]
 	advanced time.Time
-	// next contains the positions that will be stored next. It is nil if the end of the topic must
-	// be read first.
+	// next contains the end of the topic that will be stored as the next positions. If next is nil,
+	// the end must be read first.
 	next *positions
-	// used is the server that was last passed to the store. It is empty before the first check.
+	// used is the server that was last passed to UseServer. It is empty before the first check.
 	used string
-	// changed is called after the server has changed and is reconciled.
+	// The function changed is called when the server has changed and is reconciled.
 	changed func()
-	// wait returns when the other dialers have had time to reconnect and to withdraw their intents.
+	// The function wait returns when the other dialers have had time to reconnect and to withdraw
+	// their intents.
 	wait func(context.Context) error
 }
 
 // NewReconciler returns a reconciler for the database of the store. lease is the instance lease of
-// all dialers. The store claims and fences nothing until Run has checked the server.
+// all dialers. Until Run has checked the server, the store claims and fences nothing.
 func NewReconciler(
 	cfg kafka.Config, publisher *Publisher, st *store.Store, lease time.Duration, metrics prometheus.Registerer,
 ) *Reconciler {
@@ -99,8 +100,8 @@ func NewReconciler(
 	return r
 }
 
-// Ready returns nil if requests may be dialed: the server is reconciled, and intents can be
-// published.
+// Ready returns nil if requests may be dialed: the server is reconciled, and the circuit of the
+// publisher is closed.
 func (r *Reconciler) Ready() error {
 	if reason := r.pending.Load(); reason != nil {
 		return fmt.Errorf("the database is not reconciled with %s: waiting for %s", kafka.DialIntents.Name, *reason)
@@ -108,15 +109,16 @@ func (r *Reconciler) Ready() error {
 	return r.publisher.Ready()
 }
 
-// OnChange sets a function that is called each time the server has changed and is reconciled. It
-// must be called before Run.
+// OnChange sets a function that is called each time the server has changed and the new server is
+// reconciled. It must be called before Run.
 func (r *Reconciler) OnChange(f func()) { r.changed = f }
 
 // MayDial reports whether requests may be claimed.
 func (r *Reconciler) MayDial() bool { return r.Ready() == nil }
 
 // Reconciled reports whether the server is reconciled, so that INVITEs of fenced calls may be sent.
-// They may also be sent while only the circuit of the publisher is open.
+// An open circuit of the publisher does not forbid these INVITEs, because the intents of fenced
+// calls are already published.
 func (r *Reconciler) Reconciled() bool { return r.pending.Load() == nil }
 
 func (r *Reconciler) report() {
@@ -134,7 +136,7 @@ func (r *Reconciler) report() {
 	r.stopped.WithLabelValues(reasonIntents).Set(value)
 }
 
-// Run checks the server once a second, and reconciles when it has changed.
+// Run checks the database server once a second. If the server has changed, Run reconciles.
 func (r *Reconciler) Run(ctx context.Context) error {
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
@@ -152,14 +154,14 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// leave advances the positions a last time, so that they are at the end of the topic if every
-// dialer stops.
+// leave moves the positions forward when this process stops. If every dialer stops, they are then
+// at the end of the topic, and the next start reads few intents.
 func (r *Reconciler) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 	defer cancel()
 	if state, err := r.store.ServerState(ctx); err == nil && state.Server == state.Reconciled {
 		r.next = nil
-		_ = r.advance(ctx, state) // after an error, the next process reads more intents
+		_ = r.advance(ctx, state) // after an error, the next process only reads more intents
 	}
 }
 
@@ -168,7 +170,7 @@ func (r *Reconciler) check(ctx context.Context) error {
 	state, err := r.store.ServerState(looking)
 	cancel()
 	if err != nil {
-		return err // other statements on this database also fail
+		return err // Reconciled is not changed, because a dial's own statements fail in this case too
 	}
 	if state.Server != state.Reconciled {
 		r.stop(ctx, state)
@@ -204,16 +206,16 @@ func (r *Reconciler) stop(ctx context.Context, state store.ServerState) {
 	}
 }
 
-// positions contains the end of the topic, and the state of the server that was read after that
-// end.
+// positions contains an end of the topic. It also contains the state of the server that was read
+// after that end.
 type positions struct {
 	state  store.ServerState
 	bounds kafka.Bounds
 }
 
-// advance moves the positions to an end of the topic when every intent below that end is resolved.
-// Until then it keeps the same end: the claims from before that end are gone after the claim lease,
-// and the fenced calls from before it ring or end. A later end would have later claims and calls.
+// advance stores an end of the topic as the new positions when no request can get a fence any more
+// whose intent is below that end. Until then advance keeps trying with the same end. With a newer
+// end, newer claims and calls would have to end first, and under load there are always new ones.
 func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -240,9 +242,9 @@ func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error
 	return err
 }
 
-// reconcile settles the intents whose fences are missing in the database. The caller must have read
-// state before. The end of the topic, which reconcile reads now, is therefore behind every intent
-// whose fence committed on an earlier server.
+// reconcile settles the intents that have no fence in the database. The caller must have read the
+// parameter state before, so the end of the topic that reconcile reads is behind every intent whose
+// fence committed on an earlier server.
 func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) error {
 	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
 	if err != nil {
@@ -253,7 +255,8 @@ func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) err
 		return err
 	}
 	found := newIntentLog()
-	found.accepted = state.Reconciled == "" && state.TopicID != uuid.Nil // AcceptTopic stored this
+	// Accept has stored a topic without a reconciled server
+	found.accepted = state.Reconciled == "" && state.TopicID != uuid.Nil
 	if err := r.read(ctx, from, bounds.End, found); err != nil {
 		return err
 	}
@@ -274,8 +277,8 @@ func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) err
 	return nil
 }
 
-// start returns the offsets from which the topic is read. It returns ErrConfirmationNeeded if the
-// topic lacks records since these offsets.
+// start returns the offsets from which reconcile reads the topic. It returns ErrConfirmationNeeded
+// if the topic has lost records behind these offsets.
 func (r *Reconciler) start(ctx context.Context, state store.ServerState, bounds kafka.Bounds) (kafka.Offsets, error) {
 	if state.TopicID != uuid.Nil && state.TopicID != bounds.ID {
 		return nil, fmt.Errorf("topic %s has the id %s, and the database was reconciled with %s: %w",
@@ -300,15 +303,15 @@ func (r *Reconciler) start(ctx context.Context, state store.ServerState, bounds 
 	return from, nil
 }
 
-// intentLog contains the intents that were read. The intents of each request are in the order of
-// the topic.
+// intentLog contains the intents and withdrawals that were read. The intents of a request are in
+// the order of the topic.
 type intentLog struct {
 	intents   map[uuid.UUID][]store.Intent
 	withdrawn map[uuid.UUID]bool
-	// accepted means that an operator has run `dialer accept-intents`, so that records that cannot
-	// be decoded are skipped.
+	// accepted is true if an operator has run `dialer accept-intents`. Records that cannot be
+	// decoded are then skipped.
 	accepted bool
-	// onlyWithdrawals means that add ignores intents.
+	// If onlyWithdrawals is true, the method add ignores intents.
 	onlyWithdrawals bool
 }
 
@@ -326,10 +329,11 @@ func (l *intentLog) add(i store.Intent, isWithdrawal bool) {
 	}
 }
 
-// valid returns the valid intents of a request, the newest first. Of each process, only the newest
-// intent that is not withdrawn is valid: the process publishes the next intent of the request after
-// the dial of the earlier intent has ended. Intents of other processes stay valid. A process that
-// lost its claim can append its intent after the intent of the call that rang.
+// valid returns the intents of a request whose calls may have rung, newest first. These are, for
+// each process, its newest intent that is not withdrawn. Earlier intents of the same process are
+// not valid, because a process publishes the next intent of a request only after the previous dial
+// has ended. An intent of another process does not end the validity: a process that has lost its
+// claim can publish its intent after the intent of the call that rang.
 func (l *intentLog) valid(request uuid.UUID) (valid []store.Intent) {
 	seen := map[uuid.UUID]bool{}
 	for _, i := range slices.Backward(l.intents[request]) {
@@ -341,8 +345,7 @@ func (l *intentLog) valid(request uuid.UUID) (valid []store.Intent) {
 	return valid
 }
 
-// open returns the valid intents that have no fence, by request. The newest intent of a request is
-// the first.
+// open returns, for each request, the valid intents that have no fence, newest first.
 func (r *Reconciler) open(ctx context.Context, found *intentLog) (open [][]store.Intent, err error) {
 	for requests := range slices.Chunk(slices.Collect(maps.Keys(found.intents)), batchSize) {
 		var ids []uuid.UUID
@@ -376,9 +379,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// settle waits for the other dialers, reads the withdrawals that they published meanwhile, and
-// settles the intents that are still open. An intent behind the parameter end has no fence on an
-// earlier server.
+// settle waits for the other dialers and reads the withdrawals that they published meanwhile. It
+// then settles the intents that are still open. Intents behind the offsets in end are not read,
+// because their fences can commit only on the present server.
 func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog, end kafka.Offsets) error {
 	if err := r.wait(ctx); err != nil {
 		return err
@@ -407,9 +410,9 @@ func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog
 	return nil
 }
 
-// read adds the intents and withdrawals between the offsets to the log. It returns
-// ErrConfirmationNeeded if it cannot decode a record: the record can be the intent of a call that
-// rang, and that request must not be dialed again.
+// read adds the intents and withdrawals between the offsets from and to to the log. It returns
+// ErrConfirmationNeeded if it cannot decode a record. Such a record can be the intent of a call
+// that rang, and its request must not be dialed again.
 func (r *Reconciler) read(ctx context.Context, from, to kafka.Offsets, log *intentLog) error {
 	return kafka.Scan(ctx, r.cfg, "dialer-reconciler", kafka.DialIntents, from, to, func(rec kafka.Record) error {
 		i, withdrawn, err := decode(rec)
@@ -427,9 +430,9 @@ func (r *Reconciler) read(ctx context.Context, from, to kafka.Offsets, log *inte
 	})
 }
 
-// Accept makes the next reconciliation read the topic from its oldest records. It ignores the
-// positions that were read before, and skips records that cannot be decoded. An operator calls
-// Accept after ErrConfirmationNeeded.
+// Accept makes the next reconciliation read the topic from its oldest record and skip records that
+// cannot be decoded. The stored positions are replaced. An operator calls Accept after
+// ErrConfirmationNeeded.
 func Accept(ctx context.Context, cfg kafka.Config, st *store.Store) (kafka.Bounds, error) {
 	client, err := kafka.NewClient(cfg, "dialer-accept-intents", nil)
 	if err != nil {

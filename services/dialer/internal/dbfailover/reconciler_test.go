@@ -32,7 +32,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// fixture is a Kafka cluster and a database whose server identity can change.
+// fixture is a Kafka cluster and a database. The test can change the server identity that the
+// database returns.
 type fixture struct {
 	*testing.T
 	pool      *pgxpool.Pool
@@ -61,8 +62,8 @@ func newFixture(t *testing.T) *fixture {
 	return w
 }
 
-// reconciler returns a reconciler that calls meanwhile instead of waiting for the other dialers. If
-// meanwhile is nil, the reconciler does not wait.
+// reconciler returns a reconciler. Instead of waiting for the other dialers, it calls the function
+// meanwhile, unless meanwhile is nil.
 func (w *fixture) reconciler(meanwhile func()) *Reconciler {
 	r := NewReconciler(w.cfg, w.publisher, w.store, time.Minute, prometheus.NewRegistry())
 	r.wait = func(context.Context) error {
@@ -74,7 +75,7 @@ func (w *fixture) reconciler(meanwhile func()) *Reconciler {
 	return r
 }
 
-// reconcile reconciles and fails the test on an error.
+// reconcile runs a new reconciler once, which must permit dialing afterwards.
 func (w *fixture) reconcile() {
 	w.Helper()
 	r := w.reconciler(nil)
@@ -86,7 +87,7 @@ func (w *fixture) reconcile() {
 	}
 }
 
-// moveTo makes the database report another server.
+// moveTo changes the server identity that the database returns, as a failover does.
 func (w *fixture) moveTo(server string) {
 	w.Helper()
 	_, err := pgtest.Owner(w, w.pool, "dialer").Exec(w.Context(), fmt.Sprintf(
@@ -120,7 +121,7 @@ func another(i store.Intent) store.Intent {
 	return i
 }
 
-// enqueue puts the request of an intent into the dial queue.
+// enqueue adds the request of an intent to the dial queue.
 func (w *fixture) enqueue(i store.Intent) {
 	w.Helper()
 	r := dialqueue.Request{
@@ -154,13 +155,13 @@ func (w *fixture) withdraw(i store.Intent) {
 	}
 }
 
-// alive stores a heartbeat of the intent's process.
+// alive stores a heartbeat of the process that published the intent.
 func (w *fixture) alive(i store.Intent) {
 	w.Helper()
 	w.exec(`INSERT INTO instances (instance_id) VALUES ($1)`, i.InstanceID)
 }
 
-// inAnotherCall puts the number of an intent into a live call of another request.
+// inAnotherCall inserts a live call of another request to the number of the intent.
 func (w *fixture) inAnotherCall(i store.Intent) {
 	w.Helper()
 	w.exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
@@ -168,8 +169,9 @@ func (w *fixture) inAnotherCall(i store.Intent) {
 		uuid.Must(uuid.NewV7()), w.workspace, i.To)
 }
 
-// dialedOver sets the request of an intent to dialing through another call, which a process fenced
-// before. The trunk has refused that other call.
+// dialedOver fences the request of an intent for another trunk, by the given process. That trunk
+// has refused the call, and the intent of that call is withdrawn. The fence for the intent i is
+// missing.
 func (w *fixture) dialedOver(i store.Intent, instance uuid.UUID) {
 	w.Helper()
 	w.enqueue(i)
@@ -180,7 +182,7 @@ func (w *fixture) dialedOver(i store.Intent, instance uuid.UUID) {
 	w.fenced(refused)
 }
 
-// fenced inserts the fence and the call of an intent, and sets its request to dialing.
+// fenced inserts the fence and the call of an intent, and sets the state of its request to dialing.
 func (w *fixture) fenced(i store.Intent) {
 	w.Helper()
 	w.exec(`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id) VALUES ($1, $2, 1, 'sim', $3)`,
@@ -192,15 +194,16 @@ func (w *fixture) fenced(i store.Intent) {
 	w.exec(`UPDATE dial_queue SET state = 'dialing' WHERE call_request_id = $1`, i.CallRequestID)
 }
 
-// outcome is the state of an intent's request in the database.
+// outcome is what the database contains about the request of an intent.
 type outcome struct {
 	State string
-	// Call is the status of the call, and whether the process of the intent owns the call.
+	// Call is the status of the call. Owned is true if the process of the intent owns the call.
 	Call  string
 	Owned bool
-	// Ending is the reason why the call is hung up.
+	// Ending is the reason why the dialer must hang up the call.
 	Ending string
-	// Fences is the number of fences. Failed is the number of failed events.
+	// Fences is the number of fences of the request. Failed is the number of events with
+	// dial_state_unknown.
 	Fences, Failed int
 }
 
@@ -226,37 +229,37 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		// before prepares the data about the intent on the old and on the new server.
+		// before inserts rows and publishes records before the failover.
 		before func(w *fixture, i store.Intent)
 		// meanwhile runs while the reconciler waits for the other dialers.
 		meanwhile func(w *fixture, i store.Intent)
-		// stale: another process publishes a second intent of the request after the first intent,
-		// and withdraws the second intent meanwhile.
+		// If stale is true, another process publishes a second intent of the request after the
+		// first one. It withdraws this intent while the reconciler waits.
 		stale bool
 		want  outcome
 	}{
 		{
-			name:   "the process is gone",
+			name:   "the process that published the intent is dead",
 			before: func(w *fixture, i store.Intent) { w.enqueue(i); w.publish(i) },
 			want:   outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 1},
 		},
 		{
-			name:   "the order is lost as well",
+			name:   "the process is dead, and the database lost the request too",
 			before: func(w *fixture, i store.Intent) { w.publish(i) },
 			want:   outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 1},
 		},
 		{
-			name:   "the process is alive",
+			name:   "the process that published the intent is alive",
 			before: func(w *fixture, i store.Intent) { w.enqueue(i); w.publish(i); w.alive(i) },
 			want:   outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
-			name:   "the process is alive and the order is lost",
+			name:   "the process is alive, and the database lost the request too",
 			before: func(w *fixture, i store.Intent) { w.publish(i); w.alive(i) },
 			want:   outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
-			name: "the process is alive and the call is over",
+			name: "the process is alive, and the longest duration of the call has passed",
 			before: func(w *fixture, i store.Intent) {
 				i.At = i.At.Add(-time.Hour)
 				w.enqueue(i)
@@ -276,18 +279,18 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			want: outcome{State: "failed", Failed: 1},
 		},
 		{
-			name:   "withdrawn",
+			name:   "the intent was withdrawn before the failover",
 			before: func(w *fixture, i store.Intent) { w.enqueue(i); w.publish(i); w.withdraw(i) },
 			want:   outcome{State: "queued"},
 		},
 		{
-			name:      "withdrawn while the reconciler waits",
+			name:      "the intent is withdrawn while the reconciler waits",
 			before:    func(w *fixture, i store.Intent) { w.enqueue(i); w.publish(i) },
 			meanwhile: func(w *fixture, i store.Intent) { w.withdraw(i) },
 			want:      outcome{State: "queued"},
 		},
 		{
-			name: "a withdrawn intent of another process follows",
+			name: "the process is dead, and a withdrawn intent of another process follows",
 			before: func(w *fixture, i store.Intent) {
 				stale := another(i)
 				w.enqueue(i)
@@ -297,7 +300,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			want: outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 1},
 		},
 		{
-			name: "a withdrawn intent of another process follows, and the process is alive",
+			name: "the process is alive, and a withdrawn intent of another process follows",
 			before: func(w *fixture, i store.Intent) {
 				stale := another(i)
 				w.enqueue(i)
@@ -308,7 +311,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
-			name: "an intent of another process follows, and is withdrawn while the reconciler waits",
+			name: "an intent of another process follows and is withdrawn while the reconciler waits",
 			before: func(w *fixture, i store.Intent) {
 				w.enqueue(i)
 				w.alive(i)
@@ -318,7 +321,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			want:  outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
-			name: "an intent of a dead process follows, and the process is alive",
+			name: "the process is alive, and an intent of a dead process follows",
 			before: func(w *fixture, i store.Intent) {
 				w.enqueue(i)
 				w.alive(i)
@@ -327,7 +330,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
-			name: "an intent of a dead process precedes, and the process is alive",
+			name: "the process is alive, and an intent of a dead process precedes",
 			before: func(w *fixture, i store.Intent) {
 				w.enqueue(i)
 				w.alive(i)
@@ -347,7 +350,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
-			name: "the database has the fence of a later intent of the process",
+			name: "the database has the fence of a later intent of the same process",
 			before: func(w *fixture, i store.Intent) {
 				earlier := i
 				earlier.CallID = uuid.Must(uuid.NewV7())
@@ -359,7 +362,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
-			name: "the intents of all trunks are withdrawn",
+			name: "all intents of the request are withdrawn",
 			before: func(w *fixture, i store.Intent) {
 				next := another(i)
 				w.enqueue(i)
@@ -370,7 +373,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			want: outcome{State: "queued"},
 		},
 		{
-			name: "fenced",
+			name: "the database has the fence of the intent",
 			before: func(w *fixture, i store.Intent) {
 				w.enqueue(i)
 				w.publish(i)
@@ -380,22 +383,22 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			want: outcome{State: "queued", Fences: 1},
 		},
 		{
-			name:   "the database has the fence of the trunk before",
+			name:   "the database has only the fence for the previous trunk",
 			before: func(w *fixture, i store.Intent) { w.dialedOver(i, i.InstanceID); w.alive(i) },
 			want:   outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 2},
 		},
 		{
-			name:   "the database has the fence of the trunk before, and the process is gone",
+			name:   "the process is dead, and the database has only the fence for the previous trunk",
 			before: func(w *fixture, i store.Intent) { w.dialedOver(i, i.InstanceID) },
 			want:   outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 2},
 		},
 		{
-			name:   "the database has the fence of another process",
+			name:   "the database has a fence of another process",
 			before: func(w *fixture, i store.Intent) { w.dialedOver(i, uuid.Must(uuid.NewV7())); w.alive(i) },
 			want:   outcome{State: "dialing", Fences: 1},
 		},
 		{
-			name: "the request has ended",
+			name: "the request ended before the failover",
 			before: func(w *fixture, i store.Intent) {
 				w.enqueue(i)
 				w.publish(i)
@@ -436,7 +439,8 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 	}
 }
 
-// Two dialers read the same open intents. The second dialer settles them after the first dialer.
+// Two dialers have read the same open intents. The second dialer settles them after the first
+// dialer and must change nothing.
 func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -462,8 +466,8 @@ func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
 	}
 }
 
-// A dialer is killed after it published an intent and before the fence. While the database keeps
-// its commits, the request is not lost.
+// A dialer dies after it published an intent and before it committed the fence. If the database
+// server has not changed, another dialer can dial the request.
 func TestReconcile_DoesNotSettleIntentsOfTheSameServer(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -477,7 +481,8 @@ func TestReconcile_DoesNotSettleIntentsOfTheSameServer(t *testing.T) {
 	}
 }
 
-// Consumers of dial-events.v1 can know the call as live, so they receive its end.
+// Consumers of dial-events.v1 can have received earlier events of a lost call, so they must receive
+// its end.
 func TestReconcile_PublishesTheEndOfALostCall(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -511,8 +516,8 @@ func TestReconcile_PublishesTheEndOfALostCall(t *testing.T) {
 	}
 }
 
-// A lost call is not inserted again if its number is in another call. Consumers also receive the
-// end of such a call.
+// If another call to the number is live, a lost call is not inserted again. Consumers must receive
+// the end of the lost call anyway.
 func TestReconcile_PublishesTheEndOfACallThatIsNotRestored(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -543,11 +548,11 @@ func TestReconcile_PublishesTheEndOfACallThatIsNotRestored(t *testing.T) {
 	}
 }
 
-// The look_at of a claimed request is later than the scan_from of the limits, so a restored request
-// must have such a look_at too.
+// The limits count only requests whose look_at is not before scan_from. A claim sets look_at to a
+// later time, so a reconciliation must do the same for a restored request.
 func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
 	t.Parallel()
-	for name, enqueued := range map[string]bool{"the order is known": true, "the order is lost": false} {
+	for name, enqueued := range map[string]bool{"the database has the request": true, "the database lost the request": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newFixture(t)
@@ -572,7 +577,8 @@ func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
 	}
 }
 
-// While the circuit of the publisher is open, no request is claimed, but fenced calls are dialed.
+// While the circuit of the publisher is open, no request may be claimed. But calls that are fenced
+// already may be dialed.
 func TestReconciled_IsTrueWhileThePublisherFails(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -592,8 +598,8 @@ func TestReconciled_IsTrueWhileThePublisherFails(t *testing.T) {
 	}
 }
 
-// If the database fails or is slow, this does not mean that the server has changed. The statements
-// of a dial also fail or are slow.
+// If the database fails or is slow, its server has not necessarily changed. Calls that are fenced
+// already may still be dialed, because the statements of a dial then fail or wait too.
 func TestReconciled_StaysTrueWhileTheServerCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -679,7 +685,7 @@ func TestOnChange_IsCalledOnceForEachServer(t *testing.T) {
 	r, calls := w.reconciler(nil), 0
 	r.OnChange(func() { calls++ })
 	for _, step := range []struct {
-		server string // empty if the server stays the same
+		server string // empty if the server does not change in this step
 		want   int
 	}{{want: 0}, {server: "b", want: 1}, {want: 1}, {server: "c", want: 2}} {
 		if step.server != "" {
@@ -694,8 +700,8 @@ func TestOnChange_IsCalledOnceForEachServer(t *testing.T) {
 	}
 }
 
-// The topic may have lost intents that the database never received. Until an operator decides,
-// nothing is dialed.
+// The topic can have lost intents of fences that the database lost too. Nothing may be dialed until
+// an operator has confirmed this.
 func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -703,12 +709,12 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 		lose func(w *fixture, admin *kadm.Client) error
 	}{
 		{
-			name: "the topic was created again",
+			name: "the topic was deleted and created again",
 			lose: func(w *fixture, admin *kadm.Client) error {
 				if _, err := admin.DeleteTopics(w.Context(), kafka.DialIntents.Name); err != nil {
 					return err
 				}
-				// the other client still uses the old topic from its cache
+				// another client, because the publisher's client has cached the deleted topic
 				client, err := kafka.NewClient(w.cfg, "test", nil)
 				if err != nil {
 					return err
@@ -740,7 +746,7 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := w.reconciler(nil)
-			testkit.NoError(t, func() error { // waits until the client uses the new topic
+			testkit.NoError(t, func() error { // repeated until the client uses the new topic
 				if err := r.check(t.Context()); !errors.Is(err, ErrConfirmationNeeded) {
 					return fmt.Errorf("check = %w, want ErrConfirmationNeeded", err)
 				}
@@ -762,18 +768,18 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 	}
 }
 
-// A record that this build cannot decode can be the intent of a call that rang. Until an operator
-// decides, nothing is dialed. The other intents are then settled.
+// A record that this build cannot decode can be the intent of a call that rang. Nothing may be
+// dialed until an operator has confirmed that it is skipped. Then the other intents are settled.
 func TestReconcile_UndecodableIntentNeedsConfirmation(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		// spoil changes the record of an intent.
+		// spoil changes the record of an intent, so that it cannot be decoded.
 		spoil func(rec *kgo.Record)
 	}{
-		{name: "the value is no message", spoil: func(rec *kgo.Record) { rec.Value = []byte{0xff} }},
-		{name: "the event is newer than this build", spoil: func(rec *kgo.Record) { rec.Value = nil }},
-		{name: "there are no headers", spoil: func(rec *kgo.Record) { rec.Headers = nil }},
+		{name: "the value is not a protobuf message", spoil: func(rec *kgo.Record) { rec.Value = []byte{0xff} }},
+		{name: "the event has a type that this build does not know", spoil: func(rec *kgo.Record) { rec.Value = nil }},
+		{name: "the record has no headers", spoil: func(rec *kgo.Record) { rec.Headers = nil }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -840,7 +846,8 @@ func TestAdvance_NextReconciliationReadsNoIntentAgain(t *testing.T) {
 	}
 }
 
-// The intent of a claimed request can be published before its fence is committed.
+// A process can have published the intent of a claimed request and not committed its fence yet. The
+// position must stay before this intent.
 func TestAdvance_KeepsThePositionWhileAClaimCanFence(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -869,7 +876,8 @@ func TestAdvance_KeepsThePositionWhileAClaimCanFence(t *testing.T) {
 	}
 }
 
-// The intent of a claim that is made while the end of the topic is read can be below that end.
+// A request can be claimed while the reconciler reads the end of the topic. The intent of this
+// claim can be below that end, so the position must stay.
 func TestAdvance_KeepsThePositionForAClaimMadeMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -915,20 +923,21 @@ func TestAdvance_KeepsThePositionForAClaimMadeMeanwhile(t *testing.T) {
 }
 
 // The trunk of a fenced call can refuse the call. The intent for the next trunk is then published
-// before the fence for that trunk commits.
+// before the fence for that trunk commits, so the position must stay while a call is fenced.
 func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		// since is the time between the commit of the fence and the reading of the offsets.
+		// since is the time from the commit of the fence to the reading of the offsets. It is
+		// negative if the offsets were read first.
 		since time.Duration
 		call  string
 		moves bool
 	}{
-		"fenced before":                 {since: time.Second, call: "status = 'fenced'"},
-		"fenced after the end was read": {since: -time.Second, call: "status = 'fenced'", moves: true},
-		"the phone rings":               {since: time.Second, call: "status = 'ringing'", moves: true},
-		"the call ended":                {since: time.Second, call: "status = 'void', ended_at = now()", moves: true},
-		"recovery hangs up":             {since: time.Second, call: "ending = 'lost'", moves: true},
+		"the offsets were read after the fence":  {since: time.Second, call: "status = 'fenced'"},
+		"the offsets were read before the fence": {since: -time.Second, call: "status = 'fenced'", moves: true},
+		"the phone rings":                        {since: time.Second, call: "status = 'ringing'", moves: true},
+		"the call ended":                         {since: time.Second, call: "status = 'void', ended_at = now()", moves: true},
+		"recovery hangs up":                      {since: time.Second, call: "ending = 'lost'", moves: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -957,8 +966,8 @@ func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
 	}
 }
 
-// Under load, claims are made all the time. The positions move to an end of the topic when the
-// claims from before that end have ended.
+// Under load there is always a claim. The positions must move when the claims that were made before
+// the end of the topic was read have ended.
 func TestAdvance_WaitsOnlyForClaimsFromBefore(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -971,7 +980,7 @@ func TestAdvance_WaitsOnlyForClaimsFromBefore(t *testing.T) {
 	}
 	advance := func() {
 		t.Helper()
-		r.advanced = time.Time{} // as if the last advance was long ago
+		r.advanced = time.Time{} // as if the previous advance was long ago
 		if err := r.check(t.Context()); err != nil {
 			t.Fatalf("check = %v", err)
 		}
@@ -998,8 +1007,9 @@ func TestAdvance_WaitsOnlyForClaimsFromBefore(t *testing.T) {
 	}
 }
 
-// A topic that lost records ends before the stored position. The position must move back to the end
-// of the topic. Otherwise the next reconciliation would need an operator.
+// A topic that has lost records can end before the stored position. The position must then move
+// back to the end of the topic. Otherwise the next reconciliation would return
+// ErrConfirmationNeeded.
 func TestAdvance_PositionMayMoveBack(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
