@@ -20,11 +20,13 @@ func TestPostTransaction_UsedReferenceReturnsTheFirstTransaction(t *testing.T) {
 	}{
 		{name: "new reference", body: `{"type":"top_up","amount":"25","reference":"r-1"}`, wantStatus: 201},
 		{
-			name: "used reference with the same amount", body: `{"type":"top_up","amount":"25","reference":"r-1"}`, wantStatus: 200,
+			name: "used reference with the same amount",
+			body: `{"type":"top_up","amount":"25","reference":"r-1"}`, wantStatus: 200,
 			wantHeader: "true",
 		},
 		{
-			name: "used reference with another amount", body: `{"type":"top_up","amount":"30","reference":"r-1"}`, wantStatus: 200,
+			name: "used reference with another amount",
+			body: `{"type":"top_up","amount":"30","reference":"r-1"}`, wantStatus: 200,
 			wantHeader: "true",
 		},
 	} {

@@ -109,8 +109,9 @@ func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
 		status = http.StatusOK
 		w.Header().Set("Idempotency-Replayed", "true")
 		if posted.Kind != kind || posted.Amount() != amount {
-			slog.WarnContext(r.Context(), "payment reference repeated with another type or amount, nothing posted", "workspace_id", workspaceID,
-				"transaction_id", posted.ID, "operator", operator, "amount", amount, "posted", posted.Amount())
+			slog.WarnContext(r.Context(), "payment reference repeated with another type or amount, nothing posted",
+				"workspace_id",
+				workspaceID, "transaction_id", posted.ID, "operator", operator, "amount", amount, "posted", posted.Amount())
 		}
 	}
 	return httpserver.WriteJSON(w, status, viewTransaction(posted))

@@ -57,13 +57,17 @@ func TestPost_RefusesBalancesOutOfRange(t *testing.T) {
 		posted  ledger.Transaction
 		wantErr error
 	}{
-		{"all spendable credit can be taken", ledger.Accounts{Wallet: 5, Funding: -5}, ledger.Paid(id, workspace, ledger.Adjustment, -5, "r", "op"), nil},
-		{"more than the spendable credit is refused", ledger.Accounts{Wallet: 5, Funding: -5}, ledger.Paid(id, workspace, ledger.Adjustment, -6, "r", "op"), ledger.ErrInsufficient},
+		{"all spendable credit can be taken",
+			ledger.Accounts{Wallet: 5, Funding: -5}, ledger.Paid(id, workspace, ledger.Adjustment, -5, "r", "op"), nil},
+		{"more than the spendable credit is refused",
+			ledger.Accounts{Wallet: 5, Funding: -5}, ledger.Paid(id, workspace, ledger.Adjustment, -6, "r", "op"),
+			ledger.ErrInsufficient},
 		{"held credit cannot be taken", ledger.Accounts{Wallet: 5, Held: 5, Funding: -10}, ledger.Paid(id, workspace, ledger.Adjustment, -6, "r", "op"), ledger.ErrInsufficient},
 		{"a balance of MaxAmount is allowed", ledger.Accounts{}, ledger.Paid(id, workspace, ledger.TopUp, ledger.MaxAmount,
 			"r", "op"), nil},
-		{"a balance above MaxAmount is refused", ledger.Accounts{Held: 1, Funding: -1}, ledger.Paid(id, workspace, ledger.TopUp, ledger.MaxAmount,
-			"r", "op"), ledger.ErrTooLarge},
+		{"a balance above MaxAmount is refused",
+			ledger.Accounts{Held: 1, Funding: -1}, ledger.Paid(id, workspace, ledger.TopUp, ledger.MaxAmount,
+				"r", "op"), ledger.ErrTooLarge},
 	}
 	for _, tt := range tests {
 		after, err := tt.before.Post(tt.posted)

@@ -89,11 +89,16 @@ var forgeries = []struct {
 	want      []string
 }{
 	{"no row is changed", `SELECT 1`, nil},
-	{"a balance and its contra account are changed", `UPDATE wallets SET wallet_micro = wallet_micro + 1, funding_micro = funding_micro - 1 WHERE workspace_id = @workspace`,
+	{"a balance and its contra account are changed",
+		`UPDATE wallets SET wallet_micro = wallet_micro + 1, funding_micro = funding_micro - 1
+			WHERE workspace_id = @workspace`,
 		[]string{"wrong_balance: wallet: kept 9.450001, found 9.45", "wrong_balance: funding: kept -10.000001, found -10"}},
-	{"a balance is raised without its contra account", `UPDATE wallets SET wallet_micro = wallet_micro + 1 WHERE workspace_id = @workspace`,
+	{"a balance is raised without its contra account",
+		`UPDATE wallets SET wallet_micro = wallet_micro + 1 WHERE workspace_id = @workspace`,
 		[]string{"wrong_balance: wallet: kept 9.450001, found 9.45", "unbalanced_wallet: all accounts: kept 0.000001, found 0"}},
-	{"the sum of the balances is too large for bigint", `UPDATE wallets SET wallet_micro = 9223372036854775807, revenue_micro = 9223372036854775807 WHERE workspace_id = @workspace`,
+	{"the sum of the balances is too large for bigint",
+		`UPDATE wallets SET wallet_micro = 9223372036854775807, revenue_micro = 9223372036854775807
+			WHERE workspace_id = @workspace`,
 		[]string{"wrong_balance: wallet", "wrong_balance: revenue: kept 9223372036854.775807, found 0.05", "unbalanced_wallet: all accounts: kept 18446744073700.051614, found 0"}},
 	{"the wallet is overdrawn", `UPDATE wallets SET wallet_micro = -1, funding_micro = funding_micro + 9450001 WHERE workspace_id = @workspace`,
 		[]string{"wrong_balance: wallet", "wrong_balance: funding", "negative_balance: wallet: kept -0.000001, found 9.45"}},
@@ -105,9 +110,13 @@ var forgeries = []struct {
 		[]string{"wrong_balance: wallet: kept 9.45, found -0.55", "wrong_balance: funding: kept -10, found 0"}},
 	{"a top-up is changed", `UPDATE transactions SET wallet_micro = 11000000, funding_micro = -11000000 WHERE workspace_id = @workspace AND kind = 'top_up'`,
 		[]string{"wrong_balance: wallet: kept 9.45, found 10.45", "wrong_balance: funding: kept -10, found -11"}},
-	{"one entry of a top-up is changed", `UPDATE transactions SET wallet_micro = 11000000 WHERE workspace_id = @workspace AND kind = 'top_up'`,
+	{"one entry of a top-up is changed",
+		`UPDATE transactions SET wallet_micro = 11000000 WHERE workspace_id = @workspace AND kind = 'top_up'`,
 		[]string{"wrong_balance: wallet", "unbalanced_transaction: <id>: kept 1, found 0"}},
-	{"a top-up is in the ledger twice, and the wallet agrees", again + `kind = 'top_up'; UPDATE wallets SET wallet_micro = wallet_micro + 10000000, funding_micro = funding_micro - 10000000 WHERE workspace_id = @workspace`,
+	{"a top-up is in the ledger twice, and the wallet agrees",
+		again + `kind = 'top_up';
+			UPDATE wallets SET wallet_micro = wallet_micro + 10000000, funding_micro = funding_micro - 10000000
+			WHERE workspace_id = @workspace`,
 		[]string{"reference_twice: opening: kept once, found 2 times"}},
 	{"a top-up becomes a release", `UPDATE transactions SET kind = 'release' WHERE workspace_id = @workspace AND kind = 'top_up'`,
 		[]string{"misshapen_transaction: <id>: kept release, found wallet 10000000 held 0 revenue 0 funding -10000000"}},
@@ -121,7 +130,9 @@ var forgeries = []struct {
 	{"a hold is moved to another workspace",
 		`UPDATE holds SET workspace_id = gen_random_uuid() WHERE request_id = @released`,
 		[]string{"transaction_without_hold: <released>"}},
-	{"a hold has no transaction", `INSERT INTO holds (request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds, state)
+	{"a hold has no transaction",
+		`INSERT INTO holds (request_id, workspace_id, amount_micro, currency, per_minute_micro,
+			increment_seconds, max_call_seconds, state)
 		VALUES (@other, @workspace, 7, 'USD', 1, 1, 1, 'held')`,
 		[]string{"held_is_not_holds: held: kept 0.5, found 0.500007", "hold_without_transaction: <other>: kept 0.000007, found nothing"}},
 	{"the ledger loses a hold transaction", `DELETE FROM transactions WHERE request_id = @open`,
@@ -136,15 +147,18 @@ var forgeries = []struct {
 		[]string{"wrong_balance: wallet", "wrong_balance: held", "wrong_balance: revenue", "settled_without_transaction: <captured>: kept captured, found nothing"}},
 	{"a captured hold is opened again", `UPDATE holds SET state = 'held', captured_micro = NULL, settled_at = NULL WHERE request_id = @captured`,
 		[]string{"held_is_not_holds: held: kept 0.5, found 1", "open_but_settled: <captured>: kept held, found capture"}},
-	{"an open hold is marked as released", `UPDATE holds SET state = 'released', settled_at = now() WHERE request_id = @open`,
+	{"an open hold is marked as released",
+		`UPDATE holds SET state = 'released', settled_at = now() WHERE request_id = @open`,
 		[]string{"held_is_not_holds: held: kept 0.5, found 0", "settled_without_transaction: <open>: kept released, found nothing"}},
 	{"the ledger has a capture twice", again + `request_id = @captured AND kind = 'capture'`,
 		[]string{"wrong_balance: wallet", "wrong_balance: held", "wrong_balance: revenue", "settled_twice: <captured>: kept once, found 2 times"}},
-	{"a captured hold is marked as released", `UPDATE holds SET state = 'released', captured_micro = NULL WHERE request_id = @captured`,
+	{"a captured hold is marked as released",
+		`UPDATE holds SET state = 'released', captured_micro = NULL WHERE request_id = @captured`,
 		[]string{"wrong_settlement: <captured>: kept released, found capture", "wrong_charge: <captured>: kept 0, found 0.05"}},
 	{"a charge is lowered", `UPDATE holds SET captured_micro = captured_micro - 1 WHERE request_id = @captured`,
 		[]string{"wrong_charge: <captured>: kept 0.049999, found 0.05"}},
-	{"a charge is above its hold, and ledger and wallet agree", `UPDATE holds SET captured_micro = 500001 WHERE request_id = @captured;
+	{"a charge is above its hold, and ledger and wallet agree",
+		`UPDATE holds SET captured_micro = 500001 WHERE request_id = @captured;
 		UPDATE transactions SET wallet_micro = -1, revenue_micro = 500001 WHERE request_id = @captured AND kind = 'capture';
 		UPDATE wallets SET wallet_micro = wallet_micro - 450001, revenue_micro = revenue_micro + 450001 WHERE workspace_id = @workspace`,
 		[]string{"misshapen_transaction: <id>: kept capture", "charge_above_hold: <captured>: kept 0.500001, found 0.5"}},

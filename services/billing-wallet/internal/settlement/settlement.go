@@ -190,7 +190,7 @@ func (s *Settler) count(ctx context.Context, done []store.Settlement) {
 			continue
 		}
 		s.late.WithLabelValues(string(d.Late)).Inc()
-		slog.InfoContext(ctx, "late end of a call request ignored, hold unchanged", "call_request_id", d.Outcome.RequestID, "kind", d.Late, "reason",
-			d.Outcome.Reason)
+		slog.InfoContext(ctx, "late end of a call request ignored, hold unchanged",
+			"call_request_id", d.Outcome.RequestID, "kind", d.Late, "reason", d.Outcome.Reason)
 	}
 }

@@ -40,7 +40,8 @@ func TestSettlementFloor_RisesOnlyAfterEarlierTransactionsEnded(t *testing.T) {
 			},
 			want: 40,
 		},
-		{name: "the increase is below floorStep", reads: []read{{first: 1, last: 9, xmin: 100}, {xmin: 101}, {xmin: 102}}, want: 0},
+		{name: "the increase is below floorStep",
+			reads: []read{{first: 1, last: 9, xmin: 100}, {xmin: 101}, {xmin: 102}}, want: 0},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -185,8 +185,8 @@ func TestApply_FormerOwnerStoresOnlyAnOptOut(t *testing.T) {
 	d.exec("UPDATE sip_legs SET owner = gen_random_uuid()")
 	end := store.End{At: d.begun.Add(3 * time.Second), Cause: callstate.NormalClearing}
 	for name, err := range map[string]error{
-		"what was said": d.apply(d.owner.Guard(d.callID), d.utterance("hello", 2)),
-		"the end":       d.apply(d.owner.EndGuard(d.callID, end), d.utterance("hello", 2), d.ended(3)),
+		"utterance":       d.apply(d.owner.Guard(d.callID), d.utterance("hello", 2)),
+		"end of the call": d.apply(d.owner.EndGuard(d.callID, end), d.utterance("hello", 2), d.ended(3)),
 	} {
 		if !errors.Is(err, store.ErrLost) {
 			t.Errorf("%s: Apply = %v, want ErrLost", name, err)
@@ -210,7 +210,7 @@ func TestApply_FormerOwnerStoresOnlyAnOptOut(t *testing.T) {
 
 // A server that was not reconciled can lack the rows of outbound calls. The reconciliation inserts
 // them, so their events wait. An opt-out never waits for it.
-func TestApply_OnAServerThatIsNotReconciled(t *testing.T) {
+func TestApply_DelaysEventsOfMissingCallsUntilReconciliation(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	d.store.UseServer("a server that is gone")
@@ -238,7 +238,7 @@ func TestApply_OnAServerThatIsNotReconciled(t *testing.T) {
 
 // The call ended with a cause that only answered calls have, but the stream contains no answer. The
 // carrier must be queried.
-func TestApply_AsksTheCarrierForAMissingAnswer(t *testing.T) {
+func TestApply_QueriesTheCarrierForAMissingAnswer(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	asked := 0

@@ -230,7 +230,7 @@ func TestEventReader_MarksAnUnknownCallToBeHungUp(t *testing.T) {
 }
 
 // The lease of the process has ended, but the process has not noticed this yet.
-func TestEventReader_AppliesNothingAfterItsLease(t *testing.T) {
+func TestEventReader_AppliesNothingAfterItsLeaseEnded(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)
 	former, next := r.reader(), r.reader()

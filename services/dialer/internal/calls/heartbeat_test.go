@@ -20,7 +20,7 @@ const recoveryLease = 500 * time.Millisecond
 
 // If heartbeats were late, other processes can have taken over an earlier fence. The next heartbeat
 // must have a different generation.
-func TestHeartbeat_HasANewGenerationAfterAGap(t *testing.T) {
+func TestHeartbeat_ChangesTheGenerationAfterALateHeartbeat(t *testing.T) {
 	pool := pgtest.New(
 		t,
 		"dialer",

@@ -71,8 +71,9 @@ func TestLiveCallCheck_LeavesUnreadEndsToTheReader(t *testing.T) {
 		want   []uuid.UUID
 	}{
 		{name: "all events are read", change: func() {}, want: []uuid.UUID{r.callID, missing}},
-		{name: "an event between the two ends is unread", change: func() { r.add(r.callID, carrier.Utterance, 4) },
-			want: []uuid.UUID{missing}},
+		{name: "an event between the ends of the two calls is unread",
+			change: func() { r.add(r.callID, carrier.Utterance, 4) },
+			want:   []uuid.UUID{missing}},
 		{name: "the carrier has started a new stream", change: func() { r.feed.name = "b" }},
 		{name: "another process is the reader", change: func() {
 			r.feed.name, r.feed.events = "a", nil

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestDelete_TranscriptsADayAfterTheEnd(t *testing.T) {
+func TestRetentionJob_DeletesTranscriptsADayAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(
 		t,

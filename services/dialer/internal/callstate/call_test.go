@@ -30,7 +30,7 @@ func outbound() *callstate.Call {
 
 func lastEvent(c *callstate.Call) *eventv1.Call { return c.Facts()[len(c.Facts())-1].Event.GetCall() }
 
-func TestZone_NamedThenNumberThenUTC(t *testing.T) {
+func TestZone_PrefersTheNameThenTheNumberThenUTC(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ named, number, want string }{
 		{"Asia/Tokyo", "+18005551234", "Asia/Tokyo"}, {"Asia/Tokyo", "+14155550101", "Asia/Tokyo"}, {"", "+14155550101",
@@ -147,7 +147,7 @@ func TestEnd_CauseFollowsTheReasonOfTheHangup(t *testing.T) {
 			0,
 		},
 		{"recovery finds an ended call", callstate.EndingRecovery, false, "completed", "normal_clearing", "", 4},
-		{"the longest duration", callstate.EndingLongest, true, "completed", "max_duration", "", 4},
+		{"the longest duration ends the call", callstate.EndingLongest, true, "completed", "max_duration", "", 4},
 		{
 			"the person hung up before the longest duration",
 			callstate.EndingLongest,
@@ -209,7 +209,7 @@ func TestEnd_CauseFollowsTheReasonOfTheHangup(t *testing.T) {
 }
 
 // The carrier can find the call of a dead process and end it before the recovery job takes it over.
-func TestEnd_OfACallWithoutAnOwnerIsUnknown(t *testing.T) {
+func TestEnd_CallWithoutAnOwnerEndsAsUnknown(t *testing.T) {
 	c := outbound()
 	c.Initiate(at(0))
 	c.Answer(at(1))

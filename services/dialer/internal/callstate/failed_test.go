@@ -19,17 +19,17 @@ func TestEnd_FailureAfterTheAnswerKeepsTheOutcome(t *testing.T) {
 		optOut  bool
 	}{
 		{
-			name: "no audio arrives", cause: callstate.MediaTimeout,
+			name: "media timeout", cause: callstate.MediaTimeout,
 			judged:  agent.Judgement{Outcome: agent.OutcomeInterested, Reached: agent.ReachedHuman},
 			outcome: agent.OutcomeInterested,
 		},
 		{
-			name: "after an opt-out", cause: callstate.MediaTimeout,
+			name: "media timeout after an opt-out", cause: callstate.MediaTimeout,
 			judged:  agent.Judgement{Outcome: agent.OutcomeOptedOut, Reached: agent.ReachedHuman},
 			outcome: agent.OutcomeOptedOut, optOut: true,
 		},
 		{
-			name: "the agent failed", cause: callstate.AgentError,
+			name: "the agent failed after the answer", cause: callstate.AgentError,
 			judged: agent.Judgement{Reached: agent.ReachedError},
 		},
 		{

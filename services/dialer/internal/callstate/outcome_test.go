@@ -8,7 +8,7 @@ import (
 )
 
 // The calls service needs the outcome in the ended event, because the summary can be late.
-func TestEnd_EndedHasTheSettledOutcome(t *testing.T) {
+func TestEnd_EndedEventHasTheOutcomeOfTheConversation(t *testing.T) {
 	t.Parallel()
 	judged := func(outcome string) *agent.Judgement {
 		return &agent.Judgement{Outcome: outcome, Reached: agent.ReachedHuman}
@@ -21,26 +21,29 @@ func TestEnd_EndedHasTheSettledOutcome(t *testing.T) {
 		want   string
 	}{
 		{
-			name:   "opted out",
+			name:   "judgement opted_out",
 			cause:  callstate.NormalClearing,
 			judged: judged(agent.OutcomeOptedOut),
 			want:   agent.OutcomeOptedOut,
 		},
 		{
-			name: "callback", cause: callstate.NormalClearing, judged: judged(agent.OutcomeCallbackRequested),
+			name:  "judgement callback_requested",
+			cause: callstate.NormalClearing, judged: judged(agent.OutcomeCallbackRequested),
 			want: agent.OutcomeCallbackRequested,
 		},
 		{
-			name: "no conversation", cause: callstate.SilenceTimeout, judged: judged(agent.OutcomeNoConversation),
+			name: "judgement no_conversation", cause: callstate.SilenceTimeout, judged: judged(agent.OutcomeNoConversation),
 			want: agent.OutcomeNoConversation,
 		},
-		{name: "decided by the summary", cause: callstate.NormalClearing, judged: judged(agent.OutcomeUnknown)},
+		{name: "judgement unknown, which the summary decides later",
+			cause: callstate.NormalClearing, judged: judged(agent.OutcomeUnknown)},
 		{
-			name: "failed call", cause: callstate.NetworkOutOfOrder, judged: judged(agent.OutcomeOptedOut),
+			name:  "judgement opted_out of a failed call",
+			cause: callstate.NetworkOutOfOrder, judged: judged(agent.OutcomeOptedOut),
 			want: agent.OutcomeOptedOut,
 		},
 		{
-			name:  "scripted agent",
+			name:  "opt-out in the words to the scripted agent",
 			words: "Never call me again.",
 			cause: callstate.NormalClearing,
 			want:  agent.OutcomeOptedOut,

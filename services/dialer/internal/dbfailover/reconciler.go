@@ -225,8 +225,8 @@ func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error
 			return err
 		}
 		if state.TopicID != bounds.ID {
-			slog.WarnContext(ctx, "topic replaced by a new topic with the same name", "topic", kafka.DialIntents.Name, "topic_id", bounds.ID,
-				"before", state.TopicID)
+			slog.WarnContext(ctx, "topic replaced by a new topic with the same name", "topic", kafka.DialIntents.Name,
+				"topic_id", bounds.ID, "before", state.TopicID)
 		}
 		after, err := r.store.ServerState(ctx)
 		if err != nil {
@@ -265,7 +265,8 @@ func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) err
 		return err
 	}
 	if len(open) > 0 {
-		slog.WarnContext(ctx, "dial intents without a fence found in the database", "requests", len(open), "server", state.Server)
+		slog.WarnContext(ctx, "dial intents without a fence found in the database",
+			"requests", len(open), "server", state.Server)
 		if err := r.settle(ctx, state.Server, found, bounds.End); err != nil {
 			return err
 		}

@@ -552,7 +552,9 @@ func TestReconcile_PublishesTheEndOfACallThatIsNotRestored(t *testing.T) {
 // later time, so a reconciliation must do the same for a restored request.
 func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
 	t.Parallel()
-	for name, enqueued := range map[string]bool{"the database has the request": true, "the database lost the request": false} {
+	for name, enqueued := range map[string]bool{
+		"the database has the request": true, "the database lost the request": false,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newFixture(t)
@@ -848,7 +850,7 @@ func TestAdvance_NextReconciliationReadsNoIntentAgain(t *testing.T) {
 
 // A process can have published the intent of a claimed request and not committed its fence yet. The
 // position must stay before this intent.
-func TestAdvance_KeepsThePositionWhileAClaimCanFence(t *testing.T) {
+func TestAdvance_KeepsThePositionWhileAClaimCanCommitAFence(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()
@@ -933,11 +935,11 @@ func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
 		call  string
 		moves bool
 	}{
-		"the offsets were read after the fence":  {since: time.Second, call: "status = 'fenced'"},
-		"the offsets were read before the fence": {since: -time.Second, call: "status = 'fenced'", moves: true},
-		"the phone rings":                        {since: time.Second, call: "status = 'ringing'", moves: true},
-		"the call ended":                         {since: time.Second, call: "status = 'void', ended_at = now()", moves: true},
-		"recovery hangs up":                      {since: time.Second, call: "ending = 'lost'", moves: true},
+		"the fence was committed first": {since: time.Second, call: "status = 'fenced'"},
+		"the offsets were read first":   {since: -time.Second, call: "status = 'fenced'", moves: true},
+		"the phone rings":               {since: time.Second, call: "status = 'ringing'", moves: true},
+		"the call ended":                {since: time.Second, call: "status = 'void', ended_at = now()", moves: true},
+		"recovery hangs up":             {since: time.Second, call: "ending = 'lost'", moves: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -968,7 +970,7 @@ func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
 
 // Under load there is always a claim. The positions must move when the claims that were made before
 // the end of the topic was read have ended.
-func TestAdvance_WaitsOnlyForClaimsFromBefore(t *testing.T) {
+func TestAdvance_WaitsOnlyForClaimsMadeBeforeTheEndWasRead(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()
@@ -1010,7 +1012,7 @@ func TestAdvance_WaitsOnlyForClaimsFromBefore(t *testing.T) {
 // A topic that has lost records can end before the stored position. The position must then move
 // back to the end of the topic. Otherwise the next reconciliation would return
 // ErrConfirmationNeeded.
-func TestAdvance_PositionMayMoveBack(t *testing.T) {
+func TestAdvance_MovesThePositionBackToTheEndOfTheTopic(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// A request with an unknown agent is put back. The delay grows with each attempt. After 15 attempts
-// the request is blocked.
+// A request whose agent is unknown is put back, and the delay grows with each attempt. The 16th
+// attempt blocks the request.
 func TestRun_RetriesAndThenBlocksAnUnknownAgent(t *testing.T) {
 	t.Parallel()
 	type row struct {

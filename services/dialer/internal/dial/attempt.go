@@ -22,35 +22,36 @@ import (
 const (
 	// retryDelay is the time until the next attempt if the agent or the workspace is not known yet,
 	// or if the circuit is open. If the agent is unknown, the delay grows with each attempt.
-	// retryDelay is also the pause between two tries of retryWrite.
+	// retryWrite also pauses for retryDelay between two tries.
 	retryDelay = 500 * time.Millisecond
-	// gateRetryDelay is the time until the next attempt if the gates did not answer.
+	// gateRetryDelay is the time until the next attempt if contacts-compliance did not respond to
+	// the call of the gates.
 	gateRetryDelay = time.Second
 	// numberRetryDelay is the time until the next attempt if no caller number could be chosen.
 	numberRetryDelay = time.Second
-	// releaseDelay is the delay of a request after its first release because of a fault of the
-	// operator's trunk.
+	// releaseDelay is the wait of a request after its first release. A request is released if a
+	// fault of the operator's trunk or account prevented the dial.
 	releaseDelay = time.Second
-	// maxOwnAgentAttempts is the maximum number of attempts of a request that fail because its
-	// workspace's own model cannot be reached.
+	// maxOwnAgentAttempts limits the attempts of a request that fail because a model of the
+	// request's workspace cannot be reached.
 	maxOwnAgentAttempts = 5
-	// maxAgentDelay is the maximum delay of a request whose agent cannot be reached. Another
-	// process may reach the agent sooner.
+	// maxAgentDelay is the maximum delay of a request whose agent cannot be reached from this
+	// process. Another process can possibly reach the agent, so the delay is short.
 	maxAgentDelay = 5 * time.Second
 	// busyNumberDelay is the time until the next attempt if the called number is already in a call.
-	// It is also the pause between two gate checks of a fenced call.
+	// A fenced call also waits for busyNumberDelay between two checks of the gates.
 	busyNumberDelay = 250 * time.Millisecond
-	// gateTimeout limits how long a fenced call waits for the gates. It is shorter than the time
-	// after which the watchdog ends the shortest call.
+	// gateTimeout limits how long a fenced call waits for a result of the gates. It is shorter than
+	// the time after which the watchdog ends the shortest call.
 	gateTimeout = 100 * time.Second
 	// stopTimeout limits every wait after the process has begun to stop. The process must end
-	// within 20 s (libs/service), and other parts end after the dialer.
+	// within 20 s (libs/service), and other components of the process stop after the dialer.
 	stopTimeout = 15 * time.Second
 )
 
-// attempt dials one claimed request. After stopping is canceled, it dials only if the fence is
-// already committed. The function free releases the worker. It can be called early, while the
-// attempt only waits for a trunk.
+// attempt dials one claimed request. If the context stopping has ended, attempt dials only if the
+// fence is already committed. The function free releases the worker. It can be called early, while
+// the attempt only waits for a trunk.
 func (d *Dialer) attempt(stopping context.Context, r dialqueue.Request, inputs dialInputs, free func()) {
 	waited := time.Duration(0)
 	if r.QueuedAt != nil {
@@ -72,8 +73,9 @@ func (d *Dialer) attempt(stopping context.Context, r dialqueue.Request, inputs d
 	}
 	switch {
 	case err != nil:
-		slog.WarnContext(ctx, "dial attempt ended with an error", "call_request_id", r.CallRequestID, "result", result, "error", err)
-	// not logged, because these results repeat after a short time
+		slog.WarnContext(ctx, "dial attempt ended with an error",
+			"call_request_id", r.CallRequestID, "result", result, "error", err)
+	// these results are not logged, because the request is tried again after a short time
 	case result != "put_back" && result != "lost":
 		slog.InfoContext(ctx, "dial attempt ended", "call_request_id", r.CallRequestID, "result", result)
 	}
@@ -81,7 +83,7 @@ func (d *Dialer) attempt(stopping context.Context, r dialqueue.Request, inputs d
 }
 
 // notDialed reports whether an attempt with this result ended before any message was sent to the
-// carrier.
+// carrier. The rate token of the request is then returned.
 func notDialed(result string) bool {
 	switch result {
 	case "put_back", "blocked", "rescheduled", "gate_silent", "not_intended", "lost", string(dialqueue.Failed):
@@ -90,8 +92,8 @@ func notDialed(result string) bool {
 	return false
 }
 
-// try returns the result of the attempt, which is one of a fixed set of words. A request that is
-// still queued after an error is claimed again when its claim expires.
+// try dials a request and returns the result, which is a value of the metric's label result. If an
+// error leaves the request queued, another attempt begins when the claim expires.
 func (d *Dialer) try(
 	ctx, stopping context.Context, r dialqueue.Request, inputs dialInputs, free func(),
 ) (result string, err error) {
@@ -114,11 +116,12 @@ func (d *Dialer) try(
 	}
 	done, wait := d.reach(inputs.Agent)
 	defer done()
-	if wait > 0 { // do not let a phone ring while the agent cannot be reached
+	if wait > 0 { // otherwise the phone would ring and no agent could talk
 		return "put_back", d.store.PutBack(ctx, r, min(wait, maxAgentDelay), 0)
 	}
 	answer, err := d.contacts.Check(ctx, r)
-	answer = answer.Since(inputs.at) // the workspace and the agent were read before the gates answered
+	// count the age from the time at which the workspace and the agent were read
+	answer = answer.Since(inputs.at)
 	if err != nil {
 		return "gate_silent", errors.Join(err, d.store.PutBack(ctx, r, gateRetryDelay, 0))
 	}
@@ -143,7 +146,7 @@ func (d *Dialer) try(
 		return "put_back", errors.Join(err, d.store.PutBack(ctx, r, numberRetryDelay, 0))
 	}
 	release, ok := d.carrier.allow()
-	if !ok { // check before the fence, so that a known fault of the trunk does not end the request
+	if !ok { // checked before the fence, because after the fence a refusal would end the request
 		return "put_back", d.store.PutBack(ctx, r, retryDelay, 0)
 	}
 	defer release()
@@ -179,7 +182,8 @@ func (d *Dialer) try(
 	)
 }
 
-// from returns the number that the called phone shows, and the trunk that is tried first.
+// from returns the number that the called phone shows, and the trunk that must be tried first. The
+// parameter without lists the trunks that have already refused the call.
 func (d *Dialer) from(ctx context.Context, wanted string, without []string) (number, over string, err error) {
 	if d.limits.From == nil {
 		return cmp.Or(wanted, dialqueue.DefaultFrom), "", nil
@@ -188,7 +192,7 @@ func (d *Dialer) from(ctx context.Context, wanted string, without []string) (num
 }
 
 // reach reserves a call at the address of an agent. If wait is positive, the circuit of the address
-// is open. The caller must call done.
+// is open, and no call is reserved. The caller must call done at the end of the attempt.
 func (d *Dialer) reach(a *dialqueue.Agent) (done func(), wait time.Duration) {
 	address, ok := agent.AddressOf(a.WorkspaceID, a.Kind, a.BaseURL, a.MediaURL)
 	if !ok {
@@ -197,22 +201,23 @@ func (d *Dialer) reach(a *dialqueue.Agent) (done func(), wait time.Duration) {
 	return d.limits.Agents.Allow(address)
 }
 
-// fenced is an attempt with a committed fence.
+// fenced is an attempt whose fence is committed.
 type fenced struct {
 	order carrier.Originate
-	// wanted is the number that the agent calls from. A trunk can show a different number.
+	// wanted is the number of the agent. A trunk can show a different number.
 	wanted string
-	// ownAgent means that the agent runs on a model of the workspace, not on the operator's.
+	// ownAgent is true if the agent runs on a model of the workspace, and false if it runs on the
+	// operator's model.
 	ownAgent bool
 	answer   peers.Answer
-	// generation is the generation of the heartbeat before the database confirmed that this process
-	// owns the fence.
+	// generation is the generation of the heartbeat (see calls.Heartbeat). It was read before the
+	// database confirmed that this process owns the fence.
 	generation int64
-	// dialedAt is the time at which the first SIP request left that can make the phone ring.
-	// dialedAt is zero if no such request has left.
+	// dialedAt is the time of the first SIP request that can make the phone ring. It is zero if no
+	// such request was sent.
 	dialedAt time.Time
-	// refused is the refusal of the previous trunk. The first SIP request to that trunk left at
-	// refusedAt. refused is nil for the first trunk.
+	// refused is the refusal by the previous trunk, and refusedAt is the time of the first SIP
+	// request to that trunk. For the first trunk, refused is nil.
 	refused   *carrier.Refused
 	refusedAt time.Time
 }
@@ -225,19 +230,20 @@ func (f fenced) dialed() time.Time {
 	return f.dialedAt
 }
 
-// observeLate measures the time from the due time of a request to its first SIP request, once per
-// attempt.
+// observeLate measures the time from the due time of a request to its first SIP request. An attempt
+// is measured only once, at its first trunk.
 func (d *Dialer) observeLate(ctx context.Context, f fenced, r dialqueue.Request) {
 	if f.refused == nil && !f.dialedAt.IsZero() {
 		telemetry.Observe(ctx, d.lateness(r.HeldBack), f.dialedAt.Sub(r.DueAt).Seconds())
 	}
 }
 
-// originateFenced dials a fenced call. Only the process that committed the fence calls it, at most
-// once per fence.
+// originateFenced dials a fenced call. Only the process that committed the fence calls
+// originateFenced, and at most once for each fence.
 func (d *Dialer) originateFenced(ctx context.Context, f fenced, r dialqueue.Request) (result string, err error) {
 	for !f.answer.Good() || !d.sameGeneration(f.generation) {
-		if !d.sameGeneration(f.generation) { // other processes can have ended this call
+		// a heartbeat was late, so other processes can have ended this call
+		if !d.sameGeneration(f.generation) {
 			var owned bool
 			if f.generation, owned, err = d.confirmFence(ctx, f.order.CallID); err != nil {
 				return "fault", err
@@ -285,7 +291,7 @@ func (d *Dialer) originateFenced(ctx context.Context, f fenced, r dialqueue.Requ
 }
 
 // stop ends an attempt that the gates refuse after its fence is committed. If a trunk has already
-// refused the request, that refusal becomes the result of the attempt.
+// refused the call, that refusal is the result of the attempt instead.
 func (d *Dialer) stop(
 	ctx context.Context, f fenced, r dialqueue.Request, state dialqueue.State, refusal dialqueue.Refusal,
 ) (result string, err error) {
@@ -296,9 +302,9 @@ func (d *Dialer) stop(
 	return string(state), unlessLost(d.retryWrite(ctx, void))
 }
 
-// release queues the request again. It is used after a refusal whose cause only the operator can
-// repair, and if this process may not dial any more. The call of the attempt becomes void, because
-// no phone rang and no event contained the call.
+// release queues the request again. It is used if the operator must repair the cause of a refusal,
+// and if this process may not dial any more. The call of the attempt becomes void, because no phone
+// rang and no event contained the call.
 func (d *Dialer) release(
 	ctx context.Context,
 	f fenced,
@@ -311,13 +317,13 @@ func (d *Dialer) release(
 		cause = refused.Cause
 	}
 	err = d.retryWrite(ctx, func() error { return d.store.Release(ctx, r, f.order.CallID, cause, releaseDelay) })
-	if err == nil { // if another process has ended the call, its intent stays valid (ADR 4)
+	if err == nil { // if another process has ended the call, the intent must stay valid (ADR 4)
 		d.withdraw(r, f.order)
 	}
 	return "released", errors.Join(originateErr, unlessLost(err))
 }
 
-// settle stores the carrier's answer to the originate request.
+// settle stores the result of the method Originate in the call.
 func (d *Dialer) settle(ctx context.Context, f fenced, originateErr error) (result string, err error) {
 	callID, dialedAt := f.order.CallID, f.dialed()
 	initiate := func(c *callstate.Call) { c.Initiate(dialedAt) }
@@ -331,7 +337,7 @@ func (d *Dialer) settle(ctx context.Context, f fenced, originateErr error) (resu
 			c.End(callstate.End{At: time.Now(), Cause: refused.Cause, AccountSuspected: refused.AccountSuspected})
 		}))
 	}
-	// The phone may be ringing, so the call is never dialed again.
+	// Originate returned no result, so the phone may be ringing. The call is never dialed again.
 	if _, err := d.carrier.Find(ctx, callID); err == nil {
 		return "dialed", d.change(ctx, callID, initiate)
 	}
@@ -343,7 +349,8 @@ func (d *Dialer) change(ctx context.Context, callID uuid.UUID, decide func(*call
 }
 
 // askAgain repeats the checks of the gates and of the request until both have a result. If stop is
-// not nil, the request may not be dialed, or there was no answer in time.
+// not nil, the request may not be dialed: a check refused it, or there was no result in time. state
+// is then the state in which the request ends.
 func (d *Dialer) askAgain(
 	ctx context.Context,
 	r dialqueue.Request,
@@ -385,7 +392,8 @@ func sleep(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// withinTimeout reports whether a fenced call that has waited since start may continue to wait.
+// withinTimeout reports whether a fenced call that has waited since the time start may continue to
+// wait. If the process is stopping, the limit is stopTimeout.
 func (d *Dialer) withinTimeout(start time.Time, timeout time.Duration) bool {
 	stoppedAt := d.stoppedAt.Load()
 	return time.Since(start) < timeout && (stoppedAt == nil || time.Since(*stoppedAt) < stopTimeout)
@@ -396,7 +404,7 @@ func (d *Dialer) sameGeneration(generation int64) bool {
 }
 
 // confirmFence sends a heartbeat and reads whether this process still owns the fence. The returned
-// generation was current before that read.
+// generation was read before that query, so it is safe to dial while the generation stays the same.
 func (d *Dialer) confirmFence(ctx context.Context, callID uuid.UUID) (generation int64, owned bool, err error) {
 	err = d.retryWrite(ctx, func() error {
 		if err := d.heartbeat.Send(ctx); err != nil {
@@ -409,9 +417,10 @@ func (d *Dialer) confirmFence(ctx context.Context, callID uuid.UUID) (generation
 	return generation, owned, err
 }
 
-// fencedDespite reports whether a fence is committed although the commit was not acknowledged. It
-// puts the request back. That statement waits for a commit that is still running, and ends the
-// claim if the commit never arrived. If the fence is not committed, its intent is withdrawn.
+// fencedDespite reports whether a fence is committed although the database did not acknowledge the
+// commit. To find out, it puts the request back. This statement waits for a commit that is still
+// running. If the commit did not happen, this statement ends the claim, and the intent is
+// withdrawn.
 func (d *Dialer) fencedDespite(ctx context.Context, r dialqueue.Request, o carrier.Originate) bool {
 	err := d.retryWrite(ctx, func() error { return d.store.PutBack(ctx, r, retryDelay, 0) })
 	if err != nil {
@@ -424,8 +433,8 @@ func (d *Dialer) fencedDespite(ctx context.Context, r dialqueue.Request, o carri
 	return err == nil && owned
 }
 
-// retryWrite repeats a write until it succeeds. If the database cannot be reached, it stops after a
-// minute. The recovery job then ends the call.
+// retryWrite repeats a database write until it succeeds. If the database cannot be reached for a
+// minute, retryWrite returns the error. The recovery job then ends the call.
 func (d *Dialer) retryWrite(ctx context.Context, write func() error) error {
 	for start := time.Now(); ; time.Sleep(retryDelay) {
 		err := write()
@@ -436,8 +445,8 @@ func (d *Dialer) retryWrite(ctx context.Context, write func() error) error {
 	}
 }
 
-// unlessLost returns nil for store.ErrLost, which means that the request was canceled or claimed by
-// another process.
+// unlessLost returns nil instead of store.ErrLost. In that case the request was canceled or another
+// process has claimed it, so nothing is left to do.
 func unlessLost(err error) error {
 	if errors.Is(err, store.ErrLost) {
 		return nil

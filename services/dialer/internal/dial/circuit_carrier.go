@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/services/dialer/internal/circuitbreaker"
 )
 
-// circuitCarrier is a carrier behind a circuit breaker of this process. The SIP carrier has one
-// circuit per trunk, so it has no breaker here.
+// circuitCarrier is a carrier with a circuit breaker for this process. The SIP carrier has its own
+// circuit for each trunk, so circuitCarrier uses no breaker for it.
 type circuitCarrier struct {
 	carrier.Carrier
 	mu      sync.Mutex
@@ -48,7 +48,7 @@ func newCircuitCarrier(
 	return t
 }
 
-// updateMetrics must be called with mu locked, or before the carrier is shared.
+// The caller of updateMetrics must have locked mu, unless no other goroutine has the carrier yet.
 func (t *circuitCarrier) updateMetrics() {
 	for _, state := range []circuitbreaker.State{circuitbreaker.Closed, circuitbreaker.HalfOpen, circuitbreaker.Open} {
 		value := 0.0
@@ -59,9 +59,9 @@ func (t *circuitCarrier) updateMetrics() {
 	}
 }
 
-// permittedCalls returns the number of calls that the circuit permits, at most maxCalls. If the
-// number is 0, the circuit stays open for wait. After that time, permittedCalls calls the carrier's
-// Ready before it permits a call.
+// permittedCalls returns how many calls the circuit permits now, at most maxCalls. If calls is 0,
+// the circuit stays open for the duration wait. After that duration, permittedCalls calls the
+// carrier's method Ready before it permits one call as a test.
 func (t *circuitCarrier) permittedCalls(ctx context.Context, maxCalls int) (calls int, wait time.Duration) {
 	if t.breaker == nil {
 		return maxCalls, 0
@@ -89,8 +89,8 @@ func (t *circuitCarrier) permittedCalls(ctx context.Context, maxCalls int) (call
 	return min(maxCalls, 1), 0
 }
 
-// allow reserves one call. The caller reports its result with recordResult and calls done at the
-// end of the attempt.
+// allow reserves one call. The caller passes the result of the call to recordResult, and calls done
+// at the end of the attempt.
 func (t *circuitCarrier) allow() (done func(), ok bool) {
 	if t.breaker == nil {
 		return func() {}, true
@@ -108,8 +108,8 @@ func (t *circuitCarrier) allow() (done func(), ok bool) {
 	}, ok
 }
 
-// recordResult applies the result of an originate to the circuit. A refusal by the called party
-// counts as a success of the carrier.
+// recordResult opens or closes the circuit, depending on the result of Originate. A refusal by the
+// called party counts as a success of the carrier.
 func (t *circuitCarrier) recordResult(ctx context.Context, originateErr error) {
 	if t.breaker == nil {
 		return

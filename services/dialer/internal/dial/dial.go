@@ -1,6 +1,6 @@
 // Package dial takes due requests from the dial queue and dials each request at most once. An
-// attempt checks the request, calls the gates, publishes an intent, commits the fence, and then
-// sends the call to the carrier. Package calls applies the later events of the call.
+// attempt checks the request, calls the gates, publishes an intent, and commits the fence. Then it
+// passes the call to the carrier. Package calls applies the later events of the call.
 package dial
 
 import (
@@ -24,51 +24,51 @@ import (
 )
 
 const (
-	// maxScanInterval is the longest time between two searches for workspaces with due requests. It
-	// is also the delay after which a replica that missed a wake-up finds the requests.
+	// maxScanInterval is the longest time between two searches for workspaces with due requests. A
+	// replica that was not woken finds the requests after this time.
 	maxScanInterval = time.Second
 	// minScanInterval is the shortest time between two searches after a wake-up. If the last search
 	// took longer than half of minScanInterval, the interval is twice the duration of that search.
 	minScanInterval = 20 * time.Millisecond
 	// minFullPause is the first pause if due requests wait for capacity. Each further pause is
-	// twice as long, up to maxFullPause. The end of a call ends the pause.
+	// twice as long, up to maxFullPause. When a call ends, the dialer is woken and the pause ends.
 	minFullPause, maxFullPause = 50 * time.Millisecond, 400 * time.Millisecond
-	// tidyInterval is the time between two runs of ReturnStrays, and of MoveLongCalls.
+	// tidyInterval is the time between two runs of ReturnStrays. MoveLongCalls runs at the same
+	// interval.
 	tidyInterval = time.Minute
-	// minClaimPause is the shortest pause between two claims. The pause lets one claim take several
-	// requests. After a slow claim the pause is twice the duration of the claim, but at most
-	// maxClaimPause. This limits the load of claims on the database.
+	// minClaimPause is the shortest pause between two claims. During the pause more requests become
+	// due, so that one claim takes several. After a slow claim the pause is twice the duration of
+	// the claim, but at most maxClaimPause. This limits the load of claims on the database.
 	minClaimPause, maxClaimPause = 2 * time.Millisecond, 50 * time.Millisecond
 	// faultPause is the pause after an error of the database or the carrier.
 	faultPause = time.Second
 )
 
-// Limits are the limits of all trunks together, of the carrier, and of this process.
+// Limits are the limits of the dialer: of all trunks together, of the carrier, and of this process.
 type Limits struct {
-	// Attempts is the highest number of requests that this process works on at the same time.
+	// Attempts is the highest number of requests on which this process works at the same time.
 	Attempts int
-	// Overall and OfTrunk apply to all replicas together. The function OfTrunk is called before
-	// each claim.
+	// Overall is the limit of all trunks together, and OfTrunk returns the limit of the carrier.
+	// Both apply to all replicas together. OfTrunk is called before each claim.
 	Overall dialqueue.Limit
 	OfTrunk func(context.Context) (dialqueue.Limit, error)
-	// Failures is the number of consecutive failures after which the carrier's circuit opens.
-	// CircuitRest is how long the circuit stays open the first time. If Failures is 0, the carrier
-	// has its own circuits.
+	// Failures is the number of consecutive failures that open the carrier's circuit. CircuitRest
+	// is how long the circuit stays open the first time. If Failures is 0, the carrier has its own
+	// circuits.
 	Failures    int
 	CircuitRest time.Duration
-	// From returns the next trunk for a call from the wanted number, and the number that the called
-	// phone shows. The trunks in without have already refused the call. If the agent has no number,
-	// wanted is empty; the error carrier.ErrNoNumber then blocks the request. If From is nil, the
-	// dialer uses the wanted number or dialqueue.DefaultFrom, over any trunk.
+	// From returns the trunk over which a call is tried next, and the number that the called phone
+	// shows. wanted is the number of the agent, or empty if the agent has no number. The trunks in
+	// without have already refused the call. The error carrier.ErrNoNumber blocks the request. If
+	// From is nil, the dialer shows the wanted number or dialqueue.DefaultFrom, over any trunk.
 	From func(ctx context.Context, wanted string, without []string) (number, over string, err error)
 	// Agents contains the circuits of the addresses of AI agents. If Agents is nil, there are no
 	// circuits.
 	Agents *agent.Circuits
-	// MayDial reports whether the process may claim requests. If MayDial is nil, the process may
-	// always claim.
+	// MayDial reports whether this process may claim requests. If MayDial is nil, it always may.
 	MayDial func() bool
-	// Reconciled reports whether the database is reconciled with the published intents, so that the
-	// dialer may send INVITE requests. If Reconciled is nil, INVITE requests are always permitted.
+	// Reconciled reports whether the database is reconciled with the published intents. Only then
+	// may the dialer send INVITE requests. If Reconciled is nil, they are always permitted.
 	Reconciled func() bool
 }
 
@@ -90,7 +90,7 @@ type Dialer struct {
 	stoppedAt   atomic.Pointer[time.Time] // time at which the process began to stop; nil before
 	unused      unused
 	queue       queue
-	full        time.Duration // last pause that was caused by missing capacity
+	full        time.Duration // the last pause that waited for capacity
 	dials       *prometheus.CounterVec
 	lag         *prometheus.HistogramVec
 }
@@ -134,7 +134,7 @@ func New(
 }
 
 // lateness returns the histogram of the delay from the due time to the dial. held is true if a
-// limit of the workspace delayed the request.
+// limit of the workspace delayed the request; such delays have their own label.
 func (d *Dialer) lateness(held bool) prometheus.Observer {
 	if held {
 		return d.lag.WithLabelValues("limits")
@@ -142,7 +142,8 @@ func (d *Dialer) lateness(held bool) prometheus.Observer {
 	return d.lag.WithLabelValues("no")
 }
 
-// Wake reports that a request can be due, or that capacity can be free. It never blocks.
+// Wake starts a search of the queue soon. It is called when a request can have become due, or when
+// capacity can be free. It never blocks.
 func (d *Dialer) Wake() {
 	select {
 	case d.wake <- struct{}{}:
@@ -191,7 +192,7 @@ func (d *Dialer) reconciled() bool { return d.limits.Reconciled == nil || d.limi
 func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 	workers := d.busy.workers(d.limits.Attempts)
 	if workers.Free <= 0 || !d.mayDial() {
-		return maxScanInterval // the end of an attempt wakes the dialer
+		return maxScanInterval // when an attempt ends, it wakes the dialer
 	}
 	window, wait, err := d.nextWindow(ctx)
 	switch {
@@ -201,7 +202,8 @@ func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 		return wait
 	}
 	calls, closed := d.carrier.permittedCalls(ctx, workers.Free)
-	// If no trunk can take a call, only requests that must be blocked are claimed.
+	// If no trunk can take a call, ofTrunk stays zero, and the claim takes only requests that must
+	// be blocked.
 	ofTrunk := dialqueue.Limit{}
 	if calls > 0 {
 		if ofTrunk, err = d.limits.OfTrunk(ctx); err != nil {
@@ -209,7 +211,8 @@ func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 		}
 		closed = maxScanInterval
 	}
-	if 0 < calls && calls < workers.Free { // the call that tests the circuit can belong to any workspace
+	// the circuit permits one test call, which may belong to any workspace
+	if 0 < calls && calls < workers.Free {
 		workers.Free, workers.All = calls, 0
 	}
 	claimed, err := d.store.Claim(ctx, store.Capacity{
@@ -226,8 +229,8 @@ func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 	return wait
 }
 
-// startAttempts starts an attempt for each claimed request. It reads the inputs of all requests in
-// one round trip to the database.
+// startAttempts starts an attempt for each claimed request. It reads the inputs of all these
+// requests in one round trip to the database.
 func (d *Dialer) startAttempts(ctx context.Context, requests []dialqueue.Request) {
 	if len(requests) == 0 {
 		return
@@ -255,8 +258,8 @@ func (d *Dialer) startAttempts(ctx context.Context, requests []dialqueue.Request
 	})
 }
 
-// dialInputs are the inputs of a request and the time at which they were read, or the error of the
-// read.
+// dialInputs contains the inputs of a request and the time at which they were read. If they could
+// not be read, err is set.
 type dialInputs struct {
 	store.DialInputs
 	at  time.Time
@@ -264,7 +267,7 @@ type dialInputs struct {
 }
 
 // nextWindow returns the workspaces that the next claim searches. If no workspace has due requests,
-// it returns how long to wait.
+// it returns the time until the next search.
 func (d *Dialer) nextWindow(ctx context.Context) (window []uuid.UUID, wait time.Duration, err error) {
 	now := time.Now()
 	window, next, ok := d.queue.candidates.Next(now)
@@ -283,7 +286,8 @@ func (d *Dialer) nextWindow(ctx context.Context) (window []uuid.UUID, wait time.
 	return window, wait, nil
 }
 
-// pauseAfter returns how long to wait after a claim.
+// pauseAfter returns how long the dialer waits after a claim. It waits if due requests were left
+// because no capacity or no token was free.
 func (d *Dialer) pauseAfter(claimed store.Claimed) time.Duration {
 	switch {
 	case len(claimed.Requests) > 0 || !claimed.Left || !d.queue.allFull():
@@ -304,7 +308,7 @@ func (d *Dialer) fault(ctx context.Context, err error) time.Duration {
 	return faultPause
 }
 
-// busy counts the attempts in progress by workspace.
+// busy counts the attempts in progress, by workspace.
 type busy struct {
 	mu  sync.Mutex
 	all int

@@ -40,8 +40,8 @@ func (*queryCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEnd
 func (*queryCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (*queryCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// If all requests are scheduled for later or held, the dialer searches the queue once per second
-// and claims no request.
+// All requests are scheduled for later or held. The dialer must search the queue only once per
+// second, and must claim no request.
 func TestRun_SearchesOnceASecondWhileNothingIsDue(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(
@@ -93,7 +93,7 @@ func TestRun_SearchesOnceASecondWhileNothingIsDue(t *testing.T) {
 	if took < 2900*time.Millisecond {
 		t.Errorf("time of four searches = %s, want at least 2.9 s", took)
 	}
-	if n := seen.statements.Load(); n > 1 { // one statement is ReturnStrays
+	if n := seen.statements.Load(); n > 1 { // this statement is ReturnStrays
 		t.Errorf("statements other than searches = %d, want at most 1", n)
 	}
 }

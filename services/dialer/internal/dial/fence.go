@@ -11,14 +11,15 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// fence commits the fence of a call. Before the commit, no message is sent to the carrier.
+// fence commits the fence of a call. No message may be sent to the carrier before this commit.
 func (d *Dialer) fence(ctx context.Context, r dialqueue.Request, o carrier.Originate) error {
 	return d.fences.do(store.Fence{
 		Request: r, CallID: o.CallID, From: o.From, Trunk: d.carrier.Name(), Trace: trace.SpanContextFromContext(ctx),
 	})
 }
 
-// fenceAgain commits a fence for the next trunk, after another trunk refused before the phone rang.
+// fenceAgain commits a fence for a call over the next trunk, after the previous trunk refused
+// before the phone rang.
 func (d *Dialer) fenceAgain(ctx context.Context, r dialqueue.Request, refused, next carrier.Originate) error {
 	return d.store.FenceAgain(ctx, r, refused.CallID, next.CallID, next.From, d.carrier.Name())
 }

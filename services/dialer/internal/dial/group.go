@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// membersPerGroup is the number of waiting members per running group above which another group
-	// starts.
+	// Another group starts while more than membersPerGroup members wait for each group that is
+	// running.
 	membersPerGroup = 16
 	maxMembers      = 64
 )
 
-// groups combines the writes of concurrent attempts into one transaction per group. While a group
-// runs, new members wait and form the next group. If no group runs, a member does not wait.
+// groups combines the database writes of concurrent attempts: each group is one transaction. While
+// a group runs, new members wait and form the next group. If no group runs, a member does not wait.
 type groups[T any] struct {
-	// run writes a group and returns one result per member.
+	// run writes the items of a group and returns one result per item, in the same order.
 	run func(context.Context, []T) []error
 
 	mu      sync.Mutex
@@ -34,8 +34,8 @@ type member[T any] struct {
 	done chan error
 }
 
-// do adds an item to a group, waits for the group, and returns the result of the item. It has no
-// context, because attempts are never canceled.
+// do adds an item to a group, waits for the transaction of the group, and returns the result of the
+// item. It takes no context, because attempts are never canceled.
 func (g *groups[T]) do(item T) error {
 	m := member[T]{item: item, done: make(chan error, 1)}
 	g.mu.Lock()
@@ -76,8 +76,9 @@ type callChange struct {
 	decide func(*callstate.Call)
 }
 
-// changeCalls stores the changes in one transaction. If the database rejects the transaction, each
-// change is stored in its own transaction.
+// changeCalls stores the changes of several calls in one transaction. If the database rejects the
+// transaction, each change is stored in its own transaction, so that one invalid change does not
+// prevent the others.
 func (d *Dialer) changeCalls(ctx context.Context, changes []callChange) []error {
 	ids := make([]uuid.UUID, len(changes))
 	for i, c := range changes {

@@ -12,11 +12,12 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Intents publishes intents to Kafka. An intent prevents a second dial of a request if the database
-// loses the request's fence (package dbfailover).
+// Intents publishes intents to Kafka. An intent is published before the fence of a call is
+// committed. It prevents a second dial of the request if the database loses that fence (package
+// dbfailover).
 type Intents interface {
-	// Intend returns nil after Kafka has acknowledged the intent. After an error the caller must
-	// not commit the fence.
+	// Intend publishes an intent and returns nil after Kafka has acknowledged it. If it returns an
+	// error, the caller must not commit the fence.
 	Intend(ctx context.Context, i store.Intent) error
 	// Withdraw publishes that no phone rang for the call and that no phone will ring for it.
 	Withdraw(i store.Intent)
@@ -26,12 +27,13 @@ func (d *Dialer) intend(ctx context.Context, r dialqueue.Request, o carrier.Orig
 	return d.intents.Intend(ctx, d.intent(r, o))
 }
 
-// withdraw publishes that the intent of a call is not valid any more. The reason is that the fence
-// was not committed, that the request is queued again, or that another trunk was fenced instead. No
-// phone rang for the call, and none will ring.
+// withdraw publishes that the intent of a call is not valid any more, because no phone rang for the
+// call and none will ring. It is called in three cases: the fence was not committed, the request is
+// queued again, or another trunk was fenced instead.
 //
-// The intent of a request that has ended must stay valid. If a failover loses the end, the
-// reconciliation ends the request again, with dial_state_unknown.
+// If the request has ended, its intent must stay valid. Otherwise the request could be dialed again
+// after a failover that loses its end. With the intent, the reconciliation ends the request with
+// dial_state_unknown.
 func (d *Dialer) withdraw(r dialqueue.Request, o carrier.Originate) {
 	d.intents.Withdraw(d.intent(r, o))
 }
@@ -44,7 +46,7 @@ func (d *Dialer) intent(r dialqueue.Request, o carrier.Originate) store.Intent {
 	}
 }
 
-// activeCalls contains the calls that an attempt of this process works on.
+// activeCalls contains the calls for which an attempt of this process is running.
 type activeCalls struct {
 	mu    sync.Mutex
 	calls map[uuid.UUID]bool

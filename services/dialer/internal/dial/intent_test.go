@@ -16,15 +16,15 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// recordedIntents records intents and withdrawals in the order in which they were published.
+// recordedIntents stores intents and withdrawals in the order in which the dialer published them.
 type recordedIntents struct {
 	mu    sync.Mutex
 	lines []string
 	all   []store.Intent
 	// withdrawn contains the calls whose intents were withdrawn.
 	withdrawn []uuid.UUID
-	// intend is called for the nth intent, starting at 1. If intend is nil, every intent is
-	// acknowledged.
+	// intend is called for the nth intent, starting at n = 1, and returns the result of Intend. If
+	// intend is nil, every intent is acknowledged.
 	intend func(n int, i store.Intent) error
 }
 
@@ -60,7 +60,7 @@ func (d *fixture) fences() (n int) {
 	return n
 }
 
-func TestIntend_IsPublishedBeforeEachFence(t *testing.T) {
+func TestIntend_PublishesBeforeEachFence(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	var before []int
@@ -80,7 +80,7 @@ func TestIntend_IsPublishedBeforeEachFence(t *testing.T) {
 	}
 }
 
-func TestIntend_WithoutAcknowledgementThereIsNoFence(t *testing.T) {
+func TestIntend_NoFenceWithoutAcknowledgement(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	var fences int
@@ -119,7 +119,7 @@ func TestRun_ClaimsNothingWhileMayDialIsFalse(t *testing.T) {
 	}
 }
 
-func TestWithdraw_OnlyTheIntentsOfRequestsThatAreQueuedAgain(t *testing.T) {
+func TestWithdraw_WithdrawsOnlyIntentsOfRequestsThatAreQueuedAgain(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
@@ -129,7 +129,7 @@ func TestWithdraw_OnlyTheIntentsOfRequestsThatAreQueuedAgain(t *testing.T) {
 		want    []string
 	}{
 		{
-			name: "the fence is refused",
+			name: "another call to the number is live, so the fence is rejected",
 			before: `INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id,
 				status, max_call_seconds, deadline_at) SELECT gen_random_uuid(), gen_random_uuid(), workspace_id, 'outbound',
 					'', to_e164,
@@ -137,11 +137,11 @@ func TestWithdraw_OnlyTheIntentsOfRequestsThatAreQueuedAgain(t *testing.T) {
 			want: []string{"intended", "withdrawn"},
 		},
 		{
-			name: "the attempt is released", answers: []func(carrier.Originate) error{operatorFault("")},
+			name: "the trunk refuses the operator's account", answers: []func(carrier.Originate) error{operatorFault("")},
 			want: []string{"intended", "withdrawn"},
 		},
 		{
-			name: "the phone rings", answers: []func(carrier.Originate) error{accept}, want: []string{"intended"},
+			name: "the trunk accepts the call", answers: []func(carrier.Originate) error{accept}, want: []string{"intended"},
 		},
 		{
 			name: "the callee is busy", answers: []func(carrier.Originate) error{refuse("user_busy", "")},
@@ -173,7 +173,7 @@ func TestWithdraw_OnlyTheIntentsOfRequestsThatAreQueuedAgain(t *testing.T) {
 	}
 }
 
-func TestWithdraw_NotTheIntentOfACallThatAnotherProcessEnds(t *testing.T) {
+func TestWithdraw_KeepsTheIntentOfACallThatAnotherProcessEnds(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	takenOver := func(o carrier.Originate) error {
@@ -186,27 +186,27 @@ func TestWithdraw_NotTheIntentOfACallThatAnotherProcessEnds(t *testing.T) {
 	}
 }
 
-// If two trunks are tried, exactly one intent is withdrawn: the intent whose fence is no longer
-// valid.
-func TestWithdraw_OnlyTheInvalidIntentOfTwoTrunks(t *testing.T) {
+// A trunk refuses a call and another trunk is tried. Only one intent may be withdrawn: the intent
+// of the call whose fence is not valid any more.
+func TestWithdraw_WithdrawsOnlyTheIntentWithoutAValidFence(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		// meanwhile changes the database before the first trunk refuses.
+		// meanwhile changes the database before the first trunk returns its refusal.
 		meanwhile func(d *fixture, callID uuid.UUID)
-		// want is the index of the withdrawn intent.
+		// want is the index of the intent that must be withdrawn.
 		want int
 	}{
-		{name: "the second trunk is fenced", meanwhile: func(*fixture, uuid.UUID) {}, want: 0},
+		{name: "the fence for the second trunk is committed", meanwhile: func(*fixture, uuid.UUID) {}, want: 0},
 		{
-			name: "the second fence is refused",
+			name: "the fence for the second trunk is rejected",
 			meanwhile: func(d *fixture, callID uuid.UUID) {
 				d.exec(`UPDATE calls SET owner = gen_random_uuid(), ending = 'recovery' WHERE call_id = $1`, callID)
 			},
 			want: 1,
 		},
 		{
-			name: "the second fence is not committed",
+			name: "the commit of the second fence fails",
 			meanwhile: func(d *fixture, _ uuid.UUID) {
 				owner := pgtest.Owner(d.t, d.pool, "dialer")
 				if _, err := owner.Exec(context.Background(), `ALTER TABLE fences ADD CHECK (attempt < 2)`); err != nil {
@@ -240,16 +240,17 @@ func TestWithdraw_OnlyTheInvalidIntentOfTwoTrunks(t *testing.T) {
 	}
 }
 
-// A reconciliation has inserted a fenced call of this process that has no attempt.
-func TestReview_ResolvesAFencedCallWithoutAnAttempt(t *testing.T) {
+// After a failover, a reconciliation has inserted a fenced call of this process. No attempt is
+// running for this call, so Review must end or continue it.
+func TestReview_ContinuesOrEndsAFencedCallWithoutAnAttempt(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
 		known bool
 		want  string
 	}{
-		{name: "the carrier has the call", known: true, want: "initiated"},
-		{name: "the carrier does not have the call", want: "fenced  dial_unknown"},
+		{name: "the carrier finds the call", known: true, want: "initiated"},
+		{name: "the carrier does not find the call", want: "fenced  dial_unknown"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

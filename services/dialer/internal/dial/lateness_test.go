@@ -7,8 +7,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// If a workspace's own limits delayed a request, the metric has a different label, because the
-// service level objective excludes this delay.
+// If the limits of its own workspace delayed a request, the delay is counted with a different
+// label. The service level objective does not include these delays.
 func TestLateness_ExcludesDelaysCausedByWorkspaceLimits(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -34,7 +34,7 @@ func TestLateness_ExcludesDelaysCausedByWorkspaceLimits(t *testing.T) {
 	}
 }
 
-// lateness returns the number of dialed requests by the label held.
+// lateness returns the number of dialed requests, by the value of the label held.
 func (d *fixture) lateness() map[string]uint64 {
 	d.t.Helper()
 	families, err := d.metrics.Gather()

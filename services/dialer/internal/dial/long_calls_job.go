@@ -8,14 +8,14 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// LongCallsJob keeps long calls in the counts of live calls (ADR 11). It runs independently of the
-// dialer's claims: inbound calls use channels also while nothing may be dialed.
+// LongCallsJob keeps long calls in the counts of live calls (ADR 11). It is independent of the loop
+// that claims requests: inbound calls use channels even while nothing may be dialed.
 type LongCallsJob struct{ store *store.Store }
 
 // NewLongCallsJob returns a job of the store.
 func NewLongCallsJob(st *store.Store) *LongCallsJob { return &LongCallsJob{store: st} }
 
-// Run moves long calls forward once a minute until ctx ends. After an error it tries again after a
+// Run calls MoveLongCalls once a minute until ctx ends. After an error it tries again after a
 // second.
 func (j *LongCallsJob) Run(ctx context.Context) error {
 	for {

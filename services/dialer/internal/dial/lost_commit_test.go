@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// cutting is a database connection that closes before the answer to the commit of the second fence
-// arrives.
+// cutting is a database connection that closes after it has sent the commit of the second fence,
+// and before the server's response arrives.
 type cutting struct {
 	net.Conn
 	fencing, committing atomic.Bool
@@ -42,15 +42,15 @@ func (c *cutting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The fence for the second trunk is committed, but the answer to the commit is lost. The process
-// must dial the second trunk, because no other process will dial it.
+// The fence for the second trunk is committed, but the server's response to the commit is lost.
+// This process must dial over the second trunk, because no other process will.
 func TestTryNextTrunk_DialsAfterALostCommitAnswer(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
 		first func(carrier.Originate) error
 	}{
-		{name: "the first trunk is busy", first: refuse(callstate.NormalTemporaryFailure, "one")},
+		{name: "the first trunk is overloaded", first: refuse(callstate.NormalTemporaryFailure, "one")},
 		{name: "the first trunk refuses the operator's account", first: operatorFault("one")},
 	}
 	for _, tt := range tests {

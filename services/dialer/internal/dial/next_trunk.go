@@ -15,8 +15,9 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// refused handles a refusal by a trunk. If another trunk is available, it tries that trunk. If the
-// operator must repair the cause, it queues the request again. Otherwise it ends the call.
+// refused handles a refusal by a trunk. If another trunk can carry the call, refused tries that
+// trunk. Otherwise, if the operator must repair the cause, it queues the request again. In all
+// other cases it ends the call.
 func (d *Dialer) refused(
 	ctx context.Context,
 	f fenced,
@@ -28,7 +29,7 @@ func (d *Dialer) refused(
 		return d.tryNextTrunk(ctx, f, r, refused)
 	}
 	d.carrier.recordResult(ctx, originateErr)
-	// no message was sent to this trunk, so the previous refusal is the result
+	// no message was sent to this trunk, so the refusal of the previous trunk is the result
 	if refused.NotSent && f.refused != nil {
 		return d.endRefused(ctx, f, r)
 	}
@@ -40,7 +41,7 @@ func (d *Dialer) refused(
 	return result, err
 }
 
-// givesUpAgent reports whether this was the last permitted attempt to reach a model of the
+// givesUpAgent reports whether the attempt was the last permitted one to reach a model of the
 // workspace. The request then ends, because only the workspace can repair its model. Attempts that
 // were released because of a trunk are not counted.
 func (d *Dialer) givesUpAgent(ctx context.Context, f fenced, r dialqueue.Request, refused *carrier.Refused) bool {
@@ -51,9 +52,9 @@ func (d *Dialer) givesUpAgent(ctx context.Context, f fenced, r dialqueue.Request
 	return err == nil && released+1 >= maxOwnAgentAttempts
 }
 
-// tryNextTrunk dials the next trunk with another call id and another fence. No event contains the
-// refused call: only the last call of the attempt becomes visible. If no other trunk can be tried,
-// the refusal is the result.
+// tryNextTrunk dials over the next trunk, with another call id and another fence. No event contains
+// the refused call, so customers see only the last call of the attempt. If no other trunk can be
+// tried, the refusal is the result of the attempt.
 func (d *Dialer) tryNextTrunk(
 	ctx context.Context,
 	f fenced,
@@ -64,7 +65,7 @@ func (d *Dialer) tryNextTrunk(
 	slog.InfoContext(ctx, "call refused by the trunk, trying another trunk", "call_request_id", r.CallRequestID,
 		"call_id", f.order.CallID, "trunk_id", refused.RefusedBy, "cause", string(refused.Cause), "error", refused.Err)
 	f.refused, f.refusedAt = refused, f.dialed()
-	if !f.answer.Good() { // do not commit a fence if the gates refuse now
+	if !f.answer.Good() { // the gates must permit the call before another fence is committed
 		answer, stop, _ := d.askAgain(ctx, r)
 		if stop != nil {
 			return d.endRefused(ctx, f, r)
@@ -87,8 +88,8 @@ func (d *Dialer) tryNextTrunk(
 		return result, errors.Join(err, end)
 	}
 	if err := d.fenceAgain(ctx, r, f.order, next.order); err != nil {
-		// This write waits for a commit that is still running. If that commit succeeds, the write
-		// changes nothing.
+		// It is unknown whether the fence was committed. The statement of endRefused waits for a
+		// commit that is still running. If that commit succeeds, the statement changes nothing.
 		result, end := d.endRefused(ctx, f, r)
 		if errors.Is(err, store.ErrLost) {
 			d.withdraw(r, next.order)
@@ -103,15 +104,15 @@ func (d *Dialer) tryNextTrunk(
 		}
 		next.generation = generation
 	}
-	// Without this, the intent of the refused call would stay valid after a release of the next
-	// call.
+	// The refused call is void now. If its intent stayed valid and the next call was released, a
+	// failover would end the request although it can still be dialed.
 	d.withdraw(r, f.order)
 	failpoint.Inject("dialer over sip: after second fence")
 	return d.originateFenced(ctx, next, r)
 }
 
-// endRefused ends the attempt with the last refusal of a trunk. If the operator must repair the
-// cause, endRefused queues the request again instead.
+// endRefused ends the attempt with the last refusal of a trunk. But if the operator must repair the
+// cause, endRefused queues the request again.
 func (d *Dialer) endRefused(ctx context.Context, f fenced, r dialqueue.Request) (result string, err error) {
 	if f.refused.OperatorFault {
 		return d.release(ctx, f, r, f.refused)

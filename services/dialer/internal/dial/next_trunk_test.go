@@ -36,13 +36,14 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// fakeCarrier answers the Originate calls of one request with the functions in answers, in order.
+// fakeCarrier is a carrier for one request. Its method Originate calls the functions in answers,
+// one after another.
 type fakeCarrier struct {
 	carrier.Carrier
 	mu      sync.Mutex
 	answers []func(carrier.Originate) error
 	got     []carrier.Originate
-	// returnedAt contains the times at which Originate returned.
+	// returnedAt contains the time at which each call of Originate returned.
 	returnedAt []time.Time
 	// If unreachable is true, the method Ready returns an error.
 	unreachable bool
@@ -80,7 +81,7 @@ func (c *fakeCarrier) Originate(_ context.Context, o carrier.Originate) (time.Ti
 	return time.Time{}, originateErr
 }
 
-// originates returns the Originate requests so far.
+// originates returns the parameters of all calls of Originate so far.
 func (c *fakeCarrier) originates() []carrier.Originate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,8 +91,8 @@ func (c *fakeCarrier) originates() []carrier.Originate {
 // zone is the time zone that the gates return. It differs from the time zone of the number.
 const zone = "Asia/Tokyo"
 
-// fakeGate is the dial-time check of contacts-compliance. It permits every call until its method
-// close is called.
+// fakeGate is a fake of the dial-time check in contacts-compliance. It permits every call until its
+// method close is called.
 type fakeGate struct {
 	compliancev1.UnimplementedDialCheckServiceHandler
 	mu     sync.Mutex
@@ -137,7 +138,8 @@ type fixture struct {
 	reconciled func() bool
 	// intents records the published intents and withdrawals.
 	intents *recordedIntents
-	// If ownCircuits is true, the dialer has no circuit breaker for the carrier.
+	// If ownCircuits is true, the dialer has no circuit breaker for the carrier, as with the SIP
+	// carrier.
 	ownCircuits bool
 	// from is used as Limits.From.
 	from func(ctx context.Context, wanted string, without []string) (number, over string, err error)
@@ -195,8 +197,8 @@ func newFixture(t *testing.T) *fixture {
 	return d
 }
 
-// dial runs a dialer. It returns when the carrier has answered all Originate calls and the last
-// attempt has ended.
+// dial runs a dialer. It returns when Originate was called as often as answers has functions, and
+// the last attempt has ended.
 func (d *fixture) dial(over *fakeCarrier) {
 	d.t.Helper()
 	d.run(over, func() error {
@@ -207,13 +209,13 @@ func (d *fixture) dial(over *fakeCarrier) {
 	})
 }
 
-// run runs a dialer until the condition returns nil and the last attempt has ended.
+// run runs a dialer. It returns when the function until returns nil and the last attempt has ended.
 func (d *fixture) run(over *fakeCarrier, until func() error) {
 	d.t.Helper()
 	d.start(over, until, func(dialer *dial.Dialer, _ *store.Store) func(context.Context) error { return dialer.Run })
 }
 
-// review runs Review in a process that has one fence without an attempt.
+// review runs the method Review of a process that owns one fenced call without an attempt.
 func (d *fixture) review(over *fakeCarrier, until func() error) {
 	d.t.Helper()
 	d.start(over, until, func(dialer *dial.Dialer, st *store.Store) func(context.Context) error {
@@ -285,7 +287,8 @@ func (d *fixture) start(
 	}
 }
 
-// calls returns the status, cause and ending of the request's calls, in the order of their fences.
+// calls returns the status, cause and ending of each call of the request, in the order of their
+// fences.
 func (d *fixture) calls() (calls []string) {
 	d.t.Helper()
 	rows, err := d.pool.Query(
@@ -325,9 +328,9 @@ func notSent(carrier.Originate) error {
 	return &carrier.Refused{Cause: callstate.NetworkOutOfOrder, NotSent: true, Err: errors.New("full")}
 }
 
-// dialed_at is the time of the first INVITE to the trunk whose result counts. If no INVITE was sent
-// to the second trunk, the first trunk's result counts.
-func TestTryNextTrunk_StoresTheTimeOfTheINVITEThatCounts(t *testing.T) {
+// dialed_at must be the time of the first INVITE to the trunk that determines the result. If no
+// INVITE was sent to the second trunk, the first trunk determines the result.
+func TestTryNextTrunk_StoresTheINVITETimeOfTheTrunkWithTheResult(t *testing.T) {
 	t.Parallel()
 	busy := refuse(callstate.NormalTemporaryFailure, "one")
 	for name, tt := range map[string]struct {
@@ -336,9 +339,9 @@ func TestTryNextTrunk_StoresTheTimeOfTheINVITEThatCounts(t *testing.T) {
 		trunk int
 	}{
 		"the second trunk takes it": {answers: []func(carrier.Originate) error{busy, accept}, trunk: 1},
-		"the second trunk refuses it": {answers: []func(carrier.Originate) error{busy, refuse(callstate.UserBusy, "")},
+		"the second trunk refuses the call": {answers: []func(carrier.Originate) error{busy, refuse(callstate.UserBusy, "")},
 			trunk: 1},
-		"no INVITE to the second left": {answers: []func(carrier.Originate) error{busy, notSent}, trunk: 0},
+		"no INVITE to the second trunk is sent": {answers: []func(carrier.Originate) error{busy, notSent}, trunk: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -357,14 +360,14 @@ func TestTryNextTrunk_StoresTheTimeOfTheINVITEThatCounts(t *testing.T) {
 }
 
 // After a refusal, the dialer tries the next trunk with another call id and another fence. It does
-// so only if this process still owns the first call and the request may still be dialed.
+// so only while this process owns the first call and the request may still be dialed.
 func TestTryNextTrunk_FencesEachTrunkSeparately(t *testing.T) {
 	t.Parallel()
 	busy := refuse(callstate.NormalTemporaryFailure, "one")
 	for _, tt := range []struct {
 		name    string
 		answers func(d *fixture) []func(carrier.Originate) error
-		// calls, state, inUse and events are the expected values of the request at the end.
+		// calls, state, inUse and events are what the test expects at the end.
 		calls  []string
 		state  string
 		inUse  int
@@ -372,16 +375,16 @@ func TestTryNextTrunk_FencesEachTrunkSeparately(t *testing.T) {
 	}{
 		{"the second trunk takes it",
 			func(*fixture) []func(carrier.Originate) error { return []func(carrier.Originate) error{busy, accept} }, []string{"void", "initiated"}, "dialing", 1, 2},
-		{"the third trunk takes it", func(*fixture) []func(carrier.Originate) error {
+		{"the third trunk accepts the call", func(*fixture) []func(carrier.Originate) error {
 			return []func(carrier.Originate) error{busy, refuse(callstate.CallRejected, "two"), accept}
 		}, []string{"void", "void", "initiated"}, "dialing", 1, 2},
-		{"the last trunk refuses too", func(*fixture) []func(carrier.Originate) error {
+		{"the last trunk refuses the call too", func(*fixture) []func(carrier.Originate) error {
 			return []func(carrier.Originate) error{busy, refuse(callstate.UnallocatedNumber, "")}
 		}, []string{"void", "failed unallocated_number"}, "ended", 0, 3},
-		{"no INVITE to the second trunk left",
+		{"no INVITE to the second trunk is sent",
 			func(*fixture) []func(carrier.Originate) error { return []func(carrier.Originate) error{busy, notSent} },
 			[]string{"void", "failed normal_temporary_failure"}, "ended", 0, 3},
-		{"the second trunk did not answer", func(*fixture) []func(carrier.Originate) error {
+		{"the second trunk does not respond", func(*fixture) []func(carrier.Originate) error {
 			return []func(carrier.Originate) error{busy, func(carrier.Originate) error { return errors.New("no answer") }}
 		}, []string{"void", "fenced  dial_unknown"}, "dialing", 1, 1},
 		{"another process took over the first call", func(d *fixture) []func(carrier.Originate) error {
@@ -390,19 +393,19 @@ func TestTryNextTrunk_FencesEachTrunkSeparately(t *testing.T) {
 				return busy(o)
 			}}
 		}, []string{"failed normal_temporary_failure recovery"}, "ended", 0, 3},
-		{"the person opted out meanwhile", func(d *fixture) []func(carrier.Originate) error {
+		{"the person opts out during the first attempt", func(d *fixture) []func(carrier.Originate) error {
 			return []func(carrier.Originate) error{func(o carrier.Originate) error {
 				d.exec(`INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at) VALUES (gen_random_uuid(), $1,
 					$2, 'stop', now())`, d.request.WorkspaceID, string(d.request.To))
 				return busy(o)
 			}}
 		}, []string{"failed normal_temporary_failure"}, "ended", 0, 3},
-		{"the gate refuses meanwhile", func(d *fixture) []func(carrier.Originate) error {
+		{"the gates refuse after the first attempt", func(d *fixture) []func(carrier.Originate) error {
 			return []func(carrier.Originate) error{func(o carrier.Originate) error {
 				d.gate.mu.Lock()
 				d.gate.closed = true
 				d.gate.mu.Unlock()
-				<-time.After(2100 * time.Millisecond) // wait until the answer of the gate has expired
+				<-time.After(2100 * time.Millisecond) // the result of the gates is valid for 2 s
 				return busy(o)
 			}}
 		}, []string{"failed normal_temporary_failure"}, "ended", 0, 3},

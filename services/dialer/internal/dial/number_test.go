@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// If no caller number can be chosen at the moment, the request is put back, and its capacity
-// becomes free.
+// If no caller number can be chosen at the moment, the request must be put back, and it must use no
+// capacity while it waits.
 func TestRun_PutsTheRequestBackWithoutACallerNumber(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
@@ -40,8 +40,8 @@ func TestRun_PutsTheRequestBackWithoutACallerNumber(t *testing.T) {
 	}
 }
 
-// The carrier receives the caller number, and whether the number is one of the trunk's caller_ids.
-// This is also true for the second trunk.
+// The carrier receives the caller number. TrunkNumber states whether this number is one of the
+// trunk's caller_ids instead of the agent's number. Both must be correct for the second trunk too.
 func TestRun_MarksCallerNumbersOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	const ofAgent, ofTrunk = "+14155550100", "+14155550101"
@@ -51,16 +51,16 @@ func TestRun_MarksCallerNumbersOfTheTrunk(t *testing.T) {
 		chosen []string
 		want   []bool
 	}{
-		{name: "the agent has no number", chosen: []string{ofTrunk}, want: []bool{true}},
-		{name: "the trunk shows the agent's number", agent: ofAgent, chosen: []string{ofAgent}, want: []bool{false}},
+		{name: "the agent has no number, so the trunk's number is shown", chosen: []string{ofTrunk}, want: []bool{true}},
+		{name: "the first trunk shows the agent's number", agent: ofAgent, chosen: []string{ofAgent}, want: []bool{false}},
 		{
-			name:   "the second shows its own",
+			name:   "only the second trunk shows its own number",
 			agent:  ofAgent,
 			chosen: []string{ofAgent, ofTrunk},
 			want:   []bool{false, true},
 		},
 		{
-			name:   "the second shows the agent's",
+			name:   "only the second trunk shows the agent's number",
 			agent:  ofAgent,
 			chosen: []string{ofTrunk, ofAgent},
 			want:   []bool{true, false},

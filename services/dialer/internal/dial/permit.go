@@ -10,30 +10,31 @@ import (
 	"ringfence.dev/services/dialer/internal/peers"
 )
 
-// permitTimeout limits the gate check while an INVITE waits. Every Originate call must end within
-// 10 s.
+// permitTimeout limits a call of the gates while an INVITE waits for it. Every call of Originate
+// must end within 10 s.
 const permitTimeout = 4 * time.Second
 
 // permit decides before each INVITE of a fenced call whether the INVITE may be sent. It is safe for
-// concurrent use, because another goroutine sends the INVITE that answers a challenge.
+// concurrent use, because another goroutine sends the second INVITE after the trunk has requested
+// authentication.
 type permit struct {
 	dialer  *Dialer
 	request dialqueue.Request
-	// generation is the generation of the heartbeat. If it has changed, other processes can have
-	// ended the call.
+	// generation is the generation of the heartbeat (see calls.Heartbeat). If the generation has
+	// changed, other processes can have ended the call.
 	generation int64
 
 	mu     sync.Mutex
 	answer peers.Answer
-	// stop is the refusal of the gates, and state is the resulting state of the request. stop is
-	// nil if the gates have not refused.
+	// stop is the refusal by the gates, and state is the state in which the request then ends. stop
+	// is nil if the gates have not refused.
 	stop  *dialqueue.Refusal
 	state dialqueue.State
 }
 
 // allow reports whether an INVITE may be sent now. The database must be reconciled, this process
-// must own the fence, and the gates must have permitted the call within the last 2 s. If the answer
-// of the gates is older, allow calls the gates again, for at most permitTimeout.
+// must own the fence, and the gates must have permitted the call within the last 2 s. If the last
+// result of the gates is older, allow calls them again and waits for at most permitTimeout.
 func (p *permit) allow(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, permitTimeout)
 	defer cancel()
@@ -44,7 +45,7 @@ func (p *permit) allow(ctx context.Context) bool {
 	}
 	if !p.answer.Good() {
 		answer, stop, state := p.dialer.askAgain(ctx, p.request)
-		if stop != nil && ctx.Err() != nil { // the gates did not answer in time
+		if stop != nil && ctx.Err() != nil { // the gates did not respond in time
 			return false
 		}
 		if stop != nil {
@@ -60,7 +61,7 @@ func (p *permit) allow(ctx context.Context) bool {
 // fenced reports whether the database is reconciled and this process owns the fence.
 func (p *permit) fenced() bool { return p.dialer.sameGeneration(p.generation) && p.dialer.reconciled() }
 
-// result returns the newest answer of the gates that permits the call. stop is not nil if the gates
+// result returns the newest result of the gates that permits the call. stop is not nil if the gates
 // refused the call.
 func (p *permit) result() (answer peers.Answer, stop *dialqueue.Refusal, state dialqueue.State) {
 	p.mu.Lock()

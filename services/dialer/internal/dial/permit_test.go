@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// The carrier prepares the dial for longer than the answer of the gates is valid. The dialer calls
-// the gates again directly before the INVITE.
+// The carrier prepares the dial for so long that the result of the gates expires. The dialer must
+// call the gates again directly before the INVITE.
 func TestPermit_ChecksTheGatesAgainBeforeALateINVITE(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -27,11 +27,11 @@ func TestPermit_ChecksTheGatesAgainBeforeALateINVITE(t *testing.T) {
 		state     string
 	}{
 		{
-			name: "nothing changed", meanwhile: func(*fixture) {}, permitted: true, calls: []string{"initiated"},
+			name: "the gates permit the call again", meanwhile: func(*fixture) {}, permitted: true, calls: []string{"initiated"},
 			state: "dialing",
 		},
 		{
-			name: "the person opted out", meanwhile: func(d *fixture) { d.gate.close() }, calls: []string{"void"},
+			name: "the gates refuse the call now", meanwhile: func(d *fixture) { d.gate.close() }, calls: []string{"void"},
 			state: "blocked",
 		},
 	}
@@ -71,7 +71,8 @@ func TestPermit_ChecksTheGatesAgainBeforeALateINVITE(t *testing.T) {
 	}
 }
 
-// A failover happens after the fence. The request is queued again and its intent is withdrawn.
+// A failover happens after the fence was committed. No INVITE may be sent. The request must be
+// queued again, and its intent withdrawn.
 func TestPermit_NoINVITEBeforeTheDatabaseIsReconciled(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
@@ -94,8 +95,8 @@ func TestPermit_NoINVITEBeforeTheDatabaseIsReconciled(t *testing.T) {
 	}
 }
 
-// The trunk challenges the INVITE, and by then the gates refuse. The trunk's response ends the
-// call, and the dialer tries no other trunk.
+// The trunk requests authentication for the first INVITE. Before the second INVITE, the gates
+// refuse. The trunk's response must then end the call, and no other trunk is tried.
 func TestPermit_RefusalAfterTheFirstINVITEEndsTheCall(t *testing.T) {
 	t.Parallel()
 	for name, by := range map[string]string{"no other trunk": "", "another trunk": uuid.NewString()} {
@@ -125,14 +126,14 @@ func TestPermit_RefusalAfterTheFirstINVITEEndsTheCall(t *testing.T) {
 	}
 }
 
-// close makes the gate refuse every later check.
+// close makes every later check refuse the call.
 func (g *fakeGate) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = true
 }
 
-// count returns the number of checks.
+// count returns the number of checks so far.
 func (g *fakeGate) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -12,17 +12,18 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// queue is the view of this process on the dial queue. Only Dialer.Run uses it.
+// queue is what this process has read from the dial queue. Only Dialer.Run uses it.
 type queue struct {
 	candidates dialqueue.Candidates
-	// wanted is true if a request can have become due since the last search. The last search began
-	// at searchedAt and took searchTime.
+	// wanted is true if a request can have become due after the last search. searchedAt is the time
+	// at which the last search began, and searchTime is its duration.
 	wanted     bool
 	searchedAt time.Time
 	searchTime time.Duration
-	// full is the number of workspaces that were searched since a request was last claimed.
+	// full is the number of workspaces that claims have searched since the last claim that took a
+	// request.
 	full   int
-	tidied time.Time // last run of ReturnStrays
+	tidied time.Time // time of the last run of ReturnStrays
 }
 
 // pause returns the time until the next search for workspaces with due requests. It is zero or
@@ -59,7 +60,7 @@ func (q *queue) find(ctx context.Context, st *store.Store) error {
 	return nil
 }
 
-// claimed applies the result of a claim that searched the workspaces in window.
+// claimed stores the result of a claim that searched the workspaces in the parameter window.
 func (q *queue) claimed(window []uuid.UUID, c store.Claimed) {
 	q.candidates.Claimed(window, c.Last, c.Drained, time.Now())
 	if q.full += len(window); len(c.Requests) > 0 {
@@ -67,7 +68,8 @@ func (q *queue) claimed(window []uuid.UUID, c store.Claimed) {
 	}
 }
 
-// allFull reports whether every workspace was searched since the last claimed request.
+// allFull reports whether claims have searched every workspace without taking a request. The dialer
+// then pauses, because no claim can succeed before capacity becomes free.
 func (q *queue) allFull() bool {
 	if q.full < q.candidates.Len() {
 		return false
@@ -76,8 +78,8 @@ func (q *queue) allFull() bool {
 	return true
 }
 
-// unused is the number of rate tokens, by workspace, of claimed requests that were not dialed. The
-// next claim returns these tokens to the buckets.
+// unused counts, by workspace, the rate tokens of claimed requests that were not dialed. The next
+// claim returns these tokens to the buckets.
 type unused struct {
 	mu sync.Mutex
 	of map[uuid.UUID]int
@@ -95,7 +97,7 @@ func (u *unused) add(r dialqueue.Request) {
 	u.of[r.WorkspaceID]++
 }
 
-// take removes the tokens of the workspaces and returns them.
+// take returns the tokens of the given workspaces and removes them from the count.
 func (u *unused) take(workspaces []uuid.UUID) map[uuid.UUID]int {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 
 const queueMetricsInterval = 2 * time.Second
 
-// QueueMetrics publishes the length and age of the dial queue and the number of live calls. Every
-// replica publishes the same values, because all read the same tables.
+// QueueMetrics publishes the length and age of the dial queue, and the number of live calls. Every
+// replica publishes the same values, because all replicas read the same tables.
 type QueueMetrics struct {
 	pool               *pgxpool.Pool
 	queue, calls       *prometheus.GaugeVec
@@ -26,7 +26,7 @@ type QueueMetrics struct {
 	channels           prometheus.Gauge
 }
 
-// NewQueueMetrics registers the metrics. limit returns the capacity of the trunks.
+// NewQueueMetrics registers the metrics. The function limit returns the capacity of the trunks.
 func NewQueueMetrics(
 	pool *pgxpool.Pool, limit func(context.Context) (dialqueue.Limit, error), metrics prometheus.Registerer,
 ) *QueueMetrics {
@@ -65,7 +65,8 @@ func (m *QueueMetrics) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := m.Measure(ctx); err != nil && ctx.Err() == nil {
-			// The metric ringfence_postgres_up already reports a database fault.
+			// This error is logged only at debug level, because the metric ringfence_postgres_up
+			// already shows a database fault.
 			slog.DebugContext(ctx, "dial queue not counted", "error", err)
 		}
 		select {

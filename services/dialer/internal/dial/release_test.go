@@ -10,7 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// operatorFault returns an Originate function whose trunk refuses because of its credentials.
+// operatorFault returns a function for fakeCarrier. The trunk refuses the call because of the
+// operator's credentials.
 func operatorFault(by string) func(carrier.Originate) error {
 	return func(carrier.Originate) error {
 		return &carrier.Refused{
@@ -39,28 +40,28 @@ func TestRefused_OperatorFaultQueuesTheRequestAgain(t *testing.T) {
 		events  int
 	}{
 		{
-			name: "the only trunk refuses",
+			name: "the only trunk refuses the operator's account",
 			answers: func(*fixture) []func(carrier.Originate) error {
 				return []func(carrier.Originate) error{operatorFault("")}
 			},
 			calls: []string{"void provider_auth_failed"}, state: "queued", inUse: 0, events: 2,
 		},
 		{
-			name: "the next dial has a new fence",
+			name: "the trunk accepts the second dial",
 			answers: func(*fixture) []func(carrier.Originate) error {
 				return []func(carrier.Originate) error{operatorFault(""), accept}
 			},
 			calls: []string{"void provider_auth_failed", "initiated"}, state: "dialing", inUse: 1, events: 4,
 		},
 		{
-			name: "no other trunk is left",
+			name: "no INVITE to the second trunk is sent",
 			answers: func(*fixture) []func(carrier.Originate) error {
 				return []func(carrier.Originate) error{operatorFault("one"), notSent}
 			},
 			calls: []string{"void", "void provider_auth_failed"}, state: "queued", inUse: 0, events: 2,
 		},
 		{
-			name: "the other trunk rejects the number",
+			name: "the second trunk rejects the called number",
 			answers: func(*fixture) []func(carrier.Originate) error {
 				return []func(carrier.Originate) error{operatorFault("one"), refuse(callstate.UnallocatedNumber, "")}
 			},
@@ -94,8 +95,8 @@ func TestRefused_OperatorFaultQueuesTheRequestAgain(t *testing.T) {
 	}
 }
 
-// If a workspace's own model cannot be reached, the request ends after five attempts. If the
-// operator's model cannot be reached, the request stays in the queue.
+// If a model of the workspace cannot be reached, the request must end after five attempts. If the
+// operator's model cannot be reached, the request must stay in the queue.
 func TestRefused_EndsAfterFiveAttemptsToReachAWorkspacesModel(t *testing.T) {
 	t.Parallel()
 	unreachable := func(carrier.Originate) error {
@@ -116,18 +117,19 @@ func TestRefused_EndsAfterFiveAttemptsToReachAWorkspacesModel(t *testing.T) {
 		state    string
 	}{
 		{
-			name: "the workspace's", settings: `{"kind":"openai_realtime","base_url":"wss://model.example"}`,
-			answers: five,
-			calls:   append(slices.Repeat([]string{released}, 4), "failed agent_error"), state: "ended",
+			name:     "five attempts to reach the workspace's model",
+			settings: `{"kind":"openai_realtime","base_url":"wss://model.example"}`,
+			answers:  five,
+			calls:    append(slices.Repeat([]string{released}, 4), "failed agent_error"), state: "ended",
 		},
 		{
-			name:     "the workspace's, after four refusals of a trunk",
+			name:     "four refusals by a trunk, then one attempt to reach the workspace's model",
 			settings: `{"kind":"openai_realtime","base_url":"wss://model.example"}`,
 			answers:  append(slices.Repeat([]func(carrier.Originate) error{operatorFault("")}, 4), unreachable),
 			calls:    append(slices.Repeat([]string{"void provider_auth_failed"}, 4), released), state: "queued",
 		},
 		{
-			name: "the operator's", settings: `{"kind":"openai_realtime"}`, answers: five,
+			name: "five attempts to reach the operator's model", settings: `{"kind":"openai_realtime"}`, answers: five,
 			calls: slices.Repeat([]string{released}, 5), state: "queued",
 		},
 	}

@@ -12,12 +12,12 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// reviewInterval is the time between two searches for fenced calls that have no attempt.
+// reviewInterval is the time between two searches for fenced calls for which no attempt is running.
 const reviewInterval = 2 * time.Second
 
-// Review ends or continues fenced calls of this process that have no attempt. A reconciliation
-// after a failover inserts such calls again. If the carrier knows the call, the call continues;
-// otherwise it ends. Review runs until ctx ends.
+// Review searches for fenced calls of this process for which no attempt is running. The
+// reconciliation after a failover inserts such calls. If the carrier finds the call, the call
+// continues. Otherwise Review ends it. Review runs until ctx ends.
 func (d *Dialer) Review(ctx context.Context) error {
 	ticker := time.NewTicker(reviewInterval)
 	defer ticker.Stop()
@@ -49,8 +49,8 @@ func (d *Dialer) review(ctx context.Context) error {
 	return nil
 }
 
-// resolve applies what the carrier knows about a fenced call. An attempt can have ended the call in
-// the meantime, so Change locks the call and reads it again.
+// resolve continues or ends a fenced call, depending on whether the carrier finds it. An attempt
+// can have ended the call in the meantime, so Change locks the call and reads it again.
 func (d *Dialer) resolve(ctx context.Context, callID uuid.UUID) error {
 	known, err := d.carrier.Find(ctx, callID)
 	unknown := errors.Is(err, carrier.ErrUnknownCall)

@@ -9,17 +9,17 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// Queued requests of a suspended workspace are blocked. This must happen even if no trunk can take
-// a call, or if the carrier's circuit is open.
+// Queued requests of a suspended workspace must be blocked even if no trunk can take a call, or if
+// the carrier's circuit is open.
 func TestRun_BlocksRequestsOfASuspendedWorkspaceWithoutATrunk(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		// If trunkDown is true, there is no trunk. Otherwise the carrier fails, and its circuit
-		// opens.
+		// If trunkDown is true, there is no trunk. Otherwise the calls fail until the carrier's
+		// circuit opens.
 		trunkDown bool
 	}{
-		{name: "no trunk is up", trunkDown: true},
+		{name: "no trunk can take a call", trunkDown: true},
 		{name: "the circuit of the carrier is open"},
 	}
 	for _, tt := range tests {

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// notStopping is a time after the end of each test.
+// notStopping is a duration after which no test is still running.
 const notStopping = time.Hour
 
-// The gate timeout does not depend on the load of contacts-compliance. It becomes shorter when the
-// process begins to stop.
+// A fenced call waits for the gates up to gateTimeout, even if contacts-compliance is slow. When
+// the process begins to stop, the wait becomes shorter.
 func TestWithinTimeout_IsShorterWhileTheProcessStops(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -18,11 +18,11 @@ func TestWithinTimeout_IsShorterWhileTheProcessStops(t *testing.T) {
 		waited, stoppedAt time.Duration
 		want              bool
 	}{
-		{"after 19 s", 19 * time.Second, notStopping, true},
-		{"after a minute", time.Minute, notStopping, true},
-		{"after the gate timeout", 2 * time.Minute, notStopping, false},
-		{"a second after the stop", time.Minute, time.Minute - time.Second, true},
-		{"after the stop timeout", 20 * time.Second, 4 * time.Second, false},
+		{"the process runs and has waited for 19 s", 19 * time.Second, notStopping, true},
+		{"the process runs and has waited for a minute", time.Minute, notStopping, true},
+		{"the process runs and has waited longer than gateTimeout", 2 * time.Minute, notStopping, false},
+		{"the process began to stop one second ago", time.Minute, time.Minute - time.Second, true},
+		{"the process began to stop longer than stopTimeout ago", 20 * time.Second, 4 * time.Second, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

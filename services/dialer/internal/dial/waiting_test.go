@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// The process works on one request at a time. If Originate waits for a slow trunk, the next request
-// is not delayed.
+// The process works on one request at a time. While the method Originate waits for a slow trunk,
+// the next request must not wait.
 func TestRun_WaitingOriginateReleasesItsWorker(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
@@ -51,9 +51,9 @@ func TestRun_WaitingOriginateReleasesItsWorker(t *testing.T) {
 	}
 }
 
-// A stopping process does not wait for a slow trunk. The call becomes initiated, and its leg exists
-// as long as the carrier's process.
-func TestRun_StopEndsTheWaitOfAnOriginate(t *testing.T) {
+// A process that stops does not wait for a slow trunk. The call is then initiated, and its leg
+// exists as long as the process of the carrier.
+func TestRun_StopEndsTheWaitForASlowTrunk(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{func(o carrier.Originate) error {

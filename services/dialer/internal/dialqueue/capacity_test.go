@@ -51,7 +51,7 @@ func TestAllocate_SharesCapacityWithinTheLimits(t *testing.T) {
 		wantLast   int
 	}{
 		{
-			name:   "other workspaces get the unused share",
+			name:   "other workspaces receive the unused share",
 			shared: []dialqueue.Shared{ample()}, free: 10,
 			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 0, 500), workspace(1, 0, 500), workspace(50, 0, 500)},
 			want:       []int{5, 1, 4}, wantLast: 2,
@@ -65,7 +65,7 @@ func TestAllocate_SharesCapacityWithinTheLimits(t *testing.T) {
 			}, want: []int{1, 0}, wantLast: 0,
 		},
 		{
-			name:   "live calls of the workspace",
+			name:   "a workspace reaches its own limit of live calls",
 			shared: []dialqueue.Shared{ample()}, free: 10,
 			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 497, 500), workspace(50, 500, 500)},
 			want:       []int{3, 0}, wantLast: 0,
@@ -94,7 +94,7 @@ func TestAllocate_SharesCapacityWithinTheLimits(t *testing.T) {
 			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 0, 500)}, want: []int{0}, wantLast: -1,
 		},
 		{
-			name:   "last tenth of the second limit",
+			name:   "last tenth of the second shared limit",
 			shared: []dialqueue.Shared{ample(), shared(100, 1_000_000, 90)}, free: 64,
 			workspaces: []dialqueue.WorkspaceDemand{
 				workspace(50, 45, 500),
@@ -107,7 +107,7 @@ func TestAllocate_SharesCapacityWithinTheLimits(t *testing.T) {
 			workspaces: []dialqueue.WorkspaceDemand{workspace(2, 0, 500)}, want: []int{1}, wantLast: 0,
 		},
 		{
-			name:   "tokens of a tenth of a second without the reserve",
+			name:   "a large workspace uses the tokens of a tenth of a second except the reserve",
 			shared: []dialqueue.Shared{shared(10_000, 200, 0)}, free: 64,
 			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 0, 500)}, want: []int{18}, wantLast: 0,
 		},
@@ -117,7 +117,7 @@ func TestAllocate_SharesCapacityWithinTheLimits(t *testing.T) {
 			workspaces: []dialqueue.WorkspaceDemand{paced(1)}, want: []int{1}, wantLast: 0,
 		},
 		{
-			name:   "no token",
+			name:   "no workspace starts a request without a token",
 			shared: []dialqueue.Shared{ample()}, free: 64,
 			workspaces: []dialqueue.WorkspaceDemand{paced(0.25)}, want: []int{0}, wantLast: -1,
 		},
@@ -158,7 +158,7 @@ func TestAllocate_ReservesTheLastTenthOfTheWorkers(t *testing.T) {
 	}
 }
 
-func TestAllocate_WaitsForATokenOnly(t *testing.T) {
+func TestAllocate_WaitIsSetOnlyIfATokenIsMissing(t *testing.T) {
 	t.Parallel()
 	full := paced(0.25)
 	full.InUse = 500
@@ -194,12 +194,14 @@ func TestAllocate_ReportsTheWorkspacesOwnLimit(t *testing.T) {
 		workspace dialqueue.WorkspaceDemand
 		want      bool
 	}{
-		{name: "live calls of the workspace", shared: ample(), workspace: workspace(50, 497, 500), want: true},
-		{name: "tokens of the workspace", shared: ample(), workspace: paced(1), want: true},
-		{name: "channels of the trunk", shared: shared(100, 1_000_000, 100), workspace: workspace(50, 0, 500)},
-		{name: "workers", shared: ample(), workspace: workspace(50, 0, 500)},
-		{name: "nothing", shared: ample(), workspace: workspace(3, 497, 500)},
-		{name: "barred", shared: ample(), workspace: barred},
+		{name: "the workspace reaches its own limit of live calls",
+			shared: ample(), workspace: workspace(50, 497, 500), want: true},
+		{name: "the workspace has too few tokens", shared: ample(), workspace: paced(1), want: true},
+		{name: "only channels of the trunk are missing",
+			shared: shared(100, 1_000_000, 100), workspace: workspace(50, 0, 500)},
+		{name: "only workers are missing", shared: ample(), workspace: workspace(50, 0, 500)},
+		{name: "no limit is reached", shared: ample(), workspace: workspace(3, 497, 500)},
+		{name: "a barred workspace has no limit", shared: ample(), workspace: barred},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -266,15 +268,15 @@ func TestBucket_FillsAndReturnsTokens(t *testing.T) {
 		take   int
 		want   float64
 	}{
-		{name: "never used", rate: 100, want: 10},
-		{name: "low rate", rate: 2, want: 1},
-		{name: "one taken", rate: 100, tokens: tokens(10), take: 1, want: 9},
-		{name: "refilled", rate: 100, tokens: tokens(2), since: 50 * time.Millisecond, want: 7},
-		{name: "never more than a tenth of a second", rate: 100, tokens: tokens(2), since: time.Hour, want: 10},
-		{name: "rate lowered", rate: 20, tokens: tokens(10), want: 2},
-		{name: "returned", rate: 100, tokens: tokens(2), take: -3, want: 5},
-		{name: "no more returned than its capacity", rate: 100, tokens: tokens(9), take: -3, want: 10},
-		{name: "clock set back", rate: 100, tokens: tokens(2), since: -time.Hour, want: 2},
+		{name: "a bucket that was never used is full", rate: 100, want: 10},
+		{name: "a low rate has room for one token", rate: 2, want: 1},
+		{name: "one token is taken", rate: 100, tokens: tokens(10), take: 1, want: 9},
+		{name: "refilled for 50 ms", rate: 100, tokens: tokens(2), since: 50 * time.Millisecond, want: 7},
+		{name: "refilled up to the tokens of a tenth of a second", rate: 100, tokens: tokens(2), since: time.Hour, want: 10},
+		{name: "tokens above the capacity of a lowered rate are dropped", rate: 20, tokens: tokens(10), want: 2},
+		{name: "three tokens are returned", rate: 100, tokens: tokens(2), take: -3, want: 5},
+		{name: "returned tokens fill the bucket only to its capacity", rate: 100, tokens: tokens(9), take: -3, want: 10},
+		{name: "a clock that was set back adds no tokens", rate: 100, tokens: tokens(2), since: -time.Hour, want: 2},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

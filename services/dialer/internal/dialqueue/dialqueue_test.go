@@ -17,10 +17,10 @@ func TestCandidates_EveryWorkspaceIsServed(t *testing.T) {
 		workspaces int
 		free       int // number of free workers
 	}{
-		{name: "a worker for each workspace", workspaces: 150, free: 64},
-		{name: "more workers than workspaces", workspaces: 150, free: 100},
-		{name: "no worker", workspaces: 150, free: 0},
-		{name: "one window", workspaces: 64, free: 64},
+		{name: "one worker for each workspace of a claim", workspaces: 150, free: 64},
+		{name: "more workers than workspaces in a claim", workspaces: 150, free: 100},
+		{name: "no free worker", workspaces: 150, free: 0},
+		{name: "as many workspaces as one claim searches", workspaces: 64, free: 64},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -95,7 +95,7 @@ func (o fixture) sign(t testing.TB, request *http.Request) {
 	request.Header.Set(serviceauth.CallerHeader, token)
 }
 
-func TestAddNumber_AcceptsOneFormOfTheAgentID(t *testing.T) {
+func TestAddNumber_AcceptsOnlyTheCanonicalFormOfTheAgentID(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	for spelling, want := range map[string]int{

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestTrunks_LimitsTheMediaTimeout(t *testing.T) {
+func TestTrunks_RefusesMediaTimeoutsOutOfRange(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	const created, refused = http.StatusCreated, http.StatusUnprocessableEntity
@@ -14,11 +14,11 @@ func TestTrunks_LimitsTheMediaTimeout(t *testing.T) {
 		status        int
 		want          any
 	}{
-		{name: "default", status: created, want: 15.0},
-		{name: "own", setting: `,"media_timeout_seconds":60`, status: created, want: 60.0},
-		{name: "off", setting: `,"media_timeout_seconds":0`, status: created, want: 0.0},
-		{name: "too short", setting: `,"media_timeout_seconds":4`, status: refused},
-		{name: "too long", setting: `,"media_timeout_seconds":3601`, status: refused},
+		{name: "default of 15 s", status: created, want: 15.0},
+		{name: "set to 60 s", setting: `,"media_timeout_seconds":60`, status: created, want: 60.0},
+		{name: "0 disables the timeout", setting: `,"media_timeout_seconds":0`, status: created, want: 0.0},
+		{name: "below the minimum", setting: `,"media_timeout_seconds":4`, status: refused},
+		{name: "above the maximum", setting: `,"media_timeout_seconds":3601`, status: refused},
 	}
 	for _, test := range tests {
 		status, trunk, body := o.sendOperator(

@@ -26,7 +26,7 @@ func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
 		code   string // error code of the body; empty if there is no body
 	}{
 		{
-			name: "range behind the end", header: "Range", value: "bytes=9000-",
+			name: "range beyond the end of the file", header: "Range", value: "bytes=9000-",
 			status: http.StatusRequestedRangeNotSatisfiable, code: "range_not_satisfiable",
 		},
 		{
@@ -34,11 +34,12 @@ func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
 			status: http.StatusRequestedRangeNotSatisfiable, code: "range_not_satisfiable",
 		},
 		{
-			name: "changed since", header: "If-Unmodified-Since", value: "Mon, 01 Jan 2001 00:00:00 GMT",
+			name:   "If-Unmodified-Since before the last change",
+			header: "If-Unmodified-Since", value: "Mon, 01 Jan 2001 00:00:00 GMT",
 			status: http.StatusPreconditionFailed, code: "precondition_failed",
 		},
 		{
-			name: "not changed since", header: "If-Modified-Since", value: "Mon, 01 Jan 2103 00:00:00 GMT",
+			name: "If-Modified-Since after the last change", header: "If-Modified-Since", value: "Mon, 01 Jan 2103 00:00:00 GMT",
 			status: http.StatusNotModified,
 		},
 	}

@@ -108,14 +108,14 @@ func TestRecording_IsServedToAValidLinkOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, target := range map[string]string{
-		"ended":                  o.recordings.Links.Sign(key, now.Add(-recordingstore.LinkLife)),
-		"of another recording":   recordingstore.Path + gone + "?" + link.RawQuery,
-		"without a signature":    recordingstore.Path + key,
-		"to nothing any more":    o.recordings.Links.Sign(gone, now),
-		"out of the directory":   recordingstore.Path + "../x?" + link.RawQuery,
-		"to no key of ours":      o.recordings.Links.Sign("x", now),
-		"with a longer life":     strings.Replace(good, "expires=", "expires=9", 1),
-		"with another signature": strings.Replace(good, "signature=", "signature=00", 1),
+		"that has expired":                           o.recordings.Links.Sign(key, now.Add(-recordingstore.LinkLife)),
+		"with the query of another recording's link": recordingstore.Path + gone + "?" + link.RawQuery,
+		"without a signature":                        recordingstore.Path + key,
+		"to a deleted recording":                     o.recordings.Links.Sign(gone, now),
+		"to a file outside the directory":            recordingstore.Path + "../x?" + link.RawQuery,
+		"to an invalid key":                          o.recordings.Links.Sign("x", now),
+		"with a changed expiry":                      strings.Replace(good, "expires=", "expires=9", 1),
+		"with a changed signature":                   strings.Replace(good, "signature=", "signature=00", 1),
 	} {
 		if got := o.fetch(t, "GET", target, ""); got.Code != http.StatusNotFound {
 			t.Errorf("a link %s: got.Code = %v, want %v", name, got.Code, http.StatusNotFound)

@@ -69,14 +69,14 @@ func TestSetting_NewestVersionWinsInAnyOrder(t *testing.T) {
 		steps []settingStep
 		want  int32
 	}{
-		{name: "ApplySetting", steps: []settingStep{{version: 2, value: 20}}, want: 20},
-		{name: "event after ApplySetting", want: 20,
+		{name: "ApplySetting only", steps: []settingStep{{version: 2, value: 20}}, want: 20},
+		{name: "ApplySetting, then the event of the same version", want: 20,
 			steps: []settingStep{{version: 2, value: 20}, {kafka: true, version: 2, value: 20}}},
-		{name: "ApplySetting after event", want: 20,
+		{name: "event, then ApplySetting of the same version", want: 20,
 			steps: []settingStep{{kafka: true, version: 2, value: 20}, {version: 2, value: 20}}},
-		{name: "late event of an older version", want: 30,
+		{name: "ApplySetting, then the event of an older version", want: 30,
 			steps: []settingStep{{version: 3, value: 30}, {kafka: true, version: 2, value: 20}}},
-		{name: "late ApplySetting of an older version", want: 30,
+		{name: "event, then ApplySetting of an older version", want: 30,
 			steps: []settingStep{{kafka: true, version: 3, value: 30}, {version: 2, value: 20}}},
 	}
 	o := open(t)

@@ -88,7 +88,7 @@ func TestTrunks_ShowTheStateOfAllReplicas(t *testing.T) {
 }
 
 // A stored change succeeds even if the reports cannot be read. The state is then unknown.
-func TestTrunks_UnreadableReportsAreNoError(t *testing.T) {
+func TestTrunks_SucceedIfReportsCannotBeRead(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	_, err := o.pool.Exec(t.Context(),

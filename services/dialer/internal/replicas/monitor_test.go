@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-func TestMonitor_Healthy(t *testing.T) {
+func TestMonitor_IsHealthyOnlyAfterALeaseOfTimelyHeartbeats(t *testing.T) {
 	t.Parallel()
 	const lease = 3 * time.Second
 	type beat struct {
@@ -26,56 +26,56 @@ func TestMonitor_Healthy(t *testing.T) {
 		since time.Duration // the time since the last heartbeat
 		want  bool
 	}{
-		{name: "no heartbeat yet"},
-		{name: "first heartbeat", beats: []beat{{took: time.Millisecond}}},
+		{name: "not healthy before the first heartbeat"},
+		{name: "not healthy directly after the first heartbeat", beats: []beat{{took: time.Millisecond}}},
 		{
-			name:  "just less than a lease after the first heartbeat",
+			name:  "not healthy just before a lease after the first heartbeat",
 			beats: slices.Concat(inTime(3), []beat{{after: time.Second - 1}}),
 		},
-		{name: "a lease after the first heartbeat", beats: inTime(4), want: true},
+		{name: "healthy a lease after the first heartbeat", beats: inTime(4), want: true},
 		{
-			name:  "a third of the lease",
+			name:  "healthy if the last heartbeat took a third of the lease",
 			beats: slices.Concat(inTime(4), []beat{{took: time.Second}}),
 			want:  true,
 		},
 		{
-			name:  "more than a third of the lease",
+			name:  "not healthy if the last heartbeat took more than a third of the lease",
 			beats: slices.Concat(inTime(4), []beat{{took: time.Second + 1}}),
 		},
 		{
-			name:  "quick again",
+			name:  "healthy if the heartbeat after a slow one was quick",
 			beats: slices.Concat(inTime(4), []beat{{took: 2 * time.Second}, {took: time.Millisecond}}),
 			want:  true,
 		},
 		{
-			name:  "failed heartbeat",
+			name:  "not healthy after a failed heartbeat",
 			beats: slices.Concat(inTime(4), []beat{{took: time.Millisecond, err: errors.New("away")}}),
 		},
 		{
-			name:  "first heartbeat after a failure",
+			name:  "not healthy at the first heartbeat after a failure",
 			beats: slices.Concat(inTime(4), []beat{{err: errors.New("away")}, {took: time.Millisecond}}),
 		},
 		{
-			name:  "just less than a lease after a failure",
+			name:  "not healthy just before a lease after a failure",
 			beats: slices.Concat([]beat{{err: errors.New("away")}}, inTime(3), []beat{{after: time.Second - 1}}),
 		},
 		{
-			name:  "a lease after a failure",
+			name:  "healthy a lease after a failure",
 			beats: slices.Concat([]beat{{err: errors.New("away")}}, inTime(4)),
 			want:  true,
 		},
 		{
-			name:  "a failure within a lease after a failure",
+			name:  "not healthy if another heartbeat failed within the lease",
 			beats: slices.Concat([]beat{{err: errors.New("away")}}, inTime(3), []beat{{err: errors.New("away")}}, inTime(3)),
 		},
-		{name: "late heartbeat", beats: slices.Concat(inTime(4), []beat{{after: 2*time.Second + 1}})},
+		{name: "not healthy after a late heartbeat", beats: slices.Concat(inTime(4), []beat{{after: 2*time.Second + 1}})},
 		{
-			name:  "a lease after a late heartbeat",
+			name:  "healthy a lease after a late heartbeat",
 			beats: slices.Concat(inTime(4), []beat{{after: 2*time.Second + 1}}, inTime(3)),
 			want:  true,
 		},
-		{name: "next heartbeat hangs", beats: inTime(4), since: 2*time.Second + 1},
-		{name: "next heartbeat is due", beats: inTime(4), since: time.Second, want: true},
+		{name: "not healthy while the next heartbeat is late", beats: inTime(4), since: 2*time.Second + 1},
+		{name: "healthy while the next heartbeat is due", beats: inTime(4), since: time.Second, want: true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -33,17 +33,17 @@ func TestMerge_CombinesReports(t *testing.T) {
 		seen []replicas.Trunk
 		want replicas.Trunk
 	}{
-		{name: "no report", want: replicas.Trunk{State: replicas.Unknown}},
-		{name: "one report", seen: []replicas.Trunk{up}, want: up},
+		{name: "no report: state unknown", want: replicas.Trunk{State: replicas.Unknown}},
+		{name: "one report: unchanged", seen: []replicas.Trunk{up}, want: up},
 		{
-			name: "two agree", seen: []replicas.Trunk{up, other},
+			name: "two reports with the same state", seen: []replicas.Trunk{up, other},
 			want: replicas.Trunk{
 				State: replicas.Up, Registered: &yes, RegisteredUntil: &early, LastAnswer: recent,
 				Recent: replicas.Recent{Calls: 10, Failures: 1},
 			},
 		},
 		{
-			name: "two differ", seen: []replicas.Trunk{resting, up},
+			name: "two reports with different states", seen: []replicas.Trunk{resting, up},
 			want: replicas.Trunk{
 				State: replicas.Mixed, OpenUntil: &late, Registered: &no, RegisteredUntil: &late, RegisterError: "403",
 				LastAnswer: recent, Recent: replicas.Recent{Calls: 15, Failures: 6},

@@ -41,26 +41,29 @@ func TestClaim_CapacityIsFreedByEveryEndOfAClaimOrCall(t *testing.T) {
 		name string
 		end  func(*testing.T, *pgxpool.Pool, *store.Store, dialqueue.Request) error
 	}{
-		{name: "it is withdrawn", end: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
-			_, err := st.WithdrawNow(t.Context(), r.CallRequestID, r.WorkspaceID)
-			return err
-		}},
-		{name: "it is put back", end: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
-			return st.PutBack(t.Context(), r, time.Hour, 0)
-		}},
-		{name: "it is rescheduled",
+		{name: "a claimed request is withdrawn",
+			end: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
+				_, err := st.WithdrawNow(t.Context(), r.CallRequestID, r.WorkspaceID)
+				return err
+			}},
+		{name: "a claimed request is put back",
+			end: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
+				return st.PutBack(t.Context(), r, time.Hour, 0)
+			}},
+		{name: "a claimed request is rescheduled",
 			end: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
 				return st.Reschedule(t.Context(), r, time.Now().Add(time.Hour))
 			}},
-		{name: "it is blocked", end: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
-			return st.Block(t.Context(), r, no)
-		}},
-		{name: "its claim runs out",
+		{name: "a claimed request is blocked",
+			end: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
+				return st.Block(t.Context(), r, no)
+			}},
+		{name: "the claim expires",
 			end: func(t *testing.T, pool *pgxpool.Pool, _ *store.Store, _ dialqueue.Request) error {
 				_, err := pool.Exec(t.Context(), "UPDATE dial_queue SET look_at = now() - interval '1 second'")
 				return err
 			}},
-		{name: "it expires while claimed",
+		{name: "the request expires after its claim",
 			end: func(t *testing.T, pool *pgxpool.Pool, st *store.Store, _ dialqueue.Request) error {
 				_, err := pool.Exec(t.Context(),
 					"UPDATE dial_queue SET look_at = now() - interval '1 second', due_at = now() - interval '2 days'")
@@ -69,11 +72,11 @@ func TestClaim_CapacityIsFreedByEveryEndOfAClaimOrCall(t *testing.T) {
 				}
 				return err
 			}},
-		{name: "its fence is void",
+		{name: "the fenced call becomes void",
 			end: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
 				return st.Void(t.Context(), r, fence(t, st, r), dialqueue.Blocked, no)
 			}},
-		{name: "its call ends", end: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
+		{name: "the call ends", end: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
 			end(t, st, fence(t, st, r))
 			return nil
 		}},
@@ -173,13 +176,18 @@ func TestExpire_FailsRequestsPastTheirLimits(t *testing.T) {
 		trunkDown       bool
 		want            string
 	}{
-		{name: "too old, and found no room", queue: day, capacity: day, crowded: true, want: dialqueue.CodeCapacityTimeout},
-		{name: "too old, and nobody looked for room", queue: day, capacity: day, want: dialqueue.CodeQueueExpired},
-		{name: "found no room for too long", queue: never, capacity: day, crowded: true, want: dialqueue.CodeCapacityTimeout},
-		{name: "not too old, and nobody looked for room", queue: never, capacity: day, want: ""},
-		{name: "not too old, and waits for room", queue: never, capacity: never, crowded: true, want: ""},
-		{name: "too old, and no trunk is up", queue: day, capacity: day, trunkDown: true, want: dialqueue.CodeQueueExpired},
-		{name: "not too old, and no trunk is up", queue: never, capacity: day, trunkDown: true, want: ""},
+		{name: "older than QueueLimit, and a claim found no capacity",
+			queue: day, capacity: day, crowded: true, want: dialqueue.CodeCapacityTimeout},
+		{name: "older than QueueLimit, and no claim ran", queue: day, capacity: day, want: dialqueue.CodeQueueExpired},
+		{name: "waited for capacity longer than CapacityLimit",
+			queue: never, capacity: day, crowded: true, want: dialqueue.CodeCapacityTimeout},
+		{name: "due longer than CapacityLimit, and no claim ran", queue: never, capacity: day, want: ""},
+		{name: "younger than both limits, and a claim found no capacity",
+			queue: never, capacity: never, crowded: true, want: ""},
+		{name: "older than QueueLimit, and no trunk could take a call",
+			queue: day, capacity: day, trunkDown: true, want: dialqueue.CodeQueueExpired},
+		{name: "due longer than CapacityLimit, and no trunk could take a call",
+			queue: never, capacity: day, trunkDown: true, want: ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -80,14 +80,14 @@ FROM generate_series(1, 20000) AS n`
 // While a transaction has an old snapshot, vacuum cannot remove legs that have ended. Counting a
 // trunk's channels must not read legs that were last counted more than ten minutes ago. It reads
 // each page of the other ended legs once: at most one page for 40 legs.
-func TestStoreOutbound_PagesReadForEndedLegs(t *testing.T) {
+func TestStoreOutbound_ReadsFewPagesOfEndedLegs(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		counted time.Duration
 		most    int
 	}{
-		"more than ten minutes ago": {counted: 11 * time.Minute, most: 20},
-		"in the last ten minutes":   {counted: 9 * time.Minute, most: 500},
+		"counted more than ten minutes ago": {counted: 11 * time.Minute, most: 20},
+		"counted in the last ten minutes":   {counted: 9 * time.Minute, most: 500},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -182,11 +182,11 @@ func TestClaim_LastTenthOfCapacityIsReservedForSmallWorkspaces(t *testing.T) {
 		name           string
 		trunk, overall dialqueue.Limit
 	}{
-		{name: "of the trunk's channels", trunk: dialqueue.Limit{Live: 20, PerSecond: 100_000}, overall: ample},
-		{name: "of the overall cap", trunk: ample, overall: dialqueue.Limit{Live: 20, PerSecond: 100_000}},
+		{name: "channels of the trunk", trunk: dialqueue.Limit{Live: 20, PerSecond: 100_000}, overall: ample},
+		{name: "live calls of all trunks", trunk: ample, overall: dialqueue.Limit{Live: 20, PerSecond: 100_000}},
 		// the bucket holds 20 tokens, of which 2 are reserved
-		{name: "of the trunk's calls a second", trunk: dialqueue.Limit{Live: 100_000, PerSecond: 200}, overall: ample},
-		{name: "of all calls a second", trunk: ample, overall: dialqueue.Limit{Live: 100_000, PerSecond: 200}},
+		{name: "calls per second of the trunk", trunk: dialqueue.Limit{Live: 100_000, PerSecond: 200}, overall: ample},
+		{name: "calls per second of all trunks", trunk: ample, overall: dialqueue.Limit{Live: 100_000, PerSecond: 200}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -298,8 +298,8 @@ SELECT coalesce(sum(n), 0), coalesce(sum(n) FILTER (WHERE workspace_id = $1), 0)
 func TestClaim_SecondRequestToANumberWaitsForTheFirstCall(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(*testing.T, *store.Store, dialqueue.Request, uuid.UUID){
-		"a call that ends": func(t *testing.T, st *store.Store, _ dialqueue.Request, id uuid.UUID) { end(t, st, id) },
-		"a fence of which nothing left": func(t *testing.T, st *store.Store, r dialqueue.Request, id uuid.UUID) {
+		"the first call ends": func(t *testing.T, st *store.Store, _ dialqueue.Request, id uuid.UUID) { end(t, st, id) },
+		"the first call becomes void": func(t *testing.T, st *store.Store, r dialqueue.Request, id uuid.UUID) {
 			if err := st.Void(t.Context(), r, id, dialqueue.Blocked, dialqueue.Refusal{Code: dialqueue.CodeOutsideHours, Detail: "No."}); err != nil {
 				t.Fatal(err)
 			}
@@ -408,12 +408,13 @@ func TestClaim_ReplicasTogetherKeepTheRateLimit(t *testing.T) {
 		workspace      int32
 		trunk, overall dialqueue.Limit
 	}{
-		{name: "of the workspace", workspace: 50, trunk: ample, overall: ample},
+		{name: "calls per second of the workspace", workspace: 50, trunk: ample, overall: ample},
 		{
-			name: "of the trunk", workspace: 100_000, trunk: dialqueue.Limit{Live: 100_000, PerSecond: 50},
+			name: "calls per second of the trunk", workspace: 100_000, trunk: dialqueue.Limit{Live: 100_000, PerSecond: 50},
 			overall: ample,
 		},
-		{name: "of all", workspace: 100_000, trunk: ample, overall: dialqueue.Limit{Live: 100_000, PerSecond: 50}},
+		{name: "calls per second of all trunks",
+			workspace: 100_000, trunk: ample, overall: dialqueue.Limit{Live: 100_000, PerSecond: 50}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

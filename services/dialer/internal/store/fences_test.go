@@ -26,7 +26,7 @@ SELECT gen_random_uuid(), gen_random_uuid(), workspace_id, 'outbound', '', to_e1
 	600, now() + interval '10 minutes' FROM dial_queue WHERE call_request_id = $1`},
 		{name: "the request was withdrawn", before: `
 UPDATE dial_queue SET state = 'withdrawn', claimed_by = NULL, ended_at = now() WHERE call_request_id = $1`},
-		{name: "the claim ran out", before: `
+		{name: "the claim has expired", before: `
 UPDATE dial_queue SET look_at = now() - interval '1 second' WHERE call_request_id = $1`},
 		{name: "the request was claimed again", before: `
 UPDATE dial_queue SET look_at = look_at + interval '1 second' WHERE call_request_id = $1`},
@@ -80,7 +80,7 @@ func claimedFences(t *testing.T, st *store.Store, n int) (fences []store.Fence) 
 	return fences
 }
 
-func TestDialInputs_OfEachRequest(t *testing.T) {
+func TestDialInputs_ReturnsTheInputsOfEachRequest(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, known, unknown := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1), aRequest(uuid.Must(uuid.NewV7()), 1)

@@ -127,7 +127,7 @@ func TestStoreOutbound_SecondLegOfACallIsRejected(t *testing.T) {
 	}
 }
 
-func TestHeartbeat_ReturnsRequestsOnlyToTheOwner(t *testing.T) {
+func TestHeartbeat_ReturnsRequestedLegsOnlyToTheOwner(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
 	owner, other := store.NewLegs(pool, pool, uuid.New(), legLease), store.NewLegs(pool, pool, uuid.New(), legLease)

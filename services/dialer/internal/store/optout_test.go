@@ -16,7 +16,7 @@ import (
 
 // A call can get the outcome opted_out in several ways. Each of them must store an opt-out with the
 // person's words, report it, and block the next dial of the number.
-func TestChange_OutcomeOptedOutWritesOptOut(t *testing.T) {
+func TestChange_OutcomeOptedOutStoresAnOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "Please never call me again."
 	start := time.Now().Truncate(time.Microsecond)
@@ -37,21 +37,21 @@ func TestChange_OutcomeOptedOutWritesOptOut(t *testing.T) {
 		name string
 		path func(*callstate.Call)
 	}{
-		{name: "tool opt_out, before the connection breaks", path: func(c *callstate.Call) {
+		{name: "the agent calls the tool opt_out before the connection breaks", path: func(c *callstate.Call) {
 			talk(c)
 			c.RecordOptOut(words, start.Add(3*time.Second))
 			c.End(callstate.End{At: start.Add(5 * time.Second), Cause: callstate.NetworkOutOfOrder})
 		}},
-		{name: "tool end_call, also of a websocket agent", path: func(c *callstate.Call) {
+		{name: "the agent ends the call with the outcome opted_out", path: func(c *callstate.Call) {
 			talk(c)
 			end(c, agent.OutcomeOptedOut)
 		}},
-		{name: "summary", path: func(c *callstate.Call) {
+		{name: "the summary has the outcome opted_out", path: func(c *callstate.Call) {
 			talk(c)
 			end(c, agent.OutcomeUnknown)
 			c.Analyse(&agent.Summary{Outcome: agent.OutcomeOptedOut}, start.Add(6*time.Second))
 		}},
-		{name: "scripted agent", path: func(c *callstate.Call) {
+		{name: "the person's words to the scripted agent are an opt-out", path: func(c *callstate.Call) {
 			c.Initiate(start)
 			c.Answer(start.Add(time.Second))
 			c.Hear(words, start.Add(3*time.Second))
@@ -102,8 +102,8 @@ func TestChange_OutcomeOptedOutWritesOptOut(t *testing.T) {
 				r    dialqueue.Request
 				want error
 			}{
-				{name: "same workspace", r: next, want: store.ErrLost},
-				{name: "another workspace", r: other, want: nil},
+				{name: "request of the same workspace", r: next, want: store.ErrLost},
+				{name: "request of another workspace", r: other, want: nil},
 			} {
 				const claimByHand = "UPDATE dial_queue SET claimed_by = $2, look_at = now() + interval '1 hour' WHERE " +
 					"call_request_id = $1 RETURNING look_at"

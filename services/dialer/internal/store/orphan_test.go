@@ -11,7 +11,7 @@ import (
 
 // A process finds an orphaned call and dies before it hangs the call up. Another process must find
 // the orphan in the database, because later events do not report it again.
-func TestDueHangups_AnyProcessReturnsOrphans(t *testing.T) {
+func TestDueHangups_ReturnsOrphansToEveryProcess(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	dead, living := newStore(pool), newStore(pool)

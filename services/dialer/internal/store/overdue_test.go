@@ -24,18 +24,19 @@ func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 		want      dialqueue.Found
 		is        string
 	}{
-		{name: "it never came", was: "", ended: nil, want: dialqueue.Lost, is: "queued"},
-		{name: "it is queued", was: "queued", ended: nil, want: dialqueue.Waiting, is: "queued"},
-		{name: "it is being dialled", was: "dialing", ended: nil, want: dialqueue.Waiting, is: "dialing"},
+		{name: "the request never arrived", was: "", ended: nil, want: dialqueue.Lost, is: "queued"},
+		{name: "the request is queued", was: "queued", ended: nil, want: dialqueue.Waiting, is: "queued"},
+		{name: "the request is dialing", was: "dialing", ended: nil, want: dialqueue.Waiting, is: "dialing"},
 		{
-			name: "it ended just before it was told of again", was: "failed", ended: ago(30 * time.Second),
+			name: "the request ended just before it was published again", was: "failed", ended: ago(30 * time.Second),
 			want: dialqueue.Waiting, is: "failed",
 		},
 		{
-			name: "it ended after it was told of again", was: "failed", ended: ago(-time.Hour),
+			name: "the request ended after it was published again", was: "failed", ended: ago(-time.Hour),
 			want: dialqueue.Waiting, is: "failed",
 		},
-		{name: "it ended long before", was: "failed", ended: ago(2 * time.Minute), want: dialqueue.Over, is: "failed"},
+		{name: "the request ended long before it was published again",
+			was: "failed", ended: ago(2 * time.Minute), want: dialqueue.Over, is: "failed"},
 	} {
 		r := aRequest(workspace, n)
 		if tt.was != "" {

@@ -22,18 +22,18 @@ func TestClaim_MarksRequestsHeldBackByOwnLimits(t *testing.T) {
 		want        bool
 	}{
 		{
-			name: "it was at its limits before the call was late", since: "-10 minutes", seen: "1 hour",
+			name: "the workspace reached its limits before the request was late", since: "-10 minutes", seen: "1 hour",
 			due: 9 * time.Minute, want: true,
 		},
 		{
-			name: "the call was late before it came to its limits", since: "-1 minute", seen: "1 hour",
+			name: "the request was late before the workspace reached its limits", since: "-1 minute", seen: "1 hour",
 			due: 10 * time.Minute, want: false,
 		},
 		{
-			name: "it is not at its limits any more", since: "-1 hour", seen: "-1 minute",
+			name: "the workspace is below its limits again", since: "-1 hour", seen: "-1 minute",
 			due: 50 * time.Minute, want: false,
 		},
-		{name: "it never was", since: "", seen: "", due: 10 * time.Minute, want: false},
+		{name: "the workspace never reached its limits", since: "", seen: "", due: 10 * time.Minute, want: false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -60,7 +60,7 @@ func TestClaim_MarksRequestsHeldBackByOwnLimits(t *testing.T) {
 // If a claim leaves due requests because of the workspace's own limits, it stores the current time
 // in own_limit_since. If it leaves them because of the shared limits, it stores nothing. While the
 // workspace stays at its own limits, own_limit_since is not changed.
-func TestClaim_StoresSinceWhenAWorkspaceIsAtItsLimits(t *testing.T) {
+func TestClaim_StoresWhenAWorkspaceReachedItsLimits(t *testing.T) {
 	t.Parallel()
 	const is = ` FROM rate_buckets WHERE scope = $1::uuid::text AND own_limit_seen > now() - interval '1 hour' AND `
 	for _, tt := range []struct {
@@ -73,14 +73,15 @@ func TestClaim_StoresSinceWhenAWorkspaceIsAtItsLimits(t *testing.T) {
 		noted  string // SQL condition for the bucket after the claim; empty if nothing is stored
 	}{
 		{
-			name: "its own live calls", live: 1, before: "", trunk: 100,
+			name: "the workspace reaches its own limit of live calls", live: 1, before: "", trunk: 100,
 			noted: "own_limit_since > now() - interval '1 hour'",
 		},
-		{name: "the trunk's", live: 100, before: "", trunk: 1, noted: ""},
-		{name: "its own, as before", live: 1, before: "now() - interval '2 hours', now() + interval '1 hour'",
+		{name: "only the limit of the trunk is reached", live: 100, before: "", trunk: 1, noted: ""},
+		{name: "the workspace is still at its own limit",
+			live: 1, before: "now() - interval '2 hours', now() + interval '1 hour'",
 			trunk: 100,
 			noted: "own_limit_since < now() - interval '1 hour'"},
-		{name: "its own, once more", live: 1,
+		{name: "the workspace reaches its own limit again", live: 1,
 			before: "now() - interval '2 hours', now() - interval '90 minutes'", trunk: 100,
 			noted: "own_limit_since > now() - interval '1 hour'"},
 	} {
@@ -123,9 +124,9 @@ func TestClaim_ReturnsUnusedTokens(t *testing.T) {
 		workspace      int32
 		ofTrunk, total dialqueue.Limit
 	}{
-		{name: "workspace", workspace: 1, ofTrunk: ample, total: ample},
-		{name: "trunk", workspace: 100_000, ofTrunk: slow, total: ample},
-		{name: "total", workspace: 100_000, ofTrunk: ample, total: slow},
+		{name: "token of the workspace", workspace: 1, ofTrunk: ample, total: ample},
+		{name: "token of the trunk", workspace: 100_000, ofTrunk: slow, total: ample},
+		{name: "token of all calls", workspace: 100_000, ofTrunk: ample, total: slow},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -157,7 +158,7 @@ func TestClaim_ReturnsUnusedTokens(t *testing.T) {
 
 // Claims read a workspace's requests from its scan position onwards, so no claim finds a request
 // before that position. ReturnStrays moves such a request to the front of the queue.
-func TestReturnStrays_MovesUnreadableRequestsToTheFront(t *testing.T) {
+func TestReturnStrays_MovesRequestsBeforeTheScanPositionToTheFront(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
 	st := newStore(pool)

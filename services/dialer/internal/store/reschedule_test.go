@@ -22,9 +22,9 @@ func TestReschedule_IsAtLeastOneSecondAhead(t *testing.T) {
 		least time.Duration
 		most  time.Duration
 	}{
-		{name: "past", ahead: -time.Hour, least: time.Second, most: time.Second},
-		{name: "in a moment", ahead: 100 * time.Millisecond, least: time.Second, most: time.Second},
-		{name: "later", ahead: time.Hour, least: 59 * time.Minute, most: time.Hour},
+		{name: "window in the past", ahead: -time.Hour, least: time.Second, most: time.Second},
+		{name: "window in 100 ms", ahead: 100 * time.Millisecond, least: time.Second, most: time.Second},
+		{name: "window in an hour", ahead: time.Hour, least: 59 * time.Minute, most: time.Hour},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

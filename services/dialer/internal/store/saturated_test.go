@@ -34,7 +34,7 @@ func TestHeartbeat_SucceedsWhileThePoolIsSaturated(t *testing.T) {
 
 // After an outage of the database, the heartbeats of all processes are old. The first process that
 // sends a heartbeat again must not take over the legs of the others.
-func TestAdopt_TakesNothingDirectlyAfterAFailedHeartbeat(t *testing.T) {
+func TestAdopt_TakesNoLegsDirectlyAfterAFailedHeartbeat(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
 	const orphan = `INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner)
@@ -62,7 +62,7 @@ func TestAdopt_TakesNothingDirectlyAfterAFailedHeartbeat(t *testing.T) {
 
 // A process starts directly after an outage of the database. The other processes look dead, because
 // they have not sent their next heartbeats yet. The new process must not take over their legs.
-func TestAdopt_TakesNothingBeforeALeaseOfOwnHeartbeats(t *testing.T) {
+func TestAdopt_TakesNoLegsBeforeALeaseOfOwnHeartbeats(t *testing.T) {
 	t.Parallel()
 	pool, owner := newLegPool(t), uuid.New()
 	const beat = "INSERT INTO sip_leg_owners (owner, seen_at) VALUES ($1, now())"

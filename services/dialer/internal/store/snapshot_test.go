@@ -26,7 +26,7 @@ type deadTimes struct {
 // While a transaction has an old snapshot, vacuum cannot remove dead rows. The statements of the
 // queue must not read the dead rows of requests that ended earlier. They read as many pages with
 // 22,000 dead requests as with 2,000.
-func TestQueue_OldSnapshotDoesNotSlowItDown(t *testing.T) {
+func TestQueue_PagesReadDoNotGrowDuringAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	earlier := deadTimes{due: -time.Hour, claimedUntil: -6 * time.Minute, counted: -11 * time.Minute}
 	few, lot := pagesBesideDeadRows(t, earlier)
@@ -161,7 +161,7 @@ func pagesBesideDeadRows(t *testing.T, at deadTimes) (few, lot map[string]int) {
 
 // While a transaction has an old snapshot, the metrics must count the requests in use without
 // reading the dead rows of requests that ended earlier.
-func TestReadDepth_OldSnapshotDoesNotSlowItDown(t *testing.T) {
+func TestReadDepth_PagesReadDoNotGrowDuringAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	watched, seen := pgtest.Watch(t, pool)

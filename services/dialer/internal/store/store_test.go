@@ -187,7 +187,7 @@ func fenced(t *testing.T, pool *pgxpool.Pool, st *store.Store, r dialqueue.Reque
 
 // Withdraw and the fence of the same request run concurrently, 200 times. Exactly one of them may
 // succeed, and the result of Withdraw must match the state of the request.
-func TestWithdraw_ConcurrentFenceExactlyOneWins(t *testing.T) {
+func TestWithdraw_ExactlyOneOfWithdrawalAndFenceSucceeds(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -339,7 +339,7 @@ func dueWorkspaces(t *testing.T, st *store.Store) []dialqueue.Due {
 	return found
 }
 
-func TestFence_OneLiveCallPerNumber(t *testing.T) {
+func TestFence_RejectsASecondLiveCallToANumber(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -450,7 +450,7 @@ func TestTakeOver_TakesOnlyCallsOfDeadProcesses(t *testing.T) {
 	}
 }
 
-func TestVoid_RejectedAfterTheDial(t *testing.T) {
+func TestVoid_RejectsACallThatWasDialed(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)

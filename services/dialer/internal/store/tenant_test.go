@@ -70,7 +70,7 @@ func TestConversationInputs_HaveTheNewestSettings(t *testing.T) {
 }
 
 // When an agent is deleted, its key must be deleted too.
-func TestSaveAgent_DeletedAgentLosesItsKey(t *testing.T) {
+func TestSaveAgent_DeletesTheKeyOfADeletedAgent(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace, deleted, other := newStore(pool), uuid.New(), uuid.New(), uuid.New()

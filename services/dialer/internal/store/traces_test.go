@@ -17,7 +17,7 @@ import (
 
 // Each live process must respond to each request once. The result must contain the number of
 // processes that did not respond.
-func TestMessages_CollectsTheAnswersOfAllProcesses(t *testing.T) {
+func TestMessages_CollectsTheMessagesOfAllProcesses(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: Migrations})
 	s := NewTraces(pool, time.Minute)

@@ -14,7 +14,7 @@ import (
 
 // An attempt must be kept longer than its leg. This is also true if no INVITE was sent for the
 // attempt and the call was then offered to another trunk.
-func TestDeleteRefused_KeepsTheAttempt(t *testing.T) {
+func TestDeleteRefused_KeepsTheRowOfTheAttempt(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
 	j := store.NewLegs(pool, pool, uuid.New(), legLease)
@@ -72,7 +72,7 @@ func TestDeleteRefused_KeepsTheAttempt(t *testing.T) {
 }
 
 // An answered call must have the SIP status 200, even if the process that owned the leg is dead.
-func TestEndGuard_EndsTheAttempt(t *testing.T) {
+func TestEndGuard_StoresTheEndOfTheAttempt(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
 	j := store.NewLegs(pool, pool, uuid.New(), legLease)
@@ -82,9 +82,9 @@ func TestEndGuard_EndsTheAttempt(t *testing.T) {
 		status   int
 		want     int
 	}{
-		{name: "refused", status: 486, want: 486},
+		{name: "refused with 486", status: 486, want: 486},
 		{name: "no response", status: 0, want: 0},
-		{name: "answered, and the owner is gone", answered: true, status: 0, want: 200},
+		{name: "answered, and the owner is dead", answered: true, status: 0, want: 200},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			id := dial(t, j)
