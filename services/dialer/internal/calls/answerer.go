@@ -17,12 +17,12 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// maxAnswers is the highest number of inbound calls that are answered at a time.
+// maxAnswers is the highest number of inbound calls that this process answers at the same time.
 const maxAnswers = 16
 
-// Answerer answers inbound calls. It looks up the caller in contacts-compliance, publishes the
-// ringing event with the result, and answers the call at the carrier. If the lookup fails or takes
-// too long, the ringing event describes an unknown caller.
+// Answerer answers inbound calls. For each call it looks up the caller in contacts-compliance,
+// publishes the event `ringing` with the result, and answers the call at the carrier. If the lookup
+// fails or takes too long, the event describes an unknown caller.
 type Answerer struct {
 	store    *store.Store
 	contacts *peers.Contacts
@@ -31,12 +31,14 @@ type Answerer struct {
 	wake     chan struct{}
 }
 
-// NewAnswerer returns an answerer for the calls of one carrier. The caller starts it with Run.
+// NewAnswerer returns an answerer for the inbound calls of one carrier. The caller starts it with
+// Run.
 func NewAnswerer(st *store.Store, contacts *peers.Contacts, trunk carrier.Carrier, relay *outbox.Relay) *Answerer {
 	return &Answerer{store: st, contacts: contacts, carrier: trunk, relay: relay, wake: make(chan struct{}, 1)}
 }
 
-// Wake reports that a call arrived. It never blocks.
+// Wake starts a search for calls to answer. It is called after an inbound call was stored. It never
+// blocks.
 func (a *Answerer) Wake() {
 	select {
 	case a.wake <- struct{}{}:

@@ -1,5 +1,5 @@
 // Package calls changes stored calls. It applies the events of carriers, answers inbound calls,
-// ends the calls of dead processes, reports opt-outs, and deletes and erases old data. Package
+// ends the calls of dead processes, reports opt-outs, and deletes or erases old data. Package
 // callstate defines the states of a call.
 package calls
 
@@ -22,10 +22,10 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Listeners are functions that are called after a commit. They must not block.
+// Listeners are functions that the Applier calls after a commit. They must not block.
 type Listeners struct {
 	// Ended is called after calls ended, Arrived after inbound calls began to ring, OptedOut after
-	// opt-outs, and HangUp after calls were marked to be hung up.
+	// opt-outs were stored, and HangUp after calls were marked to be hung up.
 	Ended, Arrived, OptedOut, HangUp func()
 }
 
@@ -33,14 +33,15 @@ type Listeners struct {
 type Applier struct {
 	store *store.Store
 	relay *outbox.Relay
-	// find returns what the carrier knows about a call. If find is nil, the carrier's events are
-	// complete.
+	// find returns the status that the carrier has stored about a call. If find is nil, the
+	// carrier's events are complete.
 	find   func(context.Context, uuid.UUID) (carrier.CallStatus, error)
 	listen Listeners
 }
 
-// NewApplier returns an applier without listeners. If the answer of a call can be missing in the
-// carrier's events, find is called when the call ends. Otherwise find is nil.
+// NewApplier returns an applier without listeners. Some carriers can lose the event that a call was
+// answered. For such a carrier, the Applier calls find when the call ends. For other carriers find
+// is nil.
 func NewApplier(
 	st *store.Store, relay *outbox.Relay, find func(context.Context, uuid.UUID) (carrier.CallStatus, error),
 ) *Applier {
@@ -56,10 +57,10 @@ func (a *Applier) Listen(to Listeners) { a.listen = to }
 // Apply applies events in order, in one transaction with the guard. The changes of the calls and
 // their outbox rows commit together. Late or repeated events change nothing.
 //
-// In the following cases Apply applies no event. If the guard does not match, another process owns
-// the calls, and Apply returns store.ErrLost. It also returns store.ErrLost for an opt-out whose
-// call has no row and whose workspace is unknown. If the reconciliation of the database server can
-// still insert the missing row of a call, Apply returns store.ErrServerChanged.
+// In the following cases Apply applies none of the events. If the guard fails, another process owns
+// the calls, and Apply returns store.ErrLost. It also returns store.ErrLost for an opt-out if its
+// call has no row and its workspace is unknown. If a call has no row, and the reconciliation of the
+// database server can still insert this row, Apply returns store.ErrServerChanged.
 func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error {
 	f := &folding{events: events, known: map[uuid.UUID]carrier.CallStatus{}, complete: a.find == nil}
 	failpoint.Inject("dialer: before events")
@@ -104,22 +105,24 @@ func (a *Applier) notify(f *folding) {
 	}
 }
 
-// folding applies events to locked calls. Its method fold runs again if the transaction is retried.
+// folding applies events to locked calls. Its method fold starts again from the beginning if the
+// transaction is retried.
 type folding struct {
 	events                          []carrier.Event
 	ends, arrivals, optOuts, breaks int
 	orphans                         map[uuid.UUID]bool
-	// unanswered contains the calls for which the carrier must be queried. known contains the
-	// carrier's answers. If complete is true, the carrier is not queried.
+	// unanswered contains the calls about which the carrier must be queried. known contains the
+	// results of these queries. If complete is true, the carrier is never queried.
 	unanswered []uuid.UUID
 	known      map[uuid.UUID]carrier.CallStatus
 	complete   bool
 }
 
-// errUnanswered means that the carrier must be queried before the events are applied.
+// errUnanswered is returned by fold if the carrier must be queried before the events can be
+// applied.
 var errUnanswered = errors.New("a call ended as if answered, without an answer")
 
-// arrived returns the inbound calls that begin to ring.
+// arrived returns the inbound calls that begin to ring with these events.
 func (f *folding) arrived() (calls []store.Arrived) {
 	for _, e := range f.events {
 		if e.Inbound && e.Kind == carrier.Ringing {
@@ -154,13 +157,15 @@ func (f *folding) fold(calls map[uuid.UUID]*callstate.Call, reconciled bool) (fo
 			if o := optOut(e); o != nil {
 				folded.OptOuts = append(folded.OptOuts, o)
 			}
-		case !reconciled && !e.Inbound: // the reconciliation inserts only outbound calls
+		// later the event finds a row, because the reconciliation inserts outbound calls
+		case !reconciled && !e.Inbound:
 			return store.Folded{}, store.ErrServerChanged
 		}
 		if e.Kind == carrier.Ended {
 			delete(f.orphans, e.CallID)
 		} else if e.Kind != carrier.OptedOut && (c == nil || !c.Live()) {
-			f.orphans[e.CallID] = true // the call is live at the carrier, but not in the database
+			// the call is live at the carrier, but its row has ended or does not exist
+			f.orphans[e.CallID] = true
 		}
 		if c != nil {
 			f.apply(c, e)
@@ -181,7 +186,8 @@ func (f *folding) fold(calls map[uuid.UUID]*callstate.Call, reconciled bool) (fo
 
 func (f *folding) apply(c *callstate.Call, e carrier.Event) {
 	if e.Kind != carrier.Utterance && e.Kind != carrier.OptedOut && !e.Inbound && c.Live() {
-		c.Initiate(dialedAt(e)) // the process that dialed can have ended before it stored the start
+		// the process that dialed can have died before it stored that the carrier accepted the call
+		c.Initiate(dialedAt(e))
 	}
 	switch e.Kind {
 	case carrier.Ringing:
@@ -203,15 +209,16 @@ func (f *folding) apply(c *callstate.Call, e carrier.Event) {
 	}
 }
 
-// optOut returns the opt-out of an outbound call that has no row. It returns nil if the number is
-// not valid.
+// optOut returns the opt-out of an event whose outbound call has no row. It returns nil if the
+// number is not valid.
 func optOut(e carrier.Event) *callstate.OptOut {
 	c := callstate.Call{CallID: e.CallID, WorkspaceID: e.WorkspaceID, Direction: callstate.Outbound, To: e.To}
 	c.RecordOptOut(e.Text, e.At)
 	return c.OptOut()
 }
 
-// say adds a turn to the transcript. If Role is empty, the scripted agent replies.
+// say adds an utterance to the transcript. If the event has no Role, the utterance is the person's,
+// and the scripted agent replies to it.
 func (f *folding) say(c *callstate.Call, e carrier.Event) {
 	text := storable(e.Text)
 	if e.Role != "" {
@@ -227,12 +234,13 @@ func (f *folding) say(c *callstate.Call, e carrier.Event) {
 	}
 }
 
-// storable returns text without the characters that Postgres cannot store.
+// storable returns the text without NUL bytes and invalid UTF-8, which Postgres cannot store.
 func storable(text string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
 }
 
-// lostAnswer applies an answer that is missing in the carrier's events.
+// lostAnswer handles the end of a call that must have been answered although no event says so. It
+// uses the carrier's status of the call, or adds the call to unanswered.
 func (f *folding) lostAnswer(c *callstate.Call, e carrier.Event) {
 	if f.complete || !c.Live() || c.AnsweredAt != nil || !e.Cause.Conversed() {
 		return
@@ -242,11 +250,11 @@ func (f *folding) lostAnswer(c *callstate.Call, e carrier.Event) {
 		f.unanswered = append(f.unanswered, c.CallID)
 		return
 	}
-	known.EndedAt = nil // the event already contains the time of the end
+	known.EndedAt = nil // the event of the end contains this time
 	known.Replay(c, time.UTC)
 }
 
-// judged returns the agent's judgement of the conversation, or nil.
+// judged returns the agent's judgement of the conversation, or nil if the event has none.
 func judged(e carrier.Event) *agent.Judgement {
 	if e.Reached == "" {
 		return nil
@@ -261,5 +269,5 @@ func dialedAt(e carrier.Event) time.Time {
 	return e.At
 }
 
-// zone returns the time zone of the call's person.
+// zone returns the time zone of the person with whom the agent talks.
 func zone(c *callstate.Call) *time.Location { return callstate.Zone(c.TimeZone, c.Person()) }

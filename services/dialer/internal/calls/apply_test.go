@@ -26,7 +26,7 @@ import (
 
 const lease = time.Minute
 
-// fixture is a database with one fenced call. A process owns the leg of the call.
+// fixture is a database with one fenced call whose leg belongs to a process.
 type fixture struct {
 	t      *testing.T
 	pool   *pgxpool.Pool
@@ -81,7 +81,7 @@ func (d *fixture) event(kind carrier.Kind, seconds int) carrier.Event {
 	}
 }
 
-// ended returns the last event of the call, in which the person hung up.
+// ended returns the event that the person hung up.
 func (d *fixture) ended(seconds int) carrier.Event {
 	e := d.event(carrier.Ended, seconds)
 	e.Cause, e.Outcome, e.Reached = callstate.NormalClearing, agent.OutcomeInterested, agent.ReachedHuman
@@ -151,7 +151,7 @@ func TestApply_CommitsCallsAndOutboxTogether(t *testing.T) {
 	}
 	guards := []store.Guard{d.owner.Guard(d.callID), d.owner.AnswerGuard(d.callID, answer.At)}
 	for i, events := range steps {
-		for range 2 { // the second Apply repeats the events, as after a commit without acknowledgement
+		for range 2 { // the second time is as after a commit whose response was lost
 			if err := d.apply(guards[i], events...); err != nil {
 				t.Fatal(err)
 			}
@@ -173,7 +173,7 @@ func TestApply_CommitsCallsAndOutboxTogether(t *testing.T) {
 	}
 }
 
-// After a take-over, the former owner of the leg can store only an opt-out.
+// After another process has taken over a leg, the former owner may store only an opt-out.
 func TestApply_FormerOwnerStoresOnlyAnOptOut(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
@@ -208,8 +208,9 @@ func TestApply_FormerOwnerStoresOnlyAnOptOut(t *testing.T) {
 	}
 }
 
-// A server that was not reconciled can lack the rows of outbound calls. The reconciliation inserts
-// them, so their events wait. An opt-out never waits for it.
+// A server that was not reconciled can lack the rows of outbound calls, which the reconciliation
+// will insert. The events of such a call must wait until then. An opt-out must be stored
+// immediately.
 func TestApply_DelaysEventsOfMissingCallsUntilReconciliation(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
@@ -236,8 +237,8 @@ func TestApply_DelaysEventsOfMissingCallsUntilReconciliation(t *testing.T) {
 	}
 }
 
-// The call ended with a cause that only answered calls have, but the stream contains no answer. The
-// carrier must be queried.
+// The call ended with a cause that only answered calls have, but no event says that it was
+// answered. The carrier must be queried.
 func TestApply_QueriesTheCarrierForAMissingAnswer(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)

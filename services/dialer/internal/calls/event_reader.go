@@ -11,26 +11,27 @@ import (
 )
 
 const (
-	// longPoll is how long the carrier may delay its answer to one request for events.
+	// If there are no new events, the carrier responds to a request for events after longPoll.
 	longPoll = 2 * time.Second
-	// retryPause is the pause after an error, and between two checks while another replica reads
-	// the stream.
+	// retryPause is the pause after an error. It is also the time between two attempts to become
+	// the reader while another replica is the reader.
 	retryPause = 500 * time.Millisecond
 )
 
 // EventReader reads the event stream of one carrier and applies the events to calls. Only one
-// replica reads at a time. The position in the stream is stored in the transaction that applies the
-// events.
+// replica reads at a time. The position in the stream is stored in the same transaction that
+// applies the events.
 type EventReader struct {
 	store *store.Store
 	feed  carrier.EventStream
 	calls *Applier
-	// place is the position after the last committed batch. If place is nil, the position must be
-	// read from the database. Only Run uses place.
+	// place is the position after the last committed batch of events. If place is nil, the position
+	// must be read from the database. Only Run uses place.
 	place *store.FeedPosition
 }
 
-// NewEventReader returns a reader that applies the events of feed.
+// NewEventReader returns a reader of the stream feed. The reader passes the events to the parameter
+// to.
 func NewEventReader(st *store.Store, feed carrier.EventStream, to *Applier) *EventReader {
 	return &EventReader{store: st, feed: feed, calls: to}
 }
@@ -53,8 +54,8 @@ func (r *EventReader) Run(ctx context.Context) error {
 	return nil
 }
 
-// read applies one batch if this replica is the reader. The commit extends the reader's lease. The
-// commit fails if another replica has become the reader.
+// read reads and applies one batch of events if this replica is the reader. The commit extends the
+// lease of the reader. It fails if another replica has become the reader.
 func (r *EventReader) read(ctx context.Context) (isReader bool, err error) {
 	var place store.FeedPosition
 	if r.place != nil {
@@ -68,7 +69,7 @@ func (r *EventReader) read(ctx context.Context) (isReader bool, err error) {
 	}
 	next := store.FeedPosition{Feed: batch.Feed, Cursor: place.Cursor}
 	switch {
-	// The carrier lost its events, so the reader starts at the beginning of the new stream.
+	// The carrier has lost its events, so the reader continues at the beginning of the new stream.
 	case place.Feed != batch.Feed && place.Cursor > 0:
 		slog.WarnContext(ctx, "carrier started a new event stream", "carrier", r.feed.Name())
 		next.Cursor, batch.Events = 0, nil

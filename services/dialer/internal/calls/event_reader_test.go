@@ -25,7 +25,7 @@ import (
 
 const lease = time.Minute
 
-// feed is a fake carrier that stores its events.
+// feed is a fake carrier whose event stream is a slice.
 type feed struct {
 	carrier.Carrier
 	name   string
@@ -99,7 +99,8 @@ func (r *readerFixture) reader() *EventReader {
 	return NewEventReader(st, r.feed, NewApplier(st, nil, nil))
 }
 
-// add appends an event to the stream, at the given number of seconds after the start.
+// add appends an event to the stream. The event happened the given number of seconds after the
+// start of the call.
 func (r *readerFixture) add(id uuid.UUID, kind carrier.Kind, seconds int) {
 	dialed := r.begun
 	e := carrier.Event{
@@ -125,7 +126,7 @@ func (r *readerFixture) mustRead(reader *EventReader) {
 	}
 }
 
-// takeOver ends the lease of the current reader.
+// takeOver ends the lease of the current reader, so that another process can become the reader.
 func (r *readerFixture) takeOver() {
 	r.exec("UPDATE carrier_cursors SET reader_until = now() - interval '1 second'")
 }
@@ -184,7 +185,7 @@ func TestEventReader_RepeatedEventsChangeNothing(t *testing.T) {
 	r.add(r.callID, carrier.Ended, 6)
 	r.mustRead(reader)
 	r.takeOver()
-	r.mustRead(r.reader()) // the reader of another process continues at the stored position
+	r.mustRead(r.reader()) // the reader of another process must continue at the stored position
 	r.wantPublished("dialing", "ringing", "answered", "ended", "analysed")
 	r.wantCursor(8)
 }
@@ -204,7 +205,8 @@ func TestEventReader_EventsAfterTheEndChangeNothing(t *testing.T) {
 	r.wantCursor(5)
 }
 
-// A call that only the carrier knows must be hung up. It does not delay the events of other calls.
+// An event belongs to a call that has no row. The call must be marked to be hung up, and the events
+// of other calls must be applied.
 func TestEventReader_MarksAnUnknownCallToBeHungUp(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)
@@ -229,7 +231,8 @@ func TestEventReader_MarksAnUnknownCallToBeHungUp(t *testing.T) {
 	r.wantCursor(4)
 }
 
-// The lease of the process has ended, but the process has not noticed this yet.
+// The lease of the reader has ended, but its process has not noticed this yet. It must not apply
+// events.
 func TestEventReader_AppliesNothingAfterItsLeaseEnded(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)
@@ -254,7 +257,7 @@ func TestEventReader_AppliesNothingAfterItsLeaseEnded(t *testing.T) {
 	r.wantPublished("dialing", "ringing", "answered", "ended", "analysed")
 }
 
-// The carrier lost its events at a restart.
+// After a restart of the carrier, its events are lost and a new stream begins.
 func TestEventReader_ReadsANewStreamFromItsBeginning(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)

@@ -10,27 +10,28 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Heartbeat shows the other processes that this process is alive. The other processes hang up the
-// calls of a process whose heartbeats stop.
+// Heartbeat stores the heartbeats of this process, so that other processes can see that it is
+// alive. If the heartbeats stop, the other processes hang up the calls of this process.
 type Heartbeat struct {
 	store   *store.Store
 	lease   time.Duration
 	start   time.Time
-	last    atomic.Int64 // last successful heartbeat, as monotonic time since start; 0: none
+	last    atomic.Int64 // when the last stored heartbeat was sent, as time since start; 0: none
 	monitor *replicas.Monitor
-	// gaps is the number of heartbeats that were too late. Other processes may have considered this
-	// process dead before these heartbeats.
+	// gaps is the number of heartbeats that were late. Before such a heartbeat, other processes may
+	// have considered this process dead.
 	gaps atomic.Int64
 }
 
-// NewHeartbeat returns a heartbeat of this process. lease is how long the other processes wait for
-// the next heartbeat. The store must use database connections that no other code uses (store.On). A
-// heartbeat that waits for a connection would make a healthy process look dead.
+// NewHeartbeat returns a heartbeat of this process. Other processes consider this process dead if
+// no heartbeat was stored for the duration lease. The store must use database connections that no
+// other code uses (store.On). Otherwise a heartbeat could wait for a connection, and a healthy
+// process would look dead.
 func NewHeartbeat(st *store.Store, lease time.Duration) *Heartbeat {
 	return &Heartbeat{store: st, lease: lease, start: time.Now(), monitor: replicas.NewMonitor(lease)}
 }
 
-// Healthy reports whether this process may take over the calls of processes that seem to be dead.
+// Healthy reports whether this process may take over the calls of processes that look dead.
 func (h *Heartbeat) Healthy() bool { return h.monitor.Healthy() }
 
 // Send sends one heartbeat.
@@ -45,16 +46,16 @@ func (h *Heartbeat) Send(ctx context.Context) error {
 		return err
 	}
 	if last := h.last.Load(); !h.inTime(last) {
-		h.gaps.Add(1) // gaps before last, so that a reader of the new heartbeat also sees the gap
+		h.gaps.Add(1) // first gaps, so that a reader that sees the new heartbeat also sees the new number
 	}
 	h.last.Store(int64(before))
 	return nil
 }
 
-// Generation returns a number that identifies the current period without a late heartbeat. In this
-// period, no other process can have considered this process dead. The number is 0 if a heartbeat
-// can be late now. If two calls return the same number, no heartbeat was late in between. The
-// safety margin is a fifth of the lease.
+// Generation returns the number of the current period in which no heartbeat was late. During such a
+// period, no other process can have considered this process dead. If two calls return the same
+// number other than 0, no heartbeat was late between them. Generation returns 0 if the last
+// heartbeat is older than four fifths of the lease.
 func (h *Heartbeat) Generation() int64 {
 	if !h.inTime(h.last.Load()) {
 		return 0
@@ -66,8 +67,8 @@ func (h *Heartbeat) inTime(last int64) bool {
 	return last > 0 && time.Since(h.start)-time.Duration(last) < h.lease*4/5
 }
 
-// Run sends heartbeats until ctx ends. Then it releases the calls of this process, so that other
-// processes take them over.
+// Run sends heartbeats until ctx ends. Then it ends the ownership of this process's calls, so that
+// other processes can take them over.
 func (h *Heartbeat) Run(ctx context.Context) error {
 	ticker := time.NewTicker(h.lease / 5)
 	defer ticker.Stop()
@@ -80,7 +81,7 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
-	h.last.Store(0) // attempts must now query the database, because other processes can take over the calls
+	h.last.Store(0) // from now on other processes can take over the calls, so attempts must query the database
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.lease)
 	defer cancel()
 	return h.store.HandOver(last)

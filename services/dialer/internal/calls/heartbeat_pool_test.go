@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// openPools opens a database with two pools. The pool beats is only for heartbeats.
+// openPools returns two pools of one database. Only heartbeats use the pool beats.
 func openPools(t *testing.T) (work, beats *pgxpool.Pool) {
 	t.Helper()
 	work = pgtest.New(
@@ -35,7 +35,7 @@ func openPools(t *testing.T) (work, beats *pgxpool.Pool) {
 	return work, beats
 }
 
-// saturate takes every connection of the pool until the test ends.
+// saturate acquires every connection of the pool until the test ends.
 func saturate(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	for range pool.Config().MaxConns {
@@ -58,7 +58,7 @@ func TestHeartbeat_WorksWhileThePoolIsSaturated(t *testing.T) {
 	}
 }
 
-// A process whose own heartbeats are late must not take over the calls of other processes.
+// A process whose own heartbeats are late must not take over calls of other processes.
 func TestTakeOver_OnlyWithHealthyHeartbeats(t *testing.T) {
 	t.Parallel()
 	work, beats := openPools(t)

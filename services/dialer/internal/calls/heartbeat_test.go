@@ -18,8 +18,8 @@ import (
 
 const recoveryLease = 500 * time.Millisecond
 
-// If heartbeats were late, other processes can have taken over an earlier fence. The next heartbeat
-// must have a different generation.
+// After a late heartbeat, other processes can have taken over the calls that were fenced before. So
+// the next heartbeat must have another generation.
 func TestHeartbeat_ChangesTheGenerationAfterALateHeartbeat(t *testing.T) {
 	pool := pgtest.New(
 		t,
@@ -38,7 +38,7 @@ func TestHeartbeat_ChangesTheGenerationAfterALateHeartbeat(t *testing.T) {
 	send := func() int64 {
 		t.Helper()
 		var generation int64
-		// The generation stays 0 if the heartbeat takes longer than the lease.
+		// The generation is still 0 if the heartbeat itself took longer than the lease.
 		testkit.Until(t, "the generation is not 0 after a heartbeat", func() bool {
 			if err := heartbeat.Send(t.Context()); err != nil {
 				t.Fatal(err)

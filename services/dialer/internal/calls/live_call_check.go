@@ -18,16 +18,15 @@ import (
 )
 
 const (
-	// maxFinds is the highest number of concurrent requests to the carrier.
+	// maxFinds is the highest number of concurrent queries to the carrier.
 	maxFinds = 8
-	// feedDelay is the maximum delay between the end of a call at the carrier and the event of that
-	// end in the event stream.
+	// The event of a call's end arrives in the event stream at most feedDelay after the end.
 	feedDelay = 5 * time.Second
 )
 
-// LiveCallCheck periodically queries the carrier about every live call. If the end of a call is
-// missing in the event stream, the check ends the call. Only the replica that reads the stream runs
-// the check.
+// LiveCallCheck periodically queries the carrier about every live call. If the carrier reports that
+// a call has ended and the event stream lacks this end, the check ends the call. Only the replica
+// that reads the stream runs the check.
 type LiveCallCheck struct {
 	store    *store.Store
 	carrier  carrier.EventStream
@@ -36,8 +35,8 @@ type LiveCallCheck struct {
 	ended    func()
 }
 
-// NewLiveCallCheck returns a check that runs once per interval. If interval is 0, Run returns
-// immediately. The function ended is called after calls ended.
+// NewLiveCallCheck returns a check that runs once in every interval. If interval is 0, Run returns
+// immediately. The function ended is called after the check has ended calls.
 func NewLiveCallCheck(
 	st *store.Store,
 	trunk carrier.EventStream,
@@ -91,8 +90,8 @@ func (l *LiveCallCheck) check(ctx context.Context) error {
 	return l.settle(ctx, endedAtCarrier)
 }
 
-// endedAtCarrier returns the calls that have ended according to the carrier. The requests to the
-// carrier are spread over half of the interval.
+// endedAtCarrier queries the carrier about the live calls and returns those that have ended. The
+// queries are spread over half of the interval.
 func (l *LiveCallCheck) endedAtCarrier(ctx context.Context, live []uuid.UUID) map[uuid.UUID]carrier.CallStatus {
 	found := map[uuid.UUID]carrier.CallStatus{}
 	if len(live) == 0 {
@@ -110,8 +109,8 @@ func (l *LiveCallCheck) endedAtCarrier(ctx context.Context, live []uuid.UUID) ma
 		}
 		asking.Go(func() error {
 			known, err := l.carrier.Find(ctx, id)
-			if err != nil || known.EndedAt == nil { // a call ends only if the carrier reports its end
-				return nil //nolint:nilerr // the next check sends the request again
+			if err != nil || known.EndedAt == nil { // after an error the call is treated as live
+				return nil //nolint:nilerr // the next check queries the carrier again
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -123,8 +122,8 @@ func (l *LiveCallCheck) endedAtCarrier(ctx context.Context, live []uuid.UUID) ma
 	return found
 }
 
-// removeUnread removes the calls whose end the event stream may still contain. The event of the end
-// has more details than the result of Find.
+// removeUnread removes the calls whose end can still arrive in the event stream. The reader then
+// ends these calls, because the event has more details than the result of Find.
 func (l *LiveCallCheck) removeUnread(ctx context.Context, endedAtCarrier map[uuid.UUID]carrier.CallStatus) error {
 	place, isReader, err := l.store.ReadFeed(ctx, l.carrier.Name())
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// newLiveCallCheck returns the check of a process that has read the stream.
+// newLiveCallCheck returns a check in a process that has read the whole stream.
 func (r *readerFixture) newLiveCallCheck(ended func()) *LiveCallCheck {
 	reader := r.reader()
 	r.mustRead(reader)
@@ -54,8 +54,8 @@ func TestLiveCallCheck_EndsACallWithoutAnEndEvent(t *testing.T) {
 	}
 }
 
-// The event of an end may still be in the stream. The check then leaves the call to the reader,
-// because the event has more details.
+// If the event of an end can still be in the stream, the check must not end the call. The reader
+// ends it later, because the event has more details.
 func TestLiveCallCheck_LeavesUnreadEndsToTheReader(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)

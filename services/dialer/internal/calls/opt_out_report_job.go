@@ -15,21 +15,21 @@ import (
 
 const reportInterval = time.Second
 
-// OptOutReporter reports the opt-outs of calls to contacts-compliance until each opt-out is
-// acknowledged. Before the acknowledgement, the dialer itself does not dial the number. An opt-out
-// is stored before it is reported.
+// OptOutReporter reports opt-outs to contacts-compliance until that service acknowledges them. An
+// opt-out is stored before it is reported. Until the acknowledgement, the dialer itself refuses to
+// dial the number.
 type OptOutReporter struct {
 	store    *store.Store
 	contacts *peers.Contacts
 	wake     chan struct{}
 }
 
-// NewOptOutReporter returns a reporter of the opt-outs in the store.
+// NewOptOutReporter returns a reporter for the opt-outs in the store.
 func NewOptOutReporter(st *store.Store, contacts *peers.Contacts) *OptOutReporter {
 	return &OptOutReporter{store: st, contacts: contacts, wake: make(chan struct{}, 1)}
 }
 
-// Wake reports that an opt-out was stored. It never blocks.
+// Wake starts a report soon. It is called after an opt-out was stored. It never blocks.
 func (r *OptOutReporter) Wake() {
 	select {
 	case r.wake <- struct{}{}:
@@ -37,7 +37,7 @@ func (r *OptOutReporter) Wake() {
 	}
 }
 
-// Run reports until ctx ends.
+// Run reports opt-outs until ctx ends.
 func (r *OptOutReporter) Run(ctx context.Context) error {
 	ticker := time.NewTicker(reportInterval)
 	defer ticker.Stop()
@@ -65,7 +65,7 @@ func (r *OptOutReporter) report(ctx context.Context) error {
 		if err := r.contacts.OptOut(ctx, o); err != nil {
 			fault = errors.Join(fault, err)
 			if unreachable(err) {
-				return fault // the next run reports the other opt-outs too
+				return fault // the next run reports the remaining opt-outs too
 			}
 			continue // a rejected report must not delay the other reports
 		}
@@ -78,7 +78,7 @@ func (r *OptOutReporter) report(ctx context.Context) error {
 }
 
 // unreachable reports whether err means that contacts-compliance cannot be reached. Any other error
-// concerns only one report.
+// concerns only the opt-out that was sent.
 func unreachable(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled:

@@ -17,15 +17,16 @@ import (
 )
 
 const (
-	// recoveryInterval is the time between two runs of each task.
+	// recoveryInterval is the time between two runs of each task of the job.
 	recoveryInterval = 500 * time.Millisecond
-	// maxHangups is the highest number of calls that are hung up at a time.
+	// maxHangups is the highest number of calls that are hung up at the same time.
 	maxHangups = 16
 )
 
-// Recoverer ends calls and requests that would not end otherwise: calls of dead processes, calls
+// Recoverer ends calls and requests that nothing else would end: calls of dead processes, calls
 // that ring or last too long, calls without an end event, and requests that waited too long in the
-// queue. It ends a call only after the carrier's answer or with one guarded update. It never dials.
+// queue. It ends a call only after the carrier has responded, or with one guarded UPDATE. It never
+// dials.
 type Recoverer struct {
 	store     *store.Store
 	heartbeat *Heartbeat
@@ -36,8 +37,8 @@ type Recoverer struct {
 	orphans   prometheus.Counter
 }
 
-// NewRecoverer returns a recoverer for the calls of one carrier. It takes over calls only while the
-// heartbeat is healthy.
+// NewRecoverer returns a recoverer for the calls of one carrier. It takes over calls of other
+// processes only while the parameter heartbeat is healthy.
 func NewRecoverer(st *store.Store, heartbeat *Heartbeat, trunk carrier.Carrier, relay *outbox.Relay,
 	metrics prometheus.Registerer) *Recoverer {
 	r := &Recoverer{
@@ -55,7 +56,7 @@ func NewRecoverer(st *store.Store, heartbeat *Heartbeat, trunk carrier.Carrier, 
 	return r
 }
 
-// Wake reports that calls are due to be hung up. It never blocks.
+// Wake starts a search for calls to hang up. It never blocks.
 func (r *Recoverer) Wake() {
 	select {
 	case r.wake <- struct{}{}:
@@ -63,7 +64,7 @@ func (r *Recoverer) Wake() {
 	}
 }
 
-// Run works until ctx ends.
+// Run does the tasks of the job until ctx ends.
 func (r *Recoverer) Run(ctx context.Context) error {
 	ticker := time.NewTicker(recoveryInterval)
 	defer ticker.Stop()
@@ -87,10 +88,10 @@ func (r *Recoverer) logError(ctx context.Context, what string, err error) {
 	}
 }
 
-// takeOver takes over the calls of dead processes. It does nothing while this process's own
-// heartbeats are slow, and for the length of a lease after a heartbeat failed or was late. In that
-// case the heartbeats of the other processes were probably late too. To take over a call of a
-// healthy process would hang up that call.
+// takeOver takes over the calls of dead processes, which are then hung up. It does nothing while
+// this process's own heartbeats are slow, and for one lease after a heartbeat failed or was late.
+// In these cases the heartbeats of other processes are probably late too, and takeOver would hang
+// up calls of healthy processes.
 func (r *Recoverer) takeOver(ctx context.Context) error {
 	if !r.heartbeat.Healthy() {
 		return nil
@@ -133,9 +134,9 @@ func (r *Recoverer) hangUpDue(ctx context.Context) error {
 	return group.Wait()
 }
 
-// hangUp hangs up one call at the carrier. Usually the end event then ends the call in the
-// database. hangUp itself ends the call there only if the carrier does not know the call, or if the
-// watchdog has set a final ending.
+// hangUp hangs up one call at the carrier. Usually the carrier then sends an end event, which ends
+// the call in the database. hangUp itself ends the call in the database only in two cases: the
+// carrier does not find the call, or the ending of the call is final (callstate.Ending.Final).
 func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	if h.Orphan {
 		return r.hangUpOrphan(ctx, h.CallID)
@@ -151,7 +152,7 @@ func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 			return
 		}
 		if err == nil && known.EndedAt != nil && !known.ByUs {
-			known.Replay(c, time.UTC) // the call had ended before the hangup
+			known.Replay(c, time.UTC) // the call had already ended before the hangup
 			return
 		}
 		c.End(c.Ending.Unheard(time.Now()))
@@ -160,8 +161,7 @@ func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	return storeErr
 }
 
-// hangUpOrphan hangs up a call at the carrier. In the database this call has ended, or it never
-// existed.
+// hangUpOrphan hangs up a call at the carrier whose row has ended or does not exist.
 func (r *Recoverer) hangUpOrphan(ctx context.Context, callID uuid.UUID) error {
 	if _, err := r.carrier.Hangup(ctx, callID); err != nil && !errors.Is(err, carrier.ErrUnknownCall) {
 		return err

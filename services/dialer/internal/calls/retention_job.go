@@ -8,33 +8,34 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// RowPeriod is how long a row is stored after the end of its call or request. It equals the
-// shortest retention that a workspace can set for calls. It is longer than Kafka stores a record of
-// a request: 7 days in the request's topic and 30 more days in a DLQ.
+// RowPeriod is how long a row is kept after the end of its call or request. It equals the shortest
+// retention that a workspace can set for calls. It is longer than Kafka keeps a record of a
+// request: 7 days in the topic and 30 more days in a dead-letter topic.
 const RowPeriod = 60 * 24 * time.Hour
 
 const (
-	// By the end of transcriptPeriod, the calls service has stored the transcript. The period is
-	// shorter than the shortest retention that a workspace can set for transcripts.
+	// transcriptPeriod is how long a transcript is kept after the end of its call. By then the
+	// service `calls` has stored it. The period is shorter than the shortest retention that a
+	// workspace can set for transcripts.
 	transcriptPeriod = 24 * time.Hour
 	interval         = 10 * time.Minute
-	// passInterval is the pause between two passes over the rows. Each pass reads the keys of all
-	// rows that are kept longer because of their recordings.
+	// passInterval is the pause between two passes over all old rows. A pass is expensive, because
+	// it also reads the keys of rows that are kept for their recordings.
 	passInterval = 6 * time.Hour
 	batch        = 500
 )
 
 // RetentionJob deletes a transcript a day after the end of its call, and a row after RowPeriod (ADR
-// 12). Every replica runs one job, and the jobs share the rows.
+// 12). Every replica runs the job for all rows.
 type RetentionJob struct {
 	store  *store.Store
-	passed time.Time // end of the last pass over the rows
+	passed time.Time // time of the last pass over the rows
 }
 
 // NewRetentionJob returns a job of the store.
 func NewRetentionJob(st *store.Store) *RetentionJob { return &RetentionJob{store: st} }
 
-// Run works until ctx ends.
+// Run deletes old data until ctx ends.
 func (j *RetentionJob) Run(ctx context.Context) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -50,7 +51,7 @@ func (j *RetentionJob) Run(ctx context.Context) error {
 	}
 }
 
-// Delete deletes, in batches, all rows and transcripts that are old enough at the time now.
+// Delete deletes, in batches, all rows and transcripts that are old enough at the given time.
 func (j *RetentionJob) Delete(ctx context.Context, now time.Time) error {
 	for {
 		deleted, err := j.store.ForgetSpoken(ctx, now.Add(-transcriptPeriod), batch)

@@ -1,6 +1,6 @@
-// Package callstate defines the states of a call, its timings, and the event that each change
+// Package callstate defines the states of a call, its times, and the event that each change
 // publishes. A state only moves forward, and a call ends once. The package reads no clock and
-// stores nothing. Callers pass what happened and when.
+// stores nothing. The callers pass what happened and the time at which it happened.
 package callstate
 
 import (
@@ -13,12 +13,13 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Status is a state of a call: one of docs/reference/api/calls.md#call-states, or one of the
+// Status is the state of a call: one of docs/reference/api/calls.md#call-states, or one of the
 // internal states fenced and void.
 type Status string
 
-// Fenced means that the fence is committed, but a message to the carrier may not have left. Void
-// means that no message ever left. The API shows neither state.
+// Fenced means that the fence is committed, and that it is not stored yet whether a message to the
+// carrier was sent. Void means that no message was sent, or that a trunk refused the call before
+// the phone rang. The API shows neither state.
 const (
 	Fenced     Status = "fenced"
 	Void       Status = "void"
@@ -40,13 +41,12 @@ const (
 	Outbound Direction = "outbound"
 )
 
-// Ending is the reason why the dialer hangs up a call. Ending is empty if the dialer does not hang
-// up.
+// Ending is the reason why the dialer hangs up a call. It is empty if the dialer does not hang up.
 type Ending string
 
-// EndingRecovery: the process that owned the call is dead. EndingUnknown: the carrier did not
-// answer whether it accepted the call. EndingWatchdog: no end event arrived in time. EndingLost: no
-// end event arrived in time after EndingRecovery or EndingUnknown.
+// EndingRecovery: the process that owned the call is dead. EndingUnknown: the carrier's response,
+// whether it accepts the call, is missing. EndingWatchdog: no end event arrived in time.
+// EndingLost: after EndingRecovery or EndingUnknown, no end event arrived in time.
 const (
 	EndingNone     Ending = ""
 	EndingRecovery Ending = "recovery"
@@ -58,10 +58,10 @@ const (
 	EndingLost     Ending = "lost"
 )
 
-// Anonymous is stored as the caller's number if the caller withheld the number.
+// Anonymous is stored as the caller's number if the caller has suppressed it.
 const Anonymous = "anonymous"
 
-// Call is one call, as read from its row.
+// Call is one call with the values of its row.
 type Call struct {
 	CallID        uuid.UUID  `db:"call_id"`
 	CallRequestID *uuid.UUID `db:"call_request_id"`
@@ -71,8 +71,8 @@ type Call struct {
 	To            string     `db:"to_e164"`
 	AgentID       uuid.UUID  `db:"agent_id"`
 	ContactID     *uuid.UUID `db:"contact_id"`
-	// TimeZone is the person's time zone from contacts-compliance. TimeZone is empty if that
-	// service does not know the zone.
+	// TimeZone is the time zone of the person, from contacts-compliance. It is empty if that
+	// service has no zone for the person.
 	TimeZone       string       `db:"time_zone"`
 	Status         Status       `db:"status"`
 	Ending         Ending       `db:"ending"`
@@ -88,27 +88,27 @@ type Call struct {
 	Turns          []agent.Turn `db:"turns"`
 	MaxCallSeconds int32        `db:"max_call_seconds"`
 	// Outcome is the result of the conversation. Analysing is true from the end of a conversation
-	// until its analysis is published.
+	// until the analysis is published.
 	Outcome   string `db:"outcome"`
 	Analysing bool   `db:"analysing"`
 	// RecordingKey is the object key of the recording. The key is empty if there is no recording,
 	// or if the recording was deleted.
 	RecordingKey string `db:"recording_key"`
-	// Disclosure states which part of the disclosure was played. Disclosure is nil before the end
-	// of the call, or if the playout is not known.
+	// Disclosure states which part of the disclosure was played to the person. Disclosure is nil
+	// before the end of the call, and if it is not known what was played.
 	Disclosure  *agent.DisclosureRecord `db:"disclosure"`
 	Traceparent string                  `db:"traceparent"`
 	Version     int64                   `db:"version"`
-	// Erased means that the person was erased. After the end of the call, the transcript is deleted
-	// and not published.
+	// Erased is true if the data of the person must be erased. After the end of the call, the
+	// transcript is then deleted and not published.
 	Erased bool `db:"erased"`
 
 	facts  []Fact
 	optOut *OptOut
 }
 
-// Zone returns the time zone of a person: the zone with the given name, else the first zone of the
-// number, else UTC. An unknown name is ignored.
+// Zone returns the time zone of a person: the zone with the given name, else the first zone in
+// which the person's number is used, else UTC. A name that is not a time zone is ignored.
 func Zone(name string, person phone.Number) *time.Location {
 	if name != "" {
 		if zone, err := time.LoadLocation(name); err == nil {
@@ -121,14 +121,15 @@ func Zone(name string, person phone.Number) *time.Location {
 	return time.UTC
 }
 
-// Facts returns the events of the changes since the row was read, in order.
+// Facts returns the events that the changes since the read of the row publish, in order.
 func (c *Call) Facts() []Fact { return c.facts }
 
-// Final reports whether the call ends now, independent of the carrier's answer.
+// Final reports whether the call ends in the database immediately, whatever the carrier responds to
+// the hangup.
 func (e Ending) Final() bool { return e == EndingWatchdog || e == EndingLost }
 
-// Unheard returns the end of a call for the case that the dialer hangs up and the carrier does not
-// know the call. Such a call is not charged.
+// Unheard returns the end of a call that the dialer wants to hang up and that the carrier does not
+// find. Such a call is not charged.
 func (e Ending) Unheard(at time.Time) End {
 	switch e {
 	case EndingRecovery, EndingUnknown, EndingLost:
@@ -140,7 +141,7 @@ func (e Ending) Unheard(at time.Time) End {
 // Live reports whether the call has not ended.
 func (c *Call) Live() bool { return c.EndedAt == nil }
 
-// Initiate records that the carrier accepted the call. dialedAt is the time before the first
+// Initiate records that the carrier accepted the call. dialedAt is a time directly before the first
 // message to the carrier. Only the first Initiate of a call has an effect.
 func (c *Call) Initiate(dialedAt time.Time) bool {
 	if c.Status != Fenced {
@@ -160,7 +161,7 @@ func (c *Call) Arrive() bool {
 	return true
 }
 
-// Ring records that the callee's phone rings. Ring has an effect only once, and only before an
+// Ring records that the callee's phone rings. Only the first Ring has an effect, and only before an
 // answer.
 func (c *Call) Ring(at time.Time) bool {
 	if c.Status != Initiated {
@@ -184,8 +185,8 @@ func (c *Call) Answer(at time.Time) bool {
 	return true
 }
 
-// Doubt records that the carrier did not answer whether it accepted the call. The caller must hang
-// up the call.
+// Doubt records that the carrier's response, whether it accepts the call, is missing. The caller
+// must hang up the call.
 func (c *Call) Doubt() {
 	if c.Live() && c.Ending == EndingNone {
 		c.Ending = EndingUnknown
@@ -193,8 +194,8 @@ func (c *Call) Doubt() {
 }
 
 // Hear passes an utterance of the person to the scripted agent. It reports whether the utterance is
-// an opt-out, even after the end of the call. If the agent fails, Hear sets Ending, and the call
-// must be hung up.
+// an opt-out, even if the call has already ended. If the scripted agent fails, Hear sets Ending, so
+// that the call is hung up.
 func (c *Call) Hear(text string, at time.Time) (optOut bool) {
 	session := agent.Resume(c.Turns)
 	optOut, err := session.Hear(text, at)
@@ -208,7 +209,7 @@ func (c *Call) Hear(text string, at time.Time) (optOut bool) {
 	return optOut
 }
 
-// Note adds a turn of a conversation to the transcript.
+// Note adds a turn, which is one utterance of the agent or the person, to the transcript.
 func (c *Call) Note(turn agent.Turn) {
 	if c.Status == InProgress {
 		c.Turns = append(c.Turns, turn)
@@ -219,24 +220,25 @@ func (c *Call) Note(turn agent.Turn) {
 type End struct {
 	At    time.Time
 	Cause Cause
-	// ByUs means that the dialer hung up. The field Ending of the call then decides the status.
+	// ByUs is true if the dialer hung up. The field Ending of the call then decides about the
+	// status.
 	ByUs bool
-	// AccountSuspected means that a trunk refused the call, and that the operator's account can be
-	// the reason. ErrorDetail then names the account instead of the callee.
+	// AccountSuspected is true if a trunk refused the call, perhaps because of the operator's
+	// account. ErrorDetail then names the account instead of the callee.
 	AccountSuspected bool
-	// Zone is the person's time zone, in which the scripted agent understands times.
+	// Zone is the person's time zone. The scripted agent interprets times of day in this zone.
 	Zone *time.Location
 	// Judged is the agent's judgement of the conversation. If Judged is nil, the scripted agent
-	// judges the transcript. Otherwise Analyse publishes the analysis.
+	// judges the transcript. Otherwise a later call of Analyse publishes the analysis.
 	Judged *agent.Judgement
-	// Disclosure states which part of the disclosure was played. Disclosure is nil if the playout
-	// is not known.
+	// Disclosure states which part of the disclosure was played to the person. Disclosure is nil if
+	// this is not known.
 	Disclosure *agent.DisclosureRecord
 }
 
 // End ends the call. It returns false if the call had already ended. The events of a completed call
 // contain the agent's judgement. If the trunk or the agent failed after the answer, the call keeps
-// its outcome and its transcript, but has no summary.
+// its outcome and its transcript, but gets no summary.
 func (c *Call) End(e End) bool {
 	if !c.Live() {
 		return false
@@ -277,8 +279,8 @@ func (c *Call) End(e End) bool {
 	return true
 }
 
-// Analyse publishes the analysis of a conversation, once. summary can be nil. Analyse returns false
-// if no analysis is due.
+// Analyse publishes the analysis of a conversation once. summary is nil if no summary could be
+// made. Analyse returns false if no analysis is due.
 func (c *Call) Analyse(summary *agent.Summary, at time.Time) bool {
 	if !c.Analysing {
 		return false
@@ -292,9 +294,9 @@ func (c *Call) Analyse(summary *agent.Summary, at time.Time) bool {
 	return true
 }
 
-// Record sets the object key of the recording of an ended call and publishes the key. An empty key
-// means that the recording was deleted. A key that is already set, or a key for an erased person,
-// has no effect.
+// Record sets the object key of the recording of an ended call and publishes it. An empty key means
+// that the recording was deleted. Record has no effect if the key is already set, or if the person
+// was erased and the key is not empty.
 func (c *Call) Record(key string, at time.Time) bool {
 	if c.Live() || c.RecordingKey == key || c.Erased && key != "" {
 		return false
@@ -304,8 +306,8 @@ func (c *Call) Record(key string, at time.Time) bool {
 	return true
 }
 
-// Erase marks the person of an inbound call as erased. Each call of Erase publishes an event. The
-// transcript of a live call is deleted after the end, because the agent needs it until then.
+// Erase marks the person of an inbound call as erased. Each call of Erase publishes an event. While
+// the call is live, the transcript is kept, because the agent needs it until the end.
 func (c *Call) Erase(erasure uuid.UUID, at time.Time) {
 	c.Erased = true
 	if !c.Live() {
@@ -323,17 +325,18 @@ func (c *Call) dropTranscript() {
 	}
 }
 
-// settle sets the status, the cause and the disposition of the call, and the error of its request.
+// settle sets the status, the cause and the disposition of the call, and the error of its call
+// request.
 func (c *Call) settle(e End) {
 	cause, unknown := e.Cause, false
 	switch c.Ending {
-	// There is no reason for the hangup: the carrier found the call without an owner before the
-	// recovery job did.
+	// The dialer hung up without a stored reason. The carrier hung up the call of a dead process
+	// before the recovery job took the call over.
 	case EndingNone:
 		unknown = e.ByUs && cause == Unspecified
-	case EndingAgent: // also if the person hung up after the agent failed
+	case EndingAgent: // also if the person hung up after the agent had failed
 		cause = AgentError
-	// if the call ended before the dialer hung up, the carrier's cause is kept
+	// If the call ended before the dialer hung up, the cause of the carrier is kept.
 	case EndingRecovery, EndingUnknown, EndingLost:
 		if e.ByUs {
 			cause, unknown = Unspecified, true
@@ -346,7 +349,7 @@ func (c *Call) settle(e End) {
 		if e.ByUs && c.AnsweredAt == nil {
 			cause = NoAnswer
 		} else if e.ByUs {
-			cause = OriginatorCancel // the callee answered when the ring limit ended
+			cause = OriginatorCancel // the callee answered at the moment at which the ring limit ended
 		}
 	case EndingWatchdog:
 		if e.ByUs {
@@ -368,8 +371,8 @@ func (c *Call) settle(e End) {
 	}
 }
 
-// notBefore returns a time that is not earlier than the previous times of the call. The times can
-// come from different clocks.
+// notBefore returns at, or the latest earlier time of the call if at is before it. The times can
+// come from clocks that differ.
 func (c *Call) notBefore(at time.Time) time.Time {
 	for _, earlier := range []*time.Time{c.DialedAt, c.RingingAt, c.AnsweredAt} {
 		if earlier != nil && at.Before(*earlier) {

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Names of a call's facts. The name is part of the fact's id.
+// The names of a call's events. The id of an event is derived from its name.
 const (
 	dialing  = "dialing"
 	ringing  = "ringing"
@@ -22,7 +22,7 @@ const (
 	erased   = "erased"
 )
 
-// publish adds the fact of a change, with the current state of the call.
+// publish adds the event of a change, with the current state of the call.
 func (c *Call) publish(name string, at time.Time) {
 	f := c.newFact(name, at)
 	switch name {
@@ -40,19 +40,20 @@ func (c *Call) publish(name string, at time.Time) {
 	c.facts = append(c.facts, f)
 }
 
-// publishErased adds the fact that the transcript must be deleted.
+// publishErased adds the event that the transcript must be deleted.
 func (c *Call) publishErased(erasure uuid.UUID, at time.Time) {
 	f := c.newFact(erased, at)
 	f.Event.Event = &eventv1.DialEvent_Erased{Erased: &eventv1.CallErased{ErasureId: erasure.String()}}
 	c.facts = append(c.facts, f)
 }
 
-// publishAnalysis stores the outcome and publishes it with the summary and the transcript.
+// publishAnalysis sets the outcome and adds the event with the outcome, the summary and the
+// transcript.
 func (c *Call) publishAnalysis(judged agent.Judgement, at time.Time) {
 	c.settleOutcome(judged.Outcome, at)
 	analysis := &eventv1.Analysed{Outcome: judged.Outcome}
 	if judged.Summary != nil {
-		analysis.SummaryJson, _ = json.Marshal(judged.Summary) // encoding strings and numbers cannot fail
+		analysis.SummaryJson, _ = json.Marshal(judged.Summary) // strings and numbers can always be encoded
 	}
 	analysis.TranscriptJson, _ = agent.Transcript(c.Turns)
 	f := c.newFact(analysed, at)
@@ -66,24 +67,24 @@ func (c *Call) newFact(name string, at time.Time) Fact {
 	if c.CallRequestID != nil {
 		requestID, key = *c.CallRequestID, *c.CallRequestID
 	}
-	// The id is derived from the call, not from the request. A request that is tried on two trunks
-	// has two calls, whose versions are equal.
+	// The id is derived from the call instead of the request. A request that is tried on two trunks
+	// has two calls with equal versions, and their events must have different ids.
 	f := New(c.CallID, requestID, c.WorkspaceID, name, c.Version, at)
 	f.Key = key.String()
 	f.Event.Call = c.event()
 	return f
 }
 
-// EndedAgain returns an ended event of an ended call, for a consumer that lost the first ended
-// event. The call does not change. The event's id stays the same until the call changes.
+// EndedAgain returns another ended event of an ended call, for a consumer that has lost the first
+// one. It does not change the call. The id of the event stays the same until the call changes.
 func (c *Call) EndedAgain() Fact {
-	c.Version-- // newFact adds one
+	c.Version-- // newFact adds one, so the version stays the same
 	f := c.newFact("ended_again", *c.EndedAt)
 	f.Event.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{Outcome: c.settledOutcome()}}
 	return f
 }
 
-// event returns the current state of the call, in the form of dial-events.v1.
+// event returns the current state of the call as a message of dial-events.v1.
 func (c *Call) event() *eventv1.Call {
 	out := &eventv1.Call{
 		CallId: c.CallID.String(), Direction: string(c.Direction), From: c.From, ToE164: c.To, AgentId: c.AgentID.String(),
@@ -116,8 +117,8 @@ func (c *Call) event() *eventv1.Call {
 	return out
 }
 
-// seconds returns the time between two instants, rounded up. It is nil if either instant is
-// missing.
+// seconds returns the time between two instants in seconds, rounded up. It returns nil if an
+// instant is nil.
 func seconds(from, to *time.Time) *int32 {
 	if from == nil || to == nil {
 		return nil

@@ -44,8 +44,8 @@ func TestZone_PrefersTheNameThenTheNumberThenUTC(t *testing.T) {
 	}
 }
 
-// The rows are the causes of docs/reference/api/calls.md#hangup-causes-and-call-status, with the
-// status, the disposition and the error code of the request.
+// The rows are the causes of docs/reference/api/calls.md#hangup-causes-and-call-status, each with
+// the status, the disposition and the error code of the request.
 func TestEnd_MapsCausesToStatusAndErrorCode(t *testing.T) {
 	tests := []struct {
 		cause                          callstate.Cause
@@ -101,8 +101,8 @@ func TestEnd_MapsCausesToStatusAndErrorCode(t *testing.T) {
 	}
 }
 
-// If the operator's account can be the reason of a refusal, the error detail names the account. The
-// error code does not change.
+// If the operator's account can be the reason of a refusal, the error detail must name the account.
+// The error code must not change.
 func TestEnd_NamesTheSuspectedAccount(t *testing.T) {
 	t.Parallel()
 	end := func(e callstate.End) *eventv1.Call {
@@ -127,8 +127,8 @@ func TestEnd_NamesTheSuspectedAccount(t *testing.T) {
 	}
 }
 
-// The cause depends on why the dialer hung up, and on whether the call had already ended. The end
-// of a dead process's call is unknown only if the dialer hung up before the call ended.
+// The cause depends on why the dialer hung up, and on whether the call had ended before. If the
+// owner of a call is dead, the end of the call is unknown only if the dialer hung up first.
 func TestEnd_CauseFollowsTheReasonOfTheHangup(t *testing.T) {
 	tests := []struct {
 		name                     string
@@ -208,7 +208,7 @@ func TestEnd_CauseFollowsTheReasonOfTheHangup(t *testing.T) {
 	}
 }
 
-// The carrier can find the call of a dead process and end it before the recovery job takes it over.
+// The carrier can end the call of a dead process before the recovery job takes the call over.
 func TestEnd_CallWithoutAnOwnerEndsAsUnknown(t *testing.T) {
 	c := outbound()
 	c.Initiate(at(0))
@@ -242,7 +242,8 @@ func TestHear_ReportsOptOutsAndFailuresOfTheAgent(t *testing.T) {
 	}
 }
 
-// In any order of events, the status only moves forward, and there is at most one end.
+// Whatever the order of the events is, the status only moves forward, and the call ends at most
+// once.
 func TestCall_StatusOnlyMovesForward(t *testing.T) {
 	rank := map[callstate.Status]int{
 		callstate.Fenced:     0,
@@ -312,8 +313,8 @@ func TestFact_SameFactHasTheSameID(t *testing.T) {
 	}
 }
 
-// A request that is tried on two trunks has two calls. A consumer's inbox must accept the end of
-// each.
+// A request that is tried on two trunks has two calls. The ends of both calls must have different
+// ids, so that a consumer's inbox applies both.
 func TestFact_IDsOfTwoCallsOfARequestDiffer(t *testing.T) {
 	first, second := outbound(), outbound()
 	second.CallRequestID = first.CallRequestID
@@ -327,7 +328,8 @@ func TestFact_IDsOfTwoCallsOfARequestDiffer(t *testing.T) {
 	}
 }
 
-// An agent with its own model judges the conversation. The scripted agent adds nothing.
+// An agent with its own model judges the conversation. The scripted agent must not add its
+// judgement.
 func TestEnd_UsesTheAgentsJudgement(t *testing.T) {
 	t.Parallel()
 	c := outbound()

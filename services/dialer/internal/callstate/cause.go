@@ -6,7 +6,7 @@ import "ringfence.dev/services/dialer/internal/agent"
 // here is treated as a failure of the carrier.
 type Cause string
 
-// Causes that the code refers to.
+// The causes that the code uses.
 const (
 	NormalClearing         Cause = "normal_clearing"
 	UserBusy               Cause = "user_busy"
@@ -35,7 +35,7 @@ const (
 	SwitchCongestion       Cause = "switch_congestion"
 )
 
-// Error codes of a call request whose call failed.
+// The error codes of a call request whose call failed.
 const (
 	CodeInvalidNumber       = "invalid_number"
 	CodeProviderRejected    = "provider_rejected"
@@ -45,8 +45,8 @@ const (
 	CodeInternal            = "internal_error"
 )
 
-// OfTrunk reports whether a refusal with this cause is a fault of the trunk that would affect every
-// call.
+// OfTrunk reports whether a refusal with this cause means that the trunk has a fault, which affects
+// every call.
 func (c Cause) OfTrunk() bool {
 	switch c {
 	case NetworkOutOfOrder,
@@ -60,7 +60,7 @@ func (c Cause) OfTrunk() bool {
 	return false
 }
 
-// Conversed reports whether this cause occurs only after an answer.
+// Conversed reports whether only answered calls end with this cause.
 func (c Cause) Conversed() bool {
 	switch c {
 	case NormalClearing, MaxDuration, SilenceTimeout:
@@ -88,12 +88,12 @@ func (c Cause) status(answered bool) Status {
 	return Failed
 }
 
-// accountRefused is the detail of a call that a trunk refused, certainly or probably because of the
-// operator's account.
+// accountRefused is the error detail of a call that a trunk refused certainly or probably because
+// of the operator's account.
 const accountRefused = "The operator's trunk did not accept the call from the operator's account; " +
 	"the callee had no part in it. Ask your operator to check the trunk, then ask for the call again."
 
-// errorCode returns the request's error code, and what the customer can do about it.
+// errorCode returns the error code of the request, and a text that says what the customer can do.
 func (c Cause) errorCode() (errorCode, detail string) {
 	switch c {
 	case NoRouteDestination:
@@ -116,8 +116,8 @@ func (c Cause) errorCode() (errorCode, detail string) {
 	return CodeProviderUnavailable, "The carrier could not complete the call; ask for it again later."
 }
 
-// disposition returns the disposition of a call that ended with this cause. The disposition of a
-// completed call comes from its conversation instead.
+// disposition returns the disposition of a call that ended with this cause. For a completed call,
+// the disposition comes from the conversation instead.
 func (c Cause) disposition(status Status) string {
 	switch status {
 	case Busy:

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// A consumer can apply this event instead of the first ended event. The event's id is the same each
-// time, until the call changes.
+// A consumer can apply this event instead of the first ended event. Until the call changes, the
+// event must have the same id each time.
 func TestEndedAgain_ContainsTheCallAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	request := uuid.New()

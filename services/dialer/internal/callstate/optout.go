@@ -10,12 +10,12 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// OptOut is the person's request not to be called again. A call has at most one.
+// OptOut is the request of a person not to be called again. A call has at most one opt-out.
 type OptOut struct {
 	CallID      uuid.UUID `db:"call_id"`
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	PhoneE164   string    `db:"phone_e164"`
-	// Evidence is what the person said. Evidence is empty if the words are not known.
+	// Evidence contains the words of the person. It is empty if the words are not known.
 	Evidence string    `db:"evidence"`
 	HeardAt  time.Time `db:"heard_at"`
 }
@@ -23,8 +23,8 @@ type OptOut struct {
 // maxEvidenceBytes limits the evidence of an opt-out.
 const maxEvidenceBytes = 1000
 
-// Evidence returns text in the form that is stored: valid UTF-8 without NUL, with at most
-// maxEvidenceBytes.
+// Evidence returns the text as it is stored: valid UTF-8 without NUL, at most maxEvidenceBytes
+// long.
 func Evidence(text string) string {
 	text = strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "")
 	if len(text) > maxEvidenceBytes {
@@ -33,8 +33,8 @@ func Evidence(text string) string {
 	return text
 }
 
-// Person returns the number of the far end. The result is Anonymous if the caller withheld the
-// number.
+// Person returns the number of the person: the caller of an inbound call, or the callee of an
+// outbound call. It returns Anonymous if the caller suppressed the number.
 func (c *Call) Person() phone.Number {
 	if c.Direction == Inbound {
 		return phone.Number(c.From)
@@ -42,9 +42,9 @@ func (c *Call) Person() phone.Number {
 	return phone.Number(c.To)
 }
 
-// RecordOptOut records that the person asked not to be called again. The opt-out is stored in the
-// transaction that stores the call. Only the first opt-out of a call counts. A caller who withheld
-// the number cannot be opted out.
+// RecordOptOut records that the person asked not to be called again. The transaction that stores
+// the call also stores the opt-out. Only the first opt-out of a call counts. A caller who
+// suppressed the number cannot be opted out.
 func (c *Call) RecordOptOut(evidence string, at time.Time) {
 	number, known := phone.Parse(string(c.Person()))
 	if !known || c.optOut != nil {
@@ -55,11 +55,11 @@ func (c *Call) RecordOptOut(evidence string, at time.Time) {
 	}
 }
 
-// OptOut returns the opt-out that was recorded since the call was read, or nil.
+// OptOut returns the opt-out that was recorded after the row was read, or nil.
 func (c *Call) OptOut() *OptOut { return c.optOut }
 
-// settleOutcome sets the outcome of the conversation. No other code sets it. The outcome opted_out
-// therefore always records an opt-out, even if it comes from the end of the call or from the
+// settleOutcome sets the outcome of the conversation. It is the only code that does, so the outcome
+// opted_out always records an opt-out, even if it comes from the end of the call or from the
 // summary.
 func (c *Call) settleOutcome(outcome string, at time.Time) {
 	c.Outcome = outcome
@@ -68,8 +68,8 @@ func (c *Call) settleOutcome(outcome string, at time.Time) {
 	}
 }
 
-// settledOutcome returns the outcome that the conversation itself determined. It returns "" if only
-// the summary can determine an outcome, and for a call that was not answered.
+// settledOutcome returns the outcome for the event `ended`. It returns "" if only the later summary
+// can determine the outcome.
 func (c *Call) settledOutcome() string {
 	if c.Status == Completed && c.Outcome == agent.OutcomeUnknown {
 		return ""
@@ -77,8 +77,8 @@ func (c *Call) settledOutcome() string {
 	return c.Outcome
 }
 
-// lastWords returns the person's last words and their time. If that time is not known, it returns
-// at.
+// lastWords returns the person's last words and the time of these words. If the transcript has no
+// such words, it returns "" and the parameter at.
 func (c *Call) lastWords(at time.Time) (string, time.Time) {
 	if c.Erased {
 		return "", at

@@ -7,7 +7,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// The calls service needs the outcome in the ended event, because the summary can be late.
+// The event `ended` must contain the outcome, because the service `calls` needs it and the summary
+// can arrive later.
 func TestEnd_EndedEventHasTheOutcomeOfTheConversation(t *testing.T) {
 	t.Parallel()
 	judged := func(outcome string) *agent.Judgement {
@@ -15,7 +16,7 @@ func TestEnd_EndedEventHasTheOutcomeOfTheConversation(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		words  string // words of the person to the scripted agent
+		words  string // what the person says to the scripted agent
 		cause  callstate.Cause
 		judged *agent.Judgement
 		want   string

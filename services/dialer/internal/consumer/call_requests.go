@@ -18,20 +18,21 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// soon limits which queued requests wake the dialer: those that are due within this time. The
-// dialer also searches the queue every second and at the time of the next known request.
+// A queued request wakes the dialer only if it is due within the duration soon. For later requests
+// this is not necessary: the dialer also searches the queue every second, and when the next request
+// that it has found becomes due.
 const soon = 2 * time.Second
 
-// callRequest is a decoded event of call-requests.v1.
+// callRequest is one decoded event of call-requests.v1.
 type callRequest struct {
 	id, workspaceID uuid.UUID
 	event           *eventv1.CallRequestEvent
-	// order is the call request of a requested event. For other events, order is nil.
+	// order is the request that a requested event asks to call. For other events, order is nil.
 	order *dialqueue.Request
 }
 
-// onCallRequests queues new requests and withdraws canceled requests. Consecutive orders of a batch
-// are queued together.
+// onCallRequests queues new requests and withdraws canceled requests. Consecutive requested events
+// of a batch are queued with one call of Enqueue.
 func (c *Consumer) onCallRequests(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -70,11 +71,12 @@ func (c *Consumer) onCallRequests(
 
 var errKnown = errors.New("the call request is known")
 
-// commitActions are the actions after the commit of a batch.
+// commitActions are the actions that follow the commit of a batch.
 type commitActions struct {
-	// due means that a request is due soon. events means that the outbox contains new events.
+	// due means that a request is due soon, so the dialer must be woken. events means that the
+	// outbox has new events, so the relay must be woken.
 	due, events bool
-	// overdue has one element for each overdue order: where the order was found.
+	// overdue contains, for each overdue order of the batch, where the dialer found the request.
 	overdue []dialqueue.Found
 }
 
@@ -90,7 +92,7 @@ func (c *Consumer) committed(actions commitActions) {
 	}
 }
 
-// ordersFrom returns the consecutive orders at the beginning of events.
+// ordersFrom returns the orders of the events up to the first event that is not a new order.
 func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	for _, event := range events {
 		if requested := event.event.GetRequested(); requested == nil || requested.GetOverdue() ||
@@ -102,7 +104,7 @@ func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	return orders
 }
 
-// applyOther applies an event that is not an order, and an overdue order.
+// applyOther applies a single event: an overdue order, or an event that is not an order.
 func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
 	switch e := event.event.GetEvent().(type) {
 	case *eventv1.CallRequestEvent_Requested:
@@ -124,8 +126,8 @@ func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest,
 	return kafka.Parkf("call request event %T is newer than this build", event.event.GetEvent())
 }
 
-// applyOverdue applies an overdue order. The calls service published it again because the request
-// was not dialed in time.
+// applyOverdue applies an overdue order: a requested event that the service `calls` published
+// again, because the request was not dialed in time.
 func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
 	endOnly := event.event.GetRequested().GetEndOnly()
 	found, err := c.store.EnqueueOverdue(ctx, tx, *event.order, event.event.GetOccurredAt().AsTime(), endOnly)
@@ -150,7 +152,7 @@ func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callReques
 	return nil
 }
 
-// readCallRequest decodes an event. The trace context of ctx is stored with an order.
+// readCallRequest decodes an event. An order also stores the trace context of ctx.
 func readCallRequest(ctx context.Context, rec kafka.Record) (r callRequest, err error) {
 	r.event = &eventv1.CallRequestEvent{}
 	if err := rec.Decode(r.event); err != nil {

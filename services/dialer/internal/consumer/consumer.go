@@ -1,5 +1,5 @@
-// Package consumer applies events of other services: it queues call requests, stores workspaces and
-// agents, and creates erasures. Each topic has one file.
+// Package consumer applies events of other services. It queues call requests, stores workspaces and
+// agents, and starts erasures. Each topic has its own file.
 package consumer
 
 import (
@@ -11,10 +11,10 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Wakes are functions that are called after a commit. They must not block.
+// Wakes are functions that the Consumer calls after a commit. They must not block.
 type Wakes struct {
-	// Dialing is called after due requests were queued, and Relay after events were written to the
-	// outbox.
+	// Dialing is called after requests that are due soon were queued. Relay is called after events
+	// were written to the outbox.
 	Dialing, Relay func()
 }
 
@@ -39,13 +39,13 @@ func New(st *store.Store, wakes Wakes, metrics prometheus.Registerer) *Consumer 
 	return c
 }
 
-// Handlers returns the handler of each topic.
+// Handlers returns the handlers, by topic.
 func (c *Consumer) Handlers() inbox.Handlers {
 	return inbox.Handlers{
 		kafka.CallRequests.Name: c.onCallRequests,
 		kafka.Agents.Name:       inbox.Each(c.onAgent, nil),
 		kafka.Contacts.Name:     inbox.Each(c.onContact, c.wakes.Relay),
-		// A workspace that may dial again can have due requests.
+		// The dialer is woken, because a workspace that may dial again can have due requests.
 		kafka.Workspaces.Name: inbox.Each(c.onWorkspace, c.wakes.Dialing),
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// onContact creates the erasure of a person's inbound calls. The erased events of call-requests.v1
-// erase outbound calls, one event per request.
+// onContact starts the erasure of a person's inbound calls. Outbound calls are erased by the erased
+// events of call-requests.v1, one event per request.
 func (c *Consumer) onContact(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var event eventv1.ContactEvent
 	if err := rec.Decode(&event); err != nil {

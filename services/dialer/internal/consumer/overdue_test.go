@@ -24,8 +24,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// order returns the requested event of a call request. overdue marks an event that the calls
-// service published again.
+// order returns the requested event of a call request. If overdue is true, the service `calls` has
+// published the event again.
 func order(id uuid.UUID, overdue bool) *eventv1.CallRequestEvent {
 	now := timestamppb.Now()
 	return &eventv1.CallRequestEvent{
@@ -36,8 +36,9 @@ func order(id uuid.UUID, overdue bool) *eventv1.CallRequestEvent {
 	}
 }
 
-// A waiting order is counted as waiting. An order that had never arrived is queued and counted as
-// lost, once per event id. An order that is not overdue is not counted.
+// An overdue order whose request is still queued is counted as waiting. An overdue order whose
+// request had never arrived is queued and counted as lost, once per event id. Other orders are not
+// counted.
 func TestOverdueOrder_IsCountedByWhereItWasFound(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(
@@ -109,7 +110,7 @@ func TestOverdueOrder_IsCountedByWhereItWasFound(t *testing.T) {
 	}
 }
 
-// found returns the numbers of overdue orders, by where they were found.
+// found returns the metric of overdue orders, by the label found.
 func found(t *testing.T, metrics *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := metrics.Gather()

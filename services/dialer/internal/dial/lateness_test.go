@@ -7,7 +7,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// If the limits of its own workspace delayed a request, the delay is counted with a different
+// If the own limits of a workspace delayed a request, the delay is counted with a different
 // label. The service level objective does not include these delays.
 func TestLateness_ExcludesDelaysCausedByWorkspaceLimits(t *testing.T) {
 	t.Parallel()

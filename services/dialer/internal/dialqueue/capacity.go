@@ -7,57 +7,61 @@ import (
 	"github.com/google/uuid"
 )
 
-// Limit is a limit that all workspaces share: the limit of all calls, or the limit of the trunks.
+// Limit is a limit that all workspaces share: the limit of all calls together, or the limit of the
+// trunks.
 type Limit struct {
-	// Live is the highest number of concurrent calls, and PerSecond the highest number of
-	// originations per second.
+	// Live is the highest number of concurrent calls. PerSecond is the highest number of new calls
+	// per second.
 	Live, PerSecond int
 }
 
-// Shared is a shared limit and the used part of it.
+// Shared is a shared limit and how much of it is used.
 type Shared struct {
 	Limit
 	InUse  int
 	Bucket Bucket
 }
 
-// Workers are the requests that one process can work on at a time.
+// Workers is the number of requests on which one process can work at a time.
 type Workers struct {
 	All, Free int
 	// Busy is the number of requests in progress, by workspace.
 	Busy map[uuid.UUID]int
 }
 
-// WorkspaceDemand is a workspace with due requests, and its limits.
+// WorkspaceDemand contains the number of due requests of a workspace, and the workspace's own
+// limits.
 type WorkspaceDemand struct {
 	ID uuid.UUID
-	// Barred means that the workspace may not dial. Its requests are claimed only to be blocked. To
-	// block a request needs a worker but no capacity.
+	// Barred means that the workspace may not dial. Its requests are claimed only to be blocked.
+	// Blocking a request needs a worker, but no channel and no token.
 	Barred bool
 	// Waiting is the number of due requests. InUse is the number of requests that are claimed or in
 	// a call. MaxLive is the limit of InUse.
 	Waiting, InUse, MaxLive int
 	Bucket                  Bucket
-	// SinceClaim is the time since the last claim of a request of the workspace. It is nil if no
+	// SinceClaim is the time since a claim last took a request of the workspace. It is nil if no
 	// request was ever claimed.
 	SinceClaim *time.Duration
 }
 
-// Allocation is the number of requests that each workspace may start.
+// Allocation is the result of Allocate: how many requests each workspace may start.
 type Allocation struct {
-	// Shares, NoCapacity and OwnLimit have one element per workspace. NoCapacity means that due
-	// requests remain although a worker is free. OwnLimit means that the workspace reached its own
-	// limit and not a shared one.
+	// Shares, NoCapacity and OwnLimit have one element per workspace. Shares is the number of
+	// requests that the workspace may start. NoCapacity is true if due requests remain although a
+	// worker is free. OwnLimit is true if the workspace's own limit is the reason, not a shared
+	// limit.
 	Shares               []int
 	NoCapacity, OwnLimit []bool
 	// Last is the highest index of a workspace that may start a request, or -1.
 	Last int
-	// Wait is the time until a token permits another dial. Wait is zero if no token is missing.
+	// Wait is the time until a token permits another dial. Wait is zero if no missing token is the
+	// reason.
 	Wait time.Duration
 }
 
-// Allocate gives one request to each workspace in turn, until capacity, requests or workers are
-// used up.
+// Allocate gives requests to the workspaces in turn, one request at a time, until capacity,
+// requests or workers are used up.
 func Allocate(shared []Shared, workers Workers, workspaces []WorkspaceDemand) Allocation {
 	a := allocator{shared: shared, workers: workers, result: Allocation{
 		Shares: make([]int, len(workspaces)), NoCapacity: make([]bool, len(workspaces)),
@@ -85,8 +89,8 @@ func Allocate(shared []Shared, workers Workers, workspaces []WorkspaceDemand) Al
 	return a.result
 }
 
-// allocator computes an allocation. out is the number of requests that were allocated from the
-// shared limits so far.
+// allocator computes an allocation. out is how many requests it has allocated from the shared
+// limits so far.
 type allocator struct {
 	shared  []Shared
 	workers Workers
@@ -94,8 +98,8 @@ type allocator struct {
 	result  Allocation
 }
 
-// give allocates one more request to a workspace that already has n requests. It returns false if a
-// limit forbids this.
+// give allocates one more request to a workspace to which it has already allocated n requests. It
+// returns false if a limit does not permit this.
 func (a *allocator) give(w WorkspaceDemand, n int) bool {
 	if n >= w.Waiting || !a.worker(w, n) || !w.Barred && (!a.channel(w, n) || !a.token(w, n)) {
 		return false
@@ -129,8 +133,8 @@ func (a *allocator) token(w WorkspaceDemand, n int) bool {
 	return w.Bucket.has(n, false)
 }
 
-// wait returns how long a workspace waits for a token. It returns 0 if no channel is free for the
-// workspace.
+// wait returns the time until a token lets the workspace start another request. It returns 0 if no
+// channel is free for the workspace.
 func (a *allocator) wait(w WorkspaceDemand, n int) (wait time.Duration) {
 	if w.Barred || !a.channel(w, n) {
 		return 0
@@ -143,33 +147,33 @@ func (a *allocator) wait(w WorkspaceDemand, n int) (wait time.Duration) {
 }
 
 // needsReserve reports whether a workspace must leave the reserve of a shared bucket to other
-// workspaces. This is the case if it recently dialed more than a hundredth of the shared rate.
+// workspaces. It must if it has recently dialed more than a hundredth of the shared rate.
 func (w WorkspaceDemand) needsReserve(n, perSecond int) bool {
 	return n > 0 || w.SinceClaim != nil && w.SinceClaim.Seconds()*float64(perSecond) < 100
 }
 
-// usedUp reports whether the workspace's own limits are used up after n requests.
+// usedUp reports whether the workspace's own limits permit no request after n more requests.
 func (w WorkspaceDemand) usedUp(n int) bool {
 	return !w.Barred && (w.InUse+n >= w.MaxLive || !w.Bucket.has(n, false))
 }
 
-// mayTake reports whether a workspace that uses own units may take one more unit. all is the limit,
-// and left is the number of free units. The last tenth of all, rounded up, is reserved for
-// workspaces that use less than a hundredth of all. A workspace that uses no unit may take any free
-// unit.
+// mayTake reports whether a workspace that uses own units may take one more unit. The parameter all
+// is the limit, and left is the number of free units. The last tenth of the limit, rounded up, is
+// reserved for workspaces that use less than a hundredth of the limit. A workspace that uses no
+// unit may take any free unit.
 func mayTake(all, left, own int) bool {
 	return left > 0 && (left > (all+9)/10 || own < max(1, all/100))
 }
 
-// Bucket is a token bucket. One token permits one origination.
+// Bucket is a token bucket for a rate limit. Each new call takes one token.
 type Bucket struct {
 	// Rate is the number of tokens that the bucket gains per second.
 	Rate   float64
 	Tokens float64
 }
 
-// NewBucket returns a bucket that had the given tokens and was then filled for the duration since.
-// If the bucket was never used, tokens is nil and the bucket is full.
+// NewBucket returns a bucket that contained the given number of tokens and was then filled for the
+// duration since. If tokens is nil, the bucket was never used and is full.
 func NewBucket(rate float64, tokens *float64, since time.Duration) Bucket {
 	b := Bucket{Rate: rate}
 	b.Tokens = b.burst()
@@ -179,11 +183,11 @@ func NewBucket(rate float64, tokens *float64, since time.Duration) Bucket {
 	return b
 }
 
-// Take returns the number of tokens that remain after n tokens were taken. If n is negative, tokens
-// are returned to the bucket.
+// Take returns how many tokens remain if n tokens are taken. If n is negative, tokens are returned
+// to the bucket.
 func (b Bucket) Take(n int) float64 { return min(b.burst(), b.Tokens-float64(n)) }
 
-// burst returns the capacity of a bucket: the tokens of a tenth of a second, and at least one.
+// burst returns the capacity of the bucket: the tokens of a tenth of a second, but at least one.
 func (b Bucket) burst() float64 {
 	if b.Rate <= 0 {
 		return 0
@@ -191,12 +195,12 @@ func (b Bucket) burst() float64 {
 	return max(1, b.Rate/10)
 }
 
-// reserve returns the part of a shared bucket that is reserved for small workspaces: a tenth of its
-// capacity beyond one token.
+// reserve returns how many tokens of a shared bucket are reserved for small workspaces: a tenth of
+// the capacity beyond one token.
 func (b Bucket) reserve() float64 { return (b.burst() - 1) / 10 }
 
-// missing returns the number of tokens that are missing for one origination in addition to n
-// originations.
+// missing returns how many tokens are missing for one more call after n calls. It is zero or
+// negative if no token is missing.
 func (b Bucket) missing(n int, leaveReserve bool) float64 {
 	needed := float64(n) + 1
 	if leaveReserve {

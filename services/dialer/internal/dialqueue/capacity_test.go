@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// ample returns a shared limit that is never reached.
+// ample returns a shared limit so large that no test reaches it.
 func ample() dialqueue.Shared { return shared(1_000_000, 1_000_000, 0) }
 
 func shared(live, perSecond, inUse int) dialqueue.Shared {
@@ -27,8 +27,8 @@ func workspace(waiting, inUse, maxLive int) dialqueue.WorkspaceDemand {
 	}
 }
 
-// paced returns a workspace with 50 due requests, a rate of five tokens per second and the given
-// number of tokens. The workspace has just dialed.
+// paced returns a workspace with 50 due requests, a rate of five tokens per second, and the given
+// number of tokens. Its last claim was just now.
 func paced(tokens float64) dialqueue.WorkspaceDemand {
 	w := workspace(50, 0, 500)
 	w.Bucket = dialqueue.NewBucket(5, &tokens, 0)
@@ -201,7 +201,7 @@ func TestAllocate_ReportsTheWorkspacesOwnLimit(t *testing.T) {
 			shared: shared(100, 1_000_000, 100), workspace: workspace(50, 0, 500)},
 		{name: "only workers are missing", shared: ample(), workspace: workspace(50, 0, 500)},
 		{name: "no limit is reached", shared: ample(), workspace: workspace(3, 497, 500)},
-		{name: "a barred workspace has no limit", shared: ample(), workspace: barred},
+		{name: "a barred workspace reports no own limit", shared: ample(), workspace: barred},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestAllocate_ReportsTheWorkspacesOwnLimit(t *testing.T) {
 	}
 }
 
-// A sequence of random allocations exceeds no limit.
+// Random allocations follow one another. None of them may exceed a limit.
 func TestAllocate_NeverExceedsALimit(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -1,7 +1,7 @@
-// Package dialqueue has the rules of the dial queue: which workspaces are served next, how many
-// calls each workspace may start under the limits, and when a request may not be dialed. The
-// package stores no data and reads no clock. Package store contains the SQL statements, and package
-// dial the loop that claims requests.
+// Package dialqueue contains the rules of the dial queue: which workspaces are served next, how
+// many calls each workspace may start under the limits, and which requests may not be dialed. The
+// package stores no data and reads no clock. Package store contains the SQL statements of the
+// queue. Package dial contains the loop that claims requests.
 package dialqueue
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// WorkspacesPerClaim is the number of workspaces that one claim searches.
+// WorkspacesPerClaim is the highest number of workspaces that one claim searches.
 const WorkspacesPerClaim = 64
 
 // Due is a workspace with queued requests, and the time until its first request is due.
@@ -20,17 +20,17 @@ type Due struct {
 	Wait        time.Duration
 }
 
-// Candidates are the workspaces that can have due requests, in the order in which they are served.
-// Every process has its own order. With W such workspaces, each workspace is searched within
-// ceil(W/WorkspacesPerClaim) claims of a process, if each claim finds at least WorkspacesPerClaim
-// free workers, channels and tokens. Candidates is not safe for concurrent use.
+// Candidates contains the workspaces that can have due requests, in the order in which claims serve
+// them. Every process has its own order. If each claim finds at least WorkspacesPerClaim free
+// workers, channels and tokens, then a process searches all W workspaces within
+// ceil(W/WorkspacesPerClaim) claims. Candidates is not safe for concurrent use.
 type Candidates struct {
 	order []uuid.UUID
-	at    map[uuid.UUID]time.Time // time at which the first request of a workspace is due
+	at    map[uuid.UUID]time.Time // when the first request of each workspace is due
 }
 
-// Replace sets the workspaces that were found at the time now. Known workspaces keep their
-// positions in the order, and new workspaces follow them.
+// Replace sets the workspaces to those that a search found at the time now. Workspaces that were in
+// the order before keep their place, and new workspaces are appended.
 func (c *Candidates) Replace(found []Due, now time.Time) {
 	at := make(map[uuid.UUID]time.Time, len(found))
 	for _, due := range found {
@@ -46,8 +46,8 @@ func (c *Candidates) Replace(found []Due, now time.Time) {
 	}
 }
 
-// Next returns the workspaces that the next claim searches. If no workspace has a due request, wait
-// is the time until the next request is due. ok is false if no workspace is known.
+// Next returns the workspaces that the next claim must search. If no workspace has a due request,
+// wait is the time until the next request is due. ok is false if there is no workspace.
 func (c *Candidates) Next(now time.Time) (window []uuid.UUID, wait time.Duration, ok bool) {
 	for _, id := range c.order {
 		untilDue := c.at[id].Sub(now)
@@ -64,13 +64,14 @@ func (c *Candidates) Next(now time.Time) (window []uuid.UUID, wait time.Duration
 	return nil, wait, ok
 }
 
-// Len returns the number of known workspaces.
+// Len returns the number of workspaces.
 func (c *Candidates) Len() int { return len(c.order) }
 
-// Claimed applies the result of a claim that searched window at the time now. The workspaces up to
-// index last move to the end of the order. If no request was allocated, last is -1, and the whole
-// window moves to the end. The workspaces in drained have no more due requests. The value is the
-// time until the next request is due, or 0 if the time is not known.
+// Claimed applies the result of a claim that searched the workspaces in window at the time now. The
+// workspaces of window up to the index last were served and move to the end of the order. If last
+// is -1, no request was allocated, and the whole window moves to the end. The keys of drained are
+// the workspaces without more due requests. The values are the time until the next request is due,
+// or 0 if this time is not known.
 func (c *Candidates) Claimed(window []uuid.UUID, last int, drained map[uuid.UUID]time.Duration, now time.Time) {
 	if last < 0 {
 		last = len(window) - 1

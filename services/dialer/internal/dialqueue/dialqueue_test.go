@@ -43,7 +43,7 @@ func TestCandidates_EveryWorkspaceIsServed(t *testing.T) {
 				}
 				a := dialqueue.Allocate([]dialqueue.Shared{ample()}, dialqueue.Workers{All: 1000, Free: tt.free}, due)
 				c.Claimed(window, a.Last, nil, now)
-				c.Replace(found, now) // known workspaces keep their positions
+				c.Replace(found, now) // known workspaces must keep their places in the order
 			}
 			if len(seen) != tt.workspaces {
 				t.Errorf("workspaces in %d claims = %d, want %d", claims, len(seen), tt.workspaces)

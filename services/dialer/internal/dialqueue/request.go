@@ -15,7 +15,7 @@ import (
 // State is the state of a request in the dial queue.
 type State string
 
-// Queued and Dialing are open states. The others are final.
+// The states Queued and Dialing are open. The other states are final.
 const (
 	Queued    State = "queued"
 	Dialing   State = "dialing"
@@ -39,19 +39,19 @@ type Request struct {
 	DueAt                  time.Time       `db:"due_at"`
 	Looks                  int32           `db:"looks"`
 	Traceparent            string          `db:"traceparent"`
-	// ClaimedUntil is the end of the claim. It identifies the claim, because each claim has a
-	// different end.
+	// ClaimedUntil is the time at which the claim ends. It identifies the claim, because each claim
+	// of a request ends at a different time.
 	ClaimedUntil time.Time `db:"claimed_until"`
-	// TimeZone is the person's time zone from the gates. TimeZone is empty if the zone is not
+	// TimeZone is the person's time zone, as the gates returned it. It is empty if the zone is not
 	// known.
 	TimeZone string `db:"-"`
-	// HeldBack means that the request waited because of its workspace's own limits.
+	// HeldBack is true if the request waited because its workspace had reached its own limits.
 	HeldBack bool `db:"-"`
-	// TookToken means that the claim took a token from the rate buckets for the request.
+	// TookToken is true if the claim took a token from the rate buckets for the request.
 	TookToken bool `db:"-"`
 }
 
-// EndUnknown is the refusal of a request that ended without a call. The reason of that end was not
+// EndUnknown is the refusal of a request that ended without a call, and whose reason was not
 // stored.
 func EndUnknown() Refusal {
 	return Refusal{
@@ -60,12 +60,13 @@ func EndUnknown() Refusal {
 	}
 }
 
-// Found states where the dialer found an order that the calls service published again.
+// Found states where the dialer found a request that the service `calls` published again, because
+// the request is overdue.
 type Found string
 
-// Waiting: the request is in the queue, is in progress, or ended less than Telling ago. Lost: the
-// request had never arrived. Over: the request had ended, and the calls service did not receive the
-// end.
+// Waiting: the request is in the queue, is in progress, or ended less than the duration Telling
+// ago. Lost: the request had never arrived. Over: the request had ended, but the service `calls`
+// did not receive the end.
 const (
 	Waiting Found = "waiting"
 	Lost    Found = "lost"
@@ -75,10 +76,11 @@ const (
 // Founds returns all values of Found.
 func Founds() []Found { return []Found{Waiting, Lost, Over} }
 
-// Telling is the longest time that the event of an end needs to reach the calls service.
+// Telling is the longest time in which the event of a request's end reaches the service `calls`.
 const Telling = time.Minute
 
-// Refusal is why a request ends without a call. Code and Detail are the error of the call request.
+// Refusal is the reason why a request ends without a call. Code and Detail become the error of the
+// call request.
 type Refusal struct {
 	Code   string
 	Detail string
@@ -98,14 +100,14 @@ const (
 	CodeDialUnknown     = "dial_state_unknown"
 )
 
-// maxLooks is the maximum number of times that a request is put back because its agent is not known
-// yet. Together the delays take about a minute. After a replica died, its partitions of agents.v1
-// have no reader for that time, while another replica still reads call-requests.v1.
+// maxLooks is how often a request is put back because its agent is not known yet. The delays add up
+// to about a minute. After a replica has died, no replica reads its partitions of agents.v1 for
+// that time, while another replica still reads call-requests.v1.
 const maxLooks = 15
 
-// Check checks a request before the dial. If the request may be dialed, it returns nil and true. If
-// the workspace or the agent is not known yet, known is false, and the caller must put the request
-// back.
+// Check checks a request before the dial. If the request may be dialed, refused is nil and known is
+// true. If the record of the workspace or the agent has not arrived yet, known is false, and the
+// caller must put the request back.
 func (r Request) Check(workspace *Workspace, agent *Agent, pendingOptOut bool) (refused *Refusal, known bool) {
 	if workspace == nil {
 		return nil, false
@@ -143,8 +145,8 @@ func (r Request) Check(workspace *Workspace, agent *Agent, pendingOptOut bool) (
 	return nil, true
 }
 
-// Expired is the refusal of a request that waited longer than the queue's limit. noCapacity is true
-// if the request waited for capacity.
+// Expired is the refusal of a request that waited longer than the limit of the queue. noCapacity is
+// true if the request waited for capacity.
 func Expired(noCapacity bool) Refusal {
 	if noCapacity {
 		return Refusal{
@@ -155,14 +157,14 @@ func Expired(noCapacity bool) Refusal {
 	return Refusal{CodeQueueExpired, "The call could not be dialled for as long as it may wait; ask for it again."}
 }
 
-// NoNumber is the refusal of a request whose agent has no caller number for a trunk.
+// NoNumber is the refusal of a request for whose agent no trunk has a caller number.
 func NoNumber() Refusal {
 	return Refusal{CodeInvalidAgent, "The agent has no number to call from. Set the agent's from_number, or ask the " +
 		"operator to give it a number (ringfence numbers add NUMBER AGENT) or to set caller_ids of the trunk. " +
 		"Then ask for the call again."}
 }
 
-// Erased is the refusal of a request whose person was erased while the request waited.
+// Erased is the refusal of a request whose person was erased while the request waited in the queue.
 func Erased() Refusal {
 	return Refusal{
 		CodeWithdrawn,
@@ -170,7 +172,8 @@ func Erased() Refusal {
 	}
 }
 
-// NewBlocked returns the event of a request that a gate refused. Nothing was sent to the carrier.
+// NewBlocked returns the event of a request that ended because a check refused it. Nothing was sent
+// to the carrier.
 func NewBlocked(id, workspaceID uuid.UUID, why Refusal, at time.Time) callstate.Fact {
 	f := callstate.New(id, id, workspaceID, "blocked", 0, at)
 	f.Event.Event = &eventv1.DialEvent_Blocked{Blocked: &eventv1.Blocked{ErrorCode: why.Code, ErrorDetail: why.Detail}}
@@ -184,14 +187,15 @@ func NewFailed(id, workspaceID uuid.UUID, why Refusal, at time.Time) callstate.F
 	return f
 }
 
-// NewWithdrawn returns the event of a request that was taken out of the queue.
+// NewWithdrawn returns the event of a request that was withdrawn from the queue.
 func NewWithdrawn(id, workspaceID uuid.UUID, at time.Time) callstate.Fact {
 	f := callstate.New(id, id, workspaceID, "withdrawn", 0, at)
 	f.Event.Event = &eventv1.DialEvent_Withdrawn{Withdrawn: &eventv1.Withdrawn{}}
 	return f
 }
 
-// NewRescheduled returns the event of a request that waits for its next calling window.
+// NewRescheduled returns the event of a request that waits until the time until, when its next
+// calling window begins.
 func NewRescheduled(id, workspaceID uuid.UUID, until, at time.Time) callstate.Fact {
 	f := callstate.New(id, id, workspaceID, "rescheduled", until.UnixMicro(), at)
 	f.Event.Event = &eventv1.DialEvent_Rescheduled{
@@ -200,16 +204,16 @@ func NewRescheduled(id, workspaceID uuid.UUID, until, at time.Time) callstate.Fa
 	return f
 }
 
-// NewDialing returns the event of a committed fence. attempt is the number of the fence among the
-// fences of the request, starting at 1.
+// NewDialing returns the event that a fence was committed. attempt is the number of this fence
+// among the fences of the request, starting at 1.
 func NewDialing(id, workspaceID uuid.UUID, attempt int32, at time.Time) callstate.Fact {
 	f := callstate.New(id, id, workspaceID, "dialing", int64(attempt)-1, at)
 	f.Event.Event = &eventv1.DialEvent_Dialing{Dialing: &eventv1.Dialing{Attempt: attempt}}
 	return f
 }
 
-// NewReleased returns the event of a request that is queued again because no phone rang. attempt is
-// the number of the released fence.
+// NewReleased returns the event of a request that was dialed and is queued again, because no phone
+// rang. attempt is the number of its last fence.
 func NewReleased(id, workspaceID uuid.UUID, attempt int32, dueAt, at time.Time) callstate.Fact {
 	f := callstate.New(id, id, workspaceID, "released", int64(attempt), at)
 	f.Event.Event = &eventv1.DialEvent_Rescheduled{Rescheduled: &eventv1.Rescheduled{

@@ -12,17 +12,17 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// DefaultFrom is the caller number of an agent without a number. Only the simulated carrier uses it
-// (docs/test-numbers.md).
+// DefaultFrom is the caller number for an agent without a number. Only the simulated carrier uses
+// it (docs/test-numbers.md).
 const DefaultFrom = "+15005550006"
 
-// Limits of a workspace that sets none (docs/reference/api/README.md#rate-limits).
+// The limits of a workspace that has set no limits (docs/reference/api/README.md#rate-limits).
 const (
 	DefaultCallsPerSecond = 50
 	DefaultMaxLiveCalls   = 500
 )
 
-// Workspace is the dialer's copy of a workspace from workspaces.v1.
+// Workspace contains the settings of a workspace that the dialer has read from workspaces.v1.
 type Workspace struct {
 	WorkspaceID    uuid.UUID `db:"workspace_id"`
 	Version        int64     `db:"version"`
@@ -31,15 +31,15 @@ type Workspace struct {
 	MaxLiveCalls   int32     `db:"max_live_calls"`
 	CallsPerSecond int32     `db:"calls_per_second"`
 	Destinations   []string  `db:"destinations"`
-	// Recordings means that the workspace's calls are recorded. KeepRecordingsDays is the number of
-	// days for which recordings are stored. 0 means the configured period of the service. The
-	// dial-time check uses neither field.
+	// Recordings is true if the workspace's calls are recorded. KeepRecordingsDays is the number of
+	// days for which recordings are kept; 0 means the period that is configured for the service.
+	// The dial-time check uses neither field.
 	Recordings         bool  `db:"-"`
 	KeepRecordingsDays int32 `db:"-"`
 }
 
-// WorkspaceOf converts the gateway's message. It returns an error if this version of the dialer
-// cannot read the message. Missing limits get their defaults.
+// WorkspaceOf converts the gateway's message to a Workspace. It returns an error if this version of
+// the dialer cannot read the message. Missing limits get their default values.
 func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 	id, err := uuid.Parse(event.GetWorkspaceId())
 	if err != nil {
@@ -64,15 +64,16 @@ func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 	return w, nil
 }
 
-// MayDial reports whether the plan permits calls and the workspace is not suspended.
+// MayDial reports whether the workspace is not suspended and its plan permits calls.
 func (w Workspace) MayDial() bool { return w.Status == "active" && w.APIEnabled }
 
-// MayReach reports whether the workspace may call the number.
+// MayReach reports whether the workspace may call the number. A workspace can be restricted to some
+// prefixes.
 func (w Workspace) MayReach(to phone.Number) bool {
 	return w.MayDial() && to.Forbidden() == "" && (len(w.Destinations) == 0 || to.HasPrefix(w.Destinations))
 }
 
-// Agent is the dialer's copy of an AI agent from agents.v1.
+// Agent contains the settings of an AI agent that the dialer has read from agents.v1.
 type Agent struct {
 	AgentID        uuid.UUID `db:"agent_id"`
 	WorkspaceID    uuid.UUID `db:"workspace_id"`
@@ -81,18 +82,18 @@ type Agent struct {
 	FromE164       string    `db:"from_e164"`
 	MaxCallSeconds int32     `db:"max_call_seconds"`
 	Deleted        bool      `db:"deleted"`
-	// Kind, BaseURL and MediaURL are the settings that determine the address of the agent. They are
-	// read from Settings and not stored separately.
+	// Kind, BaseURL and MediaURL determine the address of the agent. They are members of Settings,
+	// and have no columns of their own.
 	Kind     string `db:"kind"`
 	BaseURL  string `db:"base_url"`
 	MediaURL string `db:"media_url"`
-	// Settings is a JSON object. It is stored with the agent, but read separately, because a dial
-	// does not need it.
+	// Settings contains all settings as a JSON object. Store methods that read agents for a dial
+	// leave it empty, because a dial does not need it.
 	Settings []byte `db:"-"`
 }
 
-// AgentOf converts the message of the calls service. It returns an error if this version of the
-// dialer cannot read the message.
+// AgentOf converts the message of the service `calls` to an Agent. It returns an error if this
+// version of the dialer cannot read the message.
 func AgentOf(event *eventv1.AgentEvent) (Agent, error) {
 	id, err := uuid.Parse(event.GetAgentId())
 	if err != nil {
@@ -107,7 +108,7 @@ func AgentOf(event *eventv1.AgentEvent) (Agent, error) {
 		return Agent{}, errors.New("the agent event is newer than this build")
 	}
 	settings := agent.GetSettingsJson()
-	if !json.Valid(settings) { // events of early versions have no settings
+	if !json.Valid(settings) { // events of early versions contain no settings
 		settings = []byte("{}")
 	}
 	return Agent{
@@ -117,11 +118,11 @@ func AgentOf(event *eventv1.AgentEvent) (Agent, error) {
 	}, nil
 }
 
-// From returns the number that the agent calls from: the agent's from_number, or else the number
-// whose inbound calls the agent answers. It is empty if the agent has no such number.
+// From returns the number from which the agent calls: the agent's from_number, otherwise the
+// parameter number, whose inbound calls the agent answers. It is empty if the agent has neither.
 func (a Agent) From(number string) string { return cmp.Or(a.FromE164, number) }
 
-// Number is a number of a workspace. The agent answers its inbound calls.
+// Number is a phone number of a workspace. An agent answers the inbound calls to it.
 type Number struct {
 	NumberID    uuid.UUID `db:"number_id"`
 	WorkspaceID uuid.UUID `db:"workspace_id"`

@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// dialerView is the state of all dialer processes.
+// dialerView is the response with the state of all dialer processes.
 type dialerView struct {
 	Replicas      []processView      `json:"replicas"`
 	AgentCircuits []agentCircuitView `json:"agent_circuits"`
@@ -20,12 +20,12 @@ type dialerView struct {
 type processView struct {
 	Replica    string            `json:"replica"`
 	ReportedAt openapi.Timestamp `json:"reported_at"`
-	// SIP is null with the simulated carrier.
+	// SIP is null if the carrier is simulated.
 	SIP *replicas.SIP `json:"sip"`
 }
 
-// agentCircuitView is an address of AI agents to which a process places no calls, because its
-// circuit is open.
+// agentCircuitView is an address of AI agents that receives no calls from one process, because the
+// process's circuit for this address is open.
 type agentCircuitView struct {
 	Replica     string             `json:"replica"`
 	Kind        string             `json:"kind"`
@@ -33,8 +33,8 @@ type agentCircuitView struct {
 	OpenUntil   *openapi.Timestamp `json:"open_until"`
 }
 
-// queueView contains the numbers of requests and calls of all workspaces. Due and Scheduled are
-// counted only up to 10000.
+// queueView contains the numbers of requests and calls of all workspaces. Due and Scheduled stop at
+// 10000.
 type queueView struct {
 	Due              int64   `json:"due"`
 	Scheduled        int64   `json:"scheduled"`

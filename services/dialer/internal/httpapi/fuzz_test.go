@@ -27,7 +27,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// fixture is the service with one workspace that has one agent.
+// fixture is the service with one workspace and one agent.
 type fixture struct {
 	handler          http.Handler
 	gateway          *serviceauth.Keys
@@ -77,7 +77,7 @@ func open(f testing.TB) fixture {
 
 func (o fixture) home() string { return "/admin/v1/workspaces/" + o.workspace.String() + "/numbers" }
 
-// sign signs a request as a request of an operator.
+// sign adds the signature that the gateway adds to a request of an operator.
 func (o fixture) sign(t testing.TB, request *http.Request) {
 	t.Helper()
 	token, err := o.gateway.SignCaller(

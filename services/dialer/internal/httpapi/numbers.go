@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// agentTimeout is how long a request waits for the agent's record of agents.v1. The record arrives
-// at most 5 s late.
+// agentTimeout is how long a request waits until the record of a new agent arrives from agents.v1.
+// The record arrives at most 5 s late.
 const agentTimeout = 5 * time.Second
 
 type numberView struct {
@@ -34,8 +34,8 @@ func viewNumber(n dialqueue.Number) numberView {
 		CreatedAt: openapi.TimestampOf(page.TimeOf(n.NumberID))}
 }
 
-// addNumber handles POST .../numbers. It responds 201. After the response, the agent answers calls
-// to the number.
+// addNumber handles POST .../numbers. It responds 201. After the response, the agent answers
+// inbound calls to the number.
 func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		PhoneE164 *string `json:"phone_e164"`
@@ -55,7 +55,7 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 		return apierr.Unprocessable("invalid_phone", "phone_e164 is not a number in E.164 form, like +14155550123.")
 	}
 	agentID, err := uuid.Parse(*body.AgentID)
-	if err != nil || len(*body.AgentID) != 36 { // uuid.Parse also accepts other notations
+	if err != nil || len(*body.AgentID) != 36 { // uuid.Parse also accepts notations of other lengths
 		return apierr.Validation("agent_id", "is not a UUID.")
 	}
 	id, err := uuid.NewV7()
@@ -80,8 +80,9 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, viewNumber(added))
 }
 
-// onceKnown calls do again while do returns the error unknown, for at most agentTimeout. This is
-// needed if the agent was created a moment ago.
+// onceKnown calls the function do again while do returns the error unknown, for at most
+// agentTimeout. This is necessary if the agent was created a moment ago and its record has not
+// arrived yet.
 func onceKnown(ctx context.Context, unknown error, do func() error) error {
 	for start := time.Now(); ; {
 		err := do()
@@ -135,7 +136,8 @@ func (a *API) readNumber(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewNumber(*number))
 }
 
-// removeNumber handles DELETE .../numbers/{number_id}. Later calls to the number are refused.
+// removeNumber handles DELETE .../numbers/{number_id}. After the response, inbound calls to the
+// number are refused.
 func (a *API) removeNumber(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "number_id", "number")
 	if err != nil {

@@ -13,17 +13,18 @@ import (
 	"ringfence.dev/services/dialer/internal/recordings"
 )
 
-// Recordings serves the recordings of a local directory. The zero value serves nothing.
+// Recordings serves the recordings of a local directory. The zero value has no directory and serves
+// no recordings.
 type Recordings struct {
 	Files *recordings.Directory
 	Links *recordingstore.Links
 }
 
-// downloadTimeout limits the download of a recording. The largest recording has 53 MB.
+// downloadTimeout limits the duration of a download. The largest recording has 53 MB.
 const downloadTimeout = time.Hour
 
-// readRecording handles GET /recordings/… for a client with a valid link. It responds with the file
-// or with the requested ranges. Without a valid link, it always responds 404.
+// readRecording handles GET /recordings/… for a client that has a valid link. It responds with the
+// file or with the requested ranges of the file. Without a valid link it always responds 404.
 func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	key := chi.URLParam(r, "*")
 	none := apierr.New(
@@ -44,7 +45,7 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("stat recording: %w", err)
 	}
-	// The error is ignored, because it occurs only in tests, whose writers have no connection.
+	// The error is ignored: it occurs only in tests whose response writer has no connection.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(downloadTimeout))
 	header := w.Header()
 	header.Set("Content-Type", recordingstore.ContentType)
@@ -55,12 +56,12 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	return content.refusal()
 }
 
-// contentWriter passes the responses of http.ServeContent through, except errors. Errors get the
-// error body of docs/reference/api/README.md#error-responses. A 304 is not an error and has no
-// body.
+// contentWriter passes the responses of http.ServeContent to the client, except errors. For an
+// error, the client receives the error body of docs/reference/api/README.md#error-responses. A 304
+// is not an error and has no body.
 type contentWriter struct {
 	http.ResponseWriter
-	refused int // status code of an error, or 0
+	refused int // status code of the error, or 0 if there is none
 }
 
 func (w *contentWriter) WriteHeader(status int) {
@@ -82,7 +83,7 @@ func (w *contentWriter) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController find the connection.
 func (w *contentWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// refusal returns the error that http.ServeContent reported, or nil.
+// refusal returns the error that http.ServeContent wrote, or nil.
 func (w *contentWriter) refusal() error {
 	switch w.refused {
 	case 0:

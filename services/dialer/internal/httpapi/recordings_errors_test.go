@@ -15,7 +15,8 @@ import (
 	"ringfence.dev/libs/serviceauth"
 )
 
-// If a range request or a conditional request is refused, the response has the API's error body.
+// If a range request or a conditional request is refused, the response must have the API's error
+// body.
 func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -23,7 +24,7 @@ func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
 		header string
 		value  string
 		status int
-		code   string // error code of the body; empty if there is no body
+		code   string // expected error code; empty if the response has no body
 	}{
 		{
 			name: "range beyond the end of the file", header: "Range", value: "bytes=9000-",
@@ -82,8 +83,8 @@ func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
 	}
 }
 
-// wantErrorBody checks that the response has the API's error body with the code, and no header of a
-// recording.
+// wantErrorBody checks that the response has the API's error body with the error code in the
+// parameter code, and no header that belongs to a recording.
 func wantErrorBody(t *testing.T, response *httptest.ResponseRecorder, code string) {
 	t.Helper()
 	var body struct {

@@ -1,5 +1,5 @@
-// Package httpapi serves the operator's routes for numbers, attempts, agent keys and trunks, the
-// recordings of a local directory, and the internal APIs of the calls service and the gateway.
+// Package httpapi serves the routes of operators for numbers, attempts, agent keys and trunks, the
+// recordings of a local directory, and the internal APIs for the service `calls` and the gateway.
 package httpapi
 
 import (
@@ -34,12 +34,12 @@ type API struct {
 	check      Check
 }
 
-// Check tests a trunk in several steps, without a call. Check is nil if the dialer has no SIP.
+// Check tests a trunk in several steps, without a call. Check is nil if the carrier is simulated.
 type Check func(context.Context, trunks.Trunk) []trunks.CheckStep
 
-// New returns the routes. Operators use /admin/v1/workspaces/{id}, /admin/v1/dialer and
-// /admin/v1/trunks. Clients with a link read recordings. The calls service withdraws requests. The
-// calls service and the gateway store settings.
+// New returns the handler of all routes. Operators use /admin/v1/workspaces/{id}, /admin/v1/dialer
+// and /admin/v1/trunks. Clients with a link read recordings. The service `calls` withdraws
+// requests. The service `calls` and the gateway store settings.
 func New(
 	st *store.Store,
 	trunkStore *store.Trunks,

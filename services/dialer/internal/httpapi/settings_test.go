@@ -21,14 +21,14 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// settingStep is one message about a workspace or an agent.
+// settingStep is one version of a workspace or agent that arrives.
 type settingStep struct {
-	kafka   bool // sent by Kafka; otherwise by ApplySetting
+	kafka   bool // true: the version arrives from Kafka; false: by ApplySetting
 	version int64
-	value   int32 // value of max_live_calls or max_call_seconds
+	value   int32 // value of max_live_calls of a workspace, or of max_call_seconds of an agent
 }
 
-// send delivers the step and returns the error that the sender receives.
+// send delivers the version and returns the error that the sender receives.
 func (o fixture) send(t *testing.T, url string, topic kafka.Topic, step settingStep, event proto.Message) error {
 	t.Helper()
 	if step.kafka {
@@ -61,7 +61,8 @@ func (o fixture) send(t *testing.T, url string, topic kafka.Topic, step settingS
 	return err
 }
 
-// A setting arrives by ApplySetting and by Kafka, in any order and between other versions.
+// The same setting arrives by ApplySetting and from Kafka, in any order, and versions can arrive
+// late. The newest version must be stored.
 func TestSetting_NewestVersionWinsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// strangerView is an inbound call or connection that was refused.
+// strangerView is an inbound call or connection that the dialer refused.
 type strangerView struct {
 	At        openapi.Timestamp `json:"at"`
 	Source    string            `json:"source"`
@@ -20,8 +20,8 @@ type strangerView struct {
 	Hint      string            `json:"hint"`
 }
 
-// listStrangers handles GET /admin/v1/trunks/strangers. It returns the last 20 refused calls and
-// connections of all processes, newest first.
+// listStrangers handles GET /admin/v1/trunks/strangers. It returns the last 20 inbound calls and
+// connections that any process refused, newest first.
 func (a *API) listStrangers(w http.ResponseWriter, r *http.Request) error {
 	reports, err := a.replicas.List(r.Context())
 	if err != nil {

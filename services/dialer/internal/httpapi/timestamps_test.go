@@ -7,8 +7,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// The stored time is a whole second. An encoder that drops trailing zeros would write it without
-// decimals.
+// The test stores a time without a fraction of a second. The response must show it with three
+// decimals. An encoder that omits trailing zeros would write no decimals.
 func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	t.Parallel()
 	o := open(t)

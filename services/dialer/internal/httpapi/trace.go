@@ -11,7 +11,7 @@ import (
 )
 
 // readTrace handles GET /admin/v1/trunks/{trunk_id}/trace?format=text|pcap&sip_call_id=. It returns
-// the trunk's SIP messages that all dialer processes recorded.
+// the SIP messages of the trunk that any dialer process has recorded.
 func (a *API) readTrace(w http.ResponseWriter, r *http.Request) error {
 	id, err := trunkID(r)
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// trunkState is the state of a trunk in all dialer processes together.
+// trunkState is the state of a trunk, combined from the reports of all dialer processes.
 type trunkState struct {
 	condition
 	ChannelsInUse int           `json:"channels_in_use"`
 	Replicas      []replicaView `json:"replicas"`
 }
 
-// condition is the state of a trunk in one process, or in all of them together.
+// condition is the state of a trunk in one process, or combined from all processes.
 type condition struct {
 	State            replicas.State     `json:"state"`
 	CircuitOpenUntil *openapi.Timestamp `json:"circuit_open_until"`
@@ -36,7 +36,8 @@ type answerView struct {
 	RoundTripMillis int64             `json:"round_trip_ms"`
 }
 
-// recentView counts the calls that were offered to the trunk in the last five minutes.
+// recentView contains the number of calls that were offered to the trunk in the last five minutes,
+// and how many of them failed.
 type recentView struct {
 	Calls     int     `json:"calls"`
 	Failures  int     `json:"failures"`
@@ -71,15 +72,15 @@ func viewCondition(t replicas.Trunk) condition {
 	return seen
 }
 
-// states contains the data from which the state of trunks is computed.
+// states contains the reports and counts from which the states of trunks are computed.
 type states struct {
 	reports []replicas.StoredReport
 	live    map[uuid.UUID]int
 }
 
-// states reads the data from which the state of trunks is computed. It returns no error, because a
-// client must not receive a 500 for a change that was stored. If the reports of the processes
-// cannot be read, the state is unknown.
+// states reads the reports and counts from which the states of trunks are computed. It returns no
+// error, because a client must not receive a 500 after its change was stored. If the reports cannot
+// be read, the state of each trunk is unknown.
 func (a *API) states(ctx context.Context) states {
 	reports, err := a.replicas.List(ctx)
 	if err != nil {
@@ -93,7 +94,7 @@ func (a *API) states(ctx context.Context) states {
 }
 
 // view returns a trunk with its state. After a change of the trunk's settings, the state is unknown
-// until the processes use the new settings.
+// until the reports contain the new version of the settings.
 func (s states) view(t trunks.Trunk) trunkView {
 	seen := replicas.OfTrunk(s.reports, t.TrunkID, t.Version)
 	merged := replicas.Merge(seen)

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The list of trunks and the single trunk show the reports of all replicas. Every replica responds
-// with the same reports.
+// The list of trunks and the response for one trunk show the reports of all replicas. Every replica
+// must respond with the same reports.
 func TestTrunks_ShowTheStateOfAllReplicas(t *testing.T) {
 	t.Parallel()
 	o := open(t)
@@ -87,7 +87,8 @@ func TestTrunks_ShowTheStateOfAllReplicas(t *testing.T) {
 	}
 }
 
-// A stored change succeeds even if the reports cannot be read. The state is then unknown.
+// A change that was stored must succeed even if the reports cannot be read. The state of the trunk
+// is then unknown.
 func TestTrunks_SucceedIfReportsCannotBeRead(t *testing.T) {
 	t.Parallel()
 	o := open(t)

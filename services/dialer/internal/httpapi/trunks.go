@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// trunkView is a trunk as operators see it. It shows whether the trunk has a password, but never
-// the password.
+// trunkView is the response about a trunk. It shows whether the trunk has a password, but never the
+// password.
 type trunkView struct {
 	ID             uuid.UUID             `json:"id"`
 	Name           string                `json:"name"`
@@ -126,15 +126,16 @@ func (a *API) readTrunk(w http.ResponseWriter, r *http.Request) error {
 	return a.writeTrunk(w, r, http.StatusOK, found)
 }
 
-// changeTrunk handles PATCH /admin/v1/trunks/{trunk_id}. It merges the settings; null resets a
-// setting to its default. Live calls keep their settings.
+// changeTrunk handles PATCH /admin/v1/trunks/{trunk_id}. Settings that are not in the body stay
+// unchanged; null resets a setting to its default. Live calls keep the settings with which they
+// began.
 func (a *API) changeTrunk(w http.ResponseWriter, r *http.Request) error {
 	id, err := trunkID(r)
 	if err != nil {
 		return err
 	}
 	if _, err := a.trunks.Find(r.Context(), id); err != nil {
-		return refusedTrunk(err, "") // for an unknown trunk, 404 takes precedence over faults of the body
+		return refusedTrunk(err, "") // an unknown trunk gives 404, even if the body has faults
 	}
 	var body map[string]json.RawMessage
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
@@ -171,8 +172,8 @@ type checkView struct {
 	Remedy *string            `json:"remedy"`
 }
 
-// checkTrunk handles POST /admin/v1/trunks/{trunk_id}/check. This process tests the trunk without a
-// call.
+// checkTrunk handles POST /admin/v1/trunks/{trunk_id}/check. The process that handles the request
+// tests the trunk without a call.
 func (a *API) checkTrunk(w http.ResponseWriter, r *http.Request) error {
 	id, err := trunkID(r)
 	if err != nil {
@@ -208,8 +209,7 @@ func trunkID(r *http.Request) (uuid.UUID, error) {
 	return id, nil
 }
 
-// noTrunk returns an error that does not mention a workspace, because all workspaces share the
-// trunks.
+// noTrunk returns a 404 that mentions no workspace, because all workspaces share the trunks.
 func noTrunk() error { return apierr.New(http.StatusNotFound, "not_found", "There is no such trunk.") }
 
 func refusedTrunk(err error, name string) error {

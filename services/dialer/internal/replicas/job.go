@@ -8,18 +8,19 @@ import (
 
 const (
 	reportInterval = 2 * time.Second
-	// writeTimeout limits one write of a report.
+	// writeTimeout limits how long the job waits until a report is stored or removed.
 	writeTimeout = 2 * time.Second
 )
 
-// Job stores this process's report every two seconds.
+// Job stores the report of this process every two seconds.
 type Job struct {
 	report func() Report
 	put    func(context.Context, Report) error
 	remove func(context.Context) error
 }
 
-// NewJob returns a job. The job stores the result of report with put, and calls remove at the end.
+// NewJob returns a job. The job calls report for a new report, put to store the report, and remove
+// at the end.
 func NewJob(report func() Report, put func(context.Context, Report) error, remove func(context.Context) error) *Job {
 	return &Job{report: report, put: put, remove: remove}
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Monitor uses the heartbeats of this process to decide whether the process may declare other
+// Monitor observes the heartbeats of this process and decides whether the process may declare other
 // processes dead. If its own heartbeats are slow, the database is probably slow for every process,
 // and the other processes are probably alive. After an outage of the database, every process looks
 // dead until its next heartbeat. A Monitor is safe for concurrent use.
@@ -13,20 +13,21 @@ type Monitor struct {
 	lease time.Duration
 
 	mu      sync.Mutex
-	started time.Time // the start of the last heartbeat that was stored
-	slow    bool      // true if the last heartbeat failed, or took more than a third of the lease
-	// resumed is the start of the first heartbeat that was stored after the last failed or late
-	// heartbeat. It is zero if no heartbeat was stored since.
+	started time.Time // when the last heartbeat that was stored began
+	slow    bool      // whether the last heartbeat failed or took more than a third of the lease
+	// resumed is the time since which heartbeats are in time: the start of the first heartbeat, of the
+	// last late heartbeat, or of the first heartbeat after a failed one. It is zero after a failed
+	// heartbeat.
 	resumed time.Time
 }
 
-// NewMonitor returns a monitor for processes that are dead after lease without a heartbeat. The
-// monitor is not healthy before the heartbeats have been in time for a whole lease, because the
-// process can have started directly after an outage of the database.
+// NewMonitor returns a monitor. A process is dead if it has stored no heartbeat for the duration
+// lease. The monitor is not healthy until the heartbeats have been in time for a whole lease,
+// because the process can have started directly after an outage of the database.
 func NewMonitor(lease time.Duration) *Monitor { return &Monitor{lease: lease} }
 
-// Observe records the result of a heartbeat that was sent at start and has just ended. A heartbeat
-// is late if it was sent more than two thirds of the lease after the previous heartbeat.
+// Observe records the result of a heartbeat that began at the time start and has just ended. A
+// heartbeat is late if it began more than two thirds of the lease after the previous one.
 func (m *Monitor) Observe(start time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,11 +45,10 @@ func (m *Monitor) Observe(start time.Time, err error) {
 	}
 }
 
-// Healthy reports whether this process may take over the calls of others. The last heartbeat must
-// have taken at most a third of the lease. It must have been sent within two thirds of the lease,
-// because the next heartbeat can be in progress. The heartbeats must have been in time for a whole
-// lease, since the start of the process or since a heartbeat that failed or was late. In this time
-// every process that is alive sends a heartbeat.
+// Healthy reports whether this process may take over the calls of other processes. Three conditions
+// must be true. The last heartbeat took at most a third of the lease. It began within the last two
+// thirds of the lease, so that the next heartbeat is not late yet. For a whole lease, no heartbeat
+// failed or was late; in this time every process that is alive has sent a heartbeat.
 func (m *Monitor) Healthy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

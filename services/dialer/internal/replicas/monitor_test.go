@@ -14,16 +14,16 @@ func TestMonitor_IsHealthyOnlyAfterALeaseOfTimelyHeartbeats(t *testing.T) {
 	t.Parallel()
 	const lease = 3 * time.Second
 	type beat struct {
-		after time.Duration // the time since the end of the previous heartbeat
+		after time.Duration // pause after the end of the previous heartbeat
 		took  time.Duration
 		err   error
 	}
-	// inTime returns heartbeats that are one second apart.
+	// inTime returns n heartbeats with pauses of one second.
 	inTime := func(n int) []beat { return slices.Repeat([]beat{{after: time.Second}}, n) }
 	tests := []struct {
 		name  string
 		beats []beat
-		since time.Duration // the time since the last heartbeat
+		since time.Duration // time since the end of the last heartbeat
 		want  bool
 	}{
 		{name: "not healthy before the first heartbeat"},
@@ -83,12 +83,12 @@ func TestMonitor_IsHealthyOnlyAfterALeaseOfTimelyHeartbeats(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := replicas.NewMonitor(lease)
 				for _, b := range test.beats {
-					time.Sleep(b.after) // virtual time
+					time.Sleep(b.after) // virtual time of synctest
 					start := time.Now()
-					time.Sleep(b.took) // virtual time
+					time.Sleep(b.took) // virtual time of synctest
 					m.Observe(start, b.err)
 				}
-				time.Sleep(test.since) // virtual time
+				time.Sleep(test.since) // virtual time of synctest
 				if got := m.Healthy(); got != test.want {
 					t.Errorf("Healthy = %v, want %v", got, test.want)
 				}

@@ -1,7 +1,6 @@
-// Package replicas contains the data that the dialer processes have about each other: the reports
-// that they store for operators, and the monitor of their heartbeats. Each process stores its
-// report in the database every two seconds, so that any process can return the reports of all
-// processes.
+// Package replicas contains what the dialer processes store about themselves for each other:
+// reports for operators, and the monitor of heartbeats. Each process stores its report in the
+// database every two seconds, so that any process can return the reports of all processes.
 package replicas
 
 import (
@@ -11,15 +10,16 @@ import (
 	"github.com/google/uuid"
 )
 
-// Report is the report of one process about itself.
+// Report is what one process stores about itself.
 type Report struct {
 	// Trunks contains the trunks that the process monitors.
 	Trunks []Trunk `json:"trunks"`
-	// Rejected are the last inbound attempts that were refused, newest first.
+	// Rejected contains the last inbound calls and connections that the process refused, newest
+	// first.
 	Rejected []RejectedCall `json:"strangers"`
-	// SIP contains the listening addresses of the process. It is nil with the simulated carrier.
+	// SIP contains the listening addresses of the process. It is nil if the carrier is simulated.
 	SIP *SIP `json:"sip"`
-	// AgentCircuits are the addresses of AI agents that currently receive no calls.
+	// AgentCircuits contains the addresses of AI agents that receive no calls from the process now.
 	AgentCircuits []AgentCircuit `json:"agent_circuits"`
 }
 
@@ -31,36 +31,37 @@ type SIP struct {
 	TLS string `json:"tls"`
 	// Advertised is the address at which trunks reach the process.
 	Advertised string `json:"advertised"`
-	// RTP is the local address and the range of ports for audio.
+	// RTP is the local address and the port range for audio.
 	RTP string `json:"rtp"`
 }
 
-// AgentCircuit is an open circuit: an address of AI agents could not be reached several times in a
-// row.
+// AgentCircuit is an address of AI agents whose circuit is open, because it could not be reached
+// several times in a row.
 type AgentCircuit struct {
 	Kind string `json:"kind"`
-	// WorkspaceID is nil for the operator's own model.
+	// WorkspaceID is the workspace whose own model has the address. It is nil for the operator's
+	// model.
 	WorkspaceID *uuid.UUID `json:"workspace_id"`
-	// OpenUntil is when the next call tests the address. It is nil if a call is testing the address
-	// now.
+	// OpenUntil is the time at which a call may test the address. It is nil while a call is testing
+	// the address.
 	OpenUntil *time.Time `json:"open_until"`
 }
 
-// Reason is the reason why an inbound attempt was refused.
+// Reason is the reason why an inbound call or connection was refused.
 type Reason string
 
-// These are the values of Reason.
+// The values of Reason.
 const (
 	// UnknownSource: the address belongs to no trunk.
 	UnknownSource Reason = "unknown_source"
-	// UnknownNumber: the called user is not a number in the format of the trunk.
+	// UnknownNumber: the called number does not have the number format of the trunk.
 	UnknownNumber Reason = "unknown_number"
-	// UnassignedNumber: no agent has the called number.
+	// UnassignedNumber: the called number is assigned to no agent.
 	UnassignedNumber Reason = "unassigned_number"
 )
 
-// RejectedCall is an inbound call or connection that was refused. Numbers are masked. Texts are
-// short and printable.
+// RejectedCall is an inbound call or connection that was refused. Phone numbers are masked. Texts
+// are short and printable.
 type RejectedCall struct {
 	At        time.Time `json:"at"`
 	Source    string    `json:"source"`
@@ -69,14 +70,14 @@ type RejectedCall struct {
 	To        string    `json:"to"`
 	UserAgent string    `json:"user_agent"`
 	Reason    Reason    `json:"reason"`
-	// Hint is the name of the setting that would admit the attempt.
+	// Hint is the name of the setting that an operator can change to permit the call.
 	Hint string `json:"hint"`
 }
 
-// maxRejectedCalls limits the number of results of RejectedCalls.
+// maxRejectedCalls limits the result of RejectedCalls.
 const maxRejectedCalls = 20
 
-// RejectedCalls returns the last 20 inbound attempts that any process refused, newest first.
+// RejectedCalls returns the last 20 calls and connections that any process refused, newest first.
 func RejectedCalls(reports []StoredReport) []RejectedCall {
 	var all []RejectedCall
 	for _, one := range reports {
@@ -89,60 +90,61 @@ func RejectedCalls(reports []StoredReport) []RejectedCall {
 // State is the state of a trunk.
 type State string
 
-// These are the states of a trunk. Mixed and Disabled describe the trunk over all processes, and
-// the other states describe the trunk at one process.
+// The states of a trunk. Mixed and Disabled are states over all processes. The others are states in
+// one process.
 const (
-	// Unknown: the trunk has not answered OPTIONS yet.
+	// Unknown: the trunk has not responded to OPTIONS yet.
 	Unknown State = "unknown"
 	Up      State = "up"
-	// Down: two OPTIONS requests in a row were not answered.
+	// Down: the trunk did not respond to two OPTIONS requests in a row.
 	Down State = "down"
-	// CircuitOpen: the trunk answers OPTIONS, but receives no calls for a while, because several
-	// calls failed.
+	// CircuitOpen: the trunk responds to OPTIONS, but receives no calls for a while, because
+	// several calls failed.
 	CircuitOpen State = "circuit_open"
-	// Mixed: the states of the trunk at different processes differ.
+	// Mixed: the trunk has different states in different processes.
 	Mixed State = "mixed"
 	// Disabled: the operator disabled the trunk.
 	Disabled State = "disabled"
 )
 
-// Trunk is the state of a trunk at one process.
+// Trunk is the state of a trunk in one process.
 type Trunk struct {
 	TrunkID uuid.UUID `json:"trunk_id"`
 	// Version is the version of the trunk's settings that the process uses.
 	Version int64 `json:"version"`
 	State   State `json:"state"`
-	// OpenUntil is when the next call tests the trunk. It is nil unless the trunk's circuit is
-	// open.
+	// OpenUntil is the time at which a call may test the trunk. It is nil unless the trunk's
+	// circuit is open.
 	OpenUntil *time.Time `json:"circuit_open_until"`
-	// Registered reports whether the trunk is registered. It is nil for a trunk without
-	// registration.
+	// Registered reports whether the process is registered at the trunk. It is nil if the trunk
+	// needs no registration.
 	Registered      *bool      `json:"registered"`
 	RegisteredUntil *time.Time `json:"registered_until"`
 	// RegisterError is the error of the last REGISTER. It is empty if the last REGISTER succeeded.
 	RegisterError string `json:"register_error"`
-	// LastAnswer is the last answer to OPTIONS. It is nil if there was no answer.
+	// LastAnswer is the trunk's last response to OPTIONS. It is nil if there was none.
 	LastAnswer *Answer `json:"last_answer"`
 	// OptionsError is the error of the last OPTIONS. It is empty if the last OPTIONS succeeded.
 	OptionsError string `json:"options_error"`
 	Recent       Recent `json:"recent"`
 }
 
-// Answer is an answer of a trunk to OPTIONS.
+// Answer is a trunk's response to OPTIONS.
 type Answer struct {
 	At              time.Time `json:"at"`
 	Status          int       `json:"status"`
 	RoundTripMillis int64     `json:"round_trip_ms"`
 }
 
-// Recent counts the calls that were offered to a trunk in the last five minutes, and how many of
-// them failed because of the trunk: no answer, or a refusal that is not about the callee.
+// Recent contains the number of calls that were offered to a trunk in the last five minutes.
+// Failures is how many of them failed because of the trunk: it did not respond, or it refused for a
+// reason that does not concern the callee.
 type Recent struct {
 	Calls    int `json:"calls"`
 	Failures int `json:"failures"`
 }
 
-// StoredReport is the report of one process as it is stored.
+// StoredReport is the stored report of one process.
 type StoredReport struct {
 	Owner      uuid.UUID
 	Name       string
@@ -150,15 +152,14 @@ type StoredReport struct {
 	Report     Report
 }
 
-// ReportedTrunk is a trunk as one process reported it.
+// ReportedTrunk is the state of a trunk in the report of one process.
 type ReportedTrunk struct {
 	Replica    string
 	ReportedAt time.Time
 	Trunk      Trunk
 }
 
-// OfTrunk returns the reports about one version of a trunk. Reports about an earlier version are
-// omitted.
+// OfTrunk returns the reports about a trunk that concern the given version of its settings.
 func OfTrunk(reports []StoredReport, trunkID uuid.UUID, version int64) []ReportedTrunk {
 	var found []ReportedTrunk
 	for _, one := range reports {
@@ -171,9 +172,9 @@ func OfTrunk(reports []StoredReport, trunkID uuid.UUID, version int64) []Reporte
 	return found
 }
 
-// Merge combines the reports of several processes about one trunk. The trunk is registered if it is
-// registered at every process that registers there, until the first of these registrations ends.
-// The numbers of calls are added.
+// Merge combines the reports of several processes about one trunk. The trunk counts as registered
+// if every process that registers at the trunk is registered. RegisteredUntil is the earliest end
+// of these registrations. The numbers of calls are added.
 func Merge(seen []ReportedTrunk) Trunk {
 	merged := Trunk{State: Unknown}
 	for i, one := range seen {
@@ -205,7 +206,7 @@ func Merge(seen []ReportedTrunk) Trunk {
 	return merged
 }
 
-// earlier returns the earlier of two times. nil counts as later than any time.
+// earlier returns the earlier of two times. A time that is nil is ignored.
 func earlier(a, b *time.Time) *time.Time {
 	if a == nil || b != nil && b.Before(*a) {
 		return b

@@ -79,7 +79,8 @@ func TestOfTrunk_LeavesOutOlderVersions(t *testing.T) {
 	}
 }
 
-// The report is stored repeatedly until the process ends, even after a failure. It is then removed.
+// The job stores the report repeatedly, even after a failure, until the process ends. Then it
+// removes the report.
 func TestJob_StoresAndRemovesTheReport(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
