@@ -16,7 +16,7 @@ import (
 )
 
 // Routes returns the routes of the service. The gateway forwards requests of customers and
-// operators, and calls ApplySetting. Only the calls service can use Hold.
+// operators, and calls ApplySetting. Only the service `calls` can call Hold.
 func (a *API) Routes(tel *telemetry.Telemetry, keys *serviceauth.Keys) (http.Handler, error) {
 	traces, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {

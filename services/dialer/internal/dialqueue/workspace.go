@@ -83,7 +83,7 @@ type Agent struct {
 	MaxCallSeconds int32     `db:"max_call_seconds"`
 	Deleted        bool      `db:"deleted"`
 	// Kind, BaseURL and MediaURL determine the address of the agent. They are members of Settings,
-	// and have no columns of their own.
+	// and are not stored separately.
 	Kind     string `db:"kind"`
 	BaseURL  string `db:"base_url"`
 	MediaURL string `db:"media_url"`

@@ -1,7 +1,7 @@
 -- +goose Up
 
--- Settings that other services own. The dialer keeps a copy, and the column version is the version
--- of the copy.
+-- Settings that other services own. The dialer stores a copy of them. The column version is the
+-- version that was copied.
 
 CREATE TABLE workspaces (
     workspace_id         uuid PRIMARY KEY,
@@ -12,7 +12,7 @@ CREATE TABLE workspaces (
     calls_per_second     integer NOT NULL,
     destinations         text[]  NOT NULL, -- prefixes of the numbers that may be called
     recordings           boolean NOT NULL DEFAULT false,
-    keep_recordings_days integer           -- null: the days that the service is configured with
+    keep_recordings_days integer           -- null: the configured period of the service
 );
 
 CREATE TABLE agents (
@@ -26,8 +26,8 @@ CREATE TABLE agents (
     deleted          boolean NOT NULL
 );
 
--- The credential with which an agent's own model or endpoint is called. It is encrypted, and the
--- encryption key is not in the database.
+-- The credential for an agent's own model or media endpoint. It is encrypted, and the encryption key
+-- is not in the database.
 CREATE TABLE agent_keys (
     workspace_id uuid        NOT NULL,
     agent_id     uuid        NOT NULL,
@@ -36,7 +36,7 @@ CREATE TABLE agent_keys (
     PRIMARY KEY (workspace_id, agent_id)
 );
 
--- The numbers of the workspaces. An inbound call to a number is answered by its agent.
+-- The phone numbers of the workspaces. The agent of a number answers the inbound calls to it.
 CREATE TABLE numbers (
     number_id    uuid PRIMARY KEY,
     workspace_id uuid NOT NULL,
@@ -46,15 +46,16 @@ CREATE TABLE numbers (
 CREATE INDEX numbers_by_workspace ON numbers (workspace_id, number_id DESC);
 CREATE INDEX numbers_by_agent ON numbers (agent_id, number_id);
 
--- One row for each call request. It is kept for 60 days, because an event about the request can
--- arrive again. A request that is withdrawn before it arrives has a row without a number.
+-- The dial queue. One row for each call request. The row is kept for 60 days, because an event about
+-- the request can arrive again. A request that is withdrawn before it arrives has a row without a
+-- phone number.
 --
--- look_at is when the row is read next. It is the due time of a request that waits, the end of the
--- claim of a claimed request, and for a held request the latest time at which the call to its
--- number must have ended.
+-- look_at is the time at which a claim reads the row next. For a request that waits, it is the due
+-- time. For a claimed request, it is the end of the claim. For a held request, it is the time by
+-- which the call to its number must have ended.
 --
--- The type json keeps variables as the customer sent them. jsonb refuses some valid JSON, and one
--- such request would stop a partition of call-requests.v1.
+-- The column variables has the type json, which accepts every valid JSON text. jsonb refuses some
+-- texts, and such a request would stop a partition of call-requests.v1.
 CREATE TABLE dial_queue (
     call_request_id           uuid PRIMARY KEY,
     workspace_id              uuid        NOT NULL,
@@ -68,8 +69,8 @@ CREATE TABLE dial_queue (
     queued_at                 timestamptz,
     due_at                    timestamptz,
     look_at                   timestamptz,
-    looks                     integer     NOT NULL DEFAULT 0, -- dial-time checks that found no agent
-    held                      boolean     NOT NULL DEFAULT false, -- a call to the number is in progress
+    looks                     integer     NOT NULL DEFAULT 0, -- number of dial-time checks that found no agent
+    held                      boolean     NOT NULL DEFAULT false, -- true while it waits for the end of a call to its number
     claimed_by                uuid,
     traceparent               text        NOT NULL DEFAULT '',
     created_at                timestamptz NOT NULL DEFAULT now(),
@@ -78,7 +79,8 @@ CREATE TABLE dial_queue (
     CHECK (state = 'withdrawn' OR (to_e164 IS NOT NULL AND agent_id IS NOT NULL AND due_at IS NOT NULL AND look_at IS NOT NULL)),
     CHECK ((ended_at IS NULL) = (state IN ('queued', 'dialing')))
 ) WITH (
-    -- With the default, 100,000 claims would leave as many dead rows in a queue of a million rows.
+    -- With the default settings, vacuum would start only after 200,000 dead rows in a queue of a
+    -- million rows.
     autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000
 );
 CREATE INDEX dial_queue_queued ON dial_queue (workspace_id, look_at) WHERE state = 'queued';
@@ -86,36 +88,37 @@ CREATE INDEX dial_queue_by_agent ON dial_queue (agent_id, look_at) WHERE state =
 CREATE INDEX dial_queue_claimed ON dial_queue (workspace_id, to_e164) WHERE state = 'queued' AND claimed_by IS NOT NULL;
 CREATE INDEX dial_queue_held ON dial_queue (workspace_id, to_e164, due_at) WHERE state = 'queued' AND held;
 CREATE INDEX dial_queue_age ON dial_queue (due_at) WHERE state = 'queued';
--- The requests that the limits count: claimed, or in a call. look_at of a call in progress is still
--- the end of its claim.
+-- The requests that the limits count: they are claimed or in a call. For a request in a call, look_at
+-- is the end of its former claim, or the time at which MoveLongCalls last moved it forward.
 CREATE INDEX dial_queue_in_use ON dial_queue (look_at) INCLUDE (workspace_id)
     WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL;
 
--- The rate limits. One row for each workspace (scope is its id), for the trunk ("trunk <name>") and
--- for all calls ("total").
+-- The token buckets of the rate limits. A scope is a workspace (its id), a carrier ("trunk <name>")
+-- or all calls together ("total"). Each scope has one row.
 --
--- Every change increments version, so the first index entry of a scope is its current row. A
--- transaction with an old snapshot keeps the earlier versions in the index, and they are not read.
+-- Every change increments version. So the index entry with the highest version is the current row,
+-- and the entries of earlier versions, which a transaction with an old snapshot keeps in the index,
+-- are not read.
 CREATE TABLE rate_buckets (
     scope           text             NOT NULL,
     version         bigint           NOT NULL,
     tokens          double precision NOT NULL,
     refilled_at     timestamptz      NOT NULL DEFAULT now(),
-    claimed_at      timestamptz, -- when a claim last took a request
-    -- Claims read queued requests from scan_from on. next_scan_from replaces it 10 s after
-    -- next_scan_at, when each transaction that read the earlier value has ended. The calls of the
-    -- scope total are counted from scan_from on.
+    claimed_at      timestamptz, -- when a claim last took a request and a token
+    -- Claims read only queued requests whose look_at is not before scan_from. 10 s after
+    -- next_scan_at, next_scan_from replaces scan_from; by then each transaction that read the earlier
+    -- value has ended. In the row of the scope total, scan_from limits the count of requests in use.
     scan_from       timestamptz,
     next_scan_from  timestamptz,
     next_scan_at    timestamptz,
     no_capacity_at  timestamptz, -- when a claim last left due requests because no capacity was free
-    own_limit_since timestamptz, -- since when the workspace has had more due than its own limits allow
-    own_limit_seen  timestamptz, -- when that was last true
+    own_limit_since timestamptz, -- since when the workspace's own limits delay due requests
+    own_limit_seen  timestamptz, -- when a claim last found this
     PRIMARY KEY (scope, version)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- A fence permits one dial of a request. It commits before the INVITE is sent, and it is never
--- changed. The retention job deletes it with its request after 60 days (ADR 12).
+-- A fence is the permission to dial a request once. It commits before the INVITE is sent, and it is
+-- never changed. The retention job deletes it after 60 days, together with its request (ADR 12).
 CREATE TABLE fences (
     call_id         uuid PRIMARY KEY,
     call_request_id uuid        NOT NULL,
@@ -136,8 +139,8 @@ END $$;
 CREATE TRIGGER fences_young BEFORE DELETE ON fences FOR EACH ROW
     WHEN (OLD.fenced_at > now() - interval '60 days') EXECUTE FUNCTION refuse_deletion();
 
--- The calls. Two states are not published: fenced (no INVITE is known to have been sent) and void
--- (no INVITE was sent).
+-- The calls. The API does not show two values of status: fenced (it is not stored yet whether an
+-- INVITE was sent) and void (no phone rang, and no event contains the call).
 CREATE TABLE calls (
     call_id          uuid PRIMARY KEY,
     call_request_id  uuid,                                    -- null for an inbound call
@@ -149,7 +152,7 @@ CREATE TABLE calls (
     contact_id       uuid,
     variables        json,
     status           text        NOT NULL,
-    ending           text        NOT NULL DEFAULT '',         -- why the dialer hangs up; '': it does not
+    ending           text        NOT NULL DEFAULT '',         -- why the dialer hangs up; '': it does not hang up
     hangup_cause     text        NOT NULL DEFAULT '',
     disposition      text        NOT NULL DEFAULT '',
     error_code       text        NOT NULL DEFAULT '',
@@ -160,21 +163,21 @@ CREATE TABLE calls (
     answered_at      timestamptz,
     ended_at         timestamptz,
     turns            json        NOT NULL DEFAULT '[]',       -- the transcript
-    disclosure       json,                                    -- what was played; null before the end, or if unknown
+    disclosure       json,                                    -- what was played of it; null before the end, or if unknown
     outcome          text        NOT NULL DEFAULT '',         -- the result of the conversation
-    analyse_at       timestamptz,                             -- when the summary is due; null: no summary
-    analyses         integer     NOT NULL DEFAULT 0,          -- attempts to summarise
+    analyse_at       timestamptz,                             -- when the next summary attempt is due; null: none is due
+    analyses         integer     NOT NULL DEFAULT 0,          -- number of summary attempts
     recording_key    text        NOT NULL DEFAULT '',         -- the key in object storage; '': not stored
-    time_zone        text        NOT NULL DEFAULT '',         -- of the person, from contacts-compliance; '': unknown
-    -- The person was erased. The transcript of a call in progress is kept until its end, because the
-    -- conversation needs it.
+    time_zone        text        NOT NULL DEFAULT '',         -- time zone of the person; '': unknown
+    -- True if the person was erased. The transcript of a live call is kept until the end of the call,
+    -- because the agent needs it.
     erased           boolean     NOT NULL DEFAULT false,
     max_call_seconds integer     NOT NULL,
     end_by           timestamptz,                             -- when the call reaches max_call_seconds
     deadline_at      timestamptz NOT NULL,                    -- when the watchdog ends the call
-    hangup_at        timestamptz,                             -- when the carrier is next asked to hang up
-    answer_at        timestamptz,                             -- when the carrier is next asked to answer
-    counted_at       timestamptz NOT NULL DEFAULT now(),      -- moved forward while an inbound call is live
+    hangup_at        timestamptz,                             -- when the dialer next requests the hangup
+    answer_at        timestamptz,                             -- when the dialer next requests the answer
+    counted_at       timestamptz NOT NULL DEFAULT now(),      -- set to now() regularly while an inbound call is live
     owner            uuid,
     traceparent      text        NOT NULL DEFAULT '',
     version          bigint      NOT NULL DEFAULT 0,
@@ -185,8 +188,9 @@ CREATE TABLE calls (
 );
 -- A workspace has at most one live call to a number.
 CREATE UNIQUE INDEX calls_one_live ON calls (workspace_id, to_e164) WHERE ended_at IS NULL AND direction = 'outbound';
--- The live inbound calls, of which a count reads the last ten minutes by counted_at. A call that ended is in the
--- index until vacuum removes it, and a transaction with an old snapshot prevents that.
+-- The live inbound calls. A count reads only the entries whose counted_at is in the last ten minutes.
+-- The entries of calls that have ended stay in the index until vacuum removes them, and a transaction
+-- with an old snapshot prevents that.
 CREATE INDEX calls_inbound_live ON calls (counted_at) WHERE ended_at IS NULL AND direction = 'inbound';
 CREATE INDEX calls_owned ON calls (owner) WHERE ended_at IS NULL;
 CREATE INDEX calls_hangup ON calls (hangup_at) WHERE ended_at IS NULL AND hangup_at IS NOT NULL;
@@ -198,18 +202,18 @@ CREATE INDEX calls_by_request ON calls (call_request_id);
 CREATE INDEX calls_by_caller ON calls (workspace_id, from_number, call_id) WHERE direction = 'inbound';
 -- The transcripts that the retention job deletes.
 CREATE INDEX calls_spoken ON calls (ended_at) WHERE ended_at IS NOT NULL AND json_array_length(turns) > 0;
--- Summaries are claimed workspace by workspace, so a slow endpoint delays only its own workspace.
+-- Summaries are claimed separately for each workspace, so a slow model delays only its own workspace.
 CREATE INDEX calls_to_analyse_of ON calls (workspace_id, analyse_at) WHERE analyse_at IS NOT NULL;
 
--- Calls that are live at the carrier and must not be: the row of the call has ended, or the number
--- that was called has no agent. Each is hung up, and its row is deleted.
+-- Orphaned calls: they are live at the carrier although the row of the call has ended or does not
+-- exist. The dialer hangs them up and then deletes their rows here.
 CREATE TABLE orphaned_calls (
     call_id   uuid PRIMARY KEY,
     hangup_at timestamptz NOT NULL DEFAULT now()
 );
 
--- Opt-outs during calls. A row is reported to contacts-compliance until it is acknowledged. Until
--- then the number is not dialed.
+-- Opt-outs during calls. The dialer reports an opt-out to contacts-compliance until it is
+-- acknowledged. Until then the dialer itself does not dial the number.
 CREATE TABLE opt_outs (
     call_id         uuid PRIMARY KEY,
     workspace_id    uuid        NOT NULL,
@@ -222,28 +226,30 @@ CREATE TABLE opt_outs (
 CREATE INDEX opt_outs_by_number ON opt_outs (workspace_id, phone_e164);
 CREATE INDEX opt_outs_to_report ON opt_outs (report_at) WHERE acknowledged_at IS NULL;
 
--- The erasures of persons. The inbound calls of a number are erased in steps, in the order of their
--- ids. workspace_id and phone_e164 are null if there is nothing to do in steps.
+-- The erasures of persons. The inbound calls of the person's number are erased in steps, in the order
+-- of their ids. If no step remains, phone_e164 is null.
 CREATE TABLE erasures (
     erasure_id   uuid PRIMARY KEY,
     ordered_at   timestamptz NOT NULL DEFAULT now(),
     workspace_id uuid,
-    phone_e164   text,                          -- deleted when the last step is done
-    again        boolean     NOT NULL DEFAULT false, -- ordered again after it was done
+    phone_e164   text,                          -- set to null after the last step
+    again        boolean     NOT NULL DEFAULT false, -- whether it was ordered again after the last step
     after_call   uuid        NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- the last erased call
-    step_at      timestamptz,                   -- when the next step is due; null: done
+    step_at      timestamptz,                   -- when the next step is due; null: no step remains
     CHECK (step_at IS NULL OR workspace_id IS NOT NULL AND phone_e164 IS NOT NULL)
 );
 CREATE INDEX erasures_by_step ON erasures (step_at) WHERE step_at IS NOT NULL;
 
--- The dialer processes with a recent heartbeat. The calls of another process are recovered.
+-- The heartbeats of the dialer processes. A process without a recent heartbeat is dead, and other
+-- processes take over its calls.
 CREATE TABLE instances (
     instance_id  uuid PRIMARY KEY,
     seen_at      timestamptz NOT NULL DEFAULT now(),
     steady_since timestamptz NOT NULL DEFAULT now() -- since when no heartbeat was late
 );
 
--- The position up to which the events of each carrier are applied, and the process that reads them.
+-- For each carrier, the position up to which its events are applied, and the process that reads its
+-- events.
 CREATE TABLE carrier_cursors (
     trunk        text PRIMARY KEY,
     feed         text        NOT NULL DEFAULT '', -- the id of the carrier's stream of events
@@ -252,10 +258,11 @@ CREATE TABLE carrier_cursors (
     reader_until timestamptz NOT NULL DEFAULT now()
 );
 
--- What each process reports every two seconds: the state of the trunks as it sees them.
+-- The report that each process stores every two seconds, for example the state of the trunks in this
+-- process.
 CREATE TABLE replica_reports (
     owner       uuid PRIMARY KEY,
-    name        text        NOT NULL, -- of the host
+    name        text        NOT NULL, -- name of the host
     reported_at timestamptz NOT NULL DEFAULT now(),
     report      jsonb       NOT NULL
 );
@@ -285,14 +292,14 @@ CREATE TABLE trunks (
     calls_per_second      integer NOT NULL,
     priority              integer NOT NULL,
     inbound_sources       text[]  NOT NULL,
-    -- For how long no RTP or RTCP may arrive before the call is ended; 0: without limit.
+    -- A call ends if no RTP and no RTCP arrive for this time; 0: no limit.
     media_timeout_seconds integer NOT NULL DEFAULT 15,
-    trace                 boolean NOT NULL DEFAULT false -- record the SIP messages
+    trace                 boolean NOT NULL DEFAULT false -- whether the SIP messages are recorded
 );
 CREATE UNIQUE INDEX trunks_name ON trunks (lower(name));
 
--- The SIP dialogs of calls. owner is the process that has the sockets of the dialog. Another process
--- that needs the leg ended or answered sets hangup_at or pickup_at.
+-- The legs: the SIP dialogs of calls. owner is the process whose sockets the dialog uses. To end or
+-- answer a leg, another process sets hangup_at or pickup_at, and the owner does it.
 CREATE TABLE sip_legs (
     call_id     uuid PRIMARY KEY,
     trunk_id    uuid    NOT NULL,
@@ -300,20 +307,21 @@ CREATE TABLE sip_legs (
     from_number text    NOT NULL,
     to_number   text    NOT NULL,
     owner       uuid    NOT NULL,
-    teardown    bytea,  -- what another process needs to end the leg (ADR 15); null: no INVITE was sent, or ended
+    teardown    bytea,  -- what another process needs to end the leg (ADR 15); null: not sent yet, or ended
     dialed_at   timestamptz,
     answered_at timestamptz,
     ended_at    timestamptz,
     cause       text    NOT NULL DEFAULT '',
     by_us       boolean NOT NULL DEFAULT false,
-    callback_at timestamptz, -- when the person asked to be called back
+    callback_at timestamptz, -- for when the person requested a callback
     hangup_at   timestamptz,
     pickup_at   timestamptz,
-    counted_at  timestamptz NOT NULL DEFAULT now() -- moved forward while the leg is live
+    counted_at  timestamptz NOT NULL DEFAULT now() -- set to now() regularly while the leg is live
 );
 CREATE INDEX sip_legs_live ON sip_legs (owner) WHERE ended_at IS NULL;
 CREATE INDEX sip_legs_ended ON sip_legs (ended_at) WHERE ended_at IS NOT NULL;
--- The live legs of a trunk, of which a count reads the last ten minutes, as of inbound calls.
+-- The live legs of a trunk. A count reads only the entries whose counted_at is in the last ten
+-- minutes, for the reason that is given at calls_inbound_live.
 CREATE INDEX sip_legs_of_trunk ON sip_legs (trunk_id, counted_at) WHERE ended_at IS NULL;
 
 -- The heartbeats of the owners of legs.
@@ -322,10 +330,11 @@ CREATE TABLE sip_leg_owners (
     seen_at timestamptz NOT NULL DEFAULT now()
 );
 
--- trunk_has_channel reports whether the trunk has fewer live legs than channels. It keeps a lock of
+-- trunk_has_channel reports whether the trunk has fewer live legs than channels. It keeps a lock on
 -- the trunk until the transaction ends, so two transactions cannot take the same channel. It is
--- VOLATILE, so its count reads what was committed before it received the lock. The dialer moves
--- counted_at of every live leg forward, so legs of the last ten minutes are all live legs.
+-- VOLATILE, so its count includes every row that was committed before it received the lock. The dialer
+-- regularly sets counted_at of every live leg to now(). So the condition on counted_at leaves out no
+-- live leg.
 -- +goose StatementBegin
 CREATE FUNCTION trunk_has_channel(trunk uuid, channels integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -336,15 +345,15 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- One row for each trunk to which a call was offered, and for each inbound call. The row of an
--- outbound attempt commits before the INVITE is sent, so it exists after a crash. It is kept longer
--- than the leg.
+-- The attempts: one row for each trunk to which an outbound call was offered, and one for each inbound
+-- call. The row of an outbound attempt commits before the INVITE is sent, so it exists even after a
+-- crash. It is kept longer than the leg.
 CREATE TABLE sip_attempts (
     attempt_id  uuid PRIMARY KEY,
     call_id     uuid        NOT NULL,
     trunk_id    uuid        NOT NULL,
     trunk       text        NOT NULL,            -- the name of the trunk at that time
-    sip_call_id text        NOT NULL,            -- the header Call-ID
+    sip_call_id text        NOT NULL,            -- the value of the SIP header Call-ID
     started_at  timestamptz NOT NULL DEFAULT now(),
     ended_at    timestamptz,
     sip_status  integer,                         -- the final response to the INVITE; null: there was none
@@ -356,9 +365,9 @@ CREATE TABLE sip_attempts (
 CREATE INDEX sip_attempts_by_call ON sip_attempts (call_id);
 CREATE INDEX sip_attempts_by_start ON sip_attempts (started_at);
 
--- An operator's request for the recorded messages of a trunk, and the answer of each process. Rows
--- exist only while the request is answered. The tables are unlogged: nothing in them must survive a
--- crash.
+-- An operator's request for the recorded SIP messages of a trunk, and the messages of each process.
+-- The rows exist only until the request is complete. The tables are unlogged, because no row needs to
+-- survive a crash.
 CREATE UNLOGGED TABLE sip_trace_requests (
     request_id   uuid PRIMARY KEY,
     trunk_id     uuid NOT NULL,
@@ -372,36 +381,36 @@ CREATE UNLOGGED TABLE sip_trace_answers (
     PRIMARY KEY (request_id, owner)
 );
 
--- The directories in which processes write recordings, and when a process last used each one. The
--- id is stored in a file of the directory.
+-- The spools: the local directories into which processes write recordings. seen_at is when a process
+-- last used the directory. The id of a spool is stored in a file of the directory.
 CREATE TABLE recording_spools (
     spool   uuid PRIMARY KEY,
     seen_at timestamptz NOT NULL DEFAULT now()
 );
 
--- Recordings. recording: a process writes the file. recorded: the file waits for its upload. stored:
--- the object is in storage. leaving: file and object are deleted, then the row. lost: no process
--- uses the file's directory.
+-- The recordings. The states are: recording (a process is writing the file), recorded (the file waits
+-- for its upload), stored (the object is in storage), leaving (the file and the object are being
+-- deleted; then the row is deleted), lost (the file cannot be reached).
 CREATE TABLE recordings (
     call_id      uuid PRIMARY KEY,
     workspace_id uuid        NOT NULL,
     key          text        NOT NULL,
     spool        uuid        NOT NULL,
     state        text        NOT NULL DEFAULT 'recording' CHECK (state IN ('recording', 'recorded', 'stored', 'leaving', 'lost')),
-    in_storage   boolean     NOT NULL DEFAULT false, -- the object may be in storage
+    in_storage   boolean     NOT NULL DEFAULT false, -- whether the object can be in storage
     begun_at     timestamptz NOT NULL DEFAULT now(),
     ended_at     timestamptz,
     try_at       timestamptz NOT NULL DEFAULT now(),
     tries        integer     NOT NULL DEFAULT 0,
-    erasures     uuid[]      NOT NULL DEFAULT '{}' -- to which the deletion is reported
+    erasures     uuid[]      NOT NULL DEFAULT '{}' -- the erasures to which the deletion is reported
 );
 CREATE INDEX recordings_to_do ON recordings (try_at) WHERE state IN ('recorded', 'leaving');
 CREATE INDEX recordings_of_spool ON recordings (spool) WHERE state IN ('recording', 'recorded');
 CREATE INDEX recordings_kept ON recordings (workspace_id, ended_at) WHERE state IN ('stored', 'lost');
 
--- The Postgres server with which this database was last reconciled with dial-intents.v1, and the id
--- of the topic. A failover or a restore leads to a server with another identity. The dialer then
--- reconciles before it dials (ADR 4).
+-- The identity of the Postgres server on which this database was last reconciled with dial-intents.v1,
+-- and the id of that topic. After a failover or a restore, the database runs on a server with another
+-- identity. The dialer then reconciles before it dials (ADR 4).
 CREATE TABLE reconciled_servers (
     one           boolean     PRIMARY KEY DEFAULT true CHECK (one), -- at most one row
     server        text        NOT NULL,
@@ -409,18 +418,19 @@ CREATE TABLE reconciled_servers (
     reconciled_at timestamptz NOT NULL DEFAULT now()
 );
 
--- For each partition of dial-intents.v1, the offset below which each intent is fenced, withdrawn or
--- settled in this database. Reconciliation reads from this offset.
+-- For each partition of dial-intents.v1, an offset below which every intent has a fence in this
+-- database, was withdrawn, or was settled. A reconciliation reads the partition from this offset.
 CREATE TABLE intent_positions (
     partition   integer PRIMARY KEY,
     next_offset bigint  NOT NULL CHECK (next_offset >= 0)
 );
 
--- The identity of the running server: system identifier, timeline and start time. A promoted standby
--- has another timeline and start time. A restored server has another start time.
+-- server_identity returns the identity of the running server: system identifier, timeline and start
+-- time. A promoted standby has another timeline and start time. A restored server has another start
+-- time.
 --
--- PL/pgSQL keeps the plan of the expression for the session. An SQL function would be planned again
--- in each claim, fence and batch of events.
+-- The function is written in PL/pgSQL, which keeps the plan of its expression for the session. An SQL
+-- function would be planned again in each claim, fence and batch of events.
 -- +goose StatementBegin
 CREATE FUNCTION server_identity() RETURNS text LANGUAGE plpgsql STABLE AS $$
 BEGIN
