@@ -82,8 +82,7 @@ func (s *stack) request(method, path string, workspace uuid.UUID, operator, body
 	if err != nil {
 		s.Fatal(err)
 	}
-	// the body was read to its end, so an error of Close is harmless
-	defer answer.Body.Close() //nolint:errcheck
+	defer answer.Body.Close() //nolint:errcheck // the body is read to its end
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
 		s.Fatal(err)
@@ -247,8 +246,7 @@ func TestRoutes_OnlyTheGatewayIsAccepted(t *testing.T) {
 		status, body := s.request("GET", path, workspace, "", "")
 		s.wants("a customer at "+path, status, body, 401, `"invalid_api_key"`)
 	}
-	// without the header that identifies the calling service
-	answer, err := http.Get(s.url + "/v1/wallet") //nolint:noctx
+	answer, err := http.Get(s.url + "/v1/wallet") //nolint:noctx // has no header that identifies the caller
 	if err != nil {
 		t.Fatal(err)
 	}

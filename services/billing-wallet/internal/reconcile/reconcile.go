@@ -130,7 +130,7 @@ func (w Walk) print(ctx context.Context, prefix string, result report) error {
 // differences.
 func (w Walk) interrupted(ctx context.Context, result report, err error) error {
 	result.BrokenOff = true
-	// the error of the comparison is more important than an error of print
+	// an error of print is ignored, because the error of the comparison is returned
 	_ = w.print(ctx, "broken off: ", result)
 	if ctx.Err() != nil {
 		return errors.New("reconciling was interrupted: run it again")

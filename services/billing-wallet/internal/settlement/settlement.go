@@ -26,8 +26,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
-// pollInterval is the time between two scans if Wake is not called. After a crash or a failed scan,
-// no call of Wake follows.
+// pollInterval is the longest time between two scans. If Wake is not called, for example after a
+// crash or a failed scan, the settler scans after this time.
 const (
 	pollInterval = time.Second
 	settleBatch  = 200

@@ -100,8 +100,8 @@ func TestReplaceRates_OpenHoldsKeepTheirPrices(t *testing.T) {
 		{{Prefix: "+1", PerMinute: 600_000, IncrementSeconds: 60}},
 		nil,
 	}
-	// The keys are the prices of a hold of 600 s. The values number the rate lists that contain
-	// them.
+	// The key is the price of a hold of 600 s, and the value is the index of the list with that
+	// price.
 	prices := map[money.Micro]int{1_200_000: 0, 6_000_000: 1, 500_000: 2}
 	order := wallettest.Order(workspace)
 	var holding sync.WaitGroup

@@ -157,7 +157,8 @@ func (f *folding) fold(calls map[uuid.UUID]*callstate.Call, reconciled bool) (fo
 			if o := optOut(e); o != nil {
 				folded.OptOuts = append(folded.OptOuts, o)
 			}
-		// later the event finds a row, because the reconciliation inserts outbound calls
+		// the events must wait, because the reconciliation can still insert the row of an outbound
+		// call
 		case !reconciled && !e.Inbound:
 			return store.Folded{}, store.ErrServerChanged
 		}

@@ -17,9 +17,9 @@ import (
 // internal states fenced and void.
 type Status string
 
-// Fenced means that the fence is committed, and that it is not stored yet whether a message to the
-// carrier was sent. Void means that no message was sent, or that a trunk refused the call before
-// the phone rang. The API shows neither state.
+// Fenced means that the fence is committed. Whether a message to the carrier was sent is not stored
+// yet. Void means that no message was sent, or that a trunk refused the call before the phone rang.
+// The API shows neither state.
 const (
 	Fenced     Status = "fenced"
 	Void       Status = "void"
@@ -44,9 +44,9 @@ const (
 // Ending is the reason why the dialer hangs up a call. It is empty if the dialer does not hang up.
 type Ending string
 
-// EndingRecovery: the process that owned the call is dead. EndingUnknown: the carrier's response,
-// whether it accepts the call, is missing. EndingWatchdog: no end event arrived in time.
-// EndingLost: after EndingRecovery or EndingUnknown, no end event arrived in time.
+// EndingRecovery: the process that owned the call is dead. EndingUnknown: the carrier did not
+// report whether it accepted the call. EndingWatchdog: no end event arrived in time. EndingLost:
+// after EndingRecovery or EndingUnknown, no end event arrived in time.
 const (
 	EndingNone     Ending = ""
 	EndingRecovery Ending = "recovery"
@@ -121,7 +121,7 @@ func Zone(name string, person phone.Number) *time.Location {
 	return time.UTC
 }
 
-// Facts returns the events that the changes since the read of the row publish, in order.
+// Facts returns the events of the changes since the row was read, in order.
 func (c *Call) Facts() []Fact { return c.facts }
 
 // Final reports whether the call ends in the database immediately, whatever the carrier responds to
@@ -185,8 +185,8 @@ func (c *Call) Answer(at time.Time) bool {
 	return true
 }
 
-// Doubt records that the carrier's response, whether it accepts the call, is missing. The caller
-// must hang up the call.
+// Doubt records that the carrier did not report whether it accepted the call. The caller must hang
+// up the call.
 func (c *Call) Doubt() {
 	if c.Live() && c.Ending == EndingNone {
 		c.Ending = EndingUnknown
@@ -371,8 +371,8 @@ func (c *Call) settle(e End) {
 	}
 }
 
-// notBefore returns at, or the latest earlier time of the call if at is before it. The times can
-// come from clocks that differ.
+// notBefore returns at. But if an earlier step of the call has a later time, because the clocks
+// differ, it returns that time.
 func (c *Call) notBefore(at time.Time) time.Time {
 	for _, earlier := range []*time.Time{c.DialedAt, c.RingingAt, c.AnsweredAt} {
 		if earlier != nil && at.Before(*earlier) {

@@ -27,7 +27,7 @@ const soon = 2 * time.Second
 type callRequest struct {
 	id, workspaceID uuid.UUID
 	event           *eventv1.CallRequestEvent
-	// order is the request that a requested event asks to call. For other events, order is nil.
+	// order is the call request of a requested event. For other events, order is nil.
 	order *dialqueue.Request
 }
 
@@ -92,7 +92,8 @@ func (c *Consumer) committed(actions commitActions) {
 	}
 }
 
-// ordersFrom returns the orders of the events up to the first event that is not a new order.
+// ordersFrom returns the call requests of the new requested events with which the slice events
+// begins.
 func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	for _, event := range events {
 		if requested := event.event.GetRequested(); requested == nil || requested.GetOverdue() ||
@@ -104,7 +105,8 @@ func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	return orders
 }
 
-// applyOther applies a single event: an overdue order, or an event that is not an order.
+// applyOther applies one event that is not a new requested event: for example an overdue order, a
+// cancel or an erasure.
 func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
 	switch e := event.event.GetEvent().(type) {
 	case *eventv1.CallRequestEvent_Requested:

@@ -32,9 +32,9 @@ const (
 	batchSize = 500
 )
 
-// ErrConfirmationNeeded is returned if dial-intents.v1 has lost records behind the stored
-// positions, or contains a record that this build cannot decode. Then nothing is dialed until an
-// operator has run `dialer accept-intents`.
+// ErrConfirmationNeeded is returned if dial-intents.v1 has lost records after the stored positions,
+// or contains a record that this build cannot decode. Then nothing is dialed until an operator has
+// run `dialer accept-intents`.
 var ErrConfirmationNeeded = errors.New("an operator must confirm with `dialer accept-intents`")
 
 // uncheckedServer is passed to UseServer before the first check. No server has this identity, so
@@ -243,8 +243,8 @@ func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error
 }
 
 // reconcile settles the intents that have no fence in the database. The caller must have read the
-// parameter state before, so the end of the topic that reconcile reads is behind every intent whose
-// fence committed on an earlier server.
+// parameter state before. reconcile then reads the end of the topic, so this end is after every
+// intent whose fence committed on an earlier server.
 func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) error {
 	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
 	if err != nil {
@@ -279,7 +279,7 @@ func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) err
 }
 
 // start returns the offsets from which reconcile reads the topic. It returns ErrConfirmationNeeded
-// if the topic has lost records behind these offsets.
+// if the topic has lost records after these offsets.
 func (r *Reconciler) start(ctx context.Context, state store.ServerState, bounds kafka.Bounds) (kafka.Offsets, error) {
 	if state.TopicID != uuid.Nil && state.TopicID != bounds.ID {
 		return nil, fmt.Errorf("topic %s has the id %s, and the database was reconciled with %s: %w",
@@ -330,11 +330,11 @@ func (l *intentLog) add(i store.Intent, isWithdrawal bool) {
 	}
 }
 
-// valid returns the intents of a request whose calls may have rung, newest first. These are, for
-// each process, its newest intent that is not withdrawn. Earlier intents of the same process are
-// not valid, because a process publishes the next intent of a request only after the previous dial
-// has ended. An intent of another process does not end the validity: a process that has lost its
-// claim can publish its intent after the intent of the call that rang.
+// valid returns the intents of a request whose calls may have rung, newest first. For each process,
+// these are only its newest intent that is not withdrawn: a process publishes the next intent of a
+// request after its previous dial has ended. A newer intent of another process makes no intent
+// invalid: a process that has lost its claim can publish its intent after the intent of the call
+// that rang.
 func (l *intentLog) valid(request uuid.UUID) (valid []store.Intent) {
 	seen := map[uuid.UUID]bool{}
 	for _, i := range slices.Backward(l.intents[request]) {
@@ -381,7 +381,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // settle waits for the other dialers and reads the withdrawals that they published meanwhile. It
-// then settles the intents that are still open. Intents behind the offsets in end are not read,
+// then settles the intents that are still open. It ignores intents after the offsets in end,
 // because their fences can commit only on the present server.
 func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog, end kafka.Offsets) error {
 	if err := r.wait(ctx); err != nil {
@@ -411,7 +411,7 @@ func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog
 	return nil
 }
 
-// read adds the intents and withdrawals between the offsets from and to to the log. It returns
+// read reads the topic between two offsets and adds the intents and withdrawals to log. It returns
 // ErrConfirmationNeeded if it cannot decode a record. Such a record can be the intent of a call
 // that rang, and its request must not be dialed again.
 func (r *Reconciler) read(ctx context.Context, from, to kafka.Offsets, log *intentLog) error {

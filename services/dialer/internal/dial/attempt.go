@@ -25,7 +25,7 @@ const (
 	// retryWrite also pauses for retryDelay between two tries.
 	retryDelay = 500 * time.Millisecond
 	// gateRetryDelay is the time until the next attempt if contacts-compliance did not respond to
-	// the call of the gates.
+	// the dial-time check.
 	gateRetryDelay = time.Second
 	// numberRetryDelay is the time until the next attempt if no caller number could be chosen.
 	numberRetryDelay = time.Second
@@ -39,10 +39,10 @@ const (
 	// process. Another process can possibly reach the agent, so the delay is short.
 	maxAgentDelay = 5 * time.Second
 	// busyNumberDelay is the time until the next attempt if the called number is already in a call.
-	// A fenced call also waits for busyNumberDelay between two checks of the gates.
+	// A fenced call also waits for busyNumberDelay between two dial-time checks.
 	busyNumberDelay = 250 * time.Millisecond
-	// gateTimeout limits how long a fenced call waits for a result of the gates. It is shorter than
-	// the time after which the watchdog ends the shortest call.
+	// gateTimeout limits how long a fenced call waits for a result of the dial-time check. It is
+	// shorter than the time after which the watchdog ends the shortest call.
 	gateTimeout = 100 * time.Second
 	// stopTimeout limits every wait after the process has begun to stop. The process must end
 	// within 20 s (libs/service), and other components of the process stop after the dialer.
@@ -75,7 +75,7 @@ func (d *Dialer) attempt(stopping context.Context, r dialqueue.Request, inputs d
 	case err != nil:
 		slog.WarnContext(ctx, "dial attempt ended with an error",
 			"call_request_id", r.CallRequestID, "result", result, "error", err)
-	// these results are not logged, because the request is tried again after a short time
+	// put_back and lost are not logged, because such a request is tried again after a short time
 	case result != "put_back" && result != "lost":
 		slog.InfoContext(ctx, "dial attempt ended", "call_request_id", r.CallRequestID, "result", result)
 	}
@@ -120,7 +120,7 @@ func (d *Dialer) try(
 		return "put_back", d.store.PutBack(ctx, r, min(wait, maxAgentDelay), 0)
 	}
 	answer, err := d.contacts.Check(ctx, r)
-	// count the age from the time at which the workspace and the agent were read
+	// the validity of the result begins when the workspace and the agent were read
 	answer = answer.Since(inputs.at)
 	if err != nil {
 		return "gate_silent", errors.Join(err, d.store.PutBack(ctx, r, gateRetryDelay, 0))
@@ -348,9 +348,9 @@ func (d *Dialer) change(ctx context.Context, callID uuid.UUID, decide func(*call
 	return d.retryWrite(ctx, func() error { return d.changes.do(callChange{callID, decide}) })
 }
 
-// askAgain repeats the checks of the gates and of the request until both have a result. If stop is
-// not nil, the request may not be dialed: a check refused it, or there was no result in time. state
-// is then the state in which the request ends.
+// askAgain repeats the dial-time check and the check of the request until both have a result. If
+// stop is not nil, the request may not be dialed: a check refused it, or there was no result in
+// time. state is then the state in which the request ends.
 func (d *Dialer) askAgain(
 	ctx context.Context,
 	r dialqueue.Request,

@@ -1,6 +1,7 @@
 // Package dial takes due requests from the dial queue and dials each request at most once. An
-// attempt checks the request, calls the gates, publishes an intent, and commits the fence. Then it
-// passes the call to the carrier. Package calls applies the later events of the call.
+// attempt checks the request, calls the gates (the compliance checks in contacts-compliance),
+// publishes an intent, and commits the fence. Then it passes the call to the carrier. Package calls
+// applies the later events of the call.
 package dial
 
 import (

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// Another group starts while more than membersPerGroup members wait for each group that is
-	// running.
+	// If more than membersPerGroup members wait for each running group, another group starts.
 	membersPerGroup = 16
 	maxMembers      = 64
 )
 
-// groups combines the database writes of concurrent attempts: each group is one transaction. While
-// a group runs, new members wait and form the next group. If no group runs, a member does not wait.
+// groups combines the database writes of concurrent attempts. A member is one write, and a group is
+// one transaction of several members. While a group runs, new members wait and form the next group.
+// If no group runs, a member does not wait.
 type groups[T any] struct {
 	// run writes the items of a group and returns one result per item, in the same order.
 	run func(context.Context, []T) []error

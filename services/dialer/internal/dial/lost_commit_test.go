@@ -44,7 +44,7 @@ func (c *cutting) Read(p []byte) (int, error) {
 
 // The fence for the second trunk is committed, but the server's response to the commit is lost.
 // This process must dial over the second trunk, because no other process will.
-func TestTryNextTrunk_DialsAfterALostCommitAnswer(t *testing.T) {
+func TestTryNextTrunk_DialsAfterALostCommitResponse(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/peers"
 )
 
-// permitTimeout limits a call of the gates while an INVITE waits for it. Every call of Originate
-// must end within 10 s.
+// permitTimeout limits a dial-time check for which an INVITE waits. Every call of Originate must
+// end within 10 s.
 const permitTimeout = 4 * time.Second
 
 // permit decides before each INVITE of a fenced call whether the INVITE may be sent. It is safe for
@@ -34,7 +34,7 @@ type permit struct {
 
 // allow reports whether an INVITE may be sent now. The database must be reconciled, this process
 // must own the fence, and the gates must have permitted the call within the last 2 s. If the last
-// result of the gates is older, allow calls them again and waits for at most permitTimeout.
+// result of the gates is older, allow checks them again and waits for at most permitTimeout.
 func (p *permit) allow(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, permitTimeout)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 )
 
 // The carrier prepares the dial for so long that the result of the gates expires. The dialer must
-// call the gates again directly before the INVITE.
+// check the gates again directly before the INVITE.
 func TestPermit_ChecksTheGatesAgainBeforeALateINVITE(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -105,7 +105,7 @@ func TestClaim_CapacityIsFreedByEveryEndOfAClaimOrCall(t *testing.T) {
 }
 
 // A workspace has a limit of one call. A process claims a request of the workspace and dies. After
-// the claim has expired, another process can claim a request of the workspace.
+// the claim has expired, another process must be able to claim a request of the workspace.
 func TestClaim_ExpiredClaimOfADeadProcessFreesCapacity(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

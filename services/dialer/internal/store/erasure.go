@@ -144,8 +144,8 @@ type erasureJob struct {
 }
 
 // EraseNextCalls does one step of one erasure: it erases at most limit calls and reports them. It
-// returns false if no erasure has a step to do now. Replicas can call EraseNextCalls concurrently.
-// A failed step is repeated after a minute, after the steps of other erasures.
+// returns false if no step is due. Replicas can call EraseNextCalls concurrently. A failed step is
+// repeated after a minute; meanwhile the steps of other erasures are done.
 func (s *Store) EraseNextCalls(ctx context.Context, limit int) (worked bool, err error) {
 	job, err := pg.One[erasureJob](ctx, s.pool, claimErasure, nil)
 	if errors.Is(err, pg.ErrNotFound) {

@@ -75,8 +75,9 @@ func (j *Legs) Heartbeat(ctx context.Context) ([]Leg, error) {
 	return asked, err
 }
 
-// A process takes over legs only if it has sent a heartbeat within half a lease. After an outage of
-// the database, the heartbeats of all processes are old, so that the others only seem dead.
+// A process takes over legs only if it has sent a heartbeat within half a lease. The reason is that
+// after an outage of the database, the heartbeats of all processes are old, although the processes
+// are alive.
 const adopt = `
 WITH s AS (
 UPDATE sip_legs SET owner = @owner WHERE call_id = ANY (ARRAY(
