@@ -100,7 +100,7 @@ func TestUnsettled_FindsARowThatCommitsLate(t *testing.T) {
 	defer func() { _ = late.Rollback(t.Context()) }()
 	outcome := holds.Outcome{WorkspaceID: workspace, RequestID: wallettest.ID(), Reason: holds.Canceled}
 	if err := st.EnqueueOutcome(t.Context(), late, outcome); err != nil {
-		t.Fatalf("Note: %v", err)
+		t.Fatalf("EnqueueOutcome: %v", err)
 	}
 	insertAndDelete(t, pool, st, workspace, 2000)
 	insertAndDelete(t, pool, st, workspace, 2000)

@@ -28,7 +28,7 @@ func TestHeartbeat_SucceedsWhileThePoolIsSaturated(t *testing.T) {
 	}
 	j := store.NewLegs(work, beats, uuid.New(), time.Minute)
 	if _, err := j.Heartbeat(t.Context()); err != nil {
-		t.Errorf("Beat with a saturated pool = %v, want nil", err)
+		t.Errorf("Heartbeat with a saturated pool = %v, want nil", err)
 	}
 }
 
@@ -46,10 +46,10 @@ func TestAdopt_TakesNoLegsDirectlyAfterAFailedHeartbeat(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := j.Heartbeat(canceled); err == nil {
-		t.Fatal("Beat with a canceled context = nil, want an error")
+		t.Fatal("Heartbeat with a canceled context = nil, want an error")
 	}
 	if _, err := j.Heartbeat(t.Context()); err != nil {
-		t.Fatalf("Beat: %v", err)
+		t.Fatalf("Heartbeat: %v", err)
 	}
 	adopted, err := j.Adopt(t.Context())
 	if err != nil {
@@ -79,7 +79,7 @@ func TestAdopt_TakesNoLegsBeforeALeaseOfOwnHeartbeats(t *testing.T) {
 		t.Errorf("calls adopted before the own heartbeat = %d, want 0", got)
 	}
 	if _, err := j.Heartbeat(t.Context()); err != nil {
-		t.Fatalf("Beat: %v", err)
+		t.Fatalf("Heartbeat: %v", err)
 	}
 	if got := len(adopted(t, j)); got != 0 {
 		t.Fatalf("calls adopted after the first own heartbeat = %d, want 0", got)
