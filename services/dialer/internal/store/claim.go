@@ -199,8 +199,8 @@ func (w workspaceRow) heldBack(r dialqueue.Request) bool {
 	return w.OwnLimitSince != nil && w.OwnLimitSince.Sub(r.DueAt) <= lateAfter
 }
 
-// total is the scope of the bucket that limits all calls together. The scope of a trunk's bucket is
-// trunkPrefix followed by the trunk's name.
+// total is the scope of the bucket that limits all calls together. The scope of a carrier's bucket
+// is trunkPrefix followed by the carrier's name.
 const (
 	total       = "total"
 	trunkPrefix = "trunk "
