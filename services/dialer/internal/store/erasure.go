@@ -95,8 +95,8 @@ func eraseRecordings(ctx context.Context, tx pgx.Tx, sql string, args pg.Args) (
 }
 
 // While the erasure is in progress, this statement does not restart it. If the erasure is finished,
-// this statement starts it again. It then also publishes the events of the calls that it erased
-// before again.
+// this statement starts it again. For the calls that it erased before, it then publishes the same
+// events a second time.
 const orderErasure = `
 INSERT INTO erasures AS e (erasure_id, workspace_id, phone_e164, step_at)
 	VALUES (@erasure_id, @workspace_id, @phone_e164, now())
