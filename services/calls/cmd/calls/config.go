@@ -15,8 +15,8 @@ type Config struct {
 	Peers   peers.Config
 	Intake  callrequests.Config
 	Keeping calls.RetentionConfig
-	// Recordings are the settings of the object storage for recordings. The dialer uses the same
-	// settings.
+	// Recordings contains the settings of the object storage for recordings. The dialer, which
+	// uploads the recordings, has the same settings.
 	Recordings recordingstore.Storage
 
 	// RepublishAfter is the time after which an overdue call request is published again.

@@ -81,7 +81,7 @@ func (a *Agent) set(body map[string]json.RawMessage) error {
 	}
 	rest := maps.Clone(body)
 	for _, readOnly := range []string{"id", "created_at", "updated_at", "retiring_models"} {
-		delete(rest, readOnly) // read-only fields: a client can send back the agent that it read
+		delete(rest, readOnly) // a client can send back the agent that it read, so read-only fields are ignored
 	}
 	for _, setting := range []struct {
 		field string
@@ -186,7 +186,7 @@ func (a *Agent) RetiringModels() []aimodel.Retirement {
 		Model   string     `json:"model"`
 		Summary summarised `json:"summary"`
 	}
-	_ = json.Unmarshal(a.Settings, &named) // a setting of the wrong type names no model
+	_ = json.Unmarshal(a.Settings, &named) // the error is ignored: a setting of the wrong type names no model
 	var found []aimodel.Retirement
 	for _, model := range []string{named.Model, named.Summary.Model} {
 		if retirement, known := aimodel.RetirementOf(model); known {

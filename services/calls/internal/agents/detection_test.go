@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-func TestNew_ValidatesDetection(t *testing.T) {
+func TestNew_ValidatesTurnDetectionAndNoiseReduction(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, settings string

@@ -10,9 +10,9 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-// TestSet_LimitsCallsToTheSessionOfTheModel covers a max_call_seconds that is longer than the
-// session of the model.
-func TestSet_LimitsCallsToTheSessionOfTheModel(t *testing.T) {
+// TestNewAndChange_RefuseCallsLongerThanTheModelSession creates and changes agents. A
+// max_call_seconds that is longer than a session with the agent's model must be refused.
+func TestNewAndChange_RefuseCallsLongerThanTheModelSession(t *testing.T) {
 	t.Parallel()
 	const realtime, websocket = `{"name":"Ada","kind":"openai_realtime"}`,
 		`{"name":"Ada","kind":"media_ws","media_url":"wss://agent.example/"}`
@@ -76,9 +76,9 @@ func TestSet_LimitsCallsToTheSessionOfTheModel(t *testing.T) {
 	}
 }
 
-// TestChange_OlderAgentWithALongCallAcceptsOtherSettings covers an agent that was stored before
-// max_call_seconds had a limit for its kind.
-func TestChange_OlderAgentWithALongCallAcceptsOtherSettings(t *testing.T) {
+// TestChange_AgentOverTheSessionLimitAcceptsOtherSettings covers an agent that was stored before
+// its kind had a limit for max_call_seconds.
+func TestChange_AgentOverTheSessionLimitAcceptsOtherSettings(t *testing.T) {
 	t.Parallel()
 	a := Agent{Name: "Ada", MaxCallSeconds: 14400, Settings: []byte(`{"kind":"openai_realtime"}`)}
 	if err := a.Change(body(t, `{"name":"Bo"}`)); err != nil {

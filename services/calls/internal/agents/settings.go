@@ -61,8 +61,8 @@ type recorded struct {
 	Off    bool   `json:"off"`
 }
 
-// summarised sets the model that summarizes finished calls. For an empty field the dialer's
-// configuration is used.
+// summarised sets the model that summarizes finished calls. If a field is empty, the dialer uses
+// the value from its own configuration.
 type summarised struct {
 	BaseURL string `json:"base_url"`
 	Model   string `json:"model"`
@@ -111,8 +111,8 @@ func readKnown(settings map[string]json.RawMessage) (known, error) {
 		},
 	} {
 		for name := range settings {
-			if name != field.name && strings.EqualFold(name,
-				field.name) { // the dialer would decode the member as the setting, but without validation
+			// json.Unmarshal ignores case: the dialer would use this member without validation
+			if name != field.name && strings.EqualFold(name, field.name) {
 				return known{}, apierr.Validation(name, "must be written %s.", field.name)
 			}
 		}
@@ -163,8 +163,8 @@ func (s script) playable() bool {
 	return s.ToneHz >= 0 && s.ToneHz < 4000 && s.ToneMillis >= 0 && s.ToneMillis <= 60_000 && s.EndAfterMillis >= 0
 }
 
-// anywhere accepts every address. The dialer checks the address when it connects, because the name
-// is resolved only then.
+// anywhere accepts every IP address. The dialer checks the address of the agent's server when it
+// connects, because the host name is resolved only then.
 func anywhere(netip.Addr) bool { return true }
 
 func (k known) judgeWords() error {

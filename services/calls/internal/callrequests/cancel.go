@@ -23,17 +23,19 @@ type Canceler struct {
 	wake  func()
 }
 
-// NewCanceler returns a canceler. It calls wake after each commit that wrote an event, so that the
-// relay publishes it.
+// NewCanceler returns a canceler. The canceler calls wake after each commit that wrote an event, so
+// that the relay publishes the event.
 func NewCanceler(st *store.Store, peers *peers.Clients, wake func()) *Canceler {
 	return &Canceler{store: st, peers: peers, wake: wake}
 }
 
 // Cancel cancels a queued call request. First it calls the dialer's Withdraw, because the dialer's
-// row decides between cancel and dial. If the request is not queued, the error is 409
-// not_cancelable. If the dialer does not respond, the error is 503 and the outcome is unknown: the
-// dialer may have withdrawn the request. In this case the dialer's withdrawn event cancels the
-// request. The event also cancels the request if the commit of Cancel is lost.
+// database decides whether the request is canceled or dialed. If the request is not queued, the
+// error is 409 not_cancelable. If the dialer does not respond, the error is 503 and the outcome is
+// unknown, because the dialer may have withdrawn the request.
+//
+// After each withdrawal the dialer publishes an event. That event cancels the request if Cancel
+// failed after the withdrawal.
 func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := d.store.Request(ctx, workspaceID, id)
 	if errors.Is(err, pg.ErrNotFound) {
@@ -66,9 +68,9 @@ func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (calls
 	return req, nil
 }
 
-// endedMeanwhile is called if the request was no longer queued after the dialer withdrew it. Either
-// the withdrawn event or a concurrent cancel has canceled the request before. Only one of several
-// cancels is answered with 200.
+// endedMeanwhile handles a request that was no longer queued after the dialer withdrew it. Either
+// the withdrawn event or a concurrent cancel has canceled the request. If several clients cancel
+// the same request, only one of them gets 200.
 func (d *Canceler) endedMeanwhile(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := d.store.AnswerCancel(ctx, workspaceID, id)
 	if !errors.Is(err, pg.ErrNotFound) {

@@ -77,11 +77,11 @@ func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, req *c
 	return nil
 }
 
-// hold reserves the price of the longest call in billing-wallet.
+// hold reserves the price of the longest possible call in billing-wallet.
 //
-// The wallet can return a hold of an earlier attempt of the same request. If the agent's
-// max_call_seconds changed after that attempt, the request uses the value of the hold. Otherwise
-// the call could last longer than the time that the hold pays for.
+// If an earlier POST failed after its hold, the wallet returns that hold. The agent's
+// max_call_seconds can have changed since then. So the request uses the max_call_seconds of the
+// hold. Otherwise the call could last longer than the hold pays for.
 func (in *Intake) hold(ctx context.Context, req *callstate.Request) error {
 	answer, err := in.peers.Hold(ctx, &billingv1.HoldRequest{
 		CallRequestId: req.ID.String(), WorkspaceId: req.WorkspaceID.String(), ToE164: req.To, MaxCallSeconds: req.MaxCallSeconds,

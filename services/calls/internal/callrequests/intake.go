@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// commitTimeout limits the work that continues after a client disconnect, from the hold to the
-	// commit.
+	// commitTimeout limits the steps that continue after a client has disconnected: the hold and
+	// the commit.
 	commitTimeout = 10 * time.Second
 	// maxBacklog limits the age of the oldest unpublished event. If that event is older, new
 	// requests are refused with 503.
@@ -161,9 +161,9 @@ func (in *Intake) write(ctx context.Context, req callstate.Request, claim *store
 	return placed, false, nil
 }
 
-// existingRequest is called if no request could be created with the id. If another POST with the
-// same claim stored the request, existingRequest returns it. Otherwise the person was erased, or
-// the id was abandoned after billing-wallet reported an unconfirmed hold.
+// existingRequest is called if the id could not be used for a new request. If another POST with the
+// same claim stored the request, existingRequest returns that request. Otherwise the person was
+// erased, or the id was abandoned after billing-wallet reported an unconfirmed hold.
 func (in *Intake) existingRequest(ctx context.Context, req callstate.Request) (callstate.Request, bool, error) {
 	original, err := in.store.Request(ctx, req.WorkspaceID, req.ID)
 	if errors.Is(err, pg.ErrNotFound) {

@@ -21,9 +21,9 @@ import (
 const (
 	maxKey         = 255
 	maxExternalRef = 255
-	// maxVariables limits the size of the variables in the body, in bytes. It is above the 64 KiB
-	// that are allowed after merging, because variables in the body can also remove variables. The
-	// pre-check request has room for maxVariables.
+	// maxVariables limits the size of the variables in the body, in bytes. It is greater than the
+	// 64 KiB that are allowed after the merge with the contact's variables, because the body can
+	// also remove variables. The pre-check request to contacts-compliance accepts this size.
 	maxVariables = 192 << 10
 	maxAhead     = 366 * 24 * time.Hour
 	// maxBehind limits how far in the past scheduled_for can be. The clock or the queue of a client
@@ -143,8 +143,9 @@ func (f *fields) id(name string) *uuid.UUID {
 	return &id
 }
 
-// slot reads a member whose value is a date-time. A time at most maxBehind in the past means now:
-// slot returns nil. An earlier time and a time more than maxAhead in the future are errors.
+// slot reads a member whose value is a date-time. If the time is at most maxBehind in the past, the
+// call is due now and slot returns nil. An earlier time is an error, and so is a time more than
+// maxAhead in the future.
 func (f *fields) slot(name string, now time.Time) *time.Time {
 	s := f.text(name)
 	if s == nil {

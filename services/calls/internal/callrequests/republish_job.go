@@ -14,14 +14,16 @@ import (
 
 const (
 	republishBatch = 100
-	// maxPerPass limits the number of requests in one pass. A dialer that has not dialed for hours
-	// has a long queue. The dialer must not receive its whole queue again before new requests.
+	// maxPerPass limits the number of requests in one pass. If a dialer has not dialed for hours,
+	// its queue is long. Without the limit, the dialer would receive this whole queue again before
+	// any new request.
 	maxPerPass = 500
 )
 
-// RepublishJob publishes overdue call requests again: requests that should have ended long ago. So
-// every accepted request ends. The dialer never dials a request id twice. If the request has ended,
-// the dialer publishes the end of the request again.
+// RepublishJob publishes overdue call requests again, for example because an event was lost. A
+// request is overdue if it should have ended long ago. The job ensures that every accepted request
+// ends. The dialer never dials a request id twice. If the request has ended, the dialer publishes
+// the end of the request again.
 type RepublishJob struct {
 	store *store.Store
 	after time.Duration
@@ -31,7 +33,7 @@ type RepublishJob struct {
 	from time.Time
 }
 
-// NewRepublishJob returns a job for requests that are overdue by more than the parameter after. The
+// NewRepublishJob returns a job for requests that are overdue by more than the duration after. The
 // job calls wake after it has written events to the outbox.
 func NewRepublishJob(st *store.Store, after time.Duration, wake func(), metrics prometheus.Registerer) *RepublishJob {
 	w := &RepublishJob{store: st, after: after, wake: wake, count: prometheus.NewCounter(prometheus.CounterOpts{

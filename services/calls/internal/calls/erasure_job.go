@@ -11,9 +11,10 @@ import (
 // pollInterval is the time between two scans while there is no work.
 const pollInterval = time.Second
 
-// ErasureJob does the erasure steps that do not fit into the consumer's transaction. Each replica
-// runs the job. The commit of a step also stores the progress of the erasure, so the erasure
-// continues after a restart.
+// ErasureJob runs all steps of an erasure except the first one, which runs in the consumer's
+// transaction. The steps are separate transactions, so that none of them holds locks for long. Each
+// replica runs the job. The commit of a step also stores the progress of the erasure, so the
+// erasure continues after a restart.
 type ErasureJob struct {
 	store *store.Store
 	wake  func()

@@ -117,7 +117,7 @@ func (f *fixture) wantCount(what string, want int, sql string, args ...any) {
 	}
 }
 
-// work does all steps that are due, and checks the number of steps.
+// work runs all steps that are due, and checks the number of steps.
 func (f *fixture) work(wantSteps int) {
 	f.Helper()
 	steps := 0
@@ -129,8 +129,8 @@ func (f *fixture) work(wantSteps int) {
 	}
 }
 
-// wantReports checks that only the last report of the erasure lists no further steps. It returns
-// the number of reports of each step of another service.
+// wantReports checks that the last report of the erasure, and no other report, states that no
+// further steps follow. It returns how often each step of another service was reported.
 func (f *fixture) wantReports(id uuid.UUID, want int) map[string]int {
 	f.Helper()
 	rows, err := f.pool.Query(f.Context(),
@@ -161,8 +161,8 @@ func (f *fixture) wantReports(id uuid.UUID, want int) map[string]int {
 	return reported
 }
 
-// crashInStep starts the next step and calls the function during while a locked call blocks the
-// step. Then it cancels the context of the step.
+// crashInStep starts the next step. While a locked call blocks the step, crashInStep calls the
+// function during. Then it cancels the context of the step.
 func (f *fixture) crashInStep(number string, during func()) {
 	f.Helper()
 	blocker, err := f.pool.Begin(f.Context())
@@ -199,7 +199,8 @@ func (f *fixture) crashInStep(number string, during func()) {
 }
 
 // TestErasureJob_ManyInboundCallsAreErasedInSteps erases a person who called 4,000 times. Other
-// records are applied between two steps and during a step. An interrupted step is repeated.
+// records of contacts.v1 are applied between two steps and during a step. An interrupted step is
+// repeated.
 func TestErasureJob_ManyInboundCallsAreErasedInSteps(t *testing.T) {
 	t.Parallel()
 	const caller, second, third, calls = "+14155550111", "+14155550122", "+14155550133", 4_000
@@ -227,10 +228,10 @@ func TestErasureJob_ManyInboundCallsAreErasedInSteps(t *testing.T) {
 	f.wantCount("calls left after the crash", calls-callsPerStep, countUnerased, caller)
 
 	f.exec(insertNewest, f.workspace, caller)
-	f.erased(id, contact, caller) // the running job continues
+	f.erased(id, contact, caller) // the same order again: the running job continues
 	f.wantCount("calls left after the repeated order", calls-callsPerStep+1, countUnerased, caller)
 	f.work(0)
-	f.exec("UPDATE erasure_jobs SET step_at = now()") // a minute passes
+	f.exec("UPDATE erasure_jobs SET step_at = now()") // makes the interrupted step due, as after a minute
 	f.work(calls / callsPerStep)
 
 	f.wantCount("calls left, of which one arrived after the order", 1, countUnerased, caller)
@@ -248,8 +249,8 @@ func TestErasureJob_ManyInboundCallsAreErasedInSteps(t *testing.T) {
 }
 
 // TestErasureJob_ManyRequestsAreErasedInSteps erases a person with 1,200 requests; half of the
-// requests have a call. After the erasure has ended, the test orders it again. A request and an
-// inbound call that are newer than the erasure are kept.
+// requests have a call. After the erasure has ended, the test orders the same erasure again. A
+// request and an inbound call that are newer than the erasure are kept.
 func TestErasureJob_ManyRequestsAreErasedInSteps(t *testing.T) {
 	t.Parallel()
 	const number, requests = "+14155550144", 1200

@@ -20,8 +20,9 @@ const (
 	retentionInterval = time.Hour
 	retentionBatch    = 500
 	// erasureRetention is the time for which the counter of erasures of a phone number is kept.
-	// POST /v1/calls compares the counter with the one that the pre-check returned, to detect an
-	// erasure between the pre-check and the creation of the request. It takes seconds, not days.
+	// POST /v1/calls compares this counter with the one from the pre-check, to detect an erasure
+	// between the pre-check and the creation of the request. These two steps are seconds apart, so
+	// the counter is not needed after this time.
 	erasureRetention = 45 * 24 * time.Hour
 )
 
@@ -74,7 +75,7 @@ func (w *RetentionJob) Once(ctx context.Context, now time.Time) error {
 	}
 }
 
-// deleteOld deletes the expired data of one workspace. Calls are deleted before their requests.
+// deleteOld deletes the expired data of one workspace. It deletes calls before their requests.
 func (w *RetentionJob) deleteOld(ctx context.Context, retention store.Retention, now time.Time) error {
 	calls, transcripts := periodOrDefault(retention.CallsDays, w.cfg.Calls), periodOrDefault(retention.TranscriptsDays,
 		w.cfg.Transcripts)

@@ -19,15 +19,15 @@ import (
 
 const day = 24 * time.Hour
 
-// idAt returns an id that contains the time at. The number n distinguishes ids of the same time.
+// idAt returns an id that contains the time at. The number n distinguishes ids with the same time.
 func idAt(at time.Time, n byte) uuid.UUID {
 	id := page.FirstID(at)
 	id[6], id[8], id[15] = 0x70, 0x80, n
 	return id
 }
 
-// insertEndedCall inserts a call and its request that ended at the time at. If live is true, the
-// call has not ended.
+// insertEndedCall inserts a call request and its call, which ended at the time at. If live is true,
+// the call is still in progress.
 func insertEndedCall(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, at time.Time, n byte, live bool) {
 	t.Helper()
 	var ended *time.Time
@@ -48,7 +48,7 @@ func insertEndedCall(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, at t
 	}
 }
 
-func TestRetentionJob_DeletesWhatIsTooOldAtTheGivenTime(t *testing.T) {
+func TestRetentionJob_DeletesDataOlderThanItsRetentionPeriod(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
 	st, now := store.New(pool), time.Now()
@@ -78,7 +78,7 @@ func TestRetentionJob_DeletesWhatIsTooOldAtTheGivenTime(t *testing.T) {
 		{"periods of the workspace, three months later", brief, now.Add(92 * day), 1, 1, 1},
 		{"the standard, six years later", standard, now.Add(6 * 366 * day), 1, 1, 1},
 	} {
-		for range 2 { // the second pass must change nothing
+		for range 2 { // the second pass must delete nothing more
 			if err := worker.Once(t.Context(), step.at); err != nil {
 				t.Fatal(err)
 			}

@@ -7,10 +7,10 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// Apply applies the call of a dial event and returns true if the call changed. A version that is
-// not newer, an earlier status and a second end change nothing. Statuses can be skipped. The first
-// end is applied with any version, because a dialer whose database lost its last commits counts
-// again from a lower version.
+// Apply updates the call from the state that a dial event reports. It returns true if the call
+// changed. A report with an old version or an earlier status changes nothing, and neither does a
+// second, different end. Statuses can be skipped. The first end is applied even if its version is
+// old: a dialer whose database lost its last commits continues with a lower version.
 func (c *Call) Apply(reported Call) bool {
 	ends := reported.Status.Terminal() && !c.Status.Terminal()
 	if !ends && (reported.Version <= c.Version || reported.Status.rank() < c.Status.rank()) {
@@ -35,9 +35,9 @@ func (c *Call) Apply(reported Call) bool {
 	return true
 }
 
-// Analyse adds the analysis, once. If the person was erased, it adds only the outcome. late is true
-// if call.completed was already published without the analysis. No event other than call.completed
-// waits for the analysis.
+// Analyse adds the analysis to the call. Only the first analysis is added. If the person was
+// erased, Analyse adds only the outcome. late is true if call.completed was already published
+// without the analysis. No event other than call.completed waits for the analysis.
 func (c *Call) Analyse(a Analysis) (changed, late bool) {
 	if c.Analysed {
 		return false, false
@@ -62,8 +62,9 @@ func (c *Call) Erase(at time.Time) (changed bool) {
 	return true
 }
 
-// Settle stores the result of the hold, once. amount is the captured amount, or nil if the hold was
-// released. late is true if call.completed was already published without the amount.
+// Settle stores the result of the call's wallet hold. Only the first result is stored. amount is
+// the captured amount, or nil if the hold was released. late is true if call.completed was already
+// published without the amount.
 func (c *Call) Settle(amount *money.Micro) (changed, late bool) {
 	if c.ChargeSettled {
 		return false, false
@@ -84,7 +85,7 @@ func (c *Call) charged() bool {
 //
 // call.completed waits for the charge and the analysis. Both waits start when the end was received.
 // While one of the two is missing and its wait is not over, Announce returns "" and sets
-// CompletesAt to the time of the next call of Announce.
+// CompletesAt. Announce must be called again at that time.
 func (c *Call) Announce(before Status, now time.Time, waits Waits) openapi.EventType {
 	if c.Closed {
 		return ""

@@ -123,7 +123,7 @@ func TestEvents_AnyOrderGivesTheSameCall(t *testing.T) {
 		if inOrder.terminal != 1 {
 			t.Fatalf("terminal events: inOrder.terminal = %v, want 1", inOrder.terminal)
 		}
-		// the two orders can differ in the number of non-terminal events
+		// the number of non-terminal events can differ, because a late event changes nothing
 		for _, w := range []*world{inOrder, shuffled} {
 			w.call.Sequence, w.call.EndLearnedAt = 0, nil
 		}
@@ -261,7 +261,7 @@ func TestAnnounce_ReturnsOneEventForEachStatus(t *testing.T) {
 	}
 }
 
-func TestRequest_FollowsItsCall(t *testing.T) {
+func TestFollow_SetsTheRequestStatusFromTheCallStatus(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		status   Status

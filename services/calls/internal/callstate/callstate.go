@@ -113,15 +113,16 @@ type Call struct {
 	// published.
 	Sequence int32 `db:"sequence"`
 	Closed   bool  `db:"closed"`
-	// EndLearnedAt is the time at which the calls service received the end of a completed call.
-	// CompletesAt is the time at which call.completed is published, even if charge or analysis are
-	// missing. CompletesAt is nil if the call does not wait.
+	// EndLearnedAt is the time at which the service `calls` received the end of a completed call.
+	// CompletesAt is the time at which call.completed is published, even if the charge or the
+	// analysis is missing. CompletesAt is nil if the call does not wait.
 	EndLearnedAt *time.Time `db:"end_learned_at"`
 	CompletesAt  *time.Time `db:"completes_at"`
 	// ErasedAt is the time at which the person was erased. After that, no transcript, summary or
 	// recording of the call is stored or published.
 	ErasedAt *time.Time `db:"erased_at"`
-	// Traceparent identifies the trace, which continues after the wait for charge and analysis.
+	// Traceparent identifies the trace of the call. The trace continues after the wait for the
+	// charge and the analysis.
 	Traceparent string `db:"traceparent"`
 }
 

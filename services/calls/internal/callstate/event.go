@@ -86,8 +86,8 @@ func (r *Request) RequestedEvent(at time.Time) *eventv1.CallRequestEvent {
 	return ev
 }
 
-// OverdueEvent returns the message that orders an overdue call again. If the request is not queued,
-// the dialer must not dial: it only publishes the end of the request again.
+// OverdueEvent returns the message that publishes an overdue request again. If the request is not
+// queued, the dialer must not dial: it only publishes the end of the request again.
 func (r *Request) OverdueEvent(at time.Time) *eventv1.CallRequestEvent {
 	ev := r.RequestedEvent(at)
 	ev.GetRequested().Overdue, ev.GetRequested().EndOnly = true, r.Status != RequestQueued

@@ -13,7 +13,8 @@ func (s Status) ListStatus() string {
 }
 
 // ListPartitions returns the pairs of direction and list status that calls with this direction and
-// status can have. An empty filter value matches all calls.
+// status can have. The pair with index i is directions[i] and listStatuses[i]. An empty parameter
+// matches all calls.
 func ListPartitions(direction string, status Status) (directions, listStatuses []string) {
 	for _, d := range []string{Inbound, Outbound} {
 		for _, s := range []string{live, string(Completed), string(NoAnswer), string(Busy), string(Failed),

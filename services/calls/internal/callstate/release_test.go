@@ -6,7 +6,7 @@ import (
 	"github.com/google/uuid"
 )
 
-func TestRelease_OnlyBeforeACall(t *testing.T) {
+func TestRelease_QueuesOnlyARequestWithoutACall(t *testing.T) {
 	t.Parallel()
 	id := uuid.New()
 	tests := []struct {
@@ -31,7 +31,7 @@ func TestRelease_OnlyBeforeACall(t *testing.T) {
 }
 
 // Events can be late or repeated. Only events of the newest attempt change the request.
-func TestRelease_ReleasesOnlyTheNewestAttempt(t *testing.T) {
+func TestRelease_IgnoresEventsOfOlderAttempts(t *testing.T) {
 	t.Parallel()
 	type event struct {
 		dialing, released int32

@@ -78,7 +78,7 @@ func AnalysisFrom(ev *eventv1.Analysed) (Analysis, error) {
 	return a, nil
 }
 
-// text returns s without zero bytes, because Postgres cannot store them. It returns nil if the
+// text returns s without NUL characters, because Postgres cannot store them. It returns nil if the
 // result is empty.
 func text(s string) *string {
 	s = strings.ReplaceAll(s, "\x00", "")

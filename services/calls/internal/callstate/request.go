@@ -55,14 +55,14 @@ type Request struct {
 	CompletedAt *time.Time `db:"completed_at"`
 	UpdatedAt   time.Time  `db:"updated_at"`
 	// ChargeSettled and Credits are the charge that billing-wallet reported. The request stores
-	// them because the charge can arrive before the call.
+	// them because the charge can arrive before the first event of the call.
 	ChargeSettled bool         `db:"charge_settled"`
 	Credits       *money.Micro `db:"credits_micro"`
-	// Erasures is the number of erasures of the phone number when this request was allowed.
-	// ErasedAt is the time at which the person was erased after that.
+	// Erasures is how often the phone number had been erased when the pre-check allowed this
+	// request. ErasedAt is the time of a later erasure, or nil.
 	Erasures int64      `db:"erasures"`
 	ErasedAt *time.Time `db:"erased_at"`
-	// DialAttempt is the number of the newest dial attempt that an event contained.
+	// DialAttempt is the number of the newest dial attempt of which an event arrived.
 	DialAttempt int32 `db:"dial_attempt"`
 	// Traceparent identifies the trace of the POST. Events that are published later continue this
 	// trace.
@@ -75,9 +75,9 @@ type Ending struct {
 	Detail string
 }
 
-// Dial records that the dialer committed the fence for this attempt of the request. An attempt of 0
-// is unknown and does not change DialAttempt. A late event of an attempt that was released changes
-// nothing.
+// Dial records that the dialer committed the fence of this attempt: from then on, the dialer may
+// dial. If attempt is 0, the number is unknown and DialAttempt does not change. A late event of an
+// attempt that was released changes nothing.
 func (r *Request) Dial(attempt int32) bool {
 	if r.Status.Final() || attempt > 0 && attempt <= r.DialAttempt {
 		return false
@@ -87,8 +87,8 @@ func (r *Request) Dial(attempt int32) bool {
 	return changed
 }
 
-// Release queues the request again, because the dialer released the fence of the attempt before a
-// phone rang. A late event of an older attempt changes nothing.
+// Release queues the request again after the dialer released the attempt, because no phone rang. A
+// late event of an older attempt changes nothing.
 func (r *Request) Release(attempt int32) bool {
 	if r.Status.Final() || r.CallID != nil || attempt < r.DialAttempt {
 		return false
@@ -98,8 +98,8 @@ func (r *Request) Release(attempt int32) bool {
 	return changed
 }
 
-// Move sets a later due time, because the calling window is closed. A due time is never moved to an
-// earlier time, so a late or repeated event changes nothing.
+// Move sets a later due time, because the calling window is closed. It never sets an earlier due
+// time, so a late or repeated event changes nothing.
 func (r *Request) Move(to time.Time) bool {
 	if !to.After(r.ScheduledFor) {
 		return false
@@ -146,7 +146,8 @@ func (r *Request) Follow(c *Call, why Ending, at time.Time) bool {
 	}
 }
 
-// Settle stores the charge of the request, once. amount is nil if the hold was released.
+// Settle stores the charge of the request. Only the first charge is stored. amount is nil if the
+// wallet hold was released.
 func (r *Request) Settle(amount *money.Micro) bool {
 	if r.ChargeSettled {
 		return false

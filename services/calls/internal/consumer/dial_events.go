@@ -30,7 +30,7 @@ type report struct {
 }
 
 // onDialEvents applies events of the dialer to their requests and calls. The batch contains the
-// events of one call in order. A row that several events change is written once.
+// events of each call in order. A row that several events change is written only once.
 func (c *Consumer) onDialEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -70,11 +70,12 @@ func (c *Consumer) onDialEvents(
 	return c.write(ctx, tx, f, outcome)
 }
 
-// countedFold is a store.Fold, and the counters that are incremented after the commit of the fold.
+// countedFold is a store.Fold, which applies one batch of events. It also contains the counters
+// that are incremented after the commit.
 type countedFold struct {
 	*store.Fold
 	counters []prometheus.Counter
-	// wakeRelay is true if the transaction writes events that are not part of the fold.
+	// wakeRelay is true if the transaction writes events that are not part of the Fold.
 	wakeRelay bool
 }
 
@@ -85,8 +86,8 @@ func (c *Consumer) lock(ctx context.Context, tx pgx.Tx, wanted store.Wanted) (*c
 	return &countedFold{Fold: f}, err
 }
 
-// write writes the rows that the fold changed. After the commit, write increments the counters, and
-// wakes the relay if there are events.
+// write writes the rows that the events changed. After the commit, the counters are incremented. If
+// there are new events, the relay is woken.
 func (c *Consumer) write(ctx context.Context, tx pgx.Tx, f *countedFold, outcome inbox.Outcome) (inbox.Outcome, error) {
 	wake := f.wakeRelay || f.HasEvents()
 	outcome.OnCommit = func() {
@@ -166,7 +167,7 @@ func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 	var changed bool
 	switch e := r.event.GetEvent().(type) {
 	case *eventv1.DialEvent_Withdrawn:
-		if req.Cancel(at) { // the commit of the HTTP cancel was lost
+		if req.Cancel(at) { // the HTTP cancel failed after the dialer withdrew the request
 			return f.SaveCanceled(ctx, req, at)
 		}
 		return nil
@@ -240,8 +241,8 @@ func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error
 	return f.ReportErased(ctx, known, *r.erasure)
 }
 
-// newCall returns a new call from the first dial event of the call that arrived. It copies the
-// external reference, the charge (if known) and the erasure from the call's request.
+// newCall returns a new call from the first dial event of the call that arrived. The external
+// reference, the charge (if known) and the time of the erasure are copied from the call's request.
 func newCall(f *store.Fold, call callstate.Call) (*callstate.Call, error) {
 	if call.CallRequestID == nil {
 		return &call, nil

@@ -93,7 +93,7 @@ func (c *Consumer) confirmHold(ctx context.Context, tx pgx.Tx, requestID uuid.UU
 func (c *Consumer) settle(ctx context.Context, f *countedFold, requestID uuid.UUID, amount *money.Micro) error {
 	req := f.Request(requestID)
 	if req == nil {
-		// the hold of an abandoned request id was released
+		// for example: the hold of an abandoned request id was released
 		return kafka.Skipf("call request %s is not ours", requestID)
 	}
 	if !req.Settle(amount) {

@@ -87,7 +87,8 @@ func (a *API) addAgent(w http.ResponseWriter, r *http.Request) error {
 }
 
 // publish wakes the relay, which publishes the agent's event. Then publish waits until the dialer
-// has stored the agent. subject is the beginning of the message of a 503.
+// has stored the agent. If the dialer does not respond, the error is 503 with a message that begins
+// with subject.
 func (a *API) publish(r *http.Request, subject string, changed agents.Agent) error {
 	a.wake()
 	event, err := changed.Event(changed.UpdatedAt)

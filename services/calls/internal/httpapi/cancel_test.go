@@ -83,7 +83,7 @@ func TestCancel_OnlyAQueuedRequestIsCanceled(t *testing.T) {
 	}
 }
 
-func TestCancel_WithdrawnEventArrivesBeforeTheCommit(t *testing.T) {
+func TestCancel_SucceedsIfTheWithdrawnEventArrivesBeforeTheCommit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())
@@ -115,7 +115,7 @@ func TestCancel_OneOfManyConcurrentCancelsSucceeds(t *testing.T) {
 		r.peers.set(func(p *fakePeers) {
 			p.withdraw = func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 				asked.Done()
-				asked.Wait() // all cancels have read the request as queued
+				asked.Wait() // after this, all cancels have read the request as queued
 				if factFirst {
 					withdrawnEvent.Do(func() { a.publish(a.withdrawnEvent()) })
 				}
@@ -163,7 +163,7 @@ func (r *rig) unconfirmed(id uuid.UUID) {
 	})
 }
 
-func TestUnconfirmed_RequestIsPublishedAgain(t *testing.T) {
+func TestUnconfirmedHold_RequestIsPublishedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.place("external_ref", "x", "variables", map[string]any{"a": 1})
@@ -183,7 +183,7 @@ func TestUnconfirmed_RequestIsPublishedAgain(t *testing.T) {
 	}
 }
 
-func TestUnconfirmed_IDWithoutARequestIsAbandoned(t *testing.T) {
+func TestUnconfirmedHold_IDWithoutARequestIsAbandoned(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	died := newID(t)
@@ -199,9 +199,9 @@ func TestUnconfirmed_IDWithoutARequestIsAbandoned(t *testing.T) {
 	}
 }
 
-// TestUnconfirmed_AbandonsTheRequestOfASlowPOST abandons the id of a POST that has made its hold
-// but not yet committed.
-func TestUnconfirmed_AbandonsTheRequestOfASlowPOST(t *testing.T) {
+// TestUnconfirmedHold_AbandonsTheRequestOfASlowPOST abandons the id of a POST that has made its
+// hold but has not yet committed its request.
+func TestUnconfirmedHold_AbandonsTheRequestOfASlowPOST(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", "k"} {
 		t.Run("key "+key, func(t *testing.T) {
@@ -232,9 +232,9 @@ func TestUnconfirmed_AbandonsTheRequestOfASlowPOST(t *testing.T) {
 	}
 }
 
-// TestUnconfirmed_ConcurrentPOSTLeavesNoUnusedHold runs a POST and an unconfirmed event
-// concurrently. The hold is always either used or released.
-func TestUnconfirmed_ConcurrentPOSTLeavesNoUnusedHold(t *testing.T) {
+// TestUnconfirmedHold_ConcurrentPOSTLeavesNoUnusedHold runs a POST and an unconfirmed event of
+// billing-wallet concurrently. In the end the hold is either used or released.
+func TestUnconfirmedHold_ConcurrentPOSTLeavesNoUnusedHold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for i := range 20 {
@@ -261,8 +261,9 @@ func TestUnconfirmed_ConcurrentPOSTLeavesNoUnusedHold(t *testing.T) {
 	}
 }
 
-// TestRepublish_OverdueDialingRequestIsNotDialedAgain covers a request whose end was lost. It has
-// been dialing for longer than its call can last. The dialer must not dial the request again.
+// TestRepublish_OverdueDialingRequestIsNotDialedAgain covers a request whose end was lost. The
+// request has been dialing for longer than its call can last. The dialer must not dial the request
+// again.
 func TestRepublish_OverdueDialingRequestIsNotDialedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -288,8 +289,8 @@ func TestRepublish_OverdueDialingRequestIsNotDialedAgain(t *testing.T) {
 	}
 }
 
-// TestRepublish_PassPublishesALimitedNumber checks that a pass publishes only a part of a long
-// backlog, and that the next pass continues with the rest.
+// TestRepublish_PassPublishesALimitedNumber checks that one pass publishes only a part of many
+// overdue requests, and that the next pass continues with the rest.
 func TestRepublish_PassPublishesALimitedNumber(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -312,7 +313,7 @@ func TestRepublish_PassPublishesALimitedNumber(t *testing.T) {
 	}
 }
 
-func TestRepublish_OncePerInterval(t *testing.T) {
+func TestRepublish_PublishesAnOverdueRequestOncePerInterval(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	overdue, fresh, dialing := r.place(), r.place(), r.place()

@@ -70,9 +70,9 @@ func TestCreate_StoresTheRequestAndPublishesItOnce(t *testing.T) {
 	}
 }
 
-// TestCreate_RefusedRequestsLeaveNothing causes every refusal. Some bodies contain two faults:
-// the response must report the fault that the order of checks of the API reference puts first.
-func TestCreate_RefusedRequestsLeaveNothing(t *testing.T) {
+// TestCreate_RefusedRequestStoresNothing causes every refusal. Some bodies contain two faults. The
+// response must then report the fault that comes first in the order of checks of the API reference.
+func TestCreate_RefusedRequestStoresNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.mustDeliver(kafka.Workspaces, r.workspace.String(), &eventv1.WorkspaceEvent{
@@ -166,7 +166,7 @@ func down[Q, A any](*Q) (*A, error) {
 	return nil, connect.NewError(connect.CodeUnknown, errors.New("its database is away"))
 }
 
-func TestCreate_ReplayedKeyDialsOnce(t *testing.T) {
+func TestCreate_RepeatedKeyReturnsTheOriginalRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	first := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "order-1042"))
@@ -206,7 +206,7 @@ func TestCreate_ReplayedKeyDialsOnce(t *testing.T) {
 	}
 }
 
-func TestCreate_FiftyConcurrentPOSTsMakeOneCall(t *testing.T) {
+func TestCreate_FiftyConcurrentPOSTsCreateOneRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	statuses, ids := make([]int, 50), make([]string, 50)
@@ -270,7 +270,7 @@ func TestCreate_WaitingPOSTClaimsTheKeyAfterARefusal(t *testing.T) {
 	}
 }
 
-func TestCreate_WaitForAnotherPOSTTimesOut(t *testing.T) {
+func TestCreate_TooLongWaitForAnotherPOSTReturns503(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(s *settings) { s.intake.Wait = 50 * time.Millisecond })
 	r.claim("k", newID(t), time.Minute)
@@ -286,7 +286,8 @@ func TestCreate_WaitForAnotherPOSTTimesOut(t *testing.T) {
 	}
 }
 
-// claim claims a key without a request, like a POST whose process was killed after the claim.
+// claim stores a claimed key without a request, as a POST leaves it if its process is killed after
+// the claim.
 func (r *rig) claim(key string, id uuid.UUID, lease time.Duration) {
 	r.t.Helper()
 	a := r.do("POST", "/v1/calls", r.order("idempotency_key",
@@ -357,7 +358,7 @@ func TestCreate_LostClaimStoresNothing(t *testing.T) {
 	}
 }
 
-func TestCreate_SlowPOSTAndTakeoverMakeOneRequest(t *testing.T) {
+func TestCreate_SlowPOSTAndTakeoverCreateOneRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(s *settings) { s.intake.Lease = 50 * time.Millisecond })
 	var first sync.Once

@@ -8,9 +8,9 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// TestCall_ShowsWhatWasPlayedOfTheDisclosure covers a disclosure that the person interrupted. The
+// TestCall_ShowsThePlayedPartOfTheDisclosure covers a disclosure that the person interrupted. The
 // call and its terminal event show which part was played.
-func TestCall_ShowsWhatWasPlayedOfTheDisclosure(t *testing.T) {
+func TestCall_ShowsThePlayedPartOfTheDisclosure(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())

@@ -45,15 +45,16 @@ func (r *rig) createWithSecret(more ...any) *account {
 	return a
 }
 
-// spoke returns a dial event with an analysis that contains the secret text.
+// spoke returns a dial event with an analysis. The summary and the transcript contain the secret
+// text.
 func (a *account) spoke() *eventv1.DialEvent {
 	ev := a.analysed()
 	ev.GetAnalysed().SummaryJson, ev.GetAnalysed().TranscriptJson = []byte(`{"customer_name":"Xylophone"}`), []byte(`{"turns":["Xylophone"]}`)
 	return ev
 }
 
-// steps returns the reported erasure steps. Each report starts with "ref" (or "" for the erasure
-// itself), followed by the further steps.
+// steps returns one line for each reported erasure step: the service, the id of the call (none for
+// the erasure itself) and a colon, then the further steps that the report lists.
 func (r *rig) steps() (steps []string) {
 	r.t.Helper()
 	for _, f := range outboxEvents[eventv1.ErasureReport](r, kafka.ErasureReports) {
@@ -66,9 +67,9 @@ func (r *rig) steps() (steps []string) {
 	return steps
 }
 
-// TestErasure_ErasesEndedLiveAndQueuedCalls erases a person with four calls: an ended call, a call
-// whose analysis is missing, a call that waits for its charge, and a queued request. A call of
-// another person is kept.
+// TestErasure_ErasesEndedLiveAndQueuedCalls erases a person with three calls and a queued request.
+// One call has ended, one is in progress, and one waits for its charge. The request and the call of
+// another person are kept.
 func TestErasure_ErasesEndedLiveAndQueuedCalls(t *testing.T) {
 	t.Parallel()
 	r, erasure := newRig(t), newID(t)
@@ -101,7 +102,7 @@ func TestErasure_ErasesEndedLiveAndQueuedCalls(t *testing.T) {
 	testkit.Members(t, "call", got, map[string]any{"summary": nil, "outcome": "interested", "status": "completed"})
 	r.wantErasedEvents(erasure, over, live, waiting, queued)
 
-	r.erase(erasure, 1) // the repeated order reports the same steps
+	r.erase(erasure, 1) // the repeated order must report the same steps
 	if n := r.countSecretRows(); n != 2 {
 		t.Errorf("rows with the secret after the second order = %d, want 2", n)
 	}
@@ -158,8 +159,8 @@ func (r *rig) wantErasedEvents(erasure uuid.UUID, over, live, waiting, queued *a
 	}
 }
 
-// sameSteps reports whether two reports contain the same steps. The call between is ignored,
-// because it published its first event between the two reports.
+// sameSteps reports whether two reports contain the same steps. It ignores the call with the id
+// between, because that call published its first event between the two reports.
 func sameSteps(first, second, between string) bool {
 	a, b := strings.Fields(first), strings.Fields(strings.ReplaceAll(second, " webhook-dispatcher "+between, ""))
 	slices.Sort(a)
@@ -168,7 +169,7 @@ func sameSteps(first, second, between string) bool {
 }
 
 // TestErasure_RequestAllowedAfterTheErasureIsKept covers a request that was allowed after the
-// erasure but before the calls service received the order of the erasure.
+// erasure but before the service `calls` received the order of the erasure.
 func TestErasure_RequestAllowedAfterTheErasureIsKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -201,14 +202,14 @@ func allowAfter(erasures int64) func(*compliancev1.PreCheckRequest) (*compliance
 }
 
 // TestErasure_ConcurrentRequestIsErasedOrNotCreated covers a request that was allowed before the
-// erasure. The request is erased or not created.
+// erasure. The request must be erased or not created.
 func TestErasure_ConcurrentRequestIsErasedOrNotCreated(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.peers.set(func(p *fakePeers) {
 		p.preCheck = func(q *compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error) {
 			answer, err := allow(q)
-			r.erase(newID(t), 1) // between the pre-check and the commit
+			r.erase(newID(t), 1) // the erasure arrives between the pre-check and the commit
 			return answer, err
 		}
 	})
@@ -291,7 +292,7 @@ func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 }
 
 // TestErasure_ConcurrentCallEventsLeaveNoPersonalData orders the erasure between any two events of
-// a call. Nothing of the person stays stored, and no event with personal data follows the erased
+// a call. Afterwards no personal data is stored, and no event with personal data follows the erased
 // event.
 func TestErasure_ConcurrentCallEventsLeaveNoPersonalData(t *testing.T) {
 	t.Parallel()

@@ -47,8 +47,8 @@ func (a *account) at(seconds int) *timestamppb.Timestamp {
 
 func (a *account) id() string { return a.call.GetCallId() }
 
-// event returns the next dial event. The function change updates the call in the event; if change
-// is nil, the event has no call.
+// event returns the next dial event. The function change updates the call, which is part of the
+// event. If change is nil, the event contains no call.
 func (a *account) event(change func(*eventv1.Call), set func(*eventv1.DialEvent)) *eventv1.DialEvent {
 	ev := &eventv1.DialEvent{WorkspaceId: a.r.workspace.String(), OccurredAt: a.at(5)}
 	if a.request != uuid.Nil {
@@ -128,7 +128,7 @@ func (a *account) read() map[string]any {
 	return a.r.want(http.StatusOK, "GET", "/v1/calls/"+a.id(), nil)
 }
 
-func TestEvents_RequestAndCallFollowEachEvent(t *testing.T) {
+func TestEvents_EachEventUpdatesTheRequestAndTheCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place("external_ref", "order-1042"))
@@ -181,7 +181,7 @@ func TestEvents_RequestAndCallFollowEachEvent(t *testing.T) {
 }
 
 // TestEvents_AnyOrderGivesTheSameRows applies every event twice and in random order with the real
-// handlers. The rows must be the same as after the events in order.
+// handlers. The stored rows must be the same as if the events arrived in order.
 func TestEvents_AnyOrderGivesTheSameRows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -260,7 +260,7 @@ func TestEvents_EndOfACallSetsTheResultOfTheRequest(t *testing.T) {
 	}
 }
 
-func TestEvents_RequestsThatEndWithoutACall(t *testing.T) {
+func TestEvents_RequestCanEndWithoutACall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())
@@ -315,7 +315,7 @@ func TestEvents_InboundCallDoesNotWaitForACharge(t *testing.T) {
 	}
 }
 
-func TestEvents_ChargeArrivesBeforeTheCall(t *testing.T) {
+func TestEvents_ChargeBeforeTheFirstCallEventIsKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())
@@ -331,7 +331,7 @@ func TestEvents_ChargeArrivesBeforeTheCall(t *testing.T) {
 	}
 }
 
-func TestCompleted_IsPublishedAtItsDeadlineWithMissingParts(t *testing.T) {
+func TestCompletedEvent_IsPublishedAtItsDeadlineWithoutChargeOrAnalysis(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string

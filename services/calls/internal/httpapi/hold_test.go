@@ -13,15 +13,15 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// TestCreate_TakeoverKeepsTheLengthOfTheHold interrupts a POST between the hold and the commit, as
-// the failpoint "calls: after hold" does. Before the POST is repeated, the test raises the agent's
-// max_call_seconds. The wallet returns the hold of the first attempt, so the call must not become
-// longer.
-func TestCreate_TakeoverKeepsTheLengthOfTheHold(t *testing.T) {
+// TestCreate_TakeoverKeepsMaxCallSecondsOfTheHold interrupts a POST between the hold and the
+// commit, as the failpoint "calls: after hold" does. Before the POST is repeated, the test raises
+// the agent's max_call_seconds. The wallet returns the hold of the first POST, so the call must not
+// become longer.
+func TestCreate_TakeoverKeepsMaxCallSecondsOfTheHold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.setMaxCallSeconds(60)
-	wallet := map[string]int32{} // for each request id, the seconds of the first hold
+	wallet := map[string]int32{} // maps each request id to the seconds of its first hold
 	var mu sync.Mutex
 	interrupted := true
 	r.peers.set(func(p *fakePeers) {

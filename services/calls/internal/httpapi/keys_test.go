@@ -22,10 +22,11 @@ type slot struct {
 	done bool
 }
 
-// TestCreate_KeyHasOneRequest uses the same keys in two workspaces, in sequence and concurrently. A
-// POST is accepted, refused, or fails as after a crash: it leaves a claim without a request, and
-// the lease has expired. A key has at most one request, and a refusal frees the key.
-func TestCreate_KeyHasOneRequest(t *testing.T) {
+// TestCreate_IdempotencyKeyHasOneRequest uses the same keys in two workspaces, in sequence and
+// concurrently. Each POST is accepted or refused, or its hold fails. A POST whose hold fails leaves
+// a claim without a request, and the lease of the claim has expired. A key must have at most one
+// request, and a refusal frees the key.
+func TestCreate_IdempotencyKeyHasOneRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	rapid.Check(t, func(rt *rapid.T) {

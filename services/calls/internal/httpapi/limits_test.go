@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/serviceauth"
 )
 
-// TestLimits_AcceptTheLimitAndRefuseOneMore counts characters, not bytes.
+// TestLimits_AcceptTheLimitAndRefuseOneMore checks that the limits count characters, not bytes.
 func TestLimits_AcceptTheLimitAndRefuseOneMore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -104,8 +104,8 @@ func (r *rig) raw(request *http.Request) string {
 	return string(text)
 }
 
-// mustKeep changes an agent and requires that the response contains the settings exactly as they
-// were sent.
+// mustKeep changes an agent and requires that the response contains the given parts of the settings
+// unchanged.
 func (r *rig) mustKeep(path, change string, parts ...string) {
 	r.t.Helper()
 	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodPatch, r.server.URL+path, strings.NewReader(change))

@@ -110,7 +110,7 @@ func TestLists_FiltersSelectMatchingItems(t *testing.T) {
 	}
 }
 
-func TestLists_MalformedParametersNameTheField(t *testing.T) {
+func TestLists_ErrorNamesTheMalformedParameter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for path, field := range map[string]string{

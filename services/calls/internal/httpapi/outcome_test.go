@@ -7,10 +7,10 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// TestCompleted_HasTheOutcomeOfTheConversation covers a summary that is late or never arrives.
-// call.completed waits for the summary. If the wait ends, call.completed has the outcome of the
-// ended event.
-func TestCompleted_HasTheOutcomeOfTheConversation(t *testing.T) {
+// TestCompletedEvent_WithoutSummaryHasTheOutcomeOfTheEnd covers a summary that is late or never
+// arrives. call.completed waits for the summary. After the wait, call.completed is published with
+// the outcome of the dialer's ended event.
+func TestCompletedEvent_WithoutSummaryHasTheOutcomeOfTheEnd(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string

@@ -38,8 +38,8 @@ func (r *rig) fetch(workspace uuid.UUID, path string, query url.Values) func(int
 	}
 }
 
-// traits maps the name of a filter parameter to the value of an item or of a filter. "" means no
-// value.
+// traits maps the name of a filter parameter to a value. It describes an item or a filter. For a
+// filter, "" matches every value.
 type traits map[string]string
 
 // shows reports whether the filter matches the traits.
@@ -81,8 +81,9 @@ const insertCall = `
 INSERT INTO calls (id, workspace_id, status, direction, agent_id, contact_id, external_ref, from_number, to_e164, billable_seconds, version)
 VALUES ($1, $2, $3, $4, $5, nullif($6, '')::uuid, nullif($7, ''), '+15005550006', '+14155550100', 0, 1)`
 
-// TestCalls_EveryPageIsExact combines all filters and checks every page while calls change.
-func TestCalls_EveryPageIsExact(t *testing.T) {
+// TestCalls_EveryPageHasExactlyTheMatchingCalls combines all filters and checks every page while
+// calls change.
+func TestCalls_EveryPageHasExactlyTheMatchingCalls(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	statuses := []string{"initiated", "ringing", "completed", "busy"}
@@ -121,7 +122,7 @@ UPDATE call_requests SET status = $2, completed_at = CASE WHEN $2 IN ('blocked',
     error_code = CASE WHEN $2 = 'blocked' THEN 'recipient_dnd' END
 WHERE id = $1`
 
-func TestRequests_EveryPageIsExact(t *testing.T) {
+func TestRequests_EveryPageHasExactlyTheMatchingRequests(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -155,9 +156,9 @@ func TestLists_PagesShowEachItemOnceWhileItemsAreAdded(t *testing.T) {
 	testkit.Race(t, func() uuid.UUID { return r.place() }, r.fetch(r.workspace, "/v1/call-requests", url.Values{}))
 }
 
-// TestLists_OnlyTheirOwnItemsAreCursors uses three kinds of wrong cursors: ids of another list, ids
+// TestLists_RefuseCursorsOfOtherLists uses three kinds of wrong cursors: ids of another list, ids
 // of another workspace, and unknown ids.
-func TestLists_OnlyTheirOwnItemsAreCursors(t *testing.T) {
+func TestLists_RefuseCursorsOfOtherLists(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())

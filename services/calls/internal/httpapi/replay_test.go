@@ -7,7 +7,7 @@ import (
 
 const replayed = "Idempotency-Replayed"
 
-func TestCreate_ReplayHasTheHeader(t *testing.T) {
+func TestCreate_ReplayHasTheIdempotencyReplayedHeader(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	first := r.do(http.MethodPost, "/v1/calls", r.order("idempotency_key", "k"))

@@ -45,8 +45,8 @@ import (
 
 var tracks = []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: "calls", FS: store.Migrations}}
 
-// rig is the whole service without its main function. It uses a real Postgres, fake peers over
-// HTTP, and a gateway that signs requests.
+// rig is the whole service without its main function. It uses a real Postgres, fakes of the other
+// services over HTTP, and a fake gateway that signs requests.
 type rig struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
@@ -240,8 +240,8 @@ func (r *rig) place(more ...any) uuid.UUID {
 	return uuid.MustParse(r.want(http.StatusAccepted, "POST", "/v1/calls", r.order(more...))["id"].(string))
 }
 
-// deliver applies one event in a separate transaction, without the inbox. So repeated events reach
-// the handlers.
+// deliver applies one event in a separate transaction without the inbox. The inbox would drop
+// repeated events, but with deliver they reach the handlers.
 func (r *rig) deliver(topic kafka.Topic, key string, event proto.Message) error {
 	return kafkatest.Commit(context.WithoutCancel(r.t.Context()), r.pool, r.handlers[topic.Name], r.record(topic, key,
 		event))

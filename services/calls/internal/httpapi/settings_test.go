@@ -97,7 +97,7 @@ func TestWorkspace_NewestVersionAppliesInAnyOrder(t *testing.T) {
 	}
 }
 
-func TestApplySetting_RefusesOtherMessages(t *testing.T) {
+func TestApplySetting_RefusesAMessageWithoutAValidWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	if got := connect.CodeOf(r.applyWorkspace(
@@ -109,9 +109,9 @@ func TestApplySetting_RefusesOtherMessages(t *testing.T) {
 	}
 }
 
-// Each change of an agent is committed first and then stored by the dialer. Only after that the
-// client gets the response.
-func TestAgent_IsStoredByTheDialerBeforeTheAnswer(t *testing.T) {
+// Each change of an agent is committed first. Then the dialer stores the agent. The client gets the
+// response only after both.
+func TestAgent_IsStoredByTheDialerBeforeTheHTTPResponse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	var committed []int64
@@ -138,7 +138,7 @@ func TestAgent_IsStoredByTheDialerBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-func TestAgent_DialerDownIs503AndTheAgentIsStored(t *testing.T) {
+func TestAgent_ChangeWithTheDialerDownIsStoredAndReturns503(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.peers.set(func(p *fakePeers) {

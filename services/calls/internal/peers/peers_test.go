@@ -39,7 +39,7 @@ func withdrawnEvent(w http.ResponseWriter) {
 	_, _ = w.Write(body)
 }
 
-func TestCallPeer_RepeatsAfterABrokenConnection(t *testing.T) {
+func TestCallPeer_RepeatsTheRequestAfterABrokenConnection(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	peers := peersAt(t, func(w http.ResponseWriter, r *http.Request) {
@@ -63,7 +63,7 @@ func TestCallPeer_RepeatsAfterABrokenConnection(t *testing.T) {
 	}
 }
 
-func TestCallPeer_NoResponseIsUnavailable(t *testing.T) {
+func TestCallPeer_ReturnsUnavailableIfThePeerDoesNotRespond(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
 	peers := peersAt(t, func(http.ResponseWriter, *http.Request) { <-ended })
@@ -82,7 +82,7 @@ func TestCallPeer_NoResponseIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestCallPeer_RejectedTokenIsAnInternalError(t *testing.T) {
+func TestCallPeer_ReturnsAnInternalErrorIfThePeerRejectsTheToken(t *testing.T) {
 	t.Parallel()
 	peers := peersAt(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	_, err := peers.PreCheck(t.Context(), &compliancev1.PreCheckRequest{})

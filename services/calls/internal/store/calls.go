@@ -22,8 +22,8 @@ const callColumns = `id, workspace_id, call_request_id, direction, from_number, 
 // transcriptOf selects the transcript if the workspace shows transcripts.
 const transcriptOf = `CASE WHEN (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id) THEN transcript END AS transcript`
 
-// foldedCall lists the columns that events change. The transcript is read only while an event with
-// the transcript can still be published.
+// foldedCall lists the columns that events change. The transcript is read only while it is still
+// needed, that is until the terminal event is published.
 const foldedCall = callColumns + `, CASE WHEN NOT closed AND (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id) THEN transcript END AS transcript`
 
 const callByID = `SELECT ` + callColumns + `, ` + transcriptOf + ` FROM calls WHERE workspace_id = @workspace_id AND id = @id`
@@ -70,8 +70,8 @@ const listedCall = `id, workspace_id, direction, from_number, to_e164, agent_id,
 
 const callsOfWorkspace = `SELECT ` + listedCall + ` FROM calls WHERE workspace_id = @workspace_id`
 
-// callsOfPartitions selects the newest calls of each pair of direction and list status. An outer
-// SELECT merges these results.
+// callsOfPartitions selects the newest calls of each pair of direction and list status
+// (callstate.ListStatus). An outer SELECT merges these results.
 const callsOfPartitions = `
 SELECT ` + listedCall + ` FROM unnest(@directions::text[], @list_statuses::text[]) AS pair (pair_direction,
 	pair_status) CROSS JOIN LATERAL (
@@ -105,7 +105,8 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 	}
 	args["directions"], args["list_statuses"] = callstate.ListPartitions(f.Direction, callstate.Status(f.Status))
 	given := []any{args}
-	// two indexes are possible, and the values decide which one is better
+	// either of two indexes can be the better one, so the database plans the statement for these
+	// values
 	if f.AgentID != nil && f.ExternalRef != nil {
 		given = []any{pgx.QueryExecModeCacheDescribe, args}
 	}
@@ -116,9 +117,9 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 	return rows, nil
 }
 
-// statement returns the statement whose index fits the filter. A contact has few calls, so the
+// statement returns the statement that has an index for the filter. A contact has few calls, so the
 // statement reads all calls of the contact. For all other filters the statement reads each pair of
-// direction and list status, so that a rare status is found quickly among a million calls.
+// direction and list status separately. So a rare status is found quickly among a million calls.
 func (f CallFilter) statement() string {
 	where := ""
 	if f.AgentID != nil {
@@ -156,9 +157,10 @@ func (s *Store) Now(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
 	return now, nil
 }
 
-// If the transcript was not read, the stored transcript is kept. To reopen a closed call, the
-// statement would set the column closed to NULL, and NOT NULL rejects that. The database must do
-// this check, because the statement is sent together with COMMIT.
+// If the transcript was not read, the stored transcript is kept. If a concurrent transaction has
+// closed the call and this statement would open it again, the CASE sets closed to NULL. Then the
+// NOT NULL constraint rolls the transaction back. The check is in the database, because the
+// statement is sent together with COMMIT.
 const saveCall = `
 INSERT INTO calls AS c (` + callColumns + `, transcript)
 VALUES (@id, @workspace_id, @call_request_id, @direction, @from_number, @to_e164, @agent_id, @contact_id, @external_ref, @status,
@@ -183,8 +185,8 @@ SELECT ` + foldedCall + ` FROM calls
 WHERE completes_at <= now()
 ORDER BY completes_at LIMIT @limit FOR UPDATE SKIP LOCKED`
 
-// Complete publishes call.completed for up to limit calls that have waited long enough. It returns
-// the number of these calls. resume continues the trace of each call.
+// Complete publishes call.completed for up to limit calls whose wait is over. It returns the number
+// of these calls. The function resume continues the trace of each call.
 func (s *Store) Complete(ctx context.Context, waits callstate.Waits, limit int, resume func(context.Context, *callstate.Call) (context.Context, func())) (int, error) {
 	var done int
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {

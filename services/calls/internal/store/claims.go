@@ -12,14 +12,16 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// Claim is the right of one POST to create the request of an idempotency key.
+// Claim is the right of one POST to create the request of an idempotency key. Other POSTs with the
+// same key wait until the claim ends.
 type Claim struct {
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	Key         string    `db:"key"`
 	// RequestID is the id of the future request. If another POST with the same body takes over the
 	// claim, the id stays the same.
 	RequestID uuid.UUID `db:"request_id"`
-	// Epoch increases with each takeover. So a POST that lost the claim cannot free the key.
+	// Epoch increases with each takeover. If a POST lost the claim to a takeover, its epoch is old,
+	// so it cannot free the key.
 	Epoch int32 `db:"epoch"`
 }
 
@@ -33,9 +35,9 @@ WHERE NOT k.done AND k.leased_until <= now()
 RETURNING workspace_id, key, request_id, epoch`
 
 // ClaimKey claims a key that is free or whose lease has expired. ok is false if the key is done or
-// claimed by another POST. A takeover with the same body keeps the request id, so that pre-check
-// and hold return their earlier results. A takeover with another body gets a new id, because the
-// earlier results belong to another order.
+// claimed by another POST. If a POST takes over a key with the same body, the request id stays the
+// same, so that pre-check and hold return their earlier results. If the body differs, the request
+// id is new, because the earlier results belong to another order.
 func (s *Store) ClaimKey(ctx context.Context, want Claim, fingerprint []byte, lease time.Duration) (got Claim, ok bool, err error) {
 	got, err = pg.One[Claim](ctx, s.pool, claimKey, pgx.NamedArgs{
 		"workspace_id": want.WorkspaceID, "key": want.Key, "request_id": want.RequestID,
@@ -107,8 +109,8 @@ func claimArgs(c Claim) pgx.NamedArgs {
 	return pgx.NamedArgs{"workspace_id": c.WorkspaceID, "key": c.Key, "request_id": c.RequestID, "epoch": c.Epoch}
 }
 
-// Ids are UUIDv7, so the limit on request_id restricts the scan to old keys. A claim without a
-// request is the result of a crash or an error.
+// Request ids are UUIDv7 and begin with a time. So the condition on request_id restricts the scan
+// to old keys. A claim without a request is the result of a crash or an error.
 const deleteExpiredKeys = `
 DELETE FROM idempotency_keys k USING (
     SELECT k.workspace_id, k.key
@@ -117,8 +119,9 @@ DELETE FROM idempotency_keys k USING (
     ORDER BY k.request_id LIMIT @limit
 ) old WHERE k.workspace_id = old.workspace_id AND k.key = old.key AND k.leased_until < now()`
 
-// DeleteExpiredKeys deletes at most limit keys whose request ended longer than keep ago, and
-// returns their number. beforeID must be the first id of the time keep ago.
+// DeleteExpiredKeys deletes at most limit keys whose request ended longer ago than the duration
+// keep. It returns their number. beforeID must be the smallest UUIDv7 of the time at which keep
+// begins.
 func (s *Store) DeleteExpiredKeys(ctx context.Context, beforeID uuid.UUID, keep time.Duration, limit int) (int64,
 	error) {
 	tag, err := s.pool.Exec(ctx, deleteExpiredKeys, pgx.NamedArgs{"before_id": beforeID, "keep": keep.Seconds(),

@@ -16,8 +16,9 @@ import (
 	"ringfence.dev/services/calls/internal/callstate"
 )
 
-// ErrNotCreated means that the request was not stored. The id was abandoned, a request with the id
-// exists, the claim was lost, or the person was erased after the request was allowed.
+// ErrNotCreated means that the request was not stored, for one of four reasons: the id was
+// abandoned, a request with the id exists, the claim was lost, or the person was erased after the
+// request was allowed.
 var ErrNotCreated = errors.New("call request not created")
 
 const insertRequest = `
@@ -29,9 +30,10 @@ WHERE ` + mayBecome + `
 ON CONFLICT (id) DO NOTHING
 RETURNING ` + requestColumns
 
-// mayBecome is true if the id was not abandoned and the person was not erased since the request was
-// allowed. The insert of the request uses this condition. The event of a request without a key uses
-// it too. Both statements get the same result, because the transaction holds the locks.
+// mayBecome is an SQL condition. It is true if the id was not abandoned and the person was not
+// erased after the request was allowed. The insert of a request uses the condition. Without an
+// idempotency key, the insert of the request's event uses it too. Both statements get the same
+// result, because the transaction holds the locks.
 const mayBecome = `NOT EXISTS (SELECT FROM abandoned_requests WHERE request_id = @id) AND NOT EXISTS (
     SELECT FROM erasures e WHERE e.workspace_id = @workspace_id AND e.phone_e164 = @to_e164 AND e.erasures > @erasures)`
 
@@ -55,8 +57,9 @@ func (s *Store) Create(ctx context.Context, req callstate.Request, claim *Claim,
 }
 
 // createWithoutKey needs one round trip. A batch that is sent outside of a transaction runs as one
-// transaction, which commits with the last statement. The Go code cannot roll it back, so the event
-// has the same condition as the insert. The id is new, so no other row has this id.
+// transaction, which commits with the last statement. The Go code cannot roll the batch back, so
+// the insert of the event has the same condition as the insert of the request. The id is new, so no
+// other row has this id.
 func (s *Store) createWithoutKey(ctx context.Context, req callstate.Request, at time.Time) (placed callstate.Request,
 	err error) {
 	batch := &pgx.Batch{}
@@ -88,8 +91,8 @@ func (s *Store) createClaimed(ctx context.Context, req callstate.Request, claim 
 	return placed, err
 }
 
-// lockRequestAndPerson makes the erasure of a person wait for requests that are being created, and
-// the reverse. Requests of the same person do not wait for each other.
+// lockRequestAndPerson makes an erasure of the person wait for requests that are being created, and
+// makes new requests wait for the erasure. Requests of the same person do not wait for each other.
 const lockRequestAndPerson = `
 SELECT pg_advisory_xact_lock(hashtextextended(@request_id::text, 0)),
     pg_advisory_xact_lock_shared(hashtextextended(@person::text, 0))`

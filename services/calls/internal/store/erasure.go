@@ -49,8 +49,8 @@ SELECT coalesce((SELECT erasures >= @erasures FROM known), false) AS again`
 const inboundCallsOfPerson = `
 SELECT id FROM calls WHERE workspace_id = @workspace_id AND from_number = @phone_e164 AND direction = 'inbound'`
 
-// last_call is the newest inbound call now. The job ignores inbound calls that arrive while it
-// runs.
+// last_call is the newest inbound call at the time of the order. The job ignores inbound calls that
+// arrive later.
 const insertErasureJob = `
 INSERT INTO erasure_jobs (erasure_id, workspace_id, phone_e164, contact_id, erasures, again, last_call, step_at)
 SELECT @erasure_id, @workspace_id, @phone_e164, @contact_id, @erasures, @again,
@@ -95,9 +95,9 @@ WHERE erasure_id = (
     SELECT erasure_id FROM erasure_jobs WHERE step_at <= now() ORDER BY step_at LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING erasure_id`
 
-// EraseNext does one step of one erasure job in a separate transaction. It returns false if no step
-// is due. Replicas can call EraseNext concurrently. A failed step is repeated after a minute, after
-// the due steps of other jobs.
+// EraseNext runs one step of one erasure job in a separate transaction. It returns false if no step
+// is due. Replicas can call EraseNext concurrently. A failed step is due again after a minute. Due
+// steps of other jobs run first.
 func (s *Store) EraseNext(ctx context.Context) (worked bool, err error) {
 	id, err := pg.Value[uuid.UUID](ctx, s.pool, claimErasureJob, nil)
 	if errors.Is(err, pg.ErrNotFound) {
@@ -144,7 +144,7 @@ const lockErasureJob = `
 SELECT erasure_id, workspace_id, phone_e164, contact_id, erasures, again, last_call, after_request, after_call
 FROM erasure_jobs WHERE erasure_id = @erasure_id FOR UPDATE`
 
-// If a request has a call, the request is found by the contact of the call.
+// A request that has a call is found by the contact of the call.
 const requestsOfPerson = `
 SELECT id FROM (
     SELECT id FROM call_requests
@@ -163,8 +163,8 @@ ORDER BY id FOR UPDATE`
 
 const callsOfRequests = `SELECT id FROM calls WHERE call_request_id = ANY (@requests::uuid[])`
 
-// An inbound call has no erasure counter. The first order selects the calls that are not erased
-// yet, and a repeated order selects the erased calls.
+// An inbound call does not store an erasure count, so erased_at is used instead. The first order of
+// an erasure selects the calls that are not erased yet. A repeated order selects the erased calls.
 const nextInboundCalls = inboundCallsOfPerson + `
     AND (erased_at IS NOT NULL) = @again AND id > @after_call AND id <= @last_call
 ORDER BY id LIMIT @limit`
@@ -230,8 +230,8 @@ func eraseStep(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	return publishErased(ctx, tx, job, requests, calls, more)
 }
 
-// lockNextErased locks the requests and calls of the next step, in the same order as the method
-// Lock. It stores their ids and the new progress in args. more is true if further steps are needed.
+// lockNextErased locks the requests and calls of the next step, in the same order as Store.Lock. It
+// stores their ids and the new progress in args. more is true if further steps are needed.
 func lockNextErased(
 	ctx context.Context, tx pgx.Tx, job erasureJob, args pgx.NamedArgs,
 ) (requests []uuid.UUID, more bool, err error) {
@@ -276,8 +276,8 @@ func queryIDs(ctx context.Context, tx pgx.Tx, sql string, args pgx.NamedArgs) ([
 	return pgx.AppendRows([]uuid.UUID{}, rows, pgx.RowTo[uuid.UUID])
 }
 
-// publishErased publishes an erased event for each request and for each call that has events. It
-// also reports the resulting steps of other services.
+// publishErased publishes an erased event for each request, and for each call of which events were
+// published. It also publishes a report with the steps that other services must do.
 func publishErased(
 	ctx context.Context, tx pgx.Tx, job erasureJob, requests []uuid.UUID, calls []erasedCall, more bool,
 ) error {
@@ -326,8 +326,9 @@ func stepDone(erasure, workspaceID uuid.UUID, at time.Time, step *eventv1.StepDo
 	}
 }
 
-// ReportErased publishes a report after the dialer's erased event of an inbound call was applied.
-// If events of the call were published, ReportErased also publishes the erasure of these events.
+// ReportErased reports that the dialer's erased event of an inbound call was applied. If events of
+// the call were published, ReportErased also publishes an event that orders the erasure of their
+// bodies.
 func (f *Fold) ReportErased(ctx context.Context, c *callstate.Call, erasure uuid.UUID) error {
 	step := &eventv1.StepDone{Ref: c.ID.String()}
 	if c.Sequence > 0 {
@@ -423,8 +424,8 @@ func (s *Store) deleteOld(ctx context.Context, sql string, workspaceID uuid.UUID
 
 const deleteErasures = `DELETE FROM erasures WHERE ordered_at < @at`
 
-// DeleteErasures deletes erasure counters that were set before the time at. Requests that were
-// allowed before these erasures must be too old to be created.
+// DeleteErasures deletes erasure counters that were set before the time at. The time at must be so
+// early that no request which was allowed before these erasures can still be created.
 func (s *Store) DeleteErasures(ctx context.Context, at time.Time) error {
 	if _, err := s.pool.Exec(ctx, deleteErasures, pg.Args{"at": at}); err != nil {
 		return fmt.Errorf("delete old erasures: %w", err)

@@ -43,12 +43,12 @@ type Fold struct {
 	events                        pgx.Batch
 }
 
-// The plan can be older than the rows: it may have been made while the tables were empty. The plan
-// must use indexes anyway.
+// The database can use a plan that it made while the tables were empty. Such a plan would read
+// whole tables. Therefore sequential scans are off.
 const forceIndexes = `SELECT set_config('enable_seqscan', 'off', true)`
 
 // Dial events and wallet events of one request have the same key, and therefore the same partition
-// number. All folds lock partitions, requests and calls in this order, so they cannot deadlock.
+// number. All transactions lock partitions, then requests, then calls, so they cannot deadlock.
 const lockPartitions = `
 SELECT pg_advisory_xact_lock(hashtextextended('partition', partition.number))
 FROM (SELECT DISTINCT number FROM unnest(@partitions::bigint[]) number ORDER BY number) partition`
@@ -63,8 +63,8 @@ const lockCallsOfRequests = `SELECT ` + foldedCall +
 
 const transcribedWorkspaces = `SELECT id FROM workspaces WHERE id = ANY (@ids::uuid[]) AND transcripts`
 
-// Lock locks the partitions of the events and then locks and reads the rows. No other fold with one
-// of these partitions runs until the transaction ends.
+// Lock locks the partitions of the events and then locks and reads the rows. Until the transaction
+// ends, no other Fold with one of these partitions can run.
 func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 	f := &Fold{requests: map[uuid.UUID]*callstate.Request{}, calls: map[uuid.UUID]*callstate.Call{},
 		transcribed: map[uuid.UUID]bool{}}
@@ -116,7 +116,8 @@ func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 // Request returns a locked request, or nil if the request does not exist.
 func (f *Fold) Request(id uuid.UUID) *callstate.Request { return f.requests[id] }
 
-// Call returns a locked call or a new call of this fold. It returns nil if the call is unknown.
+// Call returns a locked call, or a new call that was saved in this Fold. It returns nil if the call
+// is unknown.
 func (f *Fold) Call(id uuid.UUID) *callstate.Call { return f.calls[id] }
 
 // CallOfRequest returns the newest call of a request, or nil if no call of the request is known.
@@ -142,7 +143,8 @@ func (f *Fold) SaveRequest(req *callstate.Request) {
 }
 
 // SaveCanceled adds a request that the withdrawn event canceled. It also adds the event of the
-// request for call-requests.v1. SaveCanceled is used if the commit of the HTTP cancel was lost.
+// request for call-requests.v1. It is used if the HTTP cancel failed after the dialer withdrew the
+// request.
 func (f *Fold) SaveCanceled(ctx context.Context, req *callstate.Request, at time.Time) error {
 	f.SaveRequest(req)
 	return outbox.Queue(ctx, &f.events, requestEvent(req, req.WithdrawnEvent(at)))
@@ -166,7 +168,7 @@ func (f *Fold) SaveCall(ctx context.Context, c *callstate.Call, event openapi.Ev
 	return queueEvent(ctx, &f.events, c, event, f.Now)
 }
 
-// queueEvent queues the public event, unless event is "".
+// queueEvent adds the public event to the batch, unless event is "".
 func queueEvent(ctx context.Context, batch *pgx.Batch, c *callstate.Call, event openapi.EventType, at time.Time) error {
 	if event == "" {
 		return nil

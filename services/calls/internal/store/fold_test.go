@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// keep stores a new call with its event in a fold. Before the fold is written, keep calls the
-// function meanwhile.
+// keep stores a new call and its event with a Fold. After the Fold has read the call and before it
+// writes, keep calls the function meanwhile.
 func keep(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Status, event openapi.EventType, meanwhile func() error) error {
 	t.Helper()
 	st := store.New(pool)
@@ -35,8 +35,8 @@ func keep(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Statu
 }
 
 // TestFold_RollsBackIfTheCallWasClosedConcurrently closes a call after another transaction has read
-// the call and before that transaction commits. The other transaction must roll back, together with
-// its event.
+// the call and before that transaction commits. That transaction must roll back, together with its
+// event.
 func TestFold_RollsBackIfTheCallWasClosedConcurrently(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
@@ -67,9 +67,9 @@ func TestFold_RollsBackIfTheCallWasClosedConcurrently(t *testing.T) {
 	}
 }
 
-// The attempt of an event is stored. So a late event of an older attempt changes nothing in a later
-// transaction.
-func TestFold_StoresTheAttemptOfARequest(t *testing.T) {
+// The attempt number of an event is stored. So a late event of an older attempt changes nothing,
+// even in a later transaction.
+func TestFold_LateReleaseOfAnOlderAttemptChangesNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
 	st, id := store.New(pool), uuid.Must(uuid.NewV7())

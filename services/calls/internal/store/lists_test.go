@@ -16,8 +16,9 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// The data of the plan tests. One workspace has almost all rows, including the oldest ones. Only
-// the oldest rows have the rare values.
+// many is the number of calls and of requests that the tests insert; mostPages is the greatest
+// number of database pages that a list may read. One workspace has almost all rows, including the
+// oldest ones. Only the oldest rows have the rare values.
 const (
 	many      = 30_000
 	mostPages = 250
@@ -48,7 +49,7 @@ SELECT concat(lpad(to_hex(1750000000000 + n), 12, '0'), '70008', substr(md5(n::t
 FROM generate_series(1, @many::int) AS n,
     LATERAL (SELECT CASE WHEN n < 4 THEN 'blocked' WHEN n % 3 = 0 THEN 'queued' ELSE 'completed' END AS status) AS s`
 
-// seeded returns a database with this data.
+// seeded returns a database with these calls and requests.
 func seeded(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
@@ -66,7 +67,7 @@ func seeded(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-func TestLists_NoFilterReadsTheWholeWorkspace(t *testing.T) {
+func TestLists_EveryFilterReadsFewPages(t *testing.T) {
 	t.Parallel()
 	pool := seeded(t)
 	watched, seen := pgtest.Watch(t, pool)

@@ -17,8 +17,8 @@ type Store struct{ pool *pgxpool.Pool }
 
 func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
-// newestFirst is the end of every statement of a public list. It orders by the bytes of the id.
-// With an order by the id, the planner could use the primary key and read the rows of all other
+// newestFirst is the end of every statement of a public list. It orders by the bytes of the id. If
+// it ordered by the id itself, the planner could use the primary key and read the rows of all other
 // workspaces.
 const newestFirst = ` ORDER BY uuid_send(id) DESC LIMIT @rows`
 

@@ -14,9 +14,9 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// A consumer's batch reads each event after ApplySetting has stored the event. Such an event must
-// not delay the next change of its workspace until the batch commits.
-func TestKeepWorkspace_StoredVersionLocksNothing(t *testing.T) {
+// A consumer's batch can contain an event that ApplySetting has already stored. Such an event must
+// not delay the next change of the workspace until the batch commits.
+func TestKeepWorkspace_StoredVersionLocksNoRow(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
 	st, stored := store.New(pool), store.Workspace{ID: uuid.New(), Version: 1, Currency: "USD"}

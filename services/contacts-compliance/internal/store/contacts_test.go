@@ -28,7 +28,7 @@ FROM generate_series(1, 30000) AS n,
 
 // A rare state, a rare name, and a name that is common in another state are found without reading
 // all contacts of the workspace.
-func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
+func TestList_EveryFilterReadsFewPages(t *testing.T) {
 	t.Parallel()
 	_, pool := open(t)
 	watched, seen := pgtest.Watch(t, pool)
