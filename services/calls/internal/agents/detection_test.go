@@ -27,7 +27,7 @@ func TestNew_ValidatesTurnDetectionAndNoiseReduction(t *testing.T) {
 			settings: `"noise_reduction":{"type":"far_field","level":1}`, field: "noise_reduction",
 		},
 		{
-			name: "noise reduction in other letters", settings: `"Noise_Reduction":{"type":"far_field"}`,
+			name: "noise_reduction in another case", settings: `"Noise_Reduction":{"type":"far_field"}`,
 			field: "Noise_Reduction",
 		},
 		{
@@ -43,7 +43,7 @@ func TestNew_ValidatesTurnDetectionAndNoiseReduction(t *testing.T) {
 		{name: "semantic_vad", settings: `"turn_detection":{"type":"semantic_vad","eagerness":"low"}`},
 		{name: "no type", settings: `"turn_detection":{"threshold":0.5}`, field: "turn_detection.type"},
 		{name: "unknown type", settings: `"turn_detection":{"type":"none"}`, field: "turn_detection.type"},
-		{name: "no object", settings: `"turn_detection":true`, field: "turn_detection"},
+		{name: "turn_detection that is no object", settings: `"turn_detection":true`, field: "turn_detection"},
 		{
 			name: "threshold above 1", settings: `"turn_detection":{"type":"server_vad","threshold":1.1}`,
 			field: "turn_detection.threshold",
@@ -53,11 +53,11 @@ func TestNew_ValidatesTurnDetectionAndNoiseReduction(t *testing.T) {
 			field: "turn_detection.threshold",
 		},
 		{
-			name: "negative padding", settings: `"turn_detection":{"type":"server_vad","prefix_padding_ms":-1}`,
+			name: "negative prefix_padding_ms", settings: `"turn_detection":{"type":"server_vad","prefix_padding_ms":-1}`,
 			field: "turn_detection.prefix_padding_ms",
 		},
 		{
-			name: "no silence", settings: `"turn_detection":{"type":"server_vad","silence_duration_ms":0}`,
+			name: "silence of 0 milliseconds", settings: `"turn_detection":{"type":"server_vad","silence_duration_ms":0}`,
 			field: "turn_detection.silence_duration_ms",
 		},
 		{
@@ -65,19 +65,19 @@ func TestNew_ValidatesTurnDetectionAndNoiseReduction(t *testing.T) {
 			settings: `"turn_detection":{"type":"server_vad","silence_duration_ms":0.5}`, field: "turn_detection",
 		},
 		{
-			name: "short idle timeout", settings: `"turn_detection":{"type":"server_vad","idle_timeout_ms":4999}`,
+			name: "idle timeout below the minimum", settings: `"turn_detection":{"type":"server_vad","idle_timeout_ms":4999}`,
 			field: "turn_detection.idle_timeout_ms",
 		},
 		{
-			name: "eagerness of server_vad", settings: `"turn_detection":{"type":"server_vad","eagerness":"low"}`,
+			name: "server_vad with the eagerness of semantic_vad", settings: `"turn_detection":{"type":"server_vad","eagerness":"low"}`,
 			field: "turn_detection.eagerness",
 		},
 		{
-			name: "threshold of semantic_vad", settings: `"turn_detection":{"type":"semantic_vad","threshold":0.5}`,
+			name: "semantic_vad with the threshold of server_vad", settings: `"turn_detection":{"type":"semantic_vad","threshold":0.5}`,
 			field: "turn_detection.threshold",
 		},
 		{
-			name:     "idle timeout of semantic_vad",
+			name:     "semantic_vad with the idle timeout of server_vad",
 			settings: `"turn_detection":{"type":"semantic_vad","idle_timeout_ms":6000}`,
 			field:    "turn_detection.idle_timeout_ms",
 		},
@@ -134,13 +134,13 @@ func TestEvent_ContainsTurnDetection(t *testing.T) {
 func TestNew_ValidatesOpenAILiveAgent(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, settings, field string }{
-		{name: "kind alone", settings: ``},
+		{name: "only the kind", settings: ``},
 		{
-			name:     "own model and URL",
+			name:     "model and URL of the agent",
 			settings: `,"model":"gpt-live-1","base_url":"wss://live.example/v1/live/sessions"`,
 		},
-		{name: "longest call", settings: `,"max_call_seconds":6900`},
-		{name: "call beyond the session", settings: `,"max_call_seconds":6901`, field: "max_call_seconds"},
+		{name: "longest permitted call", settings: `,"max_call_seconds":6900`},
+		{name: "call longer than the session", settings: `,"max_call_seconds":6901`, field: "max_call_seconds"},
 		{name: "turn detection", settings: `,"turn_detection":{"type":"server_vad"}`, field: "turn_detection"},
 		{name: "noise reduction", settings: `,"noise_reduction":{"type":"far_field"}`, field: "noise_reduction"},
 	}

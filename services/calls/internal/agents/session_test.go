@@ -22,29 +22,29 @@ func TestNewAndChange_RefuseCallsLongerThanTheModelSession(t *testing.T) {
 		change  string
 		refused bool
 	}{
-		{name: "realtime, longest", create: `{"name":"Ada","kind":"openai_realtime","max_call_seconds":3300}`},
+		{name: "realtime agent with the longest permitted call", create: `{"name":"Ada","kind":"openai_realtime","max_call_seconds":3300}`},
 		{
-			name: "realtime, too long", create: `{"name":"Ada","kind":"openai_realtime","max_call_seconds":3301}`,
+			name: "realtime agent with a too long call", create: `{"name":"Ada","kind":"openai_realtime","max_call_seconds":3301}`,
 			refused: true,
 		},
 		{
-			name:    "websocket, too long",
+			name:    "websocket agent with a too long call",
 			create:  `{"name":"Ada","kind":"media_ws","media_url":"wss://agent.example/","max_call_seconds":14400}`,
 			refused: true,
 		},
-		{name: "scripted", create: `{"name":"Ada","kind":"scripted","max_call_seconds":14400}`},
-		{name: "default kind", create: `{"name":"Ada","max_call_seconds":14400}`},
-		{name: "realtime made too long", create: realtime, change: `{"max_call_seconds":3600}`, refused: true},
-		{name: "websocket made too long", create: websocket, change: `{"max_call_seconds":3600}`, refused: true},
+		{name: "scripted agent has no session limit", create: `{"name":"Ada","kind":"scripted","max_call_seconds":14400}`},
+		{name: "agent of the default kind has no session limit", create: `{"name":"Ada","max_call_seconds":14400}`},
+		{name: "realtime agent changed to a too long call", create: realtime, change: `{"max_call_seconds":3600}`, refused: true},
+		{name: "websocket agent changed to a too long call", create: websocket, change: `{"max_call_seconds":3600}`, refused: true},
 		{
-			name: "scripted made realtime", create: `{"name":"Ada","max_call_seconds":3600}`,
+			name: "scripted agent with a long call changed to realtime", create: `{"name":"Ada","max_call_seconds":3600}`,
 			change: `{"kind":"openai_realtime"}`, refused: true,
 		},
 		{
-			name: "scripted made realtime and shorter", create: `{"name":"Ada","max_call_seconds":3600}`,
+			name: "scripted agent changed to realtime with a shorter call", create: `{"name":"Ada","max_call_seconds":3600}`,
 			change: `{"kind":"openai_realtime","max_call_seconds":3300}`,
 		},
-		{name: "realtime made scripted and longer", create: realtime, change: `{"kind":null,"max_call_seconds":14400}`},
+		{name: "realtime agent changed to scripted with a longer call", create: realtime, change: `{"kind":null,"max_call_seconds":14400}`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -72,11 +72,11 @@ func TestRetentionJob_DeletesDataOlderThanItsRetentionPeriod(t *testing.T) {
 		at                           time.Time
 		requests, calls, transcripts int
 	}{
-		{"the standard", standard, now, 5, 5, 3},
+		{"default periods", standard, now, 5, 5, 3},
 		{"periods of the workspace", brief, now, 4, 4, 2},
-		{"the standard, a month later", standard, now.Add(31 * day), 5, 5, 1},
+		{"default periods, a month later", standard, now.Add(31 * day), 5, 5, 1},
 		{"periods of the workspace, three months later", brief, now.Add(92 * day), 1, 1, 1},
-		{"the standard, six years later", standard, now.Add(6 * 366 * day), 1, 1, 1},
+		{"default periods, six years later", standard, now.Add(6 * 366 * day), 1, 1, 1},
 	} {
 		for range 2 { // the second pass must delete nothing more
 			if err := worker.Once(t.Context(), step.at); err != nil {

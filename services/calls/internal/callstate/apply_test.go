@@ -59,14 +59,14 @@ func TestApply_StatusOnlyMovesForward(t *testing.T) {
 	}{
 		{"each state follows the one before", whole[0], whole[1], Ringing},
 		{"ringing may be skipped", whole[0], whole[2], InProgress},
-		{"everything may be skipped", whole[0], whole[3], Completed},
-		{"a late ringing after the answer is ignored", whole[2], whole[1], InProgress},
+		{"ringing and in_progress may be skipped", whole[0], whole[3], Completed},
+		{"a late ringing event after in_progress is ignored", whole[2], whole[1], InProgress},
 		{"a repeated event changes nothing", whole[1], whole[1], Ringing},
-		{"a late dialing after the end is ignored", whole[3], whole[0], Completed},
-		{"a higher version cannot take a call back", whole[2], withVersion(whole[1], 9), InProgress},
-		{"the first end counts", whole[3], withVersion(eventsOfCall(Failed)[2], 9), Completed},
-		{"an end with a version that was seen", whole[2], withVersion(eventsOfCall(Failed)[2], 3), Failed},
-		{"an end with an earlier version", withVersion(whole[2], 1003), eventsOfCall(Failed)[2], Failed},
+		{"a late initiated event after the end is ignored", whole[3], whole[0], Completed},
+		{"an earlier status with a higher version is ignored", whole[2], withVersion(whole[1], 9), InProgress},
+		{"a second, different end is ignored", whole[3], withVersion(eventsOfCall(Failed)[2], 9), Completed},
+		{"an end with the stored version is applied", whole[2], withVersion(eventsOfCall(Failed)[2], 3), Failed},
+		{"an end with a lower version is applied", withVersion(whole[2], 1003), eventsOfCall(Failed)[2], Failed},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

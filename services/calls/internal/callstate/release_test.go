@@ -17,7 +17,7 @@ func TestRelease_QueuesOnlyARequestWithoutACall(t *testing.T) {
 	}{
 		{name: "dialing without a call", request: Request{Status: RequestDialing}, want: true, wantStatus: RequestQueued},
 		{name: "dialing with a call", request: Request{Status: RequestDialing, CallID: &id}, wantStatus: RequestDialing},
-		{name: "queued", request: Request{Status: RequestQueued, DialAttempt: 1}, wantStatus: RequestQueued},
+		{name: "already queued", request: Request{Status: RequestQueued, DialAttempt: 1}, wantStatus: RequestQueued},
 		{name: "canceled", request: Request{Status: RequestCanceled}, wantStatus: RequestCanceled},
 	}
 	for _, tt := range tests {
@@ -41,18 +41,18 @@ func TestRelease_IgnoresEventsOfOlderAttempts(t *testing.T) {
 		events []event
 		want   RequestStatus
 	}{
-		{name: "released", events: []event{{dialing: 1}, {released: 1}}, want: RequestQueued},
-		{name: "released after another trunk", events: []event{{dialing: 1}, {released: 2}}, want: RequestQueued},
-		{name: "dialed again", events: []event{{dialing: 1}, {released: 1}, {dialing: 2}}, want: RequestDialing},
+		{name: "released once", events: []event{{dialing: 1}, {released: 1}}, want: RequestQueued},
+		{name: "released after an attempt through another trunk", events: []event{{dialing: 1}, {released: 2}}, want: RequestQueued},
+		{name: "dialed again after the release", events: []event{{dialing: 1}, {released: 1}, {dialing: 2}}, want: RequestDialing},
 		{
-			name: "the release is repeated", events: []event{{dialing: 1}, {released: 1}, {dialing: 2}, {released: 1}},
+			name: "repeated release of an older attempt", events: []event{{dialing: 1}, {released: 1}, {dialing: 2}, {released: 1}},
 			want: RequestDialing,
 		},
 		{
-			name: "the release is late", events: []event{{dialing: 1}, {dialing: 2}, {released: 1}}, want: RequestDialing,
+			name: "late release of an older attempt", events: []event{{dialing: 1}, {dialing: 2}, {released: 1}}, want: RequestDialing,
 		},
-		{name: "the dial is repeated", events: []event{{dialing: 1}, {released: 1}, {dialing: 1}}, want: RequestQueued},
-		{name: "the dial is late", events: []event{{released: 1}, {dialing: 1}}, want: RequestQueued},
+		{name: "repeated dialing event of a released attempt", events: []event{{dialing: 1}, {released: 1}, {dialing: 1}}, want: RequestQueued},
+		{name: "dialing event that arrives after the release", events: []event{{released: 1}, {dialing: 1}}, want: RequestQueued},
 	}
 	for _, tt := range tests {
 		r := Request{Status: RequestQueued}

@@ -42,9 +42,9 @@ func TestCancel_OnlyAQueuedRequestIsCanceled(t *testing.T) {
 		wantState  string
 		wantEvents []string
 	}{
-		{"queued and let go", nil, withdrawn(true), 200, "", "canceled", []string{"requested", "canceled"}},
-		{"queued but dialled by now", nil, withdrawn(false), 409, "not_cancelable", "queued", []string{"requested"}},
-		{"queued and no answer", nil, silent, 503, "unavailable", "queued", []string{"requested"}},
+		{"queued, and the dialer withdraws it", nil, withdrawn(true), 200, "", "canceled", []string{"requested", "canceled"}},
+		{"queued, but the dialer has already dialed it", nil, withdrawn(false), 409, "not_cancelable", "queued", []string{"requested"}},
+		{"queued, but the dialer does not respond", nil, silent, 503, "unavailable", "queued", []string{"requested"}},
 		{"dialing", func(_ *rig, a *account) { a.publish(a.fenced()) }, withdrawn(true), 409, "not_cancelable", "dialing",
 			[]string{"requested"}},
 		{"completed", func(_ *rig, a *account) { a.publish(a.ended("busy", "user_busy")) }, withdrawn(true), 409,

@@ -395,23 +395,23 @@ func TestEvents_InvalidEventsAreParked(t *testing.T) {
 	foreign := a.ringing()
 	foreign.WorkspaceId = newID(t).String()
 	for name, event := range map[string]*eventv1.DialEvent{
-		"an unknown status": broken, "a summary that is no JSON": noJSON, "a event of a later build": {},
-		"another workspace's request": foreign,
+		"an unknown status": broken, "a summary that is not JSON": noJSON, "an event of a newer build": {},
+		"a request of another workspace": foreign,
 	} {
 		if err := r.deliver(kafka.DialEvents, a.request.String(), event); !kafka.IsPark(err) {
 			t.Errorf("%s: %v, want it parked", name, err)
 		}
 	}
 	if err := r.deliver(kafka.WalletEvents, "x", &eventv1.WalletEvent{CallRequestId: "x"}); !kafka.IsPark(err) {
-		t.Errorf("a request id that is none: %v, want it parked", err)
+		t.Errorf("an invalid request id: %v, want it parked", err)
 	}
 	unknown := r.account(newID(t))
 	if err := r.deliver(kafka.DialEvents, "x", unknown.fenced()); !kafka.IsSkip(err) {
-		t.Errorf("a request of a database before ours: %v, want it skipped", err)
+		t.Errorf("a request that this database does not have: %v, want it skipped", err)
 	}
 	unknown.publish(unknown.ringing())
 	if unknown.read()["status"] != "ringing" {
-		t.Error("its call is not kept")
+		t.Error("the call of an unknown request is not stored")
 	}
 }
 

@@ -17,9 +17,9 @@ func TestLimits_AcceptTheLimitAndRefuseOneMore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, row := range []struct{ name, path, field, at, one string }{
-		{"the reference of a call", "/v1/calls", "external_ref", strings.Repeat("é", 255), strings.Repeat("é", 256)},
-		{"the key of a call", "/v1/calls", "idempotency_key", strings.Repeat("~", 255), strings.Repeat("~", 256)},
-		{"the name of an agent", r.admin("/agents"), "name", strings.Repeat("é", 200), strings.Repeat("é", 201)},
+		{"external_ref of a request", "/v1/calls", "external_ref", strings.Repeat("é", 255), strings.Repeat("é", 256)},
+		{"idempotency_key of a request", "/v1/calls", "idempotency_key", strings.Repeat("~", 255), strings.Repeat("~", 256)},
+		{"name of an agent", r.admin("/agents"), "name", strings.Repeat("é", 200), strings.Repeat("é", 201)},
 	} {
 		if got := r.do("POST", row.path, r.order("name", "Ada", row.field, row.at)); got.status >= 300 {
 			t.Errorf("%s at the limit = %d %v", row.name, got.status, got.body)

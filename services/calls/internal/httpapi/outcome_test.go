@@ -17,8 +17,8 @@ func TestCompletedEvent_WithoutSummaryHasTheOutcomeOfTheEnd(t *testing.T) {
 		ended string
 		want  any
 	}{
-		{name: "settled in the conversation", ended: "opted_out", want: "opted_out"},
-		{name: "left to the summary", ended: "", want: nil},
+		{name: "outcome set during the conversation", ended: "opted_out", want: "opted_out"},
+		{name: "no outcome before the summary", ended: "", want: nil},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

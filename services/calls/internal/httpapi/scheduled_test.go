@@ -30,14 +30,14 @@ func TestCreate_RefusesScheduledForOutsideItsLimits(t *testing.T) {
 		{name: "more than 7 days in the past", sent: now.Add(-7*day - time.Second).Format(time.RFC3339Nano)},
 		{name: "the zero value of Go", sent: "0001-01-01T00:00:00Z"},
 		{name: "the zero value of Unix", sent: "1970-01-01T00:00:00Z"},
-		{name: "a year with a digit lost", sent: "0830-11-07T10:56:11Z"},
+		{name: "a year with a wrong digit", sent: "0830-11-07T10:56:11Z"},
 		{name: "an hour ahead", sent: now.Add(time.Hour).Format(time.RFC3339Nano), want: now.Add(time.Hour)},
 		{
 			name: "almost 366 days ahead", sent: now.Add(366*day - time.Minute).Format(time.RFC3339Nano),
 			want: now.Add(366*day - time.Minute),
 		},
 		{name: "more than 366 days ahead", sent: now.Add(367 * day).Format(time.RFC3339Nano)},
-		{name: "no offset", sent: "2027-06-04T09:00:00"},
+		{name: "a time without an offset", sent: "2027-06-04T09:00:00"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
