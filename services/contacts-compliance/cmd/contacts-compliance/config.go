@@ -5,7 +5,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/consentlog"
 )
 
-// Config is the environment of contacts-compliance.
+// Config contains the environment variables of contacts-compliance.
 type Config struct {
 	app.Config
 	Retention consentlog.RetentionConfig

@@ -1,6 +1,6 @@
-// Package checks runs the compliance gates at POST (pre-check) and before a dial (dial-time check).
-// It reads the inputs, evaluates package gate and stores the decision. If the decision cannot be
-// stored, the check returns an error.
+// Package checks runs the compliance gates: at POST /v1/calls (pre-check) and before a dial
+// (dial-time check). It reads the inputs, evaluates them with package gate and stores the decision.
+// If the decision cannot be stored, the check returns an error.
 package checks
 
 import (
@@ -49,7 +49,7 @@ func (g *Checks) count(stage gate.Stage, v gate.Outcome, times float64) {
 func (g *Checks) Packs() countryrules.Library { return g.packs }
 
 // Checked is the result of a dial-time check. TimeZone is the zone of the called person, for use in
-// the conversation. It is empty if the zone is not known.
+// the conversation. TimeZone is empty if the zone is not known.
 type Checked struct {
 	gate.Outcome
 	TimeZone string
@@ -57,7 +57,7 @@ type Checked struct {
 
 // Check runs the dial-time check at the database's current time. deferIfClosed is the request's
 // schedule_if_outside_hours. If a frequency cap applies, the checks of one number run one after the
-// other.
+// other, so that concurrent checks cannot exceed the cap.
 func (g *Checks) Check(ctx context.Context, q store.Target, deferIfClosed bool) (Checked, error) {
 	inputs, err := g.store.ReadInputs(ctx, q)
 	if err != nil {
@@ -85,7 +85,7 @@ func (g *Checks) countStored(d store.Decision, err error) error {
 	return err
 }
 
-// addDials adds the recent dials that the frequency caps need.
+// addDials adds the recent dials of the number, which the frequency caps need, to f.
 func addDials(f gate.Facts, count store.RecentDials) (gate.Facts, error) {
 	calls, period := countryrules.WidestCap(f.Rules)
 	if calls == 0 {
@@ -98,8 +98,8 @@ func addDials(f gate.Facts, count store.RecentDials) (gate.Facts, error) {
 
 // facts adds the inputs and the rules for the number to f.
 func (g *Checks) facts(q store.Target, inputs store.Inputs, f gate.Facts) gate.Facts {
-	// microseconds are the precision of the database, so a replay from the stored inputs gives the
-	// same result
+	// the database stores microseconds; with the same precision here, an evaluation of the stored
+	// inputs gives the same result
 	f.At = f.At.UTC().Truncate(time.Microsecond)
 	f.DND, f.Consent, f.Policy = inputs.DND, inputs.Consent, inputs.Policy
 	if len(inputs.Policy.Packs) > 0 {
@@ -120,8 +120,9 @@ func decide(q store.Target, inputs store.Inputs, f gate.Facts) store.Decision {
 	}
 }
 
-// contactZone returns the time zone of the contact, or nil. If this build does not know the zone,
-// it also clears the zones of the number, so the gates refuse the call.
+// contactZone returns the time zone of the contact, or nil if the contact has none. If this build
+// does not know the contact's zone, contactZone also clears the zones of the number. Then no zone
+// is known and the gates refuse the call.
 func contactZone(inputs store.Inputs, f *gate.Facts) *window.Zone {
 	if inputs.TimeZone == nil {
 		return nil
@@ -134,8 +135,9 @@ func contactZone(inputs store.Inputs, f *gate.Facts) *window.Zone {
 	return &zone
 }
 
-// zoneOf returns the time zone for appointments in the conversation: the contact's zone, or the
-// number's zone if all its zones have the same local time. Otherwise it returns "".
+// zoneOf returns the time zone in which the agent and the person make appointments. It is the
+// contact's zone, or else the number's zone if all zones of the number have the same local time.
+// Otherwise zoneOf returns "".
 func zoneOf(inputs store.Inputs, zones []window.Zone) string {
 	if inputs.TimeZone != nil {
 		return *inputs.TimeZone
@@ -152,7 +154,7 @@ func zoneOf(inputs store.Inputs, zones []window.Zone) string {
 }
 
 // KnownCaller describes an inbound caller. ContactID is empty if the workspace has no contact with
-// this number. TimeZone is empty if it is not known.
+// this number. TimeZone is empty if the zone is not known.
 type KnownCaller struct {
 	ContactID string
 	TimeZone  string

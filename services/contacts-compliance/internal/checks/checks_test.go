@@ -60,7 +60,7 @@ func open(t *testing.T) fixture {
 	return h
 }
 
-// policyVersion gives each policy a newer version than the policy before.
+// policyVersion is increased for each policy, so that each policy is newer than the one before.
 var policyVersion atomic.Int64
 
 func (h fixture) policy(t *testing.T, text string) {
@@ -387,7 +387,8 @@ func TestCheck_FailsWithoutTheDatabase(t *testing.T) {
 	}
 }
 
-// The cap also holds if the dial-time checks of many requests for one number run concurrently.
+// The cap must not be exceeded if the dial-time checks of many requests for one number run
+// concurrently.
 func TestCheck_ConcurrentChecksDoNotExceedTheFrequencyCap(t *testing.T) {
 	t.Parallel()
 	h := open(t)
@@ -424,8 +425,8 @@ func TestCheck_ConcurrentChecksDoNotExceedTheFrequencyCap(t *testing.T) {
 	if _, err := h.checks.PreCheck(t.Context(), again); code(err) != "outside_calling_hours" {
 		t.Errorf("PreCheck of one more = %v, want outside_calling_hours", err)
 	}
-	// A request that was allowed can be checked again, because the cap does not count its own
-	// decision.
+	// A request that was allowed can be checked again, because the cap does not count the request's
+	// own decisions.
 	for _, q := range asks {
 		if n := h.count(t, "SELECT count(*) FROM decisions WHERE call_request_id = $1 AND result = 'open'",
 			q.CallRequestID); n > 0 {

@@ -20,7 +20,7 @@ type PreCheckRequest struct {
 	store.Target
 	// Variables is the request's JSON object, or empty.
 	Variables json.RawMessage
-	// At is the wanted time of the call. A zero or past time means now.
+	// At is the wanted time of the call. If At is zero or in the past, the call is wanted now.
 	At time.Time
 	// DeferIfClosed is the request's schedule_if_outside_hours.
 	DeferIfClosed bool
@@ -37,12 +37,12 @@ type Allowed struct {
 	Erasures int64
 }
 
-// PreCheck checks the reference to a contact and evaluates every gate. If all gates allow the call,
-// it finds or creates the contact and merges the variables.
+// PreCheck checks the contact_id of the request and evaluates every gate. If all gates allow the
+// call, PreCheck finds or creates the contact and merges the variables.
 //
-// It returns an *apierr.Error if a gate refuses; then only the decision is stored. A request that
-// was allowed before gets the stored result and merges nothing. A request that was refused before
-// is evaluated again.
+// If a gate refuses the call, PreCheck stores only the decision and returns an *apierr.Error. If
+// the same request was allowed before, PreCheck returns the stored result and merges nothing. If
+// the same request was refused before, its gates are evaluated again.
 func (g *Checks) PreCheck(ctx context.Context, req PreCheckRequest) (Allowed, error) {
 	patch, err := variables(req.Variables)
 	if err != nil {
@@ -63,8 +63,8 @@ func (g *Checks) PreCheck(ctx context.Context, req PreCheckRequest) (Allowed, er
 		if !errors.Is(err, store.ErrInputsChanged) {
 			return allowed, err
 		}
-		// Another request changed the contact between the read and the write. Each time that
-		// requests collide, at least one of them succeeds. The caller's deadline ends the loop.
+		// Another request changed the contact between the read and the write. If requests collide,
+		// at least one of them succeeds each time. The loop ends at the caller's deadline.
 		if ctx.Err() != nil {
 			return Allowed{}, fmt.Errorf("pre-check of request %s: %w", req.CallRequestID, ctx.Err())
 		}
@@ -73,7 +73,7 @@ func (g *Checks) PreCheck(ctx context.Context, req PreCheckRequest) (Allowed, er
 
 func variables(raw json.RawMessage) (contacts.Document, error) {
 	if len(raw) == 0 {
-		return nil, nil //nolint:nilnil // no variables is a common request, not a fault
+		return nil, nil //nolint:nilnil // nil is not a fault: many requests have no variables
 	}
 	return contacts.ParseDocument("variables", raw)
 }

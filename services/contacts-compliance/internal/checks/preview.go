@@ -9,10 +9,10 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// Preview is the result that the dial-time check would return at one time. A preview stores no
-// decision and places no call.
+// Preview is the result that the dial-time check of a number would return at one given time. A
+// preview stores no decision and places no call.
 type Preview struct {
-	// At is the evaluated time. It is never in the past.
+	// At is the time for which the gates were evaluated. It is never in the past.
 	At time.Time
 	// Outcome is Open or Denied. A denied outcome has the message for the customer.
 	Outcome gate.Outcome
@@ -24,7 +24,8 @@ type Preview struct {
 	PolicyVersion int
 }
 
-// Preview evaluates a number at a time; a zero or past time means now. q has no call request.
+// Preview evaluates the gates for a number at the time at. If at is zero or in the past, the
+// current time is used. The target q has no call request.
 func (g *Checks) Preview(ctx context.Context, q store.Target, at time.Time) (Preview, error) {
 	inputs, err := g.store.ReadInputs(ctx, q)
 	if err != nil {

@@ -31,7 +31,9 @@ func TestDecisions_ReplayFromTheirInputs(t *testing.T) {
 	h := open(t)
 	h.policy(t, `{"window":{"start":"09:00","end":"17:00","days":["mon","wed"]},"timezone":"recipient"}`)
 	for i := range 48 {
-		if i == 24 { // the second half of the requests uses packs: consent, hours, holidays and caps
+		// the second half of the requests uses packs, which have consent rules, hours, holidays and
+		// caps
+		if i == 24 {
 			h.policy(t, `{"packs":["us","fr"]}`)
 			h.change(t, california, contacts.ConsentGranted)
 			h.change(t, florida, contacts.ConsentGranted)
@@ -68,7 +70,7 @@ func everyRule(t *testing.T, h fixture) {
 	req("+14155550199", time.Time{}, nil)
 	h.change(t, "+14155550198", contacts.ConsentWithdrawn)
 	req("+14155550198", time.Time{}, nil)
-	// a pack requires consent
+	// this pack requires consent
 	req("+14155550197", time.Time{}, nil)
 	req(paris, time.Date(2026, 12, 25, 10, 0, 0, 0, time.UTC), nil) // 25 December is a holiday in France
 	// after the pack's covers_until
@@ -82,7 +84,8 @@ func everyRule(t *testing.T, h fixture) {
 		req(florida, time.Time{}, nil)
 	}
 	h.policy(t, `{"window":{"start":"09:00","end":"09:01"}}`)
-	if _, _, err := h.store.Create(t.Context(), contacts.Contact{ // a zone that is open while California is closed
+	// this contact's zone is open while California is closed
+	if _, _, err := h.store.Create(t.Context(), contacts.Contact{
 		ID: uuid.Must(uuid.NewV7()), WorkspaceID: h.workspace, Number: "+14155550196",
 		Metadata: contacts.Document{"time_zone": json.RawMessage(`"Asia/Kolkata"`)},
 	}); err != nil {
@@ -91,7 +94,7 @@ func everyRule(t *testing.T, h fixture) {
 	req("+14155550196", time.Time{}, nil)
 }
 
-// replay evaluates every stored decision again.
+// replay evaluates every stored decision again and compares the outcomes.
 func replay(t *testing.T, h fixture) {
 	t.Helper()
 	rows, err := h.pool.Query(t.Context(), "SELECT inputs, kind, result, rule, code, message, call_at FROM decisions")
@@ -147,8 +150,8 @@ func replay(t *testing.T, h fixture) {
 	}
 }
 
-// A pre-check for the same time must be decided by the same rule as the preview. At the time that
-// the preview returns as next, the gates must be open.
+// A pre-check for the same time must be decided by the same rule as the preview. If the preview
+// returns a next time, the gates must be open at that time.
 func TestPreview_MatchesThePreCheckAtThatTime(t *testing.T) {
 	t.Parallel()
 	h := open(t)
@@ -229,7 +232,7 @@ func lastMinute(p checks.Preview) bool {
 }
 
 // A newer build can store a zone that this build does not know. The person may then be in any zone,
-// so the zones of the number are not enough.
+// so the zones of the number are not enough to allow the call.
 func TestCheck_RefusesAZoneThatThisBuildDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	h := open(t)

@@ -1,6 +1,7 @@
-// Package consentchain signs and verifies the chain of consent records. The MAC of each row covers
-// the row and the MAC of the row before it. The keys are not in the database, so a person who can
-// write to the database cannot sign a changed chain. The package does no I/O.
+// Package consentchain signs and verifies the chain of consent records. Each row has a message
+// authentication code (MAC), which covers the row and the MAC of the row before it. The keys are
+// not in the database. So a person who can write to the database cannot sign a changed chain. The
+// package does no I/O.
 package consentchain
 
 import (
@@ -34,13 +35,13 @@ type Row struct {
 	Before     *string         `db:"before"`
 	After      *string         `db:"after"`
 	OccurredAt time.Time       `db:"occurred_at"`
-	// KeyID names the key of MAC.
+	// KeyID is the id of the key that computed MAC.
 	KeyID string `db:"key_id"`
 	MAC   []byte `db:"mac"`
 }
 
-// Link identifies a row in a chain by its number and its MAC. The zero Link means the position
-// before the first row.
+// Link identifies a row in a chain by its number and its MAC. A zero Link is the position before
+// the first row.
 type Link struct {
 	Seq int64
 	MAC []byte

@@ -35,7 +35,8 @@ func NewKeys(entries []string, secret string) (*Keys, error) {
 		id, text, found := strings.Cut(entry, "=")
 		key, err := base64.StdEncoding.DecodeString(text)
 		if !found || id == "" || len(id) > maxKeyID || err != nil || len(key) < minKeyBytes {
-			// If the entry has no id, the text before "=" is the key. The error must not show it.
+			// If the entry has no id, the text before "=" can be the key. The error must not show
+			// it.
 			return nil, fmt.Errorf("chain key %d: want <id>=<base64 of %d bytes or more>", i+1, minKeyBytes)
 		}
 		if _, twice := k.keys[id]; twice {
@@ -85,16 +86,17 @@ func (k *Keys) check(id string, text, sum []byte) error {
 	return nil
 }
 
-// SignedLink is a link with its own signature: the head of a chain, or its start after the oldest
-// rows were dropped. Without this signature, a person who truncates a chain could present an
-// earlier row as its end.
+// SignedLink is a link with its own signature. It is either the head of a chain, or the start of a
+// chain whose oldest rows were dropped. Without this signature, a person could remove the newest
+// rows and present an earlier row as the head.
 type SignedLink struct {
 	Link
 	KeyID string
 	Sum   []byte
 }
 
-// The purposes of a signed link. They are part of the signed bytes.
+// The two purposes of a signed link. The purpose is part of the signed bytes, so a head is not
+// valid as a start.
 const (
 	headPurpose  = "consent head 1"
 	startPurpose = "consent start 1"

@@ -2,8 +2,8 @@ package consentchain
 
 import "github.com/google/uuid"
 
-// Subject is the HMAC of a workspace and a number. Without the key, the HMAC of a number cannot
-// be computed and compared.
+// Subject is the HMAC of a workspace and a number. It identifies a number without storing the
+// number: without the key, the HMAC of a number cannot be computed.
 type Subject struct {
 	KeyID string
 	Sum   []byte

@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Break is the first error in a workspace's chain. Seq is the wrong or missing row, or 0 if the
-// error is not in a row.
+// Break is the first error in a workspace's chain. Seq is the number of the wrong or missing row.
+// Seq is 0 if the error is not in a row.
 type Break struct {
 	WorkspaceID uuid.UUID
 	Seq         int64
@@ -37,8 +37,9 @@ type Verifier struct {
 	broken    *Break
 }
 
-// NewVerifier returns a verifier for a workspace. start is the signed start if the oldest rows were
-// dropped, or nil. logged is the last row in the head log, or the zero Link.
+// NewVerifier returns a verifier for a workspace. start is the signed start of the chain if the
+// oldest rows were dropped, or nil. logged is the last row in the head log, or the zero Link if the
+// log has no row.
 func NewVerifier(workspace uuid.UUID, keys *Keys, start *SignedLink, logged Link) *Verifier {
 	c := &Verifier{workspace: workspace, keys: keys, logged: logged}
 	if start == nil {

@@ -20,23 +20,24 @@ import (
 
 // HeadLogConfig configures the head log.
 type HeadLogConfig struct {
-	// Path is opened again for each write, so the file can be rotated at any time.
+	// Path is the path of the head log. The file is opened again for each write, so it can be
+	// rotated at any time.
 	Path string `env:"CONSENT_HEAD_LOG" help:"file to which the signed heads of the consent records are appended every minute; replicas may share it; if empty, none is written"`
 }
 
 const (
 	headLogInterval = time.Minute
-	// maxTransaction is the longest expected transaction. A head can become visible this long after
-	// its moved_at.
+	// maxTransaction is the longest expected duration of a transaction. A head becomes visible at
+	// the commit, which can be this long after its moved_at.
 	maxTransaction = 5 * time.Minute
-	// Every writesPerFullScan-th write reads all heads, because a person with access to the
-	// database can change moved_at.
+	// After writesPerFullScan writes, one write reads all heads. The others read only heads with a
+	// new moved_at, and a person with access to the database can change moved_at.
 	writesPerFullScan = 30
 )
 
 // HeadLog appends the signed head of each chain to a file outside the database. If rows are removed
-// from the database later, the file still contains the head that signs them. Each process numbers
-// its lines under its own writer id.
+// from the database later, the file still proves that they existed. Each process numbers its lines
+// under its own writer id.
 type HeadLog struct {
 	archive *store.Archive
 	keys    *consentchain.Keys
@@ -45,7 +46,7 @@ type HeadLog struct {
 	line    int64
 	writes  int
 	since   time.Time
-	// written is the last written row of each chain.
+	// written is the number of the last row of each chain that is in the file.
 	written map[uuid.UUID]int64
 
 	rollbacks prometheus.Counter
@@ -69,8 +70,8 @@ func NewHeadLog(archive *store.Archive, keys *consentchain.Keys, cfg HeadLogConf
 	return w
 }
 
-// Run writes immediately, then every minute, and once more when ctx ends. It runs in every replica.
-// After an error it tries again at the next interval.
+// Run writes immediately, then every minute, and once more when ctx ends. Every replica runs it.
+// After an error, Run tries again at the next interval.
 func (w *HeadLog) Run(ctx context.Context) error {
 	if w.path == "" {
 		slog.WarnContext(ctx, "CONSENT_HEAD_LOG is not set: removal of the newest consent records cannot be detected")
@@ -88,7 +89,7 @@ func (w *HeadLog) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
-			_ = w.Write(last) // the error is ignored, because the next start of the process writes every head
+			_ = w.Write(last) // the error is ignored: after the next start, the process writes every head
 			return nil
 		case <-tick.C:
 		}
@@ -103,7 +104,8 @@ func (w *HeadLog) Write(ctx context.Context) error {
 	}
 	defer func() { _ = file.Close() }()
 	if end, err := file.Seek(0, io.SeekEnd); err != nil || end == 0 {
-		w.since, w.written = time.Time{}, map[uuid.UUID]int64{} // a new log must contain every chain
+		// the file is new or was truncated, so it must get every chain
+		w.since, w.written = time.Time{}, map[uuid.UUID]int64{}
 	}
 	since := time.Time{}
 	if w.writes++; w.writes%writesPerFullScan != 0 && !w.since.IsZero() {

@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 )
 
-// After the file was moved or truncated, the next write contains every chain, not only those that
-// grew.
+// After the log was moved away or truncated, the next write must contain every chain, not only the
+// chains that grew.
 func TestWrite_NewLogContainsEveryChain(t *testing.T) {
 	t.Parallel()
 	for name, rotate := range map[string]func(log string) error{
@@ -34,8 +34,8 @@ func TestWrite_NewLogContainsEveryChain(t *testing.T) {
 	}
 }
 
-// A person with access to the database can hide that a chain grew. After five minutes, verify
-// reports rows that the log does not have.
+// A person with access to the database can hide from the head log that a chain grew. After five
+// minutes, verify must report the rows that are not in the log.
 func TestVerify_FindsOldRowsThatAreNotInTheHeadLog(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -16,14 +16,16 @@ type RetentionConfig struct {
 }
 
 const (
-	// preCheckRetention is longer than the lifetime of an idempotency key whose request was not
-	// stored.
+	// preCheckRetention is as long as the service `calls` by default keeps an idempotency key
+	// without a request. While the key exists, a repeated POST can use the stored pre-check.
 	preCheckRetention = 30 * 24 * time.Hour
-	// importIdleTimeout is the longest time between two parts of an import.
+	// importIdleTimeout is the time after which an import that was not started and received no
+	// further part is deleted.
 	importIdleTimeout = 7 * 24 * time.Hour
 	retentionInterval = time.Hour
 	retryDelay        = 30 * time.Second
-	// monthsAhead is the number of future partitions, in case the job does not run for a while.
+	// monthsAhead is the number of future months that have partitions, so that inserts succeed even
+	// if the job does not run for a while.
 	monthsAhead = 3
 )
 
@@ -56,13 +58,13 @@ func (p *RetentionJob) Run(ctx context.Context) error {
 	}
 }
 
-// RunOnce does all work once.
+// RunOnce does all tasks of the job once.
 func (p *RetentionJob) RunOnce(ctx context.Context) error {
 	now, err := p.archive.Now(ctx)
 	if err != nil {
 		return err
 	}
-	rotateErr := p.RotateMonths(ctx, now) // an error here does not prevent the rest of the work
+	rotateErr := p.RotateMonths(ctx, now) // after this error, the other tasks still run
 	preChecks, err := p.store.DeletePreChecks(ctx, preCheckRetention)
 	if err != nil {
 		return errors.Join(rotateErr, err)
@@ -77,8 +79,8 @@ func (p *RetentionJob) RunOnce(ctx context.Context) error {
 	return errors.Join(rotateErr, err)
 }
 
-// RotateMonths adds the partitions of the current month and the next ones. It drops the months that
-// ended before the retention period.
+// RotateMonths adds the partitions of the current month and of the next months. It drops the months
+// that are older than the retention period.
 func (p *RetentionJob) RotateMonths(ctx context.Context, now time.Time) error {
 	month := time.Date(now.UTC().Year(), now.UTC().Month(), 1, 0, 0, 0, 0, time.UTC)
 	added, err := p.archive.AddMonths(ctx, month, month.AddDate(0, monthsAhead, 0))
@@ -87,7 +89,8 @@ func (p *RetentionJob) RotateMonths(ctx context.Context, now time.Time) error {
 	}
 	until := now
 	if local := time.Now(); local.Before(until) {
-		until = local // if the clock of the database is ahead, recent months are kept
+		// if the clock of the database is ahead, the local clock decides, so recent months are kept
+		until = local
 	}
 	records, errRecords := p.archive.DropMonths(ctx, store.RecordsTable, until.Add(-max(p.cfg.Records, minRetention)))
 	decisions, errDecisions := p.archive.DropMonths(ctx, store.DecisionsTable,

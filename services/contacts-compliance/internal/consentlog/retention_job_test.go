@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// After a month was dropped, each chain starts after its last dropped row and verifies. Months that
-// ended less than five years ago are not dropped.
+// After a month was dropped, each chain starts after its last dropped row, and the rest of the
+// chain verifies. Months that ended less than five years ago are not dropped.
 func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -86,8 +86,8 @@ func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 }
 
 // A person with access to the database can create an old month with copies of recent rows, or
-// replace oldest_month. The job must not sign a start for them, so that deleted rows are still
-// detected.
+// replace the function oldest_month. Then the job must not sign a new start of the chain, so that
+// the deleted rows are still detected.
 func TestRotateMonths_RefusesAMonthWithInvalidRows(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string][]string{

@@ -18,13 +18,15 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// ErrBroken is returned if a verification found a break. Verify has printed the breaks.
+// ErrBroken is returned if Verify found a break. Verify has printed all breaks before it returns.
 var ErrBroken = errors.New("the consent records were changed")
 
-// Verify verifies every chain and prints the first break of each chain and a summary to out. For a
-// script (service.Scripted) it prints one JSON object. It returns ErrBroken if there is a break.
+// Verify verifies every chain. It prints the first break of each chain and a summary to out. If the
+// caller is a script (service.Scripted), it prints one JSON object instead. It returns ErrBroken if
+// there is a break.
 //
-// If headLog is empty, rows that were removed together with their head cannot be detected.
+// headLog is the path of the head log. If headLog is empty, Verify cannot detect rows that were
+// removed together with their head.
 func Verify(ctx context.Context, archive *store.Archive, keys *consentchain.Keys, headLog string, out io.Writer) error {
 	heads := consentchain.NewHeadLogReader(keys)
 	if headLog != "" {
@@ -92,11 +94,12 @@ func (v report) print(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// headLogDelay is the age at which a row must be in the head log. The log is written every minute,
-// and the clocks of the service and the database can differ.
+// headLogDelay is the age after which a row must be in the head log. The log is written every
+// minute, and the clocks of the service and the database can differ.
 const headLogDelay = 5 * time.Minute
 
-// maxLine is the longest line in bytes, about ten times the length of a normal line.
+// maxLine is the maximum length of a line in bytes. It is about ten times the length of a normal
+// line.
 const maxLine = 4 << 10
 
 func readHeadLog(path string, heads *consentchain.HeadLogReader) error {

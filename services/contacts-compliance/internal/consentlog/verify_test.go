@@ -106,7 +106,7 @@ func (r *fixture) verify() (string, error) {
 	return out.String(), err
 }
 
-// checkJSON checks that the output for scripts contains the same as the text.
+// checkJSON checks that the JSON output for scripts and the text output contain the same facts.
 func (r *fixture) checkJSON(text string, textErr error) {
 	r.Helper()
 	var out bytes.Buffer
@@ -146,7 +146,7 @@ func (r *fixture) requireIntact() {
 	}
 }
 
-// requireBreak fails the test unless verify reports a break with this text.
+// requireBreak fails the test unless verify reports a break that contains the text words.
 func (r *fixture) requireBreak(words string) {
 	r.Helper()
 	output, err := r.verify()
@@ -296,7 +296,8 @@ func TestVerify_FindsAChangeOfAnyColumn(t *testing.T) {
 	r.requireIntact()
 }
 
-// A person with a backup can restore an earlier state of all tables. The head log detects it.
+// A person with a backup can restore an earlier state of all tables. The head log must detect the
+// restored state.
 func TestVerify_FindsARestoredEarlierState(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -328,8 +329,8 @@ func TestVerify_FindsARestoredEarlierHead(t *testing.T) {
 	r.requireBreak("is not the head (5 rows)")
 }
 
-// Rows that a removed key signed are verified while that key is configured, and reported
-// afterwards.
+// Rows that were signed with an old key are verified while that key is configured. Without the key,
+// they are reported.
 func TestVerify_KeyRotation(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -23,7 +23,7 @@ type Consumer struct {
 	packs countryrules.Library
 }
 
-// New returns a consumer. A policy may name the given packs.
+// New returns a consumer. packs are the packs that a calling policy may name.
 func New(st *store.Store, packs countryrules.Library) *Consumer {
 	return &Consumer{store: st, packs: packs}
 }
@@ -35,9 +35,9 @@ func (c *Consumer) Handlers() inbox.Handlers {
 	}
 }
 
-// onWorkspace puts the workspace's calling policy in force, unless ApplySetting or an earlier record
-// applied this policy or a newer one. A policy that this build cannot read is parked; the policy
-// before it stays in force.
+// onWorkspace puts the workspace's calling policy in force, unless ApplySetting or an earlier
+// record has applied this policy or a newer one. If this build cannot read the policy, the record
+// is parked and the policy before it stays in force.
 func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var ev eventv1.WorkspaceEvent
 	if err := rec.Decode(&ev); err != nil {

@@ -44,7 +44,7 @@ func ParseDocument(field string, raw json.RawMessage) (Document, error) {
 	return doc, nil
 }
 
-// inspect checks the nesting depth, and text that Postgres cannot store.
+// inspect returns an error if raw is nested too deeply or contains text that Postgres cannot store.
 func inspect(raw []byte) error {
 	if !utf8.Valid(raw) {
 		return errors.New("must be valid UTF-8")
@@ -108,7 +108,7 @@ func (d Document) Encode() []byte {
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(map[string]json.RawMessage(d)); err != nil {
-		return []byte("{}") // this cannot happen, because every value was parsed as JSON
+		return []byte("{}") // unreachable: every value was parsed as JSON before
 	}
 	return bytes.TrimSpace(out.Bytes())
 }

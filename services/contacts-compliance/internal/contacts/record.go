@@ -37,9 +37,10 @@ type Change struct {
 	// Evidence is any JSON, or nil.
 	Evidence json.RawMessage
 	// CallID is the call in which the person asked for the change, or uuid.Nil. A change of the
-	// same kind is recorded once per call.
+	// same kind is recorded only once per call.
 	CallID uuid.UUID
-	// OccurredAt is when the person asked for the change. If zero, the current time is recorded.
+	// OccurredAt is the time at which the person asked for the change. If OccurredAt is zero, the
+	// current time is recorded.
 	OccurredAt time.Time
 }
 
@@ -59,8 +60,8 @@ type Record struct {
 	OccurredAt time.Time       `db:"occurred_at"`
 }
 
-// Apply returns the contact after the change, and the values of the changed state before and after
-// it.
+// Apply returns the contact after the change. It also returns the values of the changed state
+// before and after the change.
 func (c Contact) Apply(kind Kind) (changed Contact, before, after string) {
 	changed = c
 	switch kind {

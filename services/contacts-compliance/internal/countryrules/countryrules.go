@@ -1,6 +1,6 @@
 // Package countryrules contains the calling rules of countries: hours, holidays, frequency caps and
-// required consent. Each policy pack is a JSON file with citations and a last day until which the
-// law was reviewed. The packs are not legal advice.
+// required consent. Each policy pack is a JSON file with citations. The law was reviewed up to the
+// last day of the pack. The packs are not legal advice.
 package countryrules
 
 import (
@@ -36,7 +36,8 @@ type Pack struct {
 	// Countries are the countries of the pack. Only the pack Fallback has no countries, which means
 	// every country.
 	Countries []string
-	// CoversUntil is the last local day for which the law was reviewed. Later days are closed.
+	// CoversUntil is the last local day for which the law was reviewed. No call is allowed on later
+	// days.
 	CoversUntil window.Date
 	Rules       []Rule
 }
@@ -96,11 +97,11 @@ func (l Library) Check(c Choice) error {
 	return nil
 }
 
-// For returns the rules for a number at a place. The rules of the country precede the rules of its
-// regions. If the number does not identify its country, all chosen packs apply. If it does not
-// identify its region, the rules of all regions apply. Fallback applies to a country that is in
-// none of the chosen packs. For a chosen pack that this build does not contain, a rule is returned
-// that is always closed.
+// For returns the rules for a number at a place. The rules of the country come before the rules of
+// its regions. If the country of the number is not known, all chosen packs apply. If the region is
+// not known, the rules of all regions apply. Fallback applies to a country that is in none of the
+// chosen packs. If this build does not contain a chosen pack, For returns a rule that is always
+// closed for this pack.
 func (l Library) For(chosen []Choice, place phone.Place) []Rule {
 	var rules []Rule
 	known := false

@@ -29,7 +29,7 @@ func embedded(t testing.TB) countryrules.Library {
 	return l
 }
 
-// The test fails if a pack was changed without a new version.
+// The test fails if the content of a pack was changed but the version of the pack was not.
 func TestPacks_GoldenVersions(t *testing.T) {
 	t.Parallel()
 	const golden = "testdata/versions.golden"

@@ -9,14 +9,15 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// Holiday is a day that repeats every year, or a list of days. A repeating holiday is a day of a
-// month, a weekday on or after a day of a month, or a number of days from Easter Sunday (Western).
+// Holiday is a list of days, or a day that repeats every year. A repeating holiday has one of three
+// forms: a day of a month, the first given weekday on or after a day of a month, or a number of
+// days from Western Easter Sunday.
 type Holiday struct {
 	Name  string     `json:"name"`
 	Month time.Month `json:"month,omitempty"`
 	Day   int        `json:"day,omitempty"`
-	// Weekday together with OnOrAfter means the first such weekday on or after that day of the
-	// month. The fourth Thursday, for example, is on or after the 22nd.
+	// If Weekday and OnOrAfter are set, the holiday is the first such weekday on or after that day
+	// of the month. For example, the fourth Thursday is on or after the 22nd.
 	Weekday   string `json:"weekday,omitempty"`
 	OnOrAfter int    `json:"on_or_after,omitempty"`
 	Easter    *int   `json:"easter,omitempty"`
@@ -32,7 +33,9 @@ func (h Holiday) Is(day window.Date) bool {
 		return true
 	}
 	if away := (int(day.Month) - int(h.Month) + 12) % 12; h.Month != 0 && away > 1 && away < 11 {
-		return false // the holiday is at most in the next month, and the observed day at most three days away
+		// quick exit: the holiday is at most in the next month, and an observed day at most three
+		// days from it
+		return false
 	}
 	for year := day.Year - 1; year <= day.Year+1; year++ { // a New Year's Day on a Saturday is observed in the year before
 		proper, ok := h.in(year)

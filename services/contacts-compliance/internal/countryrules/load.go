@@ -38,8 +38,8 @@ type row struct {
 	Citation     string                    `json:"citation"`
 }
 
-// Load reads every .json file of a folder. The error lists all faults, each with its file, its
-// place and what to write instead.
+// Load reads every .json file of a folder. The error lists all faults. Each fault has the file, the
+// place in the file and the valid values.
 func Load(files fs.FS) (Library, error) {
 	l := Library{packs: map[string]Pack{}}
 	names, err := fs.Glob(files, "*.json")
@@ -136,8 +136,8 @@ func (f file) pack(name string) (Pack, []error) {
 	return p, faults
 }
 
-// alwaysInForce reports whether a rule without a region is in force on every day. It considers the
-// rules that share a purpose with r.
+// alwaysInForce reports whether on every day some rule without a region is in force. It considers
+// only rules that share a purpose with r.
 func (p Pack) alwaysInForce(r Rule) bool {
 	day := window.Date{}
 	for {

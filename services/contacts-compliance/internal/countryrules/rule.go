@@ -23,8 +23,8 @@ func purposes() []Purpose { return []Purpose{Marketing, Service, Emergency} }
 // Consent is the consent that a rule requires before a call.
 type Consent string
 
-// The levels of consent. The state of a contact is consented or not consented. The evidence of the
-// consent record shows whether the consent was written.
+// The levels of consent. For the gates, a contact has either consented or not. Whether the consent
+// was written is only in the evidence of the consent record.
 const (
 	NoConsent Consent = "none"
 	Express   Consent = "express"
@@ -51,8 +51,8 @@ type Rule struct {
 	HolidayHours []window.Range `json:"holiday_hours,omitempty"`
 	Caps         []Cap          `json:"caps,omitempty"`
 	Consent      Consent        `json:"consent"`
-	// From is the first local day of the rule, and Until the first day after the rule. A zero date
-	// means no limit.
+	// From is the first local day on which the rule is in force. Until is the first day after the
+	// rule. A zero date means no limit.
 	From  window.Date `json:"from,omitzero"`
 	Until window.Date `json:"until,omitzero"`
 	// CoversUntil is the pack's CoversUntil.
@@ -86,8 +86,8 @@ func (w Week) MarshalJSON() ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// On returns the open hours of a local day. The whole day is open if the rule is not in force. A
-// day after CoversUntil is closed.
+// On returns the open hours of a local day. If the rule is not in force on that day, the whole day
+// is open. If the day is after CoversUntil, it is closed.
 func (r Rule) On(day window.Date) []window.Range {
 	switch {
 	case r.Expired(day):
@@ -119,7 +119,7 @@ func (r Rule) Holiday(day window.Date) string {
 	return ""
 }
 
-// Always reports whether every hour is open. The time zone is then not needed.
+// Always reports whether the rule is open at every hour. Such a rule needs no time zone.
 func (r Rule) Always() bool {
 	for day := range r.Week {
 		if len(r.Week[day]) != 1 || r.Week[day][0] != (window.Range{Start: 0, End: window.Midnight}) {
@@ -155,8 +155,8 @@ func (r Rule) Describe(day window.Date) string {
 	return strings.Join(texts, ", ")
 }
 
-// WidestCap returns the largest number of calls and the longest period of all caps, or 0 if there
-// is no cap.
+// WidestCap returns the largest number of calls of all caps, and the longest period of all caps. It
+// returns 0 if there is no cap.
 func WidestCap(rules []Rule) (calls int, back time.Duration) {
 	for _, r := range rules {
 		for _, c := range r.Caps {
@@ -167,7 +167,7 @@ func WidestCap(rules []Rule) (calls int, back time.Duration) {
 }
 
 // FreeAt returns the earliest time, not before the parameter at, at which the cap allows one more
-// call. dials may be in any order.
+// call. dials can be in any order.
 func (c Cap) FreeAt(dials []time.Time, at time.Time) time.Time {
 	span := time.Duration(c.Hours) * time.Hour
 	for {

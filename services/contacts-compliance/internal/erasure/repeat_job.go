@@ -1,5 +1,5 @@
-// Package erasure publishes erasures again until every service has reported that it has finished.
-// Store.Erase of package store erases the data of this service.
+// Package erasure publishes an erasure again until every service has reported that its part is
+// done. The data of this service is erased by Store.Erase of package store.
 package erasure
 
 import (
@@ -14,8 +14,7 @@ import (
 
 const (
 	repeatInterval = time.Minute
-	// repeatAfter is the time within which the other services must report before an erasure is
-	// published again.
+	// repeatAfter is the time after which an erasure that is still open is published again.
 	repeatAfter = 15 * time.Minute
 )
 

@@ -26,7 +26,8 @@ const (
 // Facts are the inputs of a decision.
 type Facts struct {
 	Stage Stage `json:"stage"`
-	// At is the time of the call: scheduled_for at POST, the current time at dial time.
+	// At is the time of the call: scheduled_for at POST /v1/calls, the current time at the
+	// dial-time check.
 	At      time.Time        `json:"at"`
 	DND     contacts.DND     `json:"dnd_status"`
 	Consent contacts.Consent `json:"consent_status"`
@@ -42,16 +43,16 @@ type Facts struct {
 	Place *phone.Place `json:"number_place,omitempty"`
 	// Rules are the packs' rules for the number at the time of the decision.
 	Rules []countryrules.Rule `json:"rules,omitempty"`
-	// Named is the fault of the contact that the request names, or "" if there is no fault.
+	// Named is the fault of the contact_id of the request, or "" if there is no fault.
 	Named Named `json:"named_contact,omitempty"`
-	// Dials are the times at which other requests were recently allowed to dial the number. They go
-	// back as far as the frequency caps need.
+	// Dials are the recent times at which the dial-time check allowed other requests to dial this
+	// number. Dials goes back as far as the frequency caps need.
 	Dials []time.Time `json:"recent_dials,omitempty"`
 }
 
 type Named string
 
-// The faults of a named contact: the contact does not exist, or it has another number.
+// The faults of a contact_id: the contact does not exist, or the contact has another number.
 const (
 	NamedUnknown Named = "unknown"
 	NamedOther   Named = "other_number"
@@ -66,13 +67,13 @@ const (
 	Denied   Result = "closed"
 )
 
-// Rule names the gate that decided.
+// Rule is the name of the gate that decided.
 type Rule string
 
 // The rules, in the order of evaluation.
 const (
 	RuleNone          Rule = ""
-	RuleReference     Rule = "reference"   // the request names a wrong contact
+	RuleReference     Rule = "reference"   // the contact_id of the request is wrong
 	RuleKind          Rule = "destination" // numbers of this kind are never dialled
 	RuleDND           Rule = "dnd"
 	RuleConsent       Rule = "consent"
@@ -102,18 +103,19 @@ type Outcome struct {
 	// Code and Message explain a denied call to the customer. They are empty otherwise.
 	Code    string
 	Message string
-	// At is when to call: the wanted time if Open, the next opening if Deferred.
+	// At is the time at which the call may be placed: the wanted time if Open, the next opening if
+	// Deferred.
 	At time.Time
 	// Source is the citation of the pack's rule. It is empty if no pack's rule decided.
 	Source string
 }
 
-// dialMargin is how long the hours must stay open after the dial
+// dialMargin is the time for which the hours must still be open after the dial
 // (docs/reference/api/compliance.md#evaluation-time).
 const dialMargin = time.Minute
 
-// Evaluate evaluates the gates in order. The first gate that refuses decides. An unknown state
-// refuses the call.
+// Evaluate evaluates the gates in order. The first gate that refuses decides. If a state is unknown
+// to this build, its gate refuses the call.
 func Evaluate(f Facts) Outcome {
 	switch f.Named {
 	case "":

@@ -11,15 +11,16 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// clock is a set of hours that must be open. The field rule is nil for the workspace's window.
+// clock is a set of open hours with its time zones. A call is allowed only while every clock is
+// open. The field rule is nil for the workspace's own window.
 type clock struct {
 	window.Clock
 	rule *countryrules.Rule
 }
 
-// clocks returns all hours that must be open: the workspace's window in its time zone, and each
-// rule of the packs in the recipient's time zones. With an override of the policy, the rules do not
-// apply. Hours that are always open are left out, because they need no time zone.
+// clocks returns all clocks that must be open: the workspace's window in its time zone, and each
+// rule of the packs in the recipient's time zones. If the policy has an override, the rules do not
+// apply. A clock that is always open is left out, because it needs no time zone.
 func (f Facts) clocks() []clock {
 	var all []clock
 	if !f.Policy.Window.Always() {
@@ -29,8 +30,8 @@ func (f Facts) clocks() []clock {
 		return all
 	}
 	zones := f.recipientZones()
-	// Every time that next can return is before lastDay in every time zone. A rule that expires
-	// before lastDay counts, even if its hours never close.
+	// Every time that the method next can return is before lastDay in every time zone. If a rule
+	// expires before lastDay, its clock is needed, even if its hours are always open.
 	lastDay := window.DateOf(f.At.UTC().Add(window.Horizon)).AddDays(2)
 	for i := range f.Rules {
 		if r := &f.Rules[i]; !r.Always() || r.Expired(lastDay) {
@@ -50,7 +51,9 @@ func (f Facts) hours() Outcome {
 	at := f.At
 	reason, closed := f.refusal(clocks, at)
 	if !closed && f.Stage == Dial {
-		at = f.At.Add(dialMargin) // the hours close within dialMargin; next must return the opening after this one
+		// the hours close within dialMargin, so the method next must search from here for a later
+		// opening
+		at = f.At.Add(dialMargin)
 		reason, closed = f.closedHours(clocks, at)
 	}
 	if !closed {
@@ -71,7 +74,8 @@ func (f Facts) hours() Outcome {
 	}
 }
 
-// noOpeningRule returns the rule that denies a call without a next opening.
+// noOpeningRule returns the rule of a denied call if the hours do not open within the search
+// period.
 func (f Facts) noOpeningRule(reason Rule) Rule {
 	if reason == RuleExpired {
 		return reason
@@ -137,8 +141,8 @@ func (c clock) explain(zone window.Zone, day window.Date) refusal {
 }
 
 // next returns the earliest time, not before `from` and within 30 days, at which all hours are open
-// and no cap is used up. The hours must also be open dialMargin later. Otherwise a deferred request
-// would be deferred again at each short opening.
+// and no frequency cap is reached. The hours must still be open after dialMargin. Otherwise the
+// dial-time check would defer the request again.
 func (f Facts) next(clocks []clock, from time.Time) (time.Time, bool) {
 	hours := make([]window.Clock, 0, len(clocks))
 	for _, c := range clocks {
@@ -160,7 +164,7 @@ func (f Facts) next(clocks []clock, from time.Time) (time.Time, bool) {
 }
 
 // afterCaps returns the earliest time, not before the parameter at, at which no frequency cap is
-// used up.
+// reached.
 func (f Facts) afterCaps(at time.Time) time.Time {
 	for moved := true; moved; {
 		moved = false
@@ -175,8 +179,8 @@ func (f Facts) afterCaps(at time.Time) time.Time {
 	return at
 }
 
-// mayBeInForce reports whether a rule is in force in any time zone. The local date can be a day
-// before or after the date in UTC.
+// mayBeInForce reports whether a rule is in force in at least one time zone. The local date can be
+// a day before or after the date in UTC.
 func mayBeInForce(r countryrules.Rule, at time.Time) bool {
 	day := window.DateOf(at.UTC())
 	return r.InForce(day) || r.InForce(day.AddDays(-1)) || r.InForce(day.AddDays(1))

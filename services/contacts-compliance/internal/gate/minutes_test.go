@@ -19,8 +19,8 @@ import (
 
 var large = flag.Bool("large", false, "check every minute of two years, as make test-nightly does")
 
-// percent returns the percentage of ordinary days that are checked. Days on which a clock changes
-// are always checked.
+// percent returns the percentage of ordinary days that the tests check. Days on which a clock
+// changes are always checked.
 func percent() int {
 	if *large {
 		return 100
@@ -121,9 +121,9 @@ func walkCases(t testing.TB) map[string]gate.Facts {
 	return cases
 }
 
-// For every pack and every minute of two years, the gate must return the same as the oracle, and
-// the next opening must be the first open minute. The short form of the test checks all days with
-// clock changes and a share of the others.
+// For every pack and every minute of two years, the gate must return the same result as the oracle,
+// and the next opening must be the first open minute. The short form of the test checks all days
+// with clock changes and some of the other days.
 func TestEvaluate_MatchesAMinuteByMinuteSearch(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano()) //nolint:gosec // the seed can be any number
@@ -211,7 +211,7 @@ func (w *walker) evaluate(stage gate.Stage, minute int) {
 	w.searched++
 	limit := from.Add(window.Horizon)
 	opens := w.oracle.next(minute)
-	// an opening of one minute is too short for a dial
+	// an opening of one minute is too short for a dial, so the search continues
 	for opens < len(w.oracle.seen)*minutesOfDay-2*minutesOfDay && !w.oracle.open(opens+1) {
 		opens = w.oracle.next(opens + 1)
 	}

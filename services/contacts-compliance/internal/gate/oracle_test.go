@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// The tests check the minutes from firstMinute to lastMinute, two years.
+// The tests check all minutes from firstMinute to lastMinute. These are two years.
 var (
 	firstMinute = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	lastMinute  = firstMinute.AddDate(2, 0, 0)
@@ -30,11 +30,11 @@ type day struct {
 	day   int
 }
 
-// stretch is a part of a UTC day in which a wall clock advances without a jump and the local date
-// stays the same.
+// stretch is a part of a UTC day. In this part, the wall clock of a zone advances without a jump,
+// and the local date stays the same.
 type stretch struct {
 	from, till int // minutes of the UTC day: from is included, till is not
-	shows      int // the minute that the wall clock shows at from
+	shows      int // the minute of the local day that the wall clock shows at the minute from
 	date       string
 	weekday    time.Weekday
 	day        day
@@ -47,7 +47,7 @@ type wallClock struct {
 	days map[int][]stretch
 }
 
-// almanac shares the wall clocks of all zones between tests.
+// almanac contains the wall clocks of all zones. Several tests share it.
 type almanac struct {
 	mu     sync.Mutex
 	clocks map[string]*wallClock
@@ -94,15 +94,15 @@ func (c *wallClock) day(n int) []stretch {
 }
 
 // oracle evaluates the hours minute by minute, with holidays that are listed for each year. It is
-// slow and shares no code with the gate.
+// slow but simple, and it shares no code with the gate.
 type oracle struct {
 	f        gate.Facts
 	clocks   []*wallClock
 	own      []*wallClock
 	holidays []map[day]bool // one map for each rule
 	dates    []ruleTexts    // one element for each rule
-	shut     []uint64       // one bit for each minute; 1 means closed
-	seen     []bool         // whether shut is computed, for each UTC day
+	shut     []uint64       // one bit for each minute; 1 means that the minute is closed
+	seen     []bool         // whether the bits of a UTC day are computed
 	// searched is the minute of the last search for an opening, and found is the opening that it
 	// found.
 	searched, found int
@@ -192,7 +192,8 @@ func (o *oracle) next(minute int) int {
 		o.searched, o.found = minute, minute
 	}
 	for end := (len(o.seen) - 1) * minutesOfDay; o.found < end && !o.open(o.found); {
-		if !o.seen[(o.found|63)/minutesOfDay] { // the last minutes of this word belong to a day that is not computed yet
+		// the last minutes of this 64-bit word belong to a day that is not computed yet
+		if !o.seen[(o.found|63)/minutesOfDay] {
 			o.found++
 			continue
 		}
@@ -261,7 +262,7 @@ func (o *oracle) lookAtCaps(n int, r countryrules.Rule) {
 	}
 }
 
-// within returns the part of a stretch that a rule leaves open: all of it, or some ranges.
+// within returns the part of a stretch in which a rule is open: the whole stretch, or some ranges.
 func within(r countryrules.Rule, texts ruleTexts, holidays map[day]bool, s stretch) (all bool, ranges []window.Range) {
 	switch {
 	case s.date > texts.covers:

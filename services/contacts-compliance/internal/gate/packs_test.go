@@ -21,8 +21,8 @@ func library(t interface{ Fatal(...any) }) countryrules.Library {
 	return l
 }
 
-// withPacks returns facts of a number under policy packs, with consent on record, on a Monday at
-// noon in New York.
+// withPacks returns facts for a number of a workspace with policy packs. Consent is on record, and
+// the time is noon in New York on a Monday.
 func withPacks(t interface{ Fatal(...any) }, number phone.Number, packs ...string) gate.Facts {
 	f := gate.Facts{
 		Stage: gate.PreCheck, At: time.Date(2026, 11, 23, 17, 0, 0, 0, time.UTC), DND: contacts.Clean,
@@ -156,7 +156,8 @@ func TestEvaluate_Packs(t *testing.T) {
 	}
 }
 
-// A rule that requires consent applies while its days are the local date anywhere on earth.
+// A rule that requires consent applies at every time at which one of its days is the local date
+// somewhere on earth.
 func TestEvaluate_RequiresConsentOnEveryLocalDateOfTheRule(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

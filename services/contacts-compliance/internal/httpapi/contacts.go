@@ -41,7 +41,7 @@ func (a *API) listContacts(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if name != nil { // every name contains the empty text
+	if name != nil { // an empty q filters nothing, because every name contains the empty text
 		filter.Name = *name
 	}
 	dnd, err := httpserver.QueryEnum(query, "dnd_status", string(contacts.DNDUnknown), string(contacts.Clean),
@@ -129,7 +129,7 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	}
 	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
 	if _, err := a.store.ByID(r.Context(), workspaceID, id); err != nil {
-		return found(err, "contact") // 404 takes precedence over errors in the body
+		return found(err, "contact") // an unknown contact gives 404 before the body is checked
 	}
 	body, err := decode(r)
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// An erasure clears the personal data and keeps the opt-out and all records. A queued call request
-// to the number is then denied.
+// An erasure clears the personal data and keeps the opt-out and all records. Afterwards a queued
+// call request to the number is denied.
 func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 	t.Parallel()
 	r := start(t)
@@ -41,7 +41,7 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 		VariablesJson: []byte(`{"v":"Secret"}`)})); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // repeated erasures only add records
+	for range 2 { // a repeated erasure changes nothing except that it adds records
 		got := r.operator(t, http.MethodDelete, path, "")
 		if got.status != http.StatusOK {
 			t.Fatalf("erased: status = %v, want %v", got.status, http.StatusOK)
@@ -117,8 +117,8 @@ func (r *fixture) publishedErasures(t *testing.T) (published []*eventv1.Erased) 
 	return published
 }
 
-// report passes the report of a step directly to its handler, without the inbox. Each element of
-// next has the form "service ref".
+// report passes the report of an erasure step directly to its handler, without the inbox. Each
+// element of next has the form "service ref".
 func (r *fixture) report(t *testing.T, erasure, service, ref string, more bool, next ...string) {
 	t.Helper()
 	step := &eventv1.StepDone{Ref: ref, More: more}
@@ -172,11 +172,12 @@ func (r *fixture) progress(t *testing.T) string {
 	return text
 }
 
-// The reports arrive twice and in an unusual order.
+// The test sends each report twice and in an unusual order.
 func TestErasure_IsDoneAfterEveryStep(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	got := r.operator(t, http.MethodDelete, erasedPath, "") // an inbound caller need not be a contact
+	// the erased number has no contact: an inbound caller need not be one
+	got := r.operator(t, http.MethodDelete, erasedPath, "")
 	r.checkResponse(t, got, http.StatusOK, "")
 	entry, _ := got.body["erasure"].(map[string]any)
 	listed, _ := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures", "").body["data"].([]any)
@@ -308,8 +309,9 @@ func TestErasure_IsPublishedAgainUntilItIsDone(t *testing.T) {
 	}
 }
 
-// A pre-check keeps the erasure count that was current when it ran, also when it is replayed after
-// an erasure. The erasure clears the variables that the pre-check stored.
+// The result of a pre-check contains the erasure count at the time of the pre-check. A replay of
+// the pre-check after an erasure must return the same count. The erasure clears the variables that
+// the pre-check stored.
 func TestErasure_EarlierPreCheckKeepsItsErasureCount(t *testing.T) {
 	t.Parallel()
 	r := start(t)
@@ -349,7 +351,7 @@ func TestErasure_EarlierPreCheckKeepsItsErasureCount(t *testing.T) {
 	} else if !strings.Contains(string(got.GetVariablesJson()), "Secret") {
 		t.Errorf(`since: got.GetVariablesJson() = %q, want it to contain "Secret"`, string(got.GetVariablesJson()))
 	}
-	// This simulates a pre-check that ran while the erasure committed.
+	// This statement simulates a pre-check that stored its variables while the erasure committed.
 	if _, err := r.pool.Exec(t.Context(), `UPDATE pre_checks SET variables = '{"v":"Secret"}' WHERE call_request_id = $1`,
 		before); err != nil {
 		t.Fatal(err)

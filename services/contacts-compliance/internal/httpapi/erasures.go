@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// erasureView is an entry of the register. It does not contain the number.
+// erasureView is an entry of the register of erasures. It does not contain the number.
 type erasureView struct {
 	ID          uuid.UUID          `json:"id"`
 	Subject     string             `json:"subject"`
@@ -25,7 +25,7 @@ type erasureView struct {
 }
 
 // erasureProgress is the progress of one service: the number of known steps, the number of open
-// steps, and when the last one finished.
+// steps, and the time at which the last step finished.
 type erasureProgress struct {
 	Service string             `json:"service"`
 	Steps   int64              `json:"steps"`
@@ -46,7 +46,8 @@ func viewErasure(e store.Erasure) erasureView {
 	return view
 }
 
-// erasedView is the response to an erasure: the cleared contact and its entry in the register.
+// erasedView is the response to an erasure: the cleared contact, and the entry in the register of
+// erasures.
 type erasedView struct {
 	PhoneE164     string      `json:"phone_e164"`
 	Erased        []string    `json:"erased"`
@@ -56,8 +57,8 @@ type erasedView struct {
 }
 
 // eraseContact handles DELETE /admin/v1/workspaces/{id}/contacts/{phone}. When it responds, the
-// contact's data is deleted and the consent is withdrawn. The opt-out and the records stay. The
-// other services erase later; the entry of the register shows their progress.
+// contact's data is deleted and the consent is withdrawn. The opt-out and the records are kept. The
+// other services erase their data later. The entry in the register shows their progress.
 func (a *API) eraseContact(w http.ResponseWriter, r *http.Request) error {
 	caller, number, err := operatorNumber(r)
 	if err != nil {

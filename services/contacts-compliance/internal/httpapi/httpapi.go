@@ -1,6 +1,6 @@
-// Package httpapi contains the HTTP routes: contacts and opt-outs for customers, consent,
-// decisions, imports and erasures for operators, and the internal API for calls, the dialer and the
-// gateway.
+// Package httpapi contains the HTTP routes of contacts-compliance. Customers use contacts and
+// opt-outs. Operators use consent, decisions, imports and erasures. The services `calls`, dialer
+// and gateway use the internal API.
 package httpapi
 
 import (
@@ -37,9 +37,10 @@ type API struct {
 	wake     func()
 }
 
-// New returns the routes of the service and restricts their callers: customers and operators
-// through the gateway, the gateway itself for settings, calls for the pre-check, and the dialer for
-// the dial-time check. wake is called after a commit that wrote to the outbox.
+// New returns the routes of the service. Each route accepts only its callers: customers and
+// operators through the gateway, the gateway for settings, the service `calls` for the pre-check,
+// and the dialer for the dial-time check. The function wake is called after each commit that wrote
+// to the outbox.
 func New(st *store.Store, g *checks.Checks, im *imports.Importer, wake func(), keys *serviceauth.Keys,
 	tel *telemetry.Telemetry) (http.Handler, error) {
 	api := &API{store: st, checks: g, importer: im, wake: wake}
@@ -91,8 +92,8 @@ func (a *API) operatorRoutes(r chi.Router) {
 	r.Get("/admin/v1/workspaces/{workspace}/decisions/{decision}", httpserver.Handle(a.readDecision))
 }
 
-// operatorCaller returns the caller of an operator's route. The workspace in the path must be the
-// workspace of the signed caller.
+// operatorCaller returns the caller of an operator's route. It returns an error unless the
+// workspace in the path is the workspace in the caller's token.
 func operatorCaller(r *http.Request) (serviceauth.Caller, error) {
 	caller := serviceauth.CallerFrom(r.Context())
 	id, err := httpserver.PathID(r, "workspace", "workspace")
@@ -132,7 +133,7 @@ func operatorPage(r *http.Request) (caller serviceauth.Caller, request page.Requ
 	return caller, request, err
 }
 
-// pathNumber parses the number in the path. Its plus may be escaped as %2B.
+// pathNumber parses the number in the path. The plus sign can be escaped as %2B.
 func pathNumber(r *http.Request) (phone.Number, error) {
 	number, ok := phone.Parse(httpserver.PathText(r, "phone"))
 	if !ok {
@@ -146,7 +147,7 @@ func invalidPhone(what string) error {
 		what)
 }
 
-// found converts pg.ErrNotFound to a 404 response.
+// found converts pg.ErrNotFound to a 404 error.
 func found(err error, thing string) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return apierr.NotFound(thing)
@@ -154,11 +155,12 @@ func found(err error, thing string) error {
 	return err
 }
 
-// maxText limits strings whose stricter format is checked later, such as a number.
+// maxText limits strings that have no limit of their own, such as a number whose format is checked
+// later.
 const maxText = httpserver.MaxBody
 
-// fields is a request body by its top-level names. It distinguishes absent fields, null and values
-// of a wrong type.
+// fields is a request body that is decoded by top-level name. It distinguishes between absent
+// fields, null, and values of a wrong type.
 type fields map[string]json.RawMessage
 
 func decode(r *http.Request) (fields, error) {

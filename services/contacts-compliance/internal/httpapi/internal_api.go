@@ -141,7 +141,8 @@ func (a *API) LookupCaller(ctx context.Context,
 		nil
 }
 
-// requestTarget parses the number and the call request and adds the request's id to the span.
+// requestTarget parses the number and the id of the call request, and adds the id to the trace
+// span.
 func requestTarget(ctx context.Context, workspace, number, requestID string) (store.Target, error) {
 	q, err := numberTarget(workspace, number)
 	if err != nil {
@@ -170,7 +171,8 @@ func invalid(what string) error {
 	return connect.NewError(connect.CodeInvalidArgument, errors.New(what))
 }
 
-// rpcError converts an error to a Connect error. The dialer does not dial after an error.
+// rpcError converts an error to a Connect error. If a dial-time check fails, the dialer does not
+// dial.
 func rpcError(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):

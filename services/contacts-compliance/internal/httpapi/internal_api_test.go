@@ -156,8 +156,8 @@ func TestCheck_ReturnsTheTimeZoneOfThePerson(t *testing.T) {
 func TestCheck_DefersOnlyIfTheRequestAllowsIt(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	// The window opens for two minutes in twelve hours, so it is closed now. One minute is too
-	// short for a dial.
+	// The window opens for two minutes in twelve hours, so it is closed now. An opening of one
+	// minute would be too short for a dial.
 	at := time.Now().UTC().Add(12*time.Hour).Format("15") + ":3"
 	r.policy(t, `{"window":{"start":"`+at+`0","end":"`+at+`2"},"timezone":"UTC"}`)
 	req := &compliancev1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(),

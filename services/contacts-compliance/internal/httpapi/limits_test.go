@@ -153,7 +153,7 @@ func TestContacts_UnknownIDIs404EvenWithAnInvalidBody(t *testing.T) {
 	}
 }
 
-// The test sends the number in the forms in which the gateway and routers pass it on.
+// The test sends the number in every form in which the gateway and HTTP routers pass it on.
 func TestOptOuts_NumbersInAPath(t *testing.T) {
 	t.Parallel()
 	r := start(t)

@@ -67,8 +67,8 @@ func (a *API) readOptOut(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
 }
 
-// removeOptOut handles DELETE /v1/opt-outs/{phone_e164}. Any state becomes clean, and a record is
-// stored.
+// removeOptOut handles DELETE /v1/opt-outs/{phone_e164}. It sets dnd_status to clean, whatever the
+// state was before, and stores a record.
 func (a *API) removeOptOut(w http.ResponseWriter, r *http.Request) error {
 	number, err := pathNumber(r)
 	if err != nil {
@@ -155,7 +155,7 @@ func (a *API) openImport(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, viewImport(opened))
 }
 
-// maxParts parts of the largest body size are one gigabyte.
+// maxParts is the maximum number of parts. With the largest body size, these are one gigabyte.
 const maxParts = 4096
 
 // putPart handles PUT …/opt-out-imports/{import}/parts/{part}. A part is any piece of the CSV file.

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// ApplySetting stores the calling policy of a workspace. When it responds, every check on every
+// ApplySetting stores the calling policy of a workspace. After the response, every check on every
 // replica uses the policy.
 func (a *API) ApplySetting(
 	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],

@@ -31,7 +31,7 @@ func (r *fixture) workspaceEvent(version int64, policy *eventv1.CallingPolicy) *
 	}
 }
 
-// apply calls ApplySetting with the token of the service that the parameter as names.
+// apply calls ApplySetting with the token of the service whose name is in the parameter as.
 func (r *fixture) apply(ctx context.Context, as string, event *eventv1.WorkspaceEvent) error {
 	client := settingsv1.NewSettingServiceClient(http.DefaultClient, r.url,
 		connect.WithInterceptors(r.peers[as].ClientInterceptor(service)))
@@ -105,7 +105,8 @@ func TestApplySetting_RecordsAVersionForEachNewPolicy(t *testing.T) {
 	}
 }
 
-// The same policy arrives twice, by ApplySetting and by Kafka, in any order and beside other versions.
+// The test sends the same policy twice, by ApplySetting and by Kafka, in any order and together
+// with other versions.
 func TestPolicy_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 	t.Parallel()
 	at := func(start string, version int64) *eventv1.CallingPolicy {

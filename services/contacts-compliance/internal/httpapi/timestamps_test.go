@@ -25,7 +25,8 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.checkResponse(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`), http.StatusOK, "")
-	// created_at is the time in the id. In a random id it can be after the year 9999.
+	// created_at is computed from the id. A random id could contain a time after the year 9999, so
+	// the id must be a UUIDv7.
 	second := uuid.Must(uuid.NewV7()).String()
 	for _, statement := range []string{
 		`UPDATE contacts SET updated_at = '2026-06-04 09:00:00+00'`,
@@ -42,8 +43,8 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	}
 	const admin = "/admin/v1/workspaces/%s"
 	for path, want := range map[string]int{
-		// two decisions: call_at, judged_at and created_at of each, and one and two timestamps in
-		// their inputs
+		// two decisions: each has call_at, judged_at and created_at, and their inputs have one and
+		// two timestamps
 		admin + "/decisions":       9,
 		admin + "/consent-records": 2,
 		admin + "/contacts/+15005550001/preview?at=2027-06-04T09:00:00Z": 1,

@@ -1,6 +1,6 @@
 // Package imports opts out all numbers of a CSV list that an operator uploaded. It reads the parts
-// as one file, stores each number once, opts the numbers out in batches, and writes one consent
-// record for all of them. It keeps one part and one batch in memory.
+// of the upload as one file and stores each number once. Then it opts the numbers out in batches
+// and writes one consent record for all of them. It keeps only one part and one batch in memory.
 package imports
 
 import (
@@ -22,19 +22,19 @@ import (
 )
 
 const (
-	// the maximum delay before an import is found that another replica has started or left
-	// unfinished
+	// pollInterval is the time between two searches for an import that another replica has started
+	// or has left unfinished.
 	pollInterval = 2 * time.Second
 	readBatch    = 10_000
-	// applyBatch keeps the locks of the contacts for much less than the timeout of a dial-time
-	// check.
+	// applyBatch is the number of contacts that one transaction locks. It is so small that the
+	// locks end long before the timeout of a dial-time check.
 	applyBatch = 2_000
 	maxBadRows = 1_000
-	// renewInterval is a fraction of the lifetime of a claim.
+	// renewInterval is much shorter than the lifetime of a claim.
 	renewInterval = 5 * time.Second
 )
 
-// Importer processes one import at a time. Each replica runs one.
+// Importer processes one import at a time. Each replica runs one importer.
 type Importer struct {
 	store *store.Store
 	wake  chan struct{}
@@ -51,8 +51,8 @@ func (im *Importer) Wake() {
 	}
 }
 
-// Run runs until ctx ends. An import that stopped, or whose process died, continues at its last
-// batch.
+// Run runs until ctx ends. If an import was interrupted or its process died, the import continues
+// after its last stored batch.
 func (im *Importer) Run(ctx context.Context) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -95,8 +95,8 @@ func (im *Importer) RunNext(ctx context.Context) (more bool, err error) {
 	return true, nil
 }
 
-// read stores each number of the list once, and the bad lines. A read that was interrupted starts
-// again from the first line; numbers that are already stored are ignored.
+// read stores each number of the list once, and also the bad lines. If a read was interrupted, the
+// next read starts again at the first line and ignores numbers that are already stored.
 func (im *Importer) read(ctx context.Context, job *store.Import) error {
 	file := &partsReader{ctx: ctx, store: im.store, id: job.ID, sum: sha256.New()}
 	list := NewListReader(file)
@@ -136,7 +136,7 @@ func (im *Importer) read(ctx context.Context, job *store.Import) error {
 	}
 }
 
-// hashList computes the digest of the list and ends the reading.
+// hashList computes the digest of the list and ends the phase in which the file is read.
 func (im *Importer) hashList(ctx context.Context, job *store.Import, file hash.Hash) error {
 	list, last := consentchain.NewListHash(), ""
 	job.Numbers = 0
@@ -182,7 +182,8 @@ func (im *Importer) apply(ctx context.Context, job *store.Import) error {
 
 // partsReader reads the parts of an import as one file and computes its digest.
 type partsReader struct {
-	ctx   context.Context //nolint:containedctx // Read has no parameter for ctx, and ctx outlives the reader
+	// Read has no parameter for ctx, and the reader is not used after ctx ends
+	ctx   context.Context //nolint:containedctx
 	store *store.Store
 	id    uuid.UUID
 	sum   hash.Hash

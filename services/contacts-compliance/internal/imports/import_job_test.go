@@ -269,8 +269,8 @@ func TestRunNext_SameFileAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// An import whose process dies or loses its claim at any point has the same result as an
-// uninterrupted one.
+// An import whose process dies or loses its claim at any point must have the same result as an
+// import without interruption.
 func TestRunNext_InterruptedImportHasTheSameResult(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -329,7 +329,8 @@ func TestRunNext_InterruptedImportHasTheSameResult(t *testing.T) {
 	r.requireIntact()
 }
 
-// The consent record covers the list: an added or removed number is detected.
+// The consent record of an import covers its list. So verify must detect a number that was added to
+// the list or removed from it.
 func TestVerify_FindsAChangedImportList(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -348,7 +349,7 @@ func TestVerify_FindsAChangedImportList(t *testing.T) {
 			`INSERT INTO opt_out_import_numbers VALUES ($1, '+14150000003')`},
 		{`INSERT INTO opt_out_import_numbers VALUES ($1, '+14150000099')`,
 			`DELETE FROM opt_out_import_numbers WHERE phone_e164 = '+14150000099'`},
-		// this column is informational; the digest in the record is verified
+		// this column is only informational; verify uses the digest in the record
 		{`UPDATE opt_out_imports SET list_sha256 = 'x' WHERE id = $1`, ``},
 	} {
 		do := func(sql string) {
@@ -422,13 +423,14 @@ func TestApplyNumbers_WithoutTheClaimChangesNothing(t *testing.T) {
 		t.Errorf("after the claim was lost: status = %v, want %v", got, store.Reading)
 	}
 	if _, err := r.store.PutPart(t.Context(), r.workspace, mine.ID, 2,
-		[]byte("x")); err != store.ErrImportStarted { //nolint:errorlint // the error is not wrapped
+		// the store returns this error unwrapped
+		[]byte("x")); err != store.ErrImportStarted { //nolint:errorlint
 		t.Errorf("PutPart after the start = %v, want ErrImportStarted", err)
 	}
 }
 
-// If hashing, comparing or finishing takes longer than a claim lasts, no other process claims the
-// import: its worker renews the claim, and the last steps lock the row.
+// Hashing, comparing and finishing can take longer than the lifetime of a claim. Even then no other
+// process may claim the import: its process renews the claim, and the last steps lock the row.
 func TestRenewClaim_PreventsAnotherClaimDuringLongSteps(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -510,7 +512,8 @@ func TestDeleteIdleImports_DeletesOnlyImportsThatWereNotStarted(t *testing.T) {
 	r.importByID(started)
 }
 
-// A number whose opt-out was removed while the import runs is opted out when the import finishes.
+// If the opt-out of a number is removed while the import runs, the number must be opted out when
+// the import finishes.
 func TestFinishImport_OptsOutNumbersWhoseOptOutWasRemovedMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -25,8 +25,8 @@ const (
 	maxShown = 40      // the number of shown characters of a bad value
 )
 
-// headings returns the names of the column with the numbers. If the first line has none of them,
-// the first column has the numbers.
+// headings returns the possible names of the column with the numbers. If the first line has none of
+// these names, the numbers are in the first column.
 func headings() []string {
 	return []string{"phone_e164", "phone", "phone_number", "number", "telephone", "msisdn"}
 }
@@ -50,8 +50,8 @@ func NewListReader(from io.Reader) *ListReader {
 // Line returns the number of lines that were read.
 func (r *ListReader) Line() int64 { return r.line }
 
-// Next returns the next number, or a bad line; it returns io.EOF at the end. It skips empty lines,
-// a byte order mark, a line of headings, and the line with which spreadsheets name the separator
+// Next returns the next number or the next bad line, and io.EOF at the end. It skips empty lines, a
+// byte order mark, a line of headings, and the line in which spreadsheets declare the separator
 // ("sep=;").
 func (r *ListReader) Next() (number phone.Number, bad *BadLine, err error) {
 	for {
@@ -98,8 +98,8 @@ func removeSeparators(value string) string {
 	}, value)
 }
 
-// read returns the next line without its line ending. whole is false if the line is too long; then
-// only its first bytes are returned.
+// read returns the next line without its line ending. If the line is too long, whole is false and
+// read returns only the beginning of the line.
 func (r *ListReader) read() (text string, whole bool, err error) {
 	line, err := r.lines.ReadSlice('\n')
 	if errors.Is(err, io.EOF) && len(line) > 0 {

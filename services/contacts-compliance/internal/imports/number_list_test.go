@@ -83,7 +83,7 @@ func TestNext_ReadsCommonListFormats(t *testing.T) {
 	}
 }
 
-// endless is a reader of one line, or of many, that never ends.
+// endless is a reader whose text never ends. The text is either one line or many lines.
 type endless struct {
 	piece string
 	left  int

@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// FuzzParse checks that an accepted policy opens at some time and is read unchanged from its JSON,
-// and that an error names a field.
+// FuzzParse checks that an accepted policy opens at some time, and that a policy read from its JSON
+// is unchanged. An error must name a field.
 func FuzzParse(f *testing.F) {
 	good := `{"window":{"start":"09:00","end":"20:00","days":["mon"]},"timezone":"recipient","packs":["us","in:service"],"override":{"reason":"x"}}`
 	bodies := append(testkit.Mutations(good), good)
@@ -56,7 +56,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var again policy.Policy // the store reads this form
+		var again policy.Policy // the store uses this JSON form
 		if err := json.Unmarshal(encoded, &again); err != nil {
 			t.Errorf("%q is stored as %s, which: json.Unmarshal: %v", raw, encoded, err)
 		} else if !reflect.DeepEqual(again, p) {

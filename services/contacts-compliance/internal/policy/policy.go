@@ -17,20 +17,21 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// Recipient is the timezone of a policy whose window is in the recipient's local time.
+// Recipient is the value of timezone for a window in the recipient's local time.
 const Recipient = "recipient"
 
 // Policy is the calling policy of a workspace.
 type Policy struct {
-	// Window is the workspace's own window. It is always open if the policy has packs and no
-	// window.
+	// Window is the workspace's own window. If the policy has packs and sets no window, the window
+	// is always open.
 	Window window.Window `json:"window"`
 	// Timezone is the time zone of Window: "recipient" or an IANA name. The hours of packs are
 	// always in the recipient's local time.
 	Timezone string `json:"timezone"`
 	// Packs are the names of the packs: "us" for marketing, or "us:service" for another purpose.
 	Packs []string `json:"packs,omitempty"`
-	// Override makes Window replace the hours of the packs. It has no effect without packs.
+	// Override contains the reason for which Window replaces the hours of the packs. It has no
+	// effect without packs.
 	Override *Override `json:"override,omitempty"`
 }
 
@@ -39,14 +40,14 @@ const (
 	maxPacks  = 20
 )
 
-// Override is the reason why a workspace calls outside the hours of its packs, and the operator who
-// set the override.
+// Override states why a workspace calls outside the hours of its packs, and which operator
+// permitted it.
 type Override struct {
 	Reason   string `json:"reason"`
 	Operator string `json:"operator,omitempty"`
 }
 
-// Default returns the policy of a workspace that has set none.
+// Default returns the policy of a workspace that has not set a policy.
 func Default() Policy { return Policy{Window: window.Default(), Timezone: Recipient} }
 
 // WithOperator returns the policy with the operator's name in its override.
@@ -87,8 +88,8 @@ type body struct {
 	Override *Override `json:"override"`
 }
 
-// Parse parses a calling_policy. null or an empty value is the default policy. It returns a
-// validation_error that names the field.
+// Parse parses a calling_policy. For null or an empty value it returns the default policy. If the
+// policy is invalid, it returns a validation_error that names the field.
 func Parse(raw json.RawMessage, packs countryrules.Library) (Policy, error) {
 	p := Default()
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || string(raw) == "null" {
@@ -154,7 +155,8 @@ func (b body) packs(p Policy, packs countryrules.Library) (Policy, error) {
 		p.Window = window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay}
 		return p, nil
 	case b.Override != nil, p.Timezone != Recipient:
-		return p, nil // the hours cannot be compared in different time zones; the window and the packs both apply
+		// hours in different time zones cannot be compared, so both the window and the packs apply
+		return p, nil
 	}
 	for _, c := range p.Choices() {
 		for _, r := range packs.Base(c) {

@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/consentchain"
 )
 
-// Archive contains the queries over all consent records and decisions: verification, heads and
-// monthly partitions.
+// Archive contains the queries over the consent records and decisions of all workspaces:
+// verification, heads and monthly partitions.
 type Archive struct {
 	pool *pgxpool.Pool
 	keys *consentchain.Keys
@@ -39,8 +39,8 @@ SELECT workspace_id, seq, mac, CASE WHEN isfinite(moved_at) THEN moved_at ELSE n
 WHERE seq > 0 AND (@everything OR moved_at > @since OR NOT isfinite(moved_at))
 ORDER BY workspace_id`
 
-// MovedHeads calls the function each for every head that changed after the time since, by the clock
-// of the database. If since is zero, it calls each for all heads.
+// MovedHeads calls the function each for every head that changed after the time since. The time is
+// that of the database's clock. If since is zero, MovedHeads calls the function for all heads.
 func (a *Archive) MovedHeads(ctx context.Context, since time.Time, each func(Head) error) error {
 	rows, err := a.pool.Query(ctx, movedHeads, pgx.NamedArgs{"since": since, "everything": since.IsZero()})
 	if err != nil {
@@ -91,12 +91,12 @@ type VerifyResult struct {
 const maxBreaks = 1000
 
 // Verify verifies every chain in one snapshot of the database. It compares each chain with its head
-// and with the head log, the list of each import with its record, and the states of the contacts
-// with their last records.
+// and with the head log. It also compares the list of each import with the import's record, and the
+// states of the contacts with their last records.
 //
-// logged is the last row of each chain in the head log. Every row that was written before
-// loggedBefore must be in the log; a zero time means that there is no head log. The memory holds
-// one head per workspace and the record of each import.
+// The parameter logged contains the last row of each chain in the head log. Every row that was
+// written before loggedBefore must be in the log. If loggedBefore is zero, there is no head log.
+// Verify keeps one head per workspace and the records of imports in memory.
 func (a *Archive) Verify(ctx context.Context, logged map[uuid.UUID]consentchain.Link,
 	loggedBefore time.Time) (result VerifyResult, err error) {
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
@@ -142,7 +142,8 @@ type verifier struct {
 	loggedBefore  time.Time
 	heads, starts map[uuid.UUID]*consentchain.SignedLink
 	result        *VerifyResult
-	// last is the last row that must be in the head log. Its Seq is 0 if there is none.
+	// last is the last row of the chain that must be in the head log. Its Seq is 0 if there is no
+	// such row.
 	last consentchain.Row
 	// imports are the records of imports.
 	imports []consentchain.Row

@@ -22,7 +22,8 @@ type headRow struct {
 	Now time.Time `db:"now"`
 }
 
-// lockHead creates or locks the head of a chain. It must be the last lock of a transaction.
+// lockHead creates or locks the head of a chain. A transaction that changes one number locks the
+// contact first and the head last.
 const lockHead = `
 INSERT INTO consent_heads AS h (workspace_id, seq, mac, moved_at, key_id, sum)
 VALUES (@workspace_id, 0, '', '-infinity', '', '')
@@ -127,7 +128,7 @@ func recordRow(c contacts.Contact, ch contacts.Change, before, after string) con
 	return row
 }
 
-// optOutAgain opts out the numbers of the list whose opt-out was removed while the import ran.
+// optOutAgain opts out those numbers of the list whose opt-out was removed while the import ran.
 const optOutAgain = `
 UPDATE contacts c SET dnd_status = 'dnd', updated_at = now()
 WHERE c.workspace_id = @workspace_id AND c.dnd_status <> 'dnd' AND c.phone_e164 IN (
@@ -135,8 +136,8 @@ WHERE c.workspace_id = @workspace_id AND c.dnd_status <> 'dnd' AND c.phone_e164 
         AND n.phone_e164 = r.phone_e164
     WHERE r.workspace_id = @workspace_id AND r.seq > @since_seq AND r.kind = 'opt_out_removed')`
 
-// FinishImport writes the one consent record of an import and ends it. All its numbers must be
-// opted out.
+// FinishImport writes the single consent record of an import and ends the import. All numbers of
+// the import must be opted out before.
 func (s *Store) FinishImport(ctx context.Context, i *Import) error {
 	id, err := uuid.NewV7()
 	if err != nil {

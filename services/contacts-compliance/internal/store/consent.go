@@ -18,8 +18,8 @@ import (
 // UnknownNumber determines what Record does if the workspace has no contact with the number.
 type UnknownNumber int
 
-// An opt-out creates the contact, so that it applies to a later call. The removal of an opt-out
-// does not.
+// An opt-out creates the contact if needed, so that it applies to later calls. The removal of an
+// opt-out creates no contact.
 const (
 	CreateUnknown UnknownNumber = iota
 	RefuseUnknown
@@ -46,8 +46,8 @@ func (s *Store) Record(ctx context.Context, ch contacts.Change, unknown UnknownN
 	return s.record(ctx, ch, unknown, nil)
 }
 
-// record does the work of Record. The parameter also is a function that receives the changed
-// contact and adds statements to the same transaction.
+// record does the work of Record. After the change it calls the function also, which can add
+// statements to the same transaction.
 func (s *Store) record(ctx context.Context, ch contacts.Change, unknown UnknownNumber,
 	also func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
@@ -76,7 +76,7 @@ func (s *Store) record(ctx context.Context, ch contacts.Change, unknown UnknownN
 				return err
 			}
 		}
-		tx.LaterAll(batch) // the batch is sent together with COMMIT
+		tx.LaterAll(batch) // the batch is sent together with COMMIT, to save a round trip
 		return nil
 	})
 	if err != nil && !errors.Is(err, pg.ErrNotFound) {

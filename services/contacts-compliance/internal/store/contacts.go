@@ -178,8 +178,8 @@ type Filter struct {
 	Consent contacts.Consent
 }
 
-// newestFirst orders every list by the bytes of id. The primary key cannot serve this order, so the
-// planner cannot choose to read the contacts of other workspaces.
+// newestFirst orders every list by the bytes of the id. The primary key does not have this order.
+// If it had, the planner could use it and read the contacts of other workspaces.
 const (
 	newestFirst = ` ORDER BY uuid_send(id) DESC LIMIT @rows`
 	below       = ` AND uuid_send(id) < uuid_send(@below::uuid)`
@@ -188,8 +188,8 @@ const (
 	nameContains = ` AND position(@name IN name_folded) > 0`
 )
 
-// listContacts reads the newest contacts of each pair of states and merges them. It finds a few
-// opted-out contacts among a million without a scan.
+// listContacts reads the newest contacts of each pair of states and merges them. So a few opted-out
+// contacts among a million are found without reading all of them.
 const listContacts = `
 SELECT ` + contactColumns + ` FROM unnest(@dnds::text[], @consents::text[]) AS pair (dnd, consent) CROSS JOIN LATERAL (
     SELECT ` + contactColumns + ` FROM contacts
@@ -201,8 +201,9 @@ const (
 	listNumberNamed = contactByNumber + inStates + nameContains + below + newestFirst
 )
 
-// recentNamed is the number of the newest named contacts that are searched before the index of
-// names. A common name fills its page from them. For a rare name, the index returns few contacts.
+// recentNamed is the number of the newest contacts with a name that are searched first. For a
+// common name, these contacts fill the page. If they do not, the index of names is searched, which
+// returns few contacts for a rare name.
 const recentNamed = 2000
 
 const listRecentNamed = `
@@ -212,11 +213,12 @@ SELECT ` + contactColumns + ` FROM (
     ORDER BY uuid_send(id) DESC LIMIT @recent
 ) AS recent WHERE workspace_id = @workspace_id` + inStates + nameContains + newestFirst
 
-// listNamed finds names through the index on name_grams, which hashes each piece of a name with the
-// workspace and the states. The index returns every name that has all pieces, in any order. These
-// can be all names of the workspace, so they are filtered one by one, and only the ids that the
-// page needs are kept. OFFSET 0 separates the index from the filters: otherwise the planner could
-// choose to read the whole table.
+// listNamed finds names through the index on name_grams. The index contains hashes of all pieces of
+// each name (one to three characters), combined with the workspace and the states. It returns every
+// contact whose name has all pieces of the searched text, in any order. These can be all contacts
+// of the workspace. So they are filtered one by one, and only the ids for the page are kept. OFFSET
+// 0 separates the use of the index from the filters. Without it the planner could choose to read
+// the whole table.
 const listNamed = `
 WITH hit AS MATERIALIZED (
     SELECT id FROM (
@@ -257,8 +259,8 @@ func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.
 	return found, nil
 }
 
-// statement returns the query for the filter. If the filter has only a name, the query reads only
-// the newest contacts. If they do not fill the page, the caller must call search.
+// statement returns the query for the filter. If the filter has a name but no number, the query
+// reads only the newest contacts. If these do not fill the page, the caller must call search.
 func (f Filter) statement() string {
 	switch {
 	case f.Number != "" && f.Name != "":
@@ -278,9 +280,9 @@ const (
 	queryCanceled = "57014"
 )
 
-// search searches all names of a workspace. Its time grows with the number of names that have all
-// pieces of the text, so it has a timeout, and a workspace runs one search at a time in each
-// process.
+// search searches all names of a workspace. The search takes longer the more names contain all
+// pieces of the text. So it has a timeout, and each process runs only one search per workspace at a
+// time.
 func (s *Store) search(ctx context.Context, workspace uuid.UUID, args pgx.NamedArgs) (
 	found []contacts.Contact, err error,
 ) {

@@ -26,8 +26,8 @@ FROM generate_series(1, 30000) AS n,
     LATERAL (SELECT CASE WHEN n = 2 THEN 'zoë 100%' WHEN n % 3 = 0 THEN concat('ann ', n) ELSE concat('bob ', n)
         END AS called) AS c`
 
-// A rare state, a rare name, and a name that is common in another state are found without reading
-// all contacts of the workspace.
+// A rare state, a rare name, and a name that is common only in another state must be found without
+// reading all contacts of the workspace.
 func TestList_EveryFilterReadsFewPages(t *testing.T) {
 	t.Parallel()
 	_, pool := open(t)
@@ -45,7 +45,9 @@ func TestList_EveryFilterReadsFewPages(t *testing.T) {
 		name   string
 		filter store.Filter
 		found  int // the number of contacts found in the large workspace, at most one more than a page
-		pages  int // the maximum number of pages read; a search by name reads the newest 2000 contacts
+		// the maximum number of database pages that the list may read; a search by name reads the
+		// newest 2000 contacts
+		pages int
 	}{
 		{name: "nothing", filter: store.Filter{}, found: 26, pages: 150},
 		{name: "a rare state", filter: store.Filter{DND: contacts.OptedOut}, found: 3, pages: 150},

@@ -51,8 +51,8 @@ type Inputs struct {
 	NamedNumber   *phone.Number   `db:"named_phone_e164"`
 	PolicyVersion int             `db:"policy_version"`
 	RawPolicy     json.RawMessage `db:"policy"`
-	// The fields Allowed… are the result of an earlier pre-check that allowed this request.
-	// AllowedContact is nil if there was no such pre-check.
+	// The fields whose names begin with Allowed are the result of an earlier pre-check that allowed
+	// this request. AllowedContact is nil if there was no such pre-check.
 	AllowedContact   *uuid.UUID        `db:"placed_contact_id"`
 	AllowedVariables contacts.Document `db:"placed_variables"`
 	AllowedFor       *time.Time        `db:"placed_for"`
@@ -61,9 +61,9 @@ type Inputs struct {
 	Policy policy.Policy `db:"-"`
 }
 
-// The query always returns one row. It reads now(), the start of the transaction: all rows that
-// were committed before now() are in the snapshot. clock_timestamp() is later than the snapshot: a
-// decision could then have a later time than a record that it did not read.
+// The query always returns one row. It reads now(), the start of the transaction, because the
+// snapshot contains every row that was committed before now(). clock_timestamp() is later than the
+// snapshot. With it, a decision could have a later time than a record that the query did not read.
 const selectInputs = `
 SELECT now() AS now,
        c.id AS contact_id,
@@ -146,8 +146,9 @@ func (s *Store) SaveDecision(ctx context.Context, d Decision) error {
 	return nil
 }
 
-// upsertContact creates the contact, or stores the merged variables if their revision is unchanged.
-// Otherwise it returns no row and the whole statement changes nothing.
+// upsertContact creates the contact, or stores the merged variables if the contact's variables have
+// not changed since they were read. If they have changed, the whole statement changes nothing and
+// returns no row.
 const upsertContact = `
 WITH found AS (
     INSERT INTO contacts (id, workspace_id, phone_e164, variables, updated_at)
@@ -158,15 +159,16 @@ WITH found AS (
     RETURNING id
 )`
 
-// findContact does not write to the contact, because most requests have no variables. A concurrent
-// erasure may be missed; ApplyStep or ClearErasedPreChecks then clears the stored variables.
+// findContact does not write to the contact, because most requests have no variables. It can miss a
+// concurrent erasure. In that case ApplyStep or ClearErasedPreChecks clears the stored variables
+// later.
 const findContact = `
 WITH found AS (
     SELECT id FROM contacts WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164 AND erasures = @erasures
 )`
 
-// insertPreCheck stores the result for a replay, and the decision. If another pre-check of the same
-// request was stored first, it returns no row.
+// insertPreCheck stores the decision, and the result for a repeated pre-check of the same request.
+// If another pre-check of the request was stored before, the statement returns no row.
 const insertPreCheck = `, placed AS (
     INSERT INTO pre_checks (workspace_id, call_request_id, phone_e164, contact_id, variables, scheduled_for, erasures)
     SELECT @workspace_id::uuid, @call_request_id::uuid, @phone_e164::text, found.id, @variables::json,
@@ -212,13 +214,13 @@ func (s *Store) SavePreCheck(ctx context.Context, d Decision, inputs Inputs, mer
 	return found, nil
 }
 
-// ErrInputsChanged is returned if the inputs changed between reading and writing.
+// ErrInputsChanged is returned if the inputs were changed after they were read.
 var ErrInputsChanged = errors.New("the inputs of the decision changed")
 
 // Merge states whether the request has variables to merge.
 type Merge int
 
-// A request without variables does not write to its contact.
+// KeepVariables is for a request without variables. Such a request does not write to its contact.
 const (
 	KeepVariables Merge = iota
 	MergeVariables
@@ -257,7 +259,7 @@ LIMIT @rows`
 const decisionCursor = `
 SELECT EXISTS (SELECT 1 FROM decisions WHERE workspace_id = @workspace_id AND id = @after)`
 
-// Decisions returns one page of decisions, newest first. Zero filters match every decision.
+// Decisions returns one page of decisions, newest first. A zero filter matches every decision.
 func (s *Store) Decisions(ctx context.Context, workspace, request uuid.UUID, number phone.Number,
 	p page.Request) ([]StoredDecision, error) {
 	args := pgx.NamedArgs{

@@ -63,7 +63,8 @@ const insertErasure = `
 INSERT INTO erasures (id, workspace_id, key_id, subject, actor, contact_id, erasures, requested_at, published_at)
 VALUES (@id, @workspace_id, @key_id, @subject, @actor, @contact_id, @erasures, @requested_at, now())`
 
-// These services read contacts.v1. They report the steps that follow.
+// The services `calls` and dialer read contacts.v1, so their first steps are known. Their reports
+// list the steps that follow.
 const firstSteps = `
 INSERT INTO erasure_steps (erasure_id, service, ref, done_at)
 VALUES (@id, 'contacts-compliance', '', @requested_at), (@id, 'calls', '', NULL), (@id, 'dialer', '', NULL)`
@@ -94,7 +95,7 @@ func (s *Store) Erase(ctx context.Context, ch contacts.Change) (erased contacts.
 			Subject: subject.Sum,
 		}, c.UpdatedAt))
 	})
-	// This is the progress at the time of the commit.
+	// This is the progress at the time of the commit, so it is not read from the database.
 	entry.Services = []ErasureProgress{
 		{Service: "calls", Steps: 1, Open: 1}, {Service: "contacts-compliance", Steps: 1, DoneAt: &entry.RequestedAt},
 		{Service: "dialer", Steps: 1, Open: 1},
@@ -124,15 +125,16 @@ func erasedEvent(e openErasure, at time.Time) outbox.Event {
 	}
 }
 
-// Step is a report of one service.
+// Step is a report of one service about one step of an erasure.
 type Step struct {
 	ErasureID   uuid.UUID
 	WorkspaceID uuid.UUID
 	Service     string
 	Ref         string
-	// Done is true if this step is done. Otherwise the service will report further steps.
+	// Done is true if this step is done. If it is false, the service will report further steps that
+	// follow this one.
 	Done bool
-	// Services and Refs are the steps that follow. Both have the same length.
+	// Services and Refs describe the steps that follow: Services[i] must do the step with Refs[i].
 	Services, Refs []string
 }
 
@@ -163,16 +165,16 @@ const clearLatePreChecks = erasePreChecks + ` AND c.id = (SELECT e.contact_id FR
 
 const finishErasure = `UPDATE erasures SET done_at = now(), contact_id = NULL WHERE id = @id`
 
-// ErrNoErasure is returned if the erasure does not exist. ErrErasureDone is returned if all its
-// steps are done.
+// ErrNoErasure is returned if the erasure does not exist. ErrErasureDone is returned if all steps
+// of the erasure are done.
 var (
 	ErrNoErasure   = errors.New("the erasure does not exist")
 	ErrErasureDone = errors.New("the erasure is already done")
 )
 
-// ApplyStep stores a report. The last step finishes the erasure: its steps are replaced by a count
-// for each service, which does not identify the person. Reports may arrive twice and in any order.
-// A step may be reported as done before the report that announces it.
+// ApplyStep stores a report. After the last step the erasure is finished: the steps are replaced by
+// a count for each service, which does not identify the person. Reports can arrive twice and in any
+// order. A step can be reported as done before the report that announces the step.
 func (s *Store) ApplyStep(ctx context.Context, tx pgx.Tx, step Step) (finished bool, err error) {
 	args := pgx.NamedArgs{
 		"id": step.ErasureID, "workspace_id": step.WorkspaceID, "service": step.Service, "ref": step.Ref,

@@ -35,7 +35,8 @@ type Import struct {
 	RecordID    *uuid.UUID      `db:"record_id"`
 	UpdatedAt   time.Time       `db:"updated_at"`
 	DoneAt      *time.Time      `db:"done_at"`
-	// Claim identifies the process that works on the import. It is uuid.Nil if no process does.
+	// Claim identifies the process that works on the import. It is uuid.Nil if no process works on
+	// it.
 	Claim uuid.UUID `db:"claim"`
 }
 
@@ -173,7 +174,7 @@ func (s *Store) StartImport(ctx context.Context, workspace, id uuid.UUID) (start
 	return started, missing, err
 }
 
-// importClaim is the lifetime of a claim. A batch takes a small part of it.
+// importClaim is the lifetime of a claim. A batch takes a much shorter time.
 const importClaim = 30 * time.Second
 
 const claimImport = `
@@ -247,9 +248,9 @@ func saveImport(ctx context.Context, tx pgx.Tx, i *Import) error {
 	return nil
 }
 
-// asyncCommit makes a commit return before it is on disk. A crash can lose such batches, and the
-// import then repeats them. The commit of the final record is synchronous and makes all batches
-// durable.
+// asyncCommit makes a commit return before the data is on disk. A crash can lose such a batch; the
+// import then repeats the batch. The commit of the import's consent record is synchronous. It makes
+// all earlier batches durable too.
 const asyncCommit = `SET LOCAL synchronous_commit = off`
 
 const renewClaim = `
@@ -315,8 +316,8 @@ const numbersAfter = `
 SELECT phone_e164 FROM opt_out_import_numbers WHERE import_id = @id
     AND phone_e164 > @after ORDER BY phone_e164 LIMIT @rows`
 
-// NumbersAfter returns the numbers of the list that follow the number after, in ascending order and
-// at most rows of them.
+// NumbersAfter returns at most rows numbers of the list in ascending order. They are the first
+// numbers that are greater than the parameter after.
 func (s *Store) NumbersAfter(ctx context.Context, id uuid.UUID, after string, rows int) ([]string, error) {
 	found, err := pg.Values[string](ctx, s.pool, numbersAfter, pg.Args{"id": id, "after": after, "rows": rows})
 	if err != nil {
@@ -345,9 +346,9 @@ DELETE FROM opt_out_import_parts WHERE import_id = @id`
 const headSeq = `
 SELECT coalesce((SELECT seq FROM consent_heads WHERE workspace_id = @workspace_id), 0)`
 
-// FinishReading stores the digests and ends the reading. If an earlier import had the same file and
-// all its numbers are still opted out, the import is done and changes nothing. Otherwise its
-// numbers are opted out next.
+// FinishReading stores the digests and ends the phase in which the file is read. If an earlier
+// import had the same file and all numbers are still opted out, the import is done and changes
+// nothing. Otherwise the import opts out its numbers next.
 func (s *Store) FinishReading(ctx context.Context, i *Import) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		next, args := *i, pg.Args{"workspace_id": i.WorkspaceID, "id": i.ID, "file_sha256": i.FileSHA256}

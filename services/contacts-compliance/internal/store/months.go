@@ -19,7 +19,7 @@ const (
 	DecisionsTable = "decisions"
 )
 
-// Now returns the database's time. Replicas use it so that they agree on which months are old.
+// Now returns the database's time. All replicas use it, so that they agree on which months are old.
 func (a *Archive) Now(ctx context.Context) (now time.Time, err error) {
 	if err := a.pool.QueryRow(ctx, selectNow).Scan(&now); err != nil {
 		return now, fmt.Errorf("read database time: %w", err)
@@ -31,9 +31,9 @@ const selectNow = `SELECT now()`
 
 const addMonth = `SELECT add_month(@table, @month::date)`
 
-// AddMonths creates the missing partitions of both tables for the months from first to last, given
-// by their first days in UTC. It returns the number of partitions that it created. Concurrent calls
-// are safe.
+// AddMonths creates the missing partitions of both tables for the months from first to last. Both
+// parameters are the first day of a month in UTC. AddMonths returns the number of partitions that
+// it created. Concurrent calls are safe.
 func (a *Archive) AddMonths(ctx context.Context, first, last time.Time) (added int, err error) {
 	for _, table := range []string{RecordsTable, DecisionsTable} {
 		for month := first; !month.After(last); month = month.AddDate(0, 1, 0) {
@@ -55,16 +55,16 @@ const (
 	dropMonth   = `SELECT drop_month(@table, @month::date)`
 )
 
-// ErrMonthKept is returned if a month of consent records is not dropped, because its rows do not
-// verify.
+// ErrMonthKept is returned if a month of consent records is not dropped, because its rows are not
+// valid.
 var ErrMonthKept = errors.New("the month is not dropped")
 
 // DropMonths drops every month of the table that ended before a day (UTC). The database refuses to
 // drop months that ended less than five years ago.
 //
-// For consent records it stores the last dropped row of each chain as the chain's start, in the
-// same transaction. It does not trust the database: it signs a start only if all rows up to it
-// verify and are older than that day.
+// For consent records it stores the last dropped row of each chain as the signed start of the
+// chain, in the same transaction. A person with access to the database could have changed the rows.
+// So DropMonths signs a start only if all rows up to it verify and are older than that day.
 func (a *Archive) DropMonths(ctx context.Context, table string, before time.Time) (dropped int, err error) {
 	for {
 		var month *time.Time
@@ -110,9 +110,9 @@ ON CONFLICT (workspace_id) DO UPDATE
     SET seq = excluded.seq, mac = excluded.mac, key_id = excluded.key_id, sum = excluded.sum, dropped_at = now()
     WHERE s.seq < excluded.seq`
 
-// advanceStarts signs a row as the start of each chain: the last row before the time until. It
+// advanceStarts signs the last row before the time until as the new start of each chain. It
 // verifies the rows first. Otherwise a person with access to the database could get any row signed
-// as a start and delete the rows before it.
+// as a start, and could then delete the rows before it.
 func (a *Archive) advanceStarts(ctx context.Context, tx pgx.Tx, until time.Time) error {
 	if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = '5min'`); err != nil {
 		return fmt.Errorf("set transaction options: %w", err)

@@ -60,7 +60,7 @@ func decodePolicy(raw json.RawMessage) (policy.Policy, error) {
 // PolicyChange is a calling policy that an operator set.
 type PolicyChange struct {
 	WorkspaceID uuid.UUID
-	// JSON is the policy that the operator sent. If empty, the default policy applies.
+	// JSON is the policy that the operator sent. If JSON is empty, the default policy applies.
 	JSON     json.RawMessage
 	Operator string
 	// SetInVersion is the version of the workspace that set the policy.
@@ -86,15 +86,16 @@ func PolicyChangeOf(ev *eventv1.WorkspaceEvent) (*PolicyChange, error) {
 	}, nil
 }
 
-// ApplyPolicy stores a policy for ApplySetting. When it returns nil, the policy of c.SetInVersion
-// or of a newer version is in force for every check.
+// ApplyPolicy stores a policy for ApplySetting. When it returns nil, every check uses the policy of
+// c.SetInVersion or of a newer version.
 func (s *Store) ApplyPolicy(ctx context.Context, c PolicyChange, packs countryrules.Library) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return s.SetPolicy(ctx, tx, c, packs) })
 }
 
-// The row lock of this statement orders concurrent changes of one workspace. ON CONFLICT locks the
-// row even if its WHERE is false. A batch of events that ApplySetting has already stored must not
-// lock rows until its commit, so the SELECT excludes them.
+// The row lock of this statement makes concurrent changes of one workspace run one after the other.
+// ON CONFLICT locks the row even if its WHERE is false. A batch with events that ApplySetting has
+// already stored must not lock rows until the batch commits. Therefore the SELECT excludes these
+// events.
 const advanceSource = `
 INSERT INTO policy_sources AS p (workspace_id, set_in_version)
 SELECT @workspace_id::uuid, @set_in_version::bigint
@@ -147,9 +148,9 @@ func recordPolicy(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, p policy.
 	return nil
 }
 
-// recentDials returns, for each other request to the number, the time at which the last dial-time
-// check allowed it. The newest time is first. A request that was allowed but found no free channel
-// counts as a dial.
+// recentDials returns one time for each other request to the number: the last time at which the
+// dial-time check allowed the request. The newest time is first. A request that was allowed counts
+// as a dial even if no channel was free for it.
 const recentDials = `
 SELECT max(judged_at) AS dialed_at
 FROM decisions
@@ -185,8 +186,8 @@ SELECT pg_advisory_xact_lock(hashtextextended('gate ' || @workspace_id::text || 
 // newest first.
 type RecentDials func(since time.Time, limit int) ([]time.Time, error)
 
-// DecideInOrder calls the function decide and stores its decision while it holds a lock on the
-// number. Each call therefore reads the dials that earlier calls allowed, on every replica.
+// DecideInOrder locks the number, calls the function decide and stores the decision. Because of the
+// lock, each call sees the dials that earlier calls allowed, on every replica.
 func (s *Store) DecideInOrder(ctx context.Context, q Target,
 	decide func(Inputs, RecentDials) (Decision, error)) (decided Decision, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
@@ -194,8 +195,8 @@ func (s *Store) DecideInOrder(ctx context.Context, q Target,
 			"phone_e164": q.Number})); err != nil {
 			return fmt.Errorf("lock number of request %s: %w", q.CallRequestID, err)
 		}
-		// The statement starts after the lock was granted, so it reads everything that earlier
-		// holders of the lock committed.
+		// The statement starts after the lock was granted. So it reads everything that earlier
+		// holders of the lock have committed.
 		k, err := pg.One[Inputs](ctx, tx, selectInputs, q.args())
 		if err != nil {
 			return fmt.Errorf("read inputs of request %s: %w", q.CallRequestID, err)

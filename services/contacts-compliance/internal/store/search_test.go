@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// seedSearch adds contacts with the given names, the first name for the oldest contact. The states
-// alternate.
+// seedSearch adds contacts with the given names. The first name is that of the oldest contact. The
+// contacts have alternating states.
 const seedSearch = `
 INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, variables, dnd_status, consent_status,
 	updated_at)
@@ -30,8 +30,9 @@ FROM unnest(@names::text[]) WITH ORDINALITY AS named (name, n)`
 
 var tempBlocks = regexp.MustCompile(`"Temp (Read|Written) Blocks": [1-9]`)
 
-// Every name has all three-letter pieces of q in another order, so the index returns all of them. The
-// rows are wide: if the search kept them, they would not fit into work_mem.
+// Every name has all three-letter pieces of q in another order, so the index returns all names. The
+// rows are wide: if the search kept whole rows, they would not fit into work_mem and Postgres would
+// write a temporary file.
 func TestList_SearchWithoutHitsWritesNoTemporaryFile(t *testing.T) {
 	t.Parallel()
 	_, pool := open(t)
@@ -63,8 +64,8 @@ func TestList_SearchWithoutHitsWritesNoTemporaryFile(t *testing.T) {
 	}
 }
 
-// A search with the index, a cursor, states and a limit returns the same as a filter over all
-// contacts.
+// A search with the index, a cursor, states and a limit must return the same contacts as a filter
+// over all contacts.
 func TestList_SearchEqualsAFilterOverAllContacts(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
@@ -132,7 +133,8 @@ func allContacts(t *testing.T, st *store.Store, workspace uuid.UUID) (all []cont
 	}
 }
 
-// filtered returns the numbers that List must return: one more than the limit if there are more.
+// filtered returns the numbers that List must return. If there are more contacts than the limit,
+// this is one number more than the limit.
 func filtered(all []contacts.Contact, f store.Filter, asked page.Request) []phone.Number {
 	var kept []contacts.Contact
 	below := asked.After == uuid.Nil

@@ -186,8 +186,8 @@ func TestRecord_RecordsAnOptOutOncePerCall(t *testing.T) {
 	}
 }
 
-// After any sequence of changes, each state has the value of its last change. In the records of
-// each state, the value before a change equals the value after the previous change.
+// After any sequence of changes, each state must have the value of its last change. In the records
+// of each state, the value before a change must equal the value after the previous change.
 func TestRecord_DNDAndConsentAreIndependent(t *testing.T) {
 	t.Parallel()
 	st, _ := open(t)
@@ -275,8 +275,8 @@ func TestApplyPolicy_ConcurrentChangesEndWithTheNewestVersion(t *testing.T) {
 	}
 }
 
-// A consumer's batch reads each event after ApplySetting has stored it. Until the batch commits,
-// such an event must not delay the next change of its workspace.
+// A consumer's batch can contain an event that ApplySetting has already stored. Such an event must
+// not delay the next change of its workspace until the batch commits.
 func TestSetPolicy_StoredVersionLocksNothing(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
@@ -298,7 +298,8 @@ func TestSetPolicy_StoredVersionLocksNothing(t *testing.T) {
 	if err := st.ApplyPolicy(ctx, change, countryrules.Library{}); err != nil {
 		t.Errorf("apply version 2 before the batch commits: %v", err)
 	}
-	// If version 2 had waited, the database would have ended the idle session of the batch.
+	// If version 2 had waited for the batch, the database would have ended the idle session of the
+	// batch.
 	if err := batch.Commit(t.Context()); err != nil {
 		t.Errorf("commit the batch: %v", err)
 	}

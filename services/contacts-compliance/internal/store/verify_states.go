@@ -11,9 +11,9 @@ import (
 )
 
 // wrongStates returns the contacts whose DND or consent differs from their last record. The record
-// of an import applies to every number of its list. Numbers that a running import has opted out
-// have no record yet, so they are left out. If months of the workspace were dropped, a state
-// without a record is left out too.
+// of an import applies to every number of the import's list. Numbers that a running import has
+// opted out are left out, because their record does not exist yet. If months of the workspace were
+// dropped, states without a record are left out too, because the record may have been dropped.
 const wrongStates = `
 WITH recorded AS (
     SELECT workspace_id, phone_e164, seq, id, kind IN ('opt_out', 'opt_out_removed') AS dnd, after
@@ -43,7 +43,7 @@ WHERE l.after IS DISTINCT FROM h.state
 ORDER BY workspace_id, seq
 LIMIT @limit`
 
-// states compares the states that the gates read with the records.
+// states compares the states that the gates read with the consent records.
 func (w *verifier) states(ctx context.Context, tx pgx.Tx) error {
 	rows, err := tx.Query(ctx, wrongStates, pgx.NamedArgs{"limit": maxBreaks})
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// workspaceLocks is a mutex for each workspace. The zero value is unlocked. Callers that wait hold
-// no database connection.
+// workspaceLocks contains a mutex for each workspace. The zero value is ready to use, with all
+// mutexes unlocked. A caller that waits for a mutex needs no database connection.
 type workspaceLocks struct {
 	mu    sync.Mutex
 	locks map[uuid.UUID]*workspaceLock

@@ -24,7 +24,7 @@ func (r *Range) UnmarshalText(text []byte) error {
 }
 
 // Hours returns the open ranges of a local day, in order and without overlaps. An empty list means
-// closed. A Window and a pack's rule implement it.
+// that the day is closed. Window and the rules of packs implement Hours.
 type Hours interface{ On(day Date) []Range }
 
 // On returns the window's range if the day is one of its days.
@@ -35,8 +35,8 @@ func (w Window) On(day Date) []Range {
 	return []Range{{w.Start, w.End}}
 }
 
-// Clock is hours in the local time of some zones. It is open if the hours are open in every zone.
-// Without a zone it is never open.
+// Clock is a set of hours in the local time of some zones. It is open if the hours are open in
+// every zone. A Clock without a zone is never open.
 type Clock struct {
 	Hours Hours
 	Zones []Zone
@@ -52,7 +52,8 @@ func (c Clock) Open(at time.Time) bool {
 	return len(c.Zones) > 0
 }
 
-// ClosedIn returns the first zone in which the hours are closed. ok is false if there is none.
+// ClosedIn returns the first zone in which the hours are closed. ok is false if the hours are open
+// in every zone.
 func (c Clock) ClosedIn(at time.Time) (z Zone, ok bool) {
 	for _, z := range c.Zones {
 		if !openIn(c.Hours, z, at) {

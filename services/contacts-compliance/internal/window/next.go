@@ -2,12 +2,12 @@ package window
 
 import "time"
 
-// Horizon is how far ahead Next searches for an opening
+// Horizon is the period in which Next searches for an opening
 // (docs/reference/api/call-requests.md#closed-calling-window).
 const Horizon = 30 * 24 * time.Hour
 
 // Next returns the earliest time, not before `from`, at which the window is open in every zone. ok
-// is false if there is none within Horizon, or if there is no zone.
+// is false if there is no such time within Horizon, or if there is no zone.
 func (w Window) Next(zones []Zone, from time.Time) (at time.Time, ok bool) {
 	return Next([]Clock{{Hours: w, Zones: zones}}, from, from.Add(Horizon))
 }
@@ -34,13 +34,12 @@ func Next(clocks []Clock, from, limit time.Time) (at time.Time, ok bool) {
 		if latest.Equal(at) {
 			return at.UTC(), true
 		}
-		at = latest // at least one clock is closed until this time; check the others again
+		at = latest // at least one clock is closed until this time, so the other clocks are checked again
 	}
 }
 
-// nextIn returns the next opening in one zone. Between two changes of the zone's offset, local time
-// is linear, so a range of a day is a range of times. Each period between two changes is searched
-// separately.
+// nextIn returns the next opening in one zone. Between two changes of the zone's UTC offset, local
+// time advances at the same rate as UTC. So each period between two changes is searched separately.
 func nextIn(hours Hours, z Zone, from, limit time.Time) (time.Time, bool) {
 	for !from.After(limit) {
 		local := from.In(z.loc)
@@ -58,10 +57,11 @@ func nextIn(hours Hours, z Zone, from, limit time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// nextWithin returns the next opening in [from, end), while the zone has one offset. day is the
-// local day of from.
+// nextWithin returns the next opening in [from, end). The zone's offset must not change in this
+// period. day is the local day of the time from.
 func nextWithin(hours Hours, day Date, offset time.Duration, from, end time.Time) (time.Time, bool) {
-	// midnight is the start of the local day, as if the offset applied to the whole day.
+	// midnight is the start of the local day. It is computed as if the offset applied to the whole
+	// day.
 	for midnight := day.midnight().Add(-offset); midnight.Before(end); day, midnight = day.AddDays(1),
 		midnight.Add(24*time.Hour) {
 		for _, r := range hours.On(day) {

@@ -18,7 +18,7 @@ func zone(t interface{ Fatalf(string, ...any) }, name string) window.Zone {
 	return z
 }
 
-// openByTheClock formats the local time of each zone and compares the text with the window.
+// openByTheClock formats the local time of each zone as text and compares the text with the window.
 func openByTheClock(w window.Window, locs []*time.Location, at time.Time) bool {
 	for _, loc := range locs {
 		local := at.In(loc)
@@ -31,8 +31,8 @@ func openByTheClock(w window.Window, locs []*time.Location, at time.Time) bool {
 	return len(locs) > 0
 }
 
-// someDays returns days with clock changes in both directions and hemispheres, at midnight and by
-// half an hour, and days without.
+// someDays returns days without a clock change and days with one: in both directions, in both
+// hemispheres, at midnight, and by half an hour.
 func someDays() []time.Time {
 	day := func(y int, m time.Month, d int) time.Time { return time.Date(y, m, d, 0, 0, 0, 0, time.UTC) }
 	return []time.Time{
@@ -56,7 +56,7 @@ func someZones() []string {
 
 func drawWindow(t *rapid.T) window.Window {
 	days, start := rapid.IntRange(1, int(window.EveryDay)).Draw(t, "days"), rapid.IntRange(0, 1439).Draw(t, "start")
-	if rapid.Bool().Draw(t, "night") { // the hours in which clocks change
+	if rapid.Bool().Draw(t, "night") { // choose an hour at night, when clocks change
 		start = rapid.IntRange(0, 240).Draw(t, "start at night")
 	}
 	length := rapid.IntRange(1, min(1440-start, 720)).Draw(t, "length")
@@ -85,7 +85,8 @@ func TestNext_MatchesAMinuteByMinuteSearch(t *testing.T) {
 		if got, want := w.Open(zones, from), openByTheClock(w, locs, from); got != want {
 			t.Fatalf("Open(%v) = %v, want %v", from, got, want)
 		}
-		// search three days: first to the next full minute, then minute by minute
+		// this simple search covers three days: first to the next full minute, then minute by
+		// minute
 		for at := from; at.Before(from.Add(72 * time.Hour)); at = at.Truncate(time.Minute).Add(time.Minute) {
 			if !openByTheClock(w, locs, at) {
 				continue

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	_ "time/tzdata" // the zones must not depend on the zone files of the machine
+	_ "time/tzdata" // embeds the zone files, so that zones do not depend on the machine
 )
 
 // Zone is an IANA time zone. Its text is the name.
