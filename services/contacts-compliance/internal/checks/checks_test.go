@@ -109,7 +109,7 @@ func code(err error) string {
 
 const number = phone.Number("+15005550001")
 
-func TestPreCheck_ReplayReturnsTheStoredResultAndMergesNothing(t *testing.T) {
+func TestPreCheck_RepeatReturnsTheStoredResultAndMergesNothing(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	req := h.request(number, `{"a":1,"b":null}`)
@@ -260,7 +260,7 @@ func TestPreCheck_RefusedRequestIsEvaluatedAgain(t *testing.T) {
 	}
 }
 
-func TestPreCheck_OrderOfRefusals(t *testing.T) {
+func TestPreCheck_ReportsRefusalsInTheDocumentedOrder(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.policy(t, `null`)
@@ -292,7 +292,7 @@ func TestPreCheck_OrderOfRefusals(t *testing.T) {
 	expect("another workspace's contact", stranger, "invalid_contact")
 }
 
-func TestPreCheck_ScheduledFor(t *testing.T) {
+func TestPreCheck_ReturnsTheWantedTimeOrTheNextOpening(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.policy(t, `{"window":{"start":"09:00","end":"20:00"},"timezone":"UTC"}`)
@@ -375,7 +375,7 @@ func TestCheck_UsesEveryChangeCommittedBefore(t *testing.T) {
 	}
 }
 
-func TestCheck_FailsWithoutTheDatabase(t *testing.T) {
+func TestCheck_ReturnsAnErrorWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	req := h.request(number, "")

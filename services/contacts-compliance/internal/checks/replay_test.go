@@ -26,7 +26,7 @@ const (
 
 // Every stored decision is evaluated again from its inputs and must have the same outcome. The
 // decisions cover every rule, at POST and at dial time.
-func TestDecisions_ReplayFromTheirInputs(t *testing.T) {
+func TestDecisions_StoredInputsGiveTheSameOutcome(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.policy(t, `{"window":{"start":"09:00","end":"17:00","days":["mon","wed"]},"timezone":"recipient"}`)
@@ -152,7 +152,7 @@ func replay(t *testing.T, h fixture) {
 
 // A pre-check for the same time must be decided by the same rule as the preview. If the preview
 // returns a next time, the gates must be open at that time.
-func TestPreview_MatchesThePreCheckAtThatTime(t *testing.T) {
+func TestPreview_EqualsAPreCheckForTheSameTime(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	numbers := []phone.Number{california, florida, paris, tollFree, "+12075551234", "+18505551234", "+447911123456",

@@ -45,13 +45,13 @@ func TestSign_SignedBytesDoNotChange(t *testing.T) {
 	second := bare.Sign(k, row.Sign(k, consentchain.Link{}))
 	head := k.SignHead(row.WorkspaceID, second)
 	for what, pair := range map[string][2]string{
-		"a row": {hex.EncodeToString(row.MAC), "056fb0ec0f535474080fc7a4235ccf0ecd4606c0b506d743c6509bfc6f2f2b8e"},
-		"the next row": {hex.EncodeToString(second.MAC),
+		"MAC of the first row": {hex.EncodeToString(row.MAC), "056fb0ec0f535474080fc7a4235ccf0ecd4606c0b506d743c6509bfc6f2f2b8e"},
+		"MAC of the next row": {hex.EncodeToString(second.MAC),
 			"c20353a5494c61fae01ff6c436d390822e9faa23b6774c6873054cec6b25e982"},
-		"the head": {hex.EncodeToString(head.Sum), "51057d6660472bfea886674d428487b0d67c898addc4e49f3ec34f6782d8f9ee"},
-		"a start": {hex.EncodeToString(k.SignStart(row.WorkspaceID, second).Sum),
+		"sum of the head": {hex.EncodeToString(head.Sum), "51057d6660472bfea886674d428487b0d67c898addc4e49f3ec34f6782d8f9ee"},
+		"sum of a start": {hex.EncodeToString(k.SignStart(row.WorkspaceID, second).Sum),
 			"7c3a030a697384c656138568d0662ab23e8fcab4624d0a8f3f6642a37e6ef07c"},
-		"the derived key": {signedBy(keys(t, "stand")),
+		"signature by the derived key": {signedBy(keys(t, "stand")),
 			"signing-388d2978 275ae45a1a5342290094e865236f6370063026bf75304c5ff0ecb241628284e9"},
 	} {
 		if pair[0] != pair[1] {
@@ -84,7 +84,7 @@ func walk(k *consentchain.Keys, head consentchain.SignedLink, rows ...consentcha
 	return chain.Finish(&head)
 }
 
-func TestKeys_RotationWithTwoKeys(t *testing.T) {
+func TestVerifier_NeedsBothKeysAfterARotation(t *testing.T) {
 	t.Parallel()
 	old, both, fresh := keys(t, "", entry("old", 'a')), keys(t, "", entry("new", 'b'), entry("old", 'a')),
 		keys(t, "", entry("new", 'b'))

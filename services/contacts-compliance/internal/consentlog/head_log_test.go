@@ -15,7 +15,7 @@ import (
 
 // After the log was moved away or truncated, the next write must contain every chain, not only the
 // chains that grew.
-func TestWrite_NewLogContainsEveryChain(t *testing.T) {
+func TestHeadLog_NewFileContainsEveryChain(t *testing.T) {
 	t.Parallel()
 	for name, rotate := range map[string]func(log string) error{
 		"moved":     func(log string) error { return os.Rename(log, log+".1") },
@@ -36,7 +36,7 @@ func TestWrite_NewLogContainsEveryChain(t *testing.T) {
 
 // A person with access to the database can hide from the head log that a chain grew. After five
 // minutes, verify must report the rows that are not in the log.
-func TestVerify_FindsOldRowsThatAreNotInTheHeadLog(t *testing.T) {
+func TestVerify_FindsRowsMissingInTheHeadLogAfterFiveMinutes(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	r.writeHeadLog()

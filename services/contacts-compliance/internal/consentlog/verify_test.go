@@ -210,7 +210,7 @@ func TestVerify_FindsChangesMadeAsSuperuser(t *testing.T) {
 			harm: []string{`INSERT INTO consent_records SELECT workspace_id, seq, recorded_at + interval '1 microsecond', id,
 				phone_e164, contact_id, kind, source, actor, reason, evidence, call_id, before, after, occurred_at, key_id, mac
 				FROM consent_records` + mine + ` AND seq = 4`}, words: "row 4 ("},
-		{name: "a row replaced by one of another workspace", harm: []string{`DELETE FROM consent_records` + mine +
+		{name: "a row replaced by a row of another workspace", harm: []string{`DELETE FROM consent_records` + mine +
 			` AND seq = 2`,
 			`UPDATE consent_records SET workspace_id = $1 WHERE workspace_id = $2 AND seq = 2`}, words: "row 2 ("},
 		{name: "the newest row deleted", harm: []string{`DELETE FROM consent_records` + mine + ` AND seq = 5`},
@@ -331,7 +331,7 @@ func TestVerify_FindsARestoredEarlierHead(t *testing.T) {
 
 // Rows that were signed with an old key are verified while that key is configured. Without the key,
 // they are reported.
-func TestVerify_KeyRotation(t *testing.T) {
+func TestVerify_AcceptsOldSignaturesWhileTheirKeyIsConfigured(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	r.writeHeadLog()

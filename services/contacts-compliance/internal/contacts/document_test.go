@@ -11,24 +11,24 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 )
 
-func TestParseDocument_Limits(t *testing.T) {
+func TestParseDocument_RefusesDocumentsBeyondTheLimits(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, given string
 		ok          bool
 	}{
 		{name: "an object", given: `{"a":1}`, ok: true},
-		{name: "five levels", given: `{"a":{"b":{"c":{"d":{"e":1}}}}}`, ok: true},
-		{name: "six levels", given: `{"a":{"b":{"c":{"d":{"e":{}}}}}}`},
-		{name: "arrays are levels too", given: `{"a":[[[[[1]]]]]}`},
+		{name: "five levels of nesting", given: `{"a":{"b":{"c":{"d":{"e":1}}}}}`, ok: true},
+		{name: "six levels of nesting", given: `{"a":{"b":{"c":{"d":{"e":{}}}}}}`},
+		{name: "arrays count as levels", given: `{"a":[[[[[1]]]]]}`},
 		{name: "an array", given: `[1]`},
 		{name: "a string", given: `"x"`},
 		{name: "null", given: `null`},
-		{name: "nothing"},
+		{name: "an empty text"},
 		{name: "a NUL character in a value", given: `{"a":"x\u0000"}`},
 		{name: "a NUL character in a key", given: `{"a\u0000":1}`},
 		{name: "invalid UTF-8", given: "{\"a\":\"\xff\"}"},
-		{name: "a number beyond any float", given: `{"a":1e99999}`, ok: true},
+		{name: "a number above the float range", given: `{"a":1e99999}`, ok: true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestMerge_IsIdempotent(t *testing.T) {
 	})
 }
 
-func TestApply_ChangesOnlyOneState(t *testing.T) {
+func TestApply_ChangesEitherDNDOrConsent(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := contacts.Contact{

@@ -174,7 +174,7 @@ func TestHoliday_DatesMatchTheCalendar(t *testing.T) {
 	}
 }
 
-func TestFor_ReturnsTheRulesOfAPlace(t *testing.T) {
+func TestFor_ReturnsTheRulesForTheCountryAndRegion(t *testing.T) {
 	t.Parallel()
 	l := embedded(t)
 	states := len(l.For([]countryrules.Choice{{Pack: "us", Purpose: countryrules.Marketing}}, phone.Place{Country: "US"}))
@@ -199,7 +199,7 @@ func TestFor_ReturnsTheRulesOfAPlace(t *testing.T) {
 			regions: "fr"},
 		{name: "a pack that this build does not have", packs: []string{"xx"}, place: phone.Place{Country: "FR"},
 			regions: "xx default"},
-		{name: "one of two provinces", packs: []string{"ca"},
+		{name: "a number that can be in two provinces", packs: []string{"ca"},
 			place: phone.Place{Country: "CA", Regions: []string{"CA-NS", "CA-PE"}}, regions: "ca"},
 		{name: "the fallback pack chosen by name", packs: []string{"default"}, place: phone.Place{Country: "JP"},
 			regions: "default"},
@@ -271,7 +271,7 @@ func TestOn_ReturnsTheHoursOfADay(t *testing.T) {
 	}
 }
 
-func TestRule_JSONRoundTrip(t *testing.T) {
+func TestRule_JSONFormDecodesToTheSameRule(t *testing.T) {
 	t.Parallel()
 	l := embedded(t)
 	var choices []countryrules.Choice
@@ -317,7 +317,7 @@ func TestEnding_ReturnsPacksThatExpireBeforeADay(t *testing.T) {
 	}
 }
 
-func TestFreeAt(t *testing.T) {
+func TestFreeAt_ReturnsTheTimeOfTheNextPermittedDial(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	ago := func(hours ...int) (dials []time.Time) {
@@ -332,11 +332,11 @@ func TestFreeAt(t *testing.T) {
 		dials []time.Time
 		want  time.Duration // the time after start
 	}{
-		{name: "none"},
-		{name: "two of three", dials: ago(1, 2)},
-		{name: "three dials: free a day after the oldest", dials: ago(1, 5, 20), want: 4 * time.Hour},
-		{name: "exactly a day ago is outside the cap", dials: ago(1, 5, 24)},
-		{name: "more than the cap", dials: ago(1, 2, 3, 4), want: 21 * time.Hour},
+		{name: "no dials"},
+		{name: "two of three dials", dials: ago(1, 2)},
+		{name: "three dials: free one day after the oldest", dials: ago(1, 5, 20), want: 4 * time.Hour},
+		{name: "a dial exactly a day ago does not count", dials: ago(1, 5, 24)},
+		{name: "more dials than the cap", dials: ago(1, 2, 3, 4), want: 21 * time.Hour},
 	} {
 		if got := three.FreeAt(tt.dials, start); !got.Equal(start.Add(tt.want)) {
 			t.Errorf("%s: free at %v, want %v", tt.name, got, start.Add(tt.want))

@@ -42,7 +42,7 @@ func at(hour, minute, second int) time.Time {
 	return time.Date(2026, 6, 15, hour, minute, second, 0, time.UTC)
 } // New York is 4 h behind UTC
 
-func TestEvaluate(t *testing.T) {
+func TestEvaluate_AppliesEachGate(t *testing.T) {
 	t.Parallel()
 	allDay := policy.Policy{Window: window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay},
 		Timezone: policy.Recipient}
@@ -55,18 +55,18 @@ func TestEvaluate(t *testing.T) {
 		rule   gate.Rule
 		at     time.Time // zero means the wanted time
 	}{
-		{name: "unknown states are allowed", facts: func(*gate.Facts) {}, result: gate.Open, rule: gate.RuleNone},
+		{name: "unknown DND and consent are allowed", facts: func(*gate.Facts) {}, result: gate.Open, rule: gate.RuleNone},
 		{name: "a removed opt-out is allowed", facts: func(f *gate.Facts) { f.DND = contacts.Clean }, result: gate.Open,
 			rule: gate.RuleNone},
 		{name: "a consented contact is allowed", facts: func(f *gate.Facts) { f.Consent = contacts.Consented },
 			result: gate.Open, rule: gate.RuleNone},
-		{name: "opted out", facts: func(f *gate.Facts) { f.DND = contacts.OptedOut }, result: gate.Denied,
+		{name: "an opted-out number is denied", facts: func(f *gate.Facts) { f.DND = contacts.OptedOut }, result: gate.Denied,
 			code: "recipient_dnd", rule: gate.RuleDND},
-		{name: "a state from a newer build is refused", facts: func(f *gate.Facts) { f.DND = "registry" },
+		{name: "a DND value of a newer build is denied", facts: func(f *gate.Facts) { f.DND = "registry" },
 			result: gate.Denied, code: "recipient_dnd", rule: gate.RuleDND},
-		{name: "withdrawn", facts: func(f *gate.Facts) { f.Consent = contacts.Withdrawn }, result: gate.Denied,
+		{name: "withdrawn consent is denied", facts: func(f *gate.Facts) { f.Consent = contacts.Withdrawn }, result: gate.Denied,
 			code: "consent_withdrawn", rule: gate.RuleConsent},
-		{name: "an unknown consent state is refused", facts: func(f *gate.Facts) { f.Consent = "" }, result: gate.Denied,
+		{name: "an empty consent state is denied", facts: func(f *gate.Facts) { f.Consent = "" }, result: gate.Denied,
 			code: "consent_withdrawn", rule: gate.RuleConsent},
 		{name: "an opt-out takes precedence over a withdrawal",
 			facts: func(f *gate.Facts) { f.DND, f.Consent = contacts.OptedOut, contacts.Withdrawn }, result: gate.Denied,
@@ -75,58 +75,58 @@ func TestEvaluate(t *testing.T) {
 			f.DND, f.At = contacts.OptedOut,
 				at(3, 0, 0)
 		}, result: gate.Denied, code: "recipient_dnd", rule: gate.RuleDND},
-		{name: "an opt-out is never deferred", facts: func(f *gate.Facts) {
+		{name: "an opt-out is denied even if the request permits deferral", facts: func(f *gate.Facts) {
 			f.DND, f.At, f.DeferIfClosed = contacts.OptedOut,
 				at(3, 0, 0), true
 		}, result: gate.Denied, code: "recipient_dnd", rule: gate.RuleDND},
-		{name: "the window opens at nine", facts: func(f *gate.Facts) { f.At = at(13, 0, 0) }, result: gate.Open,
+		{name: "the window is open at 09:00", facts: func(f *gate.Facts) { f.At = at(13, 0, 0) }, result: gate.Open,
 			rule: gate.RuleNone},
-		{name: "a second before nine", facts: func(f *gate.Facts) { f.At = at(12, 59, 59) }, result: gate.Denied,
+		{name: "the window is closed a second before 09:00", facts: func(f *gate.Facts) { f.At = at(12, 59, 59) }, result: gate.Denied,
 			code: "outside_calling_hours", rule: gate.RuleWindow},
-		{name: "at eight in the evening it is closed", facts: func(f *gate.Facts) { f.At = at(0, 0, 0).AddDate(0, 0, 1) },
+		{name: "the window is closed at 20:00", facts: func(f *gate.Facts) { f.At = at(0, 0, 0).AddDate(0, 0, 1) },
 			result: gate.Denied, code: "outside_calling_hours", rule: gate.RuleWindow},
-		{name: "a deferred call is placed at the next opening",
+		{name: "a deferred call gets the time of the next opening",
 			facts: func(f *gate.Facts) { f.At, f.DeferIfClosed = at(12, 0, 0), true }, result: gate.Deferred,
 			rule: gate.RuleWindow, at: at(13, 0, 0)},
-		{name: "the last second is enough at POST", facts: func(f *gate.Facts) { f.At = at(23, 59, 59) }, result: gate.Open,
+		{name: "the pre-check allows the last second of the window", facts: func(f *gate.Facts) { f.At = at(23, 59, 59) }, result: gate.Open,
 			rule: gate.RuleNone},
-		{name: "at dial time the next minute must be open", facts: func(f *gate.Facts) {
+		{name: "the dial-time check denies the last minute of the window", facts: func(f *gate.Facts) {
 			f.Stage, f.At = gate.Dial,
 				at(23, 59, 30)
 		}, result: gate.Denied, code: "outside_calling_hours", rule: gate.RuleWindow},
-		{name: "about to close, the next opening is tomorrow's",
+		{name: "in the last minute, the dial-time check defers to the next day",
 			facts:  func(f *gate.Facts) { f.Stage, f.At, f.DeferIfClosed = gate.Dial, at(23, 59, 30), true },
 			result: gate.Deferred, rule: gate.RuleWindow, at: tomorrow},
-		{name: "two minutes before the end a dial is allowed",
+		{name: "the dial-time check allows a dial two minutes before the end",
 			facts: func(f *gate.Facts) { f.Stage, f.At = gate.Dial, at(23, 58, 0) }, result: gate.Open, rule: gate.RuleNone},
-		{name: "no zone known", facts: func(f *gate.Facts) { f.NumberZones = nil }, result: gate.Denied,
+		{name: "a number without a known zone is denied", facts: func(f *gate.Facts) { f.NumberZones = nil }, result: gate.Denied,
 			code: "outside_calling_hours", rule: gate.RuleZone},
-		{name: "an unknown zone is never deferred", facts: func(f *gate.Facts) { f.NumberZones, f.DeferIfClosed = nil, true },
+		{name: "an unknown zone is denied even if the request permits deferral", facts: func(f *gate.Facts) { f.NumberZones, f.DeferIfClosed = nil, true },
 			result: gate.Denied, code: "outside_calling_hours", rule: gate.RuleZone},
-		{name: "the contact's zone is enough", facts: func(f *gate.Facts) {
+		{name: "the zone of the contact is enough", facts: func(f *gate.Facts) {
 			f.NumberZones, f.ContactZone = nil,
 				&zones(t, "Europe/Berlin")[0]
 		}, result: gate.Open, rule: gate.RuleNone},
 		{name: "both the contact's zone and the number's zone must be open",
 			facts: func(f *gate.Facts) { f.ContactZone = &zones(t, "Asia/Tokyo")[0] }, result: gate.Denied,
 			code: "outside_calling_hours", rule: gate.RuleNoOpening},
-		{name: "all zones must be open", facts: func(f *gate.Facts) {
+		{name: "the window must be open in all zones of the number", facts: func(f *gate.Facts) {
 			f.At, f.NumberZones = at(13, 30, 0), zones(t, "America/New_York", "America/Los_Angeles")
 		}, result: gate.Denied, code: "outside_calling_hours", rule: gate.RuleWindow},
-		{name: "around the clock needs no zone", facts: func(f *gate.Facts) { f.Policy, f.NumberZones = allDay, nil },
+		{name: "a window that is always open needs no zone", facts: func(f *gate.Facts) { f.Policy, f.NumberZones = allDay, nil },
 			result: gate.Open, rule: gate.RuleNone},
-		{name: "around the clock still honours an opt-out", facts: func(f *gate.Facts) {
+		{name: "a window that is always open does not allow an opted-out number", facts: func(f *gate.Facts) {
 			f.Policy, f.DND = allDay,
 				contacts.OptedOut
 		}, result: gate.Denied, code: "recipient_dnd", rule: gate.RuleDND},
-		{name: "a policy's own zone needs no other", facts: func(f *gate.Facts) {
+		{name: "a policy with its own zone needs no zone of the number", facts: func(f *gate.Facts) {
 			f.Policy.Timezone,
 				f.NumberZones = "Europe/Berlin", nil
 		}, result: gate.Open, rule: gate.RuleNone},
 		{name: "the policy's zone replaces the recipient's zones",
 			facts: func(f *gate.Facts) { f.Policy.Timezone = "Asia/Tokyo" }, result: gate.Denied, code: "outside_calling_hours",
 			rule: gate.RuleWindow},
-		{name: "a closed weekday", facts: func(f *gate.Facts) { f.Policy.Window.Days, _ = window.ParseDays([]string{"tue"}) },
+		{name: "a weekday without calls is denied", facts: func(f *gate.Facts) { f.Policy.Window.Days, _ = window.ParseDays([]string{"tue"}) },
 			result: gate.Denied, code: "outside_calling_hours", rule: gate.RuleWindow},
 	}
 	for _, tt := range tests {

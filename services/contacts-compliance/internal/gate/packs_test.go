@@ -35,7 +35,7 @@ func withPacks(t interface{ Fatal(...any) }, number phone.Number, packs ...strin
 	return f
 }
 
-func TestEvaluate_Packs(t *testing.T) {
+func TestEvaluate_AppliesTheRulesOfPacks(t *testing.T) {
 	t.Parallel()
 	utc := func(text string) time.Time {
 		at, err := time.Parse("2006-01-02 15:04", text)
@@ -60,30 +60,30 @@ func TestEvaluate_Packs(t *testing.T) {
 		rule   gate.Rule
 		next   string // the deferred time, or the time in the message; "" if there is none
 	}{
-		{name: "within the federal hours", number: newYork, packs: []string{"us"}, change: func(*gate.Facts) {},
+		{name: "within the federal hours a call is allowed", number: newYork, packs: []string{"us"}, change: func(*gate.Facts) {},
 			result: gate.Open},
-		{name: "no consent on record", number: newYork, packs: []string{"us"},
+		{name: "a pack refuses a call without recorded consent", number: newYork, packs: []string{"us"},
 			change: func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, result: gate.Denied,
 			rule: gate.RuleConsentNeeded},
 		{name: "express consent is required and not recorded", number: newYork, packs: []string{"us:service"},
 			change: func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, result: gate.Denied,
 			rule: gate.RuleConsentNeeded},
-		{name: "a pack that requires no consent", number: newYork, packs: []string{"default"},
+		{name: "a pack without a consent rule allows the call", number: newYork, packs: []string{"default"},
 			change: func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, result: gate.Open},
-		{name: "before the federal hours", number: newYork, packs: []string{"us"},
+		{name: "before the federal hours a call is denied", number: newYork, packs: []string{"us"},
 			change: func(f *gate.Facts) { f.At = utc("2026-11-23 12:59") }, result: gate.Denied, rule: gate.RulePack,
 			next: "2026-11-23 13:00"},
-		{name: "Florida closes at eight", number: miami, packs: []string{"us"},
+		{name: "Florida closes at 20:00", number: miami, packs: []string{"us"},
 			change: func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-24 01:00"), true }, result: gate.Deferred,
 			rule: gate.RulePack, next: "2026-11-24 13:00"},
-		{name: "New York closes at nine", number: newYork, packs: []string{"us"},
+		{name: "New York closes at 21:00", number: newYork, packs: []string{"us"},
 			change: func(f *gate.Facts) { f.At = utc("2026-11-24 01:00") }, result: gate.Open},
 		{name: "Florida has no rule for service calls", number: miami, packs: []string{"us:service"},
 			change: func(f *gate.Facts) { f.At = utc("2026-11-24 01:00") }, result: gate.Open},
 		{name: "Sunday noon in Texas", number: dallas, packs: []string{"us"},
 			change: func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-22 17:59"), true }, result: gate.Deferred,
 			rule: gate.RulePack, next: "2026-11-22 18:00"},
-		{name: "the panhandle is in two zones", number: pensacola, packs: []string{"us"},
+		{name: "in Florida's panhandle, both zones must be open", number: pensacola, packs: []string{"us"},
 			change: func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-23 13:30"), true }, result: gate.Deferred,
 			rule: gate.RulePack, next: "2026-11-23 14:00"},
 		{name: "the workspace's window is narrower", number: newYork, packs: []string{"us"}, change: func(f *gate.Facts) {
@@ -94,10 +94,10 @@ func TestEvaluate_Packs(t *testing.T) {
 				f.Policy.Override, f.Policy.Window, f.At = &policy.Override{Reason: "staff"},
 					window.Window{Start: 0, End: 23 * 60, Days: window.EveryDay}, utc("2026-11-24 03:00")
 			}, result: gate.Open},
-		{name: "an override still needs consent", number: newYork, packs: []string{"us"}, change: func(f *gate.Facts) {
+		{name: "an override does not replace the required consent", number: newYork, packs: []string{"us"}, change: func(f *gate.Facts) {
 			f.Policy.Override, f.Consent = &policy.Override{Reason: "staff"}, contacts.ConsentUnknown
 		}, result: gate.Denied, rule: gate.RuleConsentNeeded},
-		{name: "lunch in France", number: paris, packs: []string{"fr"},
+		{name: "the midday break in France is closed", number: paris, packs: []string{"fr"},
 			change: func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-23 12:00"), true }, result: gate.Deferred,
 			rule: gate.RulePack, next: "2026-11-23 13:00"},
 		{name: "a holiday in France", number: paris, packs: []string{"fr"},
@@ -106,24 +106,24 @@ func TestEvaluate_Packs(t *testing.T) {
 		{name: "a country that is not in the pack", number: paris, packs: []string{"us"},
 			change: func(f *gate.Facts) { f.At = utc("2026-11-23 19:30") }, result: gate.Denied, rule: gate.RulePack,
 			next: "2026-11-24 08:00"},
-		{name: "toll-free has no zone", number: tollFree, packs: []string{"us"}, change: func(*gate.Facts) {},
+		{name: "a toll-free number has no zone", number: tollFree, packs: []string{"us"}, change: func(*gate.Facts) {},
 			result: gate.Denied, rule: gate.RuleZone},
 		{name: "a toll-free number with a zone needs the hours of every state", number: tollFree, packs: []string{"us"},
 			change: func(f *gate.Facts) {
 				f.ContactZone, f.DeferIfClosed = &zones(t, "America/New_York")[0], true
 				f.At = utc("2026-11-22 18:00")
 			}, result: gate.Deferred, rule: gate.RulePack, next: "2026-11-23 15:00"},
-		{name: "after the pack's last day", number: newYork, packs: []string{"us"},
+		{name: "a day after the pack's covers_until is denied", number: newYork, packs: []string{"us"},
 			change: func(f *gate.Facts) { f.At = utc("2029-01-02 17:00") }, result: gate.Denied, rule: gate.RuleExpired},
-		{name: "two of three calls in Florida", number: miami, packs: []string{"us"},
+		{name: "two of three calls in Florida are below the cap", number: miami, packs: []string{"us"},
 			change: func(f *gate.Facts) { ago(f, 1, 2) }, result: gate.Open},
-		{name: "three of three", number: miami, packs: []string{"us"},
+		{name: "three of three calls in Florida reach the cap", number: miami, packs: []string{"us"},
 			change: func(f *gate.Facts) { ago(f, 1, 2, 20); f.DeferIfClosed = true }, result: gate.Deferred,
 			rule: gate.RuleFrequency, next: "2026-11-23 21:00"},
-		{name: "three of three, and the cap ends at night", number: miami, packs: []string{"us"},
+		{name: "a cap that ends at night defers to the morning", number: miami, packs: []string{"us"},
 			change: func(f *gate.Facts) { ago(f, 1, 2, 12); f.DeferIfClosed = true }, result: gate.Deferred,
 			rule: gate.RuleFrequency, next: "2026-11-24 13:00"},
-		{name: "one in eight hours in Maine", number: mobile, packs: []string{"us"},
+		{name: "one call in eight hours in Maine reaches the cap", number: mobile, packs: []string{"us"},
 			change: func(f *gate.Facts) { ago(f, 3) }, result: gate.Denied, rule: gate.RuleFrequency, next: "2026-11-24 14:00"},
 		{name: "New York has no cap", number: newYork, packs: []string{"us"},
 			change: func(f *gate.Facts) { ago(f, 1, 1, 1, 1) }, result: gate.Open},

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/serviceauth"
 )
 
-func TestOptOuts_ChangeTheStateAndStoreRecords(t *testing.T) {
+func TestOptOuts_ChangeTheStateAndStoreARecord(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	status := func(got response, dnd, consent string) {
@@ -93,7 +93,7 @@ func TestOptOuts_ChangeTheStateAndStoreRecords(t *testing.T) {
 	}
 }
 
-func TestOptOuts_Refusals(t *testing.T) {
+func TestOptOuts_RefuseInvalidRequests(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	tests := []struct {
@@ -112,15 +112,15 @@ func TestOptOuts_Refusals(t *testing.T) {
 			body: `{"phone_e164":"+` + strings.Repeat("1", 3000) + `"}`, status: 422, code: "invalid_phone"},
 		{name: "an empty number", method: "POST", path: "/v1/opt-outs", body: `{"phone_e164":""}`, status: 422,
 			code: "invalid_phone"},
-		{name: "a long reason", method: "POST", path: "/v1/opt-outs",
+		{name: "a reason above the limit", method: "POST", path: "/v1/opt-outs",
 			body: `{"phone_e164":"+15005550001","reason":"` + strings.Repeat("x", 501) + `"}`, status: 422,
 			code: "validation_error"},
 		{name: "a malformed number in the path", method: "GET", path: "/v1/opt-outs/15005550001", status: 422,
 			code: "invalid_phone"},
-		{name: "no number at all in the path", method: "DELETE", path: "/v1/opt-outs/everyone", status: 422,
+		{name: "a word instead of a number in the path", method: "DELETE", path: "/v1/opt-outs/everyone", status: 422,
 			code: "invalid_phone"},
 		{name: "an unknown number", method: "GET", path: "/v1/opt-outs/+15005550099", status: 404, code: "not_found"},
-		{name: "an unknown number to clean", method: "DELETE", path: "/v1/opt-outs/+15005550099", status: 404,
+		{name: "removal of an opt-out of an unknown number", method: "DELETE", path: "/v1/opt-outs/+15005550099", status: 404,
 			code: "not_found"},
 		{name: "a wrong method", method: "PUT", path: "/v1/opt-outs", body: `{}`, status: 405, code: "method_not_allowed"},
 	}
@@ -132,7 +132,7 @@ func TestOptOuts_Refusals(t *testing.T) {
 	}
 }
 
-func TestConsent_Refusals(t *testing.T) {
+func TestConsent_RefusesInvalidRequests(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	const path = "/admin/v1/workspaces/%s/contacts/+15005550001/consent"

@@ -85,7 +85,7 @@ func TestContacts_ErrorNamesTheInvalidField(t *testing.T) {
 			field: "phone_e164"},
 		{name: "a malformed number", method: "POST", path: "/v1/contacts", body: `{"phone_e164":"15005550001"}`,
 			field: "phone_e164"},
-		{name: "a long name", method: "POST", path: "/v1/contacts",
+		{name: "a name above the limit", method: "POST", path: "/v1/contacts",
 			body: `{"phone_e164":"+15005550002","name":"` + strings.Repeat("é", 201) + `"}`, field: "name"},
 		{name: "a name that is no string", method: "POST", path: "/v1/contacts",
 			body: `{"phone_e164":"+15005550002","name":7}`, field: "name"},
@@ -103,8 +103,8 @@ func TestContacts_ErrorNamesTheInvalidField(t *testing.T) {
 		{name: "NUL in the name", method: "PATCH", path: "/v1/contacts/" + id, body: `{"name":"a\u0000b"}`, field: "name"},
 		{name: "not JSON", method: "POST", path: "/v1/contacts", body: `{`},
 		{name: "an array", method: "POST", path: "/v1/contacts", body: `[]`},
-		{name: "a wrong status in the query", method: "GET", path: "/v1/contacts?dnd_status=maybe", field: "dnd_status"},
-		{name: "a wrong consent in the query", method: "GET", path: "/v1/contacts?consent_status=dnd",
+		{name: "an unknown dnd_status in the query", method: "GET", path: "/v1/contacts?dnd_status=maybe", field: "dnd_status"},
+		{name: "an unknown consent_status in the query", method: "GET", path: "/v1/contacts?consent_status=dnd",
 			field: "consent_status"},
 		{name: "a malformed number in the query", method: "GET", path: "/v1/contacts?phone=15005550001", field: "phone"},
 		{name: "an unknown cursor", method: "GET", path: "/v1/contacts?starting_after=" + uuid.NewString(),
@@ -123,7 +123,7 @@ func TestContacts_ErrorNamesTheInvalidField(t *testing.T) {
 	}
 }
 
-func TestContacts_PatchMergesAndClears(t *testing.T) {
+func TestContacts_PatchMergesMetadataAndClearsTheName(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	path := "/v1/contacts/" +
@@ -154,7 +154,7 @@ func TestContacts_PatchMergesAndClears(t *testing.T) {
 	r.checkResponse(t, r.customer(t, http.MethodGet, "/v1/contacts/seven", ``), http.StatusNotFound, "not_found")
 }
 
-func TestContacts_ListFiltersAndPages(t *testing.T) {
+func TestContacts_ListReturnsFilteredPages(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	names := []string{"100% Élan", "1000 Elan", "under_score", "underXscore", ""}

@@ -312,7 +312,7 @@ func TestErasure_IsPublishedAgainUntilItIsDone(t *testing.T) {
 // The result of a pre-check contains the erasure count at the time of the pre-check. A replay of
 // the pre-check after an erasure must return the same count. The erasure clears the variables that
 // the pre-check stored.
-func TestErasure_EarlierPreCheckKeepsItsErasureCount(t *testing.T) {
+func TestErasure_RepeatedPreCheckReturnsItsOriginalErasureCount(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.allowAllHours(t)

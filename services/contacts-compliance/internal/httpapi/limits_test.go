@@ -33,7 +33,7 @@ func bytes64k(more int) string {
 	return `{"a":"` + strings.Repeat("x", 64<<10-frame+more) + `"}`
 }
 
-func TestLimits_LargestAllowedAndOneMore(t *testing.T) {
+func TestLimits_AcceptTheMaximumAndRefuseOneMore(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	path := "/v1/contacts/" + r.create(t, `{"phone_e164":"+15005550001"}`)
@@ -69,7 +69,7 @@ func TestLimits_LargestAllowedAndOneMore(t *testing.T) {
 		{name: "the keys of new metadata", send: post, field: "metadata", at: keys(100), one: keys(101)},
 		{name: "the depth of new metadata", send: post, field: "metadata", at: levels(5), one: levels(6)},
 		{name: "the size of new metadata", send: post, field: "metadata", at: bytes64k(0), one: bytes64k(1)},
-		{name: "lists are levels too", send: post, field: "metadata", at: `{"a":[[[[1]]]]}`, one: `{"a":[[[[[]]]]]}`},
+		{name: "lists count as levels of metadata", send: post, field: "metadata", at: `{"a":[[[[1]]]]}`, one: `{"a":[[[[[]]]]]}`},
 		{name: "the depth of metadata", send: patch, field: "metadata", at: levels(5), one: levels(6)},
 	} {
 		if got := row.send(`"` + row.field + `":` + row.at); got.status >= 300 {
@@ -88,7 +88,7 @@ func TestLimits_ApplyToMergedMetadata(t *testing.T) {
 	r := start(t)
 	for _, row := range []struct{ name, first, fits, refused string }{
 		{name: "keys", first: keys(99), fits: `{"one more":1}`, refused: `{"too many":1}`},
-		{name: "one key replaces another", first: keys(100), fits: `{"k0":null,"other":1}`, refused: `{"another":1}`},
+		{name: "a merge that replaces one key by another", first: keys(100), fits: `{"k0":null,"other":1}`, refused: `{"another":1}`},
 		{name: "bytes", first: `{"a":"` + strings.Repeat("x", 40<<10) + `"}`,
 			fits: `{"b":"` + strings.Repeat("x", 20<<10) + `"}`, refused: `{"c":"` + strings.Repeat("x", 5<<10) + `"}`},
 	} {
@@ -109,7 +109,7 @@ func fresh() string {
 	return fmt.Sprintf("+1500%03d%04d", int(id[0]), int(id[1])<<4|int(id[2])>>4)
 }
 
-func TestLimits_OfVariables(t *testing.T) {
+func TestLimits_ApplyToVariables(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.allowAllHours(t)
@@ -126,7 +126,7 @@ func TestLimits_OfVariables(t *testing.T) {
 		"keys":  {at: keys(100), one: keys(101)},
 		"depth": {at: levels(5), one: levels(6)},
 		"bytes": {at: bytes64k(0), one: bytes64k(1)},
-		"bytes of most of a body": {at: `{"a":1` + strings.Repeat(" ", 192<<10-8) + `}`,
+		"variables of 192 KiB": {at: `{"a":1` + strings.Repeat(" ", 192<<10-8) + `}`,
 			one: `{"a":"` + strings.Repeat("x", 192<<10-9) + `"}`},
 	} {
 		number := fresh()
@@ -154,7 +154,7 @@ func TestContacts_UnknownIDIs404EvenWithAnInvalidBody(t *testing.T) {
 }
 
 // The test sends the number in every form in which the gateway and HTTP routers pass it on.
-func TestOptOuts_NumbersInAPath(t *testing.T) {
+func TestOptOuts_ParseTheNumberInThePath(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.checkResponse(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+14155550123"}`), http.StatusOK, "")
@@ -166,10 +166,10 @@ func TestOptOuts_NumbersInAPath(t *testing.T) {
 		{name: "a raw plus", path: "+14155550123", status: 200},
 		{name: "an encoded plus", path: "%2B14155550123", status: 200},
 		{name: "an encoded plus in small letters, and a digit", path: "%2b1415555012%33", status: 200},
-		{name: "a number never seen", path: "+14155550124", status: 404, code: "not_found"},
+		{name: "a number that is not opted out", path: "+14155550124", status: 404, code: "not_found"},
 		{name: "no plus", path: "14155550123", status: 422, code: "invalid_phone"},
 		{name: "a space for the plus", path: "%2014155550123", status: 422, code: "invalid_phone"},
-		{name: "encoded twice", path: "%252B14155550123", status: 422, code: "invalid_phone"},
+		{name: "a plus that is encoded twice", path: "%252B14155550123", status: 422, code: "invalid_phone"},
 		{name: "a line feed after the number", path: "+14155550123%0A", status: 422, code: "invalid_phone"},
 		{name: "a NUL after the number", path: "+14155550123%00", status: 422, code: "invalid_phone"},
 		{name: "bytes that are not UTF-8", path: "+1415555%ff", status: 422, code: "invalid_phone"},

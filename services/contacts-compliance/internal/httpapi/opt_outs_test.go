@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-func TestImports_UploadStartAndRead(t *testing.T) {
+func TestImports_UploadedListOptsOutItsNumbers(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	const path = "/admin/v1/workspaces/%s/opt-out-imports"
@@ -101,7 +101,7 @@ func TestImports_UploadStartAndRead(t *testing.T) {
 	}
 }
 
-func TestImports_Refusals(t *testing.T) {
+func TestImports_RefuseInvalidRequests(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	const path = "/admin/v1/workspaces/%s/opt-out-imports"

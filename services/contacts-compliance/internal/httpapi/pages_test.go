@@ -42,7 +42,7 @@ INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, dnd_statu
 VALUES ($1, $2, $3, nullif($4, ''), nullif(lower($4), ''), $5, $6, now())`
 
 // Every combination of filters returns exact pages, also while contacts change.
-func TestContacts_PagesAreExactForEveryFilter(t *testing.T) {
+func TestContacts_PagesMatchEveryFilterExactly(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	type person struct{ number, name, dnd, consent string }

@@ -107,7 +107,7 @@ func TestPreview_ReturnsOutcomeNextTimeAndRule(t *testing.T) {
 	}
 }
 
-func TestPreview_Refusals(t *testing.T) {
+func TestPreview_RefusesInvalidRequests(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	const path = "/admin/v1/workspaces/%s/contacts/"

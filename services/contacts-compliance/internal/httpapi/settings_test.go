@@ -205,7 +205,7 @@ func TestApplySetting_RefusesOtherCallersAndOtherMessages(t *testing.T) {
 	}
 }
 
-func TestCheckPolicy(t *testing.T) {
+func TestCheckPolicy_ErrorNamesTheInvalidField(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	client := settingsv1.NewPolicyServiceClient(http.DefaultClient, r.url,
@@ -219,7 +219,7 @@ func TestCheckPolicy(t *testing.T) {
 		{name: "default", policy: ``},
 		{name: "window", policy: `{"window":{"start":"10:00","end":"11:00"}}`},
 		{name: "unknown pack", policy: `{"packs":["mars"]}`, fault: "calling_policy.packs[0] "},
-		{name: "wider than its pack", policy: strings.Replace(looser, "%s", "", 1), fault: "calling_policy.window "},
+		{name: "window wider than its pack", policy: strings.Replace(looser, "%s", "", 1), fault: "calling_policy.window "},
 		{name: "override with an operator", policy: strings.Replace(looser, "%s",
 			`,"override":{"reason":"x","operator":"eve"}`, 1),
 			fault: "calling_policy.override.operator "},

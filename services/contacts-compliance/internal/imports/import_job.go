@@ -182,7 +182,7 @@ func (im *Importer) apply(ctx context.Context, job *store.Import) error {
 
 // partsReader reads the parts of an import as one file and computes its digest.
 type partsReader struct {
-	// Read has no parameter for ctx, and the reader is not used after ctx ends
+	// ctx is a field because io.Reader.Read has no parameter for a context.
 	ctx   context.Context //nolint:containedctx
 	store *store.Store
 	id    uuid.UUID

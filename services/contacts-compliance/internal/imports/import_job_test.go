@@ -228,7 +228,7 @@ func (r *fixture) checkRecord(t *testing.T, number phone.Number, done store.Impo
 	}
 }
 
-func TestRunNext_SameFileAgainChangesNothing(t *testing.T) {
+func TestRunNext_ASecondImportOfTheSameFileChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	file := listFile(12_345)
@@ -375,7 +375,7 @@ func TestVerify_FindsAChangedImportList(t *testing.T) {
 	r.requireIntact()
 }
 
-func TestApplyNumbers_WithoutTheClaimChangesNothing(t *testing.T) {
+func TestApplyNumbers_ALostClaimChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	r.start(listFile(10), 1)
@@ -423,15 +423,14 @@ func TestApplyNumbers_WithoutTheClaimChangesNothing(t *testing.T) {
 		t.Errorf("after the claim was lost: status = %v, want %v", got, store.Reading)
 	}
 	if _, err := r.store.PutPart(t.Context(), r.workspace, mine.ID, 2,
-		// the store returns this error unwrapped
-		[]byte("x")); err != store.ErrImportStarted { //nolint:errorlint
+		[]byte("x")); err != store.ErrImportStarted { //nolint:errorlint // the store returns this error unwrapped
 		t.Errorf("PutPart after the start = %v, want ErrImportStarted", err)
 	}
 }
 
 // Hashing, comparing and finishing can take longer than the lifetime of a claim. Even then no other
 // process may claim the import: its process renews the claim, and the last steps lock the row.
-func TestRenewClaim_PreventsAnotherClaimDuringLongSteps(t *testing.T) {
+func TestRunNext_KeepsItsClaimDuringLongSteps(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	r.start(listFile(10), 1)

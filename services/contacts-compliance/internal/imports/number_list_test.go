@@ -38,8 +38,8 @@ func TestNext_ReadsCommonListFormats(t *testing.T) {
 		name, text   string
 		numbers, bad []string
 	}{
-		{name: "nothing"},
-		{name: "numbers alone", text: "+14155550100\n+14155550101\n", numbers: []string{"+14155550100", "+14155550101"}},
+		{name: "an empty file"},
+		{name: "only numbers", text: "+14155550100\n+14155550101\n", numbers: []string{"+14155550100", "+14155550101"}},
 		{name: "no final line feed, and Windows line endings", text: "+14155550100\r\n\r\n+14155550101",
 			numbers: []string{"+14155550100", "+14155550101"}},
 		{name: "a byte order mark and headings", text: "\ufeffName;Phone\nAnn;+14155550100\nBo;\n",
@@ -47,11 +47,11 @@ func TestNext_ReadsCommonListFormats(t *testing.T) {
 			bad:     []string{"3 "}},
 		{name: "the first column without headings", text: "+14155550100,Ann\nBo,+14155550101\n",
 			numbers: []string{"+14155550100"}, bad: []string{"2 Bo"}},
-		{name: "quotes", text: "name,phone_e164\n\"Smith, Ann\",\"+14155550100\"\n\"Bo\"\"b\",+14155550101\n",
+		{name: "quoted fields", text: "name,phone_e164\n\"Smith, Ann\",\"+14155550100\"\n\"Bo\"\"b\",+14155550101\n",
 			numbers: []string{"+14155550100", "+14155550101"}},
 		{name: "numbers with spaces, dots and brackets", text: "+1 (415) 555-0100\n +44.20.7946.0958 \n",
 			numbers: []string{"+14155550100", "+442079460958"}},
-		{name: "no country, a word, another script", text: "4155550100\nphones\n+٤٤٢٠٧٩٤٦\n+1415555010\x00\n\xff\xfe\n",
+		{name: "lines without a country code, a number or ASCII digits", text: "4155550100\nphones\n+٤٤٢٠٧٩٤٦\n+1415555010\x00\n\xff\xfe\n",
 			bad: []string{"1 4155550100", "2 phones", "3 +٤٤٢٠٧٩٤٦", "4 +1415555010?", "5 ?"}},
 		{name: "a line without the column", text: "name,x,phone\nAnn\nBo,,+14155550100", numbers: []string{"+14155550100"},
 			bad: []string{"2 Ann"}},
@@ -60,11 +60,11 @@ func TestNext_ReadsCommonListFormats(t *testing.T) {
 			numbers: []string{"+14155550100"}},
 		{name: "a first line that is too long", text: strings.Repeat("x", 20_000) + "\n+14155550100,Ann\n+14155550101\n",
 			numbers: []string{"+14155550100", "+14155550101"}, bad: []string{"1 " + strings.Repeat("x", 40) + "…"}},
-		{name: "a name over two lines", text: "name,phone\n\"Ann\nSmith\",+14155550100\n\"Bo,+14155550101\n+14155550102,x\n",
+		{name: "a quoted name with a line break", text: "name,phone\n\"Ann\nSmith\",+14155550100\n\"Bo,+14155550101\n+14155550102,x\n",
 			numbers: []string{"+14155550100"}, bad: []string{"2 \"Ann", "4 \"Bo,+14155550101", "5 x"}},
-		{name: "formulas", text: "=HYPERLINK(\"http://x\"),1\n@SUM(1)\n-2+3\n+1+14155550100\n",
+		{name: "spreadsheet formulas", text: "=HYPERLINK(\"http://x\"),1\n@SUM(1)\n-2+3\n+1+14155550100\n",
 			bad: []string{"1 =HYPERLINK(\"http://x\")", "2 @SUM(1)", "3 -2+3", "4 +1+14155550100"}},
-		{name: "UTF-16", text: "\xff\xfe+\x001\x004\x001\x005\x005\x005\x005\x000\x001\x000\x000\x00\n\x00+\x001\x00",
+		{name: "a UTF-16 file", text: "\xff\xfe+\x001\x004\x001\x005\x005\x005\x005\x000\x001\x000\x000\x00\n\x00+\x001\x00",
 			bad: []string{"1 ?+?1?4?1?5?5?5?5?0?1?0?0?", "2 ?+?1?"}},
 		{name: "a line that is too long", text: "+14155550100\n" + strings.Repeat("9", 20_000) + "\n+14155550101\n",
 			numbers: []string{"+14155550100", "+14155550101"}, bad: []string{"2 " + strings.Repeat("9", 40) + "…"}},
@@ -99,8 +99,8 @@ func (e *endless) Read(into []byte) (int, error) {
 }
 
 func TestNext_MemoryDoesNotGrowWithTheList(t *testing.T) {
-	for name, piece := range map[string]string{"many lines": "+14155550100,Ann,\"x\"\n",
-		"one line": "99999999999999999999"} {
+	for name, piece := range map[string]string{"endless lines": "+14155550100,Ann,\"x\"\n",
+		"one endless line": "99999999999999999999"} {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)

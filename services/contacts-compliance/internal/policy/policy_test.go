@@ -19,9 +19,9 @@ func TestParse_AcceptsValidPolicies(t *testing.T) {
 			`},"timezone":"recipient"}`},
 		{name: "an empty policy is the default", want: `{"window":{"start":"09:00","end":"20:00","days":` + everyDay +
 			`},"timezone":"recipient"}`},
-		{name: "all day", given: `{"window":{"start":"00:00","end":"24:00"}}`,
+		{name: "a window of 24 hours", given: `{"window":{"start":"00:00","end":"24:00"}}`,
 			want: `{"window":{"start":"00:00","end":"24:00","days":` + everyDay + `},"timezone":"recipient"}`},
-		{name: "days and a fixed zone",
+		{name: "a window with weekdays and a fixed zone",
 			given: `{"window":{"start":"08:30","end":"12:00","days":["fri","mon"]},"timezone":"Europe/Berlin"}`,
 			want:  `{"window":{"start":"08:30","end":"12:00","days":["mon","fri"]},"timezone":"Europe/Berlin"}`},
 		{name: "a zone alone keeps the default window", given: `{"timezone":"Asia/Kolkata"}`,
@@ -55,21 +55,21 @@ func packs(t testing.TB) countryrules.Library {
 	return l
 }
 
-func TestParse_Packs(t *testing.T) {
+func TestParse_AcceptsPacksWithAPermittedWindow(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, given string
 		always      bool // the workspace's window is always open
 		hours       bool // the hours of the packs apply
 	}{
-		{name: "packs alone", given: `{"packs":["us","fr:service"]}`, always: true, hours: true},
+		{name: "packs without a window", given: `{"packs":["us","fr:service"]}`, always: true, hours: true},
 		{name: "a narrower window needs no override", given: `{"packs":["us"],"window":{"start":"10:00","end":"17:00"}}`,
 			hours: true},
 		{name: "the same hours need no override", given: `{"packs":["us"],"window":{"start":"08:00","end":"21:00"}}`,
 			hours: true},
-		{name: "inside one of two ranges", given: `{"packs":["fr"],"window":{"start":"14:00","end":"18:00","days":["mon"]}}`,
+		{name: "a window inside one of the pack's two ranges", given: `{"packs":["fr"],"window":{"start":"14:00","end":"18:00","days":["mon"]}}`,
 			hours: true},
-		{name: "a wider window with a reason",
+		{name: "a wider window with an override reason",
 			given: `{"packs":["us"],"window":{"start":"07:00","end":"22:00"},"override":{"reason":"our own staff"}}`},
 		{name: "a window in another time zone and the pack both apply",
 			given: `{"packs":["us"],"window":{"start":"00:00","end":"24:00"},"timezone":"Europe/Berlin"}`, always: true,

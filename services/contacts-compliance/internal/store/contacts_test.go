@@ -49,17 +49,17 @@ func TestList_EveryFilterReadsFewPages(t *testing.T) {
 		// newest 2000 contacts
 		pages int
 	}{
-		{name: "nothing", filter: store.Filter{}, found: 26, pages: 150},
+		{name: "no filter", filter: store.Filter{}, found: 26, pages: 150},
 		{name: "a rare state", filter: store.Filter{DND: contacts.OptedOut}, found: 3, pages: 150},
 		{name: "a state that no contact has", filter: store.Filter{Consent: contacts.Withdrawn}, pages: 150},
 		{name: "two states", filter: store.Filter{DND: contacts.OptedOut, Consent: contacts.Consented}, found: 1, pages: 150},
 		{name: "a number", filter: store.Filter{Number: "+141555500002"}, found: 1, pages: 50},
-		{name: "a number in the wrong state", filter: store.Filter{Number: "+141555500002", DND: contacts.Clean}, pages: 50},
-		{name: "a number under another name", filter: store.Filter{Number: "+141555500002", Name: "bob"}, pages: 50},
+		{name: "a number with a state that it does not have", filter: store.Filter{Number: "+141555500002", DND: contacts.Clean}, pages: 50},
+		{name: "a number with a name that it does not have", filter: store.Filter{Number: "+141555500002", Name: "bob"}, pages: 50},
 		{name: "a common name", filter: store.Filter{Name: "ANN"}, found: 26, pages: 300},
 		{name: "a rare name", filter: store.Filter{Name: "oë 1"}, found: 1, pages: 800},
 		{name: "a rare letter", filter: store.Filter{Name: "Ë"}, found: 1, pages: 800},
-		{name: "a rare sign", filter: store.Filter{Name: "0%"}, found: 1, pages: 800},
+		{name: "a rare special character", filter: store.Filter{Name: "0%"}, found: 1, pages: 800},
 		{name: "a name that no contact has", filter: store.Filter{Name: "_nn"}, pages: 800},
 		{name: "the longest possible name", filter: store.Filter{Name: strings.Repeat("ann ", 50)}, pages: 800},
 		{name: "a common name in a rare state", filter: store.Filter{Name: "o", DND: contacts.OptedOut}, found: 2,

@@ -145,7 +145,7 @@ func TestSchema_ServiceRoleCannotChangeRecords(t *testing.T) {
 	}
 }
 
-func TestRecord_RecordsAnOptOutOncePerCall(t *testing.T) {
+func TestRecord_StoresAnOptOutOncePerCall(t *testing.T) {
 	t.Parallel()
 	st, _ := open(t)
 	change := contacts.Change{
@@ -277,7 +277,7 @@ func TestApplyPolicy_ConcurrentChangesEndWithTheNewestVersion(t *testing.T) {
 
 // A consumer's batch can contain an event that ApplySetting has already stored. Such an event must
 // not delay the next change of its workspace until the batch commits.
-func TestSetPolicy_StoredVersionLocksNothing(t *testing.T) {
+func TestSetPolicy_StoredVersionLocksNoRow(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
 	change := store.PolicyChange{WorkspaceID: uuid.Must(uuid.NewV7()), Operator: "bob", SetInVersion: 1}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 )
 
-func TestWorkspaceLocks_OneCallerForEachWorkspace(t *testing.T) {
+func TestWorkspaceLocks_AllowOneCallerPerWorkspace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var searches workspaceLocks

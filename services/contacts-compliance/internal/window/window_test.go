@@ -108,7 +108,7 @@ func TestNext_MatchesAMinuteByMinuteSearch(t *testing.T) {
 	})
 }
 
-func TestNext_AcrossClockChanges(t *testing.T) {
+func TestNext_FindsTheOpeningAcrossClockChanges(t *testing.T) {
 	t.Parallel()
 	at := func(text string) time.Time {
 		instant, err := time.Parse(time.RFC3339, text)
@@ -135,11 +135,11 @@ func TestNext_AcrossClockChanges(t *testing.T) {
 			from: "2026-11-01T05:55:00Z", want: "2026-11-01T06:30:00Z"},
 		{name: "every zone must be open", zones: []string{"America/New_York", "America/Los_Angeles"}, start: 540, end: 1200,
 			from: "2026-06-15T10:00:00Z", want: "2026-06-15T16:00:00Z"},
-		{name: "at the end it is closed", zones: []string{"UTC"}, start: 540, end: 1200, from: "2026-06-15T20:00:00Z",
+		{name: "the end of the window is closed", zones: []string{"UTC"}, start: 540, end: 1200, from: "2026-06-15T20:00:00Z",
 			want: "2026-06-16T09:00:00Z"},
-		{name: "at the start it is open", zones: []string{"UTC"}, start: 540, end: 1200, from: "2026-06-15T09:00:00Z",
+		{name: "the start of the window is open", zones: []string{"UTC"}, start: 540, end: 1200, from: "2026-06-15T09:00:00Z",
 			want: "2026-06-15T09:00:00Z"},
-		{name: "Samoa had no 30 December 2011", zones: []string{"Pacific/Apia"}, start: 540, end: 1200,
+		{name: "a date that the zone skipped: Samoa, 30 December 2011", zones: []string{"Pacific/Apia"}, start: 540, end: 1200,
 			from: "2011-12-30T08:00:00Z", want: "2011-12-30T19:00:00Z"},
 	}
 	for _, tt := range tests {
@@ -159,7 +159,7 @@ func TestNext_AcrossClockChanges(t *testing.T) {
 	}
 }
 
-func TestNext_NoOpeningWithin30Days(t *testing.T) {
+func TestNext_IsFalseWithoutAnOpeningIn30Days(t *testing.T) {
 	t.Parallel()
 	from := time.Date(2026, 6, 15, 12, 0, 0, 0, time.UTC)
 	w := window.Default()
@@ -209,7 +209,7 @@ func TestLoadZone_RefusesNamesThatAreNotIANA(t *testing.T) {
 	}
 }
 
-func TestWindow_JSONRoundTrip(t *testing.T) {
+func TestWindow_JSONFormDecodesToTheSameWindow(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWindow(t)
