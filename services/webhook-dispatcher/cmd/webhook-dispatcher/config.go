@@ -22,7 +22,7 @@ type Config struct {
 	Retention retention.Config
 }
 
-// box returns the box that seals and opens the secrets of subscriptions.
+// box returns the seal.Box that encrypts and decrypts the secrets of subscriptions.
 func (c Config) box() (*seal.Box, error) {
 	box, err := seal.New(c.Seal)
 	if err != nil {

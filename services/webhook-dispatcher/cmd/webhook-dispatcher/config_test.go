@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 )
 
-// An attempt can start up to store.StartLimit after its claim, and it must end before the lease
-// ends.
+// An attempt can start up to store.StartLimit after its claim. It must end before the lease of the
+// claim ends.
 func TestCheck_LeaseMustBeLongerThanTheTimeoutOfAnAttempt(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -31,8 +31,8 @@ func spec() app.Spec[Config] {
 			if err != nil {
 				return nil, err
 			}
-			// The replay command runs no dispatcher. The replicas that serve find the queued
-			// deliveries by polling.
+			// The command `replay` runs no dispatcher. The running replicas find the queued
+			// deliveries when they poll.
 			wakes := consumer.Wakes{Queued: func([]store.Due) {}, Dispatcher: func() {},
 				Relay: func() {}}
 			return consumer.New(store.New(rt.Pool, box), wakes).Handlers(), nil

@@ -16,9 +16,9 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// onCallEvents stores one delivery for each event and each subscription that lists its type. It
-// also erases the event bodies of calls whose called person was erased. An erasure follows the
-// events of its call and can be in the same batch.
+// onCallEvents stores one delivery for each event and each subscription that lists the event's
+// type. It also erases the event bodies of calls whose called person was erased. An erasure follows
+// the events of its call, and can be in the same batch.
 func (c *Consumer) onCallEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -43,7 +43,7 @@ func (c *Consumer) onCallEvents(
 	if len(events) > 0 {
 		ingest := c.store.Match
 		if len(erasures) > 0 {
-			// EraseCall reads the events of its call, so they must be inserted before it runs
+			// EraseCall reads the events of its call, so these events must be inserted before
 			ingest = c.store.Ingest
 		}
 		if done, err = ingest(ctx, tx, events...); err != nil {
@@ -72,7 +72,8 @@ func (c *Consumer) onCallEvents(
 	return outcome, nil
 }
 
-// read decodes a record. The record contains an event or an erasure. erased is nil for an event.
+// read decodes a record. A record contains either an event or an erasure. If it contains an event,
+// erased is nil.
 func read(ctx context.Context, rec inbox.Record) (ev deliveries.Event, erased *store.Erasure, err error) {
 	var message eventv1.CallEvent
 	if err := rec.Decode(&message); err != nil {

@@ -10,7 +10,7 @@ import (
 
 // Wakes contains functions that the consumer calls after a commit. The functions must not block.
 type Wakes struct {
-	// Queued is called with the subscriptions that got due deliveries.
+	// Queued is called with the subscriptions that have new due deliveries.
 	Queued func([]store.Due)
 	// Dispatcher is called after a workspace changed. Relay is called after events were written to
 	// the outbox.

@@ -49,7 +49,7 @@ type fixture struct {
 	bus   *kafka.Client
 	woken chan struct{}
 
-	// Only newSendingFixture sets dispatcher and endpoint. They are nil otherwise.
+	// dispatcher and endpoint are set only by newSendingFixture. Otherwise they are nil.
 	dispatcher *dispatch.Dispatcher
 	endpoint   *endpoint
 }
@@ -87,8 +87,8 @@ func newDatabaseFixture(t *testing.T) *fixture {
 	return h
 }
 
-// consume starts the consumer. The functions in added are called with the subscriptions that got
-// due deliveries.
+// consume starts the consumer. The functions in added are called with the subscriptions that have
+// new due deliveries.
 func (h *fixture) consume(added ...func([]store.Due)) {
 	h.t.Helper()
 	wake := func() {
@@ -184,8 +184,8 @@ func TestCallEvents_RepeatedAndReorderedEventsAreDeliveredOnce(t *testing.T) {
 		f, id := callEvent(call, ws, 1, kind)
 		h.publish(kafka.CallEvents, id, call.String(), f)
 	}
-	// The same event arrives in another record. The calls service publishes an event again after it
-	// has lost its outbox.
+	// The same event arrives in another record: after the service `calls` has lost its outbox, it
+	// publishes an event again.
 	again, _ := callEvent(call, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, uuid.New(), call.String(), again)
 	end, id := callEvent(uuid.New(), ws, 1, "call.completed")

@@ -45,7 +45,7 @@ func (e *endpoint) counts() (deliveries, requests int) {
 	return len(e.seen), requests
 }
 
-// dispatcher returns a dispatcher that sends to loopback and polls only after Wake.
+// dispatcher returns a dispatcher that can send to loopback addresses and polls only after Wake.
 func dispatcher(t *testing.T, st *store.Store) (*dispatch.Dispatcher, *endpoint) {
 	t.Helper()
 	e := &endpoint{seen: map[string]int{}}
@@ -76,8 +76,8 @@ func dispatcher(t *testing.T, st *store.Store) (*dispatch.Dispatcher, *endpoint)
 	return d, e
 }
 
-// Batches that contain unreadable records, duplicates and events that no subscription lists are
-// rolled back, and their records are applied one by one. Every delivery is sent once.
+// If a batch contains unreadable records, duplicates, or events that no subscription lists, the
+// batch is rolled back and its records are applied one by one. Every delivery must be sent once.
 func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
 	t.Parallel()
 	h := newSendingFixture(t)
@@ -109,7 +109,7 @@ func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
 }
 
 // The command `webhook-dispatcher replay` calls the same handlers as the consumer. The running
-// service sends the deliveries that the handlers queue.
+// service must send the deliveries that the handlers queue.
 func TestReplay_QueuesDeliveries(t *testing.T) {
 	t.Parallel()
 	h, ws, call := newFixture(t), uuid.New(), uuid.New()

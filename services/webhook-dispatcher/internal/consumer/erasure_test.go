@@ -52,7 +52,7 @@ func (h *fixture) claimAll(sub uuid.UUID, want int) []deliveries.Work {
 	return claimed.Work
 }
 
-// emptyBodies deletes the erased bodies that no queued delivery needs, and returns the number of
+// emptyBodies deletes the erased bodies that no queued delivery needs. It returns the number of
 // deleted bodies.
 func (h *fixture) emptyBodies() int {
 	h.t.Helper()
@@ -63,7 +63,8 @@ func (h *fixture) emptyBodies() int {
 	return n
 }
 
-// complete stores the result of an attempt. The stored response contains a copy of the request.
+// complete stores the result of an attempt. The endpoint's response in this result contains a copy
+// of the request.
 func (h *fixture) complete(work deliveries.Work, outcome deliveries.Outcome) {
 	h.t.Helper()
 	result := deliveries.Result{
@@ -77,9 +78,9 @@ func (h *fixture) complete(work deliveries.Work, outcome deliveries.Outcome) {
 	wantEqual(h.t, "settled results", done.Settled, 1)
 }
 
-// TestErased_WaitingBodiesAreSentWithoutPersonalData erases a call with three events: the delivery
-// of the first has ended, the second waits for a retry, and the third is being sent. A second call
-// is not erased.
+// TestErased_WaitingBodiesAreSentWithoutPersonalData erases a call with three events. The delivery
+// of the first event has ended, the delivery of the second waits for a retry, and the delivery of
+// the third is being sent. A second call is not erased.
 func TestErased_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	t.Parallel()
 	h, ws, call, other, erasure := newFixture(t), uuid.New(), uuid.New(), uuid.New(), uuid.New()
@@ -133,7 +134,8 @@ func TestErased_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	h.await(`SELECT count(*) FROM attempts WHERE excerpt IS NOT NULL`, 1)
 }
 
-// checkErased checks the operator API for an erased call, and the report of the erasure.
+// checkErased checks what the operator API shows for an erased call, and checks the report of the
+// erasure.
 func (h *fixture) checkErased(sub, ws, call, erasure uuid.UUID) {
 	h.t.Helper()
 	rows, err := h.store.Deliveries(h.t.Context(), ws, sub, store.Filter{CallID: &call}, page.Request{Limit: 10})

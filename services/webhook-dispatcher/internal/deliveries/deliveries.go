@@ -32,8 +32,8 @@ func Statuses() []string {
 	return []string{string(Queued), string(Delivered), string(Failed), string(Held), string(Skipped)}
 }
 
-// ID returns the id of the delivery of an event to a subscription. It is a hash of both ids, so an
-// event that is read twice has one delivery.
+// ID returns the id of the delivery of an event to a subscription. The id is a hash of both ids, so
+// an event that is read twice still has only one delivery.
 func ID(subscriptionID, eventID uuid.UUID) uuid.UUID {
 	return uuid.NewSHA1(subscriptionID, eventID[:])
 }
@@ -72,7 +72,7 @@ func NewTest(id, workspaceID, subscriptionID uuid.UUID, now time.Time) (Event, e
 }
 
 // Work is a claimed attempt. URL and Secret are the values of the subscription at the time of the
-// claim. If Secret or Body cannot be read, the field is empty and the attempt fails with
+// claim. If the secret or the body cannot be read, its field is empty and the attempt fails with
 // NotSendable.
 type Work struct {
 	DeliveryID     uuid.UUID
@@ -85,11 +85,11 @@ type Work struct {
 	// Attempt is counted from 1 within each replay. Replay is 0 before the first replay.
 	Attempt int
 	Replay  int
-	// Lost is true if the process that claimed the last permitted attempt ended without a result.
-	// No attempt is left, so no request is sent.
+	// Lost is true if the last permitted attempt was claimed by a process that ended without a
+	// result. Because no attempt is left, no request is sent.
 	Lost bool
-	// Retry is true if an earlier attempt failed. An attempt that was lost with its process does
-	// not count as failed.
+	// Retry is true if an earlier attempt failed. If an attempt had no result because its process
+	// ended, it does not count as failed.
 	Retry       bool
 	URL         string
 	Secret      string
@@ -97,13 +97,13 @@ type Work struct {
 	Traceparent string
 	// DueAt is the time at which the attempt was due.
 	DueAt time.Time
-	// Age is the time since the delivery was queued. ClaimDelay is the time from DueAt to the
+	// Age is the time since the delivery was queued. ClaimDelay is the time between DueAt and the
 	// claim.
 	Age        time.Duration
 	ClaimDelay time.Duration
 }
 
-// Failure is the reason why an attempt failed. The empty value means success.
+// Failure is the reason why an attempt failed. If it is empty, the attempt succeeded.
 type Failure string
 
 const (
@@ -126,8 +126,8 @@ func Failures() []Failure {
 	return []Failure{BadStatus, Timeout, NameNotResolved, ConnectionFailed, TLSFailed, BlockedAddress, BadResponse, NotSendable, Interrupted}
 }
 
-// Internal reports whether this service caused the failure. An internal failure is not counted
-// against the endpoint.
+// Internal reports whether the cause of the failure is in this service. An internal failure does
+// not count as a failure of the endpoint.
 func (f Failure) Internal() bool { return f == NotSendable || f == Interrupted }
 
 // Response is the result of one request.
@@ -143,8 +143,8 @@ type Response struct {
 	// At is when the attempt started.
 	At       time.Time
 	Duration time.Duration
-	// Connected is true if the request got a connection. Reused is true if an earlier request had
-	// opened the connection.
+	// Connected is true if the request was sent on a connection. Reused is true if an earlier
+	// request had opened that connection.
 	Connected bool
 	Reused    bool
 }

@@ -15,9 +15,9 @@ const UserAgent = "Ringfence-Webhooks/1.0"
 // (docs/reference/api/webhooks.md#signature).
 func Sign(secret string, at time.Time, body []byte) string { return signature.Sign(secret, at, body) }
 
-// Header returns the headers of an attempt that is signed at the given time. It must not contain
-// Idempotency-Key: net/http would then repeat the POST itself, and the attempt would not be
-// counted.
+// Header returns the headers of an attempt that is signed at the given time. They must not contain
+// Idempotency-Key. With this header, net/http would repeat the POST itself, and the repetition
+// would not count as an attempt.
 func Header(w Work, at time.Time) http.Header {
 	return http.Header{
 		"Content-Type":               {"application/json"},

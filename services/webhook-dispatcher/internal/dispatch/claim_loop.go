@@ -17,26 +17,26 @@ const (
 	// number of subscriptions in one list.
 	pollRows = 1000
 	listSize = 256
-	// A poll starts at a due time before the end of the previous poll, because a transaction
-	// commits later than the due times of its rows. The overlap is wakeOverlap after a wake,
-	// pollOverlap at each poll interval, and longOverlap once in longPollInterval.
+	// The due time of a row is earlier than the commit of its transaction. So each poll starts at a
+	// due time before the end of the previous poll. The overlap is wakeOverlap after a wake and
+	// pollOverlap at each poll interval. Once in longPollInterval it is longOverlap.
 	wakeOverlap      = 200 * time.Millisecond
 	pollOverlap      = 5 * time.Second
 	longOverlap      = time.Minute
 	longPollInterval = 30 * time.Second
 	// listInterval is the interval at which all active subscriptions with due deliveries are
-	// listed. The list finds deliveries that were committed more than longOverlap after their due
-	// time.
+	// listed. The list finds deliveries that a poll missed because they were committed more than
+	// longOverlap after their due time.
 	listInterval = 10 * time.Minute
-	// minRoundInterval is the minimum time between two rounds of the claim loop, so that one claim
-	// uses the capacity that several requests have freed.
+	// minRoundInterval is the minimum time between two rounds of the claim loop. In this time
+	// several requests can end, so that one claim can replace all of them.
 	minRoundInterval = 3 * time.Millisecond
 	claimTimeout     = 5 * time.Second
 )
 
-// claimLoop polls for due deliveries when it is woken and once in a poll interval, and claims
-// deliveries whenever the limit of an endpoint with due deliveries allows it. It returns when ctx
-// ends.
+// claimLoop runs until ctx ends. It polls for due deliveries when it is woken and once in each poll
+// interval. Whenever the limit of an endpoint allows another request, it claims due deliveries of
+// this endpoint.
 func (d *Dispatcher) claimLoop(ctx context.Context) {
 	ticker := time.NewTicker(d.cfg.Poll)
 	defer ticker.Stop()
@@ -90,8 +90,9 @@ type poller struct {
 	busy bool
 }
 
-// poll adds the endpoints whose deliveries became due since the last poll. The first call, and one
-// in listInterval, lists all active subscriptions with due deliveries.
+// poll adds to the limits the endpoints whose deliveries became due since the last poll. The first
+// call lists all active subscriptions with due deliveries. Once in listInterval, a later call does
+// the same.
 func (p *poller) poll(ctx context.Context, tick bool) error {
 	if p.polledTo.IsZero() || time.Since(p.listedAt) > listInterval {
 		return p.list(ctx)
@@ -134,8 +135,8 @@ func (p *poller) list(ctx context.Context) error {
 	return nil
 }
 
-// claimReady claims deliveries until the limits permit no further request to an endpoint with due
-// deliveries. claimed is true if at least one claim was sent.
+// claimReady claims deliveries until the limits of all endpoints with due deliveries are reached.
+// claimed is true if at least one claim was sent.
 func (d *Dispatcher) claimReady(ctx context.Context) (claimed bool, err error) {
 	for ctx.Err() == nil {
 		quotas := d.limits.reserve()
@@ -178,11 +179,11 @@ func (d *Dispatcher) claim(ctx context.Context, quotas []store.Quota) error {
 	return nil
 }
 
-// release returns to the queue the claimed deliveries that the limits do not allow to be sent.
+// release returns claimed deliveries to the queue, because the limits do not allow their requests.
 func (d *Dispatcher) release(ctx context.Context, back []deliveries.Work) {
 	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
-	// the deliveries are due again when their leases end
+	// after an error, the deliveries are due again when their leases end
 	if err := d.store.Release(releasing, back); err != nil {
 		slog.WarnContext(ctx, "webhook deliveries not returned to the queue", "deliveries", len(back), "error", err)
 	}

@@ -67,12 +67,13 @@ func newClient(cfg ClientConfig, dialer *net.Dialer) (*Client, error) {
 		cfg.MaxPerHost = maxPerHost
 	}
 	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true) // workspaces with the same host would share one HTTP/2 connection
+	protocols.SetHTTP1(true) // no HTTP/2, because workspaces with the same host would share one connection
 	transport := &http.Transport{
-		Proxy:                  nil, // the guard would check the proxy's address instead of the endpoint's
+		// no proxy, because the guard would check the proxy's address instead of the endpoint's
+		Proxy:                  nil,
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    cfg.Timeout, // net/http can continue a dial after the request has ended
+		TLSHandshakeTimeout:    cfg.Timeout, // net/http can continue to connect after the request has ended
 		Protocols:              protocols,
 		DisableCompression:     true,
 		MaxIdleConns:           1024,
@@ -89,7 +90,7 @@ func (c *Client) PerHost() int { return c.perHost }
 
 func rootCAs(extra string) (*x509.CertPool, error) {
 	if extra == "" {
-		return nil, nil // nil means the system's authorities
+		return nil, nil // nil means the certificate authorities of the system
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
@@ -105,8 +106,8 @@ func rootCAs(extra string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// Send signs and sends one attempt. It succeeds if a response with a 2xx status arrives within the
-// timeout. Redirects are not followed.
+// Send signs and sends one attempt. The attempt succeeds if a response with a 2xx status arrives
+// within the timeout. Redirects are not followed.
 func (c *Client) Send(ctx context.Context, w deliveries.Work) (response deliveries.Response) {
 	start := time.Now()
 	response.At = start
@@ -132,18 +133,21 @@ func (c *Client) Send(ctx context.Context, w deliveries.Work) (response deliveri
 		return response
 	}
 	defer func() { _ = resp.Body.Close() }()
-	// after the timeout, the response can be a result of the cancellation
+	// after the timeout, this response may only be an effect of the cancellation, so it does not
+	// count
 	if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
 		response.Failure = classify(err)
 		return response
 	}
 	response.Code = resp.StatusCode
-	// after a 101, the body is the connection, and ctx does not interrupt reads from the body
+	// after status 101, the body is the connection itself, and the end of ctx does not interrupt
+	// reads
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		_ = resp.Body.Close()
 	}
 	// Only the status decides whether the attempt succeeded, so errors while the body is read are
-	// ignored. If the body was read to its end, net/http can reuse the connection.
+	// ignored. The body is read to its end if it is short, because net/http can then reuse the
+	// connection.
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxExcerpt))
 	response.Excerpt = excerpt(body)
 	_, _ = io.CopyN(io.Discard, resp.Body, maxRead-maxExcerpt)

@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// completeLoop stores results in batches. Results that arrive during the commit of a batch are the
-// next batch.
+// completeLoop stores results in batches. While one batch is being committed, the next batch
+// collects new results.
 func (d *Dispatcher) completeLoop(ctx context.Context) {
 	for first := range d.results {
 		batch := d.collect(first)
@@ -50,13 +50,14 @@ func (d *Dispatcher) collect(first deliveries.Result) []deliveries.Result {
 	return batch
 }
 
-// complete stores the batch. It retries until the batch is stored or ctx ends. If that takes longer
-// than the leases, the results are ignored and the deliveries are sent again.
+// complete stores the batch. It retries until the batch is stored or ctx ends. If the leases of the
+// deliveries end before, the deliveries are sent again and these results are ignored.
 func (d *Dispatcher) complete(ctx context.Context, batch []deliveries.Result) (done store.Completed, ok bool) {
 	complete := d.store.Complete
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		done, err := complete(ctx, batch)
-		complete = d.store.CompleteAgain // the failed call may have committed
+		// from now on, results that a failed call has committed are not stored again
+		complete = d.store.CompleteAgain
 		if err == nil {
 			d.metrics.superseded.Add(float64(len(batch) - done.Settled))
 			return done, true
@@ -69,9 +70,9 @@ func (d *Dispatcher) complete(ctx context.Context, batch []deliveries.Result) (d
 	}
 }
 
-// healthChecks contains the subscriptions whose failure rule must be checked. A separate goroutine
-// checks them, because a subscription that another transaction has locked must not delay the
-// results of others.
+// healthChecks contains the subscriptions for which the failure rule must be checked. A separate
+// goroutine checks them. If another transaction has locked a subscription, only this goroutine
+// waits, and the results of other subscriptions are stored.
 type healthChecks struct {
 	mu      sync.Mutex
 	waiting map[uuid.UUID]store.SubscriptionHealth // the newest health of each subscription

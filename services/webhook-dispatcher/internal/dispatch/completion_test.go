@@ -20,8 +20,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// A delivery whose result is stored after its lease is sent again. The number of results that wait
-// for a slow database must be limited.
+// If a result is stored after the lease has ended, the delivery is sent again. So the number of
+// results that wait for a slow database must be limited.
 func TestComplete_SlowDatabaseLimitsTheRequests(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -50,8 +50,8 @@ func TestComplete_SlowDatabaseLimitsTheRequests(t *testing.T) {
 		}
 		return nil
 	})
-	// One batch is being stored, one is in the channel, and the endpoint has at most 64 requests in
-	// flight.
+	// 256 results are being stored, 256 are in the channel, and the endpoint has at most 64
+	// requests in flight.
 	if n := len(hook.all()); n > 2*256+64 {
 		t.Errorf("requests without a stored result = %d, want at most 576", n)
 	}
@@ -66,8 +66,8 @@ func TestComplete_SlowDatabaseLimitsTheRequests(t *testing.T) {
 	})
 }
 
-// Another transaction locks the failing subscription until the end of the test. Results of other
-// subscriptions are stored meanwhile.
+// Another transaction locks the failing subscription until the end of the test. The results of
+// other subscriptions must be stored meanwhile.
 func TestComplete_LockedSubscriptionDoesNotDelayOtherResults(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -104,8 +104,8 @@ func TestComplete_LockedSubscriptionDoesNotDelayOtherResults(t *testing.T) {
 	})
 }
 
-// The next event of a call arrives while the result of the previous one is being stored. The claim
-// for it finds nothing, because the previous event is still in its first attempt.
+// The next event of a call arrives while the result of the previous event is being stored. The
+// first claim for the next event finds nothing, because the previous event has no result yet.
 func TestComplete_StoredResultStartsTheNextEventOfTheCall(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -153,7 +153,8 @@ func (d runningDispatcher) claims(t *testing.T) (n uint64) {
 }
 
 // lossyConn is a connection to the database. While the field armed is true, it discards the next
-// response to a statement with results. The client then does not know whether the COMMIT succeeded.
+// response to a statement with results. After that, the client does not know whether the COMMIT
+// succeeded.
 type lossyConn struct {
 	net.Conn
 	armed     *atomic.Bool
@@ -167,7 +168,7 @@ func (c *lossyConn) Write(b []byte) (int, error) {
 
 func (c *lossyConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	// the statement with results is long, and LISTEN is short
+	// only the statement with results is this long; other statements, such as LISTEN, are short
 	if n > 0 && c.lastWrite.Load() > 500 && c.armed.CompareAndSwap(true, false) {
 		_ = c.Close()
 		return 0, io.ErrUnexpectedEOF

@@ -25,8 +25,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// nameServer is a name server. It returns one address after another for each record type and
-// repeats the last one. The zero address means no record.
+// nameServer is a DNS server. For each record type, it returns one address after the other and then
+// repeats the last one. A zero address means that there is no record.
 type nameServer struct {
 	mu     sync.Mutex
 	v4, v6 []netip.Addr
@@ -90,9 +90,9 @@ func (n *nameServer) resolver(t *testing.T) *net.Resolver {
 
 var errDialRefused = errors.New("the test refuses every connection")
 
-// TestSend_ChecksTheAddressAtEachConnection uses a name that first resolves to a public address and
-// then to a private one. The client must check the address of each connection, whatever an earlier
-// lookup returned.
+// TestSend_ChecksTheAddressAtEachConnection uses a host name that first resolves to a public
+// address and then to a private one. The client must check the address of each connection, even if
+// an earlier lookup returned a public address.
 func TestSend_ChecksTheAddressAtEachConnection(t *testing.T) {
 	t.Parallel()
 	for _, private := range []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "168.63.129.16", "::ffff:127.0.0.1", "::ffff:169.254.169.254"} {
@@ -200,8 +200,8 @@ func TestSend_ReusesConnections(t *testing.T) {
 	}
 }
 
-// The test sends as many concurrent requests as one host may have, and then the same number again.
-// The later requests reuse the connections of the earlier ones.
+// The test sends as many concurrent requests as are allowed for one host, and then the same number
+// again. The later requests must reuse the connections of the earlier requests.
 func TestSend_KeepsOneIdleConnectionPerAllowedRequest(t *testing.T) {
 	t.Parallel()
 	var arrived, leave sync.WaitGroup

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// claimFirst returns the first claim that a new replica sends for the subscriptions.
+// claimFirst returns the claim that a replica sends first after its start.
 func claimFirst(ids ...uuid.UUID) store.Claim {
 	claim := store.Claim{Lease: 300 * time.Millisecond, Attempts: 5}
 	for _, id := range ids {
@@ -24,8 +24,8 @@ func claimFirst(ids ...uuid.UUID) store.Claim {
 	return claim
 }
 
-// A process that is killed after it sent requests and before it stored the results leaves claimed
-// rows in the queue.
+// If a process is killed after it sent requests and before it stored the results, the claimed rows
+// stay in the queue.
 func TestCrash_RepeatsOnlyTheRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -64,8 +64,8 @@ func TestCrash_RepeatsOnlyTheRequestsInFlight(t *testing.T) {
 			t.Errorf("requests of the new process for event %s = %d, want 1", ev.ID, n)
 		}
 	}
-	// The killed process stores its results after its leases have ended. The store ignores these
-	// results.
+	// The killed process stores its results after its leases have ended. The store must ignore
+	// these results.
 	late := make([]deliveries.Result, len(inFlight))
 	for i, w := range inFlight {
 		late[i] = deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Outcome: deliveries.OutcomeFailed, Response: deliveries.Response{Failure: deliveries.Timeout, At: time.Now()}}
@@ -102,7 +102,7 @@ func TestComplete_IgnoresTheResultOfAnOlderAttempt(t *testing.T) {
 	wantEqual(t, "attempts", d.Attempts, 2)
 }
 
-// After five crashes the delivery fails. The failure is not counted against the endpoint.
+// After five crashes the delivery fails. The failure must not count as a failure of the endpoint.
 func TestCrash_RepeatedCrashesUseUpTheAttempts(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -236,7 +236,7 @@ func TestStop_SendsTheDeliveriesOfARunningClaim(t *testing.T) {
 	r.awaitStatus(id, ev.ID, deliveries.Delivered)
 }
 
-// Only the start limit of the claim, a fifth of the lease, can cancel the statement.
+// Only the start limit of the claim (a fifth of the lease) can cancel the statement.
 func TestClaim_IsCanceledAfterItsStartLimit(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

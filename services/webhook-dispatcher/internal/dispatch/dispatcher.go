@@ -26,11 +26,11 @@ type Config struct {
 	// RetryDelays are the delays before the second and each later attempt, in ascending order.
 	RetryDelays []time.Duration `env:"RETRY_DELAYS" envDefault:"60s,120s,240s,480s" help:"Delays before the second and each later attempt, in ascending order, separated by commas."`
 	// Lease is the time after a claim in which no other process can claim the delivery. Lease must
-	// exceed WEBHOOK_TIMEOUT by store.StartLimit.
+	// be longer than WEBHOOK_TIMEOUT by at least store.StartLimit.
 	Lease time.Duration `env:"WEBHOOK_LEASE" envDefault:"20s" help:"Time after a claim in which no other process can claim the delivery. It must be longer than WEBHOOK_TIMEOUT by 5s or by a fifth of the lease, whichever is less."`
 	// MaxInFlight is the maximum number of requests in flight.
 	MaxInFlight int `env:"WEBHOOK_MAX_IN_FLIGHT" envDefault:"512" help:"Maximum number of requests in flight."`
-	// Poll is the interval at which the queue is read without a wake.
+	// Poll is the interval at which the queue is read even if the dispatcher is not woken.
 	Poll time.Duration `env:"WEBHOOK_POLL" envDefault:"1s" help:"Interval at which the queue is read for due deliveries."`
 	// Rule decides when a subscription is disabled.
 	Rule subscriptions.FailureRule
@@ -38,8 +38,8 @@ type Config struct {
 
 const (
 	batchSize = 256
-	// The backlog is counted once in gaugeInterval, for at most backlogEndpoints endpoints and up
-	// to backlogRows deliveries.
+	// The backlog is counted once in each gaugeInterval. The count includes at most
+	// backlogEndpoints endpoints and ends at backlogRows deliveries.
 	gaugeInterval    = 5 * time.Second
 	backlogEndpoints = 1000
 	backlogRows      = 50_000
@@ -95,7 +95,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.claimLoop(ctx)
 
 	background.Wait()
-	// deliveries without a stored result are sent again after their leases
+	// after drainTimeout, results are no longer stored; their deliveries are sent again after their
+	// leases
 	timer := time.AfterFunc(drainTimeout, stop)
 	defer timer.Stop()
 	d.sending.Wait()
@@ -120,8 +121,8 @@ func (d *Dispatcher) start(ctx context.Context, r *request, w deliveries.Work) {
 		} else {
 			result = d.attempt(context.WithoutCancel(ctx), w, r.slowed)
 		}
-		// The request counts as in flight until its result is in the channel. If the database is
-		// slow, fewer deliveries are therefore claimed, and no result waits longer than its lease.
+		// The request counts as in flight until its result is in the channel. So if the database is
+		// slow, fewer deliveries are claimed, and no result waits longer than its lease.
 		d.results <- result
 		d.limits.end(r, result.Response)
 	})
@@ -155,8 +156,8 @@ func (d *Dispatcher) attempt(ctx context.Context, w deliveries.Work, slowed bool
 	return result
 }
 
-// logAttrs returns the log attributes of an attempt. It omits failure if there was none, and
-// retry_in if there is no retry.
+// logAttrs returns the log attributes of an attempt. It omits failure if the attempt succeeded, and
+// retry_in if no retry follows.
 func logAttrs(w deliveries.Work, response deliveries.Response, result deliveries.Result) []slog.Attr {
 	attrs := []slog.Attr{
 		slog.Any("delivery_id", w.DeliveryID), slog.Any("subscription_id", w.SubscriptionID),

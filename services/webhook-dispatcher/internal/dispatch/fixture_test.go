@@ -47,7 +47,7 @@ type fixture struct {
 	store     *store.Store
 	workspace uuid.UUID
 	caFile    string
-	// client is the configuration of the HTTP client of the dispatchers.
+	// client configures the HTTP client of the dispatchers.
 	client dispatch.ClientConfig
 }
 
@@ -68,8 +68,8 @@ func newFixture(t *testing.T) *fixture {
 		client: dispatch.ClientConfig{ExtraCAFile: file, Timeout: 10 * time.Second}}
 }
 
-// ingestAndAdd ingests events in one transaction and adds them to the dispatcher, as the consumer
-// does.
+// ingestAndAdd ingests events in one transaction and passes their subscriptions to the dispatcher,
+// as the consumer does.
 func (r *fixture) ingestAndAdd(d runningDispatcher, events ...deliveries.Event) {
 	r.t.Helper()
 	var done store.Ingested

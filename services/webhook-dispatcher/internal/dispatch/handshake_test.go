@@ -15,7 +15,7 @@ import (
 // closeTimeout limits the wait for a connection to be closed.
 const closeTimeout = time.Minute
 
-// net/http continues a dial after its request has ended, so the TLS handshake needs its own
+// net/http can continue to connect after the request has ended, so the TLS handshake needs its own
 // timeout.
 func TestSend_ClosesAConnectionWithoutATLSHandshake(t *testing.T) {
 	t.Parallel()
@@ -45,8 +45,8 @@ func TestSend_ClosesAConnectionWithoutATLSHandshake(t *testing.T) {
 	}
 }
 
-// After a 101 the response body is the connection, and the deadline of the request does not
-// interrupt reads from the body.
+// After status 101, the response body is the connection itself, and the deadline of the request
+// does not interrupt reads from the body.
 func TestSend_ClosesAConnectionThatSwitchedProtocols(t *testing.T) {
 	t.Parallel()
 	closed := make(chan error, 8)

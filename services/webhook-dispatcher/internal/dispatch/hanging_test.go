@@ -56,8 +56,8 @@ func (h *hangingEndpoint) count(by int) {
 	h.most = max(h.most, h.now)
 }
 
-// counts returns the number of open requests, of all requests, and the highest number of requests
-// that were open at the same time.
+// counts returns three numbers of requests: those that are open now, all requests so far, and the
+// most requests that were open at the same time.
 func (h *hangingEndpoint) counts() (now, all, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -91,8 +91,8 @@ func (r *fixture) ingestMore(n int) {
 	r.ingest(events...)
 }
 
-// releaseAtCleanup releases the endpoints before the cleanup stops the dispatcher, which waits for
-// its requests.
+// releaseAtCleanup releases the endpoints before the cleanup that stops the dispatcher, because the
+// dispatcher waits for its requests.
 func releaseAtCleanup(t *testing.T, all ...*hangingEndpoint) {
 	t.Cleanup(func() {
 		for _, h := range all {
@@ -124,7 +124,7 @@ func TestHanging_ManyEndpointsDoNotDelayAHealthyOne(t *testing.T) {
 				}
 				return nil
 			})
-			// A new endpoint gets a backlog, and then single events.
+			// A new, healthy endpoint gets a backlog first and then single events.
 			healthy := newReceiver(t, nil)
 			r.subscribeOtherWorkspace(healthy.URL, 200)
 			d.Wake()
@@ -198,7 +198,8 @@ func TestResume_StartsWithTwoRequests(t *testing.T) {
 		}
 		return nil
 	})
-	// The deliveries of another endpoint show that the dispatcher has read the queue several times.
+	// The deliveries of another endpoint show that the dispatcher has read the queue several times
+	// by now.
 	other := newReceiver(t, nil)
 	resumed := r.workspace
 	r.subscribeOtherWorkspace(other.URL, 0)

@@ -27,40 +27,41 @@ const (
 	// slowThreshold is the duration after which a request is slow.
 	slowThreshold = time.Second
 	// idleTimeout is the time after which an endpoint without requests is removed. It is longer
-	// than the longest delay before a retry.
+	// than the longest delay before a retry, so that the limit of the endpoint is kept until the
+	// retry.
 	idleTimeout = 15 * time.Minute
-	// One endpoint may use at most 1/freeShare of the requests that are free.
+	// One endpoint can use at most 1/freeShare of the requests that are still free.
 	freeShare = 4
-	// Only healthy endpoints may use the last 1/reserveShare of all requests.
+	// Only healthy endpoints can use the last 1/reserveShare of all requests.
 	reserveShare = 4
 	// claimEndpoints and claimRows limit the size of one claim.
 	claimEndpoints = 64
 	claimRows      = 256
 )
 
-// limits decides how many deliveries a replica may claim for each endpoint. It counts the requests
-// in flight of each endpoint, each host and the process. An endpoint is the url of one
-// subscription.
+// limits decides how many deliveries a replica can claim for each endpoint. An endpoint is the url
+// of one subscription. limits counts the requests in flight of each endpoint, of each host and of
+// the process.
 //
-// The limit of an endpoint grows with its quick responses and is halved when it fails (additive
-// increase, multiplicative decrease). An endpoint uses at most a part of the requests that are
-// still free, so that endpoints that hang do not use all of them. A part of all requests is
-// reserved for healthy endpoints. The cost of each method does not depend on the number of
-// endpoints, except for tick, backlog and wakeBlocked.
+// Quick responses raise the limit of an endpoint, and failures halve it (additive increase,
+// multiplicative decrease). An endpoint uses at most a part of the requests that are still free. So
+// endpoints that do not respond cannot use all requests. A part of all requests is reserved for
+// healthy endpoints. The cost of each method does not depend on the number of endpoints, except for
+// tick, backlog and wakeBlocked.
 type limits struct {
 	mu         sync.Mutex
 	max        int
 	maxPerHost int
 	inFlight   int
-	unhealthy  int // the number of requests in flight of endpoints that are not healthy
+	unhealthy  int // the number of requests in flight to endpoints that are not healthy
 	endpoints  map[uuid.UUID]*endpoint
 	hosts      map[string]*host
-	// ready lists the endpoints with due deliveries whose limit may allow a request. ready[0]
-	// contains the unhealthy endpoints, ready[1] the healthy ones. Claims alternate between the two
-	// lists.
+	// ready contains two lists of endpoints with due deliveries: ready[0] has the unhealthy
+	// endpoints and ready[1] the healthy ones. The limits of the listed endpoints may allow another
+	// request. Claims begin with each of the two lists in turn.
 	ready [2]*list.List
 	round int
-	// freed receives a value when an endpoint with due deliveries may get a request.
+	// freed receives a value when an endpoint with due deliveries may be able to send a request.
 	freed chan struct{}
 }
 
@@ -68,29 +69,30 @@ type endpoint struct {
 	id   uuid.UUID
 	url  string
 	host string
-	// limit is the number of requests in flight that the endpoint may have.
+	// limit is the maximum number of requests in flight to the endpoint.
 	limit    float64
 	inFlight int
 	retries  int
-	// decreasedAt is when limit was last halved. A failed request that was started before
-	// decreasedAt does not halve the limit again.
+	// decreasedAt is the time at which limit was last halved. If a request that started before this
+	// time fails, the limit is not halved again.
 	decreasedAt time.Time
 	// healthy is true if the last response was quick and the endpoint is not stalled.
 	healthy bool
-	// respondedAt is when the endpoint last responded, or got its first request in flight.
+	// respondedAt is the time of the last response. If the endpoint had no request in flight
+	// before, it is the time at which the first request was counted.
 	respondedAt  time.Time
 	idleSince    time.Time
 	slowdown     slowdown
 	resumedAt    time.Time
 	first, retry dueState
-	// addedFirst and addedRetry describe the deliveries that were added since the last claim began.
-	// That claim may not have read them.
+	// addedFirst and addedRetry describe the deliveries that were added after the last claim began.
+	// The claim may not have read these deliveries.
 	addedFirst, addedRetry dueState
 	// blocked is true if the last claim returned fewer deliveries than its quota. The other
 	// deliveries wait for an earlier event of their call, or another process is claiming them.
 	blocked bool
-	// queued is the list element of the endpoint in the list queuedIn. That list is one of ready,
-	// or the list waiting of a host.
+	// queued is the element of the endpoint in the list queuedIn. That list is ready[0], ready[1],
+	// or the list of a host (host.waiting).
 	queued   *list.Element
 	queuedIn *list.List
 }
@@ -110,7 +112,8 @@ func (k *dueState) add(from time.Time) {
 	k.due = true
 }
 
-// set stores the due time of the oldest delivery after a claim. nil means that no delivery is due.
+// set stores the due time of the oldest delivery that is left after a claim. nil means that no
+// delivery is due.
 func (k *dueState) set(oldest *time.Time) {
 	if *k = (dueState{}); oldest != nil {
 		k.add(*oldest)
@@ -120,7 +123,7 @@ func (k *dueState) set(oldest *time.Time) {
 type host struct {
 	name     string
 	inFlight int
-	// waiting lists the endpoints that could send a request if the host were below its limit.
+	// waiting lists the endpoints that cannot send only because the host is at its limit.
 	waiting *list.List
 }
 
@@ -130,7 +133,8 @@ type request struct {
 	host     *host
 	started  time.Time
 	retry    bool
-	// slowed is true if the endpoint itself caused the delay of the delivery (slowdown.delayed).
+	// slowed is true if the delay of the delivery was caused by the endpoint itself
+	// (slowdown.delayed).
 	slowed bool
 }
 
@@ -141,11 +145,11 @@ func newLimits(max, maxPerHost int) *limits {
 	}
 }
 
-// maxRetries returns how many requests of an endpoint may be retries. Retries must not delay the
-// deliveries of other calls.
+// maxRetries returns how many requests of an endpoint may be retries. The other requests are for
+// first attempts, so that retries do not delay the deliveries of other calls.
 func maxRetries(limit float64) int { return max(1, int(limit)/2) }
 
-// addDue stores which endpoints have due deliveries.
+// addDue records which endpoints have due deliveries.
 func (l *limits) addDue(due []store.Due) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,14 +168,14 @@ func (l *limits) addDue(due []store.Due) {
 		}
 		e.blocked = false
 		if e.queued != nil && e.queuedIn != l.ready[0] && e.queuedIn != l.ready[1] && e.queuedIn != l.host(e.host).waiting {
-			l.dequeue(e) // the endpoint is in the list of the host of its previous url
+			l.dequeue(e) // the endpoint's url changed, and it is still in the list of the previous host
 		}
 		l.enqueue(e)
 	}
 }
 
-// resume sets the limit to minLimit, so that the deliveries that a pause held back are sent slowly
-// at first.
+// resume sets the limit to minLimit, so that the deliveries that waited during a pause do not all
+// arrive at once.
 func (e *endpoint) resume(at time.Time) {
 	if time.Since(at) < idleTimeout {
 		e.limit = minLimit
@@ -180,8 +184,9 @@ func (e *endpoint) resume(at time.Time) {
 	e.resumedAt = at
 }
 
-// reserve returns the number of deliveries to claim for each endpoint. It counts these deliveries
-// as in flight. The caller must pass the result to start, or to cancel if the claim failed.
+// reserve returns the number of deliveries to claim for each endpoint. It already counts these
+// deliveries as in flight. The caller must pass the result to start. If the claim failed, the
+// caller must pass it to cancel instead.
 func (l *limits) reserve() (quotas []store.Quota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,7 +239,7 @@ func (l *limits) cancel(quotas []store.Quota) {
 }
 
 // start ends a reservation and counts the claimed deliveries as in flight. requests[i] belongs to
-// work[i]. back has deliveries that must be released: their url changed since the reservation, and
+// work[i]. The deliveries in back must be released: their url changed after the reservation, and
 // the new host is at its limit.
 func (l *limits) start(quotas []store.Quota, claimed store.Claimed) (requests []*request, work, back []deliveries.Work) {
 	l.mu.Lock()
@@ -345,7 +350,7 @@ func congested(response deliveries.Response) bool {
 	}
 }
 
-// wakeBlocked queues the given endpoints again. Their due deliveries may have become claimable,
+// wakeBlocked queues the given endpoints again. Their blocked deliveries may be claimable now,
 // because the result of an earlier event of the call was stored.
 func (l *limits) wakeBlocked(ids []uuid.UUID) {
 	l.mu.Lock()
@@ -358,8 +363,8 @@ func (l *limits) wakeBlocked(ids []uuid.UUID) {
 	}
 }
 
-// tick is called once in a poll interval. It marks stalled endpoints as unhealthy, queues endpoints
-// with due deliveries, and removes idle ones.
+// tick is called once in each poll interval. It marks stalled endpoints as unhealthy, queues
+// endpoints with due deliveries, and removes idle endpoints.
 func (l *limits) tick() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -396,15 +401,15 @@ func (l *limits) stalled(e *endpoint, now time.Time) bool {
 	return e.inFlight > 0 && now.Sub(e.respondedAt) > slowThreshold
 }
 
-// available returns the number of further requests that the endpoint may have.
+// available returns the number of further requests that the endpoint can have now.
 func (l *limits) available(e *endpoint, to *host) int {
 	if l.stalled(e, time.Now()) {
 		l.setHealthy(e, false)
 		return 0
 	}
 	free := l.free(e.healthy)
-	// After n more requests, the endpoint uses at most 1/freeShare of the requests that are then
-	// free.
+	// n is so small that, after n more requests, the endpoint uses at most 1/freeShare of the
+	// requests that are then free.
 	n := (free - freeShare*e.inFlight) / (freeShare + 1)
 	if e.inFlight == 0 {
 		n = max(n, min(free, 1))
@@ -412,8 +417,8 @@ func (l *limits) available(e *endpoint, to *host) int {
 	return max(0, min(n, int(e.limit)-e.inFlight, l.maxPerHost-to.inFlight))
 }
 
-// free returns the number of further requests that all healthy endpoints may have together, or all
-// unhealthy ones.
+// free returns the number of further requests that all healthy endpoints can have together. If
+// healthy is false, it returns this number for all unhealthy endpoints.
 func (l *limits) free(healthy bool) int {
 	free := l.max - l.inFlight
 	if !healthy {
@@ -450,7 +455,8 @@ func (l *limits) occupy(e *endpoint, to *host, n int) {
 	}
 }
 
-// vacate ends n requests. For each of them, one endpoint that waits for the host is queued.
+// vacate counts n requests as ended. For each of them, it queues one endpoint that waits for the
+// host.
 func (l *limits) vacate(e *endpoint, to *host, n int) {
 	l.inFlight -= n
 	e.inFlight -= n
@@ -538,7 +544,7 @@ func (e *endpoint) setURL(url string) {
 func hostOf(text string) string {
 	parsed, err := url.Parse(text)
 	if err != nil {
-		return text // the request to this invalid url fails
+		return text // sending to this invalid url fails later
 	}
 	name, port := strings.TrimSuffix(strings.ToLower(parsed.Hostname()), "."), 443
 	if addr, err := netip.ParseAddr(name); err == nil {

@@ -210,9 +210,9 @@ func TestLimits_AStalledEndpointGetsNothingUntilItResponds(t *testing.T) {
 	})
 }
 
-// An endpoint that has responded before gets a request immediately, even if any number of other
-// endpoints do not respond. An endpoint that has never responded gets a request only if the number
-// of those endpoints is not too high.
+// An endpoint that has responded before must get a request immediately, even if any number of other
+// endpoints do not respond. An endpoint that has never responded must get a request if there are
+// not too many endpoints that do not respond.
 func TestLimits_HangingEndpointsDoNotUseAllRequests(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -319,7 +319,7 @@ func TestLimits_AFailedClaimIsRepeated(t *testing.T) {
 	wantEqual(t, "requests", len(c.inFlight), minLimit)
 }
 
-// The later event of a call is claimed when the result of the earlier one is stored, not before.
+// The later event of a call must be claimed only after the result of the earlier event is stored.
 func TestLimits_ABlockedEndpointWaitsForAResult(t *testing.T) {
 	t.Parallel()
 	l := newLimits(512, 128)
@@ -335,7 +335,8 @@ func TestLimits_ABlockedEndpointWaitsForAResult(t *testing.T) {
 	wantEqual(t, "quotas after the result", len(l.reserve()), 1)
 }
 
-// A claim does not read a delivery that is committed while it runs.
+// A claim does not read a delivery that is committed while the claim runs. The next claim must read
+// it.
 func TestLimits_ADeliveryThatIsAddedDuringAClaimIsClaimedNext(t *testing.T) {
 	t.Parallel()
 	l := newLimits(512, 128)
@@ -384,8 +385,8 @@ func TestLimits_RemovesIdleEndpoints(t *testing.T) {
 	})
 }
 
-// sendAll lets every request succeed until no more can be claimed. It returns the number of
-// deliveries that are left.
+// sendAll claims deliveries and lets all their requests succeed, until no more can be claimed. It
+// returns the number of deliveries that are left.
 func sendAll(l *limits, all ...*customer) (left int) {
 	for range 5000 {
 		left = 0
@@ -402,8 +403,8 @@ func sendAll(l *limits, all ...*customer) (left int) {
 	return left
 }
 
-// Random operations must not make the counters differ from the requests in flight. When every
-// endpoint responds, all deliveries must be sent.
+// After random operations, the counters must still equal the requests in flight. If every endpoint
+// responds, all deliveries must be sent.
 func TestLimits_CountersMatchTheRequestsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(100) {

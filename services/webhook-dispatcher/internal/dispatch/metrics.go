@@ -13,7 +13,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// metrics has no labels for subscriptions, urls or workspaces: their number has no limit.
+// metrics has no labels for subscriptions, urls or workspaces, because the number of their values
+// has no limit.
 type metrics struct {
 	attempts     *prometheus.CounterVec
 	connections  *prometheus.CounterVec
@@ -49,7 +50,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "ringfence_webhooks_claim_delay_seconds", Help: "Time from the due time of an attempt to its claim.", Buckets: fine}, []string{"try"}),
 		claimSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "ringfence_webhooks_claim_duration_seconds", Help: "Duration of one claim.",
-			Buckets: prometheus.ExponentialBuckets(.0005, 1.35, 30)}), // fine buckets: claims get slower if the queue is not vacuumed
+			// fine buckets show that claims get slower if the queue is not vacuumed
+			Buckets: prometheus.ExponentialBuckets(.0005, 1.35, 30)}),
 		inflight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "ringfence_webhooks_requests_in_flight", Help: "Requests in flight."}),
 		rows: prometheus.NewGauge(prometheus.GaugeOpts{

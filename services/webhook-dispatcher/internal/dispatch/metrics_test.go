@@ -10,9 +10,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// terminalDeliveries returns the number of terminal events that were delivered. within is the
-// number of those events whose delay is at most bound, which must be a bucket bound of the
-// histogram.
+// terminalDeliveries returns two numbers: all delivered terminal events, and those whose delay was
+// at most bound. The value of bound must be the upper limit of a bucket of the histogram.
 func (d runningDispatcher) terminalDeliveries(t *testing.T, bound float64) (all, within uint64) {
 	t.Helper()
 	families, err := d.metrics.Gather()
@@ -35,7 +34,7 @@ func (d runningDispatcher) terminalDeliveries(t *testing.T, bound float64) (all,
 	return all, within
 }
 
-// The delay is measured from the time in the event. deploy/prometheus computes the SLO from it.
+// The delay starts at the time in the event. deploy/prometheus computes the SLO from this metric.
 func TestMetrics_DelayOfATerminalEventStartsAtTheEventTime(t *testing.T) {
 	t.Parallel()
 	const events = 20

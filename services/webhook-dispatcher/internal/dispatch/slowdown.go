@@ -3,21 +3,22 @@ package dispatch
 import "time"
 
 const (
-	// recoveryTime is how long an endpoint must respond quickly before a slowdown ends.
+	// recoveryTime is the time for which an endpoint must respond quickly before a new slowdown can
+	// begin. If the endpoint is slow again earlier, the previous slowdown continues.
 	recoveryTime = 5 * time.Second
-	// maxOtherDelay is the maximum delay by other causes. A delivery that other causes delayed
-	// longer does not count as delayed by its endpoint.
+	// maxOtherDelay is the longest delay by other causes with which a delivery still counts as
+	// delayed by its endpoint.
 	maxOtherDelay = 5 * time.Second
 )
 
-// slowdown is the last period in which an endpoint delayed its own deliveries, because the endpoint
-// was slow, failed or was paused.
+// slowdown is the last period in which an endpoint delayed its own deliveries, because it was slow,
+// failed or was paused.
 type slowdown struct {
 	since, until time.Time
 	active       bool
 }
 
-// update starts a slowdown, continues it, or ends it if active is false.
+// update starts or continues a slowdown if active is true, and ends it if active is false.
 func (s *slowdown) update(active bool, now time.Time) {
 	if active && !s.active && now.Sub(s.until) > recoveryTime {
 		s.since = now
@@ -31,8 +32,9 @@ func (s *slowdown) update(active bool, now time.Time) {
 // resume ends a pause. Deliveries that were queued before now count as delayed by the endpoint.
 func (s *slowdown) resume(now time.Time) { *s = slowdown{until: now, active: true} }
 
-// delayed reports whether the endpoint delayed a delivery, while other causes delayed it by at most
-// maxOtherDelay. created is the time of the event.
+// delayed reports whether the endpoint delayed a delivery by more than maxOtherDelay, while other
+// causes delayed the delivery by at most maxOtherDelay. created is the time of the event, and
+// queued is the time at which the delivery was queued.
 func (s *slowdown) delayed(created, queued, now time.Time) bool {
 	until, from := s.until, queued
 	if s.active {

@@ -61,7 +61,7 @@ func TestSend_EndsAtItsTimeout(t *testing.T) {
 			},
 			failure: deliveries.Timeout,
 		},
-		{ // over TLS, a server can still respond after it has received the close notification
+		{ // over TLS, the server can still respond after the client has closed its side of the connection
 			name: "response after the request was canceled",
 			transport: func(r *http.Request) (*http.Response, error) {
 				<-r.Context().Done()

@@ -37,7 +37,8 @@ func TestSubscriptionBodies_MaximumLengths(t *testing.T) {
 	wantStatus(t, "PATCH of the url one character longer", refused, 422, "invalid_url")
 }
 
-// 404 takes precedence over errors of the body (docs/reference/api/README.md#order-of-checks).
+// An unknown subscription gives 404 before the body is checked
+// (docs/reference/api/README.md#order-of-checks).
 func TestPatch_UnknownSubscriptionIsNotFoundForAnyBody(t *testing.T) {
 	t.Parallel()
 	h, workspace := newFixture(t), uuid.New()

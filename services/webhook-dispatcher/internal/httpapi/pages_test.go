@@ -33,7 +33,8 @@ func (h *fixture) fetch(workspace uuid.UUID) func(int, uuid.UUID) testkit.Page {
 	}
 }
 
-// subscribe creates a subscription by the API and pauses it, because only five may be active.
+// subscribe creates a subscription through the API and pauses it, because only five subscriptions
+// can be active.
 func (h *fixture) subscribe(workspace uuid.UUID) uuid.UUID {
 	h.t.Helper()
 	id, _ := h.create(workspace)
@@ -41,8 +42,8 @@ func (h *fixture) subscribe(workspace uuid.UUID) uuid.UUID {
 	return uuid.MustParse(id)
 }
 
-// subscribed inserts a paused subscription into the table, so that the limits of the API do not
-// apply.
+// subscribed inserts a paused subscription into the table. The limits of the API do not apply to
+// it.
 func (h *fixture) subscribed(workspace uuid.UUID) uuid.UUID {
 	h.t.Helper()
 	id := uuid.Must(uuid.NewV7())

@@ -74,7 +74,8 @@ func (a *API) replayMany(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if _, err := a.store.Subscription(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id); err != nil {
-		return notFound(err, subscriptionResource) // 404 takes precedence over errors of the body
+		// an unknown subscription gives 404 before the body is checked
+		return notFound(err, subscriptionResource)
 	}
 	var body replayBody
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
@@ -103,7 +104,8 @@ func (a *API) replay(r *http.Request, subscriptionID uuid.UUID, selection store.
 	return replayView{Replayed: done.Count, HasMore: done.More}, nil
 }
 
-// replayBody is the request body of replayMany. It has a call_id, or a status and a time.
+// replayBody is the request body of replayMany. It contains either a call_id, or a status and a
+// time.
 type replayBody struct {
 	CallID *string `json:"call_id"`
 	Status *string `json:"status"`

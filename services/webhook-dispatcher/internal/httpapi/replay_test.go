@@ -162,7 +162,7 @@ func TestReplay_OfOneDeliveryStartsNewAttempts(t *testing.T) {
 	wantList(t, "round and number of each attempt", rounds, []string{"0 1", "1 1", "2 1"})
 }
 
-// A process stores the result of an attempt late: after the lease of the attempt ended and the
+// A process stores the result of an attempt late, after the lease of the attempt has ended and the
 // delivery was replayed.
 func TestReplay_IgnoresResultsOfEarlierAttempts(t *testing.T) {
 	t.Parallel()
@@ -203,7 +203,8 @@ func TestReplay_OfAllFailedDeliveriesSinceATime(t *testing.T) {
 	p.requireReplayed("since the future", p.replay(`{"status":"failed","since":"`+cut+`"}`), 0, false)
 	p.requireReplayed("before everything", p.replay(`{"status":"failed",`+longAgo+`,"before":"2026-01-02T00:00:00Z"}`), 0, false)
 
-	// All five requests have selected the deliveries before one of them may write.
+	// This lock ensures that all five requests have selected the deliveries before one of them can
+	// write.
 	gate, err := p.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -235,8 +236,8 @@ func TestReplay_OfAllFailedDeliveriesSinceATime(t *testing.T) {
 	if work := p.sendAll(deliveries.OutcomeFailed); len(work) != 3 {
 		t.Errorf("claimed deliveries = %d, want the 3 that failed", len(work))
 	}
-	// The deliveries failed again. The same request with the parameter `before` replays nothing.
-	// Without `before`, it replays the deliveries again.
+	// The replayed deliveries have failed again. The same request with the parameter `before`
+	// replays nothing. Without `before`, it replays the deliveries again.
 	var moment time.Time
 	if err := p.pool.QueryRow(t.Context(), `SELECT min(done_at) FROM deliveries WHERE replays = 1`).Scan(&moment); err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 )
 
 // Routes returns the handler of all routes. The customer and operator routes require a caller token
-// that the gateway signed; the routes under /admin/v1 require an operator in it. ApplySetting
-// requires the gateway's service token.
+// that the gateway signed. The routes under /admin/v1 also require that this token names an
+// operator. ApplySetting requires the gateway's service token.
 func (a *API) Routes(keys *serviceauth.Keys, tel *telemetry.Telemetry) http.Handler {
 	router := httpserver.NewRouter(tel)
 	router.Group(func(r chi.Router) {

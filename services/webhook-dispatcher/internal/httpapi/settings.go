@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// ApplySetting stores a workspace that the gateway has committed. All claims after the response use
-// the new settings, on every replica.
+// ApplySetting stores a workspace that the gateway has committed. After the response, all claims on
+// every replica use the new settings.
 func (a *API) ApplySetting(
 	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],
 ) (*connect.Response[settingsv1.ApplySettingResponse], error) {

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// Each version of a workspace arrives by ApplySetting and by the consumer, in any order.
+// The test sends each version of a workspace by ApplySetting and by the consumer, in any order.
 func TestApplySetting_NewestVersionIsStoredInAnyOrder(t *testing.T) {
 	t.Parallel()
 	type step struct {

@@ -44,8 +44,7 @@ func (a *API) listSubscriptions(w http.ResponseWriter, r *http.Request) error {
 }
 
 // newSubscription reads the body of a POST. It reports all errors with the code validation_error
-// together. These errors take precedence over invalid_url, which takes precedence over the errors
-// of events.
+// together. If there are none, it reports invalid_url, and then the errors of events.
 func (a *API) newSubscription(f *fields) (sub subscriptions.Subscription, err error) {
 	if name := f.text("name"); name != nil {
 		sub.Name = *name
@@ -97,8 +96,8 @@ func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
 }
 
 // change reads the body of a PATCH. If url or events is absent or null, the field is not changed.
-// All errors with the code validation_error are reported together. These errors take precedence
-// over other errors.
+// All errors with the code validation_error are reported together. Other errors are reported only
+// if there are none.
 func (a *API) change(f *fields) (change store.Change, err error) {
 	url, events := f.text("url"), f.events()
 	if err := f.err(); err != nil {
@@ -116,7 +115,8 @@ func (a *API) change(f *fields) (change store.Change, err error) {
 			return change, err
 		}
 	}
-	if raw, given := f.members["status"]; given { // null is an invalid status
+	// null is not the same as absent here: it is an invalid status
+	if raw, given := f.members["status"]; given {
 		status, err := subscriptions.ParseStatus(raw)
 		if err != nil {
 			return change, err
@@ -135,8 +135,8 @@ func (a *API) changeSubscription(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewSubscription(sub))
 }
 
-// applyChange stores the change that the function read finds in the request body, and returns the
-// changed subscription. 404 for an unknown subscription takes precedence over errors in the body.
+// applyChange stores the change that the function read returns for the request body, and responds
+// with the changed subscription. An unknown subscription gives 404 before the body is checked.
 func (a *API) applyChange(
 	r *http.Request, read func(*fields) (store.Change, error),
 ) (subscriptions.Subscription, error) {
@@ -215,5 +215,5 @@ func (a *API) testSubscription(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// noStore forbids caches to store a response that contains a secret.
+// noStore forbids caches to store the response, because it contains a secret.
 func noStore(w http.ResponseWriter) { w.Header().Set("Cache-Control", "no-store") }

@@ -18,11 +18,13 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// Rotation seals all secrets once with the first key of SEALING_KEYS.
+// Rotation encrypts all secrets once with the first key of SEALING_KEYS. To seal means to encrypt
+// with a sealing key.
 type Rotation struct {
 	Store *store.Store
-	// Out receives the totals at the end: a line of text, or a JSON object if service.Scripted.
-	// Progress receives a line of text after every ProgressInterval secrets.
+	// Out receives the totals at the end: one line of text, or a JSON object if the caller is a
+	// script (service.Scripted). Progress receives a line of text after every ProgressInterval
+	// secrets.
 	Out, Progress io.Writer
 	// BatchSize is the number of secrets in one transaction; 0 means 100.
 	BatchSize int
@@ -35,9 +37,10 @@ const (
 	progressInterval = 10_000
 )
 
-// Run seals the secrets that are sealed with another key. If it returns nil, the first key opens
-// every secret. It returns an error if a secret could not be opened, if the database failed, or if
-// ctx ended. The secrets that were sealed before an error stay sealed, and the next Run continues.
+// Run seals again all secrets that are sealed with another key than the first one. If it returns
+// nil, the first key opens every secret. It returns an error if a secret could not be opened, if
+// the database failed, or if ctx ended. Secrets that were sealed before the error stay sealed with
+// the first key, and the next Run continues.
 func (w Rotation) Run(ctx context.Context) error {
 	var all totals
 	all.unopened = map[store.Unopened]int{}
@@ -53,7 +56,8 @@ func (w Rotation) Run(ctx context.Context) error {
 		}
 		if err != nil {
 			all.interrupted = true
-			_ = all.print(ctx, w.Out) // the error that ended the run is returned
+			// an error of print is ignored, because the error that ended the run is returned
+			_ = all.print(ctx, w.Out)
 			return interruption(ctx, err)
 		}
 		if after = done.Last; all.processed() >= next {
@@ -64,8 +68,9 @@ func (w Rotation) Run(ctx context.Context) error {
 	return errors.Join(all.print(ctx, w.Out), all.err())
 }
 
-// interruption returns the error of an incomplete run. It does not wrap context.Canceled: the
-// program would exit with status 0, and the operator would remove the old key too early.
+// interruption returns the error of an incomplete run. The error must not wrap context.Canceled.
+// Otherwise the program would exit with status 0, and the operator would remove the old key too
+// early.
 func interruption(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errors.New("reseal interrupted: run it again")
@@ -80,7 +85,7 @@ type totals struct {
 	interrupted       bool
 }
 
-// unopened is the number of secrets that name a key and could not be opened with it.
+// unopened is the number of secrets that are sealed with one key and could not be opened with it.
 type unopened struct {
 	Key     string `json:"key"`
 	Missing bool   `json:"missing"` // true if SEALING_KEYS does not contain the key
@@ -130,7 +135,8 @@ func (c totals) String() string {
 	return fmt.Sprintf("%d secrets resealed, %d already current, %d could not be opened", c.resealed, c.current, c.unopenedSecrets())
 }
 
-// err returns an error that names the keys of the unopened secrets, or nil if all were opened.
+// err returns an error that names the keys of the unopened secrets, or nil if all secrets were
+// opened.
 func (c totals) err() error {
 	if c.unopenedSecrets() == 0 {
 		return nil

@@ -45,7 +45,8 @@ func newFixture(t *testing.T) *fixture {
 	return &fixture{t: t, pool: pool, workspace: uuid.Must(uuid.NewV7()), secrets: map[uuid.UUID]string{}}
 }
 
-// box returns a box with one key for each id. The id "new/2" has the name new and another key.
+// box returns a seal.Box with one key for each id. The id "new/2" means a different key with the
+// name new.
 func (h *fixture) box(ids ...string) *seal.Box {
 	h.t.Helper()
 	var keys []string
@@ -93,7 +94,8 @@ func (h *fixture) secret() string {
 	return secret
 }
 
-// opens returns the number of secrets that the keys open, and checks their values.
+// opens returns the number of secrets that the keys open. It also checks the values of these
+// secrets.
 func (h *fixture) opens(ids ...string) (n int) {
 	h.t.Helper()
 	box := h.box(ids...)
@@ -126,7 +128,7 @@ func (h *fixture) reseal(ids ...string) (output string, err error) {
 	return out.String(), err
 }
 
-// resealForScript runs the rotation once as a script does.
+// resealForScript runs the rotation once with the output for scripts.
 func (h *fixture) resealForScript(ctx context.Context, ids ...string) (output, progress string, err error) {
 	h.t.Helper()
 	var out, beside bytes.Buffer
@@ -149,7 +151,8 @@ func TestRun_SealsEverySecretWithTheFirstKey(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	made := h.subscribe(50, "old")
-	// the row of a deleted subscription stays until its history is deleted
+	// the row of a deleted subscription stays until its history is deleted, so its secret must be
+	// sealed too
 	if err := h.store("old").Delete(t.Context(), h.workspace, made[3]); err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +239,8 @@ func TestRun_InterruptedReturnsAnErrorAndTheNextRunContinues(t *testing.T) {
 	if err == nil {
 		t.Fatal("interrupted Run = nil, want an error")
 	}
-	if errors.Is(err, context.Canceled) { // for context.Canceled, main would exit with status 0
+	// if the error is context.Canceled, the function main exits with status 0
+	if errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted Run = %v, want an error other than context.Canceled", err)
 	}
 	if output := out.text.String(); !strings.Contains(output, "run the command again") {
@@ -263,8 +267,8 @@ func TestRun_InterruptedReturnsAnErrorAndTheNextRunContinues(t *testing.T) {
 	}
 }
 
-// The test locks a row after the batch has read it. The rotation of its secret commits before the
-// batch can write the row.
+// The test locks a row after the batch has read it. Meanwhile a rotation replaces the secret and
+// commits before the batch can write the row.
 func TestRun_DoesNotOverwriteASecretThatWasRotatedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, key string }{
@@ -320,7 +324,8 @@ func (h *fixture) awaitBlocked() {
 	})
 }
 
-// Replicas with both orders of keys rotate secrets continuously while Run is called 20 times.
+// Replicas with both orders of keys rotate secrets continuously while Run is called 20 times. No
+// rotated secret may be lost.
 func TestRun_ConcurrentRotationsKeepTheirSecrets(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

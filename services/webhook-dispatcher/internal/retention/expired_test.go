@@ -55,7 +55,7 @@ func TestDeleteExpired_DeletesAfterTheRetentionPeriodOfTheWorkspace(t *testing.T
 	}
 	forget := func(at time.Time, deliveries, events int) {
 		t.Helper()
-		for range 2 { // the second call changes nothing
+		for range 2 { // the second call must delete nothing more
 			if err := first.job.DeleteExpired(t.Context(), at); err != nil {
 				t.Fatal(err)
 			}

@@ -90,7 +90,8 @@ func (r *fixture) ingest(at time.Time) uuid.UUID {
 		switch {
 		case err == nil:
 			return ev.ID
-		// another transaction created the partition meanwhile; the inbox retries too
+		// the error means that another transaction created the partition meanwhile; the inbox
+		// retries too
 		case errors.As(err, &fault) && fault.Code == "23514" && fault.ConstraintName == "":
 		default:
 			r.t.Fatalf("Ingest: %v", err)
@@ -109,7 +110,7 @@ func (r *fixture) claim() []deliveries.Work {
 	return claimed.Work
 }
 
-// settle stores results of claimed deliveries, with attempts of the given time. It returns the
+// settle stores results of claimed deliveries. The attempts have the given time. It returns the
 // number of stored results.
 func (r *fixture) settle(work []deliveries.Work, outcome deliveries.Outcome, at time.Time) (settled int) {
 	r.t.Helper()
@@ -175,8 +176,8 @@ func (r *fixture) setStatus(text string) {
 	}
 }
 
-// lockTimeout reports whether the error is a lock timeout, after which the job tries again at its
-// next run.
+// lockTimeout reports whether the error is a lock timeout. After a lock timeout, the job tries
+// again at its next run.
 func lockTimeout(err error) bool {
 	var fault *pgconn.PgError
 	return errors.As(err, &fault) && fault.Code == "55P03"

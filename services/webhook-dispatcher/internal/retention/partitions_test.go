@@ -61,7 +61,7 @@ func TestRotateDays_DropsWholeUTCDaysOnly(t *testing.T) {
 	r.settle(r.claim(), deliveries.OutcomeDelivered, midnight)
 	wantEqual(t, "places of attempts", r.partitionsOfRows("attempts"), []string{"attempts" + today, "attempts" + today})
 
-	end := midnight.Add(keep) // at this time, yesterday ended exactly keep ago
+	end := midnight.Add(keep) // at this time, yesterday's retention period ends
 	r.rotate(end.Add(-time.Nanosecond))
 	if n := r.count(`SELECT count(*) FROM deliveries`); n != 2 {
 		t.Fatalf("deliveries just before the day is old enough = %d, want 2", n)
@@ -160,8 +160,8 @@ func TestRotateDays_QueuedDeliveriesSurviveTheDropOfTheirDay(t *testing.T) {
 	}
 }
 
-// rotateUntil calls RotateDays for consecutive days, beginning with the day first, until the
-// channel done is closed. After span days it begins again with first.
+// rotateUntil calls RotateDays for consecutive days until the channel done is closed. The days
+// begin with the day first. After span days, rotateUntil begins again with first.
 func (r *fixture) rotateUntil(done <-chan struct{}, first, span int) {
 	r.t.Helper()
 	for d := first; ; d = (d + 1) % span {

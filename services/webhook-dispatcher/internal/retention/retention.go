@@ -27,7 +27,8 @@ const (
 
 	daysInterval = time.Hour
 	// daysAhead is the number of partitions that are created in advance, so that the job can fail
-	// for a weekend. daysBehind is the age of the oldest records that Kafka can still have.
+	// for a weekend without an effect. daysBehind is the number of past days with a partition.
+	// Kafka can still contain records of these days.
 	daysAhead  = 3
 	daysBehind = 7
 )
@@ -83,9 +84,9 @@ func (j *Job) Run(ctx context.Context) error {
 	}
 }
 
-// DeleteSubscriptions removes the rows of subscriptions that are marked as deleted, in transactions
-// of at most batch rows. It first deletes the queue, so that no result of a request in flight is
-// stored any more. Then it deletes the history, and then the subscription.
+// DeleteSubscriptions removes the rows of subscriptions that are marked as deleted. Each
+// transaction removes at most batch rows. It deletes the queue first, so that results of requests
+// in flight are no longer stored. Then it deletes the history, and then the subscription.
 func (j *Job) DeleteSubscriptions(ctx context.Context, batch int) error {
 	for {
 		subs, err := j.store.DeletedSubscriptions(ctx, batch)
@@ -114,8 +115,8 @@ func (j *Job) deleteSubscription(ctx context.Context, sub uuid.UUID, batch int) 
 	return j.store.DeleteSubscription(ctx, sub)
 }
 
-// deleteQueue reads the queue from its start until it is empty. A result that is stored meanwhile
-// changes the position of its delivery, so one pass can miss it.
+// deleteQueue reads the queue from its start again and again until it is empty. A single pass can
+// miss a delivery: if a result is stored meanwhile, the position of its delivery changes.
 func (j *Job) deleteQueue(ctx context.Context, sub uuid.UUID, batch int) error {
 	for found := 1; found > 0; {
 		found = 0
@@ -141,8 +142,8 @@ func (j *Job) applyPeriods(ctx context.Context) error {
 	return j.DeleteExpired(ctx, now)
 }
 
-// DeleteExpired deletes the expired history of workspaces that have their own retention period.
-// Only periods shorter than Keep have an effect.
+// DeleteExpired deletes the expired history of workspaces that have their own retention period. A
+// period that is longer than Keep has no effect.
 func (j *Job) DeleteExpired(ctx context.Context, now time.Time) error {
 	workspaces, err := j.store.RetentionPeriods(ctx)
 	if err != nil {
@@ -162,8 +163,9 @@ func (j *Job) DeleteExpired(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// RotateDays creates the partitions of the days around now. It drops the partitions of days that
-// ended more than Keep before now. A second call with the same time changes nothing.
+// RotateDays creates the partitions of the days around the time now. It drops the partitions of
+// days that ended more than Keep before that time. A second call with the same time changes
+// nothing.
 func (j *Job) RotateDays(ctx context.Context, now time.Time) error {
 	today, oldest := date(now), date(now.Add(-j.keep))
 	first := today.AddDate(0, 0, -daysBehind)

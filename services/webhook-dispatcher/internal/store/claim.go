@@ -13,14 +13,15 @@ import (
 )
 
 // Every statement of this file that reads due deliveries starts at a due time that the caller
-// passes. Rows that were claimed or deleted stay in the indexes until a vacuum removes them, and a
+// passes. Rows that were claimed or deleted stay in the indexes until a vacuum removes them. A
 // vacuum removes nothing while another transaction has an old snapshot. A statement that started at
-// the oldest entry would read all of them.
+// the oldest index entry would read all these rows.
 //
-// The subscription is compared with an array of one id, and ORDER BY names all columns of the index
-// delivery_queue_subscription. Only this index has that order, so new statistics cannot make the
-// planner use another one. The index scan ends at now(). With a row comparison it would not end
-// there, and would read all deliveries of the subscription that are due later.
+// The statements compare the subscription with an array of one id, and ORDER BY names all columns
+// of the index delivery_queue_subscription. Only this index has that order, so new statistics
+// cannot make the planner use another index. The index scan ends at now(). If the statements
+// compared rows instead, the scan would not end there: it would also read all deliveries of the
+// subscription that are due later.
 
 // Position is a position in the queue, which is ordered by due time.
 type Position struct {
@@ -28,16 +29,16 @@ type Position struct {
 	DeliveryID uuid.UUID
 }
 
-// Due is an active subscription that may have due deliveries. First attempts and retries are listed
-// separately.
+// Due is an active subscription that may have due deliveries. It describes either the first
+// attempts or the retries.
 type Due struct {
 	SubscriptionID uuid.UUID
 	URL            string
 	Retry          bool
 	// From is the due time of the oldest due delivery. The zero time means that it is unknown.
 	From time.Time
-	// ResumedAt is when the subscription last became active again. It is nil if the subscription
-	// was never resumed.
+	// ResumedAt is the time at which the subscription last became active again. It is nil if the
+	// subscription was never resumed.
 	ResumedAt *time.Time
 }
 
@@ -50,8 +51,8 @@ type Poll struct {
 	ChangedSince time.Time
 	// Limit is the maximum number of deliveries that are read.
 	Limit int
-	// Idle makes PollDue send one statement instead of two. The planning of this statement takes
-	// longer.
+	// If Idle is true, PollDue sends one statement instead of two, but planning this statement
+	// takes longer.
 	Idle bool
 }
 
@@ -70,8 +71,8 @@ type Polled struct {
 func (s *Store) PollDue(ctx context.Context, poll Poll) (polled Polled, err error) {
 	var found []pollRow
 	if poll.Idle {
-		// The statement is planned again at each call. A plan that was made for an empty queue
-		// would scan the whole queue when it is long.
+		// The statement is planned again at each call. A stored plan could have been made for an
+		// empty queue. It would then scan the whole queue when the queue is long.
 		var rows pgx.Rows
 		rows, err = s.pool.Query(ctx, pollDue, pgx.QueryExecModeCacheDescribe, poll.args())
 		if err == nil {
@@ -112,8 +113,8 @@ type pollRow struct {
 	More      bool
 }
 
-// A subscription that became deliverable is returned twice, for its first attempts and its retries,
-// with an unknown due time.
+// A subscription that became deliverable again is returned twice: once for its first attempts and
+// once for its retries. The due time is unknown.
 const pollDue = `
 WITH due AS MATERIALIZED (
     SELECT q.subscription_id, q.is_retry, q.due_at, q.delivery_id
@@ -147,9 +148,9 @@ SELECT NULL, false, CASE WHEN size.more THEN last.due_at ELSE statement_timestam
        CASE WHEN size.more THEN last.delivery_id ELSE 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid END, size.more
 FROM size LEFT JOIN last ON true`
 
-// ListDue returns the active subscriptions after the given id that have due deliveries, whatever
-// the due time. It reads at most limit active subscriptions. The following call must continue after
-// next, which is uuid.Nil at the end.
+// ListDue returns the active subscriptions after the given id that have due deliveries. The due
+// time can be any time in the past. ListDue reads at most limit active subscriptions. The next call
+// must continue after next, which is uuid.Nil at the end.
 func (s *Store) ListDue(ctx context.Context, after uuid.UUID, limit int) (due []Due, next uuid.UUID, err error) {
 	rows, err := manyGenericPlan[listRow](ctx, s, listDue, pg.Args{"after": after, "limit": limit})
 	if err != nil {
@@ -177,8 +178,8 @@ type listRow struct {
 	Retry     bool
 }
 
-// A scalar subquery with LIMIT is executed as one index lookup, whatever row count the planner
-// expects.
+// A scalar subquery with LIMIT is executed as one index lookup, even if the planner expects many
+// rows.
 const listDue = `
 SELECT s.id, s.url, s.resumed_at,
        coalesce((SELECT true FROM delivery_queue q
@@ -197,14 +198,14 @@ FROM (
     OFFSET 0) AS s
 ORDER BY s.id`
 
-// Quota limits how many deliveries of one subscription a claim takes: at most Total, of which at
-// most Retries are retries.
+// Quota limits how many deliveries of one subscription a claim takes: at most Total, and among them
+// at most Retries retries.
 type Quota struct {
 	SubscriptionID uuid.UUID
 	Total          int
 	Retries        int
-	// FirstFrom and RetryFrom are the due times at which reading starts, for first attempts and for
-	// retries.
+	// FirstFrom is the due time at which reading of first attempts starts. RetryFrom is the due
+	// time at which reading of retries starts.
 	FirstFrom, RetryFrom time.Time
 }
 
@@ -213,7 +214,7 @@ type Claim struct {
 	Quotas []Quota
 	// Lease is the time during which no other process can claim the same deliveries.
 	Lease time.Duration
-	// Attempts is the number of attempts of a delivery.
+	// Attempts is the maximum number of attempts of a delivery.
 	Attempts int
 }
 
@@ -224,8 +225,8 @@ type Claimed struct {
 	Remaining []Remaining
 }
 
-// Remaining describes the due deliveries of a subscription after a claim. First and Retry are the
-// due times of the oldest due first attempt and of the oldest due retry; nil means that there is
+// Remaining describes the due deliveries of a subscription after a claim. First is the due time of
+// the oldest due first attempt, and Retry that of the oldest due retry. nil means that there is
 // none.
 type Remaining struct {
 	SubscriptionID uuid.UUID
@@ -233,16 +234,17 @@ type Remaining struct {
 }
 
 // StartLimit returns the maximum duration of a claim. If a claim takes longer, its attempts are not
-// sent until the lease has ended, because an attempt must end before its lease.
+// sent: an attempt must end before its lease ends. The deliveries are due again after the lease.
 func StartLimit(lease time.Duration) time.Duration { return min(5*time.Second, lease/5) }
 
-// ClaimDue claims due deliveries of the given subscriptions. It counts an attempt of each delivery
-// and moves its due time by the lease. First attempts are claimed before retries.
+// ClaimDue claims due deliveries of the given subscriptions. It increases the attempt number of
+// each delivery and moves the due time by the lease. First attempts are claimed before retries.
 //
-// It claims nothing of a subscription that is not active or is deleted, or whose workspace is
-// suspended or has no webhooks feature. It does not claim the delivery of an event while the first
-// attempt for an earlier event of the same call has no result. A delivery whose last attempt was
-// lost with its process is returned with Work.Lost and must not be sent.
+// ClaimDue claims nothing of a subscription that is deleted or not active. The same is true if the
+// workspace is suspended or has no webhooks feature. While the first attempt for an event has no
+// result, the deliveries of later events of the same call are not claimed. If the last permitted
+// attempt of a delivery was lost with its process, the delivery is returned with Work.Lost and must
+// not be sent.
 func (s *Store) ClaimDue(ctx context.Context, claim Claim) (claimed Claimed, err error) {
 	n := len(claim.Quotas)
 	subs, total, retries := make([]uuid.UUID, n), make([]int, n), make([]int, n)
@@ -272,8 +274,8 @@ func (s *Store) ClaimDue(ctx context.Context, claim Claim) (claimed Claimed, err
 	claimed.Work = make([]deliveries.Work, len(rows))
 	for i, row := range rows {
 		claimed.Work[i] = row.work()
-		// Without a secret, the attempt fails without a request. A sealing key that was removed
-		// must not stop the deliveries of other subscriptions.
+		// If the secret cannot be opened, it stays empty and the attempt fails without a request.
+		// So a removed sealing key does not stop the deliveries of other subscriptions.
 		if secret, err := s.box.Open(row.SecretSealed, row.SubscriptionID.String()); err == nil {
 			claimed.Work[i].Secret = string(secret)
 		}
@@ -310,10 +312,10 @@ func (r claimedRow) work() deliveries.Work {
 	}
 }
 
-// The commit of a claim does not wait for the disk, so that the request is sent earlier. If the
-// database crashes shortly afterwards, the claim is lost, and the delivery is claimed and sent
-// again. Both requests have the same attempt number, and only the first stored result counts. The
-// commit of a result waits for the disk.
+// The commit of a claim does not wait for the disk, so that requests are sent earlier. If the
+// database crashes shortly after the commit, the claim is lost, and the delivery is claimed and
+// sent again. Both requests have the same attempt number, and only the first stored result counts.
+// The commit of a result waits for the disk.
 const claimSettings = genericPlan + `, set_config('synchronous_commit', 'off', true)`
 
 const claimDue = `
@@ -362,7 +364,8 @@ SELECT q.delivery_id, q.subscription_id, q.event_id, q.event_type, q.created_at,
        extract(epoch FROM now() - q.queued_at)::float8 AS waited, extract(epoch FROM now() - pick.due_at)::float8 AS lag
 FROM pick JOIN claimed q ON q.delivery_id = pick.delivery_id`
 
-// remainingDue runs after claimDue in its transaction. The claimed deliveries are not due any more.
+// remainingDue runs after claimDue in the same transaction, so the deliveries that were just
+// claimed are not due.
 const remainingDue = `
 SELECT quota.id AS subscription_id,
        (SELECT q.due_at FROM delivery_queue q
@@ -414,8 +417,8 @@ type Backlog struct {
 	Oldest float64
 }
 
-// CountBacklog counts at most limit due deliveries of the given subscriptions, starting at
-// FirstFrom and RetryFrom. Subscriptions that are not active are not counted.
+// CountBacklog counts at most limit due deliveries of the given subscriptions. It starts at the due
+// times FirstFrom and RetryFrom. Subscriptions that are not active are not counted.
 func (s *Store) CountBacklog(ctx context.Context, subs []Quota, limit int) (Backlog, error) {
 	if len(subs) == 0 {
 		return Backlog{}, nil
@@ -434,8 +437,7 @@ func (s *Store) CountBacklog(ctx context.Context, subs []Quota, limit int) (Back
 	return rows[0], nil
 }
 
-// The waiting time of a delivery that was held during a pause starts when its subscription is
-// resumed.
+// If a delivery was held during a pause, its waiting time starts when the subscription is resumed.
 const countBacklog = `
 SELECT count(*) AS rows,
        coalesce(extract(epoch FROM now() - min(greatest(counted.due_at, counted.resumed_at))), 0)::float8 AS oldest

@@ -35,8 +35,8 @@ func queueLength() int {
 	return 20_000
 }
 
-// insertCrowd adds @subs subscriptions with @each due deliveries each. Four of five subscriptions
-// are paused. Every second call has an event that waits for an earlier one.
+// insertCrowd adds @subs subscriptions. Each has @each due deliveries. Four of five subscriptions
+// are paused. Every second call has an event that waits for an earlier event.
 const insertCrowd = `
 WITH sub AS (
     INSERT INTO subscriptions (id, workspace_id, name, url, events, status, secret_sealed, secret_last4)
@@ -167,7 +167,7 @@ func TestPoll_DoesNotReadDeliveriesOfPausedSubscriptions(t *testing.T) {
 	list := m.pagesBy(func() {
 		wantEqual(t, "listed kinds of due deliveries of the active subscription", len(m.listDue(uuid.Nil, 256)), 1)
 	})
-	// The index may still have the entries of the 1,999 subscriptions that were just paused.
+	// The index may still contain the entries of the 1,999 subscriptions that were just paused.
 	wantAtMost(t, "pages read by a list of the active subscriptions", list, 2200)
 }
 
@@ -238,8 +238,8 @@ func TestStatus_ChangesDoNotReadTheQueue(t *testing.T) {
 	wantEqual(t, "queued deliveries of the neighbor", r.count(queued, neighbor), 3)
 }
 
-// Another transaction locks every queued delivery of the subscription. A statement that waited for
-// one would be ended by the statement timeout of the pool.
+// Another transaction locks every queued delivery of the subscription. If a change of the status
+// waited for one of them, the statement timeout of the pool would end the change.
 func TestStatus_ChangesDoNotWaitForLockedDeliveries(t *testing.T) {
 	t.Parallel()
 	r, ws, other := newFixture(t), uuid.New(), uuid.New()
@@ -284,8 +284,8 @@ func TestStatus_ChangesDoNotWaitForLockedDeliveries(t *testing.T) {
 // entries of deleted rows.
 const entriesRead = `SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname = 'delivery_queue'`
 
-// While another transaction holds an old snapshot, no vacuum removes the deliveries that were sent.
-// A poll and a claim read as much after 4,000 of them as after 400.
+// While another transaction has an old snapshot, a vacuum does not remove the deliveries that were
+// sent. After 4,000 sent deliveries, a poll and a claim must read as much as after 400.
 func TestClaim_DoesNotReadMoreWithMoreDeadRows(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -359,7 +359,7 @@ func TestClaim_DoesNotReadMoreWithMoreDeadRows(t *testing.T) {
 	wantAtMost(t, "index entries read by a poll and a claim after 4,000 deliveries", late, 2*early)
 }
 
-// The last attempt of the delivery was claimed by a process that ended without a result.
+// The last attempt of the delivery was claimed by a process that then ended without a result.
 func TestClaim_ReturnsALostDeliveryUnlessItsSubscriptionIsPaused(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -429,9 +429,9 @@ func TestListDue_VisitsEveryActiveSubscriptionOnce(t *testing.T) {
 	}
 }
 
-// When the statistics were collected, the queue had retries of one subscription only. The planner
-// then expects to find one of them at the start of the index that polls use. That index now starts
-// with 4,000 retries of other subscriptions.
+// When the statistics were collected, the queue contained only retries of one subscription. So the
+// planner expects to find one of them at the start of the index that polls use. But now that index
+// starts with 4,000 retries of other subscriptions.
 func TestDue_UsesTheIndexOfTheSubscription(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -473,8 +473,8 @@ func TestDue_UsesTheIndexOfTheSubscription(t *testing.T) {
 	wantEqual(t, "counted deliveries", backlog.Rows, 10)
 }
 
-// Deliveries of the same subscription that are due later are not read, neither first attempts nor
-// retries.
+// Deliveries of the same subscription that are due later must not be read. This is true for first
+// attempts and for retries.
 func TestDue_DeliveriesThatAreDueLaterAreNotRead(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -629,7 +629,7 @@ func TestRelease_RestoresAttemptAndDueTime(t *testing.T) {
 		slices.Sort(ids)
 		return ids
 	}
-	// The delivery that another process has claimed meanwhile is not released.
+	// The first delivery is not released, because another process has claimed it meanwhile.
 	if diff := cmp.Diff(ids(first[1:]), ids(again)); diff != "" {
 		t.Errorf("deliveries that were claimed again (-want +got):\n%s", diff)
 	}

@@ -17,10 +17,10 @@ import (
 
 // Completed is the result of Complete.
 type Completed struct {
-	// Settled is the number of results that were stored. The others were ignored, because the
-	// delivery had been claimed or replayed again.
+	// Settled is the number of results that were stored. The other results were ignored, because
+	// the delivery had been claimed again or replayed.
 	Settled int
-	// Failing contains the subscriptions with a failure in this batch and no later success.
+	// Failing contains the subscriptions that had a failure in this batch and no success after it.
 	Failing []SubscriptionHealth
 	// Subscriptions contains the subscriptions of the stored results.
 	Subscriptions []uuid.UUID
@@ -34,14 +34,15 @@ type SubscriptionHealth struct {
 	Warned         bool
 }
 
-// Complete stores the results of finished attempts in one transaction. The results are in the order
-// in which the attempts ended. A result is ignored if its queue row has another attempt or replay.
+// Complete stores the results of finished attempts in one transaction. The results must be in the
+// order in which the attempts ended. A result is ignored if its queue row has another attempt
+// number or replay number.
 func (s *Store) Complete(ctx context.Context, results []deliveries.Result) (done Completed, err error) {
 	return s.complete(ctx, results, settleOpen)
 }
 
-// CompleteAgain repeats a Complete that returned an error. It does not store results again that the
-// failed call may have committed.
+// CompleteAgain repeats a call of Complete that returned an error. That call may have committed its
+// results, so CompleteAgain leaves out results that are already stored.
 func (s *Store) CompleteAgain(ctx context.Context, results []deliveries.Result) (done Completed, err error) {
 	return s.complete(ctx, results, settleUnwritten)
 }
@@ -79,8 +80,8 @@ type settledRow struct {
 	Settled int
 }
 
-// oncePerAttempt returns one result for each attempt: the first result that is not Interrupted, or
-// an Interrupted one if the attempt has no other.
+// oncePerAttempt returns one result for each attempt: the first result that is not Interrupted. If
+// all results of an attempt are Interrupted, it returns one of them.
 func oncePerAttempt(results []deliveries.Result) (kept []deliveries.Result) {
 	type attempt struct {
 		id         uuid.UUID
@@ -124,15 +125,17 @@ func resultArgs(results []deliveries.Result) pg.Args {
 const lockFinished = `
 SELECT FROM delivery_queue WHERE delivery_id = ANY (@ids::uuid[]) ORDER BY delivery_id FOR UPDATE`
 
-// settleUnwritten ignores results that are stored already. A failed attempt keeps its number in the
-// queue row until the next claim, so only the table attempts shows that its result was stored.
+// settleUnwritten ignores results that are already stored. After a failed attempt, the queue row
+// keeps the attempt number until the next claim. So only the table attempts shows whether the
+// result was stored.
 //
-// The excerpt of a response is not stored if the call was erased meanwhile, because a response can
-// repeat the request. The update of the delivery waits for the erasure and then returns erased_at.
+// If the call was erased meanwhile, the excerpt of the response is not stored, because a response
+// can repeat the request. The update of the delivery waits for the erasure and then returns
+// erased_at.
 //
-// The row in subscription_health always exists. It is updated at most once a second while the
-// subscription is healthy. Each update leaves an old version of the row, and later updates read all
-// old versions until a vacuum removes them.
+// The row in subscription_health always exists. While the subscription is healthy, the row is
+// updated at most once a second. Each update leaves an old version of the row, and later updates
+// read all old versions until a vacuum removes them.
 const (
 	settleOpen      = settleBegin + settleEnd
 	settleUnwritten = settleBegin + `
@@ -231,8 +234,8 @@ func (r healthRow) health() SubscriptionHealth {
 	}}
 }
 
-// MarkWarned stores that the warning about a subscription was logged. first is false if an earlier
-// call stored it, or if a delivery succeeded meanwhile.
+// MarkWarned records that the warning about a subscription was logged. first is false if an earlier
+// call recorded this, or if a delivery has succeeded meanwhile.
 func (s *Store) MarkWarned(ctx context.Context, subscriptionID uuid.UUID) (first bool, err error) {
 	tag, err := s.pool.Exec(ctx, setWarned, pgx.NamedArgs{"id": subscriptionID})
 	if err != nil {
@@ -277,8 +280,8 @@ const lockActive = `
 SELECT id FROM subscriptions WHERE id = @id AND status = 'active' AND deleted_at IS NULL
 FOR NO KEY UPDATE`
 
-// healthOf runs after lockActive as a separate statement, so that it reads what was committed while
-// lockActive waited.
+// healthOf runs after lockActive as a separate statement. So it reads rows that were committed
+// while lockActive waited.
 const healthOf = `
 SELECT subscription_id, failures, exhausted, coalesce(extract(epoch FROM now() - failing_since), 0)::float8 AS failing,
        warned_at IS NOT NULL AS warned

@@ -14,10 +14,10 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// While the database is not reachable, a batch can collect several results of one delivery. For
-// example, it has a result of an attempt whose lease ended and a result of the next attempt. Or it
-// has the result of the last attempt and a result that reports this attempt as lost. Only the
-// result of the current attempt counts, whatever its position in the batch.
+// While the database is not reachable, a batch can collect two results of one delivery. In two test
+// cases, one result is of an attempt whose lease has ended and the other of the next attempt. In
+// the other cases, one result is of the last attempt and the other reports this attempt as lost.
+// Only the result of the current attempt counts, at any position in the batch.
 func TestComplete_OnlyTheResultOfTheCurrentAttemptCounts(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -70,8 +70,8 @@ func TestComplete_OnlyTheResultOfTheCurrentAttemptCounts(t *testing.T) {
 	wantEqual(t, "status", got.Status, subscriptions.Active)
 }
 
-// A failure is counted once if it is twice in a batch, or if the batch is stored again because the
-// response to its COMMIT was lost.
+// A failure must be counted once, even if it is twice in a batch. The same is true if the batch is
+// stored again because the response to its COMMIT was lost.
 func TestComplete_RepeatedFailureIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -106,7 +106,7 @@ func TestComplete_RepeatedFailureIsCountedOnce(t *testing.T) {
 	want("again, with one that had not been written", done, err, 1, 2)
 }
 
-// Complete waits until a concurrent erasure of the call commits.
+// Complete must wait until a concurrent erasure of the call commits.
 func TestComplete_StoresNoResponseOfACallThatIsBeingErased(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()

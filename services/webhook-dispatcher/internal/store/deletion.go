@@ -12,8 +12,8 @@ import (
 )
 
 // The functions of this file remove the rows of a deleted subscription. Each call is one short
-// transaction and starts after the last row of the previous call: deleted rows stay in the index
-// until a vacuum removes them.
+// transaction. It starts after the last row of the previous call, because deleted rows stay in the
+// index until a vacuum removes them.
 
 // DeletedSubscriptions returns the ids of at most limit subscriptions that are marked as deleted.
 func (s *Store) DeletedSubscriptions(ctx context.Context, limit int) ([]uuid.UUID, error) {
@@ -31,7 +31,8 @@ func (s *Store) DeletedSubscriptions(ctx context.Context, limit int) ([]uuid.UUI
 const deletedSubscriptions = `
 SELECT id FROM subscriptions WHERE deleted_at IS NOT NULL ORDER BY deleted_at LIMIT @limit`
 
-// QueuePosition is a position in the queue of one subscription. The zero value is before every row.
+// QueuePosition is a position in the queue of one subscription. The zero value is the position
+// before the first row.
 type QueuePosition struct {
 	IsRetry    bool
 	DueAt      time.Time
@@ -39,8 +40,8 @@ type QueuePosition struct {
 }
 
 // DeleteQueued deletes at most limit queue rows of a deleted subscription after the given position.
-// The following call must continue after next. n is the number of rows that were found. If n is
-// less than limit, there is no row after next.
+// The next call must continue after the position next. n is the number of rows that were found. If
+// n is less than limit, there are no more rows.
 func (s *Store) DeleteQueued(
 	ctx context.Context, subscriptionID uuid.UUID, after QueuePosition, limit int,
 ) (next QueuePosition, n int, err error) {
@@ -99,7 +100,7 @@ type HistoryPosition struct {
 	ID        uuid.UUID
 }
 
-// NewestHistory returns the position before every delivery.
+// NewestHistory returns the position before the newest delivery.
 func NewestHistory() HistoryPosition {
 	return HistoryPosition{CreatedAt: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), ID: uuid.Max}
 }

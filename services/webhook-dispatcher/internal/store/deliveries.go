@@ -37,7 +37,8 @@ type Delivery struct {
 
 // Attempt is a stored attempt of a delivery.
 type Attempt struct {
-	// Replay is 0 before the first replay. No is counted from 1 within each replay.
+	// Replay is 0 before the first replay. No is the number of the attempt, counted from 1 after
+	// each replay.
 	Replay  int
 	No      int
 	At      time.Time
@@ -122,7 +123,8 @@ const (
 	deliveriesOrder = ` ORDER BY d.created_at DESC, d.id DESC LIMIT @rows`
 )
 
-// Delivery returns one delivery of the subscription. It returns pg.ErrNotFound if there is none.
+// Delivery returns one delivery of the subscription. It returns pg.ErrNotFound if there is no such
+// delivery.
 func (s *Store) Delivery(ctx context.Context, workspaceID, subscriptionID, id uuid.UUID) (Delivery, error) {
 	return pg.One[Delivery](ctx, s.pool, deliveryByID, pgx.NamedArgs{
 		"workspace_id": workspaceID, "subscription_id": subscriptionID, "id": id,
@@ -145,11 +147,12 @@ const attemptsOf = `
 SELECT replay, no, at, ms, code, error, excerpt FROM attempts WHERE delivery_id = @id ORDER BY replay, no, at`
 
 // useIndexes makes the following statements of the transaction use index scans. The planner does
-// not know that a row can be in one partition only, and would scan whole days for a few rows.
+// not know that a row can be only in one partition. Without this setting, it would scan the
+// partitions of whole days for a few rows.
 const useIndexes = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
-// unknownCursor handles the result of the search for the row that a cursor names. It converts
-// pg.ErrNotFound into the 422 error.
+// unknownCursor handles an error of the search for the row that the cursor names. It converts
+// pg.ErrNotFound into the 422 error for an unknown cursor.
 func unknownCursor(err error) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return page.UnknownCursor()

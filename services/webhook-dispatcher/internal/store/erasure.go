@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// Erasure requests the erasure of the data of a called person.
+// Erasure is the order to erase the data of a called person.
 type Erasure struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
@@ -27,7 +27,8 @@ type Erasure struct {
 const deliveriesOfCall = `
 SELECT id FROM deliveries WHERE workspace_id = @workspace_id AND call_id = @call_id`
 
-// The locks are taken in the same order as in Complete: queue rows by id, then deliveries.
+// The locks are taken in the same order as in Complete, to prevent deadlocks: queue rows by id,
+// then deliveries.
 const lockQueueOf = `
 SELECT delivery_id FROM delivery_queue WHERE delivery_id = ANY (@ids::uuid[]) ORDER BY delivery_id FOR UPDATE`
 
@@ -36,8 +37,8 @@ UPDATE deliveries SET erased_at = coalesce(erased_at, now()) WHERE workspace_id 
 
 const eraseExcerpts = `SELECT erase_excerpts(@ids::uuid[])`
 
-// eraseBodies runs after markErased as a separate statement. It therefore reads the replays for
-// which markErased waited. After markErased, no replay of the call can start.
+// eraseBodies runs after markErased as a separate statement. So it also reads deliveries that were
+// replayed while markErased waited. After markErased, no replay of the call can start.
 const eraseBodies = `
 SELECT erase_body(e.id, e.created_at, EXISTS (
            SELECT FROM delivery_queue q

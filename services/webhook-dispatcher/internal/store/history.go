@@ -14,7 +14,8 @@ import (
 // historyTables returns the tables that have a partition for each day (UTC).
 func historyTables() []string { return []string{"events", "deliveries", "attempts"} }
 
-// Now returns the time of the database. Replicas whose clocks differ then delete the same rows.
+// Now returns the time of the database. All replicas use it, so that they delete the same rows even
+// if their clocks differ.
 func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
 	if err := s.pool.QueryRow(ctx, selectNow).Scan(&now); err != nil {
 		return time.Time{}, fmt.Errorf("read the time of the database: %w", err)
@@ -44,10 +45,10 @@ func (s *Store) AddDays(ctx context.Context, first, last time.Time) (added int, 
 
 const addDay = `SELECT add_day(@table, @day::date)`
 
-// DropDays drops the partitions of the days before the given date (UTC), and deletes older rows
-// from the default partitions. Rows of a queued delivery stay in the default partition until a call
-// of DropDays after the delivery has ended. dropped is the number of partitions that were dropped
-// or renewed.
+// DropDays drops the partitions of the days before the given date (UTC) and deletes older rows from
+// the default partitions. If a delivery is still queued, its rows move to the default partition.
+// They stay there until DropDays is called after the delivery has ended. dropped is the number of
+// partitions that were dropped or renewed.
 func (s *Store) DropDays(ctx context.Context, before time.Time) (dropped int, err error) {
 	for _, table := range historyTables() {
 		args := pgx.NamedArgs{"table": table, "before": before}
@@ -94,8 +95,8 @@ func (s *Store) RetentionPeriods(ctx context.Context) ([]RetentionPeriod, error)
 	return found, nil
 }
 
-// An event is deleted with the last of its deliveries. Within the statement, deleted rows are still
-// visible.
+// An event is deleted together with the last of its deliveries. Rows that this statement deletes
+// are still visible within the statement.
 const deleteExpired = `
 WITH oldest AS (
     SELECT d.id, d.created_at FROM subscriptions s CROSS JOIN LATERAL (

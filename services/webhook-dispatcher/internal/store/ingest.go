@@ -20,17 +20,18 @@ import (
 type Ingested struct {
 	// Matched is the number of subscriptions that list the type of each event.
 	Matched []int
-	// Due contains the subscriptions whose deliveries are due when tx commits, including deliveries
-	// that were stored before.
+	// Due contains the subscriptions that have due deliveries when tx commits. It includes
+	// deliveries that were stored before.
 	Due []Due
 	// Insert contains the INSERT statements for the events and their deliveries. It is nil if there
 	// are no deliveries. Only Match sets Insert.
 	Insert *pgx.Batch
 }
 
-// Ingest stores each event once, and one delivery for every subscription of its workspace that
-// lists its type. The delivery is queued if the subscription is active and the workspace has the
-// webhooks feature; otherwise it is skipped. An event that is stored already changes nothing.
+// Ingest stores each event once. It stores one delivery for every subscription of the event's
+// workspace that lists the event's type. The delivery is queued if the subscription is active and
+// the workspace has the webhooks feature; otherwise it is skipped. An event that is already stored
+// changes nothing.
 func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...deliveries.Event) (done Ingested, err error) {
 	if done, err = s.Match(ctx, tx, events...); err != nil || done.Insert == nil {
 		return done, err
@@ -42,8 +43,8 @@ func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...deliveries.Even
 	return done, nil
 }
 
-// Match is Ingest without the INSERT statements. It returns them in Insert. The caller must send
-// them in the same transaction, for example together with COMMIT.
+// Match is like Ingest, but returns the INSERT statements in Insert instead of sending them. The
+// caller must send them in the same transaction, for example together with COMMIT.
 func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...deliveries.Event) (done Ingested, err error) {
 	subscriptions, err := match(ctx, tx, events)
 	if err != nil {
@@ -83,7 +84,7 @@ type matchRow struct {
 	Status      subscriptions.Status
 	Events      []string
 	URL         string
-	// MatchedAt is before the due time of every delivery that is inserted after the match.
+	// MatchedAt is a time before the due times of all deliveries that this transaction inserts.
 	MatchedAt time.Time
 	// Webhooks is false if the workspace has no webhooks feature. It is true if the workspace is
 	// not stored yet.
@@ -91,8 +92,8 @@ type matchRow struct {
 }
 
 // match locks the subscriptions that list the types of the events, in the order of their ids, and
-// reads their workspaces. A change or deletion of a subscription waits until the deliveries are
-// committed. After the response to a DELETE, no delivery of the subscription is inserted.
+// reads their workspaces. A change or a deletion of such a subscription waits until the deliveries
+// are committed. So after the response to a DELETE, no delivery of the subscription is inserted.
 func match(ctx context.Context, tx pgx.Tx, events []deliveries.Event) (map[uuid.UUID][]*matchRow, error) {
 	found := map[uuid.UUID][]*matchRow{} // the matched subscriptions of each workspace
 	var ids []uuid.UUID
@@ -153,8 +154,9 @@ func (r newDelivery) skips() bool { return !r.sub.Webhooks || r.sub.Status != su
 
 func (r newDelivery) erased() bool { return r.event.Erased }
 
-// insert returns the statements that store deliveries and their events, or nil without rows. Rows
-// are ordered by event id, so that two transactions with the same events do not deadlock.
+// insert returns the statements that store deliveries and their events. It returns nil if there are
+// no rows. Rows are ordered by event id, so that two transactions with the same events cannot
+// deadlock.
 func insert(rows []newDelivery) *pgx.Batch {
 	if len(rows) == 0 {
 		return nil
@@ -203,12 +205,12 @@ FROM unnest(@events::uuid[], @created::timestamptz[], @workspaces::uuid[], @call
      AS m (id, created_at, workspace_id, call_id, type, sequence, body, erased)
 ON CONFLICT DO NOTHING`
 
-// A delivery is queued only if its row in deliveries is new. A record that Kafka delivers again
-// after the delivery ended does not queue the delivery again. An event that is published again with
-// another time is a new row; if its delivery is still queued, the second ON CONFLICT keeps it
-// queued once. The due time is the time of the INSERT, which is the last statement of the
-// transaction. A poll that ran before the commit must not have passed the due time by more than the
-// overlap of two polls.
+// A delivery is queued only if its row in deliveries is new. If Kafka delivers a record again after
+// the delivery has ended, the delivery is not queued again. If an event is published again with
+// another time, its row is new. But if its delivery is still queued, the second ON CONFLICT keeps
+// it in the queue only once. The due time is the time of the INSERT, which is the last statement of
+// the transaction. The time between the due time and the commit must be shorter than the overlap of
+// two polls. Otherwise a poll can miss the delivery.
 const insertDeliveries = `
 WITH fresh AS (
     INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status,

@@ -57,7 +57,7 @@ func newFixture(t *testing.T) *fixture {
 	return r
 }
 
-// countingConn counts the reads that follow a write.
+// countingConn counts round trips: each read that follows a write.
 type countingConn struct {
 	net.Conn
 	trips *atomic.Int64
@@ -163,7 +163,7 @@ func TestIngest_HundredEventsTakeFourRoundTrips(t *testing.T) {
 		}
 		return append(events, events[:20]...) // the first 20 events are published twice
 	}
-	r.ingest(nil, batch()...) // the connection prepares the statements
+	r.ingest(nil, batch()...) // so that later calls do not prepare statements
 	warm := r.count(`SELECT count(*) FROM deliveries`)
 	events := batch()
 	before := r.trips.Load()
@@ -203,8 +203,8 @@ func TestIngest_HundredEventsTakeFourRoundTrips(t *testing.T) {
 	}
 }
 
-// The calls service publishes an event again with another time after its database was restored.
-// Such an event must not cause an error, which would stop the Kafka partition.
+// After the database of the service `calls` was restored, the service publishes an event again with
+// another time. Such an event must not cause an error, which would stop the Kafka partition.
 func TestIngest_EventRepublishedWithAnotherTimeIsQueuedOnce(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -216,7 +216,7 @@ func TestIngest_EventRepublishedWithAnotherTimeIsQueuedOnce(t *testing.T) {
 	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM delivery_queue`), 1)
 }
 
-// A change of a subscription that matches a batch returns after the commit of the batch.
+// A change of a subscription that matches a batch must wait until the batch commits.
 func TestIngest_ChangeOfASubscriptionWaitsForTheCommit(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(r *fixture, ws, sub uuid.UUID) error{

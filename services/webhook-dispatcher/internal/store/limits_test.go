@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// Each event adds a row for every subscription, including paused ones, so the number of paused
+// Each event adds a row for every subscription, including paused ones. So the total number of
 // subscriptions is limited too.
 func TestCreate_PausedSubscriptionsAreLimited(t *testing.T) {
 	t.Parallel()

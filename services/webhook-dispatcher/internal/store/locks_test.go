@@ -31,7 +31,8 @@ func repeatUntil(ctx context.Context, t *testing.T, action func() error) {
 }
 
 // Ingests, claims, completions, changes, replays and deletions of subscriptions run concurrently.
-// The deadlocks are read from the statistics of Postgres, which also count those that were retried.
+// The test reads the number of deadlocks from the statistics of Postgres, because a transaction
+// that deadlocked can be retried without an error.
 func TestLocks_NoDeadlock(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -47,7 +48,7 @@ func TestLocks_NoDeadlock(t *testing.T) {
 	for i := range subs {
 		subs[i] = r.subscribe(ws, "call.ringing", "call.completed")
 	}
-	const batches = 100 // the test ends when this number of batches of results is stored
+	const batches = 100 // the test ends after this number of batches of results is stored
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
 	repeat := func(action func() error) func() {
@@ -112,7 +113,7 @@ func TestLocks_NoDeadlock(t *testing.T) {
 		if err := st.Delete(ctx, ws, subs[3]); err != nil && !errors.Is(err, pg.ErrNotFound) {
 			return err
 		}
-		for n := 1; n > 0; { // history is deleted only after the queue, as in retention.Job
+		for n := 1; n > 0; { // the history is deleted only after the queue, as retention.Job does it
 			var err error
 			if _, n, err = st.DeleteQueued(ctx, subs[3], store.QueuePosition{}, 20); err != nil {
 				return err

@@ -21,10 +21,12 @@ WITH history AS (
 INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, attempt)
 SELECT id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, 1 FROM history RETURNING delivery_id`
 
-// entries is the number of index entries of deliveries and the queue that were read.
+// entries is the number of index entries of the tables deliveries and delivery_queue that were
+// read.
 const entries = `SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname LIKE 'deliveries%' OR relname = 'delivery_queue'`
 
-// A connection keeps the plan that it made when the partition of the day was almost empty.
+// A connection keeps the plan that it made when the partition of the day was almost empty. The plan
+// must still be good when the partition is full.
 func TestComplete_ReadsFewIndexEntriesInAFullPartition(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()

@@ -13,7 +13,8 @@ import (
 )
 
 // longQueue adds 12,000 open deliveries of ten other subscriptions: 8,000 are due and 4,000 wait
-// for a retry. Postgres scans the table if no index serves a statement.
+// for a retry. With so many rows, a statement without a usable index is noticed, because Postgres
+// scans the table.
 const longQueue = `
 INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence,
                            attempt, is_retry, due_at)
@@ -79,7 +80,7 @@ func addQueue(t *testing.T, pool *pgxpool.Pool, workspace, sub uuid.UUID, n int)
 // read returns the number that a query of the statistics selects.
 func (m *meteredStore) read(query string) (n int64) {
 	m.t.Helper()
-	for range 2 { // a session reports its counters after the statement that follows the request
+	for range 2 { // a session reports its counters only after the next statement
 		if _, err := m.pool.Exec(m.t.Context(), "SELECT pg_stat_force_next_flush()"); err != nil {
 			m.t.Fatal(err)
 		}
@@ -152,7 +153,7 @@ func TestDropDays_ReadsOnlyTheOpenDeliveriesOfTheDay(t *testing.T) {
 		t.Errorf("status of the queued delivery after the drop = %q, want queued", got)
 	}
 
-	// The row is in the default partition now. A later call must not scan the queue for it.
+	// The row is in the default partition now. A later call must not scan the queue to find it.
 	read = m.readBy(func() (err error) {
 		_, err = m.DropDays(t.Context(), day.AddDate(0, 0, 2))
 		return err

@@ -25,8 +25,8 @@ type Replay struct {
 	// if both ids are zero.
 	Status deliveries.Status
 	Since  time.Time
-	// Before excludes deliveries that ended at this time or later. The zero time excludes none. A
-	// request that is repeated with the same Before does not replay a delivery twice.
+	// Before excludes deliveries that ended at this time or later. If Before is zero, it excludes
+	// none. A request that is repeated with the same Before does not replay a delivery twice.
 	Before time.Time
 	// Limit is the maximum number of deliveries.
 	Limit int
@@ -42,12 +42,12 @@ type Replayed struct {
 }
 
 // Replay queues ended deliveries again with the same ids and bodies. Attempts are counted from 1
-// again. Deliveries that are queued are left out, so two concurrent replays queue each delivery
-// once. Test deliveries are replayed by their id only. A delivery whose body was deleted or erased
-// is not replayed.
+// again. Deliveries that are already queued are left out, so two concurrent replays queue each
+// delivery once. A test delivery is replayed only if DeliveryID names it. A delivery whose body was
+// deleted or erased is not replayed.
 //
-// It returns the 409 error subscription_not_active if the subscription is not active, and
-// pg.ErrNotFound if there is none.
+// Replay returns the 409 error subscription_not_active if the subscription is not active, and
+// pg.ErrNotFound if the subscription does not exist.
 func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUID, selection Replay) (done Replayed, err error) {
 	args := pgx.NamedArgs{
 		"workspace_id": workspaceID, "id": subscriptionID, "delivery_id": selection.DeliveryID, "call_id": selection.CallID, "since": selection.Since,

@@ -1,5 +1,5 @@
-// Package store has all SQL of the dispatcher: subscriptions, the delivery queue, and the history
-// of deliveries. It encrypts the secrets of subscriptions before it stores them.
+// Package store contains all SQL of the dispatcher: subscriptions, the delivery queue, and the
+// history of deliveries. It encrypts the secrets of subscriptions before it stores them.
 package store
 
 import (
@@ -18,7 +18,7 @@ type Store struct {
 	box  *seal.Box
 }
 
-// New returns a store. The box seals and opens the secrets of subscriptions.
+// New returns a store. The box encrypts and decrypts the secrets of subscriptions.
 func New(pool *pgxpool.Pool, box *seal.Box) *Store { return &Store{pool: pool, box: box} }
 
 // manyGenericPlan is pg.Many with the settings of genericPlan.
@@ -32,10 +32,10 @@ func manyGenericPlan[T any](ctx context.Context, s *Store, sql string, args pg.A
 	return found, s.pool.SendBatch(ctx, &batch).Close()
 }
 
-// genericPlan makes Postgres plan the following statements of the transaction once for each
-// connection, and only with index scans and nested loops. The statistics of the queue are often out
-// of date, because it fills and empties within seconds. A plan that sorts or scans the queue would
-// then cost more with each queued row.
+// genericPlan makes Postgres plan the following statements of the transaction only once for each
+// connection, and only with index scans and nested loops. The queue fills and empties within
+// seconds, so its statistics are often out of date. With wrong statistics, Postgres could choose a
+// plan that sorts or scans the whole queue.
 const genericPlan = `
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_sort', 'off', true),
        set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true),

@@ -50,8 +50,8 @@ WITH added AS (
 INSERT INTO subscription_health (subscription_id) VALUES (@id)`
 
 // checkActiveLimit locks the workspace until the end of the transaction, so that creations and
-// resumptions are serialized. It returns an error if MaxActive subscriptions are active. kept is
-// the number of subscriptions of any status.
+// resumptions run one after the other. It returns an error if MaxActive subscriptions are active.
+// kept is the number of all subscriptions that are not deleted.
 func checkActiveLimit(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (kept int, err error) {
 	if _, err := tx.Exec(ctx, lockWorkspace, pgx.NamedArgs{"workspace_id": workspaceID}); err != nil {
 		return 0, fmt.Errorf("lock subscriptions of workspace %s: %w", workspaceID, err)
@@ -78,8 +78,8 @@ SELECT s.id, s.workspace_id, s.name, s.url, s.description, s.events, s.status, s
 FROM subscriptions s
 JOIN subscription_health h ON h.subscription_id = s.id`
 
-// Subscription returns a subscription of the workspace. It returns pg.ErrNotFound if there is none
-// or it was deleted.
+// Subscription returns a subscription of the workspace. It returns pg.ErrNotFound if the
+// subscription does not exist or was deleted.
 func (s *Store) Subscription(ctx context.Context, workspaceID, id uuid.UUID) (subscriptions.Subscription, error) {
 	return pg.One[subscriptions.Subscription](ctx, s.pool, subscriptionByID, pgx.NamedArgs{"workspace_id": workspaceID,
 		"id": id})
@@ -114,8 +114,8 @@ type Change struct {
 }
 
 // Change applies a PATCH in one transaction. It changes no delivery, because claims read the status
-// of the subscription. Setting the status to active checks the limit of active subscriptions, and
-// clears the failure counters and the reason of the failure.
+// of the subscription. If the status changes to active, Change checks the limit of active
+// subscriptions and clears the failure counters and the reason of the failure.
 func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Change) (changed subscriptions.Subscription, err error) {
 	key := pgx.NamedArgs{"workspace_id": workspaceID, "id": id}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
@@ -155,7 +155,7 @@ const lockSubscription = `
 SELECT status FROM subscriptions WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL
 FOR NO KEY UPDATE`
 
-// failed_at and failed_reason are cleared when the status is not failed any more.
+// failed_at and failed_reason are cleared when the status changes from failed to another status.
 const updateSubscription = `
 UPDATE subscriptions
 SET url = coalesce(@url, url), events = coalesce(@events, events), status = @status,
@@ -170,7 +170,7 @@ UPDATE subscription_health
 SET consecutive_failures = 0, failures = 0, exhausted = 0, failing_since = NULL, warned_at = NULL, last_error = NULL
 WHERE subscription_id = @id`
 
-// Rotate replaces the secret. Attempts that are claimed afterwards are signed with the new one.
+// Rotate replaces the secret. Attempts that are claimed afterwards are signed with the new secret.
 func (s *Store) Rotate(ctx context.Context, workspaceID, id uuid.UUID, secret string) error {
 	sealed, last4, err := s.sealSecret(id, secret)
 	if err != nil {
@@ -194,7 +194,8 @@ WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL`
 
 // Resealed is the result of Reseal.
 type Resealed struct {
-	// Last is the id of the last subscription that was read; uuid.Nil if there was none.
+	// Last is the id of the last subscription that was read. It is uuid.Nil if no subscription was
+	// read.
 	Last uuid.UUID
 	// Resealed is the number of secrets that were sealed again. Current is the number of secrets
 	// that the first key had already sealed.
@@ -204,15 +205,15 @@ type Resealed struct {
 
 // Unopened is a secret that could not be opened.
 type Unopened struct {
-	// Key is the id of the key that the secret names. Missing is true if that key is not
+	// Key is the id of the key with which the secret is sealed. Missing is true if that key is not
 	// configured.
 	Key     string
 	Missing bool
 }
 
-// Reseal seals the secrets of at most limit subscriptions after the given id with the first key,
-// including deleted subscriptions. A secret that was rotated meanwhile is not overwritten but read
-// again: a replica with the old order of keys may have sealed it.
+// Reseal reads at most limit subscriptions after the given id, including deleted ones, and seals
+// their secrets with the first key. If a secret was rotated meanwhile, Reseal does not overwrite it
+// but reads it again, because a replica with the old order of keys may have sealed it.
 func (s *Store) Reseal(ctx context.Context, after uuid.UUID, limit int) (done Resealed, err error) {
 	rows, err := pg.Many[sealedRow](ctx, s.pool, sealedAfter, pgx.NamedArgs{"after": after, "limit": limit})
 	for err == nil && len(rows) > 0 {
@@ -277,9 +278,9 @@ RETURNING s.id`
 
 const sealedOf = `SELECT id, secret_sealed FROM subscriptions WHERE id = ANY (@ids) ORDER BY id`
 
-// Delete marks the subscription as deleted. It is then not listed, receives no events, and its
-// deliveries are not sent. DeleteQueued, DeleteHistory and DeleteSubscription remove its rows
-// later.
+// Delete marks the subscription as deleted. From then on, it is not listed, it receives no events,
+// and its deliveries are not sent. DeleteQueued, DeleteHistory and DeleteSubscription remove its
+// rows later.
 func (s *Store) Delete(ctx context.Context, workspaceID, id uuid.UUID) error {
 	tag, err := s.pool.Exec(ctx, markDeleted, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {

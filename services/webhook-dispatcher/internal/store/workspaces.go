@@ -52,9 +52,9 @@ func (s *Store) ApplyWorkspace(ctx context.Context, w Workspace) error {
 	})
 }
 
-// SetWorkspace stores a workspace unless w.Version or a newer version is stored; changed reports
-// whether it was stored. While a workspace is suspended or has lost the webhooks feature, its
-// deliveries are not claimed.
+// SetWorkspace stores a workspace, unless w.Version or a newer version is already stored. changed
+// reports whether the workspace was stored. While a workspace is suspended or has no webhooks
+// feature, its deliveries are not claimed.
 func (s *Store) SetWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) (changed bool, err error) {
 	tag, err := tx.Exec(ctx, upsertWorkspace, pgx.NamedArgs{
 		"id": w.ID, "version": w.Version, "suspended": w.Suspended, "webhooks": w.Webhooks, "keep_days": w.KeepDays,
@@ -65,9 +65,9 @@ func (s *Store) SetWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) (chang
 	return tag.RowsAffected() > 0, nil
 }
 
-// ON CONFLICT locks the row even if its WHERE is false. The SELECT excludes versions that
-// ApplySetting has stored already, so that a batch of such events does not lock the rows until its
-// commit.
+// ON CONFLICT locks the row even if its WHERE is false. A batch with events that ApplySetting has
+// already stored must not lock rows until the batch commits. Therefore the SELECT excludes these
+// versions.
 const upsertWorkspace = `
 INSERT INTO workspaces (id, version, suspended, webhooks_enabled, keep_days)
 SELECT @id::uuid, @version::bigint, @suspended::boolean, @webhooks::boolean, nullif(@keep_days::int, 0)

@@ -20,16 +20,16 @@ type FailureRule struct {
 
 // Health counts the failures of a subscription since its last success.
 type Health struct {
-	// Failures counts attempts and Exhausted counts deliveries. Test deliveries are left out.
+	// Failures is a number of attempts, and Exhausted is a number of deliveries. Test deliveries
+	// are not counted.
 	Failures  int
 	Exhausted int
 	// FailingFor is the time since the first failure. It is zero if the last attempt succeeded.
 	FailingFor time.Duration
 }
 
-// Met reports whether every threshold of the rule is reached. The status of the webhook
-// subscription must then become Failed. reason is a sentence for the operator. It is empty if the
-// rule is not met.
+// Met reports whether every threshold of the rule is reached. If so, the status of the subscription
+// must become Failed. reason is a sentence for the operator. It is empty if the rule is not met.
 func (r FailureRule) Met(h Health) (reason string, met bool) {
 	if h.Failures < r.Failures || h.FailingFor < r.Duration || h.Exhausted < r.Exhausted {
 		return "", false
@@ -38,8 +38,8 @@ func (r FailureRule) Met(h Health) (reason string, met bool) {
 		h.Failures, h.FailingFor.Round(time.Second), h.Exhausted), true
 }
 
-// HalfMet reports whether half of each threshold is reached. The subscription's operator is then
-// warned.
+// HalfMet reports whether half of each threshold is reached. Then a warning is logged for the
+// operator.
 func (r FailureRule) HalfMet(h Health) bool {
 	return 2*h.Failures >= r.Failures && 2*h.FailingFor >= r.Duration && 2*h.Exhausted >= r.Exhausted && h.Failures > 0
 }

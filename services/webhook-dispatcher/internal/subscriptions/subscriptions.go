@@ -23,8 +23,9 @@ import (
 // (docs/reference/api/webhooks.md).
 const MaxActive = 5
 
-// MaxSubscriptions is the maximum number of subscriptions of a workspace, whatever their status.
-// Each event adds a row for every subscription that lists its type, including paused ones.
+// MaxSubscriptions is the maximum number of subscriptions of a workspace, with any status. Even
+// paused subscriptions are limited, because each event adds a row for every subscription that lists
+// its type.
 const MaxSubscriptions = 100
 
 // Maximum lengths in characters (docs/reference/api/README.md#field-sizes).
@@ -46,8 +47,8 @@ const (
 // TestEvent is the event type that the test endpoint sends. A call never has an event of this type.
 const TestEvent = string(openapi.EventTypeWebhookTest)
 
-// eventTypes lists the types that a subscription may name, for error messages. A subscription may
-// name webhook.test, but receives it in any case.
+// eventTypes lists the types that a subscription can name. The list is part of error messages.
+// Every subscription receives webhook.test, even if it does not name this type.
 const eventTypes = "call.ringing, call.answered, call.completed, call.failed, call.no_answer, call.busy, " + TestEvent
 
 // Events returns every event type, including webhook.test.
@@ -68,9 +69,9 @@ type Subscription struct {
 	LastSuccessAt       *time.Time
 	LastFailureAt       *time.Time
 
-	// WarnedAt is when half of each threshold of the failure rule was reached. FailedAt and
-	// FailedReason are set while the status is Failed. Only operators see these three fields and
-	// LastError.
+	// WarnedAt is the time at which half of each threshold of the failure rule was reached.
+	// FailedAt and FailedReason are set while the status is Failed. Only operators see these three
+	// fields and LastError.
 	WarnedAt     *time.Time
 	FailedAt     *time.Time
 	FailedReason *string
@@ -148,13 +149,15 @@ func ParseStatus(raw json.RawMessage) (Status, error) {
 	}
 }
 
-// ActiveLimitReached returns the 409 error for more than MaxActive active subscriptions.
+// ActiveLimitReached returns the 409 error for a workspace that already has MaxActive active
+// subscriptions.
 func ActiveLimitReached() error {
 	return apierr.Conflict("subscription_limit_reached",
 		"This workspace already has %d active webhook subscriptions. Pause or delete one first.", MaxActive)
 }
 
-// TotalLimitReached returns the 409 error for more than MaxSubscriptions subscriptions.
+// TotalLimitReached returns the 409 error for a workspace that already has MaxSubscriptions
+// subscriptions.
 func TotalLimitReached() error {
 	return apierr.Conflict("subscription_limit_reached",
 		"This workspace already has %d webhook subscriptions, paused and failed ones included. Delete one first.", MaxSubscriptions)
