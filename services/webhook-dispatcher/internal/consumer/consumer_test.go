@@ -204,7 +204,7 @@ func TestCallEvents_RepeatedAndReorderedEventsAreDeliveredOnce(t *testing.T) {
 	}
 }
 
-func TestCallEvents_DeliveredEventThatIsReadAgainIsNotQueued(t *testing.T) {
+func TestCallEvents_RepeatedRecordOfADeliveredEventQueuesNothing(t *testing.T) {
 	t.Parallel()
 	h, ws, call := newFixture(t), uuid.New(), uuid.New()
 	h.subscribe(ws, "call.completed")

@@ -78,10 +78,10 @@ func (h *fixture) complete(work deliveries.Work, outcome deliveries.Outcome) {
 	wantEqual(h.t, "settled results", done.Settled, 1)
 }
 
-// TestErased_WaitingBodiesAreSentWithoutPersonalData erases a call with three events. The delivery
+// TestErasure_WaitingBodiesAreSentWithoutPersonalData erases a call with three events. The delivery
 // of the first event has ended, the delivery of the second waits for a retry, and the delivery of
 // the third is being sent. A second call is not erased.
-func TestErased_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
+func TestErasure_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	t.Parallel()
 	h, ws, call, other, erasure := newFixture(t), uuid.New(), uuid.New(), uuid.New(), uuid.New()
 	sub := h.subscribe(ws, "call.ringing", "call.answered", "call.completed")
@@ -167,7 +167,7 @@ func (h *fixture) checkErased(sub, ws, call, erasure uuid.UUID) {
 }
 
 // The events and the erasure are published before the consumer starts, so they arrive in one batch.
-func TestErased_ErasureInTheSameBatchAsItsEvents(t *testing.T) {
+func TestErasure_InTheSameBatchAsItsEventsErasesTheirBodies(t *testing.T) {
 	t.Parallel()
 	h, ws, call, other := newDatabaseFixture(t), uuid.New(), uuid.New(), uuid.New()
 	sub := h.subscribe(ws, "call.completed")
@@ -190,7 +190,7 @@ func TestErased_ErasureInTheSameBatchAsItsEvents(t *testing.T) {
 
 // The body of an event that was published after the erasure of its call is deleted when no queued
 // delivery needs the body.
-func TestErased_EventAfterTheErasureIsEmptiedAfterItsDelivery(t *testing.T) {
+func TestErasure_BodyOfALaterEventIsDeletedAfterItsDelivery(t *testing.T) {
 	t.Parallel()
 	h, ws, call := newFixture(t), uuid.New(), uuid.New()
 	sub := h.subscribe(ws, "call.completed")

@@ -31,8 +31,8 @@ func TestNext_FollowsTheRetrySchedule(t *testing.T) {
 		want       time.Duration // 0 means no further attempt
 	}{
 		{name: "first failure waits the minimum", attempt: 1, want: 60 * time.Second},
-		{name: "second failure waits twice that", attempt: 2, want: 120 * time.Second},
-		{name: "third failure waits twice that", attempt: 3, want: 240 * time.Second},
+		{name: "second failure waits twice the minimum", attempt: 2, want: 120 * time.Second},
+		{name: "third failure waits four times the minimum", attempt: 3, want: 240 * time.Second},
 		{name: "fourth failure waits the maximum", attempt: 4, want: 480 * time.Second},
 		{name: "fifth failure exhausts the delivery", attempt: 5},
 		{name: "jitter never goes below the minimum", attempt: 1, jitter: -1, want: 60 * time.Second},
@@ -41,8 +41,8 @@ func TestNext_FollowsTheRetrySchedule(t *testing.T) {
 		{name: "jitter never goes above the maximum", attempt: 4, jitter: 1, want: 480 * time.Second},
 		{name: "jitter shortens the last wait", attempt: 4, jitter: -1, want: 432 * time.Second},
 		{name: "Retry-After lengthens the wait", attempt: 1, retryAfter: 100 * time.Second, want: 100 * time.Second},
-		{name: "Retry-After never shortens it", attempt: 3, retryAfter: time.Second, want: 240 * time.Second},
-		{name: "Retry-After ends at the maximum", attempt: 1, retryAfter: time.Hour, want: 480 * time.Second},
+		{name: "Retry-After never shortens the wait", attempt: 3, retryAfter: time.Second, want: 240 * time.Second},
+		{name: "Retry-After above the maximum waits the maximum", attempt: 1, retryAfter: time.Hour, want: 480 * time.Second},
 		{name: "Retry-After does not give a sixth attempt", attempt: 5, retryAfter: time.Second},
 	}
 	for _, tt := range tests {
@@ -62,7 +62,7 @@ func TestNext_FollowsTheRetrySchedule(t *testing.T) {
 	}
 }
 
-func TestNext_StaysWithinTheLimitsForAnyRetryAfter(t *testing.T) {
+func TestNext_DelayIsWithinTheLimitsForAnyRetryAfter(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		attempt := rapid.IntRange(1, 4).Draw(t, "attempt")
@@ -97,7 +97,7 @@ func TestRetryAfter_ReadsSecondsAndDates(t *testing.T) {
 		{name: "a negative number", code: 429, header: "-3"},
 		{name: "a number above the integer range", code: 429, header: "99999999999999999999", want: math.MaxInt32 * time.Second},
 		{name: "a number below the integer range", code: 429, header: "-99999999999999999999"},
-		{name: "nonsense", code: 429, header: "soon"},
+		{name: "a header that is neither a number nor a date", code: 429, header: "soon"},
 		{name: "no header", code: 429},
 		{name: "other status codes are ignored", code: 500, header: "120"},
 		{name: "success is ignored", code: 200, header: "120"},
@@ -114,7 +114,7 @@ func TestRetryAfter_ReadsSecondsAndDates(t *testing.T) {
 
 // The signature was computed with printf '1780574400.%s' "$body" | openssl dgst -sha256 -hmac
 // "$secret".
-func TestHeader_MatchesTheDocumentedHeaders(t *testing.T) {
+func TestHeader_EqualsTheDocumentedHeaders(t *testing.T) {
 	t.Parallel()
 	work := deliveries.Work{
 		DeliveryID: uuid.MustParse("0196f3a0-0000-5000-8000-000000000001"), EventID: uuid.MustParse("0196f3a0-0000-5000-8000-000000000002"),
@@ -165,7 +165,7 @@ func TestSign_MatchesTheVectorsOfTheExampleReceivers(t *testing.T) {
 	}
 }
 
-func TestNewTest_MatchesTheDocumentedEnvelope(t *testing.T) {
+func TestNewTest_BodyEqualsTheDocumentedExample(t *testing.T) {
 	t.Parallel()
 	ev, err := deliveries.NewTest(uuid.MustParse("019aa2e4-9c00-7000-8000-000000000001"), uuid.MustParse("019aa2e4-9c00-7000-8000-000000000002"),
 		uuid.MustParse("019aa2e4-9c00-7000-8000-000000000003"), time.Date(2026, 6, 4, 14, 0, 0, 123_456_789, time.FixedZone("", 7200)))

@@ -162,10 +162,10 @@ func TestSend_ClassifiesFailures(t *testing.T) {
 	}{
 		{"a certificate of an unknown authority", untrusting, work(server.URL), deliveries.TLSFailed},
 		{"a certificate of another host", trusting, work(strings.Replace(server.URL, "127.0.0.1", "localhost", 1)), deliveries.TLSFailed},
-		{"no TLS", trusting, work(strings.Replace(plain.URL, "http:", "https:", 1)), deliveries.TLSFailed},
-		{"no listener", trusting, work(closed.URL), deliveries.ConnectionFailed},
-		{"the connection breaks", trusting, work(reset.URL), deliveries.ConnectionFailed},
-		{"the response is no HTTP", trusting, work(garbled.URL), deliveries.BadResponse},
+		{"a server without TLS", trusting, work(strings.Replace(plain.URL, "http:", "https:", 1)), deliveries.TLSFailed},
+		{"an address without a listener", trusting, work(closed.URL), deliveries.ConnectionFailed},
+		{"a connection that the server resets", trusting, work(reset.URL), deliveries.ConnectionFailed},
+		{"a response that is not HTTP", trusting, work(garbled.URL), deliveries.BadResponse},
 		{"a private address", trusting, work("https://10.255.255.1/"), deliveries.BlockedAddress},
 		{"no signing secret", trusting, noSecret, deliveries.NotSendable},
 	}

@@ -22,7 +22,7 @@ import (
 
 // If a result is stored after the lease has ended, the delivery is sent again. So the number of
 // results that wait for a slow database must be limited.
-func TestComplete_SlowDatabaseLimitsTheRequests(t *testing.T) {
+func TestComplete_SlowDatabaseLimitsTheRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	hook := newReceiver(t, nil)
@@ -106,7 +106,7 @@ func TestComplete_LockedSubscriptionDoesNotDelayOtherResults(t *testing.T) {
 
 // The next event of a call arrives while the result of the previous event is being stored. The
 // first claim for the next event finds nothing, because the previous event has no result yet.
-func TestComplete_StoredResultStartsTheNextEventOfTheCall(t *testing.T) {
+func TestComplete_StoredResultLetsTheNextEventOfTheCallBeSent(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	hook := newReceiver(t, nil)

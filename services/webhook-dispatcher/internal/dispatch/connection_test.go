@@ -202,7 +202,7 @@ func TestSend_ReusesConnections(t *testing.T) {
 
 // The test sends as many concurrent requests as are allowed for one host, and then the same number
 // again. The later requests must reuse the connections of the earlier requests.
-func TestSend_KeepsOneIdleConnectionPerAllowedRequest(t *testing.T) {
+func TestSend_ReusesAllConnectionsThatAHostMayHave(t *testing.T) {
 	t.Parallel()
 	var arrived, leave sync.WaitGroup
 	c, url, connects := countingClient(t, func(_ http.ResponseWriter, r *http.Request) {

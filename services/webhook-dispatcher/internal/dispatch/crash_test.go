@@ -103,7 +103,7 @@ func TestComplete_IgnoresTheResultOfAnOlderAttempt(t *testing.T) {
 }
 
 // After five crashes the delivery fails. The failure must not count as a failure of the endpoint.
-func TestCrash_RepeatedCrashesUseUpTheAttempts(t *testing.T) {
+func TestCrash_FiveCrashesUseUpTheAttempts(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	recv := newReceiver(t, nil)
@@ -131,7 +131,7 @@ func TestCrash_RepeatedCrashesUseUpTheAttempts(t *testing.T) {
 	wantEqual(t, "last failure", sub.LastFailureAt, nil)
 }
 
-func TestReplicas_SendEachEventOnce(t *testing.T) {
+func TestReplicas_SendEachDeliveryOnce(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	recv := newReceiver(t, nil)
@@ -206,7 +206,7 @@ func TestClaim_FirstAttemptsAreClaimedBeforeRetries(t *testing.T) {
 	wantEqual(t, "claimed retries, which fill the rest of the quota", retries, 2)
 }
 
-func TestStop_SendsTheDeliveriesOfARunningClaim(t *testing.T) {
+func TestStop_DuringAClaimSendsTheClaimedDeliveries(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	sink := newReceiver(t, nil)

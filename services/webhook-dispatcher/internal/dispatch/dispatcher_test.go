@@ -148,7 +148,7 @@ func TestDispatch_SendsTheSameBodyFiveTimesOnSchedule(t *testing.T) {
 	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM delivery_queue`), 0)
 }
 
-func TestDispatch_KeepsTheOrderOfACall(t *testing.T) {
+func TestDispatch_SendsTheEventsOfACallInOrder(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	release := make(chan struct{})
@@ -267,7 +267,7 @@ func TestPause_KeepsTheDueTimeOfARetry(t *testing.T) {
 	}
 }
 
-func TestRotate_TheNextAttemptSignsWithTheNewSecret(t *testing.T) {
+func TestRotate_SignsTheNextAttemptWithTheNewSecret(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	rotated := make(chan struct{})
@@ -302,7 +302,7 @@ func TestRotate_TheNextAttemptSignsWithTheNewSecret(t *testing.T) {
 	}
 }
 
-func TestChange_TheNextAttemptGoesToTheNewURL(t *testing.T) {
+func TestChange_SendsTheNextAttemptToTheNewURL(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	changed := make(chan struct{})
@@ -324,7 +324,7 @@ func TestChange_TheNextAttemptGoesToTheNewURL(t *testing.T) {
 	}
 }
 
-func TestDelete_RemovesTheHistoryDuringRequestsInFlight(t *testing.T) {
+func TestDelete_RemovesTheHistoryWhileRequestsAreInFlight(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	recv := newReceiver(t, always(500))

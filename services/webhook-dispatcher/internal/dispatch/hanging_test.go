@@ -101,7 +101,7 @@ func releaseAtCleanup(t *testing.T, all ...*hangingEndpoint) {
 	})
 }
 
-func TestHanging_ManyEndpointsDoNotDelayAHealthyOne(t *testing.T) {
+func TestHangingEndpoints_DoNotDelayAHealthyEndpoint(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 20} { // TestLimits_HangingEndpointsDoNotUseAllRequests uses up to 1000 endpoints
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestHanging_ManyEndpointsDoNotDelayAHealthyOne(t *testing.T) {
 	}
 }
 
-func TestHanging_HostIsLimitedOverAllItsSubscriptions(t *testing.T) {
+func TestHangingEndpoints_OfOneHostShareTheLimitOfTheHost(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	cfg := r.longTimeouts()
@@ -219,7 +219,7 @@ func TestResume_StartsWithTwoRequests(t *testing.T) {
 	}
 }
 
-func TestReplicas_HaveSeparateLimitsAndSendOnce(t *testing.T) {
+func TestReplicas_HaveSeparateLimitsAndSendEachDeliveryOnce(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	cfg := r.longTimeouts()
@@ -251,7 +251,7 @@ func TestReplicas_HaveSeparateLimitsAndSendOnce(t *testing.T) {
 	wantEqual(t, "requests to the healthy endpoint", len(healthy.all()), backlog)
 }
 
-func TestHost_LimitIsSharedByAllItsSubscriptions(t *testing.T) {
+func TestHost_SubscriptionsShareTheLimitOfTheirHost(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	cfg := r.longTimeouts()
@@ -284,7 +284,7 @@ func TestHost_LimitIsSharedByAllItsSubscriptions(t *testing.T) {
 }
 
 // Events of a healthy endpoint are sent while many other endpoints do not respond.
-func TestHanging_EventsOfAHealthyEndpointAreNotDelayed(t *testing.T) {
+func TestHangingEndpoints_DoNotDelayEventsOfAHealthyEndpoint(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	cfg := r.longTimeouts()

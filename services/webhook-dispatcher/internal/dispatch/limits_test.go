@@ -184,7 +184,7 @@ func TestLimits_ASlowResponseDoesNotRaiseTheLimit(t *testing.T) {
 	wantEqual(t, "limit after a quick 500", int(l.endpoint(c.id).limit), minLimit+2)
 }
 
-func TestLimits_AStalledEndpointGetsNothingUntilItResponds(t *testing.T) {
+func TestLimits_AStalledEndpointGetsNoRequestUntilItResponds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimits(100, 100)
@@ -249,7 +249,7 @@ func TestLimits_HangingEndpointsDoNotUseAllRequests(t *testing.T) {
 	}
 }
 
-func TestLimits_AHostHasALimitOverAllSubscriptions(t *testing.T) {
+func TestLimits_SubscriptionsOfOneHostShareItsLimit(t *testing.T) {
 	t.Parallel()
 	l := newLimits(512, 5)
 	all := make([]*customer, 10)
@@ -320,7 +320,7 @@ func TestLimits_AFailedClaimIsRepeated(t *testing.T) {
 }
 
 // The later event of a call must be claimed only after the result of the earlier event is stored.
-func TestLimits_ABlockedEndpointWaitsForAResult(t *testing.T) {
+func TestLimits_ABlockedEndpointIsClaimedAfterAResult(t *testing.T) {
 	t.Parallel()
 	l := newLimits(512, 128)
 	c := newCustomer(l, 2, 0)
@@ -405,7 +405,7 @@ func sendAll(l *limits, all ...*customer) (left int) {
 
 // After random operations, the counters must still equal the requests in flight. If every endpoint
 // responds, all deliveries must be sent.
-func TestLimits_CountersMatchTheRequestsInAnyOrder(t *testing.T) {
+func TestLimits_CountersEqualTheRequestsAfterRandomOperations(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(100) {
 		synctest.Test(t, func(t *testing.T) {

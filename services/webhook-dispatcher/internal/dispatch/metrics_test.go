@@ -35,7 +35,7 @@ func (d runningDispatcher) terminalDeliveries(t *testing.T, bound float64) (all,
 }
 
 // The delay starts at the time in the event. deploy/prometheus computes the SLO from this metric.
-func TestMetrics_DelayOfATerminalEventStartsAtTheEventTime(t *testing.T) {
+func TestMetrics_DelayOfATerminalEventStartsAtTheTimeOfTheEvent(t *testing.T) {
 	t.Parallel()
 	const events = 20
 	r := newFixture(t)

@@ -70,7 +70,7 @@ func TestReplay_SendsTheSameDeliveryWithFiveNewAttempts(t *testing.T) {
 	}
 }
 
-func TestReplay_IsHeldWhileTheWorkspaceIsSuspended(t *testing.T) {
+func TestReplay_HoldsDeliveriesWhileTheWorkspaceIsSuspended(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	recv := newReceiver(t, always(500))

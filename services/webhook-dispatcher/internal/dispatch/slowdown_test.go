@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestSlowdown_DelayedNeedsALongDelayByTheEndpointOnly(t *testing.T) {
+func TestSlowdown_CountsOnlyLongDelaysThatTheEndpointCaused(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 6, 4, 12, 0, 0, 0, time.UTC)
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
@@ -22,14 +22,14 @@ func TestSlowdown_DelayedNeedsALongDelayByTheEndpointOnly(t *testing.T) {
 		want    bool
 	}{
 		{name: "no slowdown", created: 0, queued: 0, sent: 60, want: false},
-		{name: "slow all the time", notes: []note{{true, 0}}, created: 1, queued: 1, sent: 60, want: true},
+		{name: "slow from the creation to the request", notes: []note{{true, 0}}, created: 1, queued: 1, sent: 60, want: true},
 		{name: "sent within 5 s", notes: []note{{true, 0}}, created: 1, queued: 1, sent: 5, want: false},
-		{name: "queued late by the service", notes: []note{{true, 0}}, created: 1, queued: 30, sent: 60, want: false},
-		{name: "slow at the end only", notes: []note{{true, 55}}, created: 1, queued: 1, sent: 62, want: false},
-		{name: "calm for 3 s", notes: []note{{true, 0}, {false, 20}, {true, 23}}, created: 1, queued: 1, sent: 60,
+		{name: "queued 29 s late by the service", notes: []note{{true, 0}}, created: 1, queued: 30, sent: 60, want: false},
+		{name: "slow only for the last 7 s", notes: []note{{true, 55}}, created: 1, queued: 1, sent: 62, want: false},
+		{name: "slow again after 3 quick seconds", notes: []note{{true, 0}, {false, 20}, {true, 23}}, created: 1, queued: 1, sent: 60,
 			want: true},
-		{name: "over long ago", notes: []note{{true, 0}, {false, 20}}, created: 1, queued: 1, sent: 60, want: false},
-		{name: "over a moment ago", notes: []note{{true, 0}, {false, 57}}, created: 1, queued: 1, sent: 60, want: true},
+		{name: "slowdown that ended 40 s ago", notes: []note{{true, 0}, {false, 20}}, created: 1, queued: 1, sent: 60, want: false},
+		{name: "slowdown that ended 3 s ago", notes: []note{{true, 0}, {false, 57}}, created: 1, queued: 1, sent: 60, want: true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestSlowdown_DelayedNeedsALongDelayByTheEndpointOnly(t *testing.T) {
 	}
 }
 
-func TestSlowdown_PauseDelaysOlderDeliveries(t *testing.T) {
+func TestSlowdown_DeliveriesQueuedBeforeAPauseEndsCountAsDelayed(t *testing.T) {
 	t.Parallel()
 	resumed := time.Date(2026, 6, 4, 12, 0, 0, 0, time.UTC)
 	var s slowdown

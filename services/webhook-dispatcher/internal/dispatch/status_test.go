@@ -103,7 +103,7 @@ func TestFailure_DisablesTheSubscriptionUntilItIsResumed(t *testing.T) {
 	})
 }
 
-func TestFailure_TestDeliveriesCountButDoNotDisable(t *testing.T) {
+func TestFailure_TestDeliveriesCountButDoNotDisableTheSubscription(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	recv := newReceiver(t, always(500))
@@ -139,7 +139,7 @@ func TestFailure_TestDeliveriesCountButDoNotDisable(t *testing.T) {
 	wantEqual(t, "LastSuccessAt is set", sub.LastSuccessAt != nil, true)
 }
 
-func TestFailure_UnsendableDeliveriesAreNotCountedAsFailures(t *testing.T) {
+func TestFailure_InternalFailuresAreNotCountedForTheEndpoint(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	sink := newReceiver(t, nil)

@@ -44,7 +44,7 @@ func sendIn(t *testing.T, transport roundTrip) deliveries.Response {
 	})
 }
 
-func TestSend_EndsAtItsTimeout(t *testing.T) {
+func TestSend_EndsAtTheTimeout(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name      string
@@ -109,7 +109,7 @@ func (b *hugeBody) Read(p []byte) (int, error) {
 
 func (b *hugeBody) Close() error { return nil }
 
-func TestSend_ReadsABoundedPartOfABody(t *testing.T) {
+func TestSend_ReadsAtMost64KiBOfABody(t *testing.T) {
 	t.Parallel()
 	body := &hugeBody{}
 	response := sendIn(t, func(*http.Request) (*http.Response, error) {

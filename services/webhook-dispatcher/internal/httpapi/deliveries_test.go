@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 )
 
-func TestDelete_RemovesHistoryAndIgnoresResultsInFlight(t *testing.T) {
+func TestDelete_RemovesTheHistoryAndIgnoresLaterResults(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	p.event(uuid.New(), 1)

@@ -306,7 +306,7 @@ func TestPatch_ChangesOrRejectsFields(t *testing.T) {
 	wantStatus(t, "test of a paused subscription", tested, 409, "subscription_not_active")
 }
 
-func TestSubscription_TestDeliveryAndSecretRotation(t *testing.T) {
+func TestSubscription_TestDeliveryIsQueuedAndSecretIsRotated(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()
 	id, secret := h.create(ws)
@@ -325,7 +325,7 @@ func TestSubscription_TestDeliveryAndSecretRotation(t *testing.T) {
 	}
 }
 
-func TestRoutes_ReturnNotFoundForAnotherWorkspace(t *testing.T) {
+func TestRoutes_Return404ForAnotherWorkspace(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()
 	id, _ := h.create(ws)
@@ -349,7 +349,7 @@ func TestRoutes_ReturnNotFoundForAnotherWorkspace(t *testing.T) {
 	}
 }
 
-func TestList_Paginates(t *testing.T) {
+func TestList_ReturnsPagesWithoutGaps(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()
 	var want []string
@@ -364,7 +364,7 @@ func TestList_Paginates(t *testing.T) {
 	wantEqual(t, "has_more of the second page", second.body["has_more"], any(false))
 }
 
-func TestOperator_ReadsDeliveriesAndAttempts(t *testing.T) {
+func TestOperator_CanReadDeliveriesAndAttempts(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()
 	text, _ := h.create(ws)

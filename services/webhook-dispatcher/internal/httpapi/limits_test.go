@@ -8,9 +8,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// TestSubscriptionBodies_MaximumLengths checks that lengths are counted in characters, not bytes
+// TestSubscriptionBodies_AcceptMaximumLengthsInCharacters checks that lengths are counted in characters, not bytes
 // (docs/reference/api/README.md#field-sizes).
-func TestSubscriptionBodies_MaximumLengths(t *testing.T) {
+func TestSubscriptionBodies_AcceptMaximumLengthsInCharacters(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	long := func(n int) string { return strings.Repeat("é", n) }

@@ -102,14 +102,14 @@ func TestOperator_InvalidStatusChangesAreRejected(t *testing.T) {
 		status    int
 		code      string
 	}{
-		{name: "no status", workspace: ws, id: id, body: `{}`, status: 422, code: "validation_error"},
+		{name: "body without a status", workspace: ws, id: id, body: `{}`, status: 422, code: "validation_error"},
 		{name: "empty body", workspace: ws, id: id, body: ``, status: 422, code: "validation_error"},
-		{name: "failed", workspace: ws, id: id, body: `{"status":"failed"}`, status: 422, code: "invalid_action"},
+		{name: "status failed", workspace: ws, id: id, body: `{"status":"failed"}`, status: 422, code: "invalid_action"},
 		{name: "unknown status", workspace: ws, id: id, body: `{"status":"on"}`, status: 422, code: "invalid_status"},
-		{name: "null", workspace: ws, id: id, body: `{"status":null}`, status: 422, code: "invalid_status"},
-		{name: "number", workspace: ws, id: id, body: `{"status":1}`, status: 422, code: "invalid_status"},
-		{name: "other workspace", workspace: uuid.New(), id: id, body: `{`, status: 404, code: "not_found"},
-		{name: "not a UUID", workspace: ws, id: "nope", body: `{`, status: 404, code: "not_found"},
+		{name: "status null", workspace: ws, id: id, body: `{"status":null}`, status: 422, code: "invalid_status"},
+		{name: "status that is a number", workspace: ws, id: id, body: `{"status":1}`, status: 422, code: "invalid_status"},
+		{name: "subscription of another workspace", workspace: uuid.New(), id: id, body: `{`, status: 404, code: "not_found"},
+		{name: "subscription id that is not a UUID", workspace: ws, id: "nope", body: `{`, status: 404, code: "not_found"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestOperator_InvalidStatusChangesAreRejected(t *testing.T) {
 	}
 }
 
-func TestSetWorkspace_KeepsTheHealthOfSubscriptions(t *testing.T) {
+func TestSetWorkspace_KeepsTheFailureCountersOfSubscriptions(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	p.event(uuid.New(), 1)

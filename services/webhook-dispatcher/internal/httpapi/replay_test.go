@@ -125,7 +125,7 @@ func (p *replayFixture) requireReplayed(what string, got response, replayed int,
 
 const longAgo = `"since":"2026-01-01T00:00:00Z"`
 
-func TestReplay_OfOneDeliveryStartsNewAttempts(t *testing.T) {
+func TestReplay_OfOneDeliveryCountsAttemptsFromOne(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	id := p.event(uuid.New(), 1)
@@ -187,7 +187,7 @@ func TestReplay_IgnoresResultsOfEarlierAttempts(t *testing.T) {
 	}
 }
 
-func TestReplay_OfAllFailedDeliveriesSinceATime(t *testing.T) {
+func TestReplay_QueuesAllDeliveriesThatFailedSinceATime(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	p.event(uuid.New(), 1)
@@ -271,7 +271,7 @@ func TestReplay_OfACallKeepsTheOrderOfItsEvents(t *testing.T) {
 	}
 }
 
-func TestReplay_OfDeliveriesSkippedDuringAPause(t *testing.T) {
+func TestReplay_QueuesDeliveriesThatWereSkippedDuringAPause(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	p.setStatus("paused")
@@ -323,11 +323,11 @@ func TestReplay_RejectsInvalidRequests(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	for name, body := range map[string]string{
-		"not JSON": `{`, "nothing chosen": `{}`, "no since": `{"status":"failed"}`, "no status": `{` + longAgo + `}`,
+		"not JSON": `{`, "no selection": `{}`, "a status without since": `{"status":"failed"}`, "since without a status": `{` + longAgo + `}`,
 		"a status that has not ended": `{"status":"queued",` + longAgo + `}`, "delivered": `{"status":"delivered",` + longAgo + `}`,
 		"since without an offset": `{"status":"failed","since":"2026-01-01T00:00:00"}`, "before that is no time": `{"status":"failed",` + longAgo + `,"before":"now"}`,
-		"a call and a status": `{"call_id":"` + uuid.NewString() + `","status":"failed"}`, "a call that is no UUID": `{"call_id":"seven"}`,
-		"a call in braces": `{"call_id":"{` + uuid.NewString() + `}"}`, "no call": `{"call_id":"` + uuid.Nil.String() + `"}`,
+		"a call and a status": `{"call_id":"` + uuid.NewString() + `","status":"failed"}`, "a call_id that is no UUID": `{"call_id":"seven"}`,
+		"a call id in braces": `{"call_id":"{` + uuid.NewString() + `}"}`, "the zero call id": `{"call_id":"` + uuid.Nil.String() + `"}`,
 	} {
 		wantStatus(t, name, p.replay(body), 422, "validation_error")
 	}
@@ -335,8 +335,8 @@ func TestReplay_RejectsInvalidRequests(t *testing.T) {
 	p.sendAll(deliveries.OutcomeFailed)
 	for name, path := range map[string]string{
 		"unknown": p.path() + "/" + uuid.NewString() + "/replay", "no UUID": p.path() + "/seven/replay",
-		"another subscription's":  "/admin/v1/workspaces/" + p.ws.String() + "/webhook-subscriptions/" + uuid.NewString() + "/deliveries/" + id.String() + "/replay",
-		"an unknown subscription": "/admin/v1/workspaces/" + p.ws.String() + "/webhook-subscriptions/" + uuid.NewString() + "/deliveries/replay",
+		"a delivery of another subscription": "/admin/v1/workspaces/" + p.ws.String() + "/webhook-subscriptions/" + uuid.NewString() + "/deliveries/" + id.String() + "/replay",
+		"an unknown subscription":            "/admin/v1/workspaces/" + p.ws.String() + "/webhook-subscriptions/" + uuid.NewString() + "/deliveries/replay",
 	} {
 		wantStatus(t, name, p.operator(http.MethodPost, path, `{`), 404, "not_found")
 	}

@@ -37,7 +37,7 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	}
 }
 
-func TestNewTest_HasThreeDecimals(t *testing.T) {
+func TestNewTest_TimestampHasThreeDecimals(t *testing.T) {
 	t.Parallel()
 	event, err := deliveries.NewTest(uuid.New(), uuid.New(), uuid.New(), time.Date(2026, 6, 4, 9, 0, 0, 0, time.UTC))
 	if err != nil {

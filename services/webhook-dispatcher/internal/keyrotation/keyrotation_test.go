@@ -229,7 +229,7 @@ func (w *cancelingWriter) Write(text []byte) (int, error) {
 	return w.text.Write(text)
 }
 
-func TestRun_InterruptedReturnsAnErrorAndTheNextRunContinues(t *testing.T) {
+func TestRun_ReturnsAnErrorIfInterruptedAndContinuesNextTime(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	h.subscribe(60, "old")

@@ -86,7 +86,7 @@ func TestRotateDays_DropsWholeUTCDaysOnly(t *testing.T) {
 	}
 }
 
-func TestRotateDays_RowsWithWrongClocksAreInTheDefaultPartition(t *testing.T) {
+func TestRotateDays_RowsWithWrongTimesAreInTheDefaultPartition(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	r.rotate(noon())
@@ -107,7 +107,7 @@ func TestRotateDays_RowsWithWrongClocksAreInTheDefaultPartition(t *testing.T) {
 	wantEqual(t, "partitions of events once the day has a partition", r.partitionsOfRows("events"), []string{"events" + ninth[len("deliveries"):], "events" + ninth[len("deliveries"):], "events_default"})
 }
 
-func TestRotateDays_QueuedDeliveriesSurviveTheDropOfTheirDay(t *testing.T) {
+func TestRotateDays_QueuedDeliveriesAreKeptWhenTheirDayIsDropped(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	r.rotate(noon())
@@ -215,7 +215,7 @@ func TestRotateDays_ConcurrentInsertsAreNotLost(t *testing.T) {
 	}
 }
 
-func TestRun_RotatesImmediatelyByTheDatabaseClock(t *testing.T) {
+func TestRun_RotatesAtStartByTheTimeOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -235,7 +235,7 @@ func TestRun_RotatesImmediatelyByTheDatabaseClock(t *testing.T) {
 	}
 }
 
-func TestRotateDays_RunningRoleCannotChangePartitionsItself(t *testing.T) {
+func TestRotateDays_ServiceRoleCannotChangePartitionsDirectly(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	r.rotate(noon())

@@ -405,7 +405,7 @@ func TestClaim_ReturnsTheRemainingDueDeliveries(t *testing.T) {
 	wantEqual(t, "a first attempt of the other subscription is left", left[empty].First != nil, false)
 }
 
-func TestListDue_VisitsEveryActiveSubscriptionOnce(t *testing.T) {
+func TestListDue_ReturnsEveryActiveSubscriptionOnce(t *testing.T) {
 	t.Parallel()
 	st := store.New(newCrowd(t, 5000, 2, "0 s"), box(t))
 	seen := map[uuid.UUID]int{}
@@ -432,7 +432,7 @@ func TestListDue_VisitsEveryActiveSubscriptionOnce(t *testing.T) {
 // When the statistics were collected, the queue contained only retries of one subscription. So the
 // planner expects to find one of them at the start of the index that polls use. But now that index
 // starts with 4,000 retries of other subscriptions.
-func TestDue_UsesTheIndexOfTheSubscription(t *testing.T) {
+func TestDueStatements_UseTheIndexOfTheSubscription(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
@@ -475,7 +475,7 @@ func TestDue_UsesTheIndexOfTheSubscription(t *testing.T) {
 
 // Deliveries of the same subscription that are due later must not be read. This is true for first
 // attempts and for retries.
-func TestDue_DeliveriesThatAreDueLaterAreNotRead(t *testing.T) {
+func TestDueStatements_DoNotReadDeliveriesThatAreDueLater(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
@@ -511,7 +511,7 @@ func TestDue_DeliveriesThatAreDueLaterAreNotRead(t *testing.T) {
 	}), 150)
 }
 
-func TestPoll_ContinuesAfterItsLimit(t *testing.T) {
+func TestPoll_NextCallContinuesAfterTheLimit(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
@@ -635,7 +635,7 @@ func TestRelease_RestoresAttemptAndDueTime(t *testing.T) {
 	}
 }
 
-func TestClaim_ReadsTheStatusOfSubscriptionAndWorkspace(t *testing.T) {
+func TestClaim_ObeysTheStatusOfSubscriptionAndWorkspace(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]string{
 		"paused":    `UPDATE subscriptions SET status = 'paused'`,

@@ -24,25 +24,25 @@ func TestComplete_OnlyTheResultOfTheCurrentAttemptCounts(t *testing.T) {
 	sub := r.subscribe(ws, "call.completed")
 	done := deliveries.Response{Code: 200, At: time.Now(), Duration: time.Millisecond}
 	for name, results := range map[string]func(id uuid.UUID) []deliveries.Result{
-		"a late one behind": func(id uuid.UUID) []deliveries.Result {
+		"result of an older attempt after the current result": func(id uuid.UUID) []deliveries.Result {
 			return []deliveries.Result{
 				{DeliveryID: id, Attempt: 2, Outcome: deliveries.OutcomeDelivered, Response: done},
 				{DeliveryID: id, Attempt: 1, Outcome: deliveries.OutcomeRetry, Response: deliveries.Response{Failure: deliveries.Timeout, At: time.Now()}},
 			}
 		},
-		"a late one before": func(id uuid.UUID) []deliveries.Result {
+		"result of an older attempt before the current result": func(id uuid.UUID) []deliveries.Result {
 			return []deliveries.Result{
 				{DeliveryID: id, Attempt: 1, Outcome: deliveries.OutcomeFailed, Response: deliveries.Response{Failure: deliveries.Timeout, At: time.Now()}},
 				{DeliveryID: id, Attempt: 2, Outcome: deliveries.OutcomeDelivered, Response: done},
 			}
 		},
-		"given up for lost": func(id uuid.UUID) []deliveries.Result {
+		"attempt reported as lost after its result": func(id uuid.UUID) []deliveries.Result {
 			return []deliveries.Result{
 				{DeliveryID: id, Attempt: 2, Outcome: deliveries.OutcomeDelivered, Response: done},
 				{DeliveryID: id, Attempt: 2, Outcome: deliveries.OutcomeFailed, Response: deliveries.Response{Failure: deliveries.Interrupted, At: time.Now()}},
 			}
 		},
-		"given up for lost too early": func(id uuid.UUID) []deliveries.Result {
+		"attempt reported as lost before its result": func(id uuid.UUID) []deliveries.Result {
 			return []deliveries.Result{
 				{DeliveryID: id, Attempt: 2, Outcome: deliveries.OutcomeFailed, Response: deliveries.Response{Failure: deliveries.Interrupted, At: time.Now()}},
 				{DeliveryID: id, Attempt: 2, Outcome: deliveries.OutcomeDelivered, Response: done},
@@ -72,7 +72,7 @@ func TestComplete_OnlyTheResultOfTheCurrentAttemptCounts(t *testing.T) {
 
 // A failure must be counted once, even if it is twice in a batch. The same is true if the batch is
 // stored again because the response to its COMMIT was lost.
-func TestComplete_RepeatedFailureIsCountedOnce(t *testing.T) {
+func TestComplete_CountsARepeatedFailureOnce(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")

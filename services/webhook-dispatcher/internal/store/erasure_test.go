@@ -55,7 +55,7 @@ func decoded(t *testing.T, body []byte) (value any) {
 	return value
 }
 
-func TestEraseCall_StripsABodyThatADeliveryWaitsFor(t *testing.T) {
+func TestEraseCall_RemovesPersonalMembersFromABodyThatIsStillNeeded(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	r.subscribe(ws, "call.completed")
@@ -96,7 +96,7 @@ func TestEraseCall_StripsABodyThatADeliveryWaitsFor(t *testing.T) {
 	}
 }
 
-func TestEraseCall_KeepsTheBytesOfAStrippedBody(t *testing.T) {
+func TestEraseCall_LeavesABodyWithoutPersonalDataUnchanged(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	r.subscribe(ws, "call.completed")
@@ -109,7 +109,7 @@ func TestEraseCall_KeepsTheBytesOfAStrippedBody(t *testing.T) {
 	}
 }
 
-func TestEraseBody_RunningRoleCannotWriteABody(t *testing.T) {
+func TestEraseBody_ServiceRoleCannotWriteABody(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	r.subscribe(ws, "call.completed")

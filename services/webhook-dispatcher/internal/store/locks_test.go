@@ -33,7 +33,7 @@ func repeatUntil(ctx context.Context, t *testing.T, action func() error) {
 // Ingests, claims, completions, changes, replays and deletions of subscriptions run concurrently.
 // The test reads the number of deadlocks from the statistics of Postgres, because a transaction
 // that deadlocked can be retried without an error.
-func TestLocks_NoDeadlock(t *testing.T) {
+func TestLocks_ConcurrentTransactionsDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	settings := r.pool.Config()

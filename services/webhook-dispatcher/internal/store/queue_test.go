@@ -111,7 +111,7 @@ func fillQueue(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-func TestDropDays_ReadsOnlyTheOpenDeliveriesOfTheDay(t *testing.T) {
+func TestDropDays_ReadsOnlyTheQueuedDeliveriesOfTheDay(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	day := time.Date(2026, 6, 4, 0, 0, 0, 0, time.UTC)

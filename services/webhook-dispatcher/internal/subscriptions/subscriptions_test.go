@@ -31,50 +31,50 @@ func TestCheckURL_RejectsAddressesThatAreNotPublic(t *testing.T) {
 	t.Parallel()
 	public := ssrf.New(nil).Reachable
 	refused := map[string]string{
-		"plain http":                       "http://example.com/hook",
-		"no scheme":                        "example.com/hook",
-		"Azure's platform address":         "https://168.63.129.16/machine",
-		"empty":                            "",
-		"not a URL":                        "https://exa mple.com/",
-		"opaque":                           "https:example.com",
-		"no host":                          "https:///hook",
-		"user name":                        "https://user@example.com/hook",
-		"user name and password":           "https://user:pw@example.com/hook",
-		"fragment":                         "https://example.com/hook#part",
-		"empty fragment":                   "https://example.com/hook#",
-		"port zero":                        "https://example.com:0/",
-		"port too large":                   "https://example.com:65536/",
-		"colon without port":               "https://example.com:/",
-		"one byte too long":                "https://example.com/" + strings.Repeat("a", 2048-19),
-		"loopback":                         "https://127.0.0.1/",
-		"loopback elsewhere":               "https://127.8.9.10:8443/",
-		"localhost":                        "https://localhost/",
-		"localhost below":                  "https://api.localhost/",
-		"localhost with a dot":             "https://LOCALHOST./",
-		"private 10":                       "https://10.1.2.3/",
-		"private 172":                      "https://172.16.0.1/",
-		"private 192":                      "https://192.168.1.1/",
-		"link-local and metadata":          "https://169.254.169.254/latest",
-		"CGNAT":                            "https://100.64.0.1/",
-		"unspecified":                      "https://0.0.0.0/",
-		"broadcast":                        "https://255.255.255.255/",
-		"IPv6 loopback":                    "https://[::1]/",
-		"IPv6 unique local":                "https://[fd00::1]/",
-		"IPv6 metadata":                    "https://[fd00:ec2::254]/",
-		"IPv6 link-local with zone":        "https://[fe80::1%25eth0]/",
-		"IPv4-mapped loopback":             "https://[::ffff:127.0.0.1]/",
-		"NAT64 of a private address":       "https://[64:ff9b::10.0.0.1]/",
-		"short form of loopback":           "https://127.1/",
-		"decimal form of loopback":         "https://2130706433/",
-		"hexadecimal form of loopback":     "https://0x7f.0.0.1/",
-		"hexadecimal number":               "https://0x7f000001/",
-		"octal form of loopback":           "https://0177.0.0.1/",
-		"empty label":                      "https://exa..mple.com/",
-		"label over 63 characters":         "https://" + strings.Repeat("a", 64) + ".com/",
-		"characters that no name may have": "https://exa$mple.com/",
-		"a space in the path":              "https://example.com/a b",
-		"a placeholder in braces":          "https://example.com/{tenant}?key=x",
-		"a bar in the query":               "https://example.com/?a|b",
+		"plain http":                        "http://example.com/hook",
+		"no scheme":                         "example.com/hook",
+		"Azure's platform address":          "https://168.63.129.16/machine",
+		"empty":                             "",
+		"not a URL":                         "https://exa mple.com/",
+		"opaque":                            "https:example.com",
+		"no host":                           "https:///hook",
+		"user name":                         "https://user@example.com/hook",
+		"user name and password":            "https://user:pw@example.com/hook",
+		"fragment":                          "https://example.com/hook#part",
+		"empty fragment":                    "https://example.com/hook#",
+		"port zero":                         "https://example.com:0/",
+		"port too large":                    "https://example.com:65536/",
+		"colon without port":                "https://example.com:/",
+		"one byte too long":                 "https://example.com/" + strings.Repeat("a", 2048-19),
+		"loopback":                          "https://127.0.0.1/",
+		"another address of 127.0.0.0/8":    "https://127.8.9.10:8443/",
+		"localhost":                         "https://localhost/",
+		"subdomain of localhost":            "https://api.localhost/",
+		"localhost with a dot":              "https://LOCALHOST./",
+		"private address of 10.0.0.0/8":     "https://10.1.2.3/",
+		"private address of 172.16.0.0/12":  "https://172.16.0.1/",
+		"private address of 192.168.0.0/16": "https://192.168.1.1/",
+		"link-local and metadata":           "https://169.254.169.254/latest",
+		"CGNAT":                             "https://100.64.0.1/",
+		"unspecified":                       "https://0.0.0.0/",
+		"broadcast":                         "https://255.255.255.255/",
+		"IPv6 loopback":                     "https://[::1]/",
+		"IPv6 unique local":                 "https://[fd00::1]/",
+		"IPv6 metadata":                     "https://[fd00:ec2::254]/",
+		"IPv6 link-local with zone":         "https://[fe80::1%25eth0]/",
+		"IPv4-mapped loopback":              "https://[::ffff:127.0.0.1]/",
+		"NAT64 of a private address":        "https://[64:ff9b::10.0.0.1]/",
+		"short form of loopback":            "https://127.1/",
+		"decimal form of loopback":          "https://2130706433/",
+		"hexadecimal form of loopback":      "https://0x7f.0.0.1/",
+		"hexadecimal number":                "https://0x7f000001/",
+		"octal form of loopback":            "https://0177.0.0.1/",
+		"empty label":                       "https://exa..mple.com/",
+		"label over 63 characters":          "https://" + strings.Repeat("a", 64) + ".com/",
+		"characters that no name may have":  "https://exa$mple.com/",
+		"a space in the path":               "https://example.com/a b",
+		"a placeholder in braces":           "https://example.com/{tenant}?key=x",
+		"a bar in the query":                "https://example.com/?a|b",
 	}
 	for name, url := range refused {
 		t.Run(name+" is refused", func(t *testing.T) {
@@ -85,16 +85,16 @@ func TestCheckURL_RejectsAddressesThatAreNotPublic(t *testing.T) {
 		})
 	}
 	accepted := map[string]string{
-		"a name":            "https://example.com/hook?x=1",
-		"any port":          "https://hooks.example.com:8443/a/b",
-		"upper case":        "HTTPS://EXAMPLE.COM",
-		"a public address":  "https://8.8.8.8/",
-		"a public v6":       "https://[2606:4700:4700::1111]:443/",
-		"a trailing dot":    "https://example.com./",
-		"exactly 2048 long": "https://example.com/" + strings.Repeat("a", 2048-20),
-		"an underscore":     "https://my_host.example.com/",
-		"other scripts":     "https://bücher.example/",
-		"an encoded space":  "https://example.com/a%20b?c=%7Bd%7D",
+		"a host name":               "https://example.com/hook?x=1",
+		"any port":                  "https://hooks.example.com:8443/a/b",
+		"upper case":                "HTTPS://EXAMPLE.COM",
+		"a public address":          "https://8.8.8.8/",
+		"a public IPv6 address":     "https://[2606:4700:4700::1111]:443/",
+		"a trailing dot":            "https://example.com./",
+		"exactly 2048 long":         "https://example.com/" + strings.Repeat("a", 2048-20),
+		"an underscore":             "https://my_host.example.com/",
+		"a host name outside ASCII": "https://bücher.example/",
+		"an encoded space":          "https://example.com/a%20b?c=%7Bd%7D",
 	}
 	for name, url := range accepted {
 		t.Run(name+" is accepted", func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestParseStatus_AcceptsActiveAndPausedOnly(t *testing.T) {
 	}
 }
 
-func TestMaskedSecret_ShowsTheLastFourCharacters(t *testing.T) {
+func TestMaskedSecret_ShowsOnlyTheLastFourCharacters(t *testing.T) {
 	t.Parallel()
 	secret, err := subscriptions.NewSecret()
 	if err != nil {
@@ -208,7 +208,7 @@ func TestMaskedSecret_ShowsTheLastFourCharacters(t *testing.T) {
 	}
 }
 
-func TestCreatedAt_IsTheTimeInTheID(t *testing.T) {
+func TestCreatedAt_ReturnsTheTimeInTheID(t *testing.T) {
 	t.Parallel()
 	sub := subscriptions.Subscription{ID: uuid.MustParse("019aa2e4-9c00-7000-8000-000000000000")}
 	if got, want := sub.CreatedAt(), time.UnixMilli(0x019aa2e49c00).UTC(); !got.Equal(want) {
@@ -216,23 +216,23 @@ func TestCreatedAt_IsTheTimeInTheID(t *testing.T) {
 	}
 }
 
-func TestFailureRule_NeedsAllThreeThresholds(t *testing.T) {
+func TestFailureRule_IsMetIfAllThreeThresholdsAreReached(t *testing.T) {
 	t.Parallel()
 	rule := subscriptions.FailureRule{Failures: 20, Duration: 15 * time.Minute, Exhausted: 3}
 	for name, tt := range map[string]struct {
 		health     subscriptions.Health
 		half, full bool
 	}{
-		"healthy":                        {health: subscriptions.Health{}},
-		"many failures in a second":      {health: subscriptions.Health{Failures: 500, Exhausted: 9, FailingFor: time.Second}},
-		"long but few":                   {health: subscriptions.Health{Failures: 5, Exhausted: 1, FailingFor: time.Hour}},
-		"nothing exhausted yet":          {health: subscriptions.Health{Failures: 40, Exhausted: 0, FailingFor: time.Hour}},
-		"half of each":                   {health: subscriptions.Health{Failures: 10, Exhausted: 2, FailingFor: 450 * time.Second}, half: true},
-		"one failure short of the rule":  {health: subscriptions.Health{Failures: 19, Exhausted: 3, FailingFor: 15 * time.Minute}, half: true},
-		"one delivery short of the rule": {health: subscriptions.Health{Failures: 20, Exhausted: 2, FailingFor: 15 * time.Minute}, half: true},
-		"an instant short of the rule":   {health: subscriptions.Health{Failures: 20, Exhausted: 3, FailingFor: 15*time.Minute - 1}, half: true},
-		"exactly the rule":               {health: subscriptions.Health{Failures: 20, Exhausted: 3, FailingFor: 15 * time.Minute}, half: true, full: true},
-		"far beyond":                     {health: subscriptions.Health{Failures: 900, Exhausted: 200, FailingFor: 24 * time.Hour}, half: true, full: true},
+		"healthy":                                   {health: subscriptions.Health{}},
+		"many failures in a second":                 {health: subscriptions.Health{Failures: 500, Exhausted: 9, FailingFor: time.Second}},
+		"few failures in a long time":               {health: subscriptions.Health{Failures: 5, Exhausted: 1, FailingFor: time.Hour}},
+		"no delivery that used all attempts":        {health: subscriptions.Health{Failures: 40, Exhausted: 0, FailingFor: time.Hour}},
+		"half of each threshold":                    {health: subscriptions.Health{Failures: 10, Exhausted: 2, FailingFor: 450 * time.Second}, half: true},
+		"one failure below the threshold":           {health: subscriptions.Health{Failures: 19, Exhausted: 3, FailingFor: 15 * time.Minute}, half: true},
+		"one delivery below the threshold":          {health: subscriptions.Health{Failures: 20, Exhausted: 2, FailingFor: 15 * time.Minute}, half: true},
+		"a nanosecond below the duration threshold": {health: subscriptions.Health{Failures: 20, Exhausted: 3, FailingFor: 15*time.Minute - 1}, half: true},
+		"exactly all three thresholds":              {health: subscriptions.Health{Failures: 20, Exhausted: 3, FailingFor: 15 * time.Minute}, half: true, full: true},
+		"far above all thresholds":                  {health: subscriptions.Health{Failures: 900, Exhausted: 200, FailingFor: 24 * time.Hour}, half: true, full: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
