@@ -69,12 +69,14 @@ func TestNew_ValidatesTurnDetectionAndNoiseReduction(t *testing.T) {
 			field: "turn_detection.idle_timeout_ms",
 		},
 		{
-			name: "server_vad with the eagerness of semantic_vad", settings: `"turn_detection":{"type":"server_vad","eagerness":"low"}`,
-			field: "turn_detection.eagerness",
+			name:     "server_vad with the eagerness of semantic_vad",
+			settings: `"turn_detection":{"type":"server_vad","eagerness":"low"}`,
+			field:    "turn_detection.eagerness",
 		},
 		{
-			name: "semantic_vad with the threshold of server_vad", settings: `"turn_detection":{"type":"semantic_vad","threshold":0.5}`,
-			field: "turn_detection.threshold",
+			name:     "semantic_vad with the threshold of server_vad",
+			settings: `"turn_detection":{"type":"semantic_vad","threshold":0.5}`,
+			field:    "turn_detection.threshold",
 		},
 		{
 			name:     "semantic_vad with the idle timeout of server_vad",

@@ -22,9 +22,11 @@ func TestNewAndChange_RefuseCallsLongerThanTheModelSession(t *testing.T) {
 		change  string
 		refused bool
 	}{
-		{name: "realtime agent with the longest permitted call", create: `{"name":"Ada","kind":"openai_realtime","max_call_seconds":3300}`},
+		{name: "realtime agent with the longest permitted call",
+			create: `{"name":"Ada","kind":"openai_realtime","max_call_seconds":3300}`},
 		{
-			name: "realtime agent with a too long call", create: `{"name":"Ada","kind":"openai_realtime","max_call_seconds":3301}`,
+			name:    "realtime agent with a too long call",
+			create:  `{"name":"Ada","kind":"openai_realtime","max_call_seconds":3301}`,
 			refused: true,
 		},
 		{
@@ -34,8 +36,10 @@ func TestNewAndChange_RefuseCallsLongerThanTheModelSession(t *testing.T) {
 		},
 		{name: "scripted agent has no session limit", create: `{"name":"Ada","kind":"scripted","max_call_seconds":14400}`},
 		{name: "agent of the default kind has no session limit", create: `{"name":"Ada","max_call_seconds":14400}`},
-		{name: "realtime agent changed to a too long call", create: realtime, change: `{"max_call_seconds":3600}`, refused: true},
-		{name: "websocket agent changed to a too long call", create: websocket, change: `{"max_call_seconds":3600}`, refused: true},
+		{name: "realtime agent changed to a too long call",
+			create: realtime, change: `{"max_call_seconds":3600}`, refused: true},
+		{name: "websocket agent changed to a too long call",
+			create: websocket, change: `{"max_call_seconds":3600}`, refused: true},
 		{
 			name: "scripted agent with a long call changed to realtime", create: `{"name":"Ada","max_call_seconds":3600}`,
 			change: `{"kind":"openai_realtime"}`, refused: true,
@@ -44,7 +48,8 @@ func TestNewAndChange_RefuseCallsLongerThanTheModelSession(t *testing.T) {
 			name: "scripted agent changed to realtime with a shorter call", create: `{"name":"Ada","max_call_seconds":3600}`,
 			change: `{"kind":"openai_realtime","max_call_seconds":3300}`,
 		},
-		{name: "realtime agent changed to scripted with a longer call", create: realtime, change: `{"kind":null,"max_call_seconds":14400}`},
+		{name: "realtime agent changed to scripted with a longer call",
+			create: realtime, change: `{"kind":null,"max_call_seconds":14400}`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -42,17 +42,23 @@ func TestRelease_IgnoresEventsOfOlderAttempts(t *testing.T) {
 		want   RequestStatus
 	}{
 		{name: "released once", events: []event{{dialing: 1}, {released: 1}}, want: RequestQueued},
-		{name: "released after an attempt through another trunk", events: []event{{dialing: 1}, {released: 2}}, want: RequestQueued},
-		{name: "dialed again after the release", events: []event{{dialing: 1}, {released: 1}, {dialing: 2}}, want: RequestDialing},
+		{name: "released after an attempt through another trunk",
+			events: []event{{dialing: 1}, {released: 2}}, want: RequestQueued},
+		{name: "dialed again after the release",
+			events: []event{{dialing: 1}, {released: 1}, {dialing: 2}}, want: RequestDialing},
 		{
-			name: "repeated release of an older attempt", events: []event{{dialing: 1}, {released: 1}, {dialing: 2}, {released: 1}},
+			name: "repeated release of an older attempt", events: []event{{dialing: 1}, {released: 1}, {dialing: 2},
+				{released: 1}},
 			want: RequestDialing,
 		},
 		{
-			name: "late release of an older attempt", events: []event{{dialing: 1}, {dialing: 2}, {released: 1}}, want: RequestDialing,
+			name: "late release of an older attempt", events: []event{{dialing: 1}, {dialing: 2}, {released: 1}},
+			want: RequestDialing,
 		},
-		{name: "repeated dialing event of a released attempt", events: []event{{dialing: 1}, {released: 1}, {dialing: 1}}, want: RequestQueued},
-		{name: "dialing event that arrives after the release", events: []event{{released: 1}, {dialing: 1}}, want: RequestQueued},
+		{name: "repeated dialing event of a released attempt",
+			events: []event{{dialing: 1}, {released: 1}, {dialing: 1}}, want: RequestQueued},
+		{name: "dialing event that arrives after the release",
+			events: []event{{released: 1}, {dialing: 1}}, want: RequestQueued},
 	}
 	for _, tt := range tests {
 		r := Request{Status: RequestQueued}

@@ -43,7 +43,8 @@ func TestCancel_OnlyAQueuedRequestIsCanceled(t *testing.T) {
 		wantEvents []string
 	}{
 		{"queued, and the dialer withdraws it", nil, withdrawn(true), 200, "", "canceled", []string{"requested", "canceled"}},
-		{"queued, but the dialer has already dialed it", nil, withdrawn(false), 409, "not_cancelable", "queued", []string{"requested"}},
+		{"queued, but the dialer has already dialed it",
+			nil, withdrawn(false), 409, "not_cancelable", "queued", []string{"requested"}},
 		{"queued, but the dialer does not respond", nil, silent, 503, "unavailable", "queued", []string{"requested"}},
 		{"dialing", func(_ *rig, a *account) { a.publish(a.fenced()) }, withdrawn(true), 409, "not_cancelable", "dialing",
 			[]string{"requested"}},

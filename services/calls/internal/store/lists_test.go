@@ -75,13 +75,20 @@ func TestLists_EveryFilterReadsFewPages(t *testing.T) {
 	early := uuid.MustParse("01977420-0000-7000-8000-000000000000")
 	calls := map[string]store.CallFilter{
 		"nothing": {}, "a rare status": {Status: "busy"}, "a status without calls": {Status: "canceled"},
-		"the status of a call in progress": {Status: "ringing"},
-		"a rare direction":                 {Direction: "inbound"}, "a direction and status that no call has": {Direction: "inbound", Status: "no_answer"},
-		"a rare agent": {AgentID: &rare}, "the common agent": {AgentID: &common}, "an agent without calls": {AgentID: &none},
-		"the common agent with a status that no call has": {AgentID: &common, Status: "failed"}, "the rare agent with a status that none of its calls has": {AgentID: &rare, Status: "completed"},
-		"a reference used once": {ExternalRef: new("once")}, "a reference without calls": {ExternalRef: new("never")},
-		"a common reference": {ExternalRef: new("campaign")}, "a common reference with a direction and status that no call has": {ExternalRef: new("campaign"), Direction: "inbound", Status: "no_answer"},
-		"a contact without calls": {ContactID: &none}, "a contact with many calls": {ContactID: &rare}, "all filters": {Status: "busy",
+		"the status of a call in progress":        {Status: "ringing"},
+		"a rare direction":                        {Direction: "inbound"},
+		"a direction and status that no call has": {Direction: "inbound", Status: "no_answer"},
+		"a rare agent":                            {AgentID: &rare}, "the common agent": {AgentID: &common},
+			"an agent without calls": {AgentID: &none},
+		"the common agent with a status that no call has":         {AgentID: &common, Status: "failed"},
+		"the rare agent with a status that none of its calls has": {AgentID: &rare, Status: "completed"},
+		"a reference used once":                                   {ExternalRef: new("once")},
+			"a reference without calls": {ExternalRef: new("never")},
+		"a common reference": {ExternalRef: new("campaign")},
+		"a common reference with a direction and status that no call has": {ExternalRef: new("campaign"),
+			Direction: "inbound", Status: "no_answer"},
+		"a contact without calls": {ContactID: &none}, "a contact with many calls": {ContactID: &rare},
+		"all filters": {Status: "busy",
 			Direction: "inbound", AgentID: &rare, ExternalRef: new("once")},
 		"a time before all calls": {Until: &early}, "a status, before all calls": {Until: &early, Status: "completed"},
 	}
@@ -114,7 +121,8 @@ func TestLists_EveryFilterReadsFewPages(t *testing.T) {
 	for name, filter := range map[string]store.RequestFilter{
 		"nothing": {}, "a rare status": {Status: "blocked"}, "a status without calls": {Status: "canceled"},
 		"a reference used once": {ExternalRef: new("once")},
-		"a common reference":    {ExternalRef: new("campaign")}, "a common reference with a status that no request has": {ExternalRef: new("campaign"), Status: "canceled"},
+		"a common reference":    {ExternalRef: new("campaign")},
+		"a common reference with a status that no request has": {ExternalRef: new("campaign"), Status: "canceled"},
 	} {
 		for of, workspace := range map[string]uuid.UUID{"large": large, "small": small, "empty": none} {
 			t.Run("requests/"+name+"/"+of, func(t *testing.T) {

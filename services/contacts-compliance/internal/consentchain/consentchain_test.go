@@ -45,7 +45,8 @@ func TestSign_SignedBytesDoNotChange(t *testing.T) {
 	second := bare.Sign(k, row.Sign(k, consentchain.Link{}))
 	head := k.SignHead(row.WorkspaceID, second)
 	for what, pair := range map[string][2]string{
-		"MAC of the first row": {hex.EncodeToString(row.MAC), "056fb0ec0f535474080fc7a4235ccf0ecd4606c0b506d743c6509bfc6f2f2b8e"},
+		"MAC of the first row": {hex.EncodeToString(row.MAC),
+			"056fb0ec0f535474080fc7a4235ccf0ecd4606c0b506d743c6509bfc6f2f2b8e"},
 		"MAC of the next row": {hex.EncodeToString(second.MAC),
 			"c20353a5494c61fae01ff6c436d390822e9faa23b6774c6873054cec6b25e982"},
 		"sum of the head": {hex.EncodeToString(head.Sum), "51057d6660472bfea886674d428487b0d67c898addc4e49f3ec34f6782d8f9ee"},

@@ -64,7 +64,8 @@ func TestEvaluate_AppliesEachGate(t *testing.T) {
 			code: "recipient_dnd", rule: gate.RuleDND},
 		{name: "a DND value of a newer build is denied", facts: func(f *gate.Facts) { f.DND = "registry" },
 			result: gate.Denied, code: "recipient_dnd", rule: gate.RuleDND},
-		{name: "withdrawn consent is denied", facts: func(f *gate.Facts) { f.Consent = contacts.Withdrawn }, result: gate.Denied,
+		{name: "withdrawn consent is denied",
+			facts: func(f *gate.Facts) { f.Consent = contacts.Withdrawn }, result: gate.Denied,
 			code: "consent_withdrawn", rule: gate.RuleConsent},
 		{name: "an empty consent state is denied", facts: func(f *gate.Facts) { f.Consent = "" }, result: gate.Denied,
 			code: "consent_withdrawn", rule: gate.RuleConsent},
@@ -81,14 +82,16 @@ func TestEvaluate_AppliesEachGate(t *testing.T) {
 		}, result: gate.Denied, code: "recipient_dnd", rule: gate.RuleDND},
 		{name: "the window is open at 09:00", facts: func(f *gate.Facts) { f.At = at(13, 0, 0) }, result: gate.Open,
 			rule: gate.RuleNone},
-		{name: "the window is closed a second before 09:00", facts: func(f *gate.Facts) { f.At = at(12, 59, 59) }, result: gate.Denied,
+		{name: "the window is closed a second before 09:00",
+			facts: func(f *gate.Facts) { f.At = at(12, 59, 59) }, result: gate.Denied,
 			code: "outside_calling_hours", rule: gate.RuleWindow},
 		{name: "the window is closed at 20:00", facts: func(f *gate.Facts) { f.At = at(0, 0, 0).AddDate(0, 0, 1) },
 			result: gate.Denied, code: "outside_calling_hours", rule: gate.RuleWindow},
 		{name: "a deferred call gets the time of the next opening",
 			facts: func(f *gate.Facts) { f.At, f.DeferIfClosed = at(12, 0, 0), true }, result: gate.Deferred,
 			rule: gate.RuleWindow, at: at(13, 0, 0)},
-		{name: "the pre-check allows the last second of the window", facts: func(f *gate.Facts) { f.At = at(23, 59, 59) }, result: gate.Open,
+		{name: "the pre-check allows the last second of the window",
+			facts: func(f *gate.Facts) { f.At = at(23, 59, 59) }, result: gate.Open,
 			rule: gate.RuleNone},
 		{name: "the dial-time check denies the last minute of the window", facts: func(f *gate.Facts) {
 			f.Stage, f.At = gate.Dial,
@@ -99,9 +102,11 @@ func TestEvaluate_AppliesEachGate(t *testing.T) {
 			result: gate.Deferred, rule: gate.RuleWindow, at: tomorrow},
 		{name: "the dial-time check allows a dial two minutes before the end",
 			facts: func(f *gate.Facts) { f.Stage, f.At = gate.Dial, at(23, 58, 0) }, result: gate.Open, rule: gate.RuleNone},
-		{name: "a number without a known zone is denied", facts: func(f *gate.Facts) { f.NumberZones = nil }, result: gate.Denied,
+		{name: "a number without a known zone is denied",
+			facts: func(f *gate.Facts) { f.NumberZones = nil }, result: gate.Denied,
 			code: "outside_calling_hours", rule: gate.RuleZone},
-		{name: "an unknown zone is denied even if the request permits deferral", facts: func(f *gate.Facts) { f.NumberZones, f.DeferIfClosed = nil, true },
+		{name: "an unknown zone is denied even if the request permits deferral",
+			facts:  func(f *gate.Facts) { f.NumberZones, f.DeferIfClosed = nil, true },
 			result: gate.Denied, code: "outside_calling_hours", rule: gate.RuleZone},
 		{name: "the zone of the contact is enough", facts: func(f *gate.Facts) {
 			f.NumberZones, f.ContactZone = nil,
@@ -113,7 +118,8 @@ func TestEvaluate_AppliesEachGate(t *testing.T) {
 		{name: "the window must be open in all zones of the number", facts: func(f *gate.Facts) {
 			f.At, f.NumberZones = at(13, 30, 0), zones(t, "America/New_York", "America/Los_Angeles")
 		}, result: gate.Denied, code: "outside_calling_hours", rule: gate.RuleWindow},
-		{name: "a window that is always open needs no zone", facts: func(f *gate.Facts) { f.Policy, f.NumberZones = allDay, nil },
+		{name: "a window that is always open needs no zone",
+			facts:  func(f *gate.Facts) { f.Policy, f.NumberZones = allDay, nil },
 			result: gate.Open, rule: gate.RuleNone},
 		{name: "a window that is always open does not allow an opted-out number", facts: func(f *gate.Facts) {
 			f.Policy, f.DND = allDay,
@@ -126,7 +132,8 @@ func TestEvaluate_AppliesEachGate(t *testing.T) {
 		{name: "the policy's zone replaces the recipient's zones",
 			facts: func(f *gate.Facts) { f.Policy.Timezone = "Asia/Tokyo" }, result: gate.Denied, code: "outside_calling_hours",
 			rule: gate.RuleWindow},
-		{name: "a weekday without calls is denied", facts: func(f *gate.Facts) { f.Policy.Window.Days, _ = window.ParseDays([]string{"tue"}) },
+		{name: "a weekday without calls is denied",
+			facts:  func(f *gate.Facts) { f.Policy.Window.Days, _ = window.ParseDays([]string{"tue"}) },
 			result: gate.Denied, code: "outside_calling_hours", rule: gate.RuleWindow},
 	}
 	for _, tt := range tests {

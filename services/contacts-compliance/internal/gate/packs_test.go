@@ -60,7 +60,8 @@ func TestEvaluate_AppliesTheRulesOfPacks(t *testing.T) {
 		rule   gate.Rule
 		next   string // the deferred time, or the time in the message; "" if there is none
 	}{
-		{name: "within the federal hours a call is allowed", number: newYork, packs: []string{"us"}, change: func(*gate.Facts) {},
+		{name: "within the federal hours a call is allowed",
+			number: newYork, packs: []string{"us"}, change: func(*gate.Facts) {},
 			result: gate.Open},
 		{name: "a pack refuses a call without recorded consent", number: newYork, packs: []string{"us"},
 			change: func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, result: gate.Denied,
@@ -94,9 +95,10 @@ func TestEvaluate_AppliesTheRulesOfPacks(t *testing.T) {
 				f.Policy.Override, f.Policy.Window, f.At = &policy.Override{Reason: "staff"},
 					window.Window{Start: 0, End: 23 * 60, Days: window.EveryDay}, utc("2026-11-24 03:00")
 			}, result: gate.Open},
-		{name: "an override does not replace the required consent", number: newYork, packs: []string{"us"}, change: func(f *gate.Facts) {
-			f.Policy.Override, f.Consent = &policy.Override{Reason: "staff"}, contacts.ConsentUnknown
-		}, result: gate.Denied, rule: gate.RuleConsentNeeded},
+		{name: "an override does not replace the required consent",
+			number: newYork, packs: []string{"us"}, change: func(f *gate.Facts) {
+				f.Policy.Override, f.Consent = &policy.Override{Reason: "staff"}, contacts.ConsentUnknown
+			}, result: gate.Denied, rule: gate.RuleConsentNeeded},
 		{name: "the midday break in France is closed", number: paris, packs: []string{"fr"},
 			change: func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-23 12:00"), true }, result: gate.Deferred,
 			rule: gate.RulePack, next: "2026-11-23 13:00"},

@@ -69,7 +69,8 @@ func TestLimits_AcceptTheMaximumAndRefuseOneMore(t *testing.T) {
 		{name: "the keys of new metadata", send: post, field: "metadata", at: keys(100), one: keys(101)},
 		{name: "the depth of new metadata", send: post, field: "metadata", at: levels(5), one: levels(6)},
 		{name: "the size of new metadata", send: post, field: "metadata", at: bytes64k(0), one: bytes64k(1)},
-		{name: "lists count as levels of metadata", send: post, field: "metadata", at: `{"a":[[[[1]]]]}`, one: `{"a":[[[[[]]]]]}`},
+		{name: "lists count as levels of metadata",
+			send: post, field: "metadata", at: `{"a":[[[[1]]]]}`, one: `{"a":[[[[[]]]]]}`},
 		{name: "the depth of metadata", send: patch, field: "metadata", at: levels(5), one: levels(6)},
 	} {
 		if got := row.send(`"` + row.field + `":` + row.at); got.status >= 300 {
@@ -88,7 +89,8 @@ func TestLimits_ApplyToMergedMetadata(t *testing.T) {
 	r := start(t)
 	for _, row := range []struct{ name, first, fits, refused string }{
 		{name: "keys", first: keys(99), fits: `{"one more":1}`, refused: `{"too many":1}`},
-		{name: "a merge that replaces one key by another", first: keys(100), fits: `{"k0":null,"other":1}`, refused: `{"another":1}`},
+		{name: "a merge that replaces one key by another",
+			first: keys(100), fits: `{"k0":null,"other":1}`, refused: `{"another":1}`},
 		{name: "bytes", first: `{"a":"` + strings.Repeat("x", 40<<10) + `"}`,
 			fits: `{"b":"` + strings.Repeat("x", 20<<10) + `"}`, refused: `{"c":"` + strings.Repeat("x", 5<<10) + `"}`},
 	} {

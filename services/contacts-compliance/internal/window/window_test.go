@@ -139,7 +139,8 @@ func TestNext_FindsTheOpeningAcrossClockChanges(t *testing.T) {
 			want: "2026-06-16T09:00:00Z"},
 		{name: "the start of the window is open", zones: []string{"UTC"}, start: 540, end: 1200, from: "2026-06-15T09:00:00Z",
 			want: "2026-06-15T09:00:00Z"},
-		{name: "a date that the zone skipped: Samoa, 30 December 2011", zones: []string{"Pacific/Apia"}, start: 540, end: 1200,
+		{name: "a date that the zone skipped: Samoa, 30 December 2011",
+			zones: []string{"Pacific/Apia"}, start: 540, end: 1200,
 			from: "2011-12-30T08:00:00Z", want: "2011-12-30T19:00:00Z"},
 	}
 	for _, tt := range tests {

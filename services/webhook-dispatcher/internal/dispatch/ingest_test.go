@@ -14,7 +14,8 @@ func TestIngest_EventsOfACallAreSentInOrder(t *testing.T) {
 	t.Parallel()
 	kinds := []string{"call.ringing", "call.answered", "call.completed"}
 	for name, batches := range map[string][][]int{
-		"all events in one batch": {{2, 0, 1}}, "each event in its own batch": {{0}, {1}, {2}}, "the events in two batches": {{0}, {2, 1}},
+		"all events in one batch": {{2, 0, 1}}, "each event in its own batch": {{0}, {1}, {2}},
+		"the events in two batches": {{0}, {2, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

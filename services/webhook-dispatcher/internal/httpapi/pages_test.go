@@ -87,7 +87,9 @@ func TestSubscriptions_CursorsOfOtherListsAreRejected(t *testing.T) {
 	h, workspace := newFixture(t), uuid.Must(uuid.NewV7())
 	deleted, other := h.subscribe(workspace), h.subscribe(uuid.Must(uuid.NewV7()))
 	h.customer(workspace, http.MethodDelete, collection+"/"+deleted.String(), "")
-	for name, cursor := range map[string]uuid.UUID{"a deleted subscription": deleted, "a subscription of another workspace": other, "an unknown id": uuid.Must(uuid.NewV7()), "the id of the workspace": workspace} {
+	for name, cursor := range map[string]uuid.UUID{"a deleted subscription": deleted,
+		"a subscription of another workspace": other, "an unknown id": uuid.Must(uuid.NewV7()),
+		"the id of the workspace": workspace} {
 		got := h.customer(workspace, http.MethodGet, collection+"?starting_after="+cursor.String(), "")
 		wantStatus(t, "cursor "+name, got, 422, "validation_error")
 		if !strings.HasPrefix(got.message(), "starting_after ") {

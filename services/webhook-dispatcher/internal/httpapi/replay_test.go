@@ -323,11 +323,14 @@ func TestReplay_RejectsInvalidRequests(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	for name, body := range map[string]string{
-		"not JSON": `{`, "no selection": `{}`, "a status without since": `{"status":"failed"}`, "since without a status": `{` + longAgo + `}`,
+		"not JSON": `{`, "no selection": `{}`, "a status without since": `{"status":"failed"}`,
+		"since without a status":      `{` + longAgo + `}`,
 		"a status that has not ended": `{"status":"queued",` + longAgo + `}`, "delivered": `{"status":"delivered",` + longAgo + `}`,
 		"since without an offset": `{"status":"failed","since":"2026-01-01T00:00:00"}`, "before that is no time": `{"status":"failed",` + longAgo + `,"before":"now"}`,
-		"a call and a status": `{"call_id":"` + uuid.NewString() + `","status":"failed"}`, "a call_id that is no UUID": `{"call_id":"seven"}`,
-		"a call id in braces": `{"call_id":"{` + uuid.NewString() + `}"}`, "the zero call id": `{"call_id":"` + uuid.Nil.String() + `"}`,
+		"a call and a status":       `{"call_id":"` + uuid.NewString() + `","status":"failed"}`,
+		"a call_id that is no UUID": `{"call_id":"seven"}`,
+		"a call id in braces":       `{"call_id":"{` + uuid.NewString() + `}"}`,
+		"the zero call id":          `{"call_id":"` + uuid.Nil.String() + `"}`,
 	} {
 		wantStatus(t, name, p.replay(body), 422, "validation_error")
 	}
@@ -335,8 +338,10 @@ func TestReplay_RejectsInvalidRequests(t *testing.T) {
 	p.sendAll(deliveries.OutcomeFailed)
 	for name, path := range map[string]string{
 		"unknown": p.path() + "/" + uuid.NewString() + "/replay", "no UUID": p.path() + "/seven/replay",
-		"a delivery of another subscription": "/admin/v1/workspaces/" + p.ws.String() + "/webhook-subscriptions/" + uuid.NewString() + "/deliveries/" + id.String() + "/replay",
-		"an unknown subscription":            "/admin/v1/workspaces/" + p.ws.String() + "/webhook-subscriptions/" + uuid.NewString() + "/deliveries/replay",
+		"a delivery of another subscription": "/admin/v1/workspaces/" + p.ws.String() + "/webhook-subscriptions/" +
+			uuid.NewString() + "/deliveries/" + id.String() + "/replay",
+		"an unknown subscription": "/admin/v1/workspaces/" + p.ws.String() + "/webhook-subscriptions/" +
+			uuid.NewString() + "/deliveries/replay",
 	} {
 		wantStatus(t, name, p.operator(http.MethodPost, path, `{`), 404, "not_found")
 	}

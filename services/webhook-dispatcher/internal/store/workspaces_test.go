@@ -94,10 +94,13 @@ func TestSetWorkspace_SendsOnlyWithTheFeatureAndWithoutSuspension(t *testing.T) 
 		wantQueued          deliveries.Status // status of a delivery that was queued before the change
 		wantNew             deliveries.Status // status of the delivery of an event that is ingested after the change
 	}{
-		{name: "active workspace with the webhooks feature", webhooks: true, wantQueued: deliveries.Queued, wantNew: deliveries.Queued},
-		{name: "suspended workspace with the webhooks feature", suspended: true, webhooks: true, wantQueued: deliveries.Held, wantNew: deliveries.Held},
+		{name: "active workspace with the webhooks feature",
+			webhooks: true, wantQueued: deliveries.Queued, wantNew: deliveries.Queued},
+		{name: "suspended workspace with the webhooks feature",
+			suspended: true, webhooks: true, wantQueued: deliveries.Held, wantNew: deliveries.Held},
 		{name: "active workspace without the webhooks feature", wantQueued: deliveries.Held, wantNew: deliveries.Skipped},
-		{name: "suspended workspace without the webhooks feature", suspended: true, wantQueued: deliveries.Held, wantNew: deliveries.Skipped},
+		{name: "suspended workspace without the webhooks feature",
+			suspended: true, wantQueued: deliveries.Held, wantNew: deliveries.Skipped},
 	}
 	r := newFixture(t)
 	for _, tt := range tests {
