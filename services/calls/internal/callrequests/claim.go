@@ -92,7 +92,7 @@ func (in *Intake) giveUp(ctx context.Context, claim store.Claim, why error) {
 		release = in.store.FreeKey
 	}
 	if err := release(ctx, claim); err != nil {
-		slog.WarnContext(ctx, "release of an idempotency key failed", "error", err)
+		slog.WarnContext(ctx, "idempotency key not freed after a failed POST", "error", err)
 	}
 }
 

@@ -32,7 +32,7 @@ func (w *KeyExpiryJob) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := w.Once(ctx); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "deletion of idempotency keys failed", "error", err)
+			slog.ErrorContext(ctx, "expired idempotency keys not deleted", "error", err)
 		}
 		select {
 		case <-ctx.Done():

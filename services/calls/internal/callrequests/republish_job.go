@@ -55,7 +55,7 @@ func (w *RepublishJob) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		if err := w.Once(ctx); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "republishing of call requests failed", "error", err)
+			slog.ErrorContext(ctx, "overdue call requests not published again", "error", err)
 		}
 	}
 }

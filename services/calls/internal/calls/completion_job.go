@@ -40,7 +40,7 @@ func (w *CompletionJob) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := w.Once(ctx); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "completion of calls failed", "error", err)
+			slog.ErrorContext(ctx, "delayed call.completed events not published", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -110,7 +110,7 @@ func callPeer[Q, A any](ctx context.Context, timeout time.Duration, peer string,
 		return nil, fmt.Errorf("request to %q: %w", peer, err)
 	default:
 		// the 503 response does not contain the cause
-		slog.WarnContext(ctx, "request to peer failed", "peer", peer, "error", err)
+		slog.WarnContext(ctx, "request to another service failed", "peer", peer, "error", err)
 		return nil, unavailable(peer)
 	}
 }

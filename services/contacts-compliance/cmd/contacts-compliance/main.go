@@ -64,7 +64,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		return nil, err
 	}
 	if len(cfg.ConsentKeys) == 0 {
-		slog.WarnContext(ctx, "CONSENT_KEYS is not set: consent records cannot be verified after SIGNING_KEY was rotated")
+		slog.WarnContext(ctx, "CONSENT_KEYS is not set: consent records cannot be verified after SIGNING_KEY is rotated")
 	}
 	records, err := handlers(cfg, rt)
 	if err != nil {

@@ -83,7 +83,7 @@ func (w *HeadLog) Run(ctx context.Context) error {
 	for {
 		if err := w.Write(ctx); err != nil && ctx.Err() == nil {
 			w.errors.Inc()
-			slog.ErrorContext(ctx, "writing the consent head log failed", "error", err)
+			slog.ErrorContext(ctx, "consent head log not written", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -74,7 +74,7 @@ func (p *RetentionJob) RunOnce(ctx context.Context) error {
 	}
 	imports, err := p.store.DeleteIdleImports(ctx, importIdleTimeout)
 	if preChecks+imports > 0 {
-		slog.InfoContext(ctx, "old rows deleted", "pre_checks", preChecks, "imports", imports)
+		slog.InfoContext(ctx, "old pre-checks and idle opt-out imports deleted", "pre_checks", preChecks, "imports", imports)
 	}
 	return errors.Join(rotateErr, err)
 }
@@ -96,7 +96,7 @@ func (p *RetentionJob) RotateMonths(ctx context.Context, now time.Time) error {
 	decisions, errDecisions := p.archive.DropMonths(ctx, store.DecisionsTable,
 		until.Add(-max(p.cfg.Decisions, minRetention)))
 	if added+records+decisions > 0 {
-		slog.InfoContext(ctx, "rotated monthly partitions", "added", added,
+		slog.InfoContext(ctx, "monthly partitions added or dropped", "added", added,
 			"records_dropped", records, "decisions_dropped", decisions)
 	}
 	return errors.Join(errRecords, errDecisions)

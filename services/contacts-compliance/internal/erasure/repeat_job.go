@@ -41,7 +41,7 @@ func (w *RepeatJob) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := w.RunOnce(ctx, repeatAfter); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "republishing erasures failed", "error", err)
+			slog.WarnContext(ctx, "open erasures not published again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -57,7 +57,7 @@ func (w *RepeatJob) RunOnce(ctx context.Context, after time.Duration) error {
 	published, err := w.store.RepublishErasures(ctx, after)
 	w.republished.Add(float64(published))
 	if published > 0 {
-		slog.WarnContext(ctx, "open erasures republished", "erasures", published)
+		slog.WarnContext(ctx, "open erasures published again", "erasures", published)
 		w.wake()
 	}
 	return err

@@ -155,7 +155,7 @@ func found(err error, thing string) error {
 	return err
 }
 
-// maxText limits strings that have no limit of their own, such as a number whose format is checked
+// maxText limits strings that have no other limit here, such as a number whose format is checked
 // later.
 const maxText = httpserver.MaxBody
 

@@ -60,7 +60,7 @@ func (im *Importer) Run(ctx context.Context) error {
 		for more := true; more && ctx.Err() == nil; {
 			var err error
 			if more, err = im.RunNext(ctx); err != nil && ctx.Err() == nil {
-				slog.WarnContext(ctx, "import interrupted", "error", err)
+				slog.WarnContext(ctx, "opt-out import interrupted", "error", err)
 			}
 		}
 		select {
@@ -89,7 +89,7 @@ func (im *Importer) RunNext(ctx context.Context) (more bool, err error) {
 			return false, fmt.Errorf("apply import %s: %w", job.ID, err)
 		}
 	}
-	slog.InfoContext(ctx, "import finished", "workspace_id", job.WorkspaceID, "import_id", job.ID, "lines", job.Lines,
+	slog.InfoContext(ctx, "opt-out import finished", "workspace_id", job.WorkspaceID, "import_id", job.ID, "lines", job.Lines,
 		"numbers", job.Numbers, "bad", job.Bad,
 		"unchanged", job.SameAs != nil, "took", time.Since(started).Round(time.Millisecond).String())
 	return true, nil

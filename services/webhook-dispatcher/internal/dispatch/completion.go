@@ -65,7 +65,7 @@ func (d *Dispatcher) complete(ctx context.Context, batch []deliveries.Result) (d
 		if ctx.Err() != nil {
 			return store.Completed{}, false
 		}
-		slog.ErrorContext(ctx, "webhook results not stored", "results", len(batch), "error", err)
+		slog.ErrorContext(ctx, "webhook attempt results not stored", "results", len(batch), "error", err)
 		sleep(ctx, wait)
 	}
 }
@@ -117,7 +117,7 @@ func (d *Dispatcher) applyRule(ctx context.Context, standing store.SubscriptionH
 		reason, disabled, err := d.store.Disable(ctx, id, d.cfg.Rule)
 		switch {
 		case err != nil: // the rule is checked again after the next failure of the subscription
-			slog.ErrorContext(ctx, "webhook subscription not disabled", "subscription_id", id, "error", err)
+			slog.ErrorContext(ctx, "failing webhook subscription not disabled", "subscription_id", id, "error", err)
 		case disabled:
 			d.metrics.disabled.Inc()
 			slog.WarnContext(ctx, "webhook subscription disabled", "subscription_id", id, "reason", reason)
@@ -130,7 +130,7 @@ func (d *Dispatcher) applyRule(ctx context.Context, standing store.SubscriptionH
 	first, err := d.store.MarkWarned(ctx, id)
 	switch {
 	case err != nil:
-		slog.ErrorContext(ctx, "webhook warning not stored", "subscription_id", id, "error", err)
+		slog.ErrorContext(ctx, "warning of a failing webhook subscription not stored", "subscription_id", id, "error", err)
 	case first:
 		d.metrics.warned.Inc()
 		slog.WarnContext(ctx, "webhook subscription is failing", "subscription_id", id, "failures", standing.Health.Failures,

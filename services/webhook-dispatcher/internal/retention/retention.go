@@ -63,16 +63,16 @@ func (j *Job) Run(ctx context.Context) error {
 			if err := j.applyPeriods(ctx); err == nil {
 				next = time.Now().Add(daysInterval)
 			} else if ctx.Err() == nil {
-				slog.WarnContext(ctx, "webhook partition rotation failed", "error", err)
+				slog.WarnContext(ctx, "webhook history retention failed", "error", err)
 			}
 		}
 		if err := j.DeleteSubscriptions(ctx, batchSize); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "webhook subscription deletion failed", "error", err)
+			slog.ErrorContext(ctx, "rows of deleted webhook subscriptions not removed", "error", err)
 		}
 		for emptied := batchSize; emptied == batchSize && ctx.Err() == nil; {
 			var err error
 			if emptied, err = j.store.EmptyBodies(ctx, batchSize); err != nil && ctx.Err() == nil {
-				slog.ErrorContext(ctx, "webhook body erasure failed", "error", err)
+				slog.ErrorContext(ctx, "erased webhook event bodies not deleted", "error", err)
 			}
 		}
 		select {
@@ -181,7 +181,7 @@ func (j *Job) RotateDays(ctx context.Context, now time.Time) error {
 		return err
 	}
 	if added+dropped > 0 {
-		slog.InfoContext(ctx, "webhook partitions rotated",
+		slog.InfoContext(ctx, "daily webhook partitions added or dropped",
 			"added", added, "dropped", dropped, "oldest", oldest.Format(time.DateOnly))
 	}
 	return nil
