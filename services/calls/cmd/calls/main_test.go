@@ -42,7 +42,8 @@ func TestServe_StartsRespondsAndDrains(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- spec().Serve(ctx, cfg) }()
 	await(t, "http://"+cfg.Telemetry.PrivateAddr+"/readyz", http.StatusOK)
-	await(t, "http://"+cfg.HTTP.Addr+"/v1/calls", http.StatusUnauthorized) // the request has no caller token
+	// 401 because the request has no caller token
+	await(t, "http://"+cfg.HTTP.Addr+"/v1/calls", http.StatusUnauthorized)
 	stop()
 	select {
 	case err := <-ended:

@@ -34,8 +34,8 @@ func NewCanceler(st *store.Store, peers *peers.Clients, wake func()) *Canceler {
 // error is 409 not_cancelable. If the dialer does not respond, the error is 503 and the outcome is
 // unknown, because the dialer may have withdrawn the request.
 //
-// After each withdrawal the dialer publishes an event. That event cancels the request if Cancel
-// failed after the withdrawal.
+// After each withdrawal the dialer publishes the event `withdrawn`. This event cancels the request
+// if Cancel failed after the withdrawal.
 func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := d.store.Request(ctx, workspaceID, id)
 	if errors.Is(err, pg.ErrNotFound) {
@@ -69,8 +69,8 @@ func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (calls
 }
 
 // endedMeanwhile handles a request that was no longer queued after the dialer withdrew it. Either
-// the withdrawn event or a concurrent cancel has canceled the request. If several clients cancel
-// the same request, only one of them gets 200.
+// the dialer's event `withdrawn` or a concurrent cancel has canceled the request. If several
+// clients cancel the same request, only one of them gets 200.
 func (d *Canceler) endedMeanwhile(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := d.store.AnswerCancel(ctx, workspaceID, id)
 	if !errors.Is(err, pg.ErrNotFound) {

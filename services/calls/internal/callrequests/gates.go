@@ -67,7 +67,8 @@ func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, req *c
 		return fmt.Errorf("read contact of call request %s: %w", req.ID, err)
 	}
 	if allowed.GetScheduledFor() != nil {
-		req.ScheduledFor = allowed.GetScheduledFor().AsTime().Truncate(time.Microsecond) // the precision of the database
+		// the database stores microseconds
+		req.ScheduledFor = allowed.GetScheduledFor().AsTime().Truncate(time.Microsecond)
 	}
 	if req.Variables = allowed.GetVariablesJson(); len(req.Variables) == 0 {
 		req.Variables = []byte("{}")

@@ -55,9 +55,9 @@ func readKey(body map[string]json.RawMessage, header []string) (string, error) {
 	return *key, nil
 }
 
-// readOrder decodes and validates the body. A validation_error names every field that is missing or
-// invalid. invalid_phone is returned only if there is no validation_error. ScheduledFor is nil for
-// a call that is due now.
+// readOrder decodes and validates the body. The error validation_error names every field that is
+// missing or invalid. The error invalid_phone is returned only if no field is missing or invalid.
+// ScheduledFor is nil for a call that is due now.
 func readOrder(body map[string]json.RawMessage, now time.Time) (order openapi.CreateCall, err error) {
 	f := fields{body: body}
 	order.ScheduleIfOutsideHours = member[bool](&f, "schedule_if_outside_hours", "must be true or false.")
@@ -117,8 +117,8 @@ func (f *fields) absent(name string) bool {
 	return !given || string(raw) == "null"
 }
 
-// member returns nil if the member is absent. If the member has another type, member returns nil
-// and records the error.
+// member returns the value of the member with this name, or nil if the member is absent. If the
+// value has another type, member records the error and returns nil.
 func member[T any](f *fields, name, fault string) *T {
 	var value *T
 	if !f.absent(name) && json.Unmarshal(f.body[name], &value) != nil {

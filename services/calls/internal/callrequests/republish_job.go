@@ -60,7 +60,7 @@ func (w *RepublishJob) Run(ctx context.Context) error {
 	}
 }
 
-// Once publishes overdue requests again, at most maxPerPass requests.
+// Once publishes overdue requests again. It publishes at most maxPerPass requests.
 func (w *RepublishJob) Once(ctx context.Context) error {
 	for published := 0; published < maxPerPass; {
 		done, last, err := w.store.Republish(ctx, w.after, w.from, republishBatch, time.Now(), resume)

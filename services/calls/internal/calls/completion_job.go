@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// completionInterval is the time between two scans for calls that no longer wait for charge or
-	// analysis.
+	// completionInterval is the time between two searches for calls whose wait for charge or
+	// analysis is over.
 	completionInterval = 250 * time.Millisecond
 	completionBatch    = 50
 )

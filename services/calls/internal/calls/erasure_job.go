@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// pollInterval is the time between two scans while there is no work.
+// pollInterval is the time between two searches for due erasure steps.
 const pollInterval = time.Second
 
 // ErasureJob runs all steps of an erasure except the first one, which runs in the consumer's
@@ -42,7 +42,7 @@ func (j *ErasureJob) Run(ctx context.Context) error {
 	}
 }
 
-// Work does all steps that are due.
+// Work runs all steps that are due.
 func (j *ErasureJob) Work(ctx context.Context) error {
 	for {
 		worked, err := j.store.EraseNext(ctx)

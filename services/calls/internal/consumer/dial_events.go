@@ -161,7 +161,7 @@ func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 		if r.call == nil {
 			return kafka.Skipf("call request %s is not ours", *r.requestID)
 		}
-		return nil // the function foldCall stores the call
+		return nil // the request is unknown, but foldCall stores its call
 	}
 	at := r.event.GetOccurredAt().AsTime()
 	var changed bool

@@ -74,8 +74,8 @@ func readWalletEvent(rec kafka.Record) (event *eventv1.WalletEvent, requestID uu
 	return event, requestID, nil
 }
 
-// confirmHold publishes the request of a hold again. If no such request exists, confirmHold
-// abandons the request id.
+// confirmHold handles a hold that billing-wallet cannot confirm. It publishes the request of the
+// hold again. If no such request exists, confirmHold abandons the request id.
 func (c *Consumer) confirmHold(ctx context.Context, tx pgx.Tx, requestID uuid.UUID, workspace string) error {
 	workspaceID, err := uuid.Parse(workspace)
 	if err != nil {

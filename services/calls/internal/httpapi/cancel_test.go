@@ -233,8 +233,8 @@ func TestUnconfirmedHold_AbandonsTheRequestOfASlowPOST(t *testing.T) {
 	}
 }
 
-// TestUnconfirmedHold_ConcurrentPOSTLeavesNoUnusedHold runs a POST and an unconfirmed event of
-// billing-wallet concurrently. In the end the hold is either used or released.
+// TestUnconfirmedHold_ConcurrentPOSTLeavesNoUnusedHold runs a POST and billing-wallet's event
+// `unconfirmed` concurrently. In the end the hold is either used or released.
 func TestUnconfirmedHold_ConcurrentPOSTLeavesNoUnusedHold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -248,7 +248,7 @@ func orNil(s string) any {
 
 // TestErasure_ErasesCallsOfAnInboundCaller covers three inbound calls of one person. The first call
 // was stored before the erasure was ordered. The events of the second call arrive later, and the
-// dialer's erased event erases it. The third call is newer than the erasure and is kept.
+// dialer's event `erased` erases that call. The third call is newer than the erasure and is kept.
 func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 	t.Parallel()
 	r, erasure := newRig(t), newID(t)
@@ -263,7 +263,7 @@ func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 			ev.Event = &eventv1.DialEvent_Erased{Erased: &eventv1.CallErased{ErasureId: erasure.String()}}
 		})
 	}
-	// events that the dialer sent before and after it received the erasure
+	// the dialer sent these events before and after it received the erasure
 	for _, a := range []*account{known, late} {
 		if a == late {
 			a.publish(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.spoke())
@@ -292,8 +292,8 @@ func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 }
 
 // TestErasure_ConcurrentCallEventsLeaveNoPersonalData orders the erasure between any two events of
-// a call. Afterwards no personal data is stored, and no event with personal data follows the erased
-// event.
+// a call. Afterwards no personal data is stored, and no event with personal data follows the event
+// `erased`.
 func TestErasure_ConcurrentCallEventsLeaveNoPersonalData(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -9,7 +9,7 @@ import (
 
 // TestCompletedEvent_WithoutSummaryHasTheOutcomeOfTheEnd covers a summary that is late or never
 // arrives. call.completed waits for the summary. After the wait, call.completed is published with
-// the outcome of the dialer's ended event.
+// the outcome of the dialer's event `ended`.
 func TestCompletedEvent_WithoutSummaryHasTheOutcomeOfTheEnd(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -14,7 +14,8 @@ import (
 	"ringfence.dev/proto/settingsv1"
 )
 
-// fakePeers are fakes of the services that calls uses over HTTP. Each test sets their responses.
+// fakePeers contains fakes of the services that the service `calls` uses over HTTP. Each test sets
+// their responses.
 type fakePeers struct {
 	mu        sync.Mutex
 	preCheck  func(*compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error)

@@ -32,7 +32,7 @@ func NewRecordingLinks(s recordingstore.Storage) (*RecordingLinks, error) {
 		}
 		return &RecordingLinks{local: local}, err
 	}
-	address := s.PublicURL // the signature contains the host
+	address := s.PublicURL // the signature contains the host, so the public address must be signed
 	if address == "" {
 		address = s.URL
 	}

@@ -101,7 +101,7 @@ func newRig(t testing.TB, change ...func(*settings)) *rig {
 	return r
 }
 
-// peer starts the server of a fake peer. The server accepts only requests that the calls service
+// peer starts the server of a fake peer. The server accepts only requests that the service `calls`
 // signed.
 func (r *rig) peer(name string, self *serviceauth.Keys) string {
 	r.t.Helper()

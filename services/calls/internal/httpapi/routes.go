@@ -1,4 +1,4 @@
-// Package httpapi contains the HTTP handlers of the calls service. The gateway has already
+// Package httpapi contains the HTTP handlers of the service `calls`. The gateway has already
 // authorized the caller. The handlers use packages callrequests and store.
 package httpapi
 
@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// API is the HTTP API of calls.
+// API is the HTTP API of the service `calls`.
 type API struct {
 	intake   *callrequests.Intake
 	canceler *callrequests.Canceler

@@ -17,7 +17,7 @@ func TestCreate_RefusesScheduledForOutsideItsLimits(t *testing.T) {
 	tests := []struct {
 		name string
 		sent string
-		want time.Time // zero if the request is refused; a time before the test started means now
+		want time.Time // zero if the request must be refused; a time in the past if the call must be due now
 	}{
 		{
 			name: "a minute in the past is now", sent: now.Add(-time.Minute).Format(time.RFC3339Nano),

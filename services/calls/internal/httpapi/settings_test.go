@@ -48,7 +48,7 @@ func (r *rig) consumeWorkspace(event *eventv1.WorkspaceEvent) error {
 func TestWorkspace_NewestVersionAppliesInAnyOrder(t *testing.T) {
 	t.Parallel()
 	type step struct {
-		kafka       bool // true: by Kafka; false: by ApplySetting
+		kafka       bool // true if the step uses Kafka, false if it uses ApplySetting
 		version     int64
 		destination string
 	}

@@ -99,17 +99,18 @@ func callPeer[Q, A any](ctx context.Context, timeout time.Duration, peer string,
 	defer cancel()
 	response, err := call(ctx, connect.NewRequest(request))
 	if connect.CodeOf(err) == connect.CodeUnavailable && ctx.Err() == nil {
-		response, err = call(ctx, connect.NewRequest(request)) // the peer restarted, or an idle connection was closed
+		// once more: the peer may have restarted or closed an idle connection
+		response, err = call(ctx, connect.NewRequest(request))
 	}
 	if err == nil {
 		return response.Msg, nil
 	}
 	switch connect.CodeOf(err) {
 	case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeInvalidArgument, connect.CodeUnimplemented:
-		// the configuration or the code is wrong: the response is 500
+		// this error means that the configuration or the code is wrong, so the client gets 500
 		return nil, fmt.Errorf("request to %q: %w", peer, err)
 	default:
-		// the 503 response does not contain the cause
+		// the cause is logged, because the 503 response does not contain it
 		slog.WarnContext(ctx, "request to another service failed", "peer", peer, "error", err)
 		return nil, unavailable(peer)
 	}

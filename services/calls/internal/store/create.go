@@ -37,9 +37,10 @@ RETURNING ` + requestColumns
 const mayBecome = `NOT EXISTS (SELECT FROM abandoned_requests WHERE request_id = @id) AND NOT EXISTS (
     SELECT FROM erasures e WHERE e.workspace_id = @workspace_id AND e.phone_e164 = @to_e164 AND e.erasures > @erasures)`
 
-// Create stores the request, marks its key as done and enqueues the requested event, in one
-// transaction. claim is nil if the request has no key. Create and Unconfirmed take the same lock.
-// Create returns ErrNotCreated if no request can have this id.
+// Create stores the request, marks its key as done and enqueues the event `requested`, in one
+// transaction. claim is nil if the request has no key. Create and Unconfirmed take the same lock,
+// so a request cannot be created and abandoned at the same time. Create returns ErrNotCreated if it
+// stored nothing.
 func (s *Store) Create(ctx context.Context, req callstate.Request, claim *Claim,
 	at time.Time) (placed callstate.Request, err error) {
 	if claim == nil {
@@ -160,7 +161,7 @@ type PlacementInputs struct {
 	MaxCallSeconds *int32 `db:"max_call_seconds"`
 }
 
-// One statement reads both values, because every POST runs it.
+// One statement reads both values, to save a round trip in every POST.
 const selectPlacementInputs = `
 SELECT coalesce((SELECT destinations FROM workspaces WHERE id = @workspace_id), '{}') AS destinations,
     (SELECT max_call_seconds FROM agents

@@ -192,8 +192,8 @@ WHERE erasure_id = @erasure_id`
 	deleteErasureJob = `DELETE FROM erasure_jobs WHERE erasure_id = @erasure_id`
 )
 
-// eraseStep erases the next requests and calls of the job. It publishes an erased event for each of
-// them, after all other events of the same request or call. The same transaction stores the
+// eraseStep erases the next requests and calls of the job. It publishes the event `erased` for each
+// of them, after all other events of the same request or call. The same transaction stores the
 // progress of the job. The last step deletes the job. If the job is already finished, eraseStep
 // does nothing.
 func eraseStep(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
@@ -276,8 +276,8 @@ func queryIDs(ctx context.Context, tx pgx.Tx, sql string, args pgx.NamedArgs) ([
 	return pgx.AppendRows([]uuid.UUID{}, rows, pgx.RowTo[uuid.UUID])
 }
 
-// publishErased publishes an erased event for each request, and for each call of which events were
-// published. It also publishes a report with the steps that other services must do.
+// publishErased publishes the event `erased` for each request, and for each call of which events
+// were published. It also publishes a report with the steps that other services must do.
 func publishErased(
 	ctx context.Context, tx pgx.Tx, job erasureJob, requests []uuid.UUID, calls []erasedCall, more bool,
 ) error {
@@ -326,8 +326,8 @@ func stepDone(erasure, workspaceID uuid.UUID, at time.Time, step *eventv1.StepDo
 	}
 }
 
-// ReportErased reports that the dialer's erased event of an inbound call was applied. If events of
-// the call were published, ReportErased also publishes an event that orders the erasure of their
+// ReportErased reports that the dialer's event `erased` of an inbound call was applied. If events
+// of the call were published, ReportErased also publishes an event that orders the erasure of their
 // bodies.
 func (f *Fold) ReportErased(ctx context.Context, c *callstate.Call, erasure uuid.UUID) error {
 	step := &eventv1.StepDone{Ref: c.ID.String()}

@@ -142,9 +142,9 @@ func (f *Fold) SaveRequest(req *callstate.Request) {
 	}
 }
 
-// SaveCanceled adds a request that the withdrawn event canceled. It also adds the event of the
-// request for call-requests.v1. It is used if the HTTP cancel failed after the dialer withdrew the
-// request.
+// SaveCanceled adds a request that the dialer's event `withdrawn` canceled. It also adds the event
+// of the request for call-requests.v1. It is used if the HTTP cancel failed after the dialer
+// withdrew the request.
 func (f *Fold) SaveCanceled(ctx context.Context, req *callstate.Request, at time.Time) error {
 	f.SaveRequest(req)
 	return outbox.Queue(ctx, &f.events, requestEvent(req, req.WithdrawnEvent(at)))

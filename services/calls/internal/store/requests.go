@@ -107,8 +107,8 @@ UPDATE call_requests SET cancel_answered = true
 WHERE workspace_id = @workspace_id AND id = @id AND status = 'canceled' AND NOT cancel_answered
 RETURNING ` + requestColumns
 
-// AnswerCancel is called after the withdrawn event has canceled the request. It records that a
-// cancel of this request was answered with HTTP 200, and returns the request. It returns
+// AnswerCancel is called after the dialer's event `withdrawn` has canceled the request. It records
+// that a cancel of this request was answered with HTTP 200, and returns the request. It returns
 // pg.ErrNotFound if the request is not canceled, or if another cancel was already answered with
 // 200.
 func (s *Store) AnswerCancel(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {

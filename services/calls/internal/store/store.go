@@ -1,4 +1,4 @@
-// Package store contains all SQL of the calls service. Each method is one transaction: a row and
+// Package store contains all SQL of the service `calls`. Each method is one transaction: a row and
 // its event commit together. Packages callstate and agents contain the rules.
 package store
 

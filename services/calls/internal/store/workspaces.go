@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// Workspace is the part of a workspace that the calls service stores.
+// Workspace is the part of a workspace that the service `calls` stores.
 type Workspace struct {
 	ID           uuid.UUID
 	Version      int64
