@@ -53,8 +53,8 @@ type Intake struct {
 }
 
 // New returns an intake. The intake calls wake after each commit that wrote an event, so that the
-// relay publishes the event. The function backlog returns the age of the oldest unpublished event.
-// If the age is above maxBacklog, new requests are refused.
+// relay publishes the event. The function `backlog` returns the age of the oldest unpublished
+// event. If the age is above maxBacklog, new requests are refused.
 func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlog func() time.Duration, metrics prometheus.Registerer) *Intake {
 	in := &Intake{
 		cfg: cfg, store: st, peers: peers, wake: wake, backlog: backlog, now: time.Now,
@@ -73,8 +73,8 @@ func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlog
 	return in
 }
 
-// Create creates a call request from the body of POST /v1/calls. The parameter header contains the
-// values of the header Idempotency-Key; a key in the body has precedence. If the key was used
+// Create creates a call request from the body of POST /v1/calls. The parameter `header` contains
+// the values of the header Idempotency-Key; a key in the body has precedence. If the key was used
 // before, Create creates no second call. It returns the request of that key in its current state,
 // and replayed is true. A refused body creates no request and frees the key.
 func (in *Intake) Create(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage,

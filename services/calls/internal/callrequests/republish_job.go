@@ -33,8 +33,8 @@ type RepublishJob struct {
 	from time.Time
 }
 
-// NewRepublishJob returns a job for requests that are overdue by more than the duration after. The
-// job calls wake after it has written events to the outbox.
+// NewRepublishJob returns a job for requests that are overdue by more than the duration `after`.
+// The job calls wake after it has written events to the outbox.
 func NewRepublishJob(st *store.Store, after time.Duration, wake func(), metrics prometheus.Registerer) *RepublishJob {
 	w := &RepublishJob{store: st, after: after, wake: wake, count: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "ringfence_calls_republished_requests_total",

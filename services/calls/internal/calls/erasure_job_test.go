@@ -162,7 +162,7 @@ func (f *fixture) wantReports(id uuid.UUID, want int) map[string]int {
 }
 
 // crashInStep starts the next step. While a locked call blocks the step, crashInStep calls the
-// function during. Then it cancels the context of the step.
+// function `during`. Then it cancels the context of the step.
 func (f *fixture) crashInStep(number string, during func()) {
 	f.Helper()
 	blocker, err := f.pool.Begin(f.Context())

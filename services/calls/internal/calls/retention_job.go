@@ -55,7 +55,7 @@ func (w *RetentionJob) Run(ctx context.Context) error {
 	}
 }
 
-// Once deletes all data whose retention period has ended at the time now.
+// Once deletes all data whose retention period has ended at the time `now`.
 func (w *RetentionJob) Once(ctx context.Context, now time.Time) error {
 	if err := w.store.DeleteErasures(ctx, now.Add(-erasureRetention)); err != nil {
 		return err

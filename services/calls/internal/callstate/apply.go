@@ -80,7 +80,7 @@ func (c *Call) charged() bool {
 }
 
 // Announce returns the public event for the change of the status, and counts the event in Sequence.
-// The parameter before is the status before the change; it is "" for a new call. Announce returns
+// The parameter `before` is the status before the change; it is "" for a new call. Announce returns
 // "" if the change has no public event.
 //
 // call.completed waits for the charge and the analysis. Both waits start when the end was received.

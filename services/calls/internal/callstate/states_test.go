@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/money"
 )
 
-// nextStatuses returns the statuses that can follow the status from. The statuses ringing and
+// nextStatuses returns the statuses that can follow the status `from`. The statuses ringing and
 // in_progress can be skipped.
 func nextStatuses(from Status) []Status {
 	ends := []Status{Completed, NoAnswer, Busy, Failed, Canceled}
@@ -97,7 +97,7 @@ func TestCall_EventsInAnyOrderKeepTheStateRules(t *testing.T) {
 	})
 }
 
-// nextRequestStatuses returns the statuses that can follow the status from. The first event of a
+// nextRequestStatuses returns the statuses that can follow the status `from`. The first event of a
 // call can end the request.
 func nextRequestStatuses(from RequestStatus) []RequestStatus {
 	return map[RequestStatus][]RequestStatus{

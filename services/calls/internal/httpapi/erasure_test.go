@@ -160,7 +160,7 @@ func (r *rig) wantErasedEvents(erasure uuid.UUID, over, live, waiting, queued *a
 }
 
 // sameSteps reports whether two reports contain the same steps. It ignores the call with the id
-// between, because that call published its first event between the two reports.
+// `between`, because that call published its first event between the two reports.
 func sameSteps(first, second, between string) bool {
 	a, b := strings.Fields(first), strings.Fields(strings.ReplaceAll(second, " webhook-dispatcher "+between, ""))
 	slices.Sort(a)

@@ -116,7 +116,7 @@ func (r *rig) peer(name string, self *serviceauth.Keys) string {
 	return server.URL
 }
 
-// keys returns the keys of the service self, which trusts the services in trusted.
+// keys returns the keys of the service `self`, which trusts the services in `trusted`.
 func keys(t testing.TB, self string, trusted ...*serviceauth.Keys) *serviceauth.Keys {
 	t.Helper()
 	seed := make([]byte, 32)

@@ -186,7 +186,7 @@ WHERE completes_at <= now()
 ORDER BY completes_at LIMIT @limit FOR UPDATE SKIP LOCKED`
 
 // Complete publishes call.completed for up to limit calls whose wait is over. It returns the number
-// of these calls. The function resume continues the trace of each call.
+// of these calls. The function `resume` continues the trace of each call.
 func (s *Store) Complete(ctx context.Context, waits callstate.Waits, limit int, resume func(context.Context, *callstate.Call) (context.Context, func())) (int, error) {
 	var done int
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {

@@ -120,7 +120,8 @@ DELETE FROM idempotency_keys k USING (
 ) old WHERE k.workspace_id = old.workspace_id AND k.key = old.key AND k.leased_until < now()`
 
 // DeleteExpiredKeys deletes at most limit keys whose request ended longer ago than the duration
-// keep. It returns their number. beforeID must be the smallest UUIDv7 of the time that is keep ago.
+// `keep`. It returns their number. beforeID must be the smallest UUIDv7 of the time that is `keep`
+// ago.
 func (s *Store) DeleteExpiredKeys(ctx context.Context, beforeID uuid.UUID, keep time.Duration, limit int) (int64,
 	error) {
 	tag, err := s.pool.Exec(ctx, deleteExpiredKeys, pgx.NamedArgs{"before_id": beforeID, "keep": keep.Seconds(),

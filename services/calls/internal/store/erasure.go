@@ -363,7 +363,7 @@ type Retention struct {
 const selectRetentions = `
 SELECT id, keep_calls_days, keep_transcripts_days FROM workspaces WHERE id > @after::uuid ORDER BY id LIMIT 500`
 
-// Retentions returns up to 500 workspaces whose id is greater than the parameter after, in the
+// Retentions returns up to 500 workspaces whose id is greater than the parameter `after`, in the
 // order of their ids.
 func (s *Store) Retentions(ctx context.Context, after uuid.UUID) ([]Retention, error) {
 	found, err := pg.Many[Retention](ctx, s.pool, selectRetentions, pgx.NamedArgs{"after": after})
@@ -393,19 +393,19 @@ DELETE FROM call_requests WHERE id = ANY (ARRAY(
     LIMIT @limit))`
 
 // DeleteTranscripts deletes the transcripts of up to limit calls of the workspace that ended before
-// the time at. It returns the number of these calls.
+// the time `at`. It returns the number of these calls.
 func (s *Store) DeleteTranscripts(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
 	return s.deleteOld(ctx, deleteTranscripts, workspaceID, at, limit)
 }
 
-// DeleteCalls deletes up to limit calls of the workspace that ended before the time at. It returns
-// the number of these calls.
+// DeleteCalls deletes up to limit calls of the workspace that ended before the time `at`. It
+// returns the number of these calls.
 func (s *Store) DeleteCalls(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
 	return s.deleteOld(ctx, deleteCalls, workspaceID, at, limit)
 }
 
-// DeleteRequests deletes up to limit call requests of the workspace that ended before the time at.
-// It returns the number of these requests.
+// DeleteRequests deletes up to limit call requests of the workspace that ended before the time
+// `at`. It returns the number of these requests.
 func (s *Store) DeleteRequests(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
 	return s.deleteOld(ctx, deleteRequests, workspaceID, at, limit)
 }
@@ -424,7 +424,7 @@ func (s *Store) deleteOld(ctx context.Context, sql string, workspaceID uuid.UUID
 
 const deleteErasures = `DELETE FROM erasures WHERE ordered_at < @at`
 
-// DeleteErasures deletes erasure counters that were set before the time at. The time at must be so
+// DeleteErasures deletes erasure counters that were set before the time `at`. This time must be so
 // early that no request which was allowed before these erasures can still be created.
 func (s *Store) DeleteErasures(ctx context.Context, at time.Time) error {
 	if _, err := s.pool.Exec(ctx, deleteErasures, pg.Args{"at": at}); err != nil {

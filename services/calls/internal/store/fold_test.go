@@ -17,7 +17,7 @@ import (
 )
 
 // keep stores a new call and its event with a Fold. After the Fold has read the call and before it
-// writes, keep calls the function meanwhile.
+// writes, keep calls the function `meanwhile`.
 func keep(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Status, event openapi.EventType, meanwhile func() error) error {
 	t.Helper()
 	st := store.New(pool)

@@ -144,10 +144,10 @@ WHERE id IN (
 RETURNING ` + requestColumns
 
 // Republish publishes overdue requests again. Each request is published at most once in every
-// period of length after. Two kinds of requests are overdue: queued requests that were due long
+// period of length `after`. Two kinds of requests are overdue: queued requests that were due long
 // ago, and requests that have been dialing for longer than their longest call. Republish starts
-// with requests that were due later than the parameter from. It returns the number of published
-// requests and the due time of the last one. The function resume continues the trace of each
+// with requests that were due later than the parameter `from`. It returns the number of published
+// requests and the due time of the last one. The function `resume` continues the trace of each
 // request.
 func (s *Store) Republish(
 	ctx context.Context, after time.Duration, from time.Time, limit int, at time.Time,

@@ -63,8 +63,9 @@ func (g *Checks) PreCheck(ctx context.Context, req PreCheckRequest) (Allowed, er
 		if !errors.Is(err, store.ErrInputsChanged) {
 			return allowed, err
 		}
-		// Another request changed the contact between the read and the write. If requests collide,
-		// at least one of them succeeds each time. The loop ends at the caller's deadline.
+		// Another request changed the contact between the read and the write. Each time that
+		// requests collide like this, at least one of them succeeds. The loop ends at the caller's
+		// deadline.
 		if ctx.Err() != nil {
 			return Allowed{}, fmt.Errorf("pre-check of request %s: %w", req.CallRequestID, ctx.Err())
 		}

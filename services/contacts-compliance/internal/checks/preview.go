@@ -24,7 +24,7 @@ type Preview struct {
 	PolicyVersion int
 }
 
-// Preview evaluates the gates for a number at the time at. If at is zero or in the past, the
+// Preview evaluates the gates for a number at the time `at`. If `at` is zero or in the past, the
 // current time is used. The target q has no call request.
 func (g *Checks) Preview(ctx context.Context, q store.Target, at time.Time) (Preview, error) {
 	inputs, err := g.store.ReadInputs(ctx, q)

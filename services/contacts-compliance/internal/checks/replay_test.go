@@ -191,7 +191,7 @@ func TestPreview_EqualsAPreCheckForTheSameTime(t *testing.T) {
 			req.At, req.DeferIfClosed = at, deferIfClosed
 			h.comparePreCheck(t, rt, req, p)
 		}
-		if p.Next != nil { // the dial-time check allows a call at that time
+		if p.Next != nil { // the dial-time check must allow a call at that time
 			f := p.Facts
 			f.At = *p.Next
 			if v := gate.Evaluate(f); v.Result != gate.Open {

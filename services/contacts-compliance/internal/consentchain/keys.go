@@ -24,7 +24,7 @@ type Keys struct {
 }
 
 // NewKeys parses entries of the form "<id>=<base64 of 32 bytes or more>". The key of the first
-// entry signs. NewKeys also derives a key from the parameter secret. The derived key verifies
+// entry signs. NewKeys also derives a key from the parameter `secret`. The derived key verifies
 // signatures. It signs only if there is no entry.
 func NewKeys(entries []string, secret string) (*Keys, error) {
 	k := &Keys{keys: map[string][]byte{}}

@@ -16,8 +16,8 @@ type RetentionConfig struct {
 }
 
 const (
-	// preCheckRetention is as long as the service `calls` by default keeps an idempotency key
-	// without a request. While the key exists, a repeated POST can use the stored pre-check.
+	// preCheckRetention equals the default time for which the service `calls` keeps an idempotency
+	// key without a request. While the key exists, a repeated POST can use the stored pre-check.
 	preCheckRetention = 30 * 24 * time.Hour
 	// importIdleTimeout is the time after which an import that was not started and received no
 	// further part is deleted.

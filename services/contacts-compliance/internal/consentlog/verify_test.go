@@ -146,7 +146,7 @@ func (r *fixture) requireIntact() {
 	}
 }
 
-// requireBreak fails the test unless verify reports a break that contains the text words.
+// requireBreak fails the test unless verify reports a break that contains the text `words`.
 func (r *fixture) requireBreak(words string) {
 	r.Helper()
 	output, err := r.verify()

@@ -44,8 +44,9 @@ type Change struct {
 	OccurredAt time.Time
 }
 
-// Record is one row of the consent ledger. Before and After are the values of the state that Kind
-// changes. The record of an import covers many numbers: it has no Number, ContactID or Before.
+// Record is one row of the consent ledger. Before and After are the values of the changed state,
+// which is DND or consent. The record of an import covers many numbers, so it has no Number,
+// ContactID or Before.
 type Record struct {
 	ID         uuid.UUID       `db:"id"`
 	Number     phone.Number    `db:"phone_e164"`

@@ -55,7 +55,7 @@ type Rule struct {
 	// rule. A zero date means no limit.
 	From  window.Date `json:"from,omitzero"`
 	Until window.Date `json:"until,omitzero"`
-	// CoversUntil is the pack's CoversUntil.
+	// CoversUntil is a copy of Pack.CoversUntil.
 	CoversUntil window.Date `json:"covers_until"`
 	Citation    string      `json:"citation"`
 
@@ -166,7 +166,7 @@ func WidestCap(rules []Rule) (calls int, back time.Duration) {
 	return calls, back
 }
 
-// FreeAt returns the earliest time, not before the parameter at, at which the cap allows one more
+// FreeAt returns the earliest time, not before the parameter `at`, at which the cap allows one more
 // call. dials can be in any order.
 func (c Cap) FreeAt(dials []time.Time, at time.Time) time.Time {
 	span := time.Duration(c.Hours) * time.Hour

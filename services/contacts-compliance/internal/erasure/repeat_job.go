@@ -52,7 +52,7 @@ func (w *RepeatJob) Run(ctx context.Context) error {
 }
 
 // RunOnce publishes again the open erasures whose last publication is older than the parameter
-// after.
+// `after`.
 func (w *RepeatJob) RunOnce(ctx context.Context, after time.Duration) error {
 	published, err := w.store.RepublishErasures(ctx, after)
 	w.republished.Add(float64(published))

@@ -30,7 +30,7 @@ func (f Facts) clocks() []clock {
 		return all
 	}
 	zones := f.recipientZones()
-	// Every time that the method next can return is before lastDay in every time zone. If a rule
+	// Every time that the method `next` can return is before lastDay in every time zone. If a rule
 	// expires before lastDay, its clock is needed, even if its hours are always open.
 	lastDay := window.DateOf(f.At.UTC().Add(window.Horizon)).AddDays(2)
 	for i := range f.Rules {
@@ -51,7 +51,7 @@ func (f Facts) hours() Outcome {
 	at := f.At
 	reason, closed := f.refusal(clocks, at)
 	if !closed && f.Stage == Dial {
-		// the hours close within dialMargin, so the method next must search from here for a later
+		// the hours close within dialMargin, so the method `next` must search from here for a later
 		// opening
 		at = f.At.Add(dialMargin)
 		reason, closed = f.closedHours(clocks, at)
@@ -163,7 +163,7 @@ func (f Facts) next(clocks []clock, from time.Time) (time.Time, bool) {
 	}
 }
 
-// afterCaps returns the earliest time, not before the parameter at, at which no frequency cap is
+// afterCaps returns the earliest time, not before the parameter `at`, at which no frequency cap is
 // reached.
 func (f Facts) afterCaps(at time.Time) time.Time {
 	for moved := true; moved; {

@@ -34,7 +34,7 @@ type day struct {
 // and the local date stays the same.
 type stretch struct {
 	from, till int // minutes of the UTC day: from is included, till is not
-	shows      int // the minute of the local day that the wall clock shows at the minute from
+	shows      int // the minute of the local day that the wall clock shows at the minute `from`
 	date       string
 	weekday    time.Weekday
 	day        day
@@ -103,8 +103,8 @@ type oracle struct {
 	dates    []ruleTexts    // one element for each rule
 	shut     []uint64       // one bit for each minute; 1 means that the minute is closed
 	seen     []bool         // whether the bits of a UTC day are computed
-	// searched is the minute of the last search for an opening, and found is the opening that it
-	// found.
+	// searched is the minute at which the last search for an opening began, and found is the
+	// opening that was found.
 	searched, found int
 }
 

@@ -19,13 +19,13 @@ import (
 
 const (
 	maxSource   = 200
-	maxEvidence = 2000 // in characters, if the evidence is text
+	maxEvidence = 2000 // characters; this limit applies only to evidence that is text
 )
 
 // recordView is a consent record in the operator API
 // (docs/reference/api/operator-api.md#consent-records). Before and After are the values of the
-// state that kind changes. The record of an import covers many numbers: it has no number, contact
-// or before.
+// changed state, which is DND or consent. The record of an import covers many numbers, so it has no
+// number, contact or before.
 type recordView struct {
 	ID         uuid.UUID         `json:"id"`
 	PhoneE164  *string           `json:"phone_e164"`

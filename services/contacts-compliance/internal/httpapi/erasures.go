@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// erasureView is an entry of the register of erasures. It does not contain the number.
+// erasureView is an entry of the register of erasures. The entry does not contain the number.
 type erasureView struct {
 	ID          uuid.UUID          `json:"id"`
 	Subject     string             `json:"subject"`

@@ -39,8 +39,8 @@ type API struct {
 
 // New returns the routes of the service. Each route accepts only its callers: customers and
 // operators through the gateway, the gateway for settings, the service `calls` for the pre-check,
-// and the dialer for the dial-time check. The function wake is called after each commit that wrote
-// to the outbox.
+// and the dialer for the dial-time check. The function `wake` is called after each commit that
+// wrote to the outbox.
 func New(st *store.Store, g *checks.Checks, im *imports.Importer, wake func(), keys *serviceauth.Keys,
 	tel *telemetry.Telemetry) (http.Handler, error) {
 	api := &API{store: st, checks: g, importer: im, wake: wake}

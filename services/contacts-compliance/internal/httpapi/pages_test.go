@@ -41,7 +41,8 @@ const insertContact = `
 INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, dnd_status, consent_status, updated_at)
 VALUES ($1, $2, $3, nullif($4, ''), nullif(lower($4), ''), $5, $6, now())`
 
-// Every combination of filters returns exact pages, also while contacts change.
+// For every combination of filters, the pages must contain exactly the matching contacts, even
+// while contacts change.
 func TestContacts_PagesMatchEveryFilterExactly(t *testing.T) {
 	t.Parallel()
 	r := start(t)

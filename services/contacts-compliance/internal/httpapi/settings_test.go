@@ -31,7 +31,7 @@ func (r *fixture) workspaceEvent(version int64, policy *eventv1.CallingPolicy) *
 	}
 }
 
-// apply calls ApplySetting with the token of the service whose name is in the parameter as.
+// apply calls ApplySetting with the token of the service whose name is in the parameter `as`.
 func (r *fixture) apply(ctx context.Context, as string, event *eventv1.WorkspaceEvent) error {
 	client := settingsv1.NewSettingServiceClient(http.DefaultClient, r.url,
 		connect.WithInterceptors(r.peers[as].ClientInterceptor(service)))
@@ -114,7 +114,7 @@ func TestPolicy_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 			Operator: "ann", SetInVersion: version}
 	}
 	type step struct {
-		kafka   bool // true: by Kafka; false: by ApplySetting
+		kafka   bool // true if the step uses Kafka, false if it uses ApplySetting
 		version int64
 		policy  *eventv1.CallingPolicy
 	}

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-// The stored times are whole seconds. An encoder that leaves out zeros writes them without
+// The stored times are whole seconds. An encoder that omits trailing zeros would write them without
 // decimals.
 func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	t.Parallel()

@@ -39,8 +39,8 @@ SELECT workspace_id, seq, mac, CASE WHEN isfinite(moved_at) THEN moved_at ELSE n
 WHERE seq > 0 AND (@everything OR moved_at > @since OR NOT isfinite(moved_at))
 ORDER BY workspace_id`
 
-// MovedHeads calls the function each for every head that changed after the time since. The time is
-// that of the database's clock. If since is zero, MovedHeads calls the function for all heads.
+// MovedHeads calls the function `each` for every head that changed after the time `since`. The time
+// is that of the database's clock. If since is zero, MovedHeads calls the function for all heads.
 func (a *Archive) MovedHeads(ctx context.Context, since time.Time, each func(Head) error) error {
 	rows, err := a.pool.Query(ctx, movedHeads, pgx.NamedArgs{"since": since, "everything": since.IsZero()})
 	if err != nil {
@@ -94,7 +94,7 @@ const maxBreaks = 1000
 // and with the head log. It also compares the list of each import with the import's record, and the
 // states of the contacts with their last records.
 //
-// The parameter logged contains the last row of each chain in the head log. Every row that was
+// The parameter `logged` contains the last row of each chain in the head log. Every row that was
 // written before loggedBefore must be in the log. If loggedBefore is zero, there is no head log.
 // Verify keeps one head per workspace and the records of imports in memory.
 func (a *Archive) Verify(ctx context.Context, logged map[uuid.UUID]consentchain.Link,

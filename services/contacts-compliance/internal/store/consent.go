@@ -40,14 +40,14 @@ WHERE workspace_id = @workspace_id AND id = @id`
 // in the order of their effects, and only writers of the same workspace wait for each other.
 //
 // A change with a call id is recorded once per call. If the number has no contact, the parameter
-// unknown decides: the contact is created, or pg.ErrNotFound is returned.
+// `unknown` decides: the contact is created, or pg.ErrNotFound is returned.
 func (s *Store) Record(ctx context.Context, ch contacts.Change, unknown UnknownNumber) (changed contacts.Contact,
 	err error) {
 	return s.record(ctx, ch, unknown, nil)
 }
 
-// record does the work of Record. After the change it calls the function also, which can add
-// statements to the same transaction.
+// record does the work of Record. After the change it calls the function `also`, which can add
+// statements to the same transaction. `also` can be nil.
 func (s *Store) record(ctx context.Context, ch contacts.Change, unknown UnknownNumber,
 	also func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {

@@ -317,7 +317,7 @@ SELECT phone_e164 FROM opt_out_import_numbers WHERE import_id = @id
     AND phone_e164 > @after ORDER BY phone_e164 LIMIT @rows`
 
 // NumbersAfter returns at most rows numbers of the list in ascending order. They are the first
-// numbers that are greater than the parameter after.
+// numbers that are greater than the parameter `after`.
 func (s *Store) NumbersAfter(ctx context.Context, id uuid.UUID, after string, rows int) ([]string, error) {
 	found, err := pg.Values[string](ctx, s.pool, numbersAfter, pg.Args{"id": id, "after": after, "rows": rows})
 	if err != nil {
@@ -398,7 +398,7 @@ WITH gone AS (
 SELECT count(*) FROM gone`
 
 // DeleteIdleImports deletes imports that were never started and received no part for the duration
-// idle. It returns the number of deleted imports.
+// `idle`. It returns the number of deleted imports.
 func (s *Store) DeleteIdleImports(ctx context.Context, idle time.Duration) (gone int64, err error) {
 	if err := s.pool.QueryRow(ctx, deleteIdleImports, pg.Args{"seconds": idle.Seconds()}).Scan(&gone); err != nil {
 		return 0, fmt.Errorf("delete idle imports: %w", err)

@@ -110,7 +110,7 @@ ON CONFLICT (workspace_id) DO UPDATE
     SET seq = excluded.seq, mac = excluded.mac, key_id = excluded.key_id, sum = excluded.sum, dropped_at = now()
     WHERE s.seq < excluded.seq`
 
-// advanceStarts signs the last row before the time until as the new start of each chain. It
+// advanceStarts signs the last row before the time `until` as the new start of each chain. It
 // verifies the rows first. Otherwise a person with access to the database could get any row signed
 // as a start, and could then delete the rows before it.
 func (a *Archive) advanceStarts(ctx context.Context, tx pgx.Tx, until time.Time) error {

@@ -161,7 +161,7 @@ ORDER BY dialed_at DESC
 LIMIT @calls`
 
 // Dials returns the times of at most limit dials of other requests to the number after the time
-// since, newest first.
+// `since`, newest first.
 func (s *Store) Dials(ctx context.Context, q Target, since time.Time, limit int) ([]time.Time, error) {
 	return readDials(ctx, s.pool, q, since, limit)
 }
@@ -182,12 +182,12 @@ func readDials(ctx context.Context, from querier, q Target, since time.Time, lim
 const lockNumberGate = `
 SELECT pg_advisory_xact_lock(hashtextextended('gate ' || @workspace_id::text || ' ' || @phone_e164::text, 0))`
 
-// RecentDials is a function that returns the times of at most limit dials after the time since,
+// RecentDials is a function that returns the times of at most limit dials after the time `since`,
 // newest first.
 type RecentDials func(since time.Time, limit int) ([]time.Time, error)
 
-// DecideInOrder locks the number, calls the function decide and stores the decision. Because of the
-// lock, each call sees the dials that earlier calls allowed, on every replica.
+// DecideInOrder locks the number, calls the function `decide` and stores the decision. Because of
+// the lock, each call sees the dials that earlier calls allowed, on every replica.
 func (s *Store) DecideInOrder(ctx context.Context, q Target,
 	decide func(Inputs, RecentDials) (Decision, error)) (decided Decision, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {

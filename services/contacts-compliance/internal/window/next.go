@@ -58,7 +58,7 @@ func nextIn(hours Hours, z Zone, from, limit time.Time) (time.Time, bool) {
 }
 
 // nextWithin returns the next opening in [from, end). The zone's offset must not change in this
-// period. day is the local day of the time from.
+// period. day is the local day of the time `from`.
 func nextWithin(hours Hours, day Date, offset time.Duration, from, end time.Time) (time.Time, bool) {
 	// midnight is the start of the local day. It is computed as if the offset applied to the whole
 	// day.

@@ -310,7 +310,7 @@ type receiver struct {
 	response func(receivedRequest, int) int
 }
 
-// newReceiver starts a receiver. The function response is called with a request and its number,
+// newReceiver starts a receiver. The function `response` is called with a request and its number,
 // counted from 1, and returns the status. If response is nil, the receiver responds 200.
 func newReceiver(t *testing.T, response func(receivedRequest, int) int) *receiver {
 	t.Helper()

@@ -135,7 +135,7 @@ func (a *API) changeSubscription(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewSubscription(sub))
 }
 
-// applyChange stores the change that the function read returns for the request body, and responds
+// applyChange stores the change that the function `read` returns for the request body, and responds
 // with the changed subscription. An unknown subscription gives 404 before the body is checked.
 func (a *API) applyChange(
 	r *http.Request, read func(*fields) (store.Change, error),

@@ -239,7 +239,7 @@ func TestRun_ReturnsAnErrorIfInterruptedAndContinuesNextTime(t *testing.T) {
 	if err == nil {
 		t.Fatal("interrupted Run = nil, want an error")
 	}
-	// if the error is context.Canceled, the function main exits with status 0
+	// if the error is context.Canceled, the function `main` exits with status 0
 	if errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted Run = %v, want an error other than context.Canceled", err)
 	}

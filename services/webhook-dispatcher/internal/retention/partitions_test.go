@@ -160,8 +160,8 @@ func TestRotateDays_QueuedDeliveriesAreKeptWhenTheirDayIsDropped(t *testing.T) {
 	}
 }
 
-// rotateUntil calls RotateDays for consecutive days until the channel done is closed. The days
-// begin with the day first. After span days, rotateUntil begins again with first.
+// rotateUntil calls RotateDays for consecutive days until the channel `done` is closed. The days
+// begin with the day `first`. After span days, it begins again with `first`.
 func (r *fixture) rotateUntil(done <-chan struct{}, first, span int) {
 	r.t.Helper()
 	for d := first; ; d = (d + 1) % span {

@@ -163,7 +163,7 @@ func (j *Job) DeleteExpired(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// RotateDays creates the partitions of the days around the time now. It drops the partitions of
+// RotateDays creates the partitions of the days around the time `now`. It drops the partitions of
 // days that ended more than Keep before that time. A second call with the same time changes
 // nothing.
 func (j *Job) RotateDays(ctx context.Context, now time.Time) error {

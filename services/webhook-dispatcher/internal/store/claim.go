@@ -150,7 +150,7 @@ FROM size LEFT JOIN last ON true`
 
 // ListDue returns the active subscriptions after the given id that have due deliveries. The due
 // time can be any time in the past. ListDue reads at most limit active subscriptions. The next call
-// must continue after next, which is uuid.Nil at the end.
+// must continue after `next`, which is uuid.Nil at the end.
 func (s *Store) ListDue(ctx context.Context, after uuid.UUID, limit int) (due []Due, next uuid.UUID, err error) {
 	rows, err := manyGenericPlan[listRow](ctx, s, listDue, pg.Args{"after": after, "limit": limit})
 	if err != nil {

@@ -102,8 +102,8 @@ func (r *fixture) suspend(workspace uuid.UUID) {
 	}
 }
 
-// ingest stores events in one transaction. If the function before is not nil, it is called directly
-// before the COMMIT.
+// ingest stores events in one transaction. If the function `before` is not nil, it is called
+// directly before the COMMIT.
 func (r *fixture) ingest(before func(), events ...deliveries.Event) (done store.Ingested) {
 	r.t.Helper()
 	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) (err error) {

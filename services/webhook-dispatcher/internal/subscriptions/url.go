@@ -12,7 +12,7 @@ const MaxURL = ssrf.MaxURL
 
 // CheckURL returns the url with a lower-case scheme, as the table subscriptions requires. It
 // returns the error invalid_url if webhooks must not be sent to the url
-// (docs/reference/api/webhooks.md#endpoint-addresses). The function reachable reports whether
+// (docs/reference/api/webhooks.md#endpoint-addresses). The function `reachable` reports whether
 // webhooks may be sent to an IP address in the url.
 func CheckURL(text string, reachable func(netip.Addr) bool) (string, error) {
 	checked, err := ssrf.CheckURL(text, "https", reachable)
