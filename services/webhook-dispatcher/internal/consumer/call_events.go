@@ -25,7 +25,7 @@ func (c *Consumer) onCallEvents(
 	outcome.Results = make([]inbox.Result, len(batch))
 	var events []deliveries.Event
 	var erasures []store.Erasure
-	recordOf := make([]int, 0, len(batch)) // the index of each event's record
+	recordOf := make([]int, 0, len(batch)) // for each event, the index of its record in the batch
 	for i, rec := range batch {
 		event, erasure, err := read(ctx, rec)
 		if outcome.Results[i], err = inbox.ResultOf(err); err != nil {
@@ -44,6 +44,7 @@ func (c *Consumer) onCallEvents(
 		ingest := c.store.Match
 		if len(erasures) > 0 {
 			// EraseCall reads the events of its call, so these events must be inserted before
+			// EraseCall runs
 			ingest = c.store.Ingest
 		}
 		if done, err = ingest(ctx, tx, events...); err != nil {

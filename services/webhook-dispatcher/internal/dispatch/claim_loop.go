@@ -28,8 +28,8 @@ const (
 	// listed. The list finds deliveries that a poll missed because they were committed more than
 	// longOverlap after their due time.
 	listInterval = 10 * time.Minute
-	// minRoundInterval is the minimum time between two rounds of the claim loop. In this time
-	// several requests can end, so that one claim can replace all of them.
+	// minRoundInterval is the minimum time between two rounds of the claim loop. Several requests
+	// can end in this time. One claim then takes new deliveries for all of them.
 	minRoundInterval = 3 * time.Millisecond
 	claimTimeout     = 5 * time.Second
 )
@@ -90,9 +90,9 @@ type poller struct {
 	busy bool
 }
 
-// poll adds to the limits the endpoints whose deliveries became due since the last poll. The first
-// call lists all active subscriptions with due deliveries. Once in listInterval, a later call does
-// the same.
+// poll passes the endpoints whose deliveries became due since the last poll to the limits. The
+// first call lists all active subscriptions with due deliveries. Once in listInterval, a later call
+// does the same.
 func (p *poller) poll(ctx context.Context, tick bool) error {
 	if p.polledTo.IsZero() || time.Since(p.listedAt) > listInterval {
 		return p.list(ctx)

@@ -34,7 +34,8 @@ type ClientConfig struct {
 	// response.
 	Timeout time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"10s" help:"Maximum duration of one attempt, from the DNS lookup to the end of the response."`
 	// MaxPerHost is the maximum number of requests in flight to one host and port, for all
-	// subscriptions together. As many idle connections are kept. 0 means 128.
+	// subscriptions together. The client keeps the same number of idle connections per host. 0
+	// means 128.
 	MaxPerHost int `env:"WEBHOOK_MAX_PER_HOST" envDefault:"128" help:"Maximum number of requests in flight to one host and port, for all subscriptions together."`
 }
 
@@ -57,7 +58,7 @@ func NewClient(cfg ClientConfig, g *ssrf.Guard) (*Client, error) {
 	return newClient(cfg, &net.Dialer{Timeout: cfg.Timeout, Control: g.Control})
 }
 
-// newClient returns a client that uses the dialer.
+// newClient returns a client that connects with the given net.Dialer.
 func newClient(cfg ClientConfig, dialer *net.Dialer) (*Client, error) {
 	roots, err := rootCAs(cfg.ExtraCAFile)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
 )
 
-// longTimeout is the timeout of attempts that are expected to end before it.
+// longTimeout is a timeout that no attempt reaches, because the attempts end earlier.
 const longTimeout = 5 * time.Minute
 
 func requireEqual[T comparable](t *testing.T, what string, got, want T) {

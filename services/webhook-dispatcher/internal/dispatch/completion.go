@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// completeLoop stores results in batches. While one batch is being committed, the next batch
-// collects new results.
+// completeLoop stores results in batches. Results that arrive while one batch is being committed
+// form the next batch.
 func (d *Dispatcher) completeLoop(ctx context.Context) {
 	for first := range d.results {
 		batch := d.collect(first)
@@ -51,7 +51,7 @@ func (d *Dispatcher) collect(first deliveries.Result) []deliveries.Result {
 }
 
 // complete stores the batch. It retries until the batch is stored or ctx ends. If the leases of the
-// deliveries end before, the deliveries are sent again and these results are ignored.
+// deliveries end before that, the deliveries are sent again and these results are ignored.
 func (d *Dispatcher) complete(ctx context.Context, batch []deliveries.Result) (done store.Completed, ok bool) {
 	complete := d.store.Complete
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
@@ -75,7 +75,7 @@ func (d *Dispatcher) complete(ctx context.Context, batch []deliveries.Result) (d
 // waits, and the results of other subscriptions are stored.
 type healthChecks struct {
 	mu      sync.Mutex
-	waiting map[uuid.UUID]store.SubscriptionHealth // the newest health of each subscription
+	waiting map[uuid.UUID]store.SubscriptionHealth // the newest failure counters of each subscription
 	running bool
 	done    sync.WaitGroup
 }

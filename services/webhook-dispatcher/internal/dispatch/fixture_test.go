@@ -222,8 +222,8 @@ func (r *fixture) awaitStatus(sub, event uuid.UUID, want deliveries.Status) {
 	})
 }
 
-// withoutStatementTimeout removes the statement timeout, so that only the context of a call can
-// cancel its statement.
+// withoutStatementTimeout removes the statement timeout, so that a statement can be canceled only
+// by its context.
 func (r *fixture) withoutStatementTimeout() {
 	r.t.Helper()
 	settings := r.pool.Config()

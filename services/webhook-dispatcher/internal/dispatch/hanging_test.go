@@ -103,7 +103,8 @@ func releaseAtCleanup(t *testing.T, all ...*hangingEndpoint) {
 
 func TestHangingEndpoints_DoNotDelayAHealthyEndpoint(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{1, 20} { // TestLimits_HangingEndpointsDoNotUseAllRequests uses up to 1000 endpoints
+	// few endpoints are enough here: TestLimits_HangingEndpointsDoNotUseAllRequests uses up to 1000
+	for _, n := range []int{1, 20} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			r := newFixture(t)

@@ -104,7 +104,7 @@ type dueState struct {
 	from time.Time
 }
 
-// add adds a delivery that has been due since from.
+// add adds a delivery that has been due since the time `from`.
 func (k *dueState) add(from time.Time) {
 	if !k.due || from.Before(k.from) {
 		k.from = from

@@ -19,7 +19,7 @@ import (
 func TestApplySetting_NewestVersionIsStoredInAnyOrder(t *testing.T) {
 	t.Parallel()
 	type step struct {
-		consumer  bool // true: by the consumer of workspaces.v1; false: by ApplySetting
+		consumer  bool // true if the step uses the consumer of workspaces.v1, false if it uses ApplySetting
 		version   int64
 		suspended bool
 	}

@@ -221,7 +221,7 @@ type Claim struct {
 // Claimed is the result of ClaimDue.
 type Claimed struct {
 	Work []deliveries.Work
-	// Remaining has the subscriptions whose due deliveries were not all claimed.
+	// Remaining contains the subscriptions whose due deliveries were not all claimed.
 	Remaining []Remaining
 }
 

@@ -161,7 +161,7 @@ func TestPoll_DoesNotReadDeliveriesOfPausedSubscriptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.poll(now) // the first execution reads the catalog
+	m.poll(now) // warm-up: the first poll also reads the catalog of Postgres
 	idle := m.pagesBy(func() { wantEqual(t, "due subscriptions", len(m.poll(now.Add(-5*time.Second)).Due), 0) })
 	wantAtMost(t, "pages read by a poll", idle, 40)
 	list := m.pagesBy(func() {
@@ -213,7 +213,7 @@ func TestStatus_ChangesDoNotReadTheQueue(t *testing.T) {
 			t.Errorf("Ingest: %v", err)
 		}
 	}
-	ingest() // the session prepares the statements and reads the catalog
+	ingest() // warm-up: the session prepares its statements and reads the catalog of Postgres
 	for _, step := range []struct {
 		name   string
 		action func()

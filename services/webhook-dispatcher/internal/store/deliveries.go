@@ -48,8 +48,8 @@ type Attempt struct {
 	Excerpt *string
 }
 
-// A queued delivery has the status held while its subscription or its workspace may not receive
-// deliveries.
+// A queued delivery is shown with the status held while its subscription or its workspace may not
+// receive deliveries.
 const selectDelivery = `
 SELECT d.id, d.created_at, d.event_id, d.event_type, d.call_id, d.sequence,
        CASE WHEN d.status = 'queued' AND sub.held THEN 'held' ELSE d.status END AS status,

@@ -21,8 +21,8 @@ type Replay struct {
 	DeliveryID uuid.UUID
 	// CallID selects the deliveries of a call, if DeliveryID is zero.
 	CallID uuid.UUID
-	// Status, which is Failed or Skipped, and Since select deliveries that ended at Since or later,
-	// if both ids are zero.
+	// If both ids are zero, Status and Since select the deliveries with this status that ended at
+	// Since or later. Status must be Failed or Skipped.
 	Status deliveries.Status
 	Since  time.Time
 	// Before excludes deliveries that ended at this time or later. If Before is zero, it excludes
@@ -83,7 +83,7 @@ func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUI
 	return done, nil
 }
 
-// lockShared locks a subscription with the same lock as Ingest.
+// lockShared locks a subscription FOR SHARE, as Ingest does.
 func lockShared(ctx context.Context, tx pgx.Tx, workspaceID, subscriptionID uuid.UUID) (sub matchRow, err error) {
 	args := pgx.NamedArgs{"workspace_id": workspaceID, "id": subscriptionID}
 	sub, err = pg.One[matchRow](ctx, tx, lockSubscriptionShared, args)

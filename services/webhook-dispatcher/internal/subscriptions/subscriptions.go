@@ -44,7 +44,7 @@ const (
 	Failed Status = "failed"
 )
 
-// TestEvent is the event type that the test endpoint sends. A call never has an event of this type.
+// TestEvent is the event type of test deliveries. A call never has an event of this type.
 const TestEvent = string(openapi.EventTypeWebhookTest)
 
 // eventTypes lists the types that a subscription can name. The list is part of error messages.
