@@ -163,7 +163,7 @@ func TestIngest_HundredEventsTakeFourRoundTrips(t *testing.T) {
 		}
 		return append(events, events[:20]...) // the first 20 events are published twice
 	}
-	r.ingest(nil, batch()...) // so that later calls do not prepare statements
+	r.ingest(nil, batch()...) // warm-up, so that later calls need not prepare statements
 	warm := r.count(`SELECT count(*) FROM deliveries`)
 	events := batch()
 	before := r.trips.Load()
@@ -171,8 +171,8 @@ func TestIngest_HundredEventsTakeFourRoundTrips(t *testing.T) {
 	if n := r.trips.Load() - before; n != 4 {
 		t.Errorf("round trips of a hundred events = %d, want 4: claim, match, inserts, COMMIT", n)
 	}
-	// call.ringing matches the subscriptions all and failed; call.completed matches all, ends and
-	// paused
+	// call.ringing matches the subscriptions `all` and `failed`; call.completed matches `all`,
+	// `ends` and `paused`
 	for i, want := range []int{2, 3, 1, 0} {
 		wantEqual(t, fmt.Sprintf("subscriptions of event %d", i), done.Matched[i], want)
 		wantEqual(t, fmt.Sprintf("subscriptions of event %d", 80+i), done.Matched[80+i], want)
@@ -216,7 +216,8 @@ func TestIngest_EventRepublishedWithAnotherTimeIsQueuedOnce(t *testing.T) {
 	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM delivery_queue`), 1)
 }
 
-// A change of a subscription that matches a batch must wait until the batch commits.
+// While a batch that matches a subscription is not committed, a change of the subscription must
+// wait.
 func TestIngest_ChangeOfASubscriptionWaitsForTheCommit(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(r *fixture, ws, sub uuid.UUID) error{

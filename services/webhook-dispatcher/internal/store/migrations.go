@@ -8,7 +8,7 @@ import (
 //go:embed migrations/*.sql
 var files embed.FS
 
-// Migrations has the SQL migrations of the schema webhook_dispatcher.
+// Migrations contains the SQL migrations of the schema webhook_dispatcher.
 var Migrations = subFolder(files, "migrations")
 
 func subFolder(files fs.FS, name string) fs.FS {

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// fill queues deliveries of one subscription that were claimed once.
+// fill queues deliveries of one subscription. Each of them was claimed once.
 const fill = `
 WITH history AS (
     INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, status)

@@ -6,7 +6,7 @@ CREATE TABLE workspaces (
     version               bigint  NOT NULL,
     currency              text    NOT NULL,
     destinations          text[]  NOT NULL,
-    -- Days after which calls and requests, and transcripts, are deleted. NULL: the service's default.
+    -- Retention in days: of calls and requests, and of transcripts. NULL means the service's default.
     keep_calls_days       int,
     keep_transcripts_days int,
     -- Whether the workspace stores and shows transcripts, and shows recordings.
@@ -53,14 +53,14 @@ CREATE TABLE call_requests (
     credits_micro             bigint,
     republished_at            timestamptz,
     traceparent               text NOT NULL,
-    -- True once a cancel was answered with 200. Of several concurrent cancels one cancels the
-    -- request; the others find it canceled.
+    -- True after a cancel was answered with HTTP 200. If several clients cancel the request
+    -- concurrently, one cancels it and gets 200. The others find the request canceled.
     cancel_answered           boolean NOT NULL DEFAULT false,
     -- The erasure counter of the person when the request was allowed (table erasures).
     erasures                  bigint NOT NULL DEFAULT 0,
     erased_at                 timestamptz,
-    -- The newest attempt of the dialer that an event named. A late event of an older attempt
-    -- changes nothing.
+    -- The number of the newest dial attempt of which an event arrived. A late event of an older
+    -- attempt changes nothing.
     dial_attempt              int NOT NULL DEFAULT 0,
     CHECK ((completed_at IS NOT NULL) = (status IN ('completed', 'blocked', 'failed', 'canceled'))),
     CHECK ((error_code IS NOT NULL) = (status IN ('blocked', 'failed'))),
@@ -79,7 +79,7 @@ CREATE INDEX call_requests_without_call ON call_requests (workspace_id, to_e164)
 CREATE TABLE calls (
     id               uuid PRIMARY KEY,
     workspace_id     uuid NOT NULL,
-    -- NULL: an inbound call.
+    -- NULL for an inbound call.
     call_request_id  uuid,
     direction        text NOT NULL CHECK (direction IN ('inbound', 'outbound')),
     from_number      text NOT NULL,
@@ -114,7 +114,7 @@ CREATE TABLE calls (
     closed           boolean NOT NULL DEFAULT false,
     end_learned_at   timestamptz,
     -- When call.completed is published without the charge or the summary if they are missing.
-    -- NULL: the call waits for neither.
+    -- NULL if the call waits for neither.
     completes_at     timestamptz,
     traceparent      text NOT NULL DEFAULT '',
     -- The status for lists: live until the call ends, and then the final status.
@@ -123,7 +123,7 @@ CREATE TABLE calls (
     erased_at        timestamptz,
     -- The recording's key in object storage, as the dialer reported it.
     recording_key    text,
-    -- What the person heard of the disclosure: text, started_at, finished_at and cut_at of the API.
+    -- Which part of the disclosure was played: text, started_at, finished_at and cut_at of the API.
     disclosure       json,
     CHECK (credits_micro IS NULL OR charge_settled),
     CHECK (NOT closed OR (status IN ('completed', 'no_answer', 'busy', 'failed', 'canceled') AND completes_at IS NULL)),
@@ -151,7 +151,7 @@ CREATE TABLE idempotency_keys (
     key          text NOT NULL,
     request_id   uuid NOT NULL,
     -- The hash of the request body. A takeover with another body does not use the results of the
-    -- checks of this one.
+    -- checks of this body.
     fingerprint  bytea NOT NULL,
     -- Increases with each takeover.
     epoch        int NOT NULL,
@@ -161,7 +161,7 @@ CREATE TABLE idempotency_keys (
 );
 CREATE INDEX idempotency_keys_by_request ON idempotency_keys (request_id);
 
--- Request ids that did not become a request and never can. Their holds were released.
+-- Ids for which no request exists and no request can be created. Their holds were released.
 CREATE TABLE abandoned_requests (
     request_id uuid PRIMARY KEY,
     created_at timestamptz NOT NULL DEFAULT now()

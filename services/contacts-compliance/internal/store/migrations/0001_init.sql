@@ -199,7 +199,7 @@ CREATE TABLE opt_out_import_numbers (
     PRIMARY KEY (import_id, phone_e164)
 );
 
--- Once an import has a consent record, its row and its numbers prove what the record covers. These
+-- After an import has a consent record, its row and its numbers prove what the record covers. These
 -- triggers refuse to change or delete them. Only a superuser can disable the triggers.
 -- +goose StatementBegin
 CREATE FUNCTION refuse_import_change() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -33,8 +33,8 @@ CREATE TABLE subscriptions (
     -- When the subscription last became active again. Each replica sends slowly after that time.
     resumed_at    timestamptz,
     updated_at    timestamptz NOT NULL DEFAULT now(),
-    -- Set by DELETE. The API no longer returns the row, and a job deletes its queue and its
-    -- history.
+    -- The time of the DELETE request. The API no longer returns the row, and a job deletes its
+    -- queue and its history.
     deleted_at    timestamptz,
     CHECK ((status = 'failed') = (failed_at IS NOT NULL)),
     CHECK ((failed_at IS NULL) = (failed_reason IS NULL))
@@ -76,7 +76,7 @@ CREATE TABLE events (
     sequence     int NOT NULL,
     body         bytea NOT NULL,
     -- When the data of the called person was erased from the body; null if it was not. The body is
-    -- empty once no delivery waits for it.
+    -- empty when no delivery waits for it any more.
     erased_at    timestamptz,
     PRIMARY KEY (id, created_at)
 ) PARTITION BY RANGE (created_at);
@@ -87,7 +87,7 @@ REVOKE UPDATE, TRUNCATE ON events FROM webhook_dispatcher_app;
 REVOKE ALL ON events_default FROM webhook_dispatcher_app;
 
 -- One event for one subscription. The API status "held" is not stored: it is a queued delivery
--- whose subscription or workspace receives nothing at present.
+-- whose subscription or workspace currently receives nothing.
 CREATE TABLE deliveries (
     id              uuid NOT NULL,
     created_at      timestamptz NOT NULL,
@@ -100,7 +100,7 @@ CREATE TABLE deliveries (
     status          text NOT NULL CHECK (status IN ('queued', 'delivered', 'failed', 'skipped')),
     -- Attempts since the last replay.
     attempts        int NOT NULL DEFAULT 0 CHECK (attempts >= 0),
-    -- How often the delivery was queued again by an operator.
+    -- How often an operator queued the delivery again (replay).
     replays         int NOT NULL DEFAULT 0 CHECK (replays >= 0),
     last_code       int,
     last_error      text,
@@ -155,7 +155,7 @@ CREATE TABLE delivery_queue (
     attempt         int NOT NULL DEFAULT 0 CHECK (attempt >= 0),
     -- The value of deliveries.replays. The result of an attempt before the replay is ignored.
     replay          int NOT NULL DEFAULT 0 CHECK (replay >= 0),
-    -- True once an attempt has failed. First attempts are claimed before retries, and a retry does
+    -- True after an attempt has failed. First attempts are claimed before retries, and a retry does
     -- not delay the next event of its call.
     is_retry        boolean NOT NULL DEFAULT false,
     -- When the next attempt may start. A claim moves it forward by the lease.
