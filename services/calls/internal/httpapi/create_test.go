@@ -342,7 +342,7 @@ func TestCreate_ExpiredClaimIsTakenOver(t *testing.T) {
 	}
 }
 
-func TestCreate_FailureKeepsTheRequestID(t *testing.T) {
+func TestCreate_POSTAfterAFailedHoldUsesTheSameRequestID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.peers.set(func(p *fakePeers) { p.hold = down[billingv1.HoldRequest, billingv1.HoldResponse] })

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestCall_FailedAfterTheAnswerKeepsOutcomeAndTranscript covers a call that failed in the middle of
+// TestCall_FailureDuringTheConversationKeepsOutcomeAndTranscript covers a call that failed in the middle of
 // the conversation.
-func TestCall_FailedAfterTheAnswerKeepsOutcomeAndTranscript(t *testing.T) {
+func TestCall_FailureDuringTheConversationKeepsOutcomeAndTranscript(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.setFeatures(1, true, false)

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/libs/serviceauth"
 )
 
-// TestLimits_AcceptTheLimitAndRefuseOneMore checks that the limits count characters, not bytes.
-func TestLimits_AcceptTheLimitAndRefuseOneMore(t *testing.T) {
+// TestLimits_AcceptTheMaximumAndRefuseOneMore checks that the limits count characters, not bytes.
+func TestLimits_AcceptTheMaximumAndRefuseOneMore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, row := range []struct{ name, path, field, at, one string }{

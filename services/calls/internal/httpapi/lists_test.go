@@ -164,7 +164,7 @@ func TestRead_MissingTranscriptAndRecordingAre404(t *testing.T) {
 	}
 }
 
-func TestAgents_CreateChangeAndDelete(t *testing.T) {
+func TestAgents_CanBeCreatedChangedAndDeleted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	added := r.want(http.StatusCreated, "POST", r.admin("/agents"), `{"name":"Bo","from_number":"+15005550006","max_call_seconds":60,"voice":"calm"}`)

@@ -7,10 +7,10 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// TestCompletedEvent_WithoutSummaryHasTheOutcomeOfTheEnd covers a summary that is late or never
+// TestCompletedEvent_WithoutASummaryHasTheOutcomeOfTheEndedEvent covers a summary that is late or never
 // arrives. call.completed waits for the summary. After the wait, call.completed is published with
 // the outcome of the dialer's event `ended`.
-func TestCompletedEvent_WithoutSummaryHasTheOutcomeOfTheEnd(t *testing.T) {
+func TestCompletedEvent_WithoutASummaryHasTheOutcomeOfTheEndedEvent(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string

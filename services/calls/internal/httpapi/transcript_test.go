@@ -124,7 +124,7 @@ func TestTranscript_IsStoredAndShownIfTheFeatureIsOn(t *testing.T) {
 	}
 }
 
-func TestRecording_IsLinkedIfTheFeatureIsOn(t *testing.T) {
+func TestRecording_CallHasALinkIfTheFeatureIsOn(t *testing.T) {
 	t.Parallel()
 	made, known := localLinks(t)
 	r := newRig(t, func(s *settings) { s.links = made })

@@ -30,7 +30,7 @@ func embedded(t testing.TB) countryrules.Library {
 }
 
 // The test fails if the content of a pack was changed but the version of the pack was not.
-func TestPacks_GoldenVersions(t *testing.T) {
+func TestPacks_MatchTheirGoldenVersions(t *testing.T) {
 	t.Parallel()
 	const golden = "testdata/versions.golden"
 	l := embedded(t)

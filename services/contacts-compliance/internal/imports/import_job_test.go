@@ -130,7 +130,7 @@ func listFile(numbers int) string {
 
 const countOptedOut = `SELECT count(*) FROM contacts WHERE workspace_id = $1 AND dnd_status = 'dnd'`
 
-func TestRunNext_OptsOutEveryNumberWithOneRecord(t *testing.T) {
+func TestImport_OptsOutEveryNumberWithOneRecord(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	// the opt-out of this number was removed before the import
@@ -228,7 +228,7 @@ func (r *fixture) checkRecord(t *testing.T, number phone.Number, done store.Impo
 	}
 }
 
-func TestRunNext_ASecondImportOfTheSameFileChangesNothing(t *testing.T) {
+func TestImport_TheSameFileAgainChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	file := listFile(12_345)
@@ -271,7 +271,7 @@ func TestRunNext_ASecondImportOfTheSameFileChangesNothing(t *testing.T) {
 
 // An import whose process dies or loses its claim at any point must have the same result as an
 // import without interruption.
-func TestRunNext_InterruptedImportHasTheSameResult(t *testing.T) {
+func TestImport_InterruptedImportHasTheSameResult(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	id := r.start(listFile(25_000), 5)
@@ -430,7 +430,7 @@ func TestApplyNumbers_ALostClaimChangesNothing(t *testing.T) {
 
 // Hashing, comparing and finishing can take longer than the lifetime of a claim. Even then no other
 // process may claim the import: its process renews the claim, and the last steps lock the row.
-func TestRunNext_KeepsItsClaimDuringLongSteps(t *testing.T) {
+func TestImport_KeepsItsClaimDuringLongSteps(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	r.start(listFile(10), 1)

@@ -32,7 +32,7 @@ func all(t *testing.T, from io.Reader) (numbers, bad []string) {
 	}
 }
 
-func TestNext_ReadsCommonListFormats(t *testing.T) {
+func TestListReader_ReadsCommonListFormats(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name, text   string
@@ -100,7 +100,7 @@ func (e *endless) Read(into []byte) (int, error) {
 	return n, nil
 }
 
-func TestNext_MemoryDoesNotGrowWithTheList(t *testing.T) {
+func TestListReader_MemoryDoesNotGrowWithTheFile(t *testing.T) {
 	for name, piece := range map[string]string{"endless lines": "+14155550100,Ann,\"x\"\n",
 		"one endless line": "99999999999999999999"} {
 		var before, after runtime.MemStats

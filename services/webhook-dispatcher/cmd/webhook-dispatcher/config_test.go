@@ -11,7 +11,7 @@ import (
 
 // An attempt can start up to store.StartLimit after its claim. It must end before the lease of the
 // claim ends.
-func TestCheck_RefusesALeaseThatIsShorterThanAnAttempt(t *testing.T) {
+func TestConfig_RefusesALeaseThatIsShorterThanAnAttempt(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		lease, timeout time.Duration

@@ -110,7 +110,7 @@ func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
 
 // The command `webhook-dispatcher replay` calls the same handlers as the consumer. The running
 // service must send the deliveries that the handlers queue.
-func TestReplay_OfARecordQueuesItsDeliveries(t *testing.T) {
+func TestReplayCommand_QueuesTheDeliveriesOfAParkedRecord(t *testing.T) {
 	t.Parallel()
 	h, ws, call := newFixture(t), uuid.New(), uuid.New()
 	relay := outbox.NewRelay(h.pool, h.bus, prometheus.NewRegistry(), outbox.Config{})

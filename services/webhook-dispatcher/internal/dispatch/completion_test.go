@@ -176,7 +176,7 @@ func (c *lossyConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func TestComplete_LostCommitResponseIsNotCountedTwice(t *testing.T) {
+func TestComplete_CountsAResultOnceIfTheCommitResponseIsLost(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	hook := newReceiver(t, always(500))

@@ -60,7 +60,7 @@ func verify(g receivedRequest, secret string) error {
 	return nil
 }
 
-func TestDispatch_OneSignedDeliveryPerMatchingSubscription(t *testing.T) {
+func TestDispatch_SendsOneSignedDeliveryPerMatchingSubscription(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	all, some := newReceiver(t, nil), newReceiver(t, nil)

@@ -241,7 +241,7 @@ func TestCreate_ReturnsErrorsInTheDocumentedOrder(t *testing.T) {
 	}
 }
 
-func TestCreate_TwentyConcurrentRequestsCreateFive(t *testing.T) {
+func TestCreate_ConcurrentRequestsCreateAtMostFiveSubscriptions(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()
 	var mu sync.Mutex
@@ -275,7 +275,7 @@ func TestCreate_TwentyConcurrentRequestsCreateFive(t *testing.T) {
 	h.create(uuid.New()) // another workspace has its own limit
 }
 
-func TestPatch_ChangesOrRejectsFields(t *testing.T) {
+func TestPatch_ChangesValidFieldsAndRejectsInvalidFields(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()
 	id, _ := h.create(ws)

@@ -23,7 +23,7 @@ func (h *fixture) operator(workspace uuid.UUID, method, path, body string) respo
 	return h.do(serviceauth.Caller{WorkspaceID: workspace, Operator: "ann"}, method, path, body)
 }
 
-func TestOperator_PausesResumesAndDeletes(t *testing.T) {
+func TestOperator_CanPauseResumeAndDeleteASubscription(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	path := operatorPath(p.ws, p.sub)

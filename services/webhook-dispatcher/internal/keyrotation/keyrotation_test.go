@@ -147,7 +147,7 @@ func (h *fixture) requireReseal(want string, ids ...string) {
 	}
 }
 
-func TestRun_SealsEverySecretWithTheFirstKey(t *testing.T) {
+func TestRotation_SealsEverySecretWithTheFirstKey(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	made := h.subscribe(50, "old")
@@ -176,12 +176,12 @@ func TestRun_SealsEverySecretWithTheFirstKey(t *testing.T) {
 	h.requireReseal("0 secrets resealed, 53 already current, 0 could not be opened", "new", "old")
 }
 
-func TestRun_SucceedsWithoutSubscriptions(t *testing.T) {
+func TestRotation_SucceedsWithoutSubscriptions(t *testing.T) {
 	t.Parallel()
 	newFixture(t).requireReseal("0 secrets resealed, 0 already current, 0 could not be opened", "new", "old")
 }
 
-func TestRun_MissingKeysAreReportedAndOtherSecretsAreSealed(t *testing.T) {
+func TestRotation_ReportsMissingKeysAndSealsTheOtherSecrets(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	h.subscribe(20, "lost")
@@ -229,7 +229,7 @@ func (w *cancelingWriter) Write(text []byte) (int, error) {
 	return w.text.Write(text)
 }
 
-func TestRun_ReturnsAnErrorIfInterruptedAndContinuesNextTime(t *testing.T) {
+func TestRotation_ReturnsAnErrorIfInterruptedAndContinuesNextTime(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	h.subscribe(60, "old")
@@ -269,7 +269,7 @@ func TestRun_ReturnsAnErrorIfInterruptedAndContinuesNextTime(t *testing.T) {
 
 // The test locks a row after the batch has read it. Meanwhile a rotation replaces the secret and
 // commits before the batch can write the row.
-func TestRun_DoesNotOverwriteASecretThatWasRotatedMeanwhile(t *testing.T) {
+func TestRotation_DoesNotOverwriteASecretThatChangedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, key string }{
 		{"by a replica with the new order of keys", "new"},
@@ -326,7 +326,7 @@ func (h *fixture) awaitBlocked() {
 
 // Replicas with both orders of keys rotate secrets continuously while Run is called 20 times. No
 // rotated secret may be lost.
-func TestRun_ConcurrentRotationsKeepTheirSecrets(t *testing.T) {
+func TestRotation_KeepsSecretsThatReplicasReplaceConcurrently(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	made := h.subscribe(30, "old")

@@ -215,7 +215,7 @@ func TestRotateDays_ConcurrentInsertsAreNotLost(t *testing.T) {
 	}
 }
 
-func TestRun_RotatesAtStartByTheTimeOfTheDatabase(t *testing.T) {
+func TestRetentionJob_RotatesDaysAtStartByTheTimeOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	ctx, stop := context.WithCancel(t.Context())
