@@ -7,9 +7,9 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// TestCompletedEvent_WithoutASummaryHasTheOutcomeOfTheEndedEvent covers a summary that is late or never
-// arrives. call.completed waits for the summary. After the wait, call.completed is published with
-// the outcome of the dialer's event `ended`.
+// TestCompletedEvent_WithoutASummaryHasTheOutcomeOfTheEndedEvent covers a summary that is late or
+// never arrives. call.completed waits for the summary. After the wait, call.completed is published
+// with the outcome of the dialer's event `ended`.
 func TestCompletedEvent_WithoutASummaryHasTheOutcomeOfTheEndedEvent(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
