@@ -73,7 +73,7 @@ func completes(t *testing.T, s *kit.Stack) {
 	err := kit.Until(t.Context(), kit.HangTimeout, "a call is accepted", func() (bool, error) {
 		var err error
 		req, err = w.Place(t.Context(), map[string]any{"to": "+14155550101"})
-		return err == nil, nil //nolint:nilerr // the process can be restarting, so try again
+		return err == nil, nil //nolint:nilerr // the process can be restarting, so Until tries again
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -356,7 +356,7 @@ func TestUp_InvalidSettingIsAnErrorInOneLine(t *testing.T) {
 	}
 }
 
-// wantOneLine checks that a message is one line that contains want.
+// wantOneLine checks that a message is one line that contains the parameter want.
 func wantOneLine(t *testing.T, message, want string) {
 	t.Helper()
 	if !strings.Contains(message, want) {

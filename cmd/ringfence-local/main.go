@@ -1,6 +1,6 @@
-// Command ringfence-local runs Ringfence on this machine. `up` is what `make run` calls. `service`
-// runs a command of a service's binary with the running stack. `broker` runs the embedded Kafka,
-// and `with-postgres` runs a command with a temporary database; tests use both. It is not for
+// Command ringfence-local runs Ringfence on this machine. `make run` calls `up`. `service` runs a
+// command of a service's binary with the running stack. `broker` runs the embedded Kafka, and
+// `with-postgres` runs a command with a temporary database; tests use both. The program is not for
 // production.
 package main
 

@@ -39,7 +39,7 @@ func wantOneLine(t *testing.T, what, got string) {
 	}
 }
 
-// wantNotContains checks that a text is not a part of another.
+// wantNotContains checks that the text got does not contain the text without.
 func wantNotContains(t *testing.T, what, got, without string) {
 	t.Helper()
 	if strings.Contains(got, without) {

@@ -40,7 +40,8 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("%s was answered with %d %s: %s", r.what, r.status, r.Code, r.Message)
 }
 
-// ask sends one request with the API key that its method needs, and decodes the response.
+// ask sends one request and decodes the response. A GET request uses the read key, any other
+// request the write key.
 func (c *client) ask(ctx context.Context, method, path string, body, into any) error {
 	payload := []byte(nil)
 	if body != nil {
@@ -136,8 +137,9 @@ func (c *client) unsubscribe(ctx context.Context, id string) error {
 }
 
 // deleteLeftovers deletes the subscriptions that earlier runs of this command left behind, and
-// returns all others. A subscription is left over if no program serves its endpoint. endpoint is
-// the URL of this run, so an existing subscription with that URL is also left over.
+// returns all others. A subscription is a leftover if no program listens at its endpoint. The
+// parameter endpoint is the URL of this run, so an existing subscription with the same URL is also
+// a leftover.
 func (c *client) deleteLeftovers(ctx context.Context, endpoint string) (others []subscription, err error) {
 	var list struct{ Data []subscription }
 	if err := c.ask(ctx, http.MethodGet, subscriptions+"?limit=100", nil, &list); err != nil {

@@ -19,8 +19,8 @@ import (
 // controls.
 const hostile = "a\x1b[2Jb\u009b31mc\u202ed\u2066e\rf"
 
-// adminServer implements /admin/v1. It responds to every request with a hostile page that is also a
-// valid object, and records the requests.
+// adminServer implements /admin/v1. It responds to every request with the same JSON, which is valid
+// as a page and as a single object and contains the text hostile. It records the requests.
 type adminServer struct {
 	status int
 	asked  []string
@@ -50,7 +50,8 @@ func admin(t *testing.T, status int) *adminServer {
 	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
 	t.Setenv("RINGFENCE_ADMIN_TOKEN", "a-token-of-the-test")
 	t.Setenv("RINGFENCE_WORKSPACE", "01a1fe16-7bf6-7d8f-b534-2e98b17693a4")
-	// The fake program prints hostile text, JSON with --json, and log lines.
+	// This program replaces the binaries of the services. It prints hostile text, JSON with --json,
+	// and log lines.
 	via := filepath.Join(t.TempDir(), "via")
 	script := fmt.Appendf(nil, `#!/bin/sh
 printf 'a\n%[1]s\n{"msg":"%[1]s"}\n%[1]s' >&2

@@ -19,7 +19,7 @@ type demoCommand struct {
 	Timeout time.Duration `help:"How long all of it may take." default:"60s"`
 }
 
-// pollInterval keeps the requests of a demo below the rate limit of its API key.
+// pollInterval is long enough that a demo's requests stay below the rate limit of its API key.
 const pollInterval = 400 * time.Millisecond
 
 // request contains the fields of a call request that the demo reads.
@@ -178,7 +178,7 @@ func (d *demo) look(ctx context.Context) error {
 	return nil
 }
 
-// tolerant returns nil for an error that can disappear before the next poll.
+// tolerant returns nil for an error that can be absent at the next poll.
 func tolerant(err error) error {
 	var refused *refusal
 	if errors.As(err, &refused) && (refused.status == http.StatusTooManyRequests || refused.status == http.StatusServiceUnavailable) {

@@ -36,8 +36,8 @@ func TestDemo_DeletesSubscriptionsOfKilledRuns(t *testing.T) {
 	}
 }
 
-// This command can only listen on a port that no other run uses. An existing subscription for the
-// port is therefore from a killed run, although its endpoint responds.
+// Only one run at a time can listen on a port. An existing subscription for the port is therefore
+// from a killed run, although its endpoint now responds.
 func TestListen_DeletesSubscriptionsOfKilledRunsOnTheSamePort(t *testing.T) {
 	f := newFakeStack(t)
 	port := freePort(t)

@@ -131,8 +131,8 @@ func (c *completionCommand) Run(command *kong.Context) error {
 
 const tokenVariable = "RINGFENCE_ADMIN_TOKEN"
 
-// client returns a client for the address that the flags name. Without one it returns a client for
-// the local stack, and standard is the demo workspace of that stack.
+// client returns a client for the address that the flags name. If they name none, the client is for
+// the local stack, and the result standard is the id of that stack's demo workspace.
 func (c *commands) client(out, faults io.Writer) (opened *operator.Client, standard string, err error) {
 	door := operator.ClientConfig{URL: c.AdminURL, Token: os.Getenv(tokenVariable)}
 	if door.URL == "" {
@@ -148,8 +148,8 @@ func (c *commands) client(out, faults io.Writer) (opened *operator.Client, stand
 	return operator.New(door, out, faults, c.Output == "json"), standard, nil
 }
 
-// serviceCommand returns the command that runs a service's binary: the command that the flags name,
-// or ringfence-local from the folder of this program.
+// serviceCommand returns the command that runs a service's binary. If the flags name no command, it
+// uses ringfence-local from the folder of this program.
 func (c *commands) serviceCommand(out, faults io.Writer) (*operator.ServiceCommand, error) {
 	reach := &operator.ServiceCommand{Via: strings.Fields(c.Via), Out: out, Asides: faults, Workspace: c.Workspace, JSON: c.Output == "json"}
 	if len(reach.Via) == 0 {

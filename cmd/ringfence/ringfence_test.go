@@ -41,13 +41,13 @@ type fakeStack struct {
 	subs    []subscription
 	created int
 	deleted int
-	forge   bool // sign webhooks with a wrong secret
+	forge   bool // true: webhooks are signed with a wrong secret
 	url     string
 	ref     string
 	looks   int
 	blocked bool
 	refuse  string // the error code that POST /v1/calls returns
-	silent  bool   // send no webhooks
+	silent  bool   // true: no webhooks are sent
 }
 
 const fakeSecret = "whsec_fake"

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 )
 
-// stack is the content of .ringfence/demo.json (cmd/ringfence-local/README.md).
+// stack is the structure of .ringfence/demo.json (cmd/ringfence-local/README.md).
 type stack struct {
 	BaseURL     string `json:"base_url"`
 	AdminURL    string `json:"admin_url"`
@@ -24,7 +24,7 @@ type stack struct {
 	home string
 }
 
-// findStack reads demo.json and checks with the stack whether calls can be placed.
+// findStack reads demo.json and sends a request to the stack to check whether calls can be placed.
 func findStack(ctx context.Context) (stack, error) {
 	found, err := readStack()
 	if err != nil {

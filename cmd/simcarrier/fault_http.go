@@ -40,7 +40,7 @@ func (r Rule) before(w http.ResponseWriter, req *http.Request) (done bool) {
 		hang(req)
 		return true
 	case FaultLate:
-		time.Sleep(r.delay()) // the delay continues even if the client disconnects
+		time.Sleep(r.delay()) // the handler waits even if the client disconnects
 	}
 	return false
 }

@@ -70,7 +70,7 @@ func TestFault_ChangesTheEventFeedButNotTheLog(t *testing.T) {
 			if !slices.IsSortedFunc(events, func(a, b map[string]any) int { return int(a["seq"].(float64) - b["seq"].(float64)) }) {
 				t.Errorf("places are out of order: %v", events)
 			}
-			stop() // events that were sent must not change
+			stop() // after a restart, the feed must contain the same events
 			again, _ := start(t, dir, 0)
 			if after, _ := again.events(struck); !slices.Equal(after, kinds) {
 				t.Errorf("events after a restart = %v, want %v", after, kinds)
@@ -185,7 +185,7 @@ func TestFault_StuckCallLastsUntilHangup(t *testing.T) {
 		n, _ := start(t, t.TempDir(), 0)
 		n.order(`{"fault":"` + fault + `","to":"+1415555"}`)
 		id := n.originate("+14155550101")
-		n.ended(n.originate("+14155660101")) // another call takes place from beginning to end
+		n.ended(n.originate("+14155660101")) // meanwhile another call runs from its beginning to its end
 		var previous struct{ Was string }
 		if n.do("POST", "/hangup", map[string]string{"call_id": id}, &previous); previous.Was != state {
 			t.Errorf("%s: the call was %s, want %s", fault, previous.Was, state)

@@ -39,10 +39,11 @@ type Entry struct {
 	// carrier or dialer. Only entries of the kind "hangup" have these fields.
 	Cause string `json:"cause,omitempty"`
 	By    string `json:"by,omitempty"`
-	// DialedAt is the time in the dialer's originate. All events of the call contain it.
+	// DialedAt is the time in the dialer's originate request. All events of the call contain this
+	// time.
 	DialedAt *time.Time `json:"dialed_at,omitempty"`
-	// An entry with Unreported is not in the event feed. An entry with Echo repeats an earlier event
-	// in the feed, with the old time. The feed does not contain either field.
+	// An entry with Unreported is not in the event feed. An entry with Echo repeats an earlier
+	// event in the feed, with the time of that event. The events of the feed contain neither field.
 	Unreported bool `json:"untold,omitempty"`
 	Echo       bool `json:"echo,omitempty"`
 }
@@ -50,9 +51,9 @@ type Entry struct {
 // indexEvery is the number of entries between two indexed file offsets.
 const indexEvery = 64
 
-// Journal is the append-only log, with one line of JSON per entry. Its first line names the feed.
-// Every entry is written to the file immediately, so a killed process loses nothing. The file is
-// not synced to the disk.
+// Journal is the append-only log, with one line of JSON per entry. Its first line contains the name
+// of the event feed (GET /events). Every entry is written to the file immediately, so a killed
+// process loses no entry. The file is not synced to the disk.
 type Journal struct {
 	mu      sync.Mutex
 	file    *os.File
@@ -133,8 +134,8 @@ func (j *Journal) remember(e Entry, length int) {
 	j.size += int64(length)
 }
 
-// Append writes an entry with the next number and a later time than the last entry. An echo keeps
-// the time of the original event.
+// Append writes an entry with the next number. The time of the entry is later than the time of the
+// previous entry. An echo keeps the time of the original event.
 func (j *Journal) Append(e Entry) (Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -160,10 +161,12 @@ func (j *Journal) Append(e Entry) (Entry, error) {
 	return e, nil
 }
 
-// Feed returns the name of this journal. Each new journal has a new name.
+// Feed returns the name of the event feed that this journal contains. Each new journal has a new
+// name.
 func (j *Journal) Feed() string { return j.feed }
 
-// Grown returns a channel that is closed when the journal has an entry after the position.
+// Grown returns a channel that is closed as soon as the journal has an entry with a number above
+// the parameter after.
 func (j *Journal) Grown(after int64) <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -175,8 +178,8 @@ func (j *Journal) Grown(after int64) <-chan struct{} {
 	return j.grown
 }
 
-// Read passes the entries after the position to the function give, in order, until give returns
-// false.
+// Read passes the entries with a number above the parameter after to the function give, in order,
+// until give returns false.
 func (j *Journal) Read(after int64, give func(Entry) bool) error {
 	after = max(after, 0)
 	j.mu.Lock()

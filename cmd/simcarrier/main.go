@@ -66,7 +66,8 @@ func main() {
 	}
 }
 
-// healthy checks the carrier on this machine. Container images without other programs use it.
+// healthy returns an error unless the carrier process on this machine responds. A container image
+// without other programs uses it as the health check.
 func healthy(ctx context.Context) error {
 	cfg, err := env.ParseAs[Config]()
 	if err != nil {
@@ -116,6 +117,6 @@ func run(ctx context.Context, cfg Config) error {
 	case err := <-ended:
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
-		return server.Close() // calls need no drain, because they are in the journal
+		return server.Close() // calls need no drain: the next start records the end of every live call
 	}
 }

@@ -83,7 +83,7 @@ func (x *Network) replay(e Entry) {
 		x.lines[e.CallID] = append(lines, l)
 		return
 	}
-	for _, l := range lines { // if two live lines have the same id, use the older one
+	for _, l := range lines { // if the call id has two live lines, use the older line
 		if l.call.EndedAt == nil {
 			l.note(e)
 			return
@@ -160,9 +160,9 @@ func (x *Network) Answer(callID string) (call Call, known bool, err error) {
 	return l.call, true, nil
 }
 
-// Hangup ends every line of a call. It returns the previous state and the call. by is the party
-// that hangs up: the dialer, or the person in a test. An empty cause means normal_clearing, or
-// originator_cancel before the call was answered.
+// Hangup ends every line of a call. It returns the previous state of the call and the call. The
+// parameter by names the party that hangs up: the dialer, or the person in a test. An empty cause
+// means normal_clearing, or originator_cancel if the call was not answered.
 func (x *Network) Hangup(callID, cause, by string) (was string, call Call, known bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -234,7 +234,8 @@ func (x *Network) proceed(l *line) {
 	}
 }
 
-// party returns the name of the person at the far end, by the direction of the call.
+// party returns the name of the party by in the journal. For the person at the far end this is
+// caller or callee, depending on the direction of the call.
 func (x *Network) party(l *line, by string) string {
 	switch {
 	case by == "person" && l.call.Inbound:
@@ -266,7 +267,7 @@ func (x *Network) write(l *line, e Entry) error {
 	logEvent(e)
 	for _, echo := range l.echoes(e) {
 		if _, err := x.journal.Append(echo); err != nil {
-			// The call has ended, but its remaining events could not be written.
+			// The event is in the journal, but its repeated or delayed copies could not be written.
 			slog.Error("news of a call with a fault are lost", "call_id", e.CallID, "error", err)
 		}
 	}

@@ -56,7 +56,7 @@ func TestEvents_LongPollReturnsWithTheFirstEvent(t *testing.T) {
 			_, got := l.request(http.MethodGet, "/events?after=0&wait=20000", "")
 			events <- got
 		}()
-		synctest.Wait() // the long poll is waiting
+		synctest.Wait() // wait until the long poll is blocked
 		if err := l.Originate(uuid.NewString(), "+15005550006", "+14155550190", nil); err != nil {
 			t.Fatal(err)
 		}

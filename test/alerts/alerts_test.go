@@ -11,7 +11,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// whole reports whether the test injects every fault (make observe), or only the first fault.
+// whole reports whether RINGFENCE_OBSERVE is set, as in `make observe`. Without it, the test
+// injects only the first fault.
 func whole() bool { return os.Getenv("RINGFENCE_OBSERVE") != "" }
 
 // chosen reports whether the test injects the fault. RINGFENCE_OBSERVE is "whole" or a pattern of
@@ -33,7 +34,7 @@ func (f fault) chosen() bool {
 func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 	w := begin(t)
 	homes := []string{w.home}
-	if whole() { // only SIP calls have audio
+	if whole() { // the panels about audio need SIP calls, which only the second stack places
 		w.beside = w.second(t)
 		homes = append(homes, w.beside.home)
 	}
@@ -66,7 +67,8 @@ func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 	}
 }
 
-// followed takes an exemplar from each histogram with traces and looks up the exemplar's trace.
+// followed checks, for each of three histograms, that an exemplar contains the id of a recorded
+// trace.
 func (w *world) followed(t *testing.T, p *prometheus) {
 	t.Helper()
 	for _, metric := range []string{"ringfence_http_request_duration_seconds_bucket", "ringfence_dialer_due_to_originate_seconds_bucket", "ringfence_webhooks_terminal_event_to_delivery_seconds_bucket"} {

@@ -19,18 +19,18 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// another is the service of which the second stack runs two versions.
+// another is the service that runs in another version while the function upgraded runs.
 const another = "gateway"
 
 // local is the program that starts a stack. It looks for the other programs in its own folder.
 const local = "ringfence-local"
 
-// beside is a second stack. Its calls use SIP to a phone. Only faults place calls in the second
-// stack, so these calls do not affect the first stack.
+// beside is a second stack. It reaches a phone over a SIP trunk. Only faults place calls in the
+// second stack, so these calls do not affect the first stack.
 type beside struct {
 	*world
 	phone     *phone
-	bin, real string // bin is a folder of links to the stack's programs, real the folder of the programs
+	bin, real string // bin contains links to the stack's programs, real contains the programs
 	pair      string // the certificate and key of the stack
 	agent     string // the id of the agent of the calls
 	trunk     struct{ ID string }
@@ -77,8 +77,8 @@ func (w *world) second(t *testing.T) *beside {
 	return b
 }
 
-// compared marks every wallet as reconciled, so that the alert on a missing reconciliation does
-// not fire. The stack reconciles once an hour, and the three hours in the alert are shortened
+// compared marks every wallet as reconciled, so that the alert on a missing reconciliation does not
+// fire. The stack reconciles only once an hour, but this test shortens the three hours of the alert
 // to three minutes.
 func (b *beside) compared(t *testing.T) {
 	t.Helper()
@@ -107,7 +107,8 @@ func (b *beside) filled(t *testing.T) {
 	}
 }
 
-// links replaces a program by one from another folder. The next start uses it.
+// links replaces a program of the stack by a link to the program in the folder from. The program
+// uses the link at its next start.
 func (b *beside) links(t *testing.T, program, from string) {
 	t.Helper()
 	path := filepath.Join(b.bin, program)
@@ -117,9 +118,9 @@ func (b *beside) links(t *testing.T, program, from string) {
 	}
 }
 
-// upgraded replaces one of two versions and installs a certificate that is valid for an hour, less
-// than the shortened three days of the alert. Afterwards it restores the version and the
-// certificate.
+// upgraded restarts the gateway in another version, and the dialer with a certificate that is valid
+// for one hour, and then calls during. The alert on certificates fires, because its three days are
+// shortened to more than one hour. Afterwards upgraded restores the version and the certificate.
 func (b *beside) upgraded(t *testing.T, during func()) {
 	t.Helper()
 	folder := t.TempDir()
@@ -132,8 +133,8 @@ func (b *beside) upgraded(t *testing.T, during func()) {
 	b.restarted(t, b.real, long)
 }
 
-// restarted restarts one service with the binary of a folder, and the dialer with a new
-// certificate.
+// restarted restarts the gateway with the binary in the folder, and the dialer with a certificate
+// that is valid for the duration good.
 func (b *beside) restarted(t *testing.T, folder string, good time.Duration) {
 	t.Helper()
 	b.links(t, another, folder)
@@ -145,7 +146,8 @@ func (b *beside) restarted(t *testing.T, folder string, good time.Duration) {
 	}
 }
 
-// long is a validity of a certificate that is longer than the shortened three weeks of the alert.
+// long is the validity of a certificate on which no alert fires: it is longer than the alert's
+// three weeks, which the test shortens.
 const long = 24 * time.Hour
 
 // certificate creates a certificate and key that are valid for the given time, and returns
@@ -168,7 +170,8 @@ func certificate(t *testing.T, good time.Duration) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 }
 
-// restless kills a service each time that the service has started and Prometheus has scraped it.
+// restless returns a function that kills a service again and again, each time after Prometheus has
+// scraped the new process.
 func (b *beside) restless(t *testing.T, service string) func(context.Context) {
 	t.Helper()
 	doors, err := b.PrivateAddresses(service)
@@ -189,7 +192,7 @@ func (b *beside) restless(t *testing.T, service string) func(context.Context) {
 			if seen++; !up(ctx) {
 				seen = 0
 			}
-			if seen > 5 { // longer than the scrape interval
+			if seen > 5 { // longer than the scrape interval, so Prometheus has scraped the process
 				b.KillOne(service, 0)
 				seen = 0
 			}
@@ -197,7 +200,7 @@ func (b *beside) restless(t *testing.T, service string) func(context.Context) {
 	}
 }
 
-// calls places calls to the phone, one after the other.
+// calls returns a function that places calls to the phone, one after the other.
 func (b *beside) calls(pause time.Duration) func(context.Context) {
 	return func(ctx context.Context) {
 		for ctx.Err() == nil {

@@ -29,8 +29,8 @@ func (w *world) publish(t *testing.T, topic, value string) {
 	}
 }
 
-// ahead commits an offset beyond the end of a topic for a stopped service, as after a restore of
-// the broker.
+// ahead commits an offset beyond the end of a topic for a stopped service. After a restore of the
+// database, the committed offset is ahead of the database in the same way.
 func (w *world) ahead(t *testing.T, service, topic string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", ports(t, w.home)["kafka"])))
@@ -104,8 +104,8 @@ func (w *world) locked(t *testing.T, table string, during time.Duration) {
 	await(t, table+" was locked", func() bool { return time.Since(began) > during })
 }
 
-// files lowers a process's limit of open files to the number of files that are open, and restores
-// the limit afterwards.
+// files lowers a process's limit of open files to the number of files that are open, calls during,
+// and restores the limit.
 func (w *world) files(t *testing.T, name string, during func()) {
 	t.Helper()
 	pids := w.Processes()[name]

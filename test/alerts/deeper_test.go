@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// deeper returns faults that the loaded stack survives and that need more than a stopped process.
+// deeper returns more faults of the first stack. These faults need more than a stopped process.
 func deeper() []fault {
 	return []fault{
 		{"the requests' table is locked again and again", false, []string{"PostgresPoolExhausted"}, func(t *testing.T, w *world, until func()) {
 			conn := w.sql(t)
 			defer func() { _ = conn.Close(t.Context()) }()
-			// Stop the process for short times only, because Prometheus needs a connection within a
-			// second.
+			// Lock the table only for short times, because the service must respond to Prometheus
+			// within a second.
 			meanwhile(t, until, func(ctx context.Context) {
 				for ; ctx.Err() == nil; every(ctx, 300*time.Millisecond) {
 					if _, err := conn.Exec(t.Context(), `BEGIN; LOCK TABLE calls.call_requests IN EXCLUSIVE MODE`); err != nil {
@@ -64,7 +64,7 @@ func deeper() []fault {
 			late := func() float64 {
 				return w.metric(t, "webhook-dispatcher", fmt.Sprintf(held, "count", "")) - w.metric(t, "webhook-dispatcher", fmt.Sprintf(held, "bucket", `le="30",`))
 			}
-			before := late() // late deliveries of endpoints that refused an attempt
+			before := late() // the late deliveries that the service attributes to the endpoint
 			w.lazy.Store(true)
 			await(t, "what it kept waiting for longer than the promise is told as its own", func() bool {
 				return late()-before > 20
@@ -87,11 +87,14 @@ func deeper() []fault {
 	}
 }
 
-// elsewhere returns the faults of the second stack and of the connections.
+// elsewhere returns the faults of the second stack. One of them also stops the dialer of the first
+// stack.
 func elsewhere() []fault {
 	return []fault{
 		{"an upgrade stopped half way, a certificate runs out", false, []string{"ServiceVersionsMixed (ticket)", "CertificateExpiresSoon", "CertificateExpiresSoon (ticket)"}, func(t *testing.T, w *world, until func()) {
-			w.quiet.Store(true) // a shortened hour is a minute, in which no scrape may be missing
+			// stop the load: the alert's hour is shortened to a minute, in which no scrape may be
+			// missing
+			w.quiet.Store(true)
 			w.beside.upgraded(t, until)
 			w.quiet.Store(false)
 		}},
@@ -166,7 +169,8 @@ func elsewhere() []fault {
 	}
 }
 
-// leaderless takes the lease of a service's relay during the call.
+// leaderless takes the lease of a service's outbox relay while the function during runs, so that
+// the service cannot publish events.
 func (w *world) leaderless(t *testing.T, schema string, during func()) {
 	t.Helper()
 	conn := w.sql(t)

@@ -48,8 +48,8 @@ func switched(of func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
 // faults returns all faults in the order of their injection.
 func faults() []fault { return slices.Concat(hanging(), deeper(), elsewhere()) }
 
-// hanging returns the faults that stop a process, and the faults of single invalid rows and
-// records.
+// hanging returns the faults that stop a process, and the faults that consist of one invalid row or
+// record.
 func hanging() []fault {
 	return []fault{
 		{"contacts-compliance hangs", true, []string{"ServiceDown", "ComplianceCheckUnavailable", "DialQueueStuck", "OptOutsUnreported"}, func(t *testing.T, w *world, until func()) {
@@ -82,7 +82,9 @@ func hanging() []fault {
 			}
 		}},
 		{"the dialer has hung", false, []string{"CallsDialledLate", "CallsDialledLate (ticket)"}, func(t *testing.T, w *world, until func()) {
-			w.stop(t, "dialer", func() { // more than a seventh of the calls in the shortened hour must be late
+			// long enough that more than a seventh of the calls in the alert's shortened hour are
+			// late
+			w.stop(t, "dialer", func() {
 				began := time.Now()
 				await(t, "calls have waited", func() bool { return time.Since(began) > 20*time.Second })
 			})
@@ -92,7 +94,7 @@ func hanging() []fault {
 		{"agents break off", false, []string{"CallsDropped"}, switched(func(w *world) *atomic.Bool { return &w.failing })},
 		{"charges come late", false, []string{"CallsCompletedIncomplete (ticket)"}, func(t *testing.T, w *world, until func()) {
 			began := time.Now()
-			for range 60 { // before the stop, because no POST is accepted during it
+			for range 60 { // place the calls before the stop, because POST requests fail without billing-wallet
 				w.later(t, 15*time.Second-time.Since(began))
 			}
 			w.stop(t, "billing-wallet", func() {
@@ -133,8 +135,8 @@ func hanging() []fault {
 	}
 }
 
-// spared lists the alerts that must not fire during a fault without alerts. Deliveries that are
-// late only because of a slow endpoint must not count.
+// spared lists the alerts that must not fire while an endpoint is slow, which is the only fault
+// without alerts. Deliveries that are late only because of a slow endpoint must not count.
 var spared = []string{"EventsDeliveredLate", "EventsDeliveredLate (ticket)"}
 
 // made waits until no alert of the fault is active, and injects the fault. When every alert has

@@ -75,7 +75,7 @@ func (p *phone) response(request, status, body string) string {
 			fmt.Fprintf(&out, "%s\r\n", line)
 		case "Via", "From", "Call-ID", "CSeq", "Record-Route":
 			fmt.Fprintf(&out, "%s\r\n", line)
-		case "Contact": // the contact of a REGISTER
+		case "Contact": // the response to a REGISTER repeats the contact of the request
 			if strings.HasPrefix(request, "REGISTER") {
 				fmt.Fprintf(&out, "%s;expires=60\r\n", line)
 			}

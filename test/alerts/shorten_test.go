@@ -16,7 +16,8 @@ import (
 const (
 	// hourDivisor divides every duration in the rules: an hour becomes a minute.
 	hourDivisor = 60
-	// dayDivisor divides the durations of alerts on a period of days: an hour becomes six seconds.
+	// dayDivisor divides the durations of the alerts that measure days: an hour becomes six
+	// seconds.
 	dayDivisor = 600
 )
 
@@ -75,7 +76,7 @@ var (
 	ranges  = regexp.MustCompile(`\[(\d+[smhd])\]`)
 	offsets = regexp.MustCompile(`\boffset \d+[smhd]\b`)
 	// bounds matches a duration in seconds with which a rule compares a metric. The rules write
-	// such a duration as a product.
+	// such a duration as a product, for example 3 * 3600.
 	bounds = regexp.MustCompile(`\b(\d+) \* (60|3600|86400)\b`)
 )
 

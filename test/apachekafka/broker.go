@@ -119,7 +119,8 @@ func (b *broker) write(data string) (path string, err error) {
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
-// empty creates the folder of an empty log atomically.
+// empty creates the folder of an empty Kafka log. It renames a temporary folder at the end, so that
+// no incomplete folder is used.
 func (b *broker) empty(ctx context.Context, data string) error {
 	fresh, err := os.MkdirTemp(b.dir, "formatting-")
 	if err != nil {

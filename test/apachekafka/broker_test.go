@@ -24,8 +24,8 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// fetched returns the folder into which `make kafka-fetch` has downloaded Kafka. Except in `make
-// test-kafka`, it skips the test.
+// fetched returns the folder into which `make kafka-fetch` has downloaded Kafka. It skips the test
+// unless `make test-kafka` runs it.
 func fetched(t *testing.T) files {
 	t.Helper()
 	if os.Getenv("KAFKA_BROKERS") == "" {
@@ -206,8 +206,9 @@ func TestApacheKafka_RefusesWrongCredentialsWithTheSettingsName(t *testing.T) {
 	t.Run("a certificate put right while we wait", func(t *testing.T) { waitsForTheCertificate(t, cfg, trusted) })
 }
 
-// waitsForTheCertificate checks that a client uses a certificate that is installed later, because
-// the client reads the file for each connection.
+// waitsForTheCertificate starts a client with the certificate of an unknown authority, which the
+// broker rejects. After a valid certificate replaces that file, the same client must connect,
+// because it reads the file for each connection.
 func waitsForTheCertificate(t *testing.T, cfg kafka.Config, trusted *authority) {
 	stranger := newAuthority(t)
 	stranger.sign(t, "stranger", false)

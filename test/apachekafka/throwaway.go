@@ -87,7 +87,7 @@ func (t *throwaway) ready(ctx context.Context) error {
 	}
 }
 
-// await returns when ctx ends, or an error if the broker ends before.
+// await waits until ctx ends. It returns an error if the broker ends first.
 func (t *throwaway) await(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

@@ -139,7 +139,7 @@ func realCall(t *testing.T, asterisk string) string {
 }
 
 // stop stops the stack in the middle of a call, as Ctrl-C does. The call at Asterisk must end
-// within DRAIN_LIMIT and 15 s. A supervisor must wait this long before it kills the dialer.
+// within DRAIN_LIMIT plus 15 s. A supervisor must wait this long before it kills the dialer.
 func (r *recipe) stop(t *testing.T) {
 	t.Helper()
 	if got, want := r.channels(t), "1 active channel\n"; !strings.HasPrefix(got, want) {
@@ -227,7 +227,7 @@ func (r *recipe) await(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// channels returns the line of Asterisk with the number of channels and calls.
+// channels returns Asterisk's output line that contains the number of channels and calls.
 func (r *recipe) channels(t *testing.T) string {
 	t.Helper()
 	command := r.asterisk.Shell() + " -rx 'core show channels count'"
@@ -238,8 +238,8 @@ func (r *recipe) channels(t *testing.T) string {
 	return string(out)
 }
 
-// addTrunks adds and removes each trunk in the other pages, which checks that the trunk's settings
-// are valid.
+// addTrunks adds and removes each trunk of the other documentation pages. This checks that the
+// settings of the trunks are valid.
 func (r *recipe) addTrunks(t *testing.T) {
 	t.Helper()
 	pages, err := filepath.Glob(filepath.Join(filepath.Dir(page), "*.md"))

@@ -30,19 +30,20 @@ import (
 const (
 	// maxOrphaned limits how long a phone can stay connected after its dialer was killed.
 	maxOrphaned = 6 * time.Second
-	// untilStored is the time between a BYE and the commit of the call's end. The dialer can wait
-	// this long for the last words.
+	// untilStored is the longest time between a BYE and the commit of the call's end. Before the
+	// commit, the dialer waits for the transcript of the last words.
 	untilStored = 5 * time.Second
 	// maxLive limits the number of concurrent calls.
 	maxLive = 20
 
-	// letter is the duration of a letter in the model's voice.
+	// letter is the duration of the audio that the model's voice produces for one letter.
 	letter = 60 * time.Millisecond
 
 	account      = "ringfence"
 	aiDisclosure = "Hello, I am an AI assistant."
 	goodbye      = "That is noted. Goodbye."
-	// cutMark follows the text of a turn that was interrupted.
+	// cutMark follows the text of an interrupted turn in a transcript. A turn is what one party
+	// says without a change of speaker.
 	cutMark = " –"
 )
 
@@ -112,10 +113,10 @@ type trial struct {
 }
 
 // TestRandomCalls_RecordingsEqualTranscripts runs two dialers that call phones of a real Asterisk.
-// The phones hang up, refuse, do not answer, hold, press keys and speak at random. Each kill -9
-// ends a dialer to which a phone is connected. A phone must not stay connected long after its
-// dialer died. Each transcript must contain the same turns as Asterisk's recording: every turn of
-// the agent from its first frame to its last, and nothing else.
+// The phones hang up, refuse, do not answer, put the call on hold, press keys and speak at random.
+// Each kill -9 ends a dialer to which a phone is connected. A phone must not stay connected long
+// after its dialer died. Each transcript must contain the same turns as Asterisk's recording: every
+// turn of the agent from its first frame to its last, and no other audio.
 func TestRandomCalls_RecordingsEqualTranscripts(t *testing.T) {
 	peertest.AsteriskInstalled(t)
 	random := sharedstack.Seeded(t, 1)
@@ -468,7 +469,7 @@ func (s *trial) kill(t *testing.T) {
 		for _, pid := range s.world.Processes()["dialer"] {
 			ports, err := udpPorts(pid, s.address)
 			if err != nil {
-				continue // the process has ended before its socket was read
+				continue // the process ended before its socket was read
 			}
 			phones := 0
 			for port, n := range connected {
@@ -562,7 +563,7 @@ func udpPorts(pid int, address string) (map[string]bool, error) {
 	}
 	ports := map[string]bool{}
 	for _, file := range open {
-		target, _ := os.Readlink(file) // the process can close the file in the meantime
+		target, _ := os.Readlink(file) // the process can close the file before it is read
 		inode := strings.TrimSuffix(strings.TrimPrefix(target, "socket:["), "]")
 		if port, ok := sockets[inode]; ok {
 			ports[port] = true

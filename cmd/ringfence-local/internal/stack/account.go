@@ -51,7 +51,7 @@ func (a Account) canReach(dir string) bool {
 	return cmd.Run() == nil
 }
 
-// chown gives a file or directory to the account.
+// chown makes the account the owner of a file or directory.
 func (a Account) chown(path string) error {
 	if a.Credential == nil {
 		return nil
@@ -62,10 +62,11 @@ func (a Account) chown(path string) error {
 	return nil
 }
 
-// Place returns the folder for the account's data and for the downloads of this home. The folder is
-// in the home if the account can reach the home. Otherwise it is in /var/tmp, with a name derived
-// from the home. The folder belongs to the user of this process. Other users can open files in it
-// by name and cannot list it.
+// Place returns the folder for the database of the account and for the downloads of this home. (The
+// home is the folder .ringfence of one local stack.) The folder is in the home if the account can
+// reach the home. Otherwise it is in /var/tmp, with a name derived from the home's path. The folder
+// belongs to the user of this process. Other users can open files in the folder by name, but cannot
+// list the folder.
 func (a Account) Place(home string) (string, error) {
 	if a.canReach(home) {
 		return home, nil

@@ -10,5 +10,6 @@ func attributes(spec Spec) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: spec.Credential}
 }
 
-// onMainThread has no meaning without death signals.
+// onMainThread returns false. The thread that starts a child matters only on Linux, where the
+// kernel sends a death signal when that thread ends.
 func onMainThread() bool { return false }

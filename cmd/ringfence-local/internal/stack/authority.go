@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// The names of the files in the home.
+// The names of the certificate file and of the key file in the stack's home folder.
 const (
 	CertFile = "ca.pem"
 	KeyFile  = "ca-key.pem"
@@ -57,7 +57,7 @@ func EnsureAuthority(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("render authority key: %w", err)
 	}
-	// Write the key first: a certificate without its key is not used.
+	// Write the key first, so that the certificate file never exists without the key file.
 	if err := WriteFile(keyPath, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600); err != nil {
 		return "", err
 	}

@@ -68,7 +68,7 @@ func (b *Balancer) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil { // for example, the process has too many open files
+		if err != nil { // Accept fails, for example, if the process has too many open files
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
@@ -76,7 +76,7 @@ func (b *Balancer) Run(ctx context.Context) {
 	}
 }
 
-// probe updates the field ready until ctx ends.
+// probe sends probes and stores the result in the field ready until ctx ends.
 func (r *replica) probe(ctx context.Context) {
 	client := &http.Client{Timeout: probeTimeout, Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
@@ -121,8 +121,8 @@ func (b *Balancer) forward(ctx context.Context, client net.Conn) {
 	both.Wait()
 }
 
-// copyHalf copies one direction of a connection. At its end it closes that direction of the other
-// connection.
+// copyHalf copies everything that arrives on the connection from to the connection to. Then it
+// closes the write direction of to. After an error it closes both connections.
 func copyHalf(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	if half, ok := to.(*net.TCPConn); ok && err == nil {
@@ -133,9 +133,10 @@ func copyHalf(to, from net.Conn) {
 	_ = from.Close()
 }
 
-// dial connects to the next ready replica, or to another ready one if the first refuses the
-// connection. If no replica is ready, it tries all of them. The replica sees the loopback address
-// of the client, because the gateway limits requests by client address.
+// dial connects to the next ready replica. If that replica refuses the connection, dial tries the
+// other ready replicas, and then the replicas that are not ready. If the client has a loopback
+// address, dial connects from the same address, because the gateway limits requests by client
+// address.
 func (b *Balancer) dial(ctx context.Context, client net.Addr) net.Conn {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	if peer, ok := client.(*net.TCPAddr); ok && peer.IP.IsLoopback() {

@@ -126,7 +126,8 @@ func TestBalancer_EndsOpenConnections(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); b.Run(ctx) }()
-	response, err := http.Get("http://" + b.listener.Addr().String()) // the client reuses this connection
+	// the client keeps the connection open for its next request
+	response, err := http.Get("http://" + b.listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

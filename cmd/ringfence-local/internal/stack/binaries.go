@@ -124,7 +124,7 @@ func highestFirst(pattern string) []string {
 
 var printedVersion = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
 
-// try runs `postgres --version` as the account that will run the server, which shows that the
+// try runs `postgres --version` as the account that will run the server. Success shows that the
 // account can use the binary and its libraries.
 func (s Source) try(ctx context.Context, dir string) (major int, ok bool) {
 	if _, err := os.Stat(filepath.Join(dir, "initdb")); err != nil {

@@ -29,7 +29,8 @@ type Config struct {
 	RetainEvery, CompactEvery time.Duration
 }
 
-// segmentBytes limits a segment. Retention deletes whole segments only.
+// segmentBytes is the largest size of a log segment in bytes. It is small, because retention
+// deletes only whole segments.
 const segmentBytes = 16 << 20
 
 // Run serves until ctx ends. It returns an error if another broker has locked the directory.

@@ -111,7 +111,7 @@ func TestRun_RestartKeepsRecordsAndTopics(t *testing.T) {
 func TestRun_SecondBrokerOnTheSameDirectoryIsRefused(t *testing.T) {
 	cfg := config(t)
 	start(t, cfg)
-	makeTopic(t, cfg, "up", nil) // the broker accepts requests, so it has locked the directory
+	makeTopic(t, cfg, "up", nil) // the first broker has locked the directory if it can create a topic
 	other := cfg
 	other.Port, _ = Free(cfg.Port)
 	err := Run(within(t), other)

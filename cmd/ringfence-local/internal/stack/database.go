@@ -205,9 +205,10 @@ func answers(ctx context.Context, addresses []string) bool {
 
 var errPostgresURL = errors.New("POSTGRES_URL is no URL of the form postgres://user:password@host:port/database: set it to one, or unset it")
 
-// schemaURLs returns the variables with which a service connects to its schema, as the owner and as
-// the application role. If RINGFENCE_POOLER is set, it is the address of a connection pooler in
-// transaction mode.
+// schemaURLs returns the environment variables with which a service connects to its schema: one URL
+// for the owner of the schema and one for the application role. RINGFENCE_POOLER can contain the
+// address of a connection pooler in transaction mode. Then POSTGRES_URL uses the pooler, and
+// POSTGRES_DIRECT_URL connects without it.
 func (s *stack) schemaURLs(name string) (map[string]string, error) {
 	base, err := url.Parse(s.postgresURL)
 	if err != nil || base.Host == "" {

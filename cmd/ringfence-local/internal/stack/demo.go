@@ -17,9 +17,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The names and references of the parts of the demo workspace. A start after a kill finds existing
-// parts by them and creates no duplicates. Only an API key whose secret was not saved is created
-// again.
+// The names and references of the objects in the demo workspace. A start after a kill finds
+// existing objects by these values and creates no duplicates. It creates an API key again only if
+// the key's secret was not saved.
 const (
 	demoName      = "Demo"
 	demoAgent     = "Ada"
@@ -42,8 +42,8 @@ func (s *stack) operator() operator {
 	}
 }
 
-// demoWorkspace creates the demo workspace, or only the parts that an earlier run did not create.
-// After each step it saves what was created.
+// demoWorkspace creates the demo workspace and its objects, except those that an earlier run
+// created. After each step it saves the id or key of the new object.
 func (s *stack) demoWorkspace(ctx context.Context) (Demo, error) {
 	op := s.operator()
 	defer op.client.CloseIdleConnections()
@@ -216,13 +216,14 @@ func (op operator) into(ctx context.Context, method, path string, body, into any
 	return nil
 }
 
-// unknownAgent is part of the dialer's response while the dialer has not received the event of a
-// new agent. This can happen after the POST of the agent was answered 503.
+// unknownAgent is the part of an error response that contains the code invalid_agent. The dialer
+// returns this error until it has received the event of a new agent. This can happen if POST of the
+// agent returned 503.
 const unknownAgent = `"code":"invalid_agent"`
 
 // maxTries limits the attempts of one request. A request is repeated while the gateway does not
-// respond or responds with 503, because a service can be restarting. breath is the pause between
-// two attempts.
+// respond or responds with 503, because a service can be restarting. retryPause is the pause
+// between two attempts.
 const (
 	maxTries   = 20
 	retryPause = 250 * time.Millisecond
@@ -234,8 +235,8 @@ func (op operator) do(ctx context.Context, method, path string, body any) (statu
 }
 
 // send repeats a request, at most tries times, while the gateway does not respond or responds with
-// 503. While the dialer does not know the agent, send repeats the request until the time limit of a
-// start.
+// 503. While the dialer does not know a new agent, send repeats the request for as long as a start
+// of the stack can take (readyTimeout).
 func (op operator) send(
 	ctx context.Context, method, path string, body any, tries int,
 ) (status int, answer []byte, err error) {
@@ -286,7 +287,7 @@ func (op operator) once(ctx context.Context, method, path string, payload []byte
 	return resp.StatusCode, answer, err
 }
 
-// demoJSON is the content of .ringfence/demo.json (cmd/ringfence-local/README.md).
+// demoJSON is the structure of .ringfence/demo.json (cmd/ringfence-local/README.md).
 type demoJSON struct {
 	BaseURL     string `json:"base_url"`
 	AdminURL    string `json:"admin_url"`

@@ -77,8 +77,8 @@ func Orphans(record string) []Identity {
 	return alive
 }
 
-// End sends the signal ask to a process. If the process has not ended after patience, End kills it
-// and its process group.
+// End sends a signal (the parameter ask) to a process. If the process has not ended after the
+// duration patience, End kills the process and its process group.
 func End(id Identity, ask syscall.Signal, patience time.Duration) error {
 	if err := syscall.Kill(id.PID, ask); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("stop orphaned %s (pid %d): %w", id.Name, id.PID, err)

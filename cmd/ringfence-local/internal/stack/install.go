@@ -14,9 +14,9 @@ import (
 	embedded "github.com/fergusstrange/embedded-postgres"
 )
 
-// install installs Postgres with the package manager: as root, with a sudo that needs no password,
-// or with Homebrew as an ordinary user. Some packages start a server of the system. That server
-// uses another port and is not changed.
+// install installs Postgres with the package manager: as root, through sudo if sudo needs no
+// password, or with Homebrew as an ordinary user. Some packages also start a system-wide server.
+// install does not change that server, which uses another port.
 func (s Source) install(ctx context.Context) error {
 	var sudo []string
 	root := os.Geteuid() == 0

@@ -23,9 +23,9 @@ import (
 // another program while a child restarts.
 const lowest, highest = 20000, 32767
 
-// Reserve reserves a port until the child of this stack listens there. It returns false if another
-// stack has reserved the port. It does not reserve ports outside the range, because the user chose
-// them.
+// Reserve reserves a port until a child process of this stack listens there. It returns false if
+// another stack has reserved the port. It does not reserve ports outside the range, because the
+// user chose them.
 func Reserve(port int) bool {
 	return port < lowest || port > highest || testkit.Claim(port)
 }
@@ -66,7 +66,7 @@ func IsFree(port int) bool {
 // program.
 const portReleaseTimeout = 3 * time.Second
 
-// AwaitFree waits until the port is free. A program that was just killed can still hold the port.
+// AwaitFree waits until the port is free. A program that was just killed can still occupy the port.
 func AwaitFree(ctx context.Context, port int) bool {
 	ctx, cancel := context.WithTimeout(ctx, portReleaseTimeout)
 	defer cancel()
@@ -111,7 +111,8 @@ func Holder(port int) string {
 	return "another program"
 }
 
-// listener returns the inode of the socket that listens on the port, from a table of the kernel.
+// listener returns the inode of the socket that listens on the port. It reads a table of the kernel
+// such as /proc/net/tcp.
 func listener(table string, port int) string {
 	content, err := os.ReadFile(table)
 	if err != nil {

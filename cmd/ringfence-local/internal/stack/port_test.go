@@ -90,7 +90,7 @@ func TestAwaitFree_WaitsUntilThePortIsReleased(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed := make(chan struct{})
-	go func() { // the process that holds the port ends after the first connection
+	go func() { // the listener releases the port after its first connection
 		defer close(closed)
 		if conn, err := ln.Accept(); err == nil {
 			_ = conn.Close()

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// The two ports that users know. The stack chooses all other ports at the first start and keeps
-// them.
+// The default ports of the public API and of the operator API. The stack chooses all other ports at
+// the first start and uses the same ports at later starts.
 const (
 	usualBase  = 8080
 	usualAdmin = 8081
@@ -26,8 +26,8 @@ func given(variable string, usual int) int {
 	return usual
 }
 
-// detour returns the address at which the program asker reaches peer. By default it is the address
-// straight. Tests set RINGFENCE_DETOURS to replace it with the address of a proxy:
+// detour returns the address at which the program asker reaches the program peer. By default this
+// is the parameter straight. Tests set RINGFENCE_DETOURS to use the address of a proxy instead:
 // "dialer>postgres=127.0.0.1:7001,everybody>kafka=…".
 func detour(asker, peer, straight string) string {
 	for line := range strings.SplitSeq(os.Getenv("RINGFENCE_DETOURS"), ",") {
@@ -38,8 +38,8 @@ func detour(asker, peer, straight string) string {
 	return straight
 }
 
-// allClients is the client name for Kafka in RINGFENCE_DETOURS. All clients use the address that
-// the broker advertises.
+// allClients is the name in RINGFENCE_DETOURS that means all clients of Kafka. All clients use the
+// same address, because the broker advertises only one.
 const allClients = "everybody"
 
 // httpPort returns the name under which the port of a replica behind a balancer is stored.

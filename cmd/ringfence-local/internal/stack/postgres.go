@@ -1,5 +1,5 @@
 // The stack's own Postgres: its binaries, its account, its data directory, and its start after a
-// killed run. Schemas are created elsewhere.
+// killed run. The method provision creates the schemas.
 
 package stack
 
@@ -90,8 +90,8 @@ func (s *Server) Init(ctx context.Context, starter *Starter) error {
 	return nil
 }
 
-// Spec returns the server as a child process. The server is stopped in fast mode, which rolls back
-// open transactions.
+// Spec describes the server as a child process. The server is stopped in fast mode, which rolls
+// back open transactions.
 func (s *Server) Spec() Spec {
 	settings := map[string]string{
 		"listen_addresses":        "127.0.0.1",
@@ -120,8 +120,8 @@ func (s *Server) Spec() Spec {
 	}
 }
 
-// transientErrors matches the log lines of a server about connections while it starts, recovers or
-// stops. The lines are hidden, because the clients connect again.
+// transientErrors matches the server's log lines about refused or closed connections while the
+// server starts, recovers or stops. The lines are hidden, because the clients connect again.
 var transientErrors = regexp.MustCompile(`FATAL:  (the database system is|terminating connection due to administrator command)|DETAIL:  Consistent recovery state|HINT:  In a moment`)
 
 // URL returns a URL that connects to the database as the superuser.
@@ -186,8 +186,8 @@ func (s *Server) clear(ctx context.Context) error {
 	first, _, _ := strings.Cut(string(content), "\n")
 	pid, _ := strconv.Atoi(strings.TrimSpace(first))
 	for _, id := range inside(s.Data, pid) {
-		// On SIGINT a postmaster shuts down in fast mode. A backend only cancels its statement, so
-		// it is killed when the patience has passed.
+		// SIGINT shuts down a postmaster in fast mode. In a backend it only cancels the current
+		// statement, so End kills a backend after half a second.
 		patience := 10 * time.Second
 		if id.PID != pid {
 			patience = 500 * time.Millisecond
@@ -206,8 +206,8 @@ func (s *Server) clear(ctx context.Context) error {
 }
 
 // inside returns the Postgres processes that use the data directory, the postmaster first. Some
-// systems do not show the working directory of a process. There it uses the process id of the pid
-// file if that process is a postgres.
+// systems do not show the working directory of a process. On such a system, inside returns the
+// process whose id is in the pid file, if that process is a postgres.
 func inside(data string, postmaster int) []Identity {
 	var found []Identity
 	add := func(pid int) {

@@ -30,7 +30,8 @@ type Spec struct {
 	// when ringfence-local dies (Linux only). 0 means SIGKILL.
 	StopSignal  syscall.Signal
 	DeathSignal syscall.Signal
-	// Drain is the additional time that the process can need to stop. Hurry ends this time.
+	// Drain is the time that a stopped process may use in addition to the usual limit, to finish
+	// its calls. Child.Hurry ends this time early.
 	Drain time.Duration
 	// Mute matches the lines that are dropped. If it is nil, no line is dropped.
 	Mute *regexp.Regexp
@@ -50,8 +51,9 @@ func NewStarter() *Starter {
 	return s
 }
 
-// serve runs the jobs on a locked thread, which ends with this goroutine. The main thread never
-// ends, so if serve runs on the main thread, it passes the work to a new goroutine.
+// serve runs the jobs on its own thread, which ends with this goroutine. The main thread never
+// ends, so if serve runs on the main thread, it passes the work to a new goroutine. It calls the
+// function settled after it has found its thread.
 func (s *Starter) serve(settled func()) {
 	runtime.LockOSThread()
 	if onMainThread() {

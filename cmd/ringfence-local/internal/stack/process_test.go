@@ -56,8 +56,8 @@ func shell(name, script string) Spec {
 	return Spec{Name: name, Path: "/bin/sh", Args: []string{"-c", script}, Env: os.Environ()}
 }
 
-// quick returns a context that has already ended. A process that does not stop immediately is then
-// killed.
+// quick returns a context that has already ended. With this context, Stop kills a process that does
+// not stop immediately.
 func quick() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -109,7 +109,7 @@ func (s *stack) startServices(ctx context.Context) error {
 	return nil
 }
 
-// spec returns one replica of a service, with the environment of the replica.
+// spec describes one replica of a service as a child process, with its environment.
 func (s *stack) spec(svc service, replica int) (Spec, error) {
 	seed, _, err := s.state.SigningKey(svc.name)
 	if err != nil {

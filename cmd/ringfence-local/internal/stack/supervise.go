@@ -42,8 +42,8 @@ type Child struct {
 	spec   Spec
 	owner  *Supervisor
 	cancel context.CancelFunc
-	// quit ends the pause before a restart. over is closed when the child has ended and will not be
-	// restarted.
+	// quit ends the pause before a restart. The channel over is closed when the child has ended and
+	// will not be restarted.
 	quit chan struct{}
 	over chan struct{}
 	once sync.Once

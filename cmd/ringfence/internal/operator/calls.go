@@ -93,7 +93,7 @@ func (a requestState) answer(now time.Time) string {
 	return "It was called."
 }
 
-// became returns a sentence about the end of the call, or "" if the call has not ended.
+// became returns a sentence that states how the call ended, or "" if the call has not ended.
 func became(call json.RawMessage) string {
 	var now struct {
 		Status string
@@ -112,7 +112,7 @@ func text(of *string) string {
 	return *of
 }
 
-// requestFacts contains everything that the services know about a call request.
+// requestFacts contains the data of all services about one call request.
 type requestFacts struct {
 	Answer     string            `json:"answer"`
 	Request    json.RawMessage   `json:"request"`

@@ -182,8 +182,8 @@ func (c optOutsShow) Run(ctx context.Context, o *WorkspaceClient) error {
 
 const (
 	imports = "opt-out-imports"
-	// partSize is the size of a part in bytes. It is less than the largest body that the gateway
-	// accepts.
+	// partSize is the largest size, in bytes, of the part of a list that one request sends. It is
+	// less than the largest body that the gateway accepts.
 	partSize = 128 << 10
 	// pollInterval is the time between two reads of an import's progress.
 	pollInterval = 300 * time.Millisecond
@@ -197,8 +197,8 @@ type progress struct {
 	DoneAt           *time.Time `json:"done_at"`
 }
 
-// importList sends a list in parts, starts the import, and waits for the end of the import. Once
-// started, the import continues even after Ctrl-C.
+// importList sends a list in parts, starts the import, and waits for the end of the import. An
+// import that was started continues even after Ctrl-C.
 func (o *WorkspaceClient) importList(ctx context.Context, list io.Reader, reason string) error {
 	body := map[string]any{}
 	if reason != "" {

@@ -107,8 +107,8 @@ func (l *list) rows(members []json.RawMessage) string {
 	return aligned(l.widths, rows)
 }
 
-// widen makes each column as wide as its widest cell, and returns the width of the widest line. The
-// last column has no padding.
+// widen increases each column to the width of its widest cell, and returns the width of the widest
+// line. The last column has no padding.
 func widen(widths []int, rows [][]string) (widest int) {
 	for _, row := range rows {
 		for i, cell := range row {
@@ -146,7 +146,8 @@ func pairs(rows [][]string) string {
 	return aligned(widths, rows)
 }
 
-// blocks formats each row below the first as a block.
+// blocks formats each row as several lines, one line per column. The first row contains the
+// headings.
 func blocks(rows [][]string) string {
 	members := make([]string, 0, len(rows))
 	for _, row := range rows[1:] {
@@ -186,7 +187,8 @@ func (d *Client) Member(member json.RawMessage) error {
 	return d.write(pairs(lines))
 }
 
-// fitting returns the text, or the value as indented JSON if the terminal is too narrow.
+// fitting returns the parameter text. If the terminal is too narrow for the text, it returns the
+// value as indented JSON.
 func (d *Client) fitting(text string, value json.RawMessage) string {
 	const deepest = 20
 	if d.columns == 0 || value[0] != '{' && value[0] != '[' || cells(text)+deepest <= d.columns {

@@ -35,7 +35,8 @@ type ServiceCommand struct {
 	JSON bool
 }
 
-// run runs a command of a service's binary.
+// run runs a command of a service's binary and prints the command's output as text or, if
+// requested, as JSON.
 func (r *ServiceCommand) run(ctx context.Context, service string, args ...string) error {
 	if !r.JSON {
 		return r.print(ctx, service, args)

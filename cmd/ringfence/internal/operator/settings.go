@@ -19,7 +19,8 @@ type Settings struct {
 	Set  []string `sep:"none" help:"One field, as often as there are: --set max_call_seconds=300, --set features.webhooks=true. What is not JSON is text; null clears." placeholder:"KEY=VALUE"`
 }
 
-// Body merges the content of the file, the flags and named. Later values replace earlier ones.
+// Body merges three sources into one object: the file, the flags --set, and the parameter named. A
+// later source replaces values of an earlier one.
 func (s Settings) Body(ctx context.Context, named map[string]any) (map[string]any, error) {
 	body := map[string]any{}
 	if s.File != "" {
@@ -69,7 +70,7 @@ func decoded(content []byte) (value any, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(content))
 	decoder.UseNumber()
 	if err := decoder.Decode(&value); err != nil {
-		return nil, err //nolint:wrapcheck // the caller adds the context
+		return nil, err //nolint:wrapcheck // the caller adds context to the error
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("there is more text after the JSON value")

@@ -54,7 +54,7 @@ func (status) Run(ctx context.Context, d *Client) error {
 		return err
 	}
 	dialer, trunks, err := found.readDialer(ctx, d)
-	if err != nil { // print the other lines even if the dialer does not respond
+	if err != nil { // the other services are printed even if the dialer does not respond
 		found.fault = err.Error()
 	}
 	lines, down := found.screen()

@@ -41,7 +41,8 @@ func Escaped(value []byte) string {
 }
 
 // steers reports whether a character controls the terminal or the text around the character. The
-// two joiners are permitted: scripts and emoji need them, and they are harmless.
+// zero-width joiner and the zero-width non-joiner are permitted: scripts and emoji need them, and
+// they are harmless.
 func steers(r rune) bool {
 	const joinWithout, join = '\u200c', '\u200d'
 	return r != joinWithout && r != join && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)

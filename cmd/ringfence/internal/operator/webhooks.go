@@ -116,7 +116,7 @@ func (c webhooksReplay) body() map[string]any {
 	case c.Skipped != "":
 		return map[string]any{"status": "skipped", "since": c.Skipped}
 	}
-	return map[string]any{} // the path already names the delivery
+	return map[string]any{} // a request for one delivery needs no body fields
 }
 
 // Run replays one batch after the other. The loop ends, because deliveries that fail after the
