@@ -17,12 +17,12 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// turn is a turn of a transcript.
+// turn is one turn of a transcript: what one party said without a change of speaker.
 type turn struct{ Role, Text string }
 
 // checkTranscript compares the transcript of a call with the recordings of Asterisk. It returns
-// false if no comparison is possible: the phone did not answer, or the dialer was killed during the
-// call, which loses the transcript.
+// false if no comparison is possible. That is so if the phone did not answer, or if the dialer was
+// killed during the call and its transcript was lost.
 func (s *trial) checkTranscript(t *testing.T, p *phone, killed bool) bool {
 	t.Helper()
 	agent, err := os.ReadFile(s.file(p, "agent"))
@@ -103,9 +103,9 @@ func (s *trial) checkAgent(t *testing.T, p *phone, turns []turn, recording []byt
 	}
 }
 
-// tolerance returns the permitted difference between a recording and a transcript. It is the
-// duration of the packets that arrive while the phone hangs up. For an interrupted turn it includes
-// one word, because transcripts are cut between words.
+// tolerance returns the permitted difference between a recording and a transcript. The difference
+// is the audio of the packets that arrive while the phone hangs up. For an interrupted turn one
+// word is added, because transcripts are cut between words.
 func tolerance(text, kept string) time.Duration {
 	const packets = 200 * time.Millisecond
 	if text == kept {
@@ -206,7 +206,8 @@ func signs(audio []byte) (key uint64) {
 	return key
 }
 
-// alike reports whether the signs of the samples correlate by at least 0.9.
+// alike reports whether two pieces of audio are the same: the correlation of the signs of their
+// samples is at least 0.9.
 func alike(a, b []byte) bool {
 	same := 0
 	for i := range a {
