@@ -29,10 +29,11 @@ import (
 )
 
 const (
-	// bareConns is the number of connections of the baseline without the product. The dialer's pool
-	// has the same size.
+	// bareConns is the number of connections of the baseline loop. This loop makes the same commits
+	// and the same request to a carrier as a dial of the dialer, without the product. The dialer's
+	// connection pool has the same size.
 	bareConns = 16
-	// bareRows is the number of requests in the queue of the baseline, the bare loop.
+	// bareRows is the number of call requests in the queue that the baseline loop dials.
 	bareRows = 100_000
 )
 
@@ -43,8 +44,9 @@ const (
 	initiated
 )
 
-// ofOneDial returns the durable commits of one dial. The commits of the claim and of the fence
-// precede the request to the carrier. The third commit stores the carrier's answer.
+// ofOneDial returns the durable commits of one dial. The first commit claims the call request. The
+// second commit stores the fence, the row that permits one dial. The request to the carrier
+// follows. The third commit stores that the carrier has accepted the call.
 func ofOneDial() []probe.Commit {
 	return []probe.Commit{
 		{Awaited: true, Writes: []probe.Write{
@@ -69,7 +71,7 @@ func ofOneDial() []probe.Commit {
 }
 
 // The rows of the queue are copies of the newest row that the product dialed. Each copy has another
-// phone number, from which its ids are derived.
+// phone number, and its ids are derived from its number.
 const fillDialQueue = `
 INSERT INTO %s (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, variables,
 	schedule_if_outside_hours, max_call_seconds, queued_at, due_at, look_at, traceparent)
@@ -78,8 +80,8 @@ SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 'queued', '+1415' || l
 FROM (SELECT agent_id, contact_id, variables, schedule_if_outside_hours, max_call_seconds, queued_at, traceparent FROM dialer.dial_queue
 	WHERE to_e164 IS NOT NULL ORDER BY ctid DESC LIMIT 1) r, generate_series(1, $1::integer) n`
 
-// bareDials makes the commits of a dial and sends one request to a simulated carrier in another
-// process. The dialer does not know the calls of that carrier.
+// bareDials is the baseline loop. Each dial makes the commits of a dial and sends one request to a
+// simulated carrier in another process. The dialer does not use that carrier.
 type bareDials struct {
 	copies probe.Copies
 	loops  chan *probe.Loop
@@ -113,7 +115,7 @@ func (h *CallStack) newBare(ctx context.Context) (b *bareDials, err error) {
 		return b, err
 	}
 	if _, err := h.db.Exec(ctx, fmt.Sprintf(fillDialQueue, b.copies.Of("dialer.dial_queue")), bareRows); err != nil {
-		return b, fmt.Errorf("fill the bare loop's queue: %w", err)
+		return b, fmt.Errorf("fill the queue of the baseline loop: %w", err)
 	}
 	id, now := uuid.Must(uuid.NewV7()).String(), timestamppb.Now()
 	err = b.copies.Sample(ctx, "dialer.outbox", kafka.DialEvents, &eventv1.DialEvent{
@@ -145,7 +147,7 @@ func (b *bareDials) startSim(ctx context.Context, h *CallStack) error {
 		b.sim = nil
 		return fmt.Errorf("start a simulated carrier: %w", err)
 	}
-	return kit.Until(ctx, 10*time.Second, "the simulated carrier of the bare loop listens", func() (bool, error) {
+	return kit.Until(ctx, 10*time.Second, "the simulated carrier of the baseline loop listens", func() (bool, error) {
 		return get(ctx, b.log.url+"/healthz", func(*http.Response) error { return nil }) == nil, nil
 	})
 }
@@ -161,14 +163,14 @@ func (b *bareDials) close() {
 	}
 }
 
-// once makes one dial on a free connection.
+// once makes one dial of the baseline loop on a free connection.
 func (b *bareDials) once(ctx context.Context, to string) error {
 	l := <-b.loops
 	defer func() { b.loops <- l }()
 	n := b.n.Add(1)
 	turn := probe.Turn{Request: binary.BigEndian.AppendUint64(make([]byte, 8, 16), uint64(n)), Call: probe.NewID(), N: n, Number: to}
 	if n > bareRows {
-		return errors.New("the bare loop's queue is empty: measure for a shorter time")
+		return errors.New("the queue of the baseline loop is empty: measure for a shorter time")
 	}
 	for _, i := range []int{claimed, fenced} {
 		if err := l.Commit(ctx, i, turn); err != nil {
@@ -196,13 +198,13 @@ func (b *bareDials) originate(ctx context.Context, t probe.Turn) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusAccepted {
-		return fmt.Errorf("bare originate: %s", resp.Status)
+		return fmt.Errorf("originate of the baseline loop: %s", resp.Status)
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
 	return err
 }
 
-// flatOut dials as fast as the connections allow and returns the dials per second.
+// flatOut makes dials as fast as the connections allow and returns the dials per second.
 func (b *bareDials) flatOut(ctx context.Context, long time.Duration) (perSecond float64, err error) {
 	var (
 		wg     sync.WaitGroup
@@ -221,8 +223,8 @@ func (b *bareDials) flatOut(ctx context.Context, long time.Duration) (perSecond 
 	return float64(made.Load()) / time.Since(began).Seconds(), errors.Join(faults...)
 }
 
-// evenly dials at a constant rate. It returns for each dial the time from its due time to its line
-// in the carrier's log. A dial waits for a free connection.
+// evenly makes dials at a constant rate. It returns for each dial the time from the moment when the
+// dial was due to the time of its line in the carrier's log. A dial waits for a free connection.
 func (b *bareDials) evenly(ctx context.Context, rate int, long time.Duration) (took []time.Duration, err error) {
 	if _, err := b.log.since(ctx); err != nil {
 		return nil, err
@@ -246,7 +248,7 @@ func (b *bareDials) evenly(ctx context.Context, rate int, long time.Duration) (t
 	}
 	wg.Wait()
 	if err := errors.Join(faults...); err != nil {
-		return nil, fmt.Errorf("bare dials: %s", strings.SplitN(err.Error(), "\n", 2)[0])
+		return nil, fmt.Errorf("baseline dials: %s", strings.SplitN(err.Error(), "\n", 2)[0])
 	}
 	entries, err := b.log.since(ctx)
 	for to, at := range countDials(entries, numbers).at {

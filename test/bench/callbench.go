@@ -1,6 +1,7 @@
-// Measurements of calls through the whole stack: from the due time of a request to the carrier's
-// log and to the terminal webhook. README.md describes each figure. The bench checks every call: no
-// call may be missing, and no call may be dialed twice.
+// Measurements of calls through the whole stack. They measure the time from the moment when a call
+// request is due to the dial in the carrier's log, and to the terminal webhook. README.md describes
+// each figure. The bench checks every call: no call may be missing, and no call may be dialed
+// twice.
 
 package main
 
@@ -41,7 +42,7 @@ type CallSetup struct {
 	Meter   *probe.Meter
 	// Each is the duration of one measurement.
 	Each time.Duration
-	// Held is the number of concurrent calls in the measurement Held.
+	// Held is the number of concurrent calls in the measurement of the function Held.
 	Held int
 	// Profile is the file for the CPU profile of the dialer under load. If Profile is empty, the
 	// bench writes no profile.
@@ -55,9 +56,9 @@ type CallStack struct {
 	ports map[string]int
 	log   carrierLog
 	next  atomic.Int64
-	// patience limits the time in which a POST is retried.
+	// patience limits the time for which a POST is repeated.
 	patience time.Duration
-	// refused counts the POST requests that were answered with 503 and retried.
+	// refused counts the POST requests that were answered with 503 and repeated.
 	refused atomic.Int64
 }
 
@@ -79,8 +80,8 @@ func OpenCalls(ctx context.Context, setup CallSetup) (*CallStack, error) {
 
 func (h *CallStack) Close() { _ = h.db.Close(context.Background()) }
 
-// firstNumber is the first phone number of these measurements. No other measurement calls
-// firstNumber or a later number.
+// firstNumber is the number of the first phone that these measurements call. No other measurement
+// calls this phone or a later one.
 const firstNumber = 5_000_000
 
 // number returns a phone number that was not used before.
@@ -89,7 +90,8 @@ func (h *CallStack) number() string { return dialedNumber(firstNumber + h.next.A
 // dialedNumber returns the n-th of nine million numbers. None of them is busy, silent or invalid.
 func dialedNumber(n int64) string { return fmt.Sprintf("+1415%05d%02d", n/90%100_000, n%90) }
 
-// errBusy is returned if it is unknown whether a POST created the call request.
+// errBusy means that POST /v1/calls had no response, or only 503 for a minute. It is then unknown
+// whether the call request exists.
 var errBusy = errors.New("POST /v1/calls was not answered, or 503 for a minute")
 
 // place posts one call, scheduled for the time at unless at is zero. It repeats the POST while a
@@ -140,8 +142,8 @@ func ids(workspaces []*kit.Workspace) (ids []string) {
 	return ids
 }
 
-// every calls do for each item, with the given number of concurrent clients. The first error ends
-// the loop.
+// every calls the function do for each item, with the given number of concurrent clients. The first
+// error ends the loop.
 func every[T any](ctx context.Context, clients int, items []T, do func(context.Context, int, T) error) error {
 	var (
 		wg     sync.WaitGroup
@@ -171,8 +173,8 @@ func every[T any](ctx context.Context, clients int, items []T, do func(context.C
 
 const openRequests = `SELECT count(*) FROM calls.call_requests WHERE workspace_id = ANY ($1::uuid[]) AND status IN ('queued', 'dialing')`
 
-// ended waits until no request of the workspaces is open. It returns nil if nothing changes during
-// patience. The number of missing calls is then a figure.
+// ended waits until the workspaces have no open call request. It also returns nil if no call
+// request ends during the time patience, because the caller then reports the missing calls.
 func (h *CallStack) ended(ctx context.Context, workspaces []*kit.Workspace, patience time.Duration) error {
 	left, moved := -1, time.Now()
 	for {

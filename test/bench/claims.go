@@ -19,8 +19,8 @@ const (
 	goalDialClaim = 1.3
 )
 
-// Claims prints the cost of a claim while a million requests are scheduled for later. The cost is a
-// multiple of the cost with a thousand requests.
+// Claims prints how expensive it is to claim a due call request while a million other requests are
+// scheduled for later. The figure is a multiple of the cost with a thousand scheduled requests.
 func Claims(ctx context.Context, bin, server string) error {
 	program := filepath.Join(bin, claimBench)
 	if _, err := os.Stat(program); err != nil {

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// statisticsDelay is longer than an idle backend of Postgres delays its statistics, which is at
-	// most 10 s.
+	// statisticsDelay is longer than an idle backend of Postgres delays the report of its
+	// statistics. The delay is at most 10 s.
 	statisticsDelay = 11 * time.Second
-	// counted is the number of POST requests that are counted. The pause between them is so long
+	// counted is the number of POST requests of the measurement. The pause between them is so long
 	// that no two requests share a commit.
 	counted = 40
 	apart   = 100 * time.Millisecond
-	// slack is the permitted difference of the background work between the two periods, in commits
-	// per POST.
+	// slack is a tolerance in commits per POST, because the background work can differ between the
+	// two periods that are compared.
 	slack = 0.5
 )
 
@@ -27,8 +27,8 @@ const (
 type transactions struct {
 	// all is xact_commit. It includes transactions that only read.
 	all int64
-	// writing is the number of assigned transaction ids, which is the number of transactions that
-	// wrote a row.
+	// writing is the number of transaction ids that Postgres has assigned. It equals the number of
+	// transactions that wrote a row.
 	writing int64
 	// counting is the number of writes to the table of the rate limit. The table is unlogged, so
 	// these writes do not wait for the disk.
@@ -51,7 +51,8 @@ func count(ctx context.Context, db *pgx.Conn) (t transactions, err error) {
 	return t, err
 }
 
-// perPOST returns the transactions of one POST between two readings, minus those of an idle stack.
+// perPOST returns the transactions of one POST between two readings, minus the transactions that an
+// idle stack makes in the same time.
 func perPOST(idle, before, after transactions, posts int) (all, writing, counting float64) {
 	share := after.at.Sub(before.at).Seconds() / before.at.Sub(idle.at).Seconds()
 	of := func(idle, before, after int64) float64 {
@@ -97,8 +98,8 @@ func commits(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// placeApart sends n POST requests one after the other. A pause after each request leaves time for
-// the work that follows the request.
+// placeApart sends n POST requests one after the other. The pause after each request is long enough
+// for the work that the request causes in other services.
 func placeApart(ctx context.Context, w *kit.Workspace, n int) error {
 	for i := range n {
 		if err := place(ctx, w, int64(i), tomorrow()); err != nil {

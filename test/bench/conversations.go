@@ -18,8 +18,9 @@ const (
 	// conversationBench is the dialer's benchmark of conversations, and model is the fake of the
 	// Realtime API. `make bench` builds both as programs.
 	conversationBench, model = "ringfence-talks", "fakemodel"
-	// goalDelay limits the time that the bridge adds between mouth and ear: in ms, at p50, with few
-	// calls. The constant few is that number of calls.
+	// goalDelay is the largest delay in ms, at p50, that the dialer's bridge may add between a
+	// person's audio and the audio of the agent. It applies to the measurement with few calls. The
+	// constant few is that number of calls.
 	goalDelay, few = 12, 20
 )
 
@@ -85,8 +86,8 @@ func converse(ctx context.Context, bin string, count int, each time.Duration) er
 	return nil
 }
 
-// answering starts the model. The model speaks a greeting and then sends back the audio that it
-// receives.
+// answering starts the fake model. The model speaks a greeting and then sends back the audio that
+// it receives.
 func answering(ctx context.Context, program string) (url string, end func(), err error) {
 	cmd := exec.CommandContext(ctx, program, "-echo")
 	cmd.Stderr = os.Stderr
@@ -114,8 +115,8 @@ func (t phoneReport) trips() []time.Duration {
 	return took
 }
 
-// heardBy reads the reports of the phones. It also returns for each phone the time from the phone's
-// answer to the first audio of the agent.
+// heardBy reads the reports of the phones. It also returns for each phone the time from the moment
+// when the phone answers to the first audio of the agent.
 func heardBy(reports []byte, answers string) (heard phoneReport, waits []time.Duration, err error) {
 	if err := json.Unmarshal(reports, &heard); err != nil {
 		return heard, nil, fmt.Errorf("read what the phones said: %w", err)

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/test/bench/internal/probe"
 )
 
-// The goals, as ratios to the bare loop of the same run. The bare loop sends the same requests
-// without the product.
+// The goals, as ratios to the baseline loop of the same run. The baseline loop sends the same
+// webhooks to the same receiver without the product.
 const (
 	goalDeliveryShare, stretchShare = 12.0, 15.0 // percent
 	goalLoops                       = 15.0
@@ -43,7 +43,8 @@ type backlogResult struct {
 	used used
 }
 
-// backlogOf measures one backlog between two bare loops and prints the figures.
+// backlogOf runs the baseline loop, measures one backlog, runs the baseline loop again, and prints
+// the figures.
 func (h *WebhookStack) backlogOf(ctx context.Context, subscriptions int) error {
 	lane := h.lane()
 	var endpoints []*endpoint
@@ -80,7 +81,7 @@ func (h *WebhookStack) backlogOf(ctx context.Context, subscriptions int) error {
 		h.backlog = got.perSecond()
 	}
 	fmt.Printf("  %d records of %d bytes and less waited, %d subscription(s)\n", got.made, len(h.body()), subscriptions)
-	fmt.Printf("    bare loop            %8.0f /s   before %.0f, after %.0f; the sender's CPU %.4f ms a POST, the receiver's %.4f\n",
+	fmt.Printf("    baseline loop        %8.0f /s   before %.0f, after %.0f; the sender's CPU %.4f ms a POST, the receiver's %.4f\n",
 		loop.PerSecond, before.PerSecond, after.PerSecond, float64(loop.CPU)/1e6, float64(loop.Caught)/1e6)
 	fmt.Printf("    deliveries           %8.0f /s   first receipt to last; %d arrived, %d missing, %d twice\n", got.perSecond(), got.arrived, got.missing, got.twice)
 	fmt.Printf("    share of the loop    %8.1f %%%s\n", share, judge(probe.AtLeast(share, goalDeliveryShare, " %")+", stretch "+probe.AtLeast(share, stretchShare, " %")))
@@ -89,8 +90,8 @@ func (h *WebhookStack) backlogOf(ctx context.Context, subscriptions int) error {
 	return nil
 }
 
-// sender returns a sender of the dispatcher's requests to one lane, a path of the receiver with its
-// own counters.
+// sender returns a sender that sends the same requests as the dispatcher to one lane. A lane is a
+// path of the receiver with its own counters.
 func (h *WebhookStack) sender(lane string) (*probe.Sender, error) {
 	return probe.NewPosting(h.CAFile, h.receiver.URLs[0]+"/"+Take+"/"+lane, h.body())
 }
@@ -103,7 +104,7 @@ func (h *WebhookStack) bareLoop(ctx context.Context, long time.Duration) (probe.
 	return s.Loop(ctx, long, h.receiver.PID)
 }
 
-// drain publishes the records while the dispatcher is stopped. Then it starts a new dispatcher and
+// drain publishes the backlog while the dispatcher is stopped. Then it starts a new dispatcher and
 // waits for the last delivery.
 func (h *WebhookStack) drain(ctx context.Context, endpoints []*endpoint) (got backlogResult, err error) {
 	records := make([]*kgo.Record, h.Records)

@@ -27,8 +27,8 @@ const (
 // for these services.
 var eventConsumers = []string{"calls", "billing-wallet", "webhook-dispatcher"}
 
-// Dials lets requests become due evenly at three rates. The carrier's log contains the time of each
-// dial.
+// Dials lets call requests become due evenly at three rates, and reads the time of each dial from
+// the carrier's log.
 func Dials(ctx context.Context, h *CallStack) error {
 	loop, err := h.newBare(ctx)
 	if err != nil {
@@ -39,7 +39,7 @@ func Dials(ctx context.Context, h *CallStack) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("  bare dials, as fast as %d connections make them: %.0f /s\n", bareConns, most)
+	fmt.Printf("  baseline dials, as fast as %d connections make them: %.0f /s\n", bareConns, most)
 	for _, rate := range []int{10, 100, 500} {
 		if err := h.dials(ctx, loop, rate, false); err != nil {
 			return err
@@ -54,12 +54,13 @@ type dialResult struct {
 	asked int
 	took  []time.Duration
 	used  probe.Time
-	// results contains the number of attempts by result.
+	// The field results is a text with the number of attempts for each result.
 	results string
 }
 
 // dials measures and prints one rate. If alone is true, it stops the services that consume the
-// dialer's events, as if they ran on other machines.
+// dialer's events, so that these services use no CPU time beside the dialer, as on separate
+// machines.
 func (h *CallStack) dials(ctx context.Context, loop *bareDials, rate int, alone bool) error {
 	got, err := h.becomeDue(ctx, rate, alone)
 	if err != nil {
@@ -79,7 +80,7 @@ func (h *CallStack) dials(ctx context.Context, loop *bareDials, rate int, alone 
 		of := func(q float64) float64 {
 			return float64(probe.Quantile(got.took, q)) / float64(probe.Quantile(beside, q))
 		}
-		fmt.Printf("    a bare dial        %s; the dialer takes %.1f x of it at p50, %.1f x at p99\n", probe.Spread(beside), of(0.5), of(0.99))
+		fmt.Printf("    a baseline dial    %s; the dialer takes %.1f x of it at p50, %.1f x at p99\n", probe.Spread(beside), of(0.5), of(0.99))
 	}
 	if line := got.used.Line("call", len(got.took)); line != "" {
 		fmt.Printf("    %s, to the end of the last call\n", line)
@@ -87,8 +88,8 @@ func (h *CallStack) dials(ctx context.Context, loop *bareDials, rate int, alone 
 	return nil
 }
 
-// becomeDue posts the requests of one measurement early enough that all are queued before the first
-// request is due.
+// becomeDue posts the call requests of one measurement. It starts early enough that all call
+// requests are queued before the first one is due.
 func (h *CallStack) becomeDue(ctx context.Context, rate int, alone bool) (got dialResult, err error) {
 	// four workspaces, so that none reaches its limit of 500 calls per second
 	workspaces, err := h.workspaces(ctx, "dials", 4)
@@ -149,7 +150,7 @@ func (h *CallStack) becomeDue(ctx context.Context, rate int, alone bool) (got di
 	return got, err
 }
 
-// leadOf estimates the maximum time to post n requests. It measures a few requests that are
+// leadOf estimates the longest time that n POST requests take. It measures a few requests that are
 // scheduled a day ahead.
 func (h *CallStack) leadOf(ctx context.Context, workspaces []*kit.Workspace, n int) (time.Duration, error) {
 	began, tomorrow := time.Now(), time.Now().Add(24*time.Hour)

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// EchoCommand is the argument that makes this program the far ends.
+// EchoCommand is the argument with which this program runs as the far ends of the calls.
 const EchoCommand = "echo-rtp"
 
 // Echo opens the given number of UDP ports, prints their addresses in one line, and sends each
@@ -59,8 +59,8 @@ type peers struct {
 	out       *bufio.Reader
 }
 
-// call starts this program again as a process of far ends. The parameter kind is the argument that
-// selects them.
+// call starts this program again as a process that runs the far ends of calls. The parameter kind
+// is the argument that selects the type of far end.
 func call(kind string, count int) (*peers, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -30,22 +30,22 @@ const (
 	floodedAddress = "203.0.113.40"
 )
 
-// refusals are the statuses of a request with an invalid key: 429 over the limit, and 401 for the
-// ten requests per second within the limit.
+// refusals are the statuses of a request with an invalid key. A client address may send ten such
+// requests per second, which get 401. All others get 429.
 var refusals = []int{http.StatusTooManyRequests, http.StatusUnauthorized}
 
 // flood measures GET /v1/wallet with a valid key in three situations. In the first there is no
 // other load. In the second, a flood of requests that need no key (GET /readyz) is running. In the
-// third, an equal flood of invalid keys arrives from the same address, which is over its limit for
-// such keys. The second situation is the reference: its flood costs CPU time as well, but the
-// gateway checks no key.
+// third, an equal flood of requests with invalid keys arrives from the same address, which has
+// exceeded its limit for such requests. The third is compared to the second: both floods cost CPU
+// time, but only the third makes the gateway check keys.
 func flood(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench flood", "10")
 	if err != nil {
 		return err
 	}
-	// The first 600 requests with invalid keys from an address pass in the first minute. The bench
-	// uses them up before the measurement.
+	// In the first minute, the gateway accepts 600 requests with invalid keys from an address. The
+	// bench sends these requests before the measurement.
 	var serial atomic.Int64
 	invented := func() string { return inventedKey(serial.Add(1)) }
 	if err := b.useUpGuesses(ctx, invented); err != nil {

@@ -105,7 +105,7 @@ func (h *gateBench) askGated(ctx context.Context) error {
 	return err
 }
 
-// questioners creates clients with the service keys of the service calls and of the dialer.
+// questioners creates clients with the service keys of the service `calls` and of the dialer.
 func (h *gateBench) questioners() error {
 	data, err := os.ReadFile(filepath.Join(h.Home, "state.json"))
 	if err != nil {
@@ -176,8 +176,8 @@ type kind struct {
 	ask  func(context.Context) error
 }
 
-// level measures with the given number of clients. Each client sends the three kinds of requests in
-// turn, so that all kinds are measured under the same background load.
+// level measures with the given number of clients. Each client sends the three kinds of requests
+// alternately, so that all kinds are measured under the same background load.
 func (h *gateBench) level(ctx context.Context, clients int) error {
 	fmt.Printf("  %d client(s), %d contacts\n", clients, h.Contacts)
 	halves, err := h.measure(ctx, clients, []kind{{"pre-check", h.askPreCheck}, {"gate", h.askGate}, {"POST /v1/calls", h.post}})
@@ -189,7 +189,7 @@ func (h *gateBench) level(ctx context.Context, clients int) error {
 	return nil
 }
 
-// measure prints the duration of each kind of request, and returns the p50 of each.
+// measure prints the duration of each kind of request, and returns the p50 of each kind.
 func (h *gateBench) measure(ctx context.Context, clients int, kinds []kind) (halves []time.Duration, err error) {
 	took := make([][][]time.Duration, clients)
 	ctx, cancel := context.WithCancel(ctx)

@@ -18,7 +18,8 @@ import (
 )
 
 // goalThrough limits the p50 of a request through the gateway. It is a multiple of the p50 of the
-// same request directly to the service calls. The stack is idle except for one client.
+// same request that is sent directly to the service `calls`. The stack is idle except for one
+// client.
 const goalThrough = 2.0
 
 // gateway prints the time that the rate limit adds, and the time that the whole gateway adds. Each
@@ -50,8 +51,9 @@ func gateway(ctx context.Context, b *bench) error {
 	return b.limitCheck(ctx, w)
 }
 
-// limitCheck compares two responses of the gateway. The 404 is counted in the database. The 429 is
-// not counted, because the gateway already knows that the key is over its limit.
+// limitCheck measures the time of the rate limit by comparing two responses of the gateway. A
+// request that gets 404 is counted in the database. A request that gets 429 is not counted, because
+// the gateway already stores that the key is over its limit.
 func (b *bench) limitCheck(ctx context.Context, w *kit.Workspace) error {
 	other, err := b.stack.NewWorkspace(ctx, "bench limit", "0.01")
 	if err != nil {
@@ -103,9 +105,9 @@ func (b *bench) withKey(w *kit.Workspace, path string, want int) *repeatedGet {
 	return newAsker(b.stack.Demo.BaseURL+path, want, "Authorization", func() (string, error) { return "Bearer " + w.WriteKey, nil })
 }
 
-// directly sends requests to the service calls, with a service token that the gateway's key signs.
-// A token is valid for a minute and used for half a minute, so that the time to sign it is
-// negligible.
+// directly sends requests to the service `calls`, with a service token that is signed with the
+// gateway's key. A token is valid for a minute and used for half a minute, so that the time to sign
+// it is negligible.
 func (b *bench) directly(w *kit.Workspace, path string, want int) (*repeatedGet, error) {
 	var state struct {
 		Ports       map[string]int    `json:"ports"`
@@ -165,7 +167,7 @@ func (a *repeatedGet) ask(ctx context.Context) (time.Duration, error) {
 	return 0, fmt.Errorf("GET %s: %s, want %d", a.address, response.Status, a.want)
 }
 
-// inTurn sends both requests in turn for the given time. The first responses do not count.
+// inTurn sends both requests alternately for the given time. The first responses do not count.
 func inTurn(ctx context.Context, long time.Duration, a, b *repeatedGet) (ofA, ofB []time.Duration, err error) {
 	const first = 50
 	for began, n := time.Now(), 0; time.Since(began) < long || n <= 2*first; n++ {

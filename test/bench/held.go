@@ -77,7 +77,7 @@ func Held(ctx context.Context, h *CallStack) error {
 	return nil
 }
 
-// setFault adds or removes faults of the simulated carrier.
+// setFault adds a fault to the simulated carrier (POST) or removes all faults (DELETE).
 func (h *CallStack) setFault(ctx context.Context, method string, body any) error {
 	status, answer, err := kit.NewClient(h.Stack.Demo.SimURL, "").Do(ctx, method, "/faults", body)
 	if err == nil && status >= http.StatusBadRequest {
@@ -118,12 +118,12 @@ func (h *CallStack) ramp(ctx context.Context, workspaces []*kit.Workspace) ([]st
 	return numbers, nil
 }
 
-// inUse counts the requests that use a part of the dialer's limits.
+// inUse counts the rows that count toward the dialer's limits of concurrent calls.
 const inUse = `
 SELECT count(*) FROM dialer.dial_queue
 WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()`
 
-// holdThem measures during one minute.
+// holdThem keeps the calls answered for one minute and measures the stack during this minute.
 func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (weights map[string]memory, err error) {
 	if err := callPause(ctx, 5*time.Second); err != nil { // waits until the work of the ramp is done
 		return nil, err
@@ -159,8 +159,8 @@ func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (
 }
 
 // printWeights prints the memory of the programs before the first call, with all calls, and after
-// the last call. The memory of a call is the heap that its end frees, because the operating system
-// does not reclaim used pages.
+// the last call. The memory of a call is calculated from the heap that the end of the calls frees.
+// Resident memory is no measure, because the operating system does not reclaim used pages.
 func printWeights(before, during, after map[string]memory, calls float64) {
 	kB := func(less, more float64) float64 { return (more - less) / 1024 / calls }
 	for _, name := range slices.Sorted(maps.Keys(during)) {
@@ -182,7 +182,7 @@ func (h *CallStack) measureMemory(ctx context.Context) (map[string]memory, error
 		for _, pid := range pids {
 			w.resident += float64(probe.Resident(strconv.Itoa(pid)))
 		}
-		// the resident memory of Postgres is not comparable, because its backends share pages
+		// the resident memory of Postgres is omitted, because its backends share pages
 		if name != "postgres" {
 			weights[name] = w
 		}

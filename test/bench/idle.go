@@ -15,7 +15,8 @@ const (
 	goalStatements = 2.0
 	// goalIdle limits the CPU time of the idle dispatcher, in percent of one core.
 	goalIdle = 0.5
-	// roles is the common prefix of the owner role and of the service role of the schema.
+	// roles is the common prefix of two database roles: the owner of the schema and the role that
+	// the service uses.
 	roles = "webhook_dispatcher"
 	// idleAfter is the time after the last delivery from which the dispatcher counts as idle.
 	idleAfter = 15 * time.Second

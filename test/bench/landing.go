@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// Landing records by called number which calls have had a terminal webhook. The receiver calls
-// Deliver with each delivery.
+// Landing records which calls have had a terminal webhook, by the called number. The receiver
+// passes each delivery to the method Deliver.
 type Landing struct {
 	mu      sync.Mutex
 	waiting map[string]chan time.Time
@@ -67,7 +67,7 @@ func (l *Landing) expect(number string) <-chan time.Time {
 // landed is the result for a set of numbers.
 type landed struct {
 	// missing is the number of calls without a terminal event, and double the number of calls with
-	// several. A repeated delivery is the same event.
+	// more than one. A repeated delivery of one event does not count as double.
 	missing, double int
 	// lost contains the numbers without a terminal event.
 	lost []string
@@ -75,7 +75,7 @@ type landed struct {
 	badly int
 }
 
-// forget returns the result of the expected numbers and stops recording them.
+// forget returns the result for the given numbers and stops recording them.
 func (l *Landing) forget(numbers []string) (found landed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

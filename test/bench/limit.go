@@ -12,8 +12,9 @@ import (
 	"ringfence.dev/test/bench/internal/probe"
 )
 
-// awaitedCommits and expectedCommits count the commits in ofOnePost, the commits of one POST on an
-// idle stack. The client waits for awaitedCommits of them. More commits are a regression.
+// The number of commits that one POST makes on an idle stack, as listed in ofOnePost.
+// awaitedCommits are the commits before the response. expectedCommits are all commits; more commits
+// are a regression.
 const (
 	awaitedCommits  = 3
 	expectedCommits = 6
@@ -22,13 +23,13 @@ const (
 // ofOnePost returns the durable commits of one POST without an idempotency key, in order.
 func ofOnePost() []probe.Commit {
 	return []probe.Commit{
-		// commit of the pre-check: the contact, the response and the decision
+		// commit of the pre-check: the contact, the pre-check and its decision
 		{Awaited: true, Writes: []probe.Write{
 			{Table: "contacts_compliance.contacts", Fresh: map[string]probe.Value{"id": probe.Another, "phone_e164": probe.Number}},
 			{Table: "contacts_compliance.pre_checks", Fresh: map[string]probe.Value{"call_request_id": probe.Request, "phone_e164": probe.Number}},
 			{Table: "contacts_compliance.decisions", Fresh: map[string]probe.Value{"id": probe.Another, "call_request_id": probe.Request, "phone_e164": probe.Number}},
 		}},
-		// commit of the hold: the row of the wallet, the hold and the journal
+		// commit of the hold: the wallet, the hold and the ledger entry
 		{Awaited: true, Writes: []probe.Write{
 			{Table: "billing_wallet.holds", Fresh: map[string]probe.Value{"request_id": probe.Request, "workspace_id": probe.Lane}},
 			{Table: "billing_wallet.transactions", Fresh: map[string]probe.Value{"id": probe.Another, "request_id": probe.Request, "workspace_id": probe.Lane}},
@@ -39,7 +40,7 @@ func ofOnePost() []probe.Commit {
 			{Table: "calls.call_requests", Fresh: map[string]probe.Value{"id": probe.Request, "to_e164": probe.Number}},
 			{Table: "calls.outbox", Sample: true, Fresh: map[string]probe.Value{"id": probe.Sequence, "event_id": probe.Another}},
 		}},
-		{Writes: []probe.Write{ // commit of the relay
+		{Writes: []probe.Write{ // commit of the relay, which deletes the published event
 			{Table: "calls.outbox", Args: []probe.Value{probe.Sequence}, SQL: "DELETE FROM {} WHERE id = $1"},
 		}},
 		{Writes: []probe.Write{ // commit of the dialer, which inserts the request into its queue
@@ -53,9 +54,9 @@ func ofOnePost() []probe.Commit {
 	}
 }
 
-// inboxRow returns a write of the id of a consumed event. In the version for which the goal was
-// set, every consumer made this write. The bench creates the table, so that the limit stays the
-// same.
+// inboxRow returns the write of a consumed event's id. The version of the product for which the
+// goal was set made this write in every consumer. The bench creates the table itself, so that the
+// baseline stays the same in later versions.
 func inboxRow(schema string) probe.Write {
 	return probe.Write{
 		Table: schema + ".inbox",
@@ -67,7 +68,8 @@ func inboxRow(schema string) probe.Write {
 	}
 }
 
-// makeCopies creates the tables of the bare loop. Each goroutine has its own wallet.
+// makeCopies creates the tables of the baseline loop (see package probe). Each goroutine has its
+// own wallet.
 func makeCopies(ctx context.Context, c probe.Copies, lanes int) error {
 	if err := c.Make(ctx, ofOnePost()); err != nil {
 		return err

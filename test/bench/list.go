@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// part is the maximum size of the body of one import request.
+// part is the maximum size, in bytes, of the body of one import request.
 const part = 250 << 10
 
 // list imports a list of numbers, half of which belong to contacts. It compares the time to a COPY
@@ -60,12 +60,12 @@ func (h *gateBench) list(ctx context.Context) error {
 	}
 	took := time.Since(began)
 	rate, limit := float64(h.Listed)/took.Seconds(), float64(h.Listed)/copied.Seconds()
-	fmt.Printf("  import of %d numbers (%d MB, half of them contacts): %.0f rows/s (%s, %s of it sending), %.1f %% of a bare COPY of the same numbers: %.0f rows/s\n",
+	fmt.Printf("  import of %d numbers (%d MB, half of them contacts): %.0f rows/s (%s, %s of it sending), %.1f %% of a plain COPY of the same numbers: %.0f rows/s\n",
 		h.Listed, size>>20, rate, took.Round(100*time.Millisecond), sent.Round(100*time.Millisecond), 100*rate/limit, limit)
 	return nil
 }
 
-// copy returns the time of a COPY of the numbers into a table with a primary key.
+// copy imports the numbers with COPY into a table with a primary key and returns the duration.
 func (h *gateBench) copy(ctx context.Context, listed func(int) string) (time.Duration, error) {
 	if _, err := h.db.Exec(ctx, `CREATE TABLE contacts_compliance.bench_list (phone_e164 text COLLATE "C" PRIMARY KEY)`); err != nil {
 		return 0, err

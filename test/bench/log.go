@@ -17,7 +17,7 @@ type entry struct {
 	To     string    `json:"to"`
 }
 
-// carrierLog reads the log of the simulated carrier from the position of the last read.
+// carrierLog reads the log of the simulated carrier. Each read continues where the last one ended.
 type carrierLog struct {
 	url   string
 	after int64
@@ -35,7 +35,8 @@ func (l *carrierLog) since(ctx context.Context) (entries []entry, err error) {
 	return page.Data, err
 }
 
-// dialLog contains what the carrier's log shows about numbers that must be called once each.
+// dialLog is the result of the carrier's log for a set of numbers, each of which must be dialed
+// exactly once.
 type dialLog struct {
 	// at maps each number to the time of its first dial, and calls to the id of that call.
 	at    map[string]time.Time

@@ -16,8 +16,8 @@ const (
 	// togglePause is the time between two changes of the subscription. It is so long that the API
 	// key stays within its rate limit.
 	togglePause = 400 * time.Millisecond
-	// goalToggled limits the p99 of the other subscription during the changes. It is a multiple of
-	// the p99 without changes.
+	// goalToggled limits the p99 of the observed subscription while the other one is paused and
+	// resumed. It is a multiple of the p99 without such changes.
 	goalToggled = 1.5
 	// deletionTime limits the duration of the deletion of the long queue.
 	deletionTime = 10 * time.Minute
@@ -35,9 +35,10 @@ SELECT gen_random_uuid(), event.created_at, $1, $2, event.id, 'call.completed', 
 FROM event, generate_series(1, $3::int)`
 
 // LongQueue measures one subscription while another subscription with a long queue is paused and
-// resumed several times a second. The endpoint of the other subscription never answers, so its
-// deliveries stay due. Each batch has events of both subscriptions. LongQueue compares the p99
-// during the changes to the p99 before the queue is filled and after it is deleted.
+// resumed several times a second. The endpoint of the other subscription never responds, so its
+// deliveries stay due. The dispatcher's batches therefore contain deliveries of both subscriptions.
+// LongQueue compares the p99 during the changes to the p99 before the queue is filled and after it
+// is deleted.
 func LongQueue(ctx context.Context, h *WebhookStack) error {
 	observed, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
@@ -94,8 +95,8 @@ func (h *WebhookStack) fillQueue(ctx context.Context, e *endpoint, rows int) err
 	return nil
 }
 
-// deleteQueue deletes the subscription of an endpoint that hangs. It waits until the dispatcher,
-// which deletes the long queue in steps, has an empty queue, and until no request is open.
+// deleteQueue deletes a subscription whose endpoint hangs. The dispatcher deletes the long queue in
+// steps. deleteQueue waits until the queue is empty and no request to the endpoint is open.
 func (h *WebhookStack) deleteQueue(ctx context.Context, e *endpoint) error {
 	if err := e.drop(ctx); err != nil {
 		return err

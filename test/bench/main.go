@@ -1,6 +1,6 @@
-// Command bench measures Ringfence on this machine. It prints each figure together with a limit
-// that the bench measured in the same run, because a figure without a limit means nothing. A missed
-// goal is not an error. README.md describes the figures and the goals.
+// Command bench measures Ringfence on this machine. It prints each figure together with a baseline
+// that it measures in the same run, because figures of different machines cannot be compared. A
+// missed goal is not an error. README.md describes the figures and the goals.
 package main
 
 import (
@@ -33,7 +33,7 @@ type settings struct {
 	profile  string
 	held     int
 	contacts int
-	// broker is the value of the flag: embedded, apache or both.
+	// broker is the value of the flag -broker: embedded, apache or both.
 	broker string
 }
 
@@ -50,21 +50,22 @@ type bench struct {
 	hooks *kit.Receiver
 	// landing records the deliveries that hooks receives.
 	landing *Landing
-	// house is the state of the measurements of deliveries. It is nil before the first measurement.
+	// house is the shared state of the measurements of deliveries. It is nil before the first of
+	// them.
 	house *WebhookStack
-	// dialing is the state of the measurements of calls. It is nil before the first measurement.
+	// dialing is the shared state of the measurements of calls. It is nil before the first of them.
 	dialing *CallStack
 	meter   *probe.Meter
 }
 
-// measurement is one part of the bench. The parts run in the order of the list. The flag -only
-// selects parts by name. An error ends the bench.
+// measurement is one measurement of the bench. The measurements run in the order of the list. The
+// flag -only selects measurements by name. An error ends the bench.
 type measurement struct {
 	name, says string
 	run        func(context.Context, *bench) error
-	// asked is true if the part runs only when -only names it.
+	// asked is true if the measurement runs only when -only names it.
 	asked bool
-	// bus is true if the part uses Kafka. Such a part runs on each broker.
+	// bus is true if the measurement uses Kafka. Such a measurement runs on each broker.
 	bus bool
 }
 
@@ -75,13 +76,13 @@ func measurements() []measurement {
 		{name: "gateway", says: "the rate-limit check, and the gateway against asking the service directly", run: gateway},
 		{name: "flood", says: "GET with a valid key beside a flood of invented keys, against beside GET /readyz", run: flood},
 		{name: "claims", says: "what a claim costs beside a million requests scheduled ahead, against a thousand", run: claims},
-		{name: "dials", says: "from due to the carrier's own log at 10, 100 and 500 calls a second, beside bare dials", run: withCallStack(Dials)},
+		{name: "dials", says: "from due to the carrier's own log at 10, 100 and 500 calls a second, beside the baseline loop", run: withCallStack(Dials)},
 		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU by program", run: withCallStack(Pipeline), bus: true},
 		{name: "held", says: "ten thousand simulated calls at once for a minute, and their memory", run: withCallStack(Held)},
 		{name: "media", says: "RTP of 100, 300 and 500 calls both ways: CPU, how late packets are sent, loss; SRTP beside it", run: media},
 		{name: "bridge", says: "20, 100 and 200 calls that talk to a model: CPU, what the bridge adds from mouth to ear, from the answer to the agent's first sound", run: bridge},
 		{name: "webhooks", says: "from POST to the arrival of the webhook", run: webhooks, bus: true},
-		{name: "deliveries", says: "a backlog on call-events.v1 delivered, as a share of bare POSTs to the same receiver", run: withWebhookStack(Deliveries), bus: true},
+		{name: "deliveries", says: "a backlog on call-events.v1 delivered, as a share of the baseline loop, which sends to the same receiver", run: withWebhookStack(Deliveries), bus: true},
 		{name: "steady", says: "fifty deliveries a second: what one costs and how long it takes, beside a direct POST", run: withWebhookStack(Steady), bus: true},
 		{name: "neighbours", says: "a healthy endpoint alone, and beside endpoints that hang", run: withWebhookStack(Neighbours)},
 		{name: "pauses", says: "the last delivery after a pause, the first after a resume", run: withWebhookStack(Pauses)},
@@ -92,7 +93,7 @@ func measurements() []measurement {
 		{name: "idle", says: "what webhook-dispatcher asks of Postgres while nothing happens", run: idle},
 		{name: "soak", says: "half the backlog's rate for long, and how claims go at its end", run: withWebhookStack(Soak), asked: true},
 		{name: "costs", says: "what a call takes of Postgres, Kafka and the processors, by component", run: costs},
-		{name: "judging", says: "the pre-check and the gate beside five million contacts, as a share of POST, and the import of a list beside a bare COPY", run: complianceChecks},
+		{name: "judging", says: "the pre-check and the gate beside five million contacts, as a share of POST, and the import of a list beside a plain COPY", run: complianceChecks},
 		{name: "reads", says: "GET by id and every list with a million calls, against the same with a thousand", run: reads},
 	}
 }
@@ -288,8 +289,8 @@ func (b *bench) start(ctx context.Context, home, db string, env ...string) (*kit
 		fmt.Sprintf("RINGFENCE_PORT=%d", port), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", admin),
 		"RINGFENCE_BROKER=" + b.on, "RINGFENCE_KAFKA_JVM=-Xms512m -Xmx512m -XX:+UseG1GC",
 		"POSTGRES_URL=" + db, "SSL_CERT_FILE=" + b.hooks.CAFile, "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn",
-		// The shared limits of the dialer are so high that they do not apply. One workspace can use
-		// nine tenths of each limit.
+		// The limits that all workspaces of the dialer share are so high that no measurement
+		// reaches them. One workspace can use nine tenths of each limit.
 		"TRUNK_CHANNELS=20000", "MAX_LIVE_CALLS=20000", "TRUNK_CALLS_PER_SECOND=2000", "CALLS_PER_SECOND=2000",
 	}
 	return kit.Start(ctx, kit.Options{Bin: b.bin, Home: home, Env: append(settings, env...)})

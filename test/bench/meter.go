@@ -19,9 +19,9 @@ import (
 // roles. The other groups are processes of Postgres itself.
 const backends = "backends"
 
-// meter adds the CPU time of the dispatcher and of the dispatcher's backends. It reads the backends
-// four times a second, so it does not count the CPU time between the last read and the end of a
-// backend.
+// meter sums the CPU time of the dispatcher and of the dispatcher's Postgres backends. It reads the
+// backends four times a second. It therefore misses the CPU time between the last read and the end
+// of a backend.
 type meter struct {
 	house  *WebhookStack
 	db     *pgx.Conn
@@ -60,8 +60,8 @@ SELECT pid, backend_start, CASE WHEN usename LIKE 'webhook\_dispatcher\_%' THEN 
 FROM pg_stat_activity
 WHERE usename LIKE 'webhook\_dispatcher\_%' OR backend_type IN ('walwriter', 'checkpointer', 'background writer', 'autovacuum launcher', 'autovacuum worker')`
 
-// watch starts a meter. The parameter anew means that the dispatcher is about to be replaced. The
-// CPU time of the new process counts from its start.
+// watch starts a meter. The parameter anew is true if the caller is about to restart the
+// dispatcher. The CPU time of the new process then counts from its start.
 func (h *WebhookStack) watch(ctx context.Context, anew bool) (*meter, error) {
 	m := &meter{house: h, anew: anew, begun: map[process]time.Duration{}, last: map[process]time.Duration{}, kinds: map[process]string{}, done: make(chan struct{})}
 	var err error
@@ -124,7 +124,7 @@ func (m *meter) stop(ctx context.Context) (used, error) {
 	if m.fault != nil {
 		return used{}, fmt.Errorf("watch the database's processes: %w", m.fault)
 	}
-	// Connect again, because the connection was possibly in use when its context was canceled.
+	// Connect again: if the context was canceled during a query, the old connection is unusable.
 	db, err := pgx.Connect(ctx, m.house.DB)
 	if err != nil {
 		return used{}, err
@@ -158,8 +158,8 @@ func (m *meter) stop(ctx context.Context) (used, error) {
 	return u, nil
 }
 
-// judged returns the verdict on a CPU figure. If the dispatcher or its backends could not be
-// measured (without /proc, or on another machine), it returns a text with the reason.
+// judged returns the parameter verdict. If the CPU time could not be measured (without /proc, or on
+// another machine), it returns the reason instead.
 func (u used) judged(verdict string) string {
 	if u.dispatcher <= 0 || u.backends <= 0 {
 		return "not measured: it takes Linux and a Postgres of this machine"

@@ -20,9 +20,9 @@ const (
 	hangingClosed = 30 * time.Second
 )
 
-// Neighbours measures a healthy endpoint alone, together with one endpoint that hangs, and together
-// with ten. Each endpoint has its own workspace and address. Each round has new endpoints that
-// hang, so that the dispatcher does not know their health.
+// Neighbours measures a healthy endpoint alone, beside one endpoint that hangs, and beside ten.
+// Each endpoint has its own workspace and address. Each round creates new endpoints that hang, so
+// that the dispatcher has not stored their health yet.
 func Neighbours(ctx context.Context, h *WebhookStack) error {
 	healthy, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
@@ -60,7 +60,8 @@ func Neighbours(ctx context.Context, h *WebhookStack) error {
 	return healthy.drop(ctx)
 }
 
-// beside runs one round. The result tried is the number of requests to the endpoints that hang.
+// beside runs one round. The result tried is the number of requests that the dispatcher sent to the
+// endpoints that hang.
 func (h *WebhookStack) beside(ctx context.Context, healthy *endpoint, hanging int) (got countedRecords, tried int, err error) {
 	lane := h.lane()
 	others := make([]*endpoint, hanging)

@@ -15,8 +15,8 @@ const (
 	// pausedFor is the time between the response to the pause and the resume. It is longer than
 	// goalPaused.
 	pausedFor = 2 * time.Second
-	// goalPaused is from docs/reference/api/webhooks.md: no attempt with the old status starts
-	// later than one second after the response.
+	// goalPaused is promised in docs/reference/api/webhooks.md: the last attempt with the old
+	// status starts at most one second after the response.
 	goalPaused = time.Second
 	// goalResumed limits the time of the first delivery after a resume. It is a multiple of the p50
 	// of a direct POST.
@@ -92,8 +92,9 @@ func (e *endpoint) set(ctx context.Context, status string) (time.Time, error) {
 	return time.Now(), err
 }
 
-// latestAndFirst returns the longest time from the response to a pause to a request before the next
-// resume. It also returns for each resume the time to the first request after the resume.
+// latestAndFirst returns two results. The first is the longest time from the response to a pause to
+// the last request before the subscription is resumed. The second is, for each resume, the time
+// from the response to the first request.
 func latestAndFirst(
 	arrivals []Arrival, paused, resumed []time.Time,
 ) (latest time.Duration, first []time.Duration) {

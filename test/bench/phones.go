@@ -16,36 +16,40 @@ import (
 	"time"
 )
 
-// PhonesCommand is the argument that makes this program the phones of persons who talk to an agent.
+// PhonesCommand is the argument with which this program runs as the phones of persons who talk to
+// an agent.
 const PhonesCommand = "phones"
 
 const (
 	frameBytes = 160
 	frameTime  = 20 * time.Millisecond
 	headerSize = 12
-	// One of markEach frames is marked, which is two marks a second. The other frames are silence.
+	// A phone sends silence, and a mark in one of markEach frames, which is twice a second. A mark
+	// is a frame that contains its send time. The model sends it back, which shows the round-trip
+	// time.
 	markEach = 25
-	// settling is the time after a phone's first packet in which the phone's marks do not count.
+	// settling is the time after a phone's first packet in which its marks do not count, because
+	// the agent still speaks the greeting.
 	settling = 5 * time.Second
-	// ending is the time before the end of a call in which marks do not count.
+	// ending is the time before the end of a call in which marks do not count, because they can
+	// come back too late.
 	ending  = 4 * time.Second
 	silence = 0xFF
 )
 
-// mark is the beginning of a marked frame. The frame contains its send time, in ns of the phones'
-// clock.
+// mark is the beginning of a mark's frame. The send time follows, in ns of the phones' clock.
 var mark = []byte("RINGMARK")
 
-// phoneReport is the result of the phones.
+// phoneReport is the result that the process with the phones prints.
 type phoneReport struct {
 	// First is the time when each phone received the first sound, in ns since 1970, or 0.
 	First []int64 `json:"first"`
-	// Trips are the round trips of marks to the agent and back, in µs. Marks is the number of
-	// counted marks that were sent.
+	// Trips are the round-trip times of marks from the phone to the agent and back, in µs. Marks is
+	// the number of marks that were sent and that count.
 	Trips []int64 `json:"trips"`
 	Marks int     `json:"marks"`
-	// Heard is the number of received packets. Lost is the number of packets that did not arrive
-	// although later packets did.
+	// Heard is the number of received packets. Lost is the number of missing packets between the
+	// first and the last received packet.
 	Heard, Lost int
 }
 
@@ -94,7 +98,7 @@ func Phones(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(sum)
 }
 
-// trip is the round trip of one mark.
+// trip is the send time and the round-trip time of one mark.
 type trip struct{ sent, took time.Duration }
 
 // phone is one person who sends silence and marks.

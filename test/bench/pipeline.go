@@ -19,8 +19,9 @@ import (
 const late = time.Minute
 
 // Pipeline keeps a constant number of calls in progress, each from its POST to its terminal
-// webhook. The next call replaces a finished call, so the measured rate is sustained. The count of
-// a level begins after as many calls have ended as are in progress.
+// webhook. The next call replaces a finished call, so the measured rate is sustained. A level (one
+// number of calls in progress) first lets as many calls end as are in progress. Only later calls
+// count.
 func Pipeline(ctx context.Context, h *CallStack) error {
 	best, at := 0.0, 0
 	for underWay := 16; underWay <= 1024; underWay *= 4 {
@@ -42,8 +43,8 @@ type levelResult struct {
 	// numbers contains the phone numbers whose POST was accepted, and unanswered those whose POST
 	// returned errBusy.
 	numbers, unanswered []string
-	// all is the number of calls whose webhook arrived. The calls in counted and took arrived while
-	// the level counted.
+	// all is the number of calls whose webhook arrived. counted and took include only the calls
+	// whose webhook arrived while the field counting was true.
 	all, counted int
 	counting     bool
 	took         []time.Duration
@@ -128,8 +129,8 @@ func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, 
 	return perSecond, nil
 }
 
-// Selects the states of a number's requests in the schemas of calls and of the dialer, and the
-// states of their calls.
+// outcomes selects the states of a phone number's call requests in the schemas of the service
+// `calls` and of the dialer, and the states of their calls.
 const outcomes = `
 SELECT r.status || coalesce(' ' || r.error_code, '') || coalesce(', in the dial queue ' || q.state || CASE WHEN q.claimed_by IS NULL THEN '' ELSE ' and claimed' END, ', not in the dial queue')
 	|| coalesce(', call ' || c.status, ', no call') || ' (' || count(*) || ', accepted ' || round(extract(epoch FROM now() - min(r.queued_at))) || ' s ago, changed '
@@ -139,7 +140,7 @@ WHERE r.workspace_id = ANY ($1::uuid[]) AND r.to_e164 = ANY ($2::text[])
 GROUP BY r.status, r.error_code, q.state, q.claimed_by IS NULL, c.status`
 
 // printOutcomes prints the states of the calls that were not dialed or have no terminal event. A
-// request can end without a call, and then has no event.
+// call request that ends without a call has no terminal event.
 func (h *CallStack) printOutcomes(ctx context.Context, workspaces []*kit.Workspace, numbers []string) error {
 	if len(numbers) == 0 {
 		return nil
@@ -155,8 +156,8 @@ func (h *CallStack) printOutcomes(ctx context.Context, workspaces []*kit.Workspa
 	return err
 }
 
-// turn keeps the calls in progress for the duration of one measurement. Then it waits for the last
-// calls.
+// turn keeps the calls in progress for the duration of one measurement, and then waits until the
+// last of them has ended.
 func (h *CallStack) turn(ctx context.Context, k *levelResult, workspaces []*kit.Workspace, underWay int) error {
 	var (
 		wg     sync.WaitGroup
@@ -181,8 +182,8 @@ func (h *CallStack) turn(ctx context.Context, k *levelResult, workspaces []*kit.
 	return err
 }
 
-// countFor waits for the first calls for at most a minute. Then it counts the calls that end during
-// one measurement.
+// countFor waits, for at most a minute, until the given number of first calls have ended. Then it
+// counts the calls that end during one measurement.
 func (h *CallStack) countFor(ctx context.Context, k *levelResult, first int) error {
 	if kit.Until(ctx, late, "as many calls have ended as are under way", func() (bool, error) { return k.landed() >= first, nil }) != nil {
 		fmt.Printf("    counted after a minute, in which %d of %d under way had ended\n", k.landed(), first)
@@ -203,8 +204,9 @@ func (h *CallStack) countFor(ctx context.Context, k *levelResult, first int) err
 	return err
 }
 
-// oneCall places one call and waits for its terminal webhook. A missing webhook is found at the end
-// of the level. A POST without a response does not end the measurement.
+// oneCall places one call and waits for its terminal webhook. If the webhook does not arrive,
+// oneCall returns no error: the missing webhooks are counted at the end of the level. A POST
+// without a response does not end the measurement either.
 func (h *CallStack) oneCall(ctx context.Context, k *levelResult, w *kit.Workspace) error {
 	to := h.number()
 	landed, posted := h.Landing.expect(to), time.Now()

@@ -16,7 +16,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// goalShare is the goal with goalClients clients, as a percentage of the bare loop's rate.
+// goalShare is the goal with goalClients clients, as a percentage of the baseline loop's rate. The
+// baseline loop makes the same commits as a POST without the product (see package probe).
 const (
 	goalClients = 32
 	goalShare   = 50
@@ -25,9 +26,9 @@ const (
 // serial numbers all calls of the bench, so that no number is called twice.
 var serial atomic.Int64
 
-// posts prints POST /v1/calls per second for several numbers of clients. Each measurement is
-// between two bare loops with the same number of goroutines. The calls are scheduled for the next
-// day, so that the dialer does not dial them.
+// posts prints POST /v1/calls per second for several numbers of clients. Before and after each
+// measurement it runs the baseline loop with the same number of goroutines. The calls are scheduled
+// for the next day, so that the dialer does not dial them.
 func posts(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench posts", "10000000")
 	if err != nil {
@@ -59,7 +60,8 @@ func posts(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// level measures one number of clients: a bare loop, the POST requests, and a bare loop.
+// level measures one number of clients: it runs the baseline loop, the POST requests, and the
+// baseline loop again.
 func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(context.Context, int) error) error {
 	before, err := b.bareLoops(ctx, db, clients)
 	if err != nil {
@@ -106,16 +108,16 @@ func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(
 	return nil
 }
 
-// limits contains the rates of two bare loops. One loop has all commits of a POST, the other only
-// the commits that the response waits for. The fields used and times are the CPU time and the
-// number of operations of the first loop.
+// limits contains the rates of two baseline loops. The first loop makes all commits of a POST. The
+// second loop makes only the commits before the response. The fields used and times are the CPU
+// time and the number of operations of the first loop.
 type limits struct {
 	all, awaited float64
 	used         probe.Time
 	times        int
 }
 
-// bareLoops measures the limits with tables that are empty at the start.
+// bareLoops runs the two baseline loops, with tables that are empty at the start.
 func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found limits, err error) {
 	copies := probe.Copies{DB: db, Schema: "bench"}
 	for _, awaitedOnly := range []bool{false, true} {
@@ -174,14 +176,14 @@ func (b *bench) drained(ctx context.Context, db *pgx.Conn) error {
 	})
 }
 
-// loopResult is the result of a closed loop.
+// loopResult is the result of the function closedLoop.
 type loopResult struct {
 	perSecond float64
 	took      []time.Duration
 }
 
-// closedLoop lets every client repeat op for the given time. It returns the first error of any
-// client.
+// closedLoop lets every client call op again and again for the given time. A client makes its next
+// call when the last one has returned. If a client fails, closedLoop returns its error.
 func closedLoop(ctx context.Context, clients int, long time.Duration, op func(ctx context.Context, client int) error) (got loopResult, err error) {
 	var (
 		wg sync.WaitGroup

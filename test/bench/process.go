@@ -22,13 +22,13 @@ import (
 	"time"
 )
 
-// ReceiverCommand is the argument that makes this program the receiver.
+// ReceiverCommand is the argument with which this program runs as the receiver of webhooks.
 const ReceiverCommand = "receive-webhooks"
 
 // Receiver is a running receiver process.
 type Receiver struct {
-	// URLs are the addresses of the receiver. Each URL has another loopback address. The first is
-	// 127.0.0.1.
+	// URLs are the addresses of the receiver. Each URL has a different loopback address. The first
+	// is 127.0.0.1.
 	URLs []string
 	// PID is the process id of the receiver.
 	PID string
@@ -38,7 +38,7 @@ type Receiver struct {
 	in      io.Closer
 }
 
-// Start starts this program again as the receiver. The given authority signs the receiver's
+// Start starts this program again as the receiver. The authority in the files signs the receiver's
 // certificate.
 func Start(caFile, keyFile string, hosts int) (*Receiver, error) {
 	self, err := os.Executable()
@@ -83,7 +83,7 @@ func (r *Receiver) Count(ctx context.Context, lane string) (count Count, err err
 	return count, err
 }
 
-// Arrivals returns all requests to a lane, in the order in which the receiver read them.
+// Arrivals returns all requests to a lane, in the order in which the receiver received them.
 func (r *Receiver) Arrivals(ctx context.Context, lane string) (all []Arrival, err error) {
 	err = r.ask(ctx, "/arrivals/"+lane, func(body io.Reader) error { return gob.NewDecoder(body).Decode(&all) })
 	return all, err

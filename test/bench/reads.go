@@ -25,13 +25,13 @@ const (
 	goalReads = 1.5
 	// apartCalls is the time between two calls of the large history.
 	apartCalls = 20 * time.Second
-	// The first warmUp responses of a client do not count. A meaningful p99 needs at least enough
+	// The first warmUp responses of a client do not count. A p99 is calculated from at least enough
 	// responses.
 	warmUp, enough = 10, 400
 )
 
-// history is a workspace with calls, each with its request. The calls are mixed in time with those
-// of the other workspace. The workspace has one contact for each five calls.
+// history is a workspace with calls, each with its call request. In the tables, the rows of the two
+// histories are mixed in the order of time. The workspace has one contact for every five calls.
 type history struct {
 	*kit.Workspace
 	workspace uuid.UUID
@@ -40,7 +40,7 @@ type history struct {
 	every     time.Duration
 }
 
-// nth returns the id of the n-th object of a kind. The parameter kind is the name of the kind.
+// nth returns the id of the n-th object of a kind. The parameter kind is a name such as "call".
 func (h *history) nth(kind string, n int) uuid.UUID {
 	id := uuid.NewSHA1(h.workspace, fmt.Appendf(nil, "%s %d", kind, n))
 	ms := binary.BigEndian.AppendUint64(nil, uint64(h.at(n).UnixMilli()))
@@ -86,8 +86,8 @@ func (h *history) outcome(n int) (direction, status string) {
 	return direction, "completed"
 }
 
-// reference returns the reference of the n-th call. It is unique for half of the calls, and the
-// name of a campaign for a quarter.
+// reference returns the customer's reference of the n-th call. Half of the calls have a unique
+// reference, a quarter have the name of a campaign, and a quarter have none.
 func (h *history) reference(n int) *string {
 	ref := fmt.Sprintf("order-%d", n)
 	switch n % 4 {
@@ -99,7 +99,7 @@ func (h *history) reference(n int) *string {
 	return &ref
 }
 
-// question is a request that is sent to both histories. Each request can have another path.
+// question is a read request that is sent to both histories. Its path can differ in each request.
 type question struct {
 	name string
 	path func(h *history) string
@@ -154,8 +154,8 @@ func questions() []question {
 	}
 }
 
-// reads sends the same requests to a workspace with a million calls and to a workspace with a
-// thousand calls. The requests alternate. One client sends them, and then eight clients.
+// reads sends the same read requests to a workspace with a million calls and to a workspace with a
+// thousand calls, alternately. First one client sends them, and then eight clients.
 func reads(ctx context.Context, b *bench) error {
 	many, few, err := b.histories(ctx)
 	if err != nil {
@@ -182,9 +182,9 @@ func reads(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// compare lets every client send both requests in turn, so that both are measured under the same
-// background load. It takes a quarter of a measurement's time, or longer until there are enough
-// responses.
+// compare lets every client send both requests alternately, so that both are measured under the
+// same background load. It takes a quarter of a measurement's time, or longer until there are
+// enough responses.
 func (b *bench) compare(ctx context.Context, clients int, q question, few, many *history) (ofFew, ofMany []time.Duration, err error) {
 	type lane struct{ few, many []time.Duration }
 	lanes := make([]lane, clients)
@@ -248,7 +248,8 @@ func (b *bench) histories(ctx context.Context) (many, few *history, err error) {
 	return many, few, nil
 }
 
-// Selects the indexes that are faster to build again than to maintain during the inserts.
+// indexesOf selects the indexes that are dropped during the inserts, because it is faster to build
+// them again afterwards.
 const indexesOf = `
 SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = $1::regclass AND NOT indisunique`
 
@@ -290,12 +291,12 @@ func fill(ctx context.Context, db *pgx.Conn, t table, rows pgx.CopyFromSource) e
 	return err
 }
 
-// table is one of the tables that lists read. Its function returns the row of the n-th call of a
-// history.
+// table is one of the tables that the lists read. Its function returns the row of the n-th call of
+// a history.
 type table struct {
 	schema, name string
 	columns      []string
-	// each is the number of calls that share one row.
+	// each is the number of calls for which the table has one row.
 	each int
 	row  func(h *history, n int) []any
 }

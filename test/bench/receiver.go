@@ -1,5 +1,6 @@
-// The receiver of webhooks and of the bare loop. It is a separate process, so that its CPU time can
-// be measured. It responds without delay and records the arrival times.
+// The receiver of webhooks: those of the dispatcher, and those of the baseline loop, which sends
+// the same webhooks without the product. It is a separate process, so that its CPU time can be
+// measured. It responds without delay and records the arrival times.
 
 package main
 
@@ -31,7 +32,8 @@ type Arrival struct {
 	At int64
 }
 
-// Count is the number of requests that a lane has received, and the number of open requests.
+// Count is the number of requests that a lane has received, and the number of requests without a
+// response.
 type Count struct{ Arrived, Open int }
 
 // The first part of a path, /<way>/<lane>/…, selects the behavior of the receiver.
@@ -119,7 +121,7 @@ func (r *receiver) control() http.Handler {
 	return mux
 }
 
-// conn records the time of the first byte after the last response. This byte is the first byte of
+// conn records when the first byte after the last response was read. This byte is the first byte of
 // the next request.
 type conn struct {
 	net.Conn
@@ -174,7 +176,8 @@ func Run(args []string) error {
 		return err
 	}
 	r := &receiver{lanes: map[string]*lane{}}
-	quiet := log.New(io.Discard, "", 0) // tests kill senders during the TLS handshake
+	// senders can be killed during the TLS handshake, which is no error here
+	quiet := log.New(io.Discard, "", 0)
 	server := &http.Server{
 		Handler: r, TLSConfig: cert, ErrorLog: quiet, ReadHeaderTimeout: time.Minute,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
@@ -209,7 +212,7 @@ func Run(args []string) error {
 	return err
 }
 
-// underneath returns the conn below a TLS connection.
+// underneath returns the receiver's conn that is below a TLS connection.
 func underneath(c net.Conn) *conn {
 	if wrapped, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = wrapped.NetConn()

@@ -72,7 +72,8 @@ func TestReceiver_TakesRefusesAndNotesFirstBytes(t *testing.T) {
 		if now := time.Now().UnixNano(); all[n].At > now {
 			t.Errorf("arrival = %d, want at most %d", all[n].At, now)
 		}
-		last = time.Now().UnixNano() // the first byte of the next request on the same connection must be later
+		// the first byte of the next request on this connection must have a later time
+		last = time.Now().UnixNano()
 	}
 }
 

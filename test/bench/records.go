@@ -23,7 +23,8 @@ import (
 // callEvents are the event types of every subscription of the bench.
 var callEvents = []string{"call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy"}
 
-// template is a record that the service calls published to call-events.v1, with its decoded value.
+// template is a record that the service `calls` published to call-events.v1, with its decoded
+// value.
 type template struct {
 	headers []kgo.RecordHeader
 	fact    *eventv1.CallEvent
@@ -79,11 +80,12 @@ func (h *WebhookStack) learn(ctx context.Context) ([]template, error) {
 	}
 }
 
-// body returns the body of call.completed that the baseline without the dispatcher sends.
+// body returns the body of the event call.completed. The baseline loop, which sends webhooks
+// without the dispatcher, sends this body.
 func (h *WebhookStack) body() []byte { return h.templates[len(h.templates)-1].event().GetBody() }
 
-// The number of calls that ring before the first call is answered, and the number of calls that are
-// answered before the first call ends. Thus two events of one call are never adjacent.
+// answersAfter calls ring before the first call is answered, and completesAfter calls ring before
+// the first call ends. Two events of one call are therefore never adjacent.
 const (
 	answersAfter   = 20
 	completesAfter = 60
@@ -100,7 +102,7 @@ type source struct {
 	waiting []*kgo.Record
 }
 
-// next returns the next record, in the form that the service calls publishes.
+// next returns the next record, in the form in which the service `calls` publishes records.
 func (s *source) next() *kgo.Record {
 	if len(s.waiting) == 0 {
 		s.calls = append(s.calls, uuid.Must(uuid.NewV7()))
@@ -115,11 +117,11 @@ func (s *source) next() *kgo.Record {
 	return rec
 }
 
-// record returns the template's record with another call and workspace, in the form that
-// libs/outbox publishes.
+// record returns the template's record with another call and workspace, in the form in which
+// libs/outbox publishes records.
 func (s *source) record(call uuid.UUID, t template) *kgo.Record {
 	old, now := t.event(), time.Now()
-	id := uuid.NewSHA1(call, []byte(old.GetType())) // the service calls derives the event id in the same way
+	id := uuid.NewSHA1(call, []byte(old.GetType())) // the service `calls` derives the event id in the same way
 	body := old.GetBody()
 	for was, is := range map[string]string{old.GetEventId(): id.String(), t.fact.GetCallId(): call.String(), t.fact.GetWorkspaceId(): s.workspaceID} {
 		body = bytes.ReplaceAll(body, []byte(was), []byte(is))
@@ -211,9 +213,9 @@ func (p *published) wait() error {
 	return nil
 }
 
-// pour publishes perSecond records a second of each source in turn, evenly, for the given time. It
-// does not wait for acknowledgements. On a slow machine records are therefore late, and the rate
-// stays the same.
+// pour publishes records for the given time, perSecond of each source, evenly and alternately. It
+// does not wait for acknowledgements. If the machine is too slow, single records are published
+// late, but the rate stays the same.
 func (h *WebhookStack) pour(ctx context.Context, long time.Duration, perSecond float64, sources ...*source) error {
 	every := time.Duration(float64(time.Second) / (perSecond * float64(len(sources))))
 	began := time.Now()
@@ -230,7 +232,7 @@ func (h *WebhookStack) pour(ctx context.Context, long time.Duration, perSecond f
 	}
 }
 
-// countedRecords is the result for the published records.
+// countedRecords is the result of a comparison of the published records with the arrivals.
 type countedRecords struct {
 	arrived, missing, twice int
 	// first and last are the times of the first and the last delivery, in nanoseconds of the
@@ -241,7 +243,8 @@ type countedRecords struct {
 	took []time.Duration
 }
 
-// count compares the published records to the arrivals, from the given attempt on.
+// count compares the published records to the arrivals. It ignores attempts before the parameter
+// attempt.
 func (p *published) count(arrivals []Arrival, attempt int) (c countedRecords) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

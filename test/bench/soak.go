@@ -15,17 +15,18 @@ const (
 	// goalWebhookClaim limits the p99 of claims in the last minute. It is a multiple of the p99 in
 	// the first minute.
 	goalWebhookClaim = 1.5
-	// The shares of two endpoints in the rate. The first endpoint refuses every first attempt, so
-	// that there are retries. The second receives the records of a second in one burst, which
-	// exceeds its in-flight limit. A healthy endpoint receives all other records at a steady rate.
+	// The shares of two endpoints in the rate of records. The first endpoint refuses every first
+	// attempt, so that there are retries. The second endpoint gets the records of each second in
+	// one burst, which exceeds its limit of concurrent requests. A third, healthy endpoint gets all
+	// other records at a steady rate.
 	refusedShare, burstShare = 0.02, 0.08
 	leastBurst               = 40
 	// retried is longer than the first delay of RETRY_DELAYS with its jitter.
 	retried = 75 * time.Second
 )
 
-// Soak publishes for a long time at half the rate of the backlog. It compares the claims of the
-// last minute to the claims of the first minute.
+// Soak publishes for a long time at half of the rate at which a backlog is delivered. It compares
+// the durations of the dispatcher's claims in the last minute to those in the first minute.
 func Soak(ctx context.Context, h *WebhookStack) error {
 	if h.backlog == 0 {
 		if err := h.backlogOf(ctx, 1); err != nil {
@@ -44,8 +45,8 @@ func Soak(ctx context.Context, h *WebhookStack) error {
 		}
 		e.source.sent, all[n] = newPublished(), e
 	}
-	// Retries begin after their first delay. The first measured minute must contain retries, like
-	// the last minute.
+	// Wait until retries happen: the first measured minute must contain retries, like the last
+	// minute.
 	warm := min(retried, h.Soak/2)
 	fmt.Printf("  %.0f records a second for %s, after %s that do not count\n", rate, h.Soak, warm)
 	first, last, err := h.soak(ctx, warm, rate, all)
@@ -55,7 +56,7 @@ func Soak(ctx context.Context, h *WebhookStack) error {
 	return h.printSoak(ctx, all, first, last)
 }
 
-// soak publishes at the rate and measures the first and the last minute.
+// soak publishes at the given rate and measures the first and the last minute.
 func (h *WebhookStack) soak(ctx context.Context, warm time.Duration, rate float64, all [3]*endpoint) (first, last window, err error) {
 	soaking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -158,7 +159,7 @@ func (h *WebhookStack) claims(ctx context.Context) (probe.Histogram, error) {
 	return probe.Parse(resp.Body, claimSeconds)
 }
 
-// queue contains figures of the delivery queue during some time.
+// queue contains figures of the table of the delivery queue during some time.
 type queue struct{ samples, live, dead, most, bytes, vacuums int64 }
 
 const queueSize = `

@@ -18,17 +18,19 @@ import (
 const (
 	steadyRate = 50.0
 	// goalEach limits the CPU time of a delivery at the steady rate. It is a multiple of the CPU
-	// time of a POST in the bare loop.
+	// time of a POST in the baseline loop, which sends the same webhooks without the product.
 	goalEach = 90.0
-	// goalPosts limits the time of a delivery. It is a multiple of the time of a direct POST.
+	// goalPosts limits the time of a delivery. It is a multiple of the time of a direct POST, which
+	// the bench sends without the product.
 	goalPosts = 8.0
-	// realCalls is the number of calls per second for the figure that begins with the commit of the
-	// service calls. Such calls have about thirty events per second.
+	// realCalls is the rate, in calls per second, of a second measurement with real calls. Its
+	// times begin when the service `calls` inserts an event. Such calls have about thirty events
+	// per second.
 	realCalls = 10
 )
 
-// Steady measures single deliveries on an idle machine. It compares their CPU time and latency to a
-// direct POST.
+// Steady measures deliveries at a low rate on an idle machine. It compares their CPU time and
+// latency to POST requests that the bench sends directly to the receiver.
 func Steady(ctx context.Context, h *WebhookStack) error {
 	e, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
@@ -124,9 +126,9 @@ func (h *WebhookStack) directly(ctx context.Context, long time.Duration) (d dire
 	return d, err
 }
 
-// fromCalls places real calls. It measures from the time at which the service calls inserts an
-// event into its outbox. The insert is one of the last statements before COMMIT, so the figure is
-// slightly too large.
+// fromCalls places real calls. It measures the time from the moment when the service `calls`
+// inserts an event into its outbox to the delivery. The insert is one of the last statements before
+// COMMIT, so the figure is slightly too large.
 func (h *WebhookStack) fromCalls(ctx context.Context) error {
 	e, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
@@ -190,8 +192,8 @@ func (h *WebhookStack) ended(ctx context.Context, e *endpoint) error {
 	return h.awaitArrivals(ctx, e.lane, 1<<30, 3*time.Second) // waits until no more webhooks arrive
 }
 
-// putAt reads from the topic the times at which the service calls inserted the events of a
-// workspace into its outbox.
+// putAt reads from the topic when the service `calls` inserted the events of a workspace into its
+// outbox.
 func (h *WebhookStack) putAt(ctx context.Context, workspaceID string, since time.Time, number int) (map[uuid.UUID]time.Time, error) {
 	reader, err := kgo.NewClient(kgo.SeedBrokers(h.broker), kgo.ConsumeTopics(kafka.CallEvents.Name),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AfterMilli(since.Add(-time.Second).UnixMilli())))

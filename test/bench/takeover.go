@@ -15,18 +15,19 @@ import (
 )
 
 const (
-	// takeoverLease is the duration of every lease in this stack.
+	// takeoverLease is the duration of every lease in this stack. A lease is the time for which a
+	// replica owns a piece of work.
 	takeoverLease = 5 * time.Second
 	// goalTakeover limits the time of the slowest call during the loss of a replica, in leases.
 	goalTakeover = 4.0
-	// disturbed is the time for which calls are placed after the loss of a replica.
+	// disturbed is the time for which calls are placed after a replica was lost.
 	disturbed = 5 * time.Second
 )
 
-// takeover measures the time from POST to the last webhook while a replica is lost. One of two
-// replicas is killed, and the stack starts it again, or it is stopped with SIGSTOP. Another replica
-// takes over the work when the leases of the lost replica end. The figure is therefore a multiple
-// of the lease.
+// takeover measures the time from POST to the last webhook while one of two replicas is lost. The
+// replica is killed and restarted by the stack, or stopped with SIGSTOP. Another replica takes over
+// the work when the leases of the lost replica end. The figure is therefore a multiple of the
+// lease.
 func takeover(ctx context.Context, b *bench) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")
 	if err != nil {
@@ -65,7 +66,7 @@ func takeover(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// takeovers is the state of the measurement.
+// takeovers is the state of the measurement takeover.
 type takeovers struct {
 	stack     *kit.Stack
 	workspace *kit.Workspace
@@ -75,8 +76,8 @@ type takeovers struct {
 	worst time.Duration
 }
 
-// lose sends a signal to one replica of a service and measures the calls that are placed at that
-// time. It continues a stopped process after these calls.
+// lose sends a signal to one replica of a service and measures the calls that are placed before and
+// after. At the end it continues a process that was stopped.
 func (t *takeovers) lose(ctx context.Context, name string, signal syscall.Signal) error {
 	pids := t.stack.Processes()[name]
 	if len(pids) != 2 {
@@ -150,8 +151,8 @@ func (t *takeovers) round(ctx context.Context, what string, disturb func() error
 	return nil
 }
 
-// post places one call. If a replica of the called service is lost, post repeats the POST with the
-// same idempotency key.
+// post places one call. The POST can fail while a replica is lost, so post repeats it with the same
+// idempotency key.
 func (t *takeovers) post(ctx context.Context, to string) error {
 	body := map[string]any{"agent_id": t.workspace.AgentID, "to": to, "idempotency_key": "takeover " + to}
 	return kit.Until(ctx, time.Minute, "POST /v1/calls is accepted", func() (bool, error) {

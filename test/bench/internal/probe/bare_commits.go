@@ -1,6 +1,7 @@
-// Bare loops commit the same rows as one operation of the product into copies of the product's
-// tables. They use no HTTP, no Kafka, no reads, and no lock that two goroutines share. The product
-// is compared to the bare loops, because it cannot be faster.
+// A baseline loop makes the same commits as one operation of the product, for example one POST,
+// without the product: it writes the same rows into copies of the product's tables. It uses no
+// HTTP, no Kafka, no reads, and no lock that two goroutines share. The product is compared to this
+// loop, because it cannot be faster.
 
 package probe
 
@@ -31,8 +32,8 @@ type Commit struct {
 }
 
 // Write is one prepared statement. An insert copies the newest row that the stack wrote into the
-// table, and replaces the columns in Fresh. Any other statement is in SQL, where {} is the copy of
-// the table and {other.table} the copy of another table.
+// table, and replaces the columns in Fresh. Any other statement is in the field SQL, where {} is
+// replaced by the name of the table's copy and {other.table} by the name of another table's copy.
 type Write struct {
 	Table string
 	Fresh map[string]Value
@@ -49,10 +50,10 @@ type Write struct {
 // Value is the value of a column or of a parameter.
 type Value int
 
-// Values.
+// The kinds of values.
 const (
 	Kept     Value = iota // the value in the copied row
-	Lane                  // a UUID for each goroutine, for example the id of its wallet or workspace
+	Lane                  // a UUID for each goroutine (lane), for example the id of its wallet or workspace
 	Request               // a UUID for each operation: the request id
 	Call                  // a UUID for each operation: the call id
 	Another               // a UUID for each row
@@ -60,7 +61,7 @@ const (
 	Sequence              // a bigint for each operation
 )
 
-// Turn contains the values of one operation.
+// Turn contains the values of one operation, that is, of one iteration of the loop.
 type Turn struct {
 	Request, Call []byte
 	N             int64
@@ -128,8 +129,8 @@ func (c Copies) Drop(ctx context.Context) error {
 	return err
 }
 
-// statement contains the binary values of a sample row, and which of the values are replaced before
-// each execution.
+// statement is a prepared statement with the binary values of a sample row. fresh says which values
+// are replaced before each execution.
 type statement struct {
 	name, sql string
 	oids      []uint32
@@ -137,7 +138,8 @@ type statement struct {
 	fresh     []Value
 }
 
-// prepare prepares the statement of a write and reads the row to copy, the newest row of the table.
+// prepare prepares the statement of a write. For an insert it also reads the newest row of the
+// table, which is the row to copy.
 func (c Copies) prepare(ctx context.Context, db *pgx.Conn, w Write, name string) (statement, error) {
 	s := statement{name: name, fresh: w.Args, values: make([][]byte, len(w.Args))}
 	if w.SQL != "" {
@@ -185,7 +187,8 @@ type Loop struct {
 	formats []int16
 }
 
-// NewLoop connects and prepares the commits. The parameter lane is the number of the goroutine.
+// NewLoop opens a connection and prepares the commits. The parameter lane is the number of the
+// goroutine.
 func (c Copies) NewLoop(ctx context.Context, url string, lane int, commits []Commit) (*Loop, error) {
 	db, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -211,7 +214,7 @@ func (c Copies) NewLoop(ctx context.Context, url string, lane int, commits []Com
 
 func (l *Loop) Close() { _ = l.conn.Close(context.Background()) }
 
-// Once makes all commits of one operation in order, with one round trip for each statement.
+// Once makes all commits of one operation in order, with one network round trip for each statement.
 func (l *Loop) Once(ctx context.Context, t Turn) error {
 	for i := range l.commits {
 		if err := l.Commit(ctx, i, t); err != nil {
@@ -228,7 +231,7 @@ func (l *Loop) Commit(ctx context.Context, i int, t Turn) error {
 		batch.ExecPrepared(s.name, l.row(s, t), l.formats, l.formats)
 	}
 	if _, err := l.conn.ExecBatch(ctx, batch).ReadAll(); err != nil {
-		return fmt.Errorf("commit of the bare loop: %w", err)
+		return fmt.Errorf("commit of the baseline loop: %w", err)
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
-// The bare loop of webhooks sends the same body, headers and signature as the dispatcher, over the
-// same kind of connection, without the product. Deliveries are compared to the bare loop, because
+// The baseline loop of webhooks sends the same body, headers and signature as the dispatcher, over
+// the same kind of connection, without the product. Deliveries are compared to this loop, because
 // they cannot be faster.
 
 package probe
@@ -26,7 +26,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Connections is the number of goroutines of the bare loop. Each has one connection.
+// Connections is the number of goroutines of the baseline loop. Each has one connection.
 const Connections = 8
 
 // Sender sends POST requests to one address.
@@ -92,10 +92,11 @@ func (s *Sender) sign(at time.Time) string {
 	return "t=" + t + ",v1=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// Looped is the result of the bare loop.
+// Looped is the result of the baseline loop.
 type Looped struct {
 	PerSecond float64
-	// CPU is the CPU time of the sender for each POST, and Caught the CPU time of the receiver.
+	// CPU is the CPU time of the sender for each POST. Caught is the CPU time of the receiver for
+	// each POST.
 	CPU, Caught time.Duration
 }
 
@@ -124,7 +125,7 @@ func (s *Sender) Loop(ctx context.Context, long time.Duration, receiver string) 
 	wg.Wait()
 	took, posts := time.Since(began), time.Duration(max(1, number.Load()))
 	if err := errors.Join(faults...); err != nil {
-		return Looped{}, fmt.Errorf("bare loop: %w", err)
+		return Looped{}, fmt.Errorf("baseline loop: %w", err)
 	}
 	return Looped{
 		PerSecond: float64(posts) / took.Seconds(), CPU: (ownTime() - own) / posts, Caught: (Spent(receiver) - theirs) / posts,
@@ -136,7 +137,7 @@ func Mean(a, b Looped) Looped {
 	return Looped{PerSecond: (a.PerSecond + b.PerSecond) / 2, CPU: (a.CPU + b.CPU) / 2, Caught: (a.Caught + b.Caught) / 2}
 }
 
-// ownTime returns the CPU time of this process. The process does nothing else during the loops.
+// ownTime returns the CPU time of this process, which does nothing else during the loops.
 func ownTime() time.Duration {
 	var self syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &self) != nil {

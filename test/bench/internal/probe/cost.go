@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	// underWay is the number of concurrent clients. Each client places the number of calls in the
-	// constant each, after the number of calls in warm that do not count.
+	// underWay is the number of concurrent clients. A client first places as many calls as the
+	// constant warm says. These calls do not count. Then it places as many calls as the constant
+	// each says.
 	underWay, each, warm = 32, 25, 3
 	// quiet is the duration of the measurement of the idle stack. The idle stack's polling is
 	// subtracted from the cost of the calls.
@@ -29,7 +30,7 @@ const (
 	first = 8_500_000
 )
 
-// Setup describes a stack that reaches its Postgres through the proxy.
+// Setup describes a stack that connects to its Postgres through the proxy.
 type Setup struct {
 	Stack *kit.Stack
 	Proxy *Proxy
@@ -44,7 +45,7 @@ func services() []string {
 	return []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
 }
 
-// bill is the resource usage from the start of the stack to one point in time.
+// bill is the resource usage of the stack since its start.
 type bill struct {
 	at         time.Time
 	used       Time
@@ -193,8 +194,8 @@ func bytesOf(ctx context.Context, address string, into map[string]float64) error
 	return lines.Err()
 }
 
-// tell prints the difference between the last two bills, minus the usage of an idle stack during
-// the same time.
+// tell prints the difference between the last two bills, minus the usage of an idle stack during an
+// equal time.
 func tell(idle, before, after bill, calls, deliveries int) {
 	took := after.at.Sub(before.at)
 	asIdle := took.Seconds() / before.at.Sub(idle.at).Seconds()

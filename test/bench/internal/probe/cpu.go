@@ -20,8 +20,8 @@ import (
 )
 
 // Time maps each program to its CPU time. The key of a service's Postgres backends is "pg:" and the
-// service's name. The key of the other Postgres processes is "postgres". The key "bench" contains
-// the clients, and the webhook receiver if it is in the same process.
+// service's name. The key of the other Postgres processes is "postgres". The key "clients" contains
+// this process, which is the clients, and the webhook receiver if it is in the same process.
 type Time map[string]time.Duration
 
 // Meter measures the programs of one stack and of the stack's Postgres. Only one goroutine can use
@@ -32,8 +32,9 @@ type Meter struct {
 	// postmaster is the id of the parent process of the backends. It is empty if the server is on
 	// another machine.
 	postmaster string
-	// backends are the backends of the services. An ended backend keeps its last measurement. Its
-	// CPU time after the last measurement counts as postgres.
+	// backends are the Postgres backends of the services. For a backend that has ended, the last
+	// measurement is kept. CPU time that it used after that measurement is added to the key
+	// postgres.
 	backends map[string]backend
 }
 
@@ -130,7 +131,8 @@ func (t Time) Sum() (sum time.Duration) {
 }
 
 // Line formats the milliseconds per operation of each program, the largest first. The parameter
-// turn is the name of the operation. The result is empty if nothing was measured.
+// turn is the name of one operation, for example "POST". The result is empty if nothing was
+// measured.
 func (t Time) Line(turn string, turns int) string {
 	if len(t) == 0 || turns == 0 {
 		return ""

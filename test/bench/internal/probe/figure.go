@@ -1,5 +1,6 @@
-// Package probe provides the tools of the benchmarks: bare loops, CPU time, a counting proxy for
-// Postgres, histograms, and the output of figures. A missed goal is printed and is not an error.
+// Package probe provides the tools of the benchmarks: baseline loops (the same work without the
+// product), CPU time, a counting proxy for Postgres, histograms, and the output of figures. A
+// missed goal is printed and is not an error.
 package probe
 
 import (

@@ -61,8 +61,8 @@ func (g Histogram) Less(before Histogram) Histogram {
 	return since
 }
 
-// around returns the bucket that contains the quantile, and the quantile's position among the
-// values of the bucket.
+// around returns the bucket that contains the quantile q. The result inside is the quantile's
+// position among the values of that bucket, from 0 to 1.
 func (g Histogram) around(q float64) (low, high, inside float64) {
 	below := 0.0
 	for _, bound := range slices.Sorted(maps.Keys(g.buckets)) {

@@ -63,7 +63,8 @@ func SpentAlone(pid string) time.Duration {
 	return Spent(pid)
 }
 
-// stat returns the fields of /proc/<pid>/stat from the field state on. Index 1 is the parent.
+// stat returns the fields of /proc/<pid>/stat, beginning with the process state. Index 1 is the id
+// of the parent.
 func stat(pid string) []string {
 	text, _ := os.ReadFile("/proc/" + pid + "/stat")
 	_, rest, _ := bytes.Cut(text, []byte(") ")) // the process name is in parentheses and can contain spaces

@@ -1,6 +1,6 @@
-// The proxy counts by role the statements that clients send to Postgres, including BEGIN, COMMIT
-// and LISTEN. It needs no extension of the server and does not change the traffic. Connections must
-// not use TLS.
+// The proxy counts the statements that clients send to Postgres, separately for each database role.
+// It also counts BEGIN, COMMIT and LISTEN. It needs no extension of the server and does not change
+// the traffic. Connections must not use TLS.
 
 package probe
 
@@ -28,7 +28,7 @@ func (c Counts) Sum() (n int) {
 	return n
 }
 
-// Less returns the executions that followed the earlier reading before.
+// Less returns the executions since the earlier reading before.
 func (c Counts) Less(before Counts) Counts {
 	since := Counts{}
 	for statement, times := range c {
@@ -48,7 +48,7 @@ type Traffic struct {
 	Sent, Received int64
 }
 
-// Less returns the traffic that followed the earlier reading before.
+// Less returns the traffic since the earlier reading before.
 func (t Traffic) Less(before Traffic) Traffic {
 	return Traffic{t.Trips - before.Trips, t.Sent - before.Sent, t.Received - before.Received}
 }
@@ -84,7 +84,7 @@ func Listen(target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Close accepts no more connections. Open connections continue.
+// Close stops accepting connections. Open connections continue.
 func (p *Proxy) Close() { _ = p.ln.Close() }
 
 // Of returns the sum of the counts of all roles with the prefix.
@@ -206,8 +206,8 @@ func (s *session) run() error {
 	}
 }
 
-// trips returns 1 for a message whose response the client waits for: a simple query, or the end of
-// a pipeline.
+// trips returns 1 if the client waits for the response to the message. This is so for a simple
+// query and for the end of a pipeline.
 func trips(kind byte) int64 {
 	if kind == 'Q' || kind == 'S' {
 		return 1
