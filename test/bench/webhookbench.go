@@ -38,7 +38,8 @@ type WebhookSetup struct {
 	Home, DB string
 	// CAFile and KeyFile are the certificate and key of the authority that the services trust.
 	CAFile, KeyFile string
-	// Each is the duration of one measurement. Soak is the duration of the measurement Soak.
+	// Each is the duration of one measurement. Soak is the duration of the measurement of the
+	// function Soak.
 	Each, Soak time.Duration
 	// Records is the number of deliveries of the backlog.
 	Records int
@@ -167,8 +168,9 @@ func (h *WebhookStack) pid() (int, error) {
 	return pids[0], nil
 }
 
-// halt stops the dispatcher. The function again kills the dispatcher, and the stack starts a new
-// one. The new process finds everything that arrived in the meantime, as after a crash.
+// halt stops the dispatcher (SIGSTOP). The result again is a function that kills the dispatcher;
+// the stack then starts a new one. The new process finds all records that arrived in the meantime,
+// as after a crash.
 func (h *WebhookStack) halt() (again func() error, err error) {
 	pid, err := h.pid()
 	if err != nil {
@@ -193,7 +195,7 @@ func (h *WebhookStack) settled(ctx context.Context, within time.Duration) error 
 }
 
 // awaitArrivals waits until a lane has received the given number of requests. If no more requests
-// arrive during patience, it returns nil. The number of missing requests is then a figure.
+// arrive during patience, it returns nil, and the caller reports the missing requests.
 func (h *WebhookStack) awaitArrivals(ctx context.Context, lane string, want int, patience time.Duration) error {
 	seen, moved := 0, time.Now()
 	for seen < want && time.Since(moved) < patience {
