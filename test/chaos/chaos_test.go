@@ -79,8 +79,8 @@ func publish(t *testing.T, report *Report) {
 	t.Logf("%s", report)
 }
 
-// TestChaos_FindsASecondDial sends one request of the dialer to the carrier again, which places a
-// second call. The judge must report the second dial.
+// TestChaos_FindsASecondDial sends one of the dialer's requests to the carrier again, so that the
+// carrier places a second call. The checks at the end of the run must report the second dial.
 func TestChaos_FindsASecondDial(t *testing.T) {
 	var dialed kit.LogLine
 	set := settings{
@@ -100,8 +100,8 @@ func TestChaos_FindsASecondDial(t *testing.T) {
 	sharedstack.Equal(t, "every law holds", report.Holds(), false)
 }
 
-// dialAgain sends again the first request to place a call in the carrier's log. It returns the log
-// line of that request.
+// dialAgain takes the first originate request from the carrier's log and sends it again. It returns
+// the log line of that request.
 func dialAgain(ctx context.Context, w *world) (kit.LogLine, error) {
 	log, err := w.stack.CarrierLog(ctx)
 	if err != nil {

@@ -26,8 +26,8 @@ func (in faultCounts) add(f Fault) {
 }
 
 // inflict injects the faults of the plan until ctx ends. When it returns, all faults are repaired.
-// A blackout lasts until the stack has started again, which delays the later faults. inflict calls
-// report at the beginning of each fault.
+// A blackout lasts until the stack has started again, which delays the later faults. At the
+// beginning of each fault, inflict calls the function report.
 func (w *world) inflict(ctx context.Context, plan []Fault, report func(Fault)) (done faultCounts, err error) {
 	done = faultCounts{}
 	var mu sync.Mutex
@@ -172,8 +172,8 @@ func (w *world) blackout(ctx context.Context) error {
 	return nil
 }
 
-// follow directs the proxies to the ports of a starting stack. The stack uses another port if a
-// killed process still has the old port.
+// follow directs the proxies to the ports of a stack that is starting. The stack uses another port
+// if a killed process still occupies the old port.
 func (w *world) follow(ctx context.Context) {
 	for rest(ctx, 50*time.Millisecond) {
 		now, err := w.known()

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// request and call contain the fields of the API that the judge reads.
+// request and call contain the fields of API responses that the judge reads.
 type request struct {
 	ID           string    `json:"id"`
 	Status       string    `json:"status"`
@@ -45,12 +45,12 @@ type delivery struct {
 	Status   string  `json:"status"`
 }
 
-// terminal contains the type of the event that ends a call, by the status of the call.
+// terminal maps the status of an ended call to the type of the call's terminal event.
 var terminal = map[string]string{
 	"completed": "call.completed", "no_answer": "call.no_answer", "busy": "call.busy", "failed": "call.failed", "canceled": "call.failed",
 }
 
-// truth contains all data about one workspace that the API has after the run.
+// truth contains everything that the API returns about one workspace after the run.
 type truth struct {
 	*tenant
 	requests   []request
@@ -59,7 +59,8 @@ type truth struct {
 	arrived    []kit.Delivery
 }
 
-// judge checks the guarantees with the APIs and logs that exist outside the services.
+// judge checks the guarantees from outside the services: it uses only the APIs, the received
+// webhooks, the carrier's log and the log of the stack.
 type judge struct {
 	w *world
 	l *load
@@ -117,7 +118,7 @@ func (j *judge) count(known truth) {
 	}
 }
 
-// strangers checks that a workspace cannot read the data of another workspace.
+// strangers checks that no workspace can read the data of another workspace.
 func (j *judge) strangers(ctx context.Context, known truth) error {
 	for _, other := range j.w.tenants {
 		if other == known.tenant {
@@ -135,7 +136,7 @@ func (j *judge) strangers(ctx context.Context, known truth) error {
 	return nil
 }
 
-// dialled counts the originates of each call.
+// dialled counts the originate requests of each call.
 func dialled(log []kit.LogLine) map[string]int {
 	dials := map[string]int{}
 	for _, line := range log {
@@ -146,8 +147,8 @@ func dialled(log []kit.LogLine) map[string]int {
 	return dials
 }
 
-// dials checks each originate at the carrier. It must belong to a request, and a request must not
-// have two originates.
+// dials checks each originate request that the carrier received. It must belong to a call request,
+// and a call request must not have two originates.
 func (j *judge) dials(log []kit.LogLine, owned map[string]bool) {
 	seen, refused := map[string]bool{}, map[string]bool{}
 	for _, line := range log {
@@ -169,8 +170,8 @@ func (j *judge) dials(log []kit.LogLine, owned map[string]bool) {
 	}
 }
 
-// answers checks that each accepted request exists, that no canceled request was dialed, and that
-// each call belongs to a request.
+// answers checks that each accepted call request exists, that no canceled call request was dialed,
+// and that each call belongs to a call request.
 func (j *judge) answers(known truth, dials map[string]int) {
 	requests, calls, asked := map[string]request{}, map[string]bool{}, map[string]int{}
 	for _, req := range known.requests {

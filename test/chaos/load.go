@@ -34,8 +34,9 @@ type order struct {
 	due           time.Time // the zero value means immediately
 
 	mu sync.Mutex
-	// id is the request id in the response, and made the number of responses with 202. cancelStatus
-	// is the status of the response to the cancel. doubt is true if the cancel had no response.
+	// id is the id of the call request in the response. made is the number of responses with status
+	// 202. cancelStatus is the status of the response to the cancel. doubt is true if the cancel
+	// had no response.
 	id           string
 	made         int
 	cancelStatus int
@@ -59,7 +60,7 @@ type load struct {
 
 	mu     sync.Mutex
 	orders []*order
-	// shut maps each number to the periods between its opt-outs and the ends of the opt-outs.
+	// shut maps each number to the periods in which the number was opted out.
 	shut    map[string][]span
 	answers map[string]map[int]int // operation → status → number of responses; status 0 means no response
 	lies    []string
@@ -154,7 +155,8 @@ func (l *load) next() *order {
 	return newOrder(whose, fmt.Sprintf("order-%d", l.serial), fmt.Sprintf("+1415%05d%02d", l.serial, digits))
 }
 
-// earlier returns one of the latest orders with a key. The order may have no response yet.
+// earlier returns one of the latest orders with a key. The response to this order is possibly still
+// missing.
 func (l *load) earlier() *order {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -233,7 +235,7 @@ func (l *load) place(ctx context.Context, o *order) (status int) {
 			l.lie("the key %s of workspace %s made %d requests, %s and %s", o.key, o.tenant.name, o.made, o.id, req.ID)
 		}
 		o.id = req.ID
-	// the order was refused, or the result is unknown
+	// the order was refused, or its result is unknown
 	case status == 402 && o.tenant.poor, status == 503, status == 0:
 	case status == 422 && l.isShut(o):
 	default:
@@ -286,8 +288,8 @@ func (l *load) isShut(o *order) bool {
 	return len(l.shut[o.number()]) > 0
 }
 
-// optOutAndBack orders a call for later and opts the number out. It checks that a second call is
-// refused, removes the opt-out, and orders a third call.
+// optOutAndBack orders a call for later and opts the number out. It checks that a second call to
+// the number is refused. Then it removes the opt-out and orders a third call.
 func (l *load) optOutAndBack(ctx context.Context, o *order, later time.Duration) {
 	o.due = time.Now().Add(optOutDelay + 500*time.Millisecond + later)
 	l.place(ctx, o)

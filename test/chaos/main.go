@@ -1,8 +1,8 @@
 // Command chaos sends mixed traffic to a local stack. Meanwhile it kills, stops and disconnects the
 // stack's processes, Postgres, the broker and their connections at random. Then it waits until no
 // work is in progress, checks every guarantee of docs/architecture.md from outside, and prints a
-// report. The seed alone determines the faults and their times. Ctrl-C ends the faults early, and
-// the checks follow.
+// report. The faults and their times depend only on the seed. Ctrl-C ends the faults early, and the
+// checks follow.
 package main
 
 import (
@@ -43,14 +43,14 @@ type settings struct {
 	env []string
 	// sip is true if calls use SIP trunks to sipp. Otherwise they use the simulated carrier.
 	sip bool
-	// expendable deletes the stack's folder even after a failed run. keep retains the folder even
-	// after a successful run.
+	// expendable deletes the stack's folder even after a failed run. The setting keep retains the
+	// folder even after a successful run.
 	expendable, keep bool
 	// afterFaults is called after the last fault, while work is still in progress.
 	afterFaults func(context.Context, *world) error
 }
 
-// whole returns the field of a full run: every target and every kind of fault.
+// whole returns the Field of a full run: every target can have every kind of fault.
 func whole(replicas int) Field {
 	return Field{
 		Processes: killable(), Replicated: services(), Replicas: replicas, Links: links(),

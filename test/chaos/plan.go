@@ -11,15 +11,15 @@ import (
 // Kind is the kind of a fault. A fault affects a process or a link.
 type Kind string
 
-// A process can be killed or stopped. A link, named "client>server", is a connection with five
-// kinds of faults. A blackout affects all processes.
+// A process can be killed or stopped. A link is the connection of a client to a server, named
+// "client>server", with five kinds of faults. A blackout kills all processes.
 const (
 	Kill     Kind = "kill"  // SIGKILL; the local stack starts the process again
 	Pause    Kind = "pause" // SIGSTOP, then SIGCONT
 	Choke    Kind = "choke" // SIGSTOP, then SIGKILL
-	Cut      Kind = "cut"   // drops the data that clients send to the server
-	Deaf     Kind = "deaf"  // drops the responses of the server, which has done the work
-	Mute     Kind = "mute"  // drops the data from the server, which has done the work
+	Cut      Kind = "cut"   // closes the port and all connections of the link
+	Deaf     Kind = "deaf"  // drops all data to the server, while connections stay open
+	Mute     Kind = "mute"  // drops all data from the server, which still executes the requests
 	Slow     Kind = "slow"  // delays responses
 	Tear     Kind = "tear"  // closes connections in the middle of a response
 	Blackout Kind = "blackout"
@@ -74,12 +74,14 @@ type Field struct {
 	Blackouts time.Duration
 }
 
-// A pause of a process is longer than the validity of a compliance check (2 s). Most pauses are
-// longer than a dialer's lease (5 s). A calm period follows each storm.
+// The shortest pause of a process is longer than a compliance check is valid (2 s), and most pauses
+// are longer than a dialer's lease (5 s), so that the pauses test both limits. The faults come in
+// storms, each of which is followed by a calm period.
 const (
 	leastPause, mostPause = 2200 * time.Millisecond, 9 * time.Second
 	storm, calm           = 20 * time.Second, 5 * time.Second
-	// recoveryTime is the time after a kill in which the process has no further fault.
+	// recoveryTime is the time after a kill in which the plan has no further fault for that
+	// process.
 	recoveryTime = 3 * time.Second
 )
 

@@ -25,7 +25,7 @@ const (
 	laws
 )
 
-// promise returns the text of the guarantee and the name of a violation.
+// promise returns two texts: the guarantee, and how the report names a violation of the guarantee.
 func (l law) promise() (says, breach string) {
 	return [laws]string{
 		"at-most-once dialing", "compliance at dial time", "exact money",
@@ -67,7 +67,7 @@ func (r *Report) difference(by money.Micro, how string) {
 	r.broken(lawMoney, how)
 }
 
-// Holds reports whether every guarantee held.
+// Holds reports whether no guarantee was violated.
 func (r *Report) Holds() bool {
 	return !slices.ContainsFunc(r.Breaches[:], func(how []string) bool { return len(how) > 0 })
 }

@@ -60,8 +60,8 @@ func (j *judge) open(ctx context.Context, t *tenant) (found []string, err error)
 	return found, errors.Join(errs...)
 }
 
-// hear waits for terminal events for which no delivery exists yet, because the event is between two
-// services. If an event does not arrive, a later check reports it.
+// hear waits for terminal events that are still between two services, so that no delivery exists
+// yet. If an event does not arrive, a later check reports it.
 func (j *judge) hear(ctx context.Context) {
 	_ = kit.Until(ctx, 30*time.Second, "every terminal event has arrived", func() (bool, error) {
 		for _, t := range j.w.tenants {
@@ -135,7 +135,8 @@ func (j *judge) telephones(ctx context.Context) (log []kit.LogLine, err error) {
 	return log, err
 }
 
-// dialog returns the log of the SIP far ends.
+// dialog returns the carrier's log. Over SIP, it creates the same log from the messages of the far
+// ends.
 func (j *judge) dialog(ctx context.Context) (log []kit.LogLine, err error) {
 	if !j.w.sip {
 		return j.w.running().CarrierLog(ctx)
@@ -152,8 +153,9 @@ func (j *judge) dialog(ctx context.Context) (log []kit.LogLine, err error) {
 	return log, nil
 }
 
-// heard converts a call in sipp's log into lines of the carrier's log. The parameter followed is
-// true if another trunk can have accepted a call that this trunk refused.
+// heard converts a call in sipp's log into lines in the format of the simulated carrier's log. The
+// parameter followed is true if a later trunk exists, which can accept a call that this trunk
+// refused.
 func heard(c *kit.SippCall, followed bool) (log []kit.LogLine) {
 	line := func(kind string, at time.Time) {
 		if !at.IsZero() {
@@ -178,7 +180,8 @@ func heard(c *kit.SippCall, followed bool) (log []kit.LogLine) {
 	return log
 }
 
-// refusal is the kind of a log line of a refused call that another trunk can have accepted.
+// refusal is the kind of the log line for a call that this trunk refused and that another trunk can
+// have accepted.
 const refusal = "refuse"
 
 // read returns everything that the API has about a workspace.

@@ -42,8 +42,8 @@ func links() (all []string) {
 		"dialer>contacts-compliance", "dialer>"+carrier, "webhook-dispatcher>"+receiver)
 }
 
-// Every call has the same price. A hold is the price of half a minute at the default rate. A poor
-// wallet has credit for twelve holds.
+// Every call has the same price. The wallet holds the price of half a minute at the default rate
+// for each call. A poor wallet has credit for twelve such holds.
 const (
 	longestCall = 30 // seconds
 	perMinute   = 50_000 * money.Micro(1)
@@ -159,7 +159,7 @@ func (w *world) wire() error {
 		if err != nil {
 			return err
 		}
-		// Each port is held until the proxies have their ports.
+		// The listener occupies each port until the proxies have chosen their own ports.
 		held, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			return err
@@ -198,9 +198,9 @@ func (w *world) known() (ports map[string]int, err error) {
 	return state.Ports, err
 }
 
-// environment returns variables that shorten waits, so that a run of minutes reaches the ends of
-// the waits. REPUBLISH_AFTER keeps its default, because it would repair a loss that must not
-// happen.
+// environment returns variables that shorten timeouts and delays, so that they end within a run of
+// a few minutes. REPUBLISH_AFTER keeps its default, because a republished call request would hide
+// that the first one was lost.
 func (w *world) environment() []string {
 	var detours []string
 	for line, proxy := range w.links {
