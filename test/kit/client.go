@@ -89,7 +89,7 @@ type Request struct {
 	ErrorDetail *string `json:"error_detail"`
 }
 
-// Final reports whether the request has ended.
+// Final reports whether the call request has ended.
 func (r Request) Final() bool { return r.Status != "queued" && r.Status != "dialing" }
 
 // Call is a call in a response of GET /v1/calls/{id}.
@@ -114,8 +114,8 @@ type Page[T any] struct {
 	HasMore bool `json:"has_more"`
 }
 
-// All reads all pages of a list. The function id returns the id of an item, and the id of the last
-// item is the next cursor.
+// All reads all pages of a list. The function id returns the id of an item. The id of the last item
+// of a page is the cursor of the next page.
 func All[T any](ctx context.Context, c *Client, path string, query url.Values, id func(T) string) ([]T, error) {
 	var all []T
 	q := url.Values{"limit": {"100"}}

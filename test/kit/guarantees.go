@@ -42,10 +42,10 @@ func (v *Verdict) String() string {
 		v.Requests, v.ByStatus, v.Dials, v.Calls, v.Deliveries, len(v.Faults))
 }
 
-// Judge waits until every request of the workspace has ended and every event has arrived. Then it
-// checks that no request was dialed twice, that no event is lost, and that the charges agree. The
-// parameter accepted maps the id of each accepted request to the called number. Each number must be
-// different. The parameter credit is the sum of the top-ups.
+// Judge waits until every call request of the workspace has ended and every event has arrived. Then
+// it checks that no call request was dialed twice, that no event is lost, and that the charges
+// agree. The parameter accepted maps the id of each accepted call request to the called number.
+// Each number must be different. The parameter credit is the sum of the top-ups.
 func (s *Stack) Judge(ctx context.Context, w *Workspace, r *Receiver, accepted map[string]string, credit float64, within time.Duration) (*Verdict, error) {
 	v := &Verdict{ByStatus: map[string]int{}}
 	requests, err := s.settle(ctx, w, accepted, within)
@@ -72,7 +72,7 @@ func (s *Stack) Judge(ctx context.Context, w *Workspace, r *Receiver, accepted m
 	}
 	judgeEvents(v, calls, r.Deliveries(w.ID))
 	var wrong []string
-	// A late charge appears only in GET, and not in the events.
+	// A late charge is contained only in the response of GET, and not in the events.
 	err = Until(ctx, within, "charges and wallet agree", func() (bool, error) {
 		wrong, err = moneyFaults(ctx, w, calls, credit)
 		return len(wrong) == 0, err
@@ -98,7 +98,7 @@ func (s *Stack) settle(ctx context.Context, w *Workspace, accepted map[string]st
 	err := Until(ctx, within, "every request ends", func() (bool, error) {
 		var err error
 		if requests, err = w.Requests(ctx); err != nil {
-			return false, nil //nolint:nilerr // a service may still be starting, so try again
+			return false, nil //nolint:nilerr // a service can still be starting, so try again
 		}
 		open = ""
 		seen := map[string]bool{}
@@ -117,7 +117,7 @@ func (s *Stack) settle(ctx context.Context, w *Workspace, accepted map[string]st
 			Held json.Number `json:"held"`
 		}
 		if err := w.Admin.Into(ctx, "GET", "/admin/v1/workspaces/"+w.ID+"/wallet", nil, 200, &wallet); err != nil {
-			return false, nil //nolint:nilerr // a service may still be starting, so try again
+			return false, nil //nolint:nilerr // a service can still be starting, so try again
 		}
 		if held, _ := wallet.Held.Float64(); held != 0 {
 			open += " held=" + wallet.Held.String()

@@ -154,7 +154,7 @@ func (c *SippCall) take(m Message, branches map[string]bool) {
 		once(&c.Over)
 	case m.Status >= 200:
 		once(&c.Answered)
-		if c.Canceled { // the call had not ended before
+		if c.Canceled { // the CANCEL is not the message that ended the call
 			c.Over = time.Time{}
 		}
 	case m.Status >= 180:

@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// Proxy forwards TCP connections to one address through toxiproxy. Tests inject faults with its
-// methods. A fault lasts until Restore.
+// Proxy forwards TCP connections to one address through toxiproxy. Its methods inject faults, which
+// last until Restore is called.
 type Proxy struct {
 	Addr string
 
@@ -78,8 +78,8 @@ func (p *Proxy) Retarget(target string) error {
 	return p.proxy.Update(&toxiproxy.Proxy{Listen: p.Addr, Upstream: target, Enabled: true})
 }
 
-// bounded limits the duration of a toxiproxy call. toxiproxy waits until each connection has ended,
-// and a connection whose reader has died does not end.
+// bounded limits the duration of a call of toxiproxy. Such a call waits until each connection has
+// ended, which never happens if the goroutine that reads the connection has died.
 func bounded(deed func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- deed() }()

@@ -14,8 +14,8 @@ func Script(pattern string, named []string, branches ...string) string {
 <log message="[$whole] [$` + strings.Join(named, "] [$") + `]"/></action></recv>` + strings.Join(branches, "") + `</scenario>`
 }
 
-// When returns a branch for the dialed numbers whose variable has one of the values. No other
-// branch can use the labels label and label+1.
+// When returns a branch of the scenario. sipp executes it for the dialed numbers whose variable has
+// one of the values. No other branch can use the labels label and label+1.
 func When(label int, variable string, values []int, what string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<nop><action><todouble assign_to="n%d" variable="%s"/></action></nop>`, label, variable)
@@ -86,7 +86,7 @@ func AnswerDespiteCancel() string {
 }
 
 // RingThen returns steps that ring. If no CANCEL arrives within the time, the steps in the
-// parameter then follow. For label see When.
+// parameter `then` follow. For label see When.
 func RingThen(label, milliseconds int, then string) string {
 	return Respond("180 Ringing") + fmt.Sprintf(`<recv request="CANCEL" timeout="%d" ontimeout="%d"></recv>`, milliseconds, label) +
 		message("200 OK", sameCSeq, empty, "") + message("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + fmt.Sprintf(`<recv request="ACK" crlf="true" next="%d"></recv><label id="%d"/>`, End, label) + then

@@ -29,7 +29,7 @@ type Sipp struct {
 }
 
 // StartSipp starts sipp with a script (see Script). sipp writes its logs into dir. StartSipp
-// returns when sipp listens. It returns an error if the process ends before.
+// returns when sipp listens. It returns an error if the process ends first.
 func StartSipp(ctx context.Context, dir, script string) (*Sipp, error) {
 	port, err := testkit.Port()
 	if err != nil {

@@ -41,7 +41,8 @@ type Options struct {
 	Env []string
 	// Ready limits the wait until the whole stack is ready. The zero value means 90 s.
 	Ready time.Duration
-	// OwnProcessGroup protects the stack from a Ctrl-C at the terminal. The caller must stop it.
+	// OwnProcessGroup starts the stack in its own process group, so that a Ctrl-C at the terminal
+	// does not reach the stack. The caller must then stop the stack.
 	OwnProcessGroup bool
 }
 
@@ -281,8 +282,8 @@ func (s *Stack) Tail(lines int) string {
 const HangTimeout = 5 * time.Minute
 
 // Until calls cond every 50 ms until cond returns true or an error. After the timeout it calls cond
-// once more and returns an error with the parameter what, the name of the condition. Tests use
-// HangTimeout.
+// once more and returns an error that contains the parameter what, the name of the condition. Tests
+// use HangTimeout as the timeout.
 func Until(ctx context.Context, within time.Duration, what string, cond func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

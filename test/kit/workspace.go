@@ -14,8 +14,8 @@ type Workspace struct {
 	WriteKey   string
 }
 
-// NewWorkspace creates a workspace with the given credit, for example "1000". It may call at any
-// hour, and its rate limit is too high for a test to reach.
+// NewWorkspace creates a workspace with the given credit, for example "1000". The workspace can
+// place calls at any hour, and its rate limit is higher than any test needs.
 func (s *Stack) NewWorkspace(ctx context.Context, name, credit string) (*Workspace, error) {
 	admin := NewClient(s.Demo.AdminURL, s.Demo.AdminToken)
 	var made struct {

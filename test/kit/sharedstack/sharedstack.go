@@ -51,7 +51,8 @@ func Binaries(t testing.TB) string {
 	return dir
 }
 
-// Complete adds links to bin for the programs of built that bin does not contain.
+// Complete adds links to the folder bin for those programs of the folder built that bin does not
+// contain.
 func Complete(bin, built string) error {
 	all, err := os.ReadDir(built)
 	if err != nil {
@@ -65,8 +66,8 @@ func Complete(bin, built string) error {
 	return nil
 }
 
-// Seeded returns a random number generator. Each stream of a seed has different numbers.
-// RINGFENCE_SEED repeats the run with that seed.
+// Seeded returns a random number generator. Each stream of a seed has different numbers. A run with
+// RINGFENCE_SEED uses the same numbers as the run that printed this seed.
 func Seeded(t testing.TB, stream uint64) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
