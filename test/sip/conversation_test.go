@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// The sentences of the person, each with the second of the call at which it begins. The sentences
-// of the agent follow.
+// The sentences of the person. The number after each sentence is the second of the call at which
+// the sentence begins. The sentences of the agent follow.
 const (
 	interruption, interrupts = "Who is this calling me", 5
 	refusal, refuses         = "Never call me again", 11
@@ -26,7 +26,7 @@ const (
 	greeting                 = "This is Ida from the energy cooperative, and I would like to tell you at some length about our new tariffs, which begin in January, and how you could save a good deal by them."
 	explained                = "This is Ida."
 	parting                  = "That is noted. Goodbye."
-	// letter is the duration of one letter in the model's voice.
+	// letter is the duration of the audio that the model's voice produces for one letter.
 	letter = 60 * time.Millisecond
 )
 
@@ -41,7 +41,8 @@ func newPhone(t *testing.T, says, config, account string) phone {
 	return phone{peertest.NewPhone(t, dir, port, config, account)}
 }
 
-// kept returns the recording of the audio that the phone received (dec) or sent (enc).
+// kept returns the recording that baresip made of the audio that the phone received (dec) or sent
+// (enc).
 func (p phone) kept(t *testing.T, side string) []int16 {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(p.Dir, "dump-*-"+side+".wav"))
@@ -126,8 +127,8 @@ func runs(samples []int16) (found [][2]int) {
 
 func length(samples int) time.Duration { return time.Duration(samples) * time.Second / 8000 }
 
-// TestConversation_FromPOSTToWebhook tests a whole call. The call has a proxy that requests
-// credentials, a real phone, synthesised speech, and a model with the Realtime protocol. The person
+// TestConversation_FromPOSTToWebhook tests a whole call: through a proxy that requests credentials,
+// to a real phone with synthesised speech, with a model that uses the Realtime protocol. The person
 // interrupts the agent and opts out.
 func TestConversation_FromPOSTToWebhook(t *testing.T) {
 	t.Parallel()
@@ -262,9 +263,9 @@ func (w *world) wantTranscript(t *testing.T, house *kit.Workspace, callID string
 	}
 }
 
-// wantHeard checks the first part with sound that the phone received, which has no pause. It must
-// contain the whole disclosure, the notice, and the part of the greeting that the model counts as
-// played.
+// wantHeard checks the first part with sound that the phone received. This part has no pause. It
+// must contain the whole disclosure, the notice, and the part of the greeting that was played
+// according to the model.
 func wantHeard(t *testing.T, samples []int16, playedAudio time.Duration) {
 	t.Helper()
 	found := runs(samples)

@@ -1,4 +1,6 @@
-// Package sip holds the tests of real telephone calls through the whole stack: trunks as the operator sets them up, SIP and RTP, persons at real phones (baresip, sipp)
-// behind a real proxy (kamailio), an agent whose model speaks the Realtime protocol, and what the customer sees of it. One stack is shared; each test brings its
-// own workspace. What each layer does with each packet is tested where the layer is.
+// Package sip tests real telephone calls through the whole stack. An operator adds the trunks, real
+// phones (baresip, sipp) call and answer behind a real proxy (kamailio), and the agent's model uses
+// the Realtime protocol. The tests check what the customer receives. They share one stack, and each
+// test creates its own workspace. The packets of each protocol layer are tested in the packages of
+// the dialer.
 package sip

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// soon ends a wait that would otherwise hang.
+	// soon limits a wait that would otherwise hang.
 	soon = kit.HangTimeout
 	// ringLimit is the stack's setting RING_LIMIT.
 	ringLimit = 8 * time.Second
@@ -111,8 +111,8 @@ func (w *world) throughProxy() error {
 	return err
 }
 
-// answering starts the model. Its script contains the words that the model hears in each call, in
-// this order, and the answers to them.
+// answering starts the model. Its script contains, in order, the words that the model hears in each
+// call, and the answers to these words.
 func (w *world) answering() (url string, err error) {
 	url, err = w.Model([]map[string]any{
 		{"heard": interruption, "text": explained},
@@ -123,7 +123,7 @@ func (w *world) answering() (url string, err error) {
 	return url, err
 }
 
-// summarise is an HTTP handler that answers like an OpenAI-compatible API.
+// summarise is an HTTP handler that returns call summaries like an OpenAI-compatible API.
 func summarise(w http.ResponseWriter, _ *http.Request) {
 	summary := `{"outcome":"opted_out","confidence":0.97,"next_action":"Do not call again.","business_type":null,"customer_name":"Bo","key_interests":[],"key_objections":["calls"],"scheduled_for":null}`
 	message := map[string]any{"role": "assistant", "content": summary}

@@ -17,7 +17,7 @@ const (
 	message        = "Please call us back."
 )
 
-// played contains the data about the playout of a call that the API returns.
+// played contains the fields of a call in the API about the audio that was played to the phone.
 type played struct {
 	Disclosure *struct {
 		Text       string     `json:"text"`
@@ -36,15 +36,16 @@ type played struct {
 func (p played) spokenDuration() (sum time.Duration) {
 	for _, turn := range p.Transcript.Turns {
 		if turn.Role == "agent" {
-			text := strings.TrimSuffix(turn.Text, " –") // the mark of an interruption is not spoken
+			// the mark that follows an interrupted turn is not spoken
+			text := strings.TrimSuffix(turn.Text, " –")
 			sum += time.Duration(len(text)) * letter
 		}
 	}
 	return sum
 }
 
-// playout returns the data about the playout of an ended call. It waits for the transcript, which
-// can arrive after the end.
+// playout returns these fields of an ended call. It waits for the transcript, which can arrive
+// after the end of the call.
 func playout(t *testing.T, house *kit.Workspace, callID string) (p played) {
 	t.Helper()
 	until(t, "the call has a transcript", func() bool {
@@ -69,7 +70,7 @@ func talker(t *testing.T, house *kit.Workspace, more map[string]any) string {
 }
 
 // TestPlayout_EndsWhereThePhoneHungUp hangs up during the disclosure, the notice and the greeting.
-// The transcript must not contain more than the phone received.
+// The transcript must not contain words that the phone did not receive.
 func TestPlayout_EndsWhereThePhoneHungUp(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
@@ -133,9 +134,9 @@ func (w *world) toEar(
 	return w.over(t, house, req, last)
 }
 
-// TestPlayout_PhoneWithoutAudio calls phones that stop sending audio, as with silence suppression
-// or a mute button. If the phone sends RTCP, the call continues. Otherwise the call fails after the
-// media timeout and keeps its transcript.
+// TestPlayout_PhoneWithoutAudio calls phones that stop sending audio, as phones with silence
+// suppression or a mute button do. If the phone sends RTCP, the call must continue. Otherwise the
+// call must fail after the media timeout and keep its transcript.
 func TestPlayout_PhoneWithoutAudio(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
@@ -179,8 +180,9 @@ func TestPlayout_PhoneWithoutAudio(t *testing.T) {
 	}
 }
 
-// TestVoicemail_ContainsDisclosureAndMessageAlone calls a phone that plays a greeting and a beep.
-// The model answers the greeting, because its turn detection reports speech.
+// TestVoicemail_ContainsDisclosureAndMessageAlone calls a phone that plays a greeting and a beep,
+// as a voicemail does. The model responds to the greeting, because its turn detection reports
+// speech. The voicemail must contain only the disclosure and the message.
 //
 // The test is not parallel, because TestConversation_FromPOSTToWebhook counts the interruptions of
 // the shared model.

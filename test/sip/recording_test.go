@@ -104,7 +104,7 @@ func loudness(samples []int16) (loud []float64) {
 }
 
 // aligned returns the position in the parameter whole at which the loudness of the parameter part
-// correlates best. It also returns this correlation, where 1 is equality.
+// correlates best. The second result is this correlation, where 1 means equal.
 func aligned(part, whole []float64) (late time.Duration, alike float64) {
 	for lag := range whole {
 		var a, b, ab, aa, bb, n float64

@@ -16,14 +16,16 @@ type script []string
 
 const tag = ";tag=[pid]far[call_number]"
 
-// over receives an INVITE. The INVITE must have reached the proxy over the given transport.
+// over returns a script that receives an INVITE. The INVITE must have reached the proxy over the
+// given transport.
 func over(transport string) script {
 	s := invited()
 	s[0] = strings.Replace(s[0], "</action>", `<ereg regexp="^ *`+transport+`$" search_in="hdr" header="X-Came-Over:" check_it="true" assign_to="4"/></action>`, 1)
 	return append(s, `<Reference variables="4"/>`)
 }
 
-// invited receives the INVITE and stores the addresses for later requests in the dialog.
+// invited returns a script that receives the INVITE and stores the addresses for later requests in
+// the dialog.
 func invited() script {
 	return script{`<recv request="INVITE" rrs="true"><action>
 	<ereg regexp="sip:[^&gt;]*" search_in="hdr" header="Contact:" assign_to="1"/>
@@ -47,7 +49,8 @@ func (s script) respond(code int, tag, body string, headers ...string) script {
 		"Contact: <sip:far@[local_ip]:[local_port];transport=[transport]>\n", code, tag), body, headers...)
 }
 
-// say sends a response to the INVITE. The method ok sends a 200 response to another request.
+// say adds a step that sends a response to the INVITE. The method ok adds a 200 response to another
+// request.
 func (s script) say(code int, body string, headers ...string) script {
 	return s.respond(code, tag, body, headers...)
 }
@@ -55,7 +58,8 @@ func (s script) ok(body string, headers ...string) script {
 	return s.respond(200, "", body, headers...)
 }
 
-// ask sends a request within the dialog. The following step receives the response.
+// ask adds a step that sends a request within the dialog. The following step must receive the
+// response.
 func (s script) ask(method, body string, seq int, headers ...string) script {
 	return s.send(fmt.Sprintf("%s [$1] SIP/2.0\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\nFrom: [$3]%s\nTo: [$2]\nCall-ID: [call_id]\nCSeq: %d %s\n[routes]\nMax-Forwards: 70\n"+
 		"Contact: <sip:far@[local_ip]:[local_port];transport=[transport]>\n", method, tag, seq, method), body, headers...)
@@ -73,15 +77,15 @@ func (s script) pause(d time.Duration) script {
 	return append(s, fmt.Sprintf(`<pause milliseconds="%d"/>`, d.Milliseconds()))
 }
 
-// answered sends 180 and 200. A pause separates the responses, because the proxy could change their
-// order.
+// answered adds steps that send 180 and 200. A pause separates the two responses, because the proxy
+// could otherwise change their order.
 func (s script) answered(body string, headers ...string) script {
 	return s.say(180, "").pause(300*time.Millisecond).say(200, body, headers...).hear("ACK")
 }
 func (s script) hungUp() script  { return s.hear("BYE").ok("") }
 func (s script) hangsUp() script { return s.ask("BYE", "", 77).response(200) }
 
-// canceled receives a CANCEL and responds to the INVITE with 487.
+// canceled adds steps that receive a CANCEL and respond to the INVITE with 487.
 func (s script) canceled() script {
 	s = append(s, `<recv request="CANCEL"/>`).ok("")
 	return append(s, `<send><![CDATA[
@@ -103,8 +107,8 @@ const (
 	eventType              = 101
 )
 
-// ear is the audio of a phone. It sends silence after the first packet that it receives, and counts
-// the received packets.
+// ear sends and receives the audio of a phone. It sends silence after the first packet that it
+// receives, and counts the received packets.
 type ear struct {
 	conn *net.UDPConn
 	port int
@@ -114,13 +118,13 @@ type ear struct {
 	loud    int
 	kind    byte // the payload type of the audio that it receives
 	lastAt  time.Time
-	longest time.Duration // the longest time between two received packets
+	longest time.Duration // the longest time between two received packets that follow each other
 	since   int           // the number of loud frames after the longest time without a packet
 	digits  string
 	pressed uint32 // the RTP timestamp of the last received telephone event
 	press   string // the keys to send
 	number  uint16
-	// muted stops the audio after a second. reports then sends RTCP reports.
+	// muted stops the audio after a second. If reports is true, the ear then sends RTCP reports.
 	muted, reports bool
 }
 
@@ -240,7 +244,7 @@ func (e *ear) heard() (frames, loud int) {
 	return e.frames, e.loud
 }
 
-// hears waits until a condition on the received audio is true.
+// hears waits until the condition cond on the received audio is true.
 func (e *ear) hears(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	until(t, "the person hears "+what, func() bool {

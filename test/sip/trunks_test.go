@@ -79,7 +79,7 @@ func TestTrunks_OverTCPAndTLS(t *testing.T) {
 			err = kit.NewClient(w.model, "").Into(t.Context(), "GET", path, nil, 200, &list)
 			return list, err
 		}
-		before, err := transcriptions() // the number of transcriptions of earlier tests
+		before, err := transcriptions() // the number of transcriptions that earlier tests requested
 		if err != nil {
 			t.Fatal(err)
 		}
