@@ -27,21 +27,22 @@ import (
 const (
 	// burst is the number of requests that are due at the time of the kill.
 	burst = 300
-	// dialed is the number of calls that the carrier receives between the last WAL that reaches the
-	// standby and the stall of Kafka. The fences of these calls are lost, but Kafka has their
-	// intents.
+	// dialed is a number of calls. From about the beginning of the burst, the standby receives no
+	// WAL (Postgres' log of changes). After the carrier has received this many calls, Kafka
+	// receives no records. The standby therefore lacks the fences of these calls, the rows that
+	// permit one dial. Kafka has their intents, the records that announce a dial.
 	dialed = 60
-	// stall is the time before the kill in which no record reaches Kafka. A dialer that does not
-	// wait for acknowledgements would continue to dial, and Kafka would have no intents of these
-	// calls.
+	// stall is the time before the kill in which no record reaches Kafka. Without this time, a
+	// dialer that does not wait for Kafka's acknowledgement could not be detected: it would dial
+	// calls whose intents are lost.
 	stall = 300 * time.Millisecond
-	// slow is the mean delay of Kafka's answers in milliseconds.
+	// slow is the mean delay of Kafka's responses in milliseconds.
 	slow = 120
 )
 
-// TestFailover_NoPersonIsCalledTwice kills the primary and one of two dialers at the same time,
-// during a burst of dials whose WAL the standby has not received. Shortly before the kill, Kafka
-// receives no records. The services reconnect to the promoted standby.
+// TestFailover_NoPersonIsCalledTwice kills the primary Postgres and one of two dialers at the same
+// time, during a burst of dials whose WAL the standby has not received. Shortly before the kill,
+// Kafka receives no records. Afterwards the services connect to the promoted standby.
 func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 	bin := sharedstack.Binaries(t)
 	for n := range sharedstack.Trials(2, 20) {
@@ -93,11 +94,11 @@ UPDATE reconciled_servers SET server = server_identity()`)
 
 // result contains the counts of one trial.
 type result struct {
-	// unreplicated is the number of dials after the last WAL that the new server has.
+	// unreplicated is the number of dials after the last WAL that the standby received.
 	accepted, lost, originates, unreplicated int
 	// twice contains the numbers for which the carrier received more than one call.
 	twice []string
-	// states counts the requests by status and error code.
+	// states counts the call requests by status and error code.
 	states map[string]int
 	// continued and broken count the conversations of the remaining dialers during the failover.
 	continued, broken int
@@ -118,14 +119,15 @@ type trial struct {
 	kafka *kit.Proxy
 	w     *kit.Workspace
 
-	// unreplicated is the number of calls that the carrier received after the last WAL that the new
-	// server has.
+	// unreplicated is the number of calls that the carrier received after the last WAL that the
+	// standby received.
 	unreplicated int
-	// owners maps each fence on the killed primary to its dialer instance.
+	// owners maps the call of each fence on the killed primary to the dialer instance that
+	// committed the fence.
 	owners map[string]string
 
 	mu       sync.Mutex
-	accepted map[string]string // request → number
+	accepted map[string]string // id of the call request → number
 	posted   int
 }
 
@@ -193,8 +195,8 @@ func newTrial(t *testing.T, bin string, db *server) *trial {
 	return x
 }
 
-// post orders one call and never repeats the request. If the database has lost the idempotency key,
-// a repeated POST orders another call. The number answers and talks.
+// post orders one call and never repeats the POST. If the database has lost the idempotency key, a
+// repeated POST would order another call. The person at the number answers and talks.
 func (x *trial) post(due time.Time) {
 	x.mu.Lock()
 	x.posted++
@@ -279,8 +281,8 @@ func (x *trial) until(what string, cond func() (bool, error)) {
 	}
 }
 
-// settle waits until every request has ended, no call is live and no credit is held. It returns the
-// final states of the requests.
+// settle waits until every call request has ended, no call is live and no credit is held. It
+// returns the final states of the call requests.
 func (x *trial) settle() (r result) {
 	x.t.Helper()
 	var requests []kit.Request
@@ -289,7 +291,7 @@ func (x *trial) settle() (r result) {
 		var err error
 		if requests, err = x.w.Requests(x.t.Context()); err != nil {
 			open = err.Error()
-			return false, nil //nolint:nilerr // a service may still be reconnecting
+			return false, nil //nolint:nilerr // a service can still be reconnecting
 		}
 		open = ""
 		for _, req := range requests {
@@ -300,7 +302,7 @@ func (x *trial) settle() (r result) {
 		live, err := x.live()
 		if err != nil {
 			open = err.Error()
-			return false, nil //nolint:nilerr // a service may still be reconnecting
+			return false, nil //nolint:nilerr // a service can still be reconnecting
 		}
 		open += live
 		var wallet struct {
@@ -308,7 +310,7 @@ func (x *trial) settle() (r result) {
 		}
 		path := "/admin/v1/workspaces/" + x.w.ID + "/wallet"
 		if err := x.w.Admin.Into(x.t.Context(), http.MethodGet, path, nil, http.StatusOK, &wallet); err != nil {
-			return false, nil //nolint:nilerr // a service may still be reconnecting
+			return false, nil //nolint:nilerr // a service can still be reconnecting
 		}
 		if held, _ := wallet.Held.Float64(); held != 0 {
 			open += " held=" + wallet.Held.String()
@@ -364,7 +366,7 @@ func (x *trial) twice() (numbers []string) {
 
 // failOver kills the primary, and the dialer that publishes the events, during a burst of dials. It
 // returns when calls are dialed on the promoted standby. The parameter n varies the time between
-// the last WAL that the standby has received and the kill. The function promoted runs after the
+// the last WAL that the standby received and the kill. The function promoted runs after the
 // promotion, before a service connects to the standby.
 func failOver(
 	t *testing.T, bin string, n int, promoted func(standby *server),
@@ -412,9 +414,9 @@ func failOver(
 	return x, standby, killed
 }
 
-// publisher returns the process of the dialer whose relay publishes the events of all dialers. This
-// dialer must die, because its relay would publish the events that it has already read when Kafka
-// is available again.
+// publisher returns the process of the dialer whose relay publishes the events of all dialers. The
+// test must kill this dialer. Otherwise its relay would publish, when Kafka is available again,
+// events that it read from the lost database.
 func (x *trial) publisher() (pid int) {
 	x.t.Helper()
 	x.until("a dialer publishes events", func() (bool, error) {
@@ -452,9 +454,9 @@ func (x *trial) dialedSince(at time.Time) (n int) {
 	return n
 }
 
-// conversations counts the calls of the remaining dialers that were answered before the kill and
-// had not ended then. It counts completed and broken calls separately. A call that is missing in
-// the new database is broken.
+// conversations counts the calls of the dialers that were not killed: the calls that were answered
+// before the kill and had not ended then. It counts the completed and the broken calls separately.
+// A call that is missing in the new database is broken.
 func (x *trial) conversations(db *server, killed time.Time) (continued, broken int) {
 	log, err := x.stack.CarrierLog(x.t.Context())
 	if err != nil {
@@ -504,7 +506,7 @@ func pairs(db *server, sql string) map[string]string {
 	return values
 }
 
-// known returns the status of each request that the API knows, with its error code.
+// known returns the status of each call request that the API returns, with its error code.
 func (x *trial) known() map[string]string {
 	x.t.Helper()
 	requests, err := x.w.Requests(x.t.Context())
@@ -518,7 +520,7 @@ func (x *trial) known() map[string]string {
 	return states
 }
 
-// state returns the status of a request, with its error code.
+// state returns the status of a call request, with its error code.
 func state(req kit.Request) string {
 	if req.ErrorCode != nil {
 		return req.Status + " " + *req.ErrorCode
@@ -527,15 +529,15 @@ func state(req kit.Request) string {
 }
 
 // TestRestore_NoPersonIsCalledTwice restores a backup that was made before 1,000 calls. Half of the
-// calls have completed, and the backup contains their requests. The other calls were ordered after
-// the backup, and the last of them are live.
+// calls have completed, and the backup contains their call requests. The other calls were ordered
+// after the backup, and the last of them are live.
 func TestRestore_NoPersonIsCalledTwice(t *testing.T) {
 	bin := sharedstack.Binaries(t)
 	db := newPrimary(t)
 	x := newTrial(t, bin, db)
 	due := time.Now().Add(20 * time.Second)
 	calls := sharedstack.Trials(200, 1000)
-	x.postMany(calls/2, due) // the backup contains these requests, but none of their calls
+	x.postMany(calls/2, due) // the backup contains these call requests, but none of their calls
 	backup := copyFrom(t, db.address())
 	var before map[string]string
 	x.until("the requests of the backup complete", func() (bool, error) {
