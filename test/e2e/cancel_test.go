@@ -21,7 +21,7 @@ const (
 	raceCredit = "10000"
 )
 
-// manner is the way in which a request is placed and canceled.
+// manner is the way in which a call request is placed and canceled.
 type manner int
 
 const (
@@ -36,12 +36,13 @@ func (m manner) String() string {
 	return [...]string{"due at once", "scheduled", "canceled twice", "broken off and retried"}[m]
 }
 
-// raced is one request. Its cancels compete with its dial.
+// raced is one call request. Its cancels and its dial happen at about the same time.
 type raced struct {
 	id, to string
 	manner manner
-	// answers are the statuses of the responses to the cancels. unanswered is true if another
-	// cancel had status 503 or no response, because then the effect of that cancel is unknown.
+	// The field answers contains the statuses of the responses to the cancels. unanswered is true
+	// if another cancel had status 503 or no response, because then the effect of that cancel is
+	// unknown.
 	answers    []int
 	unanswered bool
 }
@@ -91,7 +92,7 @@ func TestCancel_RacingTheDialAnswersCorrectly(t *testing.T) {
 	judgeCancels(t, s, w, run.done)
 }
 
-// racing places and cancels requests in several concurrent goroutines, the lanes.
+// racing places and cancels call requests in several concurrent goroutines, called lanes.
 type racing struct {
 	t        *testing.T
 	s        *kit.Stack
@@ -102,8 +103,8 @@ type racing struct {
 	aims     [manners]aim
 }
 
-// aim estimates the time between a request's due time and its dial. All lanes share one aim per
-// manner.
+// aim estimates the time from the moment when a call request is due to its dial. Cancels are sent
+// at about this time. All lanes share one aim for each manner.
 type aim struct {
 	at, step time.Duration
 	late     bool // the last cancel was too late
@@ -153,8 +154,8 @@ func (run *racing) oneSided() bool {
 	return false
 }
 
-// lane runs one request after the other. It ends when every manner has had cancels before and after
-// the dial, or at a limit.
+// lane places and cancels one call request after the other. It ends when every manner has had
+// cancels both before and after the dial, or at a limit.
 func (run *racing) lane(rng *rand.Rand, first, rounds int) {
 	posting, canceling := kit.NewClient(run.s.Demo.BaseURL, run.w.WriteKey), [2]*kit.Client{}
 	for i := range canceling {
@@ -185,7 +186,7 @@ func (run *racing) lane(rng *rand.Rand, first, rounds int) {
 	}
 }
 
-// post places the request and returns when it is due by the clock of this machine.
+// post places the call request and returns the time, by the clock of this machine, when it is due.
 func (run *racing) post(client *kit.Client, r *raced) (due time.Time, err error) {
 	body := map[string]any{"agent_id": run.w.AgentID, "to": r.to, "idempotency_key": "race-" + r.to}
 	if r.manner == scheduled {
@@ -213,7 +214,7 @@ func (run *racing) post(client *kit.Client, r *raced) (due time.Time, err error)
 	return due, err
 }
 
-// cancel cancels the request in the way that was chosen for it, and records every response.
+// cancel cancels the call request in its manner and records every response.
 func (run *racing) cancel(clients [2]*kit.Client, r *raced, rng *rand.Rand) error {
 	switch r.manner {
 	case twice:
@@ -260,8 +261,8 @@ func (run *racing) ask(ctx context.Context, client *kit.Client, id string) (stat
 	return status, silent, err
 }
 
-// judgeCancels compares every response with the final status of the request and with the carrier's
-// log. Every manner must have had cancels before and after the dial.
+// judgeCancels compares every response with the final status of the call request and with the
+// carrier's log. Every manner must have had cancels both before and after the dial.
 func judgeCancels(t *testing.T, s *kit.Stack, w *kit.Workspace, all []raced) {
 	t.Helper()
 	log, err := s.CarrierLog(t.Context())

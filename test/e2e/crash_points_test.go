@@ -12,10 +12,11 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestCrashPoints_EveryStepSettles kills a process at each crash point in the code: between any two
-// steps of claim, hold, commit, cancel and settlement. All work that was in progress must complete.
-// The crash points of the dialer run with -large only. TestCrash_NoPointDialsTwice in
-// services/dialer/cmd/dialer always runs them.
+// TestCrashPoints_EveryStepSettles kills a process at each failpoint, a named place in the code at
+// which a test can kill the process. The failpoints are between any two steps of claim, hold,
+// commit, cancel and settlement. All work that was in progress must complete. The failpoints of the
+// dialer run with -large only. TestCrash_NoPointDialsTwice in services/dialer/cmd/dialer always
+// runs them.
 func TestCrashPoints_EveryStepSettles(t *testing.T) {
 	w := stack(t)
 	for i, point := range w.points {
@@ -51,7 +52,7 @@ func crashAt(t *testing.T, w *world, point string, i int) {
 
 var pointCall = regexp.MustCompile(`failpoint\.Inject\("([^"]+)"\)`)
 
-// pointsIn returns the crash points in the Go files of a folder.
+// pointsIn returns the names of the failpoints in the Go files of a folder.
 func pointsIn(dir string) (points []string, err error) {
 	err = filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		source := strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go")
@@ -60,8 +61,8 @@ func pointsIn(dir string) (points []string, err error) {
 		}
 		code, err := os.ReadFile(path)
 		for _, match := range pointCall.FindAllStringSubmatch(string(code), -1) {
-			// The crash points of real calls need trunks. Tests of services/dialer/cmd/dialer reach
-			// these points.
+			// The failpoints of real calls need SIP trunks. Tests of services/dialer/cmd/dialer
+			// reach these failpoints.
 			if !slices.Contains(points, match[1]) && !strings.HasPrefix(match[1], "dialer over sip: ") {
 				points = append(points, match[1])
 			}
@@ -88,8 +89,8 @@ func inbound(t *testing.T, w *kit.Workspace, to string) {
 	})
 }
 
-// scenario runs one workspace through every crash point. It has calls with idempotency keys, early
-// and concurrent cancels, an aborted POST, and an opt-out in a call.
+// scenario runs one workspace until a process dies at the failpoint. It has calls with idempotency
+// keys, early and concurrent cancels, an aborted POST, and an opt-out in a call.
 type scenario struct {
 	t        *testing.T
 	s        *kit.Stack
@@ -103,7 +104,7 @@ func (sc *scenario) run(point string) {
 	sc.t.Helper()
 	sc.accepted = map[string]string{}
 	posting := &load{w: sc.w, accepted: sc.accepted, answers: map[int]int{}}
-	if settlesOrphan(point) { // only a hold whose POST died reaches these points
+	if settlesOrphan(point) { // only a hold whose POST request died reaches these failpoints
 		sc.set("calls: after hold")
 		status, _, err := sc.w.API.Do(sc.t.Context(), "POST", "/v1/calls", map[string]any{"agent_id": sc.w.AgentID, "to": number(sc.first + 50)})
 		if err == nil && status == 202 {
@@ -139,11 +140,11 @@ func (sc *scenario) testWebhooks() {
 			} `json:"data"`
 		}
 		if err := sc.w.API.Into(sc.t.Context(), "GET", "/v1/webhook-subscriptions", nil, 200, &page); err != nil {
-			return false, nil //nolint:nilerr // the armed process can have died
+			return false, nil //nolint:nilerr // the process with the failpoint can have died
 		}
 		for _, sub := range page.Data {
 			if status, _, err := sc.w.API.Do(sc.t.Context(), "POST", "/v1/webhook-subscriptions/"+sub.ID+"/test", nil); err != nil || status != 202 {
-				return false, nil //nolint:nilerr // the armed process can have died
+				return false, nil //nolint:nilerr // the process with the failpoint can have died
 			}
 		}
 		return len(page.Data) > 0, nil
@@ -172,8 +173,8 @@ func (sc *scenario) set(point string) {
 	}
 }
 
-// placeAndCancel cancels a request immediately after it was accepted, and checks the response.
-// After status 200 the request is not dialed. After status 409 it is dialed.
+// placeAndCancel cancels a call request immediately after it was accepted, and checks the response.
+// After status 200 the call request must not be dialed. After status 409 it must be dialed.
 func (sc *scenario) placeAndCancel(posting *load, to string) {
 	sc.t.Helper()
 	posting.place(sc.t.Context(), to)

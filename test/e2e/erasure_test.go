@@ -62,7 +62,8 @@ func (p *erased) place(t *testing.T, more map[string]any) string {
 	return req.ID
 }
 
-// reach waits until the call of a request has the status, and appends the id of the call to ids.
+// reach waits until the call of a call request has the status, and appends the id of the call to
+// ids.
 func (p *erased) reach(t *testing.T, request, status string) (call kit.Call) {
 	t.Helper()
 	until(t, "a call to "+p.to+" is "+status, func() bool {
@@ -176,10 +177,10 @@ func (p *erased) left(rows []row) (left []string) {
 	return left
 }
 
-// TestErasure_DeletesAllPersonalData erases a person during a call, after earlier calls in both
-// directions and with a request in the queue. Then it reads every row of every table. Only the
-// existence of the calls, the opt-out and the consent records may be left. The data of another
-// person must be unchanged.
+// TestErasure_DeletesAllPersonalData erases a person's data during a call, after earlier calls in
+// both directions and with a call request in the queue. Then it reads every row of every table.
+// Only the existence of the calls, the opt-out and the consent records may be left. The data of
+// another person must be unchanged.
 //
 // The stack has its own settings: people whose numbers end in 97 talk for 7.5 s, so that a call is
 // in progress during the erasure. The stack has its own database, so that every row can be read.
@@ -301,8 +302,8 @@ func (p *erased) kept(t *testing.T, rows []row) {
 	}
 }
 
-// TestErasure_CompletesDuringKills erases many persons during their calls. Meanwhile it kills every
-// involved process, including the broker.
+// TestErasure_CompletesDuringKills erases the data of many persons during their calls. Meanwhile it
+// kills every involved process, including the broker. Every erasure must complete.
 func TestErasure_CompletesDuringKills(t *testing.T) {
 	hooks, rng := receiver(t), sharedstack.Seeded(t, 1)
 	db := database(t)

@@ -31,7 +31,7 @@ type load struct {
 // this limit lowers the rate.
 const maxOpenSeconds = 10
 
-// run posts until ctx ends, then waits for the open requests.
+// run posts calls until ctx ends. Then it waits until every open POST request has a response.
 func (l *load) run(ctx context.Context, t *testing.T, perSecond int) {
 	t.Helper()
 	l.accepted, l.answers = map[string]string{}, map[int]int{}

@@ -20,13 +20,14 @@ type operator struct {
 	workspace string
 }
 
-// does runs a command. The command must succeed, and its output must contain all of want.
+// does runs a command. The command must succeed, and its output must contain every text in the
+// parameter want, which separates them with the character |.
 func (o operator) does(want string, args ...string) string {
 	o.t.Helper()
 	return o.types("", want, args...)
 }
 
-// types runs a command like does, with standard input.
+// types does the same as the method does, and also passes a text to the command's standard input.
 func (o operator) types(stdin, want string, args ...string) string {
 	o.t.Helper()
 	output, err := o.s.RunCLI(o.t.Context(), stdin, append([]string{"-w", o.workspace}, args...)...)
@@ -224,8 +225,8 @@ func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
 	o.refused("404", "webhooks", "show", hook[0].ID)
 }
 
-// whyNot checks `calls why` for a request that was accepted and not dialed, because its number
-// opted out.
+// whyNot checks the output of `calls why` for a call request that was accepted and then not dialed,
+// because the person opted out.
 func (o operator) whyNot(w *kit.Workspace) {
 	o.t.Helper()
 	placed, err := w.Place(o.t.Context(), map[string]any{"agent_id": w.AgentID, "to": "+14155550146", "scheduled_for": time.Now().Add(time.Hour)})
@@ -242,7 +243,7 @@ func (o operator) whyNot(w *kit.Workspace) {
 	o.does("It was not called: blocked, recipient_dnd.|precheck|dial|recipient_dnd", "calls", "why", placed.ID)
 }
 
-// comes makes a request in the dialer's queue due immediately.
+// comes makes a call request in the dialer's queue due immediately.
 func (o operator) comes(id string) {
 	o.t.Helper()
 	conn := superuser(o.t, o.s)

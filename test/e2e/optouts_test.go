@@ -22,8 +22,8 @@ import (
 
 const (
 	optOutRaces = 100_000
-	// The trials are divided among several workspaces, so that they do not wait for the same
-	// consent log or wallet.
+	// The trials are divided among several workspaces, so that they do not all wait for the lock of
+	// one consent log or wallet.
 	optOutHouses = 8
 	optOutLanes  = 24              // the number of concurrent trials in each workspace
 	answerIsGood = 2 * time.Second // the time for which the result of a dial-time check is valid
@@ -38,7 +38,7 @@ type refusal struct {
 	answered time.Time
 }
 
-// TestOptOut_NoDialAfterTheRecord races opt-outs and withdrawals of consent with dials, with two
+// TestOptOut_NoDialAfterTheRecord races opt-outs and withdrawals of consent against dials, with two
 // replicas of each service. It runs a thousand trials, or a hundred thousand with -large. In each
 // trial a person opts out or withdraws consent at the time of the dial. If the dial-time check ran
 // after the commit of the record, the person must not be dialed. The stack has no simulated delays
@@ -75,8 +75,9 @@ func TestOptOut_NoDialAfterTheRecord(t *testing.T) {
 	}
 }
 
-// This test shows that the trial can fail. With a check that permits everything, the trial must
-// find persons who are dialed after their record.
+// This test shows that the trial can fail. It replaces the dial-time check by one that permits
+// every dial. The trial must then find persons who are dialed after their opt-out or withdrawal was
+// recorded.
 func TestOptOut_TrialFindsDialsWithoutTheCheck(t *testing.T) {
 	bin := binaries(t)
 	gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -106,7 +107,8 @@ func TestOptOut_TrialFindsDialsWithoutTheCheck(t *testing.T) {
 	}
 }
 
-// turning estimates the time between the response to the POST and the dial.
+// turning estimates the time between the response to the POST and the dial. Refusals are sent at
+// about this time.
 type turning struct {
 	mu sync.Mutex
 	at time.Duration
@@ -128,7 +130,7 @@ func (a *turning) learn(late bool) {
 	}
 }
 
-// refusing is one run of many races.
+// refusing is one run of many trials.
 type refusing struct {
 	t        *testing.T
 	s        *kit.Stack
@@ -140,8 +142,8 @@ type refusing struct {
 	done     []refusal
 }
 
-// race places a call in each trial, and sends the refusal at about the time of the dial. Each
-// workspace has the number of concurrent lanes.
+// race places a call in each trial, and sends the opt-out or withdrawal at about the time of the
+// dial. The parameter lanes is the number of concurrent trials in each workspace.
 func (run *refusing) race(rng *rand.Rand, trials, lanes int) {
 	run.t.Helper()
 	began := time.Now()
@@ -161,8 +163,8 @@ func (run *refusing) race(rng *rand.Rand, trials, lanes int) {
 	run.took = time.Since(began)
 }
 
-// After one of each `asked` refusals, the request is read immediately, to learn the time of the
-// dial.
+// After one of `asked` refusals, the call request is read immediately, to learn whether the dial
+// was earlier or later.
 const asked = 4
 
 func (run *refusing) trial(n, lane int, own *rand.Rand) error {
@@ -224,7 +226,7 @@ func refuse(t *testing.T, w *kit.Workspace, r *refusal, wait time.Duration) erro
 	})
 }
 
-// judged contains the checks and dials of one request after its end.
+// judged contains the checks and dials of one call request after its end.
 type judged struct {
 	status, code string
 	dialedAt     *time.Time
@@ -234,9 +236,10 @@ type judged struct {
 	originates int
 }
 
-// judgeRefusals waits until every request has ended. It compares each refusal with the decisions,
-// the requests and the carrier's log. The result behind is the number of persons who were dialed
-// after the response to their refusal, with or without a fault.
+// judgeRefusals waits until every call request has ended. It compares each refusal with the
+// decisions, the call requests and the carrier's log. The result behind is the number of persons
+// who were dialed after the response to their refusal. This is no fault if the dial-time check ran
+// before the record.
 func judgeRefusals(t *testing.T, s *kit.Stack, run *refusing) (faults []string, dialled, behind int) {
 	t.Helper()
 	of := make([]map[string]*judged, len(run.houses))
@@ -282,7 +285,7 @@ func (r refusal) judge(j *judged) string {
 	if r.withdrawn {
 		want = "consent_withdrawn"
 	}
-	before := 0 // the number of permitted checks before the response to the refusal
+	before := 0 // the number of checks that permitted the dial before the response to the refusal
 	for _, at := range j.opens {
 		if at.After(r.answered) {
 			return "the gate let a dial through that asked after the record was committed"

@@ -12,7 +12,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// outage is longer than every lease of the stack in TestDatabaseAway.
+// outage is the duration for which Postgres is disconnected. It is longer than every lease of the
+// stack in this test.
 const outage = 5 * time.Second
 
 // TestDatabaseAway_NoAcceptedRequestIsLost cuts the connections to Postgres under load until every
@@ -78,8 +79,8 @@ func TestDatabaseAway_NoAcceptedRequestIsLost(t *testing.T) {
 const firstWithoutKafka = 9_000_000
 
 // TestKafkaAway_DialersAreNotReady stops the broker (SIGSTOP). /readyz of the dialers must return
-// 503 even if no call is dialed. A request that is accepted in the meantime is dialed after the
-// broker has continued, and /readyz returns 200 again.
+// 503 even if no call is dialed. A call request that is accepted in the meantime must be dialed
+// after the broker has continued, and /readyz must return 200 again.
 func TestKafkaAway_DialersAreNotReady(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks

@@ -9,8 +9,8 @@ import (
 )
 
 // TestPooler_CallsCompleteThroughPgBouncerDuringKills runs a stack through PgBouncer in transaction
-// mode. PgBouncer has fewer server connections for a service than the service's pool. The test
-// kills each service under load.
+// mode. A service's pool can open more connections to PgBouncer than PgBouncer opens to Postgres.
+// The test kills each service under load.
 func TestPooler_CallsCompleteThroughPgBouncerDuringKills(t *testing.T) {
 	rng, hooks, bin := sharedstack.Seeded(t, 1), receiver(t), binaries(t)
 	server := database(t)

@@ -100,7 +100,7 @@ func sides(t *testing.T, file []byte) (person, agent []byte) {
 	return person, agent
 }
 
-// sounding returns the duration of the samples that are not silence.
+// sounding returns the duration of the audio that is not silence.
 func sounding(samples []byte) time.Duration {
 	return time.Duration(len(samples)-bytes.Count(samples, []byte{0xff})) * time.Second / 8000
 }
@@ -128,8 +128,8 @@ func (k kept) mustSound(t *testing.T, least, most time.Duration) {
 	}
 }
 
-// TestRecording_NoticeToErasure records calls over a SIP trunk into an S3 server that verifies
-// signatures. It kills a dialer during one call, and erases the person.
+// TestRecording_NoticeToErasure records calls over a SIP trunk and stores them in an S3 server that
+// verifies signatures. It kills a dialer during one call, and at the end erases the person's data.
 func TestRecording_NoticeToErasure(t *testing.T) {
 	far := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"}, kit.Respond("180 Ringing"), `<pause milliseconds="200"/>`, kit.Answer(), kit.ExpectBye(), kit.Over()))
 	s3, spool := testkit.New(), t.TempDir()
@@ -187,7 +187,7 @@ func TestRecording_NoticeToErasure(t *testing.T) {
 	})
 	cut.mustSound(t, 800*time.Millisecond, 20*time.Second)
 
-	// Erase the person.
+	// Erase the data of the person.
 	p := &erased{w: w, to: number(202)}
 	done := carriedOut(t, w, p.erase(t))
 	if got := len(s3.Objects()); got != others {

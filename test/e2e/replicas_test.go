@@ -19,8 +19,8 @@ import (
 const (
 	firstShared = 8_000_000
 	// fairShare is the minimum share of each of two replicas in work that is divided by partitions
-	// or claims. Requests are divided by connections, so each replica must only have answered some
-	// requests. With fewer than ofSo operations, the share is not checked.
+	// or claims. HTTP requests are divided by connections, so each replica must only have answered
+	// some of them. The share is not checked if there were fewer than ofSo operations.
 	fairShare, ofSo = 0.1, 60
 	requested, read = "ringfence_http_request_duration_seconds_count", "ringfence_inbox_records_total"
 	// concurrentClients is the number of concurrent clients, and sharedEach the number of calls of
@@ -37,8 +37,8 @@ func workMetrics() map[string][]string {
 }
 
 // TestReplicas_ShareWorkAndTakeOver checks that two replicas of every service share the work. Then
-// it kills one replica during calls, which does not start again. All calls must end, and each event
-// must be delivered once. With -large each replica of each service is killed, otherwise one
+// it kills one replica during calls and prevents its restart. All calls must end, and each event
+// must be delivered once. With -large the test kills each replica of each service, otherwise one
 // dispatcher.
 func TestReplicas_ShareWorkAndTakeOver(t *testing.T) {
 	world := stack(t)
@@ -85,7 +85,7 @@ func TestReplicas_ShareWorkAndTakeOver(t *testing.T) {
 		for _, pid := range s.Processes()[name][:killed] {
 			wait := burst(held, 1)
 			until(t, "some of the calls are under way", func() bool { return terminalEvents(hooks, w) > next-firstShared-held })
-			// after this link the replica cannot start again
+			// the link leads to no program, so the replica cannot start again
 			put(t, place, filepath.Join(place, "nowhere"), name)
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)

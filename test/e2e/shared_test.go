@@ -13,15 +13,15 @@ import (
 )
 
 // world is the stack that the tests of this package share: two replicas of each service, built with
-// crash points. The leases last a few seconds, so that another process soon takes over the work of
-// a killed process.
+// failpoints. The leases last a few seconds, so that another process soon takes over the work of a
+// killed process.
 type world struct {
 	*sharedstack.World
-	// armed is the folder of the services that are built with crash points. The stack starts its
+	// armed is the folder of the services that are built with failpoints. The stack starts its
 	// programs from Bin, which contains links to the programs in armed.
 	armed string
-	// arm is the path of a file. It contains the name of the crash point at which the next process
-	// dies.
+	// arm is the path of a file that contains the name of a failpoint. The next process that
+	// reaches this failpoint dies.
 	arm    string
 	points []string
 	traces *kit.Traces
@@ -59,7 +59,7 @@ func begin() (*world, error) {
 		"CLAIM_LEASE=3s", "IDEMPOTENCY_LEASE=2s", "UNCONFIRMED_AFTER=2s", "REPUBLISH_AFTER=5s")
 }
 
-// buildArmed builds every service with its crash points and returns the names of the points.
+// buildArmed builds every service with its failpoints and returns the names of the failpoints.
 func buildArmed(dir string) (points []string, err error) {
 	services, err := filepath.Glob("../../services/*")
 	if err != nil {

@@ -69,7 +69,8 @@ func causeTable() []causeRow {
 			rows = append(rows, failed(plainly, code, cause, "rejected", rejected))
 		}
 	}
-	// The operator must correct a 401 or 407, so the request stays queued.
+	// The operator must correct a 401 or 407, so these responses leave the call request queued and
+	// are not tested here.
 	for _, code := range []int{415, 488, 606} {
 		rows = append(rows, failed(plainly, code, "incompatible_destination", "unreachable", rejected))
 	}

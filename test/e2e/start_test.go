@@ -19,8 +19,9 @@ func binaries(t *testing.T) string {
 }
 
 // start starts a stack for one test, in which simulated time is 50 times faster. A killed process
-// starts again within half a second, and its relay's lease expires after 1 s. The audio ports are
-// above the ephemeral ports (32768 to 60999 on Linux) and above the ports of libs/testkit.
+// starts again within half a second, and the lease of its outbox relay expires after 1 s. The audio
+// ports are above the ephemeral ports (32768 to 60999 on Linux) and above the ports of
+// libs/testkit.
 func start(t *testing.T, bin string, env ...string) *kit.Stack {
 	t.Helper()
 	home, err := os.MkdirTemp("", "ringfence-e2e-")

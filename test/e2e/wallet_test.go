@@ -18,7 +18,8 @@ import (
 
 const (
 	walletClients = 64
-	// walletHold is the hold of a call of ten minutes at 0.05 a minute, in micro-credits.
+	// walletHold is the credit, in micro-credits, that is held for a call of ten minutes at 0.05 a
+	// minute.
 	walletHold = 500_000
 )
 
@@ -52,7 +53,7 @@ func TestWallet_OversubscribedAcceptsWhatTheCreditCovers(t *testing.T) {
 	books(t, w, half, covered-half)
 	before := len(crowd.accepted)
 	crowd.refused = nil
-	crowd.ask(t, refused) // the keys are used again, because a refusal does not use up a key
+	crowd.ask(t, refused) // the keys are used again, because a refused request does not use up its key
 	if took := len(crowd.accepted) - before; took != half {
 		t.Errorf("took = %v, want %v", took, half)
 	} else if len(crowd.refused) != len(refused)-half {
@@ -89,8 +90,8 @@ func reconcile(t *testing.T, s *kit.Stack, want ...string) {
 	}
 }
 
-// forge adds credit without a top-up to the workspace as the superuser. At the end of the test it
-// removes the credit.
+// forge makes the ledger wrong: connected as the superuser, it adds credit to the workspace without
+// a top-up. At the end of the test it removes the credit.
 func forge(t *testing.T, s *kit.Stack, w *kit.Workspace) {
 	t.Helper()
 	conn := superuser(t, s)
@@ -207,8 +208,8 @@ func (c *crowd) cancel(t *testing.T, n int) {
 	}
 }
 
-// answer sends a POST and repeats it while the status is 503, as the API requires. Retries with the
-// same key are a part of the test. unheard is true if there was a 503.
+// answer sends a POST request and repeats it while the status is 503, as the API requires. Retries
+// with the same key are a part of the test. The result unheard is true if there was a 503.
 func (c *crowd) answer(t *testing.T, path string, body any) (status int, answer []byte, unheard bool) {
 	t.Helper()
 	err := kit.Until(t.Context(), kit.HangTimeout, "POST "+path+" is answered", func() (bool, error) {
@@ -242,8 +243,8 @@ func (c *crowd) each(work []string, do func(string)) {
 	clients.Wait()
 }
 
-// books waits until the available and the held credit equal the given numbers of holds. The ledger
-// must agree at every read.
+// books waits until the available credit and the held credit equal the given numbers of holds. At
+// every read the ledger must have no difference.
 func books(t *testing.T, w *kit.Workspace, spendable, held int) {
 	t.Helper()
 	var seen struct{ Spendable, Held, Balance money.Micro }

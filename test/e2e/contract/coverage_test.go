@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// faults collects errors that do not belong to a request of a test, such as invalid deliveries.
+// faults collects errors that do not belong to one test's request, such as an invalid webhook
+// delivery.
 type faults struct {
 	mu  sync.Mutex
 	all []error

@@ -124,8 +124,8 @@ func (c *client) do(t *testing.T, method, path string, body any, header ...strin
 	return answer{response.StatusCode, response.Header, string(read)}
 }
 
-// addressOf returns the client address of a test. The gateway counts requests without a valid key
-// by address, so each test has its own address.
+// addressOf returns the client address of a test. The gateway limits requests without a valid key
+// for each client address, so each test has its own address.
 func addressOf(t *testing.T) string {
 	t.Helper()
 	hash := fnv.New32a()
@@ -225,8 +225,8 @@ func tally(answers []answer) map[string]int {
 	return counts
 }
 
-// set contains workspace settings that replace the settings of workspace(). The value nil removes a
-// setting.
+// set contains workspace settings that replace those of the function workspace. The value nil
+// removes a setting.
 type set map[string]any
 
 // tenant is a workspace with an agent and keys.
@@ -239,7 +239,7 @@ type tenant struct {
 }
 
 // workspace creates a workspace that can place calls at any hour and has no credit. Its rate limit
-// is high unless the parameter with sets it.
+// is high unless the parameter with contains another limit.
 func workspace(t *testing.T, with ...set) *tenant {
 	t.Helper()
 	body := set{

@@ -28,7 +28,8 @@ func (w *tenant) listens(t *testing.T) func() []kit.Delivery {
 	return func() []kit.Delivery { return hooks.Deliveries(w.id) }
 }
 
-// finish is one kind of simulated number with its documented result (docs/test-numbers.md).
+// finish is one group of simulated phone numbers with the documented result of their calls
+// (docs/test-numbers.md).
 type finish struct {
 	name                             string
 	digits                           int
@@ -36,7 +37,7 @@ type finish struct {
 	status, cause, outcome, who      string
 	charged, answered, rang, summary bool
 	events                           []string
-	// zone is the contact's time zone. "" means the time zone of the number.
+	// zone is the contact's time zone. If it is empty, the time zone of the number applies.
 	zone string
 }
 
@@ -165,8 +166,8 @@ func (e finish) mustBeTheCall(t *testing.T, got answer, w *tenant, to, ref strin
 	}
 }
 
-// mustBeTheEvents checks that exactly the expected events arrived once, in order and signed. The
-// last event must contain the call as GET returns it.
+// mustBeTheEvents checks that each expected event arrived once, in order and signed, and that no
+// other event arrived. The last event must contain the call as GET returns it.
 func (e finish) mustBeTheEvents(t *testing.T, events []kit.Delivery, call answer) {
 	t.Helper()
 	var types []string

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// forwarded is the header with the client address. The stack's trusted proxy, this machine, sets
-// it.
+// forwarded is the header with the client address. The gateway accepts it from this machine, which
+// is a trusted proxy of the stack.
 const forwarded = "X-Forwarded-For"
 
-// strangers returns functions that return clients without a valid key. Each number n returns
-// another client.
+// strangers returns, by name, functions that create a client without a valid key. The parameter n
+// makes each client different.
 func strangers(t *testing.T) map[string]func(n int64) *client {
 	t.Helper()
 	shared := customer(t, "")
@@ -107,8 +107,8 @@ func TestFlood_OpenPathsAreNotCounted(t *testing.T) {
 }
 
 // TestFlood_ValidKeysOfTheSameAddressPass sends requests with invalid keys and, from the same
-// address, requests with two valid keys. The replica knows one of these keys, and the other is used
-// for the first time.
+// address, requests with two valid keys. The gateway replica has already cached one of these keys.
+// The other is used for the first time.
 func TestFlood_ValidKeysOfTheSameAddressPass(t *testing.T) {
 	const address = "203.0.113.40"
 	w := workspace(t)
@@ -139,8 +139,8 @@ func TestFlood_ValidKeysOfTheSameAddressPass(t *testing.T) {
 	}
 }
 
-// TestFlood_CountsTheClientAddress checks for which address a request is counted.
-// X-RateLimit-Remaining shows the count.
+// TestFlood_CountsTheClientAddress checks which client address a request is attributed to.
+// X-RateLimit-Remaining shows the count of that address.
 func TestFlood_CountsTheClientAddress(t *testing.T) {
 	anonymous := customer(t, "")
 	left := func(c *client, headers ...string) int {
@@ -152,9 +152,8 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 		return limitsOf(t, "a stranger", c.refused(t, 401, "invalid_api_key", "GET", "/v1/calls", nil, lines...)).remaining
 	}
 	const untouched = 599
-	// after sends 90 requests for an address and returns the result of the function look. The count
-	// of the address is back at the limit after 9 s, because one request is given back every 100
-	// ms.
+	// after sends 90 requests from an address and returns the result of the function look. After 9
+	// s these requests no longer count, because an address may send one more request every 100 ms.
 	after := func(c *client, from string, look func() int) int {
 		t.Helper()
 		at(make([]*client, 90), func(int, *client) int { return left(c, from) })

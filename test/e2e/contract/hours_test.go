@@ -108,8 +108,8 @@ func TestHours_TheNumbersOwnZone(t *testing.T) {
 			t.Errorf("at %d:00 = %d %s, want %d", hour, got.status, got.body, status)
 		}
 	}
-	// The contact has another time zone. The window must be open in that zone too, until the zone
-	// is removed.
+	// The contact has another time zone. The calling window must be open in that zone too, until
+	// the contact's zone is removed.
 	contact := w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": "+4930901820002", "metadata": set{"time_zone": "Asia/Tokyo"}})
 	order := w.order("+4930901820002", "scheduled_for", at("Europe/Berlin", 14))
 	if got := w.write.refused(t, 422, "outside_calling_hours", "POST", "/v1/calls", order); !strings.Contains(got.body, "Asia/Tokyo") {
@@ -167,7 +167,8 @@ func TestHours_ScheduledFor(t *testing.T) {
 	}
 }
 
-// afterwards is a change between POST and dial, with the error code of the request.
+// afterwards is a change that is made between POST and dial, with the error code that the call
+// request then gets.
 type afterwards struct {
 	name, code string
 	change     func(w *tenant, to string)
@@ -194,8 +195,8 @@ func changes(t *testing.T) []*afterwards {
 	}
 }
 
-// TestBlocked_AtDialTime checks a request that passed the pre-check and fails the dial-time check.
-// It must end as blocked, without a call, an event or a charge.
+// TestBlocked_AtDialTime checks a call request that passed the pre-check and fails the dial-time
+// check. It must end as blocked, without a call, an event or a charge.
 func TestBlocked_AtDialTime(t *testing.T) {
 	rows := changes(t)
 	for _, row := range rows {

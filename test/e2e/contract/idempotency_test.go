@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// oneCall is the hold of the longest call: 600 s at 0.05 a minute.
+// oneCall is the credit that is held for one call of the maximum duration: 600 s at 0.05 a minute.
 const oneCall = "0.50"
 
 func TestIdempotency_FiftyRequestsWithOneKeyCreateOneCall(t *testing.T) {
@@ -59,7 +59,7 @@ func TestIdempotency_FiftyKeysAndCreditForOneCallCreateOneCall(t *testing.T) {
 	w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "idempotency_key", fmt.Sprint("order-", (taken+1)%50)))
 }
 
-// mustHaveCalledOnce waits until everything has ended. Then it checks that there is one request,
+// mustHaveCalledOnce waits until all work has ended. Then it checks that there is one call request,
 // one dial, one call and one charge.
 func (w *tenant) mustHaveCalledOnce(t *testing.T, to, id string) {
 	t.Helper()
@@ -117,7 +117,7 @@ func decimal(t *testing.T, text string) *big.Rat {
 func TestIdempotency_BodyKeyPrecedesHeaderKey(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
-	// The time ahead is so late that no request is dialed during the test.
+	// The time ahead is so late that no call request is dialed during the test.
 	ahead := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	order := func(members ...any) set { return w.order(number(1), append(members, "scheduled_for", ahead)...) }
 	first := w.write.want(t, 202, "POST", "/v1/calls", order("idempotency_key", "a"))

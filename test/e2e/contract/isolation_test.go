@@ -50,23 +50,23 @@ func TestIsolation_ProbesCoverEveryOperation(t *testing.T) {
 	}
 }
 
-// probe is a request that names an object of another workspace. The object replaces {x} in path,
-// body and key. An agent of the caller's workspace replaces {agent}.
+// probe is a request that names an object of another workspace. The object's id replaces {x} in
+// path, body and key. The id of an agent of the caller's workspace replaces {agent}.
 type probe struct {
 	operation, name string
 	path            string
 	body            string
 	// key is the value of the header Idempotency-Key.
 	key string
-	// theirs is an object of the other workspace, and nobodys an object of the same kind that does
-	// not exist.
+	// theirs is the id of an object of the other workspace. nobodys is an id of the same kind that
+	// does not exist.
 	theirs, nobodys string
 }
 
 func (p probe) title() string { return p.operation + ", " + p.name }
 
-// ask sends the probe with one of the two objects. It replaces the parts of the response that
-// always differ.
+// ask sends the probe with one of the two ids. In the response, it replaces the parts that differ
+// in every response.
 func (p probe) ask(t *testing.T, c *client, base, agent, value string) answer {
 	t.Helper()
 	method, _, _ := strings.Cut(p.operation, " ")
@@ -92,7 +92,7 @@ func (p probe) ask(t *testing.T, c *client, base, agent, value string) answer {
 	return got
 }
 
-// try sends the probe with both objects. It requires that the responses are equal, and returns the
+// try sends the probe with both ids. It requires that the responses are equal, and returns the
 // response.
 func (p probe) try(t *testing.T, c *client, base, agent string) answer {
 	t.Helper()
@@ -110,8 +110,8 @@ func names(header http.Header) []string { return slices.Sorted(maps.Keys(header)
 type stranger struct {
 	*tenant
 	contact, call, request, subscription string
-	// number is a contact. optedOut and optedOutToo are opted out. consented has a consent record
-	// of an operator.
+	// number is a contact. optedOut and optedOutToo are numbers that are opted out. consented has a
+	// consent record that an operator added.
 	number, optedOut, optedOutToo, consented string
 	delivery, inbound, transaction, record   string
 	decision, list, erasure                  string
@@ -182,8 +182,8 @@ func (s *stranger) everything(t *testing.T) map[string]string {
 
 // TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound sends every probe as a customer, and as an
 // operator under the customer's workspace. The other workspace must be unchanged. Then it sends the
-// probes as the other workspace, where the two responses must differ. Without this difference a
-// probe would prove nothing.
+// probes as the other workspace, where the two responses must differ: a probe that is always
+// answered with "not found" would prove nothing.
 func TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 	s, w := strangerWithEverything(t), workspace(t)
 	w.topUp(t, "100")

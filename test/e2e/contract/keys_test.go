@@ -118,7 +118,7 @@ func inDatabase(t *testing.T, texts []string) map[string][]string {
 	return tables
 }
 
-// ending is a key, with the change that ends the key's access.
+// ending is an API key and a change that ends the access of the key.
 type ending struct {
 	name    string
 	change  func(*tenant)
@@ -142,7 +142,8 @@ func TestKeys_RevocationAppliesOnAllReplicasIn5s(t *testing.T) {
 			w.operator.want(t, 200, "PATCH", w.admin, set{"plan": "starter"})
 		}},
 	}
-	// With one connection, one replica makes all changes. The other replica must read the changes.
+	// The operator uses one connection, so one replica makes all changes. The other replica must
+	// read the changes.
 	through := operator(t)
 	for _, e := range endings {
 		w := workspace(t)

@@ -13,7 +13,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// ask is a valid request. An object of the workspace replaces {id} in the path.
+// ask is a valid request to one operation of the API. An object of the workspace replaces {id} in
+// the path.
 type ask struct {
 	operation, method, path string
 	body                    any
@@ -70,8 +71,8 @@ func TestOrder_EveryOperationIsAsked(t *testing.T) {
 	}
 }
 
-// TestOrder_ChecksOfEveryRoute sends requests with several errors. The error of the first check in
-// the documented order must be in the response.
+// TestOrder_ChecksOfEveryRoute sends requests with several errors. The response must contain the
+// error of the check that is first in the documented order.
 func TestOrder_ChecksOfEveryRoute(t *testing.T) {
 	starter := workspace(t, set{"plan": "starter"})
 	deaf := workspace(t, set{"features": set{"webhooks": false}})
@@ -133,8 +134,9 @@ func TestOrder_ChecksOfEveryRoute(t *testing.T) {
 	}
 }
 
-// TestOrder_RateLimitFollowsTheKey checks that the gateway checks the rate limit after the key. It
-// must check the plan, the access, the route and everything else after the rate limit.
+// TestOrder_RateLimitFollowsTheKey checks the position of the rate limit in the order of checks.
+// The gateway must check the key before the rate limit, and the plan, the access, the route and
+// everything else after it.
 func TestOrder_RateLimitFollowsTheKey(t *testing.T) {
 	one := set{"rate_limit_per_minute": 1}
 	w, starter := workspace(t, one), workspace(t, one, set{"plan": "starter"})
@@ -270,8 +272,9 @@ func TestOrder_ChecksOfPlacingACall(t *testing.T) {
 	}
 }
 
-// TestOrder_ReplayPrecedesOtherChecks checks that a replay follows the checks of the
-// JSON and of the key, and precedes all other checks.
+// TestOrder_ReplayPrecedesOtherChecks checks when the gateway detects a replay, that is, a repeated
+// idempotency key. It must do so after it has checked the JSON and the API key, and before all
+// other checks.
 func TestOrder_ReplayPrecedesOtherChecks(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, oneCall)

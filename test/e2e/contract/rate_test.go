@@ -21,7 +21,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// pause waits for a documented time, for example that in Retry-After.
+// pause waits for the time in a response or in the documentation, for example in the header
+// Retry-After.
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
@@ -112,14 +113,14 @@ func TestRate_ExactOverTwoReplicas(t *testing.T) {
 		t.Errorf("after the Retry-After = %d %s, want 200", got.status, got.body)
 	}
 	for replica, n := range refusedBy(t) {
-		// On other systems one replica accepts all connections of a shared port.
+		// On systems other than Linux, one replica accepts all connections of a shared port.
 		if n == 0 && runtime.GOOS == "linux" {
 			t.Errorf("replica %d refused no request: the test reached only the other one", replica)
 		}
 	}
 }
 
-// refusedBy returns how many requests each gateway has answered with 429.
+// refusedBy returns, for each gateway replica, the number of requests that it answered with 429.
 func refusedBy(t *testing.T) map[int]int {
 	t.Helper()
 	var state struct{ Ports map[string]int }

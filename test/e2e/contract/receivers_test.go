@@ -59,7 +59,8 @@ func TestReceivers_AcceptRealAndRefuseForged(t *testing.T) {
 			w.delivered(t, made.text("id"), tested.text("delivery_id"), "delivered", 204)
 
 			refusesForged(t, got, url, made.text("signing_secret"))
-			// The receiver does not have the new secret.
+			// After the rotation, the receiver does not have the new secret, so it must refuse
+			// webhooks.
 			w.write.want(t, 200, "POST", subscriptions+"/"+made.text("id")+"/rotate-secret", nil)
 			tested = w.write.want(t, 202, "POST", subscriptions+"/"+made.text("id")+"/test", nil)
 			w.delivered(t, made.text("id"), tested.text("delivery_id"), "queued", 400)
@@ -119,8 +120,8 @@ func refusesForged(t *testing.T, got *program, url, secret string) {
 				signed = signature(secret, stamp, row.body)
 			}
 			status, responseBody, err = posted(t, sender, url, delivery, signed, row.body)
-			// Send the webhook again if it arrived so late that its time is no longer too far in the
-			// future.
+			// Send the webhook again if it arrived too late: its time was then no longer too far in
+			// the future.
 			if row.name != future || stamp-time.Now().Unix() > bound {
 				break
 			}

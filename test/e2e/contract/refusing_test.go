@@ -17,8 +17,9 @@ func (w *tenant) later(t *testing.T, to string) (id string) {
 	return w.write.want(t, 202, "POST", "/v1/calls", w.order(to, "scheduled_for", later())).text("id")
 }
 
-// due makes queued requests due. It waits until the dialer's copies are up to date, which takes up
-// to 5 s, and until the dialer has handled the opt-outs that it has received.
+// due makes queued call requests due. It does so only when the dialer's copies of the workspace and
+// of the agent are up to date, and 6 s after the last opt-out of the number was acknowledged, so
+// that the queue already reflects the opt-outs.
 const due = `
 WITH due AS (
 	UPDATE dialer.dial_queue q SET due_at = now(), look_at = now()
@@ -31,7 +32,7 @@ WITH due AS (
 )
 SELECT (SELECT count(*) FROM due) + count(*) FROM dialer.dial_queue WHERE call_request_id = ANY ($1) AND state NOT IN ('queued', 'dialing')`
 
-// comes makes several requests in the dialer's queue due at the same time.
+// comes makes several call requests in the dialer's queue due at the same time.
 func comes(t *testing.T, ids ...string) {
 	t.Helper()
 	db := database(t)
@@ -52,8 +53,8 @@ func comes(t *testing.T, ids ...string) {
 	})
 }
 
-// leaves waits until a request is no longer queued. It reads the queue, because a workspace without
-// API access cannot read the request.
+// leaves waits until a call request is no longer queued. It reads the dialer's queue, because a
+// workspace without API access cannot read its call requests.
 func leaves(t *testing.T, id string) {
 	t.Helper()
 	db := database(t)
@@ -97,8 +98,8 @@ func TestOptOut_InACallBlocksQueuedRequests(t *testing.T) {
 	waits := w.later(t, to)
 	heard := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(to)).text("id")).text("call_id")
 	var records answer
-	// The dialer publishes the opt-out independently of the end of the call, so the record can be
-	// later.
+	// The dialer publishes the opt-out independently of the end of the call, so the record of the
+	// opt-out can be created after the end.
 	until(t, "it is on record", func() bool {
 		records = w.operator.want(t, 200, "GET", w.admin+"/consent-records?phone="+url.QueryEscape(to), nil)
 		return len(records.ids()) > 0

@@ -130,8 +130,8 @@ func (w *settingTenant) number(i int) string {
 	return fmt.Sprintf("+14152%04d%02d", w.block*10+i/90, i%90)
 }
 
-// values are two values of one setting. The test writes the values in turn, and checks the next
-// request after each write.
+// values are two values of one setting. The test writes the two values alternately, and checks the
+// next request after each write.
 type values struct {
 	name  string
 	write func(w *settingTenant, i int)
@@ -142,7 +142,7 @@ type values struct {
 	code   [2]string
 }
 
-// patch writes the setting of the workspace, a and b in turn.
+// patch returns a function that writes the settings a and b of the workspace alternately.
 func patch(a, b map[string]any) func(*settingTenant, int) {
 	return func(w *settingTenant, i int) { w.write("PATCH", "", []map[string]any{a, b}[i%2], http.StatusOK) }
 }
@@ -187,7 +187,7 @@ func settingTable() []values {
 		w.write("PUT", "/contacts/"+w.number(0)+"/consent", map[string]any{"status": status, "source": "form"},
 			http.StatusOK)
 	}
-	longest := func(w *settingTenant, i int) { // the hold of 3,600 s is more than the credit
+	longest := func(w *settingTenant, i int) { // the hold of a call of 3,600 s is more than the credit
 		w.write("PATCH", "/agents/"+w.AgentID, map[string]any{"max_call_seconds": []int{3600, 1}[i%2]}, http.StatusOK)
 	}
 	return []values{
@@ -259,7 +259,8 @@ func TestSettings_KeysApplyToTheNextRequest(t *testing.T) {
 	}
 }
 
-// These settings are created and deleted, and do not change between two values.
+// These settings are objects that are created and deleted. They have no two values to alternate
+// between.
 func TestSettings_CreationsApplyToTheNextRequest(t *testing.T) {
 	t.Parallel()
 	t.Run("rate_limit_per_minute", func(t *testing.T) {
@@ -428,8 +429,8 @@ func inParallel(n int, do func(i int)) {
 	all.Wait()
 }
 
-// checkStopped waits until every request has ended. It compares the times of the dials with the
-// times of the responses.
+// checkStopped waits until every call request has ended. No dial may be later than dialBound after
+// the response to its setting.
 func checkStopped(t *testing.T, w *settingTenant, setting stop, answered []time.Time) {
 	t.Helper()
 	blocked := map[string]int{}
@@ -454,7 +455,8 @@ func checkStopped(t *testing.T, w *settingTenant, setting stop, answered []time.
 	}
 }
 
-// limitedDials is the number of requests in the tests of limits. The limits slow the dials down.
+// limitedDials is the number of call requests in the tests of limits. It is small, because the
+// limits slow the dials down.
 const limitedDials = 30
 
 func (w *settingTenant) placeForLimits() {

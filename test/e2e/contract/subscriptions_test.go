@@ -104,7 +104,8 @@ func TestSubscriptions_PatchRules(t *testing.T) {
 	}
 }
 
-// testDelivery is one requested webhook.test, with the newest secret at the time of the request.
+// testDelivery is one requested event webhook.test, with the newest secret at the time of the
+// request.
 type testDelivery struct {
 	event  string
 	newest int

@@ -12,9 +12,9 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 )
 
-// Lenient is a request header that is removed before the request is sent. A request with this
-// header need not be documented, because the service accepts more requests than it documents. The
-// header's value names the undocumented part.
+// Lenient is a request header that the transport removes before it sends the request. A request
+// with this header need not be valid by the OpenAPI description, because the services accept more
+// requests than they document. The header's value names the undocumented part.
 const Lenient = "Validating-Lenient"
 
 // Wire returns a transport that validates each response. It also validates each request with a 2xx
@@ -56,8 +56,8 @@ func (w *wireChecks) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// Request validates a request whose response has the given status. It skips replayed POST requests
-// of a call, and bodies that cannot be read again. A + in the query is not decoded to a space.
+// Request validates a request whose response has the given status. It skips replayed POST /v1/calls
+// requests, and bodies that cannot be read again. A + in the query is not decoded to a space.
 func (d *Document) Request(request *http.Request, status int) error {
 	op := d.find(request.Method, request.URL)
 	if op.Operation == nil {

@@ -29,8 +29,8 @@ type event struct {
 	record   *kgo.Record
 }
 
-// happenings returns the terminal events of n calls of a workspace, in the form that the service
-// calls publishes.
+// happenings returns the terminal events of n calls of a workspace, in the form in which the
+// service `calls` publishes events.
 func happenings(t testing.TB, workspace string, n int) []event {
 	t.Helper()
 	all := make([]event, n)

@@ -87,7 +87,7 @@ func (b *book) end(entry int, cut bool) {
 }
 
 // hungUp records that a sender has closed a connection. A busy receiver can notice this only after
-// its response. A running sender keeps its connections open.
+// its response. A sender that is still running keeps its connections open.
 func (b *book) hungUp(line net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -197,7 +197,7 @@ type link struct {
 	over <-chan struct{}
 }
 
-// say writes a part of the response.
+// say sends a part of the response.
 func (l link) say(format string, args ...any) { _, _ = fmt.Fprintf(l, format, args...) }
 
 // wait waits for the given time. It returns false if the sender has disconnected or the test has

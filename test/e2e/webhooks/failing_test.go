@@ -20,8 +20,8 @@ func TestFailing_FlaggedDisabledAndResumed(t *testing.T) {
 	events := happenings(t, c.ID, 4)
 	disabled, warned := w.metrics(t, "ringfence_webhooks_subscriptions_disabled_total"), w.metrics(t, "ringfence_webhooks_subscriptions_warned_total")
 
-	// The first delivery uses up its attempts. There are then five failures in a row and one
-	// exhausted delivery, less than half of the limits.
+	// The first delivery fails in all its five attempts. There are then five failures in a row and
+	// one exhausted delivery, which is less than half of the limits.
 	w.publish(t, events[0])
 	first := c.awaitDelivery(t, events[0].id, "failed")
 	s := c.shown(t)
@@ -37,7 +37,7 @@ func TestFailing_FlaggedDisabledAndResumed(t *testing.T) {
 		t.Errorf("s.LastSuccessAt = %v, want nil", s.LastSuccessAt)
 	}
 	sharedstack.Equal(t, "or(s.LastError)", or(s.LastError), "http_status 500")
-	// The sixth failure reaches half of the limit.
+	// The sixth failure reaches half of the limit, so the subscription gets a warning.
 	w.publish(t, events[1])
 	until(t, "the warning stands in the operator's list", func() bool { return c.shown(t).WarnedAt != nil })
 	if n := w.metrics(t, "ringfence_webhooks_subscriptions_warned_total"); n <= warned {

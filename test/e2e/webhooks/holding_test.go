@@ -25,6 +25,7 @@ func TestHolding_PauseAndResumeLoseNothing(t *testing.T) {
 		}
 		n := c.open(t, "attempt = 0")
 		// some deliveries are sent before the response to the pause, so a few more must be queued
+		// now
 		if n >= want+want/50 {
 			return true
 		}

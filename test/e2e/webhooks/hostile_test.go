@@ -37,7 +37,8 @@ func exhausted(code int, failure string) wanted {
 	return wanted{status: "failed", attempts: 5, code: code, failure: failure, requests: 5}
 }
 
-// unheard returns the expected result of attempts that fail before HTTP.
+// unheard returns the expected result of attempts that fail before the receiver gets an HTTP
+// request.
 func unheard(failure string) wanted {
 	w := exhausted(0, failure)
 	w.requests = 0
@@ -50,7 +51,7 @@ func (w wanted) later(least ...time.Duration) wanted {
 	return w
 }
 
-// scheduled returns the minimum delays of the schedule, which are 10 % less than the delays.
+// scheduled returns the minimum delays of the retry schedule: 10 % less than the configured delays.
 func scheduled() (least []time.Duration) {
 	for _, d := range delays() {
 		least = append(least, max(delays()[0], d*9/10))
@@ -64,7 +65,7 @@ type row struct {
 	certificate string
 	behave      func(link)
 	want        wanted
-	// events is the number of events that are sent to the receiver. 0 means one.
+	// events is the number of events that are sent to the receiver. 0 means one event.
 	events int
 }
 
@@ -189,7 +190,7 @@ func codes(elsewhere string) (rows []row) {
 	return append(rows, row{name: "answers 500 and asks for an hour, which only 429 and 503 may", behave: retryAfter(500, "3600"), want: exhausted(500, "http_status")})
 }
 
-// attacked is a hostile receiver with the events that were sent to it.
+// attacked is a hostile receiver together with the events that were sent to it.
 type attacked struct {
 	row
 	*hostile
@@ -305,8 +306,8 @@ func judgeRequests(t *testing.T, arrived []request, secret string, least []time.
 	}
 }
 
-// tellSteadily publishes an event every 50 ms until ctx ends. It maps each event id to the time of
-// Kafka's acknowledgement.
+// tellSteadily publishes an event every 50 ms until ctx ends. It stores in publishedAt, by event
+// id, when Kafka acknowledged each event.
 func (w *world) tellSteadily(ctx context.Context, t *testing.T, c *customer, publishedAt map[string]time.Time) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

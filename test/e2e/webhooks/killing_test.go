@@ -12,8 +12,8 @@ import (
 
 const (
 	kills = 4
-	// unsettled is the maximum time between the response to an attempt and the commit of the batch
-	// that stores its result.
+	// unsettled is the maximum time between the response to an attempt and the commit of the
+	// attempt's result. The dispatcher stores results in batches.
 	unsettled = 500 * time.Millisecond
 )
 
@@ -25,8 +25,8 @@ type kill struct {
 	settled      map[string]bool
 }
 
-// interrupted reports whether the kill happened after the request began and before the result of
-// the request was stored. The receiver can read a request after its sender died.
+// interrupted reports whether the dispatcher was killed while the request was in progress, that is,
+// before its result was stored. The receiver can read a request even after its sender died.
 func (k kill) interrupted(r request) bool {
 	left := r.left.After(k.begun) && (k.next.IsZero() || r.left.Before(k.next))
 	if k.settled[r.event] {
@@ -153,8 +153,9 @@ func distinct(all []request) int {
 	return len(seen)
 }
 
-// judgeRepeats checks each repeated request. It must be the same delivery with the same body, and
-// the first request must have been in progress when a dispatcher was killed.
+// judgeRepeats checks each repeated request. It must be the same delivery with the same body. The
+// first request must have been in progress when a dispatcher was killed, because a repetition is
+// permitted only then.
 func judgeRepeats(t *testing.T, came []request, secret string, killed []kill) {
 	t.Helper()
 	for i, r := range came {
@@ -177,7 +178,7 @@ func judgeRepeats(t *testing.T, came []request, secret string, killed []kill) {
 // TestReplicas_SendEachEventOnce sends one stream of events through two dispatchers.
 func TestReplicas_SendEachEventOnce(t *testing.T) {
 	w := stack(t)
-	// wait, because an earlier test can have killed a replica
+	// wait for both replicas, because an earlier test can have killed one
 	until(t, "both replicas have partitions", func() bool {
 		for replica := 1; replica <= replicas; replica++ {
 			if _, err := w.metric(t.Context(), replica, "ringfence_kafka_consumer_oldest_record_seconds"); err != nil {

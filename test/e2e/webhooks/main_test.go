@@ -16,13 +16,14 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// The settings of the stack. They are shorter than the default settings, which the tests of
-// webhook-dispatcher cover.
+// The settings of the stack. They are shorter than the defaults, which the tests of
+// webhook-dispatcher use.
 const (
 	attemptTimeout = 3 * time.Second
 	lease          = 4 * time.Second
-	// A subscription is disabled after ruleFailures failures in a row over the period ruleFor, with
-	// ruleExhausted exhausted deliveries.
+	// A subscription is disabled if three conditions are true: ruleFailures attempts in a row have
+	// failed, the failures span at least ruleFor, and ruleExhausted deliveries have used up all
+	// their attempts.
 	ruleFailures  = 12
 	ruleFor       = 2 * time.Second
 	ruleExhausted = 2

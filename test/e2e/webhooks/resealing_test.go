@@ -113,7 +113,8 @@ func sealingKey(t *testing.T) string {
 	return base64.StdEncoding.EncodeToString(key)
 }
 
-// reseal runs `ringfence services reseal` on the stack.
+// reseal runs `ringfence services reseal` on the stack, which encrypts the stored secrets with the
+// new key.
 func (w *world) reseal(t *testing.T, keys string) (output string, status int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(w.Bin, "ringfence-local"), "service", "webhook-dispatcher", "reseal")
