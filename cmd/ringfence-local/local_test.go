@@ -289,7 +289,7 @@ func checkReplay(t *testing.T, opts kit.Options, s *kit.Stack) {
 	}
 }
 
-func TestService_RefusesInOneLine(t *testing.T) {
+func TestService_PrintsErrorsInOneLine(t *testing.T) {
 	opts := options(t)
 	for _, test := range []struct {
 		name string
@@ -309,9 +309,9 @@ func TestService_RefusesInOneLine(t *testing.T) {
 	}
 }
 
-// TestUp_RefusesAnOldFolder checks that nothing is started on the data of a version before the
-// first release.
-func TestUp_RefusesAnOldFolder(t *testing.T) {
+// TestUp_RefusesTheFolderOfAnOldVersion checks that nothing is started on the data of a version
+// before the first release.
+func TestUp_RefusesTheFolderOfAnOldVersion(t *testing.T) {
 	t.Parallel()
 	opts := options(t)
 	if err := os.WriteFile(filepath.Join(opts.Home, "state.json"), []byte(`{"ports":{}}`), 0o600); err != nil {

@@ -117,10 +117,10 @@ func wantNoControls(t *testing.T, text string) {
 	}
 }
 
-// TestCommands_HelpOutputAndErrors checks that each command has a help text, prints no control
+// TestCommands_PrintHelpOutputAndErrors checks that each command has a help text, prints no control
 // characters, prints JSON with --json, also for errors, and exits with status 2 if an argument is
 // missing.
-func TestCommands_HelpOutputAndErrors(t *testing.T) {
+func TestCommands_PrintHelpOutputAndErrors(t *testing.T) {
 	lines := operators(t)
 	if len(lines) < 60 {
 		t.Fatalf("%d commands", len(lines))
@@ -157,9 +157,9 @@ func TestCommands_HelpOutputAndErrors(t *testing.T) {
 	}
 }
 
-// TestCommands_PrintErrors checks how an error is printed: as text for people and as the error body
-// for scripts. It also checks the exit status.
-func TestCommands_PrintErrors(t *testing.T) {
+// TestCommands_PrintErrorsAsTextAndJSON checks how an error is printed: as text for people and as
+// the error body for scripts. It also checks the exit status.
+func TestCommands_PrintErrorsAsTextAndJSON(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		status int
@@ -276,8 +276,8 @@ func TestServices_PrintErrorsOnce(t *testing.T) {
 	wantText(t, "stderr of replay", faults, "looking\ngone\nit does not read that\n")
 }
 
-// TestCommands_ConfirmDestructiveCommands checks that a destructive command without a terminal needs
-// --yes.
+// TestCommands_ConfirmDestructiveCommands checks that a destructive command without a terminal
+// needs --yes.
 func TestCommands_ConfirmDestructiveCommands(t *testing.T) {
 	var careful []string
 	for _, line := range operators(t) {
@@ -380,9 +380,9 @@ func TestRates_PrintTheDefaultRate(t *testing.T) {
 	}
 }
 
-// TestReplay_EndsWithoutProgress checks that the command ends even if the gateway always reports
-// remaining deliveries.
-func TestReplay_EndsWithoutProgress(t *testing.T) {
+// TestReplay_EndsIfNoDeliveryIsReplayed checks that the command ends even if the gateway always
+// reports remaining deliveries.
+func TestReplay_EndsIfNoDeliveryIsReplayed(t *testing.T) {
 	left := 3
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		now := min(left, 2)

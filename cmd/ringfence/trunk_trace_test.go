@@ -32,7 +32,7 @@ func traceDesk(t *testing.T, text string) (queries *[]string) {
 }
 
 // SIP messages of other parties are printed without characters that control a terminal.
-func TestTrunksTrace_Text(t *testing.T) {
+func TestTrunksTrace_PrintsMessagesWithoutControlCharacters(t *testing.T) {
 	for _, row := range []struct{ name, recorded, want string }{
 		{name: "none", recorded: "", want: "No message was recorded.\n"},
 		{name: "messages", recorded: "SIP/2.0 200 \x1b[2JOK\nTo: a\n\n", want: "SIP/2.0 200 \ufffd[2JOK\nTo: a\n\n"},
@@ -48,7 +48,7 @@ func TestTrunksTrace_Text(t *testing.T) {
 	}
 }
 
-func TestTrunksTrace_Pcap(t *testing.T) {
+func TestTrunksTrace_WritesAPacketCapture(t *testing.T) {
 	queries := traceDesk(t, "")
 	file := filepath.Join(t.TempDir(), "trunk.pcap")
 	code, out, _ := runCommand(t, "trunks", "trace", "7", "--pcap", file)

@@ -179,8 +179,9 @@ func TestFault_RuleAppliesToItsNumberOfCalls(t *testing.T) {
 	}
 }
 
-// TestFault_StuckCallLastsUntilHangup checks that a stuck call lasts until the dialer hangs it up.
-func TestFault_StuckCallLastsUntilHangup(t *testing.T) {
+// TestFault_CallWithoutProgressLastsUntilHangup checks that a call that a fault stops in one state
+// lasts until the dialer hangs it up.
+func TestFault_CallWithoutProgressLastsUntilHangup(t *testing.T) {
 	for fault, state := range map[string]string{"dead": "dialing", "endless": "ringing", "hold": "answered"} {
 		n, _ := start(t, t.TempDir(), 0)
 		n.order(`{"fault":"` + fault + `","to":"+1415555"}`)

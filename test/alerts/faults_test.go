@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// fault is a fault with the alerts that must fire during the fault and resolve afterwards. The fault
-// lasts until the call of the parameter `until` returns.
+// fault is a fault with the alerts that must fire during the fault and resolve afterwards. The
+// fault lasts until the call of the parameter `until` returns.
 type fault struct {
 	name   string
 	always bool

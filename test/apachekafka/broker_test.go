@@ -156,7 +156,7 @@ func port(t *testing.T) int {
 	return port
 }
 
-func TestApacheKafka_RefusesWrongCredentialsWithTheSettingsName(t *testing.T) {
+func TestApacheKafka_WrongCredentialsErrorNamesTheSetting(t *testing.T) {
 	t.Parallel()
 	cfg, trusted := secured(t)
 	tests := []struct {

@@ -50,9 +50,10 @@ type recipe struct {
 	world    *sharedstack.World
 }
 
-// TestRecipe runs every command and every configuration file of the page. The test kit starts
-// Ringfence instead of the page's command, with the same variables and the test's model.
-func TestRecipe(t *testing.T) {
+// TestAsteriskPage_CommandsRun runs every command and every configuration file of the page. The
+// test kit starts Ringfence instead of the page's command, with the same variables and the test's
+// model.
+func TestAsteriskPage_CommandsRun(t *testing.T) {
 	peertest.AsteriskInstalled(t)
 	network := fmt.Sprintf("127.%d.%d.", 128+rand.IntN(127), rand.IntN(256))
 	ringfence, asterisk := network+"10", network+"20"

@@ -65,8 +65,8 @@ func (h *history) agent(n int) uuid.UUID {
 	return h.nth("agent", n%5)
 }
 
-// outcome returns the direction and the status of the n-th call. Three calls in the first tenth of the
-// history were busy.
+// outcome returns the direction and the status of the n-th call. Three calls in the first tenth of
+// the history were busy.
 func (h *history) outcome(n int) (direction, status string) {
 	direction = "outbound"
 	if n%12 == 5 {

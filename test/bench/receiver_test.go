@@ -43,7 +43,7 @@ func post(ctx context.Context, server *httptest.Server, path, attempt string, ev
 	return resp.StatusCode, resp.Body.Close()
 }
 
-func TestReceiver_TakesRefusesAndNotesFirstBytes(t *testing.T) {
+func TestReceiver_RespondsByPathAndRecordsFirstBytes(t *testing.T) {
 	t.Parallel()
 	r, server := receiverEndpoint(t)
 	last := time.Now().UnixNano()
@@ -77,7 +77,7 @@ func TestReceiver_TakesRefusesAndNotesFirstBytes(t *testing.T) {
 	}
 }
 
-func TestReceiver_HangsUntilTheSenderGivesUp(t *testing.T) {
+func TestReceiver_HangsUntilTheSenderDisconnects(t *testing.T) {
 	t.Parallel()
 	r, server := receiverEndpoint(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -92,7 +92,7 @@ func TestHeard_RefusedAttemptIsNoSecondDial(t *testing.T) {
 	}
 }
 
-func TestJudge_FindsEachBreach(t *testing.T) {
+func TestJudge_ReportsEachViolatedGuarantee(t *testing.T) {
 	t.Parallel()
 	if r := aScene().judged(); !r.Holds() {
 		t.Fatalf("a good run is found broken:\n%s", r)

@@ -56,11 +56,11 @@ func (r raced) count(status int) (n int) {
 	return n
 }
 
-// TestCancel_RacingTheDialAnswersCorrectly cancels requests at the time of their dial, with two
-// replicas of each service. It cancels a hundred requests, or ten thousand with -large. A cancel
-// with status 200 prevents the dial. A request whose cancel has status 409 is dialed and ends. The
-// stack has shorter leases than the shared stack.
-func TestCancel_RacingTheDialAnswersCorrectly(t *testing.T) {
+// TestCancel_ResponseMatchesWhetherTheCallIsDialed cancels requests at the time of their dial, with
+// two replicas of each service. It cancels a hundred requests, or ten thousand with -large. A
+// cancel with status 200 prevents the dial. A request whose cancel has status 409 is dialed and
+// ends. The stack has shorter leases than the shared stack.
+func TestCancel_ResponseMatchesWhetherTheCallIsDialed(t *testing.T) {
 	rng, hooks := sharedstack.Seeded(t, 1), receiver(t)
 	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")
 	w := tenant(t, s, hooks, raceCredit)
@@ -331,8 +331,8 @@ func judgeCancel(r raced, ended string, dials int) (fault string) {
 	return ""
 }
 
-// TestJudgeCancel_FindsWrongAnswers checks that judgeCancel reports wrong responses.
-func TestJudgeCancel_FindsWrongAnswers(t *testing.T) {
+// TestJudgeCancel_ReportsWrongResponses checks that judgeCancel reports wrong responses.
+func TestJudgeCancel_ReportsWrongResponses(t *testing.T) {
 	tests := []struct {
 		name  string
 		race  raced

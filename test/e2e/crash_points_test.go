@@ -12,12 +12,12 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestCrashPoints_EveryStepSettles kills a process at each failpoint, a named place in the code at
-// which a test can kill the process. The failpoints are between any two steps of claim, hold,
-// commit, cancel and settlement. All work that was in progress must complete. The failpoints of the
-// dialer run with -large only. TestCrash_NoPointDialsTwice in services/dialer/cmd/dialer always
-// runs them.
-func TestCrashPoints_EveryStepSettles(t *testing.T) {
+// TestFailpoints_WorkCompletesAfterEachKill kills a process at each failpoint, a named place in the
+// code at which a test can kill the process. The failpoints are between any two steps of claim,
+// hold, commit, cancel and settlement. All work that was in progress must complete. The failpoints
+// of the dialer run with -large only. TestCrash_NoPointDialsTwice in services/dialer/cmd/dialer
+// always runs them.
+func TestFailpoints_WorkCompletesAfterEachKill(t *testing.T) {
 	w := stack(t)
 	for i, point := range w.points {
 		if strings.HasPrefix(point, "dialer: ") && !sharedstack.Large() {
@@ -108,7 +108,7 @@ func (sc *scenario) run(point string) {
 		sc.set("calls: after hold")
 		status, _, err := sc.w.API.Do(sc.t.Context(), "POST", "/v1/calls", map[string]any{"agent_id": sc.w.AgentID, "to": number(sc.first + 50)})
 		if err == nil && status == 202 {
-			sc.t.Fatal("the POST survived the crash point after its hold")
+			sc.t.Fatal("the process of the POST did not die at the failpoint after its hold")
 		}
 	}
 	sc.set(point)

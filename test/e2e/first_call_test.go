@@ -8,10 +8,10 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestFirstCall_OneDialChargeAndTrace places one call. There must be exactly one dial, one charge,
-// one delivery of each event per subscription, and one trace through all six services. The test
-// also runs the first call of docs/deploy/compose.md.
-func TestFirstCall_OneDialChargeAndTrace(t *testing.T) {
+// TestFirstCall_HasOneDialOneChargeAndOneTrace places one call. There must be exactly one dial, one
+// charge, one delivery of each event per subscription, and one trace through all six services. The
+// test also runs the first call of docs/deploy/compose.md.
+func TestFirstCall_HasOneDialOneChargeAndOneTrace(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
 	w := tenant(t, s, hooks, "100")

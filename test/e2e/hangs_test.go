@@ -10,11 +10,11 @@ import (
 
 const firstHung = 6_000_000
 
-// TestHangs_CallsGoOnWhileAReplicaIsStopped stops one of two replicas of a service (SIGSTOP), one
-// service after the other. Meanwhile calls must end and their webhooks must arrive. When the
+// TestHangs_CallsCompleteWhileAReplicaIsStopped stops one of two replicas of a service (SIGSTOP),
+// one service after the other. Meanwhile calls must end and their webhooks must arrive. When the
 // stopped process continues, it must cause no fault. With -large the test stops every service,
 // otherwise the dialers.
-func TestHangs_CallsGoOnWhileAReplicaIsStopped(t *testing.T) {
+func TestHangs_CallsCompleteWhileAReplicaIsStopped(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
 	w := tenant(t, s, hooks, "1000")

@@ -65,9 +65,9 @@ func (o operator) refused(want string, args ...string) {
 	sharedstack.Equal(o.t, "output", output, "")
 }
 
-// TestOperator_CommandsWork runs the commands of an operator against a running
+// TestOperator_CommandsSucceedOnARunningStack runs the commands of an operator against a running
 // stack.
-func TestOperator_CommandsWork(t *testing.T) {
+func TestOperator_CommandsSucceedOnARunningStack(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
 	o := operator{t: t, s: s}

@@ -38,12 +38,12 @@ type refusal struct {
 	answered time.Time
 }
 
-// TestOptOut_NoDialAfterTheRecord races opt-outs and withdrawals of consent against dials, with two
-// replicas of each service. It runs a thousand trials, or a hundred thousand with -large. In each
-// trial a person opts out or withdraws consent at the time of the dial. If the dial-time check ran
-// after the commit of the record, the person must not be dialed. The stack has no simulated delays
-// and writes fewer log lines.
-func TestOptOut_NoDialAfterTheRecord(t *testing.T) {
+// TestOptOut_NoDialAfterItIsRecorded races opt-outs and withdrawals of consent against dials, with
+// two replicas of each service. It runs a thousand trials, or a hundred thousand with -large. In
+// each trial a person opts out or withdraws consent at the time of the dial. If the dial-time check
+// ran after the commit of the record, the person must not be dialed. The stack has no simulated
+// delays and writes fewer log lines.
+func TestOptOut_NoDialAfterItIsRecorded(t *testing.T) {
 	rng, bin := sharedstack.Seeded(t, 1), binaries(t)
 	s := start(t, bin, "RINGFENCE_REPLICAS=2", "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn")
 	trials := sharedstack.Trials(optOutRaces/100, optOutRaces)
@@ -78,7 +78,7 @@ func TestOptOut_NoDialAfterTheRecord(t *testing.T) {
 // This test shows that the trial can fail. It replaces the dial-time check by one that permits
 // every dial. The trial must then find persons who are dialed after their opt-out or withdrawal was
 // recorded.
-func TestOptOut_TrialFindsDialsWithoutTheCheck(t *testing.T) {
+func TestOptOut_TrialDetectsAMissingDialTimeCheck(t *testing.T) {
 	bin := binaries(t)
 	gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var answer []byte

@@ -16,10 +16,10 @@ import (
 // stack in this test.
 const outage = 5 * time.Second
 
-// TestDatabaseAway_NoAcceptedRequestIsLost cuts the connections to Postgres under load until every
-// lease has expired. Clients must get status 503, no accepted request may be lost, and the service
-// must continue without an intervention. The stack connects to Postgres through a proxy.
-func TestDatabaseAway_NoAcceptedRequestIsLost(t *testing.T) {
+// TestDatabaseOutage_NoAcceptedRequestIsLost cuts the connections to Postgres under load until
+// every lease has expired. Clients must get status 503, no accepted request may be lost, and the
+// service must continue without an intervention. The stack connects to Postgres through a proxy.
+func TestDatabaseOutage_NoAcceptedRequestIsLost(t *testing.T) {
 	hooks := receiver(t)
 	db := database(t)
 	address, err := url.Parse(db.URL)
@@ -78,10 +78,10 @@ func TestDatabaseAway_NoAcceptedRequestIsLost(t *testing.T) {
 
 const firstWithoutKafka = 9_000_000
 
-// TestKafkaAway_DialersAreNotReady stops the broker (SIGSTOP). /readyz of the dialers must return
+// TestKafkaOutage_DialersAreNotReady stops the broker (SIGSTOP). /readyz of the dialers must return
 // 503 even if no call is dialed. A call request that is accepted in the meantime must be dialed
 // after the broker has continued, and /readyz must return 200 again.
-func TestKafkaAway_DialersAreNotReady(t *testing.T) {
+func TestKafkaOutage_DialersAreNotReady(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
 	w := tenant(t, s, hooks, "1000")

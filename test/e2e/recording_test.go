@@ -128,9 +128,10 @@ func (k kept) mustSound(t *testing.T, least, most time.Duration) {
 	}
 }
 
-// TestRecording_NoticeToErasure records calls over a SIP trunk and stores them in an S3 server that
-// verifies signatures. It kills a dialer during one call, and at the end erases the person's data.
-func TestRecording_NoticeToErasure(t *testing.T) {
+// TestRecording_IsAnnouncedStoredAndErased records calls over a SIP trunk and stores them in an S3
+// server that verifies signatures. It kills a dialer during one call, and at the end erases the
+// person's data.
+func TestRecording_IsAnnouncedStoredAndErased(t *testing.T) {
 	far := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"}, kit.Respond("180 Ringing"), `<pause milliseconds="200"/>`, kit.Answer(), kit.ExpectBye(), kit.Over()))
 	s3, spool := testkit.New(), t.TempDir()
 	defer s3.Close()

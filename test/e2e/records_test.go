@@ -21,10 +21,10 @@ import (
 // unreadable is the number of invalid records that the test publishes to each topic.
 const unreadable = 5
 
-// TestRecords_RepeatedShuffledAndInvalid publishes every record of every topic again, in random
-// order, with invalid records in between. Nothing that a customer can read may change. The stack
-// has its own broker, because the test counts the records of all topics.
-func TestRecords_RepeatedShuffledAndInvalid(t *testing.T) {
+// TestRecords_RepeatedAndInvalidRecordsChangeNothing publishes every record of every topic again,
+// in random order, with invalid records in between. Nothing that a customer can read may change.
+// The stack has its own broker, because the test counts the records of all topics.
+func TestRecords_RepeatedAndInvalidRecordsChangeNothing(t *testing.T) {
 	rng, hooks, bus := sharedstack.Seeded(t, 1), receiver(t), kafkatest.New(t)
 	s := start(t, binaries(t), "KAFKA_BROKERS="+strings.Join(bus.Brokers, ","), "SSL_CERT_FILE="+hooks.CAFile)
 	w := tenant(t, s, hooks, "1000")

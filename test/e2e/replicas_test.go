@@ -36,11 +36,11 @@ func workMetrics() map[string][]string {
 	}
 }
 
-// TestReplicas_ShareWorkAndTakeOver checks that two replicas of every service share the work. Then
-// it kills one replica during calls and prevents its restart. All calls must end, and each event
-// must be delivered once. With -large the test kills each replica of each service, otherwise one
-// dispatcher.
-func TestReplicas_ShareWorkAndTakeOver(t *testing.T) {
+// TestReplicas_ShareWorkAndTakeOverFromAKilledReplica checks that two replicas of every service
+// share the work. Then it kills one replica during calls and prevents its restart. All calls must
+// end, and each event must be delivered once. With -large the test kills each replica of each
+// service, otherwise one dispatcher.
+func TestReplicas_ShareWorkAndTakeOverFromAKilledReplica(t *testing.T) {
 	world := stack(t)
 	s, hooks, place := world.Stack, world.Hooks, world.Bin
 	w := tenant(t, s, hooks, "1000")

@@ -79,7 +79,7 @@ func buildArmed(dir string) (points []string, err error) {
 	}
 	found, err := pointsIn("../../libs")
 	if points = append(points, found...); err == nil && len(points) < 10 {
-		err = fmt.Errorf("only %d crash points found: %v", len(points), points)
+		err = fmt.Errorf("only %d failpoints found: %v", len(points), points)
 	}
 	return points, err
 }

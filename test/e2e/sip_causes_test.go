@@ -90,9 +90,9 @@ func causeTable() []causeRow {
 	return rows
 }
 
-// TestSIP_EveryFinalResponse ends calls with each final response of a trunk, and checks the result
-// that the customer receives.
-func TestSIP_EveryFinalResponse(t *testing.T) {
+// TestSIP_FinalResponsesHaveDocumentedResults ends calls with each final response of a trunk, and
+// checks the result that the customer receives.
+func TestSIP_FinalResponsesHaveDocumentedResults(t *testing.T) {
 	rows, requests := causeTable(), map[string]string{}
 	var branches []string
 	for i, row := range rows {

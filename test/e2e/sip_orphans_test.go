@@ -9,10 +9,11 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestSIP_KilledDialerAndRefusingTrunk kills the dialer while one phone is connected and another
-// phone rings. The next dialer process must hang up the first call, cancel the second call, and
-// dial no number again. If a trunk refuses a call, the dialer must try the next trunk.
-func TestSIP_KilledDialerAndRefusingTrunk(t *testing.T) {
+// TestSIP_CallsOfAKilledDialerEndAndRefusedCallsUseTheNextTrunk kills the dialer while one phone is
+// connected and another phone rings. The next dialer process must hang up the first call, cancel
+// the second call, and dial no number again. If a trunk refuses a call, the dialer must try the
+// next trunk.
+func TestSIP_CallsOfAKilledDialerEndAndRefusedCallsUseTheNextTrunk(t *testing.T) {
 	first := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"},
 		kit.When(10, "number", []int{1}, kit.Respond("180 Ringing")+kit.Answer()+kit.ExpectBye()),
 		kit.When(20, "number", []int{2}, kit.Respond("180 Ringing")+kit.ExpectCancel()),

@@ -48,9 +48,9 @@ func overSIP(t *testing.T, farms []*kit.Sipp, env ...string) (*kit.Stack, *kit.W
 	return s, w, hooks
 }
 
-// TestSIP_CallFromPOSTToWebhook places calls over a SIP trunk to a sipp that sends the received
-// audio back.
-func TestSIP_CallFromPOSTToWebhook(t *testing.T) {
+// TestSIP_CallsCompleteFromPOSTToWebhook places calls over a SIP trunk to a sipp that sends the
+// received audio back.
+func TestSIP_CallsCompleteFromPOSTToWebhook(t *testing.T) {
 	rings := kit.Respond("180 Ringing") + `<pause milliseconds="200"/>`
 	rows := []struct {
 		name, script  string

@@ -23,11 +23,11 @@ const (
 	walletHold = 500_000
 )
 
-// TestWallet_OversubscribedAcceptsWhatTheCreditCovers lets 64 clients place three times as many
+// TestWallet_AcceptsOnlyCallsThatTheCreditCovers lets 64 clients place three times as many
 // calls as the credit covers, with two replicas of everything. The number of accepted calls must be
 // exactly the number that the credit covers. The reconciliation must find no difference after each
 // step.
-func TestWallet_OversubscribedAcceptsWhatTheCreditCovers(t *testing.T) {
+func TestWallet_AcceptsOnlyCallsThatTheCreditCovers(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
 	covered := sharedstack.Trials(100, 10_000)

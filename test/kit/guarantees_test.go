@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestJudgeEvents_FindsEachFault(t *testing.T) {
+func TestJudgeEvents_ReportsEachFault(t *testing.T) {
 	t.Parallel()
 	ended := []lightCall{{ID: "c1", Status: "completed"}}
 	good := Delivery{CallID: "c1", Type: "call.completed", EventID: "e1", Signed: true}

@@ -37,7 +37,7 @@ func TestWebhooksPage_ShowsTheVerifyFunctions(t *testing.T) {
 	}
 }
 
-func TestReceivers_PassTheVectorsAndRefuseAShortSecret(t *testing.T) {
+func TestReceivers_PassTestVectorsAndRefuseShortSecrets(t *testing.T) {
 	t.Parallel()
 	for _, language := range ReceiverLanguages() {
 		t.Run(language, func(t *testing.T) {

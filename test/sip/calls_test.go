@@ -116,10 +116,10 @@ func outgoings() []outgoing {
 	}
 }
 
-// TestCalls_ThroughAProxy places calls through kamailio to sipp. For each behavior of the far end,
-// the customer must receive each event of the call once. The call must have the right status and
-// hangup cause.
-func TestCalls_ThroughAProxy(t *testing.T) {
+// TestCalls_ThroughAProxyDeliverEachEventOnce places calls through kamailio to sipp. For each
+// behavior of the far end, the customer must receive each event of the call once. The call must
+// have the right status and hangup cause.
+func TestCalls_ThroughAProxyDeliverEachEventOnce(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
 	house := w.house(t, nil)
@@ -189,9 +189,10 @@ func calling(e *ear) script {
 	return s.send(request("ACK", "[next_url]", "[peer_tag_param]", "1 ACK")+"[routes]\n", "").hungUp()
 }
 
-// TestCalls_InboundOverARegistration calls the address that the stack has registered at kamailio.
-// The customer must receive the events of the inbound call, and its recording.
-func TestCalls_InboundOverARegistration(t *testing.T) {
+// TestCalls_InboundOverRegistrationIsDeliveredAndRecorded calls the address that the stack has
+// registered at kamailio. The customer must receive the events of the inbound call, and its
+// recording.
+func TestCalls_InboundOverRegistrationIsDeliveredAndRecorded(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
 	house := w.house(t, map[string]any{"features": map[string]any{"recordings": true}})

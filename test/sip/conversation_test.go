@@ -127,10 +127,10 @@ func runs(samples []int16) (found [][2]int) {
 
 func length(samples int) time.Duration { return time.Duration(samples) * time.Second / 8000 }
 
-// TestConversation_FromPOSTToWebhook tests a whole call: through a proxy that requests credentials,
-// to a real phone with synthesised speech, with a model that uses the Realtime protocol. The person
-// interrupts the agent and opts out.
-func TestConversation_FromPOSTToWebhook(t *testing.T) {
+// TestConversation_CompletesFromPOSTToWebhook tests a whole call: through a proxy that requests
+// credentials, to a real phone with synthesised speech, with a model that uses the Realtime
+// protocol. The person interrupts the agent and opts out.
+func TestConversation_CompletesFromPOSTToWebhook(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
 	house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true, "recordings": true}})

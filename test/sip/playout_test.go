@@ -69,9 +69,9 @@ func talker(t *testing.T, house *kit.Workspace, more map[string]any) string {
 	return agent(t, house, settings)
 }
 
-// TestPlayout_EndsWhereThePhoneHungUp hangs up during the disclosure, the notice and the greeting.
-// The transcript must not contain words that the phone did not receive.
-func TestPlayout_EndsWhereThePhoneHungUp(t *testing.T) {
+// TestPlayout_TranscriptEndsWhenThePhoneHangsUp hangs up during the disclosure, the notice and the
+// greeting. The transcript must not contain words that the phone did not receive.
+func TestPlayout_TranscriptEndsWhenThePhoneHangsUp(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
 	tests := []struct {
@@ -134,10 +134,10 @@ func (w *world) toEar(
 	return w.over(t, house, req, last)
 }
 
-// TestPlayout_PhoneWithoutAudio calls phones that stop sending audio, as phones with silence
-// suppression or a mute button do. If the phone sends RTCP, the call must continue. Otherwise the
-// call must fail after the media timeout and keep its transcript.
-func TestPlayout_PhoneWithoutAudio(t *testing.T) {
+// TestPlayout_SilentPhoneEndsTheCallUnlessItSendsRTCP calls phones that stop sending audio, as
+// phones with silence suppression or a mute button do. If the phone sends RTCP, the call must
+// continue. Otherwise the call must fail after the media timeout and keep its transcript.
+func TestPlayout_SilentPhoneEndsTheCallUnlessItSendsRTCP(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
 	tests := []struct {
@@ -180,13 +180,13 @@ func TestPlayout_PhoneWithoutAudio(t *testing.T) {
 	}
 }
 
-// TestVoicemail_ContainsDisclosureAndMessageAlone calls a phone that plays a greeting and a beep,
-// as a voicemail does. The model responds to the greeting, because its turn detection reports
-// speech. The voicemail must contain only the disclosure and the message.
+// TestVoicemail_ContainsOnlyDisclosureAndMessage calls a phone that plays a greeting and a beep, as
+// a voicemail does. The model responds to the greeting, because its turn detection reports speech.
+// The voicemail must contain only the disclosure and the message.
 //
-// The test is not parallel, because TestConversation_FromPOSTToWebhook counts the interruptions of
-// the shared model.
-func TestVoicemail_ContainsDisclosureAndMessageAlone(t *testing.T) {
+// The test is not parallel, because TestConversation_CompletesFromPOSTToWebhook counts the
+// interruptions of the shared model.
+func TestVoicemail_ContainsOnlyDisclosureAndMessage(t *testing.T) {
 	w := stack(t)
 	house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true}})
 	const ai = "I am an AI."

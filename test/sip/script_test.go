@@ -231,7 +231,8 @@ func (e *ear) write(to netip.AddrPort, packet []byte, kind byte, stamp uint32) e
 	return err
 }
 
-// report sends an empty RTCP receiver report (RFC 3550 section 6.4.2) to the port above the RTP port.
+// report sends an empty RTCP receiver report (RFC 3550 section 6.4.2) to the port above the RTP
+// port.
 func (e *ear) report(to netip.AddrPort) {
 	packet := []byte{0x80, 201, 0, 1, 0, 0, 0x0E, 0x2E}
 	_, _ = e.conn.WriteToUDPAddrPort(packet, netip.AddrPortFrom(to.Addr(), to.Port()+1))

@@ -21,10 +21,10 @@ func (w *world) set(t *testing.T, settings map[string]any) {
 	}
 }
 
-// TestTrunks_OverTCPAndTLS calls over TCP with A-law, and over TLS with SRTP to a real phone. It
-// runs before the parallel tests, because it changes the trunk that these tests share.
+// TestTrunks_CallsCompleteOverTCPAndTLS calls over TCP with A-law, and over TLS with SRTP to a real
+// phone. It runs before the parallel tests, because it changes the trunk that these tests share.
 // TestTrunk_WrongPasswordKeepsRequestsQueued of the dialer tests a wrong password with sipp.
-func TestTrunks_OverTCPAndTLS(t *testing.T) {
+func TestTrunks_CallsCompleteOverTCPAndTLS(t *testing.T) {
 	w := stack(t)
 	house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true}})
 	standard := map[string]any{

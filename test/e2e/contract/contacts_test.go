@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-func TestContacts_Create(t *testing.T) {
+func TestContacts_CreateValidatesEachField(t *testing.T) {
 	w := workspace(t)
 	type row struct {
 		name  string
@@ -64,7 +64,7 @@ func TestContacts_Create(t *testing.T) {
 	}
 }
 
-func TestContacts_TheSameNumberTwice(t *testing.T) {
+func TestContacts_SecondContactWithANumberIsRefused(t *testing.T) {
 	w := workspace(t)
 	to := number(1)
 	first := w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": to, "name": "Ada"})
@@ -81,7 +81,7 @@ func TestContacts_TheSameNumberTwice(t *testing.T) {
 	w.write.refused(t, 409, "contact_exists", "POST", "/v1/contacts", set{"phone_e164": optedOut})
 }
 
-func TestContacts_Change(t *testing.T) {
+func TestContacts_PatchMergesMetadata(t *testing.T) {
 	w := workspace(t)
 	made := w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": number(1), "name": "Ada", "metadata": set{"a": 1, "b": set{"x": 1}, "c": "y"}})
 	path := "/v1/contacts/" + made.text("id")
@@ -123,7 +123,7 @@ func TestContacts_Change(t *testing.T) {
 	w.write.want(t, 200, "PATCH", path, set{"metadata": set{"one": 1, "b": nil}})
 }
 
-func TestContacts_Filters(t *testing.T) {
+func TestContacts_FiltersSelectContacts(t *testing.T) {
 	w := workspace(t)
 	ids := map[string]string{}
 	for _, name := range []string{"Ada Lovelace", "ada king", "100% Ada_Rows", "Bob", "Ünal"} {
@@ -175,7 +175,7 @@ func TestContacts_Filters(t *testing.T) {
 	}
 }
 
-func TestOptOuts_CreateReadAndDelete(t *testing.T) {
+func TestOptOuts_CanBeCreatedReadAndDeleted(t *testing.T) {
 	w := workspace(t)
 	to := number(1)
 	status := func(a answer) string {

@@ -59,7 +59,7 @@ func endings() []finish {
 	}
 }
 
-func TestEndings(t *testing.T) {
+func TestCalls_EndAsDocumentedForEachNumber(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
 	hears := w.listens(t)

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-func TestHooks_Create(t *testing.T) {
+func TestHooks_CreateValidatesEachField(t *testing.T) {
 	w := workspace(t)
 	good := func(members ...any) set {
 		body := set{"name": "CRM", "url": "https://127.0.0.1:1/x", "events": []string{"call.completed"}}
@@ -104,9 +104,9 @@ func TestHooks_Create(t *testing.T) {
 	}
 }
 
-// TestHooks_Lifecycle creates, tests, rotates, pauses, resumes, changes and deletes a subscription.
-// Each step changes what the endpoint receives.
-func TestHooks_Lifecycle(t *testing.T) {
+// TestHooks_EachChangeOfASubscriptionChangesItsDeliveries creates, tests, rotates, pauses, resumes,
+// changes and deletes a subscription. Each step changes what the endpoint receives.
+func TestHooks_EachChangeOfASubscriptionChangesItsDeliveries(t *testing.T) {
 	w := workspace(t)
 	hooks := stack(t).Hooks
 	one, other := "/"+w.id+"/one", "/"+w.id+"/other"
@@ -194,9 +194,9 @@ func TestHooks_Lifecycle(t *testing.T) {
 	}
 }
 
-// TestHooks_PauseAndFilter checks that a subscription receives only the event types that it lists,
-// and only of calls that ended while it was active.
-func TestHooks_PauseAndFilter(t *testing.T) {
+// TestHooks_SubscriptionReceivesOnlyItsTypesWhileActive checks that a subscription receives only
+// the event types that it lists, and only of calls that ended while it was active.
+func TestHooks_SubscriptionReceivesOnlyItsTypesWhileActive(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
 	hooks := stack(t).Hooks

@@ -45,7 +45,7 @@ func instant(t *testing.T, text string) time.Time {
 	return at
 }
 
-func TestHours_AClosedWindow(t *testing.T) {
+func TestHours_ClosedWindowRefusesOrSchedulesACall(t *testing.T) {
 	closed := closedWindow(time.Now())
 	w := workspace(t, set{"calling_policy": set{"window": closed.window, "timezone": "UTC"}})
 	w.topUp(t, "100")
@@ -87,7 +87,7 @@ func TestHours_AClosedWindow(t *testing.T) {
 	}
 }
 
-func TestHours_TheNumbersOwnZone(t *testing.T) {
+func TestHours_WindowAppliesInTheTimeZoneOfTheNumber(t *testing.T) {
 	w := workspace(t, set{"calling_policy": nil})
 	w.topUp(t, "100")
 	// at returns the given hour of a day in the next month, in the time zone.
@@ -119,7 +119,7 @@ func TestHours_TheNumbersOwnZone(t *testing.T) {
 	w.write.want(t, 202, "POST", "/v1/calls", order)
 }
 
-func TestHours_ScheduledFor(t *testing.T) {
+func TestHours_ScheduledForIsATimeWithinAYear(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
 	now := time.Now()
@@ -195,9 +195,9 @@ func changes(t *testing.T) []*afterwards {
 	}
 }
 
-// TestBlocked_AtDialTime checks a call request that passed the pre-check and fails the dial-time
-// check. It must end as blocked, without a call, an event or a charge.
-func TestBlocked_AtDialTime(t *testing.T) {
+// TestBlocked_RequestThatFailsTheDialTimeCheck checks a call request that passed the pre-check and
+// fails the dial-time check. It must end as blocked, without a call, an event or a charge.
+func TestBlocked_RequestThatFailsTheDialTimeCheck(t *testing.T) {
 	rows := changes(t)
 	for _, row := range rows {
 		row.w = workspace(t)
@@ -243,7 +243,7 @@ func TestBlocked_AtDialTime(t *testing.T) {
 	}
 }
 
-func TestBlocked_OrMovedToTheNextOpening(t *testing.T) {
+func TestBlocked_ClosedWindowMovesTheRequestToTheNextOpening(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, oneCall)
 	queued := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later(), "schedule_if_outside_hours", true))

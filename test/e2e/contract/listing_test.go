@@ -15,7 +15,7 @@ func lists() []string {
 	return []string{"/v1/calls", "/v1/call-requests", "/v1/contacts", subscriptions}
 }
 
-func TestListing_Parameters(t *testing.T) {
+func TestListing_RefusesInvalidParameters(t *testing.T) {
 	w := workspace(t)
 	theirs := workspace(t).write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": number(1)}).text("id")
 	good, bad := []string{"limit=1", "limit=100", "unknown=1", "LIMIT=0", "unknown=%00", "offset=5&page=2"}, map[string][]string{
@@ -60,7 +60,7 @@ func TestListing_Parameters(t *testing.T) {
 	}
 }
 
-func TestListing_DefaultAndOrder(t *testing.T) {
+func TestListing_DefaultsTo25ItemsNewestFirst(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
 	var requests, contacts []string
@@ -95,7 +95,7 @@ func TestListing_DefaultAndOrder(t *testing.T) {
 	}
 }
 
-func TestListing_FiltersOfCallsAndRequests(t *testing.T) {
+func TestListing_FiltersSelectCallsAndRequests(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
 	second := w.operator.want(t, 201, "POST", w.admin+"/agents", set{"name": "Bob"}).text("id")

@@ -59,7 +59,7 @@ func (a ask) do(t *testing.T, c *client, id string, header ...string) answer {
 	return c.do(t, a.method, strings.Replace(a.path, "{id}", id, 1), a.body, header...)
 }
 
-func TestOrder_EveryOperationIsAsked(t *testing.T) {
+func TestOrder_RequestsCoverEveryOperation(t *testing.T) {
 	// These operations need no key. service_test.go tests them.
 	asked := []string{"readInterfaceDescription", "readReadiness", "readReference"}
 	for _, a := range asks() {
@@ -71,9 +71,9 @@ func TestOrder_EveryOperationIsAsked(t *testing.T) {
 	}
 }
 
-// TestOrder_ChecksOfEveryRoute sends requests with several errors. The response must contain the
-// error of the check that is first in the documented order.
-func TestOrder_ChecksOfEveryRoute(t *testing.T) {
+// TestOrder_FirstFailedCheckOfARouteIsReported sends requests with several errors. The response
+// must contain the error of the check that is first in the documented order.
+func TestOrder_FirstFailedCheckOfARouteIsReported(t *testing.T) {
 	starter := workspace(t, set{"plan": "starter"})
 	deaf := workspace(t, set{"features": set{"webhooks": false}})
 	w := workspace(t)
@@ -156,7 +156,7 @@ func TestOrder_RateLimitFollowsTheKey(t *testing.T) {
 	}
 }
 
-func TestOrder_MethodsOfEveryPath(t *testing.T) {
+func TestOrder_OtherMethodsOfAPathGet405(t *testing.T) {
 	w := workspace(t)
 	known := map[string][]string{}
 	for _, a := range asks() {
@@ -206,9 +206,9 @@ func (p place) goesWith(other place) bool {
 	return !contacts && (p.to == "" || other.to == "")
 }
 
-// TestOrder_ChecksOfPlacingACall sends every possible pair of errors. The response must have the
-// error of the earlier check.
-func TestOrder_ChecksOfPlacingACall(t *testing.T) {
+// TestOrder_FirstFailedCheckOfACallIsReported sends every possible pair of errors. The response
+// must have the error of the earlier check.
+func TestOrder_FirstFailedCheckOfACallIsReported(t *testing.T) {
 	closed := closedWindow(time.Now())
 	open, shut := workspace(t), workspace(t, set{"calling_policy": set{"window": closed.window, "timezone": "UTC"}})
 	optedOut, withdrawn, clean := number(1), number(1), number(1)

@@ -38,7 +38,7 @@ func TestPacks_WiderHoursNeedAReason(t *testing.T) {
 	w.operator.refused(t, 422, "validation_error", "PATCH", w.admin, set{"calling_policy": set{"packs": []string{"mars"}}})
 }
 
-func TestPacks_ConsentAndCapsFromPostToDial(t *testing.T) {
+func TestPacks_ConsentAndCapsApplyFromPOSTToDial(t *testing.T) {
 	w := heldToPacks(t)
 	const florida, crowd = "+13055551200", "+13055551300"
 	if got := w.write.refused(t, 422, "consent_withdrawn", "POST", "/v1/calls", w.order(florida)); !strings.Contains(got.body, "pack us") {

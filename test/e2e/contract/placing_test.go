@@ -56,7 +56,7 @@ func documents() []struct {
 	}
 }
 
-func TestPlacing_Fields(t *testing.T) {
+func TestPlacing_ValidatesEachField(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "1000")
 	type row struct {
@@ -123,7 +123,7 @@ func TestPlacing_Fields(t *testing.T) {
 	}
 }
 
-func TestPlacing_Destinations(t *testing.T) {
+func TestPlacing_RefusesOtherDestinations(t *testing.T) {
 	w := workspace(t, set{"destinations": []string{"+1415", "+49"}})
 	w.topUp(t, "1000")
 	w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later()))
@@ -137,7 +137,7 @@ func TestPlacing_Destinations(t *testing.T) {
 	}
 }
 
-func TestPlacing_TheContact(t *testing.T) {
+func TestPlacing_CreatesTheContactOnce(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
 	to := number(1)
@@ -171,10 +171,10 @@ func TestPlacing_TheContact(t *testing.T) {
 	}
 }
 
-// TestPlacing_Variables checks when variables are merged into the contact. They are merged if every
-// compliance check has passed, even if the credit is insufficient. They are never merged on a
-// replay.
-func TestPlacing_Variables(t *testing.T) {
+// TestPlacing_MergesVariablesIfEveryCheckPassed checks when variables are merged into the contact.
+// They are merged if every compliance check has passed, even if the credit is insufficient. They
+// are never merged on a replay.
+func TestPlacing_MergesVariablesIfEveryCheckPassed(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, oneCall)
 	to := number(1)

@@ -78,7 +78,7 @@ func limitsOf(t *testing.T, what string, a answer) limits {
 	return l
 }
 
-func TestRate_ExactOverTwoReplicas(t *testing.T) {
+func TestRate_LimitIsExactOverTwoReplicas(t *testing.T) {
 	const limit, asked = 120, 300
 	w := workspace(t, set{"plan": "growth", "rate_limit_per_minute": nil})
 	clients := crowd(t, w.read.key, asked)
@@ -160,7 +160,7 @@ func TestRate_BurstOfTheWholeLimitPasses(t *testing.T) {
 	}
 }
 
-func TestRate_PlanOverrideAndKeyDecide(t *testing.T) {
+func TestRate_EachKeyHasTheLimitOfPlanOrOverride(t *testing.T) {
 	growth := workspace(t, set{"plan": "growth", "rate_limit_per_minute": nil})
 	scale := workspace(t, set{"rate_limit_per_minute": nil})
 	tight := workspace(t, set{"rate_limit_per_minute": 3})
@@ -192,7 +192,7 @@ func TestRate_PlanOverrideAndKeyDecide(t *testing.T) {
 	})
 }
 
-func TestRate_HeadersOnEveryAnswer(t *testing.T) {
+func TestRate_HeadersOnEveryResponse(t *testing.T) {
 	w := workspace(t, set{"rate_limit_per_minute": 100})
 	w.topUp(t, oneCall)
 	starter := workspace(t, set{"plan": "starter"})

@@ -64,9 +64,9 @@ func TestService_OpenPathsNeedNoKey(t *testing.T) {
 	}
 }
 
-// TestService_VersionOnEveryAnswer checks the version header of responses without an operation. The
-// validating transport requires the header in all other responses.
-func TestService_VersionOnEveryAnswer(t *testing.T) {
+// TestService_VersionHeaderOnEveryResponse checks the version header of responses without an
+// operation. The validating transport requires the header in all other responses.
+func TestService_VersionHeaderOnEveryResponse(t *testing.T) {
 	for request, code := range map[string]string{
 		"GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n":                                                                      "bad_request",
 		"GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 80<<10) + "\r\n\r\n":                               "headers_too_large",
@@ -88,8 +88,9 @@ func TestService_VersionOnEveryAnswer(t *testing.T) {
 	}
 }
 
-// TestClient_MainPath uses the generated client only, as a customer does.
-func TestClient_MainPath(t *testing.T) {
+// TestGeneratedClient_PlacesACallAndReceivesItsWebhook uses the generated client only, as a
+// customer does.
+func TestGeneratedClient_PlacesACallAndReceivesItsWebhook(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
 	hooks := stack(t).Hooks

@@ -10,9 +10,9 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestSpoken_TranscriptAndRecording stores a recording for a call, because calls of the simulated
-// carrier have no audio. Then it reads the recording as a customer does.
-func TestSpoken_TranscriptAndRecording(t *testing.T) {
+// TestSpoken_CustomerReadsTranscriptAndRecording stores a recording for a call, because calls of
+// the simulated carrier have no audio. Then it reads the recording as a customer does.
+func TestSpoken_CustomerReadsTranscriptAndRecording(t *testing.T) {
 	w := workspace(t, set{"features": set{"transcripts": true, "recordings": true}})
 	stranger := workspace(t)
 	w.topUp(t, "10")

@@ -27,7 +27,7 @@ func (w *tenant) active(t *testing.T) int {
 	return strings.Count(w.read.want(t, 200, "GET", subscriptions+"?limit=100", nil).body, `"status":"active"`)
 }
 
-func TestSubscriptions_FiveActiveUnderRaces(t *testing.T) {
+func TestSubscriptions_ConcurrentChangesLeaveAtMostFiveActive(t *testing.T) {
 	w := workspace(t)
 	clients := crowd(t, w.write.key, 20)
 	create := func(_ int, c *client) answer {
@@ -76,7 +76,7 @@ func TestSubscriptions_FiveActiveUnderRaces(t *testing.T) {
 	}
 }
 
-func TestSubscriptions_PatchRules(t *testing.T) {
+func TestSubscriptions_PatchRefusesInvalidChanges(t *testing.T) {
 	w := workspace(t)
 	made := w.write.want(t, 201, "POST", subscriptions, set{"name": "n", "url": "https://127.0.0.1:1/x", "events": []string{"webhook.test"}, "description": "d"})
 	path := subscriptions + "/" + made.text("id")

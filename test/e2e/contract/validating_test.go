@@ -54,7 +54,7 @@ func headers(more ...string) http.Header {
 
 func refusal(code string) string { return `{"error":{"code":"` + code + `","message":"Why."}}` }
 
-func TestAnswer(t *testing.T) {
+func TestAnswer_RefusesUndocumentedResponses(t *testing.T) {
 	t.Parallel()
 	d := load(t)
 	change := func(body, from, to string) string {
@@ -136,7 +136,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-func TestDelivery(t *testing.T) {
+func TestDelivery_RefusesUndocumentedDeliveries(t *testing.T) {
 	t.Parallel()
 	d := load(t)
 	sent := func(more ...string) http.Header {

@@ -93,7 +93,7 @@ func micro(n int64) string {
 	return text
 }
 
-func TestOptOuts_PlusInThePathRawOrEncoded(t *testing.T) {
+func TestOptOuts_PlusInThePathCanBeRawOrEncoded(t *testing.T) {
 	w := workspace(t)
 	to := number(1)
 	spellings := []string{to, "%2B" + to[1:], "%2b" + to[1:], url.QueryEscape(to)}

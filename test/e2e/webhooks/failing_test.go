@@ -9,9 +9,9 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestFailing_FlaggedDisabledAndResumed follows one endpoint that fails: the subscription is
-// flagged, disabled, and resumed.
-func TestFailing_FlaggedDisabledAndResumed(t *testing.T) {
+// TestFailing_SubscriptionIsWarnedDisabledAndResumed follows one endpoint that fails: the
+// subscription is flagged, disabled, and resumed.
+func TestFailing_SubscriptionIsWarnedDisabledAndResumed(t *testing.T) {
 	w := stack(t)
 	hooks := w.receive(t)
 	hooks.answering(http.StatusInternalServerError, 0)
@@ -137,9 +137,9 @@ func (c *customer) back(t *testing.T, hooks *endpoint, events []event, first del
 	}
 }
 
-// TestFailing_TestDeliveriesDoNotDisable checks that failing test deliveries do
+// TestFailing_TestDeliveriesDoNotDisableASubscription checks that failing test deliveries do
 // not disable a subscription.
-func TestFailing_TestDeliveriesDoNotDisable(t *testing.T) {
+func TestFailing_TestDeliveriesDoNotDisableASubscription(t *testing.T) {
 	w := stack(t)
 	hooks := w.receive(t)
 	hooks.answering(http.StatusBadGateway, 0)
@@ -166,9 +166,9 @@ func TestFailing_TestDeliveriesDoNotDisable(t *testing.T) {
 	})
 }
 
-// TestFailing_SuccessResetsTheCounter checks that a success resets the counter of consecutive
-// failures.
-func TestFailing_SuccessResetsTheCounter(t *testing.T) {
+// TestFailing_SuccessResetsTheFailureCounter checks that a success resets the counter of
+// consecutive failures.
+func TestFailing_SuccessResetsTheFailureCounter(t *testing.T) {
 	w := stack(t)
 	hooks := w.receive(t)
 	hooks.answering(http.StatusServiceUnavailable, 0)

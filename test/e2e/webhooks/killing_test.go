@@ -38,9 +38,9 @@ func (k kill) interrupted(r request) bool {
 	return left || r.at.Before(k.ended)
 }
 
-// TestKilling_DispatcherInAStreamLosesNothing kills one of two dispatchers repeatedly while a slow endpoint
+// TestKilling_DispatcherLosesNoEvent kills one of two dispatchers repeatedly while a slow endpoint
 // receives a steady stream of events.
-func TestKilling_DispatcherInAStreamLosesNothing(t *testing.T) {
+func TestKilling_DispatcherLosesNoEvent(t *testing.T) {
 	w, chance := stack(t), sharedstack.Seeded(t, 4)
 	hooks := w.receive(t)
 	hooks.answering(http.StatusOK, 100*time.Millisecond)

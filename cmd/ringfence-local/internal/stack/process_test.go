@@ -64,7 +64,7 @@ func quick() context.Context {
 	return ctx
 }
 
-func TestKeep_RestartsAChildThatEndsAndPrintsIt(t *testing.T) {
+func TestKeep_RestartsAChildThatEndsAndPrintsTheRestart(t *testing.T) {
 	procs, out, record := supervisor(t)
 	child, err := procs.Keep(t.Context(), shell("calls", "echo up; exec sleep 60"))
 	if err != nil {
@@ -115,7 +115,7 @@ func TestStop_KillsAChildThatIgnoresTheSignal(t *testing.T) {
 	}
 }
 
-func TestOrphans_EndsOnlyProcessesOfTheKilledRun(t *testing.T) {
+func TestOrphans_ContainsOnlyProcessesOfTheKilledRun(t *testing.T) {
 	orphan := exec.Command("sleep", "60")
 	if err := orphan.Start(); err != nil {
 		t.Fatal(err)
@@ -197,9 +197,10 @@ func TestConsole_NeverMixesLines(t *testing.T) {
 	}
 }
 
-// TestHurry_IsNotMergedWithStop stops a child that ends only at the second signal. The child is
-// suspended until both signals are pending. Two equal signals would be delivered as one.
-func TestHurry_IsNotMergedWithStop(t *testing.T) {
+// TestHurry_SignalIsNotMergedWithTheStopSignal stops a child that ends only at the second signal.
+// The child is suspended until both signals are pending. Two equal signals would be delivered as
+// one.
+func TestHurry_SignalIsNotMergedWithTheStopSignal(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("reads pending signals from /proc")
