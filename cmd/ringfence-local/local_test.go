@@ -152,7 +152,7 @@ func TestUp_RestartsEachKilledChild(t *testing.T) {
 		}
 	}
 	completes(t, s)
-	if log := s.Tail(100_000); !strings.Contains(log, "broker ended by itself (signal: killed); starting it again") {
+	if log := s.Tail(100_000); !strings.Contains(log, "broker ended unexpectedly (signal: killed); starting it again") {
 		t.Error("the stack did not print that a child had ended")
 	}
 }
@@ -227,7 +227,7 @@ func checkSecondStart(t *testing.T, opts kit.Options, s *kit.Stack) {
 		env  []string
 		want []string
 	}{
-		{name: "on the same home", want: []string{"runs on", "pid", "RINGFENCE_HOME"}},
+		{name: "on the same home", want: []string{"is already running", "pid", "RINGFENCE_HOME"}},
 		{
 			name: "on the same port", env: []string{"RINGFENCE_HOME=" + filepath.Join(opts.Home, "other")},
 			want: []string{"port " + port, "gateway (pid", "RINGFENCE_PORT"},
@@ -337,9 +337,9 @@ func TestUp_RefusesTheFolderOfAnOldVersion(t *testing.T) {
 
 func TestUp_InvalidSettingIsAnErrorInOneLine(t *testing.T) {
 	for setting, want := range map[string]string{
-		"SIMULATOR_TIME_SCALE=soon": "simcarrier does not stay up",
+		"SIMULATOR_TIME_SCALE=soon": "simcarrier ends again and again",
 		"PG_BINDIR=/nowhere":        "PG_BINDIR is /nowhere",
-		"POSTGRES_URL=nonsense":     "POSTGRES_URL is no URL",
+		"POSTGRES_URL=nonsense":     "POSTGRES_URL is not a URL",
 	} {
 		t.Run(setting, func(t *testing.T) {
 			t.Parallel()

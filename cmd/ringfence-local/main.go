@@ -23,20 +23,20 @@ import (
 // commands are the subcommands.
 type commands struct {
 	Up struct {
-	} `cmd:"" default:"1" help:"Run everything in the foreground until Ctrl-C or SIGTERM (the default)."`
+	} `cmd:"" default:"1" help:"Run the whole stack in the foreground until Ctrl-C or SIGTERM. This is the default command."`
 	Broker struct {
-		Dir       string `required:"" help:"Where the records are kept."`
-		Port      int    `required:"" help:"The port on 127.0.0.1."`
-		Advertise string `help:"Address that clients are directed to, host:port. Empty means the listening port on this machine."`
-	} `cmd:"" help:"Run the embedded Kafka alone."`
+		Dir       string `required:"" help:"Directory in which the records are stored."`
+		Port      int    `required:"" help:"Port on 127.0.0.1."`
+		Advertise string `help:"Address (host:port) that the broker sends to its clients. Default: the listening port on this machine."`
+	} `cmd:"" help:"Run only the embedded Kafka."`
 	Service struct {
-		Name    string   `arg:"" help:"The service."`
-		Command []string `arg:"" passthrough:"" help:"What its binary is to do: replay, migrate, verify, …"`
+		Name    string   `arg:"" help:"Name of the service."`
+		Command []string `arg:"" passthrough:"" help:"Command of the service's binary: replay, migrate, verify, …"`
 	} `cmd:"" help:"Run a command of a service's binary with the environment that the service has in the running stack."`
 	WithPostgres struct {
-		Durable bool     `help:"Let commits reach the disk."`
-		Command []string `arg:"" passthrough:"" help:"The command, after --."`
-	} `cmd:"" help:"Run a command with RINGFENCE_TEST_POSTGRES naming a throw-away Postgres."`
+		Durable bool     `help:"Write commits to the disk."`
+		Command []string `arg:"" passthrough:"" help:"Command to run, after --."`
+	} `cmd:"" help:"Start a temporary Postgres and run a command with its URL in RINGFENCE_TEST_POSTGRES."`
 }
 
 func main() {
@@ -134,7 +134,7 @@ func explain(err error) error {
 	case errors.Is(err, syscall.ENOSPC):
 		return fmt.Errorf("%w: free some space, or set RINGFENCE_HOME to a directory on another disk", err)
 	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("%w: set RINGFENCE_HOME to a directory that you may write", err)
+		return fmt.Errorf("%w: set RINGFENCE_HOME to a directory that you can write", err)
 	}
 	return err
 }

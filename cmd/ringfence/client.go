@@ -37,7 +37,7 @@ type refusal struct {
 }
 
 func (r *refusal) Error() string {
-	return fmt.Sprintf("%s was answered with %d %s: %s", r.what, r.status, r.Code, r.Message)
+	return fmt.Sprintf("%s returned %d %s: %s", r.what, r.status, r.Code, r.Message)
 }
 
 // ask sends one request and decodes the response. A GET request uses the read key, any other
@@ -65,12 +65,12 @@ func (c *client) ask(ctx context.Context, method, path string, body, into any) e
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		return fmt.Errorf("%s %s: the stack went away: look at the terminal of `make run`", method, path)
+		return fmt.Errorf("%s %s: the stack does not respond any more: see the output of `make run`", method, path)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, 4<<20))
 	if err != nil {
-		return fmt.Errorf("read answer of %s %s: %w", method, path, err)
+		return fmt.Errorf("read response of %s %s: %w", method, path, err)
 	}
 	if resp.StatusCode >= 300 {
 		wrapped := struct{ Error refusal }{refusal{status: resp.StatusCode, what: method + " " + path}}
@@ -78,7 +78,7 @@ func (c *client) ask(ctx context.Context, method, path string, body, into any) e
 		return &wrapped.Error
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("decode answer of %s %s: %w", method, path, err)
+		return fmt.Errorf("decode response of %s %s: %w", method, path, err)
 	}
 	return nil
 }

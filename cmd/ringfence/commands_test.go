@@ -174,15 +174,15 @@ func TestCommands_PrintErrorsAsTextAndJSON(t *testing.T) {
 		{"a topic that is not set", 200, []string{"services", "replay", "calls", ""}, 2, "the topic is empty"},
 		{"a workspace without a name", 200, []string{"workspaces", "add", ""}, 2, "the name is empty"},
 		{"an agent without a name", 200, []string{"agents", "add", ""}, 2, "the name is empty"},
-		{"half an object as evidence", 200, []string{"contacts", "grant", "+14155550100", "--source=x", `--evidence={"form":`}, 2, "begins as a JSON object and is none"},
+		{"half an object as evidence", 200, []string{"contacts", "grant", "+14155550100", "--source=x", `--evidence={"form":`}, 2, "begins like a JSON object but is not valid JSON"},
 		{"no such command", 200, []string{"dance"}, 2, `"code":"not_understood"`},
 		{"half a command", 200, []string{"keys"}, 2, `"code":"not_understood"`},
 		{"no such flag", 200, []string{"keys", "list", "--colour"}, 2, `"code":"not_understood"`},
 		{"a replay of nothing", 200, []string{"webhooks", "replay", "7"}, 2, `"code":"not_understood"`},
 		{"no such service", 200, []string{"services", "parked", "phone"}, 2, `"code":"not_understood"`},
-		{"an empty id", 200, []string{"agents", "show", ""}, 1, `an id is \"\"`},
-		{"an id of dots", 200, []string{"keys", "revoke", "..", "--yes"}, 1, `an id is \"..\"`},
-		{"a workspace of dots", 200, []string{"-w", "..", "workspaces", "show"}, 1, `an id is \"..\"`},
+		{"an empty id", 200, []string{"agents", "show", ""}, 1, `\"\" is not a valid id`},
+		{"an id of dots", 200, []string{"keys", "revoke", "..", "--yes"}, 1, `\"..\" is not a valid id`},
+		{"a workspace of dots", 200, []string{"-w", "..", "workspaces", "show"}, 1, `\"..\" is not a valid id`},
 		{"a secret among the arguments", 200, []string{"trunks", "change", "7", "--set", "password=s3cret"}, 1, "--file -"},
 		{"a limit of nothing", 200, []string{"keys", "list", "--limit", "0"}, 1, "at least 1"},
 	} {
@@ -231,8 +231,8 @@ func TestCommands_PrintErrorFieldsOnce(t *testing.T) {
 			"ringfence: The wallet is not available at the moment. (503 unavailable, request request-7)\n",
 			`{"error":{"code":"unavailable","message":"The wallet is not available at the moment.","status":503,"request_id":"request-7"}}` + "\n"},
 		{502, `<html>`,
-			"ringfence: PATCH /admin/v1/workspaces/01a1fe16-7bf6-7d8f-b534-2e98b17693a4 was answered with 502, which is no answer of a gateway: does RINGFENCE_ADMIN_URL name the admin address?\n",
-			`{"error":{"code":"failed","message":"PATCH /admin/v1/workspaces/01a1fe16-7bf6-7d8f-b534-2e98b17693a4 was answered with 502, which is no answer of a gateway: does RINGFENCE_ADMIN_URL name the admin address?","status":502,"request_id":"request-7"}}` + "\n"},
+			"ringfence: PATCH /admin/v1/workspaces/01a1fe16-7bf6-7d8f-b534-2e98b17693a4 returned 502, which is not a response of the gateway: check that RINGFENCE_ADMIN_URL is the admin address\n",
+			`{"error":{"code":"failed","message":"PATCH /admin/v1/workspaces/01a1fe16-7bf6-7d8f-b534-2e98b17693a4 returned 502, which is not a response of the gateway: check that RINGFENCE_ADMIN_URL is the admin address","status":502,"request_id":"request-7"}}` + "\n"},
 	} {
 		admin(t, http.StatusOK)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -324,7 +324,7 @@ func TestWorkspacesAdd_FileOverridesDefaults(t *testing.T) {
 		code, _, faults := runCommand(t, append([]string{"workspaces", "add", "Acme"}, args...)...)
 		wantCode(t, strings.Join(args, " "), code, 0)
 		wantText(t, "request body", got, want)
-		if got, want := strings.Contains(faults, "typo was not taken"), strings.Contains(want, "typo"); got != want {
+		if got, want := strings.Contains(faults, "typo was ignored"), strings.Contains(want, "typo"); got != want {
 			t.Errorf("remark about the unknown setting = %v, want %v; stderr: %q", got, want, faults)
 		}
 	}
@@ -341,7 +341,7 @@ func TestTopUp_UsedReferenceFails(t *testing.T) {
 		t.Cleanup(server.Close)
 		t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
 		code, out, faults := runCommand(t, append([]string{"wallet"}, strings.Fields(line)...)...)
-		const refusal = "ringfence: nothing was booked: reference inv-1 is already used by the top_up of 25\n"
+		const refusal = "ringfence: no credit was changed: reference inv-1 is already used by the top_up of 25\n"
 		wantCode(t, line, code, want)
 		wantContains(t, "output of "+line, out, "top_up")
 		wantText(t, "stderr of "+line, faults, map[int]string{0: "", 1: refusal}[want])
@@ -357,11 +357,11 @@ func TestRates_PrintTheDefaultRate(t *testing.T) {
 	}
 	const rate = "func Default() Rate { return Rate{PerMinute: 50_000, IncrementSeconds: 1} }"
 	wantContains(t, "rate.go", string(wallet), rate)
-	const standard = "costs the standard rate, 0.05 a minute, billed by the second."
+	const standard = "is 0.05 a minute, billed by the second."
 	for page, texts := range map[string][3]string{
-		`[]`: {"", "No prefix has a rate of its own: every number " + standard, "[]\n"},
+		`[]`: {"", "No prefix has its own rate: the default rate for all numbers " + standard, "[]\n"},
 		`[{"prefix":"+44","per_minute":0.12,"increment_seconds":6}]`: {"PREFIX  PER MINUTE  INCREMENT SECONDS\n+44     0.12        6\n",
-			"A number that none of these prefixes fits " + standard, "[\n  {\n    \"prefix\": \"+44\",\n    \"per_minute\": 0.12,\n    \"increment_seconds\": 6\n  }\n]\n"},
+			"The default rate for numbers without one of these prefixes " + standard, "[\n  {\n    \"prefix\": \"+44\",\n    \"per_minute\": 0.12,\n    \"increment_seconds\": 6\n  }\n]\n"},
 	} {
 		admin(t, http.StatusOK)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -418,7 +418,7 @@ func TestImport_PrintsProgress(t *testing.T) {
 	if got := strings.Count(faults, "1 of 2 numbers"); got != 1 {
 		t.Errorf("progress lines = %d, want 1; stderr: %q", got, faults)
 	}
-	wantContains(t, "stderr", faults, "1 rows without a number, so not on record; 2 numbers on record")
+	wantContains(t, "stderr", faults, "1 rows have no valid number and were not imported; 2 numbers are opted out")
 }
 
 // TestAudit_UsesTheNamedWorkspace checks that the query contains the workspace of the command line,

@@ -15,8 +15,8 @@ import (
 )
 
 type demoCommand struct {
-	To      string        `help:"E.164 number to call; its last two digits tell the simulated carrier what happens (90 busy, 91 no answer, 94 voicemail, …). Unless set, a number ending 00–89 that answers."`
-	Timeout time.Duration `help:"How long all of it may take." default:"60s"`
+	To      string        `help:"E.164 number to call. Its last two digits select the behavior of the simulated carrier (90 busy, 91 no answer, 94 voicemail, …). Default: a number ending in 00–89, which answers."`
+	Timeout time.Duration `help:"Maximum duration of the whole demo." default:"60s"`
 }
 
 // pollInterval is long enough that a demo's requests stay below the rate limit of its API key.
@@ -49,7 +49,7 @@ type demo struct {
 // Run places one call. It returns when the call request has ended and the signature of its terminal
 // webhook was verified.
 func (c demoCommand) Run(ctx context.Context, out io.Writer) (err error) {
-	late := fmt.Errorf("the call did not come to its end within %s: look at the terminal of `make run`", c.Timeout)
+	late := fmt.Errorf("the call did not end within %s: see the output of `make run`", c.Timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, late)
 	defer cancel()
 	found, err := findStack(ctx)
@@ -138,7 +138,7 @@ func (d *demo) watch(ctx context.Context, arrivals <-chan arrival) error {
 
 func (d *demo) receive(got arrival) error {
 	if got.fault != nil {
-		return fmt.Errorf("a webhook came that cannot be trusted: %w", got.fault)
+		return fmt.Errorf("the signature of a webhook is invalid: %w", got.fault)
 	}
 	if got.Data.ExternalRef == nil || *got.Data.ExternalRef != d.ref {
 		return nil // the event belongs to another call in the workspace
@@ -160,7 +160,7 @@ func (d *demo) look(ctx context.Context) error {
 	}
 	if d.request.CallID == nil {
 		if d.request.ended() {
-			return fmt.Errorf("the request ended %s without a call: %s: %s", d.request.Status, text(d.request.ErrorCode), text(d.request.ErrorDetail))
+			return fmt.Errorf("the call request ended as %s without a call: %s: %s", d.request.Status, text(d.request.ErrorCode), text(d.request.ErrorDetail))
 		}
 		return nil
 	}

@@ -61,7 +61,7 @@ func openEndpoint(home string, port int) (*endpoint, error) {
 	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("port %d is taken: choose another with --port", port)
+		return nil, fmt.Errorf("port %d is in use: choose another with --port", port)
 	case err != nil:
 		return nil, fmt.Errorf("listen on port %d: %w: choose another with --port", port, err)
 	}
@@ -129,7 +129,7 @@ func issue(home string) (tls.Certificate, error) {
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("draw serial number: %w", err)
+		return tls.Certificate{}, fmt.Errorf("create serial number: %w", err)
 	}
 	now := time.Now()
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{

@@ -13,9 +13,9 @@ import (
 )
 
 type listenCommand struct {
-	Port   int      `help:"Port to listen on; any free one unless set."`
-	Events []string `help:"Event types to receive; every call event unless set."`
-	Quiet  bool     `help:"Print one line a webhook, without its body." short:"q"`
+	Port   int      `help:"Port to listen on. Default: any free port."`
+	Events []string `help:"Event types to receive. Default: every call event."`
+	Quiet  bool     `help:"Print one line for each webhook, without its body." short:"q"`
 }
 
 // Run subscribes a local endpoint, requests a webhook.test event for it, and prints all webhooks

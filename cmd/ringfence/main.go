@@ -25,17 +25,17 @@ import (
 type commands struct {
 	operator.Commands
 
-	Demo   demoCommand   `cmd:"" group:"local" help:"Place one call against the running local stack, show its states as they happen, receive and verify its webhooks, print the summary."`
+	Demo   demoCommand   `cmd:"" group:"local" help:"Place one call on the running local stack: show each state, receive and verify its webhooks, print the summary."`
 	Listen listenCommand `cmd:"" group:"local" help:"Receive the demo workspace's webhooks on a local HTTPS endpoint, verify and print them until Ctrl-C."`
 
-	Completion completionCommand `cmd:"" group:"local" help:"Print what makes a shell complete these commands: source <(ringfence completion bash)."`
+	Completion completionCommand `cmd:"" group:"local" help:"Print a script with which a shell completes these commands: source <(ringfence completion bash)."`
 
-	Output    string           `short:"o" default:"table" enum:"table,json" help:"How operator's commands print, refusals too: table or json."`
-	Workspace string           `short:"w" env:"RINGFENCE_WORKSPACE" placeholder:"ID" help:"The workspace an operator's command is about. Unless set: the demo workspace, when the local stack is meant."`
-	AdminURL  string           `env:"RINGFENCE_ADMIN_URL" placeholder:"URL" help:"The gateway's admin address. Unless set: the local stack's. Its token comes from the environment alone, RINGFENCE_ADMIN_TOKEN."`
+	Output    string           `short:"o" default:"table" enum:"table,json" help:"Output format of operator commands, also for errors: table or json."`
+	Workspace string           `short:"w" env:"RINGFENCE_WORKSPACE" placeholder:"ID" help:"Id of the workspace for operator commands. Default with the local stack: the demo workspace."`
+	AdminURL  string           `env:"RINGFENCE_ADMIN_URL" placeholder:"URL" help:"URL of the gateway's operator API. Default: the local stack. Its token is read only from the environment variable RINGFENCE_ADMIN_TOKEN."`
 	Version   kong.VersionFlag `help:"Print the version."`
 
-	Via string `env:"RINGFENCE_VIA" placeholder:"COMMAND" help:"How services' commands reach a service's binary: \"kubectl exec svc/{service} -- /service\", \"docker compose exec -T {service} /service\". Unless set: the local stack's."`
+	Via string `env:"RINGFENCE_VIA" placeholder:"COMMAND" help:"Command that runs a service's binary, for the commands under services: \"kubectl exec svc/{service} -- /service\", \"docker compose exec -T {service} /service\". Default: the local stack."`
 }
 
 func main() {
@@ -47,8 +47,8 @@ func main() {
 }
 
 // about is the first text of --help.
-const about = "Ringfence from a terminal. The exit status is 0 when it is done, 1 when it failed or was refused, 2 when the command is not understood, 130 when Ctrl-C stopped it. " +
-	"Answers go to standard output and everything else to standard error; with -o json both are JSON, a refusal is {\"error\":{\"code\",\"message\"}}, with \"status\" and \"request_id\" when it is the gateway's."
+const about = "Command line of Ringfence. The exit status is 0 after success, 1 after an error or a refusal, 2 if the command line is invalid, and 130 after Ctrl-C. " +
+	"Responses are printed to standard output, everything else to standard error. With -o json both are JSON. An error is then {\"error\":{\"code\",\"message\"}}, with \"status\" and \"request_id\" if the gateway returned it."
 
 // Exit statuses.
 const (
@@ -121,7 +121,7 @@ func (c *commands) parser(out, faults io.Writer, exit func(code int)) (*kong.Kon
 
 // completionCommand prints a completion script for a shell.
 type completionCommand struct {
-	Shell string `arg:"" enum:"bash,zsh,fish" help:"Which: bash, zsh or fish."`
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"Shell: bash, zsh or fish."`
 }
 
 func (c *completionCommand) Run(command *kong.Context) error {

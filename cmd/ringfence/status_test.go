@@ -57,8 +57,8 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 			name: "the dialer does not answer", services: `[{"name":"dialer","ready":false}]`, dialer: "no JSON",
 			trunks: "[]", code: 1, faults: "down: service dialer, dialer",
 			out: "service   not ready     dialer\n" +
-				"dialer    no answer     GET /admin/v1/dialer was answered with 200, which is no answer of a gateway: " +
-				"does RINGFENCE_ADMIN_URL name the admin address?\n",
+				"dialer    no answer     GET /admin/v1/dialer returned 200, which is not a response of the gateway: " +
+				"check that RINGFENCE_ADMIN_URL is the admin address\n",
 		},
 	}
 	for _, tt := range tests {

@@ -44,7 +44,7 @@ func TestTrunksCheck_PrintsEachStep(t *testing.T) {
 				"options    failed   no answer\n           remedy   Check the firewall.\n",
 			faults: "trunk Main: the step options failed",
 		},
-		{name: "no such trunk", trunk: "other", check: goodCheck, code: 1, faults: `no trunk is called "other"`},
+		{name: "no such trunk", trunk: "other", check: goodCheck, code: 1, faults: `no trunk has the name "other"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -23,9 +23,9 @@ func TestCallsWhy_ExplainsARequestThatWaitsForATrunk(t *testing.T) {
 		},
 		{
 			name: "a trunk that takes calls", replicas: sip, trunks: `[{"name":"main","state":"up"}]`,
-			want: "it waits for room on a trunk", without: "Now no SIP trunk",
+			want: "the call waits for a free channel of a trunk", without: "Now no SIP trunk",
 		},
-		{name: "the simulator", replicas: simulator, trunks: `[]`, want: "it waits for room", without: "Now no SIP trunk"},
+		{name: "the simulator", replicas: simulator, trunks: `[]`, want: "the call waits for a free channel", without: "Now no SIP trunk"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -33,20 +33,20 @@ const (
 
 // faults describes each fault, in the order of the help text.
 var faults = [...]struct{ name, does string }{
-	{FaultRefuse, "503, nothing rings"},
-	{FaultCrash, "dials, then the process kills itself before it has answered"},
-	{FaultCrashUndialed, "the process kills itself, nothing rings"},
-	{FaultHang, "dials, and never answers the originate"},
-	{FaultHangUndialed, "never answers the originate, nothing rings"},
-	{FaultLate, "dials and answers after delay_ms, also when the asker has left"},
-	{FaultDead, "nothing happens after the originate"},
-	{FaultEndless, "rings and rings"},
-	{FaultHold, "answers and is silent until the other side hangs up"},
+	{FaultRefuse, "returns 503, and no phone rings"},
+	{FaultCrash, "dials, and kills the process before the response"},
+	{FaultCrashUndialed, "kills the process, and no phone rings"},
+	{FaultHang, "dials, and never responds to the originate request"},
+	{FaultHangUndialed, "never responds to the originate request, and no phone rings"},
+	{FaultLate, "dials and responds after delay_ms, even if the client has disconnected"},
+	{FaultDead, "accepts the originate request, and nothing follows"},
+	{FaultEndless, "rings until the call is canceled"},
+	{FaultHold, "answers, and is silent until the other side hangs up"},
 	{FaultAnswerTwice, "sends the answered event twice"},
 	{FaultRepeat, "sends every event of the call twice"},
-	{FaultDisorder, "sends the events of the call in the wrong order, pairs swapped"},
+	{FaultDisorder, "sends the events of the call in the wrong order: swaps each pair of events"},
 	{FaultLose, "sends no events of the call"},
-	{FaultLoseEnd, "does not tell that the call ended"},
+	{FaultLoseEnd, "does not send the event that the call has ended"},
 }
 
 // ErrNoSuchFault is returned for an unknown fault.
@@ -114,7 +114,7 @@ func (x *Network) strike(number string) Rule {
 		r := &x.rules[i]
 		if strings.HasPrefix(number, r.To) && (r.Times == 0 || r.Struck < r.Times) {
 			r.Struck++
-			slog.Info("fault", "fault", r.Fault, "struck", r.Struck)
+			slog.Info("fault applied", "fault", r.Fault, "struck", r.Struck)
 			return *r
 		}
 	}

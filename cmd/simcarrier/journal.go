@@ -96,7 +96,7 @@ func (j *Journal) load(replay func(Entry)) error {
 		if j.feed == "" {
 			var head struct{ Feed string }
 			if err := json.Unmarshal(line, &head); err != nil || head.Feed == "" {
-				return fmt.Errorf("read journal %s: its first line names no feed", j.file.Name())
+				return fmt.Errorf("read journal %s: its first line contains no feed name", j.file.Name())
 			}
 			j.feed, j.size = head.Feed, int64(len(line))
 			continue
@@ -109,7 +109,7 @@ func (j *Journal) load(replay func(Entry)) error {
 		replay(e)
 	}
 	if err := j.file.Truncate(j.size); err != nil {
-		return fmt.Errorf("cut journal: %w", err)
+		return fmt.Errorf("truncate journal: %w", err)
 	}
 	if j.feed != "" {
 		return nil
@@ -117,7 +117,7 @@ func (j *Journal) load(replay func(Entry)) error {
 	j.feed = uuid.NewString()
 	head := fmt.Sprintf("{\"feed\":%q}\n", j.feed)
 	if _, err := j.file.WriteAt([]byte(head), 0); err != nil {
-		return fmt.Errorf("begin journal: %w", err)
+		return fmt.Errorf("write first line of journal: %w", err)
 	}
 	j.size = int64(len(head))
 	return nil

@@ -25,11 +25,11 @@ import (
 
 // Config contains the settings from the environment.
 type Config struct {
-	Addr string `env:"SIMCARRIER_ADDR" envDefault:"127.0.0.1:8090" help:"address it listens on"`
+	Addr string `env:"SIMCARRIER_ADDR" envDefault:"127.0.0.1:8090" help:"address at which simcarrier listens"`
 	// Dir is the folder that contains the journal.
-	Dir string `env:"SIMCARRIER_DIR" envDefault:".ringfence/simcarrier" help:"folder of its log, which outlives it"`
+	Dir string `env:"SIMCARRIER_DIR" envDefault:".ringfence/simcarrier" help:"folder of the log, which a restart keeps"`
 	// TimeScale multiplies every simulated duration. 0 means immediately.
-	TimeScale float64 `env:"SIMULATOR_TIME_SCALE" envDefault:"1" help:"multiplies every simulated duration; 0 means at once"`
+	TimeScale float64 `env:"SIMULATOR_TIME_SCALE" envDefault:"1" help:"multiplies every simulated duration; 0 means no delay"`
 
 	Telemetry telemetry.Config
 }
@@ -79,21 +79,21 @@ func healthy(ctx context.Context) error {
 // help prints the commands, the variables and the faults.
 func help() {
 	fmt.Print("simcarrier: the simulated telephone carrier. No real call is ever placed.\n\n" +
-		"simcarrier healthy asks the one at SIMCARRIER_ADDR whether it serves, with status 1 when it does not; --version prints the version.\n\nVariables:\n")
+		"simcarrier healthy checks the process at SIMCARRIER_ADDR and exits with status 1 if it does not respond. --version prints the version.\n\nVariables:\n")
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	for _, v := range service.Variables[Config]() {
 		fmt.Fprintf(table, "  %s\t%s\t%s\n", v.Name, v.Default, v.Help)
 	}
 	_ = table.Flush()
-	fmt.Print("\nWhat happens is decided by the number's last two digits, unless a fault is ordered for how the number begins:\n" +
-		"  POST /faults {\"fault\":…, \"to\":\"+1415…\", \"times\":0, \"delay_ms\":0}   times 0: every call; to empty: every number\n" +
-		"  GET /faults, DELETE /faults                                       what is ordered and how often it struck; order is restored\n\nFaults:\n" +
+	fmt.Print("\nThe last two digits of a number select the behavior, unless a fault was requested for the beginning of the number:\n" +
+		"  POST /faults {\"fault\":…, \"to\":\"+1415…\", \"times\":0, \"delay_ms\":0}   times 0 means every call, to empty means every number\n" +
+		"  GET /faults, DELETE /faults                                       show the faults and how often each was applied; delete all faults\n\nFaults:\n" +
 		FaultHelp())
 }
 
 func run(ctx context.Context, cfg Config) error {
 	if cfg.TimeScale < 0 {
-		return errors.New("SIMULATOR_TIME_SCALE is zero or more")
+		return errors.New("SIMULATOR_TIME_SCALE must be zero or more")
 	}
 	tel, err := telemetry.Start(ctx, cfg.Telemetry, "simcarrier")
 	if err != nil {

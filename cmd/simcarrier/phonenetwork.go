@@ -268,7 +268,7 @@ func (x *Network) write(l *line, e Entry) error {
 	for _, echo := range l.echoes(e) {
 		if _, err := x.journal.Append(echo); err != nil {
 			// The event is in the journal, but its repeated or delayed copies could not be written.
-			slog.Error("news of a call with a fault are lost", "call_id", e.CallID, "error", err)
+			slog.Error("repeated or delayed call event lost", "call_id", e.CallID, "error", err)
 		}
 	}
 	return nil

@@ -141,7 +141,7 @@ func (o operator) moveMoney() {
 		o.t.Fatalf("err = %v, want a value", err)
 	}
 	sharedstack.Contains(o.t, "output", output, "25")
-	sharedstack.Contains(o.t, "err.Error()", err.Error(), "nothing was booked")
+	sharedstack.Contains(o.t, "err.Error()", err.Error(), "no credit was changed")
 	o.does("adjustment|-2.5", "wallet", "adjust", "--", "-2.50", "inv-2")
 	o.does("spendable|22.5", "wallet", "show")
 	o.does("inv-1|inv-2", "wallet", "transactions")
@@ -178,7 +178,7 @@ func (o operator) keepRecords() {
 	if err == nil {
 		o.t.Fatalf("err = %v, want a value", err)
 	}
-	sharedstack.Contains(o.t, "err.Error()", err.Error(), "1 rows without a number")
+	sharedstack.Contains(o.t, "err.Error()", err.Error(), "1 rows have no valid number")
 	sharedstack.Contains(o.t, "output", output, "20000")
 	sharedstack.Contains(o.t, "output", output, "nobody")
 	o.does("20000", "opt-outs", "imports")
@@ -210,10 +210,10 @@ func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
 	o.does("replayed|3", "webhooks", "replay", hook[0].ID, "--call", delivered[0].CallID)
 	o.does("replayed|0", "webhooks", "replay", hook[0].ID, "--failed", "2026-01-01T00:00:00Z")
 	o.refused("replay what", "webhooks", "replay", hook[0].ID)
-	o.does("It was called. The call ended completed, normal_clearing.|precheck|dial|call.completed|interested", "calls", "why", placed.ID)
+	o.does("The number was called. The call ended completed, normal_clearing.|precheck|dial|call.completed|interested", "calls", "why", placed.ID)
 	o.does(placed.ID+"|+14155550100|completed", "calls", "requests", "--status", "completed")
 	o.does(delivered[0].CallID+"|outbound", "calls", "list", "--direction", "outbound")
-	o.refused("is a call's id", "calls", "why", delivered[0].CallID)
+	o.refused("is the id of a call", "calls", "why", delivered[0].CallID)
 	o.whyNot(w)
 	until(o.t, "the call's three events came twice", func() bool { return len(hooks.Deliveries(w.ID)) >= 6 })
 
@@ -233,14 +233,14 @@ func (o operator) whyNot(w *kit.Workspace) {
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	o.does("It is not called yet: its time is", "calls", "why", placed.ID)
+	o.does("The number is not called yet: the call is scheduled for", "calls", "why", placed.ID)
 	o.does("applied|1", "opt-outs", "add", "+14155550146")
 	o.comes(placed.ID)
 	until(o.t, "the request is blocked", func() bool {
 		now, err := w.Request(o.t.Context(), placed.ID)
 		return err == nil && now.Status == "blocked"
 	})
-	o.does("It was not called: blocked, recipient_dnd.|precheck|dial|recipient_dnd", "calls", "why", placed.ID)
+	o.does("The number was not called: blocked, recipient_dnd.|precheck|dial|recipient_dnd", "calls", "why", placed.ID)
 }
 
 // comes makes a call request in the dialer's queue due immediately.

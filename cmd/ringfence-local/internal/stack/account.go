@@ -57,7 +57,7 @@ func (a Account) chown(path string) error {
 		return nil
 	}
 	if err := os.Chown(path, int(a.Credential.Uid), int(a.Credential.Gid)); err != nil {
-		return fmt.Errorf("hand %s to %s: %w", path, a.Name, err)
+		return fmt.Errorf("change the owner of %s to %s: %w", path, a.Name, err)
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func (a Account) Place(home string) (string, error) {
 	}
 	info, err := os.Lstat(place)
 	if err != nil {
-		return "", fmt.Errorf("look at %s: %w", place, err)
+		return "", fmt.Errorf("read attributes of %s: %w", place, err)
 	}
 	// Any user can create names in /var/tmp, so Place refuses a folder that belongs to another
 	// user.
@@ -87,7 +87,7 @@ func (a Account) Place(home string) (string, error) {
 		return "", fmt.Errorf("%s exists and belongs to another user: remove it, or set RINGFENCE_HOME to a directory that user %s can reach", place, a.Name)
 	}
 	if err := os.Chmod(place, 0o711); err != nil { // the umask can have removed the x bit
-		return "", fmt.Errorf("open %s to %s: %w", place, a.Name, err)
+		return "", fmt.Errorf("make %s accessible to %s: %w", place, a.Name, err)
 	}
 	return place, nil
 }

@@ -41,14 +41,14 @@ type Source struct {
 func (s Source) Find(ctx context.Context) (Binaries, error) {
 	if dir := os.Getenv("PG_BINDIR"); dir != "" {
 		if major, ok := s.try(ctx, dir); !ok || major < minMajor {
-			return Binaries{}, fmt.Errorf("PG_BINDIR is %s, and no Postgres %d or newer runs from there: set it to the directory of initdb and postgres, or unset it", dir, minMajor)
+			return Binaries{}, fmt.Errorf("PG_BINDIR is %s, which contains no usable Postgres %d or newer: set it to the directory of initdb and postgres, or unset it", dir, minMajor)
 		}
 	}
 	if b, ok := s.onMachine(ctx); ok {
 		return b, nil
 	}
 	if s.Major != 0 {
-		return Binaries{}, fmt.Errorf("the database here was made by Postgres %d, which is not on this machine any more: install it, set PG_BINDIR to its bin directory, or remove the database to begin anew", s.Major)
+		return Binaries{}, fmt.Errorf("the database was created by Postgres %d, which is no longer installed: install it, set PG_BINDIR to its bin directory, or remove the database", s.Major)
 	}
 	installing := s.install(ctx)
 	if b, ok := s.onMachine(ctx); ok {
@@ -58,7 +58,7 @@ func (s Source) Find(ctx context.Context) (Binaries, error) {
 	if b, ok := s.onMachine(ctx); ok {
 		return b, nil
 	}
-	return Binaries{}, fmt.Errorf("no Postgres %d or newer here (install: %w; download: %w): %s, set PG_BINDIR to its bin directory, or set POSTGRES_URL to a server of yours",
+	return Binaries{}, fmt.Errorf("no Postgres %d or newer here (install: %w; download: %w): %s, set PG_BINDIR to its bin directory, or set POSTGRES_URL to another server",
 		minMajor, installing, downloading, remedy())
 }
 

@@ -46,15 +46,15 @@ func (s *Server) CheckHome(ctx context.Context, home string) (aside string, err 
 	}
 	aside = s.Data + ".removed"
 	if err := os.RemoveAll(aside); err != nil {
-		return "", fmt.Errorf("remove what was set aside before: %w", err)
+		return "", fmt.Errorf("remove the database that was moved earlier: %w", err)
 	}
 	if err := os.Rename(s.Data, aside); err != nil {
-		return "", fmt.Errorf("set database aside: %w", err)
+		return "", fmt.Errorf("move database: %w", err)
 	}
 	return aside, nil
 }
 
 // locked returns the error for a database whose password is lost.
 func (s *Server) locked() error {
-	return fmt.Errorf("the database in %s was made with the passwords of another state.json: restore that file, or remove %s to begin anew", s.Data, s.Data)
+	return fmt.Errorf("the database in %s was created with the passwords of another state.json: restore that file, or remove %s to start with an empty database", s.Data, s.Data)
 }

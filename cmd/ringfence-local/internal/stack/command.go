@@ -17,11 +17,11 @@ import (
 // that the service has in the running stack. It returns the error of that command.
 func Command(ctx context.Context, opts Options, name string, args ...string) error {
 	if !slices.Contains(serviceNames(), name) {
-		return fmt.Errorf("there is no service %q: name one of %s", name, strings.Join(serviceNames(), ", "))
+		return fmt.Errorf("there is no service %q: use one of %s", name, strings.Join(serviceNames(), ", "))
 	}
 	s := &stack{Options: opts, replicas: 1}
 	if _, err := os.Stat(s.Home.Path("state.json")); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("no stack was ever started on %s: start one with `make run`, or set RINGFENCE_HOME", s.Home.Dir)
+		return fmt.Errorf("no stack was started in %s yet: start one with `make run`, or set RINGFENCE_HOME", s.Home.Dir)
 	}
 	var err error
 	if s.state, err = Load(s.Home.Dir); err != nil {
@@ -57,7 +57,7 @@ func (s *stack) findRunning(ctx context.Context) error {
 	}
 	for _, addresses := range [][]string{{place.Host}, strings.Split(s.brokers, ",")} {
 		if !answers(ctx, addresses) {
-			return fmt.Errorf("nothing answers at %s: start the stack with `make run` in another terminal; if POSTGRES_URL or KAFKA_BROKERS is set there, set it here too",
+			return fmt.Errorf("no server responds at %s: start the stack with `make run` in another terminal; if POSTGRES_URL or KAFKA_BROKERS is set there, set it here too",
 				strings.Join(addresses, ","))
 		}
 	}

@@ -42,7 +42,7 @@ func (s *stack) startPostgres(ctx context.Context) error {
 	case err != nil:
 		return err
 	case aside != "":
-		s.Console.Say("the database of a home that was removed is set aside in %s", aside)
+		s.Console.Say("the database of a deleted home was moved to %s", aside)
 	}
 	s.Console.Say("starting Postgres %d from %s", server.Binaries.Major, server.Binaries.Dir)
 	if err := server.Init(ctx, s.Starter); err != nil {
@@ -107,7 +107,7 @@ func (s *stack) startBroker(ctx context.Context) error {
 	case "apache":
 		spec.Path, spec.Args = filepath.Join(s.Bin, "ringfence-kafka"), append([]string{"run"}, at("apachekafka")...)
 		if _, err := os.Stat(spec.Path); err != nil {
-			return fmt.Errorf("RINGFENCE_BROKER is apache and %s is not there: run `make kafka-fetch`", spec.Path)
+			return fmt.Errorf("RINGFENCE_BROKER is apache and %s does not exist: run `make kafka-fetch`", spec.Path)
 		}
 		s.Console.Say("starting Apache Kafka, which takes some seconds")
 	default:
@@ -131,7 +131,7 @@ func (s *stack) provision(ctx context.Context) error {
 	both.Go(func() { topics = s.ensureTopics(ctx) })
 	both.Wait()
 	if schemas != nil {
-		return fmt.Errorf("%w (with POSTGRES_URL it must name a superuser)", schemas)
+		return fmt.Errorf("%w (POSTGRES_URL, if it is set, must name a superuser)", schemas)
 	}
 	if topics != nil {
 		return topics
@@ -151,7 +151,7 @@ func (s *stack) ensureTopics(ctx context.Context) error {
 	for !answers(ctx, brokers) {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("no Kafka broker answers at %s after %s: %s", s.brokers, patience, remedy)
+			return fmt.Errorf("no Kafka broker responds at %s after %s: %s", s.brokers, patience, remedy)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -171,7 +171,7 @@ func (s *stack) ensureTopics(ctx context.Context) error {
 			return nil
 		}
 		if errors.As(err, &fault) || ctx.Err() != nil {
-			return fmt.Errorf("make the topics at %s: %w", s.brokers, err)
+			return fmt.Errorf("create the topics at %s: %w", s.brokers, err)
 		}
 		select { // a broker opens its port before it can serve requests
 		case <-ctx.Done():
@@ -188,7 +188,7 @@ func brokerConfig(brokers []string) (kafka.Config, error) {
 	}
 	cfg, err := env.ParseAs[kafka.Config]()
 	if err != nil {
-		return kafka.Config{}, fmt.Errorf("read the settings of Kafka: %w", err)
+		return kafka.Config{}, fmt.Errorf("read the settings for Kafka: %w", err)
 	}
 	return cfg, nil
 }
@@ -203,7 +203,7 @@ func answers(ctx context.Context, addresses []string) bool {
 	})
 }
 
-var errPostgresURL = errors.New("POSTGRES_URL is no URL of the form postgres://user:password@host:port/database: set it to one, or unset it")
+var errPostgresURL = errors.New("POSTGRES_URL is not a URL of the form postgres://user:password@host:port/database: set it to one, or unset it")
 
 // schemaURLs returns the environment variables with which a service connects to its schema: one URL
 // for the owner of the schema and one for the application role. RINGFENCE_POOLER can contain the

@@ -58,7 +58,7 @@ func (s *stack) demoWorkspace(ctx context.Context) (Demo, error) {
 		}
 	}
 	if demo.WorkspaceID == "" {
-		s.Console.Say("making the demo workspace")
+		s.Console.Say("creating the demo workspace")
 	}
 	path := func() string { return "/admin/v1/workspaces/" + demo.WorkspaceID }
 	for _, step := range []struct {
@@ -96,7 +96,7 @@ func (s *stack) demoWorkspace(ctx context.Context) (Demo, error) {
 		}
 		value, err := step.make()
 		if err != nil {
-			return *demo, fmt.Errorf("make demo workspace: %w", err)
+			return *demo, fmt.Errorf("create demo workspace: %w", err)
 		}
 		*step.made = value
 		if err := s.state.Save(); err != nil {

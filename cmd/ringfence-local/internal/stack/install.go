@@ -48,7 +48,7 @@ func (s Source) install(ctx context.Context) error {
 		}
 		return nil
 	}
-	return errors.New("no package manager that we know")
+	return errors.New("no supported package manager")
 }
 
 // download downloads and unpacks the binaries with embedded-postgres. The library then starts a

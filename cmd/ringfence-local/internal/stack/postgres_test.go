@@ -174,7 +174,7 @@ func TestServer_RefusesConnectionsWithoutThePassword(t *testing.T) {
 	if err == nil {
 		t.Fatal("Await with a lost password succeeded, want an error")
 	}
-	if want := "begin anew"; !strings.Contains(err.Error(), want) {
+	if want := "start with an empty database"; !strings.Contains(err.Error(), want) {
 		t.Errorf("Await with a lost password = %v, want it to contain %q", err, want)
 	}
 	if ctx.Err() != nil {

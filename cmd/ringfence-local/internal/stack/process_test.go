@@ -82,7 +82,7 @@ func TestKeep_RestartsAChildThatEndsAndPrintsTheRestart(t *testing.T) {
 	}
 	until(t, "another process runs", func() bool { return child.PID() != 0 && child.PID() != first })
 	until(t, "its line is shown", up(2))
-	if want := "calls ended by itself (signal: killed); starting it again\n"; !strings.Contains(out.String(), want) {
+	if want := "calls ended unexpectedly (signal: killed); starting it again\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("output = %q, want it to contain %q", out, want)
 	}
 	until(t, "the record names the new one", func() bool {

@@ -51,7 +51,7 @@ func (s *stack) awaitReady(ctx context.Context) error {
 			if full := CheckRoom(s.Home.Dir); full != nil {
 				return full
 			}
-			return fmt.Errorf("%s does not stay up; its output is above", name)
+			return fmt.Errorf("%s ends again and again; its output is above", name)
 		}
 		select {
 		case <-ctx.Done():

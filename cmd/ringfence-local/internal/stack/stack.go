@@ -124,14 +124,14 @@ func (s *stack) prepare(ctx context.Context) error {
 	}
 	if text := os.Getenv("RINGFENCE_RESTART_PAUSE"); text != "" {
 		if s.procs.Longest, err = time.ParseDuration(text); err != nil || s.procs.Longest <= 0 {
-			return fmt.Errorf("RINGFENCE_RESTART_PAUSE is %q: set it to a duration, as 500ms", text)
+			return fmt.Errorf("RINGFENCE_RESTART_PAUSE is %q: set it to a duration, for example 500ms", text)
 		}
 	}
 	if err := s.binariesThere(); err != nil {
 		return err
 	}
 	for _, orphan := range Orphans(s.Home.Path(childrenFile)) {
-		s.Console.Say("ending %s (pid %d), left by a run that was killed", orphan.Name, orphan.PID)
+		s.Console.Say("stopping %s (pid %d), which a killed run left behind", orphan.Name, orphan.PID)
 		ask := syscall.SIGKILL
 		if orphan.Name == "postgres" {
 			ask = syscall.SIGINT
@@ -185,8 +185,8 @@ func (s *stack) down(hurry, kill context.Context) {
 	if len(s.ranks) == 0 {
 		return
 	}
-	s.Console.Say("stopping; calls over trunks may take %s to end; Ctrl-C again to hang up and kill", s.drain())
-	defer func() { s.Console.Say("stopped; %s keeps everything for the next start", s.Home.Dir) }()
+	s.Console.Say("stopping; calls over trunks can continue for %s; press Ctrl-C again to hang up and kill", s.drain())
+	defer func() { s.Console.Say("stopped; %s contains the data for the next start", s.Home.Dir) }()
 	defer func() {
 		for _, stop := range s.stopBalancers {
 			stop()

@@ -125,7 +125,7 @@ func TestOpenHome_SecondStackIsRefused(t *testing.T) {
 	if err == nil {
 		t.Fatal("second OpenHome succeeded, want an error")
 	}
-	if want := "runs on"; !strings.Contains(err.Error(), want) {
+	if want := "is already running"; !strings.Contains(err.Error(), want) {
 		t.Errorf("second OpenHome = %v, want it to contain %q", err, want)
 	}
 	if strings.Contains(err.Error(), "\n") {

@@ -94,7 +94,7 @@ func (c *Child) keep(ctx context.Context, r *running, start func() (*running, er
 			if time.Since(began) > settled {
 				pause = firstPause
 			}
-			c.owner.console.Say("%s ended by itself (%s); starting it again", c.spec.Name, reason(r.err))
+			c.owner.console.Say("%s ended unexpectedly (%s); starting it again", c.spec.Name, reason(r.err))
 		}
 		select {
 		case <-ctx.Done():
@@ -179,7 +179,7 @@ func (s *Supervisor) born(c *Child, pid int) {
 	}
 	s.live = append(s.live, id)
 	if err := writeRecord(s.record, s.live); err != nil {
-		s.console.Say("the record of running processes could not be written (%v); a killed run may leave %s behind", err, c.spec.Name)
+		s.console.Say("the list of running processes could not be written (%v); if this run is killed, the next start does not find %s", err, c.spec.Name)
 	}
 }
 
@@ -192,7 +192,7 @@ func (s *Supervisor) died(c *Child, pid int) {
 	defer s.mu.Unlock()
 	s.live = slices.DeleteFunc(s.live, func(id Identity) bool { return id.PID == pid })
 	if err := writeRecord(s.record, s.live); err != nil {
-		s.console.Say("the record of running processes could not be written: %v", err)
+		s.console.Say("the list of running processes could not be written: %v", err)
 	}
 }
 

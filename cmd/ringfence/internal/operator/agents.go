@@ -8,13 +8,13 @@ import (
 )
 
 type agents struct {
-	List   agentsList   `cmd:"" help:"List them."`
-	Show   agentsShow   `cmd:"" help:"Show one with all its settings."`
-	Add    agentsAdd    `cmd:"" help:"Make one: --file agent.json, --set from_number=+14155550100."`
-	Change agentsChange `cmd:"" help:"Change settings of one."`
-	Remove agentsRemove `cmd:"" help:"Delete one: its queued calls end blocked."`
-	Key    agentsKey    `cmd:"" help:"Keep the agent's own key at its model's provider, read from standard input and sealed."`
-	Unkey  agentsUnkey  `cmd:"" help:"Forget the agent's own key."`
+	List   agentsList   `cmd:"" help:"List agents."`
+	Show   agentsShow   `cmd:"" help:"Show an agent with all its settings."`
+	Add    agentsAdd    `cmd:"" help:"Create an agent: --file agent.json, --set from_number=+14155550100."`
+	Change agentsChange `cmd:"" help:"Change settings of an agent."`
+	Remove agentsRemove `cmd:"" help:"Delete an agent. Its queued calls end as blocked."`
+	Key    agentsKey    `cmd:"" help:"Read the agent's own API key for its model provider from standard input and store it encrypted."`
+	Unkey  agentsUnkey  `cmd:"" help:"Delete the agent's own API key for its model provider."`
 }
 
 type agentsList struct{ Listed }
@@ -26,7 +26,7 @@ func (c agentsList) Run(ctx context.Context, o *WorkspaceClient) error {
 
 // agent is the argument of the commands for one agent.
 type agent struct {
-	Agent string `arg:"" help:"The agent's id."`
+	Agent string `arg:"" help:"Id of the agent."`
 }
 
 type agentsShow struct{ agent }
@@ -36,7 +36,7 @@ func (c agentsShow) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type agentsAdd struct {
-	Name string `arg:"" help:"Its name."`
+	Name string `arg:"" help:"Name of the new object."`
 	Settings
 }
 
@@ -79,7 +79,7 @@ type agentsRemove struct {
 }
 
 func (c agentsRemove) Run(ctx context.Context, o *WorkspaceClient) error {
-	if err := c.Confirm(ctx, o.Client, "This deletes agent %s for good, and what is queued for it ends blocked", c.Agent); err != nil {
+	if err := c.Confirm(ctx, o.Client, "This deletes agent %s permanently, and its queued calls end as blocked", c.Agent); err != nil {
 		return err
 	}
 	return o.Show(ctx, http.MethodDelete, o.at("agents", c.Agent), nil)
@@ -89,7 +89,7 @@ type agentsKey struct{ agent }
 
 func (c agentsKey) Run(ctx context.Context, o *WorkspaceClient) error {
 	if Attended() {
-		return errors.New("standard input is the terminal, which would show the key: send it by a pipe or from a file, `ringfence agents key AGENT < FILE`")
+		return errors.New("standard input is the terminal, which would show the key: send it through a pipe or from a file, `ringfence agents key AGENT < FILE`")
 	}
 	key, err := Contents(ctx, "-")
 	if err != nil {
@@ -104,16 +104,16 @@ type agentsUnkey struct {
 }
 
 func (c agentsUnkey) Run(ctx context.Context, o *WorkspaceClient) error {
-	if err := c.Confirm(ctx, o.Client, "This forgets the key of agent %s for good", c.Agent); err != nil {
+	if err := c.Confirm(ctx, o.Client, "This deletes the API key of agent %s permanently", c.Agent); err != nil {
 		return err
 	}
 	return o.Show(ctx, http.MethodDelete, o.at("agent-keys", c.Agent), nil)
 }
 
 type numbers struct {
-	List   numbersList   `cmd:"" help:"List them."`
-	Add    numbersAdd    `cmd:"" help:"Give a number to an agent: calls to it reach the agent, and agents may call from it."`
-	Remove numbersRemove `cmd:"" help:"Take a number away."`
+	List   numbersList   `cmd:"" help:"List phone numbers."`
+	Add    numbersAdd    `cmd:"" help:"Assign a number to an agent. The agent answers calls to the number, and agents can use the number as caller number."`
+	Remove numbersRemove `cmd:"" help:"Remove a number."`
 }
 
 type numbersList struct{ Listed }
@@ -123,7 +123,7 @@ func (c numbersList) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type numbersAdd struct {
-	Number string `arg:"" help:"In E.164, +14155550100."`
+	Number string `arg:"" help:"Phone number in E.164: +14155550100."`
 	agent
 }
 
@@ -132,7 +132,7 @@ func (c numbersAdd) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type numbersRemove struct {
-	ID string `arg:"" help:"The number's id."`
+	ID string `arg:"" help:"Id of the number."`
 	Confirmation
 }
 
@@ -144,15 +144,15 @@ func (c numbersRemove) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type trunks struct {
-	List      trunksList      `cmd:"" help:"List them with their state: up, down, unknown, circuit_open, mixed, disabled."`
-	Show      trunksShow      `cmd:"" help:"Show one with its state at each replica; its password never shows."`
-	Add       trunksAdd       `cmd:"" help:"Make one: --file trunk.json, with the password in it."`
-	Change    trunksChange    `cmd:"" help:"Change settings of one: --set status=disabled."`
-	Remove    trunksRemove    `cmd:"" help:"Delete one; calls under way on it go on."`
+	List      trunksList      `cmd:"" help:"List trunks with their state: up, down, unknown, circuit_open, mixed, disabled."`
+	Show      trunksShow      `cmd:"" help:"Show a trunk with its state at each replica. The password is not shown."`
+	Add       trunksAdd       `cmd:"" help:"Create a trunk: --file trunk.json. The file contains the password."`
+	Change    trunksChange    `cmd:"" help:"Change settings of a trunk: --set status=disabled."`
+	Remove    trunksRemove    `cmd:"" help:"Delete a trunk. Its calls in progress continue."`
 	Strangers trunksStrangers `cmd:"" help:"List the last 20 inbound calls from unknown addresses or to unknown numbers."`
 
-	Check trunksCheck `cmd:"" help:"Test one without a call: DNS, TLS, OPTIONS, digest. Exit status 1 if a step failed."`
-	Trace trunksTrace `cmd:"" help:"Show the SIP messages of one, recorded since --set trace=true."`
+	Check trunksCheck `cmd:"" help:"Test a trunk without a call: DNS, TLS, OPTIONS, digest. The exit status is 1 if a step failed."`
+	Trace trunksTrace `cmd:"" help:"Show the SIP messages of a trunk that were recorded since --set trace=true."`
 }
 
 type trunksList struct{ Listed }
@@ -165,7 +165,7 @@ func (c trunksList) Run(ctx context.Context, d *Client) error {
 
 // trunk is the argument of the commands for one trunk.
 type trunk struct {
-	Trunk string `arg:"" help:"The trunk's id."`
+	Trunk string `arg:"" help:"Id of the trunk."`
 }
 
 type trunksShow struct{ trunk }
@@ -203,7 +203,7 @@ type trunksRemove struct {
 }
 
 func (c trunksRemove) Run(ctx context.Context, d *Client) error {
-	if err := c.Confirm(ctx, d, "This deletes trunk %s for good, with its password", c.Trunk); err != nil {
+	if err := c.Confirm(ctx, d, "This deletes trunk %s and its password permanently", c.Trunk); err != nil {
 		return err
 	}
 	return d.Show(ctx, http.MethodDelete, At("trunks", c.Trunk), nil)

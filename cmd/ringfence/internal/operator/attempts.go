@@ -6,7 +6,7 @@ import (
 )
 
 type callsAttempts struct {
-	ID string `arg:"" help:"The id of a call or of a call request. Inbound calls have no request."`
+	ID string `arg:"" help:"Id of a call or of a call request. Inbound calls have no call request."`
 	Listed
 }
 

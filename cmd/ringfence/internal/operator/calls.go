@@ -11,20 +11,20 @@ import (
 )
 
 type calls struct {
-	Why      callsWhy      `cmd:"" help:"Why was this call made or not: the request, each gate's decision, each attempt with the trunk's answer, the call, and what was delivered of it."`
+	Why      callsWhy      `cmd:"" help:"Explain why a call was placed or not: the call request, each compliance decision, each attempt with the trunk's response, the call, and its webhook deliveries."`
 	Attempts callsAttempts `cmd:"" help:"List the attempts of a call or call request: trunk, Call-ID, SIP status and reason."`
 	List     callsList     `cmd:"" help:"List calls."`
-	Show     callsShow     `cmd:"" help:"Show one, without its transcript."`
+	Show     callsShow     `cmd:"" help:"Show a call without its transcript."`
 	Requests callsRequests `cmd:"" help:"List call requests."`
-	Request  callsRequest  `cmd:"" help:"Show one call request."`
+	Request  callsRequest  `cmd:"" help:"Show a call request."`
 }
 
 type callsList struct {
-	Status    string `help:"Only those that are so: completed, no_answer, busy, failed, …"`
-	Direction string `help:"inbound or outbound."`
-	Ref       string `help:"Only those with this external_ref."`
-	After     string `placeholder:"TIME" help:"Only those made after: 2026-06-04T09:00:00Z."`
-	Before    string `placeholder:"TIME" help:"Only those made before."`
+	Status    string `help:"List only calls with this status: completed, no_answer, busy, failed, …"`
+	Direction string `help:"List only calls with this direction: inbound or outbound."`
+	Ref       string `help:"List only items with this external_ref."`
+	After     string `placeholder:"TIME" help:"List only calls created after this time: 2026-06-04T09:00:00Z."`
+	Before    string `placeholder:"TIME" help:"List only calls created before this time."`
 	Listed
 }
 
@@ -34,7 +34,7 @@ func (c callsList) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type callsShow struct {
-	Call string `arg:"" help:"The call's id."`
+	Call string `arg:"" help:"Id of the call."`
 }
 
 func (c callsShow) Run(ctx context.Context, o *WorkspaceClient) error {
@@ -42,8 +42,8 @@ func (c callsShow) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type callsRequests struct {
-	Status string `help:"Only those that are so: queued, dialing, completed, blocked, failed or canceled."`
-	Ref    string `help:"Only those with this external_ref."`
+	Status string `help:"List only call requests with this status: queued, dialing, completed, blocked, failed or canceled."`
+	Ref    string `help:"List only items with this external_ref."`
 	Listed
 }
 
@@ -54,7 +54,7 @@ func (c callsRequests) Run(ctx context.Context, o *WorkspaceClient) error {
 
 // request is the argument of the commands for one call request.
 type request struct {
-	Request string `arg:"" help:"The call request's id."`
+	Request string `arg:"" help:"Id of the call request."`
 }
 
 type callsRequest struct{ request }
@@ -78,19 +78,19 @@ type requestState struct {
 func (a requestState) answer(now time.Time) string {
 	switch {
 	case a.ErrorCode != nil && a.CallID == nil:
-		return fmt.Sprintf("It was not called: %s, %s. %s", a.Status, *a.ErrorCode, text(a.ErrorDetail))
+		return fmt.Sprintf("The number was not called: %s, %s. %s", a.Status, *a.ErrorCode, text(a.ErrorDetail))
 	case a.ErrorCode != nil:
-		return fmt.Sprintf("It was called and failed: %s. %s", *a.ErrorCode, text(a.ErrorDetail))
+		return fmt.Sprintf("The number was called, and the call failed: %s. %s", *a.ErrorCode, text(a.ErrorDetail))
 	case a.Status == "canceled":
-		return "It was not called: its customer canceled it."
+		return "The number was not called: the customer canceled the call request."
 	case a.Status == "queued" && a.ScheduledFor.After(now):
-		return fmt.Sprintf("It is not called yet: its time is %s.", a.ScheduledFor.Format(time.RFC3339))
+		return fmt.Sprintf("The number is not called yet: the call is scheduled for %s.", a.ScheduledFor.Format(time.RFC3339))
 	case a.Status == "queued":
-		return fmt.Sprintf("It is not called yet, though its time was %s: it waits for room on a trunk or in the workspace's limits, or for the dialer.", a.ScheduledFor.Format(time.RFC3339))
+		return fmt.Sprintf("The number is not called yet, although the call was due at %s: the call waits for a free channel of a trunk, for the limits of the workspace, or for the dialer.", a.ScheduledFor.Format(time.RFC3339))
 	case a.Status == "dialing":
-		return "It is being called."
+		return "The number is being called."
 	}
-	return "It was called."
+	return "The number was called."
 }
 
 // became returns a sentence that states how the call ended, or "" if the call has not ended.
@@ -131,13 +131,13 @@ func (c callsWhy) Run(ctx context.Context, o *WorkspaceClient) error {
 	}
 	var now requestState
 	if err := json.Unmarshal(all.Request, &now); err != nil {
-		return fmt.Errorf("read the request: %w", err)
+		return fmt.Errorf("read the call request: %w", err)
 	}
 	all.Answer = now.answer(time.Now())
 	if now.Status == "queued" && now.ErrorCode == nil && !now.ScheduledFor.After(time.Now()) {
 		var dialer statusAnswers
 		if _, _, err := dialer.readDialer(ctx, o.Client); err != nil {
-			all.Answer += fmt.Sprintf(" The dialer does not answer: %v.", err)
+			all.Answer += fmt.Sprintf(" The dialer does not respond: %v.", err)
 		} else if missing := dialer.noTrunk(); missing != "" {
 			all.Answer += " Now " + missing + "."
 		}
@@ -160,7 +160,7 @@ func (c callsWhy) Run(ctx context.Context, o *WorkspaceClient) error {
 	if err := o.tell(all); err != nil {
 		return err
 	}
-	o.Remark("Every span of its trace has call_request_id %s.", c.Request)
+	o.Remark("Every span of the trace has the attribute call_request_id %s.", c.Request)
 	return nil
 }
 
@@ -173,7 +173,7 @@ func (o *WorkspaceClient) hintIfCall(ctx context.Context, id string, fault error
 	if _, err := o.Ask(ctx, http.MethodGet, o.at("calls", id), nil); err != nil {
 		return fault
 	}
-	return fmt.Errorf("%s is a call's id and not a request's: `ringfence calls show %s` shows it, "+
+	return fmt.Errorf("%s is the id of a call, not of a call request: `ringfence calls show %s` shows it, "+
 		"`ringfence calls requests` has its request and `ringfence calls attempts %s` the trunk's answers", id, id, id)
 }
 
@@ -201,7 +201,7 @@ func (o *WorkspaceClient) deliveries(ctx context.Context, call string) (all []js
 func (o *WorkspaceClient) tell(all requestFacts) error {
 	whole, err := json.Marshal(all)
 	if err != nil {
-		return fmt.Errorf("encode what was found: %w", err)
+		return fmt.Errorf("encode the result: %w", err)
 	}
 	if o.JSON() {
 		return o.Member(whole)

@@ -67,9 +67,9 @@ type Refusal struct {
 func (r *Refusal) Error() string {
 	switch {
 	case r.Status == http.StatusUnauthorized:
-		return "the operator's token was refused: RINGFENCE_ADMIN_TOKEN must be one of the gateway's OPERATOR_TOKENS, and RINGFENCE_ADMIN_URL its admin address"
+		return "the operator token was refused: RINGFENCE_ADMIN_TOKEN must be one of the gateway's OPERATOR_TOKENS, and RINGFENCE_ADMIN_URL must be its admin address"
 	case r.Code == "":
-		return fmt.Sprintf("%s was answered with %d, which is no answer of a gateway: does RINGFENCE_ADMIN_URL name the admin address?", r.asked, r.Status)
+		return fmt.Sprintf("%s returned %d, which is not a response of the gateway: check that RINGFENCE_ADMIN_URL is the admin address", r.asked, r.Status)
 	}
 	return r.Message
 }
@@ -121,7 +121,7 @@ func (d *Client) exchange(
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(d.door.URL, "/")+path, content)
 	// The URL is not printed, because it can contain a password.
 	if err != nil || req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" {
-		return nil, errors.New("RINGFENCE_ADMIN_URL is no address: it looks like http://127.0.0.1:8081")
+		return nil, errors.New("RINGFENCE_ADMIN_URL is not an address such as http://127.0.0.1:8081")
 	}
 	req.Header.Set("Authorization", "Bearer "+d.door.Token)
 	req.Header.Set("Content-Type", "application/json")
@@ -139,7 +139,7 @@ func (d *Client) exchange(
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	if err != nil {
-		return nil, fmt.Errorf("read the answer to %s %s: %w", method, path, err)
+		return nil, fmt.Errorf("read the response to %s %s: %w", method, path, err)
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		refused := struct{ Error Refusal }{}
@@ -159,7 +159,7 @@ func checkPath(path string) error {
 	path, _, _ = strings.Cut(path, "?")
 	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
 		if segment == "" || segment == "." || segment == ".." {
-			return fmt.Errorf("an id is %q, which is none", segment)
+			return fmt.Errorf("%q is not a valid id", segment)
 		}
 	}
 	return nil
@@ -185,7 +185,7 @@ func (d *Client) Write(ctx context.Context, method, path string, body map[string
 	if json.Unmarshal(answer, &kept) == nil {
 		for _, name := range slices.Sorted(maps.Keys(body)) {
 			if body[name] != nil && kept[name] == nil && kept["has_"+name] == nil {
-				d.Remark("%s was not taken: there is no such setting.", name)
+				d.Remark("%s was ignored: there is no such setting.", name)
 			}
 		}
 	}
@@ -194,8 +194,8 @@ func (d *Client) Write(ctx context.Context, method, path string, body map[string
 
 // Listed contains the flags that all commands with a list share.
 type Listed struct {
-	Limit int  `default:"100" help:"The most that is listed."`
-	All   bool `help:"List everything, whatever --limit says."`
+	Limit int  `default:"100" help:"Maximum number of listed items."`
+	All   bool `help:"List all items. --limit has no effect."`
 }
 
 // maxPage is the largest page of /admin/v1.
@@ -215,7 +215,7 @@ func (d *Client) List(ctx context.Context, path string, filter url.Values, want 
 		more = page.HasMore
 	}
 	if more {
-		defer d.Remark("There are more than %d: --all lists them.", l.printed)
+		defer d.Remark("The list has more than %d items: --all lists all of them.", l.printed)
 	}
 	return l.end()
 }
@@ -274,17 +274,17 @@ func (d *Client) page(ctx context.Context, path string, query url.Values) (got p
 		return page{}, err
 	}
 	if err := json.Unmarshal(answer, &got); err != nil {
-		return page{}, fmt.Errorf("%s was answered with no page: %w", path, err)
+		return page{}, fmt.Errorf("the response to %s is not a page: %w", path, err)
 	}
 	if got.HasMore = got.HasMore && len(got.Data) > 0; !got.HasMore {
 		return got, nil
 	}
 	var last struct{ ID string }
 	if err := json.Unmarshal(got.Data[len(got.Data)-1], &last); err != nil || last.ID == "" {
-		return page{}, fmt.Errorf("%s has members without an id: its next page cannot be asked for", path)
+		return page{}, fmt.Errorf("%s has items without an id: the next page cannot be requested", path)
 	}
 	if last.ID == query.Get("starting_after") {
-		return page{}, fmt.Errorf("%s answers the same page for ever", path)
+		return page{}, fmt.Errorf("%s returned the same page again", path)
 	}
 	query.Set("starting_after", last.ID)
 	return got, nil

@@ -70,7 +70,7 @@ func TestList_PrintsAllPages(t *testing.T) {
 			if !slices.Equal(pages, test.pages) {
 				t.Errorf("page sizes = %v, want %v", pages, test.pages)
 			}
-			if got := strings.Contains(printed.String(), "There are more"); got != test.more {
+			if got := strings.Contains(printed.String(), "The list has more than"); got != test.more {
 				t.Errorf("remark about more members = %v, want %v", got, test.more)
 			}
 			if !strings.HasPrefix(printed.String(), "ID") {
@@ -122,7 +122,7 @@ func TestList_RepeatedPageIsAnError(t *testing.T) {
 	d, _ := open(t, false, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"data":[{"id":"7"}],"has_more":true}`))
 	})
-	wantError(t, d.List(t.Context(), At("things"), nil, Listed{All: true}, "id"), "for ever", "\n")
+	wantError(t, d.List(t.Context(), At("things"), nil, Listed{All: true}, "id"), "the same page again", "\n")
 }
 
 func TestClient_ErrorsContainCauseAndRemedy(t *testing.T) {
@@ -155,7 +155,7 @@ func TestClient_ErrorsContainCauseAndRemedy(t *testing.T) {
 	}
 	for _, wrong := range []string{"localhost:8081", "127.0.0.1:8081", "::", "ftp://u:s3cret@127.0.0.1", "http://"} {
 		d := New(ClientConfig{URL: wrong, Token: "t"}, nil, nil, false)
-		wantError(t, d.Show(t.Context(), http.MethodGet, At("workspaces"), nil), "is no address", "s3cret")
+		wantError(t, d.Show(t.Context(), http.MethodGet, At("workspaces"), nil), "is not an address", "s3cret")
 	}
 	closed := New(ClientConfig{URL: "http://u:s3cret@127.0.0.1:1", Token: "t"}, nil, nil, false)
 	err := closed.Show(t.Context(), http.MethodPost, At("workspaces"), nil)
@@ -231,13 +231,13 @@ func TestSettings_MergesFileAndFlags(t *testing.T) {
 		{Settings{Set: []string{"a..b=1"}}, nil, "KEY=VALUE"},
 		{Settings{Set: []string{"password=s3cret"}}, nil, "--set password=… would show a secret"},
 		{Settings{Set: []string{"sip.Key=s3cret"}}, nil, "--set sip.Key=… would show a secret"},
-		{Settings{File: nothing, Set: []string{"a=1"}}, nil, "holds no JSON object"},
-		{Settings{File: twice}, nil, "holds no JSON object"},
+		{Settings{File: nothing, Set: []string{"a=1"}}, nil, "contains no JSON object"},
+		{Settings{File: twice}, nil, "contains no JSON object"},
 		{Settings{File: file, Set: []string{"features.webhooks=false"}}, nil, `{"features":{"api":true,"webhooks":false},"name":"from the file"}`},
 		{Settings{File: file}, map[string]any{"name": "named", "plan": ""}, `{"features":{"api":true},"name":"named"}`},
 		{Settings{Set: []string{"name"}}, nil, "KEY=VALUE"},
-		{Settings{Set: []string{"a=1", "a.b=2"}}, nil, "a is no object"},
-		{Settings{}, nil, "nothing to write"},
+		{Settings{Set: []string{"a=1", "a.b=2"}}, nil, "a is not an object"},
+		{Settings{}, nil, "no field was given"},
 		{Settings{File: "/nowhere/at/all"}, nil, "no such file"},
 	} {
 		body, err := test.settings.Body(t.Context(), test.named)

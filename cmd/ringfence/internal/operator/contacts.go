@@ -15,20 +15,20 @@ import (
 )
 
 type contacts struct {
-	Preview   contactsPreview   `cmd:"" help:"May this number be called now; if not, when next, and by which rule?"`
-	Consent   contactsConsent   `cmd:"" help:"Show what is on record for a number."`
+	Preview   contactsPreview   `cmd:"" help:"Show whether a number can be called now, and if not, which rule blocks the call and when a call is possible next."`
+	Consent   contactsConsent   `cmd:"" help:"Show the consent and the opt-out that are recorded for a number."`
 	Grant     contactsGrant     `cmd:"" help:"Record that consent was given."`
 	Withdraw  contactsWithdraw  `cmd:"" help:"Record that consent was withdrawn."`
 	Records   contactsRecords   `cmd:"" help:"List consent records: every opt-out, grant and withdrawal."`
-	Decisions contactsDecisions `cmd:"" help:"List why a number was called or not: every gate's decision."`
-	Decision  contactsDecision  `cmd:"" help:"Show one decision with all that it was judged by."`
-	Erase     contactsErase     `cmd:"" help:"Erase what is known of a person, in every service. Opt-out and consent records stay."`
-	Erasures  contactsErasures  `cmd:"" help:"List erasures and how far they are: the steps that each service has open."`
+	Decisions contactsDecisions `cmd:"" help:"List the decisions of every compliance check, which explain why a number was called or not."`
+	Decision  contactsDecision  `cmd:"" help:"Show a decision with all data that it is based on."`
+	Erase     contactsErase     `cmd:"" help:"Erase the data of a person in every service. Opt-out and consent records are kept."`
+	Erasures  contactsErasures  `cmd:"" help:"List erasures with the steps that each service has not completed."`
 }
 
 // person is the argument of the commands for one contact.
 type person struct {
-	Number string `arg:"" help:"In E.164, +14155550100."`
+	Number string `arg:"" help:"Phone number in E.164: +14155550100."`
 }
 
 type contactsPreview struct{ person }
@@ -46,14 +46,14 @@ func (c contactsConsent) Run(ctx context.Context, o *WorkspaceClient) error {
 // consent is a consent record that the command adds. A consent record cannot be deleted.
 type consent struct {
 	person
-	Source   string `required:"" help:"Where it was given or withdrawn: \"web form\"."`
-	Evidence string `help:"What proves it: text, or a JSON object."`
+	Source   string `required:"" help:"Where consent was given or withdrawn: \"web form\"."`
+	Evidence string `help:"Evidence of the consent or withdrawal: text, or a JSON object."`
 }
 
 // Validate refuses an invalid JSON object, because a stored record cannot be corrected.
 func (c consent) Validate() error {
 	if begun := strings.TrimSpace(c.Evidence); strings.HasPrefix(begun, "{") && !json.Valid([]byte(begun)) {
-		return errors.New("--evidence begins as a JSON object and is none")
+		return errors.New("--evidence begins like a JSON object but is not valid JSON")
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func (c contactsWithdraw) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type contactsRecords struct {
-	Phone string `help:"Only this number's."`
+	Phone string `help:"List only entries of this phone number."`
 	Listed
 }
 
@@ -94,8 +94,8 @@ func (c contactsRecords) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type contactsDecisions struct {
-	Phone   string `help:"Only this number's."`
-	Request string `help:"Only this call request's, by its id."`
+	Phone   string `help:"List only entries of this phone number."`
+	Request string `help:"List only decisions of the call request with this id."`
 	Listed
 }
 
@@ -105,7 +105,7 @@ func (c contactsDecisions) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type contactsDecision struct {
-	ID string `arg:"" help:"The decision's id."`
+	ID string `arg:"" help:"Id of the decision."`
 }
 
 func (c contactsDecision) Run(ctx context.Context, o *WorkspaceClient) error {
@@ -118,14 +118,14 @@ type contactsErase struct {
 }
 
 func (c contactsErase) Run(ctx context.Context, o *WorkspaceClient) error {
-	if err := c.Confirm(ctx, o.Client, "This erases name, e-mail, variables, summaries, transcripts and recordings of %s for good", c.Number); err != nil {
+	if err := c.Confirm(ctx, o.Client, "This erases name, e-mail, variables, summaries, transcripts and recordings of %s permanently", c.Number); err != nil {
 		return err
 	}
 	return o.Show(ctx, http.MethodDelete, o.at("contacts", c.Number), nil)
 }
 
 type contactsErasures struct {
-	Phone string `help:"Only this number's."`
+	Phone string `help:"List only entries of this phone number."`
 	Listed
 }
 
@@ -134,15 +134,15 @@ func (c contactsErasures) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type optOuts struct {
-	Add     optOutsAdd     `cmd:"" help:"Put numbers on record as never to be called again."`
-	Import  optOutsImport  `cmd:"" help:"Put a whole list on record: a CSV file whose first column is the number."`
+	Add     optOutsAdd     `cmd:"" help:"Opt numbers out: they are not called again."`
+	Import  optOutsImport  `cmd:"" help:"Opt out a list of numbers: a CSV file whose first column is the number."`
 	Imports optOutsImports `cmd:"" help:"List imports."`
-	Show    optOutsShow    `cmd:"" help:"Show one import with its bad rows."`
+	Show    optOutsShow    `cmd:"" help:"Show an import with its invalid rows."`
 }
 
 type optOutsAdd struct {
-	Numbers []string `arg:"" help:"In E.164, +14155550100."`
-	Reason  string   `help:"Why, for the record."`
+	Numbers []string `arg:"" help:"Phone number in E.164: +14155550100."`
+	Reason  string   `help:"Reason that is stored with the opt-out."`
 }
 
 func (c optOutsAdd) Run(ctx context.Context, o *WorkspaceClient) error {
@@ -150,8 +150,8 @@ func (c optOutsAdd) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type optOutsImport struct {
-	File   string `arg:"" help:"The file; - reads standard input."`
-	Reason string `help:"Why, for the record."`
+	File   string `arg:"" help:"Name of the file, or - for standard input."`
+	Reason string `help:"Reason that is stored with the opt-out."`
 }
 
 func (c optOutsImport) Run(ctx context.Context, o *WorkspaceClient) error {
@@ -173,7 +173,7 @@ func (c optOutsImports) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type optOutsShow struct {
-	Import string `arg:"" help:"The import's id."`
+	Import string `arg:"" help:"Id of the import."`
 }
 
 func (c optOutsShow) Run(ctx context.Context, o *WorkspaceClient) error {
@@ -213,14 +213,14 @@ func (o *WorkspaceClient) importList(ctx context.Context, list io.Reader, reason
 	}
 	now, answer, err := o.step(ctx, http.MethodPost, o.at(imports, opened.ID, "start"), nil)
 	for printed := ""; err == nil && now.DoneAt == nil; {
-		if far := fmt.Sprintf("%s: %d of %d numbers on record, %d bad rows", now.Status, now.Applied, now.Numbers,
+		if far := fmt.Sprintf("%s: %d of %d numbers opted out, %d invalid rows", now.Status, now.Applied, now.Numbers,
 			now.Bad); far != printed {
 			printed = far
 			o.Remark("%s", far)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the import goes on by itself: `ringfence opt-outs show %s` says how far it is", opened.ID)
+			return fmt.Errorf("the import continues without this command: `ringfence opt-outs show %s` prints its progress", opened.ID)
 		case <-time.After(pollInterval):
 		}
 		now, answer, err = o.step(ctx, http.MethodGet, o.at(imports, opened.ID), nil)
@@ -232,7 +232,7 @@ func (o *WorkspaceClient) importList(ctx context.Context, list io.Reader, reason
 		return err
 	}
 	if now.Bad > 0 {
-		return fmt.Errorf("%d rows without a number, so not on record; %d numbers on record: `ringfence opt-outs show %s` "+
+		return fmt.Errorf("%d rows have no valid number and were not imported; %d numbers are opted out: `ringfence opt-outs show %s` "+
 			"names the rows", now.Bad, now.Applied, opened.ID)
 	}
 	return nil
@@ -265,7 +265,7 @@ func (o *WorkspaceClient) step(ctx context.Context, method, path string, body an
 		return now, nil, err
 	}
 	if err := json.Unmarshal(answer, &now); err != nil {
-		return now, nil, fmt.Errorf("read how far the import is: %w", err)
+		return now, nil, fmt.Errorf("read the progress of the import: %w", err)
 	}
 	return now, answer, nil
 }

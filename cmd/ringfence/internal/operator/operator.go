@@ -9,19 +9,19 @@ import (
 // Commands contains the commands, grouped by subject, in the order in which an operator needs them
 // for a new customer.
 type Commands struct {
-	Workspaces workspaces `cmd:"" group:"operator" help:"Who may call: plan, status, features, limits, calling policy, retention."`
+	Workspaces workspaces `cmd:"" group:"operator" help:"Workspaces: plan, status, features, limits, calling policy, retention."`
 	Keys       keys       `cmd:"" group:"operator" help:"API keys of the workspace."`
 	Agents     agents     `cmd:"" group:"operator" help:"AI agents of the workspace, and their keys at the model's provider."`
 	Numbers    numbers    `cmd:"" group:"operator" help:"Telephone numbers of the workspace and the agents that answer them."`
-	Trunks     trunks     `cmd:"" group:"operator" help:"SIP trunks that calls leave and come by."`
-	Wallet     wallet     `cmd:"" group:"operator" help:"What the workspace may spend: balance, top-ups, adjustments, rates."`
-	Contacts   contacts   `cmd:"" group:"operator" help:"Who may be called: consent, previews, records, decisions, erasure."`
-	OptOuts    optOuts    `cmd:"" group:"operator" help:"Numbers that asked not to be called, one by one or as a file."`
-	Calls      calls      `cmd:"" group:"operator" help:"Calls and call requests of the workspace, and why one was not made."`
-	Webhooks   webhooks   `cmd:"" group:"operator" help:"Subscriptions of the workspace, what was delivered, and replay."`
-	Audit      audit      `cmd:"" group:"operator" help:"What operators changed."`
-	Status     status     `cmd:"" group:"operator" help:"Services, trunks, models and queue. Exit status 1 if one is down."`
-	Services   services   `cmd:"" group:"operator" help:"What the services' own binaries do: parked records, the books, the consent ledger, sealed secrets."`
+	Trunks     trunks     `cmd:"" group:"operator" help:"SIP trunks for outbound and inbound calls."`
+	Wallet     wallet     `cmd:"" group:"operator" help:"Credit of the workspace: balance, top-ups, adjustments, rates."`
+	Contacts   contacts   `cmd:"" group:"operator" help:"Contacts of the workspace: consent, previews, records, decisions, erasure."`
+	OptOuts    optOuts    `cmd:"" group:"operator" help:"Numbers that must not be called, added one by one or from a file."`
+	Calls      calls      `cmd:"" group:"operator" help:"Calls and call requests of the workspace, and the reason if a call was not placed."`
+	Webhooks   webhooks   `cmd:"" group:"operator" help:"Webhook subscriptions of the workspace, their deliveries, and replay."`
+	Audit      audit      `cmd:"" group:"operator" help:"Log of the changes that operators made."`
+	Status     status     `cmd:"" group:"operator" help:"State of services, trunks, models and queue. The exit status is 1 if one is down."`
+	Services   services   `cmd:"" group:"operator" help:"Commands of the services' binaries: parked records, reconciliation of wallets, consent log, encrypted secrets."`
 }
 
 // Named is the workspace that -w or the environment names. It is empty if neither names a
@@ -37,7 +37,7 @@ type WorkspaceClient struct {
 // NewWorkspaceClient returns a client for the workspace. It returns an error if the id is empty.
 func NewWorkspaceClient(at *Client, workspace string) (*WorkspaceClient, error) {
 	if workspace == "" {
-		return nil, errors.New("which workspace? Name its id with -w ID or RINGFENCE_WORKSPACE; `ringfence workspaces list` lists them")
+		return nil, errors.New("no workspace was given: use -w ID or RINGFENCE_WORKSPACE; `ringfence workspaces list` lists them")
 	}
 	return &WorkspaceClient{Client: at, workspace: workspace}, nil
 }

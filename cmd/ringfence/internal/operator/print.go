@@ -64,7 +64,7 @@ func (l *list) end() error {
 	case l.json:
 		return l.write("\n]\n")
 	case l.printed == 0:
-		l.Remark("There is none.")
+		l.Remark("The list is empty.")
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func (l *list) elements(members []json.RawMessage) (string, error) {
 		}
 		text.WriteString(before)
 		if err := json.Indent(&text, member, "  ", "  "); err != nil {
-			return "", fmt.Errorf("read the answer: %w", err)
+			return "", fmt.Errorf("read the response: %w", err)
 		}
 	}
 	return Escaped(text.Bytes()), nil
@@ -173,11 +173,11 @@ func (d *Client) Member(member json.RawMessage) error {
 	for decoder.More() {
 		key, err := decoder.Token()
 		if err != nil {
-			return fmt.Errorf("read the answer: %w", err)
+			return fmt.Errorf("read the response: %w", err)
 		}
 		var value json.RawMessage
 		if err := decoder.Decode(&value); err != nil {
-			return fmt.Errorf("read the answer: %w", err)
+			return fmt.Errorf("read the response: %w", err)
 		}
 		lines = append(lines, []string{Printable(fmt.Sprint(key)), d.fitting(plain(value), value)})
 	}
@@ -204,7 +204,7 @@ func (d *Client) fitting(text string, value json.RawMessage) string {
 func (d *Client) indented(value json.RawMessage) error {
 	var text bytes.Buffer
 	if err := json.Indent(&text, value, "", "  "); err != nil {
-		return fmt.Errorf("read the answer: %w", err)
+		return fmt.Errorf("read the response: %w", err)
 	}
 	return d.write(Escaped(text.Bytes()) + "\n")
 }

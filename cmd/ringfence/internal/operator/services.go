@@ -14,12 +14,12 @@ import (
 
 type services struct {
 	Parked    servicesParked    `cmd:"" help:"List the records that a service could not apply, and why."`
-	Replay    servicesReplay    `cmd:"" help:"Put the records that a service parked of one topic back, after its repair."`
-	Reconcile servicesReconcile `cmd:"" help:"Compare the books of every wallet (of the workspace of -w alone, when named) and print each difference."`
-	Verify    servicesVerify    `cmd:"" help:"Walk over the consent ledger of every workspace and name each row that is not as it was written."`
-	Reseal    servicesReseal    `cmd:"" help:"Bring the secrets of webhooks under the first of SEALING_KEYS (the dialer brings its own when it starts)."`
+	Replay    servicesReplay    `cmd:"" help:"Apply the parked records of one topic again, after the service was repaired."`
+	Reconcile servicesReconcile `cmd:"" help:"Compare each wallet with its ledger entries and print the differences. With -w, only the wallet of that workspace."`
+	Verify    servicesVerify    `cmd:"" help:"Check the consent log of every workspace and print each row that was changed after it was written."`
+	Reseal    servicesReseal    `cmd:"" help:"Encrypt the secrets of webhooks again with the first key of SEALING_KEYS. The dialer does this at its start for its own secrets."`
 
-	AcceptIntents servicesAcceptIntents `cmd:"" help:"Let the dialer dial although records of dial-intents.v1 are missing or undecodable."`
+	AcceptIntents servicesAcceptIntents `cmd:"" help:"Permit the dialer to dial although records of dial-intents.v1 are missing or cannot be decoded."`
 }
 
 // ServiceCommand runs the binary of a service. Its command line contains {service} in place of the
@@ -47,7 +47,7 @@ func (r *ServiceCommand) run(ctx context.Context, service string, args ...string
 		return fault
 	}
 	if err := json.Indent(&answer, bytes.TrimSpace(output.Bytes()), "", "  "); err != nil {
-		return errors.Join(fault, fmt.Errorf("%s did not answer in JSON: %w", service, err))
+		return errors.Join(fault, fmt.Errorf("the output of %s is not JSON: %w", service, err))
 	}
 	if _, err := fmt.Fprintln(r.Out, Escaped(answer.Bytes())); err != nil {
 		return fmt.Errorf("print: %w", err)
@@ -145,13 +145,13 @@ func (c servicesParked) Run(ctx context.Context, r *ServiceCommand) error {
 
 type servicesReplay struct {
 	service
-	Topic string `arg:"" help:"The topic that they came on."`
+	Topic string `arg:"" help:"Topic of the records."`
 }
 
 // Validate refuses an empty topic, for example from an unset variable.
 func (c servicesReplay) Validate() error {
 	if c.Topic == "" {
-		return errors.New("the topic is empty: `ringfence services parked` lists what is parked")
+		return errors.New("the name of the topic is empty: `ringfence services parked` lists the parked records")
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ import (
 
 // Settings contains the flags of commands that write an object.
 type Settings struct {
-	File string   `help:"A file with the fields as a JSON object; - reads standard input. Secrets belong here: arguments are seen by every process." placeholder:"FILE"`
-	Set  []string `sep:"none" help:"One field, as often as there are: --set max_call_seconds=300, --set features.webhooks=true. What is not JSON is text; null clears." placeholder:"KEY=VALUE"`
+	File string   `help:"File with the fields as a JSON object, or - for standard input. Put secrets here, because every process can read arguments." placeholder:"FILE"`
+	Set  []string `sep:"none" help:"Value of one field. Repeat the flag for more fields: --set max_call_seconds=300, --set features.webhooks=true. A value that is not JSON is text. null clears the field." placeholder:"KEY=VALUE"`
 }
 
 // Body merges three sources into one object: the file, the flags --set, and the parameter named. A
@@ -29,14 +29,14 @@ func (s Settings) Body(ctx context.Context, named map[string]any) (map[string]an
 			return nil, err
 		}
 		if body, err = object(content); err != nil {
-			return nil, fmt.Errorf("--file %s holds no JSON object: %w", s.File, err)
+			return nil, fmt.Errorf("--file %s contains no JSON object: %w", s.File, err)
 		}
 	}
 	for _, field := range s.Set {
 		name, text, ok := strings.Cut(field, "=")
 		path := strings.Split(name, ".")
 		if !ok || slices.Contains(path, "") {
-			return nil, fmt.Errorf("--set %s names no field and value: write --set KEY=VALUE", name)
+			return nil, fmt.Errorf("--set %s has no field and value: write --set KEY=VALUE", name)
 		}
 		if isSecret(path[len(path)-1]) {
 			return nil, fmt.Errorf("--set %s=… would show a secret to every process of this machine: write it into a file or a pipe, --file FILE or --file -", name)
@@ -55,7 +55,7 @@ func (s Settings) Body(ctx context.Context, named map[string]any) (map[string]an
 		}
 	}
 	if len(body) == 0 {
-		return nil, errors.New("there is nothing to write: name fields with --set KEY=VALUE or --file FILE")
+		return nil, errors.New("no field was given: use --set KEY=VALUE or --file FILE")
 	}
 	return body, nil
 }
@@ -85,7 +85,7 @@ func object(content []byte) (map[string]any, error) {
 	}
 	fields, ok := value.(map[string]any)
 	if !ok {
-		return nil, errors.New("it is other JSON")
+		return nil, errors.New("the JSON value is not an object")
 	}
 	return fields, nil
 }
@@ -97,7 +97,7 @@ func put(object map[string]any, path []string, value any) error {
 		if there, ok := object[key]; ok {
 			given, isObject := there.(map[string]any)
 			if !isObject {
-				return fmt.Errorf("%s is no object", key)
+				return fmt.Errorf("%s is not an object", key)
 			}
 			inner = maps.Clone(given)
 		}
@@ -119,7 +119,7 @@ func Contents(ctx context.Context, file string) ([]byte, error) {
 	}
 	content, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("read what is to be written: %w", err)
+		return nil, fmt.Errorf("read the fields: %w", err)
 	}
 	return content, nil
 }

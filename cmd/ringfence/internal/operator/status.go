@@ -82,7 +82,7 @@ func (s *statusAnswers) readDialer(
 	for _, member := range trunks {
 		var one statusTrunk
 		if err := json.Unmarshal(member, &one); err != nil {
-			return nil, nil, fmt.Errorf("read the answer: %w", err)
+			return nil, nil, fmt.Errorf("read the response: %w", err)
 		}
 		s.trunks = append(s.trunks, one)
 	}
@@ -101,7 +101,7 @@ func say(d *Client, lines []string) error {
 func printJSON(d *Client, value any) error {
 	encoded, err := json.Marshal(value)
 	if err != nil {
-		return fmt.Errorf("encode the answer: %w", err)
+		return fmt.Errorf("encode the response: %w", err)
 	}
 	return d.Member(encoded)
 }
@@ -113,7 +113,7 @@ func ask(ctx context.Context, d *Client, path string, into any) (json.RawMessage
 		return nil, err
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
-		return nil, fmt.Errorf("read the answer: %w", err)
+		return nil, fmt.Errorf("read the response: %w", err)
 	}
 	return answer, nil
 }

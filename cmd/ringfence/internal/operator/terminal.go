@@ -47,7 +47,7 @@ func until(ctx context.Context, from io.Reader) io.Reader {
 
 // Confirmation contains the flag --yes of destructive commands.
 type Confirmation struct {
-	Yes bool `help:"Do not ask whether it is meant."`
+	Yes bool `help:"Do not ask for confirmation."`
 }
 
 // Confirm prints what the command will do. It returns nil if --yes is set or the user confirms at
@@ -58,16 +58,16 @@ func (s Confirmation) Confirm(ctx context.Context, d *Client, format string, arg
 	}
 	what := fmt.Sprintf(format, args...)
 	if d.answers == nil {
-		return fmt.Errorf("%s: say --yes if that is meant", what)
+		return fmt.Errorf("%s: add --yes to confirm", what)
 	}
-	_, _ = fmt.Fprintf(d.asides, "%s. Type yes if that is meant: ", Printable(what))
+	_, _ = fmt.Fprintf(d.asides, "%s. Type yes to confirm: ", Printable(what))
 	// The error is ignored: the end of the input is not a confirmation.
 	reply, _ := bufio.NewReader(until(ctx, d.answers)).ReadString('\n')
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case strings.ToLower(strings.TrimSpace(reply)) != "yes":
-		return errors.New("nothing was done")
+		return errors.New("not confirmed: nothing was changed")
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func TestTable_PrintsObjectsOneByOneInANarrowTerminal(t *testing.T) {
 }
 
 func TestConfirm_AcceptsOnlyYes(t *testing.T) {
-	const refused = "nothing was done"
+	const refused = "not confirmed: nothing was changed"
 	replies := map[string]string{"yes\n": "", " YES \n": "", "yes": "", "y\n": refused, "no\n": refused, "": refused}
 	for reply, want := range replies {
 		d, printed := open(t, false, nil)
@@ -108,7 +108,7 @@ func TestClient_RefusesPathsWithEmptyOrDotSegments(t *testing.T) {
 	for _, id := range []string{"", ".", ".."} {
 		for _, path := range []string{At("trunks", id), At("workspaces", id, "api-keys") + "?limit=1", At("workspaces", "7", "api-keys", id)} {
 			_, err := d.Ask(t.Context(), http.MethodDelete, path, nil)
-			wantError(t, err, "an id is", "\n")
+			wantError(t, err, "is not a valid id", "\n")
 		}
 	}
 }

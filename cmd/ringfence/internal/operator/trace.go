@@ -11,9 +11,9 @@ import (
 )
 
 type trunksTrace struct {
-	Name string `arg:"" help:"The trunk's name or id."`
+	Name string `arg:"" help:"Name or id of the trunk."`
 	Pcap string `placeholder:"FILE" help:"Write a packet capture for Wireshark. TCP and TLS messages are written as UDP."`
-	Call string `placeholder:"CALL-ID" help:"Only messages with this SIP Call-ID, as in: ringfence calls attempts ID."`
+	Call string `placeholder:"CALL-ID" help:"Show only messages with this SIP Call-ID, as printed by: ringfence calls attempts ID."`
 }
 
 func (c trunksTrace) Run(ctx context.Context, d *Client) error {

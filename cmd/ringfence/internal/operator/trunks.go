@@ -9,7 +9,7 @@ import (
 )
 
 type trunksCheck struct {
-	Name string `arg:"" help:"The trunk's name or id."`
+	Name string `arg:"" help:"Name or id of the trunk."`
 }
 
 // trunkCheck is the response to the check of a trunk.
@@ -29,7 +29,7 @@ func (c trunksCheck) Run(ctx context.Context, d *Client) error {
 	}
 	var check trunkCheck
 	if err := json.Unmarshal(answer, &check); err != nil {
-		return fmt.Errorf("read the answer: %w", err)
+		return fmt.Errorf("read the response: %w", err)
 	}
 	if d.JSON() {
 		err = d.Member(answer)
@@ -76,13 +76,13 @@ func trunkID(ctx context.Context, d *Client, name string) (string, error) {
 	for _, member := range all {
 		var one struct{ ID, Name string }
 		if err := json.Unmarshal(member, &one); err != nil {
-			return "", fmt.Errorf("read the answer: %w", err)
+			return "", fmt.Errorf("read the response: %w", err)
 		}
 		if one.ID == name || strings.EqualFold(one.Name, name) {
 			return one.ID, nil
 		}
 	}
-	return "", fmt.Errorf("no trunk is called %q; `ringfence trunks list` lists them", name)
+	return "", fmt.Errorf("no trunk has the name %q; `ringfence trunks list` lists them", name)
 }
 
 type trunksStrangers struct{}

@@ -10,12 +10,12 @@ import (
 )
 
 type wallet struct {
-	Show         walletShow         `cmd:"" help:"Show balance, what is held, and what may be spent."`
-	TopUp        walletTopUp        `cmd:"" help:"Add money. The same reference counts once."`
-	Adjust       walletAdjust       `cmd:"" help:"Correct the balance up or down: adjust -- -2.50 REFERENCE. The same reference counts once."`
-	Transactions walletTransactions `cmd:"" help:"List the journal: top-ups, adjustments, holds, captures and releases."`
-	Reconcile    walletReconcile    `cmd:"" help:"Hold the kept balances against the sum of their entries; status 1 when they differ."`
-	Rates        walletRates        `cmd:"" help:"Show what a minute costs, by prefix, and what it costs where none fits."`
+	Show         walletShow         `cmd:"" help:"Show the balance, the held credit and the available credit."`
+	TopUp        walletTopUp        `cmd:"" help:"Add credit. A repeated top-up with the same reference adds no credit."`
+	Adjust       walletAdjust       `cmd:"" help:"Increase or decrease the balance: adjust -- -2.50 REFERENCE. A repeated adjustment with the same reference has no effect."`
+	Transactions walletTransactions `cmd:"" help:"List the ledger entries: top-ups, adjustments, holds, captures and releases."`
+	Reconcile    walletReconcile    `cmd:"" help:"Compare the stored balances with the sum of the ledger entries. The exit status is 1 if they differ."`
+	Rates        walletRates        `cmd:"" help:"Show the price of a minute for each prefix, and the default price."`
 	SetRates     walletSetRates     `cmd:"" help:"Replace the rates by a JSON list of {prefix, per_minute, increment_seconds}."`
 }
 
@@ -27,8 +27,8 @@ func (walletShow) Run(ctx context.Context, o *WorkspaceClient) error {
 
 // entry is a top-up or an adjustment.
 type entry struct {
-	Amount    string `arg:"" help:"A decimal number, 25.00, in the wallet's currency."`
-	Reference string `arg:"" help:"What makes it count once: an invoice's number."`
+	Amount    string `arg:"" help:"Amount in the wallet's currency, a decimal number: 25.00."`
+	Reference string `arg:"" help:"Unique reference, for example an invoice number. A repeated reference has no effect."`
 }
 
 // post creates the entry. It fails if the reference belongs to a different entry, and then prints
@@ -51,7 +51,7 @@ func (e entry) post(ctx context.Context, o *WorkspaceClient, kind string) error 
 	given, asked := new(big.Rat).SetString(e.Amount)
 	booked, known := new(big.Rat).SetString(existing.Amount.String())
 	if existing.Type != "" && existing.Type != kind || asked && known && given.Cmp(booked) != 0 {
-		return fmt.Errorf("nothing was booked: reference %s is already used by the %s of %s", e.Reference, existing.Type, existing.Amount)
+		return fmt.Errorf("no credit was changed: reference %s is already used by the %s of %s", e.Reference, existing.Type, existing.Amount)
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (c walletTransactions) Run(ctx context.Context, o *WorkspaceClient) error {
 
 type walletReconcile struct{}
 
-var errBooks = errors.New("the books do not agree")
+var errBooks = errors.New("the balance differs from the ledger entries")
 
 func (walletReconcile) Run(ctx context.Context, o *WorkspaceClient) error {
 	answer, err := o.Ask(ctx, http.MethodGet, o.at("wallet", "reconcile"), nil)
@@ -104,7 +104,7 @@ func (walletRates) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type walletSetRates struct {
-	File string `arg:"" help:"The file; - reads standard input, and needs --yes."`
+	File string `arg:"" help:"Name of the file, or - for standard input, which requires --yes."`
 	Confirmation
 }
 
@@ -116,7 +116,7 @@ func (c walletSetRates) Run(ctx context.Context, o *WorkspaceClient) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Confirm(ctx, o.Client, "This replaces every rate of workspace %s", o.workspace); err != nil {
+	if err := c.Confirm(ctx, o.Client, "This replaces all rates of workspace %s", o.workspace); err != nil {
 		return err
 	}
 	answer, err := o.Ask(ctx, http.MethodPut, o.at("rates"), content)
@@ -141,9 +141,9 @@ func rates(d *Client, answer json.RawMessage) error {
 		}
 	}
 	if len(page.Data) == 0 {
-		d.Remark("No prefix has a rate of its own: every number costs the standard rate, %s.", standardRate)
+		d.Remark("No prefix has its own rate: the default rate for all numbers is %s.", standardRate)
 	} else {
-		d.Remark("A number that none of these prefixes fits costs the standard rate, %s.", standardRate)
+		d.Remark("The default rate for numbers without one of these prefixes is %s.", standardRate)
 	}
 	return nil
 }

@@ -11,14 +11,14 @@ import (
 )
 
 type webhooks struct {
-	List       webhooksList       `cmd:"" help:"List subscriptions with what failed last."`
-	Show       webhooksShow       `cmd:"" help:"Show one."`
-	Pause      webhooksPause      `cmd:"" help:"Pause one: queued deliveries are held, new events are skipped. Both can be sent later."`
-	Resume     webhooksResume     `cmd:"" help:"Set a paused or failed one to active. Its held deliveries are sent."`
-	Delete     webhooksDelete     `cmd:"" help:"Delete one with its queued deliveries."`
-	Deliveries webhooksDeliveries `cmd:"" help:"List what was delivered to one."`
-	Delivery   webhooksDelivery   `cmd:"" help:"Show one delivery with every attempt."`
-	Replay     webhooksReplay     `cmd:"" help:"Send again: one delivery, a call's, or all that failed or were skipped since a time."`
+	List       webhooksList       `cmd:"" help:"List subscriptions with their last failure."`
+	Show       webhooksShow       `cmd:"" help:"Show a subscription."`
+	Pause      webhooksPause      `cmd:"" help:"Pause a subscription. Queued deliveries are held and new events are skipped. Both can be sent later."`
+	Resume     webhooksResume     `cmd:"" help:"Set a paused or failed subscription to active. Its held deliveries are sent."`
+	Delete     webhooksDelete     `cmd:"" help:"Delete a subscription with its queued deliveries."`
+	Deliveries webhooksDeliveries `cmd:"" help:"List the deliveries of a subscription."`
+	Delivery   webhooksDelivery   `cmd:"" help:"Show a delivery with all its attempts."`
+	Replay     webhooksReplay     `cmd:"" help:"Send deliveries again: one, those of a call, or all that failed or were skipped since a time."`
 }
 
 type webhooksList struct{ Listed }
@@ -30,7 +30,7 @@ func (c webhooksList) Run(ctx context.Context, o *WorkspaceClient) error {
 
 // subscription is the argument of the commands for one subscription.
 type subscription struct {
-	Subscription string `arg:"" help:"The subscription's id."`
+	Subscription string `arg:"" help:"Id of the subscription."`
 }
 
 type webhooksShow struct{ subscription }
@@ -70,9 +70,9 @@ func (c webhooksDelete) Run(ctx context.Context, o *WorkspaceClient) error {
 
 type webhooksDeliveries struct {
 	subscription
-	Status string `help:"Only deliveries that are so: failed, skipped, delivered, …"`
-	Event  string `help:"Only events of this type: call.completed, …"`
-	Call   string `help:"Only this call's, by its id."`
+	Status string `help:"List only deliveries with this status: failed, skipped, delivered, …"`
+	Event  string `help:"List only deliveries of this event type: call.completed, …"`
+	Call   string `help:"List only deliveries of the call with this id."`
 	Listed
 }
 
@@ -84,7 +84,7 @@ func (c webhooksDeliveries) Run(ctx context.Context, o *WorkspaceClient) error {
 
 type webhooksDelivery struct {
 	subscription
-	Delivery string `arg:"" help:"The delivery's id."`
+	Delivery string `arg:"" help:"Id of the delivery."`
 }
 
 func (c webhooksDelivery) Run(ctx context.Context, o *WorkspaceClient) error {
@@ -93,16 +93,16 @@ func (c webhooksDelivery) Run(ctx context.Context, o *WorkspaceClient) error {
 
 type webhooksReplay struct {
 	subscription
-	Delivery string `xor:"what" help:"This delivery alone, by its id."`
-	Call     string `xor:"what" help:"This call's, by its id."`
-	Failed   string `xor:"what" placeholder:"SINCE" help:"All that failed since a time: 2026-06-04T09:00:00Z."`
-	Skipped  string `xor:"what" placeholder:"SINCE" help:"All that were skipped since a time."`
+	Delivery string `xor:"what" help:"Id of one delivery to send again."`
+	Call     string `xor:"what" help:"Id of the call whose deliveries are sent again."`
+	Failed   string `xor:"what" placeholder:"SINCE" help:"Send all deliveries again that failed since this time: 2026-06-04T09:00:00Z."`
+	Skipped  string `xor:"what" placeholder:"SINCE" help:"Send all deliveries again that were skipped since this time."`
 }
 
 // Validate refuses a missing argument.
 func (c webhooksReplay) Validate() error {
 	if c.Delivery+c.Call+c.Failed+c.Skipped == "" {
-		return errors.New("replay what? Name --delivery ID, --call ID, --failed SINCE or --skipped SINCE")
+		return errors.New("no delivery was selected: use --delivery ID, --call ID, --failed SINCE or --skipped SINCE")
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func (c webhooksReplay) Run(ctx context.Context, o *WorkspaceClient) error {
 			HasMore  bool `json:"has_more"`
 		}
 		if err := json.Unmarshal(answer, &done); err != nil {
-			return fmt.Errorf("read how many were replayed: %w", err)
+			return fmt.Errorf("read the number of replayed deliveries: %w", err)
 		}
 		total, more = total+done.Replayed, done.HasMore && done.Replayed > 0
 		if more {

@@ -8,12 +8,12 @@ import (
 )
 
 type workspaces struct {
-	List    workspacesList    `cmd:"" help:"List all."`
-	Show    workspacesShow    `cmd:"" help:"Show one with all its settings."`
-	Add     workspacesAdd     `cmd:"" help:"Make one."`
-	Change  workspacesChange  `cmd:"" help:"Change settings of one: --set calls_per_second=20, --set features.api=true, --file policy.json."`
-	Suspend workspacesSuspend `cmd:"" help:"Refuse its keys, block its queued calls and hold its webhooks, within 5 seconds."`
-	Resume  workspacesResume  `cmd:"" help:"End its suspension."`
+	List    workspacesList    `cmd:"" help:"List workspaces."`
+	Show    workspacesShow    `cmd:"" help:"Show a workspace with all its settings."`
+	Add     workspacesAdd     `cmd:"" help:"Create a workspace."`
+	Change  workspacesChange  `cmd:"" help:"Change settings of a workspace: --set calls_per_second=20, --set features.api=true, --file policy.json."`
+	Suspend workspacesSuspend `cmd:"" help:"Suspend a workspace. Within 5 seconds its API keys are refused, its queued calls blocked, and its webhooks held."`
+	Resume  workspacesResume  `cmd:"" help:"End the suspension of a workspace."`
 }
 
 type workspacesList struct{ Listed }
@@ -29,9 +29,9 @@ func (workspacesShow) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type workspacesAdd struct {
-	Name     string `arg:"" help:"Its name."`
-	Plan     string `default:"" enum:",starter,growth,scale" placeholder:"PLAN" help:"starter, growth or scale; growth unless this or the file says so."`
-	Currency string `placeholder:"CODE" help:"What its wallet is kept in, for ever; USD unless this or the file says so."`
+	Name     string `arg:"" help:"Name of the new object."`
+	Plan     string `default:"" enum:",starter,growth,scale" placeholder:"PLAN" help:"Plan: starter, growth or scale. Default: growth, unless the file contains a plan."`
+	Currency string `placeholder:"CODE" help:"Currency of the wallet, which cannot be changed later. Default: USD, unless the file contains a currency."`
 	Settings
 }
 
@@ -71,7 +71,7 @@ func (c workspacesChange) Run(ctx context.Context, o *WorkspaceClient) error {
 type workspacesSuspend struct{ Confirmation }
 
 func (c workspacesSuspend) Run(ctx context.Context, o *WorkspaceClient) error {
-	if err := c.Confirm(ctx, o.Client, "This refuses every key of workspace %s and blocks all that it has queued", o.workspace); err != nil {
+	if err := c.Confirm(ctx, o.Client, "This suspends workspace %s: its API keys are refused and its queued calls blocked", o.workspace); err != nil {
 		return err
 	}
 	return o.Show(ctx, http.MethodPatch, o.at(), map[string]any{"status": "suspended"})
@@ -84,9 +84,9 @@ func (workspacesResume) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type keys struct {
-	List   keysList   `cmd:"" help:"List them, without their secrets."`
-	Add    keysAdd    `cmd:"" help:"Make one. Its secret is shown this once."`
-	Revoke keysRevoke `cmd:"" help:"Revoke one, everywhere within 5 seconds."`
+	List   keysList   `cmd:"" help:"List API keys without their secrets."`
+	Add    keysAdd    `cmd:"" help:"Create an API key. The secret is shown only now."`
+	Revoke keysRevoke `cmd:"" help:"Revoke an API key. All replicas refuse it within 5 seconds."`
 }
 
 type keysList struct{ Listed }
@@ -96,8 +96,8 @@ func (c keysList) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type keysAdd struct {
-	Name   string `arg:"" help:"What it is for."`
-	Access string `default:"read" enum:"read,write" help:"read or write."`
+	Name   string `arg:"" help:"Name that describes the use of the key."`
+	Access string `default:"read" enum:"read,write" help:"Access of the key: read or write."`
 }
 
 func (c keysAdd) Run(ctx context.Context, o *WorkspaceClient) error {
@@ -105,20 +105,20 @@ func (c keysAdd) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type keysRevoke struct {
-	Key string `arg:"" help:"The key's id."`
+	Key string `arg:"" help:"Id of the API key."`
 	Confirmation
 }
 
 func (c keysRevoke) Run(ctx context.Context, o *WorkspaceClient) error {
-	if err := c.Confirm(ctx, o.Client, "This revokes key %s for good", c.Key); err != nil {
+	if err := c.Confirm(ctx, o.Client, "This revokes API key %s permanently", c.Key); err != nil {
 		return err
 	}
 	return o.Show(ctx, http.MethodDelete, o.at("api-keys", c.Key), nil)
 }
 
 type audit struct {
-	List auditList `cmd:"" help:"List changes, newest first: of the workspace of -w alone, when one is named."`
-	Show auditShow `cmd:"" help:"Show one with what was before and after."`
+	List auditList `cmd:"" help:"List changes, newest first. With -w, only changes of that workspace."`
+	Show auditShow `cmd:"" help:"Show a change with the old and the new values."`
 }
 
 type auditList struct{ Listed }
@@ -128,7 +128,7 @@ func (c auditList) Run(ctx context.Context, d *Client, of Named) error {
 }
 
 type auditShow struct {
-	Entry string `arg:"" help:"The entry's id."`
+	Entry string `arg:"" help:"Id of the entry."`
 }
 
 func (c auditShow) Run(ctx context.Context, d *Client) error {
