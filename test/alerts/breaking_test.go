@@ -42,7 +42,7 @@ func (w *world) ahead(t *testing.T, service, topic string) {
 	for partition := range int32(12) {
 		offsets.AddOffset(topic, partition, 1_000_000, -1)
 	}
-	await(t, "the broker has forgotten "+service, func() bool {
+	await(t, "the broker has removed the consumer group "+service, func() bool {
 		return admin.CommitAllOffsets(t.Context(), service, offsets) == nil
 	})
 }

@@ -74,25 +74,25 @@ func hanging() []fault {
 				t.Fatal(err)
 			}
 		}},
-		{"the database is cut off", false, []string{"PostgresDown", "APIUnavailable", "APIUnavailable (ticket)", "ConsumerBehind", "ConsumerRetrying (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"the database is disconnected", false, []string{"PostgresDown", "APIUnavailable", "APIUnavailable (ticket)", "ConsumerBehind", "ConsumerRetrying (ticket)"}, func(t *testing.T, w *world, until func()) {
 			w.proxy.Disconnect()
 			until()
 			if err := w.proxy.Restore(); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"the dialer has hung", false, []string{"CallsDialledLate", "CallsDialledLate (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"the dialer hangs, then continues", false, []string{"CallsDialledLate", "CallsDialledLate (ticket)"}, func(t *testing.T, w *world, until func()) {
 			// long enough that more than a seventh of the calls in the alert's shortened hour are
 			// late
 			w.stop(t, "dialer", func() {
 				began := time.Now()
-				await(t, "calls have waited", func() bool { return time.Since(began) > 20*time.Second })
+				await(t, "calls have waited for 20 s", func() bool { return time.Since(began) > 20*time.Second })
 			})
 			until()
 		}},
-		{"an endpoint refuses", false, []string{"WebhookAttemptsFailing (ticket)"}, switched(func(w *world) *atomic.Bool { return &w.breaks })},
-		{"agents break off", false, []string{"CallsDropped"}, switched(func(w *world) *atomic.Bool { return &w.failing })},
-		{"charges come late", false, []string{"CallsCompletedIncomplete (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"an endpoint refuses every request", false, []string{"WebhookAttemptsFailing (ticket)"}, switched(func(w *world) *atomic.Bool { return &w.breaks })},
+		{"every call fails", false, []string{"CallsDropped"}, switched(func(w *world) *atomic.Bool { return &w.failing })},
+		{"calls are charged late", false, []string{"CallsCompletedIncomplete (ticket)"}, func(t *testing.T, w *world, until func()) {
 			began := time.Now()
 			for range 60 { // place the calls before the stop, because POST requests fail without billing-wallet
 				w.later(t, 15*time.Second-time.Since(began))
@@ -102,31 +102,31 @@ func hanging() []fault {
 			})
 			until()
 		}},
-		{"a secret that cannot be opened", false, []string{"WebhookSecretsUnreadable"}, func(t *testing.T, w *world, until func()) {
+		{"a webhook secret cannot be decrypted", false, []string{"WebhookSecretsUnreadable"}, func(t *testing.T, w *world, until func()) {
 			const other = `UPDATE webhook_dispatcher.subscriptions SET secret_sealed = set_byte(secret_sealed, 20, 255 - get_byte(secret_sealed, 20)) WHERE name = 'moody' AND workspace_id = $1`
 			w.exec(t, other, w.tenant.ID)
 			until()
 			w.exec(t, other, w.tenant.ID)
 		}},
-		{"the webhooks' queue is locked", false, []string{"WebhookQueueStuck", "WebhookQueueStuck (ticket)", "ConsumerStopped", "EventsDeliveredLate", "EventsDeliveredLate (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"the table of the delivery queue is locked", false, []string{"WebhookQueueStuck", "WebhookQueueStuck (ticket)", "ConsumerStopped", "EventsDeliveredLate", "EventsDeliveredLate (ticket)"}, func(t *testing.T, w *world, until func()) {
 			w.locked(t, "webhook_dispatcher.delivery_queue", 50*time.Second)
 			until()
 		}},
-		{"a call that nobody dialled in time", false, []string{"CallsExpired"}, func(t *testing.T, w *world, until func()) {
+		{"a call request is not dialed within a day", false, []string{"CallsExpired"}, func(t *testing.T, w *world, until func()) {
 			late := w.later(t, 24*time.Hour)
 			await(t, "the dialer has the call", func() bool {
 				return w.exec(t, `UPDATE dialer.dial_queue SET due_at = now() - interval '25 hours', look_at = now() WHERE call_request_id = $1 AND state = 'queued'`, late.ID) == 1
 			})
 			until()
 		}},
-		{"a process comes to the end of its files", false, []string{"OpenFilesNearLimit (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"a process reaches its limit of open files", false, []string{"OpenFilesNearLimit (ticket)"}, func(t *testing.T, w *world, until func()) {
 			w.files(t, "billing-wallet", until)
 		}},
-		{"a record that nobody can read", false, []string{"DeadLetterRecordsWaiting"}, func(t *testing.T, w *world, until func()) {
+		{"a record cannot be decoded", false, []string{"DeadLetterRecordsWaiting"}, func(t *testing.T, w *world, until func()) {
 			w.publish(t, "dial-events.v1", "no event")
 			until()
 		}},
-		{"a balance that no entry explains", false, []string{"WalletReconciliationDifferences"}, func(t *testing.T, w *world, until func()) {
+		{"a balance differs from its ledger entries", false, []string{"WalletReconciliationDifferences"}, func(t *testing.T, w *world, until func()) {
 			const move = `UPDATE billing_wallet.wallets SET wallet_micro = wallet_micro + $2, funding_micro = funding_micro - $2 WHERE workspace_id = $1`
 			w.exec(t, move, w.tenant.ID, 1)
 			until()
@@ -147,7 +147,7 @@ func (f fault) made(t *testing.T, w *world, p *prometheus) {
 	if len(watched) == 0 {
 		watched = spared
 	}
-	p.silent(t, f.name+": its alerts are quiet before it is made", active, watched)
+	p.silent(t, f.name+": its alerts are inactive before the fault", active, watched)
 	began, missing := time.Now(), f.alerts
 	seen, rest := p.watch(t)
 	defer rest()
@@ -157,16 +157,16 @@ func (f fault) made(t *testing.T, w *world, p *prometheus) {
 			return len(missing) == 0, nil
 		})
 		if err != nil {
-			t.Errorf("%v: not %v, but %v", err, missing, seen())
+			t.Errorf("%v: missing alerts %v, firing alerts %v", err, missing, seen())
 		}
 	})
 	fired := time.Since(began)
-	p.silent(t, f.name+": its alerts go", firing, f.alerts)
-	t.Logf("%s: all that fired: %v", f.name, seen())
+	p.silent(t, f.name+": its alerts resolve", firing, f.alerts)
+	t.Logf("%s: alerts that fired: %v", f.name, seen())
 	if len(f.alerts) == 0 && slices.ContainsFunc(spared, func(name string) bool { return slices.Contains(seen(), name) }) {
-		t.Errorf("%s: none of %v should have fired", f.name, spared)
+		t.Errorf("%s: alerts fired, want none of %v", f.name, spared)
 	}
-	t.Logf("%s: quiet after %s, %s fired within %s and were gone %s later", f.name, began.Sub(asked).Round(100*time.Millisecond),
+	t.Logf("%s: injected after %s; %s fired within %s and resolved %s later", f.name, began.Sub(asked).Round(100*time.Millisecond),
 		strings.Join(f.alerts, ", "), fired.Round(100*time.Millisecond), (time.Since(began) - fired).Round(100*time.Millisecond))
 }
 
@@ -180,7 +180,7 @@ func (p *prometheus) silent(t *testing.T, what, state string, names []string) {
 		return left != nil && len(left) == 0, nil
 	})
 	if err != nil {
-		t.Fatalf("%v: these are %s, for so long: %v", err, state, left)
+		t.Fatalf("%v: alerts that are %s, with the time since their start: %v", err, state, left)
 	}
 }
 

@@ -71,30 +71,30 @@ type measurement struct {
 
 func measurements() []measurement {
 	return []measurement{
-		{name: "commits", says: "the transactions of one POST, and whether there are more than there were", run: commits},
-		{name: "posts", says: "POST /v1/calls a day ahead, as a share of its own durable commits", run: posts},
-		{name: "gateway", says: "the rate-limit check, and the gateway against asking the service directly", run: gateway},
-		{name: "flood", says: "GET with a valid key beside a flood of invented keys, against beside GET /readyz", run: flood},
-		{name: "claims", says: "what a claim costs beside a million requests scheduled ahead, against a thousand", run: claims},
-		{name: "dials", says: "from due to the carrier's own log at 10, 100 and 500 calls a second, beside the baseline loop", run: withCallStack(Dials)},
-		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU by program", run: withCallStack(Pipeline), bus: true},
-		{name: "held", says: "ten thousand simulated calls at once for a minute, and their memory", run: withCallStack(Held)},
-		{name: "media", says: "RTP of 100, 300 and 500 calls both ways: CPU, how late packets are sent, loss; SRTP beside it", run: media},
-		{name: "bridge", says: "20, 100 and 200 calls that talk to a model: CPU, what the bridge adds from mouth to ear, from the answer to the agent's first sound", run: bridge},
-		{name: "webhooks", says: "from POST to the arrival of the webhook", run: webhooks, bus: true},
-		{name: "deliveries", says: "a backlog on call-events.v1 delivered, as a share of the baseline loop, which sends to the same receiver", run: withWebhookStack(Deliveries), bus: true},
-		{name: "steady", says: "fifty deliveries a second: what one costs and how long it takes, beside a direct POST", run: withWebhookStack(Steady), bus: true},
+		{name: "commits", says: "transactions of one POST; fails if a POST makes more durable commits than expected", run: commits},
+		{name: "posts", says: "POST /v1/calls for the next day, as a share of the baseline loop that makes only its durable commits", run: posts},
+		{name: "gateway", says: "time that the rate-limit check and the gateway add to a request", run: gateway},
+		{name: "flood", says: "GET with a valid key during a flood of invalid keys, compared to a flood of GET /readyz", run: flood},
+		{name: "claims", says: "cost of a claim with a million scheduled call requests, compared to a thousand", run: claims},
+		{name: "dials", says: "time from due to the dial in the carrier's log at 10, 100 and 500 calls a second, compared to the baseline loop", run: withCallStack(Dials)},
+		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU time by program", run: withCallStack(Pipeline), bus: true},
+		{name: "held", says: "ten thousand concurrent simulated calls for a minute, and their memory", run: withCallStack(Held)},
+		{name: "media", says: "RTP and SRTP of 100, 300 and 500 calls in both directions: CPU time, delay of sent packets, loss", run: media},
+		{name: "bridge", says: "20, 100 and 200 calls with a model: CPU time, delay that the bridge adds to audio, time from the answer to the agent's first sound", run: bridge},
+		{name: "webhooks", says: "time from POST to the arrival of the webhook", run: webhooks, bus: true},
+		{name: "deliveries", says: "deliveries of a backlog in call-events.v1, as a share of the baseline loop, which sends to the same receiver", run: withWebhookStack(Deliveries), bus: true},
+		{name: "steady", says: "fifty deliveries a second: CPU time and latency of one, compared to a direct POST", run: withWebhookStack(Steady), bus: true},
 		{name: "neighbours", says: "a healthy endpoint alone, and beside endpoints that hang", run: withWebhookStack(Neighbours)},
 		{name: "pauses", says: "the last delivery after a pause, the first after a resume", run: withWebhookStack(Pauses)},
 		{name: "longqueue",
 			says: "an endpoint beside a subscription with a million due deliveries that is paused and resumed",
 			run:  withWebhookStack(LongQueue)},
-		{name: "takeover", says: "calls beside a replica that is killed or stopped", run: takeover},
-		{name: "idle", says: "what webhook-dispatcher asks of Postgres while nothing happens", run: idle},
-		{name: "soak", says: "half the backlog's rate for long, and how claims go at its end", run: withWebhookStack(Soak), asked: true},
-		{name: "costs", says: "what a call takes of Postgres, Kafka and the processors, by component", run: costs},
-		{name: "judging", says: "the pre-check and the gate beside five million contacts, as a share of POST, and the import of a list beside a plain COPY", run: complianceChecks},
-		{name: "reads", says: "GET by id and every list with a million calls, against the same with a thousand", run: reads},
+		{name: "takeover", says: "duration of calls while a replica is killed or stopped", run: takeover},
+		{name: "idle", says: "statements of webhook-dispatcher at Postgres while no event arrives", run: idle},
+		{name: "soak", says: "half of the backlog's rate for a long time, and the duration of claims at the end", run: withWebhookStack(Soak), asked: true},
+		{name: "costs", says: "cost of a call by component: CPU time, Postgres and Kafka", run: costs},
+		{name: "judging", says: "pre-check and dial-time check with five million contacts, as a share of POST, and the import of a list compared to a plain COPY", run: complianceChecks},
+		{name: "reads", says: "GET by id and every list with a million calls, compared to a thousand", run: reads},
 	}
 }
 
@@ -188,7 +188,7 @@ func brokers(set settings) ([]string, error) {
 		return []string{apache}, nil
 	case "both":
 		if !here {
-			fmt.Println("SKIPPED: nothing is measured on Apache Kafka, which is not here: make kafka-fetch (Java 17 or newer, Maven)")
+			fmt.Println("SKIPPED: Apache Kafka is not installed: run make kafka-fetch (Java 17 or newer, Maven)")
 			return []string{embedded}, nil
 		}
 		return []string{embedded, apache}, nil
