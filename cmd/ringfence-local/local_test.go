@@ -162,9 +162,9 @@ func TestUp_StackCompletesACallAndRefusesASecondStart(t *testing.T) {
 	opts := options(t)
 	s := start(t, opts)
 	defer stop(t, s)
-	t.Run("demo.json names everything", func(t *testing.T) { checkDemoJSON(t, opts, s) })
+	t.Run("demo.json contains addresses and keys", func(t *testing.T) { checkDemoJSON(t, opts, s) })
 	t.Run("a second start is refused", func(t *testing.T) { checkSecondStart(t, opts, s) })
-	t.Run("replay reports the records that stay parked", func(t *testing.T) { checkReplay(t, opts, s) })
+	t.Run("replay reports records that are still parked", func(t *testing.T) { checkReplay(t, opts, s) })
 	completes(t, s)
 }
 

@@ -167,24 +167,24 @@ func TestCommands_PrintErrorsAsTextAndJSON(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{"a refusal", 409, []string{"numbers", "add", "+14155550100", "7"}, 1, `"code":"number_exists"`},
+		{"an error of the API", 409, []string{"numbers", "add", "+14155550100", "7"}, 1, `"code":"number_exists"`},
 		{"a service's command that fails", 200, []string{"services", "parked", "calls"}, 1, `{"error":{"code":"failed","message":"calls replay --json: exit status 1"}}`},
-		{"a number below zero", 200, []string{"wallet", "adjust", "-2.50", "x"}, 2, "write -- before it, as in adjust -- -2.50 REFERENCE."},
-		{"a word that is nearly one", 200, []string{"workspace", "list"}, 2, `did you mean \"workspaces\"? `},
-		{"a topic that is not set", 200, []string{"services", "replay", "calls", ""}, 2, "the topic is empty"},
+		{"a negative amount", 200, []string{"wallet", "adjust", "-2.50", "x"}, 2, "write -- before it, as in adjust -- -2.50 REFERENCE."},
+		{"a misspelled command", 200, []string{"workspace", "list"}, 2, `did you mean \"workspaces\"? `},
+		{"an empty topic", 200, []string{"services", "replay", "calls", ""}, 2, "the topic is empty"},
 		{"a workspace without a name", 200, []string{"workspaces", "add", ""}, 2, "the name is empty"},
 		{"an agent without a name", 200, []string{"agents", "add", ""}, 2, "the name is empty"},
-		{"half an object as evidence", 200, []string{"contacts", "grant", "+14155550100", "--source=x", `--evidence={"form":`}, 2, "begins like a JSON object but is not valid JSON"},
+		{"an incomplete JSON object as evidence", 200, []string{"contacts", "grant", "+14155550100", "--source=x", `--evidence={"form":`}, 2, "begins like a JSON object but is not valid JSON"},
 		{"no such command", 200, []string{"dance"}, 2, `"code":"not_understood"`},
-		{"half a command", 200, []string{"keys"}, 2, `"code":"not_understood"`},
+		{"an incomplete command", 200, []string{"keys"}, 2, `"code":"not_understood"`},
 		{"no such flag", 200, []string{"keys", "list", "--colour"}, 2, `"code":"not_understood"`},
-		{"a replay of nothing", 200, []string{"webhooks", "replay", "7"}, 2, `"code":"not_understood"`},
+		{"a replay without a selection", 200, []string{"webhooks", "replay", "7"}, 2, `"code":"not_understood"`},
 		{"no such service", 200, []string{"services", "parked", "phone"}, 2, `"code":"not_understood"`},
 		{"an empty id", 200, []string{"agents", "show", ""}, 1, `\"\" is not a valid id`},
-		{"an id of dots", 200, []string{"keys", "revoke", "..", "--yes"}, 1, `\"..\" is not a valid id`},
-		{"a workspace of dots", 200, []string{"-w", "..", "workspaces", "show"}, 1, `\"..\" is not a valid id`},
-		{"a secret among the arguments", 200, []string{"trunks", "change", "7", "--set", "password=s3cret"}, 1, "--file -"},
-		{"a limit of nothing", 200, []string{"keys", "list", "--limit", "0"}, 1, "at least 1"},
+		{"an id that consists of dots", 200, []string{"keys", "revoke", "..", "--yes"}, 1, `\"..\" is not a valid id`},
+		{"a workspace id that consists of dots", 200, []string{"-w", "..", "workspaces", "show"}, 1, `\"..\" is not a valid id`},
+		{"a secret as an argument", 200, []string{"trunks", "change", "7", "--set", "password=s3cret"}, 1, "--file -"},
+		{"a limit of zero", 200, []string{"keys", "list", "--limit", "0"}, 1, "at least 1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := admin(t, test.status)

@@ -17,7 +17,7 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 		out, faults                    string
 	}{
 		{
-			name: "all is well", services: `[{"name":"calls","ready":true}]`, dialer: `"agent_circuits":[],` + queue,
+			name: "nothing is down", services: `[{"name":"calls","ready":true}]`, dialer: `"agent_circuits":[],` + queue,
 			trunks: `[{"id":"7","name":"main","state":"up","channels_in_use":2,"channels":10,"recent":{"calls":5,"failures":1}},
 				{"id":"8","name":"new","state":"unknown","channels":10},{"id":"9","name":"old","state":"disabled","channels":10}]`,
 			out: "service   ready         calls\n" +
@@ -27,7 +27,7 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 				"queue     12 due        oldest 1m30s, 3 scheduled, 4 outbound and 1 inbound calls live\n",
 		},
 		{
-			name: "much is down", services: `[{"name":"dialer","ready":false}]`, code: 1,
+			name: "several components are down", services: `[{"name":"dialer","ready":false}]`, code: 1,
 			dialer: `"agent_circuits":[{"replica":"a","kind":"openai_realtime","workspace_id":null}],` + queue,
 			trunks: `[{"id":"7","name":"main","state":"mixed","channels":10}]`,
 			out: "service   not ready     dialer\n" +
@@ -54,7 +54,7 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 			faults: "down: no active trunk",
 		},
 		{
-			name: "the dialer does not answer", services: `[{"name":"dialer","ready":false}]`, dialer: "no JSON",
+			name: "the dialer does not respond", services: `[{"name":"dialer","ready":false}]`, dialer: "no JSON",
 			trunks: "[]", code: 1, faults: "down: service dialer, dialer",
 			out: "service   not ready     dialer\n" +
 				"dialer    no answer     GET /admin/v1/dialer returned 200, which is not a response of the gateway: " +

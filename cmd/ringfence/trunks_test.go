@@ -37,14 +37,14 @@ func TestTrunksCheck_PrintsEachStep(t *testing.T) {
 		code               int
 		out, faults        string
 	}{
-		{name: "good", trunk: "main", check: goodCheck, out: "Trunk Main\ndns        ok       192.0.2.1\n"},
+		{name: "every step succeeds", trunk: "main", check: goodCheck, out: "Trunk Main\ndns        ok       192.0.2.1\n"},
 		{
-			name: "failed", trunk: "7", check: badCheck, code: 1,
+			name: "a step fails", trunk: "7", check: badCheck, code: 1,
 			out: "Trunk Main\ndns        ok       192.0.2.1\n" +
 				"options    failed   no answer\n           remedy   Check the firewall.\n",
 			faults: "trunk Main: the step options failed",
 		},
-		{name: "no such trunk", trunk: "other", check: goodCheck, code: 1, faults: `no trunk has the name "other"`},
+		{name: "an unknown trunk", trunk: "other", check: goodCheck, code: 1, faults: `no trunk has the name "other"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -17,15 +17,15 @@ func TestCallsWhy_ExplainsARequestThatWaitsForATrunk(t *testing.T) {
 			want: "Now no SIP trunk is active: add one with `ringfence trunks add`, or enable one.",
 		},
 		{
-			name: "a trunk that refuses the account", replicas: sip,
+			name: "the only active trunk has an open circuit", replicas: sip,
 			trunks: `[{"name":"main","state":"circuit_open"},{"name":"old","state":"disabled"}]`,
 			want:   "Now no SIP trunk takes calls: main is circuit_open; `ringfence trunks check NAME` shows why.",
 		},
 		{
-			name: "a trunk that takes calls", replicas: sip, trunks: `[{"name":"main","state":"up"}]`,
+			name: "a trunk accepts calls", replicas: sip, trunks: `[{"name":"main","state":"up"}]`,
 			want: "the call waits for a free channel of a trunk", without: "Now no SIP trunk",
 		},
-		{name: "the simulator", replicas: simulator, trunks: `[]`, want: "the call waits for a free channel", without: "Now no SIP trunk"},
+		{name: "the simulated carrier", replicas: simulator, trunks: `[]`, want: "the call waits for a free channel", without: "Now no SIP trunk"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -77,10 +77,10 @@ func TestHeard_RefusedAttemptIsNoSecondDial(t *testing.T) {
 		followed bool
 		breaches int
 	}{
-		{"refused, and another was tried", kit.SippCall{Dials: 1, Refused: 503, Over: at}, true, 0},
-		{"refused by the last", kit.SippCall{Dials: 1, Refused: 503, Over: at}, false, 1},
+		{"refused by a trunk that another trunk follows", kit.SippCall{Dials: 1, Refused: 503, Over: at}, true, 0},
+		{"refused by the last trunk", kit.SippCall{Dials: 1, Refused: 503, Over: at}, false, 1},
 		{"refused after it rang", kit.SippCall{Dials: 1, Refused: 503, Rang: at, Over: at}, true, 1},
-		{"refused for the number's sake", kit.SippCall{Dials: 1, Refused: 404, Over: at}, true, 1},
+		{"refused because of the number", kit.SippCall{Dials: 1, Refused: 404, Over: at}, true, 1},
 		{"dialled twice", kit.SippCall{Dials: 2, Refused: 503, Over: at}, true, 1},
 	} {
 		s := aScene()
@@ -103,45 +103,45 @@ func TestJudge_ReportsEachViolatedGuarantee(t *testing.T) {
 		law   law
 		names string
 	}{
-		{"the carrier was asked twice for one call", func(s *scene) { s.log = append(s.log, s.log[0]) }, lawOnce, "c1"},
-		{"a second call rang for the request", func(s *scene) {
+		{"the carrier received two originates of one call", func(s *scene) { s.log = append(s.log, s.log[0]) }, lawOnce, "c1"},
+		{"a call request had two calls", func(s *scene) {
 			s.log = append(s.log, kit.LogLine{Kind: "originate", CallID: "c2", To: "+14155550101"})
 		}, lawOnce, "c2"},
-		{"the API shows a call of no request", func(s *scene) { s.known.calls["c3"] = call{CallID: "c3", Status: "busy"}; s.tell("c3", "call.busy") }, lawOnce, "c3"},
+		{"a call has no call request", func(s *scene) { s.known.calls["c3"] = call{CallID: "c3", Status: "busy"}; s.tell("c3", "call.busy") }, lawOnce, "c3"},
 		{"dialled before its time", func(s *scene) { s.known.requests[0].ScheduledFor = s.known.requests[0].ScheduledFor.Add(time.Minute) }, lawGates, "c1"},
 		{"dialled after an opt-out", func(s *scene) {
 			s.j.l.shut["w1 +14155550101"] = []span{{from: s.known.calls["c1"].Timings.DialedAt.Add(-time.Second)}}
 		}, lawGates, "c1"},
-		{"a call that talked is free", func(s *scene) { s.change(func(c *call) { c.Charged = 0 }) }, lawMoney, "c1"},
-		{"a call that failed is charged", func(s *scene) {
+		{"an answered call is not charged", func(s *scene) { s.change(func(c *call) { c.Charged = 0 }) }, lawMoney, "c1"},
+		{"a failed call is charged", func(s *scene) {
 			s.change(func(c *call) { c.Status = "failed" })
 			s.known.arrived[2].Type = "call.failed"
 		}, lawMoney, "c1"},
-		{"a call talked longer than it was charged for", func(s *scene) { s.log[3].At = s.log[3].At.Add(time.Second) }, lawMoney, "c1"},
-		{"a charge for a call that was not answered", func(s *scene) { s.log = slices.Delete(s.log, 2, 3) }, lawMoney, "c1"},
+		{"a call is charged for less than its talk time", func(s *scene) { s.log[3].At = s.log[3].At.Add(time.Second) }, lawMoney, "c1"},
+		{"an unanswered call is charged", func(s *scene) { s.log = slices.Delete(s.log, 2, 3) }, lawMoney, "c1"},
 		{"a request never ends", func(s *scene) { s.known.requests[0].Status = "dialing" }, lawEnds, "steady"},
-		{"a call ends twice", func(s *scene) { s.known.arrived[0].Type = "call.failed" }, lawEnds, "c1"},
+		{"a call has two terminal events", func(s *scene) { s.known.arrived[0].Type = "call.failed" }, lawEnds, "c1"},
 		{"wrong terminal event", func(s *scene) { s.known.arrived[2].Type = "call.busy" }, lawEnds, "c1"},
 		{"no terminal event", func(s *scene) { s.known.arrived = s.known.arrived[:2] }, lawEvents, "c1"},
-		{"no terminal event of a call whose ringing event is recorded", func(s *scene) {
+		{"no terminal event, although the ringing event is recorded", func(s *scene) {
 			s.known.tenant.resting, s.known.arrived = true, s.known.arrived[1:2]
 			s.record("call.ringing", 1)
 		}, lawEvents, "c1"},
-		{"a call ends twice, and one end is recorded", func(s *scene) { s.known.tenant.resting = true; s.record("call.failed", 3) }, lawEnds, "c1"},
+		{"a call has two terminal events, one of them skipped", func(s *scene) { s.known.tenant.resting = true; s.record("call.failed", 3) }, lawEnds, "c1"},
 		{"an event was skipped without a pause", func(s *scene) {
 			s.known.arrived = s.known.arrived[1:]
 			s.record("call.ringing", 1)
 		}, lawEvents, "never paused"},
-		{"an event in between is missing", func(s *scene) { s.known.arrived = s.known.arrived[1:] }, lawEvents, "event 1 of call c1"},
+		{"an event before the terminal event is missing", func(s *scene) { s.known.arrived = s.known.arrived[1:] }, lawEvents, "event 1 of call c1"},
 		{"an event is not signed", func(s *scene) { s.known.arrived[0].Signed = false }, lawEvents, "not signed"},
 		{"an event of another workspace's call", func(s *scene) { s.tell("c9", "call.busy") }, lawOwn, "c9"},
-		{"one key made two requests", func(s *scene) {
+		{"one idempotency key created two call requests", func(s *scene) {
 			s.known.requests = append(s.known.requests, request{ID: "r2", Status: "blocked", ExternalRef: &s.order.name})
 		}, lawAnswers, "r2"},
-		{"an accepted request is gone", func(s *scene) { s.order.id = "r9" }, lawLost, "r9"},
-		{"a call that its request names is gone", func(s *scene) { s.known.calls = map[string]call{} }, lawLost, "c1"},
-		{"a cancel was answered 200 and did not cancel", func(s *scene) { s.order.cancelStatus = 200 }, lawAnswers, "r1"},
-		{"a cancel was answered 409 and did", func(s *scene) { s.order.cancelStatus, s.known.requests[0].Status = 409, "canceled" }, lawAnswers, "r1"},
+		{"an accepted call request does not exist", func(s *scene) { s.order.id = "r9" }, lawLost, "r9"},
+		{"the call of a call request does not exist", func(s *scene) { s.known.calls = map[string]call{} }, lawLost, "c1"},
+		{"a cancel returned 200 and did not cancel", func(s *scene) { s.order.cancelStatus = 200 }, lawAnswers, "r1"},
+		{"a cancel returned 409 and canceled", func(s *scene) { s.order.cancelStatus, s.known.requests[0].Status = 409, "canceled" }, lawAnswers, "r1"},
 		{"a canceled request was dialled", func(s *scene) { s.known.requests[0].Status = "canceled" }, lawAnswers, "r1"},
 	}
 	for _, test := range tests {

@@ -340,18 +340,18 @@ func TestJudgeCancel_ReportsWrongResponses(t *testing.T) {
 		dials int
 		fault bool
 	}{
-		{"canceled in time", raced{answers: []int{200}}, "canceled", 0, false},
-		{"dialled first", raced{answers: []int{409}}, "completed", 1, false},
-		{"one of two", raced{answers: []int{409, 200}}, "canceled", 0, false},
-		{"the one broken off did it", raced{answers: []int{409}, unanswered: true}, "canceled", 0, false},
-		{"canceled and dialled", raced{answers: []int{200}}, "canceled", 1, true},
-		{"answered yes and went on", raced{answers: []int{200}}, "completed", 1, true},
-		{"answered yes and never ended", raced{answers: []int{200}}, "queued", 0, true},
-		{"two that succeeded", raced{answers: []int{200, 200}}, "canceled", 0, true},
-		{"canceled by nobody", raced{answers: []int{409}}, "canceled", 0, true},
-		{"refused and not dialled", raced{answers: []int{409}}, "failed", 0, true},
-		{"refused and dialled twice", raced{answers: []int{409}}, "completed", 2, true},
-		{"refused and still queued", raced{answers: []int{409}}, "queued", 0, true},
+		{"200 and canceled", raced{answers: []int{200}}, "canceled", 0, false},
+		{"409 and dialed", raced{answers: []int{409}}, "completed", 1, false},
+		{"200 to one of two cancels, and canceled", raced{answers: []int{409, 200}}, "canceled", 0, false},
+		{"409 after an unanswered cancel, and canceled", raced{answers: []int{409}, unanswered: true}, "canceled", 0, false},
+		{"200, canceled and dialed", raced{answers: []int{200}}, "canceled", 1, true},
+		{"200 and dialed", raced{answers: []int{200}}, "completed", 1, true},
+		{"200 and still queued", raced{answers: []int{200}}, "queued", 0, true},
+		{"200 to both cancels", raced{answers: []int{200, 200}}, "canceled", 0, true},
+		{"409 and canceled", raced{answers: []int{409}}, "canceled", 0, true},
+		{"409 and not dialed", raced{answers: []int{409}}, "failed", 0, true},
+		{"409 and dialed twice", raced{answers: []int{409}}, "completed", 2, true},
+		{"409 and still queued", raced{answers: []int{409}}, "queued", 0, true},
 	}
 	for _, test := range tests {
 		if fault := judgeCancel(test.race, test.ended, test.dials); (fault != "") != test.fault {

@@ -15,12 +15,12 @@ func TestJudgeEvents_ReportsEachFault(t *testing.T) {
 		got  []Delivery
 		want string // the expected fault; empty if no fault is expected
 	}{
-		{"one terminal event is right", []Delivery{good}, ""},
-		{"the same event twice is a repeat, not a second end", []Delivery{good, good}, ""},
+		{"one terminal event is correct", []Delivery{good}, ""},
+		{"a repeated delivery of one event is correct", []Delivery{good, good}, ""},
 		{"two terminal events of one call", []Delivery{good, with(func(d *Delivery) { d.EventID = "e2" })}, "2 terminal events"},
-		{"two kinds of end of one call", []Delivery{good, with(func(d *Delivery) { d.EventID, d.Type = "e2", "call.failed" })}, "2 terminal events"},
+		{"two terminal events of different types", []Delivery{good, with(func(d *Delivery) { d.EventID, d.Type = "e2", "call.failed" })}, "2 terminal events"},
 		{"an unsigned delivery", []Delivery{with(func(d *Delivery) { d.Signed = false })}, "is not signed"},
-		{"an event of a call nobody knows", []Delivery{with(func(d *Delivery) { d.CallID = "c9" })}, "does not know"},
+		{"an event of an unknown call", []Delivery{with(func(d *Delivery) { d.CallID = "c9" })}, "does not know"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -148,7 +148,7 @@ func TestPlayout_SilentPhoneEndsTheCallUnlessItSendsRTCP(t *testing.T) {
 		script        func(e *ear) script
 	}{
 		{
-			name: "that sends RTCP", reports: true, status: "completed", cause: "normal_clearing", last: "call.completed",
+			name: "that sends only RTCP", reports: true, status: "completed", cause: "normal_clearing", last: "call.completed",
 			script: func(e *ear) script {
 				return invited().answered(e.description("sendrecv")).pause(20 * time.Second).hangsUp()
 			},

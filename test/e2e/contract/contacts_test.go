@@ -21,20 +21,20 @@ func TestContacts_CreateValidatesEachField(t *testing.T) {
 		field string // "" if the response is 201
 	}
 	rows := []row{
-		{"a number alone", set{"phone_e164": number(1)}, ""},
+		{"only a phone number", set{"phone_e164": number(1)}, ""},
 		{"null is absent", set{"phone_e164": number(1), "name": nil, "metadata": nil}, ""},
 		{"unknown fields are ignored", set{"phone_e164": number(1), "id": "x", "dnd_status": "dnd", "consent_status": 7}, ""},
 		{"a name of 200 characters", set{"phone_e164": number(1), "name": strings.Repeat("ü", 200)}, ""},
 		{"a name of 201 characters", set{"phone_e164": number(1), "name": strings.Repeat("x", 201)}, "name"},
 		{"a name that is a number", set{"phone_e164": number(1), "name": 7}, "name"},
 		{"a NUL byte", set{"phone_e164": number(1), "name": "a\x00"}, "name"},
-		{"no number", set{"name": "Ada"}, "phone_e164"},
-		{"null for the number", set{"phone_e164": nil}, "phone_e164"},
-		{"a number of another type", set{"phone_e164": 14155550101}, "phone_e164"},
-		{"a number that is none", set{"phone_e164": "14155550101"}, "phone_e164"},
-		{"a time zone that is one", set{"phone_e164": number(1), "metadata": set{"time_zone": "Europe/Berlin"}}, ""},
-		{"a time zone that is none", set{"phone_e164": number(1), "metadata": set{"time_zone": "Mars/Olympus"}}, "time_zone"},
-		{"a time zone that is no text", set{"phone_e164": number(1), "metadata": set{"time_zone": 2}}, "time_zone"},
+		{"no phone number", set{"name": "Ada"}, "phone_e164"},
+		{"null as the phone number", set{"phone_e164": nil}, "phone_e164"},
+		{"a phone number of the wrong type", set{"phone_e164": 14155550101}, "phone_e164"},
+		{"an invalid phone number", set{"phone_e164": "14155550101"}, "phone_e164"},
+		{"a valid time zone", set{"phone_e164": number(1), "metadata": set{"time_zone": "Europe/Berlin"}}, ""},
+		{"an unknown time zone", set{"phone_e164": number(1), "metadata": set{"time_zone": "Mars/Olympus"}}, "time_zone"},
+		{"a time zone of the wrong type", set{"phone_e164": number(1), "metadata": set{"time_zone": 2}}, "time_zone"},
 	}
 	for _, d := range documents() {
 		r := row{"metadata: " + d.name, set{"phone_e164": number(1), "metadata": d.value}, ""}
@@ -90,12 +90,12 @@ func TestContacts_PatchMergesMetadata(t *testing.T) {
 		return fmt.Sprint(a.members()["name"], " ", string(metadata))
 	}
 	for _, row := range []struct{ name, body, want string }{
-		{"nothing changes nothing", `{}`, `Ada {"a":1,"b":{"x":1},"c":"y"}`},
+		{"an empty object changes nothing", `{}`, `Ada {"a":1,"b":{"x":1},"c":"y"}`},
 		{"unknown fields are ignored", `{"phone_e164":"+14155550101","dnd_status":"dnd","variables":{"z":1}}`, `Ada {"a":1,"b":{"x":1},"c":"y"}`},
-		{"the name alone", `{"name":"Ada King"}`, `Ada King {"a":1,"b":{"x":1},"c":"y"}`},
-		{"metadata merges key by key, not deeper", `{"metadata":{"b":{"z":2},"d":[1]}}`, `Ada King {"a":1,"b":{"z":2},"c":"y","d":[1]}`},
+		{"only the name", `{"name":"Ada King"}`, `Ada King {"a":1,"b":{"x":1},"c":"y"}`},
+		{"metadata is merged only at the top level", `{"metadata":{"b":{"z":2},"d":[1]}}`, `Ada King {"a":1,"b":{"z":2},"c":"y","d":[1]}`},
 		{"null removes a key", `{"metadata":{"a":null,"never there":null}}`, `Ada King {"b":{"z":2},"c":"y","d":[1]}`},
-		{"null deeper down is kept", `{"metadata":{"b":{"z":null}}}`, `Ada King {"b":{"z":null},"c":"y","d":[1]}`},
+		{"null below the top level is kept", `{"metadata":{"b":{"z":null}}}`, `Ada King {"b":{"z":null},"c":"y","d":[1]}`},
 		{"name null clears the name", `{"name":null}`, `<nil> {"b":{"z":null},"c":"y","d":[1]}`},
 	} {
 		before := w.read.want(t, 200, "GET", path, nil)
@@ -187,10 +187,10 @@ func TestOptOuts_CanBeCreatedReadAndDeleted(t *testing.T) {
 		want string
 	}{
 		{"creates the contact", w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": to, "reason": strings.Repeat("ü", 500), "source": "ignored"}), "dnd unknown"},
-		{"again is no error", w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": to, "reason": nil}), "dnd unknown"},
-		{"is read", w.read.want(t, 200, "GET", "/v1/opt-outs/"+to, nil), "dnd unknown"},
-		{"is taken back", w.write.want(t, 200, "DELETE", "/v1/opt-outs/"+to, nil), "clean unknown"},
-		{"is taken back twice", w.write.want(t, 200, "DELETE", "/v1/opt-outs/"+to, nil), "clean unknown"},
+		{"a repeated opt-out succeeds", w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": to, "reason": nil}), "dnd unknown"},
+		{"the opt-out can be read", w.read.want(t, 200, "GET", "/v1/opt-outs/"+to, nil), "dnd unknown"},
+		{"the opt-out is deleted", w.write.want(t, 200, "DELETE", "/v1/opt-outs/"+to, nil), "clean unknown"},
+		{"a repeated deletion succeeds", w.write.want(t, 200, "DELETE", "/v1/opt-outs/"+to, nil), "clean unknown"},
 	} {
 		if status(row.got) != to+" "+row.want {
 			t.Errorf("%s: %s, want %s", row.name, row.got.body, row.want)

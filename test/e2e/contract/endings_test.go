@@ -46,16 +46,16 @@ func endings() []finish {
 	return []finish{
 		{"a person talks", 0, "completed", "", "completed", "normal_clearing", "interested", "human", true, true, true, true, talked, ""},
 		{"the line is busy", 90, "completed", "", "busy", "user_busy", "", "busy", false, false, false, false, []string{"call.busy"}, ""},
-		{"nobody answers", 91, "completed", "", "no_answer", "no_answer", "", "no_answer", false, false, true, false, []string{"call.ringing", "call.no_answer"}, ""},
+		{"the call is not answered", 91, "completed", "", "no_answer", "no_answer", "", "no_answer", false, false, true, false, []string{"call.ringing", "call.no_answer"}, ""},
 		{"the number does not exist", 92, "failed", "invalid_number", "failed", "unallocated_number", "", "invalid_number", false, false, false, false, []string{"call.failed"}, ""},
-		{"the carrier is away", 93, "failed", "provider_unavailable", "failed", "normal_temporary_failure", "", "unreachable", false, false, false, false, []string{"call.failed"}, ""},
-		{"a voicemail picks up", 94, "completed", "", "completed", "normal_clearing", "no_conversation", "voicemail", true, true, true, false, talked, ""},
-		{"somebody hangs up at once", 95, "completed", "", "completed", "normal_clearing", "no_conversation", "abandoned", true, true, true, false, talked, ""},
-		{"somebody asks never to be called again", 96, "completed", "", "completed", "normal_clearing", "opted_out", "human", true, true, true, true, talked, ""},
-		{"somebody asks for a call back", 97, "completed", "", "completed", "normal_clearing", "callback_requested", "human", true, true, true, true, talked, ""},
-		{"somebody away from home asks for a call back", 97, "completed", "", "completed", "normal_clearing", "callback_requested", "human", true, true, true, true, talked, "Asia/Tokyo"},
-		{"it rings for long", 98, "completed", "", "completed", "normal_clearing", "interested", "human", true, true, true, true, talked, ""},
-		{"the agent breaks", 99, "failed", "agent_unavailable", "failed", "agent_error", "", "error", false, true, true, false, []string{"call.ringing", "call.answered", "call.failed"}, ""},
+		{"the carrier is unavailable", 93, "failed", "provider_unavailable", "failed", "normal_temporary_failure", "", "unreachable", false, false, false, false, []string{"call.failed"}, ""},
+		{"a voicemail answers", 94, "completed", "", "completed", "normal_clearing", "no_conversation", "voicemail", true, true, true, false, talked, ""},
+		{"the person hangs up immediately", 95, "completed", "", "completed", "normal_clearing", "no_conversation", "abandoned", true, true, true, false, talked, ""},
+		{"the person opts out", 96, "completed", "", "completed", "normal_clearing", "opted_out", "human", true, true, true, true, talked, ""},
+		{"the person asks for a call back", 97, "completed", "", "completed", "normal_clearing", "callback_requested", "human", true, true, true, true, talked, ""},
+		{"a person in another time zone asks for a call back", 97, "completed", "", "completed", "normal_clearing", "callback_requested", "human", true, true, true, true, talked, "Asia/Tokyo"},
+		{"the phone rings for a long time", 98, "completed", "", "completed", "normal_clearing", "interested", "human", true, true, true, true, talked, ""},
+		{"the agent fails", 99, "failed", "agent_unavailable", "failed", "agent_error", "", "error", false, true, true, false, []string{"call.ringing", "call.answered", "call.failed"}, ""},
 	}
 }
 

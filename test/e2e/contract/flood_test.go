@@ -164,13 +164,13 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 		headers []string
 		counted bool
 	}{
-		{"the hop that the proxy added", []string{"203.0.113.50"}, true},
-		{"the last hop, whatever the client wrote before it", []string{"198.51.100.7, 203.0.113.50"}, true},
-		{"the last hop of the last line", []string{"198.51.100.8", "203.0.113.50"}, true},
+		{"the address that the proxy added", []string{"203.0.113.50"}, true},
+		{"the last address, after one that the client wrote", []string{"198.51.100.7, 203.0.113.50"}, true},
+		{"the last address of the last header line", []string{"198.51.100.8", "203.0.113.50"}, true},
 		{"through the proxy twice", []string{"203.0.113.50, 127.0.0.1"}, true},
-		{"blanks around it", []string{"  203.0.113.50  "}, true},
-		{"a mapped spelling", []string{"::ffff:203.0.113.50"}, true},
-		{"a first hop counts for nothing", []string{"203.0.113.50, 198.51.100.99"}, false},
+		{"spaces around the address", []string{"  203.0.113.50  "}, true},
+		{"an IPv4-mapped IPv6 address", []string{"::ffff:203.0.113.50"}, true},
+		{"the first address is ignored", []string{"203.0.113.50, 198.51.100.99"}, false},
 		{"another address", []string{"203.0.113.51"}, false},
 	} {
 		own := fmt.Sprintf("203.0.113.%d", 100+i) // each row has its own address

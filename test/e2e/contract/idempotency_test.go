@@ -130,17 +130,17 @@ func TestIdempotency_BodyKeyPrecedesHeaderKey(t *testing.T) {
 		header string
 		want   answer
 	}{
-		{"the body's", order("idempotency_key", "a"), "", first},
-		{"the header's, whichever way it was first sent", order(), "a", first},
-		{"the body's, whichever way it was first sent", order("idempotency_key", "b"), "", second},
-		{"the body's over the header's", order("idempotency_key", "a"), "b", first},
-		{"the body's over a header that is no key", order("idempotency_key", "a"), strings.Repeat("x", 256), first},
-		{"the header's when the body's is null", order("idempotency_key", nil), "b", second},
+		{"the key in the body", order("idempotency_key", "a"), "", first},
+		{"the key in the header, first sent in the body", order(), "a", first},
+		{"the key in the body, first sent in the header", order("idempotency_key", "b"), "", second},
+		{"the key in the body precedes the header", order("idempotency_key", "a"), "b", first},
+		{"the key in the body precedes an invalid header", order("idempotency_key", "a"), strings.Repeat("x", 256), first},
+		{"the key in the header if the body has null", order("idempotency_key", nil), "b", second},
 		{"255 characters in the header", order(), long, longest},
 		{"another number and agent", set{"idempotency_key": "a", "to": number(2), "agent_id": uuid.NewString()}, "", first},
-		{"a number that is none", set{"idempotency_key": "a", "to": "112", "agent_id": w.agent}, "", first},
-		{"nothing else", set{"idempotency_key": "a"}, "", first},
-		{"the wrong type of everything else", set{"idempotency_key": "a", "to": 5, "agent_id": []int{1}, "variables": "x", "scheduled_for": false, "contact_id": 7}, "", first},
+		{"an invalid phone number", set{"idempotency_key": "a", "to": "112", "agent_id": w.agent}, "", first},
+		{"no other fields", set{"idempotency_key": "a"}, "", first},
+		{"other fields of the wrong type", set{"idempotency_key": "a", "to": 5, "agent_id": []int{1}, "variables": "x", "scheduled_for": false, "contact_id": 7}, "", first},
 	} {
 		var header []string
 		if row.header != "" {

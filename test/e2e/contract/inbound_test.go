@@ -36,9 +36,9 @@ func TestInbound_CallIsStoredDeliveredAndNotCharged(t *testing.T) {
 	w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": known})
 	carrier := &client{base: stack(t).Demo.SimURL, http: w.operator.http}
 	for _, row := range []struct{ name, from, shown, contact string }{
-		{"from somebody we know, opted out or not", known, known, contact.text("id")},
-		{"from a stranger, who gets no contact", stranger, stranger, ""},
-		{"with the number withheld", "", "anonymous", ""},
+		{"from a contact, who opted out", known, known, contact.text("id")},
+		{"from an unknown number creates no contact", stranger, stranger, ""},
+		{"from a withheld number", "", "anonymous", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if got := carrier.do(t, "POST", "/inbound", set{"from": row.from, "to": line}); got.status/100 != 2 {

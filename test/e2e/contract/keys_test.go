@@ -138,7 +138,7 @@ func TestKeys_RevocationAppliesOnAllReplicasIn5s(t *testing.T) {
 		{name: "a suspended workspace", status: 403, code: "api_not_enabled", change: func(w *tenant) {
 			w.operator.want(t, 200, "PATCH", w.admin, set{"status": "suspended"})
 		}},
-		{name: "a smaller plan", status: 403, code: "api_not_enabled", change: func(w *tenant) {
+		{name: "a plan without API access", status: 403, code: "api_not_enabled", change: func(w *tenant) {
 			w.operator.want(t, 200, "PATCH", w.admin, set{"plan": "starter"})
 		}},
 	}

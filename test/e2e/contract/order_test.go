@@ -111,7 +111,7 @@ func TestOrder_FirstFailedCheckOfARouteIsReported(t *testing.T) {
 			}
 			if a.writes() {
 				check("a key that may only read, and no such thing", a.do(t, w.read, unknown), 403, "missing_scope")
-				check("a key that may only read, and a body that is none", w.read.do(t, a.method, strings.Replace(a.path, "{id}", unknown, 1), "{"), 403, "missing_scope")
+				check("a read key and an invalid body", w.read.do(t, a.method, strings.Replace(a.path, "{id}", unknown, 1), "{"), 403, "missing_scope")
 			}
 			if a.operation == "" {
 				status, code := 404, "not_found"
@@ -221,15 +221,15 @@ func TestOrder_FirstFailedCheckOfACallIsReported(t *testing.T) {
 		other[w] = w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": number(1)}).text("id")
 	}
 	faults := []place{
-		{name: "an idempotency key that is none", code: "validation_error", spoil: func(o set) { o["idempotency_key"] = "" }},
+		{name: "an invalid idempotency key", code: "validation_error", spoil: func(o set) { o["idempotency_key"] = "" }},
 		{name: "an agent_id that is no UUID", code: "validation_error", spoil: func(o set) { o["agent_id"] = "Ada" }},
-		{name: "a wrong type", code: "validation_error", spoil: func(o set) { o["schedule_if_outside_hours"] = "yes" }},
-		{name: "a number that is none", code: "invalid_phone", to: "112"},
-		{name: "a number that nobody dials", code: "validation_error", to: "+19005550101"},
-		{name: "an agent that is not there", code: "invalid_agent", spoil: func(o set) { o["agent_id"] = uuid.NewString() }},
-		{name: "a contact that is not there", code: "invalid_contact", spoil: func(o set) { o["contact_id"] = uuid.NewString() }},
+		{name: "a field of the wrong type", code: "validation_error", spoil: func(o set) { o["schedule_if_outside_hours"] = "yes" }},
+		{name: "an invalid phone number", code: "invalid_phone", to: "112"},
+		{name: "a number that is never dialed", code: "validation_error", to: "+19005550101"},
+		{name: "an unknown agent", code: "invalid_agent", spoil: func(o set) { o["agent_id"] = uuid.NewString() }},
+		{name: "an unknown contact", code: "invalid_contact", spoil: func(o set) { o["contact_id"] = uuid.NewString() }},
 		{name: "a contact with another number", code: "contact_phone_mismatch", spoil: func(o set) { o["contact_id"] = "other" }},
-		{name: "a number that opted out, consent withdrawn too", code: "recipient_dnd", to: optedOut},
+		{name: "an opted-out number with withdrawn consent", code: "recipient_dnd", to: optedOut},
 		{name: "consent withdrawn", code: "consent_withdrawn", to: withdrawn},
 		{name: "a closed window", code: "outside_calling_hours", shut: true},
 		{name: "no credit", code: "insufficient_credits", status: 402},

@@ -66,7 +66,7 @@ func TestPlacing_ValidatesEachField(t *testing.T) {
 		field   string // the field in the error message
 	}
 	rows := []row{
-		{"the least there is", nil, "", ""},
+		{"only the required fields", nil, "", ""},
 		{"unknown fields are ignored", []any{"priority", "high", "status", "completed", "id", 7}, "", ""},
 		{"null is absent", []any{"contact_id", nil, "external_ref", nil, "idempotency_key", nil, "schedule_if_outside_hours", nil}, "", ""},
 		{"external_ref of 255 characters", []any{"external_ref", strings.Repeat("ü", 255)}, "", ""},
@@ -77,11 +77,11 @@ func TestPlacing_ValidatesEachField(t *testing.T) {
 		{"an agent_id that is no UUID", []any{"agent_id", "Ada"}, "validation_error", "agent_id"},
 		{"an agent_id in braces", []any{"agent_id", "{" + uuid.NewString() + "}"}, "validation_error", "agent_id"},
 		{"an agent_id without hyphens", []any{"agent_id", strings.ReplaceAll(uuid.NewString(), "-", "")}, "validation_error", "agent_id"},
-		{"an agent_id that names nothing", []any{"agent_id", uuid.NewString()}, "invalid_agent", ""},
-		{"no to", []any{"to", nil}, "validation_error", "to"},
-		{"a to that is a number", []any{"to", 14155550101}, "validation_error", "to"},
+		{"an unknown agent_id", []any{"agent_id", uuid.NewString()}, "invalid_agent", ""},
+		{"to is missing", []any{"to", nil}, "validation_error", "to"},
+		{"to as a number", []any{"to", 14155550101}, "validation_error", "to"},
 		{"a contact_id that is no UUID", []any{"contact_id", "x"}, "validation_error", "contact_id"},
-		{"a contact_id that names nothing", []any{"contact_id", uuid.NewString()}, "invalid_contact", ""},
+		{"an unknown contact_id", []any{"contact_id", uuid.NewString()}, "invalid_contact", ""},
 		{"schedule_if_outside_hours as text", []any{"schedule_if_outside_hours", "true"}, "validation_error", "schedule_if_outside_hours"},
 		{"an idempotency_key that is a number", []any{"idempotency_key", 7}, "validation_error", "idempotency_key"},
 		{"a NUL byte in external_ref", []any{"external_ref", "a\x00b"}, "validation_error", "external_ref"},

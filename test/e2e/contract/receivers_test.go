@@ -100,16 +100,16 @@ func refusesForged(t *testing.T, got *program, url, secret string) {
 		name, signature, body string
 		want                  int
 	}{
-		{"signed well", good, body, 204},
+		{"a valid signature", good, body, 204},
 		{"no signature", "", body, 400},
-		{"another secret", signature(secret+"x", now, body), body, 400},
+		{"a signature with another secret", signature(secret+"x", now, body), body, 400},
 		{"the secret without its whsec_", signature(strings.TrimPrefix(secret, "whsec_"), now, body), body, 400},
 		{"too old", signature(secret, now-310, body), body, 400},
 		{future, "", body, 400},
 		{"one byte of the body changed", good, strings.Replace(body, "ours", "0urs", 1), 400},
-		{"upper case", strings.ToUpper(good), body, 400},
+		{"a signature in upper case", strings.ToUpper(good), body, 400},
 		{"too large", signature(secret, now, strings.Repeat(" ", 2<<20)), strings.Repeat(" ", 2<<20), 413},
-		{"signed well, again", good, body, 204},
+		{"a valid signature, repeated", good, body, 204},
 	} {
 		var status int
 		var responseBody string

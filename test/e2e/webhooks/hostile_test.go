@@ -105,14 +105,14 @@ func slow() []row {
 		}
 	}
 	return []row{
-		{name: "answers when it is too late", behave: func(l link) {
+		{name: "responds after the timeout", behave: func(l link) {
 			if l.wait(attemptTimeout + time.Second) {
 				l.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 			}
 		}, want: exhausted(0, "timeout")},
-		{name: "never answers", behave: func(l link) { l.wait(time.Hour) }, want: exhausted(0, "timeout")},
-		{name: "sends one byte of its header a second", behave: drip, want: exhausted(0, "timeout")},
-		{name: "says 200 and then nothing of its body", behave: func(l link) {
+		{name: "never responds", behave: func(l link) { l.wait(time.Hour) }, want: exhausted(0, "timeout")},
+		{name: "sends one byte of the header per second", behave: drip, want: exhausted(0, "timeout")},
+		{name: "sends 200 and no body", behave: func(l link) {
 			l.say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")
 			l.wait(time.Hour)
 		}, want: delivered(200)},
@@ -133,11 +133,11 @@ func large(t *testing.T) []row {
 	zipped := fmt.Sprintf("%sContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", ok, bomb.Len(), bomb)
 	huge := fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", ok, 1<<20, strings.Repeat("x", 1<<20))
 	return []row{
-		{name: "sends a body without end", behave: endless(ok+"\r\n", zeros), want: delivered(200), events: 40},
-		{name: "sends a body without end after a refusal", behave: endless("HTTP/1.1 500 Oops\r\nConnection: close\r\n\r\n", zeros), want: exhausted(500, "http_status")},
+		{name: "sends an endless body", behave: endless(ok+"\r\n", zeros), want: delivered(200), events: 40},
+		{name: "sends an endless body with status 500", behave: endless("HTTP/1.1 500 Oops\r\nConnection: close\r\n\r\n", zeros), want: exhausted(500, "http_status")},
 		{name: "sends a body of 1 MiB", behave: says(huge), want: delivered(200), events: 40},
 		{name: "sends a gzip bomb", behave: says(zipped), want: delivered(200), events: 40},
-		{name: "sends a header without end", behave: endless("HTTP/1.1 200 OK\r\nX-Endless: ", bytes.Repeat([]byte("x"), 1<<10)), want: exhausted(0, "invalid_answer")},
+		{name: "sends an endless header", behave: endless("HTTP/1.1 200 OK\r\nX-Endless: ", bytes.Repeat([]byte("x"), 1<<10)), want: exhausted(0, "invalid_answer")},
 	}
 }
 
@@ -148,14 +148,14 @@ func broken() []row {
 			_ = l.tcp.SetLinger(0)
 			_ = l.tcp.Close()
 		}, want: exhausted(0, "connection_failed")},
-		{name: "closes the connection before the answer", behave: func(l link) { _ = l.Close() }, want: exhausted(0, "connection_failed")},
-		{name: "switches protocols and says no more", behave: func(l link) {
+		{name: "closes the connection before the response", behave: func(l link) { _ = l.Close() }, want: exhausted(0, "connection_failed")},
+		{name: "switches protocols and sends no more", behave: func(l link) {
 			l.say("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: silence\r\n\r\n")
 			l.wait(time.Hour)
 		}, want: exhausted(101, "http_status")},
-		{name: "speaks no HTTP", behave: says("220 mail.example.com ESMTP\r\n"), want: exhausted(0, "invalid_answer")},
+		{name: "does not use HTTP", behave: says("220 mail.example.com ESMTP\r\n"), want: exhausted(0, "invalid_answer")},
 		{name: "has a certificate of another host", certificate: "another host's", want: unheard("tls_failed")},
-		{name: "has a certificate of its own", certificate: "self-signed", want: unheard("tls_failed")},
+		{name: "has a self-signed certificate", certificate: "self-signed", want: unheard("tls_failed")},
 		{name: "has an expired certificate", certificate: "expired", want: unheard("tls_failed")},
 	}
 }
@@ -187,7 +187,7 @@ func codes(elsewhere string) (rows []row) {
 			row{name: fmt.Sprintf("answers %d and asks for soon", code), behave: retryAfter(code, "soon"), want: failed},
 		)
 	}
-	return append(rows, row{name: "answers 500 and asks for an hour, which only 429 and 503 may", behave: retryAfter(500, "3600"), want: exhausted(500, "http_status")})
+	return append(rows, row{name: "responds with 500 and a Retry-After that is ignored", behave: retryAfter(500, "3600"), want: exhausted(500, "http_status")})
 }
 
 // attacked is a hostile receiver together with the events that were sent to it.
@@ -229,7 +229,7 @@ func TestHostile_ReceiversDoNotAffectOthers(t *testing.T) {
 	for _, a := range all {
 		t.Run(a.name, func(t *testing.T) { a.judge(t) })
 	}
-	t.Run("is not there", func(t *testing.T) {
+	t.Run("does not listen", func(t *testing.T) {
 		a := attacked{row: row{want: unheard("connection_failed")}, hostile: &hostile{}, customer: away, events: silent}
 		a.judge(t)
 	})
