@@ -94,7 +94,7 @@ type subscription struct {
 	ID, Name, URL, Status string
 }
 
-// limitError reports that the workspace has no room for another subscription.
+// limitError reports that the workspace has reached its limit of subscriptions.
 type limitError struct {
 	refused *refusal
 	// taken lists the subscriptions that use up the limit.

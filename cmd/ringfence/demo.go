@@ -40,7 +40,7 @@ type demo struct {
 	ref     string
 	request request
 	status  string // the call's status that was printed last
-	// subscribed is false if the workspace has no room for the demo's subscription. The demo then
+	// subscribed is false if the workspace has reached its limit of subscriptions. The demo then
 	// polls the call.
 	subscribed bool
 	final      *call // the ended call, from the terminal webhook or from a poll

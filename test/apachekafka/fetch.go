@@ -22,8 +22,8 @@ var pom []byte
 //go:embed log4j2.properties
 var logging []byte
 
-// files is the folder of the downloads. It contains lib with the jars, formatted with the metadata
-// of an empty log, and the logging configuration.
+// files is the folder of the downloads. It contains the folder lib with the jars, the folder
+// formatted with the metadata of an empty log, and the logging configuration.
 type files struct{ dir string }
 
 func (f files) path(name string) string { return filepath.Join(f.dir, name) }

@@ -68,7 +68,7 @@ type phone struct {
 	agent    string
 	// steps are the lines of the phone's extension in the dialplan.
 	steps []string
-	// texts contains the texts that the phone plays if the call does not end before.
+	// texts contains the texts that the phone plays, unless the call ends earlier.
 	texts    []string
 	request  string
 	finished kit.Request

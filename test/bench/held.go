@@ -31,7 +31,7 @@ const (
 var services = []string{"gateway", "calls", "contacts-compliance", dialer, "billing-wallet", "webhook-dispatcher"}
 
 // memory is the resident memory of a program. For a service it also contains the heap after a
-// collection and the number of goroutines.
+// garbage collection and the number of goroutines.
 type memory struct {
 	resident, heap, goroutines float64
 }

@@ -167,7 +167,7 @@ SELECT (SELECT count(*) FROM calls.outbox)
      + (SELECT count(*) FROM calls.call_requests) - (SELECT count(*) FROM dialer.dial_queue)
      + (SELECT count(*) FROM billing_wallet.holds WHERE state = 'held' AND confirmed_at IS NULL)`
 
-// drained waits until every request has reached the dialer and billing-wallet.
+// drained waits until every call request has reached the dialer and billing-wallet.
 func (b *bench) drained(ctx context.Context, db *pgx.Conn) error {
 	return kit.Until(ctx, 5*time.Minute, "what was posted reaches the dialer and the wallet", func() (bool, error) {
 		var left int64

@@ -96,8 +96,8 @@ func (t *takeovers) lose(ctx context.Context, name string, signal syscall.Signal
 	})
 }
 
-// round places calls for two seconds, disturbs the stack, and places further calls. Then it waits
-// until the last webhook of every call has arrived.
+// round places calls for two seconds, calls the function disturb, and places further calls. Then it
+// waits until the last webhook of every call has arrived.
 func (t *takeovers) round(ctx context.Context, what string, disturb func() error) error {
 	sent := map[string]time.Time{}
 	var mu sync.Mutex

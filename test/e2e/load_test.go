@@ -100,7 +100,7 @@ func (l *load) count(status int) int {
 	return l.answers[status]
 }
 
-// id returns the id of the request that was accepted for a number, or "".
+// id returns the id of the call request that was accepted for a number, or "".
 func (l *load) id(to string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

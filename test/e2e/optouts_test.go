@@ -231,7 +231,7 @@ type judged struct {
 	status, code string
 	dialedAt     *time.Time
 	// opens contains the times of the checks that permitted the dial. originates is the number of
-	// requests to the carrier.
+	// originate requests that the carrier received.
 	opens      []time.Time
 	originates int
 }
@@ -307,7 +307,8 @@ func (r refusal) judge(j *judged) string {
 	return ""
 }
 
-// known waits until every request of a workspace has ended, and returns them with their decisions.
+// known waits until every call request of a workspace has ended, and returns the call requests with
+// their decisions.
 func known(t *testing.T, w *kit.Workspace) map[string]*judged {
 	t.Helper()
 	type request struct {

@@ -130,7 +130,8 @@ func awaitNoLag(t *testing.T, admin *kadm.Client) {
 	})
 }
 
-// snapshot returns all data that a customer can read, and the requests to the carrier.
+// snapshot returns all data that a customer can read, and the originate requests that the carrier
+// received.
 func snapshot(t *testing.T, s *kit.Stack, w *kit.Workspace) []byte {
 	t.Helper()
 	var all []any

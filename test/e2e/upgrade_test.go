@@ -25,8 +25,8 @@ func rolled() []string {
 	return []string{"contacts-compliance", "billing-wallet", "dialer", "calls", "webhook-dispatcher", "gateway"}
 }
 
-// drainDelay is the value in the charts. It is longer than the time for which clients keep an idle
-// connection (serviceauth.IdleFor between the services).
+// drainDelay is the value of DRAIN_DELAY in the Helm charts. It is longer than the time for which
+// clients keep an idle connection (serviceauth.IdleFor between the services).
 const (
 	drainDelay   = "DRAIN_DELAY=5s"
 	strictPerSec = 12

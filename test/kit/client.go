@@ -166,7 +166,7 @@ func (s *Stack) CarrierLog(ctx context.Context) ([]LogLine, error) {
 // ErrNoShell is returned if curl or jq is not installed.
 var ErrNoShell = errors.New("the first call needs curl and jq")
 
-// FirstCall runs the commands of the section "Place the first call" of page
+// FirstCall runs the commands of the section "Place the first call" in the file page
 // (docs/deploy/compose.md). It replaces the addresses in the commands, and waits until the call
 // request is completed. It returns the output of the commands.
 func FirstCall(ctx context.Context, page, base, admin, token string) (output string, err error) {

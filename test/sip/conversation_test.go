@@ -66,8 +66,8 @@ func samplesOf(t *testing.T, file string, channel int) (samples []int16) {
 	return samples
 }
 
-// sox runs sox. It returns the file that sox writes to the output "-". Otherwise it returns the
-// text that sox prints.
+// sox runs the program sox. It returns the audio file if the output is "-", and otherwise the text
+// that sox prints.
 func sox(t *testing.T, args ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -85,7 +85,8 @@ func sox(t *testing.T, args ...string) []byte {
 	return []byte(p.Output())
 }
 
-// spoken returns the path of a WAV file in which each sentence begins at its second.
+// spoken returns the path of a WAV file that contains the sentences. The parameter seconds contains
+// the start of each sentence.
 func spoken(t *testing.T, seconds []int, sentences ...string) (path string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -15,8 +15,8 @@ import (
 func number(port int) string { return fmt.Sprintf("+1415%d%05d", 55, port) }
 
 // routing is the configuration of kamailio. kamailio requests credentials, and adds Record-Route
-// with the transport of the INVITE. It routes +1415 55 and a port to that port, and calls to the
-// stack's number to the registered address.
+// with the transport of the INVITE. A number that consists of +1415 55 and a port leads to that
+// port. The stack's number leads to the registered address.
 const routing = `
 request_route {
 	if (!mf_process_maxfwd_header("10")) { sl_send_reply("483", "Too Many Hops"); exit; }

@@ -15,7 +15,8 @@ import (
 )
 
 // wantRecorded checks the recording at the link. It must be a WAV file with the person on the left
-// channel and the agent on the right channel. Both channels must be aligned as in the call.
+// channel and the agent on the right channel. The audio of the two channels must have the same time
+// offset as in the call.
 func wantRecorded(t *testing.T, house *kit.Workspace, callID string, p phone) {
 	t.Helper()
 	person, agent := recorded(t, house, callID)

@@ -77,7 +77,7 @@ func database(t *testing.T) *pgx.Conn {
 	return db
 }
 
-// stopped checks that the request ends with the error code when it becomes due.
+// stopped makes the call request due and checks that it ends with the error code.
 func (w *tenant) stopped(t *testing.T, id, code string) {
 	t.Helper()
 	comes(t, id)
@@ -90,8 +90,8 @@ func (w *tenant) stopped(t *testing.T, id, code string) {
 	}
 }
 
-// If a person opts out in a call, the workspace's queued requests to that person are not dialed.
-// The opt-out record names the call as evidence.
+// If a person opts out in a call, the workspace's queued call requests to that person are not
+// dialed. The opt-out record names the call as evidence.
 func TestOptOut_InACallBlocksQueuedRequests(t *testing.T) {
 	w, to := workspace(t), number(96)
 	w.topUp(t, "100")
@@ -114,8 +114,8 @@ func TestOptOut_InACallBlocksQueuedRequests(t *testing.T) {
 	w.stopped(t, waits, "recipient_dnd")
 }
 
-// If an imported list contains a number, queued requests to the number are not dialed. A second
-// import of the same file changes nothing.
+// If an imported list contains a number, queued call requests to the number are not dialed. A
+// second import of the same file changes nothing.
 func TestOptOut_ImportedBlocksQueuedRequests(t *testing.T) {
 	w, to := workspace(t), number(1)
 	w.topUp(t, "100")

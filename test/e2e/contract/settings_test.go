@@ -322,8 +322,8 @@ type stop struct {
 	code  string // the error code of the blocked request
 }
 
-// 200 requests become due one after the other, before and after the response to the write of the
-// setting. No request may be dialed later than 2 s after the response.
+// 200 call requests become due one after the other, before and after the response to the write of
+// the setting. No call request may be dialed later than 2 s after the response.
 func TestSettings_ApplyToTheNextDial(t *testing.T) {
 	t.Parallel()
 	patch := func(body map[string]any) func(*settingTenant, int, string) {
@@ -370,7 +370,7 @@ func TestSettings_ApplyToTheNextDial(t *testing.T) {
 	}
 }
 
-// place posts n requests. The function due returns the delay of request i after its POST.
+// place posts n call requests. The function due returns the delay of call request i after its POST.
 func (w *settingTenant) place(n int, due func(i int) time.Duration, agentID func(i int) string) {
 	w.t.Helper()
 	faults := make([]error, n)
@@ -385,8 +385,8 @@ func (w *settingTenant) place(n int, due func(i int) time.Duration, agentID func
 	}
 }
 
-// awaitRequests waits until n requests have ended, and returns them. It reads the requests through
-// the operator API, because the setting can block the workspace's own keys.
+// awaitRequests waits until n call requests have ended, and returns them. It reads the call
+// requests through the operator API, because the setting can block the workspace's own keys.
 func (w *settingTenant) awaitRequests(n int) (requests []kit.Request) {
 	w.t.Helper()
 	err := kit.Until(w.t.Context(), kit.HangTimeout, "every request has ended", func() (done bool, err error) {

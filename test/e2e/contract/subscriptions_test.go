@@ -45,8 +45,8 @@ func TestSubscriptions_ConcurrentChangesLeaveAtMostFiveActive(t *testing.T) {
 				paused = append(paused, id)
 			}
 		}
-		// One half of the clients resumes paused subscriptions. Two clients each resume the same
-		// subscription. The other half creates subscriptions.
+		// One half of the clients resumes paused subscriptions, two clients for each subscription.
+		// The other half creates subscriptions.
 		answers := at(clients, func(i int, c *client) answer {
 			if i%2 == 0 {
 				return create(i, c)

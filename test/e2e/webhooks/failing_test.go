@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestFailing_SubscriptionIsWarnedDisabledAndResumed follows one endpoint that fails: the
-// subscription is flagged, disabled, and resumed.
+// TestFailing_SubscriptionIsWarnedDisabledAndResumed follows one endpoint that fails. The
+// subscription gets a warning, is disabled, and is resumed.
 func TestFailing_SubscriptionIsWarnedDisabledAndResumed(t *testing.T) {
 	w := stack(t)
 	hooks := w.receive(t)

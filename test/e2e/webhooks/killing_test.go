@@ -135,8 +135,8 @@ func (c *customer) settled(t *testing.T) map[string]bool {
 	return known
 }
 
-// answered returns the requests that began after the time after, and whose response was sent before
-// the time before.
+// answered returns the requests that began after the parameter after, and whose response was sent
+// before the parameter before.
 func (b *book) answered(after, before time.Time) []request {
 	return slices.DeleteFunc(b.all(), func(r request) bool {
 		whole := !r.cut && !r.ended.IsZero()

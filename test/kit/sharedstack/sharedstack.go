@@ -115,7 +115,7 @@ func New() (w *World, err error) {
 // AtEnd registers a function that End calls. The last registered function is called first.
 func (w *World) AtEnd(do func() error) { w.ends = append(w.ends, do) }
 
-// Postgres starts a server, which the stack uses instead of starting one.
+// Postgres starts a Postgres server. The stack then uses this server and does not start its own.
 func (w *World) Postgres() (*kit.Postgres, error) {
 	db, err := kit.StartPostgres(w.Bin)
 	if err == nil {

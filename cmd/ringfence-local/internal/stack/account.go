@@ -19,8 +19,8 @@ type Account struct {
 	Credential *syscall.Credential
 }
 
-// ChooseAccount returns the user of this process. For root it returns the user postgres, or another
-// unprivileged user of the system.
+// ChooseAccount returns the user of this process. If this process runs as root, it returns the user
+// postgres, or another unprivileged user of the system.
 func ChooseAccount() (Account, error) {
 	if os.Geteuid() != 0 {
 		return Account{}, nil

@@ -1,5 +1,6 @@
 // The certificate authority of one local stack. The webhook dispatcher trusts it, so endpoints on
-// this machine can use HTTPS. `ringfence demo` signs with it.
+// this machine can use HTTPS. `ringfence demo` signs the certificate of its endpoint with the key
+// of the authority.
 
 package stack
 

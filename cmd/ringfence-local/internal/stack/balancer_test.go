@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// backend is a replica that responds with its name and is ready while ready is true.
+// backend is a replica that responds with its name. It is ready while its field ready is true.
 type backend struct {
 	*httptest.Server
 	ready atomic.Bool

@@ -116,7 +116,7 @@ func (s *stack) startBroker(ctx context.Context) error {
 	return s.keep(ctx, spec)
 }
 
-// provision creates the schemas with their roles and the topics in parallel.
+// provision creates, in parallel, the topics and the schemas with their roles.
 func (s *stack) provision(ctx context.Context) error {
 	var schemas, topics error
 	var both sync.WaitGroup

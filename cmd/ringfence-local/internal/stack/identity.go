@@ -58,8 +58,9 @@ func startedAt(pid int) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Orphans returns the processes of a killed run that are still running. record is the path of the
-// file that lists them. If the file is damaged or missing, Orphans returns none.
+// Orphans returns the processes of a killed run that are still running. The parameter record is the
+// path of the file that lists the processes of that run. If the file is damaged or missing, Orphans
+// returns none.
 func Orphans(record string) []Identity {
 	data, err := os.ReadFile(record)
 	if err != nil {

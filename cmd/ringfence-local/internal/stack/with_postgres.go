@@ -116,8 +116,9 @@ const (
 	minSharedMemory = 4 << 30
 )
 
-// lentParent returns the directory in which the data directory is created. Tests clone a database
-// of 8 MB each. A clone takes several times as long on a disk as in memory.
+// lentParent returns the directory in which the data directory is created. It prefers a directory
+// in memory: tests clone a database of 8 MB each, and a clone takes several times as long on a
+// disk.
 func lentParent(durable bool) string {
 	if !durable && FreeSpace(sharedMemory) >= minSharedMemory {
 		return sharedMemory

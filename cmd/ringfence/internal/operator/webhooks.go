@@ -120,7 +120,7 @@ func (c webhooksReplay) body() map[string]any {
 }
 
 // Run replays one batch after the other. The loop ends, because deliveries that fail after the
-// start of the command are skipped.
+// start of the command are not replayed again.
 func (c webhooksReplay) Run(ctx context.Context, o *WorkspaceClient) error {
 	body := c.body()
 	body["before"] = time.Now().UTC().Format(time.RFC3339Nano)

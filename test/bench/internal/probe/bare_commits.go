@@ -39,7 +39,8 @@ type Write struct {
 	Fresh map[string]Value
 	SQL   string
 	Args  []Value
-	// Sample takes the row to copy from Copies.Sample instead of from the stack.
+	// Sample is true if the row to copy is the one that Copies.Sample inserted. Otherwise the row
+	// to copy is from the stack.
 	Sample bool
 	// Create is the statement that creates the table, with {} for the table's name. It is used
 	// instead of a copy of the product's table, so that the table stays the same when the product
@@ -111,8 +112,8 @@ func (c Copies) Make(ctx context.Context, commits []Commit) error {
 	return nil
 }
 
-// Sample inserts an outbox row of the product that other rows are copied from. The outbox of an
-// idle stack is empty.
+// Sample inserts an outbox row in the format of the product. The baseline loop copies this row,
+// because the outbox of an idle stack is empty.
 func (c Copies) Sample(ctx context.Context, table string, topic kafka.Topic, fact proto.Message) error {
 	id := uuid.Must(uuid.NewV7())
 	return pgx.BeginFunc(ctx, c.DB, func(tx pgx.Tx) error {
