@@ -57,7 +57,7 @@ func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 		still = p.empty(t, still)
 		return len(still) == 0 || t.Context().Err() != nil
 	})
-	t.Logf("%d of the %d queries of all dashboards are asked, and have data", len(asked), len(all))
+	t.Logf("%d of the %d queries of all dashboards return data", len(asked), len(all))
 	w.followed(t, p)
 	p.listed(t)
 	for _, f := range faults() {

@@ -85,7 +85,7 @@ func (p *prometheus) standing(t *testing.T) {
 			}
 		}
 	}
-	err := kit.Until(t.Context(), kit.HangTimeout, "every counter that an alert looks at stands", func() (bool, error) {
+	err := kit.Until(t.Context(), kit.HangTimeout, "every counter in an alert has a series", func() (bool, error) {
 		missing = p.empty(t, missing)
 		return len(missing) == 0, nil
 	})

@@ -70,9 +70,9 @@ func (h *CallStack) dials(ctx context.Context, loop *bareDials, rate int, alone 
 	if err != nil {
 		return err
 	}
-	who := "every service at work"
+	who := "all services running"
 	if alone {
-		who = "calls, billing-wallet and webhook-dispatcher stood still"
+		who = "calls, billing-wallet and webhook-dispatcher stopped"
 	}
 	fmt.Printf("  %d /s, %s\n", rate, who)
 	fmt.Printf("    due → originate    %s; %d due, %.0f /s dialled, %d missing, %d twice (%s)\n", probe.Spread(got.took), got.asked, got.perSecond(), got.missing, got.twice, got.results)

@@ -322,7 +322,7 @@ func judgeCancel(r raced, ended string, dials int) (fault string) {
 	case ended == "canceled" && dials != 0:
 		return "a canceled request was dialled"
 	case yes == 0 && ended == "canceled" && !r.unanswered:
-		return "a 409 was a lie: nobody else canceled it"
+		return "a cancel returned 409, but no other cancel succeeded"
 	case ended != "canceled" && ended != "completed" && ended != "failed":
 		return "it did not go on to an end of its own"
 	case ended != "canceled" && dials != 1:

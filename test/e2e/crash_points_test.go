@@ -76,7 +76,7 @@ func pointsIn(dir string) (points []string, err error) {
 // that restarted after a kill can still lack the agent.
 func inbound(t *testing.T, w *kit.Workspace, to string) {
 	t.Helper()
-	until(t, "the dialer knows the agent", func() bool {
+	until(t, "the dialer has received the agent", func() bool {
 		body := map[string]any{"phone_e164": to, "agent_id": w.AgentID}
 		status, answer, err := w.Admin.Do(t.Context(), "POST", "/admin/v1/workspaces/"+w.ID+"/numbers", body)
 		if err != nil {

@@ -30,7 +30,7 @@ func TestHangs_CallsCompleteWhileAReplicaIsStopped(t *testing.T) {
 		// The replicas share a port. A connection to the stopped replica times out, and the client
 		// repeats the request.
 		posting.place(t.Context(), number(next))
-		until(t, what+": the call ends and is told", func() bool { return terminalEvents(hooks, w) == next-firstHung })
+		until(t, what+": every terminal event has arrived", func() bool { return terminalEvents(hooks, w) == next-firstHung })
 	}
 	settles("nothing hangs")
 	for _, name := range victims {

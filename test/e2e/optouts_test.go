@@ -60,7 +60,7 @@ func TestOptOut_NoDialAfterItIsRecorded(t *testing.T) {
 	for _, fault := range faults {
 		t.Error(fault)
 	}
-	t.Logf("%d people said no around their dial: %d were dialled (%d behind their record, by a gate that had asked before it), %d were not, %d faults",
+	t.Logf("%d people refused at the time of their dial: %d were dialed (%d of them after the record, because the check ran before it), %d were not, %d faults",
 		len(run.done), dialled, behind, len(run.done)-dialled, len(faults))
 	t.Logf("raced for %s in %d workspaces, judged for %s", run.took.Round(time.Second), len(run.houses), time.Since(began).Round(time.Second))
 	if output, err := s.Command(t.Context(), "service", "contacts-compliance", "verify"); err != nil {
@@ -91,11 +91,11 @@ func TestOptOut_TrialDetectsAMissingDialTimeCheck(t *testing.T) {
 	t.Cleanup(gate.Close)
 	s := start(t, bin, "RINGFENCE_DETOURS=dialer>contacts-compliance="+strings.TrimPrefix(gate.URL, "http://"))
 	const trials = 200
-	run := &refusing{t: t, s: s, progress: newProgress("refusals without a gate", trials), aim: turning{at: 30 * time.Millisecond}}
+	run := &refusing{t: t, s: s, progress: newProgress("refusals without the dial-time check", trials), aim: turning{at: 30 * time.Millisecond}}
 	run.houses = append(run.houses, tenant(t, s, nil, "1000"))
 	run.race(sharedstack.Seeded(t, 1), trials, 32)
 	faults, dialled, behind := judgeRefusals(t, s, run)
-	t.Logf("without a gate: %d of %d dialled, %d of them behind their record, %d faults", dialled, trials, behind, len(faults))
+	t.Logf("without the check: %d of %d dialed, %d of them after the record, %d faults", dialled, trials, behind, len(faults))
 	if dialled < trials {
 		t.Errorf("dialled = %v, want at least %v", dialled, trials)
 	}
@@ -288,7 +288,7 @@ func (r refusal) judge(j *judged) string {
 	before := 0 // the number of checks that permitted the dial before the response to the refusal
 	for _, at := range j.opens {
 		if at.After(r.answered) {
-			return "the gate let a dial through that asked after the record was committed"
+			return "the dial-time check permitted a dial after the record was committed"
 		}
 		before++
 	}

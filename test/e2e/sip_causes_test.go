@@ -107,7 +107,7 @@ func TestSIP_FinalResponsesHaveDocumentedResults(t *testing.T) {
 		}
 		requests[row.to()] = req.ID
 	}
-	until(t, "every call is told to its end", func() bool {
+	until(t, "the terminal event of every call has arrived", func() bool {
 		finished := 0
 		for _, kind := range types(hooks, "/"+w.ID) {
 			if kind != "call.ringing" {

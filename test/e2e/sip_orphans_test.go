@@ -104,7 +104,7 @@ func TestSIP_CallsOfAKilledDialerEndAndRefusedCallsUseTheNextTrunk(t *testing.T)
 	} else if len(calls)%2 != 1 {
 		t.Errorf("number of calls modulo 2 = %v, want 1", len(calls)%2)
 	}
-	until(t, "every end is told", func() bool {
+	until(t, "every terminal event has arrived", func() bool {
 		delivered := types(hooks, "/"+w.ID)
 		return count(delivered, "call.failed") == len(calls)-1 && count(delivered, "call.completed") == 1
 	})

@@ -89,7 +89,7 @@ func TestCalls_EndAsDocumentedForEachNumber(t *testing.T) {
 			row.mustBeTheLightForm(t, w, call)
 			if row.digits == 96 {
 				if got := w.read.want(t, 200, "GET", "/v1/opt-outs/"+to, nil); got.text("dnd_status") != "dnd" {
-					t.Errorf("opt-out after being asked = %s", got.body)
+					t.Errorf("opt-out after the call = %s", got.body)
 				}
 				w.write.refused(t, 422, "recipient_dnd", "POST", "/v1/calls", w.order(to))
 			}

@@ -222,12 +222,12 @@ func TestHooks_SubscriptionReceivesOnlyItsTypesWhileActive(t *testing.T) {
 		return got
 	}
 	talked := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "external_ref", "echoed")).text("id"))
-	until(t, "the first call is told", func() bool {
+	until(t, "the events of the first call have arrived", func() bool {
 		return len(types(all)) == 3 && len(types(ends)) == 1 && len(types(rings)) == 1
 	})
 	w.write.want(t, 200, "PATCH", subscriptions+"/"+pausedID, set{"status": "active"})
 	w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(90))).text("id"))
-	until(t, "the second call is told", func() bool {
+	until(t, "the events of the second call have arrived", func() bool {
 		return len(types(all)) == 4 && len(types(ends)) == 2 && len(types(paused)) > 0
 	})
 	for path, want := range map[string][]string{

@@ -84,7 +84,7 @@ func (w *tenant) mustHaveCalledOnce(t *testing.T, to, id string) {
 		}
 	}
 	if dials != 1 {
-		t.Errorf("the carrier was asked %d times, want once", dials)
+		t.Errorf("originate requests = %d, want 1", dials)
 	}
 	var charged, balance string
 	until(t, "the call is charged", func() bool {

@@ -44,7 +44,7 @@ func TestSpoken_CustomerReadsTranscriptAndRecording(t *testing.T) {
 	} else if got := done.RowsAffected(); got != 1 {
 		t.Fatalf("Exec: done.RowsAffected() = %v, want 1", got)
 	}
-	until(t, "calls knows what the workspace has", func() bool {
+	until(t, "the service calls has applied the features of the workspace", func() bool {
 		return w.read.do(t, "GET", path+"/recording", nil).status == 200
 	})
 	got := w.read.want(t, 200, "GET", path+"/recording", nil)

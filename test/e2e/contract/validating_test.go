@@ -59,7 +59,7 @@ func TestAnswer_RefusesUndocumentedResponses(t *testing.T) {
 	d := load(t)
 	change := func(body, from, to string) string {
 		if !strings.Contains(body, from) {
-			t.Fatalf("%s does not stand in %s", from, body)
+			t.Fatalf("%s is not in %s", from, body)
 		}
 		return strings.Replace(body, from, to, 1)
 	}

@@ -39,7 +39,7 @@ func TestFailing_SubscriptionIsWarnedDisabledAndResumed(t *testing.T) {
 	sharedstack.Equal(t, "or(s.LastError)", or(s.LastError), "http_status 500")
 	// The sixth failure reaches half of the limit, so the subscription gets a warning.
 	w.publish(t, events[1])
-	until(t, "the warning stands in the operator's list", func() bool { return c.shown(t).WarnedAt != nil })
+	until(t, "the operator's list contains the warning", func() bool { return c.shown(t).WarnedAt != nil })
 	if n := w.metrics(t, "ringfence_webhooks_subscriptions_warned_total"); n <= warned {
 		t.Errorf("metrics: n = %v, want more than %v", n, warned)
 	} else if !strings.Contains(w.Tail(1<<20), c.id) {

@@ -51,7 +51,7 @@ func TestIsFree_ReturnsFalseForLoopbackAndWildcardListeners(t *testing.T) {
 
 func TestHolder_NamesTheProcess(t *testing.T) {
 	if _, err := os.Stat("/proc/net/tcp"); err != nil {
-		t.Skip("this system has no /proc; lsof is asked there")
+		t.Skip("this system has no /proc, so Holder uses lsof")
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -104,7 +104,7 @@ func TestStop_KillsAChildThatIgnoresTheSignal(t *testing.T) {
 	until(t, "both are up", func() bool { return strings.Count(out.String(), "| up") == 2 })
 	polite.Stop(t.Context())
 	if !strings.Contains(out.String(), "polite               | drained") {
-		t.Errorf("the child was not asked to end: %q", out)
+		t.Errorf("the child received no stop signal: %q", out)
 	}
 	deaf.Stop(quick())
 	if strings.Contains(out.String(), "starting it again") {

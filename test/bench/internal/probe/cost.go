@@ -127,7 +127,7 @@ func (s Setup) calls(ctx context.Context, w *kit.Workspace, done, more int) erro
 			return fault
 		}
 	}
-	return kit.Until(ctx, late, "every call is told", func() (bool, error) {
+	return kit.Until(ctx, late, "the terminal webhook of every call has arrived", func() (bool, error) {
 		ended := map[string]bool{}
 		for _, d := range s.Hooks.Deliveries(w.ID) {
 			if d.Type != "call.ringing" && d.Type != "call.answered" {
