@@ -203,7 +203,7 @@ func (w *world) later(t *testing.T, wait time.Duration) (placed kit.Request) {
 	t.Helper()
 	order := map[string]any{"to": fmt.Sprintf("+1415%05d00", w.numbers.Add(1)%100000), "scheduled_for": time.Now().Add(wait).UTC()}
 	var refused error
-	err := kit.Until(t.Context(), kit.HangTimeout, "a call is taken", func() (bool, error) {
+	err := kit.Until(t.Context(), kit.HangTimeout, "a call is accepted", func() (bool, error) {
 		placed, refused = w.tenant.Place(t.Context(), order)
 		return refused == nil, nil
 	})

@@ -58,7 +58,7 @@ func TestCluster_SurvivesTheLossOfOneBroker(t *testing.T) {
 	}
 	defer client.Close()
 	admin := kadm.NewClient(client.Client)
-	until(t, "three brokers are known", func() bool {
+	until(t, "the client has found three brokers", func() bool {
 		known, err := admin.ListBrokers(t.Context())
 		return err == nil && len(known) == 3
 	})

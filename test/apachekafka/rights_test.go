@@ -78,7 +78,7 @@ func TestApacheKafka_DocumentedRightsSuffice(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	until(t, user+" finds its topics, once the broker has heard of its rights", func() bool {
+	until(t, user+" finds its topics after the broker has applied its rights", func() bool {
 		err := kafka.EnsureTopics(t.Context(), client, reads)
 		if err != nil {
 			t.Log(err)

@@ -164,7 +164,7 @@ const queuedAhead = `SELECT count(*) FROM dialer.dial_queue WHERE workspace_id =
 
 // queued waits until the dialer's queue contains all posted requests.
 func (h *CallStack) queued(ctx context.Context, workspaces []*kit.Workspace, n int) error {
-	return kit.Until(ctx, time.Minute, "the dialer has what was posted", func() (bool, error) {
+	return kit.Until(ctx, time.Minute, "the dialer's queue contains all posted call requests", func() (bool, error) {
 		var there int
 		err := h.db.QueryRow(ctx, queuedAhead, ids(workspaces)).Scan(&there)
 		return there == n+sampleRequests, err

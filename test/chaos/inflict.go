@@ -116,7 +116,7 @@ func wound(proxy *kit.Proxy, f Fault) error {
 // find returns the id of the process that the fault affects, or 0 if the process did not start in
 // time.
 func (w *world) find(ctx context.Context, f Fault) (pid int) {
-	_ = kit.Until(ctx, 10*time.Second, f.Target+" is there", func() (bool, error) {
+	_ = kit.Until(ctx, 10*time.Second, f.Target+" is running", func() (bool, error) {
 		pids := w.running().Processes()[f.Target]
 		if len(pids) > 0 {
 			pid = pids[f.Replica%len(pids)]

@@ -17,7 +17,7 @@ import (
 // is reported as stuck.
 func (j *judge) settle(ctx context.Context, within time.Duration) {
 	var open []string
-	err := kit.Until(ctx, within, "everything ends", func() (bool, error) {
+	err := kit.Until(ctx, within, "no work is in progress", func() (bool, error) {
 		open = nil
 		for _, t := range j.w.tenants {
 			found, err := j.open(ctx, t)
@@ -110,7 +110,7 @@ func recorded(ctx context.Context, t *tenant) (all []delivery, err error) {
 // is still connected after a while, because the stack did not hang up.
 func (j *judge) telephones(ctx context.Context) (log []kit.LogLine, err error) {
 	var open map[string]int
-	late := kit.Until(ctx, 20*time.Second, "everybody hangs up", func() (bool, error) {
+	late := kit.Until(ctx, 20*time.Second, "every phone has disconnected", func() (bool, error) {
 		if log, err = j.dialog(ctx); err != nil {
 			return false, err
 		}

@@ -237,7 +237,7 @@ func TestErasure_DeletesAllPersonalData(t *testing.T) {
 		})
 	})
 	var rows []row
-	until(t, "nothing is on its way", func() bool {
+	until(t, "every outbox and the delivery queue are empty", func() bool {
 		rows = everyRow(t, db)
 		return !slices.ContainsFunc(rows, func(r row) bool {
 			return strings.HasSuffix(r.table, ".outbox") || strings.HasSuffix(r.table, "delivery_queue")
@@ -347,7 +347,7 @@ func TestErasure_CompletesDuringKills(t *testing.T) {
 		return err == nil && !slices.ContainsFunc(requests, func(r kit.Request) bool { return !r.Final() })
 	})
 	var rows []row
-	until(t, "nothing is on its way", func() bool {
+	until(t, "every outbox and the delivery queue are empty", func() bool {
 		rows = everyRow(t, db)
 		return !slices.ContainsFunc(rows, func(r row) bool {
 			return strings.HasSuffix(r.table, ".outbox") || strings.HasSuffix(r.table, "delivery_queue")

@@ -75,7 +75,7 @@ func killAll(t *testing.T, rng *rand.Rand, s *kit.Stack, each, ofAll int) {
 	kills := newProgress("kills", len(victims))
 	for i, name := range victims {
 		pause(t, time.Duration(200+rng.IntN(600))*time.Millisecond)
-		until(t, name+" is there to be killed", func() bool { return s.KillOne(name, rng.IntN(8)) })
+		until(t, name+" is running", func() bool { return s.KillOne(name, rng.IntN(8)) })
 		kills.add(1)
 		if i%everyone == everyone-1 && i/everyone < ofAll {
 			s.Kill()

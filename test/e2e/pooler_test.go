@@ -23,7 +23,7 @@ func TestPooler_CallsCompleteThroughPgBouncerDuringKills(t *testing.T) {
 			// the other processes have no connection pool
 			if name != "postgres" && name != "broker" && name != "simcarrier" {
 				pause(t, time.Duration(100+rng.IntN(300))*time.Millisecond)
-				until(t, name+" is there to be killed", func() bool { return s.KillOne(name, 0) })
+				until(t, name+" is running", func() bool { return s.KillOne(name, 0) })
 			}
 		}
 	})

@@ -28,7 +28,7 @@ func recordedCall(t *testing.T, w *kit.Workspace, to string, during func(callID 
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the call is there", func() bool {
+	until(t, "the call exists", func() bool {
 		req, err = w.Request(t.Context(), req.ID)
 		return err == nil && req.CallID != nil
 	})
@@ -47,7 +47,7 @@ func ended(t *testing.T, w *kit.Workspace, to string) (callID string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the call is over", func() bool {
+	until(t, "the call has ended", func() bool {
 		req, err = w.Request(t.Context(), req.ID)
 		return err == nil && req.Final()
 	})
@@ -153,7 +153,7 @@ func TestRecording_IsAnnouncedStoredAndErased(t *testing.T) {
 		id = ended(t, w, number(201))
 		return kit.Until(t.Context(), 4*time.Second, "an object", func() (bool, error) { return len(s3.Objects()) > 0, nil }) == nil
 	})
-	until(t, "the call shows it", func() bool {
+	until(t, "the call has a recording", func() bool {
 		return w.API.Into(t.Context(), "GET", "/v1/calls/"+id, nil, 200, &call) == nil && call.RecordingURL != ""
 	})
 	// The tone is 1.5 s long. The notice was spoken in the half second before the tone.
@@ -180,7 +180,7 @@ func TestRecording_IsAnnouncedStoredAndErased(t *testing.T) {
 	var cut kept
 	var cutID string
 	cutID, cut = recordedCall(t, w, number(202), func(callID string) {
-		until(t, "a second of it is on the disk", func() bool {
+		until(t, "a second of the recording is on the disk", func() bool {
 			info, err := os.Stat(filepath.Join(spool, callID+".wav"))
 			return err == nil && info.Size() > headerBytes+16000
 		})
@@ -202,7 +202,7 @@ func TestRecording_IsAnnouncedStoredAndErased(t *testing.T) {
 
 	// When the feature is turned off, recordings are hidden.
 	admin("PATCH", "workspaces/"+w.ID, map[string]any{"features": map[string]any{"recordings": false}}, 200)
-	until(t, "it is hidden", func() bool {
+	until(t, "the recording is hidden", func() bool {
 		hidden := kept{}
 		return w.API.Into(t.Context(), "GET", "/v1/calls/"+id, nil, 200, &hidden) == nil && hidden.RecordingURL == ""
 	})

@@ -50,11 +50,11 @@ func TestSIP_CallsOfAKilledDialerEndAndRefusedCallsUseTheNextTrunk(t *testing.T)
 	}
 	for round, number := range rounds[:sharedstack.Trials(1, len(rounds))] {
 		up, rings := place(number.up), place(number.rings)
-		until(t, "one call is up and one rings", func() bool {
+		until(t, "one phone is connected and one phone rings", func() bool {
 			return !at(first, number.up).Answered.IsZero() && !at(first, number.rings).Rang.IsZero()
 		})
 		if round == 0 {
-			until(t, "the call that went elsewhere has ended", func() bool {
+			until(t, "the call over the second trunk has ended", func() bool {
 				req, err := w.Request(t.Context(), elsewhere)
 				return err == nil && req.Final()
 			})
@@ -63,7 +63,7 @@ func TestSIP_CallsOfAKilledDialerEndAndRefusedCallsUseTheNextTrunk(t *testing.T)
 			t.Fatal("there is no dialer")
 		}
 		killed := time.Now()
-		until(t, "both are ended at the far end", func() bool {
+		until(t, "both calls have ended at the far end", func() bool {
 			return !at(first, number.up).Over.IsZero() && !at(first, number.rings).Over.IsZero()
 		})
 		t.Logf("ended %s after the kill", time.Since(killed).Round(100*time.Millisecond))

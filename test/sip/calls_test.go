@@ -128,7 +128,7 @@ func TestCalls_ThroughAProxyDeliverEachEventOnce(t *testing.T) {
 			t.Parallel()
 			e, port := listen(t), peertest.Port(t)
 			far := sipp(t, port, row.far(e))
-			until(t, "the far end is there", func() bool { return testkit.Open("udp", port) })
+			until(t, "the far end listens", func() bool { return testkit.Open("udp", port) })
 			req, err := house.Place(t.Context(), map[string]any{"to": number(port), "agent_id": agent(t, house, row.agent)})
 			if err != nil {
 				t.Fatal(err)

@@ -37,7 +37,7 @@ func TestTrunks_CallsCompleteOverTCPAndTLS(t *testing.T) {
 		e, port := listen(t), peertest.Port(t)
 		if far != nil {
 			far := sipp(t, port, far(e))
-			until(t, "the far end is there", func() bool { return testkit.Open("udp", port) })
+			until(t, "the far end listens", func() bool { return testkit.Open("udp", port) })
 			defer far.Ends(t)
 		}
 		req, err := house.Place(t.Context(), map[string]any{"to": number(port), "agent_id": agent(t, house, tone(600, 2000))})

@@ -153,7 +153,7 @@ func TestHooks_EachChangeOfASubscriptionChangesItsDeliveries(t *testing.T) {
 		t.Errorf("test = %s", tested.body)
 	}
 	arrives(one, tested)
-	until(t, "the success shows", func() bool { return shown()["last_success_at"] != nil })
+	until(t, "the subscription shows the success", func() bool { return shown()["last_success_at"] != nil })
 
 	rotated := w.write.want(t, 200, "POST", path+"/rotate-secret", nil)
 	if rotated.text("signing_secret") == made.text("signing_secret") {
@@ -274,7 +274,7 @@ func TestHooks_EventsOfAPauseCanBeReplayed(t *testing.T) {
 	if got := w.operator.want(t, 202, "POST", home+"/replay", asked); !strings.Contains(got.body, `"replayed":3`) {
 		t.Errorf("replay = %s, want three", got.body)
 	}
-	until(t, "what was left out arrives", func() bool { return len(hooks.Deliveries(path[1:])) == 3 })
+	until(t, "the skipped events arrive", func() bool { return len(hooks.Deliveries(path[1:])) == 3 })
 	if got := w.operator.want(t, 202, "POST", home+"/replay", asked); !strings.Contains(got.body, `"replayed":0`) {
 		t.Errorf("the same again = %s, want none", got.body)
 	}

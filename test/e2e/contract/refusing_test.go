@@ -36,7 +36,7 @@ SELECT (SELECT count(*) FROM due) + count(*) FROM dialer.dial_queue WHERE call_r
 func comes(t *testing.T, ids ...string) {
 	t.Helper()
 	db := database(t)
-	until(t, "they wait in the queue", func() bool {
+	until(t, "the call requests are in the queue", func() bool {
 		tx, err := db.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -100,7 +100,7 @@ func TestOptOut_InACallBlocksQueuedRequests(t *testing.T) {
 	var records answer
 	// The dialer publishes the opt-out independently of the end of the call, so the record of the
 	// opt-out can be created after the end.
-	until(t, "it is on record", func() bool {
+	until(t, "the opt-out is recorded", func() bool {
 		records = w.operator.want(t, 200, "GET", w.admin+"/consent-records?phone="+url.QueryEscape(to), nil)
 		return len(records.ids()) > 0
 	})

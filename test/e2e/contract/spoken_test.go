@@ -63,7 +63,7 @@ func TestSpoken_CustomerReadsTranscriptAndRecording(t *testing.T) {
 	}
 
 	w.operator.want(t, 200, "PATCH", w.admin, set{"features": set{"transcripts": false, "recordings": false}})
-	until(t, "both are hidden", func() bool {
+	until(t, "transcript and recording are hidden", func() bool {
 		return w.read.do(t, "GET", path+"/transcript", nil).status == 404 && w.read.do(t, "GET", path+"/recording", nil).status == 404
 	})
 }

@@ -70,7 +70,7 @@ func TestWallet_ChargeIsTheTalkTimeRoundedUp(t *testing.T) {
 		}
 		billed := (seconds + 6) / 7 * 7
 		want := (billed*70_007 + 59) / 60
-		until(t, "it is charged", func() bool {
+		until(t, "the call is charged", func() bool {
 			call = w.read.want(t, 200, "GET", "/v1/calls/"+call.text("call_id"), nil)
 			return call.text("credits_charged") != ""
 		})

@@ -148,7 +148,7 @@ func TestFailing_TestDeliveriesDoNotDisableASubscription(t *testing.T) {
 	for range tests {
 		c.must(t, c.API, "POST", c.own+"/test", nil, 202, nil)
 	}
-	until(t, "every test has used up its attempts", func() bool { return len(c.deliveries(t, "failed")) == tests })
+	until(t, "every test delivery has used up its attempts", func() bool { return len(c.deliveries(t, "failed")) == tests })
 	s := c.shown(t)
 	sharedstack.Equal(t, "s.Status", s.Status, "active")
 	if s.WarnedAt != nil {
@@ -161,7 +161,7 @@ func TestFailing_TestDeliveriesDoNotDisableASubscription(t *testing.T) {
 	sharedstack.Equal(t, "or(s.LastError)", or(s.LastError), "http_status 502")
 	hooks.answering(http.StatusOK, 0)
 	c.must(t, c.API, "POST", c.own+"/test", nil, 202, nil)
-	until(t, "the success shows", func() bool {
+	until(t, "the subscription shows the success", func() bool {
 		return c.shown(t).ConsecutiveFailures == 0 && c.shown(t).LastSuccessAt != nil
 	})
 }

@@ -44,7 +44,7 @@ func TestHolding_PauseAndResumeLoseNoDelivery(t *testing.T) {
 	hooks.answering(http.StatusOK, 0)
 	left := happenings(t, c.ID, 5)
 	w.publish(t, left...)
-	until(t, "what happens during the pause is skipped", func() bool {
+	until(t, "the events of the pause are skipped", func() bool {
 		return len(c.deliveries(t, "skipped")) == len(left)
 	})
 	quiet(t, lease+time.Second) // the leases of earlier claims have expired
@@ -55,8 +55,8 @@ func TestHolding_PauseAndResumeLoseNoDelivery(t *testing.T) {
 		t.Errorf("%d deliveries are held at the end of the pause, %d were at its beginning", n, held)
 	}
 	c.set(t, "active")
-	until(t, "everything arrives", func() bool { return hooks.count() >= settled+held })
-	until(t, "nothing is open any more", func() bool { return c.open(t, "true") == 0 })
+	until(t, "every event arrives", func() bool { return hooks.count() >= settled+held })
+	until(t, "the queue is empty", func() bool { return c.open(t, "true") == 0 })
 	everyOnce(t, hooks, events)
 }
 

@@ -249,7 +249,7 @@ func TestHostile_ReceiversDoNotAffectOthers(t *testing.T) {
 		t.Errorf("heap in use: heap = %v, want at most %v; heap/(1<<20) = %.1f", heap, 150<<20, heap/(1<<20))
 	}
 	judgeHealthy(t, healthy, publishedAt)
-	until(t, "no request of any of them is open", func() bool { return w.metrics(t, "ringfence_webhooks_requests_in_flight") == 0 })
+	until(t, "no request to a hostile receiver is open", func() bool { return w.metrics(t, "ringfence_webhooks_requests_in_flight") == 0 })
 }
 
 func (a attacked) judge(t *testing.T) {
@@ -326,7 +326,7 @@ func (w *world) tellSteadily(ctx context.Context, t *testing.T, c *customer, pub
 // judgeHealthy checks that the healthy endpoint receives each event once, with the first attempt.
 func judgeHealthy(t *testing.T, healthy *endpoint, publishedAt map[string]time.Time) {
 	t.Helper()
-	until(t, "the healthy endpoint has everything", func() bool { return len(healthy.all()) >= len(publishedAt) })
+	until(t, "the healthy endpoint has received every event", func() bool { return len(healthy.all()) >= len(publishedAt) })
 	for _, r := range healthy.all() {
 		if _, published := publishedAt[r.event]; !published {
 			t.Errorf("event %s arrived, but was not published", r.event)

@@ -52,7 +52,7 @@ func TestKilling_DispatcherLosesNoEvent(t *testing.T) {
 	for range kills {
 		quiet(t, time.Duration(500+chance.IntN(1000))*time.Millisecond)
 		var settled map[string]bool
-		until(t, "a dispatcher is in the middle of an attempt, and what was answered before is settled", func() bool {
+		until(t, "an attempt is in progress, and the results of answered attempts are stored", func() bool {
 			answered := hooks.answered(last, time.Now().Add(-unsettled))
 			settled = c.settled(t)
 			return len(w.Processes()["webhook-dispatcher"]) == replicas &&
@@ -72,7 +72,7 @@ func TestKilling_DispatcherLosesNoEvent(t *testing.T) {
 	close(stop)
 	events := <-streamed
 	until(t, "every event has arrived", func() bool { return distinct(hooks.all()) >= len(events) })
-	until(t, "every delivery is settled", func() bool {
+	until(t, "the result of every delivery is stored", func() bool {
 		return c.open(t, "true") == 0 && len(c.deliveries(t, "delivered")) == len(events)
 	})
 	for _, ev := range events {
@@ -202,7 +202,7 @@ func TestReplicas_SendEachEventOnce(t *testing.T) {
 	}
 	before := done()
 	var events []event
-	until(t, "everything is delivered, by both", func() bool {
+	until(t, "both replicas have delivered events, and no event is missing", func() bool {
 		if distinct(hooks.all()) < len(events) || c.open(t, "true") > 0 {
 			return false
 		}

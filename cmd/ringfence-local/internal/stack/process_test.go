@@ -75,17 +75,17 @@ func TestKeep_RestartsAChildThatEndsAndPrintsTheRestart(t *testing.T) {
 	up := func(times int) func() bool {
 		return func() bool { return strings.Count(out.String(), "calls                | up\n") == times }
 	}
-	until(t, "it says that it is up", up(1))
-	until(t, "the child is on record", func() bool { return len(Orphans(record)) == 1 })
+	until(t, "the child has printed a line", up(1))
+	until(t, "the list of children contains the child", func() bool { return len(Orphans(record)) == 1 })
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "another process runs", func() bool { return child.PID() != 0 && child.PID() != first })
-	until(t, "its line is shown", up(2))
+	until(t, "the line of the new process is printed", up(2))
 	if want := "calls ended unexpectedly (signal: killed); starting it again\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("output = %q, want it to contain %q", out, want)
 	}
-	until(t, "the record names the new one", func() bool {
+	until(t, "the list of children contains the new process", func() bool {
 		alive := Orphans(record)
 		return len(alive) == 1 && alive[0].PID == child.PID()
 	})
@@ -101,7 +101,7 @@ func TestStop_KillsAChildThatIgnoresTheSignal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "both are up", func() bool { return strings.Count(out.String(), "| up") == 2 })
+	until(t, "both children have started", func() bool { return strings.Count(out.String(), "| up") == 2 })
 	polite.Stop(t.Context())
 	if !strings.Contains(out.String(), "polite               | drained") {
 		t.Errorf("the child received no stop signal: %q", out)
