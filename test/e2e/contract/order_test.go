@@ -71,9 +71,9 @@ func TestOrder_RequestsCoverEveryOperation(t *testing.T) {
 	}
 }
 
-// TestOrder_FirstFailedCheckOfARouteIsReported sends requests with several errors. The response
+// TestOrder_ChecksOfEveryRoute sends requests with several errors. The response
 // must contain the error of the check that is first in the documented order.
-func TestOrder_FirstFailedCheckOfARouteIsReported(t *testing.T) {
+func TestOrder_ChecksOfEveryRoute(t *testing.T) {
 	starter := workspace(t, set{"plan": "starter"})
 	deaf := workspace(t, set{"features": set{"webhooks": false}})
 	w := workspace(t)
@@ -206,9 +206,9 @@ func (p place) goesWith(other place) bool {
 	return !contacts && (p.to == "" || other.to == "")
 }
 
-// TestOrder_FirstFailedCheckOfACallIsReported sends every possible pair of errors. The response
+// TestOrder_ChecksOfPlacingACall sends every possible pair of errors. The response
 // must have the error of the earlier check.
-func TestOrder_FirstFailedCheckOfACallIsReported(t *testing.T) {
+func TestOrder_ChecksOfPlacingACall(t *testing.T) {
 	closed := closedWindow(time.Now())
 	open, shut := workspace(t), workspace(t, set{"calling_policy": set{"window": closed.window, "timezone": "UTC"}})
 	optedOut, withdrawn, clean := number(1), number(1), number(1)
