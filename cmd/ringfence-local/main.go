@@ -27,7 +27,7 @@ type commands struct {
 	Broker struct {
 		Dir       string `required:"" help:"Directory in which the records are stored."`
 		Port      int    `required:"" help:"Port on 127.0.0.1."`
-		Advertise string `help:"Address (host:port) that the broker sends to its clients. Default: the listening port on this machine."`
+		Advertise string `help:"Address (host:port) that the broker sends to clients. Default: the port on this machine."`
 	} `cmd:"" help:"Run only the embedded Kafka."`
 	Service struct {
 		Name    string   `arg:"" help:"Name of the service."`

@@ -169,12 +169,15 @@ func TestCommands_PrintErrorsAsTextAndJSON(t *testing.T) {
 	}{
 		{"an error of the API", 409, []string{"numbers", "add", "+14155550100", "7"}, 1, `"code":"number_exists"`},
 		{"a service's command that fails", 200, []string{"services", "parked", "calls"}, 1, `{"error":{"code":"failed","message":"calls replay --json: exit status 1"}}`},
-		{"a negative amount", 200, []string{"wallet", "adjust", "-2.50", "x"}, 2, "write -- before it, as in adjust -- -2.50 REFERENCE."},
+		{"a negative amount", 200, []string{"wallet", "adjust", "-2.50", "x"}, 2,
+			"write -- before it, as in adjust -- -2.50 REFERENCE."},
 		{"a misspelled command", 200, []string{"workspace", "list"}, 2, `did you mean \"workspaces\"? `},
 		{"an empty topic", 200, []string{"services", "replay", "calls", ""}, 2, "the topic is empty"},
 		{"a workspace without a name", 200, []string{"workspaces", "add", ""}, 2, "the name is empty"},
 		{"an agent without a name", 200, []string{"agents", "add", ""}, 2, "the name is empty"},
-		{"an incomplete JSON object as evidence", 200, []string{"contacts", "grant", "+14155550100", "--source=x", `--evidence={"form":`}, 2, "begins like a JSON object but is not valid JSON"},
+		{"an incomplete JSON object as evidence", 200,
+			[]string{"contacts", "grant", "+14155550100", "--source=x",
+				`--evidence={"form":`}, 2, "begins like a JSON object but is not valid JSON"},
 		{"no such command", 200, []string{"dance"}, 2, `"code":"not_understood"`},
 		{"an incomplete command", 200, []string{"keys"}, 2, `"code":"not_understood"`},
 		{"no such flag", 200, []string{"keys", "list", "--colour"}, 2, `"code":"not_understood"`},
@@ -182,7 +185,8 @@ func TestCommands_PrintErrorsAsTextAndJSON(t *testing.T) {
 		{"no such service", 200, []string{"services", "parked", "phone"}, 2, `"code":"not_understood"`},
 		{"an empty id", 200, []string{"agents", "show", ""}, 1, `\"\" is not a valid id`},
 		{"an id that consists of dots", 200, []string{"keys", "revoke", "..", "--yes"}, 1, `\"..\" is not a valid id`},
-		{"a workspace id that consists of dots", 200, []string{"-w", "..", "workspaces", "show"}, 1, `\"..\" is not a valid id`},
+		{"a workspace id that consists of dots", 200, []string{"-w", "..", "workspaces", "show"}, 1,
+			`\"..\" is not a valid id`},
 		{"a secret as an argument", 200, []string{"trunks", "change", "7", "--set", "password=s3cret"}, 1, "--file -"},
 		{"a limit of zero", 200, []string{"keys", "list", "--limit", "0"}, 1, "at least 1"},
 	} {
@@ -231,8 +235,11 @@ func TestCommands_PrintErrorFieldsOnce(t *testing.T) {
 			"ringfence: The wallet is not available at the moment. (503 unavailable, request request-7)\n",
 			`{"error":{"code":"unavailable","message":"The wallet is not available at the moment.","status":503,"request_id":"request-7"}}` + "\n"},
 		{502, `<html>`,
-			"ringfence: PATCH /admin/v1/workspaces/01a1fe16-7bf6-7d8f-b534-2e98b17693a4 returned 502, which is not a response of the gateway: check that RINGFENCE_ADMIN_URL is the admin address\n",
-			`{"error":{"code":"failed","message":"PATCH /admin/v1/workspaces/01a1fe16-7bf6-7d8f-b534-2e98b17693a4 returned 502, which is not a response of the gateway: check that RINGFENCE_ADMIN_URL is the admin address","status":502,"request_id":"request-7"}}` + "\n"},
+			"ringfence: PATCH /admin/v1/workspaces/01a1fe16-7bf6-7d8f-b534-2e98b17693a4 returned 502, which is not a " +
+				"response of the gateway: check that RINGFENCE_ADMIN_URL is the admin address\n",
+			`{"error":{"code":"failed","message":"PATCH /admin/v1/workspaces/01a1fe16-7bf6-7d8f-b534-2e98b17693a4 ` +
+				`returned 502, which is not a response of the gateway: check that RINGFENCE_ADMIN_URL is the admin address",` +
+				`"status":502,"request_id":"request-7"}}` + "\n"},
 	} {
 		admin(t, http.StatusOK)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -361,7 +368,8 @@ func TestRates_PrintTheDefaultRate(t *testing.T) {
 	for page, texts := range map[string][3]string{
 		`[]`: {"", "No prefix has its own rate: the default rate for all numbers " + standard, "[]\n"},
 		`[{"prefix":"+44","per_minute":0.12,"increment_seconds":6}]`: {"PREFIX  PER MINUTE  INCREMENT SECONDS\n+44     0.12        6\n",
-			"The default rate for numbers without one of these prefixes " + standard, "[\n  {\n    \"prefix\": \"+44\",\n    \"per_minute\": 0.12,\n    \"increment_seconds\": 6\n  }\n]\n"},
+			"The default rate for numbers without one of these prefixes " + standard, "[\n  {\n    \"prefix\": \"+44\",\n    " +
+				"\"per_minute\": 0.12,\n    \"increment_seconds\": 6\n  }\n]\n"},
 	} {
 		admin(t, http.StatusOK)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

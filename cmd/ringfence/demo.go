@@ -15,7 +15,7 @@ import (
 )
 
 type demoCommand struct {
-	To      string        `help:"E.164 number to call. Its last two digits select the behavior of the simulated carrier (90 busy, 91 no answer, 94 voicemail, …). Default: a number ending in 00–89, which answers."`
+	To      string        `help:"E.164 number. Last digits: 90 busy, 91 no answer, 94 voicemail. Default: one that talks."`
 	Timeout time.Duration `help:"Maximum duration of the whole demo." default:"60s"`
 }
 
@@ -160,7 +160,8 @@ func (d *demo) look(ctx context.Context) error {
 	}
 	if d.request.CallID == nil {
 		if d.request.ended() {
-			return fmt.Errorf("the call request ended as %s without a call: %s: %s", d.request.Status, text(d.request.ErrorCode), text(d.request.ErrorDetail))
+			return fmt.Errorf("the call request ended as %s without a call: %s: %s", d.request.Status, text(d.request.ErrorCode),
+				text(d.request.ErrorDetail))
 		}
 		return nil
 	}

@@ -30,8 +30,8 @@ type commands struct {
 
 	Completion completionCommand `cmd:"" group:"local" help:"Print a script with which a shell completes these commands: source <(ringfence completion bash)."`
 
-	Output    string           `short:"o" default:"table" enum:"table,json" help:"Output format of operator commands, also for errors: table or json."`
-	Workspace string           `short:"w" env:"RINGFENCE_WORKSPACE" placeholder:"ID" help:"Id of the workspace for operator commands. Default with the local stack: the demo workspace."`
+	Output    string           `short:"o" default:"table" enum:"table,json" help:"Output format of operator commands."`
+	Workspace string           `env:"RINGFENCE_WORKSPACE" short:"w" placeholder:"ID" help:"Id of the workspace for operator commands. Default with the local stack: the demo workspace."`
 	AdminURL  string           `env:"RINGFENCE_ADMIN_URL" placeholder:"URL" help:"URL of the gateway's operator API. Default: the local stack. Its token is read only from the environment variable RINGFENCE_ADMIN_TOKEN."`
 	Version   kong.VersionFlag `help:"Print the version."`
 
@@ -47,8 +47,10 @@ func main() {
 }
 
 // about is the first text of --help.
-const about = "Command line of Ringfence. The exit status is 0 after success, 1 after an error or a refusal, 2 if the command line is invalid, and 130 after Ctrl-C. " +
-	"Responses are printed to standard output, everything else to standard error. With -o json both are JSON. An error is then {\"error\":{\"code\",\"message\"}}, with \"status\" and \"request_id\" if the gateway returned it."
+const about = "Command line of Ringfence. The exit status is 0 after success, 1 after an error or a refusal, 2 if " +
+	"the command line is invalid, and 130 after Ctrl-C. " +
+	"Responses are printed to standard output, everything else to standard error. With -o json both are JSON. An error " +
+	"is then {\"error\":{\"code\",\"message\"}}, with \"status\" and \"request_id\" if the gateway returned it."
 
 // Exit statuses.
 const (

@@ -296,12 +296,19 @@ func TestDemo_PrintsErrorsInOneLine(t *testing.T) {
 		want    string
 	}{
 		{"no demo.json", func(f *fakeStack) { _ = os.Remove(filepath.Join(f.home, "demo.json")) }, []string{"demo"}, "make run"},
-		{"demo.json is invalid", func(f *fakeStack) { _ = os.WriteFile(filepath.Join(f.home, "demo.json"), []byte("{"), 0o600) }, []string{"demo"}, "make run"},
-		{"the stack does not respond", func(f *fakeStack) { f.server.Close() }, []string{"demo"}, "does not respond: start it with `make run`"},
-		{"the certificate authority is missing", func(f *fakeStack) { _ = os.Remove(filepath.Join(f.home, "ca.pem")) }, []string{"demo"}, "certificate authority"},
+		{"demo.json is invalid",
+			func(f *fakeStack) {
+				_ = os.WriteFile(filepath.Join(f.home, "demo.json"), []byte("{"),
+					0o600)
+			}, []string{"demo"}, "make run"},
+		{"the stack does not respond", func(f *fakeStack) { f.server.Close() }, []string{"demo"},
+			"does not respond: start it with `make run`"},
+		{"the certificate authority is missing", func(f *fakeStack) { _ = os.Remove(filepath.Join(f.home, "ca.pem")) },
+			[]string{"demo"}, "certificate authority"},
 		{"the call is refused", func(f *fakeStack) { f.refuse = "insufficient_credits" }, []string{"demo"}, "402 insufficient_credits: The wallet cannot cover this call."},
 		{"the request is blocked", func(f *fakeStack) { f.blocked = true }, []string{"demo"}, "recipient_dnd: The number opted out."},
-		{"a forged webhook", func(f *fakeStack) { f.forge = true }, []string{"demo"}, "the signature of a webhook is invalid"},
+		{"a forged webhook", func(f *fakeStack) { f.forge = true }, []string{"demo"},
+			"the signature of a webhook is invalid"},
 		{"no webhook arrives in time", func(f *fakeStack) { f.silent = true }, []string{"demo", "--timeout=1s"}, "within 1s"},
 	}
 	for _, tt := range tests {

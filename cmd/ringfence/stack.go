@@ -44,7 +44,8 @@ func readStack() (stack, error) {
 	data, err := os.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return found, fmt.Errorf("there is no %s: start the stack with `make run` in another terminal and wait until it is ready (RINGFENCE_HOME can name another directory)", file)
+		return found, fmt.Errorf("there is no %s: start the stack with `make run` in another terminal and wait until it "+
+			"is ready (RINGFENCE_HOME can name another directory)", file)
 	case err != nil:
 		return found, fmt.Errorf("read %s: %w: run this as the user who started the stack", file, err)
 	}
@@ -68,7 +69,8 @@ func (s stack) ready(ctx context.Context) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the stack at %s is not ready (%s): wait until `make run` prints that it is ready", s.BaseURL, resp.Status)
+		return fmt.Errorf("the stack at %s is not ready (%s): wait until `make run` prints that it is ready", s.BaseURL,
+			resp.Status)
 	}
 	return nil
 }

@@ -35,7 +35,8 @@ func traceDesk(t *testing.T, text string) (queries *[]string) {
 func TestTrunksTrace_PrintsMessagesWithoutControlCharacters(t *testing.T) {
 	for _, row := range []struct{ name, recorded, want string }{
 		{name: "no messages", recorded: "", want: "No message was recorded.\n"},
-		{name: "a message with control characters", recorded: "SIP/2.0 200 \x1b[2JOK\nTo: a\n\n", want: "SIP/2.0 200 \ufffd[2JOK\nTo: a\n\n"},
+		{name: "a message with control characters", recorded: "SIP/2.0 200 \x1b[2JOK\nTo: a\n\n",
+			want: "SIP/2.0 200 \ufffd[2JOK\nTo: a\n\n"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			queries := traceDesk(t, row.recorded)

@@ -25,7 +25,8 @@ func TestCallsWhy_ExplainsARequestThatWaitsForATrunk(t *testing.T) {
 			name: "a trunk accepts calls", replicas: sip, trunks: `[{"name":"main","state":"up"}]`,
 			want: "the call waits for a free channel of a trunk", without: "Now no SIP trunk",
 		},
-		{name: "the simulated carrier", replicas: simulator, trunks: `[]`, want: "the call waits for a free channel", without: "Now no SIP trunk"},
+		{name: "the simulated carrier", replicas: simulator, trunks: `[]`, want: "the call waits for a free channel",
+			without: "Now no SIP trunk"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

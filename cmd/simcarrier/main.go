@@ -79,15 +79,19 @@ func healthy(ctx context.Context) error {
 // help prints the commands, the variables and the faults.
 func help() {
 	fmt.Print("simcarrier: the simulated telephone carrier. No real call is ever placed.\n\n" +
-		"simcarrier healthy checks the process at SIMCARRIER_ADDR and exits with status 1 if it does not respond. --version prints the version.\n\nVariables:\n")
+		"simcarrier healthy checks the process at SIMCARRIER_ADDR and exits with status 1 if it does not respond. " +
+		"--version prints the version.\n\nVariables:\n")
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	for _, v := range service.Variables[Config]() {
 		fmt.Fprintf(table, "  %s\t%s\t%s\n", v.Name, v.Default, v.Help)
 	}
 	_ = table.Flush()
-	fmt.Print("\nThe last two digits of a number select the behavior, unless a fault was requested for the beginning of the number:\n" +
-		"  POST /faults {\"fault\":…, \"to\":\"+1415…\", \"times\":0, \"delay_ms\":0}   times 0 means every call, to empty means every number\n" +
-		"  GET /faults, DELETE /faults                                       show the faults and how often each was applied; delete all faults\n\nFaults:\n" +
+	fmt.Print("\nThe last two digits of a number select the behavior, unless a fault was requested for the beginning " +
+		"of the number:\n" +
+		"  POST /faults {\"fault\":…, \"to\":\"+1415…\", \"times\":0, \"delay_ms\":0}   times 0 means every call, to " +
+		"empty means every number\n" +
+		"  GET /faults, DELETE /faults                                       show the faults and how often each was " +
+		"applied; delete all faults\n\nFaults:\n" +
 		FaultHelp())
 }
 

@@ -12,7 +12,9 @@ import (
 // deeper returns more faults of the first stack. These faults need more than a stopped process.
 func deeper() []fault {
 	return []fault{
-		{"the table of call requests is locked repeatedly", false, []string{"PostgresPoolExhausted"}, func(t *testing.T, w *world, until func()) {
+		{"the table of call requests is locked repeatedly", false, []string{
+			"PostgresPoolExhausted",
+		}, func(t *testing.T, w *world, until func()) {
 			conn := w.sql(t)
 			defer func() { _ = conn.Close(t.Context()) }()
 			// Lock the table only for short times, because the service must respond to Prometheus
@@ -31,10 +33,14 @@ func deeper() []fault {
 				}
 			})
 		}},
-		{"another process has the lease of the relay", false, []string{"OutboxWithoutLeader"}, func(t *testing.T, w *world, until func()) {
+		{"another process has the lease of the relay", false, []string{
+			"OutboxWithoutLeader",
+		}, func(t *testing.T, w *world, until func()) {
 			w.beside.stop(t, "calls", func() { w.leaderless(t, "calls", until) })
 		}},
-		{"every channel of the trunks is in use", false, []string{"TrunkChannelsFull (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"every channel of the trunks is in use", false, []string{
+			"TrunkChannelsFull (ticket)",
+		}, func(t *testing.T, w *world, until func()) {
 			const house = `'00000000-0000-7000-8000-000000000000'::uuid`
 			w.exec(t, `INSERT INTO dialer.dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, due_at, look_at)
 				SELECT gen_random_uuid(), `+house+`, 'dialing', '+14155550000', gen_random_uuid(), now(), now()
@@ -42,7 +48,9 @@ func deeper() []fault {
 			until()
 			w.exec(t, `DELETE FROM dialer.dial_queue WHERE workspace_id = `+house)
 		}},
-		{"a due call request stays in the queue", false, []string{"DialQueueStuck (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"a due call request stays in the queue", false, []string{
+			"DialQueueStuck (ticket)",
+		}, func(t *testing.T, w *world, until func()) {
 			late := w.later(t, 24*time.Hour)
 			await(t, "the dialer has the call", func() bool {
 				return w.exec(t, `UPDATE dialer.dial_queue SET due_at = now() - interval '2 minutes' WHERE call_request_id = $1 AND state = 'queued'`, late.ID) == 1
@@ -52,7 +60,9 @@ func deeper() []fault {
 				t.Error(err)
 			}
 		}},
-		{"the dialer loses a call request", false, []string{"CallsRepublished (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"the dialer loses a call request", false, []string{
+			"CallsRepublished (ticket)",
+		}, func(t *testing.T, w *world, until func()) {
 			lost := w.later(t, 6*time.Second)
 			await(t, "the dialer has the call request, which the test deletes", func() bool {
 				return w.exec(t, `DELETE FROM dialer.dial_queue WHERE call_request_id = $1 AND state = 'queued'`, lost.ID) == 1
@@ -71,7 +81,9 @@ func deeper() []fault {
 			})
 			w.lazy.Store(false)
 		}},
-		{"an endpoint refuses until its subscription is disabled", false, []string{"WebhookSubscriptionsFailed (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"an endpoint refuses until its subscription is disabled", false, []string{
+			"WebhookSubscriptionsFailed (ticket)",
+		}, func(t *testing.T, w *world, until func()) {
 			w.breaks.Store(true)
 			const long = `UPDATE webhook_dispatcher.subscription_health SET failures = 1000, exhausted = 100, failing_since = now() - interval '1 hour' WHERE failures > 0 AND subscription_id = $1`
 			meanwhile(t, until, func(ctx context.Context) {
@@ -91,14 +103,18 @@ func deeper() []fault {
 // stack.
 func elsewhere() []fault {
 	return []fault{
-		{"an upgrade is incomplete and a certificate expires soon", false, []string{"ServiceVersionsMixed (ticket)", "CertificateExpiresSoon", "CertificateExpiresSoon (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"an upgrade is incomplete and a certificate expires soon", false, []string{
+			"ServiceVersionsMixed (ticket)", "CertificateExpiresSoon", "CertificateExpiresSoon (ticket)",
+		}, func(t *testing.T, w *world, until func()) {
 			// stop the load: the alert's hour is shortened to a minute, in which no scrape may be
 			// missing
 			w.quiet.Store(true)
 			w.beside.upgraded(t, until)
 			w.quiet.Store(false)
 		}},
-		{"a process restarts repeatedly", false, []string{"ServiceRestarting (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"a process restarts repeatedly", false, []string{
+			"ServiceRestarting (ticket)",
+		}, func(t *testing.T, w *world, until func()) {
 			meanwhile(t, until, w.beside.restless(t, "gateway"))
 		}},
 		{"a dialer sends audio late", false, []string{"RTPSendDelayed (ticket)"}, func(t *testing.T, w *world, until func()) {
@@ -117,7 +133,9 @@ func elsewhere() []fault {
 				}
 			})
 		}},
-		{"a trunk refuses calls", false, []string{"CarrierRefusalsHigh", "SIPTrunkRefusalsHigh (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"a trunk refuses calls", false, []string{
+			"CarrierRefusalsHigh", "SIPTrunkRefusalsHigh (ticket)",
+		}, func(t *testing.T, w *world, until func()) {
 			w.quiet.Store(true)
 			w.beside.phone.full.Store(true)
 			meanwhile(t, until, w.beside.calls(200*time.Millisecond))
@@ -134,7 +152,9 @@ func elsewhere() []fault {
 			until()
 			w.beside.setTrunk(t, "active")
 		}},
-		{"the broker has fewer records than the service has read", false, []string{"KafkaRecordsExpired"}, func(t *testing.T, w *world, until func()) {
+		{"the broker has fewer records than the service has read", false, []string{
+			"KafkaRecordsExpired",
+		}, func(t *testing.T, w *world, until func()) {
 			w.beside.stop(t, "webhook-dispatcher", func() {
 				w.beside.exec(t,
 					`UPDATE webhook_dispatcher.inbox_positions SET next_offset = 1000000 WHERE topic = 'call-events.v1'`)
@@ -146,10 +166,14 @@ func elsewhere() []fault {
 				w.beside.stop(t, "webhook-dispatcher", func() { w.beside.ahead(t, "webhook-dispatcher", "call-events.v1") })
 				until()
 			}},
-		{"no dialer exports metrics", false, []string{"SLOMetricsMissing (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"no dialer exports metrics", false, []string{
+			"SLOMetricsMissing (ticket)",
+		}, func(t *testing.T, w *world, until func()) {
 			w.stop(t, "dialer", func() { w.beside.stop(t, "dialer", until) })
 		}},
-		{"holds are not settled and wallets are not reconciled", false, []string{"WalletHoldsStuck", "WalletLateSettlement (ticket)", "WalletReconciliationOverdue (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"holds are not settled and wallets are not reconciled", false, []string{
+			"WalletHoldsStuck", "WalletLateSettlement (ticket)", "WalletReconciliationOverdue (ticket)",
+		}, func(t *testing.T, w *world, until func()) {
 			b := w.beside
 			b.exec(t, `INSERT INTO billing_wallet.holds (request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds, state, created_at)
 				VALUES (gen_random_uuid(), $1, 0, 'USD', 0, 1, 60, 'held', now() - interval '1 minute')`, b.tenant.ID)
@@ -159,7 +183,9 @@ func elsewhere() []fault {
 			b.exec(t, `UPDATE billing_wallet.holds SET confirmed_at = now() WHERE confirmed_at IS NULL AND state = 'held'`)
 			b.compared(t)
 		}},
-		{"consent records are changed and an erasure does not complete", false, []string{"ConsentChainBroken", "ErasuresStuck (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"consent records are changed and an erasure does not complete", false, []string{
+			"ConsentChainBroken", "ErasuresStuck (ticket)",
+		}, func(t *testing.T, w *world, until func()) {
 			b := w.beside
 			b.exec(t, `UPDATE contacts_compliance.consent_heads SET seq = seq - 1, moved_at = now() WHERE seq > 1`)
 			b.exec(t, `INSERT INTO contacts_compliance.erasures (id, workspace_id, key_id, subject, actor, contact_id, erasures, requested_at, published_at)

@@ -74,14 +74,18 @@ func hanging() []fault {
 				t.Fatal(err)
 			}
 		}},
-		{"the database is disconnected", false, []string{"PostgresDown", "APIUnavailable", "APIUnavailable (ticket)", "ConsumerBehind", "ConsumerRetrying (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"the database is disconnected", false, []string{
+			"PostgresDown", "APIUnavailable", "APIUnavailable (ticket)", "ConsumerBehind", "ConsumerRetrying (ticket)",
+		}, func(t *testing.T, w *world, until func()) {
 			w.proxy.Disconnect()
 			until()
 			if err := w.proxy.Restore(); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"the dialer hangs, then continues", false, []string{"CallsDialledLate", "CallsDialledLate (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"the dialer hangs, then continues", false, []string{
+			"CallsDialledLate", "CallsDialledLate (ticket)",
+		}, func(t *testing.T, w *world, until func()) {
 			// long enough that more than a seventh of the calls in the alert's shortened hour are
 			// late
 			w.stop(t, "dialer", func() {
@@ -90,9 +94,12 @@ func hanging() []fault {
 			})
 			until()
 		}},
-		{"an endpoint refuses every request", false, []string{"WebhookAttemptsFailing (ticket)"}, switched(func(w *world) *atomic.Bool { return &w.breaks })},
+		{"an endpoint refuses every request", false, []string{"WebhookAttemptsFailing (ticket)"},
+			switched(func(w *world) *atomic.Bool { return &w.breaks })},
 		{"every call fails", false, []string{"CallsDropped"}, switched(func(w *world) *atomic.Bool { return &w.failing })},
-		{"calls are charged late", false, []string{"CallsCompletedIncomplete (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"calls are charged late", false, []string{
+			"CallsCompletedIncomplete (ticket)",
+		}, func(t *testing.T, w *world, until func()) {
 			began := time.Now()
 			for range 60 { // place the calls before the stop, because POST requests fail without billing-wallet
 				w.later(t, 15*time.Second-time.Since(began))
@@ -102,31 +109,44 @@ func hanging() []fault {
 			})
 			until()
 		}},
-		{"a webhook secret cannot be decrypted", false, []string{"WebhookSecretsUnreadable"}, func(t *testing.T, w *world, until func()) {
+		{"a webhook secret cannot be decrypted", false, []string{
+			"WebhookSecretsUnreadable",
+		}, func(t *testing.T, w *world, until func()) {
 			const other = `UPDATE webhook_dispatcher.subscriptions SET secret_sealed = set_byte(secret_sealed, 20, 255 - get_byte(secret_sealed, 20)) WHERE name = 'moody' AND workspace_id = $1`
 			w.exec(t, other, w.tenant.ID)
 			until()
 			w.exec(t, other, w.tenant.ID)
 		}},
-		{"the table of the delivery queue is locked", false, []string{"WebhookQueueStuck", "WebhookQueueStuck (ticket)", "ConsumerStopped", "EventsDeliveredLate", "EventsDeliveredLate (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"the table of the delivery queue is locked", false, []string{
+			"WebhookQueueStuck", "WebhookQueueStuck (ticket)", "ConsumerStopped",
+			"EventsDeliveredLate", "EventsDeliveredLate (ticket)",
+		}, func(t *testing.T, w *world, until func()) {
 			w.locked(t, "webhook_dispatcher.delivery_queue", 50*time.Second)
 			until()
 		}},
-		{"a call request is not dialed within a day", false, []string{"CallsExpired"}, func(t *testing.T, w *world, until func()) {
+		{"a call request is not dialed within a day", false, []string{
+			"CallsExpired",
+		}, func(t *testing.T, w *world, until func()) {
 			late := w.later(t, 24*time.Hour)
 			await(t, "the dialer has the call", func() bool {
 				return w.exec(t, `UPDATE dialer.dial_queue SET due_at = now() - interval '25 hours', look_at = now() WHERE call_request_id = $1 AND state = 'queued'`, late.ID) == 1
 			})
 			until()
 		}},
-		{"a process reaches its limit of open files", false, []string{"OpenFilesNearLimit (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"a process reaches its limit of open files", false, []string{
+			"OpenFilesNearLimit (ticket)",
+		}, func(t *testing.T, w *world, until func()) {
 			w.files(t, "billing-wallet", until)
 		}},
-		{"a record cannot be decoded", false, []string{"DeadLetterRecordsWaiting"}, func(t *testing.T, w *world, until func()) {
+		{"a record cannot be decoded", false, []string{
+			"DeadLetterRecordsWaiting",
+		}, func(t *testing.T, w *world, until func()) {
 			w.publish(t, "dial-events.v1", "no event")
 			until()
 		}},
-		{"a balance differs from its ledger entries", false, []string{"WalletReconciliationDifferences"}, func(t *testing.T, w *world, until func()) {
+		{"a balance differs from its ledger entries", false, []string{
+			"WalletReconciliationDifferences",
+		}, func(t *testing.T, w *world, until func()) {
 			const move = `UPDATE billing_wallet.wallets SET wallet_micro = wallet_micro + $2, funding_micro = funding_micro - $2 WHERE workspace_id = $1`
 			w.exec(t, move, w.tenant.ID, 1)
 			until()
@@ -166,7 +186,8 @@ func (f fault) made(t *testing.T, w *world, p *prometheus) {
 	if len(f.alerts) == 0 && slices.ContainsFunc(spared, func(name string) bool { return slices.Contains(seen(), name) }) {
 		t.Errorf("%s: alerts fired, want none of %v", f.name, spared)
 	}
-	t.Logf("%s: injected after %s; %s fired within %s and resolved %s later", f.name, began.Sub(asked).Round(100*time.Millisecond),
+	t.Logf("%s: injected after %s; %s fired within %s and resolved %s later", f.name,
+		began.Sub(asked).Round(100*time.Millisecond),
 		strings.Join(f.alerts, ", "), fired.Round(100*time.Millisecond), (time.Since(began) - fired).Round(100*time.Millisecond))
 }
 

@@ -168,10 +168,13 @@ func TestApacheKafka_WrongCredentialsErrorNamesTheSetting(t *testing.T) {
 		{"SCRAM-SHA-256", func(_ *testing.T, cfg *kafka.Config) { cfg.Mechanism = "SCRAM-SHA-256" }, ""},
 		{"PLAIN", func(_ *testing.T, cfg *kafka.Config) { cfg.Mechanism = "PLAIN" }, ""},
 		{"a wrong password", func(_ *testing.T, cfg *kafka.Config) { cfg.Password = "wrong" }, "KAFKA_PASSWORD"},
-		{"a wrong password with PLAIN", func(_ *testing.T, cfg *kafka.Config) { cfg.Mechanism, cfg.Password = "PLAIN", "wrong" }, "KAFKA_PASSWORD"},
+		{"a wrong password with PLAIN",
+			func(_ *testing.T, cfg *kafka.Config) { cfg.Mechanism, cfg.Password = "PLAIN", "wrong" }, "KAFKA_PASSWORD"},
 		{"an unknown user", func(_ *testing.T, cfg *kafka.Config) { cfg.User = "nobody" }, "KAFKA_USER"},
-		{"an unknown certificate authority", func(t *testing.T, cfg *kafka.Config) { cfg.CAFile = newAuthority(t).file("ca") }, "KAFKA_CA_FILE"},
-		{"no client certificate", func(_ *testing.T, cfg *kafka.Config) { cfg.CertFile, cfg.KeyFile = "", "" }, "KAFKA_CERT_FILE"},
+		{"an unknown certificate authority",
+			func(t *testing.T, cfg *kafka.Config) { cfg.CAFile = newAuthority(t).file("ca") }, "KAFKA_CA_FILE"},
+		{"no client certificate", func(_ *testing.T, cfg *kafka.Config) { cfg.CertFile, cfg.KeyFile = "", "" },
+			"KAFKA_CERT_FILE"},
 		{"no TLS", func(_ *testing.T, cfg *kafka.Config) { cfg.Security = kafka.Security{} }, "KAFKA_TLS"},
 		{"no password", func(_ *testing.T, cfg *kafka.Config) { cfg.Mechanism, cfg.User, cfg.Password = "", "", "" }, "KAFKA_SASL_MECHANISM"},
 	}
@@ -203,7 +206,8 @@ func TestApacheKafka_WrongCredentialsErrorNamesTheSetting(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a client uses a certificate that is replaced later", func(t *testing.T) { waitsForTheCertificate(t, cfg, trusted) })
+	t.Run("a client uses a certificate that is replaced later",
+		func(t *testing.T) { waitsForTheCertificate(t, cfg, trusted) })
 }
 
 // waitsForTheCertificate starts a client with the certificate of an unknown authority, which the

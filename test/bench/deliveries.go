@@ -81,7 +81,8 @@ func (h *WebhookStack) backlogOf(ctx context.Context, subscriptions int) error {
 		h.backlog = got.perSecond()
 	}
 	fmt.Printf("  %d records of %d bytes and less waited, %d subscription(s)\n", got.made, len(h.body()), subscriptions)
-	fmt.Printf("    baseline loop        %8.0f /s   before %.0f, after %.0f; the sender's CPU %.4f ms a POST, the receiver's %.4f\n",
+	fmt.Printf("    baseline loop        %8.0f /s   before %.0f, after %.0f; the sender's CPU %.4f ms a POST, the "+
+		"receiver's %.4f\n",
 		loop.PerSecond, before.PerSecond, after.PerSecond, float64(loop.CPU)/1e6, float64(loop.Caught)/1e6)
 	fmt.Printf("    deliveries           %8.0f /s   first receipt to last; %d arrived, %d missing, %d twice\n", got.perSecond(), got.arrived, got.missing, got.twice)
 	fmt.Printf("    share of the loop    %8.1f %%%s\n", share, judge(probe.AtLeast(share, goalDeliveryShare, " %")+", stretch "+probe.AtLeast(share, stretchShare, " %")))

@@ -80,7 +80,8 @@ func (h *CallStack) dials(ctx context.Context, loop *bareDials, rate int, alone 
 		of := func(q float64) float64 {
 			return float64(probe.Quantile(got.took, q)) / float64(probe.Quantile(beside, q))
 		}
-		fmt.Printf("    a baseline dial    %s; the dialer takes %.1f x of it at p50, %.1f x at p99\n", probe.Spread(beside), of(0.5), of(0.99))
+		fmt.Printf("    a baseline dial    %s; the dialer takes %.1f x of it at p50, %.1f x at p99\n", probe.Spread(beside),
+			of(0.5), of(0.99))
 	}
 	if line := got.used.Line("call", len(got.took)); line != "" {
 		fmt.Printf("    %s, to the end of the last call\n", line)

@@ -60,7 +60,8 @@ func (h *gateBench) list(ctx context.Context) error {
 	}
 	took := time.Since(began)
 	rate, limit := float64(h.Listed)/took.Seconds(), float64(h.Listed)/copied.Seconds()
-	fmt.Printf("  import of %d numbers (%d MB, half of them contacts): %.0f rows/s (%s, %s of it sending), %.1f %% of a plain COPY of the same numbers: %.0f rows/s\n",
+	fmt.Printf("  import of %d numbers (%d MB, half of them contacts): %.0f rows/s (%s, %s of it sending), %.1f %% of "+
+		"a plain COPY of the same numbers: %.0f rows/s\n",
 		h.Listed, size>>20, rate, took.Round(100*time.Millisecond), sent.Round(100*time.Millisecond), 100*rate/limit, limit)
 	return nil
 }

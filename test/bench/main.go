@@ -71,19 +71,31 @@ type measurement struct {
 
 func measurements() []measurement {
 	return []measurement{
-		{name: "commits", says: "transactions of one POST; fails if a POST makes more durable commits than expected", run: commits},
-		{name: "posts", says: "POST /v1/calls for the next day, as a share of the baseline loop that makes only its durable commits", run: posts},
+		{name: "commits", says: "transactions of one POST; fails if a POST makes more durable commits than expected",
+			run: commits},
+		{name: "posts", says: "POST /v1/calls for the next day, as a share of the baseline loop that makes only its " +
+			"durable commits", run: posts},
 		{name: "gateway", says: "time that the rate-limit check and the gateway add to a request", run: gateway},
-		{name: "flood", says: "GET with a valid key during a flood of invalid keys, compared to a flood of GET /readyz", run: flood},
+		{name: "flood", says: "GET with a valid key during a flood of invalid keys, compared to a flood of GET /readyz",
+			run: flood},
 		{name: "claims", says: "cost of a claim with a million scheduled call requests, compared to a thousand", run: claims},
-		{name: "dials", says: "time from due to the dial in the carrier's log at 10, 100 and 500 calls a second, compared to the baseline loop", run: withCallStack(Dials)},
-		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU time by program", run: withCallStack(Pipeline), bus: true},
-		{name: "held", says: "ten thousand concurrent simulated calls for a minute, and their memory", run: withCallStack(Held)},
-		{name: "media", says: "RTP and SRTP of 100, 300 and 500 calls in both directions: CPU time, delay of sent packets, loss", run: media},
-		{name: "bridge", says: "20, 100 and 200 calls with a model: CPU time, delay that the bridge adds to audio, time from the answer to the agent's first sound", run: bridge},
+		{name: "dials",
+			says: "time from due to the dial in the carrier's log at 10, 100 and 500 calls a second, compared to the " +
+				"baseline loop", run: withCallStack(Dials)},
+		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU time by program",
+			run: withCallStack(Pipeline), bus: true},
+		{name: "held", says: "ten thousand concurrent simulated calls for a minute, and their memory",
+			run: withCallStack(Held)},
+		{name: "media", says: "RTP and SRTP of 100, 300 and 500 calls in both directions: CPU time, delay of sent " +
+			"packets, loss", run: media},
+		{name: "bridge",
+			says: "20, 100 and 200 calls with a model: CPU time, delay that the bridge adds to audio, time from the answer " +
+				"to the agent's first sound", run: bridge},
 		{name: "webhooks", says: "time from POST to the arrival of the webhook", run: webhooks, bus: true},
-		{name: "deliveries", says: "deliveries of a backlog in call-events.v1, as a share of the baseline loop, which sends to the same receiver", run: withWebhookStack(Deliveries), bus: true},
-		{name: "steady", says: "fifty deliveries a second: CPU time and latency of one, compared to a direct POST", run: withWebhookStack(Steady), bus: true},
+		{name: "deliveries", says: "deliveries of a backlog in call-events.v1, as a share of the baseline loop, which " +
+			"sends to the same receiver", run: withWebhookStack(Deliveries), bus: true},
+		{name: "steady", says: "fifty deliveries a second: CPU time and latency of one, compared to a direct POST",
+			run: withWebhookStack(Steady), bus: true},
 		{name: "neighbours", says: "a healthy endpoint alone, and beside endpoints that hang", run: withWebhookStack(Neighbours)},
 		{name: "pauses", says: "the last delivery after a pause, the first after a resume", run: withWebhookStack(Pauses)},
 		{name: "longqueue",
@@ -91,9 +103,12 @@ func measurements() []measurement {
 			run:  withWebhookStack(LongQueue)},
 		{name: "takeover", says: "duration of calls while a replica is killed or stopped", run: takeover},
 		{name: "idle", says: "statements of webhook-dispatcher at Postgres while no event arrives", run: idle},
-		{name: "soak", says: "half of the backlog's rate for a long time, and the duration of claims at the end", run: withWebhookStack(Soak), asked: true},
+		{name: "soak", says: "half of the backlog's rate for a long time, and the duration of claims at the end",
+			run: withWebhookStack(Soak), asked: true},
 		{name: "costs", says: "cost of a call by component: CPU time, Postgres and Kafka", run: costs},
-		{name: "judging", says: "pre-check and dial-time check with five million contacts, as a share of POST, and the import of a list compared to a plain COPY", run: complianceChecks},
+		{name: "judging",
+			says: "pre-check and dial-time check with five million contacts, as a share of POST, and the import of a list " +
+				"compared to a plain COPY", run: complianceChecks},
 		{name: "reads", says: "GET by id and every list with a million calls, compared to a thousand", run: reads},
 	}
 }

@@ -169,7 +169,8 @@ func (h *WebhookStack) fromCalls(ctx context.Context) error {
 			took = append(took, time.Duration(a.At-at.UnixNano()))
 		}
 	}
-	fmt.Printf("  calls' commit → first byte   %s; %d events of %d real calls, %d a second, all services running\n", probe.Spread(took), len(took), number, realCalls)
+	fmt.Printf("  calls' commit → first byte   %s; %d events of %d real calls, %d a second, all services running\n",
+		probe.Spread(took), len(took), number, realCalls)
 	return e.drop(ctx)
 }
 

@@ -129,7 +129,9 @@ func (j *judge) strangers(ctx context.Context, known truth) error {
 			case err != nil:
 				return err
 			case status != 404:
-				j.r.broken(lawOwn, fmt.Sprintf("request %s of workspace %s, requested by workspace %s: status %d", req.ID, known.name, other.name, status))
+				j.r.broken(lawOwn,
+					fmt.Sprintf("request %s of workspace %s, requested by workspace %s: status %d", req.ID, known.name, other.name,
+						status))
 			}
 		}
 	}
@@ -178,7 +180,9 @@ func (j *judge) answers(known truth, dials map[string]int) {
 		requests[req.ID] = req
 		if req.ExternalRef != nil {
 			if asked[*req.ExternalRef]++; asked[*req.ExternalRef] == 2 {
-				j.r.broken(lawAnswers, fmt.Sprintf("%s of workspace %s was ordered once and is two call requests, the second is %s", *req.ExternalRef, known.name, req.ID))
+				j.r.broken(lawAnswers,
+					fmt.Sprintf("%s of workspace %s was ordered once and is two call requests, the second is %s", *req.ExternalRef,
+						known.name, req.ID))
 			}
 		}
 		if req.CallID == nil {

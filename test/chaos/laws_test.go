@@ -103,11 +103,17 @@ func TestJudge_ReportsEachViolatedGuarantee(t *testing.T) {
 		law   law
 		names string
 	}{
-		{"the carrier received two originates of one call", func(s *scene) { s.log = append(s.log, s.log[0]) }, lawOnce, "c1"},
+		{"the carrier received two originates of one call", func(s *scene) { s.log = append(s.log, s.log[0]) }, lawOnce,
+			"c1"},
 		{"a call request had two calls", func(s *scene) {
 			s.log = append(s.log, kit.LogLine{Kind: "originate", CallID: "c2", To: "+14155550101"})
 		}, lawOnce, "c2"},
-		{"a call has no call request", func(s *scene) { s.known.calls["c3"] = call{CallID: "c3", Status: "busy"}; s.tell("c3", "call.busy") }, lawOnce, "c3"},
+		{"a call has no call request",
+			func(s *scene) {
+				s.known.calls["c3"] = call{CallID: "c3", Status: "busy"}
+				s.tell("c3",
+					"call.busy")
+			}, lawOnce, "c3"},
 		{"dialled before its time", func(s *scene) { s.known.requests[0].ScheduledFor = s.known.requests[0].ScheduledFor.Add(time.Minute) }, lawGates, "c1"},
 		{"dialled after an opt-out", func(s *scene) {
 			s.j.l.shut["w1 +14155550101"] = []span{{from: s.known.calls["c1"].Timings.DialedAt.Add(-time.Second)}}
@@ -117,7 +123,8 @@ func TestJudge_ReportsEachViolatedGuarantee(t *testing.T) {
 			s.change(func(c *call) { c.Status = "failed" })
 			s.known.arrived[2].Type = "call.failed"
 		}, lawMoney, "c1"},
-		{"a call is charged for less than its talk time", func(s *scene) { s.log[3].At = s.log[3].At.Add(time.Second) }, lawMoney, "c1"},
+		{"a call is charged for less than its talk time", func(s *scene) { s.log[3].At = s.log[3].At.Add(time.Second) },
+			lawMoney, "c1"},
 		{"an unanswered call is charged", func(s *scene) { s.log = slices.Delete(s.log, 2, 3) }, lawMoney, "c1"},
 		{"a request never ends", func(s *scene) { s.known.requests[0].Status = "dialing" }, lawEnds, "steady"},
 		{"a call has two terminal events", func(s *scene) { s.known.arrived[0].Type = "call.failed" }, lawEnds, "c1"},
@@ -127,12 +134,14 @@ func TestJudge_ReportsEachViolatedGuarantee(t *testing.T) {
 			s.known.tenant.resting, s.known.arrived = true, s.known.arrived[1:2]
 			s.record("call.ringing", 1)
 		}, lawEvents, "c1"},
-		{"a call has two terminal events, one of them skipped", func(s *scene) { s.known.tenant.resting = true; s.record("call.failed", 3) }, lawEnds, "c1"},
+		{"a call has two terminal events, one of them skipped",
+			func(s *scene) { s.known.tenant.resting = true; s.record("call.failed", 3) }, lawEnds, "c1"},
 		{"an event was skipped without a pause", func(s *scene) {
 			s.known.arrived = s.known.arrived[1:]
 			s.record("call.ringing", 1)
 		}, lawEvents, "never paused"},
-		{"an event before the terminal event is missing", func(s *scene) { s.known.arrived = s.known.arrived[1:] }, lawEvents, "event 1 of call c1"},
+		{"an event before the terminal event is missing", func(s *scene) { s.known.arrived = s.known.arrived[1:] }, lawEvents,
+			"event 1 of call c1"},
 		{"an event is not signed", func(s *scene) { s.known.arrived[0].Signed = false }, lawEvents, "not signed"},
 		{"an event of another workspace's call", func(s *scene) { s.tell("c9", "call.busy") }, lawOwn, "c9"},
 		{"one idempotency key created two call requests", func(s *scene) {
@@ -141,7 +150,8 @@ func TestJudge_ReportsEachViolatedGuarantee(t *testing.T) {
 		{"an accepted call request does not exist", func(s *scene) { s.order.id = "r9" }, lawLost, "r9"},
 		{"the call of a call request does not exist", func(s *scene) { s.known.calls = map[string]call{} }, lawLost, "c1"},
 		{"a cancel returned 200 and did not cancel", func(s *scene) { s.order.cancelStatus = 200 }, lawAnswers, "r1"},
-		{"a cancel returned 409 and canceled", func(s *scene) { s.order.cancelStatus, s.known.requests[0].Status = 409, "canceled" }, lawAnswers, "r1"},
+		{"a cancel returned 409 and canceled",
+			func(s *scene) { s.order.cancelStatus, s.known.requests[0].Status = 409, "canceled" }, lawAnswers, "r1"},
 		{"a canceled request was dialled", func(s *scene) { s.known.requests[0].Status = "canceled" }, lawAnswers, "r1"},
 	}
 	for _, test := range tests {

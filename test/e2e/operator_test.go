@@ -210,7 +210,8 @@ func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
 	o.does("replayed|3", "webhooks", "replay", hook[0].ID, "--call", delivered[0].CallID)
 	o.does("replayed|0", "webhooks", "replay", hook[0].ID, "--failed", "2026-01-01T00:00:00Z")
 	o.refused("replay what", "webhooks", "replay", hook[0].ID)
-	o.does("The number was called. The call ended completed, normal_clearing.|precheck|dial|call.completed|interested", "calls", "why", placed.ID)
+	o.does("The number was called. The call ended completed, normal_clearing.|precheck|dial|call.completed|interested",
+		"calls", "why", placed.ID)
 	o.does(placed.ID+"|+14155550100|completed", "calls", "requests", "--status", "completed")
 	o.does(delivered[0].CallID+"|outbound", "calls", "list", "--direction", "outbound")
 	o.refused("is the id of a call", "calls", "why", delivered[0].CallID)

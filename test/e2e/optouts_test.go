@@ -60,7 +60,8 @@ func TestOptOut_NoDialAfterItIsRecorded(t *testing.T) {
 	for _, fault := range faults {
 		t.Error(fault)
 	}
-	t.Logf("%d people refused at the time of their dial: %d were dialed (%d of them after the record, because the check ran before it), %d were not, %d faults",
+	t.Logf("%d people refused at the time of their dial: %d were dialed (%d of them after the record, because the "+
+		"check ran before it), %d were not, %d faults",
 		len(run.done), dialled, behind, len(run.done)-dialled, len(faults))
 	t.Logf("raced for %s in %d workspaces, judged for %s", run.took.Round(time.Second), len(run.houses), time.Since(began).Round(time.Second))
 	if output, err := s.Command(t.Context(), "service", "contacts-compliance", "verify"); err != nil {
@@ -91,11 +92,13 @@ func TestOptOut_TrialDetectsAMissingDialTimeCheck(t *testing.T) {
 	t.Cleanup(gate.Close)
 	s := start(t, bin, "RINGFENCE_DETOURS=dialer>contacts-compliance="+strings.TrimPrefix(gate.URL, "http://"))
 	const trials = 200
-	run := &refusing{t: t, s: s, progress: newProgress("refusals without the dial-time check", trials), aim: turning{at: 30 * time.Millisecond}}
+	run := &refusing{t: t, s: s, progress: newProgress("refusals without the dial-time check", trials),
+		aim: turning{at: 30 * time.Millisecond}}
 	run.houses = append(run.houses, tenant(t, s, nil, "1000"))
 	run.race(sharedstack.Seeded(t, 1), trials, 32)
 	faults, dialled, behind := judgeRefusals(t, s, run)
-	t.Logf("without the check: %d of %d dialed, %d of them after the record, %d faults", dialled, trials, behind, len(faults))
+	t.Logf("without the check: %d of %d dialed, %d of them after the record, %d faults", dialled, trials, behind,
+		len(faults))
 	if dialled < trials {
 		t.Errorf("dialled = %v, want at least %v", dialled, trials)
 	}

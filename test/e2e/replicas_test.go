@@ -66,7 +66,8 @@ func TestReplicas_ShareWorkAndTakeOverFromAKilledReplica(t *testing.T) {
 	burst(concurrentClients, sharedEach)()
 	ends := func(what string) {
 		t.Helper()
-		until(t, what+": every terminal event has arrived", func() bool { return terminalEvents(hooks, w) == next-firstShared })
+		until(t, what+": every terminal event has arrived",
+			func() bool { return terminalEvents(hooks, w) == next-firstShared })
 	}
 	ends("two of everything")
 	after := work(t, s)

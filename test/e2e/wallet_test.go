@@ -251,13 +251,14 @@ func books(t *testing.T, w *kit.Workspace, spendable, held int) {
 	want := seen
 	want.Spendable, want.Held = money.Micro(spendable*walletHold), money.Micro(held*walletHold)
 	want.Balance = want.Spendable + want.Held
-	err := kit.Until(t.Context(), kit.HangTimeout, "the credit is as expected and the ledger has no difference", func() (bool, error) {
-		if differences, err := w.Differences(t.Context()); err != nil || len(differences) > 0 {
-			return false, fmt.Errorf("the books do not agree: %v, %v", differences, err)
-		}
-		err := w.Admin.Into(t.Context(), "GET", "/admin/v1/workspaces/"+w.ID+"/wallet", nil, 200, &seen)
-		return seen == want, err
-	})
+	err := kit.Until(t.Context(), kit.HangTimeout, "the credit is as expected and the ledger has no difference",
+		func() (bool, error) {
+			if differences, err := w.Differences(t.Context()); err != nil || len(differences) > 0 {
+				return false, fmt.Errorf("the books do not agree: %v, %v", differences, err)
+			}
+			err := w.Admin.Into(t.Context(), "GET", "/admin/v1/workspaces/"+w.ID+"/wallet", nil, 200, &seen)
+			return seen == want, err
+		})
 	if err != nil {
 		t.Fatalf("%v: %+v, want %+v", err, seen, want)
 	}

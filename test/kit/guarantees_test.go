@@ -18,7 +18,8 @@ func TestJudgeEvents_ReportsEachFault(t *testing.T) {
 		{"one terminal event is correct", []Delivery{good}, ""},
 		{"a repeated delivery of one event is correct", []Delivery{good, good}, ""},
 		{"two terminal events of one call", []Delivery{good, with(func(d *Delivery) { d.EventID = "e2" })}, "2 terminal events"},
-		{"two terminal events of different types", []Delivery{good, with(func(d *Delivery) { d.EventID, d.Type = "e2", "call.failed" })}, "2 terminal events"},
+		{"two terminal events of different types",
+			[]Delivery{good, with(func(d *Delivery) { d.EventID, d.Type = "e2", "call.failed" })}, "2 terminal events"},
 		{"an unsigned delivery", []Delivery{with(func(d *Delivery) { d.Signed = false })}, "is not signed"},
 		{"an event of an unknown call", []Delivery{with(func(d *Delivery) { d.CallID = "c9" })}, "does not know"},
 	}

@@ -54,17 +54,20 @@ func outgoings() []outgoing {
 			far:    func(*ear) script { return invited().say(180, "").canceled() },
 		},
 		{
-			name: "the phone does not ring", agent: tone(600, 0), status: "no_answer", cause: "no_answer", events: []string{"call.no_answer"},
+			name: "the phone does not ring", agent: tone(600,
+				0), status: "no_answer", cause: "no_answer", events: []string{"call.no_answer"},
 			far: func(*ear) script { return invited().respond(100, "", "").canceled() },
 		},
 		{
-			name: "the 200 response and the CANCEL cross", agent: tone(600, 0), status: "no_answer", cause: "no_answer", events: []string{"call.ringing", "call.no_answer"},
+			name: "the 200 response and the CANCEL cross", agent: tone(600,
+				0), status: "no_answer", cause: "no_answer", events: []string{"call.ringing", "call.no_answer"},
 			far: func(e *ear) script {
 				return append(invited().say(180, ""), `<recv request="CANCEL"/>`).ok("").late(both(e)).hear("ACK").hungUp()
 			},
 		},
 		{
-			name: "the person puts the call on hold and resumes it", agent: tone(60_000, 0), status: "completed", cause: "normal_clearing", events: talked,
+			name: "the person puts the call on hold and resumes it", agent: tone(60_000,
+				0), status: "completed", cause: "normal_clearing", events: talked,
 			far: func(e *ear) script {
 				return invited().answered(both(e)).
 					pause(time.Second).

@@ -93,7 +93,8 @@ func TestContacts_PatchMergesMetadata(t *testing.T) {
 		{"an empty object changes nothing", `{}`, `Ada {"a":1,"b":{"x":1},"c":"y"}`},
 		{"unknown fields are ignored", `{"phone_e164":"+14155550101","dnd_status":"dnd","variables":{"z":1}}`, `Ada {"a":1,"b":{"x":1},"c":"y"}`},
 		{"only the name", `{"name":"Ada King"}`, `Ada King {"a":1,"b":{"x":1},"c":"y"}`},
-		{"metadata is merged only at the top level", `{"metadata":{"b":{"z":2},"d":[1]}}`, `Ada King {"a":1,"b":{"z":2},"c":"y","d":[1]}`},
+		{"metadata is merged only at the top level", `{"metadata":{"b":{"z":2},"d":[1]}}`,
+			`Ada King {"a":1,"b":{"z":2},"c":"y","d":[1]}`},
 		{"null removes a key", `{"metadata":{"a":null,"never there":null}}`, `Ada King {"b":{"z":2},"c":"y","d":[1]}`},
 		{"null below the top level is kept", `{"metadata":{"b":{"z":null}}}`, `Ada King {"b":{"z":null},"c":"y","d":[1]}`},
 		{"name null clears the name", `{"name":null}`, `<nil> {"b":{"z":null},"c":"y","d":[1]}`},
@@ -187,7 +188,8 @@ func TestOptOuts_CanBeCreatedReadAndDeleted(t *testing.T) {
 		want string
 	}{
 		{"creates the contact", w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": to, "reason": strings.Repeat("ü", 500), "source": "ignored"}), "dnd unknown"},
-		{"a repeated opt-out succeeds", w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": to, "reason": nil}), "dnd unknown"},
+		{"a repeated opt-out succeeds", w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": to, "reason": nil}),
+			"dnd unknown"},
 		{"the opt-out can be read", w.read.want(t, 200, "GET", "/v1/opt-outs/"+to, nil), "dnd unknown"},
 		{"the opt-out is deleted", w.write.want(t, 200, "DELETE", "/v1/opt-outs/"+to, nil), "clean unknown"},
 		{"a repeated deletion succeeds", w.write.want(t, 200, "DELETE", "/v1/opt-outs/"+to, nil), "clean unknown"},

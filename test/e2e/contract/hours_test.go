@@ -61,13 +61,18 @@ func TestHours_ClosedWindowRefusesOrSchedulesACall(t *testing.T) {
 		{"is refused if schedule_if_outside_hours is false", []any{"schedule_if_outside_hours", false}, time.Time{}},
 		{"is refused if schedule_if_outside_hours is null", []any{"schedule_if_outside_hours", nil}, time.Time{}},
 		{"is waited for if schedule_if_outside_hours is true", []any{"schedule_if_outside_hours", true}, closed.next},
-		{"is accepted if it is open at scheduled_for", []any{"scheduled_for", stamp(closed.next.Add(30 * time.Minute))}, closed.next.Add(30 * time.Minute)},
+		{"is accepted if it is open at scheduled_for", []any{"scheduled_for", stamp(closed.next.Add(30 * time.Minute))},
+			closed.next.Add(30 * time.Minute)},
 		{"is accepted at its first second", []any{"scheduled_for", stamp(closed.next)}, closed.next},
 		{"is refused a second before its start", []any{"scheduled_for", stamp(closed.next.Add(-time.Second))}, time.Time{}},
 		{"is refused at its end", []any{"scheduled_for", stamp(closed.next.Add(time.Hour))}, time.Time{}},
-		{"is accepted a second before its end", []any{"scheduled_for", stamp(closed.next.Add(time.Hour - time.Second))}, closed.next.Add(time.Hour - time.Second)},
-		{"that ended today is waited for until tomorrow", []any{"scheduled_for", stamp(closed.next.Add(time.Hour)), "schedule_if_outside_hours", true}, closed.next.AddDate(0, 0, 1)},
-		{"is refused with a scheduled_for in the past", []any{"scheduled_for", stamp(closed.next.AddDate(0, 0, -1).Add(time.Minute))}, time.Time{}},
+		{"is accepted a second before its end", []any{"scheduled_for", stamp(closed.next.Add(time.Hour - time.Second))},
+			closed.next.Add(time.Hour - time.Second)},
+		{"that ended today is waited for until tomorrow",
+			[]any{"scheduled_for", stamp(closed.next.Add(time.Hour)), "schedule_if_outside_hours", true}, closed.next.AddDate(0,
+				0, 1)},
+		{"is refused with a scheduled_for in the past",
+			[]any{"scheduled_for", stamp(closed.next.AddDate(0, 0, -1).Add(time.Minute))}, time.Time{}},
 	} {
 		t.Run("a closed window "+row.name, func(t *testing.T) {
 			if row.at.IsZero() {
@@ -129,7 +134,8 @@ func TestHours_ScheduledForIsATimeWithinAYear(t *testing.T) {
 	}{
 		{"an hour ahead in another zone", now.Add(time.Hour).In(time.FixedZone("", 5*3600+1800)).Format(time.RFC3339), now.Add(time.Hour).Truncate(time.Second)},
 		{"finer than a millisecond", now.Add(time.Hour).UTC().Truncate(time.Second).Format("2006-01-02T15:04:05") + ".1239Z", now.Add(time.Hour).Truncate(time.Second).Add(123 * time.Millisecond)},
-		{"366 days ahead minus a minute", now.Add(366*24*time.Hour - time.Minute).UTC().Format(time.RFC3339), now.Add(366*24*time.Hour - time.Minute).Truncate(time.Second)},
+		{"366 days ahead minus a minute", now.Add(366*24*time.Hour - time.Minute).UTC().Format(time.RFC3339),
+			now.Add(366*24*time.Hour - time.Minute).Truncate(time.Second)},
 		{"366 days and a minute ahead", now.Add(366*24*time.Hour + time.Minute).UTC().Format(time.RFC3339), time.Time{}},
 		{"the year 9999", "9999-12-31T23:59:59Z", time.Time{}},
 		// scheduled_for can be a time in the past.
@@ -185,13 +191,16 @@ func changes(t *testing.T) []*afterwards {
 		{name: "opted out after POST", code: "recipient_dnd", change: func(w *tenant, to string) {
 			w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": to})
 		}},
-		{name: "consent withdrawn after POST", code: "consent_withdrawn", change: func(w *tenant, to string) { w.consent(t, to, "withdrawn") }},
-		{name: "the calling window closed after POST", code: "outside_calling_hours", change: patch(set{"calling_policy": set{"window": closedWindow(time.Now()).window, "timezone": "UTC"}})},
+		{name: "consent withdrawn after POST", code: "consent_withdrawn",
+			change: func(w *tenant, to string) { w.consent(t, to, "withdrawn") }},
+		{name: "the calling window closed after POST", code: "outside_calling_hours",
+			change: patch(set{"calling_policy": set{"window": closedWindow(time.Now()).window, "timezone": "UTC"}})},
 		{name: "the agent deleted after POST", code: "invalid_agent", change: func(w *tenant, _ string) {
 			w.operator.want(t, 200, "DELETE", w.admin+"/agents/"+w.agent, nil)
 		}},
 		{name: "API access disabled after POST", code: "api_not_enabled", change: patch(set{"features": set{"api": false}})},
-		{name: "the destinations restricted after POST", code: "destination_not_allowed", change: patch(set{"destinations": []string{"+49"}})},
+		{name: "the destinations restricted after POST", code: "destination_not_allowed",
+			change: patch(set{"destinations": []string{"+49"}})},
 	}
 }
 

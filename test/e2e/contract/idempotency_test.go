@@ -140,7 +140,9 @@ func TestIdempotency_BodyKeyPrecedesHeaderKey(t *testing.T) {
 		{"another number and agent", set{"idempotency_key": "a", "to": number(2), "agent_id": uuid.NewString()}, "", first},
 		{"an invalid phone number", set{"idempotency_key": "a", "to": "112", "agent_id": w.agent}, "", first},
 		{"no other fields", set{"idempotency_key": "a"}, "", first},
-		{"other fields of the wrong type", set{"idempotency_key": "a", "to": 5, "agent_id": []int{1}, "variables": "x", "scheduled_for": false, "contact_id": 7}, "", first},
+		{"other fields of the wrong type",
+			set{"idempotency_key": "a", "to": 5, "agent_id": []int{1}, "variables": "x", "scheduled_for": false,
+				"contact_id": 7}, "", first},
 	} {
 		var header []string
 		if row.header != "" {

@@ -111,7 +111,8 @@ func TestOrder_ChecksOfEveryRoute(t *testing.T) {
 			}
 			if a.writes() {
 				check("a key that may only read, and no such thing", a.do(t, w.read, unknown), 403, "missing_scope")
-				check("a read key and an invalid body", w.read.do(t, a.method, strings.Replace(a.path, "{id}", unknown, 1), "{"), 403, "missing_scope")
+				check("a read key and an invalid body", w.read.do(t, a.method, strings.Replace(a.path, "{id}", unknown, 1), "{"),
+					403, "missing_scope")
 			}
 			if a.operation == "" {
 				status, code := 404, "not_found"
@@ -223,7 +224,8 @@ func TestOrder_ChecksOfPlacingACall(t *testing.T) {
 	faults := []place{
 		{name: "an invalid idempotency key", code: "validation_error", spoil: func(o set) { o["idempotency_key"] = "" }},
 		{name: "an agent_id that is no UUID", code: "validation_error", spoil: func(o set) { o["agent_id"] = "Ada" }},
-		{name: "a field of the wrong type", code: "validation_error", spoil: func(o set) { o["schedule_if_outside_hours"] = "yes" }},
+		{name: "a field of the wrong type", code: "validation_error",
+			spoil: func(o set) { o["schedule_if_outside_hours"] = "yes" }},
 		{name: "an invalid phone number", code: "invalid_phone", to: "112"},
 		{name: "a number that is never dialed", code: "validation_error", to: "+19005550101"},
 		{name: "an unknown agent", code: "invalid_agent", spoil: func(o set) { o["agent_id"] = uuid.NewString() }},

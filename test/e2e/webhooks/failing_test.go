@@ -148,7 +148,8 @@ func TestFailing_TestDeliveriesDoNotDisableASubscription(t *testing.T) {
 	for range tests {
 		c.must(t, c.API, "POST", c.own+"/test", nil, 202, nil)
 	}
-	until(t, "every test delivery has used up its attempts", func() bool { return len(c.deliveries(t, "failed")) == tests })
+	until(t, "every test delivery has used up its attempts",
+		func() bool { return len(c.deliveries(t, "failed")) == tests })
 	s := c.shown(t)
 	sharedstack.Equal(t, "s.Status", s.Status, "active")
 	if s.WarnedAt != nil {

@@ -134,10 +134,12 @@ func large(t *testing.T) []row {
 	huge := fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", ok, 1<<20, strings.Repeat("x", 1<<20))
 	return []row{
 		{name: "sends an endless body", behave: endless(ok+"\r\n", zeros), want: delivered(200), events: 40},
-		{name: "sends an endless body with status 500", behave: endless("HTTP/1.1 500 Oops\r\nConnection: close\r\n\r\n", zeros), want: exhausted(500, "http_status")},
+		{name: "sends an endless body with status 500",
+			behave: endless("HTTP/1.1 500 Oops\r\nConnection: close\r\n\r\n", zeros), want: exhausted(500, "http_status")},
 		{name: "sends a body of 1 MiB", behave: says(huge), want: delivered(200), events: 40},
 		{name: "sends a gzip bomb", behave: says(zipped), want: delivered(200), events: 40},
-		{name: "sends an endless header", behave: endless("HTTP/1.1 200 OK\r\nX-Endless: ", bytes.Repeat([]byte("x"), 1<<10)), want: exhausted(0, "invalid_answer")},
+		{name: "sends an endless header", behave: endless("HTTP/1.1 200 OK\r\nX-Endless: ", bytes.Repeat([]byte("x"), 1<<10)),
+			want: exhausted(0, "invalid_answer")},
 	}
 }
 
@@ -148,7 +150,8 @@ func broken() []row {
 			_ = l.tcp.SetLinger(0)
 			_ = l.tcp.Close()
 		}, want: exhausted(0, "connection_failed")},
-		{name: "closes the connection before the response", behave: func(l link) { _ = l.Close() }, want: exhausted(0, "connection_failed")},
+		{name: "closes the connection before the response", behave: func(l link) { _ = l.Close() },
+			want: exhausted(0, "connection_failed")},
 		{name: "switches protocols and sends no more", behave: func(l link) {
 			l.say("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: silence\r\n\r\n")
 			l.wait(time.Hour)
@@ -187,7 +190,9 @@ func codes(elsewhere string) (rows []row) {
 			row{name: fmt.Sprintf("answers %d and asks for soon", code), behave: retryAfter(code, "soon"), want: failed},
 		)
 	}
-	return append(rows, row{name: "responds with 500 and a Retry-After that is ignored", behave: retryAfter(500, "3600"), want: exhausted(500, "http_status")})
+	return append(rows,
+		row{name: "responds with 500 and a Retry-After that is ignored", behave: retryAfter(500, "3600"),
+			want: exhausted(500, "http_status")})
 }
 
 // attacked is a hostile receiver together with the events that were sent to it.
@@ -249,7 +254,8 @@ func TestHostile_ReceiversDoNotAffectOthers(t *testing.T) {
 		t.Errorf("heap in use: heap = %v, want at most %v; heap/(1<<20) = %.1f", heap, 150<<20, heap/(1<<20))
 	}
 	judgeHealthy(t, healthy, publishedAt)
-	until(t, "no request to a hostile receiver is open", func() bool { return w.metrics(t, "ringfence_webhooks_requests_in_flight") == 0 })
+	until(t, "no request to a hostile receiver is open",
+		func() bool { return w.metrics(t, "ringfence_webhooks_requests_in_flight") == 0 })
 }
 
 func (a attacked) judge(t *testing.T) {
@@ -326,7 +332,8 @@ func (w *world) tellSteadily(ctx context.Context, t *testing.T, c *customer, pub
 // judgeHealthy checks that the healthy endpoint receives each event once, with the first attempt.
 func judgeHealthy(t *testing.T, healthy *endpoint, publishedAt map[string]time.Time) {
 	t.Helper()
-	until(t, "the healthy endpoint has received every event", func() bool { return len(healthy.all()) >= len(publishedAt) })
+	until(t, "the healthy endpoint has received every event",
+		func() bool { return len(healthy.all()) >= len(publishedAt) })
 	for _, r := range healthy.all() {
 		if _, published := publishedAt[r.event]; !published {
 			t.Errorf("event %s arrived, but was not published", r.event)

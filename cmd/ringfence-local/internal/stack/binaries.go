@@ -41,14 +41,16 @@ type Source struct {
 func (s Source) Find(ctx context.Context) (Binaries, error) {
 	if dir := os.Getenv("PG_BINDIR"); dir != "" {
 		if major, ok := s.try(ctx, dir); !ok || major < minMajor {
-			return Binaries{}, fmt.Errorf("PG_BINDIR is %s, which contains no usable Postgres %d or newer: set it to the directory of initdb and postgres, or unset it", dir, minMajor)
+			return Binaries{}, fmt.Errorf("PG_BINDIR is %s, which contains no usable Postgres %d or newer: set it to the "+
+				"directory of initdb and postgres, or unset it", dir, minMajor)
 		}
 	}
 	if b, ok := s.onMachine(ctx); ok {
 		return b, nil
 	}
 	if s.Major != 0 {
-		return Binaries{}, fmt.Errorf("the database was created by Postgres %d, which is no longer installed: install it, set PG_BINDIR to its bin directory, or remove the database", s.Major)
+		return Binaries{}, fmt.Errorf("the database was created by Postgres %d, which is no longer installed: install it, "+
+			"set PG_BINDIR to its bin directory, or remove the database", s.Major)
 	}
 	installing := s.install(ctx)
 	if b, ok := s.onMachine(ctx); ok {
@@ -58,7 +60,8 @@ func (s Source) Find(ctx context.Context) (Binaries, error) {
 	if b, ok := s.onMachine(ctx); ok {
 		return b, nil
 	}
-	return Binaries{}, fmt.Errorf("no Postgres %d or newer here (install: %w; download: %w): %s, set PG_BINDIR to its bin directory, or set POSTGRES_URL to another server",
+	return Binaries{}, fmt.Errorf("no Postgres %d or newer here (install: %w; download: %w): %s, set PG_BINDIR to its "+
+		"bin directory, or set POSTGRES_URL to another server",
 		minMajor, installing, downloading, remedy())
 }
 

@@ -56,5 +56,6 @@ func (s *Server) CheckHome(ctx context.Context, home string) (aside string, err 
 
 // locked returns the error for a database whose password is lost.
 func (s *Server) locked() error {
-	return fmt.Errorf("the database in %s was created with the passwords of another state.json: restore that file, or remove %s to start with an empty database", s.Data, s.Data)
+	return fmt.Errorf("the database in %s was created with the passwords of another state.json: restore that file, or "+
+		"remove %s to start with an empty database", s.Data, s.Data)
 }

@@ -57,7 +57,8 @@ func (s *stack) findRunning(ctx context.Context) error {
 	}
 	for _, addresses := range [][]string{{place.Host}, strings.Split(s.brokers, ",")} {
 		if !answers(ctx, addresses) {
-			return fmt.Errorf("no server responds at %s: start the stack with `make run` in another terminal; if POSTGRES_URL or KAFKA_BROKERS is set there, set it here too",
+			return fmt.Errorf("no server responds at %s: start the stack with `make run` in another terminal; if "+
+				"POSTGRES_URL or KAFKA_BROKERS is set there, set it here too",
 				strings.Join(addresses, ","))
 		}
 	}

@@ -203,7 +203,8 @@ func answers(ctx context.Context, addresses []string) bool {
 	})
 }
 
-var errPostgresURL = errors.New("POSTGRES_URL is not a URL of the form postgres://user:password@host:port/database: set it to one, or unset it")
+var errPostgresURL = errors.New("POSTGRES_URL is not a URL of the form postgres://user:password@host:port/database: " +
+	"set it to one, or unset it")
 
 // schemaURLs returns the environment variables with which a service connects to its schema: one URL
 // for the owner of the schema and one for the application role. RINGFENCE_POOLER can contain the

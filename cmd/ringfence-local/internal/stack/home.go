@@ -44,7 +44,8 @@ func MakeHome() (string, error) {
 	// Files with keys have mode 0600. The folder has mode 0755, because the account of the database
 	// must be able to enter it.
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("%s cannot be created (%w): set RINGFENCE_HOME to a directory that you can write", dir, errors.Unwrap(err))
+		return "", fmt.Errorf("%s cannot be created (%w): set RINGFENCE_HOME to a directory that you can write", dir,
+			errors.Unwrap(err))
 	}
 	return dir, nil
 }
@@ -69,7 +70,8 @@ func OpenHome() (*Home, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		holder, _ := os.ReadFile(path)
 		_ = lock.Close()
-		return nil, fmt.Errorf("a stack is already running in %s (pid %s): stop it with Ctrl-C, or start this one with its own RINGFENCE_HOME, RINGFENCE_PORT and RINGFENCE_ADMIN_PORT",
+		return nil, fmt.Errorf("a stack is already running in %s (pid %s): stop it with Ctrl-C, or start this one with "+
+			"its own RINGFENCE_HOME, RINGFENCE_PORT and RINGFENCE_ADMIN_PORT",
 			dir, strings.TrimSpace(string(holder)))
 	}
 	if err := lock.Truncate(0); err != nil {

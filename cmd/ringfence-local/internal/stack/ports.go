@@ -106,7 +106,8 @@ func (s *stack) settlePorts(ctx context.Context) error {
 		{s.state.Ports[carrier], "the simulated carrier", "RINGFENCE_SIM_PORT"},
 	} {
 		if !AwaitFree(ctx, door.port) {
-			return fmt.Errorf("port %d, for %s, is used by %s: stop it, or set %s to another port", door.port, door.what, Holder(door.port), door.variable)
+			return fmt.Errorf("port %d, for %s, is used by %s: stop it, or set %s to another port", door.port, door.what,
+				Holder(door.port), door.variable)
 		}
 	}
 	names := []string{"postgres", "kafka"}

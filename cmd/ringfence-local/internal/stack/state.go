@@ -87,7 +87,8 @@ func read(path string) (*State, error) {
 	}
 	var s State
 	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, fmt.Errorf("%s is damaged (%w); its passwords open the database, so restore it, or remove %s to start with an empty stack", path, err, filepath.Dir(path))
+		return nil, fmt.Errorf("%s is damaged (%w); its passwords open the database, so restore it, or remove %s to start "+
+			"with an empty stack", path, err, filepath.Dir(path))
 	}
 	return &s, nil
 }

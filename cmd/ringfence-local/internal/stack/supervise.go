@@ -179,7 +179,8 @@ func (s *Supervisor) born(c *Child, pid int) {
 	}
 	s.live = append(s.live, id)
 	if err := writeRecord(s.record, s.live); err != nil {
-		s.console.Say("the list of running processes could not be written (%v); if this run is killed, the next start does not find %s", err, c.spec.Name)
+		s.console.Say("the list of running processes could not be written (%v); if this run is killed, the next start "+
+			"does not find %s", err, c.spec.Name)
 	}
 }
 

@@ -79,7 +79,8 @@ type agentsRemove struct {
 }
 
 func (c agentsRemove) Run(ctx context.Context, o *WorkspaceClient) error {
-	if err := c.Confirm(ctx, o.Client, "This deletes agent %s permanently, and its queued calls end as blocked", c.Agent); err != nil {
+	if err := c.Confirm(ctx, o.Client, "This deletes agent %s permanently, and its queued calls end as blocked",
+		c.Agent); err != nil {
 		return err
 	}
 	return o.Show(ctx, http.MethodDelete, o.at("agents", c.Agent), nil)
@@ -89,7 +90,8 @@ type agentsKey struct{ agent }
 
 func (c agentsKey) Run(ctx context.Context, o *WorkspaceClient) error {
 	if Attended() {
-		return errors.New("standard input is the terminal, which would show the key: send it through a pipe or from a file, `ringfence agents key AGENT < FILE`")
+		return errors.New("standard input is the terminal, which would show the key: send it through a pipe or from a " +
+			"file, `ringfence agents key AGENT < FILE`")
 	}
 	key, err := Contents(ctx, "-")
 	if err != nil {

@@ -42,7 +42,7 @@ func (c callsShow) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type callsRequests struct {
-	Status string `help:"List only call requests with this status: queued, dialing, completed, blocked, failed or canceled."`
+	Status string `help:"Only call requests with this status: queued, dialing, completed, blocked, failed or canceled."`
 	Ref    string `help:"List only items with this external_ref."`
 	Listed
 }
@@ -86,7 +86,8 @@ func (a requestState) answer(now time.Time) string {
 	case a.Status == "queued" && a.ScheduledFor.After(now):
 		return fmt.Sprintf("The number is not called yet: the call is scheduled for %s.", a.ScheduledFor.Format(time.RFC3339))
 	case a.Status == "queued":
-		return fmt.Sprintf("The number is not called yet, although the call was due at %s: the call waits for a free channel of a trunk, for the limits of the workspace, or for the dialer.", a.ScheduledFor.Format(time.RFC3339))
+		return fmt.Sprintf("The number is not called yet, although the call was due at %s: the call waits for a free "+
+			"channel of a trunk, for the limits of the workspace, or for the dialer.", a.ScheduledFor.Format(time.RFC3339))
 	case a.Status == "dialing":
 		return "The number is being called."
 	}

@@ -67,9 +67,11 @@ type Refusal struct {
 func (r *Refusal) Error() string {
 	switch {
 	case r.Status == http.StatusUnauthorized:
-		return "the operator token was refused: RINGFENCE_ADMIN_TOKEN must be one of the gateway's OPERATOR_TOKENS, and RINGFENCE_ADMIN_URL must be its admin address"
+		return "the operator token was refused: RINGFENCE_ADMIN_TOKEN must be one of the gateway's OPERATOR_TOKENS, and " +
+			"RINGFENCE_ADMIN_URL must be its admin address"
 	case r.Code == "":
-		return fmt.Sprintf("%s returned %d, which is not a response of the gateway: check that RINGFENCE_ADMIN_URL is the admin address", r.asked, r.Status)
+		return fmt.Sprintf("%s returned %d, which is not a response of the gateway: check that RINGFENCE_ADMIN_URL is the "+
+			"admin address", r.asked, r.Status)
 	}
 	return r.Message
 }

@@ -118,7 +118,8 @@ type contactsErase struct {
 }
 
 func (c contactsErase) Run(ctx context.Context, o *WorkspaceClient) error {
-	if err := c.Confirm(ctx, o.Client, "This erases name, e-mail, variables, summaries, transcripts and recordings of %s permanently", c.Number); err != nil {
+	if err := c.Confirm(ctx, o.Client, "This erases name, e-mail, variables, summaries, transcripts and recordings of "+
+		"%s permanently", c.Number); err != nil {
 		return err
 	}
 	return o.Show(ctx, http.MethodDelete, o.at("contacts", c.Number), nil)
@@ -220,7 +221,8 @@ func (o *WorkspaceClient) importList(ctx context.Context, list io.Reader, reason
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the import continues without this command: `ringfence opt-outs show %s` prints its progress", opened.ID)
+			return fmt.Errorf("the import continues without this command: `ringfence opt-outs show %s` prints its progress",
+				opened.ID)
 		case <-time.After(pollInterval):
 		}
 		now, answer, err = o.step(ctx, http.MethodGet, o.at(imports, opened.ID), nil)
@@ -232,7 +234,8 @@ func (o *WorkspaceClient) importList(ctx context.Context, list io.Reader, reason
 		return err
 	}
 	if now.Bad > 0 {
-		return fmt.Errorf("%d rows have no valid number and were not imported; %d numbers are opted out: `ringfence opt-outs show %s` "+
+		return fmt.Errorf("%d rows have no valid number and were not imported; %d numbers are opted out: `ringfence "+
+			"opt-outs show %s` "+
 			"names the rows", now.Bad, now.Applied, opened.ID)
 	}
 	return nil

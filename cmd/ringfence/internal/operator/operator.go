@@ -37,7 +37,8 @@ type WorkspaceClient struct {
 // NewWorkspaceClient returns a client for the workspace. It returns an error if the id is empty.
 func NewWorkspaceClient(at *Client, workspace string) (*WorkspaceClient, error) {
 	if workspace == "" {
-		return nil, errors.New("no workspace was given: use -w ID or RINGFENCE_WORKSPACE; `ringfence workspaces list` lists them")
+		return nil, errors.New("no workspace was given: use -w ID or RINGFENCE_WORKSPACE; `ringfence workspaces list` " +
+			"lists them")
 	}
 	return &WorkspaceClient{Client: at, workspace: workspace}, nil
 }

@@ -15,8 +15,8 @@ import (
 
 // Settings contains the flags of commands that write an object.
 type Settings struct {
-	File string   `help:"File with the fields as a JSON object, or - for standard input. Put secrets here, because every process can read arguments." placeholder:"FILE"`
-	Set  []string `sep:"none" help:"Value of one field. Repeat the flag for more fields: --set max_call_seconds=300, --set features.webhooks=true. A value that is not JSON is text. null clears the field." placeholder:"KEY=VALUE"`
+	File string   `help:"File with a JSON object, or - for standard input. Use it for secrets." placeholder:"FILE"`
+	Set  []string `sep:"none" help:"A field: features.webhooks=true. null clears it. Repeatable." placeholder:"KEY=VALUE"`
 }
 
 // Body merges three sources into one object: the file, the flags --set, and the parameter named. A

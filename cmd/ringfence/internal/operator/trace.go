@@ -13,7 +13,7 @@ import (
 type trunksTrace struct {
 	Name string `arg:"" help:"Name or id of the trunk."`
 	Pcap string `placeholder:"FILE" help:"Write a packet capture for Wireshark. TCP and TLS messages are written as UDP."`
-	Call string `placeholder:"CALL-ID" help:"Show only messages with this SIP Call-ID, as printed by: ringfence calls attempts ID."`
+	Call string `placeholder:"CALL-ID" help:"Show only messages with this SIP Call-ID, which calls attempts prints."`
 }
 
 func (c trunksTrace) Run(ctx context.Context, d *Client) error {

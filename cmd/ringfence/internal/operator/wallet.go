@@ -51,7 +51,8 @@ func (e entry) post(ctx context.Context, o *WorkspaceClient, kind string) error 
 	given, asked := new(big.Rat).SetString(e.Amount)
 	booked, known := new(big.Rat).SetString(existing.Amount.String())
 	if existing.Type != "" && existing.Type != kind || asked && known && given.Cmp(booked) != 0 {
-		return fmt.Errorf("no credit was changed: reference %s is already used by the %s of %s", e.Reference, existing.Type, existing.Amount)
+		return fmt.Errorf("no credit was changed: reference %s is already used by the %s of %s", e.Reference, existing.Type,
+			existing.Amount)
 	}
 	return nil
 }

@@ -95,8 +95,8 @@ type webhooksReplay struct {
 	subscription
 	Delivery string `xor:"what" help:"Id of one delivery to send again."`
 	Call     string `xor:"what" help:"Id of the call whose deliveries are sent again."`
-	Failed   string `xor:"what" placeholder:"SINCE" help:"Send all deliveries again that failed since this time: 2026-06-04T09:00:00Z."`
-	Skipped  string `xor:"what" placeholder:"SINCE" help:"Send all deliveries again that were skipped since this time."`
+	Failed   string `xor:"what" placeholder:"SINCE" help:"All deliveries that failed since a time: 2026-06-04T09:00:00Z."`
+	Skipped  string `xor:"what" placeholder:"SINCE" help:"All deliveries that were skipped since a time."`
 }
 
 // Validate refuses a missing argument.

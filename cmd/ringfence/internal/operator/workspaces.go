@@ -30,8 +30,8 @@ func (workspacesShow) Run(ctx context.Context, o *WorkspaceClient) error {
 
 type workspacesAdd struct {
 	Name     string `arg:"" help:"Name of the new object."`
-	Plan     string `default:"" enum:",starter,growth,scale" placeholder:"PLAN" help:"Plan: starter, growth or scale. Default: growth, unless the file contains a plan."`
-	Currency string `placeholder:"CODE" help:"Currency of the wallet, which cannot be changed later. Default: USD, unless the file contains a currency."`
+	Plan     string `default:"" enum:",starter,growth,scale" placeholder:"PLAN" help:"starter, growth (default) or scale."`
+	Currency string `placeholder:"CODE" help:"Currency of the wallet, which cannot change. Default: USD or the file's."`
 	Settings
 }
 
@@ -71,7 +71,8 @@ func (c workspacesChange) Run(ctx context.Context, o *WorkspaceClient) error {
 type workspacesSuspend struct{ Confirmation }
 
 func (c workspacesSuspend) Run(ctx context.Context, o *WorkspaceClient) error {
-	if err := c.Confirm(ctx, o.Client, "This suspends workspace %s: its API keys are refused and its queued calls blocked", o.workspace); err != nil {
+	if err := c.Confirm(ctx, o.Client, "This suspends workspace %s: its API keys are refused and its queued calls blocked",
+		o.workspace); err != nil {
 		return err
 	}
 	return o.Show(ctx, http.MethodPatch, o.at(), map[string]any{"status": "suspended"})
