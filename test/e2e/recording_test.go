@@ -149,7 +149,7 @@ func TestRecording_IsAnnouncedStoredAndErased(t *testing.T) {
 
 	var id string
 	var call kept
-	until(t, "the dialer has applied the setting", func() bool { // the dialer applies the new setting within 5 s
+	until(t, "the dialer has applied the setting", func() bool { // this takes up to 5 s
 		id = ended(t, w, number(201))
 		return kit.Until(t.Context(), 4*time.Second, "an object", func() (bool, error) { return len(s3.Objects()) > 0, nil }) == nil
 	})
