@@ -47,7 +47,7 @@ func posts(ctx context.Context, b *bench) error {
 	if err := b.drained(ctx, db); err != nil {
 		return err
 	}
-	fmt.Printf("  %-9s%-40s%-34s%s\n", "clients", "POST /v1/calls", fmt.Sprintf("the bare loop: %d commits each", expectedCommits), "share")
+	fmt.Printf("  %-9s%-40s%-34s%s\n", "clients", "POST /v1/calls", fmt.Sprintf("the baseline loop: %d commits each", expectedCommits), "share")
 	for text := range strings.SplitSeq(b.clients, ",") {
 		clients, err := strconv.Atoi(text)
 		if err != nil || clients < 1 {
@@ -103,7 +103,7 @@ func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(
 	fmt.Printf("  %-9s%-40s%-34s%.1f %%\n", "", fmt.Sprintf("drained %.1f s later", drained.Seconds()),
 		fmt.Sprintf("the %d awaited: %.0f /s", awaitedCommits, awaited), 100*got.perSecond/awaited)
 	if line := used.Line("POST", len(got.took)); line != "" {
-		fmt.Printf("  %-9s%s\n  %-9s%s\n", "", line, "", before.used.Line("turn of the bare loop", before.times))
+		fmt.Printf("  %-9s%s\n  %-9s%s\n", "", line, "", before.used.Line("turn of the baseline loop", before.times))
 	}
 	return nil
 }
