@@ -232,7 +232,7 @@ diagrams: $(TOOLS)/d2
 
 # Writes the schemas and golden files of the charts. Review the difference and commit it.
 goldens:
-	@RINGFENCE_UPDATE=1 $(MAKE) --no-print-directory charts RUN=TestCharts_Schemas && RINGFENCE_UPDATE=1 $(MAKE) --no-print-directory charts RUN=TestCharts_RenderAsBefore
+	@RINGFENCE_UPDATE=1 $(MAKE) --no-print-directory charts RUN=TestCharts_Schemas && RINGFENCE_UPDATE=1 $(MAKE) --no-print-directory charts RUN=TestCharts_MatchTheGoldenFiles
 	@git --no-pager diff --stat -- helm deploy/compose/testdata
 
 # Writes the bill of materials of each program (CycloneDX) into bin/sbom/.

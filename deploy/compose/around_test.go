@@ -17,9 +17,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestComposeFile_FitsTheSpecification parses the file with the library of docker compose and the
-// schema of the Compose specification.
-func TestComposeFile_FitsTheSpecification(t *testing.T) {
+// TestComposeFile_IsValid parses docker-compose.yml with the library of docker compose
+// and validates the file against the JSON schema of the Compose specification.
+func TestComposeFile_IsValid(t *testing.T) {
 	t.Parallel()
 	program := os.Getenv("RINGFENCE_COMPOSE")
 	if program == "" {
@@ -46,8 +46,8 @@ func parsed(t *testing.T, path string, into any) {
 	}
 }
 
-// TestComposeFile_CommandsAndPortsExist checks that each health check runs a command of
-// the binary in the image, and that the process opens each published port.
+// TestComposeFile_CommandsAndPortsExist checks that each health check runs a command of the binary
+// in the image, and that the process in the container listens on each published port.
 func TestComposeFile_CommandsAndPortsExist(t *testing.T) {
 	t.Parallel()
 	c := composed(t)
@@ -80,8 +80,8 @@ func TestComposeFile_CommandsAndPortsExist(t *testing.T) {
 	}
 }
 
-// TestComposeFile_MonitoringAddressesExist resolves every address in the configuration of the
-// collector, Prometheus and Grafana.
+// TestComposeFile_MonitoringAddressesExist checks that every address in the configuration of the
+// collector, Prometheus and Grafana belongs to a service and a port of the Compose file.
 func TestComposeFile_MonitoringAddressesExist(t *testing.T) {
 	t.Parallel()
 	c := composed(t)
@@ -176,8 +176,8 @@ func TestComposeFile_MonitoringAddressesExist(t *testing.T) {
 	}
 }
 
-// TestComposeFile_ConnectionsFitPostgres adds the connection pools of all services and their
-// migrations (docs/runbooks/postgres-connections.md).
+// TestComposeFile_ConnectionsFitPostgres compares max_connections with the connections that all
+// services and their migrations can open (docs/runbooks/postgres-connections.md).
 func TestComposeFile_ConnectionsFitPostgres(t *testing.T) {
 	t.Parallel()
 	command, most := composed(t).Services["postgres"].Command, 0
@@ -200,7 +200,7 @@ func TestComposeFile_ConnectionsFitPostgres(t *testing.T) {
 	if pool == 0 {
 		t.Error("the size of a pool was not found")
 	}
-	if sum+13 > most { // 13 connections are reserved for superusers and people
+	if sum+13 > most { // 13 connections are reserved for superusers and operators
 		t.Errorf("connections of the services = %d, want at most %d", sum, most-13)
 	}
 }
@@ -212,9 +212,9 @@ func poolSize(t *testing.T) string {
 	return strings.TrimSuffix(help[strings.LastIndex(help, "(")+1:], ")")
 }
 
-// TestCharts_CountThePoolsDefault compares the default pool size in the code with the number in
-// helm/ringfence/templates/budget.yaml.
-func TestCharts_CountThePoolsDefault(t *testing.T) {
+// TestCharts_PoolSizeEqualsTheCodesDefault compares the default pool size in the code with the
+// number in helm/ringfence/templates/budget.yaml.
+func TestCharts_PoolSizeEqualsTheCodesDefault(t *testing.T) {
 	t.Parallel()
 	if text := strings.Join(lines(t, "helm/ringfence/templates/budget.yaml"), "\n"); !strings.Contains(text, "POSTGRES_MAX_CONNS | default "+poolSize(t)+")") {
 		t.Errorf("the charts count with another pool than the default of %s", poolSize(t))

@@ -99,7 +99,9 @@ func helm(t *testing.T, args ...string) (out []byte, stderr string, err error) {
 	cmd.Stderr = &faults
 	out, err = cmd.Output()
 	for line := range strings.Lines(faults.String()) {
-		if !strings.Contains(line, "found symbolic link") { // the charts share files by symbolic links
+		// Helm prints a warning for each symbolic link, and the charts share files by symbolic
+		// links
+		if !strings.Contains(line, "found symbolic link") {
 			stderr += line
 		}
 	}
@@ -133,8 +135,8 @@ func least(t *testing.T, chart string) (args []string) {
 	return args
 }
 
-// environmentArgs returns the arguments that render an example of helm/environments. They include
-// the keys and the registry, which the example lacks.
+// environmentArgs returns the arguments that render an example of helm/environments. The arguments
+// include the keys and the registry, because the example does not contain them.
 func environmentArgs(t *testing.T, name string) []string {
 	t.Helper()
 	return append(keysOf(t, "ringfence"), "--values", filepath.Join(root, "helm/environments", name+".yaml"),
@@ -291,8 +293,10 @@ func checkContainer(t *testing.T, name string, c container, objects map[string]o
 	}
 }
 
-// The consent log's signing key and chain heads must survive an uninstall.
-func TestCharts_KeepConsentKeyAndHeadsOnUninstall(t *testing.T) {
+// The key that signs the consent records must come from the Secret, and the file with the signed
+// heads of these records (CONSENT_HEAD_LOG) must be on a volume claim. An uninstall removes
+// neither.
+func TestCharts_UninstallKeepsConsentKeyAndHeads(t *testing.T) {
 	t.Parallel()
 	const name = "contacts-compliance"
 	objects := render(t, name)

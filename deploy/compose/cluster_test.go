@@ -28,8 +28,8 @@ func written(t *testing.T, text string) (path string) {
 	return path
 }
 
-// TestCharts_RenderNumbersUnchanged checks that large numbers are not rendered as floats,
-// because Helm reads YAML numbers as floats.
+// TestCharts_RenderNumbersUnchanged checks that large numbers are rendered as integers. Helm reads
+// YAML numbers as floats, which it would print as 1e+07.
 func TestCharts_RenderNumbersUnchanged(t *testing.T) {
 	t.Parallel()
 	data := render(t, "dialer", "--values", written(t, "env: {MAX_LIVE_CALLS: 10000000, RTP_PORT_LOW: 12000, KAFKA_TLS: true}"))["ConfigMap/dialer"].Data
@@ -38,14 +38,15 @@ func TestCharts_RenderNumbersUnchanged(t *testing.T) {
 	wantEqual(t, "KAFKA_TLS", data["KAFKA_TLS"], "true")
 }
 
-// TestCharts_SetGoMemoryLimit checks that GOMEMLIMIT is below the memory limit.
-// Services let garbage grow to four times the live heap (libs/service).
+// TestCharts_SetGoMemoryLimit checks that GOMEMLIMIT is below the memory limit of the container.
+// Without GOMEMLIMIT, garbage could grow to four times the live heap (GOGC is 400, libs/service)
+// and exceed the memory limit.
 func TestCharts_SetGoMemoryLimit(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, values, want string }{
-		{"by default", "{}", "409MiB"},
-		{"in Gi", "resources: {limits: {memory: 2Gi}}", "1638MiB"},
-		{"unless it is said", "env: {GOMEMLIMIT: 100MiB}", "100MiB"},
+		{"default limit", "{}", "409MiB"},
+		{"limit in Gi", "resources: {limits: {memory: 2Gi}}", "1638MiB"},
+		{"GOMEMLIMIT is set", "env: {GOMEMLIMIT: 100MiB}", "100MiB"},
 	} {
 		if got := render(t, "calls", "--values", written(t, row.values))["ConfigMap/calls"].Data["GOMEMLIMIT"]; got != row.want {
 			t.Errorf("%s: GOMEMLIMIT=%q, want %q", row.name, got, row.want)
@@ -88,8 +89,8 @@ imagePullSecrets: [{name: registry}]
 	}
 }
 
-// TestCharts_HostNetworkingListensAtOneAddress checks the ports that need no password. With host
-// networking they must be opened at one address only.
+// TestCharts_HostNetworkingListensAtOneAddress checks the ports that require no password. With host
+// networking they must be opened only at the node's own address, not at every address of the host.
 func TestCharts_HostNetworkingListensAtOneAddress(t *testing.T) {
 	t.Parallel()
 	set := map[string]string{}
@@ -130,9 +131,9 @@ func TestCharts_WebhooksReachAnyPort(t *testing.T) {
 	}
 }
 
-// TestCharts_SmallUsesTheSimulatedCarrier checks that environments/small.yaml uses the address
+// TestCharts_SmallEnvironmentUsesTheSimulatedCarrier checks that environments/small.yaml uses the address
 // and version of environments/simcarrier.yaml.
-func TestCharts_SmallUsesTheSimulatedCarrier(t *testing.T) {
+func TestCharts_SmallEnvironmentUsesTheSimulatedCarrier(t *testing.T) {
 	t.Parallel()
 	text := []byte(strings.Join(lines(t, "helm/environments/simcarrier.yaml"), "\n"))
 	objects := objectsIn(t, "simcarrier.yaml", text)
@@ -165,9 +166,9 @@ func TestCharts_SmallUsesTheSimulatedCarrier(t *testing.T) {
 	tool(t, text, "RINGFENCE_KUBESCORE", score(alone, "deployment-strategy")...)
 }
 
-// TestCharts_IngressReachesTheGatewayOnly checks that environments/ingress.yaml uses the
+// TestCharts_IngressRoutesToTheGatewayOnly checks that environments/ingress.yaml uses the
 // public port of the gateway's Service and permits the largest body of the gateway.
-func TestCharts_IngressReachesTheGatewayOnly(t *testing.T) {
+func TestCharts_IngressRoutesToTheGatewayOnly(t *testing.T) {
 	t.Parallel()
 	text := []byte(strings.Join(lines(t, "helm/environments/ingress.yaml"), "\n"))
 	way := regexp.MustCompile(`service: \{name: ([a-z-]+), port: \{name: ([a-z-]+)\}\}`).FindAllSubmatch(text, -1)
@@ -219,9 +220,9 @@ func TestCharts_BinariesParseTheirSettings(t *testing.T) {
 	}
 }
 
-// TestCharts_CarryEveryDashboard checks that a ConfigMap contains each file of
+// TestCharts_ContainEveryDashboardUnchanged checks that a ConfigMap contains each file of
 // deploy/grafana/dashboards unchanged.
-func TestCharts_CarryEveryDashboard(t *testing.T) {
+func TestCharts_ContainEveryDashboardUnchanged(t *testing.T) {
 	t.Parallel()
 	rendered := manifests(t, "ringfence", append(least(t, "ringfence"), "--set", "dashboards.enabled=true", "--show-only", "templates/dashboards.yaml")...)
 	tool(t, rendered, "RINGFENCE_MANIFESTS")

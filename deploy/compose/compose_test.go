@@ -91,7 +91,7 @@ func compare(t *testing.T, where string, set map[string]bool, reads map[string]b
 	}
 }
 
-func TestCompose_SetsWhatTheBinariesRead(t *testing.T) {
+func TestComposeFile_SetsKnownAndAllRequiredVariables(t *testing.T) {
 	t.Parallel()
 	dirs := map[string]string{"simcarrier": "cmd/simcarrier"}
 	for _, name := range services {

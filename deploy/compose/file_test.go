@@ -82,7 +82,8 @@ func TestComposeFile_ServicesArePinnedAndRestricted(t *testing.T) {
 		if !ours && !pinned.MatchString(s.Image) {
 			t.Errorf("%s: the image %q is not pinned by an exact tag", name, s.Image)
 		}
-		// another container checks the collector
+		// the image of the collector has no program for a health check, so another container checks
+		// it
 		if s.Healthcheck.Test == nil && name != "collector" {
 			t.Errorf("%s has no health check", name)
 		}
@@ -180,8 +181,9 @@ func TestComposeFile_UsesTheTestedKafka(t *testing.T) {
 	wantEqual(t, "image of kafka", composed(t).Services["kafka"].Image, "apache/kafka:"+version[1])
 }
 
-// TestComposeFile_ConsentKeyIsSetAndHeadsAreOnAVolume checks that the consent log has a signing key.
-// The chain heads must be on a volume, which survives the container.
+// TestComposeFile_ConsentKeyIsSetAndHeadsAreOnAVolume checks that the consent log has a signing
+// key. The file with the log's latest signed hashes must be on a volume, which survives the
+// container.
 func TestComposeFile_ConsentKeyIsSetAndHeadsAreOnAVolume(t *testing.T) {
 	t.Parallel()
 	c, set := composed(t), env(t, "contacts-compliance")
@@ -199,7 +201,8 @@ func TestComposeFile_ConsentKeyIsSetAndHeadsAreOnAVolume(t *testing.T) {
 }
 
 // TestComposeFile_RecordingsHaveVolumeAndBucket checks that the dialer writes recordings of live
-// calls to a volume, and that the service calls signs links for the same bucket.
+// calls to a volume, and that the service `calls` signs links to the bucket to which the dialer
+// uploads.
 func TestComposeFile_RecordingsHaveVolumeAndBucket(t *testing.T) {
 	t.Parallel()
 	c, dialer, calls := composed(t), env(t, "dialer"), env(t, "calls")
@@ -231,7 +234,7 @@ func env(t *testing.T, name string) map[string]string {
 	return fileOf(t, "deploy/compose/"+name+".env")
 }
 
-// fileOf returns the variables of an env_file.
+// fileOf returns the variables in the file that a service's env_file names.
 func fileOf(t *testing.T, path string) map[string]string {
 	t.Helper()
 	set := map[string]string{}
@@ -243,9 +246,9 @@ func fileOf(t *testing.T, path string) map[string]string {
 	return set
 }
 
-// TestComposeFile_AddressesKeysAndRolesAgree resolves every address to a service of the file. It
-// also resolves every trusted key to its owner's seed, and every role in a URL to the script that
-// creates the role.
+// TestComposeFile_AddressesKeysAndRolesAgree checks three kinds of settings. Each address must
+// belong to a service of the file. Each trusted public key must belong to the seed of the service
+// that signs with it. Each role in a URL must be a role that a script of the repository creates.
 func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 	t.Parallel()
 	c, roles := composed(t), strings.Join(lines(t, "deploy/compose/postgres.sql"), "\n")
@@ -277,7 +280,7 @@ func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 						t.Errorf("%s: %s: %v", name, variable, err)
 						continue
 					}
-					// an address for clients outside: localhost and a published port
+					// clients outside the containers use localhost and a published port
 					if place.Hostname() == "localhost" {
 						if !slices.ContainsFunc(slices.Collect(maps.Values(c.Services)), func(s member) bool { return slices.Contains(s.Ports, "127.0.0.1:"+place.Port()+":"+place.Port()) }) {
 							t.Errorf("%s: %s leads to a port that is not open", name, variable)

@@ -35,16 +35,18 @@ func score(ignored ...string) []string {
 }
 
 // alone is the name of the check that a Deployment has several replicas. environments/small.yaml
-// and simcarrier.yaml have one replica, because they are for trials.
+// and simcarrier.yaml fail this check on purpose: they have one replica, because they are for
+// trials.
 const alone = "deployment-replicas"
 
-// scaled is the name of the check that a Deployment with an HPA does not set replicas. Without
-// replicas the API server sets 1 when autoscaling is enabled.
+// scaled is the name of the check that a Deployment with a HorizontalPodAutoscaler does not set
+// replicas. The charts set replicas anyway: without the field, the API server would set 1 when
+// autoscaling is enabled.
 const scaled = "deployment-targeted-by-hpa-does-not-have-replicas-configured"
 
-// TestCharts_RenderAsBefore compares all charts with the golden files in testdata/charts. It
-// validates every object as an API server does, and runs kube-score.
-func TestCharts_RenderAsBefore(t *testing.T) {
+// TestCharts_MatchTheGoldenFiles compares all charts with the golden files in testdata/charts. It
+// also validates every object as an API server does, and runs kube-score.
+func TestCharts_MatchTheGoldenFiles(t *testing.T) {
 	t.Parallel()
 	for _, environment := range []string{"", "small", "production"} {
 		t.Run("environment "+environment, func(t *testing.T) {
@@ -63,10 +65,10 @@ func TestCharts_RenderAsBefore(t *testing.T) {
 	}
 }
 
-// TestCharts_CarryEveryRule checks that a PrometheusRule contains each file of
-// deploy/prometheus/rules unchanged. The runbook of each alert must be at the address in
+// TestCharts_ContainEveryAlertRuleUnchanged checks that the chart contains each file of deploy/prometheus/rules
+// unchanged as a PrometheusRule. Only the address of each runbook is replaced by the address in
 // alerts.runbooks.
-func TestCharts_CarryEveryRule(t *testing.T) {
+func TestCharts_ContainEveryAlertRuleUnchanged(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, "deploy/prometheus/rules/*.yml"))
 	if err != nil {
@@ -76,9 +78,15 @@ func TestCharts_CarryEveryRule(t *testing.T) {
 		t.Fatal("no rules: length of files = 0, want more")
 	}
 	for _, row := range []struct{ name, set, address string }{
-		{"as it is", "alerts.enabled=true", "docs/runbooks"},
-		{"at an address", "alerts.enabled=true,alerts.runbooks=https://wiki.example.net/on-call", "https://wiki.example.net/on-call"},
-		{"at an address that ends in a slash", "alerts.enabled=true,alerts.runbooks=https://wiki.example.net/?page=/", "https://wiki.example.net/?page="},
+		{"default path of the runbooks", "alerts.enabled=true", "docs/runbooks"},
+		{
+			"address of the operator", "alerts.enabled=true,alerts.runbooks=https://wiki.example.net/on-call",
+			"https://wiki.example.net/on-call",
+		},
+		{
+			"address that ends in a slash", "alerts.enabled=true,alerts.runbooks=https://wiki.example.net/?page=/",
+			"https://wiki.example.net/?page=",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -141,7 +149,7 @@ func tool(t *testing.T, rendered []byte, variable string, args ...string) {
 	}
 }
 
-func TestCharts_Lint(t *testing.T) {
+func TestCharts_PassHelmLint(t *testing.T) {
 	t.Parallel()
 	args := append([]string{"lint", "--strict", "--quiet", filepath.Join(root, "helm/ringfence"), "--with-subcharts"},
 		environmentArgs(t, "production")...)
@@ -197,9 +205,9 @@ func TestCharts_InternetExcludesPrivateNetworks(t *testing.T) {
 	}
 }
 
-// TestCharts_DrainOutlastsTheLongestCall checks that the grace period of a pod is one minute more
+// TestCharts_GracePeriodExceedsTheLongestCall checks that the grace period of a pod is one minute more
 // than the longest call of an agent.
-func TestCharts_DrainOutlastsTheLongestCall(t *testing.T) {
+func TestCharts_GracePeriodExceedsTheLongestCall(t *testing.T) {
 	t.Parallel()
 	v := valuesOf(t, "dialer")
 	drain, err := time.ParseDuration(v.Env["DRAIN_LIMIT"].(string))

@@ -33,9 +33,9 @@ var (
 	outward = regexp.MustCompile(`^(POSTGRES(_[A-Z]+)?|RECORDINGS_[A-Z0-9_]+|REALTIME|LIVE|SUMMARY|SIM)_URL$`)
 )
 
-// TestServiceCalls_MatchTheVariables compares serviceCalls with the variables that the services
+// TestServiceCalls_MatchTheAddressVariables compares serviceCalls with the variables that the services
 // read.
-func TestServiceCalls_MatchTheVariables(t *testing.T) {
+func TestServiceCalls_MatchTheAddressVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
 		var asks []string
@@ -148,8 +148,8 @@ func (h renderedCharts) pods() map[string]map[string]any {
 	return found
 }
 
-// anywhere is the name for a rule without peers, and internet the name for every address that is
-// not private.
+// The constant anywhere is the name of a rule without peers. The constant internet is the name of a
+// rule for every address that is not private.
 const anywhere, internet = "anywhere", "the internet"
 
 // formatRules formats each port and peer that the rules allow, as "port peer".
@@ -181,7 +181,7 @@ func (h renderedCharts) formatRules(t *testing.T, rules []policyRule) (all []str
 	return slices.Compact(all)
 }
 
-// called returns the name of a peer in a rule: a workload, a namespace, or a network.
+// called returns the name of the peer that a rule allows: a workload, a namespace, or a network.
 func (h renderedCharts) called(t *testing.T, peer policyPeer) string {
 	t.Helper()
 	switch {
@@ -222,10 +222,10 @@ func (h renderedCharts) seen(name string) []string {
 	return []string{name}
 }
 
-// TestCharts_PoliciesAllowExactlyTheCalls checks that each pod has one policy. Both ends of a
+// TestCharts_PoliciesAllowOnlyTheServicesConnections checks that each pod has one policy. Both ends of a
 // connection must allow the calls between services, the servers that every service needs, and the
 // documented access from outside. The policies must allow nothing else.
-func TestCharts_PoliciesAllowExactlyTheCalls(t *testing.T) {
+func TestCharts_PoliciesAllowOnlyTheServicesConnections(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		environment, clients string
@@ -276,7 +276,8 @@ func TestCharts_PoliciesAllowExactlyTheCalls(t *testing.T) {
 	}
 }
 
-// each calls check with the policy of each workload. Every policy must restrict both directions.
+// each checks that exactly one policy selects each workload, and that this policy restricts both
+// directions.
 func (h renderedCharts) each(t *testing.T) {
 	t.Helper()
 	pods := h.pods()
@@ -294,8 +295,8 @@ func (h renderedCharts) each(t *testing.T) {
 	}
 }
 
-// leads checks that a service has the address of another service, with the port that the policies
-// open.
+// leads checks that the settings of a service contain the address of another service, with the port
+// that the policies allow.
 func (h renderedCharts) leads(t *testing.T, name, peer string) {
 	t.Helper()
 	for variable, of := range addresses {

@@ -12,18 +12,33 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 	for _, row := range []struct{ name, set, says string }{
 		{"a variable that the service does not read", "calls.env.KAFKA_BROKRS=x", "KAFKA_BROKRS"},
 		{"a secret among the plain variables", "calls.env.SIGNING_KEY=x", "SIGNING_KEY"},
-		{"a number of replicas in words", "calls.replicas=two", "replicas"},
-		{"a kind that is none", "dialer.kind=DaemonSet", "kind"},
+		{"a number of replicas that is not a number", "calls.replicas=two", "replicas"},
+		{"an unsupported kind of workload", "dialer.kind=DaemonSet", "kind"},
 		{"a pull policy in lower case", "gateway.image.pullPolicy=never", "pullPolicy"},
-		{"a port that cannot be", "gateway.adminPort=70000", "adminPort"},
-		{"a migration by a stranger", "calls.migrate.as=cron", "/migrate/as"},
-		{"less replicas at most than at least", "calls.autoscaling.enabled=true,calls.autoscaling.min=5,calls.autoscaling.max=2", "max (2) is less than min (5)"},
-		{"more consumers than partitions", "contacts-compliance.autoscaling.enabled=true,contacts-compliance.autoscaling.max=4", "max is 4, and what it reads has 3 partitions"},
-		{"a record as a limit and as a share", "calls.autoscaling.by[0].metric=a,calls.autoscaling.by[0].above=1,calls.autoscaling.by[0].each=1,calls.autoscaling.by[0].partitions=12", "/autoscaling/by/0"},
-		{"a volume without a name", "calls.state.size=1Gi", "only a StatefulSet"},
-		{"a network that is an address", "global.nodes={10.0.0.1}", "nodes"},
-		{"no trusted key", "calls.env.TRUSTED_KEYS=", "no public key of gateway"},
-		{"one asker's key and not the other's", "dialer.env.TRUSTED_KEYS=gateway=" + publicKey, "no public key of calls"},
+		{"a port above 65535", "gateway.adminPort=70000", "adminPort"},
+		{"an unknown way to run the migration", "calls.migrate.as=cron", "/migrate/as"},
+		{
+			"a maximum of replicas below the minimum",
+			"calls.autoscaling.enabled=true,calls.autoscaling.min=5,calls.autoscaling.max=2", "max (2) is less than min (5)",
+		},
+		{
+			"more replicas than partitions",
+			"contacts-compliance.autoscaling.enabled=true,contacts-compliance.autoscaling.max=4",
+			"max is 4, and what it reads has 3 partitions",
+		},
+		{
+			"a metric with a limit for all replicas and one for each",
+			"calls.autoscaling.by[0].metric=a,calls.autoscaling.by[0].above=1,calls.autoscaling.by[0].each=1," +
+				"calls.autoscaling.by[0].partitions=12",
+			"/autoscaling/by/0",
+		},
+		{"a volume for a Deployment", "calls.state.size=1Gi", "only a StatefulSet"},
+		{"an address instead of a network", "global.nodes={10.0.0.1}", "nodes"},
+		{"no trusted public key", "calls.env.TRUSTED_KEYS=", "no public key of gateway"},
+		{
+			"the public key of only one of two calling services", "dialer.env.TRUSTED_KEYS=gateway=" + publicKey,
+			"no public key of calls",
+		},
 		{
 			"a placeholder instead of a key", "calls.env.TRUSTED_KEYS=gateway=BASE64",
 			`"BASE64" is not the public key of gateway`,
@@ -31,27 +46,46 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 		{"an empty key", "calls.env.TRUSTED_KEYS=gateway=", `"" is not the public key of gateway`},
 		{"no registry", "global.registry=", ":0.1.0 names no registry: set global.registry"},
 		{"a dialer without the networks of its nodes", "global.nodes=null", "global.nodes is empty"},
-		{"the node's address without its network", "dialer.hostNetwork=false", "RTP_ADDR would be the node's address"},
-		{"an address from two sides", "dialer.env.RTP_ADDR=192.0.2.1", "RTP_ADDR is also set in env"},
-		{"telephony on the loopback", "dialer.hostAddress={RTP_ADDR}", "SIP_ADVERTISED_ADDR is set neither"},
-		{"a pod that ends before its calls", "dialer.terminationGracePeriodSeconds=3600", "may take 14545 to end (5s, 20s, 4h2m)"},
+		{"the node's address without host networking", "dialer.hostNetwork=false", "RTP_ADDR would be the node's address"},
+		{"an address that is set in hostAddress and in env", "dialer.env.RTP_ADDR=192.0.2.1", "RTP_ADDR is also set in env"},
+		{"a SIP address on the loopback network", "dialer.hostAddress={RTP_ADDR}", "SIP_ADVERTISED_ADDR is set neither"},
 		{
-			"a pod that ends before its calls, with the default of DRAIN_LIMIT",
+			"a grace period shorter than the calls", "dialer.terminationGracePeriodSeconds=3600",
+			"may take 14545 to end (5s, 20s, 4h2m)",
+		},
+		{
+			"a grace period shorter than the default of DRAIN_LIMIT",
 			"dialer.env.DRAIN_LIMIT=null,dialer.terminationGracePeriodSeconds=39", "may take 40 to end (5s, 20s, 15s)",
 		},
-		{"a pod that ends before it has left", "calls.env.DRAIN_DELAY=1m30s", "may take 110 to end"},
-		{"recordings on a disk that cannot be written", "dialer.env.RECORDINGS_S3_URL=https://storage.example.net,dialer.env.RECORDINGS_SPOOL_DIR=/tmp/spool", "must outlive the pod"},
+		{"a grace period shorter than DRAIN_DELAY", "calls.env.DRAIN_DELAY=1m30s", "may take 110 to end"},
+		{
+			"recordings in a directory outside the volume",
+			"dialer.env.RECORDINGS_S3_URL=https://storage.example.net,dialer.env.RECORDINGS_SPOOL_DIR=/tmp/spool",
+			"must outlive the pod",
+		},
 		{"recordings without a volume", "dialer.env.RECORDINGS_S3_URL=https://storage.example.net,dialer.state=null", "must outlive the pod"},
-		{"recordings in a directory of each replica", "dialer.env.RECORDINGS_DIR=/state/kept", "RECORDINGS_DIR"},
-		{"a broker at a port that is shut", "calls.env.KAFKA_BROKERS=kafka:9092\\,kafka:9094", "network.kafka.ports has no 9094"},
-		{"a collector at a port that is shut", "calls.env.OTEL_EXPORTER_OTLP_ENDPOINT=https://collector.example.net", "network.collector.ports has no 443"},
-		{"memory in a unit that GOMEMLIMIT is not made of", "calls.resources.limits.memory=512M", "memory"},
+		{
+			"recordings in RECORDINGS_DIR, which each replica would have alone", "dialer.env.RECORDINGS_DIR=/state/kept",
+			"RECORDINGS_DIR",
+		},
+		{
+			"a broker at a port that the network policy forbids", "calls.env.KAFKA_BROKERS=kafka:9092\\,kafka:9094",
+			"network.kafka.ports has no 9094",
+		},
+		{
+			"a collector at a port that the network policy forbids",
+			"calls.env.OTEL_EXPORTER_OTLP_ENDPOINT=https://collector.example.net", "network.collector.ports has no 443",
+		},
+		{"a memory limit in a unit that GOMEMLIMIT does not support", "calls.resources.limits.memory=512M", "memory"},
 		{"a service that does not exist", "calls.network.askedBy={stranger}", "askedBy"},
-		{"a value with another name", "dialer.replica=3", "replica"},
-		{"a setting of the whole with another name", "postgres.maxConns=3", "maxConns"},
-		{"runbooks without a place", "alerts.runbooks=", "/alerts/runbooks"},
-		{"runbooks at an address that is a template of Prometheus", "alerts.runbooks=https://wiki.example.net/{{ $labels.job }}", "/alerts/runbooks"},
-		{"more connections than there are", "calls.replicas=9", "postgres.maxConnections"},
+		{"an unknown value of a service", "dialer.replica=3", "replica"},
+		{"an unknown value of the whole chart", "postgres.maxConns=3", "maxConns"},
+		{"an empty address of the runbooks", "alerts.runbooks=", "/alerts/runbooks"},
+		{
+			"an address of the runbooks that contains a Prometheus template",
+			"alerts.runbooks=https://wiki.example.net/{{ $labels.job }}", "/alerts/runbooks",
+		},
+		{"more connections than the database permits", "calls.replicas=9", "postgres.maxConnections"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -66,9 +100,10 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 	}
 }
 
-// TestCharts_RefusalsCountWithTheCodesDrain compares the times in the template ringfence-lib.refuse
-// with the times in the code: 20 s, and the default of DRAIN_LIMIT.
-func TestCharts_RefusalsCountWithTheCodesDrain(t *testing.T) {
+// TestCharts_DrainTimesMatchTheCode compares the shutdown times in the template
+// ringfence-lib.refuse with two times in the code: the time that all parts of a service have to
+// stop (20 s), and the default of DRAIN_LIMIT.
+func TestCharts_DrainTimesMatchTheCode(t *testing.T) {
 	t.Parallel()
 	drain := regexp.MustCompile(`(?m)^const drain = (\d+) \* time\.Second$`).FindStringSubmatch(goText(t, "libs/service"))
 	if drain == nil {
@@ -84,8 +119,8 @@ func TestCharts_RefusalsCountWithTheCodesDrain(t *testing.T) {
 	wantContains(t, "_refuse.tpl", text, `.Values.env.DRAIN_LIMIT | default "`+limit[1]+`"`)
 }
 
-// A chart must not render without its required values, and an example not without the operator's
-// keys (docs/deploy/helm.md, section Install).
+// A chart must not render without its required values. An example of helm/environments must not
+// render without the operator's keys (docs/deploy/helm.md, section Install).
 func TestCharts_RefuseToRenderWithoutTheOperatorsValues(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-func TestCharts_AutoscalingKeepsTheReplicasThatRun(t *testing.T) {
+func TestCharts_AutoscalingKeepsTheRunningReplicas(t *testing.T) {
 	t.Parallel()
 	const enabled = "autoscaling.enabled=true,autoscaling.min=3,autoscaling.max=6"
 	for _, row := range []struct {
@@ -22,9 +22,9 @@ func TestCharts_AutoscalingKeepsTheReplicasThatRun(t *testing.T) {
 		want      int
 	}{
 		{name: "autoscaling is off", set: "replicas=4", live: map[string]int{"calls": 5}, want: 4},
-		{name: "autoscaling is enabled, five run", set: enabled, live: map[string]int{"calls": 5}, want: 5},
-		{name: "autoscaling is enabled, fewer than min run", set: enabled, live: map[string]int{"calls": 2}, want: 2},
-		{name: "first install", set: enabled, want: 3},
+		{name: "autoscaling is on, five replicas run", set: enabled, live: map[string]int{"calls": 5}, want: 5},
+		{name: "autoscaling is on, fewer replicas than min run", set: enabled, live: map[string]int{"calls": 2}, want: 2},
+		{name: "first installation, no replica runs", set: enabled, want: 3},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -24,7 +24,8 @@ var forbiddenPrivileges = map[string]map[string]string{
 	"gateway":             {"audit_entries": "UPDATE DELETE TRUNCATE"},
 	"calls":               {"abandoned_requests": "UPDATE DELETE TRUNCATE"},
 	"contacts_compliance": {"policies": "UPDATE DELETE TRUNCATE", "consent_records": "UPDATE DELETE TRUNCATE", "decisions": "UPDATE DELETE TRUNCATE", "erasures": "DELETE TRUNCATE", "consent_heads": "DELETE TRUNCATE", "consent_starts": "DELETE TRUNCATE"},
-	// a trigger prevents the deletion of fences younger than 60 days, so DELETE is not listed
+	// a trigger prevents the deletion of fences (the rows that permit a dial) younger than 60 days,
+	// so DELETE is not listed
 	"dialer":             {"fences": "UPDATE TRUNCATE"},
 	"billing_wallet":     {"transactions": "UPDATE DELETE TRUNCATE", "ledger_entries": "INSERT UPDATE DELETE TRUNCATE", "holds": "DELETE TRUNCATE", "wallets": "DELETE TRUNCATE"},
 	"webhook_dispatcher": {"events": "UPDATE TRUNCATE", "attempts": "UPDATE TRUNCATE"},
@@ -115,8 +116,8 @@ func script(t *testing.T, super *pgx.Conn) (steps []string) {
 	return append(steps, made...)
 }
 
-// in returns the server's URL for another database. The URL has another role if the parameter role
-// is set.
+// in returns the server's URL with another database, and with another role if the parameter role is
+// set.
 func in(t *testing.T, super, database, role, password string) string {
 	t.Helper()
 	address, err := url.Parse(super)
@@ -201,7 +202,7 @@ func (i *roleTester) refused(statement string) {
 		i.t.Errorf("%s: %s: %v, want an error of Postgres", i.who, statement, err)
 		return
 	}
-	// 42501 is a missing permission, and 55000 a view that cannot be written.
+	// SQLSTATE 42501 means a missing permission, and 55000 a view that cannot be written.
 	if !slices.Contains([]string{"42501", "55000"}, fault.Code) {
 		i.t.Errorf("%s: %s: code = %s, want 42501 or 55000", i.who, statement, fault.Code)
 	}

@@ -18,11 +18,12 @@ import (
 // that the group has not committed.
 const lag = "ringfence_kafka_consumer_lag_records"
 
-// TestCharts_ScaleOnTheirLag checks that each consumer scales on the lag of its group in the topics
-// with the most partitions. The HPA must state the number of partitions, and the target must be ten
-// seconds of the rate in docs/deploy/helm.md. No service scales on compacted topics, because
-// settings change rarely. TestCharts_ComeUp checks that the binaries export these series.
-func TestCharts_ScaleOnTheirLag(t *testing.T) {
+// TestCharts_ConsumersScaleOnTheirLag checks that each consumer scales on the lag of its group, in those of
+// its topics that have the most partitions. The HPA must state the number of partitions. Its target
+// must be the number of records that arrive in ten seconds at the rate in docs/deploy/helm.md. No
+// service scales on compacted topics, because settings change rarely. TestCharts_ServicesStartAndPlaceACall checks that
+// the binaries export these metrics.
+func TestCharts_ConsumersScaleOnTheirLag(t *testing.T) {
 	t.Parallel()
 	table := strings.Join(lines(t, "docs/deploy/helm.md"), "\n")
 	for _, name := range services {

@@ -63,9 +63,9 @@ func authority(t *testing.T) (path string, text []byte) {
 	return path, text
 }
 
-// TestCharts_SecretsVerifyPostgres checks that pgx verifies the server's name and authority with
-// each URL that the script writes. The charts must mount the authority's file for the service and
-// for the service's migration.
+// TestCharts_SecretsVerifyPostgres checks the database URLs that secrets.sh writes. With each URL,
+// pgx must verify the server's name and certificate authority. The charts must mount the
+// authority's file for the service and for the service's migration.
 func TestCharts_SecretsVerifyPostgres(t *testing.T) {
 	t.Parallel()
 	ca, text := authority(t)
@@ -73,8 +73,8 @@ func TestCharts_SecretsVerifyPostgres(t *testing.T) {
 		name, rootCert string
 		wantFile       bool
 	}{
-		{name: "an authority of the operator", rootCert: ca, wantFile: true},
-		{name: "a public authority", rootCert: "system"},
+		{name: "certificate authority of the operator", rootCert: ca, wantFile: true},
+		{name: "public certificate authority", rootCert: "system"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -134,12 +134,12 @@ func TestCharts_SecretsRefuseUnverifiedTLS(t *testing.T) {
 		env  []string
 		want string
 	}{
-		{name: "no authority", env: []string{"PGSSLMODE=", "PGSSLROOTCERT="}, want: "PGSSLROOTCERT is not set"},
+		{name: "no certificate authority", env: []string{"PGSSLMODE=", "PGSSLROOTCERT="}, want: "PGSSLROOTCERT is not set"},
 		{
 			name: "a file without a certificate", env: []string{"PGSSLMODE=", "PGSSLROOTCERT=" + os.DevNull},
 			want: "contains no certificate in PEM",
 		},
-		{name: "a mode that falls back to plain text", env: []string{"PGSSLMODE=prefer"}, want: "PGSSLMODE is prefer"},
+		{name: "an SSL mode that falls back to plain text", env: []string{"PGSSLMODE=prefer"}, want: "PGSSLMODE is prefer"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -158,11 +158,11 @@ func TestCharts_SecretsRefuseUnverifiedTLS(t *testing.T) {
 	}
 }
 
-// TestCharts_SecretsAreWhatTheChartsRead runs the script that creates the Secrets. The Secrets must
-// contain the keys of each chart and the passwords of the roles. The binaries must accept the keys,
-// and every public key must belong to its seed. All six charts must render with the script's
-// values, the registry and the nodes.
-func TestCharts_SecretsAreWhatTheChartsRead(t *testing.T) {
+// TestCharts_SecretsHaveTheKeysThatTheChartsRead runs the script that creates the Secrets. The Secrets must
+// contain the keys that each chart reads, and the passwords of the roles. The binaries must accept
+// the keys, and every public key must belong to its seed. All six charts must render with the
+// values that the script writes, the registry and the nodes.
+func TestCharts_SecretsHaveTheKeysThatTheChartsRead(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "made")
 	if out, err := secretsScript(t, dir, "PGSSLROOTCERT=system"); err != nil {

@@ -18,11 +18,11 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// TestCharts_ComeUp runs the six binaries with the settings in the golden file of
+// TestCharts_ServicesStartAndPlaceACall runs the six binaries with the settings in the golden file of
 // environments/small.yaml. postgres.sql creates the database, environments/secrets.sh creates the
 // Secrets, and the owner roles run the migrations. The test places the first call of
 // docs/deploy/compose.md, looks for the metrics of every HPA, and stops all processes.
-func TestCharts_ComeUp(t *testing.T) {
+func TestCharts_ServicesStartAndPlaceACall(t *testing.T) {
 	t.Parallel()
 	bin := os.Getenv("RINGFENCE_BIN")
 	if bin == "" || testing.Short() {
@@ -126,8 +126,9 @@ func (c *cluster) secrets(super string) {
 	}
 }
 
-// settings returns the environment of a service, with the addresses of this machine. The service's
-// Secret provides the secret values, without the owner role's URL.
+// settings returns the environment of a service, with the addresses of this machine. The secret
+// values come from the service's Secret. The owner role's URL is left out, because a service must
+// not migrate the database.
 func (c *cluster) settings(name string, data map[string]string) (env []string) {
 	var places []string
 	for from, to := range c.at {

@@ -16,8 +16,8 @@ import (
 
 var (
 	structTag = regexp.MustCompile("`(env:\"[A-Z][^`]*)`")
-	// secret matches the names of variables with secret values. The names of TRUSTED_KEYS do not
-	// match, because they are public.
+	// secret matches the names of variables with secret values. It does not match TRUSTED_KEYS,
+	// because those keys are public.
 	secret = regexp.MustCompile(`^(POSTGRES_(DIRECT_|MIGRATE_)?URL|[A-Z0-9_]*(KEY|KEYS|PASSWORD|TOKENS?|PEPPER|SECRET))$`)
 	named  = regexp.MustCompile(`(?m)^ *(?:- name: |- \{name: )?([A-Z][A-Z0-9_]{3,})(?::|,|$)`)
 )
@@ -64,8 +64,8 @@ func valuesOf(t *testing.T, chart string) (v values) {
 	return v
 }
 
-// ofLibrary lists the variables that the library chart sets. TestCharts_LibrarySetsNoOtherVariables
-// checks the list.
+// ofLibrary lists the variables that the library chart itself sets.
+// TestCharts_LibrarySetsNoOtherVariables checks that the list is complete.
 var ofLibrary = []string{"ADMIN_ADDR", "GOMEMLIMIT", "HTTP_ADDR", "KAFKA_INSTANCE_ID", "NODE_ADDRESS", "POSTGRES_MIGRATE_URL", "PRIVATE_ADDR"}
 
 func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
@@ -92,9 +92,9 @@ func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
 	}
 }
 
-// TestCharts_SetWhatTheBinariesRead checks that every value of a chart reaches its binary, that
+// TestCharts_SetKnownAndAllRequiredVariables checks that every value of a chart reaches its binary, that
 // every secret comes from the Secret, and that every required variable is set.
-func TestCharts_SetWhatTheBinariesRead(t *testing.T) {
+func TestCharts_SetKnownAndAllRequiredVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
 		reads, set, v := read(t, "services/"+name), map[string]bool{}, valuesOf(t, name)
@@ -165,9 +165,9 @@ func described(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// TestCharts_SchemasNameEveryVariable checks that Helm refuses a variable that the binary does not
+// TestCharts_SchemasAcceptOnlyKnownVariables checks that Helm refuses a variable that the binary does not
 // read.
-func TestCharts_SchemasNameEveryVariable(t *testing.T) {
+func TestCharts_SchemasAcceptOnlyKnownVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
 		golden(t, filepath.Join(root, "helm", name, "values.schema.json"), schema(t, name))

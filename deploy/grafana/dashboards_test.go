@@ -159,7 +159,8 @@ func TestPanels_LinkToRunbooks(t *testing.T) {
 
 var requests = regexp.MustCompile(`http_request|webhooks_(attempts|connections)|calls_create_requests`)
 
-// misread returns the reason why a query does not fit the panel's unit, or "".
+// misread returns the reason why the panel would show the query's result with a wrong unit, or ""
+// if the unit fits.
 func misread(unit, query string) string {
 	whole := !strings.Contains(query, " / ") && !strings.HasPrefix(query, "1 - ")
 	switch {

@@ -20,8 +20,8 @@ var ofPostgres = []string{
 	"auth_query", "default_pool_size", "max_client_conn", "max_prepared_statements",
 }
 
-// TestRunbooks_PostgresPagesNameOurTables checks that every table in a postgres-* runbook exists.
-func TestRunbooks_PostgresPagesNameOurTables(t *testing.T) {
+// TestRunbooks_TablesOfPostgresPagesExist checks that every table in a postgres-* runbook exists.
+func TestRunbooks_TablesOfPostgresPagesExist(t *testing.T) {
 	t.Parallel()
 	tables := 0
 	for name, text := range pagesOf(t) {

@@ -16,7 +16,7 @@ type code struct {
 	files map[string]string
 	all   string          // the text of the Go files
 	sql   string          // the text of the migrations
-	words map[string]bool // every string literal
+	words map[string]bool // every string literal in the Go files
 	shown map[string]bool // the title of every panel in the dashboards
 	runs  map[string]bool // every make target as `make x`, every test name, and every prefix of a test name
 }
@@ -81,8 +81,8 @@ func source(t *testing.T) code {
 	return c
 }
 
-// routes reports whether a file contains a route with this path. The file can split the path into a
-// prefix and a rest.
+// routes reports whether a Go file contains a route with this path. The file can split the path
+// into a prefix and a rest.
 func (c code) routes(path string) bool {
 	if strings.HasPrefix(path, "/debug/pprof/") {
 		return c.words["/debug/pprof/"]
@@ -158,7 +158,7 @@ var (
 	panel   = regexp.MustCompile(`(?:^|[^*])\*([A-Z0-9][^*\n]*)\*(?:[^*]|$)`)
 )
 
-// strange returns the names in a page that do not exist: log lines, fields, settings, panels,
+// strange returns the names in a runbook that do not exist: log lines, fields, settings, panels,
 // routes, paths, tests and make targets.
 func (c code) strange(page string) (words []string) {
 	page = fenced.ReplaceAllString(page, "")
