@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// bytes; the largest event contains a call with its transcript, which is limited to 256 KiB
+	// bytes; the largest event contains a call with its transcript, and a transcript has at most
+	// 256 KiB
 	maxBody  = 1 << 20
 	maxQueue = 1000   // the number of events that wait for processing
 	maxSeen  = 10_000 // the number of remembered delivery ids
@@ -31,7 +32,7 @@ type event struct {
 	ID   string `json:"id"`
 	Type string `json:"type"`
 	Data struct {
-		CallID *string `json:"call_id"` // null in webhook.test
+		CallID *string `json:"call_id"` // null in the event webhook.test
 	} `json:"data"`
 }
 
@@ -50,7 +51,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
 		return
 	} else if err != nil {
-		return // the sender disconnected and will repeat the delivery
+		return // the sender disconnected and will send the event again
 	}
 	if err := webhook.Verify(r.secret, req.Header.Get("X-Service-Signature"), body, time.Now()); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -68,10 +69,11 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// accept queues an event once per delivery id. It returns false if the queue is full. The id is not
-// stored in this case, so that accept queues the event on a retry. This example keeps the queue and
-// the ids in memory. In production, store the event and the id in one transaction of your database.
-// Otherwise a crash loses events that you have answered with 2xx.
+// accept queues an event, but only once for each delivery id. It returns false if the queue is
+// full. It then does not store the id, so that it queues the event when the sender repeats the
+// delivery. This example keeps the queue and the ids in memory. In production, store the event and
+// the id in one transaction of your database. Otherwise a crash loses events to which you have
+// already responded with 2xx.
 func (r *receiver) accept(deliveryID string, got event) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,8 +94,8 @@ func (r *receiver) accept(deliveryID string, got event) bool {
 	return true
 }
 
-// work processes events. Replace it with your code. Your code can run for any time, because the
-// response has been sent.
+// work processes events. Replace it with your code, which can take any amount of time: the response
+// to the webhook has already been sent.
 func (r *receiver) work() {
 	for got := range r.queue {
 		call := ""

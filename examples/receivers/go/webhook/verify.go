@@ -12,13 +12,14 @@ import (
 	"time"
 )
 
-// tolerance is how far a signature's time may be from ours, either way.
+// tolerance is how far the time of a signature can be before or after the current time.
 const tolerance = 300 // seconds
 
 var signatureForm = regexp.MustCompile(`^t=([0-9]{1,12}),v1=([0-9a-f]{64})$`)
 
-// Verify says why a webhook cannot be trusted; nil means that it can. The secret is the whole signing_secret, whsec_ included;
-// header is X-Service-Signature; body is the request's body byte for byte as it came, before any decoder has seen it.
+// Verify returns nil if the webhook is authentic, and otherwise the reason why it is not. secret is
+// the whole signing_secret with the prefix whsec_. header is the value of X-Service-Signature. body
+// contains the bytes of the request body as they arrived, before any decoder changed them.
 func Verify(secret, header string, body []byte, now time.Time) error {
 	parts := signatureForm.FindStringSubmatch(header)
 	if parts == nil {
