@@ -1,7 +1,8 @@
-"""Example of a webhook receiver: it verifies the signature, ignores repeated deliveries, responds and then processes.
+"""Example of a webhook receiver.
 
-It needs Python 3.8 or newer and its standard library only. verify.py is the part that must be exactly so; the rest is one way
-to do it, and http.server is for trying things out: in production, call verify() from the web framework you have.
+It verifies the signature, ignores repeated deliveries, responds immediately and processes events afterwards. It needs Python 3.8
+or newer and only the standard library. Copy verify.py unchanged; adapt the rest. Use http.server for trials only: in production,
+call verify() from your web framework.
 """
 import json
 import os
@@ -14,19 +15,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from verify import NotTrusted, verify
 
-MAX_BODY = 1 << 20  # bytes; the largest event is a call with its transcript, cut at 256 KiB
-MAX_SEEN = 10_000  # delivery ids remembered
+MAX_BODY = 1 << 20  # bytes; the largest event contains a call with its transcript, and a transcript has at most 256 KiB
+MAX_SEEN = 10_000  # the number of stored delivery ids
 SECRET = os.environ.get("WEBHOOK_SECRET", "")
 
-waiting = queue.Queue(maxsize=1000)  # events that wait for work
-seen = {}  # delivery ids in the order they came
+waiting = queue.Queue(maxsize=1000)  # events that wait to be processed
+seen = {}  # the delivery ids in the order of their arrival
 lock = threading.Lock()
 
 
 def accept(delivery_id: str, event: dict) -> bool:
-    """Queue an event once per delivery id; False when there is no room, and nothing is remembered then, so the retry counts.
+    """Queue an event, but only once for each delivery id. Return False if the queue is full.
 
-    Both live in memory here: store event and id in one transaction of your database and no crash loses what you answered 2xx to.
+    If the queue is full, the id is not stored, so that accept queues the event when the sender repeats the delivery. This example
+    keeps the queue and the ids in memory. In production, store the event and the id in one transaction of your database.
+    Otherwise a crash loses events to which you have already responded with 2xx.
     """
     with lock:
         if delivery_id in seen:
@@ -43,15 +46,15 @@ def accept(delivery_id: str, event: dict) -> bool:
 
 
 def work() -> None:
-    """Where your own code goes: it may take its time, the answer is long out."""
+    """Process events. Replace it with your code, which can take any time: the response has already been sent."""
     while True:
         event = waiting.get()
-        print("received", event["type"], event["id"], event["data"]["call_id"] or "", flush=True)  # null in webhook.test
+        print("received", event["type"], event["id"], event["data"]["call_id"] or "", flush=True)  # None in the event webhook.test
 
 
 class Receiver(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"  # connections are used again
-    timeout = 10  # seconds that a read may wait
+    protocol_version = "HTTP/1.1"  # keeps connections open for further requests
+    timeout = 10  # the timeout in seconds of one read from the connection
 
     def do_POST(self) -> None:
         length = self.headers.get("Content-Length", "")
@@ -76,7 +79,7 @@ class Receiver(BaseHTTPRequestHandler):
 
     def answer(self, status: int, text: str = "", close: bool = False) -> None:
         self.send_response(status)
-        if close:  # what was not read cannot be skipped
+        if close:  # the connection still contains the body, which was not read
             self.send_header("Connection", "close")
         if status != 204:
             self.send_header("Content-Length", str(len(text)))
@@ -91,11 +94,11 @@ def main() -> None:
     if not SECRET.startswith("whsec_"):
         sys.exit("WEBHOOK_SECRET must be the whole signing_secret, whsec_ included")
     server = ThreadingHTTPServer((os.environ.get("HOST", "127.0.0.1"), int(os.environ.get("PORT", "8443"))), Receiver)
-    scheme, cert = "http", os.environ.get("TLS_CERT_FILE")  # without one, a proxy in front ends TLS
+    scheme, cert = "http", os.environ.get("TLS_CERT_FILE")  # without a certificate, a proxy must terminate TLS
     if cert:
         scheme, context = "https", ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(cert, os.environ.get("TLS_KEY_FILE"))
-        # Shake hands in the connection's own thread: here, one slow client would keep out all others.
+        # Do the TLS handshake in the thread of each connection. In this thread, one slow client would block all others.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=work, daemon=True).start()
     print("listening on %s://%s:%d/webhooks" % (scheme, *server.server_address[:2]), flush=True)

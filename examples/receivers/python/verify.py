@@ -2,19 +2,19 @@ import hashlib
 import hmac
 import re
 
-TOLERANCE = 300  # seconds that a signature's time may be from ours, either way
+TOLERANCE = 300  # how many seconds the time of a signature can be before or after the current time
 FORM = re.compile(r"t=([0-9]{1,12}),v1=([0-9a-f]{64})")
 
 
 class NotTrusted(Exception):
-    """Why a webhook cannot be trusted."""
+    """The webhook is not authentic. The message contains the reason."""
 
 
 def verify(secret: str, header: str, body: bytes, now: float) -> None:
-    """Raise NotTrusted unless the webhook can be trusted.
+    """Raise NotTrusted unless the webhook is authentic.
 
-    The secret is the whole signing_secret, whsec_ included; header is X-Service-Signature, "" when there is none; body is the
-    request's body byte for byte as it came, before any decoder has seen it; now is time.time().
+    secret is the whole signing_secret with the prefix whsec_. header is the value of X-Service-Signature, or "" if the header is
+    missing. body contains the bytes of the request body as they arrived, before any decoder changed them. now is time.time().
     """
     parts = FORM.fullmatch(header)
     if not parts:

@@ -1,27 +1,28 @@
-// Example of a webhook receiver: it verifies the signature, ignores repeated deliveries, responds and then processes.
-// It needs Node.js 20 or newer and nothing else. verify.ts is the part that must be exactly so; the rest is one way to do it.
+// Example of a webhook receiver: it verifies the signature, ignores repeated deliveries, responds immediately and processes
+// events afterwards. It needs Node.js 20 or newer and no packages. Copy verify.ts unchanged; adapt the rest.
 import { readFileSync } from "node:fs";
 import { createServer as createPlain, type IncomingMessage, type RequestListener, type ServerResponse } from "node:http";
 import { createServer as createSecure } from "node:https";
 import { NotTrusted, verify } from "./verify.ts";
 
-const MAX_BODY = 1 << 20; // bytes; the largest event is a call with its transcript, cut at 256 KiB
-const MAX_QUEUE = 1000; // events that wait for work
-const MAX_SEEN = 10_000; // delivery ids remembered
+const MAX_BODY = 1 << 20; // bytes; the largest event contains a call with its transcript, and a transcript has at most 256 KiB
+const MAX_QUEUE = 1000; // the number of events that wait to be processed
+const MAX_SEEN = 10_000; // the number of stored delivery ids
 
 interface Event {
   id: string;
   type: string;
-  data: { call_id: string | null }; // null in webhook.test
+  data: { call_id: string | null }; // null in the event webhook.test
 }
 
 const { WEBHOOK_SECRET: secret = "", HOST: host = "127.0.0.1", PORT: port = "8443", TLS_CERT_FILE: cert, TLS_KEY_FILE: key = "" } = process.env;
 const queue: Event[] = [];
-const seen = new Set<string>(); // in the order they came
+const seen = new Set<string>(); // the delivery ids in the order of their arrival
 
-// accept queues an event once per delivery id and returns false when there is no room: nothing is remembered then, so the retry
-// counts. Both live in memory here: store event and id in one transaction of your database and no crash loses what you answered
-// 2xx to.
+// accept queues an event, but only once for each delivery id. It returns false if the queue is full. It then does not store the id,
+// so that it queues the event when the sender repeats the delivery. This example keeps the queue and the ids in memory. In
+// production, store the event and the id in one transaction of your database. Otherwise a crash loses events to which you have
+// already responded with 2xx.
 function accept(deliveryId: string, event: Event): boolean {
   if (seen.has(deliveryId)) {
     console.log("repeat", event.type, event.id);
@@ -39,14 +40,15 @@ function accept(deliveryId: string, event: Event): boolean {
   return true;
 }
 
-// work is where your own code goes: it may take its time, the answer is long out.
+// work processes events. Replace it with your code, which can take any time: the response has already been sent.
 function work(): void {
   const event = queue.shift();
   if (event) console.log("received", event.type, event.id, event.data.call_id ?? "");
   if (queue.length > 0) setImmediate(work);
 }
 
-// read is the whole body as it came; undefined when it says that it is too large. One that is and does not say so is cut off.
+// read returns the whole body as it arrived. It returns undefined if Content-Length is too large. It throws an error if a body without
+// Content-Length is too large.
 async function read(request: IncomingMessage): Promise<Buffer | undefined> {
   if (Number(request.headers["content-length"]) > MAX_BODY) return undefined;
   const chunks: Buffer[] = [];
@@ -85,10 +87,10 @@ if (!secret.startsWith("whsec_")) {
   process.exit(1);
 }
 const listener: RequestListener = (request, response) => {
-  receive(request, response).catch(() => response.destroy()); // the sender went away; it will try again
+  receive(request, response).catch(() => response.destroy()); // the sender disconnected and will send the event again
 };
-const limits = { requestTimeout: 10_000, keepAliveTimeout: 120_000 }; // ms for a whole request, and between two
-// Without a certificate, a proxy in front ends TLS.
+const limits = { requestTimeout: 10_000, keepAliveTimeout: 120_000 }; // milliseconds: for a whole request, and between two requests of a connection
+// Without a certificate, a proxy must terminate TLS.
 const server = cert ? createSecure({ ...limits, cert: readFileSync(cert), key: readFileSync(key) }, listener) : createPlain(limits, listener);
 server.listen(Number(port), host, () => {
   const address = server.address();

@@ -12,7 +12,7 @@ interface Vector {
   valid: boolean;
 }
 
-// VECTORS is where the compiled test finds them.
+// VECTORS is the path of vectors.json when the compiled test runs in another directory.
 const vectors = JSON.parse(readFileSync(process.env.VECTORS ?? "../vectors.json", "utf8")) as Vector[];
 
 test("there are vectors", () => assert.notEqual(vectors.length, 0));

@@ -1,14 +1,14 @@
 import { createHmac, timingSafeEqual } from "node:crypto";
 
-const TOLERANCE = 300; // seconds that a signature's time may be from ours, either way
+const TOLERANCE = 300; // how many seconds the time of a signature can be before or after the current time
 
-/** Why a webhook cannot be trusted. */
+/** The webhook is not authentic. The message contains the reason. */
 export class NotTrusted extends Error {}
 
 /**
- * Throws NotTrusted unless the webhook can be trusted. The secret is the whole signing_secret, whsec_ included; header is
- * X-Service-Signature, "" when there is none; body is the request's body byte for byte as it came, before any decoder has
- * seen it; now is Date.now() / 1000.
+ * Throws NotTrusted unless the webhook is authentic. secret is the whole signing_secret with the prefix whsec_. header is the value
+ * of X-Service-Signature, or "" if the header is missing. body contains the bytes of the request body as they arrived, before any
+ * decoder changed them. now is Date.now() / 1000.
  */
 export function verify(secret: string, header: string, body: Uint8Array, now: number): void {
   const [, signedAt, claimed] = /^t=([0-9]{1,12}),v1=([0-9a-f]{64})$/.exec(header) ?? [];
