@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// NoticePeriod is how long before a retirement operators are warned.
+// NoticePeriod is the time before a retirement at which the warnings to operators begin.
 const NoticePeriod = 60 * 24 * time.Hour
 
 // Retirement describes when OpenAI stops serving a model.
@@ -59,8 +59,8 @@ func retirements() []row {
 			"gpt-4o-audio-preview", "gpt-4o-audio-preview-2024-12-17", "gpt-4o-audio-preview-2025-06-03",
 			"gpt-4o-mini-audio-preview", "gpt-4o-mini-audio-preview-2024-12-17",
 		}},
-		// openai-go has no date for these models of the Realtime beta. The beta ended on that day,
-		// and its models with it.
+		// openai-go has no date for these models. OpenAI shut down the beta of the Realtime API and
+		// its models on that day.
 		{day: "2026-05-07", successor: "gpt-realtime-2.1", models: []string{
 			"gpt-4o-realtime-preview", "gpt-4o-realtime-preview-2024-12-17", "gpt-4o-realtime-preview-2025-06-03",
 		}},

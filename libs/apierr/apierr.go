@@ -24,7 +24,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
-// New returns an error with the given status and code.
+// New returns an error with the given HTTP status and code. The remaining parameters form the
+// sentence, as in fmt.Sprintf.
 func New(status int, code, format string, args ...any) *Error {
 	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
@@ -62,7 +63,7 @@ func Join(faults ...error) error {
 	return Unprocessable(validationError, "%s", strings.Join(messages, " "))
 }
 
-// NotFound returns 404 not_found. thing is the kind of object, for example "call".
+// NotFound returns 404 not_found. The parameter thing is the kind of object, for example "call".
 func NotFound(thing string) *Error {
 	return New(http.StatusNotFound, "not_found", "No such %s in this workspace.", thing)
 }
@@ -72,13 +73,14 @@ func Conflict(code, format string, args ...any) *Error {
 	return New(http.StatusConflict, code, format, args...)
 }
 
-// Unavailable returns 503 unavailable with Retry-After. Use it only if the request changed nothing.
+// Unavailable returns 503 unavailable with Retry-After. Use Unavailable only if the HTTP request
+// changed nothing.
 func Unavailable(what string) *Error {
 	return unavailable("%s is not available at the moment. Nothing was changed; try again.", what)
 }
 
-// Unanswered returns 503 unavailable with Retry-After. Use it if a request was sent to another
-// service or to the database and its result is unknown.
+// Unanswered returns 503 unavailable with Retry-After. Use Unanswered if a request was sent to
+// another service or to the database and the result of that request is unknown.
 func Unanswered(what string) *Error {
 	return unavailable("%s did not answer. Whether the request took effect is not known: look, or repeat it with the same idempotency key.", what)
 }

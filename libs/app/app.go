@@ -49,11 +49,12 @@ type Spec[C Configured] struct {
 	// Check returns the faults of the configuration. It is called before any connection is opened.
 	// Check can be nil.
 	Check func(cfg C) error
-	// Start returns the parts of the service. They stop in reverse order, before the relay and the
-	// private port. If a part causes work for another part, list it after that part.
+	// Start returns the parts of the service: the components that run until the service stops. They
+	// stop in reverse order, before the relay and the private port. If a part causes work for
+	// another part, list it after that part.
 	Start func(ctx context.Context, cfg C, rt *Runtime) ([]service.Part, error)
-	// Handlers returns the Kafka handlers for the command replay. The Runtime that it receives has
-	// a pool and no relay. Handlers is nil if the service reads no topic.
+	// Handlers returns the Kafka handlers for the command replay. The Runtime that Handlers
+	// receives has a pool and no relay. The field Handlers is nil if the service reads no topic.
 	Handlers func(cfg C, rt *Runtime) (inbox.Handlers, error)
 	// Commands are the additional commands of the service. They can run while replicas are serving.
 	Commands []Command[C]
@@ -83,8 +84,8 @@ type Runtime struct {
 	workLimit time.Duration
 }
 
-// FinishWork lets running work continue for up to limit after SIGTERM. A second signal ends that
-// work (service.RunPatiently).
+// FinishWork lets running work continue for up to limit after SIGTERM. A second signal (SIGTERM or
+// SIGINT) ends that work (service.RunPatiently).
 func (rt *Runtime) FinishWork(limit time.Duration) { rt.patient, rt.workLimit = true, limit }
 
 // HTTP returns the part that serves a handler on HTTP_ADDR.
@@ -169,7 +170,7 @@ func (s Spec[C]) Serve(ctx context.Context, cfg C) error {
 	return service.Run(ctx, append(first, parts...)...)
 }
 
-// openPools opens rt.Pool, and rt.Heartbeats if the specification asks for it.
+// openPools opens rt.Pool, and also rt.Heartbeats if the specification sets Heartbeats.
 func (s Spec[C]) openPools(ctx context.Context, rt *Runtime) (err error) {
 	work := rt.config.Postgres
 	if s.Heartbeats {

@@ -46,7 +46,8 @@ func TestSpec_TracksDependOnHandlers(t *testing.T) {
 	}
 }
 
-// The heartbeat pool has a connection that no other work can take.
+// The heartbeat pool has a connection that remains free while other work uses all connections of
+// the main pool.
 func TestOpenPools_HeartbeatsHaveAConnection(t *testing.T) {
 	t.Parallel()
 	s := Spec[config]{

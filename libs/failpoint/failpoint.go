@@ -4,6 +4,6 @@
 // effect unless the program is built with the tag crashpoints.
 package failpoint
 
-// Inject is a failpoint. With the build tag crashpoints it kills the process if the file CRASH_FILE
-// contains name.
+// Inject is a failpoint. In a program that is built with the tag crashpoints, Inject kills the
+// process if the file CRASH_FILE contains the parameter name.
 func Inject(string) {}

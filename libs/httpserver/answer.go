@@ -19,8 +19,8 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// WriteJSON sends a response with status and body. If the body cannot be encoded, it writes
-// nothing.
+// WriteJSON sends a response with the given status and body. If the body cannot be encoded,
+// WriteJSON sends nothing and returns the error.
 func WriteJSON(w http.ResponseWriter, status int, body any) error {
 	var encoded bytes.Buffer
 	encoder := json.NewEncoder(&encoded)
@@ -81,7 +81,7 @@ func refusal(r *http.Request, err error) *apierr.Error {
 	}
 	if isDown(err) {
 		slog.WarnContext(ctx, "database or service unavailable", "error", err)
-		// The statement was a COMMIT that may have succeeded.
+		// The failed statement was a COMMIT, and it is unknown whether the database executed it.
 		if pg.IsUnanswered(err) && r.Method != http.MethodGet && r.Method != http.MethodHead {
 			return apierr.Unanswered("The service")
 		}

@@ -23,7 +23,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// mustRefuse checks that err is a 4xx whose message begins with one of the fields.
+// mustRefuse checks that err is a 4xx error whose message begins with one of the given field names.
 func mustRefuse(t *testing.T, err error, fields ...string) {
 	t.Helper()
 	var refused *apierr.Error
@@ -226,8 +226,8 @@ func wireSeeds() []string {
 	}
 }
 
-// mustBeAnswers reads the responses one after the other. Bytes between two responses are an error.
-// The last response can be incomplete if the test has closed the connection.
+// mustBeAnswers reads the HTTP responses one after the other. Bytes between two responses are an
+// error. The last response can be incomplete if the test has closed the connection.
 func mustBeAnswers(t *testing.T, request, responses []byte) {
 	t.Helper()
 	for len(responses) > 0 {

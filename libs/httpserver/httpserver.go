@@ -52,7 +52,8 @@ func Handle(h Handler) http.HandlerFunc {
 // and has a timeout of 30 s. Every route for GET also accepts HEAD. tel can be nil in tests.
 func NewRouter(tel *telemetry.Telemetry) *chi.Mux { return newRouter(tel.Middleware) }
 
-// NewEdgeRouter does what NewRouter does, for requests of clients: their trace is linked, not
+// NewEdgeRouter returns a router like NewRouter, for a service that clients outside the system
+// reach. The trace in a client's request is linked to the trace of the service instead of being
 // continued.
 func NewEdgeRouter(tel *telemetry.Telemetry) *chi.Mux { return newRouter(tel.Edge) }
 
@@ -112,9 +113,9 @@ func BoundBody(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
 }
 
-// Hurry sets the timeout for reading the rest of the body. net/http reads the rest of the body
-// before it responds. Without this timeout a rejected client could keep the connection for the
-// whole ReadTimeout.
+// Hurry sets a deadline for reading the rest of the body. net/http reads the rest of the body
+// before it responds. Without this deadline a rejected client could keep the connection open for
+// the whole ReadTimeout.
 func Hurry(w http.ResponseWriter, r *http.Request, within time.Duration) {
 	if r.ContentLength == 0 {
 		return // there is no body, and net/http would treat a read deadline as a disconnect of the client

@@ -114,8 +114,9 @@ func TestServer_ClosesConnectionsWhileLeaving(t *testing.T) {
 	}
 }
 
-// late returns handlers that wait for the test before they begin their responses. Each handler
-// begins its response in a different way.
+// late returns handlers that wait for the test before they begin their responses. The handlers
+// begin their responses in different ways: with a body, with a status, with a flush, or by
+// returning.
 func late(asked chan<- struct{}, answers <-chan struct{}) http.Handler {
 	handler := http.NewServeMux()
 	handler.Handle("/", taking())

@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-// PathID returns a path parameter as a UUID. For a malformed id it returns 404 not_found. thing is
-// the kind of object that the message names.
+// PathID returns a path parameter as a UUID. For a malformed id it returns 404 not_found. The
+// parameter thing is the kind of object that the error message names.
 func PathID(r *http.Request, name, thing string) (uuid.UUID, error) {
 	id, ok := parseUUID(chi.URLParam(r, name))
 	if !ok {
@@ -95,8 +95,8 @@ func QueryText(q url.Values, name string) (*string, error) {
 	return &value, nil
 }
 
-// once returns the value of a parameter. If the parameter occurs several times, once returns 422,
-// because it is unclear which value applies.
+// once returns the value of a query parameter. If the parameter occurs several times in the query,
+// once returns 422, because it is unclear which value applies.
 func once(q url.Values, name string) (value string, given bool, err error) {
 	if len(q[name]) > 1 {
 		return "", true, apierr.Validation(name, "must stand once in the query.")

@@ -20,11 +20,11 @@ const drainTimeout = 15 * time.Second
 type Server struct {
 	Addr    string
 	Handler http.Handler
-	// Variable is the environment variable that contains Addr. The error for a port that is in use
-	// names it. If Variable is empty, the error names HTTP_ADDR.
+	// Variable is the name of the environment variable that contains Addr. If the port is in use,
+	// the error contains that name. If Variable is empty, the error contains HTTP_ADDR.
 	Variable string
-	// Header is added to responses to bytes that are not a valid HTTP request. No handler is called
-	// for such bytes.
+	// Header is added to the responses that the server sends to bytes that are not a valid HTTP
+	// request. No handler is called for such bytes.
 	Header http.Header
 }
 
@@ -79,7 +79,7 @@ func closeWhenLeaving(next http.Handler) http.Handler {
 // leavingWriter sets "Connection: close" if the process is stopping when the response begins.
 type leavingWriter struct {
 	http.ResponseWriter
-	ctx context.Context //nolint:containedctx // the context of the request
+	ctx context.Context //nolint:containedctx // the context of the HTTP request
 }
 
 func (p *leavingWriter) setClose() {

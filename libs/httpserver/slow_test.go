@@ -47,8 +47,8 @@ func serve(t *testing.T, handler http.Handler) pipes {
 	return l
 }
 
-// drip sends text, and then drop once a second until the server closes the connection. After that
-// it closes the channel ends.
+// drip sends the parameter text, and then the parameter drop once a second until the server closes
+// the connection. After that it closes the channel that it returned.
 func drip(conn net.Conn, text, drop string) (ends chan struct{}) {
 	ends = make(chan struct{})
 	go func() {

@@ -13,8 +13,8 @@ import (
 )
 
 // serveWire serves on the listener. net/http itself responds to bytes that it cannot read as a
-// request, with text/plain or without a body, and calls no handler. serveWire adds the error body
-// and header to these responses.
+// request. Those responses have the type text/plain or no body, and no handler is called. serveWire
+// adds the error body and the given header to these responses.
 func serveWire(server *http.Server, listener net.Listener, header http.Header) error {
 	handler := server.Handler
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -27,11 +27,13 @@ func serveWire(server *http.Server, listener net.Listener, header http.Header) e
 		return context.WithValue(ctx, wireKey{}, conn)
 	}
 	server.ConnState = func(conn net.Conn, state http.ConnState) {
-		if conn, ok := conn.(*wireConn); ok && state == http.StateIdle { // the response is complete
+		// the response is complete, so later bytes can be an error response of net/http
+		if conn, ok := conn.(*wireConn); ok && state == http.StateIdle {
 			conn.handled.Store(false)
 		}
 	}
-	return server.Serve(wire{listener, header}) //nolint:wrapcheck // the caller compares the error
+	// the caller compares the error, so it must not be wrapped
+	return server.Serve(wire{listener, header}) //nolint:wrapcheck
 }
 
 type wireKey struct{}

@@ -41,8 +41,8 @@ type parkError struct {
 func (e *parkError) Error() string { return fmt.Sprintf("park event %s: %v", e.rec.EventID, e.reason) }
 func (e *parkError) Unwrap() error { return e.reason }
 
-// apply applies chunks of one topic in one transaction. If the handler parks a record, the
-// transaction is rolled back and repeated with that record parked.
+// apply applies chunks (consecutive records of one partition) of one topic in one transaction. If
+// the handler parks a record, the transaction is rolled back and repeated with that record parked.
 func (c *Consumer) apply(ctx context.Context, chunks ...*chunk) error {
 	for {
 		onCommit, err := c.applyOnce(ctx, chunks)
@@ -83,8 +83,8 @@ func (c *Consumer) committed(chunks []*chunk) {
 }
 
 func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit func(), err error) {
-	// last is the record whose handler queued statements that are sent with the commit. It is nil
-	// if the batch has several records.
+	// last is the record whose handler queued statements that are sent with the commit. The
+	// variable last is nil if the batch has several records.
 	var last *incoming
 	err = pg.InPipeline(ctx, c.pool, func(tx *pg.Pipeline) error {
 		last = nil
@@ -189,7 +189,8 @@ func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, records []*incoming) (
 	return outcome, nil
 }
 
-// traced starts the span in which a record is handled.
+// traced starts the span that covers the handling of a record, and returns the record with the
+// span.
 func (c *Consumer) traced(ctx context.Context, rec *incoming) Record {
 	_, span := telemetry.Continue(ctx, "process "+rec.Topic, rec.Headers[kafka.HeaderTraceParent], time.Since(rec.Time),
 		attribute.String("messaging.system", "kafka"),

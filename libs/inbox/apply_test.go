@@ -51,10 +51,11 @@ type applyBench struct {
 
 	mu      sync.Mutex
 	calls   []string // one element per call of the handler: the values of the records
-	commits int      // the number of calls of OnCommit
-	// respond, if not nil, returns the outcome after the effects were written.
+	commits int      // the number of calls of Outcome.OnCommit
+	// respond, if not nil, returns the handler's outcome after the handler has written the effects.
 	respond func(values []string) (Outcome, error)
-	// last is true if the effects are written by Outcome.Last.
+	// last is true if the handler writes the effects with Outcome.Last instead of writing them
+	// immediately.
 	last bool
 }
 
@@ -360,7 +361,7 @@ func TestWorker_AppliesRecordsSinglyAfterAFailedStatement(t *testing.T) {
 			if err := w.applyShared(records); err == nil {
 				t.Error("applyShared = nil, want an error")
 			}
-			for _, rec := range records { // does what applyPart does
+			for _, rec := range records { // applies the records one by one, as worker.applyPart does
 				if err := w.applySingle(rec); err != nil {
 					t.Fatalf("applySingle %s: %v", rec.Value, err)
 				}
@@ -374,8 +375,8 @@ func TestWorker_AppliesRecordsSinglyAfterAFailedStatement(t *testing.T) {
 	}
 }
 
-// TestApply_ConflictIsRepeated checks that OnCommit is called once if COMMIT failed with a
-// conflict.
+// TestApply_ConflictIsRepeated lets two COMMITs fail with a conflict. The transaction must be
+// repeated, and OnCommit must be called once.
 func TestApply_ConflictIsRepeated(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
@@ -430,7 +431,7 @@ func TestApply_PartitionsShareATransaction(t *testing.T) {
 	b.wantPosition(2, 1)
 	b.wantPosition(5, 2)
 
-	// If one position has changed, the whole transaction is rolled back.
+	// If the position of one partition has changed, the whole transaction is rolled back.
 	chunks = []*chunk{b.chunk(2, b.records("a-2")...), b.chunk(5, b.records("b-3")...)}
 	if _, err := b.pool.Exec(t.Context(), "UPDATE inbox_positions SET next_offset = 9 WHERE partition = 5"); err != nil {
 		t.Fatal(err)

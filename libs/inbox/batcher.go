@@ -31,13 +31,13 @@ type chunk struct {
 // run in parallel, and records of fast handlers share commits.
 const enoughRecords = 16
 
-// maxPause is the maximum pause after a transaction.
+// maxPause is the maximum pause between the end of a transaction and the next one.
 const maxPause = 20 * time.Millisecond
 
-// batcher applies chunks of several partitions of a topic in one transaction. While a transaction
-// of the topic runs, and for the same time after its end, new chunks wait. They are then applied
-// together, so a busy topic needs few commits. A chunk that arrives while the topic is idle does
-// not wait.
+// batcher applies chunks of several partitions of a topic in one transaction. New chunks wait while
+// a transaction of the topic runs, and then for the same duration again (at most maxPause). They
+// are then applied together, so a busy topic needs few commits. A chunk that arrives while the
+// topic is idle does not wait.
 type batcher struct {
 	consumer *Consumer
 
@@ -120,7 +120,8 @@ func (b *batcher) applyTogether(chunks []*chunk) error {
 		if ch.ctx.Err() != nil {
 			return ch.ctx.Err()
 		}
-		// If a partition is lost, the transaction is canceled and the other chunks are retried.
+		// If one of the partitions is assigned to another process, its ctx ends. The transaction is
+		// then canceled, and the chunks of the other partitions are retried.
 		context.AfterFunc(ch.ctx, cancel)
 	}
 	return b.consumer.apply(ctx, chunks...)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// fillSlots takes all slots, so that the batcher starts no transaction until the function release
-// is called.
+// fillSlots takes every slot (the right to run a transaction), so that the batcher starts no
+// transaction until the function release is called.
 func (b *applyBench) fillSlots() (release func()) {
 	for range cap(b.slots) {
 		b.slots <- struct{}{}
@@ -85,7 +85,7 @@ func TestBatcher_WithdrawnChunkIsNotApplied(t *testing.T) {
 	withdrawn, kept := b.chunkOf(t.Context(), 1), b.chunkOf(t.Context(), 2)
 	b.batcher.add(withdrawn)
 	b.batcher.add(kept)
-	withdrawn.started.Store(true) // a worker that stops withdraws its chunk in this way
+	withdrawn.started.Store(true) // a worker that stops withdraws its chunk by setting started
 	release()
 	if err := <-kept.done; err != nil {
 		t.Fatal(err)

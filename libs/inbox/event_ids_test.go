@@ -19,7 +19,7 @@ func (b *applyBench) at(value string, daysAgo int) *incoming {
 }
 
 // TestApply_FindsAnEventThatWasPublishedTwice covers events of different ages, and events that were
-// published again with a different time.
+// published again with a different event time.
 func TestApply_FindsAnEventThatWasPublishedTwice(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -42,7 +42,8 @@ func TestApply_FindsAnEventThatWasPublishedTwice(t *testing.T) {
 			b := newApplyBench(t, nil)
 			rec := b.at("a-1", test.first)
 			if test.first != test.again {
-				rec.EventID = uuid.New() // the outbox does not generate ids of this kind
+				// the outbox generates ids of UUID version 7, and uuid.New returns version 4
+				rec.EventID = uuid.New()
 			}
 			again := b.copies([]*incoming{rec})
 			again[0].Time = b.at("", test.again).Time

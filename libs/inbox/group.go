@@ -33,13 +33,13 @@ const (
 	// rebalanceTimeout is how long a rebalance waits for a member that hangs or is slow. That
 	// member can continue its transaction, but only one process can move the position.
 	rebalanceTimeout = 10 * time.Second
-	// requestOverhead is added to the timeout of a request. It also limits how long this member
-	// waits for a group leader that hangs.
+	// requestOverhead is added to the timeout of each Kafka request. It also limits how long this
+	// member waits for a group leader that hangs.
 	requestOverhead = 6 * time.Second
 	commitInterval  = time.Second
 	commitTimeout   = 5 * time.Second
-	// positionInterval is the time between two comparisons. Each compares the positions of idle
-	// workers with the stored positions.
+	// positionInterval is the time between two runs of comparePositions, which compares the
+	// positions of idle workers with the stored positions.
 	positionInterval = 5 * time.Second
 	// repeatLogAfter is the time after which the same error is logged again.
 	repeatLogAfter = 10 * time.Second
@@ -91,8 +91,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 	stopBackground()
 	jobs.Wait()
 
-	// The order of the shutdown: stop fetching, let the workers finish, commit their offsets, leave
-	// the group.
+	// During the shutdown, the group first stops fetching. The workers then finish, their offsets
+	// are committed, and the member leaves the group.
 	g.stop(g.all(), drainTimeout)
 	g.commit(context.WithoutCancel(ctx), client.Client)
 	client.CloseAllowingRebalance()
@@ -236,7 +236,8 @@ func (g *group) poll(ctx context.Context, client *kgo.Client) {
 	}
 }
 
-// fetchFailed logs an error of a fetch. last points to the text of the last logged error.
+// fetchFailed logs an error of a fetch. The parameter last points to the text of the last logged
+// error, so that the same error is not logged again.
 func (g *group) fetchFailed(ctx context.Context, client *kgo.Client, p partition, err error, last *string) {
 	c := g.consumer
 	c.metrics.fetchErrors.Inc()
@@ -300,7 +301,7 @@ func (g *group) take(client *kgo.Client, p partition, records []*kgo.Record, log
 	w := g.workers[p]
 	g.mu.Unlock()
 	if w == nil {
-		return // the partition was revoked in the meantime
+		return // the partition was assigned to another member in the meantime
 	}
 	w.mu.Lock()
 	seeking, next := w.seekTo != nil, w.fetchNext
@@ -327,7 +328,7 @@ func (g *group) comparePositions(ctx context.Context) {
 	for pause(ctx, positionInterval); ctx.Err() == nil; pause(ctx, positionInterval) {
 		stored, err := g.consumer.storedPositions(ctx)
 		if err != nil {
-			continue // the database is unavailable, and busy workers report the error
+			continue // the database is unavailable; busy workers report this error
 		}
 		g.mu.Lock()
 		workers := maps.Clone(g.workers)

@@ -104,10 +104,10 @@ type Outcome struct {
 //
 // An error rolls tx back. The records are then handled one by one. A single record is parked if its
 // handler panics, returns outbox.ErrTooLarge or writes a value that the database can never store.
-// After any other error the record is retried until it succeeds, and its partition waits. A record
-// is also parked if the database refuses it for refusedTime because of a constraint, while the
-// database accepts other records of this consumer. A database that is not available never parks a
-// record.
+// After any other error the record is retried until it succeeds, and its partition waits. If the
+// database refuses the record because of a constraint, the retries end after 15 minutes
+// (refusedTime): the record is then parked, provided that the consumer applied other records in
+// this time. A database that is not available never parks a record.
 //
 // A handler must not call Begin, Commit or Rollback of tx: the consumer begins and ends the
 // transaction. These methods of a pg.Pipeline return an error.
@@ -147,20 +147,22 @@ type Consumer struct {
 	registry prometheus.Registerer
 	metrics  *metrics
 	backlog  *kafka.Backlog
-	// slots limits the number of concurrent transactions.
+	// slots limits the number of concurrent transactions: a transaction adds an element and removes
+	// it at its end.
 	slots   chan struct{}
 	batcher *batcher
-	// applied is the number of records that were applied.
+	// applied is the number of records that this consumer has applied since its start.
 	applied atomic.Int64
 	// refusedTime is the constant of the same name, except in tests.
 	refusedTime time.Duration
 }
 
-// NewConsumer returns a consumer. name is the name of the service ("calls"). It is also the name of
-// the consumer group and a part of the names of the dead-letter topics. relay is woken after
-// records were parked. It can be nil. Handlers that write events must wake the relay in
-// Outcome.OnCommit. The consumer uses at most half of the pool's connections. A registry accepts
-// the metrics of one consumer only. If metrics is nil, no metrics are registered.
+// NewConsumer returns a consumer. The parameter name is the name of the service ("calls"). It is
+// also the name of the consumer group and a part of the names of the dead-letter topics. After
+// records were parked, the consumer wakes the relay, which publishes them to the dead-letter topic.
+// The relay can be nil. Handlers that write events must wake the relay in Outcome.OnCommit. The
+// consumer uses at most half of the pool's connections. A registry accepts the metrics of one
+// consumer only. If metrics is nil, no metrics are registered.
 func NewConsumer(
 	name string, cfg kafka.Config, pool *pgxpool.Pool, handlers Handlers, relay *outbox.Relay,
 	metrics prometheus.Registerer,

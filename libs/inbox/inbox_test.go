@@ -189,13 +189,13 @@ func TestConsumer_RepeatedRecordHasOneEffect(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	one, two := record("a", 1), record("a", 2)
-	// Repeat records in one batch, also after newer records.
+	// Repeat records within one batch, before and after newer records of the same key.
 	b.produce(one, again(one), two, again(one), again(two))
 	stop := b.run(b.pool)
 	b.wantEffects("a", 1, 2)
 	stop()
 
-	b.produce(again(two), again(one), record("a", 3)) // repeat records for a consumer that was restarted
+	b.produce(again(two), again(one), record("a", 3)) // repeat records after a restart of the consumer
 	b.run(b.pool)
 	b.wantEffects("a", 1, 2, 3)
 }
@@ -346,7 +346,8 @@ func TestConsumer_OffsetOutOfRangeReadsFromTheStart(t *testing.T) {
 			behind++
 		}
 	})
-	if behind != 1 { // otherwise the log could grow past the old offset, and the consumer would skip records
+	// otherwise the log could grow past the committed offset, and the consumer would skip records
+	if behind != 1 {
 		t.Errorf("%d partitions are committed at 2, want the one with the records: %v", behind, committed)
 	}
 }

@@ -121,9 +121,10 @@ func (c *Consumer) logStart(a assigned, s started) {
 // errTopicRecreated means that the stored position belongs to another topic id.
 var errTopicRecreated = errors.New("the stored position belongs to another topic id")
 
-// reloadPosition returns the stored position of a partition that this process reads. had is the
-// position that the process used before. If no position is stored, the database was restored to a
-// time before the first start of the consumer. The partition is then read from its start.
+// reloadPosition returns the stored position of a partition that this process reads. The parameter
+// had is the position that the process used before. If no position is stored, the database was
+// restored to a time before the first start of the consumer. The partition is then read from its
+// start.
 func (c *Consumer) reloadPosition(ctx context.Context, of partition, had position) (p position, err error) {
 	args := c.positionArgs(of, had.topicID)
 	var batch pgx.Batch
@@ -190,7 +191,8 @@ func (c *Consumer) movedBack(p partition, cause string, was, is int64) {
 		"consumer", c.name, "topic", p.topic, "partition", p.number, "cause", cause, "was", was, "is", is)
 }
 
-// expired logs and counts the records from offset next that Kafka deleted before they were applied.
+// expired logs and counts the records that Kafka deleted before they were applied: those from the
+// offset next to the offset logStart.
 func (c *Consumer) expired(p partition, next, logStart int64) {
 	c.metrics.expired.WithLabelValues(p.topic).Add(float64(logStart - next))
 	slog.Error("records were deleted before they were applied", "consumer", c.name, "topic", p.topic,

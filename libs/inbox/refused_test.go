@@ -50,8 +50,8 @@ func parkedKeys(t *testing.T, b *bench) []string {
 }
 
 // TestConsumer_RefusedRecordIsParkedWhileOthersSucceed covers a record that always violates a
-// constraint. It blocks its partition as long as the consumer applies no other record. After that
-// the record is parked, and its partition continues.
+// constraint. The record blocks its partition while the consumer applies no other record. When the
+// consumer has applied other records, the record is parked, and its partition continues.
 func TestConsumer_RefusedRecordIsParkedWhileOthersSucceed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

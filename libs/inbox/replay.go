@@ -117,7 +117,7 @@ func (c *Consumer) replayOnce(ctx context.Context, topic string) (applied, refus
 	return r.applied, len(r.refused), nil
 }
 
-// unread returns the end offset of each partition that contains records.
+// unread returns the end offset of each partition that still contains records.
 func unread(ctx context.Context, client *kafka.Client, topic string) (map[int32]int64, error) {
 	admin := kadm.NewClient(client.Client)
 	starts, err := admin.ListStartOffsets(ctx, topic)
@@ -144,7 +144,7 @@ func unread(ctx context.Context, client *kafka.Client, topic string) (map[int32]
 	return ahead, nil
 }
 
-// replay is the state of one pass over a DLQ, from its start to its end.
+// replay contains the progress of one pass over a DLQ, from its start to its end.
 type replay struct {
 	consumer *Consumer
 	topic    string
@@ -164,7 +164,7 @@ INSERT INTO inbox_late_events (consumer, topic, event_id) VALUES (@consumer, @to
 
 func (r *replay) one(ctx context.Context, wire *kgo.Record) error {
 	c := r.consumer
-	letter, _ := kafka.Read(wire) // revive returns an error for a record without an id
+	letter, _ := kafka.Read(wire) // for a record without an id, revive returns an error
 	if id, err := uuid.Parse(letter.Headers[headerDLQEventID]); err == nil {
 		letter.EventID = id
 	}

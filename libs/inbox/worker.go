@@ -24,8 +24,9 @@ const (
 	txTimeout = 60 * time.Second
 	// refusedTime is how long a record that violates a constraint is retried.
 	refusedTime = 15 * time.Minute
-	// A partition is paused when pauseBatches batches wait in its queue. After that it receives no
-	// further batches, so the queue of maxBatches does not fill up.
+	// A partition is paused when pauseBatches batches wait in the worker's queue. A paused
+	// partition receives no further batches, so the queue, which has space for maxBatches, does not
+	// fill up.
 	pauseBatches, maxBatches = 4, 8
 )
 
@@ -33,7 +34,7 @@ var errStopping = errors.New("the worker was stopped")
 
 // fetched contains the records that one fetch returned for a partition.
 type fetched struct {
-	// generation is the generation of the worker at the time of the fetch.
+	// generation is the number of seeks that the worker had made at the time of the fetch.
 	generation int
 	records    []*kgo.Record
 }
@@ -107,7 +108,8 @@ func (w *worker) run() {
 		case <-w.stopping:
 			return
 		case next := <-w.work:
-			// If both channels are ready, select chooses one of them at random.
+			// If both channels are ready, select chooses one of them at random. Therefore check
+			// again whether the worker must stop.
 			if w.stopped() || !w.apply(w.withWaiting(next)) {
 				return
 			}
@@ -267,7 +269,8 @@ func (w *worker) applySingle(rec *incoming) error {
 		w.logRetry(rec, err)
 		w.group.consumer.metrics.retries.WithLabelValues(rec.Topic).Inc()
 		if isMissingPartition(err) {
-			_ = w.group.consumer.createDays(w.ctx) // this has no effect if another table lacks the partition
+			// if the partition is missing in a table of the service, this call has no effect
+			_ = w.group.consumer.createDays(w.ctx)
 		}
 		if !w.pause(wait) {
 			return errStopping
@@ -288,9 +291,10 @@ func (w *worker) pause(d time.Duration) bool {
 	}
 }
 
-// correct replaces the worker's position if the stored position differs: another process has
-// applied records, or the database was restored. stored can be older than the worker's last
-// transaction, so correct reads the position again. It returns false if the worker must stop.
+// correct replaces the worker's position if the stored position differs. A difference means that
+// another process has applied records, or that the database was restored. The parameter stored can
+// be older than the worker's last transaction, so correct reads the position again. It returns
+// false if the worker must stop.
 func (w *worker) correct(stored position) bool {
 	if stored == w.position {
 		return true
@@ -393,7 +397,7 @@ func (w *worker) applyShared(records []*incoming) error {
 	case err = <-ch.done:
 	case <-w.stopping:
 		if ch.started.CompareAndSwap(false, true) {
-			return errStopping // the batcher has not taken the chunk
+			return errStopping // the batcher has not started the chunk, so it is withdrawn
 		}
 		err = <-ch.done // the end of ctx cancels the transaction
 	}

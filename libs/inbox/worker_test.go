@@ -42,7 +42,8 @@ func TestWorker_StopsBeforeTheRecordsBehindAFailedOne(t *testing.T) {
 		id := kgo.RecordHeader{Key: kafka.HeaderID, Value: []byte(uuid.NewString())}
 		return []*kgo.Record{{Topic: topic, Offset: offset, Value: []byte(value), Headers: []kgo.RecordHeader{id}}}
 	}
-	for round := range 20 { // select chooses one of two ready channels at random, so repeat the test
+	// select chooses one of two ready channels at random, so repeat the test to cover both choices
+	for round := range 20 {
 		w := newWorker(&group{consumer: c}, client, partition{topic, 0})
 		w.start(startAt(t, c, w.partition))
 		go w.run()

@@ -68,15 +68,16 @@ func NewBacklog(group string, topics []string, registry prometheus.Registerer) *
 	return b
 }
 
-// Took records that the partition was assigned to this process and that no record waits.
+// Took records that the partition was assigned to this process and that none of its records waits
+// to be applied.
 func (b *Backlog) Took(topic string, partition int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waits[topicPartition{topic, partition}] = time.Time{}
 }
 
-// Waits records the time of the oldest fetched record of a partition that is not applied. The zero
-// time means that there is none.
+// Waits records that the oldest fetched record of a partition has waited to be applied since the
+// given time. The zero time means that no record waits.
 func (b *Backlog) Waits(topic string, partition int32, since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -160,8 +161,8 @@ func (b *Backlog) read(ctx context.Context, admin *kadm.Client) ([]topicState, e
 			if !known || !knownToo || start.Err != nil || end.Err != nil {
 				continue
 			}
-			// The start is used if the group has no offset, or if the record at its offset was
-			// deleted.
+			// If the group has no offset, or if the record at its offset was deleted, the lag is
+			// counted from the first record of the partition.
 			at := start.Offset
 			if offset, found := committed.Lookup(name, number); found && offset.Err == nil {
 				at = max(at, offset.At)

@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Making contains the settings of topics that are created.
+// Making contains the settings with which topics are created.
 type Making struct {
 	// Topics is "create" or "verify".
 	Topics string `env:"KAFKA_TOPICS" envDefault:"create" help:"create: missing topics are created; verify: a missing topic is an error with the command that creates it"`
@@ -151,8 +151,8 @@ func (e *ensuring) create(ctx context.Context, missing []Topic) error {
 	return e.known(ctx)
 }
 
-// known waits until every partition has a leader. The controller responds before the brokers have
-// received the new topics.
+// known waits until every partition of the topics has a leader. The controller confirms the
+// creation before all brokers know the new topics.
 func (e *ensuring) known(ctx context.Context) error {
 	for {
 		have, err := e.admin.ListTopics(ctx, e.names()...)

@@ -131,7 +131,8 @@ func TestEnsureTopics_WithoutPermissionPrintsTheCommand(t *testing.T) {
 	client := connect(t, cfg)
 	err := kafka.EnsureTopics(t.Context(), client, []kafka.Topic{kafka.Agents})
 	var fault *kafka.TopicsError
-	if err == nil || errors.As(err, &fault) { // the error must not be a TopicsError, which is not retried
+	// the error must not be a TopicsError, because a TopicsError ends the retries
+	if err == nil || errors.As(err, &fault) {
 		t.Fatalf("err = %v, want one that trying again can mend", err)
 	}
 	for _, command := range []string{

@@ -30,18 +30,18 @@ type Config struct {
 	Making
 }
 
-// Client is a producer and an admin client. The producer is idempotent, waits for acks=all and does
-// not linger.
+// Client is a producer and an admin client. The producer is idempotent and waits until all in-sync
+// replicas have a record (acks=all). It sends records without a delay (no linger).
 type Client struct {
 	*kgo.Client
 	cfg Config
 	log *logger
 }
 
-// NewClient returns a client that connects later. It returns an error only for invalid settings.
-// While the brokers are unavailable or reject the client, the client retries and logs the remedy.
-// The metrics have the client ID as a label, so a registry accepts each ID once. If metrics is nil,
-// no metrics are registered.
+// NewClient returns a client that connects when it is first used. It returns an error only for
+// invalid settings. While the brokers are unavailable or reject the client, the client retries and
+// logs how to solve the problem. The metrics have the client ID as a label, so a registry accepts
+// each ID once. If metrics is nil, no metrics are registered.
 func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts ...kgo.Opt) (*Client, error) {
 	secure, err := cfg.options()
 	if err == nil {
@@ -58,12 +58,12 @@ func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts 
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		// The relay sends batches itself; the default linger of 10 ms would delay every event.
 		kgo.ProducerLinger(0),
-		// The limit is more than a value of 900 KiB with headers, and less than the broker's limit
-		// of 1 MiB.
+		// The limit is more than an event of the maximum size (900 KiB) with its headers, and less
+		// than the broker's limit of 1 MiB.
 		kgo.ProducerBatchMaxBytes(1_000_012),
 		kgo.DialTimeout(5*time.Second),
-		// The client can refresh its metadata this often. It therefore notices soon that a broker
-		// is back or that a topic was created.
+		// The client can refresh its metadata at this interval. It therefore notices within a
+		// quarter of a second that a broker is back or that a topic was created.
 		kgo.MetadataMinAge(250*time.Millisecond),
 		kgo.RetryBackoffFn(backoff),
 	)

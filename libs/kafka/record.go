@@ -36,8 +36,8 @@ type Record struct {
 	WorkspaceID string
 	Time        time.Time
 	// Logged is the timestamp of the record in Kafka: the time at which the broker appended the
-	// record. In a topic without LogAppendTime it is the time at which the producer sent the
-	// record.
+	// record. In a topic whose timestamps the producers set (CreateTime) it is the time at which
+	// the producer sent the record.
 	Logged  time.Time
 	Value   []byte
 	Headers map[string]string

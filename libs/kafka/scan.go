@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// scanBytes limits the compressed size, in bytes, of what one fetch of Scan returns for each
+// scanBytes is the maximum number of bytes (compressed) that one fetch of Scan returns for each
 // partition.
 const scanBytes = 256 << 10
 
@@ -63,11 +63,12 @@ func ReadBounds(ctx context.Context, client *Client, topic Topic) (bounds Bounds
 	return bounds, nil
 }
 
-// Scan calls the function each for the records of a topic, also for records that have no valid
-// ce_id. It starts at the offsets in from and
-// stops before the offsets in to. It reads each partition in order. If from lacks a partition, the
-// partition is read from its start. If to lacks a partition, the partition is not read. Scan stops
-// at the first error of each. It joins no consumer group and commits no offset.
+// Scan calls the function each for the records of a topic, including records without a valid ce_id.
+// The parameter from contains the first offset to read in each partition, and the parameter to
+// contains the offset before which Scan stops. Scan reads each partition in order. If from lacks a
+// partition, the partition is read from its start. If to lacks a partition, the partition is not
+// read. Scan stops at the first error of the function each. It joins no consumer group and commits
+// no offset.
 func Scan(
 	ctx context.Context, cfg Config, clientID string, topic Topic, from, to Offsets, each func(Record) error,
 ) error {
@@ -99,7 +100,7 @@ func Scan(
 			wire := all.Next()
 			end, wanted := open[wire.Partition]
 			if wanted && wire.Offset < end {
-				rec, _ := Read(wire) // the record is complete also after an error
+				rec, _ := Read(wire) // Read fills the record even if it returns an error
 				if err := each(rec); err != nil {
 					return err
 				}

@@ -106,7 +106,8 @@ func (s Security) sasl() (sasl.Mechanism, error) {
 	return nil, fmt.Errorf("KAFKA_SASL_MECHANISM is %q: set it to SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN", s.Mechanism)
 }
 
-// remedy returns a sentence that explains how an operator can repair a failed connection, or "".
+// remedy returns a sentence that explains to an operator how to repair a failed connection. It
+// returns "" for an unknown cause.
 func (s Security) remedy(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError

@@ -30,8 +30,8 @@ var (
 	Contacts     = Topic{Name: "contacts.v1", Partitions: 3, Retention: week}
 	// ErasureReports has several producers: each service reports its own part of an erasure.
 	ErasureReports = Topic{Name: "erasure-reports.v1", Partitions: 3, Retention: week}
-	// DialIntents has one record per dial. The record is published before the fence of the dial
-	// commits.
+	// DialIntents has one record per dial. A dialer publishes the record before it commits the
+	// fence, the database row that permits the dial.
 	DialIntents = Topic{Name: "dial-intents.v1", Partitions: 3, Retention: week}
 )
 

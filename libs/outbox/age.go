@@ -13,7 +13,8 @@ const (
 	idleSample = 5 * time.Second
 )
 
-// ageSample is the age of the oldest row at a given time of this process's clock.
+// ageSample is the age of the oldest row, and the time of this process's clock at which the age was
+// read.
 type ageSample struct {
 	age time.Duration
 	at  time.Time
@@ -31,8 +32,8 @@ func (r *Relay) OldestAge() time.Duration {
 }
 
 // The row with the lowest id is taken as the oldest row. The number of rows is counted up to a
-// limit. Both searches start at the floor (the lowest id to read) that the relay stored with its
-// lease.
+// limit. Both searches start at the floor: the lowest id from which rows must be read. The relay
+// stores the floor with its lease.
 const sampleAge = `
 WITH lease AS MATERIALIZED (SELECT floor FROM outbox_leases)
 SELECT coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - created_at), 0.001)

@@ -138,9 +138,9 @@ func TestRelay_KilledBetweenAckAndDeleteRepeatsEvents(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	super := pgtest.Super(t, pool, schema)
-	// The delete of published rows waits. The first delete waits until its relay is killed, which
-	// is then between acknowledgement and delete. Later deletes wait for a moment, and kills come
-	// at any time.
+	// A trigger delays the delete of published rows. The first delete waits until its relay is
+	// killed, so the kill happens between acknowledgement and delete. Later deletes wait for a
+	// moment, and later kills happen at any time.
 	_, err := super.Exec(t.Context(), `
 		CREATE TABLE lingering AS SELECT 3600::float8 AS seconds;
 		GRANT SELECT ON lingering TO PUBLIC;
@@ -207,7 +207,8 @@ func TestRelay_TwoReplicasKeepTheOrderAtATakeover(t *testing.T) {
 	}()
 	writeAll(t, pool, 40, func() { n.Add(1); second.Wake() })
 	<-done
-	// The leader can stop between an acknowledgement and the delete of its rows.
+	// A leader that is stopped between an acknowledgement and the delete of its rows causes
+	// repeated events.
 	byKey, _ := firsts(t, collectAll(t, pool, cfg, 1+40*aggregates))
 	byKey[keyOf(0)] = byKey[keyOf(0)][1:]
 	wantComplete(t, byKey, 40)

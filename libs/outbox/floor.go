@@ -6,14 +6,14 @@ import "time"
 const sweepInterval = time.Minute
 
 // floor is the lowest id from which the relay must read. Rows below the floor are deleted. While
-// another transaction holds an old snapshot, vacuum cannot remove them from the index. Without a
-// floor, each read visits all of them and takes longer and longer.
+// another transaction holds an old snapshot, vacuum cannot remove these rows from the index.
+// Without a floor, each read would visit all of them and take longer and longer.
 //
 // A row with a lower id can be committed after a row with a higher id. The floor therefore rises
 // only when all transactions have ended that were running when the higher row was read. The ids of
 // these transactions are lower than the id of the transaction that deleted the row. (The xmax of a
-// snapshot is not such a bound. It is one more than the highest id that has ended, so transactions
-// with that id and higher ids can be running.) A transaction can have the id of its
+// snapshot is not such a bound. It is one more than the highest transaction id that has ended, so
+// transactions with that id and higher ids can be running.) A transaction can have the id of its
 // row before it has a transaction id. For this case the relay reads from the first row every
 // sweepInterval. Such a read is called a sweep.
 type floor struct {

@@ -122,7 +122,7 @@ func TestReads_VisitNoDeletedRowsBelowTheFloor(t *testing.T) {
 	}
 }
 
-// pagesOf runs a statement and returns the number of pages that it read.
+// pagesOf runs a statement and returns the number of database pages that the statement read.
 func pagesOf(t *testing.T, pool *pgxpool.Pool, statement string, args pg.Args) int {
 	t.Helper()
 	var plan []byte

@@ -33,8 +33,8 @@ const (
 	aloneStop     = "RELAY_ALONE_STOP"
 )
 
-// TestMain runs the tests. In a process that startAlone has started, it runs only a relay. A test
-// can stop that process with SIGSTOP.
+// TestMain runs the tests. In a process that the function startAlone has started, TestMain runs
+// only a relay, so that a test can stop the relay's process with SIGSTOP.
 func TestMain(m *testing.M) {
 	if os.Getenv(alonePostgres) == "" {
 		os.Exit(m.Run())
@@ -56,7 +56,8 @@ func alone(ctx context.Context) error {
 	return outbox.NewRelay(pool, client, nil, outbox.Config{}).Run(ctx)
 }
 
-// stopper stops its own process once: when a row is passed to Kafka while the file exists.
+// stopper stops its own process once: at the first row that is passed to Kafka after the test has
+// created the file.
 type stopper struct{ file string }
 
 func (s stopper) OnProduceRecordBuffered(*kgo.Record) {
@@ -64,7 +65,9 @@ func (s stopper) OnProduceRecordBuffered(*kgo.Record) {
 		goesOn := make(chan os.Signal, 1)
 		signal.Notify(goesOn, syscall.SIGCONT)
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		<-goesOn // the signal takes a moment to arrive, and no row may be passed to Kafka in that time
+		// SIGSTOP takes a moment to take effect; wait here, because no row must be passed to Kafka
+		// in that time
+		<-goesOn
 	}
 }
 
@@ -118,8 +121,9 @@ func leader(t testing.TB, pool *pgxpool.Pool) (holder string) {
 	return holder
 }
 
-// TestRelay_StoppedLeaderIsReplaced stops the process of the leader under load. Another relay takes
-// over. After the first process continues, it does not lead until the second relay has stopped.
+// TestRelay_StoppedLeaderIsReplaced stops the process of the leader (the relay that has the lease)
+// under load. Another relay must become the leader. When the first process continues, it must not
+// lead until the second relay has stopped.
 func TestRelay_StoppedLeaderIsReplaced(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -196,7 +200,8 @@ func TestRelay_StoppedLeaderPublishesNoMoreRows(t *testing.T) {
 			t.Fatalf("fact %d came at place %d", seq, i+1)
 		}
 	}
-	// One row was already in the Kafka client of the leader when the leader was stopped.
+	// One row was already in the leader's Kafka client when the leader was stopped. This row can be
+	// published twice.
 	if n := len(byKey[keyOf(0)]); n != facts+2 {
 		t.Errorf("n = %v, want %v", n, facts+2)
 	} else if duplicates > 1 {
@@ -236,7 +241,7 @@ func (w *wire) set(cut bool) {
 }
 
 // TestRelay_LeaderWithoutKafkaIsReplaced cuts the leader's connection to Kafka under load. It
-// restores the connection after another relay has taken over.
+// restores the connection after another relay has become the leader.
 func TestRelay_LeaderWithoutKafkaIsReplaced(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)

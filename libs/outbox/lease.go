@@ -13,9 +13,9 @@ import (
 
 // Config contains the settings of the outbox.
 type Config struct {
-	// Lease is how long a lease is valid without a renewal. After this time another relay replaces
-	// a relay whose process was killed or stopped. If Lease is zero, NewRelay uses 5 s. If Lease is
-	// shorter than minLease, NewRelay uses minLease.
+	// Lease is how long a lease is valid without a renewal. If the process of a relay was killed or
+	// stopped, another relay takes over after this time. If Lease is zero, NewRelay uses 5 s. If
+	// Lease is shorter than minLease, NewRelay uses minLease.
 	Lease time.Duration `env:"OUTBOX_LEASE" envDefault:"5s" help:"how long a replica that publishes events may fail to renew its lease before another replica takes over, as a duration; at least 1s"`
 }
 
@@ -28,8 +28,9 @@ const (
 type leaseTimes struct {
 	// duration is how long a lease is valid without a renewal.
 	duration time.Duration
-	// doubt is the age of the last renewal after which a relay no longer relies on its lease. It is
-	// shorter than duration. Both are measured from a time before the renewal is sent.
+	// doubt is the age of the last renewal at which a relay stops relying on its lease. It is
+	// shorter than duration, so a relay stops before another relay can acquire the lease. Both
+	// times are measured from a moment before the renewal is sent.
 	doubt time.Duration
 	// renewInterval is how often a relay renews its lease while it works.
 	renewInterval time.Duration
@@ -51,10 +52,12 @@ func (l leaseTimes) pollInterval(quiet time.Duration) time.Duration {
 	return min(slowPoll, l.duration/2)
 }
 
-// errDeposed ends the session of a relay that may no longer have the lease.
+// errDeposed ends the session of a relay that could have lost the lease.
 var errDeposed = errors.New("the relay's lease is lost")
 
-// acquireLease acquires a lease that has expired, or that this relay had in an earlier session.
+// acquireLease acquires the lease if it has expired, or if this relay still holds it from an
+// earlier session. The column fence counts the acquisitions, so that an earlier session of a relay
+// cannot renew the lease.
 const acquireLease = `
 UPDATE outbox_leases
 SET holder = @holder, fence = fence + 1, expires_at = clock_timestamp() + @duration::interval
@@ -71,7 +74,7 @@ UPDATE outbox_leases SET expires_at = '-infinity'
 WHERE holder = @holder AND fence = @fence
 RETURNING fence, floor`
 
-// acquire tries to acquire the lease.
+// acquire tries to acquire the lease, and reports whether this relay now has it.
 func (s *session) acquire() (held bool, err error) {
 	return s.updateLease(acquireLease, statementTimeout)
 }
@@ -92,7 +95,7 @@ func (s *session) verifyLease(maxAge time.Duration) error {
 	return nil
 }
 
-// release lets another relay take the lease immediately.
+// release gives up the lease, so that another relay can acquire it immediately.
 func (s *session) release() {
 	if _, err := s.updateLease(releaseLease, time.Second); err != nil {
 		slog.Warn("outbox lease not released, it expires", "error", err)
@@ -103,7 +106,9 @@ func (s *session) release() {
 func (s *session) updateLease(statement string, timeout time.Duration) (held bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	began := time.Now() // the server measures the duration from a later time
+	// the server adds the duration to its own, later time, so the relay's estimate is the earlier
+	// one
+	began := time.Now()
 	args := pgx.NamedArgs{"holder": s.relay.id, "fence": s.fence, "duration": s.relay.lease.duration, "floor": s.floor.id}
 	err = s.conn.QueryRow(ctx, statement, args).Scan(&s.fence, &s.floor.id)
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -13,7 +13,8 @@ import (
 )
 
 // TestRelay_IgnoresAdvisoryLocks takes an advisory lock with the name of the relay. Advisory locks
-// are shared by the whole database. If the relay needed one, another service could stop it.
+// are shared by the whole database. If the relay needed such a lock, another service could block
+// the relay.
 func TestRelay_IgnoresAdvisoryLocks(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -101,7 +102,7 @@ func TestRelay_StoppedRelayReleasesTheLease(t *testing.T) {
 	}
 }
 
-// Without the row, no relay could acquire the lease.
+// If the running role could delete the row of the lease, no relay could acquire the lease again.
 func TestLease_RunningRoleCannotDeleteTheRow(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, outbox.Migrations)

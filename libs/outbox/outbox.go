@@ -90,7 +90,7 @@ const insertCopy = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 VALUES (@event_id, @topic, @key, @headers::jsonb, @payload)`
 
-// insertEventIf inserts the event only if the condition is true.
+// insertEventIf inserts the event only if the given SQL condition is true.
 const insertEventIf = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 SELECT @event_id::uuid, @topic::text, @key::bytea, @headers::jsonb || jsonb_build_object(

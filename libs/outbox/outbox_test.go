@@ -221,8 +221,9 @@ func TestRelay_PublishesARowThatCommitsLate(t *testing.T) {
 	}
 }
 
-// TestRelay_KeepsTheOrderOfARowThatCommitsLate covers a transaction that commits late. Its id is
-// higher than the ids of the transactions that had ended when the relay read the outbox.
+// TestRelay_KeepsTheOrderOfARowThatCommitsLate covers a transaction that commits late and has a
+// transaction id higher than the ids of all transactions that had ended when the relay read the
+// outbox.
 func TestRelay_KeepsTheOrderOfARowThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)

@@ -36,8 +36,8 @@ type row struct {
 // oldestRows returns the rows from the floor on, and the transaction id below which all
 // transactions had ended. If the relay read from the last published row instead, it would miss a
 // row with a lower id that commits later. bytes_before limits the memory: the batch ends with the
-// row that reaches 16 MiB. If there are no rows, the statement returns one row with that
-// transaction id and otherwise NULL columns.
+// row that reaches 16 MiB. If there are no rows, the statement returns one row whose columns are
+// NULL except that transaction id.
 const oldestRows = `
 SELECT pg_snapshot_xmin(snapshot)::text::bigint,
        oldest.id, oldest.event_id, oldest.topic, oldest.key, oldest.headers, oldest.payload, oldest.created_at
@@ -146,8 +146,8 @@ func (s *session) read(from int64) (rows []row, xmin int64, err error) {
 }
 
 var (
-	// errOpen is the result for a row without an acknowledgement. Kafka may already have the row,
-	// or receive it later.
+	// errOpen is the result for a row without an acknowledgement. Kafka could already have the row,
+	// or could receive it later.
 	errOpen = errors.New("not acknowledged")
 	// errSilent ends the session of a leader if Kafka does not acknowledge its rows. Another
 	// replica may be able to reach Kafka.
@@ -164,10 +164,10 @@ type ack struct {
 // publish passes all rows to the Kafka client in order and waits for every acknowledgement.
 // faults[i] is the result of rows[i].
 //
-// If publish returns an error, it stopped waiting: ctx ended a while ago, Kafka did not respond, or
-// the lease may be lost. If the lease may be lost, faults is nil and no row may be deleted. The
-// client does not send the rows that it has not sent yet. A record that was already sent cannot be
-// recalled.
+// If publish returns an error, it stopped waiting because ctx ended a while ago, because Kafka did
+// not respond, or because the lease could be lost. If the lease could be lost, faults is nil and no
+// row may be deleted. The client then does not send the rows that it has not sent yet. A record
+// that was already sent cannot be recalled.
 func (s *session) publish(ctx context.Context, rows []row) (faults []error, err error) {
 	round, abandon := context.WithCancel(context.Background())
 	defer abandon()
@@ -215,8 +215,8 @@ func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) er
 	return nil
 }
 
-// produce passes a row to the Kafka client. The row fails if the context round is canceled before
-// the client has sent the row.
+// produce passes a row to the Kafka client. The row fails if the parameter round, a context, is
+// canceled before the client has sent the row.
 func (r *Relay) produce(round context.Context, w row, answered func(error)) {
 	record, span := w.record(round)
 	r.open.Add(1)
@@ -270,7 +270,8 @@ func acknowledged(rows []row, faults []error) []int64 {
 	return ids
 }
 
-// mend creates missing topics of the catalogue and returns the joined errors of the rows.
+// mend creates missing topics of the catalogue, so that a retry can succeed. It returns the joined
+// errors of the rows.
 func (r *Relay) mend(ctx context.Context, rows []row, faults []error) error {
 	seen := map[string]error{}
 	for i, row := range rows {

@@ -20,8 +20,9 @@ import (
 
 const (
 	batchRows = 2000
-	// If a wake is lost, a row waits for one poll. If the leader finds no rows for quietAfter, it
-	// polls at the longer interval slowPoll and relies on NOTIFY.
+	// A lost wake (the notification that rows were committed) delays a row by at most one poll. If
+	// the leader finds no rows for quietAfter, it polls at the longer interval slowPoll and relies
+	// on the notifications.
 	fastPoll   = 250 * time.Millisecond
 	slowPoll   = 2500 * time.Millisecond
 	quietAfter = 5 * time.Second
@@ -33,7 +34,7 @@ const (
 	// replica can acquire it.
 	ackTimeout      = 10 * time.Second
 	skippedAttempts = 3
-	// grace is how long a relay that stops continues to publish.
+	// grace is how long a relay continues to publish after it was asked to stop.
 	grace = 3 * time.Second
 )
 
@@ -56,7 +57,7 @@ type Relay struct {
 	metrics *relayMetrics
 	age     atomic.Pointer[ageSample]
 	leads   atomic.Bool
-	// open counts the rows that were passed to the Kafka client and have no result yet.
+	// open is the number of rows that were passed to the Kafka client and have no result yet.
 	open  atomic.Int64
 	lease leaseTimes
 	// ackTimeout is the constant of the same name, except in tests.
@@ -75,7 +76,7 @@ func NewRelay(pool *pgxpool.Pool, client *kafka.Client, metrics prometheus.Regis
 
 // Wake notifies the relays of all replicas that rows were committed. It does not block. Without
 // Wake, the rows wait for the next poll: at most 250 ms, or 2.5 s if the outbox has been empty for
-// a while. Wake of a nil relay does nothing.
+// a while. Wake has no effect if the receiver is nil.
 func (r *Relay) Wake() {
 	if r == nil {
 		return
@@ -144,7 +145,8 @@ func (r *Relay) settle(ctx context.Context) {
 type session struct {
 	relay *Relay
 	conn  *pgx.Conn
-	// fence is the number of the lease. renewed is a time just before the last renewal.
+	// fence counts how often the lease was acquired. It differs from the stored number if another
+	// relay has acquired the lease since. renewed is a time just before the last renewal.
 	fence   int64
 	renewed time.Time
 	// floor is the id at which reads start. It is stored with the lease.
@@ -179,7 +181,7 @@ const notify = `SELECT pg_notify('outbox_' || current_schema(), '')`
 const listen = `SELECT format('LISTEN %I', 'outbox_' || current_schema())`
 
 // awaitLeadership returns true when the relay has acquired the lease, and false when ctx has ended.
-// While it waits, it forwards the wakes of this process to the leader.
+// While the relay waits, it forwards the wakes of this process to the leader.
 func (s *session) awaitLeadership(ctx context.Context) (held bool, err error) {
 	ticks := time.NewTicker(s.relay.lease.acquireInterval)
 	defer ticks.Stop()

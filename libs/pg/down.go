@@ -24,7 +24,7 @@ func IsDown(err error) bool {
 	}
 	var connecting *pgconn.ConnectError
 	var network net.Error
-	// The server did not respond, because a response would contain a PgError.
+	// The error contains no PgError, so the server did not respond.
 	return errors.As(err, &connecting) ||
 		errors.As(err, &network) || // connection refused or reset, broken pipe, timeout
 		errors.Is(err, pgconn.ErrConnClosed) ||
@@ -34,9 +34,8 @@ func IsDown(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
-// IsUnanswered reports whether the statement that failed with err, for example a COMMIT, may have
-// taken effect anyway. This is the case if the statement was sent and the connection broke before
-// the response.
+// IsUnanswered reports whether it is unknown if the failed statement, for example a COMMIT, took
+// effect. This is the case if the statement was sent and the connection broke before the response.
 func IsUnanswered(err error) bool {
 	var fault *pgconn.PgError
 	var connecting *pgconn.ConnectError

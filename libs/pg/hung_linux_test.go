@@ -6,14 +6,14 @@ import (
 )
 
 // TestOpen_AnswerThatIsNotReadIsEnded covers a client that does not read the result of its
-// statement. The server is writing, so idle_in_transaction_session_timeout does not apply to the
-// session.
+// statement. The server is still sending the result, so idle_in_transaction_session_timeout does
+// not apply to the session.
 func TestOpen_AnswerThatIsNotReadIsEnded(t *testing.T) {
 	t.Parallel()
 	pool, id, tx := aThing(t)
 	conn := tx.Conn().PgConn()
 	if _, overTCP := conn.Conn().(*net.TCPConn); !overTCP {
-		return // the server cannot detect this on a Unix socket
+		return // on a Unix socket the server cannot detect that the client does not read
 	}
 	if _, err := tx.Exec(t.Context(), "SET LOCAL tcp_user_timeout = '500ms'"); err != nil {
 		t.Fatal(err)

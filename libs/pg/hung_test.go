@@ -37,9 +37,9 @@ func change(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) {
 	}
 }
 
-// TestOpen_SessionsHaveTimeoutsForHangingClients checks the timeouts with which Postgres ends some
-// transactions: those of a stopped process, and those of a process that does not read its
-// responses. The tests below use shorter timeouts.
+// TestOpen_SessionsHaveTimeoutsForHangingClients checks the timeouts with which Postgres ends the
+// transactions of a process that was stopped, and of a process that does not read its responses.
+// The tests below use shorter timeouts.
 func TestOpen_SessionsHaveTimeoutsForHangingClients(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)

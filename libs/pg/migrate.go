@@ -93,8 +93,9 @@ func migrateTrack(ctx context.Context, db *sql.DB, schema string, track Migratio
 	if _, err := goer.Up(ctx); err != nil {
 		return err
 	}
-	// The running role may only read the versions. The grant is repeated at each start, because
-	// default privileges can have been granted after the table was created.
+	// The running role gets the permission to read the versions, and no other. The grant is
+	// repeated at each start, because default privileges could have been granted after the table
+	// was created.
 	var exists bool
 	err = db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", AppRole(schema)).Scan(&exists)
 	if err != nil || !exists {
@@ -146,8 +147,9 @@ func checkVersions(ctx context.Context, pool *pgxpool.Pool, schema string, track
 // versions returns the name of the table that contains the applied versions of the track.
 func (m Migrations) versions() string { return "schema_" + m.Name }
 
-// ErrOldSchema is the error of Migrate and Open for a schema that a version before the first
-// release created. Its migrations were replaced by different migrations with the same numbers.
+// ErrOldSchema is the error of Migrate and Open for a schema that was created by a version before
+// the first release. The migrations of that version were replaced by different migrations with the
+// same numbers.
 var ErrOldSchema = errors.New("made by a version before the first release, and this version cannot read it")
 
 const oldSchemaRemedy = "To keep the data, run the old version: it is the parent of the commit that added " +

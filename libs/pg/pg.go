@@ -50,7 +50,7 @@ const (
 	defaultStatementTimeout = 15 * time.Second
 	openTimeout             = 30 * time.Second
 	connectTimeout          = 5 * time.Second
-	// pingTimeout is the timeout for the check of an idle connection. If the other side no longer
+	// pingTimeout is the timeout for the check of an idle connection. If the server no longer
 	// responds, a caller therefore waits for seconds, not minutes.
 	pingTimeout = 3 * time.Second
 	// unackedTimeout is how long sent data can remain unacknowledged before the connection is
@@ -140,8 +140,8 @@ func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseco
 // prepare applies the settings that every connection needs, for both roles.
 func prepare(conn *pgx.ConnConfig, schema string) {
 	conn.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize()
-	// Statements read few rows. The planner can overestimate their cost and then compiles them,
-	// which takes much longer than running them.
+	// The queries read few rows. The planner can overestimate the cost of a query and then compiles
+	// the query, which takes much longer than running it.
 	conn.RuntimeParams["jit"] = "off"
 	if conn.RuntimeParams["application_name"] == "" {
 		conn.RuntimeParams["application_name"] = schema

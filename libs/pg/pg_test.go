@@ -113,7 +113,7 @@ func TestOpen_OldSchemaIsRefusedWithTheRemedy(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	// This is the build of the previous release.
+	// Open with fewer migrations behaves as a build of the previous release.
 	newer, err := pg.Open(t.Context(), pg.Config{URL: running}, schema, track)
 	if err != nil {
 		t.Fatalf("a newer database is refused: %v", err)
@@ -121,7 +121,7 @@ func TestOpen_OldSchemaIsRefusedWithTheRemedy(t *testing.T) {
 	newer.Close()
 }
 
-// makeOld adds the version table that a version before the first release created to the schema.
+// makeOld adds to the schema the version table of a version before the first release.
 func makeOld(t *testing.T, pool *pgxpool.Pool) (running, owning string) {
 	t.Helper()
 	owner := pgtest.Owner(t, pool, schema)

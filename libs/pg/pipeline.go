@@ -75,8 +75,8 @@ func runPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) erro
 }
 
 // LaterAll queues a batch. The batch is sent before the next statement of another method, or with
-// COMMIT. If one of its statements fails, the transaction fails, but LaterAll returns nothing. The
-// functions that the batch contains read the results.
+// COMMIT. If a statement of the batch fails, that next statement or the commit returns the error.
+// The functions that the batch contains read the results.
 func (p *Pipeline) LaterAll(batch *pgx.Batch) {
 	p.queued.QueuedQueries = append(p.queued.QueuedQueries, batch.QueuedQueries...)
 }

@@ -95,8 +95,8 @@ func TestOpen_ThroughAPoolerTransactionsShareOneSession(t *testing.T) {
 	}
 }
 
-// TestDedicated_BypassesThePooler takes a session lock. Transactions of the pool cannot release it,
-// because they use another session.
+// TestDedicated_BypassesThePooler takes an advisory lock of a session. Transactions of the pool
+// must use another session, so they can neither take nor release the lock.
 func TestDedicated_BypassesThePooler(t *testing.T) {
 	t.Parallel()
 	cfg := pooled(t, pgtest.New(t, schema, track))
@@ -139,8 +139,8 @@ func TestDedicated_BypassesThePooler(t *testing.T) {
 	}
 }
 
-// TestOpen_RoleWithoutItsSettingsIsNamed covers a role without the setting search_path. Behind a
-// pooler, parameters of a connection do not reach the server.
+// TestOpen_RoleWithoutItsSettingsIsNamed covers a role without the setting search_path. A pooler
+// does not pass the parameters of a connection on to the server, so the role must have the setting.
 func TestOpen_RoleWithoutItsSettingsIsNamed(t *testing.T) {
 	t.Parallel()
 	cfg := pooled(t, pgtest.New(t, schema, track))

@@ -17,7 +17,8 @@ func OwnerRole(schema string) string { return schema + "_owner" }
 // AppRole returns the name of the role with which the service runs.
 func AppRole(schema string) string { return schema + "_app" }
 
-// roleTries is how often Provision retries after a conflict with another process.
+// roleTries is the maximum number of attempts of Provision. An attempt fails if another process
+// changes the same roles at the same time.
 const roleTries = 20
 
 // Provision creates a schema with its two roles, their passwords, default privileges and settings.

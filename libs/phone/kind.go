@@ -26,8 +26,8 @@ func (n Number) Forbidden() string {
 	}
 	// Reading the metadata takes 26 µs for a number of North America, because two dozen countries
 	// share one country code. The only forbidden kind there is premium rate: the area code 900, and
-	// the exchange 976 in Barbados (246) and the Cayman Islands (345). Other area codes are
-	// therefore not read from the metadata.
+	// the exchange 976 in Barbados (246) and the Cayman Islands (345). For all other area codes the
+	// metadata is therefore not read.
 	if n.HasPrefix([]string{"+1"}) && !n.HasPrefix([]string{"+1900", "+1246", "+1345"}) {
 		return ""
 	}

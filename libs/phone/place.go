@@ -10,7 +10,7 @@ import (
 )
 
 // Place is the country and region in which a number was assigned. The owner of the number can have
-// moved.
+// moved to another place since.
 type Place struct {
 	// Country is an ISO 3166-1 code ("US"). It is "" if the number has no country: toll-free,
 	// satellite and unassigned numbers.

@@ -88,14 +88,16 @@ func (n Number) zoneNames() []string {
 func geographic(kind phonenumbers.PhoneNumberType) bool {
 	switch kind {
 	case phonenumbers.FIXED_LINE, phonenumbers.MOBILE, phonenumbers.FIXED_LINE_OR_MOBILE, phonenumbers.UNKNOWN:
-		return true // new number ranges are in use before the metadata contains them
+		// new number ranges are in use before the metadata contains them, so an unknown range is
+		// not an error
+		return true
 	default:
 		return false
 	}
 }
 
-// mobileCarriesArea reports whether mobile numbers of a country begin with the area code. This is
-// so in Argentina and Brazil.
+// mobileCarriesArea reports whether mobile numbers of a country begin with the area code. Only
+// those of Argentina and Brazil do.
 func mobileCarriesArea(country int) bool { return country == 54 || country == 55 }
 
 //go:embed overlay.txt

@@ -61,7 +61,7 @@ func enumerate() string {
 	for code := 2; code < 1000; code++ {
 		prefix := "+" + strconv.Itoa(code)
 		if prefix[1] == '1' || len(lookup(prefix)) == 0 {
-			continue // the code is North America or is unassigned
+			continue // the code belongs to North America or is unassigned
 		}
 		if len(prefix) > 2 && len(lookup(prefix[:2])) > 0 {
 			continue // the code is part of a shorter code
@@ -85,8 +85,8 @@ func enumerate() string {
 	return b.String()
 }
 
-// answers calls the function ask for all prefixes with the given number of further digits. It
-// returns a digest and the counts of the results.
+// answers calls the function ask for every prefix that consists of the parameter prefix and the
+// given number of further digits. It returns a digest and the counts of the results.
 func answers(prefix string, digits int, ask func(string) []string) string {
 	sum, counts := sha256.New(), map[string]int{}
 	for rest := range pow10(digits) {
@@ -97,7 +97,8 @@ func answers(prefix string, digits int, ask func(string) []string) string {
 	for answer := range counts {
 		for _, name := range strings.Fields(answer) {
 			if locations()[name] == nil {
-				write(sum, name+" is not loaded") // the test then fails with this text in the diff
+				// a missing zone becomes visible as a difference from the golden file
+				write(sum, name+" is not loaded")
 			}
 		}
 	}
@@ -181,7 +182,9 @@ func TestAreas_ContainEveryAreaOfTheMetadata(t *testing.T) {
 	wrong := map[string]string{
 		// This code serves the area of 306 (Saskatchewan), which has no daylight saving time.
 		"474": "America/Winnipeg",
-		"689": "America/Chicago",             // this code serves the area of 407 (Orlando), which uses Eastern time
+		// this code serves the same area as 407 (Orlando), which uses Eastern time; the metadata is
+		// wrong
+		"689": "America/Chicago",
 		"605": "America/North_Dakota/Center", // this zone has the same times as Central time
 		"701": "America/North_Dakota/Center",
 	}
