@@ -102,7 +102,8 @@ func TestRelay_StoppedRelayReleasesTheLease(t *testing.T) {
 	}
 }
 
-// If the running role could delete the row of the lease, no relay could acquire the lease again.
+// If the application role could delete the row of the lease, no relay could acquire the lease
+// again.
 func TestLease_RunningRoleCannotDeleteTheRow(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, outbox.Migrations)

@@ -15,9 +15,9 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// Migrate applies the migrations of all tracks as the owning role, under one advisory lock. If
-// ownerURL is empty, it returns an error. Otherwise pgx would connect to the default database of
-// the machine.
+// Migrate applies the migrations of all tracks as the role that owns the schema, under one advisory
+// lock. If ownerURL is empty, it returns an error. Otherwise pgx would connect to the default
+// database of the machine.
 func Migrate(ctx context.Context, ownerURL, schema string, tracks ...Migrations) error {
 	if ownerURL == "" {
 		return errors.New("POSTGRES_MIGRATE_URL is not set: migrations run as the schema's owner")
@@ -93,7 +93,7 @@ func migrateTrack(ctx context.Context, db *sql.DB, schema string, track Migratio
 	if _, err := goer.Up(ctx); err != nil {
 		return err
 	}
-	// The running role gets the permission to read the versions, and no other. The grant is
+	// The application role gets the permission to read the versions, and no other. The grant is
 	// repeated at each start, because default privileges could have been granted after the table
 	// was created.
 	var exists bool

@@ -21,10 +21,11 @@ import (
 
 // Config contains the settings of Postgres.
 type Config struct {
-	// URL is the URL for the running role <schema>_app.
+	// URL is the URL of the database for the application role <schema>_app, which the service uses
+	// at run time.
 	URL string `env:"POSTGRES_URL,required" help:"URL of the database for the running role <schema>_app"`
-	// MigrateURL is the URL for the owning role <schema>_owner. If it is empty, the service does
-	// not migrate the schema and only checks its versions.
+	// MigrateURL is the URL of the database for the role <schema>_owner, which owns the schema. If
+	// it is empty, the service does not migrate the schema and only checks its versions.
 	MigrateURL string `env:"POSTGRES_MIGRATE_URL" help:"URL of the database for the owning role <schema>_owner, with which the service migrates at its start; empty: it only checks that the schema is current"`
 	// DirectURL is the URL that bypasses a connection pooler in transaction mode. If it is empty,
 	// there is no pooler.
@@ -122,7 +123,7 @@ func poolConfig(cfg Config, schema string) (*pgxpool.Config, error) {
 	return settings, nil
 }
 
-// equip applies the settings that every connection of the running role needs.
+// equip applies the settings that every connection of the application role needs.
 func equip(conn *pgx.ConnConfig, cfg Config, schema string) {
 	prepare(conn, schema)
 	conn.RuntimeParams["statement_timeout"] = milliseconds(cfg.StatementTimeout)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Path is the path of links on the gateway. The key of the recording is appended to it.
+// Path is the URL path of links on the gateway. The key of the recording is appended to Path.
 const Path = "/recordings/"
 
 // ErrBadLink means that the signature of a link is invalid or that the link has expired.
@@ -26,8 +26,8 @@ type Links struct {
 	base string
 }
 
-// NewLinks returns Links that sign with the first key of the storage and check with all of its
-// keys.
+// NewLinks returns Links that sign with the first key of the storage settings and check signatures
+// with all of those keys.
 func NewLinks(s Storage) (*Links, error) {
 	l := &Links{base: strings.TrimRight(s.LinkURL, "/")}
 	for i, text := range s.LinkKeys {

@@ -37,10 +37,11 @@ func IsKey(text string) bool {
 }
 
 // Storage is where recordings are stored: a bucket of an S3-compatible storage, or a local
-// directory of the dialer, which the gateway serves. If neither is set, calls are not recorded.
+// directory of the dialer, whose files the gateway serves. If neither is set, calls are not
+// recorded.
 type Storage struct {
-	// URL is the address for the services. PublicURL is the address for customers: a link is signed
-	// for the host of PublicURL.
+	// URL is the address of the storage that the services use. PublicURL is the address that
+	// customers use: a link is signed for the host of PublicURL.
 	URL       string `env:"RECORDINGS_S3_URL" help:"URL of the S3-compatible storage of recordings, such as https://s3.eu-central-1.amazonaws.com; empty: no bucket is used"`
 	PublicURL string `env:"RECORDINGS_S3_PUBLIC_URL" help:"URL of the same storage for customers, used in links; empty: RECORDINGS_S3_URL"`
 	Region    string `env:"RECORDINGS_S3_REGION" envDefault:"us-east-1" help:"region of the bucket"`

@@ -12,7 +12,7 @@ import (
 const healthTimeout = 5 * time.Second
 
 // Healthy sends a request for path to the process that listens at addr. It is for health checks
-// inside the container. It connects to addr itself, because with the host's network this is not the
+// inside the container. Healthy connects to addr itself: with host networking, addr is not the
 // loopback address. An address without a host (":9090", "0.0.0.0:9090") means this machine. Any
 // status except 200 is an error.
 func Healthy(ctx context.Context, addr, path string) error {

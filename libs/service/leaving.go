@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// frame contains the settings that every service has.
+// frame contains the settings that every service has and that package service itself uses.
 type frame struct {
 	// DrainDelay must be longer than the time for which services keep unused connections to each
 	// other (serviceauth.IdleFor).
@@ -29,8 +29,8 @@ func withLeaving(ctx context.Context) (context.Context, leaving) {
 	return context.WithValue(ctx, leavingKey{}, l.begun), l
 }
 
-// linger closes the channel Leaving and waits for the delay. The wait ends earlier if one of the
-// channels in its parameters is closed.
+// linger closes the channel that Leaving returns, and then waits for the delay. The wait ends
+// earlier if one of the three channels in the parameters is closed.
 func (l leaving) linger(hurried, failed, finished <-chan struct{}) {
 	close(l.begun)
 	over := time.NewTimer(l.delay)

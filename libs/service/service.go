@@ -1,6 +1,7 @@
-// Package service runs the process of a service. The parts of the process start together. SIGTERM
-// and Ctrl-C stop them in order, and an error of one part stops all parts. The package also
-// contains the main function, the health check and the listener.
+// Package service runs the process of a service. The process consists of parts, such as the HTTP
+// server and the Kafka consumer. The parts start together. SIGTERM and Ctrl-C stop them in order,
+// and an error of one part stops all parts. The package also contains the main function, the health
+// check and the listener.
 package service
 
 import (
@@ -17,23 +18,23 @@ import (
 // drain is how long the parts can take to stop.
 const drain = 20 * time.Second
 
-// Part is a job of a service that runs until its context is canceled.
+// Part is a component of a service that runs until its context is canceled.
 type Part struct {
 	Name string
 	Run  func(context.Context) error
 }
 
-// Run starts the parts and waits for them. It stops them when ctx is canceled, on SIGTERM or
-// SIGINT, or when a part fails. If no part has failed, it first closes Leaving and waits for
-// DRAIN_DELAY. The parts then stop one after another in reverse order, within 20 s in total.
-// Therefore list parts that others need (private port, relay) first, and parts that cause work
-// (consumers, HTTP) last. A part that returns nil earlier does not stop the others. A second signal
-// kills the process.
+// Run starts the parts and waits until they have stopped. It stops them when ctx is canceled, on
+// SIGTERM or SIGINT, or when a part fails. If no part has failed, it first closes the channel
+// Leaving and waits for DRAIN_DELAY. The parts then stop one after another in reverse order, within
+// 20 s in total. Therefore list parts that others need (private port, relay) first, and parts that
+// cause work (consumers, HTTP) last. If a part returns nil before that, the other parts continue. A
+// second signal kills the process.
 func Run(ctx context.Context, parts ...Part) error { return run(ctx, drain, parts) }
 
 // RunPatiently does what Run does, for a service with long work. Its parts have the additional time
-// longer to stop. A second signal does not kill the process but closes Hurried. The parts must then
-// end their work immediately. A third signal kills the process.
+// longer to stop. A second signal does not kill the process but closes the channel Hurried. The
+// parts must then end their work immediately. A third signal kills the process.
 func RunPatiently(ctx context.Context, longer time.Duration, parts ...Part) error {
 	ctx, stop := withHurry(ctx)
 	defer stop()
@@ -82,9 +83,9 @@ func run(ctx context.Context, budget time.Duration, parts []Part) error {
 	return stopAll(started, finished, budget)
 }
 
-// stopAll stops the parts from the last to the first. Shortly before the end of the budget, it
-// cancels all remaining parts. If a part has not returned at the end of the budget, the error
-// contains its name.
+// stopAll stops the parts from the last to the first. Shortly before the time budget ends, it
+// cancels all remaining parts. If a part has not returned when the budget ends, the error contains
+// the name of the part.
 func stopAll(started []*running, finished <-chan struct{}, budget time.Duration) error {
 	orderly := time.NewTimer(budget - min(budget/10, drain/10))
 	defer orderly.Stop()

@@ -86,7 +86,7 @@ func TestRun_SIGTERMStopsTheParts(t *testing.T) {
 }
 
 func TestRun_NamesPartsThatDoNotStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // the relay gets a fifth of a second to stop
+	synctest.Test(t, func(t *testing.T) { // of the budget for all parts, the relay gets 0.2 s to stop
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		hold := make(chan struct{})
@@ -138,7 +138,8 @@ func TestStart_ListsAllFaultsOfTheEnvironment(t *testing.T) {
 	}
 }
 
-// Unlike a service, a command that is stopped has failed. A command logs to standard error.
+// A command that a signal stops has failed, unlike a service that a signal stops. A command logs to
+// standard error.
 func TestStart_StoppedCommandHasFailed(t *testing.T) {
 	t.Setenv("TEST_NAME", "x")
 	var stderr bytes.Buffer
@@ -326,7 +327,7 @@ func TestHealthy_ReturnsTheStatusOfReadyz(t *testing.T) {
 	}
 }
 
-// With the host's network (helm/ringfence-lib) a service listens only at one address of the host,
+// With host networking (helm/ringfence-lib) a service listens only at one address of the host, and
 // not at the loopback address.
 func TestHealthy_ConnectsToTheListenAddress(t *testing.T) {
 	t.Parallel()

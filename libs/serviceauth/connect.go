@@ -19,16 +19,16 @@ import (
 // from requests of clients.
 const ServiceHeader = "X-Ringfence-Service"
 
-// ClientInterceptor returns the interceptor for the client of the service aud. It adds a token to
-// each request. A token is used until half of its validity is over.
+// ClientInterceptor returns the interceptor for a client that calls the service aud. It adds a
+// token to each request. A token is used until half of its validity is over.
 func (k *Keys) ClientInterceptor(aud string) connect.Interceptor {
 	return clientAuth{&tokenCache{keys: k, aud: aud}}
 }
 
-// AllowServices returns the option for a handler that only the services in callers may call. Other
-// callers get CodeUnauthenticated or CodePermissionDenied. The maximum size of a request is
-// httpserver.MaxBody bytes. The limit is needed because Connect decompresses and decodes a message
-// before it calls an interceptor.
+// AllowServices returns the option for a Connect handler that only the services in callers may
+// call. Other callers get CodeUnauthenticated or CodePermissionDenied. The option also limits a
+// request to httpserver.MaxBody bytes. The limit is needed because Connect decompresses and decodes
+// a message before it calls an interceptor.
 func (k *Keys) AllowServices(callers ...string) connect.HandlerOption {
 	return connect.WithHandlerOptions(connect.WithInterceptors(serverAuth{k, callers}), connect.WithReadMaxBytes(httpserver.MaxBody))
 }
@@ -56,7 +56,8 @@ func Client() *http.Client {
 type clientAuth struct{ token *tokenCache }
 
 // tokenCache contains a token of this service for one other service. The token is used for many
-// requests until half of its validity is over, because signing takes longer than most requests.
+// requests until half of its validity is over, because signing takes longer than handling most
+// requests.
 type tokenCache struct {
 	keys *Keys
 	aud  string

@@ -35,9 +35,9 @@ type Keys struct {
 	verified tokenSet
 }
 
-// New parses the keys. self is the name of this service ("calls"). It is the issuer of the tokens
-// that this service signs, and the audience of the tokens that it accepts. The error lists all
-// faults.
+// New parses the keys. The parameter self is the name of this service ("calls"). It is the issuer
+// of the tokens that this service signs, and the audience of the tokens that this service accepts.
+// The error lists all faults.
 func New(self string, cfg Config) (*Keys, error) {
 	var faults []error
 	keys := &Keys{self: self, public: map[string][]jwt.VerificationKey{}, verified: tokenSet{tokens: map[string]claims{}}}

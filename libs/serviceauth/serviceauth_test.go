@@ -84,7 +84,8 @@ func TestRequireCaller_PassesTheCaller(t *testing.T) {
 	}
 }
 
-// run in synctest, so that each token is verified at the time at which it was signed
+// The test runs in synctest, so that each token is verified at the same time at which it was
+// signed.
 func TestRequireCaller_RejectsInvalidTokens(t *testing.T) { synctest.Test(t, refuses) }
 
 func refuses(t *testing.T) {
@@ -173,7 +174,7 @@ func TestNew_ListsEveryFault(t *testing.T) {
 	}
 }
 
-// ask sends one unary request through the client interceptor and the handler option.
+// ask sends one unary request through the client interceptor, to a handler with the given option.
 func ask(t *testing.T, client []connect.ClientOption, answer connect.HandlerOption) error {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -235,7 +236,7 @@ func TestAllowServices_LimitsCompressedBodies(t *testing.T) {
 	defer server.Close()
 	asking := connect.NewClient[wrapperspb.StringValue, emptypb.Empty](server.Client(), server.URL+"/q/Ask",
 		connect.WithSendGzip(), connect.WithInterceptors(calls.ClientInterceptor("billing-wallet")))
-	// This message has a few KiB when compressed.
+	// When compressed, this message has a few KiB.
 	_, err := asking.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String(strings.Repeat("a", 4<<20))))
 	if connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("a packed 4 MiB: connect.CodeOf(err) = %v, want %v", connect.CodeOf(err), connect.CodeResourceExhausted)

@@ -20,8 +20,8 @@ const (
 	leeway = 30 * time.Second
 )
 
-// use is the purpose of a token. It prevents that a service's token is accepted as a caller's
-// token, or the reverse.
+// use is the purpose of a token. Because of this claim, a token that identifies a service is not
+// accepted as a token that identifies an API caller, and the reverse.
 type use string
 
 const (
@@ -42,9 +42,9 @@ type claims struct {
 // head is the first part of every token: {"alg":"EdDSA","typ":"JWT"}.
 const head = "eyJhbGciOiJFZERTQSIsInR5cCI6IkpXVCJ9."
 
-// body is the form of claims that sign encodes. It declares four fields of the library's claims
-// again, because the library encodes them with reflection and a map. That takes longer than the
-// signature, and a token is signed for every request.
+// body is the form in which sign encodes the claims. It declares four fields of
+// jwt.RegisteredClaims again, because the library encodes those with reflection and a map. That
+// takes longer than the signature, and a token is signed for every request.
 type body struct {
 	Issuer    string `json:"iss"`
 	Audience  string `json:"aud"`
@@ -93,7 +93,8 @@ type tokenSet struct {
 	tokens map[string]claims
 }
 
-// maxVerified is the maximum number of tokens in a tokenSet. A replica uses two tokens a minute.
+// maxVerified is the maximum number of tokens in a tokenSet. It is sufficient, because each replica
+// of a calling service uses only two tokens a minute.
 const maxVerified = 512
 
 // verifyService verifies the token of a service. If the token was verified before, it checks only

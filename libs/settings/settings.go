@@ -1,6 +1,6 @@
-// Package settings applies a setting of one service to other services before the request that
-// writes the setting gets its response. The service that owns the setting commits it and calls
-// Confirm. Confirm calls ApplySetting of every service that uses the setting.
+// Package settings applies a changed setting to other services before the client gets the response
+// to the change. The service that owns the setting commits it and calls Confirm. Confirm calls
+// ApplySetting of every service that uses the setting.
 package settings
 
 import (
@@ -29,15 +29,15 @@ const (
 	retryInterval = 50 * time.Millisecond
 )
 
-// Confirm calls every function in apply concurrently. The keys of apply are the names of the
-// services. A function must return nil only if its service has stored the setting. A function that
-// returns connect.CodeUnavailable is called again until Timeout, because the service can be
-// restarting.
+// Confirm calls every function in the parameter apply concurrently. The keys of apply are the names
+// of the services. A function must return nil only if its service has stored the setting. A
+// function that returns connect.CodeUnavailable is called again until Timeout, because the service
+// can be restarting.
 //
 // The caller must already have committed the setting and its event. If a service does not confirm
-// the setting in time, Confirm returns a 503 error. The message of the error begins with subject
-// ("The change"). Confirm does not stop when ctx is canceled, because a client that disconnects
-// must not leave the setting half applied.
+// the setting in time, Confirm returns a 503 error. The error's message begins with the parameter
+// subject ("The change"). Confirm does not stop when ctx is canceled, because a client that
+// disconnects must not leave the setting half applied.
 func Confirm(ctx context.Context, subject string, apply map[string]func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 	defer cancel()
@@ -85,8 +85,8 @@ func unconfirmed(subject string, services []string) error {
 	return err
 }
 
-// ResponseError converts the error of a store to the error that ApplySetting returns. If the
-// database is unavailable, Confirm calls the service again.
+// ResponseError converts an error of a store to the error that the RPC ApplySetting returns. If the
+// database is unavailable, that error makes Confirm call the service again.
 func ResponseError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:

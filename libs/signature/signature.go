@@ -1,5 +1,5 @@
-// Package signature signs requests to endpoints of customers: webhooks, and the WebSocket handshake
-// with an agent (docs/reference/api/webhooks.md#signature).
+// Package signature signs requests that Ringfence sends to servers of customers: webhooks, and the
+// WebSocket handshake with an agent (docs/reference/api/webhooks.md#signature).
 package signature
 
 import (

@@ -14,8 +14,8 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// Guard decides which addresses may be reached. It checks the address after the DNS lookup, so it
-// also checks a name whose address has changed.
+// Guard decides which addresses Ringfence may connect to. It checks the address after the DNS
+// lookup, so a name whose address has changed is also checked.
 type Guard struct{ guardian *ssrf.Guardian }
 
 // New returns a guard that allows public addresses and the given networks.
@@ -52,13 +52,13 @@ func Refused(err error) bool {
 // Dialing opens a connection, like the DialContext function of an http.Transport.
 type Dialing func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Dialing returns a function that connects only to addresses that the guard allows. timeout limits
-// one attempt to connect. 0 means that only the context limits it.
+// Dialing returns a function that connects only to addresses that the guard allows. The parameter
+// timeout limits one attempt to connect. If it is 0, only the context limits the attempt.
 func (g *Guard) Dialing(timeout time.Duration) Dialing {
 	return (&net.Dialer{Timeout: timeout, Control: g.Control}).DialContext
 }
 
-// Unguarded returns a function that connects to any address. Use it only for URLs of the operator,
-// and with a separate HTTP client. A URL of a customer can name the same host, and the guard must
-// check it.
+// Unguarded returns a function that connects to any address. Use it only for URLs that the operator
+// configured, and with a separate HTTP client: a shared client could reuse an open connection for a
+// customer's URL with the same host, and the guard would not check that URL.
 func Unguarded(timeout time.Duration) Dialing { return (&net.Dialer{Timeout: timeout}).DialContext }

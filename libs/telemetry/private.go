@@ -34,8 +34,8 @@ func (t *Telemetry) Ready(name string, ask func(context.Context) error) {
 	t.checks = append(t.checks, check{name, ask})
 }
 
-// Private is the part of service.Run that serves the private port. While the process is stopping,
-// /readyz fails.
+// Private serves the private port until ctx ends; it is the Run function of a service.Part. While
+// the process is stopping, /readyz fails.
 func (t *Telemetry) Private(ctx context.Context) error {
 	listener, err := service.Listen(ctx, t.addr, "PRIVATE_ADDR")
 	if err != nil {
@@ -102,7 +102,7 @@ func (t *Telemetry) failing(ctx context.Context) []string {
 			var err error
 			select {
 			case err = <-result:
-			case <-ctx.Done(): // a check that ignores its context does not delay the response
+			case <-ctx.Done(): // a check that ignores the end of its context does not delay the response
 				err = ctx.Err()
 			}
 			if err != nil {

@@ -18,7 +18,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// note contains the values that the handlers of a request add to its span and its log line.
+// note contains the values that the handlers of an HTTP request add to the request's span and log
+// line.
 type note struct {
 	mu    sync.Mutex
 	route string
@@ -27,7 +28,7 @@ type note struct {
 
 type noteKey struct{}
 
-// Route sets the route template of a request that chi does not route.
+// Route sets the route template of an HTTP request that a router other than chi handles.
 func Route(ctx context.Context, template string) {
 	if n, ok := ctx.Value(noteKey{}).(*note); ok {
 		n.mu.Lock()
@@ -36,8 +37,9 @@ func Route(ctx context.Context, template string) {
 	}
 }
 
-// Annotate adds an attribute (workspace_id, call_id) to the span and the log line of the request.
-// If ctx belongs to no request, the attribute is added to the span only.
+// Annotate adds an attribute (workspace_id, call_id) to the span and the log line of the HTTP
+// request to which ctx belongs. If ctx belongs to no HTTP request, the attribute is added to the
+// span only.
 func Annotate(ctx context.Context, key, value string) {
 	trace.SpanFromContext(ctx).SetAttributes(attribute.String(key, value))
 	if n, ok := ctx.Value(noteKey{}).(*note); ok {
@@ -58,8 +60,9 @@ func (t *Telemetry) Middleware(next http.Handler) http.Handler {
 	})
 }
 
-// Edge does what Middleware does, for requests of clients. Each request starts a new trace that is
-// linked to the client's traceparent. The tracing headers of the client are removed.
+// Edge does what Middleware does, for requests of clients outside the system. Each request starts a
+// new trace that is linked to the client's traceparent. The tracing headers of the client are
+// removed.
 func (t *Telemetry) Edge(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithNewRoot()}

@@ -175,7 +175,7 @@ func TestContinue_StartsChildOrLinkedTrace(t *testing.T) {
 		{"without a traceparent it is a new trace", "", 0, false, 0},
 		{"a broken traceparent is none", "00-zz", 0, false, 0},
 	} {
-		// An open span in the context must not become the parent of the new span.
+		// A span that is open in the context must not become the parent of the new span.
 		around, other := tracer().Start(t.Context(), "worker loop")
 		_, span := Continue(around, row.name, row.traceparent, row.waited, CallID("c-1"))
 		span.End()

@@ -10,7 +10,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// maxParentWait is the longest wait for which Continue continues the stored trace.
+// maxParentWait is the longest time that work can wait so that its span still belongs to the stored
+// trace.
 const maxParentWait = 10 * time.Minute
 
 func tracer() trace.Tracer { return otel.Tracer("ringfence.dev") }

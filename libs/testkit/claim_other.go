@@ -2,5 +2,5 @@
 
 package testkit
 
-// Claim always returns true. It cannot reserve a port, because that needs Linux.
+// Claim always returns true. Ports can be reserved on Linux only.
 func Claim(int) bool { return true }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Values returns JSON values that most fields reject, and values at the limits of what fields
-// accept.
+// Values returns JSON values that most fields reject, and values at the limits of what a field
+// accepts.
 func Values() []string {
 	return []string{
 		`null`, `true`, `0`, `-0`, `-1`, `0.1e-400`, `1e999999`, `9223372036854775808`, `[]`, `{}`, `[null]`, `[[]]`, `{"a":null}`,

@@ -6,7 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Members compares those members of got whose names are in want. An absent member is equal to nil.
+// Members compares the members of the JSON object want with the members of the same names in got.
+// It ignores all other members of got. A member that is missing in got is equal to nil.
 func Members(t testing.TB, what string, got, want map[string]any) {
 	t.Helper()
 	named := map[string]any{}

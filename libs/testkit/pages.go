@@ -18,7 +18,8 @@ type Page struct {
 
 // List is the list under test. Its functions must fail the test if an error occurs.
 type List struct {
-	// Fetch reads a page. after is uuid.Nil for the first page.
+	// Fetch reads a page. The parameter after is the id of the last item of the previous page, or
+	// uuid.Nil for the first page.
 	Fetch func(limit int, after uuid.UUID) Page
 	// Insert adds an item that is newer than all other items. The filter of Fetch can match the
 	// item or not.
@@ -30,7 +31,8 @@ type List struct {
 }
 
 // CheckPages inserts and changes items at random while it reads pages. Each page must equal the
-// page of the present items, even if the filter no longer matches the item of the cursor.
+// page that is computed from the present items, even if the last item of the previous page no
+// longer matches the filter.
 func CheckPages(rt *rapid.T, l List) {
 	var items []uuid.UUID
 	for range rapid.IntRange(0, 8).Draw(rt, "items at the start") {
@@ -69,7 +71,7 @@ func expected(items []uuid.UUID, matches func(uuid.UUID) bool, limit int, after 
 }
 
 // perWalk is the number of items that one goroutine inserts while all pages are read. Without a
-// limit the reading might not end.
+// limit the reading would perhaps never end.
 const perWalk = 60
 
 // Race reads all pages while goroutines insert perWalk items each. Every item that existed at the

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// The range of the ports. It is below the ephemeral ports of Linux (from 32768), so that a
-// restarted program finds its port free. It is also below the ports of local stacks (from 20000).
+// The range of the ports that Port returns. It is below the ephemeral ports of Linux (from 32768),
+// so no outgoing connection takes the port of a program that restarts. It is also below the ports
+// of local stacks (from 20000).
 const (
 	lowest, highest = 10_000, 19_999
 	// together is the number of ports that Port returns as one group.
@@ -51,9 +52,9 @@ func bindable(network string, port int) bool {
 	return err == nil && listener.Close() == nil
 }
 
-// Open reports whether a program has opened a port. network is "tcp" or "tcp6" (the program
-// listens), "udp" or "udp6". On Linux, Open reads proc(5). If it opened a socket instead, the
-// socket could collide with the program that is about to start.
+// Open reports whether a program has opened a port. The parameter network is "tcp" or "tcp6" (the
+// program listens), "udp" or "udp6". On Linux, Open reads proc(5). If it opened a socket instead,
+// that socket could take the port of a program that is about to start.
 func Open(network string, port int) bool {
 	table, err := os.ReadFile("/proc/net/" + network)
 	if err != nil {

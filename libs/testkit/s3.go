@@ -57,7 +57,7 @@ func (s *Server) Storage() recordingstore.Storage {
 	return recordingstore.Storage{URL: s.URL, Region: Region, Bucket: Bucket, AccessKey: AccessKey, SecretKey: SecretKey}
 }
 
-// Away makes every request fail while away is true.
+// Away makes every request fail from the call with true until the call with false.
 func (s *Server) Away(away bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +211,9 @@ func mac(key []byte, text string) []byte {
 }
 
 func canonical(query url.Values) string {
-	return strings.ReplaceAll(query.Encode(), "+", "%20") // Encode sorts by name and encodes "+" itself as %2B
+	// Encode sorts by name and escapes the character "+" as %2B, so each "+" in its result is a
+	// space
+	return strings.ReplaceAll(query.Encode(), "+", "%20")
 }
 
 func headers(r *http.Request, signed string) string {

@@ -20,7 +20,7 @@ const maxMessage = 1 << 10
 // 4xx with the error body.
 type Surface struct {
 	Handler http.Handler
-	// Prepare adds what the handler requires to a request: a signed caller or a key.
+	// Prepare adds to a request what the handler requires, for example a token or an API key.
 	Prepare func(testing.TB, *http.Request)
 	// Routes are routes of the form "METHOD /path". Each {} in the path is replaced by a fuzzed
 	// value.
@@ -33,8 +33,8 @@ type Surface struct {
 	Queries map[string][]string
 }
 
-// Fuzz sends requests with a fuzzed route number, path value, query and body. If Routes has no
-// route with the number, Fuzz sends GET with the fuzzed path.
+// Fuzz sends requests with a fuzzed route number, path value, query and body. The route number is
+// an index of Routes. If the index is out of range, Fuzz sends GET with the fuzzed path.
 func (s Surface) Fuzz(f *testing.F) {
 	f.Helper()
 	s.seed(f)

@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// judged is a testing.TB that records a failure and does not fail the test.
+// judged is a testing.TB that records a failure instead of failing the running test.
 type judged struct {
 	testing.TB
 	failed bool

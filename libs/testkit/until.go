@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Timeout ends a test that would otherwise hang. It does not limit how soon a condition must become
-// true.
+// Timeout ends a test that would otherwise hang. It says nothing about how soon a condition must
+// become true.
 const Timeout = 2 * time.Minute
 
 const pause = 5 * time.Millisecond
 
-// Until waits until the condition is true. what describes the condition, for example "the outbox is
-// empty". It is used in the message of a test that hangs.
+// Until waits until the condition is true. The parameter what describes the condition, for example
+// "the outbox is empty". If the test hangs, the message of the failure contains it.
 func Until(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	poll(t, func() error {

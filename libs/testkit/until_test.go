@@ -18,8 +18,8 @@ func TestUntil_ReturnsWhenTheConditionIsTrue(t *testing.T) {
 	})
 }
 
-// failing is a testing.TB that records the message of Fatalf. As in a test, Fatalf ends the
-// goroutine.
+// failing is a testing.TB that records the message of Fatalf instead of failing the running test.
+// Fatalf ends the goroutine, as in a real test.
 type failing struct {
 	testing.TB
 	message string

@@ -1,5 +1,6 @@
-// Package kafkatest gives each test a separate Kafka: kfake in memory, or the cluster of
-// KAFKA_BROKERS, which only one test uses at a time. It can also call inbox handlers without Kafka.
+// Package kafkatest gives each test a separate Kafka: kfake, which runs in memory, or the cluster
+// of KAFKA_BROKERS, which tests use one after the other. The package can also call inbox handlers
+// without Kafka.
 package kafkatest
 
 import (
@@ -25,10 +26,10 @@ import (
 // test/apachekafka.
 const Throwaway = "ringfence-throwaway-"
 
-// New returns a Kafka that contains the empty topics of the catalogue. The Kafka ends with the
-// test. A real cluster is emptied first. It is rejected unless its id begins with Throwaway. Tests
-// that use a real cluster wait for each other, also across processes. Call New once, before
-// anything reads or writes.
+// New returns the configuration of a Kafka that contains the empty topics of the catalogue. An
+// in-memory Kafka stops when the test ends. A real cluster is emptied first. It is rejected unless
+// its id begins with Throwaway. Tests that use a real cluster wait for each other, also across
+// processes. Call New once per test, before the test reads or writes.
 func New(t testing.TB) kafka.Config {
 	t.Helper()
 	given := os.Getenv("KAFKA_BROKERS")
@@ -93,11 +94,12 @@ func empty(ctx context.Context, admin *kadm.Client) error {
 	for {
 		used, err := usedTopics(ctx, admin)
 		groups, listing := admin.ListGroups(ctx)
-		err = errors.Join(err, listing) // brokers can disagree about a topic that is being deleted
+		err = errors.Join(err, listing) // during the deletion of a topic, some brokers can still list the topic
 		if err == nil && len(used) == 0 && len(groups) == 0 {
 			return nil
 		}
-		// The broker removes a member whose connection was closed only after a while.
+		// A member whose connection was closed remains in its group for a while, so this deletion
+		// can fail and is repeated.
 		_, leaving := admin.DeleteGroups(ctx, groups.Groups()...)
 		_, deleting := admin.DeleteTopics(ctx, used...)
 		select {

@@ -88,8 +88,8 @@ astlogdir => %[1]s/log
 	return a, nil
 }
 
-// Shell returns the beginning of a shell command that runs this Asterisk's program, for example
-// with -rx.
+// Shell returns the beginning of a shell command that runs the program of this Asterisk. A test can
+// append arguments, for example -rx and a command of the Asterisk console.
 func (a *Asterisk) Shell() string {
 	root := os.Getenv(asteriskVariable)
 	libraries, _ := asteriskLibraries(root)

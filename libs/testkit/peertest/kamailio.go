@@ -13,8 +13,8 @@ import (
 const modules = "kex tm tmx sl rr pv maxfwd auth textops siputils usrloc registrar"
 
 // Kamailio starts Kamailio in a folder. Kamailio listens at a port of 127.0.0.1 for UDP and for the
-// named transports. routing is its request routing. Lines with modules and settings can precede the
-// routing.
+// given transports. The parameter routing is the request routing of the Kamailio configuration. It
+// can begin with lines that load modules and set parameters.
 func Kamailio(dir, routing string, transports ...string) (p *Program, port int, err error) {
 	if port, err = testkit.Port(); err != nil {
 		return nil, 0, err

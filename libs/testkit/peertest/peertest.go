@@ -102,7 +102,7 @@ func Start(t testing.TB, dir, program string, args ...string) *Program {
 	return p
 }
 
-// Write adds to the stored output of the program.
+// Write appends to the stored output. The program writes its output with this method.
 func (p *Program) Write(text []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +122,7 @@ func (p *Program) Wait() error {
 	return p.err
 }
 
-// Ends waits until the program has ended. The test fails if the program returned an error.
+// Ends waits until the program has ended. The test fails if the program ended with an error.
 func (p *Program) Ends(t testing.TB) {
 	t.Helper()
 	select {

@@ -80,7 +80,7 @@ func Super(t testing.TB, pool *pgxpool.Pool, schema string) *pgxpool.Pool {
 func connect(t testing.TB, pool *pgxpool.Pool, schema, role string) *pgxpool.Pool {
 	t.Helper()
 	// These connections have no timeouts, because a test can hold locks and run statements for any
-	// time.
+	// length of time.
 	address, err := url.Parse(as(os.Getenv(serverVariable), pool.Config().ConnConfig.Database, role))
 	if err != nil {
 		t.Fatalf("parse %s: %v", serverVariable, err)
@@ -136,7 +136,7 @@ func template(ctx context.Context, admin *pgx.Conn, super, schema string, tracks
 // fingerprint returns a hash of everything that determines the content of the template.
 func fingerprint(schema string, tracks []pg.Migrations) (string, error) {
 	hash := sha256.New()
-	fmt.Fprintf(hash, "2 %s\n", schema) // increment the number when Provision changes
+	fmt.Fprintf(hash, "2 %s\n", schema) // increment the number 2 when the function pg.Provision changes
 	for _, track := range tracks {
 		err := fs.WalkDir(track.FS, ".", func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
@@ -188,8 +188,8 @@ type adminConn struct {
 	url  string
 }
 
-// use calls the function do with the connection. It connects first if there is no connection, or if
-// the connection belongs to another server than url.
+// use calls the function do with the connection. It first opens a connection if none is open, or if
+// the open connection belongs to another server than the one of the parameter url.
 func (a *adminConn) use(ctx context.Context, url string, do func(*pgx.Conn) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

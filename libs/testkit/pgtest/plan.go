@@ -16,7 +16,7 @@ import (
 )
 
 // The two kinds of plans of a prepared statement: generic for all values, or custom for the given
-// values. pgx causes both kinds.
+// values. Postgres can use either kind for the statements that pgx prepares.
 const (
 	GenericPlan = "force_generic_plan"
 	CustomPlan  = "force_custom_plan"
@@ -32,7 +32,8 @@ type Watched struct {
 type statement struct {
 	sql  string
 	args pgx.NamedArgs
-	// settings contains the statements without arguments that precede the statement in its batch.
+	// settings contains the statements without arguments that precede this statement in its batch,
+	// because they can set parameters of the planner.
 	settings []string
 }
 

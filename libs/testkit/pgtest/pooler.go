@@ -20,17 +20,17 @@ import (
 // connects through a separate PgBouncer (`make pooler`).
 const poolerVariable = "RINGFENCE_TEST_POOLER"
 
-// poolSessions is the number of sessions of the pooler. It is low, so that a client gets sessions
-// that other clients have used.
+// poolSessions is the number of sessions of the pooler. The number is low, so that a client often
+// gets a session that other clients have used before.
 const poolSessions = 3
 
 // unprivileged is the user id of PgBouncer, which refuses to run as root.
 const unprivileged = 65534
 
-// Pooler starts a PgBouncer in transaction mode in front of a server and returns its address.
-// sessions is the number of sessions per role and database. The PgBouncer reads the secrets of
-// roles with the superuser's URL, and is stopped when the test ends. If PgBouncer is not installed,
-// the test is skipped. With CI=true it fails instead.
+// Pooler starts a PgBouncer in transaction mode in front of a server and returns the PgBouncer's
+// address. The parameter sessions is the number of sessions per role and database. The PgBouncer
+// reads the passwords of roles with the superuser's URL, and is stopped when the test ends. If
+// PgBouncer is not installed, the test is skipped. With CI=true the test fails instead.
 func Pooler(t testing.TB, super string, sessions int) (address string) {
 	t.Helper()
 	program, err := exec.LookPath("pgbouncer")
@@ -112,7 +112,8 @@ max_client_conn = 1000
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// reach returns the configuration with which the pool of the running role connects to the database.
+// reach returns the configuration with which the pool of the application role connects to the
+// database.
 func reach(t testing.TB, super, database, schema string) pg.Config {
 	t.Helper()
 	direct := as(super, database, pg.AppRole(schema))
