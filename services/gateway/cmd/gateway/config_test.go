@@ -47,7 +47,7 @@ func TestOperators_ParsesTheList(t *testing.T) {
 	}
 }
 
-// Without the refusal, the second token of a name would silently replace the first one.
+// If a duplicate name were accepted, the second token would silently replace the first one.
 func TestOperators_DuplicateNameIsRefused(t *testing.T) {
 	t.Parallel()
 	pepper, err := apikeys.NewPepper("pepper-of-the-test-0001")

@@ -60,8 +60,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}, nil
 }
 
-// parsed contains the settings that need more parsing than the parser of environment variables
-// does.
+// parsed contains the settings whose values the parser of environment variables returns as text.
 type parsed struct {
 	pepper    apikeys.Pepper
 	operators []store.Operator

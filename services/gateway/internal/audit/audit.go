@@ -1,5 +1,5 @@
 // Package audit defines the log of the changes that operators make. It removes secrets from the log
-// entries.
+// entries. The owner of a change is the service that owns the changed object and makes the change.
 package audit
 
 import (
@@ -15,10 +15,10 @@ import (
 type Outcome string
 
 const (
-	// Done means that the owner made the change.
+	// Done means that the owner has made the change.
 	Done Outcome = "done"
 	// Unchanged means that the owner accepted the request but changed nothing, because it had
-	// already applied the same request. For example, the reference of a wallet transaction was used
+	// already applied an equal request. For example, the reference of a wallet transaction was used
 	// before.
 	Unchanged Outcome = "unchanged"
 	// Unknown means that the gateway received no response, because a process crashed or the owner
@@ -26,7 +26,7 @@ const (
 	Unknown Outcome = "unknown"
 )
 
-// Intent records a change before it is sent to its owner.
+// Intent records that a change is about to be sent to its owner.
 type Intent struct {
 	ID       uuid.UUID
 	Operator string
@@ -92,8 +92,8 @@ func strip(value any) any {
 	return value
 }
 
-// secret reports whether a member may contain a secret. The name of the member decides. The
-// function prefers to report too many members rather than too few.
+// secret reports whether a JSON member could contain a secret. Only the name of the member decides.
+// The function reports rather too many members than too few.
 func secret(name string) bool {
 	name = strings.ToLower(name)
 	if name == "key" || strings.HasSuffix(name, "_key") {

@@ -91,12 +91,13 @@ func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimi
 }
 
 // allowKey counts a request of an API key and returns the current holder of the key from the
-// database. So a change of the workspace or a revocation of the key applies to the next request on
-// every replica. allowKey returns pg.ErrNotFound if the key is revoked, and 429 above the limit.
+// database. A change of the workspace or a revocation of the key therefore applies to the next
+// request on every replica. allowKey returns pg.ErrNotFound if the key is revoked, and 429 above
+// the limit.
 //
-// A refused key is not counted again before its Retry-After has passed, so that a flood of one key
-// writes nothing. The holder is read anyway, because the limit may have been raised, or the key
-// revoked.
+// After a refusal, requests with the key are not counted until its Retry-After has passed, so that
+// a flood of requests with one key writes nothing. The holder is read anyway, because in the
+// meantime the limit could have been raised, or the key revoked.
 func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID uuid.UUID) (store.Principal, ratelimit.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -122,8 +123,8 @@ func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID u
 	return holder, status, nil
 }
 
-// unknown returns the 401 for an unknown key. If counting the request returned an error, unknown
-// returns that error.
+// unknown returns the 401 for an unknown key. If the count of the request failed, unknown returns
+// the error of the count instead.
 func (d *Authenticator) unknown(status ratelimit.Status, err error) (store.Principal, ratelimit.Status, error) {
 	if err == nil {
 		err = unknownKey()
@@ -134,7 +135,7 @@ func (d *Authenticator) unknown(status ratelimit.Status, err error) (store.Princ
 // The prefixes of the counter keys for client addresses.
 const (
 	addressKey    = "address "
-	wrongTokenKey = "stranger " // the counter of wrong operator tokens
+	wrongTokenKey = "stranger " // the prefix of the counters of wrong operator tokens
 )
 
 // LimitAnonymous counts a request without an API key by the client's address. It returns 429 above
@@ -143,7 +144,7 @@ func (d *Authenticator) LimitAnonymous(r *http.Request) (ratelimit.Status, error
 	return d.allow(r.Context(), addressKey+d.proxies.Client(r), ratelimit.Anonymous)
 }
 
-// allow counts a request under the key. It returns 429 above the limit.
+// allow counts a request under the counter key. It returns 429 above the limit.
 func (d *Authenticator) allow(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

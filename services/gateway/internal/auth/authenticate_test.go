@@ -44,9 +44,9 @@ func requestFrom(address, bearer string) *http.Request {
 	return r
 }
 
-// setRate moves the theoretical arrival time (TAT) of the counter whose key has the prefix. A TAT
-// in the future means that the limit is used up until then, so the duration of the test does not
-// matter.
+// setRate moves the theoretical arrival time (TAT) of the counter whose key has the given prefix.
+// If the TAT is in the future, the limit is used up until that time, so the duration of the test
+// does not matter.
 func setRate(t *testing.T, pool *pgxpool.Pool, prefix, tat string) {
 	t.Helper()
 	tag, err := pool.Exec(t.Context(),
@@ -85,7 +85,7 @@ func TestOperator_GuessAboveTheLimitIsNotCompared(t *testing.T) {
 			t.Fatalf("wrong token %d: %v, want 401 or 429", i, err)
 		}
 		if limited == 1 {
-			setRate(t, pool, "stranger ", "1 hour") // no request becomes available again during the test
+			setRate(t, pool, "stranger ", "1 hour") // the limit is used up for longer than the test runs
 			limited++
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzClient checks which address a request is counted by. It is the address of the connection or
-// the hop before a trusted proxy, and never a text that the client chose.
+// FuzzClient checks the address by which a request is counted. It is the address of the connection
+// or the address before a trusted proxy in X-Forwarded-For, and never a text that the client chose.
 func FuzzClient(f *testing.F) {
 	for _, peer := range []string{"198.51.100.7:1", "10.0.0.1:1", "[2001:db8::1]:1", "[::ffff:10.0.0.1]:1", "[fe80::1%eth0]:1", "pipe", ""} {
 		for _, hops := range []string{"", "203.0.113.9", "203.0.113.9, 10.0.0.2", "10.0.0.2,10.0.0.3", "2001:db8:1:2:3:4:5:6", "::ffff:203.0.113.9", "fe80::1%a", "x", ",", " , ,", "203.0.113.9:80",
@@ -44,7 +44,8 @@ func FuzzClient(f *testing.F) {
 	})
 }
 
-// FuzzParseProxies checks that a list is either refused or contains each of its addresses.
+// FuzzParseProxies checks that ParseProxies either refuses a list or returns networks that contain
+// each address of the list.
 func FuzzParseProxies(f *testing.F) {
 	for _, entry := range []string{"10.0.0.0/8", "10.0.0.1/8", "::/0", "fe80::1%eth0", "10.0.0.1", "", " ", "x", "10.0.0.0/33", "\x00", "::ffff:10.0.0.0/104"} {
 		f.Add(entry)

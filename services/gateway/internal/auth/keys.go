@@ -21,10 +21,10 @@ const (
 	// maxUnknownLookups limits the number of concurrent look-ups of keys that are not in the cache.
 	// So a flood of invented keys does not use up the database connections of other requests.
 	maxUnknownLookups = 4
-	// limitedTimeout limits how long a look-up waits for the limited slot if the client address is
-	// above its limit.
+	// limitedTimeout is how long a look-up waits for limitedSlot. Only look-ups from client
+	// addresses above their limit use this slot.
 	limitedTimeout = 500 * time.Millisecond
-	// maxEntries is the maximum number of entries in each cache of this package.
+	// maxEntries is the maximum number of entries in each cache of package auth.
 	maxEntries = 20_000
 )
 
@@ -38,7 +38,8 @@ type keyIDs struct {
 	unknown *lru.Cache[apikeys.Hash, struct{}]
 	flights singleflight.Group
 	slots   chan struct{}
-	// limitedSlot has one slot. Look-ups for addresses that are above their limit use it.
+	// limitedSlot has one slot: look-ups from addresses that are above their limit run one at a
+	// time.
 	limitedSlot chan struct{}
 }
 
@@ -54,7 +55,7 @@ func newKeyIDs(find func(context.Context, apikeys.Hash) (uuid.UUID, error)) *key
 // newCache returns a cache of maxEntries entries that evicts the least recently used one.
 func newCache[K comparable, V any]() *lru.Cache[K, V] {
 	cache, err := lru.New[K, V](maxEntries)
-	if err != nil { // the size of the cache is not positive
+	if err != nil { // New fails only for a size that is not positive
 		panic(err)
 	}
 	return cache
@@ -65,9 +66,9 @@ func (k *keyIDs) get(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) 
 	return k.lookUp(ctx, hash, k.slots, lookupTimeout)
 }
 
-// getLimited is get for a request from an address that is above its limit. Only one such request
-// looks up a key at a time, and it does not use the slots of other addresses. A request waits for
-// its turn for at most limitedTimeout.
+// getLimited does what get does, for a request from an address that is above its limit. Only one
+// such request looks up a key at a time, and it does not use the slots for other addresses. A
+// request waits for the slot for at most limitedTimeout.
 func (k *keyIDs) getLimited(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
 	return k.lookUp(ctx, hash, k.limitedSlot, limitedTimeout)
 }

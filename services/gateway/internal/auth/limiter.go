@@ -9,9 +9,10 @@ import (
 	"ringfence.dev/services/gateway/internal/ratelimit"
 )
 
-// limiter counts each request once in the database. A refused key is refused again from memory
-// until its Retry-After has passed, so that a flood of one key writes nothing. The key is counted
-// in the database again earlier if its policy changes, or if the full cache evicts it.
+// limiter counts each request once in the database. After a refusal, it refuses the same counter
+// key from memory until the Retry-After of the refusal has passed, so that a flood of requests with
+// one key writes nothing. It counts the key in the database again earlier if the limit of the key
+// has changed, or if the full cache has evicted the refusal.
 type limiter struct {
 	countRequest func(context.Context, string, ratelimit.Policy) (ratelimit.Status, error)
 	refused      *lru.Cache[string, refusal]
@@ -26,8 +27,8 @@ type refusal struct {
 	until  time.Time
 }
 
-// count counts a request under the key. If a refusal of the key is cached, count returns that
-// refusal and counts nothing.
+// count counts a request under the counter key. If a refusal of this key is cached, count returns
+// that refusal and counts nothing.
 func (t *limiter) count(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
 	if status, refused := t.stillRefused(key, policy); refused {
 		return status, nil

@@ -13,7 +13,7 @@ import (
 )
 
 // TestGetLimited_DoesNotDelayOthers blocks the look-ups of 10 keys from addresses that are above
-// their limit. The look-up of another customer's key does not wait for these look-ups.
+// their limit. The look-up of another customer's key must not wait for them.
 func TestGetLimited_DoesNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := keyHash(1000)

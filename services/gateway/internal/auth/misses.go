@@ -12,8 +12,8 @@ import (
 // request from such an address is counted before its key is looked up or its token is compared.
 //
 // One minute is enough, because after a minute without an unknown key the address has its whole
-// limit again. If the full cache evicts an address, the address can send one unknown key that is
-// not counted.
+// limit again. If the full cache evicts an address, one unknown key from this address is not
+// counted.
 type misses struct {
 	last *lru.Cache[string, time.Time] // the time of the last miss of each address
 }

@@ -36,14 +36,17 @@ type Admin struct {
 	table  proxy.Table
 }
 
-// NewAdmin returns the handler of the operator API. See docs/reference/api/operator-api.md.
+// NewAdmin returns the handler of the operator API (docs/reference/api/operator-api.md). In this
+// package, the owner of a route is the service to which the gateway forwards the requests of the
+// route.
 func NewAdmin(
 	authenticator *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, pepper apikeys.Pepper, ready *Readiness,
 	tel *telemetry.Telemetry,
 ) http.Handler {
 	a := &Admin{auth: authenticator, store: st, peers: peers, pepper: pepper, ready: ready, table: proxy.Admin()}
 	router := httpserver.NewEdgeRouter(tel)
-	router.Use(a.requireOperator) // before the router, so that an unknown path without a token gives 401
+	// this check must run before the router, so that an unknown path without a token gives 401
+	router.Use(a.requireOperator)
 	router.Route("/admin/v1", func(admin chi.Router) {
 		admin.Use(validQuery)
 		admin.Get("/workspaces", httpserver.Handle(a.listWorkspaces))
@@ -114,14 +117,15 @@ func actorOf(r *http.Request) actor {
 	return act
 }
 
-// caller returns the caller for the token that the owner receives: the operator, who acts in the
-// workspace.
+// caller returns the identity that the gateway signs for the owner of a route: the operator, and
+// the workspace that the request is about.
 func (act actor) caller(w workspaces.Workspace) serviceauth.Caller {
 	return serviceauth.Caller{WorkspaceID: w.ID, RequestID: act.requestID, Access: serviceauth.Write,
 		Webhooks: w.Webhooks(), Operator: act.operator}
 }
 
-// intent returns the audit intent of the request.
+// intent returns the audit intent for the operator's request: the record that a change is about to
+// be made.
 func (act actor) intent(r *http.Request, template string, workspaceID *uuid.UUID) (audit.Intent, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -131,8 +135,8 @@ func (act actor) intent(r *http.Request, template string, workspaceID *uuid.UUID
 		Method: r.Method, Route: template, Path: storable(r.URL)}, nil
 }
 
-// storable returns the path as valid UTF-8 without zero bytes. If the path contains other bytes,
-// storable returns the escaped path.
+// storable returns the path as valid UTF-8 without zero bytes, because Postgres stores no other
+// text. If the path contains other bytes, storable returns the escaped path.
 func storable(address *url.URL) string {
 	if !utf8.ValidString(address.Path) || strings.ContainsRune(address.Path, 0) {
 		return address.EscapedPath()
@@ -158,7 +162,9 @@ func (a *Admin) closeIntent(ctx context.Context, intent audit.Intent, err error)
 	} else {
 		failed = a.store.Conclude(ctx, audit.Entry{Intent: intent, Outcome: audit.Unknown})
 	}
-	if failed != nil { // the retention job writes the audit entry with the outcome unknown
+	// the intent remains, and the retention job later writes the audit entry with the outcome
+	// unknown
+	if failed != nil {
 		slog.WarnContext(ctx, "audit intent not closed", "intent", intent.ID, "error", failed)
 	}
 }

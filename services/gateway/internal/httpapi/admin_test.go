@@ -87,8 +87,8 @@ func TestAdmin_WorkspaceIsCreatedAndChanged(t *testing.T) {
 	r.mustHaveAudited(id)
 }
 
-// wantEvents checks that the outbox contains one event for each version of the workspace. Each
-// event contains the full state.
+// wantEvents checks that the outbox contains one event for each version of the workspace, and that
+// each event contains the full state.
 func (r *rig) wantEvents(id string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `SELECT payload FROM outbox WHERE topic = 'workspaces.v1' ORDER BY id`)

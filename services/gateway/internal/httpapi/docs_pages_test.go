@@ -61,7 +61,9 @@ func TestPage_RefersOnlyToOwnFiles(t *testing.T) {
 	}
 	for path, text := range files {
 		if path == "/docs/swagger-ui-bundle.js" || path == "/openapi.json" {
-			continue // URLs in texts and links; the policy forbids a page to load other URLs
+			// a page contains URLs in texts and links, but the content security policy forbids it
+			// to load them
+			continue
 		}
 		for _, match := range loaded.FindAllStringSubmatch(text, -1) {
 			if !strings.HasPrefix(match[1], "data:") {
@@ -96,7 +98,7 @@ func TestPolicy_ForbidsOtherHosts(t *testing.T) {
 		}
 	}
 	for _, needed := range []string{"base-uri 'none'", "form-action 'none'",
-		"frame-ancestors 'none'"} { // default-src does not restrict these
+		"frame-ancestors 'none'"} { // these directives have no effect through default-src, so they must be set
 		if !strings.Contains(httpapi.Policy, needed) {
 			t.Errorf("policy lacks %s", needed)
 		}

@@ -24,7 +24,7 @@ func TestFlood_UsesLittleMemoryAndLeavesNoGoroutines(t *testing.T) {
 	key, _ := r.key(r.workspace(`"rate_limit_per_minute":100000`), "write")
 	addr := r.listen()
 	with := "Host: x\r\nAuthorization: Bearer " + key + "\r\n"
-	// opens connections to the owners; they stay open
+	// this request opens connections to the owners of the routes; the connections stay open
 	exchange(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1)
 	before, allocated := settled(t, 0), allocatedBytes()
 	const clients = 24
@@ -52,7 +52,8 @@ func TestFlood_UsesLittleMemoryAndLeavesNoGoroutines(t *testing.T) {
 	}
 }
 
-// flood is one client that sends 16 MiB or aborts its request. It reads as little as possible.
+// flood is one hostile client. It sends 16 MiB or aborts its request, and it reads as little as
+// possible.
 func flood(addr, with string, i int) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // contact.
 const contactRoute = "/admin/v1/workspaces/{id}/contacts/{phone_e164}"
 
-// proxied forwards an operator's request in a workspace to the owner of the route.
+// proxied forwards an operator's request about a workspace to the owner of the route.
 func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 	if _, ok := a.table.Find(r.URL); !ok {
 		return httpserver.NoRoute()
@@ -39,8 +39,8 @@ func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
 	return a.forward(w, r, serviceauth.Caller{RequestID: act.requestID, Access: serviceauth.Write, Operator: act.operator})
 }
 
-// forward sends the request to the owner of its route. For a change, the gateway stores an intent
-// before the request is sent, and an audit entry when the outcome is known.
+// forward sends the request to the owner of its route. If the request is a change, the gateway
+// stores an intent before it sends the request, and an audit entry when the outcome is known.
 func (a *Admin) forward(w http.ResponseWriter, r *http.Request, caller serviceauth.Caller) error {
 	match, ok := a.table.Find(r.URL)
 	if !ok {
@@ -67,8 +67,8 @@ func (a *Admin) forward(w http.ResponseWriter, r *http.Request, caller serviceau
 	return nil
 }
 
-// tryChange sends one change to its owner and writes the audit entry. If the owner's response has
-// the header Idempotency-Replayed, nothing was changed.
+// tryChange sends one change to the owner of the route and writes the audit entry. If the owner's
+// response has the header Idempotency-Replayed, the entry records that nothing was changed.
 func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.OwnerRequest) (proxy.OwnerResponse, error) {
 	ctx := context.WithoutCancel(r.Context()) // a disconnect of the client must not interrupt a change
 	var workspaceID *uuid.UUID

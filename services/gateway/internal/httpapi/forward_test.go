@@ -163,8 +163,8 @@ func TestAdmin_ChangeWithoutAResponseIsAuditedAsUnknown(t *testing.T) {
 		t.Errorf("audit: newest.Method = %q, want \"POST\"", newest.Method)
 	}
 
-	// If a gateway is killed before it has stored the outcome, its intent stays. The retention job
-	// of any replica writes one audit entry for the intent.
+	// If a gateway is killed before it has stored the outcome of a change, the intent remains in
+	// the database. The retention job of any replica then writes one audit entry for the intent.
 	workspaceID := uuid.MustParse(id)
 	intent := audit.Intent{ID: uuid.Must(uuid.NewV7()), Operator: "ada", WorkspaceID: &workspaceID, RequestID: uuid.Must(uuid.NewV7()),
 		Method: "PUT", Route: "/admin/v1/workspaces/{id}/rates", Path: "/x", Before: json.RawMessage(`{}`)}
@@ -219,8 +219,8 @@ func TestAdmin_NumberThatJSONBRejectsIsAudited(t *testing.T) {
 	}
 }
 
-// A top-up whose reference was used before changes nothing, even if its amount differs. The owner
-// reports it with the header Idempotency-Replayed.
+// A top-up whose reference was used before changes nothing, even if its amount differs.
+// billing-wallet reports such a top-up with the header Idempotency-Replayed.
 func TestAdmin_RepeatedChangeIsAuditedAsUnchanged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
-// FuzzPublic sends requests with a valid key. The fake owners accept every request. The rate limit
-// is raised, because a fuzzer sends more requests than any plan allows.
+// FuzzPublic sends requests with a valid key. The fake services behind the gateway accept every
+// request. The rate limit is raised, because a fuzzer sends more requests than any plan allows.
 func FuzzPublic(f *testing.F) {
 	r := newRig(f)
 	key, _ := r.key(r.workspace(`"rate_limit_per_minute":1000000`), "write")
@@ -46,7 +46,7 @@ func FuzzPublic(f *testing.F) {
 	surface.Fuzz(f)
 }
 
-// open reports whether a path needs no key. The response of such a path may not be JSON.
+// open reports whether a path needs no key. The response to such a path is not always JSON.
 func open(address *url.URL) bool {
 	open := []string{"/readyz", "/openapi.json", "/llms.txt"}
 	return slices.Contains(open, address.Path) || strings.HasPrefix(address.Path, "/docs")
@@ -63,7 +63,8 @@ func emptyIsNoBody(next http.Handler) http.Handler {
 	})
 }
 
-// FuzzAdmin sends requests to the operator API, for resources of the gateway and of the owners.
+// FuzzAdmin sends requests to the operator API, for resources of the gateway and of the other
+// services.
 func FuzzAdmin(f *testing.F) {
 	r := newRig(f)
 	id := r.workspace("")

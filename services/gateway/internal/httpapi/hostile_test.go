@@ -312,7 +312,8 @@ func TestHostile_BodiesGetTheExpectedResponse(t *testing.T) {
 		t.Errorf("pipelined = %v", statuses)
 	}
 
-	// The bytes after the end of a body are a separate request with a separate key.
+	// The bytes after the end of a body are a separate HTTP request with a different key. The
+	// gateway must treat them as such, and not as a part of the first request.
 	smuggled := "POST /v1/webhook-subscriptions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + key + "\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0" + end +
 		"DELETE /v1/webhook-subscriptions/" + anID + " HTTP/1.1\r\nHost: x\r\n\r\n"
 	answers, _ = exchange(t, addr, smuggled, 2)

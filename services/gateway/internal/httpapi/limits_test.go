@@ -51,8 +51,8 @@ func TestLimits_AcceptTheLimitAndRefuseOneMore(t *testing.T) {
 	}
 }
 
-// TestAdmin_HostileRequestsAreNot500 has a row for each hostile request that once caused a 500 or
-// was interpreted wrongly.
+// TestAdmin_HostileRequestsAreNot500 has a row for each hostile request that caused a 500 or was
+// interpreted wrongly in an earlier version.
 func TestAdmin_HostileRequestsAreNot500(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -45,9 +45,9 @@ func operations(t *testing.T) []openapi.Operation {
 	return all
 }
 
-// TestRoutes_EveryOperationReachesItsOwner sends each operation through the gateway. An operation
-// of another service arrives at its owner with the same path. Operations that are open to everyone
-// need no key.
+// TestRoutes_EveryOperationReachesItsOwner sends each operation of the OpenAPI document through the
+// gateway. An operation of another service must reach that service with the same path. Public
+// operations need no key.
 func TestRoutes_EveryOperationReachesItsOwner(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -200,10 +200,11 @@ func TestPublic_POSTOfOtherRoutesIsNeverRepeated(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")
-	send(t, "GET", r.public.URL+"/v1/contacts", key, "", nil) // opens the connection that the next request uses
+	// opens the connection to the service that the next request uses
+	send(t, "GET", r.public.URL+"/v1/contacts", key, "", nil)
 	r.answers(func(_ http.ResponseWriter, h receivedRequest) bool {
 		if h.method == http.MethodPost {
-			panic(http.ErrAbortHandler) // the owner ends the connection after it has made the change
+			panic(http.ErrAbortHandler) // the fake service breaks the connection after it has made the change
 		}
 		return false
 	})
@@ -223,7 +224,7 @@ func TestPublic_POSTOfOtherRoutesIsNeverRepeated(t *testing.T) {
 }
 
 // TestPublic_NoPathReachesAnotherRoute sends paths that two routers could interpret differently.
-// The owners of other routes must receive no request.
+// The services that own other routes must receive no request.
 func TestPublic_NoPathReachesAnotherRoute(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -242,13 +243,14 @@ func TestPublic_NoPathReachesAnotherRoute(t *testing.T) {
 	r.mu.Lock()
 	for _, h := range r.received {
 		if !strings.HasPrefix(h.uri, "/internal/") ||
-			h.caller.Operator == "" { // skip the requests of the operator that create the workspace of the test
+			h.caller.Operator == "" { // ignore the operator's requests that create the workspace of the test
 			t.Errorf("%s received %s", h.owner, h.uri)
 		}
 	}
 	r.mu.Unlock()
 
-	// Unusual but harmless paths reach their owner, always with the same spelling.
+	// Unusual but harmless paths reach the service that owns the route. The service always receives
+	// the same encoding of a path.
 	for path, want := range map[string]string{
 		"/v1/calls/a%2F..%2F..%2Fwallet": "/v1/calls/a%2F..%2F..%2Fwallet",
 		"/v1/opt-outs/%2B15550100":       "/v1/opt-outs/+15550100",

@@ -24,7 +24,7 @@ func TestPublic_RateIsExactOverTwoReplicas(t *testing.T) {
 	second, _ := r.replica(nil)
 	var allowed, refused atomic.Int32
 	var all sync.WaitGroup
-	clients := make(chan struct{}, 16) // a database pool of 10 connections can serve so many clients
+	clients := make(chan struct{}, 16) // a database pool of 10 connections can serve this many clients
 	for i := range 200 {
 		address := []string{first.URL, second.URL}[i%2]
 		all.Go(func() {
@@ -60,8 +60,8 @@ func TestPublic_RateIsExactOverTwoReplicas(t *testing.T) {
 	}
 }
 
-// stopClock stops the database's clock for replicas that the test starts later. So no request
-// becomes available again during the test, however long the test takes.
+// stopClock stops the database's clock for replicas that the test starts later. The limit therefore
+// does not recover during the test, however long the test takes.
 func (r *rig) stopClock() {
 	r.t.Helper()
 	_, err := pgtest.Owner(r.t, r.pool, store.Schema).Exec(r.t.Context(), `CREATE FUNCTION clock_timestamp()
@@ -71,7 +71,7 @@ func (r *rig) stopClock() {
 	}
 	settings := r.pool.Config()
 	settings.ConnConfig.RuntimeParams["search_path"] = store.Schema +
-		", pg_catalog" // Postgres finds the test's function before its own one
+		", pg_catalog" // Postgres finds the test's function before the built-in clock_timestamp
 	stopped, err := pgxpool.NewWithConfig(r.t.Context(), settings)
 	if err != nil {
 		r.t.Fatal(err)

@@ -31,7 +31,7 @@ import (
 
 const operatorToken = "a-token-of-ada-0001"
 
-// receivedRequest is a request that a fake owner received.
+// receivedRequest is an HTTP request that a fake service received.
 type receivedRequest struct {
 	owner  string
 	method string
@@ -41,8 +41,8 @@ type receivedRequest struct {
 	caller serviceauth.Caller
 }
 
-// rig is one gateway, or several gateways with one database. Its five fake owners record the
-// requests that they receive.
+// rig is one gateway, or several gateways with one database. Fake services own the routes of the
+// gateway and record the requests that they receive.
 type rig struct {
 	t      testing.TB
 	pool   *pgxpool.Pool
@@ -56,7 +56,7 @@ type rig struct {
 	mu       sync.Mutex
 	received []receivedRequest
 	answer   func(w http.ResponseWriter, h receivedRequest) bool
-	// settings contains the fake SettingService of each owner, by service name.
+	// settings contains the fake SettingService of each service, by the name of the service.
 	settings map[string]*settingOwner
 }
 
@@ -124,8 +124,8 @@ func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 	return public, admin
 }
 
-// owner returns a fake owner. It records each request and responds 200 {"owner":…}, unless the test
-// sets another response.
+// owner returns a fake service that owns routes. It records each request and responds 200
+// {"owner":…}, unless the test sets another response.
 func (r *rig) owner(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		body, _ := io.ReadAll(request.Body)
@@ -150,7 +150,7 @@ func (r *rig) answers(answer func(w http.ResponseWriter, h receivedRequest) bool
 	r.answer = answer
 }
 
-// requestsTo returns the requests that the owner has received.
+// requestsTo returns the requests that the fake service has received.
 func (r *rig) requestsTo(owner string) []receivedRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()

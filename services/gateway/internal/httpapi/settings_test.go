@@ -21,14 +21,14 @@ import (
 	"ringfence.dev/services/gateway/internal/store"
 )
 
-// settingOwner is the SettingService and PolicyService of one owner. It records the settings and
-// policies that it receives.
+// settingOwner is the SettingService and PolicyService of one fake service. It records the settings
+// and policies that it receives.
 type settingOwner struct {
 	mu      sync.Mutex
 	applied []*eventv1.WorkspaceEvent
 	// apply is called for each ApplySetting. If apply is nil, the setting is accepted.
 	apply func(context.Context, *eventv1.WorkspaceEvent) error
-	// policyFault is the fault that CheckPolicy returns.
+	// policyFault is the fault that CheckPolicy returns, or "" for a valid policy.
 	policyFault string
 	// policies are the policies that CheckPolicy received.
 	policies []string
@@ -70,7 +70,7 @@ func (o *settingOwner) CheckPolicy(
 	return connect.NewResponse(&settingsv1.CheckPolicyResponse{Fault: o.policyFault}), nil
 }
 
-// versions returns the versions that the owner applied, in order.
+// versions returns the versions of workspaces that the fake service applied, in order.
 func (o *settingOwner) versions() []int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -323,8 +323,8 @@ func TestChangeWorkspace_ConcurrentChangesAreAllStored(t *testing.T) {
 	}
 }
 
-// Each change is made on one replica. The next request on the other replica must use the changed
-// settings. Before the change, one request fills the caches of the other replica.
+// Each change is made on one replica of the gateway. The next request on the other replica must use
+// the changed settings. Before the change, one request fills the caches of the other replica.
 func TestPublic_NextRequestOnAnotherReplicaObeysTheChange(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -359,7 +359,7 @@ func TestPublic_NextRequestOnAnotherReplicaObeysTheChange(t *testing.T) {
 			t.Parallel()
 			id := r.workspace(tt.members)
 			key, _ := r.key(id, "read")
-			request(key, "GET", tt.path) // the request uses up a rate limit of 1
+			request(key, "GET", tt.path) // this request uses up a rate limit of 1 per minute
 			if got := request(key, "GET", tt.path); got.status != tt.before {
 				t.Fatalf("GET before the change = %d %s, want %d", got.status, got.body, tt.before)
 			}

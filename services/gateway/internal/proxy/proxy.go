@@ -1,5 +1,5 @@
-// Package proxy forwards requests to the service that owns the route. A signed caller token
-// replaces the client's credential.
+// Package proxy forwards requests to the service that owns the route (the owner). A signed caller
+// token replaces the client's credential.
 package proxy
 
 import (
@@ -100,8 +100,8 @@ type target struct {
 type targetKey struct{}
 
 // Forward sends the request to the owner of its route and streams the response to the client.
-// Forward reads the whole body first. So a body that is too large never reaches the owner (413),
-// and a slow client does not occupy the owner.
+// Forward reads the whole body first. Therefore a body that is too large never reaches the owner
+// (413), and the owner does not wait for a slow client.
 func (p *Upstreams) Forward(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller) error {
 	return p.forward(w, r, owner, path, caller, ownerTimeout)
 }
@@ -213,7 +213,9 @@ var errSignatureRejected = errors.New("the owner does not accept our signature")
 // relay checks a response of an owner. It removes the headers that the gateway sets itself.
 func relay(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusSwitchingProtocols {
-		return errSignatureRejected // the client was authenticated, so the service keys must be wrong
+		// the client was authenticated, so the keys of the gateway or of the owner are
+		// misconfigured
+		return errSignatureRejected
 	}
 	for name := range response.Header {
 		if strings.HasPrefix(name, "X-Ringfence-") || strings.HasPrefix(name, "X-Ratelimit-") || strings.HasPrefix(name, "Ratelimit") {
@@ -255,8 +257,8 @@ func handleError(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // requestError returns the error for a request that got no response. If the owner was not reached,
-// nothing was changed and the client can repeat the request. Otherwise the owner may have made the
-// change, and the client must check the result first.
+// nothing was changed and the client can repeat the request. Otherwise the owner could have made
+// the change, and the client must check the result first.
 func requestError(ctx context.Context, method, owner string, err error) error {
 	if errors.Is(err, errSignatureRejected) {
 		return fmt.Errorf("request to %s: %w", owner, err)

@@ -16,7 +16,7 @@ const (
 	Webhooks = "webhook-dispatcher"
 )
 
-// Route is a path template and the service that owns the paths that match it.
+// Route is a path template and the service that owns the matching paths.
 type Route struct {
 	// Template contains {name} for one segment of the path. A * at the end of Template matches one
 	// or more segments.
@@ -121,8 +121,8 @@ func encodePath(segments []string) *url.URL {
 	return path
 }
 
-// InWebhooks reports whether a path is under /v1/webhook-subscriptions. The path need not match a
-// route, because the plan is checked before the route.
+// InWebhooks reports whether a path is under /v1/webhook-subscriptions. The function does not look
+// up the route, because the plan is checked before the route.
 func InWebhooks(path *url.URL) bool {
 	rest, ok := strings.CutPrefix(path.Path, webhookSubscriptions)
 	return ok && (rest == "" || rest[0] == '/')

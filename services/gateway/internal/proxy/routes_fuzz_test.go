@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzFind checks that the path for the owner matches the same route when Find reads it again. The
-// path must stay below the prefix of the route.
+// FuzzFind checks the path that Find returns for the service. Find must match that path to the same
+// route again, and the path must stay below the prefix of the route.
 func FuzzFind(f *testing.F) {
 	for _, path := range []string{
 		"/v1/calls", "/v1/calls/7", "/v1/opt-outs/%2B1555", "/v1/opt-outs/+1555", "/v1/opt-outs/ 1555", "/v1/calls/a%2Fb", "/v1//calls", "//v1/calls", "/v1/calls/", "/v1/./calls",

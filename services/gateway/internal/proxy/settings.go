@@ -55,8 +55,8 @@ func (p *Upstreams) CheckPolicy(ctx context.Context, policy []byte) error {
 }
 
 // ApplyWorkspace sends a committed workspace to the given services and returns when each of them
-// has stored it. The errors are those of settings.Confirm. subject is the beginning of the error
-// message.
+// has stored it. The errors are those of settings.Confirm. The parameter subject is the beginning
+// of the error message.
 func (p *Upstreams) ApplyWorkspace(ctx context.Context, subject string, event *eventv1.WorkspaceEvent,
 	services []string) error {
 	apply := map[string]func(context.Context) error{}

@@ -1,5 +1,6 @@
-// Package ratelimit computes rate limits with the algorithm GCRA and writes the rate-limit headers.
-// Package store counts requests, and package auth applies the limit to a request.
+// Package ratelimit computes rate limits with the generic cell rate algorithm (GCRA) and writes the
+// rate-limit headers. Package store counts requests, and package auth applies the limit to a
+// request.
 package ratelimit
 
 import (
@@ -22,11 +23,11 @@ const Anonymous Policy = 600
 // burst.
 type Policy int
 
-// Step is the time after which one request is available again.
+// Step is the time in which the limit recovers by one request.
 func (p Policy) Step() time.Duration { return Window / time.Duration(p) }
 
-// Span is the time after which the whole limit is available again: one Step for each request. Span
-// is computed from Step, so that rounding never reduces the limit by a request.
+// Span is the time in which the whole limit recovers: one Step for each request. Span is computed
+// from Step, so that rounding never reduces the limit by a request.
 func (p Policy) Span() time.Duration { return p.Step() * time.Duration(p) }
 
 // Status is the state of a rate limit after a request was counted.
@@ -42,8 +43,8 @@ type Status struct {
 	RetryAfter time.Duration
 }
 
-// Status converts the result of GCRA. allowed reports whether the request was allowed. ahead is the
-// time from now to the theoretical arrival time.
+// Status converts the result of GCRA. allowed reports whether the request was allowed. ahead is how
+// far the theoretical arrival time is in the future.
 func (p Policy) Status(allowed bool, ahead time.Duration) Status {
 	ahead = min(max(ahead, 0), p.Span())
 	s := Status{Policy: p, Allowed: allowed, Reset: ahead, Remaining: int((p.Span() - ahead) / p.Step())}
@@ -58,8 +59,8 @@ func (p Policy) Status(allowed bool, ahead time.Duration) Status {
 	return s
 }
 
-// Unknown returns the status that is used while the database cannot count. No request remains, and
-// a client can try again after two seconds.
+// Unknown returns the status that is used if the database cannot count requests. Remaining is 0,
+// and a client can try again after two seconds.
 func (p Policy) Unknown() Status { return Status{Policy: p, Reset: 2 * time.Second} }
 
 // Write sets the five rate-limit headers of a response. In a 429, the reset time equals

@@ -100,7 +100,7 @@ func TestStatus_AllHeadersGiveTheSameRetryTime(t *testing.T) {
 		if !errors.As(refused.Refusal(), &limited) {
 			r.Fatal("Refusal returned no *apierr.Error")
 		}
-		// the value that package httpserver writes
+		// round up to seconds, as package httpserver does for the header
 		retryAfter := int((limited.RetryAfter + time.Second - 1) / time.Second)
 		if got, want := header.Get("X-RateLimit-Reset"), strconv.Itoa(retryAfter); got != want {
 			r.Errorf("X-RateLimit-Reset = %s, want Retry-After's %s", got, want)

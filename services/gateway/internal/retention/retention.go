@@ -12,7 +12,8 @@ import (
 
 const (
 	interval = 15 * time.Second
-	// maxChangeTime is longer than the duration of any forwarded change.
+	// maxChangeTime is longer than the duration of any forwarded change. An intent that is older
+	// belongs to a change that was interrupted.
 	maxChangeTime = time.Minute
 )
 
@@ -39,8 +40,8 @@ func (s *Job) Run(ctx context.Context) error {
 	}
 }
 
-// Once runs the job once. For each intent that is older than age, it writes an audit entry with the
-// outcome unknown.
+// Once runs the job once. For each intent that is older than the parameter age, it writes an audit
+// entry with the outcome unknown.
 func (s *Job) Once(ctx context.Context, age time.Duration) error {
 	unknown, err := s.store.ConcludeOldIntents(ctx, age)
 	if err != nil {

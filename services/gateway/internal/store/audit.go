@@ -16,7 +16,8 @@ import (
 const insertIntent = `INSERT INTO audit_intents (id, operator, workspace_id, request_id, method, route, path, before)
 VALUES (@id, @operator, @workspace, @request, @method, @route, @path, @before)`
 
-// Intend stores an intent. Call Intend before the change is sent.
+// Intend stores an intent: the record that a change is about to be made. Call Intend before the
+// change is sent.
 func (s *Store) Intend(ctx context.Context, intent audit.Intent) error {
 	_, err := s.pool.Exec(ctx, insertIntent, intentArgs(intent))
 	if err != nil {
@@ -40,7 +41,7 @@ func (s *Store) Drop(ctx context.Context, intent audit.Intent) error {
 	return nil
 }
 
-// Conclude replaces an intent by its audit entry.
+// Conclude replaces the intent of a change with the audit entry.
 func (s *Store) Conclude(ctx context.Context, entry audit.Entry) error {
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return concludeIntent(ctx, tx, entry) })
 	if err != nil {
@@ -56,8 +57,8 @@ func concludeIntent(ctx context.Context, tx pgx.Tx, entry audit.Entry) error {
 	return insertEntry(ctx, tx, entry)
 }
 
-// The retention job may already have written the audit entry of a very slow change. In this case
-// the existing entry is kept.
+// The retention job could already have written the audit entry of a very slow change. The existing
+// entry is then kept.
 const insertAudit = `
 INSERT INTO audit_entries (id, operator, workspace_id, request_id, method, route, path, status, outcome, before, after,
     occurred_at)
@@ -81,7 +82,7 @@ SELECT id, operator, workspace_id, request_id, method, route, path, 'unknown', b
 ON CONFLICT (id) DO NOTHING`
 
 // ConcludeOldIntents writes an audit entry with the outcome unknown for every intent that is older
-// than age. It returns the number of these intents.
+// than the parameter age. It returns the number of these intents.
 func (s *Store) ConcludeOldIntents(ctx context.Context, age time.Duration) (int64, error) {
 	tag, err := s.pool.Exec(ctx, concludeOldIntents, pgx.NamedArgs{"age": age})
 	if err != nil {

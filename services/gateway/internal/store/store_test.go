@@ -31,7 +31,7 @@ func TestSeedOperators_OnlyListedOperatorsAreValid(t *testing.T) {
 	}
 	seed := func(operators ...store.Operator) {
 		t.Helper()
-		for range 2 { // the second run must change nothing
+		for range 2 { // the second call must change nothing
 			if err := st.SeedOperators(t.Context(), operators); err != nil {
 				t.Fatal(err)
 			}

@@ -50,7 +50,8 @@ func (s *Store) Workspaces(ctx context.Context, request page.Request) ([]workspa
 	return found, nil
 }
 
-// cursor returns a 422 for starting_after if no row has this id.
+// cursor converts pg.ErrNotFound to the 422 for a starting_after that is not the id of a row. It
+// returns other errors unchanged.
 func cursor(err error) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return page.UnknownCursor()
@@ -89,9 +90,9 @@ WHERE id = @id AND version = @version - 1
 RETURNING ` + workspaceColumns
 
 // ChangeWorkspace commits the version of a workspace that the function change returns, with its
-// event and its audit entry. change gets the stored version, which is locked. So concurrent changes
-// run one after another, and no change is lost. If change returns an error, ChangeWorkspace returns
-// it and stores nothing.
+// event and its audit entry. The function change gets the stored version, which is locked.
+// Concurrent changes therefore run one after another, and no change is lost. If the function change
+// returns an error, ChangeWorkspace stores nothing and returns that error.
 func (s *Store) ChangeWorkspace(
 	ctx context.Context, id uuid.UUID, entry audit.Entry, state State,
 	change func(workspaces.Workspace) (workspaces.Workspace, error),

@@ -21,7 +21,7 @@ const (
 	maxSetting      = 1_000_000
 )
 
-// Optional is a member of a request body. It distinguishes an absent member, null and a value.
+// Optional is a member of a JSON request body. It distinguishes an absent member, null and a value.
 type Optional[T any] struct {
 	// Set is true if the member is present, even if it is null.
 	Set bool
@@ -69,8 +69,8 @@ type Change struct {
 	Retention          Optional[RetentionChange] `json:"retention"`
 }
 
-// New returns the workspace that the body of POST describes. operator is the name of the operator.
-// The error is 422 validation_error and names the field.
+// New returns the workspace that the body of POST describes. The parameter operator is the name of
+// the operator. The error is 422 validation_error and names the field.
 func New(id uuid.UUID, operator string, c Change) (Workspace, error) {
 	switch {
 	case c.Name.Value == nil:
@@ -90,8 +90,8 @@ func New(id uuid.UUID, operator string, c Change) (Workspace, error) {
 	return w.apply(operator, c)
 }
 
-// Changed returns the next version of the workspace after a PATCH. operator is the name of the
-// operator. The currency of a workspace cannot be changed.
+// Changed returns the next version of the workspace after a PATCH. The parameter operator is the
+// name of the operator. The currency of a workspace cannot be changed.
 func (w Workspace) Changed(operator string, c Change) (Workspace, error) {
 	if c.Currency.Set && (c.Currency.Value == nil || *c.Currency.Value != w.Currency) {
 		return Workspace{}, apierr.Validation("currency", "cannot be changed: it is %s for good.", w.Currency)
@@ -204,8 +204,8 @@ func applyLimits(w *Workspace, c Change) error {
 	return nil
 }
 
-// minCallsDays is the minimum retention period of calls in days. It is longer than any delay or
-// repetition of a record about a call.
+// minCallsDays is the minimum retention period of calls in days. It is longer than the time after
+// which a record about a call can still arrive late or again.
 const (
 	minCallsDays = 60
 	maxDays      = 3653 // 3653 days are ten years

@@ -12,7 +12,7 @@ import (
 func TestServices_NamesTheServicesOfEachSetting(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		member string // the member of the body
+		member string // the member of the PATCH body
 		value  string
 		want   []string
 	}{

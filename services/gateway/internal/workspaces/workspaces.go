@@ -89,8 +89,8 @@ type Workspace struct {
 	UpdatedAt time.Time
 }
 
-// API reports whether the keys of the workspace can be used. The plan decides, unless the workspace
-// overrides this feature. A suspended workspace has no API access.
+// API reports whether the API keys of the workspace are accepted. The plan decides, unless the
+// workspace overrides this feature. A suspended workspace has no API access.
 func (w Workspace) API() bool {
 	return w.Status == Active && featureEnabled(w.Features.API, w.Plan != Starter)
 }
