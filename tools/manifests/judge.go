@@ -26,8 +26,8 @@ import (
 	policyvalidation "k8s.io/kubernetes/pkg/apis/policy/validation"
 )
 
-// judge validates a new object as an API server does. Before, it sets the fields that the server
-// sets: the namespace, the addresses of a Service, the selector of a Job.
+// judge validates a new object as an API server does. Before the validation it sets the fields that
+// an API server sets: the namespace, the addresses of a Service, the selector of a Job.
 func judge(object runtime.Object) field.ErrorList {
 	if about, ok := object.(metav1.Object); ok {
 		about.SetNamespace("judged")

@@ -113,9 +113,9 @@ func keep(node *yaml.Node, fits func(key string, value *yaml.Node) bool) {
 	node.Content = kept
 }
 
-// forGenerator adds the order of fields, because oapi-codegen would otherwise sort them. It removes
-// error responses that have the same type as the default response, Error, so that the client has
-// one type for all errors.
+// forGenerator adds the order of fields, because oapi-codegen would otherwise sort them. It also
+// removes the error responses whose type is the type of the default response, Error. The client
+// then has one type for all errors.
 func forGenerator(node *yaml.Node) {
 	if node.Kind != yaml.MappingNode {
 		for _, item := range node.Content {
@@ -140,7 +140,7 @@ func forGenerator(node *yaml.Node) {
 func order(properties *yaml.Node) {
 	for i := 1; i < len(properties.Content); i += 2 {
 		field := properties.Content[i]
-		// wrap the reference, because other members beside $ref are ignored
+		// move the reference into allOf, because OpenAPI ignores other members beside $ref
 		if ref := member(field, "$ref"); ref != nil {
 			*field = yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{
 				{Kind: yaml.ScalarNode, Tag: "!!str", Value: "allOf"},

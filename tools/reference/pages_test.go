@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// description is the part of the API description that the pages of docs/reference repeat.
+// description contains the fields of the API description that the pages of docs/reference repeat.
 type description struct {
 	Webhooks map[string]struct {
 		Post struct {
@@ -65,7 +65,8 @@ func TestEventsPage_ShowsTheExamples(t *testing.T) {
 	}
 }
 
-// TestErrorsPage_ListsEveryCode requires each error code of the API description in docs/reference/errors.md.
+// TestErrorsPage_ListsEveryCode checks that docs/reference/errors.md contains each error code of
+// the API description.
 func TestErrorsPage_ListsEveryCode(t *testing.T) {
 	t.Parallel()
 	page := readPage(t, "../../docs/reference/errors.md")

@@ -20,14 +20,14 @@ var undescribedCodes = []string{
 	"range_not_satisfiable", "precondition_failed", // codes of downloads through the link of a recording
 }
 
-// handedOn lists the files that return an error code from another place. The test reads the code at
-// that place.
+// handedOn lists the files that return an error code that another function chose. The test reads
+// the code in the file of that function.
 var handedOn = []string{
 	"libs/apierr/apierr.go",
 	// returns the error of the pre-check of contacts-compliance
 	"services/calls/internal/callrequests/gates.go",
 	"services/contacts-compliance/internal/checks/pre_check.go", // returns the result of the compliance checks
-	"services/gateway/internal/proxy/owner_request.go",          // returns the error of the service that owns the object
+	"services/gateway/internal/proxy/owner_request.go",          // returns the error of the service that owns the route
 }
 
 // TestCodes_AreTheDocumentsExamples compares the error codes in the code with the examples in the
@@ -67,8 +67,8 @@ func TestCodes_AreTheDocumentsExamples(t *testing.T) {
 	}
 }
 
-// codes returns the error codes in a file. For an error whose code is not a literal, it calls the
-// function unread.
+// codes returns the error codes in a file, each with its line number. For an error whose code is
+// not a literal, it calls the function unread.
 func codes(s source, unread func(line int)) map[string]int {
 	found := map[string]int{}
 	literal := func(e ast.Expr) {
@@ -100,7 +100,7 @@ func codes(s source, unread func(line int)) map[string]int {
 			if strings.HasPrefix(s.path, "services/contacts-compliance/internal/gate/") && len(n.Values) == 1 && strings.HasPrefix(n.Names[0].Name, "Code") {
 				literal(n.Values[0])
 			}
-		case *ast.AssignStmt: // code, message := …: an error before a request exists
+		case *ast.AssignStmt: // code, message := …: errors for bytes that are not a valid HTTP request
 			for i, left := range n.Lhs {
 				if named(left, "code") && s.path == "libs/httpserver/wire.go" && len(n.Rhs) == len(n.Lhs) && len(n.Lhs) == 2 {
 					literal(n.Rhs[i])

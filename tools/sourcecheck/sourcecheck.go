@@ -107,8 +107,8 @@ func skeleton(tree fs.FS) (violations []string) {
 var statement = regexp.MustCompile(`^\s*(SELECT\s|INSERT\s+INTO\s|UPDATE\s+\S+\s+(AS\s+\S+\s+)?SET\s|DELETE\s+FROM\s|` +
 	`WITH\s+\w+\s+AS\s|LOCK\s+TABLE\s|TRUNCATE\s)`)
 
-// statements reports SQL of a service outside of the service's internal/store. Packages for tests
-// can contain SQL.
+// statements reports SQL statements of a service outside of the service's internal/store. Packages
+// for tests can contain SQL.
 func statements(s source, report func(token.Pos, string)) {
 	parts := strings.Split(path.Dir(s.path), "/")
 	if parts[0] != "services" || len(parts) > 3 && parts[2] == "internal" && parts[3] == "store" {

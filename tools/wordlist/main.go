@@ -32,7 +32,7 @@ type word struct {
 	advice  string
 }
 
-// text is a piece of prose and its place, for example "libs/pg/pool.go:12".
+// text is a piece of prose with the place where it was found, for example "libs/pg/pool.go:12".
 type text struct{ place, content string }
 
 func main() {
@@ -187,8 +187,8 @@ var messageMethods = []string{
 	"Errorf", "Fatal", "Fatalf", "Log", "Logf", "Skip", "Skipf",
 }
 
-// goProse returns the comments, messages and help texts of a Go file by line number. For a
-// generated file it returns nothing.
+// goProse returns the comments, messages and help texts of a Go file by line number. It returns
+// nothing for a generated file.
 func goProse(path string, content []byte) (map[int][]string, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, path, content, parser.ParseComments|parser.SkipObjectResolution)
