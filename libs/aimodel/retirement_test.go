@@ -12,10 +12,13 @@ func TestRetirementOf(t *testing.T) {
 		known                       bool
 	}{
 		{name: "voice model", model: "gpt-realtime", day: "2027-01-20", successor: "gpt-realtime-2.1", known: true},
-		{name: "surrounding space", model: " gpt-4o-mini ", day: "2027-01-14", successor: "gpt-6-luna", known: true},
-		{name: "no announcement", model: "gpt-realtime-2.1"},
+		{
+			name: "name with surrounding spaces", model: " gpt-4o-mini ", day: "2027-01-14", successor: "gpt-6-luna",
+			known: true,
+		},
+		{name: "model without an announced retirement", model: "gpt-realtime-2.1"},
 		{name: "another provider's model", model: "llama-4"},
-		{name: "no model"},
+		{name: "empty name"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -18,14 +18,14 @@ func TestJoin(t *testing.T) {
 		faults []error
 		want   error
 	}{
-		{name: "nothing", faults: nil, want: nil},
-		{name: "nil only", faults: []error{nil, nil}, want: nil},
-		{name: "one", faults: []error{nil, name}, want: name},
+		{name: "no errors", faults: nil, want: nil},
+		{name: "only nil errors", faults: []error{nil, nil}, want: nil},
+		{name: "one validation error", faults: []error{nil, name}, want: name},
 		{
-			name: "two", faults: []error{number, nil, name},
+			name: "two validation errors", faults: []error{number, nil, name},
 			want: apierr.Unprocessable("validation_error", "phone_e164 is required. name must be a string."),
 		},
-		{name: "another code", faults: []error{name, gone, number}, want: gone},
+		{name: "an error with another code is returned alone", faults: []error{name, gone, number}, want: gone},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -85,10 +85,19 @@ func TestServer_SlowBodyGetsAnErrorResponse(t *testing.T) {
 		status              int
 		code                string
 	}{
-		{"a byte a second", "POST /v1/calls HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{", "x", 31 * time.Second, 408, "request_timeout"},
-		{"a chunk a second", "POST /v1/calls HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n", 31 * time.Second, 408, "request_timeout"},
-		{"a byte a second that nobody reads", "POST /v1/refused HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{", "x", 2 * time.Second, 404, "not_found"},
-		{"more than fits, and then silence", "POST /v1/calls HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" +
+		{
+			"one byte per second", "POST /v1/calls HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{", "x",
+			31 * time.Second, 408, "request_timeout",
+		},
+		{
+			"one chunk per second", "POST /v1/calls HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n",
+			31 * time.Second, 408, "request_timeout",
+		},
+		{
+			"one byte per second to an unknown route",
+			"POST /v1/refused HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{", "x", 2 * time.Second, 404, "not_found",
+		},
+		{"a body above the limit that stops", "POST /v1/calls HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" +
 			fmt.Sprintf("%x\r\n", 2*MaxBody) + strings.Repeat("x", MaxBody+10), "", 2 * time.Second, 413, "request_too_large"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -30,14 +30,20 @@ func TestWire_EveryErrorHasTheErrorBody(t *testing.T) {
 		status        int
 		code          string
 	}{
-		{"a handler's answer stays", "GET /v1/calls/1 HTTP/1.1\r\nHost: x\r\n\r\n", 200, ""},
-		{"a handler's refusal stays", "GET /v1/calls HTTP/1.1\r\nHost: x\r\n\r\n", 404, "not_found"},
-		{"a broken escape", "GET /v1/calls/%zz HTTP/1.1\r\nHost: x\r\n\r\n", 400, "bad_request"},
+		{"the response of a handler is unchanged", "GET /v1/calls/1 HTTP/1.1\r\nHost: x\r\n\r\n", 200, ""},
+		{"the error response of a handler is unchanged", "GET /v1/calls HTTP/1.1\r\nHost: x\r\n\r\n", 404, "not_found"},
+		{"an invalid percent-encoding", "GET /v1/calls/%zz HTTP/1.1\r\nHost: x\r\n\r\n", 400, "bad_request"},
 		{"a NUL in the path", "GET /v1/calls/\x00 HTTP/1.1\r\nHost: x\r\n\r\n", 400, "bad_request"},
-		{"no host", "GET /v1/calls HTTP/1.1\r\n\r\n", 400, "bad_request"},
-		{"an unknown encoding", "GET /v1/calls HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501, "bad_request"},
-		{"an unknown expectation", "GET /v1/calls HTTP/1.1\r\nHost: x\r\nExpect: more\r\n\r\n", 417, "expectation_failed"},
-		{"large headers", "GET /v1/calls HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 10<<10) + "\r\n\r\n", 431, "headers_too_large"},
+		{"no Host header", "GET /v1/calls HTTP/1.1\r\n\r\n", 400, "bad_request"},
+		{
+			"an unknown transfer encoding", "GET /v1/calls HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501,
+			"bad_request",
+		},
+		{"an unknown Expect header", "GET /v1/calls HTTP/1.1\r\nHost: x\r\nExpect: more\r\n\r\n", 417, "expectation_failed"},
+		{
+			"headers above the limit", "GET /v1/calls HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 10<<10) + "\r\n\r\n",
+			431, "headers_too_large",
+		},
 	} {
 		conn, err := net.Dial("tcp", listener.Addr().String())
 		if err != nil {

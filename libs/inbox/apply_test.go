@@ -240,9 +240,9 @@ func TestApply_ErrorRollsEverythingBack(t *testing.T) {
 		name    string
 		respond func([]string) (Outcome, error)
 	}{
-		{name: "error", respond: func([]string) (Outcome, error) { return Outcome{}, away }},
-		{name: "panic", respond: func([]string) (Outcome, error) { panic("unlucky") }},
-		{name: "wrong number of results", respond: func([]string) (Outcome, error) {
+		{name: "handler returns an error", respond: func([]string) (Outcome, error) { return Outcome{}, away }},
+		{name: "handler panics", respond: func([]string) (Outcome, error) { panic("unlucky") }},
+		{name: "handler returns a wrong number of results", respond: func([]string) (Outcome, error) {
 			return Outcome{Results: make([]Result, 7)}, nil
 		}},
 	}

@@ -27,15 +27,15 @@ func TestApply_FindsAnEventThatWasPublishedTwice(t *testing.T) {
 		first, again int // the ages of the two events, in days
 	}{
 		{name: "today", first: 0, again: 0},
-		{name: "oldest day that is kept", first: 8, again: 8},
-		{name: "older than the kept days", first: 9, again: 9},
-		{name: "a compacted record", first: 400, again: 400},
-		{name: "a clock that is ahead", first: -30, again: -30},
+		{name: "on the oldest day of inbox_events", first: 8, again: 8},
+		{name: "older than inbox_events", first: 9, again: 9},
+		{name: "a year-old record of a compacted topic", first: 400, again: 400},
+		{name: "producer's clock a month ahead", first: -30, again: -30},
 		{name: "published again after midnight", first: 1, again: 0},
 		{name: "published again after a restore", first: 7, again: 0},
-		{name: "older record behind a newer one", first: 0, again: 2},
-		{name: "became too old for the kept days", first: 8, again: 9},
-		{name: "clock was ahead the first time", first: -30, again: 0},
+		{name: "an older event time the second time", first: 0, again: 2},
+		{name: "became too old for inbox_events", first: 8, again: 9},
+		{name: "producer's clock a month ahead the first time", first: -30, again: 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -21,11 +21,11 @@ func TestRefusal_IsFinal(t *testing.T) {
 		others bool    // whether other records are applied in the meantime
 		want   bool
 	}{
-		{name: "unique violation", errs: []error{unique, unique, unique, unique}, others: true, want: true},
-		{name: "unique violation, not long enough", errs: []error{unique, unique, unique}, others: true},
+		{name: "unique violation for 15 minutes", errs: []error{unique, unique, unique, unique}, others: true, want: true},
+		{name: "unique violation for 10 minutes", errs: []error{unique, unique, unique}, others: true},
 		{name: "unique violation, no other record applied", errs: []error{unique, unique, unique, unique}},
-		{name: "database away in between", errs: []error{unique, unique, away, unique}, others: true},
-		{name: "database away", errs: []error{away, away, away, away, away}, others: true},
+		{name: "database unavailable in between", errs: []error{unique, unique, away, unique}, others: true},
+		{name: "database unavailable", errs: []error{away, away, away, away, away}, others: true},
 		{
 			name: "timeout",
 			errs: []error{
@@ -37,7 +37,7 @@ func TestRefusal_IsFinal(t *testing.T) {
 		{name: "deadlock", errs: repeat("40P01"), others: true},
 		{name: "missing column", errs: repeat("42703"), others: true},
 		{name: "missing partition", errs: repeat("23514"), others: true},
-		{name: "foreign key", errs: repeat("23503"), others: true, want: true},
+		{name: "foreign key violation", errs: repeat("23503"), others: true, want: true},
 		{name: "raised exception", errs: repeat("P0001"), others: true, want: true},
 	}
 	for _, test := range tests {

@@ -46,10 +46,10 @@ func TestEnsureTopics_ReplicasDependOnClusterAndSetting(t *testing.T) {
 		replicas, insync string
 	}{
 		{"one broker", 1, kafka.Making{}, "1", "1"},
-		{"two brokers are no cluster yet", 2, kafka.Making{}, "1", "1"},
+		{"two brokers count as a single broker", 2, kafka.Making{}, "1", "1"},
 		{"three brokers", 3, kafka.Making{}, "3", "2"},
 		{"five brokers", 5, kafka.Making{}, "3", "2"},
-		{"as set", 3, kafka.Making{Replication: 2, MinInsync: 2}, "2", "2"},
+		{"configured numbers are used", 3, kafka.Making{Replication: 2, MinInsync: 2}, "2", "2"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -89,12 +89,24 @@ func TestEnsureTopics_RejectsSettingsThatLoseRecords(t *testing.T) {
 		configs map[string]*string
 		want    string // "" means that no error is expected
 	}{
-		{"as in the catalogue", kafka.Making{}, map[string]*string{"cleanup.policy": text("delete"), "retention.ms": text("604800000")}, ""},
-		{"a stream that is compacted", kafka.Making{}, map[string]*string{"cleanup.policy": text("compact")}, "cleanup.policy=delete"},
-		{"a stream that is compacted as well", kafka.Making{}, map[string]*string{"cleanup.policy": text("compact,delete")}, "cleanup.policy=delete"},
-		{"kept for an hour is only told", kafka.Making{}, map[string]*string{"retention.ms": text("3600000")}, ""},
-		{"more replicas are asked for than there are", kafka.Making{Replication: 3}, nil, "KAFKA_REPLICATION=1"},
-		{"none can be written", kafka.Making{}, map[string]*string{"min.insync.replicas": text("2")}, "min.insync.replicas"},
+		{
+			"settings of the catalogue are accepted", kafka.Making{},
+			map[string]*string{"cleanup.policy": text("delete"), "retention.ms": text("604800000")}, "",
+		},
+		{
+			"a compacted stream is rejected", kafka.Making{}, map[string]*string{"cleanup.policy": text("compact")},
+			"cleanup.policy=delete",
+		},
+		{
+			"a stream with compaction and deletion is rejected", kafka.Making{},
+			map[string]*string{"cleanup.policy": text("compact,delete")}, "cleanup.policy=delete",
+		},
+		{"a short retention is only logged", kafka.Making{}, map[string]*string{"retention.ms": text("3600000")}, ""},
+		{"more replicas than brokers are rejected", kafka.Making{Replication: 3}, nil, "KAFKA_REPLICATION=1"},
+		{
+			"min.insync.replicas above the number of replicas is rejected", kafka.Making{},
+			map[string]*string{"min.insync.replicas": text("2")}, "min.insync.replicas",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -108,19 +108,33 @@ func TestSecurity_ErrorNamesTheSettingAndClientRetries(t *testing.T) {
 		want   string
 	}{
 		{"a wrong password", func(_ *testing.T, cfg *kafka.Config) { cfg.Password = "wrong" }, "KAFKA_PASSWORD"},
-		{"another mechanism", func(_ *testing.T, cfg *kafka.Config) { cfg.Mechanism = "PLAIN" }, "KAFKA_SASL_MECHANISM"},
-		{"an authority that we do not know", func(t *testing.T, cfg *kafka.Config) { _, cfg.CAFile = certify(t) }, "KAFKA_CA_FILE"},
-		{"no TLS", func(_ *testing.T, cfg *kafka.Config) { cfg.TLS, cfg.CAFile = false, "" }, "KAFKA_TLS"},
-		{"no password", func(_ *testing.T, cfg *kafka.Config) { cfg.Mechanism, cfg.User, cfg.Password = "", "", "" }, "KAFKA_SASL_MECHANISM"},
+		{
+			"a mechanism that the brokers do not accept", func(_ *testing.T, cfg *kafka.Config) { cfg.Mechanism = "PLAIN" },
+			"KAFKA_SASL_MECHANISM",
+		},
+		{
+			"an unknown certificate authority", func(t *testing.T, cfg *kafka.Config) { _, cfg.CAFile = certify(t) },
+			"KAFKA_CA_FILE",
+		},
+		{"a client without TLS", func(_ *testing.T, cfg *kafka.Config) { cfg.TLS, cfg.CAFile = false, "" }, "KAFKA_TLS"},
+		{
+			"a client without a password",
+			func(_ *testing.T, cfg *kafka.Config) { cfg.Mechanism, cfg.User, cfg.Password = "", "", "" },
+			"KAFKA_SASL_MECHANISM",
+		},
 		{"a certificate for another host", func(t *testing.T, cfg *kafka.Config) {
 			*cfg = guardedAs(t, "SCRAM-SHA-512", net.IPv4(127, 0, 0, 9), time.Hour)
 		}, "another name than KAFKA_BROKERS"},
-		{"a certificate that has run out", func(t *testing.T, cfg *kafka.Config) {
+		{"an expired certificate", func(t *testing.T, cfg *kafka.Config) {
 			*cfg = guardedAs(t, "SCRAM-SHA-512", net.IPv4(127, 0, 0, 1), -time.Hour)
 		}, "renew it"},
 		{"no broker at the address", func(_ *testing.T, cfg *kafka.Config) { cfg.Brokers = []string{"127.0.0.1:1"} }, "check KAFKA_BROKERS"},
-		{"no such host", func(_ *testing.T, cfg *kafka.Config) { cfg.Brokers = []string{"no-such-host.invalid:9092"} }, "check KAFKA_BROKERS"},
-		{"brokers of another age", func(t *testing.T, cfg *kafka.Config) {
+		{
+			"an unknown host name",
+			func(_ *testing.T, cfg *kafka.Config) { cfg.Brokers = []string{"no-such-host.invalid:9092"} },
+			"check KAFKA_BROKERS",
+		},
+		{"brokers of an old version", func(t *testing.T, cfg *kafka.Config) {
 			*cfg = clusterOf(t, 1, kfake.MaxVersions(kversion.V0_10_0()))
 		}, "too old"},
 	}
@@ -157,16 +171,31 @@ func TestNewClient_RejectsInvalidSettings(t *testing.T) {
 		cfg  kafka.Config
 		want string
 	}{
-		{"an authority without TLS", kafka.Config{Security: kafka.Security{CAFile: empty}}, "KAFKA_TLS=true"},
-		{"an authority that is not there", kafka.Config{Security: kafka.Security{TLS: true, CAFile: empty + "x"}}, "KAFKA_CA_FILE"},
-		{"an authority without a certificate", kafka.Config{Security: kafka.Security{TLS: true, CAFile: empty}}, "KAFKA_CA_FILE"},
+		{"a certificate authority without TLS", kafka.Config{Security: kafka.Security{CAFile: empty}}, "KAFKA_TLS=true"},
+		{
+			"a missing file of the certificate authority",
+			kafka.Config{Security: kafka.Security{TLS: true, CAFile: empty + "x"}}, "KAFKA_CA_FILE",
+		},
+		{
+			"an empty file of the certificate authority", kafka.Config{Security: kafka.Security{TLS: true, CAFile: empty}},
+			"KAFKA_CA_FILE",
+		},
 		{"a certificate without its key", kafka.Config{Security: kafka.Security{TLS: true, CertFile: empty}}, "KAFKA_KEY_FILE"},
-		{"a key that is none", kafka.Config{Security: kafka.Security{TLS: true, CertFile: empty, KeyFile: empty}}, "KAFKA_CERT_FILE"},
+		{
+			"a file without a certificate and key",
+			kafka.Config{Security: kafka.Security{TLS: true, CertFile: empty, KeyFile: empty}}, "KAFKA_CERT_FILE",
+		},
 		{"a user without a mechanism", kafka.Config{Security: kafka.Security{User: "u", Password: "p"}}, "KAFKA_SASL_MECHANISM"},
-		{"a mechanism that is not known", kafka.Config{Security: kafka.Security{Mechanism: "GSSAPI", User: "u", Password: "p"}}, "KAFKA_SASL_MECHANISM"},
+		{
+			"an unknown mechanism", kafka.Config{Security: kafka.Security{Mechanism: "GSSAPI", User: "u", Password: "p"}},
+			"KAFKA_SASL_MECHANISM",
+		},
 		{"a mechanism without a password", kafka.Config{Security: kafka.Security{Mechanism: "PLAIN", User: "u"}}, "KAFKA_PASSWORD"},
-		{"topics neither made nor looked at", kafka.Config{Making: kafka.Making{Topics: "no"}}, "KAFKA_TOPICS"},
-		{"more in sync than there are", kafka.Config{Making: kafka.Making{Replication: 2, MinInsync: 3}}, "KAFKA_MIN_INSYNC"},
+		{"an unknown value of KAFKA_TOPICS", kafka.Config{Making: kafka.Making{Topics: "no"}}, "KAFKA_TOPICS"},
+		{
+			"more in-sync replicas than replicas", kafka.Config{Making: kafka.Making{Replication: 2, MinInsync: 3}},
+			"KAFKA_MIN_INSYNC",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -109,18 +109,21 @@ func TestPrice_RoundsUpToIncrementAndMicroCredit(t *testing.T) {
 	}{
 		{"ten minutes at the default rate are half a credit", 50_000, 600, 1, 500_000},
 		{"one second at the default rate is rounded up to a whole micro-credit", 50_000, 1, 1, 834},
-		{"six seconds come out even", 50_000, 6, 1, 5_000},
-		{"seven seconds are one micro-credit more than the fraction", 50_000, 7, 1, 5_834},
-		{"no talk costs nothing", 50_000, 0, 60, 0},
-		{"negative talk costs nothing", 50_000, -5, 60, 0},
-		{"no rate costs nothing", 0, 600, 1, 0},
-		{"a started minute is a whole one", 50_000, 1, 60, 50_000},
-		{"a full minute is one minute", 50_000, 60, 60, 50_000},
-		{"one second past the minute starts the next", 50_000, 61, 60, 100_000},
-		{"six-second increments", 60_000, 13, 6, 18_000},
+		{"six seconds need no rounding", 50_000, 6, 1, 5_000},
+		{"seven seconds are rounded up to the next micro-credit", 50_000, 7, 1, 5_834},
+		{"zero seconds cost nothing", 50_000, 0, 60, 0},
+		{"negative seconds cost nothing", 50_000, -5, 60, 0},
+		{"a rate of zero costs nothing", 0, 600, 1, 0},
+		{"a started minute costs a whole minute", 50_000, 1, 60, 50_000},
+		{"a full minute costs one minute", 50_000, 60, 60, 50_000},
+		{"61 seconds cost two minutes", 50_000, 61, 60, 100_000},
+		{"13 seconds are rounded up to 18 seconds", 60_000, 13, 6, 18_000},
 		{"an increment below one counts as one second", 60_000, 2, 0, 2_000},
 		{"the smallest rate still costs one micro-credit", 1, 1, 1, 1},
-		{"what does not fit is the largest amount", math.MaxInt64, math.MaxInt32, math.MaxInt32, math.MaxInt64},
+		{
+			"a charge above the largest amount becomes the largest amount", math.MaxInt64, math.MaxInt32, math.MaxInt32,
+			math.MaxInt64,
+		},
 	}
 	for _, tt := range tests {
 		if got := money.Price(tt.perMinute, tt.seconds, tt.increment); got != tt.want {

@@ -16,18 +16,21 @@ func TestParse(t *testing.T) {
 		want        Request
 		fault       string
 	}{
-		{"nothing asked gives 25 from the newest", "", Request{Limit: 25}, ""},
-		{"the least", "limit=1", Request{Limit: 1}, ""},
-		{"the most, after an id", "limit=100&starting_after=" + id.String(), Request{Limit: 100, After: id}, ""},
-		{"zero is refused", "limit=0", Request{}, "limit"},
-		{"101 is refused", "limit=101", Request{}, "limit"},
-		{"text is refused", "limit=ten", Request{}, "limit"},
-		{"empty is refused", "limit=", Request{}, "limit"},
-		{"a sign is refused", "limit=%2B5", Request{}, "limit"},
-		{"a fraction is refused", "limit=2.5", Request{}, "limit"},
+		{"an empty query means 25 items from the newest", "", Request{Limit: 25}, ""},
+		{"the smallest limit", "limit=1", Request{Limit: 1}, ""},
+		{"the largest limit, after an id", "limit=100&starting_after=" + id.String(), Request{Limit: 100, After: id}, ""},
+		{"limit 0 is refused", "limit=0", Request{}, "limit"},
+		{"limit 101 is refused", "limit=101", Request{}, "limit"},
+		{"a limit that is text is refused", "limit=ten", Request{}, "limit"},
+		{"an empty limit is refused", "limit=", Request{}, "limit"},
+		{"a limit with a plus sign is refused", "limit=%2B5", Request{}, "limit"},
+		{"a limit with a fraction is refused", "limit=2.5", Request{}, "limit"},
 		{"an id without hyphens is refused", "starting_after=" + strings.ReplaceAll(id.String(), "-", ""), Request{}, "starting_after"},
 		{"an empty id is refused", "starting_after=", Request{}, "starting_after"},
-		{"the nil id is refused, since it would mean the newest", "starting_after=" + uuid.Nil.String(), Request{}, "starting_after"},
+		{
+			"the nil id is refused, because it would mean the first page", "starting_after=" + uuid.Nil.String(), Request{},
+			"starting_after",
+		},
 	} {
 		query, err := url.ParseQuery(row.query)
 		if err != nil {

@@ -32,17 +32,20 @@ func TestArgs_MatchPgxNamedArgs(t *testing.T) {
 		name, sql string
 		args      pgx.NamedArgs
 	}{
-		{"one place", "SELECT @a::text", pgx.NamedArgs{"a": "x"}},
-		{"other values", "SELECT @a::text", pgx.NamedArgs{"a": "y"}},
+		{"one argument", "SELECT @a::text", pgx.NamedArgs{"a": "x"}},
+		{"the same statement with another value", "SELECT @a::text", pgx.NamedArgs{"a": "y"}},
 		{
-			"a name twice, and one that is not asked for", "SELECT concat(@b::text, @a::text, @b::text)",
+			"a name that occurs twice, and an unused argument", "SELECT concat(@b::text, @a::text, @b::text)",
 			pgx.NamedArgs{"a": "1", "b": "2", "c": "3"},
 		},
-		{"a name without a value is null", "SELECT coalesce(@a::text, 'none') || @b", pgx.NamedArgs{"b": "2"}},
-		{"and has one the next time", "SELECT coalesce(@a::text, 'none') || @b", pgx.NamedArgs{"a": "1", "b": "2"}},
-		{"and none again", "SELECT coalesce(@a::text, 'none') || @b", pgx.NamedArgs{"b": "2"}},
+		{"a missing argument is NULL", "SELECT coalesce(@a::text, 'none') || @b", pgx.NamedArgs{"b": "2"}},
+		{
+			"the same statement with the argument", "SELECT coalesce(@a::text, 'none') || @b",
+			pgx.NamedArgs{"a": "1", "b": "2"},
+		},
+		{"the same statement without the argument again", "SELECT coalesce(@a::text, 'none') || @b", pgx.NamedArgs{"b": "2"}},
 		{"text that looks like a name", "SELECT '@a' || @a::text -- @a", pgx.NamedArgs{"a": "1"}},
-		{"no names", "SELECT 'x'", pgx.NamedArgs{}},
+		{"no arguments", "SELECT 'x'", pgx.NamedArgs{}},
 	} {
 		want := ask(row.sql, row.args)
 		for range 2 {

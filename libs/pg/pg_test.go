@@ -274,21 +274,21 @@ func TestIsDown(t *testing.T) {
 		want       bool
 		unanswered bool
 	}{
-		{"nothing", nil, false, false},
-		{"refused", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, true, false},
-		{"reset", &net.OpError{Op: "read", Err: syscall.ECONNRESET}, true, true},
-		{"the end of the stream", io.ErrUnexpectedEOF, true, true},
-		{"administrator's command", &pgconn.PgError{Code: "57P01"}, true, false},
-		{"starting up", &pgconn.PgError{Code: "57P03"}, true, false},
+		{"no error", nil, false, false},
+		{"connection refused", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, true, false},
+		{"connection reset", &net.OpError{Op: "read", Err: syscall.ECONNRESET}, true, true},
+		{"connection closed before the response", io.ErrUnexpectedEOF, true, true},
+		{"server is stopping", &pgconn.PgError{Code: "57P01"}, true, false},
+		{"server is starting", &pgconn.PgError{Code: "57P03"}, true, false},
 		{"connection failure", &pgconn.PgError{Code: "08006"}, true, false},
 		{"too many connections", &pgconn.PgError{Code: "53300"}, true, false},
-		{"a statement the server gave up on", &pgconn.PgError{Code: "57014"}, true, false},
-		{"a standby", &pgconn.PgError{Code: "25006"}, true, false},
-		{"deadline", context.DeadlineExceeded, true, true},
-		{"the caller went away", context.Canceled, false, false},
-		{"a unique key", &pgconn.PgError{Code: "23505"}, false, false},
+		{"statement timeout", &pgconn.PgError{Code: "57014"}, true, false},
+		{"server is a standby", &pgconn.PgError{Code: "25006"}, true, false},
+		{"deadline exceeded", context.DeadlineExceeded, true, true},
+		{"context canceled by the caller", context.Canceled, false, false},
+		{"unique violation", &pgconn.PgError{Code: "23505"}, false, false},
 		{"no rows", pgx.ErrNoRows, false, false},
-		{"a wrong password", &pgconn.PgError{Code: "28P01"}, false, false},
+		{"wrong password", &pgconn.PgError{Code: "28P01"}, false, false},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -18,14 +18,14 @@ func TestForbidden_UnassignedCountryCode(t *testing.T) {
 		number phone.Number
 		want   string
 	}{
-		{name: "reserved", number: "+999123456789", want: phone.Unassigned},
-		{name: "reserved, of the shortest length", number: "+9991234", want: phone.Unassigned},
-		{name: "spare zone", number: "+2101234567", want: phone.Unassigned},
+		{name: "reserved code", number: "+999123456789", want: phone.Unassigned},
+		{name: "reserved code, shortest number", number: "+9991234", want: phone.Unassigned},
+		{name: "spare code", number: "+2101234567", want: phone.Unassigned},
 		{name: "former code of East Germany and Czechoslovakia", number: "+42912345678", want: phone.Unassigned},
 		{name: "assigned code, impossible number", number: "+9107061479", want: ""},
-		{name: "one digit", number: "+1234567", want: ""},
-		{name: "two digits", number: "+447700900123", want: ""},
-		{name: "three digits", number: "+383491234567", want: ""},
+		{name: "assigned code of one digit", number: "+1234567", want: ""},
+		{name: "assigned code of two digits", number: "+447700900123", want: ""},
+		{name: "assigned code of three digits", number: "+383491234567", want: ""},
 		{name: "assigned to the Vatican and not in use", number: "+3791234567", want: ""},
 		{name: "assigned to Kazakhstan and not in use", number: "+9977011234567", want: ""},
 		{name: "international freephone", number: "+80012345678", want: ""},

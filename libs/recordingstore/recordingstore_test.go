@@ -64,14 +64,14 @@ func TestLinks_OpenOneRecordingForAnHour(t *testing.T) {
 		at    time.Time
 		good  bool
 	}{
-		{"at once", old, key, link.Query(), now, true},
-		{"a second before its end", old, key, link.Query(), now.Add(3599 * time.Second), true},
-		{"at its end", old, key, link.Query(), now.Add(3600 * time.Second), false},
-		{"another recording", old, other, link.Query(), now, false},
-		{"a later end", old, key, forged, now, false},
-		{"no signature", old, key, url.Values{"expires": {link.Query().Get("expires")}}, now, false},
-		{"by the next key, with the old one known", both, key, link.Query(), now, true},
-		{"by another key", links(t, linkKey('c')), key, link.Query(), now, false},
+		{"immediately", old, key, link.Query(), now, true},
+		{"one second before the expiry", old, key, link.Query(), now.Add(3599 * time.Second), true},
+		{"at the expiry", old, key, link.Query(), now.Add(3600 * time.Second), false},
+		{"link used for another recording", old, other, link.Query(), now, false},
+		{"link with a changed expiry", old, key, forged, now, false},
+		{"link without a signature", old, key, url.Values{"expires": {link.Query().Get("expires")}}, now, false},
+		{"signed with the old key, after a rotation", both, key, link.Query(), now, true},
+		{"checked with an unknown key", links(t, linkKey('c')), key, link.Query(), now, false},
 	} {
 		if err := row.by.Check(row.key, row.query, row.at); (err == nil) != row.good {
 			t.Errorf("%s: %v, want good %v", row.name, err, row.good)
@@ -90,12 +90,15 @@ func TestStorage_AcceptsOneConfiguredStorageOrNone(t *testing.T) {
 		where   recordingstore.Where
 		good    bool
 	}{
-		{"nothing", recordingstore.Storage{}, recordingstore.Nowhere, true},
-		{"a bucket", s3, recordingstore.S3, true},
-		{"a directory", recordingstore.Storage{LinkKeys: []string{linkKey('a')}}, recordingstore.Local, true},
-		{"both", recordingstore.Storage{URL: s3.URL, LinkKeys: []string{linkKey('a')}}, recordingstore.Nowhere, false},
-		{"a path", path, recordingstore.S3, false},
-		{"no secret", keyless, recordingstore.S3, false},
+		{"no storage", recordingstore.Storage{}, recordingstore.Nowhere, true},
+		{"bucket", s3, recordingstore.S3, true},
+		{"local directory", recordingstore.Storage{LinkKeys: []string{linkKey('a')}}, recordingstore.Local, true},
+		{
+			"bucket and local directory", recordingstore.Storage{URL: s3.URL, LinkKeys: []string{linkKey('a')}},
+			recordingstore.Nowhere, false,
+		},
+		{"public URL with a path", path, recordingstore.S3, false},
+		{"bucket without a secret key", keyless, recordingstore.S3, false},
 	} {
 		if where, err := row.storage.Where(); where != row.where {
 			t.Errorf("%s: where = %v, want %v", row.name, where, row.where)

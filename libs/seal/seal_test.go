@@ -95,12 +95,12 @@ func TestNew_RejectsInvalidKeys(t *testing.T) {
 		name string
 		keys []string
 	}{
-		{"no key at all", nil},
-		{"no id", []string{"=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}},
-		{"no equals sign", []string{"k1"}},
-		{"not base64", []string{"k1=!!!"}},
-		{"too short", []string{"k1=" + base64.StdEncoding.EncodeToString(make([]byte, 16))}},
-		{"one id twice", []string{key("k1", 1), key("k1", 2)}},
+		{"no key", nil},
+		{"key without an id", []string{"=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}},
+		{"entry without an equals sign", []string{"k1"}},
+		{"key that is not base64", []string{"k1=!!!"}},
+		{"key of 16 bytes", []string{"k1=" + base64.StdEncoding.EncodeToString(make([]byte, 16))}},
+		{"two keys with one id", []string{key("k1", 1), key("k1", 2)}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

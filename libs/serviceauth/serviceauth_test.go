@@ -115,18 +115,27 @@ func refuses(t *testing.T) {
 	valid := sign(gateway, "calls", good, now)
 	for _, row := range []struct{ name, token string }{
 		{"no token", ""},
-		{"no JWT", "abc"},
+		{"text that is not a JWT", "abc"},
 		{"another audience", sign(gateway, "dialer", good, now)},
-		{"expired past the leeway", sign(gateway, "calls", good, now.Add(-life-leeway-time.Second))},
-		{"from the future", sign(gateway, "calls", good, now.Add(leeway+2*time.Second))},
-		{"an unknown key under the gateway's name", sign(stranger, "calls", good, now)},
-		{"another service's own key: only the gateway vouches for callers", sign(dialer, "calls", good, now)},
-		{"a service token", sign(gateway, "calls", claims{Use: forService}, now)},
+		{"expired longer ago than the leeway", sign(gateway, "calls", good, now.Add(-life-leeway-time.Second))},
+		{"issued later than the leeway allows", sign(gateway, "calls", good, now.Add(leeway+2*time.Second))},
+		{"the gateway's name signed with an unknown key", sign(stranger, "calls", good, now)},
+		{"a caller's token signed by a service other than the gateway", sign(dialer, "calls", good, now)},
+		{"a token that identifies a service", sign(gateway, "calls", claims{Use: forService}, now)},
 		{"a changed signature", valid[:len(valid)-8] + "AAAAAAAA"},
-		{"alg none", free(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, registered(jwt.NewNumericDate(now.Add(time.Minute))))},
-		{"HMAC with the public key", free(jwt.SigningMethodHS256, []byte(gateway.Public()), registered(jwt.NewNumericDate(now.Add(time.Minute))))},
-		{"no expiry", free(jwt.SigningMethodEdDSA, gateway.private, registered(nil))},
-		{"an expiry of a day", free(jwt.SigningMethodEdDSA, gateway.private, registered(jwt.NewNumericDate(now.Add(24*time.Hour))))},
+		{
+			"unsigned, with alg none",
+			free(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, registered(jwt.NewNumericDate(now.Add(time.Minute)))),
+		},
+		{
+			"signed as HMAC with the public key",
+			free(jwt.SigningMethodHS256, []byte(gateway.Public()), registered(jwt.NewNumericDate(now.Add(time.Minute)))),
+		},
+		{"no expiry time", free(jwt.SigningMethodEdDSA, gateway.private, registered(nil))},
+		{
+			"valid for a day",
+			free(jwt.SigningMethodEdDSA, gateway.private, registered(jwt.NewNumericDate(now.Add(24*time.Hour)))),
+		},
 	} {
 		for _, middleware := range []func(http.Handler) http.Handler{calls.RequireCaller, calls.RequireOperator} {
 			status, _, body := call(middleware, row.token)
@@ -214,8 +223,11 @@ func TestAllowServices_AcceptsOnlyTheNamedServices(t *testing.T) {
 	}{
 		{"no token", nil, connect.CodeUnauthenticated},
 		{"another audience", with(calls.ClientInterceptor("dialer")), connect.CodeUnauthenticated},
-		{"an unknown key under a known name", with(stranger.ClientInterceptor("billing-wallet")), connect.CodeUnauthenticated},
-		{"a caller's token", callerToken(calls), connect.CodeUnauthenticated},
+		{
+			"a known service's name signed with an unknown key", with(stranger.ClientInterceptor("billing-wallet")),
+			connect.CodeUnauthenticated,
+		},
+		{"a token that identifies a caller", callerToken(calls), connect.CodeUnauthenticated},
 		{"a known service that is not listed", with(dialer.ClientInterceptor("billing-wallet")), connect.CodePermissionDenied},
 	} {
 		if err := ask(t, row.client, wallet.AllowServices("calls")); connect.CodeOf(err) != row.want {

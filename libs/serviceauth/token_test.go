@@ -44,11 +44,11 @@ func TestVerifyService_VerifiedTokenExpires(t *testing.T) {
 		at   time.Duration
 		good bool
 	}{
-		{"at first", 0, true},
-		{"again", time.Second, true},
-		{"in the leeway", life + leeway - time.Second, true},
-		{"after it", life + leeway, false},
-		{"and not again", life + leeway + time.Second, false},
+		{"first use", 0, true},
+		{"second use", time.Second, true},
+		{"expired within the leeway", life + leeway - time.Second, true},
+		{"expired after the leeway", life + leeway, false},
+		{"second use after the leeway", life + leeway + time.Second, false},
 	} {
 		if c, err := wallet.verifyService(token, now.Add(row.at)); (err == nil) != row.good {
 			t.Errorf("%s: verifyService error = %v, want success = %v", row.name, err, row.good)

@@ -113,9 +113,9 @@ func TestResponseError(t *testing.T) {
 		err  error
 		want connect.Code
 	}{
-		{name: "a message that this build cannot read", err: kafka.Parkf("workspace_id: not a UUID"),
+		{name: "message that this build cannot read", err: kafka.Parkf("workspace_id: not a UUID"),
 			want: connect.CodeInvalidArgument},
-		{name: "the deadline of the caller", err: context.DeadlineExceeded, want: connect.CodeUnavailable},
+		{name: "expired deadline of the caller", err: context.DeadlineExceeded, want: connect.CodeUnavailable},
 		{name: "any other error", err: errors.New("constraint violated"), want: connect.CodeInternal},
 	}
 	for _, tt := range tests {

@@ -170,10 +170,10 @@ func TestContinue_StartsChildOrLinkedTrace(t *testing.T) {
 		same        bool
 		links       int
 	}{
-		{"soon after it is a child", stored, 10 * time.Minute, true, 0},
-		{"after a long wait it is a new trace with a link", stored, 10*time.Minute + 1, false, 1},
-		{"without a traceparent it is a new trace", "", 0, false, 0},
-		{"a broken traceparent is none", "00-zz", 0, false, 0},
+		{"after a short wait, the span is a child", stored, 10 * time.Minute, true, 0},
+		{"after a long wait, the span starts a linked trace", stored, 10*time.Minute + 1, false, 1},
+		{"without a traceparent, the span starts a new trace", "", 0, false, 0},
+		{"a malformed traceparent is ignored", "00-zz", 0, false, 0},
 	} {
 		// A span that is open in the context must not become the parent of the new span.
 		around, other := tracer().Start(t.Context(), "worker loop")

@@ -30,16 +30,19 @@ func TestMustAnswer_FindsEveryInvalidResponse(t *testing.T) {
 		headers []string
 		fails   bool
 	}{
-		{"a refusal", 404, good, []string{"Service-Version", "Content-Type"}, false},
-		{"an answer", 200, `{}`, []string{"Service-Version", "Content-Type"}, false},
-		{"a fault", 500, good, []string{"Service-Version", "Content-Type"}, true},
-		{"an outage", 503, good, []string{"Service-Version", "Content-Type"}, true},
-		{"a redirect", 301, good, []string{"Service-Version", "Content-Type"}, true},
-		{"an empty refusal", 404, ``, []string{"Service-Version", "Content-Type"}, true},
-		{"a refusal without a message", 404, `{"error":{"code":"not_found"}}`, []string{"Service-Version", "Content-Type"}, true},
-		{"a refusal that hands back what was sent", 422, `{"error":{"code":"a","message":"` + strings.Repeat("x", 5000) + `"}}`, []string{"Service-Version", "Content-Type"}, true},
-		{"no version", 404, good, []string{"Content-Type"}, true},
-		{"no type", 404, good, []string{"Service-Version"}, true},
+		{"4xx with the error body", 404, good, []string{"Service-Version", "Content-Type"}, false},
+		{"2xx", 200, `{}`, []string{"Service-Version", "Content-Type"}, false},
+		{"500", 500, good, []string{"Service-Version", "Content-Type"}, true},
+		{"503", 503, good, []string{"Service-Version", "Content-Type"}, true},
+		{"301", 301, good, []string{"Service-Version", "Content-Type"}, true},
+		{"4xx without a body", 404, ``, []string{"Service-Version", "Content-Type"}, true},
+		{"4xx without a message", 404, `{"error":{"code":"not_found"}}`, []string{"Service-Version", "Content-Type"}, true},
+		{
+			"4xx with a very long message", 422, `{"error":{"code":"a","message":"` + strings.Repeat("x", 5000) + `"}}`,
+			[]string{"Service-Version", "Content-Type"}, true,
+		},
+		{"no header Service-Version", 404, good, []string{"Content-Type"}, true},
+		{"no header Content-Type", 404, good, []string{"Service-Version"}, true},
 	} {
 		answer := httptest.NewRecorder()
 		for _, name := range row.headers {

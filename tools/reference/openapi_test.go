@@ -14,11 +14,20 @@ func TestRead(t *testing.T) {
 	tests := []struct {
 		name, source, want, fault string
 	}{
-		{"anchors and merges are written out, in the order of the document", "b: &b {x: 1}\na:\n  <<: *b\n  y: true\nc: *b\n", `{"b":{"x":1},"a":{"x":1,"y":true},"c":{"x":1}}`, ""},
-		{"what is written beside a merge replaces what was merged, where it stood", "b: &b {x: 1, y: 2}\na: {<<: *b, x: 3}\nc: *b\n", `{"b":{"x":1,"y":2},"a":{"x":3,"y":2},"c":{"x":1,"y":2}}`, ""},
-		{"text stays text", "v: \"2026-06-04\"\nn: 0.035\nhtml: a < b & c\n", `{"v":"2026-06-04","n":0.035,"html":"a < b & c"}`, ""},
-		{"a null that is written is kept", "a: null\n", `{"a":null}`, ""},
-		{"an unquoted comma in a one-line mapping is found", "a: { description: one, two }\n", "", `"two" has no value`},
+		{
+			"anchors and merge keys are resolved in the order of the document",
+			"b: &b {x: 1}\na:\n  <<: *b\n  y: true\nc: *b\n", `{"b":{"x":1},"a":{"x":1,"y":true},"c":{"x":1}}`, "",
+		},
+		{
+			"a key beside a merge key replaces the merged key in its place",
+			"b: &b {x: 1, y: 2}\na: {<<: *b, x: 3}\nc: *b\n", `{"b":{"x":1,"y":2},"a":{"x":3,"y":2},"c":{"x":1,"y":2}}`, "",
+		},
+		{
+			"text that looks like a number stays text", "v: \"2026-06-04\"\nn: 0.035\nhtml: a < b & c\n",
+			`{"v":"2026-06-04","n":0.035,"html":"a < b & c"}`, "",
+		},
+		{"an explicit null is kept", "a: null\n", `{"a":null}`, ""},
+		{"an unquoted comma in a one-line mapping is refused", "a: { description: one, two }\n", "", `"two" has no value`},
 		{"an empty document is refused", "", "", "is empty"},
 	}
 	for _, tt := range tests {

@@ -35,14 +35,14 @@ func TestBearer_NeedsExactlyOneHeader(t *testing.T) {
 		values []string
 		want   string
 	}{
-		{"the scheme", []string{"Bearer abc"}, "abc"},
-		{"in any case", []string{"bearer abc"}, "abc"},
+		{"scheme Bearer", []string{"Bearer abc"}, "abc"},
+		{"scheme in lower case", []string{"bearer abc"}, "abc"},
 		{"no header", nil, ""},
 		{"two headers", []string{"Bearer abc", "Bearer abc"}, ""},
 		{"another scheme", []string{"Basic abc"}, ""},
 		{"no scheme", []string{"abc"}, ""},
-		{"nothing behind it", []string{"Bearer  "}, ""},
-		{"far too long", []string{"Bearer " + strings.Repeat("x", maxSecret+1)}, ""},
+		{"scheme without a secret", []string{"Bearer  "}, ""},
+		{"secret above the maximum length", []string{"Bearer " + strings.Repeat("x", maxSecret+1)}, ""},
 	} {
 		got, ok := Bearer(http.Header{"Authorization": row.values})
 		if got != row.want && ok {

@@ -227,15 +227,15 @@ func TestClient_TrustsOnlyListedProxies(t *testing.T) {
 		forwarded  []string
 		want       string
 	}{
-		{"the header of a peer that is no proxy is ignored", "203.0.113.9:1", []string{"1.1.1.1"}, "203.0.113.9"},
-		{"a proxy without the header is the client", "10.0.0.1:1", nil, "10.0.0.1"},
-		{"the last hop counts, not the first", "10.0.0.1:1", []string{"6.6.6.6, 203.0.113.9"}, "203.0.113.9"},
-		{"through two proxies", "10.0.0.1:1", []string{"6.6.6.6, 203.0.113.9, 192.0.2.1"}, "203.0.113.9"},
-		{"over two header lines", "10.0.0.1:1", []string{"6.6.6.6", "203.0.113.9"}, "203.0.113.9"},
-		{"nonsense ends the walk", "10.0.0.1:1", []string{"203.0.113.9, unknown"}, "10.0.0.1"},
-		{"only proxies", "10.0.0.1:1", []string{"10.0.0.3, 10.0.0.2"}, "10.0.0.3"},
-		{"a mapped address", "[::ffff:203.0.113.9]:1", nil, "203.0.113.9"},
-		{"an IPv6 client is its network", "[2001:db8:1:2:3:4:5:6]:1", nil, "2001:db8:1:2::/64"},
+		{"the header of an untrusted address is ignored", "203.0.113.9:1", []string{"1.1.1.1"}, "203.0.113.9"},
+		{"a trusted proxy without the header counts as the client", "10.0.0.1:1", nil, "10.0.0.1"},
+		{"the last address of the header is used", "10.0.0.1:1", []string{"6.6.6.6, 203.0.113.9"}, "203.0.113.9"},
+		{"two trusted proxies", "10.0.0.1:1", []string{"6.6.6.6, 203.0.113.9, 192.0.2.1"}, "203.0.113.9"},
+		{"two header lines", "10.0.0.1:1", []string{"6.6.6.6", "203.0.113.9"}, "203.0.113.9"},
+		{"an invalid address ends the search", "10.0.0.1:1", []string{"203.0.113.9, unknown"}, "10.0.0.1"},
+		{"only trusted proxies", "10.0.0.1:1", []string{"10.0.0.3, 10.0.0.2"}, "10.0.0.3"},
+		{"an IPv4-mapped IPv6 address", "[::ffff:203.0.113.9]:1", nil, "203.0.113.9"},
+		{"an IPv6 client is counted by its network", "[2001:db8:1:2:3:4:5:6]:1", nil, "2001:db8:1:2::/64"},
 		{"an IPv6 proxy", "[::1]:1", []string{"2001:db8::1"}, "2001:db8::/64"},
 	} {
 		request := httptest.NewRequest("GET", "/", nil)

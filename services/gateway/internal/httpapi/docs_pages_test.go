@@ -98,7 +98,7 @@ func TestPolicy_ForbidsOtherHosts(t *testing.T) {
 		}
 	}
 	for _, needed := range []string{"base-uri 'none'", "form-action 'none'",
-		"frame-ancestors 'none'"} { // these directives have no effect through default-src, so they must be set
+		"frame-ancestors 'none'"} { // default-src does not apply to these directives, so the policy must contain them
 		if !strings.Contains(httpapi.Policy, needed) {
 			t.Errorf("policy lacks %s", needed)
 		}

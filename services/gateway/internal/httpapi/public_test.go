@@ -36,24 +36,33 @@ func TestPublic_RunsChecksInTheDocumentedOrder(t *testing.T) {
 		status                  int
 		code                    string
 	}{
-		{"no key, before everything", "POST", "/v1/nothing", "", 401, "invalid_api_key"},
+		{"a missing key is checked before the route", "POST", "/v1/nothing", "", 401, "invalid_api_key"},
 		{"a malformed key", "GET", "/v1/calls", "abc", 401, "invalid_api_key"},
 		{"an unknown key", "GET", "/v1/calls", forged, 401, "invalid_api_key"},
-		{"an operator's token is no key", "GET", "/v1/calls", operatorToken, 401, "invalid_api_key"},
-		{"the rate before the plan", "POST", "/v1/nothing", tight, 429, "rate_limited"},
-		{"the plan before the scope", "POST", "/v1/calls", starter, 403, "api_not_enabled"},
-		{"the plan before the route", "GET", "/v1/nothing", starter, 403, "api_not_enabled"},
-		{"the webhooks feature before the scope", "POST", "/v1/webhook-subscriptions", mute, 403, "webhooks_not_enabled"},
-		{"the webhooks feature before the method", "PUT", "/v1/webhook-subscriptions/" + anID, mute, 403, "webhooks_not_enabled"},
-		{"the webhooks feature before the route", "GET", "/v1/webhook-subscriptions/a/b/c", mute, 403, "webhooks_not_enabled"},
-		{"api alone does not give webhooks", "GET", "/v1/webhook-subscriptions", only, 403, "webhooks_not_enabled"},
-		{"the scope before the route", "POST", "/v1/nothing", read, 403, "missing_scope"},
-		{"the scope before the method", "DELETE", "/v1/wallet", read, 403, "missing_scope"},
+		{"an operator token instead of a key", "GET", "/v1/calls", operatorToken, 401, "invalid_api_key"},
+		{"the rate limit is checked before the plan", "POST", "/v1/nothing", tight, 429, "rate_limited"},
+		{"the plan is checked before the scope", "POST", "/v1/calls", starter, 403, "api_not_enabled"},
+		{"the plan is checked before the route", "GET", "/v1/nothing", starter, 403, "api_not_enabled"},
+		{
+			"the webhooks feature is checked before the scope", "POST", "/v1/webhook-subscriptions", mute, 403,
+			"webhooks_not_enabled",
+		},
+		{
+			"the webhooks feature is checked before the method", "PUT", "/v1/webhook-subscriptions/" + anID, mute, 403,
+			"webhooks_not_enabled",
+		},
+		{
+			"the webhooks feature is checked before the route", "GET", "/v1/webhook-subscriptions/a/b/c", mute, 403,
+			"webhooks_not_enabled",
+		},
+		{"the API feature does not include webhooks", "GET", "/v1/webhook-subscriptions", only, 403, "webhooks_not_enabled"},
+		{"the scope is checked before the route", "POST", "/v1/nothing", read, 403, "missing_scope"},
+		{"the scope is checked before the method", "DELETE", "/v1/wallet", read, 403, "missing_scope"},
 		{"an unknown route", "GET", "/v1/nothing", read, 404, "not_found"},
-		{"another version", "GET", "/v2/calls", read, 404, "not_found"},
+		{"an unknown API version", "GET", "/v2/calls", read, 404, "not_found"},
 		{"a trailing slash", "GET", "/v1/calls/", read, 404, "not_found"},
 		{"a wrong method", "DELETE", "/v1/wallet", write, 405, "method_not_allowed"},
-		{"a GET where only POST is", "GET", "/v1/opt-outs", read, 405, "method_not_allowed"},
+		{"GET on a route with POST only", "GET", "/v1/opt-outs", read, 405, "method_not_allowed"},
 		{"a malformed query", "GET", "/v1/calls?status=%zz", read, 422, "validation_error"},
 	} {
 		before := len(r.requestsTo(proxy.Calls)) + len(r.requestsTo(proxy.Webhooks)) + len(r.requestsTo(proxy.Wallet))

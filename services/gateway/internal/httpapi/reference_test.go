@@ -109,11 +109,11 @@ func TestReference_UnchangedDocumentIs304(t *testing.T) {
 		name, known, accepted string
 		status                int
 	}{
-		{"the tag", tag, "", 304},
-		{"the tag as weak", "W/" + tag, "", 304},
-		{"the tag among others", `"x", ` + tag, "", 304},
-		{"any", "*", "", 304},
-		{"the zipped tag", ziptag, "gzip", 304},
+		{"the current tag", tag, "", 304},
+		{"the current tag as a weak tag", "W/" + tag, "", 304},
+		{"the current tag among others", `"x", ` + tag, "", 304},
+		{"any tag", "*", "", 304},
+		{"the tag of the compressed document", ziptag, "gzip", 304},
 		{"another document's tag", `"x"`, "", 200},
 		{"the tag of the other encoding", tag, "gzip", 200},
 	} {

@@ -341,17 +341,24 @@ func TestPublic_NextRequestOnAnotherReplicaObeysTheChange(t *testing.T) {
 		before  int
 		after   int
 	}{
-		{name: "suspend", path: "/v1/calls", change: patch(`{"status":"suspended"}`), before: 200, after: 403},
-		{name: "take the API", path: "/v1/calls", change: patch(`{"features":{"api":false}}`), before: 200, after: 403},
-		{name: "give the API", members: `"features":{"api":false}`, path: "/v1/calls",
+		{name: "suspend the workspace", path: "/v1/calls", change: patch(`{"status":"suspended"}`), before: 200, after: 403},
+		{
+			name: "remove the API feature", path: "/v1/calls", change: patch(`{"features":{"api":false}}`), before: 200,
+			after: 403,
+		},
+		{name: "add the API feature", members: `"features":{"api":false}`, path: "/v1/calls",
 			change: patch(`{"features":{"api":true}}`),
 			before: 403, after: 200},
-		{name: "plan without the API", path: "/v1/calls", change: patch(`{"plan":"starter"}`), before: 200, after: 403},
-		{name: "take webhooks", path: "/v1/webhook-subscriptions", change: patch(`{"features":{"webhooks":false}}`),
+		{
+			name: "change to a plan without the API", path: "/v1/calls", change: patch(`{"plan":"starter"}`), before: 200,
+			after: 403,
+		},
+		{name: "remove the webhooks feature", path: "/v1/webhook-subscriptions",
+			change: patch(`{"features":{"webhooks":false}}`),
 			before: 200, after: 403},
 		{name: "lower the rate limit", path: "/v1/calls", change: patch(`{"rate_limit_per_minute":1}`), before: 200,
 			after: 429},
-		{name: "raise the rate limit of a refused key", members: `"rate_limit_per_minute":1`, path: "/v1/calls",
+		{name: "raise the rate limit of a key above its limit", members: `"rate_limit_per_minute":1`, path: "/v1/calls",
 			change: patch(`{"rate_limit_per_minute":1000000}`), before: 429, after: 200},
 	}
 	for _, tt := range tests {
@@ -385,7 +392,7 @@ func TestPublic_NextRequestOnAnotherReplicaObeysTheChange(t *testing.T) {
 			t.Errorf("GET after the revocation = %d %s, want 401", got.status, got.body)
 		}
 	})
-	t.Run("revoke a key that is refused for its rate", func(t *testing.T) {
+	t.Run("revoke a key above its rate limit", func(t *testing.T) {
 		t.Parallel()
 		id := r.workspace(`"rate_limit_per_minute":1`)
 		key, keyID := r.key(id, "read")

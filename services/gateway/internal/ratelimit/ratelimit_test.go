@@ -22,18 +22,18 @@ func TestStatus_ConvertsEachResult(t *testing.T) {
 		ahead   time.Duration
 		want    Status
 	}{
-		{"the first request of 120", 120, true, 500 * time.Millisecond, Status{120, true, 119, 500 * time.Millisecond, 0}},
-		{"the last of the burst", 120, true, time.Minute, Status{120, true, 0, 500 * time.Millisecond, 0}},
+		{"first request of 120", 120, true, 500 * time.Millisecond, Status{120, true, 119, 500 * time.Millisecond, 0}},
+		{"last request of a burst", 120, true, time.Minute, Status{120, true, 0, 500 * time.Millisecond, 0}},
 		{
-			"one too many waits a step", 120, false, time.Minute,
+			"request above the limit waits one step", 120, false, time.Minute,
 			Status{120, false, 0, 500 * time.Millisecond, 500 * time.Millisecond},
 		},
 		{
-			"part of the step has passed", 120, false, time.Minute - 200*time.Millisecond,
+			"request above the limit after a part of the step", 120, false, time.Minute - 200*time.Millisecond,
 			Status{120, false, 0, 300 * time.Millisecond, 300 * time.Millisecond},
 		},
-		{"long ago", 120, true, -time.Hour, Status{120, true, 120, 0, 0}},
-		{"the limit was lowered", 1, false, 5 * time.Minute, Status{1, false, 0, time.Minute, time.Minute}},
+		{"last request was an hour ago", 120, true, -time.Hour, Status{120, true, 120, 0, 0}},
+		{"request after the limit was lowered", 1, false, 5 * time.Minute, Status{1, false, 0, time.Minute, time.Minute}},
 	} {
 		if got := row.policy.Status(row.allowed, row.ahead); got != row.want {
 			t.Errorf("%s: %+v, want %+v", row.name, got, row.want)

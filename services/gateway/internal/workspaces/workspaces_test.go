@@ -45,13 +45,13 @@ func TestWorkspace_PlanAndOverridesDecideFeatures(t *testing.T) {
 		api, webhooks bool
 		rate          int
 	}{
-		{"starter has neither", `"plan":"starter"`, false, false, 120},
-		{"growth has both", `"plan":"growth"`, true, true, 120},
-		{"scale has both and a higher rate", `"plan":"scale"`, true, true, 600},
-		{"an override gives", `"plan":"starter","features":{"api":true}`, true, false, 120},
-		{"an override takes", `"plan":"scale","features":{"webhooks":false}`, true, false, 600},
-		{"its own rate limit", `"plan":"scale","rate_limit_per_minute":7`, true, true, 7},
-		{"status is not for POST", `"plan":"growth","status":"suspended"`, true, true, 120},
+		{"plan starter has no features", `"plan":"starter"`, false, false, 120},
+		{"plan growth has both features", `"plan":"growth"`, true, true, 120},
+		{"plan scale has both features and a higher rate", `"plan":"scale"`, true, true, 600},
+		{"an override adds a feature", `"plan":"starter","features":{"api":true}`, true, false, 120},
+		{"an override removes a feature", `"plan":"scale","features":{"webhooks":false}`, true, false, 600},
+		{"an own rate limit overrides the plan", `"plan":"scale","rate_limit_per_minute":7`, true, true, 7},
+		{"a status in POST is ignored", `"plan":"growth","status":"suspended"`, true, true, 120},
 	} {
 		w := made(t, `{"name":"x","currency":"USD",`+row.members+`}`)
 		if w.API() != row.api {
