@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestRetirementOf(t *testing.T) {
+func TestRetirementOf_ReturnsTheAnnouncedRetirement(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, model, day, successor string
@@ -40,7 +40,7 @@ func TestRetirementOf(t *testing.T) {
 	}
 }
 
-func TestRetirement_DueSixtyDaysAhead(t *testing.T) {
+func TestRetirement_IsDue60DaysBefore(t *testing.T) {
 	t.Parallel()
 	retirement, known := RetirementOf("gpt-realtime")
 	if !known {
@@ -70,7 +70,7 @@ func TestRetirement_DueSixtyDaysAhead(t *testing.T) {
 }
 
 // A duplicate model, or a successor that retires as well, would give wrong advice.
-func TestRetirements_TableIsConsistent(t *testing.T) {
+func TestRetirements_ModelsAreUniqueAndSuccessorsRemain(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, row := range retirements() {

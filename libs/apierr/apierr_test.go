@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-func TestJoin(t *testing.T) {
+func TestJoin_CombinesValidationErrors(t *testing.T) {
 	t.Parallel()
 	name, number := apierr.Validation("name", "must be a string."), apierr.Validation("phone_e164", "is required.")
 	broken, gone := errors.New("disk full"), apierr.NotFound("contact")

@@ -48,7 +48,7 @@ func TestSpec_TracksDependOnHandlers(t *testing.T) {
 
 // The heartbeat pool has a connection that remains free while other work uses all connections of
 // the main pool.
-func TestOpenPools_HeartbeatsHaveAConnection(t *testing.T) {
+func TestOpenPools_ReservesAConnectionForHeartbeats(t *testing.T) {
 	t.Parallel()
 	s := Spec[config]{
 		Name: "example", Heartbeats: true,
@@ -117,9 +117,9 @@ func TestOpenPools_OpensNoHeartbeatPoolByDefault(t *testing.T) {
 	}
 }
 
-// TestServe_ChecksBeforeItConnects uses a database that does not exist. Serve returns the fault of
+// TestServe_ReportsInvalidSettingsBeforeItConnects uses a database that does not exist. Serve returns the fault of
 // the configuration.
-func TestServe_ChecksBeforeItConnects(t *testing.T) {
+func TestServe_ReportsInvalidSettingsBeforeItConnects(t *testing.T) {
 	t.Parallel()
 	fault := errors.New("WAIT must be positive")
 	s := Spec[config]{

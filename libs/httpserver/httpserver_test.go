@@ -45,7 +45,7 @@ func decode(body string, v any) error {
 	return DecodeJSON(r, v)
 }
 
-func TestDecodeJSON_Rejects(t *testing.T) {
+func TestDecodeJSON_InvalidBodyGets422NamingTheField(t *testing.T) {
 	for _, row := range []struct {
 		name, body string
 		says       []string
@@ -111,7 +111,7 @@ func TestDecodeJSON_Rejects(t *testing.T) {
 	}
 }
 
-func TestDecodeJSON_Accepts(t *testing.T) {
+func TestDecodeJSON_AcceptsValidBodies(t *testing.T) {
 	for name, body := range map[string]string{
 		"unknown fields":            `{"to":"x","more":{"a":[1]}}`,
 		"the last of two":           `{"to":"y","to":"x"}`,
@@ -143,7 +143,7 @@ func TestDecodeJSON_Accepts(t *testing.T) {
 	}
 }
 
-func TestDecodeJSON_TooLarge(t *testing.T) {
+func TestDecodeJSON_TooLargeBodyGets413(t *testing.T) {
 	var refused *apierr.Error
 	if err := decode(`{"to":"`+strings.Repeat("x", MaxBody)+`"}`, &order{}); !errors.As(err, &refused) {
 		t.Errorf("DecodeJSON: decode = %v, want a %T", err, refused)
@@ -234,7 +234,7 @@ func TestRouter_EveryErrorHasTheErrorBody(t *testing.T) {
 	}
 }
 
-func TestRouter_LimitsChunkedBodies(t *testing.T) {
+func TestRouter_ChunkedBodyAboveTheLimitGets413(t *testing.T) {
 	server := httptest.NewServer(router())
 	defer server.Close()
 	unsized := io.MultiReader(strings.NewReader(`{"to":"`), strings.NewReader(strings.Repeat("x", MaxBody)), strings.NewReader(`"}`))
@@ -248,7 +248,7 @@ func TestRouter_LimitsChunkedBodies(t *testing.T) {
 	}
 }
 
-func TestRouter_RespondsToHeadWhereGetExists(t *testing.T) {
+func TestRouter_AcceptsHeadOnRoutesWithGet(t *testing.T) {
 	server := httptest.NewServer(router())
 	defer server.Close()
 	answer, err := http.Head(server.URL + "/v1/calls/" + uuid.Must(uuid.NewV7()).String())
@@ -268,7 +268,7 @@ func TestRouter_RespondsToHeadWhereGetExists(t *testing.T) {
 	}
 }
 
-func TestPathText_DecodesTheNumber(t *testing.T) {
+func TestPathText_DecodesPercentEncoding(t *testing.T) {
 	for path, want := range map[string]string{"/v1/phones/+1555": "+1555", "/v1/phones/%2B1555": "+1555", "/v1/phones/a%2Fb": "a/b", "/v1/phones/a%20b": "a b"} {
 		if got := do(t, "GET", path, "").Body.String(); got != want {
 			t.Errorf("%s = %q, want %q", path, got, want)
@@ -276,7 +276,7 @@ func TestPathText_DecodesTheNumber(t *testing.T) {
 	}
 }
 
-func TestWriteError_StatusAndCode(t *testing.T) {
+func TestWriteError_SendsStatusCodeAndRetryAfter(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		err    error
@@ -317,7 +317,7 @@ func TestWriteError_StatusAndCode(t *testing.T) {
 	}
 }
 
-func TestWriteError_LostCommitHasAnUnknownResult(t *testing.T) {
+func TestWriteError_LostCommitIsReportedAsUnknownResult(t *testing.T) {
 	lost := fmt.Errorf("commit: %w", io.ErrUnexpectedEOF)
 	for method, unchanged := range map[string]bool{http.MethodGet: true, http.MethodHead: true, http.MethodPost: false, http.MethodPatch: false} {
 		answer := httptest.NewRecorder()
@@ -345,7 +345,7 @@ func TestWriteError_AddsFieldsToErrorAndBody(t *testing.T) {
 	}
 }
 
-func TestQuery(t *testing.T) {
+func TestQuery_ReturnsValidAndRefusesInvalidParameters(t *testing.T) {
 	q, _ := url.ParseQuery("status=queued&bad=x&at=2026-06-04T09:00:00+02:00&id=" + uuid.Nil.String() + "&text=a%00b&utf=%ff&fine=%C3%A9")
 	if v, err := QueryEnum(q, "status", "queued", "failed"); err != nil {
 		t.Errorf("enum: QueryEnum: %v", err)
@@ -440,7 +440,7 @@ func TestServer_DrainsOpenRequests(t *testing.T) {
 	}
 }
 
-func TestRouter_CancelsAHangingHandler(t *testing.T) {
+func TestRouter_HangingHandlerIsCanceledAndGets503(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		router := NewRouter(nil)
 		router.Get("/v1/hangs", Handle(func(_ http.ResponseWriter, r *http.Request) error {

@@ -152,7 +152,7 @@ func TestServer_SlowBodyGetsAnErrorResponse(t *testing.T) {
 	}
 }
 
-func TestServer_SlowHeadersEnd(t *testing.T) {
+func TestServer_ClosesConnectionsWithSlowHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := serve(t, taking())
 		begun, conn := time.Now(), l.dial()
@@ -173,7 +173,7 @@ func TestServer_SlowHeadersEnd(t *testing.T) {
 	})
 }
 
-func TestServer_IdleConnectionsEnd(t *testing.T) {
+func TestServer_ClosesIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := serve(t, taking())
 		begun, conn := time.Now(), l.dial()

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestWire_EveryErrorHasTheErrorBody also checks the responses that net/http writes itself.
-func TestWire_EveryErrorHasTheErrorBody(t *testing.T) {
+// TestServer_UnreadableRequestsGetTheErrorBody also checks the responses that net/http writes itself.
+func TestServer_UnreadableRequestsGetTheErrorBody(t *testing.T) {
 	t.Parallel()
 	router := NewRouter(nil)
 	router.Get("/v1/calls/{id}", Handle(func(w http.ResponseWriter, _ *http.Request) error {
@@ -84,10 +84,10 @@ func TestWire_EveryErrorHasTheErrorBody(t *testing.T) {
 	}
 }
 
-// TestWire_BodyThatLooksLikeAnErrorIsNotChanged sends a body whose second part is written
+// TestServer_BodyThatLooksLikeAnErrorIsNotChanged sends a body whose second part is written
 // separately and begins like an error response of net/http. A stored recording or file can have
 // such content.
-func TestWire_BodyThatLooksLikeAnErrorIsNotChanged(t *testing.T) {
+func TestServer_BodyThatLooksLikeAnErrorIsNotChanged(t *testing.T) {
 	t.Parallel()
 	parts := []string{"a part of a file, ", "HTTP/1.1 400 Bad Request\r\n\r\n and the rest"}
 	router := NewRouter(nil)

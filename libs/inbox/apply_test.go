@@ -375,9 +375,9 @@ func TestWorker_AppliesRecordsSinglyAfterAFailedStatement(t *testing.T) {
 	}
 }
 
-// TestApply_ConflictIsRepeated lets two COMMITs fail with a conflict. The transaction must be
+// TestApply_RepeatsTheTransactionAfterAConflict lets two COMMITs fail with a conflict. The transaction must be
 // repeated, and OnCommit must be called once.
-func TestApply_ConflictIsRepeated(t *testing.T) {
+func TestApply_RepeatsTheTransactionAfterAConflict(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
 	if _, err := pgtest.Owner(t, b.pool, "inbox_test").Exec(t.Context(), `
@@ -443,9 +443,9 @@ func TestApply_PartitionsShareATransaction(t *testing.T) {
 	b.wantPosition(2, 1)
 }
 
-// TestApply_ReadsNoOldVersionsOfAPosition moves a position many times while another transaction
+// TestApply_MovingAPositionReadsNoOldRowVersions moves a position many times while another transaction
 // holds an old snapshot, and counts the pages of one more move.
-func TestApply_ReadsNoOldVersionsOfAPosition(t *testing.T) {
+func TestApply_MovingAPositionReadsNoOldRowVersions(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
 	p := startAt(t, b.Consumer, partition{testTopic, 0})

@@ -18,9 +18,9 @@ func (b *applyBench) at(value string, daysAgo int) *incoming {
 	return rec
 }
 
-// TestApply_FindsAnEventThatWasPublishedTwice covers events of different ages, and events that were
+// TestApply_RecognizesAnEventThatWasPublishedTwice covers events of different ages, and events that were
 // published again with a different event time.
-func TestApply_FindsAnEventThatWasPublishedTwice(t *testing.T) {
+func TestApply_RecognizesAnEventThatWasPublishedTwice(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name         string
@@ -55,9 +55,9 @@ func TestApply_FindsAnEventThatWasPublishedTwice(t *testing.T) {
 	}
 }
 
-// TestApply_FindsAnEventOfTheOldestDayAfterMidnight checks that a repeated event is recognized if
+// TestApply_RecognizesAnEventWhoseDayBecameTooOld checks that a repeated event is recognized if
 // its day became too old for inbox_events after its id was stored there.
-func TestApply_FindsAnEventOfTheOldestDayAfterMidnight(t *testing.T) {
+func TestApply_RecognizesAnEventWhoseDayBecameTooOld(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
 	rec := b.at("a-1", 9)
@@ -67,9 +67,9 @@ func TestApply_FindsAnEventOfTheOldestDayAfterMidnight(t *testing.T) {
 	b.wantCalls()
 }
 
-// TestApply_KeepsAnEventOfTheFutureAmongLateEvents checks where the id of an event from the future
+// TestApply_StoresIDsOfFutureEventsAsLateEvents checks where the id of an event from the future
 // is stored. If its day were limited to tomorrow, the day would change at each midnight.
-func TestApply_KeepsAnEventOfTheFutureAmongLateEvents(t *testing.T) {
+func TestApply_StoresIDsOfFutureEventsAsLateEvents(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
 	b.mustApply(b.at("a-1", -2))

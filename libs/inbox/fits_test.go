@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-func TestNeverFits_OnlyPermanentErrors(t *testing.T) {
+func TestNeverFits_IsTrueForPermanentErrorsOnly(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		fault error

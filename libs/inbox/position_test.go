@@ -98,9 +98,9 @@ func (b *bench) saveState(t *testing.T) (restore func()) {
 	}
 }
 
-// TestConsumer_RestoredDatabaseReadsTheRecordsAgain restores the database while no consumer runs.
+// TestConsumer_ReadsRecordsAgainAfterARestoredDatabase restores the database while no consumer runs.
 // The committed offsets of the group are then higher than the stored positions.
-func TestConsumer_RestoredDatabaseReadsTheRecordsAgain(t *testing.T) {
+func TestConsumer_ReadsRecordsAgainAfterARestoredDatabase(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.produce(record("a", 1))
@@ -122,9 +122,9 @@ func TestConsumer_RestoredDatabaseReadsTheRecordsAgain(t *testing.T) {
 	}
 }
 
-// TestConsumer_DatabaseIsRestoredUnderARunningConsumer covers a failover to a standby that has not
+// TestConsumer_RunningConsumerReadsAgainAfterARestore covers a failover to a standby that has not
 // received the last commits.
-func TestConsumer_DatabaseIsRestoredUnderARunningConsumer(t *testing.T) {
+func TestConsumer_RunningConsumerReadsAgainAfterARestore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.produce(record("a", 1))
@@ -141,9 +141,9 @@ func TestConsumer_DatabaseIsRestoredUnderARunningConsumer(t *testing.T) {
 	}
 }
 
-// TestConsumer_DatabaseIsRestoredUnderAnIdleConsumer covers a partition that receives no record
+// TestConsumer_IdleConsumerReadsAgainAfterARestore covers a partition that receives no record
 // after a failover.
-func TestConsumer_DatabaseIsRestoredUnderAnIdleConsumer(t *testing.T) {
+func TestConsumer_IdleConsumerReadsAgainAfterARestore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.produce(record("a", 1))
@@ -159,9 +159,9 @@ func TestConsumer_DatabaseIsRestoredUnderAnIdleConsumer(t *testing.T) {
 	}
 }
 
-// TestConsumer_RestoredToBeforeTheTopicWasCreatedAgain restores positions of a deleted topic while
+// TestConsumer_RestoredPositionOfADeletedTopicIsIgnored restores positions of a deleted topic while
 // the consumer reads the new topic with the same name.
-func TestConsumer_RestoredToBeforeTheTopicWasCreatedAgain(t *testing.T) {
+func TestConsumer_RestoredPositionOfADeletedTopicIsIgnored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.produce(record("a", 1), record("a", 2))
@@ -197,9 +197,9 @@ func TestConsumer_CrashBeforeTheGroupCommitAppliesNothingTwice(t *testing.T) {
 	}
 }
 
-// TestConsumer_RecordsThatExpiredAreCounted stops a consumer for longer than Kafka keeps records,
+// TestConsumer_CountsRecordsThatExpiredBeforeTheyWereApplied stops a consumer for longer than Kafka keeps records,
 // and checks that the lost records are counted.
-func TestConsumer_RecordsThatExpiredAreCounted(t *testing.T) {
+func TestConsumer_CountsRecordsThatExpiredBeforeTheyWereApplied(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	first := record("a", 1)
@@ -252,9 +252,9 @@ func (b *bench) commitGroup(offset int64) {
 	}
 }
 
-// TestConsumer_MissingPositionIsReadFromTheLogStart restores the database to a time before the
+// TestConsumer_PartitionWithoutAPositionIsReadFromItsStart restores the database to a time before the
 // first start of the consumer. The group has then committed offsets, and no position is stored.
-func TestConsumer_MissingPositionIsReadFromTheLogStart(t *testing.T) {
+func TestConsumer_PartitionWithoutAPositionIsReadFromItsStart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	restore := b.saveState(t)
@@ -310,7 +310,7 @@ func TestConsumer_RecreatedTopicIsReadFromItsStart(t *testing.T) {
 	}
 }
 
-func TestConsumer_TopicIsRecreatedUnderARunningConsumer(t *testing.T) {
+func TestConsumer_RunningConsumerReadsARecreatedTopic(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.produce(record("a", 1), record("a", 2))

@@ -54,8 +54,8 @@ func (b *bench) remove(names ...string) {
 	b.eventually("the topics are gone", func() bool { return b.partitions(names...) == 0 })
 }
 
-// TestConsumer_LogsEachReasonToWait is not parallel, because it replaces the default logger.
-func TestConsumer_LogsEachReasonToWait(t *testing.T) {
+// TestConsumer_LogsWhyItWaits is not parallel, because it replaces the default logger.
+func TestConsumer_LogsWhyItWaits(t *testing.T) {
 	b := newBench(t)
 	var log logBuffer
 	before := slog.Default()

@@ -14,10 +14,10 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// TestWorker_StopsBeforeTheRecordsBehindAFailedOne stops a worker that cannot apply a record while
+// TestWorker_AppliesNoRecordAfterAFailedOne stops a worker that cannot apply a record while
 // more records wait. The worker must not apply the waiting records, because the position must not
 // move past a record that was not applied.
-func TestWorker_StopsBeforeTheRecordsBehindAFailedOne(t *testing.T) {
+func TestWorker_AppliesNoRecordAfterAFailedOne(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "inbox_test", Migrations, outbox.Migrations)
 	client, err := kgo.NewClient()

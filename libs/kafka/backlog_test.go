@@ -76,7 +76,7 @@ func TestBacklog_CountsUncommittedRecords(t *testing.T) {
 }
 
 // If a group has never committed, its lag is the number of all records.
-func TestBacklog_NewGroupLagsByAllRecords(t *testing.T) {
+func TestBacklog_LagOfANewGroupIsAllRecords(t *testing.T) {
 	t.Parallel()
 	client, err := kafka.NewClient(kafkatest.New(t), "test", nil, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {

@@ -54,7 +54,7 @@ func TestEnsureTopics_CreatesTheCatalogueWithDLQs(t *testing.T) {
 	}
 }
 
-func TestNamed_FindsTopicsAndTheirDLQs(t *testing.T) {
+func TestNamed_ReturnsTopicsAndTheirDLQs(t *testing.T) {
 	t.Parallel()
 	if topic, ok := kafka.Named("dial-events.v1.billing-wallet.dlq"); !ok {
 		t.Error("Named: ok = false, want true")
@@ -71,7 +71,7 @@ func TestNamed_FindsTopicsAndTheirDLQs(t *testing.T) {
 	}
 }
 
-func TestErrors_AreFoundWhenWrapped(t *testing.T) {
+func TestIsSkipAndIsPark_FindWrappedErrors(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("cause")
 	skip, park := fmt.Errorf("x: %w", kafka.Skipf("s")), fmt.Errorf("x: %w", kafka.Parkf("p: %w", cause))

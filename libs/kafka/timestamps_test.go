@@ -8,9 +8,9 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// TestEnsureTopics_BrokersSetTheTimestamps covers new topics and topics that were created with the
+// TestEnsureTopics_LetsBrokersSetTheTimestamps covers new topics and topics that were created with the
 // producers' timestamps.
-func TestEnsureTopics_BrokersSetTheTimestamps(t *testing.T) {
+func TestEnsureTopics_LetsBrokersSetTheTimestamps(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string

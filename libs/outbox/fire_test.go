@@ -134,7 +134,7 @@ const (
 	lingers = `SELECT count(*)` + relaySession + ` AND wait_event = 'PgSleep'`
 )
 
-func TestRelay_KilledBetweenAckAndDeleteRepeatsEvents(t *testing.T) {
+func TestRelay_KillBetweenAckAndDeleteRepeatsEvents(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	super := pgtest.Super(t, pool, schema)
@@ -188,7 +188,7 @@ func TestRelay_KilledBetweenAckAndDeleteRepeatsEvents(t *testing.T) {
 	}
 }
 
-func TestRelay_TwoReplicasKeepTheOrderAtATakeover(t *testing.T) {
+func TestRelay_KeepsTheOrderWhenAnotherReplicaTakesOver(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	first, stop := startRelay(t, pool, cfg)
@@ -214,7 +214,7 @@ func TestRelay_TwoReplicasKeepTheOrderAtATakeover(t *testing.T) {
 	wantComplete(t, byKey, 40)
 }
 
-func TestRelay_MissingTopicDoesNotDelayOthers(t *testing.T) {
+func TestRelay_MissingTopicDoesNotDelayOtherTopics(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	relay, _ := startRelay(t, pool, cfg)

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-func TestFloor_RisesWhenNoLowerRowCanAppear(t *testing.T) {
+func TestFloor_RisesOnlyWhenNoRowBelowCanAppear(t *testing.T) {
 	t.Parallel()
 	type read struct {
 		last            int64
@@ -78,9 +78,9 @@ DELETE FROM outbox;
 UPDATE outbox_leases SET floor = (SELECT last_value FROM pg_sequences
 	WHERE schemaname = current_schema() AND sequencename = 'outbox_id_seq')`
 
-// TestReads_VisitNoDeletedRowsBelowTheFloor reads an outbox with deleted rows that vacuum cannot
+// TestRelay_ReadsNoDeletedRowsBelowTheFloor reads an outbox with deleted rows that vacuum cannot
 // remove, because another transaction holds an old snapshot. The test counts pages, not time.
-func TestReads_VisitNoDeletedRowsBelowTheFloor(t *testing.T) {
+func TestRelay_ReadsNoDeletedRowsBelowTheFloor(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "outbox_test", Migrations)
 	owner := pgtest.Owner(t, pool, "outbox_test")

@@ -46,9 +46,9 @@ func giveLease(t *testing.T, pool *pgxpool.Pool, expires string) {
 	}
 }
 
-// TestRelay_LeaderWithoutTheLeaseStopsPublishing takes the lease away from a relay that is
+// TestRelay_StopsPublishingWithoutTheLease takes the lease away from a relay that is
 // publishing. The relay must publish again after the new lease has expired.
-func TestRelay_LeaderWithoutTheLeaseStopsPublishing(t *testing.T) {
+func TestRelay_StopsPublishingWithoutTheLease(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	relay, _ := startRelay(t, pool, cfg)
@@ -104,7 +104,7 @@ func TestRelay_StoppedRelayReleasesTheLease(t *testing.T) {
 
 // If the application role could delete the row of the lease, no relay could acquire the lease
 // again.
-func TestLease_RunningRoleCannotDeleteTheRow(t *testing.T) {
+func TestLease_ApplicationRoleCannotDeleteTheRow(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, outbox.Migrations)
 	if _, err := pool.Exec(t.Context(), `DELETE FROM outbox_leases`); err == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestNewLeaseTimes(t *testing.T) {
+func TestNewLeaseTimes_DeriveFromTheLease(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
 	tests := []struct {

@@ -72,7 +72,7 @@ func TestArgs_MatchPgxNamedArgs(t *testing.T) {
 
 // One and Value return an error unless the statement returns exactly one row. Many and Values
 // return all rows in their order.
-func TestRows(t *testing.T) {
+func TestQueries_ReturnRowsOrErrNotFound(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)
 	type pair struct{ A, B int }

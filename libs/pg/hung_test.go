@@ -62,7 +62,7 @@ func TestOpen_SessionsHaveTimeoutsForHangingClients(t *testing.T) {
 	}
 }
 
-func TestOpen_TransactionThatHangsIsEnded(t *testing.T) {
+func TestOpen_EndsTransactionsOfHangingClients(t *testing.T) {
 	t.Parallel()
 	pool, id, tx := aThing(t)
 	if _, err := tx.Exec(t.Context(), "SET LOCAL idle_in_transaction_session_timeout = '100ms'"); err != nil {

@@ -44,7 +44,7 @@ func wantCode(t *testing.T, err error, code string) {
 	}
 }
 
-func TestOpen_RunningRoleCannotChangeTheSchema(t *testing.T) {
+func TestOpen_ApplicationRoleCannotChangeTheSchema(t *testing.T) {
 	t.Parallel()
 	pool, ctx := pgtest.New(t, schema, track), t.Context()
 	if _, err := pool.Exec(ctx, "INSERT INTO serial (v) VALUES (1)"); err != nil {
@@ -63,7 +63,7 @@ func TestOpen_RunningRoleCannotChangeTheSchema(t *testing.T) {
 	}
 }
 
-func TestProvision_RoleOfAnotherSchemaHasNoAccess(t *testing.T) {
+func TestProvision_RolesCannotAccessOtherSchemas(t *testing.T) {
 	t.Parallel()
 	pool, ctx := pgtest.New(t, schema, track), t.Context()
 	super := pgtest.Super(t, pool, schema)
@@ -89,7 +89,7 @@ func TestProvision_RoleOfAnotherSchemaHasNoAccess(t *testing.T) {
 	}
 }
 
-func TestOpen_OldSchemaIsRefusedWithTheRemedy(t *testing.T) {
+func TestOpen_RefusesAnOutdatedSchemaAndNamesTheRemedy(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)
 	running, owning := pool.Config().ConnString(), pgtest.Owner(t, pool, schema).Config().ConnString()
@@ -162,7 +162,7 @@ func TestOpen_RefusesASchemaBeforeTheFirstRelease(t *testing.T) {
 	}
 }
 
-func TestMigrate_MissingSchemaNamesTheRemedy(t *testing.T) {
+func TestMigrate_ErrorForAMissingSchemaNamesTheRemedy(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)
 	err := pg.Migrate(t.Context(), pgtest.Owner(t, pool, schema).Config().ConnString(), "nowhere", track)
@@ -249,7 +249,7 @@ func TestPool_UUIDsAndTimesAreUnchanged(t *testing.T) {
 	}
 }
 
-func TestInTx_RepeatsAfterAConflict(t *testing.T) {
+func TestInTx_RunsAgainAfterAConflict(t *testing.T) {
 	t.Parallel()
 	pool, tries := pgtest.New(t, schema, track), 0
 	err := pg.InTx(t.Context(), pool, func(pgx.Tx) error {
@@ -266,7 +266,7 @@ func TestInTx_RepeatsAfterAConflict(t *testing.T) {
 	}
 }
 
-func TestIsDown(t *testing.T) {
+func TestIsDown_IsTrueIfTheServerIsUnavailable(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name       string

@@ -133,7 +133,7 @@ func TestInPipeline_CommitOfAFailedTransactionIsAnError(t *testing.T) {
 	}
 }
 
-func TestInPipeline_RepeatsAfterAConflict(t *testing.T) {
+func TestInPipeline_RunsAgainAfterAConflict(t *testing.T) {
 	t.Parallel()
 	pool, tries := pgtest.New(t, schema, track), 0
 	err := pg.InPipeline(t.Context(), pool, func(tx *pg.Pipeline) error {

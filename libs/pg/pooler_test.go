@@ -31,9 +31,9 @@ func pooled(t *testing.T, pool *pgxpool.Pool) pg.Config {
 	return pg.Config{URL: through.String(), DirectURL: direct.String(), MaxConns: 8}
 }
 
-// TestOpen_ThroughAPoolerTransactionsShareOneSession runs typical statements on eight connections.
+// TestOpen_TransactionsBehindAPoolerShareOneSession runs typical statements on eight connections.
 // The pooler has only one session for them.
-func TestOpen_ThroughAPoolerTransactionsShareOneSession(t *testing.T) {
+func TestOpen_TransactionsBehindAPoolerShareOneSession(t *testing.T) {
 	t.Parallel()
 	cfg := pooled(t, pgtest.New(t, schema, track))
 	pool, err := pg.Open(t.Context(), cfg, schema, track)
@@ -139,9 +139,9 @@ func TestDedicated_BypassesThePooler(t *testing.T) {
 	}
 }
 
-// TestOpen_RoleWithoutItsSettingsIsNamed covers a role without the setting search_path. A pooler
+// TestOpen_ErrorNamesARoleWithoutSearchPath covers a role without the setting search_path. A pooler
 // does not pass the parameters of a connection on to the server, so the role must have the setting.
-func TestOpen_RoleWithoutItsSettingsIsNamed(t *testing.T) {
+func TestOpen_ErrorNamesARoleWithoutSearchPath(t *testing.T) {
 	t.Parallel()
 	cfg := pooled(t, pgtest.New(t, schema, track))
 	_, err := pg.Open(t.Context(), cfg, "another", track)

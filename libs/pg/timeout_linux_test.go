@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-func TestOpen_LimitsUnacknowledgedData(t *testing.T) {
+func TestOpen_ConnectionsTimeOutOnUnacknowledgedData(t *testing.T) {
 	t.Parallel()
 	conn, err := pgtest.New(t, "unackedTimeout", outbox.Migrations).Acquire(t.Context())
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/phone"
 )
 
-func TestForbidden_UnassignedCountryCode(t *testing.T) {
+func TestForbidden_RefusesUnassignedCountryCodesOnly(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string

@@ -143,7 +143,7 @@ func TestZones_CorrectsTheMetadata(t *testing.T) {
 	}
 }
 
-func TestPlace(t *testing.T) {
+func TestPlace_ReturnsCountryAndRegions(t *testing.T) {
 	t.Parallel()
 	for number, want := range map[phone.Number]phone.Place{
 		"+14155552671": {Country: "US", Regions: []string{"US-CA"}}, "+18505551234": {Country: "US", Regions: []string{"US-FL"}},
@@ -159,7 +159,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-func TestForbidden_ReturnsTheKind(t *testing.T) {
+func TestForbidden_ReturnsTheForbiddenKind(t *testing.T) {
 	t.Parallel()
 	for number, want := range map[phone.Number]string{
 		"+19005551234": "premium rate", "+449098790000": "premium rate", "+9791234567": "premium rate", "+33899123456": "premium rate",
@@ -175,7 +175,7 @@ func TestForbidden_ReturnsTheKind(t *testing.T) {
 	}
 }
 
-func TestForbidden_AllowsTheNumbersOfTheTests(t *testing.T) {
+func TestForbidden_AllowsTestNumbers(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		n := phone.Number(fmt.Sprintf("+1%s555%04d", rapid.SampledFrom([]string{"500", "555", "415", "212"}).Draw(t, "area"), rapid.IntRange(0, 9999).Draw(t, "line")))

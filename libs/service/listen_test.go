@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestListen_TakenPortNamesPortAndVariable(t *testing.T) {
+func TestListen_ErrorNamesTheTakenPortAndItsVariable(t *testing.T) {
 	t.Parallel()
 	first, err := Listen(t.Context(), "127.0.0.1:0", "HTTP_ADDR")
 	if err != nil {

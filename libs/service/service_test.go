@@ -60,7 +60,7 @@ func TestRun_FirstErrorStopsAll(t *testing.T) {
 	}
 }
 
-func TestRun_PartThatReturnsStopsNothing(t *testing.T) {
+func TestRun_PartThatReturnsNilDoesNotStopOthers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	once := Part{"once", func(context.Context) error { return nil }}
 	after := Part{"after", func(ctx context.Context) error {
@@ -85,7 +85,7 @@ func TestRun_SIGTERMStopsTheParts(t *testing.T) {
 	}
 }
 
-func TestRun_NamesPartsThatDoNotStop(t *testing.T) {
+func TestRun_ErrorNamesPartsThatDoNotStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // of the budget for all parts, the relay gets 0.2 s to stop
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -123,7 +123,7 @@ type Embed struct {
 	Wait time.Duration `env:"TEST_WAIT" envDefault:"1s"`
 }
 
-func TestStart_ListsAllFaultsOfTheEnvironment(t *testing.T) {
+func TestStart_ErrorListsAllInvalidVariables(t *testing.T) {
 	t.Setenv("OTHER_DEPTH", "deep")
 	t.Setenv("TEST_WAIT", "long")
 	var faults bytes.Buffer
@@ -140,7 +140,7 @@ func TestStart_ListsAllFaultsOfTheEnvironment(t *testing.T) {
 
 // A command that a signal stops has failed, unlike a service that a signal stops. A command logs to
 // standard error.
-func TestStart_StoppedCommandHasFailed(t *testing.T) {
+func TestStart_CommandStoppedByASignalFails(t *testing.T) {
 	t.Setenv("TEST_NAME", "x")
 	var stderr bytes.Buffer
 	logs := map[string]io.Writer{}
@@ -301,7 +301,7 @@ func TestStart_EveryServiceHasADrainDelay(t *testing.T) {
 	}
 }
 
-func TestHealthy_ReturnsTheStatusOfReadyz(t *testing.T) {
+func TestHealthy_ReturnsAnErrorUnlessReadyzIs200(t *testing.T) {
 	status := http.StatusOK
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/readyz" {

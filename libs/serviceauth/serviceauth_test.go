@@ -159,7 +159,7 @@ func refuses(t *testing.T) {
 	}
 }
 
-func TestKeys_OldAndNewKeyAreBothAccepted(t *testing.T) {
+func TestKeys_AcceptTheOldAndTheNewKeyDuringARotation(t *testing.T) {
 	before, after := keys(t, Gateway), keys(t, Gateway)
 	calls := keys(t, "calls", trusts(before), trusts(after))
 	for _, k := range []*Keys{before, after} {

@@ -30,7 +30,7 @@ func TestTokenCache_UsesATokenForHalfItsValidity(t *testing.T) {
 	}
 }
 
-func TestVerifyService_VerifiedTokenExpires(t *testing.T) {
+func TestVerifyService_RejectsACachedTokenAfterItsExpiry(t *testing.T) {
 	t.Parallel()
 	calls := keys(t, "calls")
 	wallet := keys(t, "billing-wallet", trusts(calls))

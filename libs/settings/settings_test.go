@@ -106,7 +106,7 @@ func TestConfirm_ContinuesWhenTheClientDisconnects(t *testing.T) {
 	}
 }
 
-func TestResponseError(t *testing.T) {
+func TestResponseError_IsUnavailableIfConfirmMustRetry(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string

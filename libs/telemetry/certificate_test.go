@@ -16,9 +16,9 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// TestCertificate_ReportsTheFirstExpiryOfTheChain covers an intermediate certificate that expires
+// TestCertificate_ReportsTheEarliestExpiryOfTheChain covers an intermediate certificate that expires
 // before the leaf, a file that was replaced, and a missing file.
-func TestCertificate_ReportsTheFirstExpiryOfTheChain(t *testing.T) {
+func TestCertificate_ReportsTheEarliestExpiryOfTheChain(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Truncate(time.Second)
 	pair, fault := &tls.Certificate{Certificate: [][]byte{until(t, now.Add(90*24*time.Hour)), until(t, now.Add(time.Hour))}}, error(nil)

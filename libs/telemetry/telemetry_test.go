@@ -64,7 +64,7 @@ func serve(tel *Telemetry, middleware func(http.Handler) http.Handler, header ht
 	_ = tel
 }
 
-func TestMiddleware_RecordsTheTemplateNotThePath(t *testing.T) {
+func TestMiddleware_RecordsTheRouteTemplateInsteadOfThePath(t *testing.T) {
 	spans := recordSpans(t)
 	tel, lines := started(t)
 	serve(tel, tel.Middleware, http.Header{"Traceparent": {clientParent}})
@@ -112,7 +112,7 @@ func TestMiddleware_RecordsTheTemplateNotThePath(t *testing.T) {
 	}
 }
 
-func TestMiddleware_UnknownRoutesAndMethodsShareALabel(t *testing.T) {
+func TestMiddleware_UnknownRoutesAndMethodsShareALabelValue(t *testing.T) {
 	tel, lines := started(t)
 	router := chi.NewRouter()
 	router.Use(tel.Middleware)
@@ -158,7 +158,7 @@ func TestEdge_RemovesTracingHeadersWithoutAnExporter(t *testing.T) {
 	}
 }
 
-func TestContinue_StartsChildOrLinkedTrace(t *testing.T) {
+func TestContinue_StartsAChildSpanOrALinkedTrace(t *testing.T) {
 	spans := recordSpans(t)
 	ctx, origin := tracer().Start(t.Context(), "post")
 	stored := Carrier(ctx)
@@ -249,7 +249,7 @@ type writerFunc func([]byte)
 
 func (f writerFunc) Write(p []byte) (int, error) { f(p); return len(p), nil }
 
-func TestText_WritesOneLinePerRecord(t *testing.T) {
+func TestTextLog_WritesOneLinePerRecord(t *testing.T) {
 	var out bytes.Buffer
 	handler, err := logHandler(&out, "text", slog.LevelInfo)
 	if err != nil {

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-func TestPort_GivesEachPortOnce(t *testing.T) {
+func TestPort_ReturnsEachPortOnce(t *testing.T) {
 	var mu sync.Mutex
 	var askers sync.WaitGroup
 	given := map[int]bool{}
@@ -81,7 +81,7 @@ func TestPort_AllFourPortsAreFree(t *testing.T) {
 	}
 }
 
-func TestOpen_ReportsListeners(t *testing.T) {
+func TestOpen_ReportsOpenPorts(t *testing.T) {
 	port, err := testkit.Port()
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestWriteConfiguration_PageIsCurrent(t *testing.T) {
+func TestWriteConfiguration_EqualsTheCommittedPage(t *testing.T) {
 	bin := os.Getenv("RINGFENCE_BIN")
 	if bin == "" {
 		if os.Getenv("CI") == "true" {

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-func TestRead(t *testing.T) {
+func TestRead_ResolvesAnchorsAndRefusesMissingValues(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, source, want, fault string
@@ -53,7 +53,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestForGenerator(t *testing.T) {
+func TestForGenerator_AddsOrderAndRemovesEqualErrors(t *testing.T) {
 	t.Parallel()
 	document, err := read([]byte(`
 responses:

@@ -14,7 +14,7 @@ import (
 // maxPackages limits the packages with hand-written source, so that a newcomer can read the list of folders.
 const maxPackages = 130
 
-func TestLayout_FewPackages(t *testing.T) {
+func TestLayout_HasAtMost130Packages(t *testing.T) {
 	t.Parallel()
 	packages := map[string]bool{}
 	for _, s := range tree(t) {
@@ -28,8 +28,8 @@ func TestLayout_FewPackages(t *testing.T) {
 	}
 }
 
-// TestLayout_PackagesAreNouns fails for a package that is named by a verb, as in "dialing".
-func TestLayout_PackagesAreNouns(t *testing.T) {
+// TestLayout_PackageNamesAreNoVerbs fails for a package that is named by a verb, as in "dialing".
+func TestLayout_PackageNamesAreNoVerbs(t *testing.T) {
 	t.Parallel()
 	for _, s := range tree(t) {
 		if name := path.Base(path.Dir(s.path)); strings.HasSuffix(name, "ing") {
@@ -38,8 +38,8 @@ func TestLayout_PackagesAreNouns(t *testing.T) {
 	}
 }
 
-// TestLayout_PackagesHaveComments requires exactly one package comment.
-func TestLayout_PackagesHaveComments(t *testing.T) {
+// TestLayout_EachPackageHasOneComment requires exactly one package comment.
+func TestLayout_EachPackageHasOneComment(t *testing.T) {
 	t.Parallel()
 	comments := map[string]int{}
 	for _, s := range tree(t) {

@@ -51,9 +51,9 @@ func TestDocuments_EveryLinkExists(t *testing.T) {
 // citation matches the path of a page in docs in a Go file, with or without an anchor.
 var citation = regexp.MustCompile(`\bdocs/[\w/.-]+\.md(?:#[\w-]+)?`)
 
-// TestCitations_NamePagesAndHeadings checks each page that a Go file cites. The page must exist,
+// TestCitations_CitedPagesAndHeadingsExist checks each page that a Go file cites. The page must exist,
 // and the anchor must match a heading.
-func TestCitations_NamePagesAndHeadings(t *testing.T) {
+func TestCitations_CitedPagesAndHeadingsExist(t *testing.T) {
 	t.Parallel()
 	pages, cited := documents(t), 0
 	sources, err := read(os.DirFS(repository))
@@ -99,8 +99,9 @@ var outside = regexp.MustCompile(`contract\.md|\bspec(ification)? [0-9]|\blaw [0
 // hash matches a commit hash: 7 to 40 hexadecimal digits with a letter and a digit.
 var hash = regexp.MustCompile("(?m)(?:^|[\\s(`])([0-9a-f]{7,40})(?:$|[\\s).,`])")
 
-// TestDocuments_CiteTheRepositoryOnly fails for a citation of another document, and for a commit hash in a document.
-func TestDocuments_CiteTheRepositoryOnly(t *testing.T) {
+// TestDocuments_CiteNoOutsideDocumentsOrCommits fails if a document cites a document outside of the
+// repository or contains a commit hash.
+func TestDocuments_CiteNoOutsideDocumentsOrCommits(t *testing.T) {
 	t.Parallel()
 	for name, text := range documents(t) {
 		if found := outside.FindString(text); found != "" {

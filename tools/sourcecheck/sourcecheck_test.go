@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestCheck_Tree(t *testing.T) {
+func TestCheck_FindsNoViolationInTheTree(t *testing.T) {
 	t.Parallel()
 	violations, err := Check(os.DirFS("../.."))
 	if err != nil {
@@ -76,7 +76,7 @@ func TestCheck_ReportsViolations(t *testing.T) {
 	}
 }
 
-func TestCheck_ServiceWithoutSkeleton(t *testing.T) {
+func TestCheck_ReportsMissingFilesOfAService(t *testing.T) {
 	t.Parallel()
 	tree := fstest.MapFS{
 		"services/calls/go.mod":                &fstest.MapFile{},

@@ -21,7 +21,7 @@ func TestNew_DropsTheDatabaseAfterTheTest(t *testing.T) {
 	}
 }
 
-func TestUse_ReconnectsIfTheConnectionIsClosed(t *testing.T) {
+func TestAdminConn_ReconnectsIfTheConnectionIsClosed(t *testing.T) {
 	if databases(t, "postgres") == 0 {
 		t.Fatal("the server has no database postgres")
 	}

@@ -48,7 +48,7 @@ func TestOperators_ParsesTheList(t *testing.T) {
 }
 
 // If a duplicate name were accepted, the second token would silently replace the first one.
-func TestOperators_DuplicateNameIsRefused(t *testing.T) {
+func TestOperators_RefusesADuplicateName(t *testing.T) {
 	t.Parallel()
 	pepper, err := apikeys.NewPepper("pepper-of-the-test-0001")
 	if err != nil {

@@ -28,7 +28,7 @@ func TestGenerate_ReturnsDifferentWellFormedKeys(t *testing.T) {
 
 const operatorLike = "a-token-of-an-operator"
 
-func TestBearer_NeedsExactlyOneHeader(t *testing.T) {
+func TestBearer_RequiresExactlyOneHeader(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name   string
@@ -53,7 +53,7 @@ func TestBearer_NeedsExactlyOneHeader(t *testing.T) {
 	}
 }
 
-func TestNewPepper_NeedsSixteenBytes(t *testing.T) {
+func TestNewPepper_RequiresSixteenBytes(t *testing.T) {
 	t.Parallel()
 	if _, err := NewPepper("short"); err == nil {
 		t.Error("a short pepper was taken")

@@ -21,7 +21,7 @@ func TestState_ContainsNoSecret(t *testing.T) {
 	}
 }
 
-func TestState_KeepsOnlyJSONUpToTheLimit(t *testing.T) {
+func TestState_IsNilUnlessJSONWithinTheLimit(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{"nothing": " ", "no JSON": "<html>", "too much": `"` + strings.Repeat("x", maxState) + `"`} {
 		if got := State([]byte(body)); got != nil {

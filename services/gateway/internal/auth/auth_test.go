@@ -40,7 +40,7 @@ func TestKeyIDs_UnknownKeyIsCached(t *testing.T) {
 	}
 }
 
-func TestKeyIDs_ErrorIsNotCached(t *testing.T) {
+func TestKeyIDs_LookupErrorIsNotCached(t *testing.T) {
 	t.Parallel()
 	lookups := 0
 	keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) { lookups++; return uuid.Nil, errDatabase })
@@ -69,7 +69,7 @@ func TestKeyIDs_RevokedKeyIsUnknown(t *testing.T) {
 	}
 }
 
-func TestKeyIDs_ConcurrentRequestsShareALookup(t *testing.T) {
+func TestKeyIDs_ConcurrentRequestsOfOneKeyShareALookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lookups atomic.Int32
 		want := uuid.New()
@@ -122,9 +122,9 @@ func TestKeyIDs_FloodOfUnknownKeysEvictsNoKnownKey(t *testing.T) {
 	}
 }
 
-// TestKeyIDs_FloodOnSlowDatabaseRunsFewLookups checks that at most maxUnknownLookups look-ups run
+// TestKeyIDs_LimitsConcurrentLookupsOfUnknownKeys checks that at most maxUnknownLookups look-ups run
 // concurrently, and that a known key needs no look-up.
-func TestKeyIDs_FloodOnSlowDatabaseRunsFewLookups(t *testing.T) {
+func TestKeyIDs_LimitsConcurrentLookupsOfUnknownKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lookups atomic.Int32
 		known := keyHash(1000)
@@ -201,7 +201,7 @@ func TestLimiter_RefusedKeyIsNotCountedAgain(t *testing.T) {
 	})
 }
 
-func TestLimiter_NewLimitAppliesImmediately(t *testing.T) {
+func TestLimiter_ChangedLimitAppliesToTheNextRequest(t *testing.T) {
 	t.Parallel()
 	counted := newLimiter(func(_ context.Context, _ string, p ratelimit.Policy) (ratelimit.Status, error) {
 		return p.Status(p > 1, p.Span()), nil
@@ -216,7 +216,7 @@ func TestLimiter_NewLimitAppliesImmediately(t *testing.T) {
 	}
 }
 
-func TestClient_TrustsOnlyListedProxies(t *testing.T) {
+func TestClient_UsesForwardedAddressesOfTrustedProxiesOnly(t *testing.T) {
 	t.Parallel()
 	proxies, err := ParseProxies([]string{"10.0.0.0/8", " 192.0.2.1 ", "::1", ""})
 	if err != nil {

@@ -104,9 +104,9 @@ func TestOperator_GuessAboveTheLimitIsNotCompared(t *testing.T) {
 	}
 }
 
-// TestOperator_AddressBelowTheLimitIsAccepted checks that an operator's correct token is accepted
+// TestOperator_CorrectTokenIsAcceptedAfterAWrongOne checks that an operator's correct token is accepted
 // after a mistyped one.
-func TestOperator_AddressBelowTheLimitIsAccepted(t *testing.T) {
+func TestOperator_CorrectTokenIsAcceptedAfterAWrongOne(t *testing.T) {
 	t.Parallel()
 	authenticator, _, _ := newAuthenticator(t)
 	const address = "203.0.113.7"

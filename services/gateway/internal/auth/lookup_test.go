@@ -12,9 +12,9 @@ import (
 	"ringfence.dev/services/gateway/internal/apikeys"
 )
 
-// TestGetLimited_DoesNotDelayOthers blocks the look-ups of 10 keys from addresses that are above
+// TestGetLimited_DoesNotDelayKeysOfOtherAddresses blocks the look-ups of 10 keys from addresses that are above
 // their limit. The look-up of another customer's key must not wait for them.
-func TestGetLimited_DoesNotDelayOthers(t *testing.T) {
+func TestGetLimited_DoesNotDelayKeysOfOtherAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := keyHash(1000)
 		blocked := make(chan struct{})
@@ -42,9 +42,9 @@ func TestGetLimited_DoesNotDelayOthers(t *testing.T) {
 	})
 }
 
-// TestGetLimited_TimesOut covers a look-up that does not get the limited slot within
+// TestGetLimited_TimesOutIfTheSlotIsTaken covers a look-up that does not get the limited slot within
 // limitedTimeout.
-func TestGetLimited_TimesOut(t *testing.T) {
+func TestGetLimited_TimesOutIfTheSlotIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := make(chan struct{})
 		keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) {

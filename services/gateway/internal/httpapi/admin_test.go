@@ -262,9 +262,9 @@ func TestAdmin_InvalidWorkspaceErrorNamesTheField(t *testing.T) {
 	}
 }
 
-// TestAdmin_TrunksBelongToNoWorkspace checks that a request about trunks is forwarded and audited
+// TestAdmin_TrunkChangesAreAuditedWithoutAWorkspace checks that a request about trunks is forwarded and audited
 // without a workspace.
-func TestAdmin_TrunksBelongToNoWorkspace(t *testing.T) {
+func TestAdmin_TrunkChangesAreAuditedWithoutAWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.answers(func(w http.ResponseWriter, h receivedRequest) bool {
@@ -304,7 +304,7 @@ func TestAdmin_TrunksBelongToNoWorkspace(t *testing.T) {
 	}
 }
 
-func TestAdmin_KeysAreShownOnce(t *testing.T) {
+func TestAdmin_KeySecretIsShownOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.workspace("")
@@ -368,7 +368,7 @@ func TestAdmin_KeysAreShownOnce(t *testing.T) {
 	}
 }
 
-func TestAdmin_PagesHaveEachItemOnce(t *testing.T) {
+func TestAdmin_PagesContainEachItemOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	var ids []string
@@ -414,7 +414,7 @@ func TestAdmin_PagesHaveEachItemOnce(t *testing.T) {
 	}
 }
 
-func TestAudit_CannotBeChanged(t *testing.T) {
+func TestAudit_EntriesCannotBeChanged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.workspace("")

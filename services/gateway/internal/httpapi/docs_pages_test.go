@@ -35,9 +35,9 @@ var (
 	scheme = regexp.MustCompile(`(?i)\b(?:https?|wss?|ftp):|["'(=]\s*//`)
 )
 
-// TestPage_RefersOnlyToOwnFiles checks that each file of the page refers only to files that this
+// TestDocs_PagesReferOnlyToOwnFiles checks that each file of the page refers only to files that this
 // server serves.
-func TestPage_RefersOnlyToOwnFiles(t *testing.T) {
+func TestDocs_PagesReferOnlyToOwnFiles(t *testing.T) {
 	t.Parallel()
 	shelf := newShelf(t)
 	page := text(t, shelf, "/docs")
@@ -84,7 +84,7 @@ func TestPage_RefersOnlyToOwnFiles(t *testing.T) {
 	}
 }
 
-func TestPolicy_ForbidsOtherHosts(t *testing.T) {
+func TestDocs_ContentSecurityPolicyForbidsOtherHosts(t *testing.T) {
 	t.Parallel()
 	if !strings.HasPrefix(httpapi.Policy, "default-src 'none'; ") {
 		t.Errorf("policy = %q", httpapi.Policy)
@@ -105,7 +105,7 @@ func TestPolicy_ForbidsOtherHosts(t *testing.T) {
 	}
 }
 
-func TestFind_PlainAndZippedAreEqual(t *testing.T) {
+func TestDocs_CompressedContentEqualsPlainContent(t *testing.T) {
 	t.Parallel()
 	shelf := newShelf(t)
 	tags := map[string]string{}

@@ -17,9 +17,9 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// TestFlood_UsesLittleMemoryAndLeavesNoGoroutines is not parallel, because it counts the goroutines
+// TestPublic_FloodUsesLittleMemoryAndLeavesNoGoroutines is not parallel, because it counts the goroutines
 // and the memory of the process.
-func TestFlood_UsesLittleMemoryAndLeavesNoGoroutines(t *testing.T) {
+func TestPublic_FloodUsesLittleMemoryAndLeavesNoGoroutines(t *testing.T) {
 	r := newRig(t)
 	key, _ := r.key(r.workspace(`"rate_limit_per_minute":100000`), "write")
 	addr := r.listen()

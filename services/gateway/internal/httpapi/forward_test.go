@@ -104,7 +104,7 @@ func TestAdmin_ProxiedChangeIsAudited(t *testing.T) {
 	}
 }
 
-func TestAdmin_ProxiedReadsAndRefusalsLeaveNoAudit(t *testing.T) {
+func TestAdmin_ForwardedReadsAndRefusalsAreNotAudited(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.workspace("")

@@ -127,7 +127,7 @@ func (r *rig) mustWithstand(t *testing.T, addr, key, read string, rows []hostile
 
 const end = "\r\n\r\n"
 
-func TestHostile_RequestLinesGetTheExpectedResponse(t *testing.T) {
+func TestPublic_HostileRequestLinesAreRefusedOrHarmless(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	workspaceID := r.workspace(`"rate_limit_per_minute":10000`)
@@ -213,7 +213,7 @@ func TestHostile_RequestLinesGetTheExpectedResponse(t *testing.T) {
 	}
 }
 
-func TestHostile_HeadersGetTheExpectedResponse(t *testing.T) {
+func TestPublic_HostileHeadersAreRefusedOrHarmless(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	workspaceID := r.workspace(`"rate_limit_per_minute":10000`)
@@ -296,7 +296,7 @@ func manyHeaders(n int) string {
 	return text.String()
 }
 
-func TestHostile_BodiesGetTheExpectedResponse(t *testing.T) {
+func TestPublic_HostileBodiesAreRefusedOrHarmless(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	workspaceID := r.workspace(`"rate_limit_per_minute":10000`)

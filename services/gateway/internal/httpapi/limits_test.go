@@ -60,9 +60,9 @@ func TestLimits_AcceptTheLimitAndRefuseOneMore(t *testing.T) {
 	}
 }
 
-// TestAdmin_HostileRequestsAreNot500 has a row for each hostile request that caused a 500 or was
+// TestAdmin_HostileRequestsNeverGive500 has a row for each hostile request that caused a 500 or was
 // interpreted wrongly in an earlier version.
-func TestAdmin_HostileRequestsAreNot500(t *testing.T) {
+func TestAdmin_HostileRequestsNeverGive500(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	home := "/admin/v1/workspaces/" + r.workspace("")
@@ -103,7 +103,7 @@ func TestAdmin_HostileRequestsAreNot500(t *testing.T) {
 }
 
 // An incomplete body is a fault of the client, on the public and on the operator address.
-func TestBodies_IncompleteBodiesAreRefused(t *testing.T) {
+func TestServer_IncompleteBodiesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.workspace("")

@@ -32,10 +32,10 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// TestLog_HasTheErrorCode checks that the log line of a refused request contains the error code.
+// TestLog_RefusedRequestHasTheErrorCode checks that the log line of a refused request contains the error code.
 // Either the gateway or the owner of the route refuses the request. The test is not parallel,
 // because it replaces the default logger.
-func TestLog_HasTheErrorCode(t *testing.T) {
+func TestLog_RefusedRequestHasTheErrorCode(t *testing.T) {
 	log := &lockedBuffer{}
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewJSONHandler(log, nil)))
@@ -112,9 +112,9 @@ func requestLine(t *testing.T, log *lockedBuffer, requestID string) (line map[st
 	return line
 }
 
-// TestPublic_ReplayHeaderIsForwarded checks that the header Idempotency-Replayed reaches the
+// TestPublic_ForwardsTheIdempotencyReplayedHeader checks that the header Idempotency-Replayed reaches the
 // client.
-func TestPublic_ReplayHeaderIsForwarded(t *testing.T) {
+func TestPublic_ForwardsTheIdempotencyReplayedHeader(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")

@@ -45,10 +45,10 @@ func operations(t *testing.T) []openapi.Operation {
 	return all
 }
 
-// TestRoutes_EveryOperationReachesItsOwner sends each operation of the OpenAPI document through the
+// TestRoutes_EveryOperationReachesItsService sends each operation of the OpenAPI document through the
 // gateway. An operation of another service must reach that service with the same path. Public
 // operations need no key.
-func TestRoutes_EveryOperationReachesItsOwner(t *testing.T) {
+func TestRoutes_EveryOperationReachesItsService(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(`"rate_limit_per_minute":1000`), "write")
@@ -89,7 +89,7 @@ func TestRoutes_EveryOperationReachesItsOwner(t *testing.T) {
 	}
 }
 
-func TestOpen_NeedsNoKeyAndDoesNotCount(t *testing.T) {
+func TestPublic_OpenRoutesNeedNoKeyAndAreNotCounted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, row := range []struct {

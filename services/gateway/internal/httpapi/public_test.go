@@ -103,7 +103,7 @@ func mustHaveHeaders(t *testing.T, name string, got answered) {
 	}
 }
 
-func TestPublic_EveryRouteReachesItsOwner(t *testing.T) {
+func TestPublic_EveryRouteReachesItsService(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	workspaceID := r.workspace("")
@@ -305,7 +305,7 @@ func rawGET(t *testing.T, server *httptest.Server, path, key string) answered {
 	return answered{response.StatusCode, response.Header, string(body)}
 }
 
-func TestPublic_BodyOverTheLimitNeverReachesAnOwner(t *testing.T) {
+func TestPublic_TooLargeBodyReachesNoService(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")
@@ -336,7 +336,7 @@ func TestPublic_BodyOverTheLimitNeverReachesAnOwner(t *testing.T) {
 	}
 }
 
-func TestPublic_OwnerDownIs503OnlyForItsRoutes(t *testing.T) {
+func TestPublic_UnavailableServiceGives503OnItsRoutesOnly(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	workspace := r.workspace("")
@@ -383,7 +383,7 @@ func TestPublic_OwnerDownIs503OnlyForItsRoutes(t *testing.T) {
 	}
 }
 
-func TestPublic_DatabaseDownIs503(t *testing.T) {
+func TestPublic_UnavailableDatabaseGives503(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")
@@ -397,7 +397,7 @@ func TestPublic_DatabaseDownIs503(t *testing.T) {
 	mustHaveHeaders(t, "503", got)
 }
 
-func TestReadyz_NamesServicesThatAreNotReady(t *testing.T) {
+func TestReadyz_ListsServicesThatAreNotReady(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) }))

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/gateway/internal/store"
 )
 
-func TestPublic_RateIsExactOverTwoReplicas(t *testing.T) {
+func TestPublic_RateLimitIsExactOverTwoReplicas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	const limit = 30 // one request becomes available every 2 s
@@ -80,7 +80,7 @@ func (r *rig) stopClock() {
 	r.store = store.New(stopped, nil)
 }
 
-func TestPublic_RateFollowsThePlan(t *testing.T) {
+func TestPublic_RateLimitFollowsThePlan(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for plan, want := range map[string]string{"growth": "120", "scale": "600"} {
@@ -131,7 +131,7 @@ func wantLimited(t *testing.T, what string, got answered) {
 	}
 }
 
-func TestPublic_AddressWithoutAKeyIsCounted(t *testing.T) {
+func TestPublic_RequestsWithoutAKeyAreCountedByAddress(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	from := func(address, key string) answered {
@@ -155,9 +155,9 @@ func TestPublic_AddressWithoutAKeyIsCounted(t *testing.T) {
 	}
 }
 
-// TestAdmin_GuessesAreCounted checks that wrong tokens are counted by address.
+// TestAdmin_WrongTokensAreCountedByAddress checks that wrong tokens are counted by address.
 // TestOperator_GuessAboveTheLimitIsNotCompared covers the comparison of tokens above the limit.
-func TestAdmin_GuessesAreCounted(t *testing.T) {
+func TestAdmin_WrongTokensAreCountedByAddress(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	from := func(address, token string) answered {

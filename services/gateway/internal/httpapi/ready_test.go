@@ -8,7 +8,7 @@ import (
 )
 
 // An operator sees which services have a ready replica.
-func TestServices_ShowWhichAreReady(t *testing.T) {
+func TestAdmin_ListsWhichServicesAreReady(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) }))

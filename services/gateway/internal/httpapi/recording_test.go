@@ -103,7 +103,7 @@ func TestRecording_OtherPathsNeedAKey(t *testing.T) {
 	}
 }
 
-func TestRecording_LinksCountAgainstTheAddress(t *testing.T) {
+func TestRecording_RequestsAreCountedByAddress(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	from := http.Header{"X-Forwarded-For": {"203.0.113.7"}}

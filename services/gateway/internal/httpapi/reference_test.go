@@ -71,7 +71,7 @@ func TestReference_ServesTheOpenAPIDocument(t *testing.T) {
 	}
 }
 
-func TestReference_EveryResponseHasThePolicy(t *testing.T) {
+func TestReference_EveryResponseHasTheContentSecurityPolicy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, path := range []string{"/docs", "/docs/", "/docs/reference.js", "/docs/swagger-ui.css", "/openapi.json"} {
@@ -94,7 +94,7 @@ func TestReference_EveryResponseHasThePolicy(t *testing.T) {
 	}
 }
 
-func TestReference_UnchangedDocumentIs304(t *testing.T) {
+func TestReference_UnchangedDocumentGets304(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	tag := get(t, r, "GET", "/docs").header.Get("ETag")

@@ -152,7 +152,7 @@ func TestChangeWorkspace_IsCommittedBeforeItIsApplied(t *testing.T) {
 	}
 }
 
-func TestChangeWorkspace_OnlyTheServicesThatActOnItMustConfirm(t *testing.T) {
+func TestChangeWorkspace_OnlyServicesThatUseTheSettingMustConfirm(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.workspace("")
@@ -187,7 +187,7 @@ func TestChangeWorkspace_FailedCommitAppliesNothing(t *testing.T) {
 	}
 }
 
-func TestChangeWorkspace_ServiceDownIs503AndTheChangeIsStored(t *testing.T) {
+func TestChangeWorkspace_UnavailableServiceGives503AndStoresTheChange(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.workspace("")
@@ -228,7 +228,7 @@ func TestChangeWorkspace_ServiceDownIs503AndTheChangeIsStored(t *testing.T) {
 	}
 }
 
-func TestCreateWorkspace_ServiceDownIs503AndNamesTheWorkspace(t *testing.T) {
+func TestCreateWorkspace_UnavailableServiceGives503WithTheWorkspaceID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.owners[proxy.Wallet].Close()
@@ -243,7 +243,7 @@ func TestCreateWorkspace_ServiceDownIs503AndNamesTheWorkspace(t *testing.T) {
 	}
 }
 
-func TestWorkspace_InvalidPolicyIsRefusedAndNothingIsStored(t *testing.T) {
+func TestWorkspace_InvalidCallingPolicyIsRefusedAndNotStored(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.workspace("")

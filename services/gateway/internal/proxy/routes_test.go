@@ -18,7 +18,7 @@ func parse(t *testing.T, path string) *url.URL {
 	return u
 }
 
-func TestFind_MatchesOnlyCleanPaths(t *testing.T) {
+func TestFind_RejectsAmbiguousPaths(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, path, template, forwarded string }{
 		{"path without parameters", "/v1/calls", "/v1/calls", "/v1/calls"},
@@ -113,7 +113,7 @@ func TestFind_ForwardedPathMatchesTheSameRoute(t *testing.T) {
 	})
 }
 
-func TestRoute_GetIncludesHead(t *testing.T) {
+func TestRoute_WithGetAllowsHead(t *testing.T) {
 	t.Parallel()
 	r := Route{Methods: []string{"GET", "POST"}}
 	if !r.Allows("HEAD") {
@@ -133,7 +133,7 @@ func TestRoute_GetIncludesHead(t *testing.T) {
 	}
 }
 
-func TestInWebhooks_MatchesThePrefix(t *testing.T) {
+func TestInWebhooks_IsTrueBelowThePrefixOnly(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]bool{"/v1/webhook-subscriptions": true, "/v1/webhook-subscriptions/x/y/z": true, "/v1/webhook-subscriptionsx": false, "/v1/calls": false} {
 		if got := InWebhooks(parse(t, path)); got != want {

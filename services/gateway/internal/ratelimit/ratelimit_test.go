@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-func TestStatus_ConvertsEachResult(t *testing.T) {
+func TestStatus_HasRemainingResetAndRetryAfter(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name    string
@@ -57,7 +57,7 @@ func TestPolicy_AllowsABurstOfTheLimit(t *testing.T) {
 	})
 }
 
-func TestWrite_SetsTheHeaders(t *testing.T) {
+func TestWrite_SetsTheRateLimitHeaders(t *testing.T) {
 	t.Parallel()
 	header := http.Header{}
 	Status{Policy: 120, Allowed: true, Remaining: 119, Reset: 500 * time.Millisecond}.Write(header)
