@@ -87,7 +87,7 @@ func refusal(r *http.Request, err error) *apierr.Error {
 		}
 		return apierr.Unavailable("The service")
 	}
-	slog.ErrorContext(ctx, "request failed", "error", err)
+	slog.ErrorContext(ctx, "HTTP request failed with an internal error", "error", err)
 	return internal()
 }
 

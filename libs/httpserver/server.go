@@ -46,7 +46,7 @@ func (s *Server) Run(ctx context.Context) error {
 	server := s.settings()
 	server.Handler = closeWhenLeaving(s.Handler)
 	server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
-	slog.InfoContext(ctx, "listening", "addr", listener.Addr().String(), "setting", variable)
+	slog.InfoContext(ctx, "HTTP server listening", "addr", listener.Addr().String(), "setting", variable)
 	ended := make(chan error, 1)
 	go func() { ended <- serveWire(server, listener, s.Header) }()
 	select {

@@ -95,7 +95,7 @@ func (c *Consumer) deadLetter(rec *incoming) outbox.Event {
 func revive(letter kafka.Record) (kafka.Record, error) {
 	rec, headers := letter, letter.Headers
 	if cut := headers[headerDLQCut]; cut != "" {
-		return rec, fmt.Errorf("its %s was too large for the DLQ and must be read from %s, partition %s, offset %s",
+		return rec, fmt.Errorf("the %s of the record was too large for the DLQ: read it from %s, partition %s, offset %s",
 			cut, headers[headerDLQTopic], headers[headerDLQPartition], headers[headerDLQOffset])
 	}
 	number, err := strconv.ParseInt(headers[headerDLQPartition], 10, 32)

@@ -246,7 +246,7 @@ func (g *group) fetchFailed(ctx context.Context, client *kgo.Client, p partition
 	}
 	if err.Error() != *last {
 		*last = err.Error()
-		slog.Warn("fetch failed, it is retried",
+		slog.Warn("fetch from Kafka failed, it is retried",
 			"consumer", c.name, "topic", p.topic, "partition", p.number, "error", err)
 	}
 }
@@ -289,7 +289,8 @@ func (g *group) rejoin(client *kgo.Client) {
 	if len(topics) == 0 {
 		return
 	}
-	slog.Warn("topic has another id, it is subscribed again", "consumer", g.consumer.name, "topics", topics)
+	slog.Warn("Kafka topic was created again, the consumer subscribes to it again",
+		"consumer", g.consumer.name, "topics", topics)
 	client.PurgeTopicsFromConsuming(topics...)
 	client.AddConsumeTopics(topics...)
 }
@@ -503,7 +504,7 @@ func (g *group) stop(workers []*worker, drain time.Duration) {
 			w.cancel()
 		}
 		if !ended(workers, cancelTimeout) {
-			slog.Error("workers did not end in time", "consumer", g.consumer.name)
+			slog.Error("consumer workers did not stop in time", "consumer", g.consumer.name)
 		}
 	}
 	for _, w := range workers {

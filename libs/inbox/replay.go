@@ -54,7 +54,8 @@ func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked in
 		}
 		if parked <= refused || time.Now().After(deadline) {
 			if parked > refused {
-				slog.Error("parked records are not on the DLQ", "consumer", c.name, "topic", topic, "records", parked-refused)
+				slog.Error("parked records are missing in the dead-letter topic",
+					"consumer", c.name, "topic", topic, "records", parked-refused)
 			}
 			return applied, parked, nil
 		}

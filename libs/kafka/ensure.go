@@ -222,7 +222,7 @@ func (e *ensuring) verify(ctx context.Context, topics []Topic, have kadm.TopicDe
 		wrong, doubtful := e.compare(topic, have[topic.Name], described)
 		faults = append(faults, wrong...)
 		for _, doubt := range doubtful {
-			slog.Warn("topic differs from the catalogue", "topic", topic.Name, "fault", doubt)
+			slog.Warn("Kafka topic differs from the catalogue", "topic", topic.Name, "fault", doubt)
 		}
 	}
 	if len(faults) > 0 {
@@ -270,11 +270,11 @@ func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceC
 	for _, name := range names {
 		refused, tried := refusals[name]
 		if tried && refused == nil {
-			slog.Info("topic altered", "topic", name, timestampType, logAppendTime)
+			slog.Info("timestamp type of Kafka topic changed", "topic", name, timestampType, logAppendTime)
 			continue
 		}
-		slog.Warn("topic keeps the producers' timestamps", "topic", name, "error", refused, "command", fmt.Sprintf(
-			"kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=%s", name, timestampType,
+		slog.Warn("timestamp type of Kafka topic not changed, the producers set the timestamps",
+			"topic", name, "error", refused, "command", fmt.Sprintf("kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=%s", name, timestampType,
 			logAppendTime))
 	}
 	return nil

@@ -61,7 +61,7 @@ func (s Security) tls() (*tls.Config, error) {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(authorities) {
-			return nil, fmt.Errorf("KAFKA_CA_FILE %s holds no certificate in PEM form", s.CAFile)
+			return nil, fmt.Errorf("KAFKA_CA_FILE %s contains no certificate in PEM form", s.CAFile)
 		}
 	}
 	if (s.CertFile == "") != (s.KeyFile == "") {

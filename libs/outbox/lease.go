@@ -98,7 +98,7 @@ func (s *session) verifyLease(maxAge time.Duration) error {
 // release gives up the lease, so that another relay can acquire it immediately.
 func (s *session) release() {
 	if _, err := s.updateLease(releaseLease, time.Second); err != nil {
-		slog.Warn("outbox lease not released, it expires", "error", err)
+		slog.Warn("outbox lease not released, other relays wait until it expires", "error", err)
 	}
 }
 

@@ -290,7 +290,7 @@ func (r *Relay) mend(ctx context.Context, rows []row, faults []error) error {
 		if err := kafka.EnsureTopics(creating, r.client, []kafka.Topic{topic}); err != nil {
 			all = append(all, err)
 		} else {
-			slog.Warn("missing topic created", "topic", name)
+			slog.Warn("missing Kafka topic created", "topic", name)
 		}
 		cancel()
 	}

@@ -217,7 +217,7 @@ func untilUp(ctx context.Context, f func(context.Context) error) error {
 		case <-ctx.Done():
 			return err
 		case <-timeout.C:
-			return fmt.Errorf("database did not answer within %s: %w", openTimeout, err)
+			return fmt.Errorf("database did not respond within %s: %w", openTimeout, err)
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

@@ -17,7 +17,7 @@ import (
 const Path = "/recordings/"
 
 // ErrBadLink means that the signature of a link is invalid or that the link has expired.
-var ErrBadLink = errors.New("the link is not good, or not any more")
+var ErrBadLink = errors.New("the signature of the link is invalid, or the link has expired")
 
 // Links signs and checks links to recordings in a local directory. A link gives access to one
 // recording.

@@ -67,7 +67,8 @@ const (
 func (s Storage) Where() (Where, error) {
 	switch {
 	case s.URL != "" && len(s.LinkKeys) > 0:
-		return Nowhere, errors.New("RECORDINGS_S3_URL and RECORDINGS_LINK_KEYS are both set: recordings lie in a bucket or in a local directory")
+		return Nowhere, errors.New("RECORDINGS_S3_URL and RECORDINGS_LINK_KEYS are both set: unset one, " +
+			"because recordings are stored either in a bucket or in a local directory")
 	case s.URL == "" && len(s.LinkKeys) == 0:
 		return Nowhere, nil
 	case s.URL == "":

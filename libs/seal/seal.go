@@ -20,7 +20,7 @@ type Config struct {
 }
 
 // ErrUnknownKey means that the key of the ciphertext is not configured.
-var ErrUnknownKey = errors.New("sealed under a key that is not configured")
+var ErrUnknownKey = errors.New("the key that encrypted the text is not in SEALING_KEYS")
 
 const (
 	keyBytes = 32
@@ -72,7 +72,7 @@ func (b *Box) Seal(plain []byte, about string) (sealed []byte, err error) {
 	aead := b.keys[b.first]
 	nonce := make([]byte, aead.NonceSize())
 	if _, err := rand.Read(nonce); err != nil {
-		return nil, fmt.Errorf("draw nonce: %w", err)
+		return nil, fmt.Errorf("generate nonce: %w", err)
 	}
 	// The format is: length of the key id, key id, nonce, ciphertext with tag.
 	sealed = make([]byte, 0, 1+len(b.first)+len(nonce)+len(plain)+aead.Overhead())
@@ -94,7 +94,7 @@ func (b *Box) Open(sealed []byte, about string) ([]byte, error) {
 		return nil, fmt.Errorf("open with key %q: %w", id, ErrUnknownKey)
 	}
 	if len(rest) < aead.NonceSize() {
-		return nil, errors.New("sealed text is too short")
+		return nil, errors.New("encrypted text is too short")
 	}
 	plain, err := aead.Open(nil, rest[:aead.NonceSize()], rest[aead.NonceSize():], []byte(about))
 	if err != nil {
@@ -129,7 +129,7 @@ func KeyID(sealed []byte) string {
 
 func split(sealed []byte) (id string, rest []byte, err error) {
 	if len(sealed) == 0 || len(sealed) < 1+int(sealed[0]) {
-		return "", nil, errors.New("sealed text is too short")
+		return "", nil, errors.New("encrypted text is too short")
 	}
 	end := 1 + int(sealed[0])
 	return string(sealed[1:end]), sealed[end:], nil

@@ -34,7 +34,7 @@ func Healthy(ctx context.Context, addr, path string) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("it is not ready: %s", resp.Status)
+		return fmt.Errorf("not ready: %s", resp.Status)
 	}
 	return nil
 }

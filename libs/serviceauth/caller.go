@@ -71,7 +71,7 @@ func (k *Keys) require(next http.Handler, may func(Caller) bool) http.Handler {
 		signed, err := k.verify(r.Header.Get(CallerHeader), forCaller, time.Now())
 		caller := signed.caller()
 		if err != nil || signed.Issuer != Gateway || !may(caller) {
-			slog.WarnContext(ctx, "request without a valid caller refused", "issuer", signed.Issuer, "error", err)
+			slog.WarnContext(ctx, "HTTP request without a valid caller token refused", "issuer", signed.Issuer, "error", err)
 			httpserver.WriteError(w, r, apierr.New(http.StatusUnauthorized, "invalid_api_key",
 				"This request does not come through the gateway. Send it to the public address with an API key."))
 			return

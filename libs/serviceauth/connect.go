@@ -122,7 +122,8 @@ func (a serverAuth) check(header http.Header) error {
 		return connect.NewError(connect.CodeUnauthenticated, errors.New("no valid service token"))
 	}
 	if !slices.Contains(a.callers, token.Issuer) {
-		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s may not call this", token.Issuer))
+		return connect.NewError(connect.CodePermissionDenied,
+			fmt.Errorf("%s is not allowed to call this service", token.Issuer))
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func Confirm(ctx context.Context, subject string, apply map[string]func(context.
 			if err == nil {
 				return
 			}
-			slog.ErrorContext(ctx, "setting not confirmed", "service", service, "error", err)
+			slog.ErrorContext(ctx, "setting not confirmed by another service", "service", service, "error", err)
 			mu.Lock()
 			defer mu.Unlock()
 			missing[service] = true

@@ -165,7 +165,8 @@ func (a *Admin) closeIntent(ctx context.Context, intent audit.Intent, err error)
 	// the intent remains, and the retention job later writes the audit entry with the outcome
 	// unknown
 	if failed != nil {
-		slog.WarnContext(ctx, "audit intent not closed", "intent", intent.ID, "error", failed)
+		slog.WarnContext(ctx, "audit intent not concluded, the retention job concludes it later",
+			"intent", intent.ID, "error", failed)
 	}
 }
 

@@ -266,7 +266,7 @@ func requestError(ctx context.Context, method, owner string, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return fmt.Errorf("request to %s: %w", owner, context.Canceled)
 	}
-	slog.WarnContext(ctx, "request to owner failed", "owner", owner, "error", err)
+	slog.WarnContext(ctx, "HTTP request to the service that owns the route failed", "owner", owner, "error", err)
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" {
 		return fmt.Errorf("%w: %w", ErrUnreached, apierr.Unavailable("This part of the service"))

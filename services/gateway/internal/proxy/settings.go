@@ -50,7 +50,7 @@ func (p *Upstreams) CheckPolicy(ctx context.Context, policy []byte) error {
 	case code == connect.CodeUnauthenticated, code == connect.CodePermissionDenied:
 		return fmt.Errorf("check calling policy: %w", err)
 	}
-	slog.WarnContext(ctx, "calling policy not checked", "error", err)
+	slog.WarnContext(ctx, "calling policy not validated, contacts-compliance did not respond", "error", err)
 	return apierr.Unavailable("This part of the service")
 }
 
