@@ -274,8 +274,9 @@ func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceC
 			continue
 		}
 		slog.Warn("timestamp type of Kafka topic not changed, the producers set the timestamps",
-			"topic", name, "error", refused, "command", fmt.Sprintf("kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=%s", name, timestampType,
-			logAppendTime))
+			"topic", name, "error", refused, "command", fmt.Sprintf(
+				"kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=%s",
+				name, timestampType, logAppendTime))
 	}
 	return nil
 }

@@ -122,7 +122,8 @@ func checkVersions(ctx context.Context, pool *pgxpool.Pool, schema string, track
 	}
 	if pool.Config().BeforeConnect != nil && (current == nil || *current != schema) {
 		return fmt.Errorf("behind the pooler, statements do not find schema %[1]s: "+
-			"set the parameters of the application role (ALTER ROLE %[2]s SET search_path = %[1]s, and those that deploy/compose/postgres.sql lists)", schema, AppRole(schema))
+			"set the parameters of the application role (ALTER ROLE %[2]s SET search_path = %[1]s, "+
+			"and those that deploy/compose/postgres.sql lists)", schema, AppRole(schema))
 	}
 	for _, track := range tracks {
 		if err := track.refuseOld(schema, func(sql string, arg any) scanner { return pool.QueryRow(ctx, sql, arg) }); err != nil {
