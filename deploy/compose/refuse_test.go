@@ -24,7 +24,7 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 		{
 			"more replicas than partitions",
 			"contacts-compliance.autoscaling.enabled=true,contacts-compliance.autoscaling.max=4",
-			"max is 4, and what it reads has 3 partitions",
+			"max is 4, and the topics of the service have at most 3 partitions",
 		},
 		{
 			"a metric with a limit for all replicas and one for each",
@@ -51,13 +51,13 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 		{"a SIP address on the loopback network", "dialer.hostAddress={RTP_ADDR}", "SIP_ADVERTISED_ADDR is set neither"},
 		{
 			"a grace period shorter than the calls", "dialer.terminationGracePeriodSeconds=3600",
-			"may take 14545 to end (5s, 20s, 4h2m)",
+			"can take 14545 seconds to end (5s, 20s, 4h2m)",
 		},
 		{
 			"a grace period shorter than the default of DRAIN_LIMIT",
-			"dialer.env.DRAIN_LIMIT=null,dialer.terminationGracePeriodSeconds=39", "may take 40 to end (5s, 20s, 15s)",
+			"dialer.env.DRAIN_LIMIT=null,dialer.terminationGracePeriodSeconds=39", "can take 40 seconds to end (5s, 20s, 15s)",
 		},
-		{"a grace period shorter than DRAIN_DELAY", "calls.env.DRAIN_DELAY=1m30s", "may take 110 to end"},
+		{"a grace period shorter than DRAIN_DELAY", "calls.env.DRAIN_DELAY=1m30s", "can take 110 seconds to end"},
 		{
 			"recordings in a directory outside the volume",
 			"dialer.env.RECORDINGS_S3_URL=https://storage.example.net,dialer.env.RECORDINGS_SPOOL_DIR=/tmp/spool",

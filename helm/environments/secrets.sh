@@ -1,14 +1,14 @@
 #!/bin/sh
-# Creates, once for a deployment, what the charts need and do not contain:
+# Creates, once for a deployment, the keys and passwords that the charts need and do not contain:
 #   PGSSLROOTCERT=FILE helm/environments/secrets.sh DIRECTORY POSTGRES [POOLER]      # host or host:port of Postgres, and of PgBouncer if there is one
 # DIRECTORY/secrets.yaml   a Secret for each service, with every key that its chart requires: kubectl create -f
 # DIRECTORY/values.yaml    the public keys, for helm: --values
 # DIRECTORY/passwords.sql  the passwords of the roles. A superuser runs it after deploy/compose/postgres.sql
 # PGSSLROOTCERT is the file with the certificate authorities of Postgres and PgBouncer, in PEM. It becomes the Secret certificates, which the charts mount. The value
-# system means the public authorities in the images. The services then verify who answers (sslmode=verify-full). PGSSLMODE=require encrypts and verifies nothing,
+# system means the public authorities in the images. The services then verify the identity of the server (sslmode=verify-full). PGSSLMODE=require encrypts and verifies nothing,
 # PGSSLMODE=disable does not encrypt: use them only in a network where connections cannot be intercepted.
-# openssl (1.1.1 or newer) generates all keys. Keep DIRECTORY in a safe and out of the repository: without SEALING_KEYS, CONSENT_KEYS and API_KEY_PEPPER a restored database is useless.
-# KAFKA_PASSWORD and the keys of models and buckets are yours to add.
+# openssl (1.1.1 or newer) generates all keys. Keep DIRECTORY in a safe and out of the repository: without SEALING_KEYS, CONSENT_KEYS and API_KEY_PEPPER a restored database cannot be used.
+# Add KAFKA_PASSWORD and the keys of models and buckets to secrets.yaml yourself.
 set -eu
 umask 077
 [ $# = 2 ] || [ $# = 3 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -38,7 +38,7 @@ seed() { openssl pkey -in "$keys/$1" -outform DER | tail -c 32 | openssl base64 
 public() { openssl pkey -in "$keys/$1" -pubout -outform DER | tail -c 32 | openssl base64 -A; }
 database() { echo "postgres://$1:$2@$3/ringfence?$tls"; }
 
-secret() { # SERVICE: its own keys beside those that all have
+secret() { # SERVICE: writes the Secret with the keys of this service and the keys that all services have
   schema=$(echo "$1" | tr - _) app=$(openssl rand -hex 24) owner=$(openssl rand -hex 24)
   printf -- '---\napiVersion: v1\nkind: Secret\nmetadata: {name: %s}\nstringData:\n' "$1"
   printf '  POSTGRES_URL: "%s"\n' "$(database "${schema}_app" "$app" "${pooler:-$postgres}")"

@@ -1,6 +1,6 @@
-{{/* The connections of a service: calls between services, requests that the gateway forwards, Postgres, Kafka, DNS, the collector, and what the values add.
-No policy applies to a pod with host networking: others see it as its node. global.nodes lists the networks of the nodes, which do not count as internet.
-Kubernetes reads a rule without peers as a rule for all, so an empty list renders no rule. */}}
+{{/* The connections of a service: calls between services, requests that the gateway forwards, Postgres, Kafka, DNS, the collector, and the values' own rules.
+No policy applies to a pod with host networking: other pods see its node's address. global.nodes lists the networks of the nodes, which do not count as internet.
+Kubernetes applies a rule without peers to all peers, so an empty list renders no rule. */}}
 {{- define "ringfence-lib.network" -}}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy

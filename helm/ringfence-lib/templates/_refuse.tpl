@@ -1,10 +1,10 @@
-{{/* Renders nothing. Fails if Kubernetes would accept the values and they would not work. The message names all errors. */}}
+{{/* Renders nothing. Fails if Kubernetes would accept the values but the service would not work with them. The message contains all errors. */}}
 {{- define "ringfence-lib.refuse" -}}
 {{- $faults := list }}
-{{- /* Like a container runtime: the first part of an image's name is a registry if it has a dot or a port, or is localhost. */}}
+{{- /* As for a container runtime, the first part of an image's name is a registry if it contains a dot or a port, or is localhost. */}}
 {{- $first := splitList "/" (include "ringfence-lib.image" .) | first }}
 {{- if not (or (contains "." $first) (contains ":" $first) (eq $first "localhost")) }}
-{{- $faults = append $faults (printf "the image %s names no registry: set global.registry to the one that holds your images (docs/deploy/helm.md, Install)" (include "ringfence-lib.image" .)) }}
+{{- $faults = append $faults (printf "the image %s names no registry: set global.registry to the registry that contains your images (docs/deploy/helm.md, Install)" (include "ringfence-lib.image" .)) }}
 {{- end }}
 {{- range splitList "," (.Values.env.TRUSTED_KEYS | default "") }}
 {{- $key := splitn "=" 2 (trim .) }}
@@ -14,39 +14,39 @@
 {{- end }}
 {{- range .Values.network.askedBy }}
 {{- if not (regexMatch (printf "(^|,) *%s=" .) ($.Values.env.TRUSTED_KEYS | default "")) }}
-{{- $faults = append $faults (printf "env.TRUSTED_KEYS names no public key of %s, which may ask it (environments/secrets.sh makes them)" .) }}
+{{- $faults = append $faults (printf "env.TRUSTED_KEYS names no public key of %s, which calls this service (environments/secrets.sh creates the keys)" .) }}
 {{- end }}
 {{- end }}
 {{- range .Values.hostAddress }}
-{{- if not $.Values.hostNetwork }}{{ $faults = append $faults (printf "hostAddress: %s would be the node's address, which a pod without hostNetwork does not have" .) }}{{ end }}
+{{- if not $.Values.hostNetwork }}{{ $faults = append $faults (printf "hostAddress: %s would be the node's address, on which a pod without hostNetwork cannot listen" .) }}{{ end }}
 {{- if hasKey $.Values.env . }}{{ $faults = append $faults (printf "hostAddress: %s is also set in env, where it would be ignored" .) }}{{ end }}
 {{- end }}
-{{- /* DRAIN_DELAY, then calls over SIP, then 20 s (libs/service). */}}
+{{- /* The time to end is the sum of DRAIN_DELAY, the time for SIP calls (DRAIN_LIMIT), and 20 s for the parts of the process (libs/service). */}}
 {{- $drain := list (.Values.env.DRAIN_DELAY | default "0s") "20s" }}
 {{- if eq (.Values.env.CARRIER | default "") "sip" }}{{ $drain = append $drain (.Values.env.DRAIN_LIMIT | default "15s") }}{{ end }}
 {{- $ends := include "ringfence-lib.seconds" (join " " $drain) | int }}
 {{- if lt (int .Values.terminationGracePeriodSeconds) $ends }}
-{{- $faults = append $faults (printf "terminationGracePeriodSeconds is %d, and a replica may take %d to end (%s)" (int .Values.terminationGracePeriodSeconds) $ends (join ", " $drain)) }}
+{{- $faults = append $faults (printf "terminationGracePeriodSeconds is %d, and a replica can take %d seconds to end (%s)" (int .Values.terminationGracePeriodSeconds) $ends (join ", " $drain)) }}
 {{- end }}
 {{- range splitList "," (.Values.env.KAFKA_BROKERS | default "") }}
 {{- $port := regexFind ":[0-9]+$" . | trimPrefix ":" | default "9092" | int }}
 {{- if not (has (toString $port) (toStrings $.Values.network.kafka.ports)) }}
-{{- $faults = append $faults (printf "network.kafka.ports has no %d, at which env.KAFKA_BROKERS names a broker" $port) }}
+{{- $faults = append $faults (printf "network.kafka.ports has no %d, the port of a broker in env.KAFKA_BROKERS" $port) }}
 {{- end }}
 {{- end }}
 {{- with .Values.env.OTEL_EXPORTER_OTLP_ENDPOINT }}
 {{- $port := regexFind ":[0-9]+" . | trimPrefix ":" | default (ternary "443" "80" (hasPrefix "https:" .)) | int }}
 {{- if not (has (toString $port) (toStrings $.Values.network.collector.ports)) }}
-{{- $faults = append $faults (printf "network.collector.ports has no %d, at which env.OTEL_EXPORTER_OTLP_ENDPOINT names the collector" $port) }}
+{{- $faults = append $faults (printf "network.collector.ports has no %d, the port of the collector in env.OTEL_EXPORTER_OTLP_ENDPOINT" $port) }}
 {{- end }}
 {{- end }}
 {{- with .Values.autoscaling }}
 {{- if and .enabled .by }}
-{{- /* With scaling on records only, a replica beyond the number of partitions has no work. */}}
+{{- /* If the service scales on records only, replicas beyond the number of partitions have no work. */}}
 {{- $most := 0 }}{{- $other := false }}
 {{- range .by }}{{ if .partitions }}{{ $most = max $most .partitions }}{{ else }}{{ $other = true }}{{ end }}{{ end }}
 {{- if and (not $other) (gt (int .max) (int $most)) }}
-{{- $faults = append $faults (printf "autoscaling.max is %d, and what it reads has %d partitions: a replica more would get no records" (int .max) (int $most)) }}
+{{- $faults = append $faults (printf "autoscaling.max is %d, and the topics of the service have at most %d partitions: further replicas would get no records" (int .max) (int $most)) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -66,10 +66,10 @@
 {{- end }}
 {{- end }}
 {{- if and $env.RECORDINGS_S3_URL (not (and .Values.state (hasPrefix "/state/" ($env.RECORDINGS_SPOOL_DIR | default "")))) }}
-- "RECORDINGS_S3_URL: what is being recorded must outlive the pod, whose disk cannot be written: it needs state.size, and RECORDINGS_SPOOL_DIR below /state/"
+- "RECORDINGS_S3_URL: recordings in progress must outlive the pod, and the pod's own disk is read-only: set state.size, and RECORDINGS_SPOOL_DIR to a directory below /state/"
 {{- end }}
 {{- if $env.RECORDINGS_DIR }}
-- "RECORDINGS_DIR: a replica's volume is its own, and recordings must lie where every replica finds them: name a bucket (RECORDINGS_S3_URL)"
+- "RECORDINGS_DIR: the other replicas cannot read the volume of one replica: store recordings in a bucket (RECORDINGS_S3_URL)"
 {{- end }}
 {{- end }}
 {{- end }}

@@ -1,4 +1,4 @@
-{{/* At most one replica at a time can be evicted. */}}
+{{/* Kubernetes can evict at most one replica at a time. */}}
 {{- define "ringfence-lib.disruption" -}}
 apiVersion: policy/v1
 kind: PodDisruptionBudget
@@ -11,8 +11,8 @@ spec:
     matchLabels: {{- include "ringfence-lib.selector" . | nindent 6 }}
 {{- end }}
 
-{{/* Scales on backlog: above is a limit for all replicas together, each a limit for every replica. An adapter provides the service's metrics
-to the cluster: docs/deploy/helm.md, Scaling. */}}
+{{/* Scales on the backlog: the value above is a limit for all replicas together, and the value each is a limit for every replica. An adapter
+provides the service's metrics to the cluster: docs/deploy/helm.md, Scaling. */}}
 {{- define "ringfence-lib.autoscaler" -}}
 {{- with .Values.autoscaling }}
 {{- if .enabled }}

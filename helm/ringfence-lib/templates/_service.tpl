@@ -61,7 +61,7 @@ GOMEMLIMIT: "{{ include "ringfence-lib.most" . }}MiB"
 {{- end }}
 {{- end }}
 
-{{/* A value as it was written. Helm reads YAML numbers as floats and would render a million as 1e+06. */}}
+{{/* A value in the form in which it was written. Helm reads YAML numbers as floats and would render a million as 1e+06. */}}
 {{- define "ringfence-lib.text" -}}
 {{- if and (kindIs "float64" .) (eq . (floor .)) }}{{ int64 . }}{{ else }}{{ . }}{{ end }}
 {{- end }}

@@ -1,4 +1,4 @@
-{{/* A Deployment or a StatefulSet. With state each replica has a volume. All other state is in Postgres and Kafka. */}}
+{{/* A Deployment or a StatefulSet. If the value state is set, each replica has a volume. All other state is in Postgres and Kafka. */}}
 {{- define "ringfence-lib.workload" -}}
 {{- $kind := .Values.kind | default "Deployment" -}}
 apiVersion: apps/v1
@@ -58,7 +58,7 @@ spec:
       topologySpreadConstraints: {{- toYaml . | nindent 8 }}
       {{- end }}
   {{- with .Values.state }}
-  {{- if ne $kind "StatefulSet" }}{{ fail "state: only a StatefulSet has a volume a replica" }}{{ end }}
+  {{- if ne $kind "StatefulSet" }}{{ fail "state: only a StatefulSet has a volume for each replica" }}{{ end }}
   volumeClaimTemplates:
     - metadata:
         name: state
@@ -71,8 +71,8 @@ spec:
   {{- end }}
 {{- end }}
 
-{{/* The number of replicas. With autoscaling it is the number that runs now, or autoscaling.min if there is none yet. Without this line
-the API server sets 1 when autoscaling is enabled. lookup finds nothing without a cluster (helm template). */}}
+{{/* The number of replicas. With autoscaling it is the number that runs now, or autoscaling.min if no replica runs yet. If the manifest
+lacked the number, the API server would set 1 when autoscaling is enabled. The function lookup finds nothing without a cluster (helm template). */}}
 {{- define "ringfence-lib.replicas" -}}
 {{- if .Values.autoscaling.enabled -}}
 {{- dig "spec" "replicas" .Values.autoscaling.min (lookup "apps/v1" .Values.kind .Release.Namespace .Chart.Name) | int -}}
