@@ -131,8 +131,8 @@ func TestCharts_WebhooksReachAnyPort(t *testing.T) {
 	}
 }
 
-// TestCharts_SmallEnvironmentUsesTheSimulatedCarrier checks that environments/small.yaml uses the address
-// and version of environments/simcarrier.yaml.
+// TestCharts_SmallEnvironmentUsesTheSimulatedCarrier checks that environments/small.yaml uses the
+// address and version of environments/simcarrier.yaml.
 func TestCharts_SmallEnvironmentUsesTheSimulatedCarrier(t *testing.T) {
 	t.Parallel()
 	text := []byte(strings.Join(lines(t, "helm/environments/simcarrier.yaml"), "\n"))
@@ -191,7 +191,8 @@ func TestCharts_IngressRoutesToTheGatewayOnly(t *testing.T) {
 }
 
 // TestCharts_BinariesParseTheirSettings starts each binary with the environment of each golden
-// file. The binary must parse every value. It stops at the database URL, which is empty.
+// file. The binary must parse every value. After that the binary stops, because the database URL is
+// empty.
 func TestCharts_BinariesParseTheirSettings(t *testing.T) {
 	t.Parallel()
 	bin := os.Getenv("RINGFENCE_BIN")

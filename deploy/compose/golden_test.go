@@ -55,7 +55,8 @@ func TestCharts_MatchTheGoldenFiles(t *testing.T) {
 			if environment != "" {
 				name, args = environment, environmentArgs(t, environment)
 			}
-			// Other tests check the alerts and the dashboards, so they are not rendered here.
+			// Other tests check the alerts and the dashboards, so the alerts and dashboards are not
+			// rendered here.
 			rendered := manifests(t, "ringfence", append(args, "--set", "alerts.enabled=false,dashboards.enabled=false")...)
 			golden(t, filepath.Join("testdata/charts", name+".yaml"), rendered)
 			tool(t, rendered, "RINGFENCE_MANIFESTS")
@@ -65,9 +66,9 @@ func TestCharts_MatchTheGoldenFiles(t *testing.T) {
 	}
 }
 
-// TestCharts_ContainEveryAlertRuleUnchanged checks that the chart contains each file of deploy/prometheus/rules
-// unchanged as a PrometheusRule. Only the address of each runbook is replaced by the address in
-// alerts.runbooks.
+// TestCharts_ContainEveryAlertRuleUnchanged checks that the chart contains each file of
+// deploy/prometheus/rules unchanged as a PrometheusRule. Only the address of each runbook is
+// replaced by the address in alerts.runbooks.
 func TestCharts_ContainEveryAlertRuleUnchanged(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, "deploy/prometheus/rules/*.yml"))
@@ -205,8 +206,8 @@ func TestCharts_InternetExcludesPrivateNetworks(t *testing.T) {
 	}
 }
 
-// TestCharts_GracePeriodExceedsTheLongestCall checks that the grace period of a pod is one minute more
-// than the longest call of an agent.
+// TestCharts_GracePeriodExceedsTheLongestCall checks that the grace period of a pod is one minute
+// more than the longest call of an agent.
 func TestCharts_GracePeriodExceedsTheLongestCall(t *testing.T) {
 	t.Parallel()
 	v := valuesOf(t, "dialer")

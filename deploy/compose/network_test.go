@@ -33,8 +33,8 @@ var (
 	outward = regexp.MustCompile(`^(POSTGRES(_[A-Z]+)?|RECORDINGS_[A-Z0-9_]+|REALTIME|LIVE|SUMMARY|SIM)_URL$`)
 )
 
-// TestServiceCalls_MatchTheAddressVariables compares serviceCalls with the variables that the services
-// read.
+// TestServiceCalls_MatchTheAddressVariables compares serviceCalls with the variables that the
+// services read.
 func TestServiceCalls_MatchTheAddressVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
@@ -222,9 +222,9 @@ func (h renderedCharts) seen(name string) []string {
 	return []string{name}
 }
 
-// TestCharts_PoliciesAllowOnlyTheServicesConnections checks that each pod has one policy. Both ends of a
-// connection must allow the calls between services, the servers that every service needs, and the
-// documented access from outside. The policies must allow nothing else.
+// TestCharts_PoliciesAllowOnlyTheServicesConnections checks that each pod has one policy. Both ends
+// of a connection must allow the calls between services, the servers that every service needs, and
+// the documented access from outside. The policies must allow nothing else.
 func TestCharts_PoliciesAllowOnlyTheServicesConnections(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -18,11 +18,11 @@ import (
 // that the group has not committed.
 const lag = "ringfence_kafka_consumer_lag_records"
 
-// TestCharts_ConsumersScaleOnTheirLag checks that each consumer scales on the lag of its group, in those of
-// its topics that have the most partitions. The HPA must state the number of partitions. Its target
-// must be the number of records that arrive in ten seconds at the rate in docs/deploy/helm.md. No
-// service scales on compacted topics, because settings change rarely. TestCharts_ServicesStartAndPlaceACall checks that
-// the binaries export these metrics.
+// TestCharts_ConsumersScaleOnTheirLag checks that each consumer scales on the lag of its group, in
+// those of its topics that have the most partitions. The HPA must state the number of partitions.
+// Its target must be the number of records that arrive in ten seconds at the rate in
+// docs/deploy/helm.md. No service scales on compacted topics, because settings change rarely.
+// TestCharts_ServicesStartAndPlaceACall checks that the binaries export these metrics.
 func TestCharts_ConsumersScaleOnTheirLag(t *testing.T) {
 	t.Parallel()
 	table := strings.Join(lines(t, "docs/deploy/helm.md"), "\n")
@@ -61,7 +61,7 @@ func TestCharts_ConsumersScaleOnTheirLag(t *testing.T) {
 }
 
 // TestCharts_AdapterHasEveryScalingMetric checks the rules of prometheus-adapter in
-// helm/environments. They must contain one query for each metric of each HPA, in the HPA's
+// helm/environments. The rules must contain one query for each metric of each HPA, in the HPA's
 // namespace.
 func TestCharts_AdapterHasEveryScalingMetric(t *testing.T) {
 	t.Parallel()
@@ -123,8 +123,8 @@ func adapted(t *testing.T, metric, matchers string) (query string) {
 }
 
 // TestCharts_AdapterCountsEachRecordOnce runs the adapter's queries in Prometheus. All replicas of
-// a consumer export all partitions of the group, so the query must count each partition once. An
-// age metric is the oldest age of all replicas.
+// a consumer export the lag of all partitions of the group, so a query must count each partition
+// once. For an age metric, the query must return the highest age of all replicas.
 func TestCharts_AdapterCountsEachRecordOnce(t *testing.T) {
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")

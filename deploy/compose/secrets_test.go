@@ -158,10 +158,10 @@ func TestCharts_SecretsRefuseUnverifiedTLS(t *testing.T) {
 	}
 }
 
-// TestCharts_SecretsHaveTheKeysThatTheChartsRead runs the script that creates the Secrets. The Secrets must
-// contain the keys that each chart reads, and the passwords of the roles. The binaries must accept
-// the keys, and every public key must belong to its seed. All six charts must render with the
-// values that the script writes, the registry and the nodes.
+// TestCharts_SecretsHaveTheKeysThatTheChartsRead runs the script that creates the Secrets. The
+// Secrets must contain the keys that each chart reads, and the passwords of the roles. The binaries
+// must accept the keys, and every public key must belong to its seed. All six charts must render
+// with the values that the script writes, the registry and the nodes.
 func TestCharts_SecretsHaveTheKeysThatTheChartsRead(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "made")

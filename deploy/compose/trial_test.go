@@ -18,9 +18,9 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// TestCharts_ServicesStartAndPlaceACall runs the six binaries with the settings in the golden file of
-// environments/small.yaml. postgres.sql creates the database, environments/secrets.sh creates the
-// Secrets, and the owner roles run the migrations. The test places the first call of
+// TestCharts_ServicesStartAndPlaceACall runs the six binaries with the settings in the golden file
+// of environments/small.yaml. postgres.sql creates the database, environments/secrets.sh creates
+// the Secrets, and the owner roles run the migrations. The test places the first call of
 // docs/deploy/compose.md, looks for the metrics of every HPA, and stops all processes.
 func TestCharts_ServicesStartAndPlaceACall(t *testing.T) {
 	t.Parallel()
@@ -69,8 +69,8 @@ func TestCharts_ServicesStartAndPlaceACall(t *testing.T) {
 	c.end()
 }
 
-// cluster is a database, a broker, a simulated carrier and six services on this machine. Their
-// addresses differ from those in the charts.
+// cluster is a database, a broker, a simulated carrier and six services on this machine. The
+// addresses of these processes differ from the addresses in the charts.
 type cluster struct {
 	t        *testing.T
 	bin, dir string

@@ -92,8 +92,8 @@ func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
 	}
 }
 
-// TestCharts_SetKnownAndAllRequiredVariables checks that every value of a chart reaches its binary, that
-// every secret comes from the Secret, and that every required variable is set.
+// TestCharts_SetKnownAndAllRequiredVariables checks that every value of a chart reaches its binary,
+// that every secret comes from the Secret, and that every required variable is set.
 func TestCharts_SetKnownAndAllRequiredVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
@@ -165,8 +165,8 @@ func described(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// TestCharts_SchemasAcceptOnlyKnownVariables checks that Helm refuses a variable that the binary does not
-// read.
+// TestCharts_SchemasAcceptOnlyKnownVariables checks that Helm refuses a variable that the binary
+// does not read.
 func TestCharts_SchemasAcceptOnlyKnownVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {

@@ -147,9 +147,9 @@ func TestMetrics_AreRegistered(t *testing.T) {
 	}
 }
 
-// TestAlertmanager_SilencesNoAlertOnASymptom checks the inhibit rules. They must name existing alerts, and
-// must silence only alerts on causes. An alert on a symptom (an effect that customers notice) must
-// always fire.
+// TestAlertmanager_SilencesNoAlertOnASymptom checks the inhibit rules. The rules must name existing
+// alerts, and must silence only alerts on causes. An alert on a symptom (an effect that customers
+// notice) must always fire.
 func TestAlertmanager_SilencesNoAlertOnASymptom(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("alertmanager.yml")

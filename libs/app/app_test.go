@@ -117,8 +117,8 @@ func TestOpenPools_OpensNoHeartbeatPoolByDefault(t *testing.T) {
 	}
 }
 
-// TestServe_ReportsInvalidSettingsBeforeItConnects uses a database that does not exist. Serve returns the fault of
-// the configuration.
+// TestServe_ReportsInvalidSettingsBeforeItConnects uses a database that does not exist. Serve
+// returns the fault of the configuration.
 func TestServe_ReportsInvalidSettingsBeforeItConnects(t *testing.T) {
 	t.Parallel()
 	fault := errors.New("WAIT must be positive")

@@ -35,7 +35,7 @@ func WriteJSON(w http.ResponseWriter, status int, body any) error {
 	return nil
 }
 
-// WriteError sends the error body. An *apierr.Error is sent as it is. If the database or another
+// WriteError sends the error body. An *apierr.Error is sent unchanged. If the database or another
 // service is unavailable, the response is 503 unavailable. Any other error is logged and sent as
 // 500 internal_error.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
@@ -50,7 +50,8 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, shown *apierr.Error) {
 		seconds := (shown.RetryAfter + time.Second - 1) / time.Second
 		w.Header().Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
 	}
-	if shown.Status == http.StatusUnauthorized { // RFC 9110 section 11.6.1 requires the scheme
+	// RFC 9110 section 11.6.1 requires the authentication scheme in a 401
+	if shown.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="ringfence"`)
 	}
 	inner := map[string]string{"code": shown.Code, "message": shown.Message}

@@ -150,7 +150,7 @@ func TooLarge() error {
 	return apierr.New(http.StatusRequestEntityTooLarge, "request_too_large", "The request body is larger than %d KiB. Send less.", MaxBody>>10)
 }
 
-// WrongMethod is the 405. It sets the header Allow.
+// WrongMethod returns the 405 error and sets the header Allow.
 func WrongMethod(w http.ResponseWriter, method string, allow ...string) error {
 	w.Header().Set("Allow", strings.Join(allow, ", "))
 	if len(method) > 16 {

@@ -13,9 +13,9 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// TestServer_StoppingProcessClosesConnectionsAfterResponses checks a process that has received the signal to stop.
-// During the delay it still responds, with "Connection: close", and /readyz fails. After the delay
-// it accepts no connection.
+// TestServer_StoppingProcessClosesConnectionsAfterResponses checks a process that has received the
+// signal to stop. During the delay it still responds, with "Connection: close", and /readyz fails.
+// After the delay it accepts no connection.
 func TestServer_StoppingProcessClosesConnectionsAfterResponses(t *testing.T) {
 	public, private := free(t), free(t)
 	tel, err := telemetry.Start(t.Context(), telemetry.Config{PrivateAddr: private, LogFormat: "text"}, "test")

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// pipes is a listener whose connections are in memory, so that they work under synctest.
+// pipes is a listener for connections in memory. Unlike TCP connections, they work under synctest.
 type pipes struct {
 	conns chan net.Conn
 	ended chan struct{}

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestServer_UnreadableRequestsGetTheErrorBody also checks the responses that net/http writes itself.
+// TestServer_UnreadableRequestsGetTheErrorBody also checks the responses that net/http writes
+// itself.
 func TestServer_UnreadableRequestsGetTheErrorBody(t *testing.T) {
 	t.Parallel()
 	router := NewRouter(nil)

@@ -123,7 +123,8 @@ func (b *applyBench) records(values ...string) (records []*incoming) {
 	return records
 }
 
-// chunk returns a chunk with the given records. They follow the previous records of the partition.
+// chunk returns a chunk with the given records. The offsets of the records follow the previous
+// records of the partition.
 func (b *applyBench) chunk(number int32, records ...*incoming) *chunk {
 	p := partition{testTopic, number}
 	before, known := b.positions[number]
@@ -375,8 +376,8 @@ func TestWorker_AppliesRecordsSinglyAfterAFailedStatement(t *testing.T) {
 	}
 }
 
-// TestApply_RepeatsTheTransactionAfterAConflict lets two COMMITs fail with a conflict. The transaction must be
-// repeated, and OnCommit must be called once.
+// TestApply_RepeatsTheTransactionAfterAConflict lets two COMMITs fail with a conflict. The
+// transaction must be repeated, and OnCommit must be called once.
 func TestApply_RepeatsTheTransactionAfterAConflict(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
@@ -443,8 +444,8 @@ func TestApply_PartitionsShareATransaction(t *testing.T) {
 	b.wantPosition(2, 1)
 }
 
-// TestApply_MovingAPositionReadsNoOldRowVersions moves a position many times while another transaction
-// holds an old snapshot, and counts the pages of one more move.
+// TestApply_MovingAPositionReadsNoOldRowVersions moves a position many times while another
+// transaction holds an old snapshot. It then counts the database pages that one more move reads.
 func TestApply_MovingAPositionReadsNoOldRowVersions(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)

@@ -99,8 +99,8 @@ func (b *batcher) take(topic string) []*chunk {
 	return taken
 }
 
-// apply applies chunks in one transaction. If it fails, each chunk is applied in its own
-// transaction, so that an error in one partition does not affect the others.
+// apply applies chunks in one transaction. If the transaction fails, each chunk is applied in its
+// own transaction, so that an error in one partition does not affect the other partitions.
 func (b *batcher) apply(chunks []*chunk) {
 	if len(chunks) > 1 && b.applyTogether(chunks) == nil {
 		for _, ch := range chunks {
@@ -120,8 +120,8 @@ func (b *batcher) applyTogether(chunks []*chunk) error {
 		if ch.ctx.Err() != nil {
 			return ch.ctx.Err()
 		}
-		// If one of the partitions is assigned to another process, its ctx ends. The transaction is
-		// then canceled, and the chunks of the other partitions are retried.
+		// If one of the partitions is assigned to another process, the ctx of its chunk ends. The
+		// transaction is then canceled, and the chunks of the other partitions are retried.
 		context.AfterFunc(ch.ctx, cancel)
 	}
 	return b.consumer.apply(ctx, chunks...)

@@ -21,8 +21,8 @@ import (
 // days.
 const keepLateDays = 31
 
-// The statements store those ids that are new, and return them. They differ in how they find an id
-// that is already stored.
+// The statements store those ids that are new, and return the new ids. The two statements differ in
+// how they find an id that is already stored.
 //
 // insertIDs searches only the day of the event's time. That is sufficient for an id of UUID version
 // 7, which the outbox generates: the event is always published with the same id and time.

@@ -18,8 +18,8 @@ func (b *applyBench) at(value string, daysAgo int) *incoming {
 	return rec
 }
 
-// TestApply_RecognizesAnEventThatWasPublishedTwice covers events of different ages, and events that were
-// published again with a different event time.
+// TestApply_RecognizesAnEventThatWasPublishedTwice covers events of different ages, and events that
+// were published again with a different event time.
 func TestApply_RecognizesAnEventThatWasPublishedTwice(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -85,8 +85,8 @@ func TestConsumer_DatabaseOutageLosesNoRecord(t *testing.T) {
 	b.wantAll(65)
 }
 
-// proxy forwards the connections of a pool to Postgres. The method cut closes them and refuses new
-// ones.
+// proxy forwards the connections of a pool to Postgres. The method cut closes the connections and
+// refuses new connections.
 type proxy struct {
 	t        testing.TB
 	listener net.Listener

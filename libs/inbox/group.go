@@ -30,8 +30,9 @@ const (
 	// the minimum that brokers accept by default.
 	sessionTimeout    = 6 * time.Second
 	heartbeatInterval = 2 * time.Second
-	// rebalanceTimeout is how long a rebalance waits for a member that hangs or is slow. That
-	// member can continue its transaction, but only one process can move the position.
+	// rebalanceTimeout is how long a rebalance waits for a member that hangs or is slow. After the
+	// rebalance that member can continue its transaction, but only one process can move the
+	// position of a partition.
 	rebalanceTimeout = 10 * time.Second
 	// requestOverhead is added to the timeout of each Kafka request. It also limits how long this
 	// member waits for a group leader that hangs.
@@ -375,9 +376,9 @@ func (g *group) assigned(_ context.Context, client *kgo.Client, added map[string
 	}
 }
 
-// startOffsets replaces the committed offsets of the group with the stored positions. The client
-// calls it before it fetches from newly assigned partitions. It waits until the database is
-// available.
+// startOffsets replaces the committed offsets of the group with the stored positions. The Kafka
+// client calls startOffsets before it fetches from newly assigned partitions. startOffsets waits
+// until the database is available.
 func (g *group) startOffsets(
 	ctx context.Context, offsets map[string]map[int32]kgo.Offset,
 ) (map[string]map[int32]kgo.Offset, error) {

@@ -98,8 +98,8 @@ func (b *bench) saveState(t *testing.T) (restore func()) {
 	}
 }
 
-// TestConsumer_ReadsRecordsAgainAfterARestoredDatabase restores the database while no consumer runs.
-// The committed offsets of the group are then higher than the stored positions.
+// TestConsumer_ReadsRecordsAgainAfterARestoredDatabase restores the database while no consumer
+// runs. The committed offsets of the group are then higher than the stored positions.
 func TestConsumer_ReadsRecordsAgainAfterARestoredDatabase(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -197,8 +197,8 @@ func TestConsumer_CrashBeforeTheGroupCommitAppliesNothingTwice(t *testing.T) {
 	}
 }
 
-// TestConsumer_CountsRecordsThatExpiredBeforeTheyWereApplied stops a consumer for longer than Kafka keeps records,
-// and checks that the lost records are counted.
+// TestConsumer_CountsRecordsThatExpiredBeforeTheyWereApplied stops a consumer for longer than Kafka
+// keeps records, and checks that the lost records are counted.
 func TestConsumer_CountsRecordsThatExpiredBeforeTheyWereApplied(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -252,8 +252,8 @@ func (b *bench) commitGroup(offset int64) {
 	}
 }
 
-// TestConsumer_PartitionWithoutAPositionIsReadFromItsStart restores the database to a time before the
-// first start of the consumer. The group has then committed offsets, and no position is stored.
+// TestConsumer_PartitionWithoutAPositionIsReadFromItsStart restores the database to a time before
+// the first start of the consumer. The group has then committed offsets, and no position is stored.
 func TestConsumer_PartitionWithoutAPositionIsReadFromItsStart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -48,7 +48,7 @@ type worker struct {
 	work      chan fetched
 	// stored receives the stored position of the partition while the worker is idle.
 	stored    chan position
-	stopping  chan struct{} // closed when no further transaction may start
+	stopping  chan struct{} // closed when the worker must start no further transaction
 	ctx       context.Context
 	cancel    context.CancelFunc
 	done      chan struct{}
@@ -211,8 +211,8 @@ func (w *worker) apply(records []*kgo.Record) bool {
 	return true
 }
 
-// applyPart applies records in one transaction. If that fails, it applies them one by one. Its
-// error is errStopping or errPositionChanged.
+// applyPart applies records in one transaction. If the transaction fails, applyPart applies the
+// records one by one. The error of applyPart is errStopping or errPositionChanged.
 func (w *worker) applyPart(wire []*kgo.Record) error {
 	if w.stopped() {
 		return errStopping
@@ -355,10 +355,10 @@ func (w *worker) seek(offset int64) {
 // refusal decides when a record that repeatedly violates a constraint is parked.
 type refusal struct {
 	consumer *Consumer
-	// since is the time of the first violation in the current series. Any other error ends the
-	// series. since is zero outside of a series.
+	// The field since is the time of the first violation in the current series. Any other error
+	// ends the series. Outside of a series, since is zero.
 	since time.Time
-	// applied is the number of records that the consumer had applied at the time since.
+	// applied is the number of records that the consumer had applied when the current series began.
 	applied int64
 }
 

@@ -20,7 +20,7 @@ type Making struct {
 	// Topics is "create" or "verify".
 	Topics string `env:"KAFKA_TOPICS" envDefault:"create" help:"create: missing topics are created; verify: a missing topic is an error with the command that creates it"`
 	// Replication is the number of replicas, and MinInsync the number of replicas that must
-	// acknowledge a record. If they are 0, they depend on the number of brokers.
+	// acknowledge a record. A value of 0 means that the number depends on the number of brokers.
 	Replication int `env:"KAFKA_REPLICATION" envDefault:"0" help:"replicas of each topic; 0: 3 if the cluster has 3 brokers or more, otherwise 1"`
 	MinInsync   int `env:"KAFKA_MIN_INSYNC" envDefault:"0" help:"replicas that must store a record before it is acknowledged; 0: one fewer than KAFKA_REPLICATION, at least 1"`
 }
@@ -51,10 +51,11 @@ func (m Making) on(brokers int) Making {
 }
 
 // EnsureTopics creates missing topics and the DLQs of their readers, and waits until the brokers
-// report them. It then compares existing topics with the catalogue. It does not change the settings
-// of existing topics, except the timestamp type. If a difference can lose or reorder records,
-// EnsureTopics returns a *TopicsError. Other differences are logged. With KAFKA_TOPICS=verify it
-// creates nothing, and returns an error for missing topics with the commands that create them.
+// report these topics. It then compares existing topics with the catalogue. It does not change the
+// settings of existing topics, except the timestamp type. If a difference can lose or reorder
+// records, EnsureTopics returns a *TopicsError. Other differences are logged. With
+// KAFKA_TOPICS=verify, EnsureTopics creates nothing, and returns an error for missing topics with
+// the commands that create them.
 func EnsureTopics(ctx context.Context, client *Client, topics []Topic) error {
 	e := ensuring{client: client, admin: kadm.NewClient(client.Client), topics: withDLQs(topics)}
 	return client.Explain(e.ensure(ctx))

@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// TestEnsureTopics_LetsBrokersSetTheTimestamps covers new topics and topics that were created with the
-// producers' timestamps.
+// TestEnsureTopics_LetsBrokersSetTheTimestamps covers new topics and topics that were created with
+// the producers' timestamps.
 func TestEnsureTopics_LetsBrokersSetTheTimestamps(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

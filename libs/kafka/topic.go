@@ -81,7 +81,8 @@ func Named(name string) (Topic, bool) {
 	return Topic{}, false
 }
 
-// DLQ returns the dead-letter topic of a consumer for a topic. It keeps records for 30 days.
+// DLQ returns the dead-letter topic of a consumer for a topic. The dead-letter topic keeps records
+// for 30 days.
 func DLQ(topic Topic, consumer string) Topic {
 	return Topic{Name: topic.Name + "." + consumer + dlqSuffix, Partitions: topic.Partitions, Retention: dlqRetention}
 }

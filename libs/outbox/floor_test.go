@@ -79,7 +79,8 @@ UPDATE outbox_leases SET floor = (SELECT last_value FROM pg_sequences
 	WHERE schemaname = current_schema() AND sequencename = 'outbox_id_seq')`
 
 // TestRelay_ReadsNoDeletedRowsBelowTheFloor reads an outbox with deleted rows that vacuum cannot
-// remove, because another transaction holds an old snapshot. The test counts pages, not time.
+// remove, because another transaction holds an old snapshot. The test counts the database pages
+// that a read visits, not the duration.
 func TestRelay_ReadsNoDeletedRowsBelowTheFloor(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "outbox_test", Migrations)

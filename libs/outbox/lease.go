@@ -55,7 +55,7 @@ func (l leaseTimes) pollInterval(quiet time.Duration) time.Duration {
 // errDeposed ends the session of a relay that could have lost the lease.
 var errDeposed = errors.New("the relay's lease is lost")
 
-// acquireLease acquires the lease if it has expired, or if this relay still holds it from an
+// acquireLease acquires the lease if it has expired, or if this relay already has it from an
 // earlier session. The column fence counts the acquisitions, so that an earlier session of a relay
 // cannot renew the lease.
 const acquireLease = `

@@ -77,8 +77,8 @@ func Put(ctx context.Context, tx pgx.Tx, events ...Event) error {
 	return nil
 }
 
-// The database sets source and time. It knows the schema, and all events of a schema use the same
-// clock.
+// The database sets the source and the time of an event, because the database knows the schema, and
+// because all events of a schema must use the same clock.
 const insertEvent = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 VALUES (@event_id, @topic, @key, @headers::jsonb || jsonb_build_object(

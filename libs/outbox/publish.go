@@ -149,8 +149,8 @@ var (
 	// errOpen is the result for a row without an acknowledgement. Kafka could already have the row,
 	// or could receive it later.
 	errOpen = errors.New("not acknowledged")
-	// errSilent ends the session of a leader if Kafka does not acknowledge its rows. Another
-	// replica may be able to reach Kafka.
+	// errSilent ends the session of a leader if Kafka does not acknowledge its rows, because
+	// another replica can perhaps reach Kafka.
 	errSilent = errors.New(
 		"no acknowledgement: the brokers are unavailable, or fewer replicas are in sync than min.insync.replicas requires")
 )

@@ -34,7 +34,7 @@ const (
 	// replica can acquire it.
 	ackTimeout      = 10 * time.Second
 	skippedAttempts = 3
-	// grace is how long a relay continues to publish after it was asked to stop.
+	// grace is how long a relay continues to publish after its context was canceled.
 	grace = 3 * time.Second
 )
 
@@ -42,12 +42,12 @@ const (
 // The other relays wait. A relay that was killed or stopped loses the lease within Config.Lease. A
 // relay that cannot reach Kafka releases the lease.
 //
-// The Kafka client of a relay that lost its lease can still contain rows. They can be published
-// after the rows of the next leader. Each of these rows was still in the outbox, so the next leader
-// publishes it too, in order. A reader therefore receives the events of a key in order, and can
-// receive an event again later with the same event ID. In a compacted topic the repeated event can
-// remain instead of a newer event until the next event of the key. Readers must therefore compare
-// versions.
+// The Kafka client of a relay that lost its lease can still contain rows. These rows can be
+// published after the rows of the next leader. Each of these rows was still in the outbox, so the
+// next leader publishes it too, in order. A reader therefore receives the events of a key in order,
+// and can receive an event again later with the same event ID. In a compacted topic the repeated
+// event can remain instead of a newer event until the next event of the key. Readers must therefore
+// compare versions.
 type Relay struct {
 	// id identifies this relay as the holder of the lease. Each process has a new id.
 	id      uuid.UUID
@@ -128,8 +128,8 @@ func (r *Relay) keepRelaying(ctx context.Context) {
 	}
 }
 
-// settle waits until the Kafka client has a result for all rows of the earlier session. Without
-// this wait, the rows of several sessions could accumulate in the client.
+// settle waits until the Kafka client has a result for every row that the earlier session passed to
+// it. Without this wait, the rows of several sessions could accumulate in the client.
 func (r *Relay) settle(ctx context.Context) {
 	for ctx.Err() == nil && r.open.Load() > 0 {
 		select {
@@ -145,8 +145,8 @@ func (r *Relay) settle(ctx context.Context) {
 type session struct {
 	relay *Relay
 	conn  *pgx.Conn
-	// fence counts how often the lease was acquired. It differs from the stored number if another
-	// relay has acquired the lease since. renewed is a time just before the last renewal.
+	// fence counts how often the lease was acquired. If the stored number is higher, another relay
+	// has acquired the lease since. renewed is a time just before the last renewal.
 	fence   int64
 	renewed time.Time
 	// floor is the id at which reads start. It is stored with the lease.

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestOpen_EndsSessionsThatDoNotReadTheirResults covers a client that does not read the result of its
-// statement. The server is still sending the result, so idle_in_transaction_session_timeout does
-// not apply to the session.
+// TestOpen_EndsSessionsThatDoNotReadTheirResults covers a client that does not read the result of
+// its statement. The server is still sending the result, so idle_in_transaction_session_timeout
+// does not apply to the session.
 func TestOpen_EndsSessionsThatDoNotReadTheirResults(t *testing.T) {
 	t.Parallel()
 	pool, id, tx := aThing(t)

@@ -64,12 +64,12 @@ const (
 	unreadTimeout = 10 * time.Second
 )
 
-// Open returns a pool of connections to the schema, traced with otelpgx. It waits up to 30 s for the
-// database. If cfg.MigrateURL is set, Open migrates the schema first. If it is empty, Open returns an
-// error when the database lacks migrations of this build. It returns ErrOldSchema for a schema that
-// a build from before the first release created: such a schema cannot be migrated. Times are
-// returned in UTC. The server ends a transaction that is idle for 5 s, unless cfg.URL sets
-// idle_in_transaction_session_timeout.
+// Open returns a pool of connections to the schema, traced with otelpgx. It waits up to 30 s for
+// the database. If cfg.MigrateURL is set, Open migrates the schema first. If cfg.MigrateURL is
+// empty, Open returns an error when the database lacks migrations of this build. Open returns
+// ErrOldSchema for a schema that a build from before the first release created: such a schema
+// cannot be migrated. Times are returned in UTC. The server ends a transaction that is idle for 5
+// s, unless cfg.URL sets idle_in_transaction_session_timeout.
 func Open(ctx context.Context, cfg Config, schema string, tracks ...Migrations) (*pgxpool.Pool, error) {
 	if cfg.MigrateURL != "" {
 		if err := Migrate(ctx, cfg.MigrateURL, schema, tracks...); err != nil {

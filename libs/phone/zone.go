@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // embed the zones, because they must not depend on the machine
+	_ "time/tzdata" // the binary contains the zones, because they must not depend on the machine
 
 	"github.com/nyaruka/phonenumbers"
 )
@@ -29,8 +29,8 @@ func (n Number) Zones() []*time.Location {
 	return zones
 }
 
-// locations contains all time zones that a number can have. They are loaded once (about 10 ms),
-// because loading one zone takes longer than finding the zone of a number.
+// locations contains all time zones that a number can have. All zones are loaded once (about 10
+// ms), because loading one zone takes longer than finding the zone of a number.
 var locations = sync.OnceValue(func() map[string]*time.Location {
 	known, o := map[string]*time.Location{}, overlays()
 	keep := func(names []string) {

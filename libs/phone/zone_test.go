@@ -18,12 +18,12 @@ var update = flag.Bool("update", false, "rewrite testdata/zones.golden after rea
 
 const golden = "testdata/zones.golden"
 
-// TestZones_MatchTheGoldenFile compares the zones of all prefixes with a golden file, so that an upgrade of the
-// metadata changes no zone unnoticed. Each line of the file belongs to one calling code. It
-// contains a digest, the zones of numbers without an area code, and the number of prefixes per set
-// of zones. The digest is computed from the zones of all prefixes of five digits (three digits in
-// countries with one zone). To update the file, run `go test ./phone -run Golden -update`, read the
-// diff, and correct the metadata in overlay.txt or nanp.txt.
+// TestZones_MatchTheGoldenFile compares the zones of all prefixes with a golden file, so that an
+// upgrade of the metadata changes no zone unnoticed. Each line of the file belongs to one calling
+// code. It contains a digest, the zones of numbers without an area code, and the number of prefixes
+// per set of zones. The digest is computed from the zones of all prefixes of five digits (three
+// digits in countries with one zone). To update the file, run `go test ./phone -run Golden
+// -update`, read the diff, and correct the metadata in overlay.txt or nanp.txt.
 func TestZones_MatchTheGoldenFile(t *testing.T) {
 	t.Parallel()
 	got := enumerate()

@@ -25,7 +25,7 @@ type Commands[C any] struct {
 	// Migrate applies the migrations of the service's schema.
 	Migrate func(ctx context.Context, cfg C) error
 	// Replay applies the parked records of a topic again. If the topic is empty, Replay lists all
-	// parked records. It is nil if the service has no consumer.
+	// parked records. The field Replay is nil if the service has no consumer.
 	Replay func(ctx context.Context, cfg C, topic string) error
 	// Further are the commands that only this service has.
 	Further []Command[C]

@@ -14,7 +14,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Gateway is the only service that may sign tokens that identify an API caller.
+// Gateway is the name of the only service whose tokens can identify an API caller.
 const Gateway = "gateway"
 
 // Config contains the keys of a service.

@@ -20,7 +20,7 @@ const (
 )
 
 // Port returns the first of four consecutive ports of 127.0.0.1. The first port is even. No other
-// process uses the ports, for TCP or UDP. They are reserved until this process ends.
+// process uses the four ports, for TCP or UDP. The ports are reserved until this process ends.
 func Port() (int, error) {
 	for range 1000 {
 		// The random number is not a secret.

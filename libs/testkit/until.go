@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Timeout ends a test that would otherwise hang. It says nothing about how soon a condition must
-// become true.
+// Timeout ends a test that would otherwise hang. A condition that becomes true later than expected,
+// but within Timeout, does not fail the test.
 const Timeout = 2 * time.Minute
 
 const pause = 5 * time.Millisecond

@@ -30,8 +30,9 @@ var handedOn = []string{
 	"services/gateway/internal/proxy/owner_request.go",          // returns the error of the service that owns the route
 }
 
-// TestCodes_EqualTheExamplesOfTheAPIDescription compares the error codes in the code with the examples in the
-// API description. Each code must have an example, and each example must be in the code.
+// TestCodes_EqualTheExamplesOfTheAPIDescription compares the error codes in the code with the
+// examples in the API description. Each code must have an example, and each example must be in the
+// code.
 func TestCodes_EqualTheExamplesOfTheAPIDescription(t *testing.T) {
 	t.Parallel()
 	sources, err := read(os.DirFS("../.."))

@@ -51,8 +51,8 @@ func TestDocuments_EveryLinkExists(t *testing.T) {
 // citation matches the path of a page in docs in a Go file, with or without an anchor.
 var citation = regexp.MustCompile(`\bdocs/[\w/.-]+\.md(?:#[\w-]+)?`)
 
-// TestCitations_CitedPagesAndHeadingsExist checks each page that a Go file cites. The page must exist,
-// and the anchor must match a heading.
+// TestCitations_CitedPagesAndHeadingsExist checks each page that a Go file cites. The page must
+// exist, and the anchor must match a heading.
 func TestCitations_CitedPagesAndHeadingsExist(t *testing.T) {
 	t.Parallel()
 	pages, cited := documents(t), 0

@@ -27,9 +27,9 @@ import (
 const Throwaway = "ringfence-throwaway-"
 
 // New returns the configuration of a Kafka that contains the empty topics of the catalogue. An
-// in-memory Kafka stops when the test ends. A real cluster is emptied first. It is rejected unless
-// its id begins with Throwaway. Tests that use a real cluster wait for each other, also across
-// processes. Call New once per test, before the test reads or writes.
+// in-memory Kafka stops when the test ends. A real cluster is emptied first; New rejects a real
+// cluster unless its id begins with Throwaway. Tests that use a real cluster wait for each other,
+// also across processes. Call New once per test, before the test reads or writes.
 func New(t testing.TB) kafka.Config {
 	t.Helper()
 	given := os.Getenv("KAFKA_BROKERS")

@@ -38,9 +38,9 @@ func freeAddr(t *testing.T) string {
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// TestServe_PublishesACreatedWorkspace runs the whole process. An operator creates a workspace and a key,
-// and a customer sends a request. The gateway publishes the workspace to Kafka. Then the process
-// shuts down without an error.
+// TestServe_PublishesACreatedWorkspace runs the whole process. An operator creates a workspace and
+// a key, and a customer sends a request. The gateway publishes the workspace to Kafka. Then the
+// process shuts down without an error.
 func TestServe_PublishesACreatedWorkspace(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle(settingsv1.NewSettingServiceHandler(owners{}))

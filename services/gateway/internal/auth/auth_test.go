@@ -122,8 +122,8 @@ func TestKeyIDs_FloodOfUnknownKeysEvictsNoKnownKey(t *testing.T) {
 	}
 }
 
-// TestKeyIDs_LimitsConcurrentLookupsOfUnknownKeys checks that at most maxUnknownLookups look-ups run
-// concurrently, and that a known key needs no look-up.
+// TestKeyIDs_LimitsConcurrentLookupsOfUnknownKeys checks that at most maxUnknownLookups look-ups
+// run concurrently, and that a known key needs no look-up.
 func TestKeyIDs_LimitsConcurrentLookupsOfUnknownKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lookups atomic.Int32

@@ -104,8 +104,8 @@ func TestOperator_GuessAboveTheLimitIsNotCompared(t *testing.T) {
 	}
 }
 
-// TestOperator_CorrectTokenIsAcceptedAfterAWrongOne checks that an operator's correct token is accepted
-// after a mistyped one.
+// TestOperator_CorrectTokenIsAcceptedAfterAWrongOne checks that an operator's correct token is
+// accepted after a mistyped one.
 func TestOperator_CorrectTokenIsAcceptedAfterAWrongOne(t *testing.T) {
 	t.Parallel()
 	authenticator, _, _ := newAuthenticator(t)

@@ -56,7 +56,8 @@ func (t *limiter) stillRefused(key string, policy ratelimit.Policy) (status rate
 	return ratelimit.Status{Policy: policy, Reset: wait, RetryAfter: wait}, true
 }
 
-// isRefused reports whether a refusal of the key is cached, whatever its policy.
+// isRefused reports whether a refusal of the counter key is cached, including a refusal under an
+// earlier limit of the key.
 func (t *limiter) isRefused(key string) bool { return t.refused.Contains(key) }
 
 func (t *limiter) refuse(key string, r refusal) { t.refused.Add(key, r) }

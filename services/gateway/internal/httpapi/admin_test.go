@@ -262,8 +262,8 @@ func TestAdmin_InvalidWorkspaceErrorNamesTheField(t *testing.T) {
 	}
 }
 
-// TestAdmin_TrunkChangesAreAuditedWithoutAWorkspace checks that a request about trunks is forwarded and audited
-// without a workspace.
+// TestAdmin_TrunkChangesAreAuditedWithoutAWorkspace checks that a request about trunks is forwarded
+// and audited without a workspace.
 func TestAdmin_TrunkChangesAreAuditedWithoutAWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

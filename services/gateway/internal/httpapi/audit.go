@@ -56,7 +56,8 @@ func (a *Admin) listAudit(w http.ResponseWriter, r *http.Request) error {
 
 func (a *Admin) readAudit(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "entry_id", "audit entry")
-	if err != nil { // a malformed workspace_id gives 404, because an audit entry may belong to no workspace
+	// The message of PathID mentions a workspace, and an audit entry can belong to no workspace.
+	if err != nil {
 		return missing("audit entry")
 	}
 	found, err := a.store.Entry(r.Context(), id)

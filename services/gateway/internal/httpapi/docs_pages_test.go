@@ -35,8 +35,8 @@ var (
 	scheme = regexp.MustCompile(`(?i)\b(?:https?|wss?|ftp):|["'(=]\s*//`)
 )
 
-// TestDocs_PagesReferOnlyToOwnFiles checks that each file of the page refers only to files that this
-// server serves.
+// TestDocs_PagesReferOnlyToOwnFiles checks that each file of the page refers only to files that
+// this server serves.
 func TestDocs_PagesReferOnlyToOwnFiles(t *testing.T) {
 	t.Parallel()
 	shelf := newShelf(t)
@@ -61,8 +61,8 @@ func TestDocs_PagesReferOnlyToOwnFiles(t *testing.T) {
 	}
 	for path, text := range files {
 		if path == "/docs/swagger-ui-bundle.js" || path == "/openapi.json" {
-			// a page contains URLs in texts and links, but the content security policy forbids it
-			// to load them
+			// a page contains URLs in texts and links, but the content security policy forbids the
+			// page to load other hosts
 			continue
 		}
 		for _, match := range loaded.FindAllStringSubmatch(text, -1) {

@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// TestPublic_FloodUsesLittleMemoryAndLeavesNoGoroutines is not parallel, because it counts the goroutines
-// and the memory of the process.
+// TestPublic_FloodUsesLittleMemoryAndLeavesNoGoroutines is not parallel, because it counts the
+// goroutines and the memory of the process.
 func TestPublic_FloodUsesLittleMemoryAndLeavesNoGoroutines(t *testing.T) {
 	r := newRig(t)
 	key, _ := r.key(r.workspace(`"rate_limit_per_minute":100000`), "write")

@@ -32,8 +32,8 @@ func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 	return a.forward(w, r, actorOf(r).caller(workspace))
 }
 
-// proxiedForAll forwards requests that belong to no workspace. These are the requests about trunks
-// and the dialer.
+// proxiedForAll forwards requests that belong to no workspace: the requests about trunks and about
+// the dialer.
 func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
 	act := actorOf(r)
 	return a.forward(w, r, serviceauth.Caller{RequestID: act.requestID, Access: serviceauth.Write, Operator: act.operator})
@@ -109,8 +109,8 @@ func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.Owne
 	return response, nil
 }
 
-// before returns the state that a change will replace. It sends a GET to the same path. It returns
-// nil for a POST, for an erasure, and if the GET fails with an error status.
+// before returns the state that a change will replace, by sending a GET to the path of the change.
+// It returns nil for a POST, for an erasure, and if the GET fails with an error status.
 func (a *Admin) before(ctx context.Context, match proxy.Match, request proxy.OwnerRequest) (json.RawMessage, error) {
 	if request.Method == http.MethodPost || match.Template == contactRoute {
 		return nil, nil

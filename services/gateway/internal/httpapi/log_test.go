@@ -32,9 +32,9 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// TestLog_RefusedRequestHasTheErrorCode checks that the log line of a refused request contains the error code.
-// Either the gateway or the owner of the route refuses the request. The test is not parallel,
-// because it replaces the default logger.
+// TestLog_RefusedRequestHasTheErrorCode checks that the log line of a refused request contains the
+// error code. Either the gateway or the owner of the route refuses the request. The test is not
+// parallel, because it replaces the default logger.
 func TestLog_RefusedRequestHasTheErrorCode(t *testing.T) {
 	log := &lockedBuffer{}
 	before := slog.Default()
@@ -112,8 +112,8 @@ func requestLine(t *testing.T, log *lockedBuffer, requestID string) (line map[st
 	return line
 }
 
-// TestPublic_ForwardsTheIdempotencyReplayedHeader checks that the header Idempotency-Replayed reaches the
-// client.
+// TestPublic_ForwardsTheIdempotencyReplayedHeader checks that the header Idempotency-Replayed
+// reaches the client.
 func TestPublic_ForwardsTheIdempotencyReplayedHeader(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

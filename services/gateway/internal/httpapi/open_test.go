@@ -45,8 +45,8 @@ func operations(t *testing.T) []openapi.Operation {
 	return all
 }
 
-// TestRoutes_EveryOperationReachesItsService sends each operation of the OpenAPI document through the
-// gateway. An operation of another service must reach that service with the same path. Public
+// TestRoutes_EveryOperationReachesItsService sends each operation of the OpenAPI document through
+// the gateway. An operation of another service must reach that service with the same path. Public
 // operations need no key.
 func TestRoutes_EveryOperationReachesItsService(t *testing.T) {
 	t.Parallel()

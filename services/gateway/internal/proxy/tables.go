@@ -27,8 +27,9 @@ func Public() Table {
 	}
 }
 
-// Open returns the routes that need no key. Their requests are not counted. An exception is
-// /recordings: its links contain a signature, and its requests are counted by the client's address.
+// Open returns the routes that need no key. Requests on these routes are not counted, except
+// requests for /recordings: the links contain a signature, and the requests are counted by the
+// client's address.
 func Open() Table {
 	get := []string{http.MethodGet}
 	return Table{
