@@ -38,7 +38,7 @@ type Client struct {
 	log *logger
 }
 
-// NewClient returns a client that connects when it is first used. It returns an error only for
+// NewClient returns a client without waiting for a connection. It returns an error only for
 // invalid settings. While the brokers are unavailable or reject the client, the client retries and
 // logs how to solve the problem. The metrics have the client ID as a label, so a registry accepts
 // each ID once. If metrics is nil, no metrics are registered.
@@ -62,8 +62,8 @@ func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts 
 		// than the broker's limit of 1 MiB.
 		kgo.ProducerBatchMaxBytes(1_000_012),
 		kgo.DialTimeout(5*time.Second),
-		// The client can refresh its metadata at this interval. It therefore notices within a
-		// quarter of a second that a broker is back or that a topic was created.
+		// The client can refresh its metadata at this short interval, so it soon notices that a
+		// broker is back or that a topic was created.
 		kgo.MetadataMinAge(250*time.Millisecond),
 		kgo.RetryBackoffFn(backoff),
 	)

@@ -15,7 +15,7 @@ const referenceCacheControl = "public, max-age=300"
 // reference handles /openapi.json, /llms.txt, /docs and the paths below /docs. It responds 304 if
 // the client already has the current document.
 func (p *Public) reference(w http.ResponseWriter, r *http.Request) error {
-	// the page has relative links, which work only if the URL of the page is complete
+	// the links of the page are relative to /docs/guides/, so the client must request its full path
 	if strings.TrimSuffix(r.URL.Path, "/") == "/docs/guides" {
 		http.Redirect(w, r, "/docs/guides/index.html", http.StatusPermanentRedirect)
 		return nil
