@@ -236,7 +236,7 @@ func TestCharts_EachRendersAWholeService(t *testing.T) {
 				t.Errorf("time for a start = %d s, want at least %d", got, v.StartsWithin)
 			}
 			grace := pod.Containers[0].Liveness.Grace
-			if grace < 1 { // a drain limit of 0 means the default
+			if grace < 1 { // 0 (not set) means the grace period of the pod, which can be hours
 				t.Errorf("grace of a replica that hangs = %d s, want at least 1", grace)
 			}
 			if grace > 60 {

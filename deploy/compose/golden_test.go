@@ -24,7 +24,7 @@ import (
 func score(ignored ...string) []string {
 	args := []string{
 		"score", "--output-format", "ci", "--exit-one-on-warning",
-		"--kubernetes-version", "v1.25", // the oldest version in docs/deploy/helm.md
+		"--kubernetes-version", "v1.25", // the oldest Kubernetes version in docs/deploy/helm.md
 		"--enable-optional-test", "container-seccomp-profile",
 		"--enable-optional-test", "container-ports-check", "--ignore-container-cpu-limit",
 	}
@@ -97,7 +97,7 @@ func TestCharts_ContainEveryAlertRuleUnchanged(t *testing.T) {
 				t.Errorf("%d objects for %d files", n, len(files))
 			}
 			documents := yaml.NewDecoder(bytes.NewReader(out))
-			for _, file := range files { // helm sorts the files in the same way
+			for _, file := range files { // Helm renders the files in the same order
 				var o struct {
 					Metadata struct{ Name string }
 					Spec     any

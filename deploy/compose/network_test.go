@@ -186,7 +186,8 @@ func (h renderedCharts) called(t *testing.T, peer policyPeer) string {
 	t.Helper()
 	switch {
 	case peer.IPBlock != nil && (peer.IPBlock.CIDR == "0.0.0.0/0" || peer.IPBlock.CIDR == "::/0"):
-		// Try the addresses of pods and of a dialer node.
+		// The internet must not include the addresses of pods and dialer nodes. Test one address of
+		// each kind.
 		for _, ours := range []string{"10.1.2.3", "fd00::1", strings.TrimSuffix(h.nodes, "0/24") + "7"} {
 			at, err := netip.ParseAddr(ours)
 			if err == nil && at.Is4() == (peer.IPBlock.CIDR == "0.0.0.0/0") && !slices.ContainsFunc(peer.IPBlock.Except, func(part string) bool { return netip.MustParsePrefix(part).Contains(at) }) {
@@ -362,7 +363,7 @@ func TestCharts_EmptyPeersAllowNothing(t *testing.T) {
 	}
 	same(t, "open are", slices.Collect(maps.Keys(open)), slices.Collect(maps.Keys(want)))
 	for what, names := range open {
-		slices.Sort(names) // a service and its migration have the same name here
+		slices.Sort(names) // a service and its migration have the same name here, so remove duplicates
 		same(t, what+" is open for", slices.Compact(names), want[what])
 	}
 	page := strings.Join(strings.Fields(strings.Join(lines(t, "docs/deploy/helm.md"), " ")), " ")

@@ -30,7 +30,7 @@ const handlerTimeout = 30 * time.Second
 // MaxBody is the maximum size of a request body in bytes. A larger one is 413 request_too_large.
 const MaxBody = 256 << 10
 
-// Config is the address of the HTTP server.
+// Config contains the address of the HTTP server.
 type Config struct {
 	Addr string `env:"HTTP_ADDR" envDefault:"127.0.0.1:0" help:"address on which the service listens; port 0: any free port"`
 }

@@ -82,8 +82,8 @@ func QueryTime(q url.Values, name string) (*time.Time, error) {
 	return &at, nil
 }
 
-// QueryText returns an optional text, nil if it is absent. NUL characters and invalid UTF-8 are
-// 422. An empty parameter is present.
+// QueryText returns an optional text, nil if the parameter is absent. NUL characters and invalid
+// UTF-8 are 422. For an empty parameter it returns a pointer to an empty text.
 func QueryText(q url.Values, name string) (*string, error) {
 	value, given, err := once(q, name)
 	if err != nil || !given {

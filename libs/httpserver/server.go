@@ -72,7 +72,7 @@ func closeWhenLeaving(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := &leavingWriter{ResponseWriter: w, ctx: r.Context()}
 		next.ServeHTTP(p, r)
-		p.setClose() // the handler wrote nothing
+		p.setClose() // the handler returned without writing, so the response begins now
 	})
 }
 
@@ -95,7 +95,7 @@ func (p *leavingWriter) WriteHeader(status int) {
 
 func (p *leavingWriter) Write(body []byte) (int, error) {
 	p.setClose()
-	return p.ResponseWriter.Write(body) //nolint:wrapcheck // the error of net/http is returned unchanged
+	return p.ResponseWriter.Write(body) //nolint:wrapcheck // callers compare this error, so return it unwrapped
 }
 
 // Flush is for handlers that check for http.Flusher. http.ResponseController uses Unwrap.

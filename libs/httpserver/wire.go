@@ -32,8 +32,7 @@ func serveWire(server *http.Server, listener net.Listener, header http.Header) e
 			conn.handled.Store(false)
 		}
 	}
-	// the caller compares the error, so it must not be wrapped
-	return server.Serve(wire{listener, header}) //nolint:wrapcheck
+	return server.Serve(wire{listener, header}) //nolint:wrapcheck // the caller compares this error, so return it unwrapped
 }
 
 type wireKey struct{}
@@ -48,7 +47,7 @@ type wire struct {
 func (l wire) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // net/http compares the error
+		return nil, err //nolint:wrapcheck // net/http compares this error, so return it unwrapped
 	}
 	return &wireConn{Conn: conn, header: l.header}, nil
 }
@@ -64,14 +63,14 @@ type wireConn struct {
 // Write replaces an error response of net/http.
 func (c *wireConn) Write(answer []byte) (int, error) {
 	if c.handled.Load() {
-		return c.Conn.Write(answer) //nolint:wrapcheck // net/http compares the error
+		return c.Conn.Write(answer) //nolint:wrapcheck // net/http compares this error, so return it unwrapped
 	}
 	status := bareStatus(answer)
 	if status == 0 {
-		return c.Conn.Write(answer) //nolint:wrapcheck // net/http compares the error
+		return c.Conn.Write(answer) //nolint:wrapcheck // net/http compares this error, so return it unwrapped
 	}
 	if _, err := c.Conn.Write(bareAnswer(status, c.header)); err != nil {
-		return 0, err //nolint:wrapcheck // net/http compares the error
+		return 0, err //nolint:wrapcheck // net/http compares this error, so return it unwrapped
 	}
 	return len(answer), nil
 }
@@ -80,7 +79,7 @@ func (c *wireConn) Write(answer []byte) (int, error) {
 // still read the error response.
 func (c *wireConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite() //nolint:wrapcheck // net/http compares the error
+		return half.CloseWrite() //nolint:wrapcheck // net/http compares this error, so return it unwrapped
 	}
 	return nil
 }

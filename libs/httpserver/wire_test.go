@@ -93,7 +93,8 @@ func TestServer_BodyThatLooksLikeAnErrorIsNotChanged(t *testing.T) {
 	parts := []string{"a part of a file, ", "HTTP/1.1 400 Bad Request\r\n\r\n and the rest"}
 	router := NewRouter(nil)
 	router.Get("/recordings/1", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", strconv.Itoa(len(parts[0])+len(parts[1]))) // not chunked: the bytes are sent unchanged
+		// with a Content-Length the body is not chunked, so its bytes are sent unchanged
+		w.Header().Set("Content-Length", strconv.Itoa(len(parts[0])+len(parts[1])))
 		for _, part := range parts {
 			_, _ = io.WriteString(w, part)
 			_ = http.NewResponseController(w).Flush()

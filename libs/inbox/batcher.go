@@ -42,7 +42,7 @@ type batcher struct {
 	consumer *Consumer
 
 	mu      sync.Mutex
-	waiting map[string][]*chunk // waiting chunks by topic
+	waiting map[string][]*chunk // the waiting chunks by topic
 	running map[string]int      // the number of running transactions by topic
 }
 

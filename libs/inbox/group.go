@@ -370,7 +370,7 @@ func (g *group) assigned(_ context.Context, client *kgo.Client, added map[string
 			w := newWorker(g, client, p)
 			g.workers[p] = w
 			g.consumer.backlog.Took(topic, number)
-			client.ResumeFetchPartitions(p.asMap()) // a rebalance does not end the pause of a partition
+			client.ResumeFetchPartitions(p.asMap()) // a pause survives a rebalance, so end it here
 			go w.run()
 		}
 	}

@@ -325,7 +325,8 @@ func TestConsumer_OffsetOutOfRangeReadsFromTheStart(t *testing.T) {
 	stop := b.run(b.pool)
 	b.wantEffects("a", 1)
 	stop()
-	offsets := kadm.Offsets{} // simulates a broker that was restored from an older state than the group's
+	// simulates brokers that were restored to a state older than the committed offsets of the group
+	offsets := kadm.Offsets{}
 	for number := range topic.Partitions {
 		offsets.AddOffset(topic.Name, number, 1000, -1)
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Topic is a topic of the catalogue.
+// Topic describes a Kafka topic: its name, partitions and retention. Catalogue lists all topics.
 type Topic struct {
 	Name       string
 	Partitions int32

@@ -98,7 +98,8 @@ func (s *session) relayBatch(ctx context.Context) (found int, all bool, err erro
 	}
 	s.floor.published(rows[len(rows)-1].ID, all, xmin, deletedBy)
 	if all {
-		s.relay.age.Store(&ageSample{at: started}) // any row that waits now was committed later
+		// the read returned all rows, so a row that waits now was committed later
+		s.relay.age.Store(&ageSample{at: started})
 	}
 	return len(rows), all, nil
 }

@@ -103,7 +103,10 @@ func mobileCarriesArea(country int) bool { return country == 54 || country == 55
 //go:embed overlay.txt
 var overlayText string
 
-// overlay is the content of overlay.txt, by prefix.
+// overlay is the content of overlay.txt, which corrects the zones in the metadata. Each map has
+// number prefixes as keys. The field only contains zones that replace the metadata, and the field
+// add contains additional zones. The field country contains the zones of numbers without an area
+// code.
 type overlay struct{ only, add, country map[string][]string }
 
 // overlays contains the content of overlay.txt. If the file is invalid, it is empty. A test checks

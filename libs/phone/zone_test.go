@@ -64,10 +64,10 @@ func enumerate() string {
 			continue // the code belongs to North America or is unassigned
 		}
 		if len(prefix) > 2 && len(lookup(prefix[:2])) > 0 {
-			continue // the code is part of a shorter code
+			continue // the code begins with a shorter calling code
 		}
 		if len(prefix) > 3 && len(lookup(prefix[:3])) > 0 {
-			continue // the code is part of a shorter code
+			continue // the code begins with a shorter calling code
 		}
 		digits := 3
 		if len(lookup(prefix)) > 1 {

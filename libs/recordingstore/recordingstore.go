@@ -23,7 +23,7 @@ func Key(workspaceID, callID uuid.UUID, begun time.Time) string {
 	return workspaceID.String() + begun.UTC().Format("/2006/01/02/") + callID.String() + ".wav"
 }
 
-// IsKey reports whether text has the form of a key.
+// IsKey reports whether text has the form of a recording's key.
 func IsKey(text string) bool {
 	parts := strings.Split(text, "/")
 	if len(parts) != 5 {
@@ -53,7 +53,7 @@ type Storage struct {
 	LinkURL  string   `env:"RECORDINGS_LINK_URL" help:"for recordings in a local directory: public URL of the gateway, used in links"`
 }
 
-// Where is the kind of storage.
+// Where is a kind of storage for recordings.
 type Where string
 
 // The kinds of storage.

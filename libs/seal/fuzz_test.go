@@ -15,7 +15,8 @@ func FuzzOpen(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	// Every fuzzing process must use the same ciphertext.
+	// Seal uses a random nonce, and every fuzzing process must use the same ciphertext. Therefore
+	// the ciphertext is a constant.
 	sealed, err := base64.StdEncoding.DecodeString("A25ld4AZyf58VZwrT4csy6qqB75miFQsa0WFDzU613dlg5Db+f4=")
 	if err != nil {
 		f.Fatal(err)

@@ -51,7 +51,8 @@ func Leaving(ctx context.Context) <-chan struct{} {
 	return begun
 }
 
-// IsLeaving reports whether the channel Leaving is closed.
+// IsLeaving reports whether the process has received the signal to stop: whether the channel of
+// Leaving is closed.
 func IsLeaving(ctx context.Context) bool {
 	select {
 	case <-Leaving(ctx):

@@ -66,7 +66,8 @@ func Main[C any](name string, commands Commands[C]) {
 		debug.SetGCPercent(gcPercent)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	context.AfterFunc(ctx, stop) // a second signal kills the process
+	// after the first signal, stop restores the default handling: a second signal kills the process
+	context.AfterFunc(ctx, stop)
 	os.Exit(start(ctx, name, commands, os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -78,7 +79,8 @@ const gcPercent = 400
 
 // start does what Main does, but returns the exit status instead of exiting.
 func start[C any](ctx context.Context, name string, commands Commands[C], args []string, out, faults io.Writer) int {
-	if len(args) == 1 && args[0] == "healthy" { // this command needs no other environment variable
+	// the command healthy reads only PRIVATE_ADDR and needs no other variable
+	if len(args) == 1 && args[0] == "healthy" {
 		if err := Healthy(ctx, os.Getenv("PRIVATE_ADDR"), "/readyz"); err != nil {
 			fmt.Fprintf(faults, "%s: %v\n", name, err)
 			return 1

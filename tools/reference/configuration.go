@@ -25,8 +25,8 @@ type variable struct {
 //go:embed preface.md
 var preface string
 
-// writeConfiguration writes the page. It first lists the variables that all services read in the
-// same way.
+// writeConfiguration writes docs/reference/configuration.md. It first lists the variables that all
+// services read in the same way.
 func writeConfiguration(out io.Writer, bin string) error {
 	reads := map[string][]variable{}
 	readers := map[variable]int{}

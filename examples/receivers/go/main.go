@@ -120,7 +120,7 @@ func run() error {
 	server := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	go r.work()
 	cert, key := os.Getenv("TLS_CERT_FILE"), os.Getenv("TLS_KEY_FILE")
-	if cert == "" { // a proxy terminates TLS
+	if cert == "" { // without a certificate, a proxy must terminate TLS
 		fmt.Printf("listening on http://%s/webhooks\n", listener.Addr())
 		return server.Serve(listener)
 	}

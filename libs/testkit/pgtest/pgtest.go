@@ -65,7 +65,7 @@ func New(t testing.TB, schema string, tracks ...pg.Migrations) *pgxpool.Pool {
 	return pool
 }
 
-// Owner returns a pool that connects to the same database as the owning role.
+// Owner returns a pool that connects to the same database as the role that owns the schema.
 func Owner(t testing.TB, pool *pgxpool.Pool, schema string) *pgxpool.Pool {
 	t.Helper()
 	return connect(t, pool, schema, pg.OwnerRole(schema))

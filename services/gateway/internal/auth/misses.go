@@ -15,7 +15,7 @@ import (
 // limit again. If the full cache evicts an address, one unknown key from this address is not
 // counted.
 type misses struct {
-	last *lru.Cache[string, time.Time] // the time of the last miss of each address
+	last *lru.Cache[string, time.Time] // the time of the last unknown key or token of each address
 }
 
 func newMisses() *misses { return &misses{last: newCache[string, time.Time]()} }

@@ -17,7 +17,7 @@ import (
 func TestPublic_RateLimitIsExactOverTwoReplicas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	const limit = 30 // one request becomes available every 2 s
+	const limit = 30 // the limit recovers by one request every 2 s
 	key, _ := r.key(r.workspace(`"rate_limit_per_minute":30`), "read")
 	r.stopClock()
 	first, _ := r.replica(nil)

@@ -21,15 +21,15 @@ import (
 )
 
 const (
-	// probeTimeout limits one probe of a service.
+	// probeTimeout is the timeout of one request to the /readyz of a service.
 	probeTimeout = time.Second
 	// readyCacheTime is how long a result is reused, so that frequent requests do not overload the
 	// services.
 	readyCacheTime = 250 * time.Millisecond
 )
 
-// Readiness requests the private /readyz of all services. So one address reports whether calls can
-// be placed end to end.
+// Readiness requests the private /readyz of all services. The /readyz of the gateway therefore
+// shows whether calls can be placed end to end.
 type Readiness struct {
 	probes map[string][]string
 	client *http.Client

@@ -81,7 +81,7 @@ func (o *settingOwner) versions() []int64 {
 	return versions
 }
 
-// onApply sets the function that is called when the fake owner receives a workspace.
+// onApply sets the function that is called when the fake service receives a workspace.
 func (o *settingOwner) onApply(apply func(context.Context, *eventv1.WorkspaceEvent) error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -28,7 +28,7 @@ import (
 // ownerTimeout limits the time that an owner has for its response.
 const ownerTimeout = 30 * time.Second
 
-// fetchTimeout limits the download of a file.
+// fetchTimeout is the maximum duration of the download of a file.
 const fetchTimeout = time.Hour
 
 // bodyTimeout limits the time that a client has to send the body of an accepted request.
