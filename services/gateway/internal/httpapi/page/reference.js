@@ -1,6 +1,6 @@
 "use strict";
 
-// The headers are the same in nearly every answer: they are shown on demand.
+// The headers are the same in nearly every response, so the page shows them only when the reader opens the section.
 const headersOnDemand = () => ({
   wrapComponents: {
     headers: (Headers, { React: { createElement } }) => (props) =>
@@ -10,7 +10,7 @@ const headersOnDemand = () => ({
   },
 });
 
-// Swagger UI draws the description that this server sends. Nothing else is sent until a reader gives a key and presses Execute.
+// Swagger UI loads the API description from this server. It sends no other request until a reader enters a key and presses Execute.
 SwaggerUIBundle({
   url: "/openapi.json",
   dom_id: "#reference",
@@ -29,7 +29,7 @@ SwaggerUIBundle({
   persistAuthorization: false,
   syntaxHighlight: { activated: true, theme: "idea" },
   onComplete: () => {
-    // Swagger UI gives these two no id; the list of sections needs one.
+    // Swagger UI sets no id on these two sections, and the links in the list of sections need ids.
     document.querySelector(".webhooks").id = "events";
     document.querySelector(".models").id = "schemas";
   },
