@@ -23,10 +23,10 @@ import (
 type Config struct {
 	// URL is the URL of the database for the application role <schema>_app, which the service uses
 	// at run time.
-	URL string `env:"POSTGRES_URL,required" help:"URL of the database for the running role <schema>_app"`
+	URL string `env:"POSTGRES_URL,required" help:"URL of the database for the role <schema>_app, which the service uses at run time"`
 	// MigrateURL is the URL of the database for the role <schema>_owner, which owns the schema. If
 	// it is empty, the service does not migrate the schema and only checks its versions.
-	MigrateURL string `env:"POSTGRES_MIGRATE_URL" help:"URL of the database for the owning role <schema>_owner, with which the service migrates at its start; empty: it only checks that the schema is current"`
+	MigrateURL string `env:"POSTGRES_MIGRATE_URL" help:"URL of the database for the role <schema>_owner, which owns the schema: the service migrates the schema at its start; empty: the service only checks that the schema is current"`
 	// DirectURL is the URL that bypasses a connection pooler in transaction mode. If it is empty,
 	// there is no pooler.
 	DirectURL string `env:"POSTGRES_DIRECT_URL" help:"URL of the database that bypasses a pooler in transaction mode, for sessions of the outbox relay and of LISTEN; empty: POSTGRES_URL connects without a pooler"`
