@@ -113,14 +113,14 @@ func TestDecodeJSON_InvalidBodyGets422NamingTheField(t *testing.T) {
 
 func TestDecodeJSON_AcceptsValidBodies(t *testing.T) {
 	for name, body := range map[string]string{
-		"unknown fields":            `{"to":"x","more":{"a":[1]}}`,
-		"the last of two":           `{"to":"y","to":"x"}`,
-		"a surrogate pair":          `{"to":"x","variables":{"\ud83d\ude00\\":"\uD83D\uDE00"}}`,
-		"an escaped backslash":      `{"to":"x","variables":{"a":"\\u0000"}}`,
-		"other escapes":             `{"to":"x","events":["\"\u00e9\n"]}`,
-		"spaces around":             "\n {\"to\":\"x\"}\n",
-		"null members":              `{"to":"x","agent_id":null,"variables":null}`,
-		"brackets inside a string ": `{"to":"x","events":["` + strings.Repeat("[{", 50) + `"]}`,
+		"unknown fields":           `{"to":"x","more":{"a":[1]}}`,
+		"two equal keys":           `{"to":"y","to":"x"}`,
+		"a surrogate pair":         `{"to":"x","variables":{"\ud83d\ude00\\":"\uD83D\uDE00"}}`,
+		"an escaped backslash":     `{"to":"x","variables":{"a":"\\u0000"}}`,
+		"other escapes":            `{"to":"x","events":["\"\u00e9\n"]}`,
+		"spaces around":            "\n {\"to\":\"x\"}\n",
+		"null members":             `{"to":"x","agent_id":null,"variables":null}`,
+		"brackets inside a string": `{"to":"x","events":["` + strings.Repeat("[{", 50) + `"]}`,
 	} {
 		var got order
 		if err := decode(body, &got); err != nil {

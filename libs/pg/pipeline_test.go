@@ -81,17 +81,17 @@ func TestInPipeline_ErrorRollsBack(t *testing.T) {
 	twice := uuid.Must(uuid.NewV7())
 	boom := errors.New("boom")
 	for name, f := range map[string]func(*pg.Pipeline) error{
-		"its function": func(tx *pg.Pipeline) error {
+		"an error of the function": func(tx *pg.Pipeline) error {
 			if _, err := tx.Exec(ctx, addSerial, pg.Args{"v": 1}); err != nil {
 				return err
 			}
 			return boom
 		},
-		"before anything was sent": func(tx *pg.Pipeline) error {
+		"an error before a statement was sent": func(tx *pg.Pipeline) error {
 			later(tx, addSerial, pg.Args{"v": 1})
 			return boom
 		},
-		"a queued statement, at the end": func(tx *pg.Pipeline) error {
+		"an error of a statement that was queued last": func(tx *pg.Pipeline) error {
 			later(tx, addSerial, pg.Args{"v": 1})
 			later(tx, addThing, pg.Args{"id": twice})
 			later(tx, addThing, pg.Args{"id": twice})

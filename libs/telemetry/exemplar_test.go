@@ -19,7 +19,9 @@ import (
 func TestObserve_AddsTheTraceAsExemplar(t *testing.T) {
 	t.Parallel()
 	const id = "0102030405060708090a0b0c0d0e0f10"
-	for name, flags := range map[string]trace.TraceFlags{"a trace that is kept": trace.FlagsSampled, "a trace that is not": 0} {
+	for name, flags := range map[string]trace.TraceFlags{
+		"a sampled trace": trace.FlagsSampled, "a trace that is not sampled": 0,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			histogram := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "took_seconds", Buckets: []float64{1}})

@@ -65,13 +65,13 @@ func New(t testing.TB, schema string, tracks ...pg.Migrations) *pgxpool.Pool {
 	return pool
 }
 
-// Owner returns a pool that connects to the same database as the role that owns the schema.
+// Owner returns a second pool for the same database. It connects as the role that owns the schema.
 func Owner(t testing.TB, pool *pgxpool.Pool, schema string) *pgxpool.Pool {
 	t.Helper()
 	return connect(t, pool, schema, pg.OwnerRole(schema))
 }
 
-// Super returns a pool that connects to the same database as the superuser.
+// Super returns a second pool for the same database. It connects as the superuser.
 func Super(t testing.TB, pool *pgxpool.Pool, schema string) *pgxpool.Pool {
 	t.Helper()
 	return connect(t, pool, schema, "")

@@ -23,7 +23,8 @@ func TestState_ContainsNoSecret(t *testing.T) {
 
 func TestState_IsNilUnlessJSONWithinTheLimit(t *testing.T) {
 	t.Parallel()
-	for name, body := range map[string]string{"nothing": " ", "no JSON": "<html>", "too much": `"` + strings.Repeat("x", maxState) + `"`} {
+	for name, body := range map[string]string{"an empty body": " ", "a body that is not JSON": "<html>",
+		"a body above the limit": `"` + strings.Repeat("x", maxState) + `"`} {
 		if got := State([]byte(body)); got != nil {
 			t.Errorf("%s = %.20s, want nothing", name, got)
 		}

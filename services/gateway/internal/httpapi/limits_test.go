@@ -109,9 +109,11 @@ func TestServer_IncompleteBodiesAreRefused(t *testing.T) {
 	id := r.workspace("")
 	key, _ := r.key(id, "write")
 	for name, at := range map[string]struct{ addr, line, bearer string }{
-		"the customer's address":               {r.public.Listener.Addr().String(), "POST /v1/calls", key},
-		"the operator's address":               {r.admin.Listener.Addr().String(), "POST /admin/v1/workspaces", operatorToken},
-		"the operator's address, for an owner": {r.admin.Listener.Addr().String(), "POST /admin/v1/workspaces/" + id + "/agents", operatorToken},
+		"the public API":   {r.public.Listener.Addr().String(), "POST /v1/calls", key},
+		"the operator API": {r.admin.Listener.Addr().String(), "POST /admin/v1/workspaces", operatorToken},
+		"the operator API, route of another service": {
+			r.admin.Listener.Addr().String(), "POST /admin/v1/workspaces/" + id + "/agents", operatorToken,
+		},
 	} {
 		conn, err := net.Dial("tcp", at.addr)
 		if err != nil {
