@@ -95,7 +95,7 @@ func TestComposeFile_ServicesArePinnedAndRestricted(t *testing.T) {
 		}
 		for other, how := range s.DependsOn {
 			if _, ok := c.Services[other]; !ok {
-				t.Errorf("%s waits for %s, which is not in the file", name, other)
+				t.Errorf("%s depends on %s, which is not in the file", name, other)
 			}
 			if how.Condition == "service_healthy" && c.Services[other].Healthcheck.Test == nil {
 				t.Errorf("%s waits for the health of %s, which has no health check", name, other)
@@ -269,7 +269,7 @@ func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 				switch {
 				case variable == "TRUSTED_KEYS":
 					if asker, key, _ := strings.Cut(part, "="); key != public[asker] {
-						t.Errorf("%s trusts a key of %s that is not its own", name, asker)
+						t.Errorf("%s trusts another key than the key of %s", name, asker)
 					}
 				case strings.Contains(part, "://"):
 					if start := strings.Index(part, "=http"); start >= 0 {
@@ -283,12 +283,12 @@ func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 					// clients outside the containers use localhost and a published port
 					if place.Hostname() == "localhost" {
 						if !slices.ContainsFunc(slices.Collect(maps.Values(c.Services)), func(s member) bool { return slices.Contains(s.Ports, "127.0.0.1:"+place.Port()+":"+place.Port()) }) {
-							t.Errorf("%s: %s leads to a port that is not open", name, variable)
+							t.Errorf("%s: the port in %s is not published", name, variable)
 						}
 						continue
 					}
 					if _, ok := c.Services[place.Hostname()]; !ok {
-						t.Errorf("%s: %s leads to %s, which is no service of the file", name, variable, place.Host)
+						t.Errorf("%s: the host in %s is %s, want a service of the file", name, variable, place.Host)
 					}
 					schema, _ := strings.CutSuffix(strings.TrimSuffix(place.User.Username(), "_app"), "_owner")
 					if place.Scheme == "postgres" && (schema != strings.ReplaceAll(name, "-", "_") || !strings.Contains(roles, "'"+schema+"'")) {

@@ -218,7 +218,7 @@ func TestCharts_GracePeriodExceedsTheLongestCall(t *testing.T) {
 	agent := strings.Join(lines(t, "services/calls/internal/agents/agents.go"), "\n")
 	match := regexp.MustCompile(`maxMaxCallSeconds += (\d+)`).FindStringSubmatch(agent)
 	if match == nil {
-		t.Fatal("the longest call of an agent is not to be found")
+		t.Fatal("maxMaxCallSeconds was not found in the code")
 	}
 	longest, err := strconv.Atoi(match[1])
 	if err != nil {
@@ -227,10 +227,10 @@ func TestCharts_GracePeriodExceedsTheLongestCall(t *testing.T) {
 	ring := regexp.MustCompile(`env:"RING_LIMIT" +envDefault:"(\w+)"`).FindStringSubmatch(strings.Join(lines(t, "services/dialer/cmd/dialer/config.go"), "\n"))
 	first := regexp.MustCompile(`FirstRing += (\d+) \* time.Second`).FindStringSubmatch(strings.Join(lines(t, "services/dialer/internal/sip/invite.go"), "\n"))
 	if ring == nil {
-		t.Fatal("how long it may take until a call is answered is not to be found: ring = nil, want a value")
+		t.Fatal("RING_LIMIT was not found in the code")
 	}
 	if first == nil {
-		t.Fatal("how long it may take until a call is answered is not to be found: first = nil, want a value")
+		t.Fatal("the time until the first response to an INVITE was not found in the code")
 	}
 	unanswered := time.Duration(0)
 	for _, text := range []string{ring[1], first[1] + "s"} {
@@ -241,9 +241,10 @@ func TestCharts_GracePeriodExceedsTheLongestCall(t *testing.T) {
 		unanswered += d
 	}
 	if drain < time.Duration(longest)*time.Second+unanswered {
-		t.Errorf("DRAIN_LIMIT=%s, an agent may be given %d s, which may begin %s after the order to stop", drain, longest, unanswered)
+		t.Errorf("DRAIN_LIMIT = %s, want at least the longest call (%d s) and the time until its answer (%s)",
+			drain, longest, unanswered)
 	}
 	if grace := time.Duration(v.Grace) * time.Second; grace < drain+time.Minute {
-		t.Errorf("a pod gets %s, of which calls may take %s", grace, drain)
+		t.Errorf("grace period = %s, want at least DRAIN_LIMIT (%s) and one minute", grace, drain)
 	}
 }

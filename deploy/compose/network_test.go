@@ -44,7 +44,7 @@ func TestServiceCalls_MatchTheAddressVariables(t *testing.T) {
 			if ours {
 				asks = append(asks, peer)
 			} else if strings.HasSuffix(variable, "_URL") && !outward.MatchString(variable) {
-				t.Errorf("%s reads %s: say above whom it leads to, and let the policies allow it", name, variable)
+				t.Errorf("%s reads %s: add it to addresses or outward, and to the network policies", name, variable)
 			}
 		}
 		same(t, name+" reads the addresses of", asks, serviceCalls[name])

@@ -43,7 +43,7 @@ func TestRunbooks_OneForEachAlert(t *testing.T) {
 		}
 		for _, link := range regexp.MustCompile(`\]\(([A-Za-z-]+\.md)\)`).FindAllStringSubmatch(text, -1) {
 			if _, err := os.Stat(runbooks + link[1]); err != nil {
-				t.Errorf("%s leads to %s, which is not there", name, link[1])
+				t.Errorf("%s links to %s, which does not exist", name, link[1])
 			}
 		}
 	}

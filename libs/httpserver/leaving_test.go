@@ -87,7 +87,7 @@ func TestServer_StoppingProcessClosesConnectionsAfterResponses(t *testing.T) {
 	close(answers)
 	for range 4 {
 		if err := <-before; err != nil {
-			t.Errorf("asked before, answered while it leaves: %v", err)
+			t.Errorf("request before the stop, response during the stop: %v", err)
 		}
 	}
 	for range 2 {

@@ -192,7 +192,7 @@ func TestZones_AreSortedDistinctAndCanonicalForEveryNumber(t *testing.T) {
 		text := rapid.StringMatching(`\+[1-9][0-9]{6,14}`).Draw(t, "number")
 		n, ok := phone.Parse(text)
 		if !ok {
-			t.Fatalf("Parse(%q) refused its own shape", text)
+			t.Fatalf("Parse(%q) refused a number that it had accepted", text)
 		}
 		names := zoneNames(n)
 		if !slices.IsSorted(names) {
@@ -204,7 +204,7 @@ func TestZones_AreSortedDistinctAndCanonicalForEveryNumber(t *testing.T) {
 		}
 		for _, name := range names {
 			if slices.Contains(retired, name) {
-				t.Fatalf("Zones(%s) holds the retired %s", n, name)
+				t.Fatalf("Zones(%s) contains the old name %s", n, name)
 			}
 			if _, err := time.LoadLocation(name); err != nil {
 				t.Fatalf("Zones(%s): %v", n, err)

@@ -214,7 +214,7 @@ func TestAllowServices_AcceptsOnlyTheNamedServices(t *testing.T) {
 		return []connect.ClientOption{connect.WithInterceptors(i)}
 	}
 	if err := ask(t, with(calls.ClientInterceptor("billing-wallet")), wallet.AllowServices("calls")); err != nil {
-		t.Errorf("calls asks = %v, want an answer", err)
+		t.Errorf("request of calls: %v", err)
 	}
 	for _, row := range []struct {
 		name   string
@@ -288,9 +288,9 @@ func TestClient_ClosesConnectionsToASilentServer(t *testing.T) {
 	request, _ := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+silent.Addr().String(), nil)
 	if answer, err := Client().Do(request); err == nil {
 		_ = answer.Body.Close()
-		t.Error("a silent peer answered")
+		t.Error("request to a server that sends no response: error = nil, want an error")
 	}
 	if err := <-closed; errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%s after the question its connection is still open, want it closed %s after it was made", hang, connectTimeout)
+		t.Errorf("the connection is open %s after the request, want it closed after %s", hang, connectTimeout)
 	}
 }

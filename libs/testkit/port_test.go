@@ -136,7 +136,7 @@ func TestClaim_LastsUntilTheProcessEnds(t *testing.T) {
 	}
 	for range 2 {
 		if !elsewhere(theirs + 1) {
-			t.Error("the claim of a process that has ended holds still")
+			t.Error("the port of a process that has ended is still reserved")
 		}
 	}
 }

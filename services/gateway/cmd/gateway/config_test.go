@@ -29,7 +29,7 @@ func TestOperators_ParsesTheList(t *testing.T) {
 		t.Fatalf("operators[1].Name = %q, want \"bob\"", operators[1].Name)
 	}
 	if hash := pepper.Hash("a-token-with=equals"); !hash.Equal(operators[0].Hash) {
-		t.Error("the token was cut at its own equals sign")
+		t.Error("the token was cut at an equals sign inside the token")
 	}
 	_, err = Config{OperatorTokens: []string{"secret-without-a-name", "eve=short"}}.operators(pepper)
 	if err == nil {

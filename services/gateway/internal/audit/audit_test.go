@@ -11,7 +11,7 @@ func TestState_ContainsNoSecret(t *testing.T) {
 		"keywords":["a"],"key_id":"9","amount":0.10}`)))
 	for _, secret := range []string{"whsec", "rf_live", `"t"`, "k1"} {
 		if strings.Contains(got, secret) {
-			t.Errorf("state holds %s: %s", secret, got)
+			t.Errorf("the state contains %s: %s", secret, got)
 		}
 	}
 	for _, kept := range []string{`"id":"7"`, `"keywords":["a"]`, `"key_id":"9"`, `"amount":0.10`, redacted} {

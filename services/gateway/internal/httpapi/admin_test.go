@@ -328,7 +328,7 @@ func TestAdmin_KeySecretIsShownOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(stored, key[17:]) {
-		t.Error("the database holds the key")
+		t.Error("the database contains the key")
 	}
 	for body, field := range map[string]string{`{"access":"read"}`: "name", `{"name":"x"}`: "access", `{"name":"x","access":"admin"}`: "access"} {
 		if got := r.operator("POST", path, body); got.status != 422 {
