@@ -200,6 +200,7 @@ func golden(t *testing.T, path string, got []byte) {
 	for at < min(len(before), len(after)) && before[at] == after[at] {
 		at++
 	}
-	t.Errorf("%s differs from line %d on: run `make goldens`, check the difference and commit it\nwas: %q\nis:  %q", path, at+1,
-		strings.Join(before[at:min(at+2, len(before))], "\n"), strings.Join(after[at:min(at+2, len(after))], "\n"))
+	t.Errorf("%s differs from line %d on: run `make goldens`, check the difference and commit it\nwas: %q\nis:  %q",
+		path, at+1, strings.Join(before[at:min(at+2, len(before))], "\n"),
+		strings.Join(after[at:min(at+2, len(after))], "\n"))
 }
