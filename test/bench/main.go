@@ -1,6 +1,6 @@
-// Command bench measures Ringfence on this machine. It prints each figure together with a baseline
-// that it measures in the same run, because figures of different machines cannot be compared. A
-// missed goal is not an error. README.md describes the figures and the goals.
+// Command bench measures Ringfence on this machine. It prints each figure together with a limit
+// that the bench measured in the same run, because a figure without a limit means nothing. A missed
+// goal is not an error. README.md describes the figures.
 package main
 
 import (
