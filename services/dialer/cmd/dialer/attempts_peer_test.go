@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// refusing returns a scenario for sipp (a SIP test program). It is a trunk that answers OPTIONS
-// with 200 and every INVITE with the status.
+// The function refusing returns a scenario for sipp (a SIP test program). In it, a trunk answers
+// OPTIONS with 200 and every INVITE with the given status.
 func refusing(status string) string {
 	return `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="trunk">

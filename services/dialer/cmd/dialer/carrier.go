@@ -235,8 +235,8 @@ func openSIP(
 	}
 	return carrierParts{Carrier: line, report: report, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {
 		defer ua.Close()
-		// Inbound calls are handled only after the channel opened is closed. The listeners of the
-		// applier are set by then.
+		// Inbound calls wait until this channel is closed, so that the listeners of the applier are
+		// set before the first call.
 		close(opened)
 		// the audio must continue until the calls have ended, and ctx ends earlier
 		paced, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -18,7 +18,7 @@ func (r *rig) faulty(rule string) {
 	r.carrier(http.MethodPost, "/faults", rule, &ordered)
 }
 
-// forgets deletes the data of the simulated carrier. The carrier must not be running.
+// The method forgets deletes the data of the simulated carrier. The carrier must not be running.
 func (r *rig) forgets() {
 	r.t.Helper()
 	for _, variable := range r.simEnv {
@@ -30,7 +30,8 @@ func (r *rig) forgets() {
 	}
 }
 
-// unstuck checks that all calls and call requests end, and that a new call request is dialed.
+// The method unstuck checks that all calls and call requests end, and that a new call request is
+// dialed.
 func (r *rig) unstuck(to string) {
 	r.t.Helper()
 	if facts := r.ends(r.request(to)); names(facts) != talked {
@@ -44,7 +45,7 @@ func (r *rig) unstuck(to string) {
 	})
 }
 
-// ended is the expected end of a call over a faulty carrier.
+// An ended value is the expected end of a call over a faulty carrier.
 type ended struct {
 	status, code string
 	dials        int
@@ -185,19 +186,19 @@ func TestCarrier_LateCallsOfAPausedCarrierAreHungUp(t *testing.T) {
 	t.Cleanup(resume)
 	const to = "+14155550699" // the person with this number does not hang up
 	id := r.request(to)
-	await(t, "the originate is given up", func() bool { return strings.Contains(p.output(), "result=unknown") })
+	await(t, "the dialer gives up the originate request", func() bool { return strings.Contains(p.output(), "result=unknown") })
 	resume()
 	facts := r.ends(id)
 	once(t, r, to, facts)
 	if c := last(facts).GetCall(); c.GetStatus() != "failed" {
 		t.Errorf("ended as %v", c)
 	}
-	await(t, "whatever rang is hung up", func() bool { return len(r.log("hangup", to)) == len(r.log("originate", to)) })
+	await(t, "every call that the carrier placed is hung up", func() bool { return len(r.log("hangup", to)) == len(r.log("originate", to)) })
 	r.unstuck("+14155550602")
 }
 
-// The carrier loses its data during a call, once with a live dialer and once together with the
-// dialer. A call whose end is not known is not charged and not dialed again.
+// The carrier loses its data during a call. In one case the dialer keeps running. In the other case
+// the dialer is killed too. A call whose end is not known is not charged and not dialed again.
 func TestCarrier_LostDataEndsTheCallWithoutASecondDial(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "4") // the persons talk for at least 8 s

@@ -48,7 +48,8 @@ func crashPoints(t *testing.T) (points []string) {
 }
 
 // A dialer is killed at each failpoint and started again. The carrier's log must have at most one
-// dial per call request. Several dialers share the failpoints and run in parallel.
+// dial per call request. Several dialers run in parallel, and each of them tests some of the
+// failpoints.
 func TestCrash_NoFailpointDialsTwice(t *testing.T) {
 	t.Parallel()
 	const dialers = 3
@@ -85,7 +86,7 @@ func (c *crashing) dieAt(t *testing.T, point string, i int) {
 	}
 	talks, optsOut := r.request(to("01")), r.request(to("96"))
 	far := r.request(to("02"), func(o *order) { o.dueAt = time.Now().Add(time.Hour) })
-	await(t, "the process dies at the point", func() bool {
+	await(t, "the process dies at the failpoint", func() bool {
 		if strings.Contains(point, "withdraw") {
 			if _, err := r.withdraw(c.process, far); err == nil {
 				t.Fatal("withdraw was answered, want no answer")
@@ -95,7 +96,7 @@ func (c *crashing) dieAt(t *testing.T, point string, i int) {
 	})
 	c.process = c.dialer("CRASH_FILE=" + c.arm) // this process stays alive for the next failpoint
 	taken := false
-	await(t, "the withdraw is answered", func() bool {
+	await(t, "the dialer answers the withdrawal", func() bool {
 		var err error
 		taken, err = r.withdraw(c.process, far)
 		return err == nil
@@ -109,7 +110,7 @@ func (c *crashing) dieAt(t *testing.T, point string, i int) {
 	if got := names(r.ends(far)); got != "withdrawn" {
 		t.Errorf("events of the withdrawn request = %q, want withdrawn", got)
 	}
-	await(t, "no request is in use", func() bool { return r.inUse() == 0 })
+	await(t, "no call request is claimed or in a call", func() bool { return r.inUse() == 0 })
 }
 
 // inUse counts the call requests that are claimed or in a call.
@@ -123,7 +124,8 @@ func (r *rig) inUse() (n int) {
 	return n
 }
 
-// settled waits until a new call request has ended and all opt-outs are reported.
+// The method settled waits until a new call request to the number has ended and all opt-outs are
+// reported.
 func (r *rig) settled(to string) {
 	r.t.Helper()
 	r.ends(r.request(to))
@@ -134,8 +136,8 @@ func (r *rig) settled(to string) {
 	})
 }
 
-// once checks that a call request has one end and was dialed at most once. If its call was
-// interrupted, the call must not be charged.
+// The function once checks that a call request has one end and was dialed at most once. If its call
+// was interrupted, the call must not be charged.
 func once(t *testing.T, r *rig, to string, facts []fact) {
 	t.Helper()
 	finals := 0
@@ -231,9 +233,10 @@ func TestCrash_CallsOfTheOtherReplicaContinue(t *testing.T) {
 		_ = r.pool.QueryRow(t.Context(), "SELECT count(*) FROM instances").Scan(&n)
 		return n
 	}
-	await(t, "both beat", func() bool { return owners() == 2 })
-	// Each of the replicas can claim a call request, so call requests are sent until the second
-	// replica has a call. The persons with these numbers (00 to 89) talk.
+	await(t, "both replicas send heartbeats", func() bool { return owners() == 2 })
+	// Either replica can claim a call request, so call requests are sent until the second replica
+	// has a call. The last two digits of the numbers are 00 to 89, because the persons with these
+	// numbers talk.
 	var ids []uuid.UUID
 	ofFirst := map[string]bool{}
 	await(t, "the second replica has a call", func() bool {
@@ -256,7 +259,7 @@ func TestCrash_CallsOfTheOtherReplicaContinue(t *testing.T) {
 		}
 		return others > 0
 	})
-	await(t, "all are in the hands of one of the two", func() bool {
+	await(t, "each call request has a call of one of the replicas", func() bool {
 		var n int
 		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM calls").Scan(&n)
 		return err == nil && n == len(ids)+1
@@ -306,7 +309,7 @@ func TestStop_CallsContinueInTheNextProcess(t *testing.T) {
 // A dialer is paused after it has committed the fence (the row that permits the dial) and before it
 // calls the carrier. The pause is longer than its lease, so another dialer takes over the call and
 // ends it. The first dialer must not dial after the pause.
-func TestPause_FenceThatWasTakenOverIsNotDialed(t *testing.T) {
+func TestPause_CallThatWasTakenOverIsNotDialed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	hold := make(chan struct{})
@@ -327,7 +330,7 @@ func TestPause_FenceThatWasTakenOverIsNotDialed(t *testing.T) {
 	tooOld(t, r, id)
 	fenced.Store(true)
 	release()
-	await(t, "the gate is asked again, after the fence", again.Load)
+	await(t, "the gates are checked again after the fence", again.Load)
 	resume := pause(t, p)
 	r.dialer()
 	// The events of the call are not published yet, because the paused dialer still leads the
@@ -339,7 +342,7 @@ func TestPause_FenceThatWasTakenOverIsNotDialed(t *testing.T) {
 	})
 	resume()
 	goOn()
-	await(t, "the first dialer has seen that the call is not its own", func() bool {
+	await(t, "the first dialer has detected that it does not own the call", func() bool {
 		return strings.Contains(p.output(), "result=fault")
 	})
 	if facts := r.ends(id); names(facts) != "dialing ended" {
@@ -367,7 +370,7 @@ func TestEnd_CallEndsAtItsMaximumDuration(t *testing.T) {
 	}
 }
 
-func TestEnd_WatchdogEndsTheCallWithoutACarrier(t *testing.T) {
+func TestEnd_WatchdogEndsTheCallIfTheCarrierIsUnreachable(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "8")
 	r.dialer("WATCHDOG_GRACE=1s")

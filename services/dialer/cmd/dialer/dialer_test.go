@@ -189,7 +189,7 @@ func TestDial_RepeatedRequestIsDialedOnce(t *testing.T) {
 	r.request("+14155550001", same)
 	other := r.request("+14155550002")
 	r.ends(other)
-	await(t, "every record is taken in", func() bool {
+	await(t, "every Kafka record is handled", func() bool {
 		var n int
 		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM inbox_events").Scan(&n)
 		return err == nil && n >= 9
@@ -466,7 +466,7 @@ func TestInbound_IsAnsweredByTheAgentOfTheNumber(t *testing.T) {
 	} else if !slices.Equal(zones, []string{"", "Asia/Tokyo"}) {
 		t.Errorf("zones = %v, want %v", zones, []string{"", "Asia/Tokyo"})
 	}
-	await(t, "the call to a number that is not ours is rejected", func() bool { return len(r.log("hangup", "+14155559001")) == 1 })
+	await(t, "the call to an unassigned number is rejected", func() bool { return len(r.log("hangup", "+14155559001")) == 1 })
 	if facts := r.factsOf(unknown); len(facts) != 0 {
 		t.Errorf("facts of a rejected call: %s", names(facts))
 	}

@@ -96,7 +96,7 @@ func TestSIP_DrainBehindADispatcherLosesNoCall(t *testing.T) {
 	}
 	t.Cleanup(agent.Close)
 	callers, all := &callers{t: t, agent: agent, proxy: port, to: ours}, []held(nil)
-	await(t, "both have calls", func() bool {
+	await(t, "both dialers have calls", func() bool {
 		if h, answered := callers.call(); answered {
 			all = append(all, h)
 		}

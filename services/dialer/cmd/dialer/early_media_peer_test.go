@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// asteriskTrunk is the configuration of an Asterisk. Its verbs are two addresses: the Asterisk
-// listens at the first one and accepts calls from the second one.
+// asteriskTrunk is the configuration of an Asterisk. It is a format text with two addresses: the
+// Asterisk listens at the first one and accepts calls from the second one.
 const asteriskTrunk = `[transport-udp]
 type=transport
 protocol=udp
@@ -45,8 +45,8 @@ match=%[2]s
 
 // asteriskSetup describes an Asterisk and the dialer's trunk to it.
 type asteriskSetup struct {
-	// dialplan contains the steps that the Asterisk runs for every call. The verb %s is replaced by
-	// the file of the announcement.
+	// dialplan contains the steps that the Asterisk runs for every call. It is a format text in
+	// which %s is the file of the announcement.
 	dialplan     string
 	announcement time.Duration
 	// rtp contains additional lines of rtp.conf. trunk contains additional JSON fields of the

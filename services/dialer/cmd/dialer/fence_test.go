@@ -19,7 +19,7 @@ import (
 // The database connection closes while the fence (the row that permits the dial) is being
 // committed. The process does not know whether the commit succeeded. It must find out, because no
 // other process would dial the call or make the fence void.
-func TestFence_LostCommitAnswerDialsOnce(t *testing.T) {
+func TestFence_DialsOnceIfTheCommitResponseIsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	cut := newCutter(t, r.pool.Config().ConnConfig.Host, r.pool.Config().ConnConfig.Port)
@@ -27,7 +27,7 @@ func TestFence_LostCommitAnswerDialsOnce(t *testing.T) {
 	release := lockFences(t, r)
 	id := r.request("+14155550201")
 	super := pgtest.Super(t, r.pool, name)
-	await(t, "the fence is about to be written", func() bool {
+	await(t, "the insert of the fence is delayed", func() bool {
 		var port int32
 		err := super.QueryRow(t.Context(), `SELECT client_port FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event = 'PgSleep' AND query LIKE '%INSERT INTO fences%'`).Scan(&port)
@@ -56,7 +56,7 @@ func TestFence_SuspensionAfterTheFenceBlocksTheCall(t *testing.T) {
 	id := r.request("+14155550202")
 	tooOld(t, r, id)
 	r.announce(false, false)
-	await(t, "the suspension is known", func() bool {
+	await(t, "the dialer has stored the suspension", func() bool {
 		var enabled bool
 		err := r.pool.QueryRow(t.Context(), "SELECT api_enabled FROM workspaces").Scan(&enabled)
 		return err == nil && !enabled

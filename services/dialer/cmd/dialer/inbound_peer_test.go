@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// strange is a sipp scenario of a call to a number that is not assigned. The scenario fails if any
-// response except 100 arrives before the 404.
+// The constant strange is a sipp scenario of a call to a number that is not assigned. The scenario
+// fails if any response except 100 arrives before the 404.
 const strange = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="caller">
 <send retrans="500"><![CDATA[
@@ -93,12 +93,12 @@ func TestInbound_UnassignedNumberIsNotFound(t *testing.T) {
 // The address of the caller belongs to two trunks. With the settings of the first trunk, the dialer
 // would refuse the call with 488. It must use the settings of the second trunk and answer the call.
 // A disabled trunk is ignored.
-func TestInbound_TransportAndPortDecideTheTrunk(t *testing.T) {
+func TestInbound_TransportAndPortSelectTheTrunk(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, first string
-		// disabled reports that the first trunk is disabled. It then has the same transport and
-		// port as the call.
+		// disabled reports that the first trunk is disabled. The first trunk then has the same
+		// transport and port as the call.
 		disabled bool
 	}{
 		{name: "first trunk has another transport", first: `,"transport":"tls","srtp":"required"`},

@@ -49,7 +49,7 @@ func TestLive_AgentTalksAndOptsThePersonOut(t *testing.T) {
 			SettingsJson: []byte(`{"kind":"openai_live","language":"en-GB","instructions":"Be brief."}`),
 		}},
 	})
-	await(t, "the settings of the agent", func() bool {
+	await(t, "the agent's settings are stored", func() bool {
 		var kind string
 		err := r.pool.QueryRow(t.Context(), "SELECT settings->>'kind' FROM agents WHERE agent_id = $1", r.agent).Scan(&kind)
 		return err == nil && kind == "openai_live"

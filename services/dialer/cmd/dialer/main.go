@@ -137,9 +137,10 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}, nil
 }
 
-// acceptIntents accepts the loss of older records of dial-intents.v1. The serving processes can
-// then reconcile the database with the remaining records. A call request can be dialed a second
-// time if its intent, the record of its first dial, is lost.
+// acceptIntents is run by an operator who accepts that older records of dial-intents.v1 are lost.
+// Each of these records is an intent: it shows that a call request was dialed. The serving
+// processes can then reconcile the database with the remaining records. A call request whose intent
+// is lost can be dialed a second time.
 func acceptIntents(ctx context.Context, cfg Config, pool *pgxpool.Pool) error {
 	st, err := openStore(cfg, pool)
 	if err != nil {

@@ -79,7 +79,7 @@ func TestCircuit_OpensAfterRefusalsAndClosesAfterASuccess(t *testing.T) {
 		}
 		return n
 	}
-	await(t, "all are queued", func() bool { return queued() == 8 })
+	await(t, "all call requests are queued", func() bool { return queued() == 8 })
 	c.last.Store(4)
 	c.absent.Store(false)
 	await(t, "a probe failed", func() bool { return c.asked.Load() >= 4 })
@@ -91,9 +91,9 @@ func TestCircuit_OpensAfterRefusalsAndClosesAfterASuccess(t *testing.T) {
 	}
 	c.refuses.Store(false)
 	c.absent.Store(false)
-	await(t, "all are dialled", func() bool { return queued() == 0 && c.asked.Load() == 11 })
+	await(t, "all call requests are dialed", func() bool { return queued() == 0 && c.asked.Load() == 11 })
 	await(t, "the circuit is closed", func() bool { return open("closed") })
-	for _, line := range []string{"trunk circuit opened", "trunk circuit closed"} {
+	for _, line := range []string{"carrier circuit breaker opened", "carrier circuit breaker closed"} {
 		if !strings.Contains(p.output(), line) {
 			t.Errorf("no line says %q", line)
 		}
@@ -133,17 +133,17 @@ func TestQueue_KillsAndPausesDoNotExceedLimits(t *testing.T) {
 		return n
 	}
 	over := func() int { return rows("SELECT count(*) FROM dial_queue WHERE state NOT IN ('queued', 'dialing')") }
-	await(t, "all are queued", func() bool { return rows("SELECT count(*) FROM dial_queue") == 81 })
+	await(t, "all call requests are queued", func() bool { return rows("SELECT count(*) FROM dial_queue") == 81 })
 	resume := pause(t, first)
 	before := over()
-	await(t, "the other goes on", func() bool { return over() >= min(before+15, 60) })
+	await(t, "the other dialer continues", func() bool { return over() >= min(before+15, 60) })
 	resume()
 	second.kill()
 	r.dialer("TRUNK_CHANNELS=10")
 	for n, id := range ids {
 		once(t, r, fmt.Sprintf("+141555607%02d", n), r.ends(id))
 	}
-	await(t, "no request is in use", func() bool { return r.inUse() == 0 })
+	await(t, "no call request is claimed or in a call", func() bool { return r.inUse() == 0 })
 	if most := r.maxConcurrent(); most > 9 {
 		t.Errorf("%d calls at once on a trunk that leaves 9 to one workspace", most)
 	}

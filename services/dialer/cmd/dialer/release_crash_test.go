@@ -11,7 +11,7 @@ import (
 // A trunk refuses the account, so the call request should go back to the queue. The dialer is
 // killed before that. The new process does not know the trunk's response, so it must not dial the
 // call request again.
-func TestRelease_CrashBeforeTheReleaseDoesNotDialAgain(t *testing.T) {
+func TestRelease_CrashBeforeRequeueDoesNotDialAgain(t *testing.T) {
 	t.Parallel()
 	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
 	env := []string{"CARRIER=sip", "SIP_UDP_ADDR=" + freeAddr(t), "CRASH_FILE=" + arm}

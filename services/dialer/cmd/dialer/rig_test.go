@@ -99,7 +99,7 @@ type rig struct {
 	receivedFacts *receivedFacts
 }
 
-// within returns the same rig for a subtest.
+// The method within returns the same rig for a subtest.
 func (r *rig) within(t testing.TB) *rig {
 	own := *r
 	own.t = t
@@ -435,13 +435,13 @@ func lockFences(t testing.TB, r *rig) (release func()) {
 	}
 }
 
-// tooOld waits until the last result of the gates for a call request is too old for a dial. The
-// gates can have been called more than once, so tooOld waits after the last call.
+// The function tooOld waits until the last result of the gates for a call request is too old for a
+// dial. The gates can have been called more than once, so tooOld waits after the last call.
 func tooOld(t testing.TB, r *rig, id uuid.UUID) {
 	t.Helper()
 	var asked time.Time
 	times := 0
-	await(t, "the gate's last answer is too old", func() bool {
+	await(t, "the last result of the gates is too old", func() bool {
 		if now := r.gate.asked(id); now > times {
 			times, asked = now, time.Now()
 		}

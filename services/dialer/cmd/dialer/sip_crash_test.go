@@ -23,8 +23,8 @@ func TestSIP_CrashAroundEachEventEndsTheCallOnce(t *testing.T) {
 	p := whole.dialer(env...)
 	type death struct{ stage, point string }
 	var next atomic.Pointer[death]
-	// The function at waits until the call has the status in the parameter before, and then enables
-	// the failpoint of a stage. If before is empty, at does not wait.
+	// The function at enables the failpoint of a stage. If before is not empty, it is a status of
+	// the call, and the function first waits until the call has this status.
 	at := func(c *siptest.Call, stage, before string) {
 		d := next.Load()
 		if d.stage != stage {

@@ -13,7 +13,7 @@ func TestDialer_ShowsItsListeningAddresses(t *testing.T) {
 	r, address := newRig(t, "0"), freeAddr(t)
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address, "RTP_PORT_LOW=31000", "RTP_PORT_HIGH=31998")
 	var response map[string]any
-	await(t, "the process has reported", func() bool {
+	await(t, "the process has stored its report for operators", func() bool {
 		var status int
 		status, response = r.asOperator("GET", "http://"+p.addr+"/admin/v1/dialer", "")
 		return status == 200 && len(response["replicas"].([]any)) == 1

@@ -79,11 +79,11 @@ func sendStops(t *testing.T, p *process, signals []syscall.Signal) {
 	}
 }
 
-// agentNumber is the number of the agent in the function answering.
+// agentNumber is the number of the agent that the function answering sets up.
 const agentNumber = "+14155559100"
 
-// answering starts a dialer with an agent that answers calls. The parameter limit is DRAIN_LIMIT.
-// answering returns the SIP address for the calls.
+// The function answering starts a dialer with an agent that answers calls. It returns the SIP
+// address for the calls. The parameter limit is DRAIN_LIMIT.
 func answering(t *testing.T, limit string) (*rig, *process, string) {
 	t.Helper()
 	r, address := newRig(t, "0"), freeAddr(t)

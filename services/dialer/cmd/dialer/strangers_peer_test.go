@@ -48,7 +48,7 @@ func TestRejectedCalls_ListNamesTheSettingThatWouldAcceptTheCall(t *testing.T) {
 	}
 	peertest.Start(t, t.TempDir(), "sipp", "-sn", "uac", "-i", "127.0.0.66", "-p", strconv.Itoa(peertest.Port(t)),
 		"-mp", strconv.Itoa(peertest.Port(t)), "-s", "+14155550199", "-m", "1", "-nostdin", address)
-	await(t, "the stranger is shown", func() bool { return len(list()) == 1 })
+	await(t, "the list contains the rejected call", func() bool { return len(list()) == 1 })
 	check(list()[0].(map[string]any), "unknown_source", "add 127.0.0.66 to its inbound_sources")
 	r.addTrunk(p, peertest.Port(t), `,"inbound_sources":["127.0.0.66"]`)
 	await(t, "the INVITE that is sent again is refused for its number", func() bool {

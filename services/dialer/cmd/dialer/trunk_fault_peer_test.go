@@ -28,11 +28,11 @@ import (
 // It answers 403 to a wrong digest and 486 to the right one.
 var challenging = scenario(``, `403 Forbidden`)
 
-// again is the response of a trunk that sends another challenge after a wrong digest.
+// The constant again is the response of a trunk that sends another challenge after a wrong digest.
 const again = `401 Unauthorized
 WWW-Authenticate: Digest realm="far", nonce="a8d2", algorithm=MD5, qop="auth"`
 
-// slowly is the response of a trunk that needs 6 s to check a digest.
+// The constant slowly is the response of a trunk that needs 6 s to check a digest.
 const slowly = trying + `<pause milliseconds="6000"/>
 `
 
@@ -49,8 +49,9 @@ Content-Length: 0
 ]]></send>
 `
 
-// scenario returns the scenario challenging with a different response to a wrong digest. The
-// parameter answer is that response. The message in the parameter before is sent first.
+// The function scenario returns a sipp scenario of a trunk that challenges every INVITE. The
+// parameter answer is the trunk's response to a wrong digest. The parameter before is a message that
+// the trunk sends ahead of that response.
 func scenario(before, answer string) string {
 	status, headers, _ := strings.Cut(answer, "\n")
 	if headers != "" {
@@ -165,7 +166,8 @@ func (r *rig) addTrunk(p *process, port int, more string) (path string) {
 	return url + "/" + response["id"].(string)
 }
 
-// inQueue returns the state of a call request and the number of its fences.
+// inQueue returns the state of a call request and the number of its fences (the rows that each
+// permit one dial).
 func (r *rig) inQueue(id uuid.UUID) (state string, fences int) {
 	r.t.Helper()
 	err := r.pool.QueryRow(r.t.Context(), `
@@ -217,9 +219,9 @@ func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
 			r.awaitReleased(first)
 			// The log shows the operator which trunk refused, and with which response.
 			await(t, "the log contains the refusal", func() bool {
-				return strings.Contains(p.output(), "trunk circuit opened")
+				return strings.Contains(p.output(), "SIP trunk circuit breaker opened")
 			})
-			_, opened, _ := strings.Cut(p.output(), "trunk circuit opened")
+			_, opened, _ := strings.Cut(p.output(), "SIP trunk circuit breaker opened")
 			opened, _, _ = strings.Cut(opened, "\n")
 			for _, want := range []string{"trunk=far", "401 Unauthorized"} {
 				if !strings.Contains(opened, want) {
@@ -519,7 +521,7 @@ func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 			SettingsJson: []byte(`{"kind":"openai_realtime","instructions":"Be brief."}`),
 		}},
 	})
-	await(t, "the agent's settings", func() bool {
+	await(t, "the agent's settings are stored", func() bool {
 		var kind string
 		err := r.pool.QueryRow(t.Context(), `SELECT coalesce(settings->>'kind', '') FROM agents WHERE agent_id = $1`,
 			r.agent).Scan(&kind)
@@ -530,7 +532,7 @@ func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 		metrics := body(t, "http://"+private+"/metrics")
 		return strings.Contains(metrics, `ringfence_dialer_agent_circuits_open{kind="openai_realtime",owner="operator"} 1`)
 	})
-	await(t, "every attempt is released", func() bool {
+	await(t, "after every attempt, the call request is queued again", func() bool {
 		void, fences := r.released(id)
 		return void == fences
 	})
@@ -545,7 +547,7 @@ func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 
 // The dialer crashes after a trunk has refused the call and before the call request is queued
 // again. The call request must not be dialed a second time: the recovery job ends it.
-func TestTrunk_CrashBeforeTheReleaseDialsOnce(t *testing.T) {
+func TestTrunk_CrashBeforeRequeueDialsOnce(t *testing.T) {
 	t.Parallel()
 	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
 	env := []string{"CARRIER=sip", "SIP_UDP_ADDR=" + freeAddr(t), "CRASH_FILE=" + arm}

@@ -63,7 +63,7 @@ Contact: <sip:far@[local_ip]:[local_port]>
 `
 }
 
-// within returns the sipp step that sends a request in the dialog and receives a 200.
+// The function within returns the sipp step that sends a request in the dialog and receives a 200.
 func within(method string, seq int, headers, body string) string {
 	return fmt.Sprintf(`<send><![CDATA[
 
@@ -322,8 +322,8 @@ func TestTrunk_TwoDialersKeepTheSharedLimits(t *testing.T) {
 	}
 }
 
-// callMany sends call requests for the given number of phone numbers, beginning with the number
-// from. All calls must complete.
+// callMany sends one call request to each of several consecutive phone numbers. The parameter calls
+// is how many, and from is the first number. All calls must complete.
 func (r *rig) callMany(calls, from int) {
 	r.t.Helper()
 	var ids []uuid.UUID

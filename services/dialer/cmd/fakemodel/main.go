@@ -102,8 +102,8 @@ func writeEvents(w http.ResponseWriter, events []json.RawMessage) {
 	_ = json.NewEncoder(w).Encode(append([]json.RawMessage{}, events...))
 }
 
-// hears returns a function that returns the transcript of the person's nth utterance. After the end
-// of the script, this function returns an ellipsis.
+// The function hears returns a function that returns the transcript of the person's nth utterance.
+// After the end of the script, the returned function returns an ellipsis.
 func hears(lines []scriptLine) func(int) string {
 	return func(n int) string {
 		if n > 0 && n <= len(lines) {

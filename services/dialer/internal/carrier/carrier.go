@@ -16,9 +16,10 @@ import (
 )
 
 // Carrier places and ends calls. All methods are safe for concurrent use. Every replica may call
-// them for every call, in any order. Therefore a carrier stores all data of a call, except the
-// call's id, before the first event of the call. Every method returns within 10 s, and immediately
-// when ctx ends. Originate can take longer if Originate.Waiting is set.
+// them for every call, in any order, and most methods get only the call's id. So a carrier must
+// store all other data of a call before it publishes the call's first event. Every method returns
+// within 10 s, and immediately when ctx ends. Originate can take longer if Originate.Waiting is
+// set.
 //
 // Package calls applies the events of a call to the call's row. A carrier that runs in the dialer
 // (SIP) passes the events of its legs to package calls. A carrier that outlives the dialer is an
@@ -48,10 +49,11 @@ type Carrier interface {
 	// also publishes an event for the end. Hangup can be repeated: it does not change a call that
 	// has ended. It returns ErrUnknownCall if the carrier never had the call. If an Originate is
 	// still in progress, the phone can ring after Hangup has returned. The carrier then publishes
-	// events of that call.
+	// events of that call, so the caller can hang it up again.
 	Hangup(ctx context.Context, callID uuid.UUID) (CallStatus, error)
-	// Find returns the carrier's status of a call. The status contains at least what the events of
-	// the call contain. Find returns ErrUnknownCall if the carrier never had the call.
+	// Find returns the carrier's status of a call. The status contains at least the times and the
+	// cause that the events of the call contain. Find returns ErrUnknownCall if the carrier never
+	// had the call.
 	Find(ctx context.Context, callID uuid.UUID) (CallStatus, error)
 	// Ready returns nil if the carrier can be reached. It does not change the state of the carrier.
 	Ready(ctx context.Context) error
@@ -78,7 +80,7 @@ var ErrUnknownCall = errors.New("the carrier does not know this call")
 // ErrAlreadyOriginated is returned if this process has originated the call before.
 var ErrAlreadyOriginated = errors.New("this process has originated the call before")
 
-// ErrNotPermitted is returned if Originate.Permit refused the first request that makes a phone
+// ErrNotPermitted is returned if Originate.Permit refused the first request that can make a phone
 // ring. Nothing was sent then. If Permit refused a later request, the error is a *Refused that
 // wraps ErrNotPermitted, because the trunk did not accept the call.
 var ErrNotPermitted = errors.New("the dial is not permitted any more")
@@ -96,11 +98,13 @@ type Refused struct {
 	// password. The callee did not cause the refusal, so the call request is queued again.
 	OperatorFault bool
 	// AccountSuspected reports that the refusal can concern the operator's account, because the
-	// trunk has accepted no call since its last change.
+	// trunk has accepted no call since its last change. The error of the call request then names
+	// the account and does not blame the callee.
 	AccountSuspected bool
 	// RefusedBy is the id of the trunk that refused the call, if another trunk can carry the call.
-	// The dialer then makes another attempt, with a new call id and a new fence, and excludes this
-	// trunk. If RefusedBy is empty, the dialer tries no other trunk.
+	// The dialer then makes another attempt and excludes this trunk. That attempt has a new call id
+	// and a new fence (the row that permits one dial). If RefusedBy is empty, the dialer tries no
+	// other trunk.
 	RefusedBy string
 	Err       error
 }

@@ -1,6 +1,7 @@
 // Package circuitbreaker is the circuit breaker of a trunk, a carrier or an agent. After some
 // consecutive failures the circuit opens and permits no calls. It stays open for the rest time.
-// Then it permits one call, which tests whether the failures are over. The package reads no clock.
+// Then it permits one call, which tests whether the failures are over. The package reads no clock:
+// the caller passes the time.
 package circuitbreaker
 
 import "time"
@@ -16,7 +17,7 @@ const (
 	Open     State = "open"
 )
 
-// maxRestFactor is the ratio between the longest rest and the first rest.
+// maxRestFactor is the ratio between the longest rest time and the first rest time.
 const maxRestFactor = 32
 
 // Breaker is one circuit. It is not safe for concurrent use.
@@ -30,7 +31,7 @@ type Breaker struct {
 }
 
 // New returns a closed circuit that opens after limit consecutive failures, and then stays open for
-// the duration rest. Each failed test doubles the rest, up to 32 times the first rest.
+// the duration rest. Each failed test call doubles this duration, up to 32 times rest.
 func New(limit int, rest time.Duration) *Breaker {
 	return &Breaker{limit: max(1, limit), first: rest, rest: rest, state: Closed}
 }
@@ -55,17 +56,17 @@ func (b *Breaker) Try(now time.Time) {
 	}
 }
 
-// Absent starts the first rest time of an open circuit again. The caller uses Absent when it knows
-// that the carrier cannot be reached. A test call would then fail for certain and use up a call.
+// Absent makes an open circuit stay open for another first rest time. The caller uses Absent when
+// it knows that the carrier cannot be reached. So no test call is sent, which would certainly fail.
 func (b *Breaker) Absent(now time.Time) {
 	if b.state == Open {
 		b.until = now.Add(b.first)
 	}
 }
 
-// Allow reserves one call. If probe is true, the call is the test of a half-open circuit. The
-// caller must report the result with Succeeded or Failed. If nothing was sent, the caller must call
-// Unasked instead.
+// Allow reserves one call. If ok is false, the circuit permits no call. If probe is true, the call
+// is the test of a half-open circuit. The caller must report the result with Succeeded or Failed.
+// If nothing was sent, the caller must call Unasked instead.
 func (b *Breaker) Allow() (probe, ok bool) {
 	switch {
 	case b.state == Closed:
@@ -80,8 +81,8 @@ func (b *Breaker) Allow() (probe, ok bool) {
 // Unasked cancels the reservation of a test call that was not sent.
 func (b *Breaker) Unasked() { b.probing = false }
 
-// Succeeded closes a half-open circuit. It does not close an open circuit, because the successful
-// call began before the circuit opened.
+// Succeeded closes a half-open circuit and reports whether it did. It does not close an open
+// circuit, because the successful call began before the circuit opened.
 func (b *Breaker) Succeeded() (closed bool) {
 	b.failures = 0
 	if b.state != HalfOpen {

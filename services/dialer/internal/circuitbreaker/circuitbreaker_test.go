@@ -7,7 +7,7 @@ import (
 	"ringfence.dev/services/dialer/internal/circuitbreaker"
 )
 
-func TestBreaker_OpensRestsAndCloses(t *testing.T) {
+func TestBreaker_OpensAndClosesAfterASuccessfulTestCall(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	b := circuitbreaker.New(3, time.Second)

@@ -121,7 +121,7 @@ func (t *circuitCarrier) recordResult(ctx context.Context, originateErr error) {
 	defer t.updateMetrics()
 	if answered {
 		if t.breaker.Succeeded() {
-			slog.InfoContext(ctx, "trunk circuit closed", "trunk", t.Name())
+			slog.InfoContext(ctx, "carrier circuit breaker closed", "trunk", t.Name())
 		}
 		return
 	}
@@ -129,7 +129,7 @@ func (t *circuitCarrier) recordResult(ctx context.Context, originateErr error) {
 		t.opened.WithLabelValues(t.Name()).Inc()
 		slog.WarnContext(
 			ctx,
-			"trunk circuit opened",
+			"carrier circuit breaker opened",
 			"trunk",
 			t.Name(),
 			"rest",

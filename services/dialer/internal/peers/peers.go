@@ -61,9 +61,9 @@ type Answer struct {
 // the check, by this process's monotonic clock.
 func (a Answer) Good() bool { return time.Since(a.asked) < validity }
 
-// Since returns a copy of the result. If the given time is earlier than the start of the check, the
-// 2 s of the copy start at the given time. The dialer calls Since with the time at which it read
-// the other conditions of the dial.
+// Since returns a copy of the result that is valid for 2 s from the given time, if that time is
+// earlier than the start of the check. The dialer calls Since with the time at which it read the
+// other conditions of the dial, so that these conditions are not older than 2 s either.
 func (a Answer) Since(at time.Time) Answer {
 	if at.Before(a.asked) {
 		a.asked = at

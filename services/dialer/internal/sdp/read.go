@@ -36,7 +36,7 @@ func cut(body []byte) (t text, err error) {
 	}
 	for _, line := range lines[1:] {
 		if len(line) < 2 || line[1] != '=' {
-			return t, fmt.Errorf("%w: a line that is none", ErrMalformed)
+			return t, fmt.Errorf("%w: a line does not begin with a letter and \"=\"", ErrMalformed)
 		}
 		switch last := len(t.streams) - 1; {
 		case line[0] == 'm':
@@ -69,12 +69,12 @@ func (t text) read() ([]stream, error) {
 	for _, lines := range t.streams {
 		fields := strings.Fields(lines[0][2:])
 		if len(fields) < 4 || len(fields) > 3+mostFormats {
-			return nil, fmt.Errorf("%w: an m-line of %d fields", ErrMalformed, len(fields))
+			return nil, fmt.Errorf("%w: an m= line has %d fields", ErrMalformed, len(fields))
 		}
 		number, _, _ := strings.Cut(fields[1], "/")
 		port, err := strconv.ParseUint(number, 10, 16)
 		if err != nil {
-			return nil, fmt.Errorf("%w: an m-line's port", ErrMalformed)
+			return nil, fmt.Errorf("%w: an m= line has an invalid port", ErrMalformed)
 		}
 		s := stream{media: fields[0], port: int(port), proto: fields[2], formats: fields[3:]}
 		if s.media == "audio" && (s.proto == plainRTP || s.proto == secureRTP) {
@@ -133,7 +133,7 @@ func (s stream) audio() (a audio, err error) {
 	where, _, _ := strings.Cut(connection.Address.Address, "/")
 	ip, err := netip.ParseAddr(where)
 	if err != nil || ip.Zone() != "" || ip.IsMulticast() {
-		return a, fmt.Errorf("%w: it is no unicast IP address", ErrNoAddress)
+		return a, fmt.Errorf("%w: the address is not a unicast IP address", ErrNoAddress)
 	}
 	if ip = ip.Unmap(); ip.IsUnspecified() {
 		a.direction = heldAt0(a.direction)

@@ -96,7 +96,7 @@ type Agreed struct {
 	Codecs []Codec
 	// EventOut is the payload type of sent telephone-events, and EventIn is the payload type of
 	// received telephone-events. 0 means that there are none. Some far ends wrongly send their
-	// events with EventOut.
+	// events with EventOut, so the receiver must accept both.
 	EventOut, EventIn uint8
 	// Direction is the direction of audio as the local side sees it.
 	Direction Direction

@@ -127,8 +127,8 @@ func (f far) String() string {
 	) + "\r\n"
 }
 
-// theirs returns the SDP of a far end with the given formats, with telephone-event as type 96, and
-// with additional attributes of the stream.
+// The function theirs returns the SDP of a far end with the given formats, with telephone-event as
+// type 96, and with additional attributes of the stream.
 func theirs(formats, attributes string, session ...string) far {
 	f := far{session: append([]string{"c=IN IP4 203.0.113.9", "t=0 0"}, session...)}
 	f.media = []string{
@@ -268,18 +268,18 @@ func TestAnswer_AcceptsAUsableOfferAndRefusesOthers(t *testing.T) {
 		{"answer_plain", local(), theirs("0", "").String(), "203.0.113.9:40000", false, nil},
 		{"answer_hold", local(), theirs("0", "a=sendonly").String(), "203.0.113.9:40000", false, nil},
 		{"answer_inactive", local(), theirs("0", "a=inactive").String(), "203.0.113.9:40000", false, nil},
-		{"answer_old_hold", local(), theirs("0", "c=IN IP4 0.0.0.0").String(), "invalid AddrPort", false, nil},
-		{"answer_several", local(), several.String(), "203.0.113.9:40000", false, nil},
+		{"answer_hold_by_address", local(), theirs("0", "c=IN IP4 0.0.0.0").String(), "invalid AddrPort", false, nil},
+		{"answer_several_streams", local(), several.String(), "203.0.113.9:40000", false, nil},
 		{"answer_optional", local(with(sdp.Optional)), theirs("0", crypto).String(), "203.0.113.9:40000", true, nil},
-		{"answer_off_passes_over_a_key", local(), theirs("0", crypto).String(), "203.0.113.9:40000", false, nil},
+		{"answer_off_ignores_a_key", local(), theirs("0", crypto).String(), "203.0.113.9:40000", false, nil},
 		{"answer_required", local(with(sdp.Required)), strings.ReplaceAll(theirs("0", crypto).String(), "RTP/AVP", "RTP/SAVP"), "203.0.113.9:40000", true, nil},
-		{"answer_required_takes_the_secure_one", local(with(sdp.Required)), both, "203.0.113.9:40008", true, nil},
-		{"", local(with(sdp.Required)), theirs("0", "").String(), "", false, sdp.ErrSecrecy},
-		{"", local(), strings.ReplaceAll(theirs("0", crypto).String(), "RTP/AVP", "RTP/SAVP"), "", false, sdp.ErrSecrecy},
-		{"", local(), theirs("18", "").String(), "", false, sdp.ErrNoCodec},
-		{"", local(), far{session: several.session, media: several.media[:4]}.String(), "", false, sdp.ErrNoAudio},
+		{"answer_required_accepts_the_srtp_stream", local(with(sdp.Required)), both, "203.0.113.9:40008", true, nil},
+		{"Required, offer has no key", local(with(sdp.Required)), theirs("0", "").String(), "", false, sdp.ErrSecrecy},
+		{"Off, offer is SRTP", local(), strings.ReplaceAll(theirs("0", crypto).String(), "RTP/AVP", "RTP/SAVP"), "", false, sdp.ErrSecrecy},
+		{"no usable codec", local(), theirs("18", "").String(), "", false, sdp.ErrNoCodec},
+		{"no usable audio stream", local(), far{session: several.session, media: several.media[:4]}.String(), "", false, sdp.ErrNoAudio},
 	} {
-		t.Run(fmt.Sprint(row.name, row.err), func(t *testing.T) {
+		t.Run(row.name, func(t *testing.T) {
 			body, agreed, err := sdp.NewSession(2468, row.local).Answer([]byte(row.offer), sdp.Both)
 			if !errors.Is(err, row.err) {
 				t.Fatalf("%v, want %v", err, row.err)

@@ -80,7 +80,8 @@ func (s *Session) ReadAnswer(body []byte, offered Direction) (Agreed, error) {
 	if len(streams) == 0 {
 		return Agreed{}, ErrNoAudio
 	}
-	a, err := streams[0].audio() // the offer had only one stream (RFC 3264 section 6)
+	// the offer had one stream, so the answer's first stream is its only one (RFC 3264 section 6)
+	a, err := streams[0].audio()
 	if err != nil {
 		return Agreed{}, err
 	}
@@ -101,7 +102,7 @@ func (s *Session) ReadAnswer(body []byte, offered Direction) (Agreed, error) {
 	case i >= 0:
 		agreed.Out, agreed.In = &s.local.Key, &a.crypto[i].key
 	case s.local.Secrecy == Required:
-		return Agreed{}, fmt.Errorf("%w: the answer has no key for ours", ErrSecrecy)
+		return Agreed{}, fmt.Errorf("%w: the answer has no usable key for the offered key", ErrSecrecy)
 	}
 	return agreed, nil
 }
@@ -127,7 +128,7 @@ func (s *Session) Answer(offer []byte, wanted Direction) (body []byte, agreed Ag
 			taken = i
 			break
 		}
-		if err != ErrNoAudio { //nolint:errorlint // a plain ErrNoAudio is less specific than an earlier reason
+		if err != ErrNoAudio { //nolint:errorlint // keep an earlier reason, because ErrNoAudio alone is less specific
 			refusal = err
 		}
 	}
@@ -169,7 +170,7 @@ func (s *Session) take(offered stream) (a audio, agreed Agreed, key offeredKey, 
 		key = a.crypto[0]
 		agreed.Out, agreed.In = &s.local.Key, &key.key
 	case a.secure:
-		return a, agreed, key, fmt.Errorf("%w: the offer asks for SRTP and has no key that we take", ErrSecrecy)
+		return a, agreed, key, fmt.Errorf("%w: the offer requires SRTP and has no usable key", ErrSecrecy)
 	case s.local.Secrecy == Required:
 		return a, agreed, key, fmt.Errorf("%w: the offer has no key", ErrSecrecy)
 	}
@@ -191,7 +192,7 @@ func (s *Session) agree(a audio) (Agreed, error) {
 	return agreed, nil
 }
 
-// narrower returns the direction in which audio may flow according to both directions.
+// narrower returns the direction in which audio may flow if it must satisfy both directions.
 func narrower(a, b Direction) Direction {
 	switch sends, receives := a.Sends() && b.Sends(), a.Receives() && b.Receives(); {
 	case sends && receives:

@@ -134,5 +134,5 @@ func eachEvent(b *broken, rewrite func(*carrier.Event)) {
 	})
 }
 
-// ignoring returns a context that does not end when ctx ends.
+// The function ignoring returns a context that does not end when ctx ends.
 func ignoring(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }

@@ -24,7 +24,7 @@ const (
 	wholeCall   = "the events of a call are complete"
 	twice       = "a second originate of a call dials nothing"
 	refusal     = "a refusal is definite"
-	isAway      = "an unreachable carrier returns no call"
+	isAway      = "an unreachable carrier returns errors, but not ErrUnknownCall"
 	silentOne   = "an originate without a response is not a refusal"
 	givenUp     = "a canceled originate is not a refusal"
 	unpermitted = "nothing is sent without a permit"

@@ -51,7 +51,7 @@ type simProcess struct {
 	cmd        *exec.Cmd
 }
 
-// fresh returns a network with a new process.
+// The function fresh returns a network with a new process.
 func fresh(t testing.TB) *carriertest.Network {
 	t.Helper()
 	// testkit.Port reserves the port, so it is still free after the carrier was stopped

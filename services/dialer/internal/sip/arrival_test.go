@@ -75,7 +75,7 @@ func (d *callee) arrive(a *sip.Arrival) {
 	}
 }
 
-// of returns the leg of an inbound call.
+// of(callID) returns the leg of an inbound call.
 func (d *callee) of(callID string) (l *leg) {
 	d.t.Helper()
 	testkit.Until(d.t, "the call comes in", func() bool {

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// shows returns a certificate for a host, and the trust anchor, in PEM, with which a client accepts
-// only this certificate.
+// The function shows returns a certificate for a host, and a trust anchor, in PEM. A client with
+// this trust anchor accepts only this certificate.
 func shows(t *testing.T, host string) (pair *tls.Certificate, trusted string) {
 	t.Helper()
 	key, cert, err := peertest.Certificate(host)

@@ -134,8 +134,8 @@ func (r *fixture) dial(suffix string, change ...func(*sip.Invite, *leg)) *leg {
 	return l
 }
 
-// until waits until a function of the observer was called the given number of times. The parameter
-// what is the name of the function.
+// The method until waits until a function of the observer was called the given number of times. The
+// parameter what is the name of the function.
 func (l *leg) until(what string, times int) {
 	l.t.Helper()
 	patience := time.After(siptest.Timeout)

@@ -275,10 +275,10 @@ func (at *attempt) endTransactionFailed(err error) {
 	at.endWithoutResponse(cause, err)
 }
 
-// watchAcks reads the responses of the transaction until the transaction ends. It closes the
-// channel acked when a final response arrives, because the transaction has then acknowledged a
-// refusal. watchAcks drops the responses. setUp handles them from the queue d.responses, because
-// only this queue keeps their order.
+// watchAcks reads the responses of the transaction until the transaction ends, and drops them.
+// setUp handles the responses from the queue d.responses, because only this queue keeps their
+// order. watchAcks closes the channel acked when a final response arrives, because the transaction
+// has then acknowledged a refusal.
 func (at *attempt) watchAcks() {
 	tx, acked := at.tx, make(chan struct{})
 	at.acked = acked
@@ -293,7 +293,8 @@ func (at *attempt) watchAcks() {
 				}
 			case <-tx.Done():
 				return
-			case <-at.agent.stop: // while a phone rings, no timer ends the transaction
+			// no timer ends the transaction of a ringing phone, so it can outlast the user agent
+			case <-at.agent.stop:
 				return
 			}
 		}

@@ -17,7 +17,7 @@ import (
 
 var transports = []string{transport.UDP, transport.TCP}
 
-// over runs a test once with each transport.
+// The function over runs a test once with each transport.
 func over(t *testing.T, test func(*testing.T, string)) {
 	t.Parallel()
 	for _, transport := range transports {

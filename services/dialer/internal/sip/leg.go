@@ -95,7 +95,7 @@ func (t Trunk) Check() error {
 func (t Trunk) roots() (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM([]byte(t.CA)) {
-		return nil, fmt.Errorf("check trunk %s: %w", t.Name, errors.New("the CA holds no certificate"))
+		return nil, fmt.Errorf("check trunk %s: %w", t.Name, errors.New("the CA contains no certificate"))
 	}
 	return pool, nil
 }
@@ -122,8 +122,8 @@ func (t Trunk) identity(user string) sip.Uri {
 	return sip.Uri{Scheme: "sip", User: user, Host: domain}
 }
 
-// way returns the destination of a request outside of dialogs, and the Route headers of the
-// request.
+// The method way returns the destination of a request outside of dialogs, and the Route headers of
+// the request.
 func (t Trunk) way() (to transport.Route, routes []sip.Uri) {
 	to = transport.Route{Hop: hostPort(t.Host, t.Port), Transport: t.Transport, LargeOverTCP: t.LargeOverTCP}
 	if t.Proxy == "" {
@@ -190,7 +190,7 @@ func (l *leg) request(method sip.RequestMethod) *sip.Request {
 	return req
 }
 
-// way returns the destination of requests within the dialog.
+// The method way returns the destination of requests within the dialog.
 func (l *leg) way() transport.Route {
 	to := transport.Route{Hop: l.hop, Transport: l.transport, LargeOverTCP: l.largeTCP}
 	next := l.target

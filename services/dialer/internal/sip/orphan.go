@@ -83,7 +83,8 @@ func (a *UserAgent) handleResponse(res *sip.Response) {
 	}
 }
 
-// maxStrays is the maximum number of stored strays.
+// maxStrays is the maximum number of strays that are stored. A stray is an answered call that no
+// process owns.
 const maxStrays = 1000
 
 // strayKey identifies a leg by its Call-ID and this side's tag.
@@ -258,7 +259,7 @@ func (d *Dialog) handleLate(res *sip.Response) {
 		ack.Laddr = invite.Laddr
 		ack.SetDestination(invite.Destination())
 		if err := d.transport.Send(ack); err != nil {
-			d.log.Info("ACK to the refusal not sent", "call_id", d.id, "error", err)
+			d.log.Info("ACK to a refused INVITE not sent", "call_id", d.id, "error", err)
 		}
 		d.finish()
 	}
@@ -312,7 +313,7 @@ const maxOtherForks = 16
 const crashCSeqGap = 100
 
 // crossingTimeout is how long Reap waits for a 200 after the peer has responded that there is
-// nothing to cancel.
+// nothing to cancel. The peer can have sent the 200 before it received the CANCEL.
 const crossingTimeout = 2 * time.Second
 
 // Reap ends a leg of a dead process. The parameter state is the teardown state that the dead

@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// names is a resolver. Each of its names has SRV records that point to these ports of the loopback
-// address, in this order.
+// The type names is a resolver. Each host name has SRV records that point to these ports of the
+// loopback address, in this order.
 type names []int
 
 func (names) LookupIPAddr(context.Context, string) ([]net.IPAddr, error) {

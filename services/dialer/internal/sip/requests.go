@@ -34,7 +34,7 @@ func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Rou
 			return nil, cmp.Or(firstErr, err)
 		}
 		if err := d.keepState(invite); err != nil {
-			return nil, &transport.NotSent{Err: fmt.Errorf("%w: keep the state of call %s: %w", ErrOurs, d.order.CallID, err)}
+			return nil, &transport.NotSent{Err: fmt.Errorf("%w: store the teardown state of call %s: %w", ErrOurs, d.order.CallID, err)}
 		}
 		tx, err := d.transport.BeginPermitted(ctx, invite, func(ctx context.Context) bool {
 			permitted := d.order.Permit == nil || d.order.Permit(ctx)
@@ -85,9 +85,9 @@ func (at *attempt) sendAgain(res *sip.Response) bool {
 	tx, err := at.send(ctx, next, to)
 	if err != nil {
 		at.ours, at.notPermitted = errors.Is(err, ErrOurs), errors.Is(err, transport.ErrNotPermitted)
-		// most trunks have only one address, so a 503 often cannot be followed by another INVITE
+		// a 503 is not logged: most trunks have no further address that could be tried
 		if res.StatusCode != sip.StatusServiceUnavailable {
-			at.log.Warn("INVITE not sent again", "status", res.StatusCode, "error", err)
+			at.log.Warn("further INVITE of the call not sent", "status", res.StatusCode, "error", err)
 		}
 		return false
 	}

@@ -22,7 +22,8 @@ func sdpOf(direction string) string {
 	return "v=0\no=user1 53655765 2353687637 IN IP[local_ip_type] [local_ip]\ns=-\nc=IN IP[media_ip_type] [media_ip]\nt=0 0\nm=audio [media_port] RTP/AVP 0\na=rtpmap:0 PCMU/8000\na=" + direction + "\n"
 }
 
-// invited waits for the INVITE and stores the request URI.
+// The function invited begins a scenario: it waits for the INVITE and stores the request's Contact,
+// From and To.
 func invited() *scenario {
 	s := &scenario{}
 	s.add(`<recv request="INVITE" rrs="true"><action>
@@ -150,7 +151,7 @@ func (s *scenario) play(t *testing.T, protocol string, more ...string) (peer *pe
 	return peer, port
 }
 
-// against returns a user agent whose trunk is a sipp that plays the scenario.
+// The function against returns a user agent whose trunk is a sipp that plays the scenario.
 func against(t *testing.T, protocol string, s *scenario, more ...string) (*fixture, *peertest.Program) {
 	t.Helper()
 	peer, port := s.play(t, protocol, more...)

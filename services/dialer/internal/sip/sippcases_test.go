@@ -26,7 +26,7 @@ type sippCase struct {
 	more          []string
 }
 
-func TestSipp_EachScenarioHasItsResult(t *testing.T) {
+func TestSipp_EachScenarioEndsAsExpected(t *testing.T) {
 	t.Parallel()
 	slots := make(chan struct{}, 6)
 	for _, transport := range []string{transport.UDP, transport.TCP} {

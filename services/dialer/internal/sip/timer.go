@@ -83,7 +83,8 @@ func (t *Timer) StartRefresh() {
 	t.refreshing = true
 }
 
-// Failed schedules another refresh after pause. It returns false if the refresh would be too late.
+// Failed schedules another refresh after pause. It returns false if that refresh would be too late,
+// because the peer hangs up before it.
 func (t *Timer) Failed(pause time.Duration, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -362,7 +362,7 @@ func (a *UserAgent) Options(ctx context.Context, t Trunk) (Reply, error) {
 func (a *UserAgent) Bindings(ctx context.Context, t Trunk) (Reply, error) {
 	reply, err := a.exchange(ctx, t, sip.REGISTER)
 	if err != nil {
-		return Reply{}, fmt.Errorf("ask trunk %s for registrations: %w", t.Name, err)
+		return Reply{}, fmt.Errorf("read the registrations at trunk %s: %w", t.Name, err)
 	}
 	return reply, nil
 }

@@ -15,12 +15,12 @@ import (
 var (
 	errNoActive    = errors.New("no trunk is active; set one up under /admin/v1/trunks")
 	errFull        = errors.New("no active trunk that answers has a free channel")
-	errOtherNumber = errors.New("each trunk would show another number")
+	errOtherNumber = errors.New("every trunk would show a number that differs from the recorded number")
 	errCircuitOpen = errors.New("the circuit of this trunk is open")
 )
 
-// candidates returns the trunks that a call may be offered to, in the order of preference. It omits
-// the trunks in the parameter without, which have already refused the call request.
+// candidates returns the trunks that a call may be offered to, in the order of preference. It
+// excludes the trunks in without, because they have already refused the call request.
 func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunks.Trunk, error) {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
@@ -43,11 +43,11 @@ func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunks.Tr
 	return ordered, nil
 }
 
-// From chooses the first trunk for a call from the number in the parameter wanted, and takes a
-// token of the trunk's calls per second. It returns the number that the phone will show, and the id
-// of the trunk. The parameter without has the trunks that have already refused the call request. If
-// no trunk can take the call now, From returns the wanted number and no trunk. Originate then sends
-// nothing.
+// From chooses the trunk that is tried first for a call, and takes a token of that trunk's calls
+// per second. The parameter wanted is the caller number. It excludes the trunks in without, because
+// they have already refused the call request. It returns the number that the phone will show, and
+// the id of the trunk. If no trunk can take the call now, From returns the wanted number and no
+// trunk. Originate then sends nothing.
 //
 // If wanted is empty, only a trunk with caller_ids can take the call. If no active trunk has
 // caller_ids, the error is carrier.ErrNoNumber.

@@ -22,8 +22,8 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// hears starts a trunk that runs a script for each call. It returns the trunk's port and a function
-// that returns how many calls arrived.
+// The function hears starts a trunk that runs a script for each call. It returns the trunk's port
+// and a function that returns how many calls arrived.
 func hears(t *testing.T, script func(*siptest.Call)) (port int, dials func() int) {
 	t.Helper()
 	x, n := siptest.New(t, transport.Config{UDP: loopback}), atomic.Int64{}
@@ -100,8 +100,8 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherTrunkCanBeTried(t *testing.T) {
 	}
 }
 
-// The trunk sends 100, and its next response only when Originate waits for a slow trunk. Of the
-// late refusals, only a refusal of the account makes Originate return an error.
+// The trunk sends 100. It sends its next response only when Originate waits for a slow trunk. A
+// refusal that arrives so late makes Originate return an error only if it concerns the account.
 func TestOriginate_LateRefusalCountsOnlyIfItConcernsTheAccount(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

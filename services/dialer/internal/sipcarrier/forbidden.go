@@ -14,7 +14,7 @@ const (
 	// suspectNew applies to a trunk that has accepted no call since its settings last changed.
 	// suspectProven applies to all other trunks.
 	suspectNew, suspectProven = 2, 5
-	// suspectOneWorkspace applies instead if all refused callees belong to one workspace and
+	// suspectOneWorkspace is the threshold instead if all refused calls are of one workspace and
 	// another workspace has called over the trunk.
 	suspectOneWorkspace = 20
 	// maxReleases is how often a call request to one number is released after a 403, which means

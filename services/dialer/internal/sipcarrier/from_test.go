@@ -96,7 +96,7 @@ func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
 
 // From takes a token of the trunk's calls per second. When the first trunk has no token left, From
 // returns the second trunk and the number of the second trunk.
-func TestFrom_CountsTowardsTheRateOfTheTrunk(t *testing.T) {
+func TestFrom_TakesATokenOfTheTrunksCallsPerSecond(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	busy := func(c *siptest.Call) { c.Respond(486, "") }

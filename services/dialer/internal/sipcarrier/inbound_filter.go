@@ -85,7 +85,7 @@ func (d *InboundFilter) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := d.reload(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "trunks could not be read", "error", err)
+			slog.WarnContext(ctx, "SIP trunks could not be read from the database", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -165,7 +165,7 @@ func (d *InboundFilter) CallFrom(ctx context.Context, source netip.AddrPort, tra
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if err := d.reload(ctx); err != nil {
-		slog.WarnContext(ctx, "trunks could not be read for an inbound call", "source", source, "error", err)
+		slog.WarnContext(ctx, "SIP trunks could not be read from the database for an inbound call", "source", source, "error", err)
 		return trunks.Trunk{}, false
 	}
 	return d.Trunk(source, transport)

@@ -513,11 +513,11 @@ func (l *leg) storeOptOut(ctx context.Context, optOut carrier.Event) error {
 	return err
 }
 
-// ended handles the end of the leg. The trunk has refused the call in two cases. First, its first
-// response was a refusal. Second, it sent 100 and then refused the account, or refused in such a
-// way that another trunk can be tried. If the trunk has refused the call, Originate returns the
-// refusal, and the call gets no event. A trunk that sent no response has not refused the call,
-// because the phone can ring.
+// ended handles the end of the leg. If the trunk has refused the call, Originate returns the
+// refusal, and the call gets no event. There are two kinds of refusal. The trunk's first response
+// was a refusal. Or the trunk sent 100 and then refused the account, or refused in such a way that
+// another trunk can be tried. A trunk that sent no response has not refused the call, because the
+// phone can ring.
 func (l *leg) ended(e sip.End) {
 	talked, j := l.talk.End(), l.carrier.legStore
 	l.mu.Lock()
@@ -540,7 +540,7 @@ func (l *leg) ended(e sip.End) {
 		}})
 		return
 	}
-	if e.Status != 0 || late { // the trunk had accepted the call
+	if e.Status != 0 || late { // the trunk has responded and has not refused, so it had accepted the call
 		l.finishOriginate(nil)
 	}
 	l.end(e, talked)
@@ -621,9 +621,9 @@ func (l *leg) refused(e sip.End) *carrier.Refused {
 	return nil
 }
 
-// notPermitted returns the refusal for a call whose next INVITE was not permitted. A response had
-// required that INVITE. The dialer did not answer a 401 or 407 with credentials, so the trunk has
-// not rejected the account.
+// notPermitted returns the refusal for a call whose next INVITE was not permitted. The trunk's
+// response had required that INVITE. After a 401 or 407 the credentials were therefore not sent, so
+// the response does not mean that the trunk rejects the account.
 func (l *leg) notPermitted(e sip.End, elsewhere bool) *carrier.Refused {
 	response := &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason}
 	refused := &carrier.Refused{Cause: e.Cause, Err: fmt.Errorf("%w: %w", response, carrier.ErrNotPermitted)}

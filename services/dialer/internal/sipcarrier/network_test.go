@@ -116,8 +116,8 @@ func (a *applied) add(events []carrier.Event) {
 	a.more = make(chan struct{})
 }
 
-// after returns the events with a sequence number above the parameter after. If there are none, it
-// waits for them, at most for the duration wait.
+// The method after returns the events whose sequence number is higher than the given one. If there
+// are none, it waits for them, at most for the duration wait.
 func (a *applied) after(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -169,7 +169,8 @@ type process struct {
 	stop, end func()
 }
 
-// Originate inserts the row of the call, as a fence does, and then originates the call.
+// Originate inserts the row of the call, as the commit of a fence (the row that permits a dial)
+// does, and then originates the call.
 func (p *process) Originate(ctx context.Context, o carrier.Originate) (time.Time, error) {
 	if err := p.x.insertFenced(ctx, o); err != nil && ctx.Err() == nil {
 		return time.Time{}, err
@@ -177,8 +178,8 @@ func (p *process) Originate(ctx context.Context, o carrier.Originate) (time.Time
 	return p.Carrier.Originate(ctx, o)
 }
 
-// insertFenced inserts the row of an outbound call, as a fence (the row that permits a dial) or a
-// reconciliation does.
+// insertFenced inserts the row of an outbound call, as the commit of a fence or a reconciliation
+// does.
 func (x *fixture) insertFenced(ctx context.Context, o carrier.Originate) error {
 	const fenced = `
 		INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
@@ -202,7 +203,8 @@ func (p *process) Active(ctx context.Context) ([]trunks.Trunk, error) {
 	return []trunks.Trunk{p.over}, p.pool.Ping(ctx)
 }
 
-// now is a carrier that forwards each method call to the process that is alive at that time.
+// The type now is a carrier that forwards each method call to the process that is alive at that
+// time.
 type now struct{ x *fixture }
 
 func (n now) process() *process {
@@ -315,7 +317,7 @@ func (x *fixture) beginOver(udp string, others func(good trunks.Trunk) activeTru
 	return p
 }
 
-// rings counts a call that arrives at the far end.
+// The method rings counts a call that arrives at the far end.
 func (x *fixture) rings(c *siptest.Call) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

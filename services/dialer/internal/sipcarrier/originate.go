@@ -241,7 +241,7 @@ func (c *Carrier) inviteNotSent(ctx context.Context, l *leg, o carrier.Originate
 	return why
 }
 
-var errLegNotDeleted = errors.New("the leg of a call that was not sent was not deleted")
+var errLegNotDeleted = errors.New("the INVITE was not sent, and the leg of the call was not deleted")
 
 func notSentError(o carrier.Originate, why error) error {
 	why = fmt.Errorf("originate %s: %w", o.CallID, why)

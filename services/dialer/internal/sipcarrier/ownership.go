@@ -63,7 +63,7 @@ func (c *Carrier) Run(ctx context.Context) error {
 		err = c.updateMonitors(working)
 	}
 	if err != nil {
-		slog.WarnContext(ctx, "first SIP process heartbeat or first read of trunks failed", "error", err)
+		slog.WarnContext(ctx, "first heartbeat of this process or first read of SIP trunks failed", "error", err)
 	}
 	for {
 		var err error
@@ -83,7 +83,7 @@ func (c *Carrier) Run(ctx context.Context) error {
 			done()
 		}
 		if err != nil {
-			slog.WarnContext(ctx, "takeover of SIP legs, read of trunks or deletion of old SIP legs failed", "error", err)
+			slog.WarnContext(ctx, "takeover of SIP legs, read of SIP trunks or deletion of old SIP legs failed", "error", err)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (c *Carrier) heartbeatLoop(ctx context.Context) {
 		case <-ticker.C:
 		}
 		if err := c.heartbeat(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "SIP process heartbeat not stored in the database", "error", err)
+			slog.WarnContext(ctx, "heartbeat of this process for its SIP calls not stored in the database", "error", err)
 		}
 	}
 }

@@ -72,8 +72,7 @@ func (s *RejectedCalls) unassigned(a *sip.Arrival) {
 	s.add(ofArrival(a), replicas.UnassignedNumber, "Assign the number to an agent: ringfence numbers add NUMBER AGENT.")
 }
 
-// Arrived adds a call from an address that was admitted, if the trunk of the address has been
-// removed since then.
+// Arrived adds a call whose address was admitted, but whose trunk has been removed since then.
 func (s *RejectedCalls) Arrived(a *sip.Arrival) { s.Unknown(ofArrival(a)) }
 
 func ofArrival(a *sip.Arrival) transport.Rejected {

@@ -73,8 +73,8 @@ type Talk interface {
 	// ended. Ready may be called several times and concurrently.
 	Ready(ctx context.Context) error
 	// Accept returns the SDP answer to the SDP offer of an inbound call. If the parameter offer is
-	// empty, Accept returns an SDP offer, and Agreed receives the caller's SDP answer. Begin then
-	// starts the conversation.
+	// empty, Accept returns an SDP offer, and Agreed receives the caller's SDP answer. The
+	// conversation starts when Talk.Begin is called after that.
 	Accept(offer []byte) (answer []byte, err error)
 	Begin(callbacks TalkCallbacks)
 	// Offered returns the SDP answer to an SDP offer within the call. If the parameter offer is
@@ -134,7 +134,7 @@ type Config struct {
 	// Names resolves host names for Check. If Names is nil, the system's resolver is used.
 	Names transport.Names
 	// CircuitFailures is the number of failures in a row after which the circuit of a trunk opens.
-	// The first time that the circuit stays open is CircuitRest. A refusal of the trunk's
+	// CircuitRest is how long the circuit stays open the first time. A refusal of the trunk's
 	// credentials opens the circuit immediately.
 	CircuitFailures int
 	CircuitRest     time.Duration
@@ -217,7 +217,7 @@ func (c *Carrier) Ready(ctx context.Context) error {
 	return fmt.Errorf("reach a trunk: %w", err)
 }
 
-var errNoTrunk = errors.New("no trunk is active that answers")
+var errNoTrunk = errors.New("no active trunk responds")
 
 // sipTrunk returns the settings of a trunk for package sip.
 func sipTrunk(t trunks.Trunk) sip.Trunk {
@@ -313,7 +313,7 @@ func (c *Carrier) Hangup(ctx context.Context, callID uuid.UUID) (carrier.CallSta
 		}
 		select {
 		case <-ctx.Done():
-			return carrier.CallStatus{}, fmt.Errorf("hang up %s: the owner has not ended it: %w", callID, ctx.Err())
+			return carrier.CallStatus{}, fmt.Errorf("hang up call %s: the process that owns the call has not ended it: %w", callID, ctx.Err())
 		case <-woken:
 		case <-time.After(pollInterval):
 		}

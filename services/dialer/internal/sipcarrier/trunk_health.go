@@ -194,7 +194,7 @@ func (o *trunkHealth) countResult(result error) {
 		o.countAccepted()
 	}
 	if o.circuit.Succeeded() {
-		slog.Info("trunk circuit closed", "trunk", o.name)
+		slog.Info("SIP trunk circuit breaker closed", "trunk", o.name)
 	}
 }
 
@@ -225,7 +225,7 @@ func isForbidden(refused *carrier.Refused) bool {
 func (o *trunkHealth) countFailure(err error, definite bool) {
 	if o.circuit.Failed(time.Now(), definite) {
 		o.opened++
-		slog.Warn("trunk circuit opened", "trunk", o.name, "rest", o.circuit.Rest(time.Now()), "error", err)
+		slog.Warn("SIP trunk circuit breaker opened", "trunk", o.name, "rest", o.circuit.Rest(time.Now()), "error", err)
 	}
 }
 

@@ -165,7 +165,7 @@ func TestCountResult_FaultOfThisProcessDoesNotCount(t *testing.T) {
 }
 
 // After the trunk has accepted a call, the account is not suspected any more.
-func TestOperatorFault_AcceptedCallClearsTheAccount(t *testing.T) {
+func TestOperatorFault_AcceptedCallEndsTheSuspicion(t *testing.T) {
 	t.Parallel()
 	o := newCare(nil)
 	forbid := func(number string) bool {
@@ -182,7 +182,7 @@ func TestOperatorFault_AcceptedCallClearsTheAccount(t *testing.T) {
 
 // A call is offered to a trunk only after the trunk has answered OPTIONS. After an INVITE without a
 // response, the next call waits until the trunk answers OPTIONS again.
-func TestChannels_NeedAnAnswerToOPTIONS(t *testing.T) {
+func TestChannels_TrunkGetsNoCallBeforeItAnswersOPTIONS(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan error)

@@ -16,9 +16,9 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// These are the values of the label result. A call whose INVITE could not be sent is not counted.
-// The metric ringfence_dialer_sip_trunk_up shows such a trunk, because it does not answer OPTIONS
-// either.
+// These are the values of the label result of the metric ringfence_dialer_sip_invites_total. A call
+// whose INVITE could not be sent is not counted. The metric ringfence_dialer_sip_trunk_up shows
+// such a trunk, because it does not answer OPTIONS either.
 const (
 	resultAnswered = "answered"
 	resultRefused  = "refused"

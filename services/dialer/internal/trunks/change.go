@@ -177,7 +177,7 @@ func list(into *[]string, fallback []string) setter {
 // 25.1).
 var tokenPattern = regexp.MustCompile(`^[A-Za-z0-9_.!~*'()&=+$,;?/%@-]*$`)
 
-// whole checks the settings and their combinations.
+// The method whole checks the settings and their combinations.
 func (t *Trunk) whole() error {
 	host, port := splitAddress(t.OutboundProxy, t.Transport)
 	switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Selector chooses the trunk of an outbound call and keeps CallsPerSecond of each trunk. The
+// Selector chooses the trunk of an outbound call so that no trunk exceeds its CallsPerSecond. The
 // processes share the rate of a trunk equally. The zero value can be used. The methods are safe for
 // concurrent use.
 type Selector struct {

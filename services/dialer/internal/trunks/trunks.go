@@ -191,8 +191,8 @@ func (t Trunk) CallerID(wanted string) string {
 	return t.CallerIDs[0]
 }
 
-// Admits reports whether an address is the host of the trunk or one of InboundSources. It does not
-// know the addresses of a host name, because that needs DNS.
+// Admits reports whether an address is the host of the trunk or one of InboundSources. If the host
+// is a name, its addresses are not compared, because Admits makes no DNS lookup.
 func (t Trunk) Admits(source netip.Addr) bool {
 	source = source.Unmap()
 	for _, text := range append([]string{t.Host}, t.InboundSources...) {

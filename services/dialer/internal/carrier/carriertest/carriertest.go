@@ -36,8 +36,9 @@ type Network struct {
 	// Refuses is a number that the far end refuses before the phone rings.
 	Refuses string
 	// Silent is a number that rings, but the far end does not respond to the originate until the
-	// carrier gives up. SilentUndialed does not respond either, and does not ring. SilentUndialed
-	// is empty for a carrier that stores a call before it dials.
+	// carrier gives up. SilentUndialed does not respond either, and does not ring, so the carrier
+	// does not have the call afterwards. SilentUndialed is empty for a carrier that stores a call
+	// before it dials, because such a carrier always has the call.
 	Silent, SilentUndialed string
 	// Another returns the same carrier in another dialer process.
 	Another func() carrier.EventStream
@@ -77,10 +78,10 @@ func Rules() []Rule {
 		{Name: "a second originate of a call dials nothing", Check: askedTwice},
 		{Name: "concurrent originates of a call dial once", Check: askedAtOnce},
 		{Name: "a refusal is definite", Check: refusal},
-		{Name: "an unreachable carrier returns no call", Check: away},
+		{Name: "an unreachable carrier returns errors, but not ErrUnknownCall", Check: away},
 		{Name: "an originate without a response is not a refusal", Check: silent},
 		{Name: "a canceled originate is not a refusal", Check: givenUp},
-		{Name: "an originate that did not arrive leaves an unknown call", Check: neverArrived},
+		{Name: "after an originate that did not arrive, the call is unknown", Check: neverArrived},
 		{Name: "nothing is sent without a permit", Check: notPermitted},
 	}, hangupRules()...), eventRules()...)
 }
@@ -109,7 +110,7 @@ type dialed struct {
 	at time.Time
 }
 
-// originate originates a call. The field at of the result is a time of the carrier's clock.
+// The function originate originates a call. In the result, at is a time of the carrier's clock.
 func originate(ctx context.Context, over carrier.Carrier, o carrier.Originate) (dialed, error) {
 	at, err := over.Originate(ctx, o)
 	return dialed{Originate: o, at: at}, err
@@ -171,7 +172,8 @@ func (r *reader) eventsOf(callID uuid.UUID) (events []carrier.Event) {
 	return events
 }
 
-// until reads events until the call has an event of the kind, and returns the events of the call.
+// The method until reads events until the call has an event of the kind, and returns the events of
+// the call.
 func (r *reader) until(callID uuid.UUID, kind carrier.Kind) []carrier.Event {
 	r.t.Helper()
 	for begun := time.Now(); ; r.readBatch(time.Second) {

@@ -28,7 +28,7 @@ const maxAddresses = 8
 func (l *Transport) address(to Route, transport string) (string, error) {
 	host, text, err := net.SplitHostPort(to.Hop)
 	if err != nil || host == "" {
-		return "", &NotSent{fmt.Errorf("next hop %q is no address", to.Hop)}
+		return "", &NotSent{fmt.Errorf("next hop %q is not a valid address", to.Hop)}
 	}
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
@@ -43,7 +43,7 @@ func (l *Transport) address(to Route, transport string) (string, error) {
 			}
 		}
 	}
-	fault := fmt.Errorf("%s has no other address", host)
+	fault := fmt.Errorf("all addresses of %s were tried", host)
 	for _, target := range targets {
 		hosts, err := l.hosts(target.Host)
 		if err != nil {
