@@ -201,7 +201,7 @@ func TestCrash_NextProcessHangsUpTheCall(t *testing.T) {
 }
 
 // A call ends while no dialer runs. The next process reads the result of the call from the carrier.
-func TestCrash_CallThatEndedMeanwhileKeepsItsResult(t *testing.T) {
+func TestCrash_CallThatEndedWhileNoDialerRanKeepsItsResult(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.3")
 	first := r.dialer()

@@ -167,7 +167,7 @@ func (c *cutter) serve(in net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() { pump(in, out, func() bool { return false }) })
 	both.Go(func() {
-		// one answer of Postgres contains the results of the fence and of its commit
+		// one answer of Postgres contains the results of the insert of the fence and of the commit
 		pump(out, in, func() bool {
 			mine := c.port.Load() == own
 			if mine {

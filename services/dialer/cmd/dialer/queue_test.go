@@ -117,7 +117,7 @@ func body(t *testing.T, url string) string {
 // Two dialers process a queue on a small trunk. One dialer is paused for longer than its leases,
 // and the other is killed. The carrier never has more calls than one workspace may have. At the
 // end, no capacity is in use.
-func TestQueue_KillsAndPausesDoNotExceedLimits(t *testing.T) {
+func TestQueue_KilledAndPausedDialersDoNotExceedLimits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.1")
 	first, second := r.dialer("TRUNK_CHANNELS=10"), r.dialer("TRUNK_CHANNELS=10")

@@ -384,7 +384,7 @@ func freeAddr(t testing.TB) string {
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// await waits until the function holds returns true. The test fails after waitTimeout. The
+// await waits until holds() returns true. The test fails after waitTimeout. The
 // parameter what describes the condition.
 func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()

@@ -32,7 +32,7 @@ func cut(body []byte) (t text, err error) {
 	}
 	lines := strings.FieldsFunc(string(body), func(r rune) bool { return r == '\r' || r == '\n' })
 	if len(lines) == 0 || len(lines) > maxLines || lines[0] != "v=0" {
-		return t, fmt.Errorf("%w: %d lines, or not version 0", ErrMalformed, len(lines))
+		return t, fmt.Errorf("%w: %d lines, or the first line is not v=0", ErrMalformed, len(lines))
 	}
 	for _, line := range lines[1:] {
 		if len(line) < 2 || line[1] != '=' {

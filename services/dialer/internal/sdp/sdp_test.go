@@ -82,7 +82,7 @@ func TestOffer_ContainsTheSettingsOfTheTrunk(t *testing.T) {
 	}
 }
 
-func TestOffer_VersionIncreasesOnlyWithAChange(t *testing.T) {
+func TestOffer_VersionIncreasesOnlyIfTheSDPChanges(t *testing.T) {
 	s := session()
 	version := func(body []byte, err error) string {
 		t.Helper()

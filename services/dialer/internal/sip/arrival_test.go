@@ -188,7 +188,7 @@ func TestArrival_WithheldCallerIDIsEmpty(t *testing.T) {
 }
 
 // Calls beyond the rate limit, during a drain and from unknown addresses are refused.
-func TestArrival_RefusesCallsBeyondTheRateDuringADrainAndFromUnknownSources(t *testing.T) {
+func TestArrival_RefusesCallsBeyondTheRateOrDuringADrainOrFromUnknownSources(t *testing.T) {
 	t.Parallel()
 	d := newCallee(t, func(cfg *sip.Config) { cfg.ArrivalsPerSecond = 3 })
 	r := d.fixture(transport.UDP)

@@ -220,7 +220,7 @@ func TestOffered_AnswerIsRetransmittedUntilTheAck(t *testing.T) {
 	})
 }
 
-func TestDialog_RespondsToOtherRequestsWithinTheCall(t *testing.T) {
+func TestDialog_RespondsToEachRequestWithinTheCall(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
 		c.Answer(answer)

@@ -65,7 +65,7 @@ func TestHangup_SendsBYEAfterTheAnswer(t *testing.T) {
 }
 
 // Any number of provisional responses is accepted, and Rang is called once.
-func TestInvite_ManyProvisionalResponsesRingOnce(t *testing.T) {
+func TestInvite_ManyProvisionalResponsesCallRangOnce(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
 		for range 40 {

@@ -64,15 +64,15 @@ func (t Trunk) Check() error {
 	switch t.Transport {
 	case transport.UDP, transport.TCP, transport.TLS:
 	default:
-		return fmt.Errorf("check trunk %s: transport %q", t.Name, t.Transport)
+		return fmt.Errorf("check trunk %s: invalid transport %q", t.Name, t.Transport)
 	}
 	switch t.CallerID {
 	case InFrom, Asserted, "":
 	default:
-		return fmt.Errorf("check trunk %s: caller id style %q", t.Name, t.CallerID)
+		return fmt.Errorf("check trunk %s: invalid caller ID header %q", t.Name, t.CallerID)
 	}
 	if t.Host == "" || t.Port < 0 || t.Port > 65535 {
-		return fmt.Errorf("check trunk %s: host %q, port %d", t.Name, t.Host, t.Port)
+		return fmt.Errorf("check trunk %s: host %q or port %d is invalid", t.Name, t.Host, t.Port)
 	}
 	for _, text := range []string{t.Host, t.Proxy, t.Domain, t.Username} {
 		if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune(`<>;,"?`, r) }) {

@@ -13,9 +13,9 @@ import (
 )
 
 // sendCancel sends the CANCEL in a new transaction. Normally the final response to the INVITE ends
-// an orphan. The response to the CANCEL ends the orphan in two cases: it is 481 (the peer has no
-// such call), or the INVITE was sent from another address, so this process does not receive the
-// response to the INVITE.
+// an orphan (see markOrphan). The response to the CANCEL ends the orphan in two cases: it is 481
+// (the peer has no such call), or the INVITE was sent from another address, so this process does
+// not receive the response to the INVITE.
 func (d *Dialog) sendCancel(cause callstate.Cause) {
 	d.mu.Lock()
 	invite := d.invite
@@ -342,7 +342,7 @@ func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	d.closeInvite()
 	d.tag = us.local.Params.GetOr("tag", "")
 	if known := a.find(&us.callID, d.tag); known != nil && !known.isOrphan() {
-		return fmt.Errorf("reap call %s: this process has the call", us.callID)
+		return fmt.Errorf("reap call %s: this process owns a live leg of the call", us.callID)
 	}
 	if err := a.addLeg(d); err != nil {
 		return err

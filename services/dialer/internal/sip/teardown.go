@@ -59,7 +59,7 @@ func (s TeardownState) Encode() []byte {
 func ParseTeardown(text []byte) (TeardownState, error) {
 	var s TeardownState
 	if len(text) > maxStateBytes {
-		return s, fmt.Errorf("read teardown state: %d bytes", len(text))
+		return s, fmt.Errorf("read teardown state: %d bytes are too many", len(text))
 	}
 	if err := json.Unmarshal(text, &s); err != nil {
 		return s, fmt.Errorf("read teardown state: %w", err)
@@ -91,10 +91,10 @@ func (s TeardownState) check() error {
 	switch s.Transport {
 	case "UDP", "TCP", "TLS":
 	default:
-		return fmt.Errorf("read teardown state: transport %q", s.Transport)
+		return fmt.Errorf("read teardown state: invalid transport %q", s.Transport)
 	}
 	if len(s.Routes) > maxRoutes {
-		return fmt.Errorf("read teardown state: %d routes", len(s.Routes))
+		return fmt.Errorf("read teardown state: %d routes are too many", len(s.Routes))
 	}
 	if !s.Answered && s.Via == "" {
 		return errors.New("read teardown state: no Via")

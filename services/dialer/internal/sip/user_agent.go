@@ -162,7 +162,7 @@ func (a *UserAgent) transportTo(t Trunk, to transport.Route) (*transport.Transpo
 	case a.tlsTransports[by] != nil:
 		return a.tlsTransports[by], nil
 	case len(a.tlsTransports) == maxTLSTransports:
-		return nil, fmt.Errorf("reach %s over TLS: %d other names are in use", by.name, maxTLSTransports)
+		return nil, fmt.Errorf("reach %s over TLS: the limit of %d server names is reached", by.name, maxTLSTransports)
 	}
 	settings := transport.Config{
 		Advertised: a.transport.Host(), Ports: a.transport.Ports(), ServerName: by.name, Log: a.cfg.Log,

@@ -56,7 +56,7 @@ func TestCandidates_OrderedByPriorityThenShareOfChannelsInUse(t *testing.T) {
 	}
 }
 
-func TestSelectorNext_KeepsCallsPerSecondOfATrunk(t *testing.T) {
+func TestSelectorNext_DoesNotExceedCallsPerSecondOfATrunk(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	limited := trunks.New(uuid.UUID{1})

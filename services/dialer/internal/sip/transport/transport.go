@@ -229,7 +229,7 @@ func (l *Transport) waitUntilServed() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("listen at udp %s: the socket is not served", l.udp.String())
+	return fmt.Errorf("listen at udp %s: the SIP library has not started to read the socket", l.udp.String())
 }
 
 // Close closes the listeners and ends all transactions. Calls continue at the peers.
