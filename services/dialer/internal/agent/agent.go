@@ -148,8 +148,8 @@ type Event struct {
 	// empty if the id is not known.
 	Item string
 	// The receiver owns Audio. Keep means that the person cannot interrupt the audio by speaking,
-	// because the audio is the disclosure or a text of Say. Asked marks audio of a text of Say, if
-	// the session can identify it.
+	// because the audio is the disclosure or was requested with the method Say. Asked marks audio
+	// that was requested with Say, if the session can identify such audio.
 	Audio       []byte
 	Keep, Asked bool
 	// Disclosure marks audio of the disclosure or of the recording notice.

@@ -59,8 +59,8 @@ type Circuits struct {
 	all map[Address]*circuitbreaker.Breaker // only addresses that failed since their last success
 }
 
-// NewCircuits returns circuits that open after the given number of consecutive failures. The
-// parameter rest is how long a circuit stays open the first time.
+// NewCircuits returns circuit breakers. A circuit breaker opens after the given number of
+// consecutive failures of its address. The parameter rest is how long it stays open the first time.
 func NewCircuits(failures int, rest time.Duration) *Circuits {
 	return &Circuits{failures: failures, rest: rest, all: map[Address]*circuitbreaker.Breaker{}}
 }
@@ -100,8 +100,8 @@ func (c *Circuits) Allow(a Address) (done func(), rest time.Duration) {
 	}, 0
 }
 
-// Watch returns an Opener that opens sessions with next and records each result in the circuit of
-// the address.
+// Watch returns an Opener that opens sessions with next and records each result in the circuit
+// breaker of the address.
 func (c *Circuits) Watch(next Opener) Opener { return watched{c, next} }
 
 type watched struct {
@@ -131,7 +131,7 @@ func (c *Circuits) record(a Address, err error) {
 	b := c.all[a]
 	if err == nil {
 		if b != nil && b.Succeeded() {
-			slog.Info("agent circuit closed", "kind", a.Kind, "owner", a.owner(), "workspace_id", a.WorkspaceID)
+			slog.Info("AI agent circuit breaker closed", "kind", a.Kind, "owner", a.owner(), "workspace_id", a.WorkspaceID)
 		}
 		if b != nil && b.State() == circuitbreaker.Closed {
 			delete(c.all, a)
@@ -143,12 +143,12 @@ func (c *Circuits) record(a Address, err error) {
 		c.all[a] = b
 	}
 	if b.Failed(time.Now(), false) {
-		slog.Warn("agent circuit opened", "kind", a.Kind, "owner", a.owner(), "workspace_id", a.WorkspaceID,
+		slog.Warn("AI agent circuit breaker opened", "kind", a.Kind, "owner", a.owner(), "workspace_id", a.WorkspaceID,
 			"rest", b.Rest(time.Now()), "error", err)
 	}
 }
 
-// Open returns the circuits that are not closed.
+// Open returns the addresses whose circuit breaker is open or half-open.
 func (c *Circuits) Open() []replicas.AgentCircuit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +171,7 @@ func (c *Circuits) Open() []replicas.AgentCircuit {
 }
 
 var openCircuits = prometheus.NewDesc("ringfence_dialer_agent_circuits_open",
-	"Addresses of AI agents with an open circuit, by kind and by owner of the model.",
+	"Addresses of AI agents with an open circuit breaker, by kind and by owner of the model.",
 	[]string{"kind", "owner"}, nil)
 
 // Describe implements prometheus.Collector.

@@ -198,11 +198,11 @@ func refusalTests() []refusalTest {
 		{language: "en", name: "refusal: filler in the middle", words: "Don't, please, call me again.", want: true},
 		{language: "en", name: "refusal: typographic apostrophe", words: "Please, don’t ever call me again!", want: true},
 		{language: "en", name: "refusal: no apostrophe", words: "dont call me again", want: true},
-		{language: "en", name: "refusal: verb phone", words: "Do not phone me any more.", want: true},
+		{language: "en", name: "refusal: contains 'phone'", words: "Do not phone me any more.", want: true},
 		{language: "en", name: "refusal: no object", words: "No thanks. Don't call again.", want: true},
-		{language: "en", name: "refusal: word never", words: "Look, I'm not interested. Never call me again!", want: true},
+		{language: "en", name: "refusal: contains 'never'", words: "Look, I'm not interested. Never call me again!", want: true},
 		{language: "en", name: "refusal: emphatic sentence", words: "Don't you ever call me again!", want: true},
-		{language: "en", name: "refusal: verb contact", words: "Do not contact me again, thank you.", want: true},
+		{language: "en", name: "refusal: contains 'contact'", words: "Do not contact me again, thank you.", want: true},
 		{language: "en", name: "refusal: stop calling", words: "Stop calling me and leave me alone.", want: true},
 		{language: "en", name: "refusal: quit calling", words: "Quit calling us, please!", want: true},
 		{
@@ -272,7 +272,7 @@ func refusalTests() []refusalTest {
 		{language: "en", name: "no refusal: only at work", words: "Please don't call me at work.", want: false},
 		{language: "en", name: "no refusal: only now", words: "Don't call me now.", want: false},
 		{language: "en", name: "no refusal: only tomorrow", words: "Don't call me tomorrow, I'm away.", want: false},
-		{language: "en", name: "no refusal: word just", words: "Don't just call me, come by.", want: false},
+		{language: "en", name: "no refusal: contains 'just'", words: "Don't just call me, come by.", want: false},
 		{language: "en", name: "no refusal: name of the speaker", words: "Don't call me Bob.", want: false},
 		{
 			language: "en",
@@ -307,8 +307,8 @@ func refusalTests() []refusalTest {
 
 		{language: "de", name: "refusal: polite sentence", words: "Rufen Sie mich bitte nicht mehr an.", want: true},
 		{language: "de", name: "refusal: plain sentence", words: "Rufen Sie mich nicht an!", want: true},
-		{language: "de", name: "refusal: word never", words: "Bitte rufen Sie mich nie wieder an.", want: true},
-		{language: "de", name: "refusal: word here", words: "Nein danke, rufen Sie hier bitte nicht mehr an.", want: true},
+		{language: "de", name: "refusal: contains 'never'", words: "Bitte rufen Sie mich nie wieder an.", want: true},
+		{language: "de", name: "refusal: contains 'here'", words: "Nein danke, rufen Sie hier bitte nicht mehr an.", want: true},
 		{language: "de", name: "refusal: infinitive", words: "Bitte nicht mehr anrufen.", want: true},
 		{language: "de", name: "refusal: calls not wanted", words: "Ich möchte nicht mehr angerufen werden.", want: true},
 		{language: "de", name: "refusal: stop calling", words: "Hören Sie endlich auf, mich anzurufen!", want: true},
@@ -346,7 +346,7 @@ func refusalTests() []refusalTest {
 			want:     false,
 		},
 		{language: "de", name: "no refusal: only at work", words: "Rufen Sie mich nicht im Büro an.", want: false},
-		{language: "de", name: "no refusal: word immediately", words: "Rufen Sie mich nicht sofort an.", want: false},
+		{language: "de", name: "no refusal: contains 'immediately'", words: "Rufen Sie mich nicht sofort an.", want: false},
 		{language: "de", name: "no refusal: numbered list", words: "Ich nehme Nummer drei von der Liste.", want: false},
 		{language: "de", name: "no refusal: speaker cannot call", words: "Ich kann heute nicht mehr anrufen.", want: false},
 		{language: "de", name: "no refusal: speaker will not call", words: "Da rufe ich nie wieder an.", want: false},
@@ -364,16 +364,16 @@ func refusalTests() []refusalTest {
 		},
 
 		{language: "fr", name: "refusal: plain sentence", words: "Ne m’appelez plus, s'il vous plaît.", want: true},
-		{language: "fr", name: "refusal: verb contact", words: "Ne me contactez plus jamais !", want: true},
+		{language: "fr", name: "refusal: contains 'contact'", words: "Ne me contactez plus jamais !", want: true},
 		{language: "fr", name: "refusal: filler in the middle", words: "Arrêtez, s'il vous plaît, de m'appeler.", want: true},
 		{language: "fr", name: "refusal: removal from the list", words: "Enlevez-moi de votre liste.", want: true},
-		{language: "fr", name: "no refusal: word later", words: "Ne m'appelez pas plus tard que vingt heures.", want: false},
+		{language: "fr", name: "no refusal: contains 'later'", words: "Ne m'appelez pas plus tard que vingt heures.", want: false},
 		{language: "fr", name: "no refusal: only before a time", words: "Ne m'appelez plus avant lundi, merci.", want: false},
 		{language: "fr", name: "no refusal: number of calls", words: "Il y a plus d'appels le lundi.", want: false},
 		{language: "fr", name: "no refusal: sentence about the past", words: "Vous ne m'avez jamais rappelé.", want: false},
 
 		{language: "es", name: "refusal: plain sentence", words: "Por favor, no me llamen más.", want: true},
-		{language: "es", name: "refusal: word never", words: "¡No me llame nunca más!", want: true},
+		{language: "es", name: "refusal: contains 'never'", words: "¡No me llame nunca más!", want: true},
 		{language: "es", name: "refusal: no accents", words: "Le digo algo: gracias. No me llame por favor mas.", want: true},
 		{language: "es", name: "refusal: calls not wanted", words: "No quiero que me llamen.", want: true},
 		{
@@ -382,8 +382,8 @@ func refusalTests() []refusalTest {
 			words:    "¿Puede quitarme de su lista, por favor?",
 			want:     true,
 		},
-		{language: "es", name: "no refusal: word later", words: "No me llame más tarde.", want: false},
-		{language: "es", name: "no refusal: words later than", words: "No me llame más tarde de las ocho.", want: false},
+		{language: "es", name: "no refusal: contains 'later'", words: "No me llame más tarde.", want: false},
+		{language: "es", name: "no refusal: contains 'later than'", words: "No me llame más tarde de las ocho.", want: false},
 		{language: "es", name: "no refusal: sentence about the past", words: "Usted nunca me llamó.", want: false},
 		{language: "es", name: "no refusal: only until a time", words: "Hasta el lunes, no me llame más.", want: false},
 
@@ -391,7 +391,7 @@ func refusalTests() []refusalTest {
 		{language: "it", name: "refusal: filler in the middle", words: "Non mi chiami, per favore, più.", want: true},
 		{language: "it", name: "refusal: no object", words: "Non chiami più, grazie.", want: true},
 		{language: "it", name: "refusal: removal from the list", words: "Mi tolga dalla vostra lista!", want: true},
-		{language: "it", name: "no refusal: word later", words: "Non mi chiami più tardi.", want: false},
+		{language: "it", name: "no refusal: contains 'later'", words: "Non mi chiami più tardi.", want: false},
 		{language: "it", name: "no refusal: sentence about the past", words: "Non mi avete mai richiamato.", want: false},
 		{language: "it", name: "no refusal: only before a time", words: "Prima di mezzogiorno, non mi chiami.", want: false},
 
@@ -399,7 +399,7 @@ func refusalTests() []refusalTest {
 		{language: "pt", name: "refusal: Brazilian form", words: "Não me liga mais!", want: true},
 		{language: "pt", name: "refusal: filler in the middle", words: "Pare, por favor, de me ligar.", want: true},
 		{language: "pt", name: "refusal: removal from the list", words: "Tire-me da sua lista.", want: true},
-		{language: "pt", name: "no refusal: word later", words: "Não me ligue mais tarde.", want: false},
+		{language: "pt", name: "no refusal: contains 'later'", words: "Não me ligue mais tarde.", want: false},
 		{language: "pt", name: "no refusal: sentence about the past", words: "Vocês nunca me ligaram.", want: false},
 		{language: "pt", name: "no refusal: only until a time", words: "Não me ligue até segunda-feira.", want: false},
 
@@ -428,7 +428,7 @@ func refusalTests() []refusalTest {
 		{language: "cs", name: "no refusal: sentence about the past", words: "Nikdy jste mi nevolali.", want: false},
 		{language: "cs", name: "no refusal: only today", words: "Dnes už mi nevolejte.", want: false},
 
-		{language: "sv", name: "refusal: word again", words: "Ring mig inte igen.", want: true},
+		{language: "sv", name: "refusal: contains 'again'", words: "Ring mig inte igen.", want: true},
 		{language: "sv", name: "refusal: filler in the middle", words: "Ring mig, snälla, inte mer!", want: true},
 		{language: "sv", name: "refusal: stop calling", words: "Sluta ringa mig.", want: true},
 		{language: "sv", name: "refusal: removal from the list", words: "Kan ni ta bort mig från er lista?", want: true},
@@ -446,7 +446,7 @@ func refusalTests() []refusalTest {
 		{language: "da", name: "no refusal: only tomorrow", words: "Ring ikke til mig i morgen.", want: false},
 
 		{language: "fi", name: "refusal: plain sentence", words: "Älkää soittako enää.", want: true},
-		{language: "fi", name: "refusal: words to me", words: "Älkää soittako minulle!", want: true},
+		{language: "fi", name: "refusal: contains 'to me'", words: "Älkää soittako minulle!", want: true},
 		{language: "fi", name: "refusal: filler in the middle", words: "Älkää, kiitos, soittako minulle enää.", want: true},
 		{language: "fi", name: "refusal: removal from the list", words: "Poistakaa minut listaltanne.", want: true},
 		{

@@ -51,7 +51,7 @@ func NewRetirementMonitor(
 		retires: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ringfence_dialer_model_retires_timestamp_seconds",
 			Help: "Time at which OpenAI shuts down a model in use. It is +Inf for a configured model without an announced " +
-				"shutdown. Such models of agents are left out.",
+				"shutdown. A model that only agents use has no value until its shutdown is announced.",
 		}, []string{"model"}),
 	}
 	metrics.MustRegister(m.retires)
@@ -64,7 +64,7 @@ func (m *RetirementMonitor) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := m.Update(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "models in use could not be read", "error", err)
+			slog.WarnContext(ctx, "models that agents use could not be read", "error", err)
 		}
 		select {
 		case <-ctx.Done():

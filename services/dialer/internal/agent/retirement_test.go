@@ -32,13 +32,13 @@ func TestWarnRetiringModels_LogsModelsNearTheirShutdown(t *testing.T) {
 		now  time.Time
 		want []string
 	}{
-		{name: "61 days before the first", now: time.Date(2026, 11, 20, 23, 0, 0, 0, time.UTC)},
+		{name: "61 days before the first shutdown", now: time.Date(2026, 11, 20, 23, 0, 0, 0, time.UTC)},
 		{
-			name: "60 days before the first", now: time.Date(2026, 11, 21, 1, 0, 0, 0, time.UTC),
+			name: "60 days before the first shutdown", now: time.Date(2026, 11, 21, 1, 0, 0, 0, time.UTC),
 			want: []string{"REALTIME_MODEL"},
 		},
 		{
-			name: "after both", now: time.Date(2027, 3, 1, 0, 0, 0, 0, time.UTC),
+			name: "after both shutdowns", now: time.Date(2027, 3, 1, 0, 0, 0, 0, time.UTC),
 			want: []string{"REALTIME_MODEL", "REALTIME_TRANSCRIPTION_MODEL"},
 		},
 	}
@@ -116,7 +116,7 @@ VALUES ($1, $2, 1, 'Ada', '', 60, $3, $4)`
 		t.Errorf("metric by model (-want +got):\n%s", diff)
 	}
 
-	// A model that is no longer used by an agent is not published.
+	// The metric must not contain a model that no agent uses any more.
 	if _, err := pool.Exec(t.Context(), `UPDATE agents SET deleted = true`); err != nil {
 		t.Fatal(err)
 	}

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// After calls the function do once after the duration wait, unless stop is called before that. In
-// production, a wrapper of time.AfterFunc is used.
+// A function of type After calls do once, after the given wait. It does not call do if stop was
+// called before that. In production, a wrapper of time.AfterFunc is used.
 type After func(wait time.Duration, do func()) (stop func() bool)
 
 // ScriptedOpener opens sessions of the scripted agent, which play a script.
 type ScriptedOpener struct{ after After }
 
-// New returns an opener whose sessions use after to wait.
+// New returns an opener whose sessions use the function after to wait.
 func New(after After) *ScriptedOpener { return &ScriptedOpener{after} }
 
 // Open returns immediately.

@@ -166,9 +166,9 @@ func ReadSettings(raw []byte) (Settings, error) {
 	case s.Kind == MediaWS && s.MediaURL == "":
 		return Settings{}, fmt.Errorf("read agent settings: a %s agent needs its media_url", MediaWS)
 	case s.SilenceSeconds < 0 || s.Script.ToneMillis < 0 || s.Script.EndAfterMillis < 0 || s.Script.ToneHz < 0 || s.Script.ToneHz >= BytesPerSecond/2:
-		return Settings{}, fmt.Errorf("read agent settings: silence_seconds and script hold a number out of range")
+		return Settings{}, fmt.Errorf("read agent settings: silence_seconds or script contains a number that is out of range")
 	case s.Script.ToneMillis > int(time.Minute/time.Millisecond):
-		return Settings{}, fmt.Errorf("read agent settings: a tone is no longer than a minute")
+		return Settings{}, fmt.Errorf("read agent settings: script.tone_millis is longer than a minute")
 	}
 	for name, number := range s.Transfers {
 		if _, ok := phone.Parse(number); !ok || strings.TrimSpace(name) == "" {

@@ -63,7 +63,7 @@ func (s *sound) speech(ms int, pitch float64) *sound {
 	})
 }
 
-// frames calls hear with each frame of the sound, encoded in mu-law.
+// The method frames encodes the sound in mu-law and passes each frame to the function hear.
 func (s *sound) frames(hear func(frame []byte, at time.Duration)) {
 	frame := make([]byte, frameSamples)
 	for at := 0; at+frameSamples <= len(s.samples); at += frameSamples {

@@ -72,10 +72,10 @@ type closing struct {
 	cause callstate.Cause
 	limit time.Time
 	// asked means that the conversation waits for audio of a requested sentence, or for another
-	// end_call.
+	// call of the tool end_call.
 	asked bool
-	// correcting means that the conversation refused an end_call because of its outcome, and waits
-	// for another end_call. In this state asked is true.
+	// correcting means that the conversation refused a call of the tool end_call because of its
+	// outcome, and waits for another one. In this state asked is true.
 	correcting bool
 	// last means that no audio is played except the requested sentence and the disclosure.
 	last bool

@@ -234,7 +234,7 @@ func TestEndCall_LimitsTheWaitForQueuedAudio(t *testing.T) {
 	})
 }
 
-func TestFailed_EndsTheCall(t *testing.T) {
+func TestFailedEvent_EndsTheCall(t *testing.T) {
 	t.Parallel()
 	t.Run("Failed ends the call immediately", func(t *testing.T) {
 		t.Parallel()

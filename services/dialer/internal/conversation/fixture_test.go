@@ -127,7 +127,7 @@ func (p *fakeLeg) Transfer(_ context.Context, to string) error {
 	return p.err
 }
 
-// fakeDetector returns the signal next once. The test sets this signal.
+// fakeDetector returns the signal that the test has stored in next, and then clears next.
 type fakeDetector struct{ next Signal }
 
 func (e *fakeDetector) Hear([]byte) Signal {
@@ -158,7 +158,7 @@ type conversationTest struct {
 
 var errPhone = errors.New("the telephone says no")
 
-// converse starts a conversation and calls test with it.
+// converse starts a conversation and passes it to the function test.
 func converse(t *testing.T, settings agent.Settings, test func(*conversationTest)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// An agent can return the outcome opted_out without calling the tool opt_out. This must be an
-// opt-out at each of the times below. The OptedOut callback must run exactly once, with the
+// An agent can return the outcome opted_out without calling the tool opt_out. At each of the times
+// below, this outcome must be an opt-out. The OptedOut callback must run exactly once, with the
 // person's last words. RefusesFurtherCalls must not match these words. Otherwise the test would
 // pass without the outcome.
 func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
@@ -121,7 +121,7 @@ func TestEndCall_WaitsForTheTranscriptOfTheLastSentence(t *testing.T) {
 		name   string
 		events []agent.Event // the events after the agent has ended the call
 		want   []string
-		end    time.Duration // the end of the conversation after its start
+		end    time.Duration // expected time from the start to the end of the conversation
 	}{
 		{name: "transcript arrives", events: []agent.Event{transcript("p", words)}, want: []string{words}, end: time.Second},
 		{name: "sentence without words", events: []agent.Event{transcript("p", "")}, end: time.Second},

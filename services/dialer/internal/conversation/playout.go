@@ -190,8 +190,8 @@ func (q *playout) settle() (moved bool) {
 	return moved
 }
 
-// skipSilence drops the next frame if it is silent, lies inside one chunk, and does not belong to a
-// piece with keep.
+// skipSilence drops the next frame if it is silent, lies inside one chunk, and belongs to a piece
+// that the person can interrupt.
 func (q *playout) skipSilence(size int) bool {
 	if q.head >= len(q.pieces) {
 		return false
@@ -227,8 +227,8 @@ func (q *playout) halt() []*piece {
 	return pieces
 }
 
-// flush discards all pieces except those with keep. It returns how much of each discarded piece was
-// played.
+// flush discards all pieces except those in which keep is true. It returns how much of each
+// discarded piece was played.
 func (q *playout) flush() (cuts []cut) {
 	kept := q.pieces[:q.head]
 	for _, p := range q.pieces[q.head:] {
@@ -276,8 +276,8 @@ const (
 	slots     = 4
 	slotTicks = 25
 	slotBytes = slotTicks * agent.FrameBytes
-	// surplus is the length of a queue that is late: two frames. An agent that is in time has at
-	// most one frame in the queue, which is played next.
+	// surplus is two frames. An agent is late if its queue never becomes shorter than surplus. An
+	// agent that is in time has at most one frame in the queue, which is played next.
 	surplus = 2 * agent.FrameBytes
 )
 

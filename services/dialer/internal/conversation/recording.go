@@ -49,7 +49,8 @@ func (c *Conversation) recordable(item string) {
 	c.settings.Noticed()
 }
 
-// object ends the recording and calls Objected, because the person does not want to be recorded.
+// The method object ends the recording and calls Objected, because the person does not want to be
+// recorded.
 func (c *Conversation) object() {
 	if c.notice.objected || c.settings.Objected == nil {
 		return

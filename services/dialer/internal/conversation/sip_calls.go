@@ -82,7 +82,7 @@ func (t *SIPCalls) Begin(_ context.Context, callID uuid.UUID, trunk trunks.Trunk
 	}
 	if err != nil {
 		stream.Close()
-		return nil, fmt.Errorf("describe a stream: %w", err)
+		return nil, fmt.Errorf("create the SDP offer of a stream: %w", err)
 	}
 	return opened, nil
 }

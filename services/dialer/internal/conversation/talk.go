@@ -103,7 +103,7 @@ func (t *talk) reach() {
 func (t *talk) Answer(answer []byte, callbacks sipcarrier.TalkCallbacks) error {
 	agreed, err := t.session.ReadAnswer(answer, sdp.Both)
 	if err != nil {
-		return fmt.Errorf("read the answer: %w", err)
+		return fmt.Errorf("read the SDP answer: %w", err)
 	}
 	if err := t.stream.Connect(agreed); err != nil {
 		return fmt.Errorf("connect the stream: %w", err)
@@ -208,7 +208,7 @@ func (t *talk) Offered(offer []byte) ([]byte, error) {
 	}
 	answer, agreed, err := t.session.Answer(offer, sdp.Both)
 	if err != nil {
-		return nil, fmt.Errorf("answer an offer: %w", err)
+		return nil, fmt.Errorf("answer an SDP offer: %w", err)
 	}
 	if err := t.stream.Connect(agreed); err != nil {
 		return nil, fmt.Errorf("connect the stream: %w", err)

@@ -78,8 +78,8 @@ func (c *Conversation) onLateTool(e agent.Event) {
 }
 
 // endCall ends the call after all queued audio was played. If the first outcome is not in the
-// agent's list, endCall refuses it and returns the list. The call then waits for another end_call,
-// as long as it would wait for a last sentence.
+// agent's list, endCall refuses it and returns the list. The call then continues until the agent
+// calls end_call again. This wait has the same limits as the wait for a last sentence.
 func (c *Conversation) endCall(id, outcome string) {
 	first := c.closing == nil
 	c.settleOutcome(outcome)
@@ -133,7 +133,8 @@ func (c *Conversation) optOut(quote string) {
 	c.reportOptOut(quote)
 }
 
-// reportOptOut calls the OptedOut callback. An opt-out does not wait for a quote any longer.
+// reportOptOut ends the wait for the person's last words and calls the OptedOut callback. If quote
+// is empty, the last words that have arrived are the evidence.
 func (c *Conversation) reportOptOut(quote string) {
 	c.quoteLimit = time.Time{}
 	if quote == "" {

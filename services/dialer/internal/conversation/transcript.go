@@ -36,7 +36,7 @@ type words struct {
 }
 
 // item states how much audio of one item of the agent was played. For an utterance of the person,
-// it contains only the start.
+// it contains only the time at which the utterance started.
 type item struct {
 	// began and ended are the times of the first and the last frame that was sent.
 	began, ended time.Time
@@ -83,7 +83,8 @@ func (tr *transcript) play(p *piece) {
 	p.recorded = p.played
 }
 
-// unplay subtracts a share of a frame that was not sent. play must have counted the share before.
+// unplay subtracts a share of a frame that was not sent. The method play must have added the share
+// before.
 func (tr *transcript) unplay(of share) {
 	it := tr.item(of.piece.id)
 	it.played -= of.bytes

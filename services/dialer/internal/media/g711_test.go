@@ -52,8 +52,8 @@ func TestLinear_MatchesTheTablesOfG711(t *testing.T) {
 	}
 }
 
-// G.711 encodes a sample as the level between whose two decision values the sample is. These
-// decision values are half a step below and above the level. At the border of two segments, this
+// Each level of G.711 has two decision values, half a step below and half a step above the level. A
+// sample between them is encoded as this level. Where two segments meet, the steps differ, so this
 // level can differ from the nearest level.
 func TestFromLinear_ErrorIsAtMostHalfAStep(t *testing.T) {
 	for sample := -32635; sample <= 32635; sample++ {

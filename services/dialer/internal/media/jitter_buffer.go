@@ -10,8 +10,8 @@ const BufferedFrame = 160
 
 const (
 	bufferFrameTime = 20 * time.Millisecond
-	// With minWait, a packet is still in time if two later packets arrive before it. With a wait
-	// longer than maxWait, the delay would harm a conversation more than a gap does.
+	// If the wait is minWait, a packet is in time even if it arrives after the next two packets. A
+	// wait longer than maxWait would harm a conversation more than a gap does.
 	minWait, maxWait = 60 * time.Millisecond, 120 * time.Millisecond
 	// calmTime is the time without late packets after which the wait becomes shorter by one frame.
 	calmTime = 5 * time.Second
@@ -41,7 +41,7 @@ type JitterStats struct {
 	// Received excludes duplicates. Lost packets never arrived. Late packets arrived after silence
 	// had replaced them. Filled is the number of frames that contain inserted silence. Excess is
 	// the number of frames that arrived faster than real time and were dropped. Restarts is how
-	// many times the timestamps began a new clock.
+	// many times the sender started a new sequence of timestamps.
 	Received, Lost, Late, Duplicates, Filled, Excess, Restarts uint64
 	// Jitter is the interarrival jitter (RFC 3550 A.8).
 	Jitter time.Duration

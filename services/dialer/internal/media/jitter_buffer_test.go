@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// line is a stream in whose frames every sample is the same letter. Consecutive frames have
-// different letters.
+// line is a stream of letters. All samples of a frame are the same letter, and consecutive frames
+// have different letters.
 type line struct {
 	*JitterBuffer
 	heard string // one character per frame: its letter, "_" for silence, "?" for a mixed frame
@@ -119,7 +119,7 @@ func TestJitterBuffer_ReplacesALostPacketAfterTheWait(t *testing.T) {
 	}
 }
 
-func TestJitterBuffer_WaitsForALossBeforeAPause(t *testing.T) {
+func TestJitterBuffer_WaitsForAMissingPacketBeforeAPause(t *testing.T) {
 	l := newLine()
 	l.frame(0)
 	l.at(40)
@@ -298,7 +298,7 @@ func TestJitterBuffer_FollowsANewClockAndNewNumbers(t *testing.T) {
 	}
 }
 
-func TestJitterBuffer_DropsAFlood(t *testing.T) {
+func TestJitterBuffer_DropsAFloodOfPackets(t *testing.T) {
 	l := newLine()
 	for n := range 5000 {
 		l.frame(n)

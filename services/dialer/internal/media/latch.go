@@ -3,7 +3,8 @@ package media
 import "net/netip"
 
 // probation is the number of consecutive, ordered packets of one source that another port must send
-// before the latch accepts its packets. Stray packets and port scans do not send such a sequence.
+// before the latch accepts its packets. Misdirected packets and port scans do not form such a
+// sequence.
 const probation = 5
 
 // Latch decides from which addresses a stream accepts packets, and to which address the stream

@@ -82,7 +82,7 @@ func newStreamTest(t testing.TB) *streamTest {
 		settings: Settings{FirstPacket: 30 * time.Second, Silence: 15 * time.Second},
 	}
 	d.streams.now = func() time.Duration { return d.time }
-	d.streams.pacer.turn.Store(1) // run(20 ms) then executes one turn of each slot
+	d.streams.pacer.turn.Store(1) // now run(20 ms) executes four turns, one for each slot
 	d.Stream = newStream(
 		d.streams,
 		Leg{Source: &d.voice, Sink: &d.voice, TimedOut: func() { d.timeouts <- struct{}{} }},

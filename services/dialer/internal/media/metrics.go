@@ -16,7 +16,7 @@ type Stats struct {
 	// of inserted silence.
 	Received, Lost, Late, Duplicates, Filled uint64
 	// Digits is the number of received digits. Sources is the number of changes of the SSRC.
-	// Restarts is how many times the far end's timestamps began a new clock.
+	// Restarts is how many times the far end started a new sequence of timestamps.
 	Digits, Sources, Restarts uint64
 	// The stream dropped these packets. Strangers came from an unknown address, Malformed were not
 	// valid RTP, Foreign had a payload type that was not negotiated, Forged were not authentic, and

@@ -115,11 +115,11 @@ func (m *moment) recordSent(silence bool) {
 	}
 }
 
-// soon is called when audio was added to an empty queue. It can move the stream to another turn.
-// After a pause, the audio is sent in the next turn. If the audio arrived just too late, so that
-// silence was sent instead, the stream is moved one turn later. If the agent sends in real time,
-// the stream is moved earlier after realTimeFrames frames, by one turn less than the shortest wait
-// of these frames. The frame with the shortest wait then waits for one turn.
+// The method soon is called when audio was added to an empty queue. It can move the stream to
+// another turn. After a pause, the audio is sent in the next turn. If the audio arrived just too
+// late, so that silence was sent instead, the stream is moved one turn later. If the agent sends in
+// real time, the stream is moved earlier after realTimeFrames frames, by one turn less than the
+// shortest wait of these frames. The frame with the shortest wait then waits for one turn.
 func (m *moment) soon(turn int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -149,7 +149,7 @@ func TestOpen_KeepsNoStateOfForgedSources(t *testing.T) {
 	}
 }
 
-func TestOpen_LimitsTheSources(t *testing.T) {
+func TestOpen_LimitsTheNumberOfSources(t *testing.T) {
 	out, in := pair(t)
 	opened := 0
 	for ssrc := range uint32(20) {

@@ -196,8 +196,9 @@ func TestStream_PacketsFromUnknownAddressesDoNotRestartTheTimeout(t *testing.T) 
 	<-d.timeouts
 }
 
-// real lets an agent speak in real time. Each frame is added at the time of the stream's usual turn
-// plus the parameter after. real returns how long the last frame waited until it was sent.
+// The method real makes an agent speak in real time. Each frame is added at the time of the
+// stream's usual turn plus the parameter after. The result is how long the last frame waited until
+// it was sent.
 func (d *streamTest) real(t *testing.T, frames int, after time.Duration) (waited time.Duration) {
 	t.Helper()
 	for range frames {

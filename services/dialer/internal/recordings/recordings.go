@@ -105,7 +105,7 @@ func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*T
 	r.tapes[callID] = tape
 	r.mu.Unlock()
 	if err := r.rows.Begin(ctx, workspaceID, callID, recordingstore.Key(workspaceID, callID, time.Now())); err != nil {
-		tape.Discard() // the row may exist despite the error; settle then closes it
+		tape.Discard() // the row may exist despite the error; the method settle then closes the row
 		return nil, err
 	}
 	r.results.WithLabelValues("begun").Inc()
@@ -154,7 +154,7 @@ func (r *Recorder) report(ctx context.Context, err error) {
 	}
 }
 
-// write writes the received audio into the files, every flushInterval.
+// The method write stores the received audio in the files, every flushInterval.
 func (r *Recorder) write(ctx context.Context) {
 	ticker := time.NewTicker(flushInterval)
 	defer ticker.Stop()

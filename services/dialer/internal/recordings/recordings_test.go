@@ -82,7 +82,7 @@ func (r *fixture) recorder(spool string) *recordings.Recorder {
 	)
 }
 
-// call stores a live call and returns its id.
+// The method call stores a live call and returns its id.
 func (r *fixture) call() uuid.UUID {
 	id := uuid.Must(uuid.NewV7())
 	r.calls++ // each call has a different number, because a number can have only one live call
@@ -110,7 +110,7 @@ func (r *fixture) exec(sql string, args ...any) {
 	}
 }
 
-// due makes every delayed upload and delete due now.
+// The method due makes every delayed upload and delete due now.
 func (r *fixture) due() { r.t.Helper(); r.exec(`UPDATE recordings SET try_at = now()`) }
 
 func (r *fixture) round(rec *recordings.Recorder) error { r.due(); return rec.Round(r.t.Context()) }
@@ -199,7 +199,8 @@ func (r *fixture) files() []string {
 	return found
 }
 
-// object checks that the only stored object contains a recording of the given number of seconds.
+// The method object checks that exactly one object is stored, and that it contains a recording of
+// the given number of seconds.
 func (r *fixture) object(seconds int) {
 	r.t.Helper()
 	objects := r.s3.Objects()

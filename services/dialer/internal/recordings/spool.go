@@ -34,11 +34,11 @@ func OpenSpool(dir string) (*Spool, error) {
 	defer func() { _ = os.Remove(made.Name()) }()
 	_, err = made.WriteString(uuid.NewString())
 	if err = errors.Join(err, made.Sync(), made.Close()); err != nil {
-		return nil, fmt.Errorf("name the spool of recordings: %w", err)
+		return nil, fmt.Errorf("store the name of the spool of recordings: %w", err)
 	}
 	// The creation of the link is atomic, so the first process determines the name.
 	if err := os.Link(made.Name(), path); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("name the spool of recordings: %w", err)
+		return nil, fmt.Errorf("store the name of the spool of recordings: %w", err)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *Spool) Name() uuid.UUID { return s.name }
 
 func (s *Spool) path(callID uuid.UUID) string { return filepath.Join(s.dir, callID.String()+".wav") }
 
-// tape creates the file of a call. The file is locked while a process writes it.
+// The method tape creates the file of a call. The file is locked while a process writes it.
 func (s *Spool) tape(callID uuid.UUID) (*Tape, error) {
 	file, err := os.OpenFile(s.path(callID), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -119,7 +119,7 @@ func fix(file *os.File) (sound int64, err error) {
 func (s *Spool) files() (calls []uuid.UUID, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
-		return nil, fmt.Errorf("look into the spool of recordings: %w", err)
+		return nil, fmt.Errorf("list the files in the spool of recordings: %w", err)
 	}
 	for _, entry := range entries {
 		if name, wav := strings.CutSuffix(entry.Name(), ".wav"); wav {

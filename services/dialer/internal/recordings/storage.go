@@ -66,8 +66,8 @@ func NewDirectory(root string) (*Directory, error) {
 	return &Directory{root: filepath.Clean(root)}, nil
 }
 
-// Put copies a file. It replaces an existing file. A reader finds either the complete file or no
-// file.
+// Put copies a file. It replaces an existing file. A process that reads the key at the same time
+// never finds an incomplete file.
 func (d *Directory) Put(_ context.Context, key, file string) error {
 	to := filepath.Join(d.root, filepath.FromSlash(key))
 	err := os.MkdirAll(filepath.Dir(to), 0o700)

@@ -145,8 +145,8 @@ func (a *Analyser) enter(due []store.Analysis) {
 	}
 }
 
-// leave records the end of an analysis. If the workspace had reached its limit, leave wakes the
-// analyser.
+// The method leave records the end of an analysis. If the workspace had reached its limit, leave
+// wakes the analyser.
 func (a *Analyser) leave(workspace uuid.UUID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -39,14 +39,14 @@ type answer struct {
 func read(text string, c Call) (*agent.Summary, error) {
 	begin, end := strings.IndexByte(text, '{'), strings.LastIndexByte(text, '}')
 	if begin < 0 || end < begin {
-		return nil, errors.New("the answer holds no JSON object")
+		return nil, errors.New("the model's answer contains no JSON object")
 	}
 	var a answer
 	if err := json.Unmarshal([]byte(text[begin:end+1]), &a); err != nil {
-		return nil, fmt.Errorf("read the answer: %w", err)
+		return nil, fmt.Errorf("read the model's answer: %w", err)
 	}
 	if !slices.Contains(c.Settings.OutcomeList(), a.Outcome) {
-		return nil, errors.New("the answer's outcome is none of the agent's")
+		return nil, errors.New("the outcome in the model's answer is not in the agent's list")
 	}
 	summary := agent.Summary{
 		Outcome: a.Outcome, NextAction: clean(a.NextAction, maxText), BusinessType: maybe(a.BusinessType), CustomerName: maybe(a.CustomerName),

@@ -180,13 +180,13 @@ func (r *refusal) Error() string { return fmt.Sprintf("the endpoint answered %d"
 func (s *Summariser) ask(ctx context.Context, to endpoint, c Call, step step) (string, error) {
 	body, err := json.Marshal(question(to.model, c, step))
 	if err != nil {
-		return "", fmt.Errorf("encode the question: %w", err)
+		return "", fmt.Errorf("encode the summary request: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.url, bytes.NewReader(body))
 	if err != nil {
-		return "", fmt.Errorf("make the question: %w", err)
+		return "", fmt.Errorf("create the summary request: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if to.key != "" {

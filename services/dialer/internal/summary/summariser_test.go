@@ -123,7 +123,7 @@ func aCall() Call {
 	}
 }
 
-// Each row is an endpoint that supports other forms of the answer, or that fails.
+// Each row is an endpoint. It refuses some forms of the answer, returns a useless answer, or fails.
 func TestSummarise_TriesSimplerForms(t *testing.T) {
 	t.Parallel()
 	ok := func(text string) reply { return reply{status: 200, text: text} }

@@ -326,8 +326,8 @@ func TestConversation_ReportsTheNoticeAfterTheDisclosure(t *testing.T) {
 	}
 }
 
-// If the model speaks neither the disclosure nor the recording notice, the session must fail. It must
-// not report Noticed.
+// If the model speaks neither the disclosure nor the recording notice, the session must fail. It
+// must not emit the event Noticed.
 func TestConversation_UnspokenDisclosureFailsTheSession(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{Unspoken: 2})
@@ -610,7 +610,7 @@ func TestMethods_HaveNoEffectBeforeBeginAndAfterClose(t *testing.T) {
 	}
 }
 
-func TestSettings_LiveAgentHasALongerLimitAndANotice(t *testing.T) {
+func TestSettings_LiveAgentHasALongerCallLimitAndANotice(t *testing.T) {
 	t.Parallel()
 	settings, err := agent.ReadSettings([]byte(`{"kind":"openai_live"}`))
 	if err != nil {

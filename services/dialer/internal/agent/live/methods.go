@@ -46,8 +46,8 @@ func (s *session) HearDigit(digit byte) {
 
 func (s *session) Events() <-chan agent.Event { return s.events }
 
-// Say makes the model speak a sentence. The sentence follows the disclosure and precedes everything
-// else.
+// Say makes the model speak a sentence, after the disclosure. If the greeting was not requested
+// yet, it is left out.
 func (s *session) Say(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -42,14 +42,14 @@ const (
 
 var (
 	errRefused = errors.New("the model refused the session")
-	errSilent  = errors.New("the model did not say what it was asked to say")
+	errSilent  = errors.New("the model did not speak the requested sentence")
 	errTools   = errors.New("the model called too many tools")
 	errClosed  = errors.New("the model closed the session")
 )
 
-// sentence is a text that the person must hear completely: the disclosure with the recording notice
-// (first is true), or a text of Say. The model receives no audio while it speaks the sentence, so
-// that the person cannot interrupt it.
+// sentence is a text that the person must hear completely. It is the disclosure with the recording
+// notice (first is true), or a text that was requested with the method Say. The model receives no
+// audio while it speaks the sentence, so that the person cannot interrupt it.
 type sentence struct {
 	text       string
 	inLanguage bool

@@ -150,8 +150,9 @@ func (s *session) onWords(role string, e serverEvent) {
 func (s *session) onCreated(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The response can be the model's own. Then the model refuses the session's request. The error
-	// event for this arrives before the response ends, so s.asked is not cleared here.
+	// The model may have created this response without a request. It then refuses the response that
+	// the session has requested. The error event arrives before this response ends, so s.asked must
+	// be kept for onError.
 	s.active = true
 	requestID := e.Response.Metadata[asked]
 	s.returnsIDs = s.returnsIDs || requestID != ""
@@ -231,9 +232,9 @@ func (s *session) onTool(itemID, name, id, arguments string) error {
 }
 
 // onError handles an error event that refuses the requested response. If another response is
-// active, the session repeats the request after that response, unless the request is moot.
-// Otherwise it repeats the request immediately. After maxFailures consecutive failures it closes
-// the connection. Other error events have no effect.
+// active, the session repeats the request after that response, or drops the request if moot is
+// true. Otherwise it repeats the request immediately. After maxFailures consecutive failures it
+// closes the connection. Other error events have no effect.
 func (s *session) onError(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

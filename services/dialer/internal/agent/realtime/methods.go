@@ -49,8 +49,8 @@ func (s *session) Begin() {
 	s.ask()
 }
 
-// answer is called after the disclosure. From now on, the model responds to the person, and the
-// person can interrupt the model.
+// The session calls the method answer after the disclosure. From then on, the model responds to the
+// person, and the person can interrupt the model.
 func (s *session) answer() {
 	if s.opened {
 		return
@@ -92,7 +92,7 @@ func (s *session) Say(text string) {
 		return
 	}
 	settings := exactly(text, true, s.spec.Settings)
-	// Remove every response except the disclosure.
+	// Remove every waiting request except the disclosure.
 	s.waiting = slices.DeleteFunc(s.waiting, func(r response) bool { return !r.first })
 	clear(s.calls) // the model does not need the results any more
 	s.waiting = append(s.waiting, response{settings: &settings, fromSay: true})

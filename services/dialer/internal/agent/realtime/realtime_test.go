@@ -358,7 +358,7 @@ func speaking(t *testing.T, opts modeltest.RealtimeOptions) *line {
 	return l
 }
 
-func TestInterrupted_TruncatesAtThePlayedAudio(t *testing.T) {
+func TestInterrupted_TruncatesTheItemAtThePlayedAudio(t *testing.T) {
 	t.Parallel()
 	l := speaking(t, modeltest.RealtimeOptions{})
 	greeting := l.all(agent.Utterance)[1].Item

@@ -31,15 +31,16 @@ const (
 )
 
 var (
-	errSilent   = errors.New("the model failed to answer")
+	errSilent   = errors.New("too many consecutive responses of the model failed")
 	errTools    = errors.New("the model called too many tools")
 	errRefused  = errors.New("the model refused the session")
-	errMessages = errors.New("the model does not speak the protocol")
+	errMessages = errors.New("the model sent an invalid message")
 )
 
-// response is a response that the session requests. first means that it is the disclosure, and
-// fromSay that it is a text of Say. The person cannot interrupt these two. moot means that the
-// request is not repeated if another response is active at that time.
+// response is a response that the session requests. first means that it is the disclosure. fromSay
+// means that it is a text that was requested with the method Say. The person cannot interrupt these
+// two. moot means that the request is dropped if the model refuses it because another response is
+// active.
 type response struct {
 	settings             *responseSettings
 	first, fromSay, moot bool
@@ -74,9 +75,9 @@ type session struct {
 	askedID string
 	waiting []response
 	// kept is the id of the active response if the person must not interrupt it, and otherwise
-	// empty. keptFromSay means that this response is a text of Say. returnsIDs means that the
-	// server returns the request's id in the metadata of a response. It becomes true with the first
-	// such response.
+	// empty. keptFromSay means that this response was requested with the method Say. returnsIDs
+	// means that the server returns the request's id in the metadata of a response. It becomes true
+	// with the first such response.
 	kept        string
 	keptFromSay bool
 	returnsIDs  bool
