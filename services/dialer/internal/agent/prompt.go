@@ -81,7 +81,7 @@ func language(s Settings) string {
 // known contains the contact's variables by name.
 type known map[string]json.RawMessage
 
-// facts decodes the variables. It returns nil if raw is not a JSON object.
+// The function facts decodes the variables. It returns nil if raw is not a JSON object.
 func facts(raw json.RawMessage) known {
 	var read known
 	if json.Unmarshal(raw, &read) != nil {

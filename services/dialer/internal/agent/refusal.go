@@ -53,9 +53,9 @@ func RefusesFurtherCalls(words string) bool {
 	return false
 }
 
-// matches reports whether a clause of the sentence is a refusal that is limited neither by this
-// sentence nor by the later sentences. The whole sentence without its commas is tested as one more
-// clause.
+// The method matches reports whether a clause of the sentence is a refusal that is limited neither
+// by this sentence nor by the later sentences. The whole sentence without its commas is tested as
+// one more clause.
 func (r refusal) matches(text string, later []sentence) bool {
 	text = r.filler.ReplaceAllString(text, " ")
 	clauses := r.clauses(text)
@@ -70,8 +70,8 @@ func (r refusal) matches(text string, later []sentence) bool {
 	return false
 }
 
-// limited reports whether one of the later sentences limits a bare refusal or asks for a later
-// call. It returns false if any of the sentences contains a word such as "never".
+// The method limited reports whether one of the later sentences limits a bare refusal or asks for a
+// later call. It returns false if any of the sentences contains a word such as "never".
 func (r refusal) limited(later []sentence) bool {
 	found := false
 	for _, s := range later {
@@ -84,15 +84,15 @@ func (r refusal) limited(later []sentence) bool {
 	return found
 }
 
-// wishes reports whether the sentence ends with a wish for a later call. A wish in the middle of a
-// sentence can be a threat, such as "Call me tomorrow and I will call the police."
+// The method wishes reports whether the sentence ends with a wish for a later call. A wish in the
+// middle of a sentence can be a threat, such as "Call me tomorrow and I will call the police."
 func (r refusal) wishes(question bool, text string) bool {
 	clause := last(r.clauses(text))
 	return r.wish.MatchString(clause) && !unwished().MatchString(clause) && (!question || request().MatchString(text))
 }
 
-// clauses splits a sentence at its commas and at the words that begin a new clause. The caller must
-// remove the filler words first.
+// The method clauses splits a sentence at its commas and at the words that begin a new clause. The
+// caller must remove the filler words first.
 func (r refusal) clauses(text string) []string {
 	clauses := strings.Split(r.link.ReplaceAllString(text, ","), ",")
 	for i := range clauses {
@@ -101,7 +101,7 @@ func (r refusal) clauses(text string) []string {
 	return clauses
 }
 
-// last returns the last clause that is not empty.
+// The function last returns the last clause that is not empty.
 func last(clauses []string) string {
 	for _, clause := range slices.Backward(clauses) {
 		if clause != "" {
@@ -117,9 +117,9 @@ func unseparated(text string) string { return joined(strings.ReplaceAll(text, ",
 // joined returns the words of the text, separated by one space each.
 func joined(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// sentences splits the words into sentences and normalises them. A full stop before a lower-case
-// letter or a digit ends only a clause, because the full stop can belong to "a.m." or to an
-// ellipsis.
+// The function sentences splits the words into sentences and normalises them. A full stop before a
+// lower-case letter or a digit ends only a clause, because the full stop can belong to "a.m." or to
+// an ellipsis.
 func sentences(words string) []sentence {
 	var found []sentence
 	var text strings.Builder
@@ -174,8 +174,8 @@ var accents = sync.OnceValue(func() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 })
 
-// request matches the words that turn a question into a request, such as "can you", in every
-// language. The words are spelled as fold returns them.
+// The expression request matches the words that turn a question into a request, such as "can you",
+// in every language. The words are spelled as fold returns them.
 var request = sync.OnceValue(func() *regexp.Regexp {
 	return wordsOf([]string{
 		"(can|could|would|will) you", "(konnen|konnten|wurden) sie", "(kannst|konntest) du", "(pouvez|pourriez) vous",
@@ -198,10 +198,11 @@ var unwished = sync.OnceValue(func() *regexp.Regexp {
 const permanentWords = "ever|never|niemals|nie (wieder|mehr)|jamais|nunca|jamas|mai piu|nooit|nigdy|" +
 	"nikdy|aldrig|koskaan"
 
-// permanent matches permanentWords.
+// The expression permanent matches each phrase of permanentWords.
 var permanent = sync.OnceValue(func() *regexp.Regexp { return wordsOf([]string{permanentWords}) })
 
-// forever matches a whole clause such as "not ever" or "never again", in every language.
+// The expression forever matches a whole clause such as "not ever" or "never again", in every
+// language.
 var forever = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile("^((not|nor|und|auch|nicht|ni|pas|no|ne|nem|nao|ook|niet|ani|inte|ikke|ei) )*(" +
 		permanentWords + "|nie|mai|ikina)( (again|any ?more|wieder|mehr|plus|mas|piu|mais|meer|" +

@@ -9,7 +9,7 @@ type phrases struct {
 	limits  []string
 	bare    []string
 	notNow  []string // must not match a phrase that can also be a complaint, such as "third call today"
-	wishes  []string // LIMIT means an optional word and one of limits
+	wishes  []string // LIMIT is replaced by an optional word and one of the phrases in limits
 }
 
 // refusalPhrases returns the phrases by language. Fillers are removed everywhere, also between

@@ -67,8 +67,8 @@ func (s *session) Begin() {
 	}
 }
 
-// play queues a tone. asked means that Say requested the tone. If the channel is full, the tone is
-// dropped.
+// The method play queues a tone. asked means that Say requested the tone. If the channel is full,
+// the tone is dropped.
 func (s *session) play(millis int, asked bool) {
 	if millis == 0 || len(s.events)+3 > cap(s.events)-1 {
 		return

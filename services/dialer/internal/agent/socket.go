@@ -166,7 +166,7 @@ func (s *Socket) Next() ([]byte, error) {
 	}
 }
 
-// lost closes the connection and returns ErrClosed or ErrLost.
+// The method lost closes the connection and returns ErrClosed or ErrLost.
 func (s *Socket) lost(err error) error {
 	s.Cut()
 	if code := websocket.CloseStatus(err); code == websocket.StatusNormalClosure || code == websocket.StatusGoingAway {

@@ -34,8 +34,8 @@ func (s *sound) tone(ms int, hertz, level float64) *sound {
 	return s.piece(ms, func(t float64) float64 { return level * math.Sin(2*math.Pi*hertz*t) })
 }
 
-// speech adds words of 300 ms with pauses of 80 ms. The sound imitates vowels: its pitch changes,
-// and two formants shape the harmonics. The formants change from vowel to vowel.
+// The method speech adds words of 300 ms with pauses of 80 ms. The sound imitates vowels: its pitch
+// changes, and two formants shape the harmonics. The formants change from vowel to vowel.
 func (s *sound) speech(ms int, pitch float64) *sound {
 	phase, last := 0.0, -1.0
 	var weights []float64

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// spoken returns the audio of a text that espeak-ng speaks, at 8 kHz.
+// The function spoken returns the audio of a text that espeak-ng speaks, at 8 kHz.
 func spoken(t *testing.T, voice, text string) *sound {
 	t.Helper()
 	wav, err := exec.Command("espeak-ng", "-v", voice, "-s", "160", "--stdout", text).Output()

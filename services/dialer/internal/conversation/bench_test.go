@@ -129,7 +129,7 @@ func (o hours) ConversationInputs(context.Context, uuid.UUID) (store.Conversatio
 	return store.ConversationInputs{Settings: []byte(o), Person: "+14155550101", MaxCallSeconds: 3600}, nil
 }
 
-// ring begins the talk of one call and waits until the session of its agent is open.
+// ring starts the media of one call and waits until the session of its agent is open.
 func ring(b *testing.B, talks *conversation.SIPCalls) sipcarrier.Talk {
 	b.Helper()
 	talk, err := talks.Begin(b.Context(), uuid.New(), trunks.New(uuid.Nil))
@@ -190,8 +190,8 @@ func counted(b *testing.B, metrics prometheus.Gatherer, name string) (sum float6
 	return sum
 }
 
-// late returns the numbers of sent packets from the histogram of delays. The key is the bound of a
-// bucket in seconds. The value is the number of packets with at most this delay.
+// The function late returns the numbers of sent packets from the histogram of delays. The key is
+// the bound of a bucket in seconds. The value is the number of packets with at most this delay.
 func late(b *testing.B, metrics prometheus.Gatherer) map[float64]float64 {
 	b.Helper()
 	families, err := metrics.Gather()

@@ -61,8 +61,8 @@ func (t *callRecording) begin() {
 	}()
 }
 
-// record makes the conversation pass its audio to the given preRecording. If it is nil, the
-// conversation stops passing audio. record returns false if the recording has already ended.
+// The method record makes the conversation pass its audio to the given preRecording. If it is nil,
+// the conversation stops passing audio. record returns false if the recording has already ended.
 func (t *callRecording) record(to *preRecording) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -29,8 +29,9 @@ type fakeRecorder struct {
 	*recordings.Recorder
 	pool  *pgxpool.Pool
 	spool string
-	// hears returns how long the person has been connected. requested is the value of hears when
-	// the recording was requested. started is the value of hears when the recording existed.
+	// hears returns how long the person has been connected. requested is the result of hears at the
+	// time at which the recording was requested. started is the result of hears at the time at
+	// which the recording existed.
 	hears              func() time.Duration
 	requested, started atomic.Int64
 	// slow is the delay between the request for a recording and its creation.

@@ -136,7 +136,8 @@ func (c *Conversation) handle(ctx context.Context, e agent.Event) {
 	}
 }
 
-// arrived counts the audio that the agent sent, including audio that is dropped afterwards.
+// The method arrived counts the audio that the agent sent, including audio that is dropped
+// afterwards.
 func (c *Conversation) arrived(e agent.Event) {
 	it := c.transcript.item(e.Item)
 	it.disclosure = it.disclosure || e.Disclosure
@@ -177,10 +178,10 @@ func (c *Conversation) onAudio(e agent.Event) {
 	}
 }
 
-// overdue reports whether audio must be dropped because the agent sent it after the request for the
-// last sentence. After a voicemail message or a farewell, the model must not add anything. For an
-// agent of kind media_ws it returns false, because such an agent does not mark the audio of the
-// requested sentence.
+// The method overdue reports whether audio must be dropped because the agent sent it after the
+// request for the last sentence. After a voicemail message or a farewell, the model must not add
+// anything. For an agent of kind media_ws it returns false, because such an agent does not mark the
+// audio of the requested sentence.
 func (c *Conversation) overdue(e agent.Event) bool {
 	return c.closing != nil && c.closing.last && !e.Keep && c.settings.Agent.Kind != agent.MediaWS
 }
@@ -210,8 +211,8 @@ func (c *Conversation) flush() {
 	}
 }
 
-// update processes what the stream has done since the last update. It records which audio was
-// played, handles detected signals, and ends a closing call when the queue is empty.
+// The method update processes what the stream has done since the last update. It records which
+// audio was played, handles detected signals, and ends a closing call when the queue is empty.
 func (c *Conversation) update() {
 	now := time.Now()
 	c.recordPlayout()
@@ -305,7 +306,7 @@ func (c *Conversation) end(cause callstate.Cause) {
 	}
 }
 
-// due applies every limit whose time has come. It returns the time until the next limit.
+// The method due applies every limit whose time has come. It returns the time until the next limit.
 func (c *Conversation) due(now time.Time) time.Duration {
 	if c.over {
 		return 0

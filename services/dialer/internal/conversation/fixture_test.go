@@ -36,7 +36,7 @@ type sessionCalls struct {
 	ended    bool
 }
 
-// now returns a copy of the calls that were recorded so far.
+// The method now returns a copy of the calls that were recorded so far.
 func (f *fakeSession) now() sessionCalls {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,7 +98,7 @@ func (f *fakeSession) Close() {
 	}
 }
 
-// fakeLeg is a leg whose methods return err.
+// fakeLeg is a leg whose methods return the error in the field err.
 type fakeLeg struct {
 	mu   sync.Mutex
 	soon int

@@ -14,7 +14,7 @@ func magnitude(sample byte) int {
 	return (int(sample&0x0f)<<3+0x84)<<(sample>>4) - 0x84
 }
 
-// loud reports whether a frame contains speech or another sound.
+// The function loud reports whether a frame contains speech or another sound.
 func loud(frame []byte) bool {
 	sum := 0
 	for _, sample := range frame {

@@ -43,7 +43,7 @@ type share struct {
 	began, last time.Time
 }
 
-// play records that a frame with audio of the piece is sent now.
+// The method play records that a frame with audio of the piece is sent now.
 func (p *piece) play(now time.Time) {
 	if p.began.IsZero() {
 		p.began = now
@@ -117,8 +117,8 @@ func (q *playout) finish(id string) {
 	p.done = true
 }
 
-// mark appends an item without audio. A barge-in does not remove the mark. When playback reaches
-// the mark, all earlier audio was played or discarded.
+// The method mark appends an item without audio. A barge-in does not remove the mark. When playback
+// reaches the mark, all earlier audio was played or discarded.
 func (q *playout) mark(id string) {
 	q.pieces = append(q.pieces, &piece{id: id, keep: true, done: true})
 }
@@ -171,8 +171,8 @@ func (q *playout) next(dst []byte) (spoke, moved bool) {
 	return n > 0, q.settle() || moved || q.depth == 0
 }
 
-// unsent reverts the times of the pieces of the last frame, because the frame was not sent. The
-// audio itself is not played again.
+// The method unsent reverts the times of the pieces of the last frame, because the frame was not
+// sent. The audio itself is not played again.
 func (q *playout) unsent() {
 	for _, of := range q.frame {
 		of.piece.began, of.piece.last = of.began, of.last

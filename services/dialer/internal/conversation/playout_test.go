@@ -95,8 +95,9 @@ type discard struct{}
 
 func (discard) Tick(_, _ []byte) {}
 
-// late plays a queue that starts with the given length of silence, for some seconds. The function
-// chunk returns the audio that arrives at each tick. late returns the queue and its final length.
+// The function late plays a queue that starts with the given length of silence, for some seconds.
+// The function chunk returns the audio that arrives at each tick. late returns the queue and its
+// final length.
 func late(
 	t *testing.T,
 	behind time.Duration,

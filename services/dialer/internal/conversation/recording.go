@@ -18,8 +18,8 @@ type notice struct {
 	objected bool
 }
 
-// noticed queues the mark after the notice. If the notice was interrupted, noticed has no effect,
-// so the recording does not start.
+// The method noticed queues the mark after the notice. If the notice was interrupted, noticed has
+// no effect, so the recording does not start.
 func (c *Conversation) noticed(item string) {
 	if c.settings.Noticed == nil || c.notice.heard || c.cuts[item] {
 		return
@@ -39,8 +39,8 @@ func (c *Conversation) unnotice(one cut) {
 	}
 }
 
-// recordable is called when playback has reached the notice's mark. It calls Noticed, which starts
-// the recording.
+// The method recordable is called when playback has reached the notice's mark. It calls Noticed,
+// which starts the recording.
 func (c *Conversation) recordable(item string) {
 	if c.notice.item != item || c.notice.heard || c.notice.objected {
 		return

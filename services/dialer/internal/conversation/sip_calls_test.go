@@ -27,7 +27,8 @@ const patience = testkit.Timeout
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-// orders is a Store that returns the same agent settings for every call.
+// orders is a Store that returns the same agent settings for every call. The string contains these
+// settings.
 type orders string
 
 func (o orders) ConversationInputs(context.Context, uuid.UUID) (store.ConversationInputs, error) {

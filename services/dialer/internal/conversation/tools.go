@@ -267,8 +267,8 @@ func (c *Conversation) onBeep(now time.Time) {
 	}
 }
 
-// early reports whether a sound can still show that a machine answered: the call has just begun,
-// and the person has hardly spoken.
+// The method early reports whether a sound can still show that a machine answered: the call has
+// just begun, and the person has hardly spoken.
 func (c *Conversation) early(now time.Time) bool {
 	return now.Sub(c.begun) <= beepPeriod && c.transcript.heard() < beepTurns
 }

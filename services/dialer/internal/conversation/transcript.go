@@ -70,7 +70,7 @@ func (tr *transcript) begin(id string, at time.Time) {
 	}
 }
 
-// play records how much of an item has been sent. An item can have more than one piece.
+// The method play records how much of an item has been sent. An item can have more than one piece.
 func (tr *transcript) play(p *piece) {
 	if p.played == p.recorded {
 		return
@@ -110,7 +110,7 @@ func (tr *transcript) say(role, item, text string, now time.Time) {
 	tr.entries = append(tr.entries, words{agent.Turn{Role: role, Text: text, At: now}, item})
 }
 
-// heard returns the number of the person's turns.
+// The method heard returns the number of the person's turns.
 func (tr *transcript) heard() (turns int) {
 	for _, w := range tr.entries {
 		if w.turn.Role == agent.RolePerson {
@@ -135,10 +135,10 @@ func (tr *transcript) lastHeard() string {
 	return ""
 }
 
-// turns returns the turns of the conversation, sorted by time. If only a part of an item was sent,
-// its text is shortened in proportion, because agents do not report at which time each word is
-// spoken. If no audio of an item was sent, its text is left out. Text without an item is kept,
-// because it belongs to no audio.
+// The method turns returns the turns of the conversation, sorted by time. If only a part of an item
+// was sent, its text is shortened in proportion, because agents do not report at which time each
+// word is spoken. If no audio of an item was sent, its text is left out. Text without an item is
+// kept, because it belongs to no audio.
 func (tr *transcript) turns() []agent.Turn {
 	turns := make([]agent.Turn, 0, len(tr.entries))
 	for _, w := range tr.entries {
@@ -158,8 +158,8 @@ func (tr *transcript) turns() []agent.Turn {
 	return turns
 }
 
-// part returns the fraction of the item's text that was sent, from 0 to 1. If not all audio has
-// arrived, the length of the whole audio is estimated from the text.
+// The method part returns the fraction of the item's text that was sent, from 0 to 1. If not all
+// audio has arrived, the length of the whole audio is estimated from the text.
 func (it *item) part(text string) float64 {
 	whole := it.arrived
 	if !it.complete {

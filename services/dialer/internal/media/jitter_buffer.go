@@ -236,8 +236,8 @@ func (b *JitterBuffer) shrinkWait(now time.Duration, length int) {
 	b.wait = max(b.wait-bufferFrameTime, minWait, time.Duration(length)*time.Second/8000)
 }
 
-// put stores samples at the position at. It overwrites silence, or samples that are equal to the new
-// samples.
+// The method put stores samples at the position at. It overwrites silence, or samples that are
+// equal to the new samples.
 func (b *JitterBuffer) put(at int64, audio []byte) {
 	b.mark(at, at+int64(len(audio)))
 	n := copy(b.samples[at%int64(len(b.samples)):], audio)

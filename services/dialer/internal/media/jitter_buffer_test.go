@@ -36,7 +36,8 @@ func newLine() *line {
 	return l
 }
 
-// at advances the time to the given time in ms, in steps of 20 ms as the pacing loop does.
+// The method at advances the time to the given time in ms, in steps of 20 ms as the pacing loop
+// does.
 func (l *line) at(ms int) {
 	for to := time.Duration(ms) * time.Millisecond; l.now < to; {
 		l.now = min(l.now-l.now%bufferFrameTime+bufferFrameTime, to)
@@ -44,8 +45,8 @@ func (l *line) at(ms int) {
 	}
 }
 
-// packet sends a packet with the given sequence number. It contains the samples [from, from+length)
-// of a stream whose frames are the letters of the alphabet.
+// The method packet sends a packet with the given sequence number. It contains the samples [from,
+// from+length) of a stream whose frames are the letters of the alphabet.
 func (l *line) packet(number, from, length int) {
 	audio := make([]byte, length)
 	for i := range audio {
@@ -56,7 +57,7 @@ func (l *line) packet(number, from, length int) {
 	}
 }
 
-// frame sends the n-th frame of a stream without pauses.
+// The method frame sends the n-th frame of a stream without pauses.
 func (l *line) frame(n int) { l.packet(n, n*BufferedFrame, BufferedFrame) }
 
 func (l *line) want(t *testing.T, heard string) {

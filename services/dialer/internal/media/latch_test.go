@@ -12,7 +12,7 @@ var (
 	another       = netip.MustParseAddrPort("203.0.113.9:1025")
 )
 
-// heard returns how many of n consecutive packets are accepted.
+// The function heard returns how many of n consecutive packets are accepted.
 func heard(l *Latch, from netip.AddrPort, number uint16, n int) (count int) {
 	for i := range n {
 		if l.Admit(from, 7, number+uint16(i)) {

@@ -51,9 +51,9 @@ type Settings struct {
 	PortLow, PortHigh uint16
 	// Rest is how long a port stays bound after the end of its stream. 0 means the constant Rest.
 	Rest time.Duration
-	// FirstPacket and Silence limit the time without RTP and RTCP packets: FirstPacket before the
-	// first packet, and Silence after any packet. 0 means 30 s and 15 s. The limits apply to
-	// streams whose Leg has no Timeout.
+	// FirstPacket and Silence limit the time in which neither RTP nor RTCP packets arrive.
+	// FirstPacket applies before the first packet, and Silence after any packet. 0 means 30 s and
+	// 15 s. The limits apply to streams whose Leg has no Timeout.
 	FirstPacket, Silence time.Duration
 }
 
@@ -204,7 +204,7 @@ func (s *Streams) Run(ctx context.Context) error {
 // ErrClosed means that the stream was closed.
 var ErrClosed = errors.New("stream is closed")
 
-// silent fills a frame with silence.
+// The function silent fills a frame with silence.
 func silent(frame []byte) {
 	for i := range frame {
 		frame[i] = Silence

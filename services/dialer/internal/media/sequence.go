@@ -4,7 +4,7 @@ package media
 type arrivalVerdict int
 
 const (
-	// next: the packet's number is the one after the newest number.
+	// next: the number is the newest number plus one.
 	next arrivalVerdict = iota
 	// ahead: the number is newer than the newest number, and numbers between them are missing.
 	ahead
@@ -15,7 +15,7 @@ const (
 	// wild: the number is far from all earlier numbers. The far end may have started a new
 	// sequence.
 	wild
-	// anew: this number and the previous one are consecutive, and both are far from all earlier
+	// anew: this number follows the previous packet's number, and both are far from all earlier
 	// numbers. A new sequence starts.
 	anew
 )

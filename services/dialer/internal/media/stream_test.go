@@ -156,7 +156,7 @@ type counting struct{ n *int }
 func (c counting) HearFrame([]byte) { *c.n++ }
 func (c counting) HearDigit(byte)   {}
 
-// open starts streams on loopback with a running pacing loop.
+// The function open starts streams on loopback with a running pacing loop.
 func open(t *testing.T, settings Settings) (*Streams, *prometheus.Registry) {
 	t.Helper()
 	if !settings.Bind.IsValid() {

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// erase requests the erasure of a call's person and returns the id of the erasure.
+// The method erase requests the erasure of a call's person and returns the id of the erasure.
 func (r *fixture) erase(call uuid.UUID) uuid.UUID {
 	r.t.Helper()
 	var request uuid.UUID

@@ -60,7 +60,7 @@ func newFixture(t *testing.T) *fixture {
 	return r
 }
 
-// recorder returns the recorder of another process that uses the given spool directory.
+// The method recorder returns the recorder of another process that uses the given spool directory.
 func (r *fixture) recorder(spool string) *recordings.Recorder {
 	r.t.Helper()
 	opened, err := recordings.OpenSpool(spool)
@@ -164,8 +164,8 @@ func (r *fixture) publishedKeys(id uuid.UUID) (keys []string) {
 	return keys
 }
 
-// steps returns the erasure steps that were reported as done, and the further steps that were
-// announced.
+// The method steps returns the erasure steps that were reported as done, and the further steps that
+// were announced.
 func (r *fixture) steps() (done, next []string) {
 	r.t.Helper()
 	for _, payload := range r.payloads("erasure-reports.v1") {

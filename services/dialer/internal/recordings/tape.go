@@ -104,7 +104,7 @@ func (t *Tape) end(discard bool) {
 	t.over()
 }
 
-// state reports whether the file is complete, and whether it was discarded.
+// The method state reports whether the file is complete, and whether it was discarded.
 func (t *Tape) state() (over, discarded bool) {
 	t.disk.Lock()
 	defer t.disk.Unlock()

@@ -96,8 +96,8 @@ func (a *Analyser) Run(ctx context.Context) error {
 	}
 }
 
-// round starts the due analyses, one workspace after another. It returns after a search through all
-// workspaces has found no due analysis. It does not wait for the analyses.
+// The method round starts the due analyses, one workspace after another. It returns after a search
+// through all workspaces has found no due analysis. It does not wait for the analyses.
 func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
 	// quiet means that no due analysis was found since the search began at the first workspace.
 	for quiet := a.turn == uuid.Nil; ; {

@@ -38,8 +38,8 @@ func (oneKey) Key(context.Context, uuid.UUID, uuid.UUID) (string, error) {
 	return "the agent's own", nil
 }
 
-// ended stores an ended call and returns its id. The call's agent has the given settings, and the
-// analysis of the call is due.
+// The function ended stores an ended call and returns its id. The call's agent has the given
+// settings, and the analysis of the call is due.
 func ended(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, settings, outcome string) uuid.UUID {
 	t.Helper()
 	call := uuid.Must(uuid.NewV7())

@@ -64,9 +64,9 @@ func read(text string, c Call) (*agent.Summary, error) {
 	return &summary, nil
 }
 
-// scheduled returns the agreed time of the next contact, with the UTC offset of the person's time
-// zone. A time that a tool call has stored has priority over the model's value. A value without an
-// offset is a time in the person's time zone.
+// The method scheduled returns the agreed time of the next contact, with the UTC offset of the
+// person's time zone. A time that a tool call has stored has priority over the model's value. A
+// value without an offset is a time in the person's time zone.
 func (c Call) scheduled(value any) (string, bool) {
 	const layout = "2006-01-02T15:04:05-07:00"
 	if c.CallbackAt != nil {
@@ -105,8 +105,8 @@ func list(texts []string) []string {
 	return kept
 }
 
-// clean returns the text as one line without control characters, cut to at most the given number of
-// characters.
+// The function clean returns the text as one line without control characters, cut to at most the
+// given number of characters.
 func clean(text string, most int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == unicode.ReplacementChar {

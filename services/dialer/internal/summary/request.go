@@ -117,8 +117,8 @@ func form(c Call) map[string]any {
 	}
 }
 
-// lines returns the turns as JSON, one turn per line. The JSON contains no < or >, so a turn cannot
-// end the <transcript> block. The middle of a long conversation is left out.
+// The function lines returns the turns as JSON, one turn per line. The JSON contains no < or >, so
+// a turn cannot end the <transcript> block. The middle of a long conversation is left out.
 func lines(turns []agent.Turn) string {
 	text := make([]string, 0, len(turns))
 	size := 0

@@ -88,7 +88,7 @@ func serve(t *testing.T, replies ...reply) *fakeEndpoint {
 	return f
 }
 
-// requests returns the requests so far.
+// The method requests returns the requests so far.
 func (f *fakeEndpoint) requests() []request {
 	f.mu.Lock()
 	defer f.mu.Unlock()

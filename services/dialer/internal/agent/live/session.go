@@ -243,7 +243,8 @@ func (s *session) onAudio(audio []byte) (events []agent.Event, err error) {
 	return append(events, followed...), err
 }
 
-// withheld reports whether the model's audio is dropped because the disclosure has not started.
+// The method withheld reports whether the model's audio is dropped because the disclosure has not
+// started.
 func (s *session) withheld() bool { return s.asked != nil && s.asked.first && !s.asked.started }
 
 func (s *session) audioEvent(audio []byte) agent.Event {
@@ -256,7 +257,7 @@ func (s *session) audioEvent(audio []byte) agent.Event {
 
 func (s *session) item() string { return "item-" + strconv.Itoa(s.items) }
 
-// loud reports whether at least one frame of 20 ms in the audio is loud.
+// The function loud reports whether at least one frame of 20 ms in the audio is loud.
 func loud(audio []byte) bool {
 	for frame := range slices.Chunk(audio, agent.FrameBytes) {
 		if amd.Level(frame) >= loudLevel {
@@ -385,8 +386,9 @@ func (s *session) append(kind, content string) string {
 	return id
 }
 
-// mute makes the server drop the person's audio from now on, or ends this. The session still sends
-// the audio while the server drops it, because the model uses the audio as its clock.
+// If on is true, mute makes the server drop the person's audio. Otherwise the server passes the
+// audio to the model again. The session still sends the audio while the server drops it, because
+// the model uses the audio as its clock.
 func (s *session) mute(on bool) {
 	if s.muted == on {
 		return

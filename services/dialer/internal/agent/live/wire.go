@@ -179,8 +179,8 @@ func appendAudio(dst, frame []byte) []byte {
 // maxAppend limits the text of one appendEvent, in characters. The server accepts 500 tokens.
 const maxAppend = 1200
 
-// split cuts a text into pieces that each fit into one appendEvent. It cuts after a space if
-// possible.
+// The function split cuts a text into pieces that each fit into one appendEvent. It cuts after a
+// space if possible.
 func split(text string) []string {
 	var parts []string
 	runes := []rune(text)

@@ -447,7 +447,7 @@ func TestSession_LastEventStatesWhetherTheAgentFailed(t *testing.T) {
 	}
 }
 
-// many sends a message up to n times, until the connection is closed.
+// The method many sends a message up to n times, until the connection is closed.
 func (b *bot) many(n int, text string) {
 	for range n {
 		if b.ws.Write(context.Background(), websocket.MessageText, []byte(text)) != nil {

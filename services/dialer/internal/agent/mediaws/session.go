@@ -91,7 +91,8 @@ func (s *session) Begin() {
 	s.sock.Flow()
 }
 
-// send numbers a message and sends it.
+// send adds the next sequence number to a message and sends it. The message "connected" has no
+// number.
 func (s *session) send(m message) {
 	if m.Event != "connected" {
 		m.SequenceNumber, m.StreamSID = strconv.FormatInt(s.counter.Add(1), 10), s.stream

@@ -338,7 +338,7 @@ func (s *session) speak() {
 	s.send("session.output_audio.delta", map[string]any{"delta": base64.StdEncoding.EncodeToString(audio)})
 }
 
-// call makes the backend model call a tool.
+// The method call makes the backend model call a tool.
 func (s *session) call(reply LiveReply) {
 	args := reply.Args
 	if args == "" {

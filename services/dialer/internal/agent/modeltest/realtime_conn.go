@@ -90,7 +90,7 @@ func (c *conn) refuse(event map[string]any, code, message, param string) {
 	c.send("error", map[string]any{"error": fault})
 }
 
-// session returns the settings of the session in the form that events contain.
+// The method session returns the settings of the session in the form that events contain.
 func (c *conn) session() map[string]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// create handles response.create. It refuses the event if a response is active.
+// The method create handles response.create. It refuses the event if a response is active.
 func (c *conn) create(event map[string]any) {
 	asked, _ := dig(event, "response", "instructions").(string)
 	c.mu.Lock()
@@ -27,7 +27,7 @@ func (c *conn) create(event map[string]any) {
 	c.make(asked, metadata)
 }
 
-// make starts a response in the background.
+// The method make starts a response in the background.
 func (c *conn) make(asked string, metadata map[string]any) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.mu.Lock()
@@ -152,7 +152,7 @@ func (c *conn) speak(ctx context.Context, m *making, item string, reply Realtime
 	return done
 }
 
-// call sends the tool call of the reply.
+// The method call sends the tool call of the reply.
 func (c *conn) call(m *making, reply RealtimeReply, index int) map[string]any {
 	c.mu.Lock()
 	item, id := c.id("item"), c.id("call")

@@ -161,8 +161,8 @@ func TestSDK_IsNotLinkedIntoTheDialer(t *testing.T) {
 	}
 }
 
-// whole reports an error if a value of an SDK type lacks a required field or contains an unknown
-// field.
+// The function whole reports an error if a value of an SDK type lacks a required field or contains
+// an unknown field.
 func whole(t *testing.T, name string, value reflect.Value) {
 	t.Helper()
 	if value.Kind() != reflect.Struct {

@@ -98,7 +98,7 @@ func (s *session) onItemDone(id string) {
 	}
 }
 
-// onPartialWords stores a fragment of the transcript of an unfinished item.
+// onPartialWords stores a fragment of the transcript of an item that the model has not finished.
 func (s *session) onPartialWords(e serverEvent) {
 	var delta string
 	if json.Unmarshal(e.Delta, &delta) != nil {

@@ -13,14 +13,15 @@ import (
 // The server returns the metadata with the response.
 const asked = "asked"
 
-// exactly returns the settings of a response that speaks one sentence and calls no tool.
+// The function exactly returns the settings of a response that speaks one sentence and calls no
+// tool.
 func exactly(text string, inLanguage bool, s agent.Settings) responseSettings {
 	return responseSettings{Instructions: agent.SayExactly(text, inLanguage, s), ToolChoice: "none"}
 }
 
-// disclosure returns the request for the disclosure, which is the first response of every call. The
-// person cannot interrupt it. The model does not respond to the person until the disclosure was
-// spoken.
+// The method disclosure returns the request for the disclosure, which is the first response of
+// every call. The person cannot interrupt it. The model does not respond to the person until the
+// disclosure was spoken.
 func (s *session) disclosure() response {
 	text, inLanguage := agent.FirstWords(s.spec)
 	settings := exactly(text, inLanguage, s.spec.Settings)

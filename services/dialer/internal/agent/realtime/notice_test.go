@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// recorded returns a line with a session of a call that is recorded.
+// The function recorded returns a line with a session of a call that is recorded.
 func recorded(t *testing.T, server *modeltest.RealtimeServer, settings agent.Settings) *line {
 	t.Helper()
 	settings.Kind = agent.Realtime

@@ -85,7 +85,7 @@ func listen(t *testing.T, server *modeltest.RealtimeServer, s agent.Session) *li
 	return l
 }
 
-// all returns the events of the given kind that were emitted so far.
+// The method all returns the events of the given kind that were emitted so far.
 func (l *line) all(kind agent.Kind) (found []agent.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,7 +120,8 @@ func (l *line) wait(kind agent.Kind, n int) agent.Event {
 	}
 }
 
-// got waits until the server has received n events of a type, and returns the last one.
+// The function got waits until the server has received n events of a type, and returns the last
+// one.
 func got(t *testing.T, server *modeltest.RealtimeServer, kind string, n int) map[string]any {
 	t.Helper()
 	var found []json.RawMessage
@@ -137,7 +138,7 @@ func got(t *testing.T, server *modeltest.RealtimeServer, kind string, n int) map
 	return event
 }
 
-// clean reports an error if the server refused an event.
+// The method clean reports an error if the server refused an event.
 func (l *line) clean() {
 	l.t.Helper()
 	if faults := l.server.Sent("error"); len(faults) > 0 {
@@ -349,7 +350,7 @@ func TestBegin_RequestsAMissingDisclosureAgain(t *testing.T) {
 	}
 }
 
-// speaking returns a line on which the disclosure and the greeting were spoken.
+// The function speaking returns a line on which the disclosure and the greeting were spoken.
 func speaking(t *testing.T, opts modeltest.RealtimeOptions) *line {
 	t.Helper()
 	l := open(t, serve(t, opts), agent.Settings{})

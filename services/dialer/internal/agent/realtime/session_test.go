@@ -280,7 +280,8 @@ func TestClose_EndsTheSession(t *testing.T) {
 	}
 }
 
-// stuck returns the URL of a server that confirms the session and then does not read any more.
+// The function stuck returns the URL of a server that confirms the session and then does not read
+// any more.
 func stuck(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
