@@ -96,11 +96,11 @@ func TestSayExactly_TranslatesIfNeeded(t *testing.T) {
 		want       string
 	}{
 		{
-			name: "in the agent's language", text: `Hi "you"`, inLanguage: true,
+			name: "sentence in the agent's language", text: `Hi "you"`, inLanguage: true,
 			want: `Say exactly the following, word for word, and nothing else: "Hi \"you\""`,
 		},
 		{
-			name: "to be translated", text: "Hi",
+			name: "sentence to be translated", text: "Hi",
 			want: `Say the following, translated into the language "eo", and nothing else: "Hi"`,
 		},
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A function of type After calls do once, after the given wait. It does not call do if stop was
+// After is a function that calls do once, after the given wait. It does not call do if stop was
 // called before that. In production, a wrapper of time.AfterFunc is used.
 type After func(wait time.Duration, do func()) (stop func() bool)
 

@@ -146,7 +146,7 @@ func TestVoicemail_HangUpPolicyEndsTheCall(t *testing.T) {
 			}
 		})
 	})
-	t.Run("not if only the speech resembles a machine", func(t *testing.T) {
+	t.Run("call continues if only the speech resembles a machine", func(t *testing.T) {
 		t.Parallel()
 		converse(t, settings, func(k *conversationTest) {
 			k.fakeDetector.next = Machine
@@ -156,7 +156,7 @@ func TestVoicemail_HangUpPolicyEndsTheCall(t *testing.T) {
 			}
 		})
 	})
-	t.Run("not for a beep in the middle of a conversation", func(t *testing.T) {
+	t.Run("call continues after a beep in the middle of a conversation", func(t *testing.T) {
 		t.Parallel()
 		converse(t, settings, func(k *conversationTest) {
 			for range beepTurns {

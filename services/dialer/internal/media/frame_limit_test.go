@@ -22,7 +22,7 @@ func TestFrameLimit_AllowsABurstAndRealTime(t *testing.T) {
 		want  int
 	}{
 		{"full burst at the start", 1000, 5 * time.Second, 50},
-		{"no frame at the same time", 10, 5 * time.Second, 0},
+		{"no further frame at the same time", 10, 5 * time.Second, 0},
 		{"3 frames after 60 ms", 10, 5*time.Second + 60*time.Millisecond, 3},
 		{"one burst after a long time", 1000, time.Hour, 50},
 	} {

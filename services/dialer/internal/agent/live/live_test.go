@@ -240,7 +240,7 @@ func TestOpen_ReturnsTheErrorOfTheServer(t *testing.T) {
 			}
 		})
 	}
-	t.Run("private address of a workspace", func(t *testing.T) {
+	t.Run("base_url of a workspace has a private address", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t, modeltest.LiveOptions{})
 		spec := agent.Spec{Key: "k", Settings: agent.Settings{BaseURL: "wss" + strings.TrimPrefix(server.URL, "ws")}}
@@ -535,14 +535,16 @@ func TestConversation_LastEventStatesWhetherTheAgentFailed(t *testing.T) {
 		want agent.Kind
 		err  string
 	}{
-		{name: "the dialer closes", end: func(_ *modeltest.LiveServer, l *line) { l.Close() }, want: agent.Closed},
+		{name: "dialer closes the session", end: func(_ *modeltest.LiveServer, l *line) { l.Close() }, want: agent.Closed},
 		{
-			name: "session limit", end: func(s *modeltest.LiveServer, _ *line) { s.End("expired") }, want: agent.Failed,
+			name: "session expires", end: func(s *modeltest.LiveServer, _ *line) { s.End("expired") }, want: agent.Failed,
 			err: `"expired"`,
 		},
 		{
-			name: "content filter", end: func(s *modeltest.LiveServer, _ *line) { s.End("content") }, want: agent.Failed,
-			err: `"content"`,
+			name: "content filter ends the session",
+			end:  func(s *modeltest.LiveServer, _ *line) { s.End("content") },
+			want: agent.Failed,
+			err:  `"content"`,
 		},
 		{
 			name: "lost connection",

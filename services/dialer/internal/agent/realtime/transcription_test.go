@@ -13,7 +13,7 @@ func TestNewTranscription_SetsTheLanguageFieldOfTheModel(t *testing.T) {
 			want: `{"model":"gpt-transcribe","languages":["de"]}`,
 		},
 		{
-			name: "streaming model with a list", model: "gpt-live-transcribe", language: "EN",
+			name: "streaming model with a list of languages", model: "gpt-live-transcribe", language: "EN",
 			want: `{"model":"gpt-live-transcribe","languages":["en"]}`,
 		},
 		{
