@@ -110,8 +110,8 @@ func (s *Stream) Port() uint16 {
 }
 
 // Connect starts or continues the stream as negotiated: at early media, when the call is answered,
-// and at each re-INVITE. Everything that was not renegotiated continues without a break, including
-// the keys and the latch. Each call of Connect restarts the timeout.
+// and at each re-INVITE. Everything that the negotiation did not change continues without a break,
+// including the keys and the latch. Each call of Connect restarts the timeout.
 func (s *Stream) Connect(agreed sdp.Agreed) error {
 	if len(agreed.Codecs) == 0 {
 		return errors.New("connect stream: no codec")
