@@ -60,7 +60,8 @@ func Check(rates []Rate) error {
 	return nil
 }
 
-// Prefixes returns every prefix of the number that the list of rates can contain.
+// Prefixes returns all prefixes of the number that a rate can have: from the plus sign with one
+// digit up to the whole number.
 func Prefixes(number string) []string {
 	prefixes := make([]string, 0, len(number))
 	for n := len("+1"); n <= len(number); n++ {

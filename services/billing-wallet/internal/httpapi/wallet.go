@@ -65,11 +65,12 @@ const maxDifferences = 100
 
 type reconcileView struct {
 	OK bool `json:"ok"`
-	// Kept are the stored balances. Summed are the sums of the ledger's entries.
+	// Kept contains the stored balances. Summed contains the sums of the ledger's entries.
 	Kept      accountView `json:"kept"`
 	Summed    accountView `json:"summed"`
 	OpenHolds money.Micro `json:"open_holds"`
-	// Differences are the first 100 differences. DifferenceCount is the number of all differences.
+	// Differences contains the first 100 differences. DifferenceCount is the number of all
+	// differences.
 	Differences     []differenceView `json:"differences"`
 	DifferenceCount int              `json:"difference_count"`
 }

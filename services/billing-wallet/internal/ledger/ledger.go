@@ -83,7 +83,7 @@ type Transaction struct {
 	Accounts
 }
 
-// Paid returns a top-up or an adjustment of amount.
+// Paid returns a top-up or an adjustment with the given amount.
 func Paid(id, workspaceID uuid.UUID, kind Kind, amount money.Micro, reference, operator string) Transaction {
 	return Transaction{
 		ID: id, WorkspaceID: workspaceID, Kind: kind, Reference: &reference, Operator: &operator,
@@ -91,7 +91,7 @@ func Paid(id, workspaceID uuid.UUID, kind Kind, amount money.Micro, reference, o
 	}
 }
 
-// Held returns the transaction that reserves amount for a request.
+// Held returns the transaction that reserves the given amount for a request.
 func Held(id, workspaceID, requestID uuid.UUID, amount money.Micro) Transaction {
 	return Transaction{
 		ID: id, WorkspaceID: workspaceID, Kind: Hold, RequestID: &requestID,

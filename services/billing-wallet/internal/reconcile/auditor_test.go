@@ -77,7 +77,7 @@ func TestAuditor_EveryReplicaShowsAllDifferences(t *testing.T) {
 	pass("repaired", 0)
 }
 
-// TestAuditor_AgeRisesWithoutComparisons makes claims, comparisons, or the saving of a result fail.
+// In TestAuditor_AgeRisesWithoutComparisons a claim, a comparison or the saving of a result fails.
 // The age in the metric must still rise, because a claim does not count as a comparison.
 func TestAuditor_AgeRisesWithoutComparisons(t *testing.T) {
 	t.Parallel()

@@ -34,9 +34,9 @@ type Walk struct {
 	Interval time.Duration
 }
 
-// Run compares one workspace if the parameter only is the id of a workspace, and all workspaces if
-// only is the nil UUID. Run returns an error if it finds differences, or if it could not compare a
-// workspace. It returns store.ErrNoWallet if the workspace is unknown.
+// Run compares the workspace with the given id, or all workspaces if the id is the nil UUID. Run
+// returns an error if it finds differences, or if it could not compare a workspace. It returns
+// store.ErrNoWallet if the workspace is unknown.
 func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 	result := report{Differences: []ledger.Difference{}}
 	ticks := time.NewTicker(cmp.Or(w.Interval, progressInterval))
@@ -95,7 +95,7 @@ func (w Walk) compare(ctx context.Context, id uuid.UUID, progress func(),
 	}
 }
 
-// report is the result of the workspaces compared so far.
+// report is the result for the workspaces that were compared so far.
 type report struct {
 	Workspaces  int                 `json:"workspaces"`
 	Differences []ledger.Difference `json:"differences"` // the first maxDifferences differences
@@ -126,8 +126,8 @@ func (w Walk) print(ctx context.Context, prefix string, result report) error {
 }
 
 // interrupted prints the incomplete result. The returned error does not wrap the error of ctx,
-// because libs/service treats that error as success. A caller could then conclude that there are no
-// differences.
+// because libs/service treats that error as success. The command would then succeed as if there
+// were no differences.
 func (w Walk) interrupted(ctx context.Context, result report, err error) error {
 	result.BrokenOff = true
 	// an error of print is ignored, because the error of the comparison is returned

@@ -53,7 +53,7 @@ func older(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, by time.Durat
 	}
 }
 
-// exactly sets the age of a hold and marks the hold as not reported.
+// The function exactly sets the age of a hold and marks the hold as not reported.
 func exactly(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, age time.Duration) {
 	t.Helper()
 	if _, err := owner.Exec(t.Context(), `

@@ -145,8 +145,8 @@ func (c *contention) hold(id uuid.UUID) error {
 	return err
 }
 
-// records confirms and ends holds of all workspaces in one transaction and in any order, as the
-// consumer does for a batch of Kafka records. Two batches can contain the same request.
+// The method records confirms and ends holds of all workspaces in one transaction and in any order,
+// as the consumer does for a batch of Kafka records. Two batches can contain the same request.
 func (c *contention) records() error {
 	c.mu.Lock()
 	published := make([]holds.Order, 0, 10)

@@ -148,9 +148,9 @@ func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error
 	return nil
 }
 
-// The condition lists the final states instead of state = 'held'. With that condition, a plan that
-// was made while the table was small would read the partial index holds_unconfirmed, including all
-// its dead rows.
+// The condition lists the final states. With the condition state = 'held' instead, a plan that was
+// made while the table was small would read the partial index holds_unconfirmed, including all its
+// dead rows.
 const confirmHold = `
 UPDATE holds SET confirmed_at = now()
 WHERE request_id = (SELECT request_id FROM holds WHERE request_id = @request_id AND workspace_id = @workspace_id FOR UPDATE SKIP LOCKED)
@@ -188,9 +188,9 @@ WITH due AS (
 UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = due.request_id
 RETURNING holds.request_id, holds.workspace_id`
 
-// A request can wait, and its call can last, for up to several days, and the hold is open until
-// then. So this statement finds holds again and again that are correct. The holds whose last report
-// is the oldest are first, so that the LIMIT leaves out no hold permanently.
+// The hold of a request is open until the request ends, which can take several days. So this
+// statement repeatedly finds holds that are correct. The holds whose last report is the oldest are
+// first, so that the LIMIT never leaves out the same holds permanently.
 const markLongOpen = `
 WITH due AS (
     SELECT request_id FROM holds

@@ -107,8 +107,8 @@ func (h *history) price() {
 	}
 }
 
-// order orders one to four holds in one call of Store.Hold. Some of the orders repeat earlier
-// orders.
+// The method order orders one to four holds in one call of Store.Hold. Some of the orders repeat
+// earlier orders.
 func (h *history) order() {
 	var orders []holds.Order
 	for range rapid.IntRange(1, 4).Draw(h.T, "orders") {

@@ -28,8 +28,8 @@ type settlementFloor struct {
 	mu sync.Mutex
 	// id is the floor.
 	id int64
-	// next is the next floor. It becomes the floor when all transactions with ids up to takenBy
-	// have ended. If next is 0, no increase is planned.
+	// next is the next value of the floor. It becomes the floor when all transactions with ids up
+	// to takenBy have ended. If next is 0, no increase is planned.
 	next, takenBy int64
 	// last is the highest id that was read.
 	last int64
@@ -37,8 +37,8 @@ type settlementFloor struct {
 	swept time.Time
 }
 
-// from returns the id at which a read must start at the given time. sweep is true if the read
-// starts at the first row.
+// The method from returns the id at which a read must start at the given time. sweep is true if the
+// read starts at the first row.
 func (f *settlementFloor) from(now time.Time) (id int64, sweep bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,10 +48,10 @@ func (f *settlementFloor) from(now time.Time) (id int64, sweep bool) {
 	return f.id, false
 }
 
-// read processes the result of a read. first and last are the lowest and the highest id that the
-// read found, or 0 if it found none. All transactions with ids below xmin had ended before the
-// read. candidate is the next floor, or 0 if the floor does not rise. If candidate is not 0, the
-// caller takes a transaction id and passes both values to the method wait.
+// The method read processes the ids that a query found. first and last are the lowest and the
+// highest of these ids, or 0 if the query found none. All transactions with ids below xmin had
+// ended before the query. candidate is the next floor, or 0 if the floor does not rise. If
+// candidate is not 0, the caller takes a transaction id and passes both values to the method wait.
 func (f *settlementFloor) read(first, last, xmin int64) (candidate int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,8 +76,8 @@ func (f *settlementFloor) read(first, last, xmin int64) (candidate int64) {
 	return candidate
 }
 
-// wait plans the next floor: candidate becomes the floor when all transactions with ids up to
-// takenBy have ended. takenBy is the id of a transaction that began after the read.
+// The method wait plans the next floor: candidate becomes the floor when all transactions with ids
+// up to takenBy have ended. takenBy is the id of a transaction that began after the read.
 func (f *settlementFloor) wait(candidate, takenBy int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

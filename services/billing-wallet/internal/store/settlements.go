@@ -71,7 +71,8 @@ func outcomeArgs(v holds.Outcome) pg.Args {
 }
 
 const (
-	// The inner query reads the index of the column id, starting at the floor.
+	// The inner query reads the index of the column id, starting at the floor (the lowest id that
+	// is read).
 	workspacesWithPending = `
 WITH waiting AS MATERIALIZED (SELECT id, workspace_id,
 	created_at FROM pending_settlements WHERE id >= @floor ORDER BY id)
@@ -93,8 +94,8 @@ type Unsettled struct {
 	LastID  int64
 }
 
-// Unsettled lists the workspaces with pending settlements. It reads ids from the floor upwards.
-// Once a minute it reads from the first row instead.
+// Unsettled lists the workspaces with pending settlements. It reads ids from the floor upwards, or
+// once a minute from the first row.
 func (s *Store) Unsettled(ctx context.Context) ([]Unsettled, error) {
 	now := time.Now()
 	from, sweep := s.floor.from(now)

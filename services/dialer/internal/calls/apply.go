@@ -33,15 +33,15 @@ type Listeners struct {
 type Applier struct {
 	store *store.Store
 	relay *outbox.Relay
-	// find returns the status that the carrier has stored about a call. If find is nil, the
-	// carrier's events are complete.
+	// find returns the status that the carrier has stored about a call. If find is nil, nothing is
+	// looked up, because the events of this carrier are complete.
 	find   func(context.Context, uuid.UUID) (carrier.CallStatus, error)
 	listen Listeners
 }
 
 // NewApplier returns an applier without listeners. Some carriers can lose the event that a call was
-// answered. For such a carrier, the Applier calls find when the call ends. For other carriers find
-// is nil.
+// answered. For such a carrier, the Applier calls find when the call ends. For other carriers the
+// caller passes nil.
 func NewApplier(
 	st *store.Store, relay *outbox.Relay, find func(context.Context, uuid.UUID) (carrier.CallStatus, error),
 ) *Applier {
@@ -54,8 +54,9 @@ func NewApplier(
 // Listen sets the listeners. It must be called before the first event.
 func (a *Applier) Listen(to Listeners) { a.listen = to }
 
-// Apply applies events in order, in one transaction with the guard. The changes of the calls and
-// their outbox rows commit together. Late or repeated events change nothing.
+// Apply applies events in order, in one transaction with the guard (the statement that checks that
+// this process owns the calls). The changes of the calls and their outbox rows commit together.
+// Late or repeated events change nothing.
 //
 // In the following cases Apply applies none of the events. If the guard fails, another process owns
 // the calls, and Apply returns store.ErrLost. It also returns store.ErrLost for an opt-out if its
@@ -218,8 +219,8 @@ func optOut(e carrier.Event) *callstate.OptOut {
 	return c.OptOut()
 }
 
-// say adds an utterance to the transcript. If the event has no Role, the utterance is the person's,
-// and the scripted agent replies to it.
+// The method say adds an utterance to the transcript. If the event has no Role, the person spoke,
+// and the scripted agent replies.
 func (f *folding) say(c *callstate.Call, e carrier.Event) {
 	text := storable(e.Text)
 	if e.Role != "" {
@@ -251,7 +252,7 @@ func (f *folding) lostAnswer(c *callstate.Call, e carrier.Event) {
 		f.unanswered = append(f.unanswered, c.CallID)
 		return
 	}
-	known.EndedAt = nil // the event of the end contains this time
+	known.EndedAt = nil // the end event contains the time of the end
 	known.Replay(c, time.UTC)
 }
 

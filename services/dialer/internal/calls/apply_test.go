@@ -151,7 +151,7 @@ func TestApply_CommitsCallsAndOutboxTogether(t *testing.T) {
 	}
 	guards := []store.Guard{d.owner.Guard(d.callID), d.owner.AnswerGuard(d.callID, answer.At)}
 	for i, events := range steps {
-		for range 2 { // the second time is as after a commit whose response was lost
+		for range 2 { // the second run repeats the events, as after a commit whose response was lost
 			if err := d.apply(guards[i], events...); err != nil {
 				t.Fatal(err)
 			}

@@ -30,13 +30,13 @@ type EventReader struct {
 	place *store.FeedPosition
 }
 
-// NewEventReader returns a reader of the stream feed. The reader passes the events to the parameter
-// to.
+// NewEventReader returns a reader of the given event stream. The reader passes the events to the
+// Applier.
 func NewEventReader(st *store.Store, feed carrier.EventStream, to *Applier) *EventReader {
 	return &EventReader{store: st, feed: feed, calls: to}
 }
 
-// Run reads until ctx ends.
+// Run reads and applies events until ctx ends.
 func (r *EventReader) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		isReader, err := r.read(ctx)
@@ -54,7 +54,7 @@ func (r *EventReader) Run(ctx context.Context) error {
 	return nil
 }
 
-// read reads and applies one batch of events if this replica is the reader. The commit extends the
+// The method read applies one batch of events if this replica is the reader. The commit extends the
 // lease of the reader. It fails if another replica has become the reader.
 func (r *EventReader) read(ctx context.Context) (isReader bool, err error) {
 	var place store.FeedPosition

@@ -46,7 +46,9 @@ func (h *Heartbeat) Send(ctx context.Context) error {
 		return err
 	}
 	if last := h.last.Load(); !h.inTime(last) {
-		h.gaps.Add(1) // first gaps, so that a reader that sees the new heartbeat also sees the new number
+		// gaps is increased before last is set, so a goroutine that sees the new heartbeat also
+		// sees the new gap
+		h.gaps.Add(1)
 	}
 	h.last.Store(int64(before))
 	return nil

@@ -25,8 +25,7 @@ const (
 
 // Recoverer ends calls and requests that nothing else would end: calls of dead processes, calls
 // that ring or last too long, calls without an end event, and requests that waited too long in the
-// queue. It ends a call only after the carrier has responded, or with one guarded UPDATE. It never
-// dials.
+// queue. It hangs a call up at the carrier before it ends the call in the database. It never dials.
 type Recoverer struct {
 	store     *store.Store
 	heartbeat *Heartbeat
@@ -161,7 +160,8 @@ func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	return storeErr
 }
 
-// hangUpOrphan hangs up a call at the carrier whose row has ended or does not exist.
+// hangUpOrphan hangs up an orphaned call: the call is live at the carrier, but its row has ended or
+// does not exist.
 func (r *Recoverer) hangUpOrphan(ctx context.Context, callID uuid.UUID) error {
 	if _, err := r.carrier.Hangup(ctx, callID); err != nil && !errors.Is(err, carrier.ErrUnknownCall) {
 		return err

@@ -17,9 +17,9 @@ import (
 // internal states fenced and void.
 type Status string
 
-// Fenced means that the fence is committed. Whether a message to the carrier was sent is not stored
-// yet. Void means that no message was sent, or that a trunk refused the call before the phone rang.
-// The API shows neither state.
+// Fenced means that the fence (the row that permits one dial) is committed. It is not stored yet
+// whether a message was sent to the carrier. Void means that no message was sent, or that a trunk
+// refused the call before the phone rang. The API shows neither state.
 const (
 	Fenced     Status = "fenced"
 	Void       Status = "void"
@@ -220,8 +220,7 @@ func (c *Call) Note(turn agent.Turn) {
 type End struct {
 	At    time.Time
 	Cause Cause
-	// ByUs is true if the dialer hung up. The field Ending of the call then decides about the
-	// status.
+	// ByUs is true if the dialer hung up. The field Ending of the call then determines the status.
 	ByUs bool
 	// AccountSuspected is true if a trunk refused the call, perhaps because of the operator's
 	// account. ErrorDetail then names the account instead of the callee.
@@ -330,8 +329,8 @@ func (c *Call) dropTranscript() {
 func (c *Call) settle(e End) {
 	cause, unknown := e.Cause, false
 	switch c.Ending {
-	// The dialer hung up without a stored reason. The carrier hung up the call of a dead process
-	// before the recovery job took the call over.
+	// No reason is stored. If the event nevertheless says that the dialer hung up, the process that
+	// owned the call was dead, and the carrier hung up before the recovery job took the call over.
 	case EndingNone:
 		unknown = e.ByUs && cause == Unspecified
 	case EndingAgent: // also if the person hung up after the agent had failed

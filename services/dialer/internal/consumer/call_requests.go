@@ -18,9 +18,9 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// A queued request wakes the dialer only if it is due within the duration soon. For later requests
-// this is not necessary: the dialer also searches the queue every second, and when the next request
-// that it has found becomes due.
+// A queued request wakes the dialer only if it is due within two seconds. For later requests this
+// is not necessary: the dialer also searches the queue every second, and when the next request that
+// it has found becomes due.
 const soon = 2 * time.Second
 
 // callRequest is one decoded event of call-requests.v1.
@@ -92,8 +92,8 @@ func (c *Consumer) committed(actions commitActions) {
 	}
 }
 
-// ordersFrom returns the call requests of the new requested events with which the slice events
-// begins.
+// ordersFrom returns the call requests of the new requested events at the beginning of the slice.
+// It stops at the first event of another kind.
 func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	for _, event := range events {
 		if requested := event.event.GetRequested(); requested == nil || requested.GetOverdue() ||
@@ -154,7 +154,8 @@ func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callReques
 	return nil
 }
 
-// readCallRequest decodes an event. An order also stores the trace context of ctx.
+// readCallRequest decodes an event. The order of a requested event also contains the trace context
+// of ctx.
 func readCallRequest(ctx context.Context, rec kafka.Record) (r callRequest, err error) {
 	r.event = &eventv1.CallRequestEvent{}
 	if err := rec.Decode(r.event); err != nil {

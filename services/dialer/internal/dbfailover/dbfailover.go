@@ -2,11 +2,11 @@
 // last commits. This happens after a failover to an asynchronous standby, and after a restore from
 // a backup.
 //
-// Before the dialer commits the fence of a dial, it publishes an intent to dial-intents.v1 and
-// waits for Kafka's acknowledgement (Publisher). If the database runs on another server than
-// before, the dialer reads the intents. Some of them have no fence in the database. The dialer
-// settles these intents before it dials again: it inserts the fence and the call, or ends the
-// request (Reconciler).
+// Before the dialer commits the fence of a dial (the row that permits it), it publishes an intent
+// to dial-intents.v1 and waits for Kafka's acknowledgement (Publisher). If the database runs on
+// another server than before, the dialer reads the intents. Some of them have no fence in the
+// database. The dialer settles these intents before it dials again: it inserts the fence and the
+// call, or ends the request (Reconciler).
 //
 // The guarantee requires that the old primary accepts no writes any more before a standby is
 // promoted. Otherwise there are two dial queues, and both are dialed.

@@ -18,7 +18,7 @@ import (
 const (
 	// ackTimeout is how long a dial waits until Kafka acknowledges its intent.
 	ackTimeout = time.Second
-	// probeInterval is the time between two tests whether an open circuit can be closed.
+	// probeInterval is the time between two attempts to close an open circuit.
 	probeInterval = time.Second
 	// If the publisher has published nothing for idleInterval, it checks that the brokers respond.
 	idleInterval = 5 * time.Second
@@ -27,9 +27,9 @@ const (
 // errNotAcknowledged is returned if Kafka did not acknowledge an intent in time.
 var errNotAcknowledged = fmt.Errorf("kafka did not acknowledge the intent within %s", ackTimeout)
 
-// Publisher publishes intents. Its circuit opens if Kafka does not acknowledge an intent in time,
-// and closes when Kafka acknowledges a record again. While the circuit is open, the dialer claims
-// no requests.
+// Publisher publishes intents. Its circuit breaker opens if Kafka does not acknowledge an intent in
+// time, and closes when Kafka acknowledges a record again. While the circuit is open, the dialer
+// claims no requests.
 type Publisher struct {
 	client   *kafka.Client
 	failures prometheus.Counter
@@ -202,7 +202,8 @@ func (p *Publisher) probe(ctx context.Context) {
 	fault, failed, unacknowledged, idle := p.fault, p.failed, p.unacknowledged, time.Since(p.lastAck)
 	p.mu.Unlock()
 	switch {
-	// the client is still trying to deliver records, so another record is no test
+	// the client is still trying to deliver records; their result will close the circuit or keep it
+	// open
 	case fault != nil && unacknowledged > 0:
 		return
 	case fault != nil && failed != nil:

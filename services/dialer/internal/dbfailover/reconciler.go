@@ -154,8 +154,8 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// leave moves the positions forward when this process stops. If every dialer stops, they are then
-// at the end of the topic, and the next start reads few intents.
+// The method leave moves the stored positions forward when this process stops. If every dialer has
+// stopped, the positions are at the end of the topic, so the next start reads few intents.
 func (r *Reconciler) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 	defer cancel()
@@ -170,7 +170,7 @@ func (r *Reconciler) check(ctx context.Context) error {
 	state, err := r.store.ServerState(looking)
 	cancel()
 	if err != nil {
-		return err // Reconciled is not changed, because a dial's own statements fail in this case too
+		return err // dials may continue: if the database fails, the statements of a dial fail too
 	}
 	if state.Server != state.Reconciled {
 		r.stop(ctx, state)
@@ -213,9 +213,10 @@ type positions struct {
 	bounds kafka.Bounds
 }
 
-// advance stores an end of the topic as the new positions when no request can get a fence any more
-// whose intent is below that end. Until then advance keeps trying with the same end. With a newer
-// end, newer claims and calls would have to end first, and under load there are always new ones.
+// The method advance stores an end of the topic as the new positions. Later reconciliations then
+// read no intent below that end. So advance must wait until no request can get a fence for such an
+// intent any more. Until then it keeps the same end: a newer end would also depend on newer claims
+// and calls, and under load there are always new ones.
 func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -242,9 +243,9 @@ func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error
 	return err
 }
 
-// reconcile settles the intents that have no fence in the database. The caller must have read the
-// parameter state before. reconcile then reads the end of the topic, so this end is after every
-// intent whose fence committed on an earlier server.
+// The method reconcile settles the intents that have no fence in the database. The caller must have
+// read the parameter state before. Because reconcile reads the end of the topic afterwards, this
+// end is after every intent whose fence committed on an earlier server.
 func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) error {
 	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
 	if err != nil {
@@ -255,7 +256,8 @@ func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) err
 		return err
 	}
 	found := newIntentLog()
-	// Accept has stored a topic without a reconciled server
+	// a topic is stored without a reconciled server only if an operator has run `dialer
+	// accept-intents`
 	found.accepted = state.Reconciled == "" && state.TopicID != uuid.Nil
 	if err := r.read(ctx, from, bounds.End, found); err != nil {
 		return err
@@ -330,11 +332,11 @@ func (l *intentLog) add(i store.Intent, isWithdrawal bool) {
 	}
 }
 
-// valid returns the intents of a request whose calls may have rung, newest first. For each process,
-// these are only its newest intent that is not withdrawn: a process publishes the next intent of a
-// request after its previous dial has ended. A newer intent of another process makes no intent
-// invalid: a process that has lost its claim can publish its intent after the intent of the call
-// that rang.
+// valid returns the intents of a request whose calls may have rung, newest first. It returns at
+// most one intent of each process: the newest one that is not withdrawn. An older intent of the
+// same process is not valid, because a process publishes the next intent of a request only after
+// its previous dial has ended. Intents of other processes are still valid: a process that has lost
+// its claim can publish its intent after the intent of the call that rang.
 func (l *intentLog) valid(request uuid.UUID) (valid []store.Intent) {
 	seen := map[uuid.UUID]bool{}
 	for _, i := range slices.Backward(l.intents[request]) {
@@ -346,7 +348,7 @@ func (l *intentLog) valid(request uuid.UUID) (valid []store.Intent) {
 	return valid
 }
 
-// open returns, for each request, the valid intents that have no fence, newest first.
+// The method open returns, for each request, the valid intents that have no fence, newest first.
 func (r *Reconciler) open(ctx context.Context, found *intentLog) (open [][]store.Intent, err error) {
 	for requests := range slices.Chunk(slices.Collect(maps.Keys(found.intents)), batchSize) {
 		var ids []uuid.UUID
@@ -411,9 +413,9 @@ func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog
 	return nil
 }
 
-// read reads the topic between two offsets and adds the intents and withdrawals to log. It returns
-// ErrConfirmationNeeded if it cannot decode a record. Such a record can be the intent of a call
-// that rang, and its request must not be dialed again.
+// The method read reads the topic between two offsets and adds the intents and withdrawals to the
+// log. It returns ErrConfirmationNeeded if it cannot decode a record. Such a record can be the
+// intent of a call that rang, and its request must not be dialed again.
 func (r *Reconciler) read(ctx context.Context, from, to kafka.Offsets, log *intentLog) error {
 	return kafka.Scan(ctx, r.cfg, "dialer-reconciler", kafka.DialIntents, from, to, func(rec kafka.Record) error {
 		i, withdrawn, err := decode(rec)

@@ -115,7 +115,7 @@ func (w *fixture) intent() store.Intent {
 	}
 }
 
-// another returns an intent of the same request, published by another process.
+// The function another returns an intent of the same request, published by another process.
 func another(i store.Intent) store.Intent {
 	i.CallID, i.InstanceID = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	return i
@@ -169,9 +169,9 @@ func (w *fixture) inAnotherCall(i store.Intent) {
 		uuid.Must(uuid.NewV7()), w.workspace, i.To)
 }
 
-// dialedOver fences the request of an intent for another trunk, by the given process. That trunk
-// has refused the call, and the intent of that call is withdrawn. The fence for the intent i is
-// missing.
+// dialedOver publishes two intents of one request. In the first, the given process dials over a
+// trunk, which refuses the call: the intent has a fence and is withdrawn. The second is the intent
+// i for the next trunk, which has no fence.
 func (w *fixture) dialedOver(i store.Intent, instance uuid.UUID) {
 	w.Helper()
 	w.enqueue(i)
@@ -427,7 +427,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 					tt.meanwhile(w, i)
 				}
 			})
-			for range 2 { // the second time changes nothing
+			for range 2 { // the second check changes nothing
 				if err := r.check(t.Context()); err != nil {
 					t.Fatalf("check = %v", err)
 				}
