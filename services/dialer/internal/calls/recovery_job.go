@@ -25,7 +25,8 @@ const (
 
 // Recoverer ends calls and requests that nothing else would end: calls of dead processes, calls
 // that ring or last too long, calls without an end event, and requests that waited too long in the
-// queue. It hangs a call up at the carrier before it ends the call in the database. It never dials.
+// queue. It ends a call in the database only after it has tried to hang the call up at the carrier.
+// It never dials.
 type Recoverer struct {
 	store     *store.Store
 	heartbeat *Heartbeat

@@ -202,8 +202,7 @@ func (p *Publisher) probe(ctx context.Context) {
 	fault, failed, unacknowledged, idle := p.fault, p.failed, p.unacknowledged, time.Since(p.lastAck)
 	p.mu.Unlock()
 	switch {
-	// the client is still trying to deliver records; their result will close the circuit or keep it
-	// open
+	// a test record would wait behind the records that the client is still trying to deliver
 	case fault != nil && unacknowledged > 0:
 		return
 	case fault != nil && failed != nil:

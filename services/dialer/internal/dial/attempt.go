@@ -29,8 +29,9 @@ const (
 	gateRetryDelay = time.Second
 	// numberRetryDelay is the time until the next attempt if no caller number could be chosen.
 	numberRetryDelay = time.Second
-	// releaseDelay is the wait of a request after its first release. A request is released if a
-	// fault of the operator's trunk or account prevented the dial.
+	// releaseDelay is how long a request waits after its first release. A request is released,
+	// which means that it is queued again, if a fault of the operator's trunk or account prevented
+	// the dial.
 	releaseDelay = time.Second
 	// maxOwnAgentAttempts limits the attempts of a request that fail because a model of the
 	// request's workspace cannot be reached.
@@ -92,8 +93,8 @@ func notDialed(result string) bool {
 	return false
 }
 
-// try dials a request and returns the result, which is a value of the metric's label result. If an
-// error leaves the request queued, another attempt begins when the claim expires.
+// The method try dials a request and returns the result, which is a value of the metric's label
+// result. If an error leaves the request queued, another attempt begins when the claim expires.
 func (d *Dialer) try(
 	ctx, stopping context.Context, r dialqueue.Request, inputs dialInputs, free func(),
 ) (result string, err error) {
@@ -116,7 +117,7 @@ func (d *Dialer) try(
 	}
 	done, wait := d.reach(inputs.Agent)
 	defer done()
-	if wait > 0 { // otherwise the phone would ring and no agent could talk
+	if wait > 0 { // the circuit of the agent is open: the phone would ring, but no agent could talk
 		return "put_back", d.store.PutBack(ctx, r, min(wait, maxAgentDelay), 0)
 	}
 	answer, err := d.contacts.Check(ctx, r)
@@ -146,7 +147,7 @@ func (d *Dialer) try(
 		return "put_back", errors.Join(err, d.store.PutBack(ctx, r, numberRetryDelay, 0))
 	}
 	release, ok := d.carrier.allow()
-	if !ok { // checked before the fence, because after the fence a refusal would end the request
+	if !ok { // checked before the fence is committed, because a refusal after that would end the request
 		return "put_back", d.store.PutBack(ctx, r, retryDelay, 0)
 	}
 	defer release()
@@ -182,8 +183,8 @@ func (d *Dialer) try(
 	)
 }
 
-// from returns the number that the called phone shows, and the trunk that must be tried first. The
-// parameter without lists the trunks that have already refused the call.
+// The method from returns the number that the called phone shows, and the trunk that must be tried
+// first. The trunks that have already refused the call are passed in the slice `without`.
 func (d *Dialer) from(ctx context.Context, wanted string, without []string) (number, over string, err error) {
 	if d.limits.From == nil {
 		return cmp.Or(wanted, dialqueue.DefaultFrom), "", nil
@@ -191,8 +192,9 @@ func (d *Dialer) from(ctx context.Context, wanted string, without []string) (num
 	return d.limits.From(ctx, wanted, without)
 }
 
-// reach reserves a call at the address of an agent. If wait is positive, the circuit of the address
-// is open, and no call is reserved. The caller must call done at the end of the attempt.
+// The method reach reserves a call at the address of an agent. If wait is positive, the circuit of
+// the address is open, and no call is reserved. The caller must call done at the end of the
+// attempt.
 func (d *Dialer) reach(a *dialqueue.Agent) (done func(), wait time.Duration) {
 	address, ok := agent.AddressOf(a.WorkspaceID, a.Kind, a.BaseURL, a.MediaURL)
 	if !ok {
@@ -290,8 +292,8 @@ func (d *Dialer) originateFenced(ctx context.Context, f fenced, r dialqueue.Requ
 	return result, err
 }
 
-// stop ends an attempt that the gates refuse after its fence is committed. If a trunk has already
-// refused the call, that refusal is the result of the attempt instead.
+// The method stop ends an attempt that the gates refuse after its fence is committed. If a trunk
+// has already refused the call, that refusal is the result of the attempt instead.
 func (d *Dialer) stop(
 	ctx context.Context, f fenced, r dialqueue.Request, state dialqueue.State, refusal dialqueue.Refusal,
 ) (result string, err error) {
@@ -302,9 +304,9 @@ func (d *Dialer) stop(
 	return string(state), unlessLost(d.retryWrite(ctx, void))
 }
 
-// release queues the request again. It is used if the operator must repair the cause of a refusal,
-// and if this process may not dial any more. The call of the attempt becomes void, because no phone
-// rang and no event contained the call.
+// The method release queues the request again. It is used if the operator must repair the cause of
+// a refusal, and if this process may not dial any more. The call of the attempt becomes void,
+// because no phone rang and no event contained the call.
 func (d *Dialer) release(
 	ctx context.Context,
 	f fenced,
@@ -323,7 +325,7 @@ func (d *Dialer) release(
 	return "released", errors.Join(originateErr, unlessLost(err))
 }
 
-// settle stores the result of the method Originate in the call.
+// The method settle stores the result of the method Originate in the call.
 func (d *Dialer) settle(ctx context.Context, f fenced, originateErr error) (result string, err error) {
 	callID, dialedAt := f.order.CallID, f.dialed()
 	initiate := func(c *callstate.Call) { c.Initiate(dialedAt) }
@@ -337,7 +339,8 @@ func (d *Dialer) settle(ctx context.Context, f fenced, originateErr error) (resu
 			c.End(callstate.End{At: time.Now(), Cause: refused.Cause, AccountSuspected: refused.AccountSuspected})
 		}))
 	}
-	// Originate returned no result, so the phone may be ringing. The call is never dialed again.
+	// The method Originate returned no result, so the phone may be ringing. The call is never
+	// dialed again.
 	if _, err := d.carrier.Find(ctx, callID); err == nil {
 		return "dialed", d.change(ctx, callID, initiate)
 	}

@@ -34,8 +34,8 @@ const (
 	// minFullPause is the first pause if due requests wait for capacity. Each further pause is
 	// twice as long, up to maxFullPause. When a call ends, the dialer is woken and the pause ends.
 	minFullPause, maxFullPause = 50 * time.Millisecond, 400 * time.Millisecond
-	// tidyInterval is the time between two runs of ReturnStrays. MoveLongCalls runs at the same
-	// interval.
+	// tidyInterval is the time between two runs of ReturnStrays, which moves queued requests that
+	// no claim would read. MoveLongCalls runs at the same interval.
 	tidyInterval = time.Minute
 	// minClaimPause is the shortest pause between two claims. During the pause more requests become
 	// due, so that one claim takes several. After a slow claim the pause is twice the duration of
@@ -59,9 +59,10 @@ type Limits struct {
 	Failures    int
 	CircuitRest time.Duration
 	// From returns the trunk over which a call is tried next, and the number that the called phone
-	// shows. wanted is the number of the agent, or empty if the agent has no number. The trunks in
-	// without have already refused the call. The error carrier.ErrNoNumber blocks the request. If
-	// From is nil, the dialer shows the wanted number or dialqueue.DefaultFrom, over any trunk.
+	// shows. wanted is the number of the agent, or empty if the agent has no number. The slice
+	// `without` contains the trunks that have already refused the call. The error
+	// carrier.ErrNoNumber blocks the request. If From is nil, the dialer shows the wanted number or
+	// dialqueue.DefaultFrom, over any trunk.
 	From func(ctx context.Context, wanted string, without []string) (number, over string, err error)
 	// Agents contains the circuits of the addresses of AI agents. If Agents is nil, there are no
 	// circuits.
@@ -91,7 +92,7 @@ type Dialer struct {
 	stoppedAt   atomic.Pointer[time.Time] // time at which the process began to stop; nil before
 	unused      unused
 	queue       queue
-	full        time.Duration // the last pause that waited for capacity
+	full        time.Duration // the last pause in which requests waited for capacity
 	dials       *prometheus.CounterVec
 	lag         *prometheus.HistogramVec
 }

@@ -11,7 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// fence commits the fence of a call. No message may be sent to the carrier before this commit.
+// The method fence commits the fence of a call (the row that permits one dial). No message may be
+// sent to the carrier before this commit.
 func (d *Dialer) fence(ctx context.Context, r dialqueue.Request, o carrier.Originate) error {
 	return d.fences.do(store.Fence{
 		Request: r, CallID: o.CallID, From: o.From, Trunk: d.carrier.Name(), Trace: trace.SpanContextFromContext(ctx),

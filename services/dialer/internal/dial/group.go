@@ -21,7 +21,8 @@ const (
 // one transaction of several members. While a group runs, new members wait and form the next group.
 // If no group runs, a member does not wait.
 type groups[T any] struct {
-	// run writes the items of a group and returns one result per item, in the same order.
+	// The function run writes the items of a group and returns one result per item, in the same
+	// order.
 	run func(context.Context, []T) []error
 
 	mu      sync.Mutex
@@ -34,8 +35,8 @@ type member[T any] struct {
 	done chan error
 }
 
-// do adds an item to a group, waits for the transaction of the group, and returns the result of the
-// item. It takes no context, because attempts are never canceled.
+// The method do adds an item to a group, waits for the transaction of the group, and returns the
+// result of the item. It takes no context, because attempts are never canceled.
 func (g *groups[T]) do(item T) error {
 	m := member[T]{item: item, done: make(chan error, 1)}
 	g.mu.Lock()
@@ -47,7 +48,7 @@ func (g *groups[T]) do(item T) error {
 	return <-m.done
 }
 
-// work runs groups until no member waits.
+// The method work runs groups until no member waits.
 func (g *groups[T]) work() {
 	for group := g.take(); len(group) > 0; group = g.take() {
 		items := make([]T, len(group))

@@ -12,9 +12,9 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Intents publishes intents to Kafka. An intent is published before the fence of a call is
-// committed. It prevents a second dial of the request if the database loses that fence (package
-// dbfailover).
+// Intents publishes intents to Kafka. An intent is published before the fence of a call (the row
+// that permits one dial) is committed. It prevents a second dial of the request if the database
+// loses that fence (package dbfailover).
 type Intents interface {
 	// Intend publishes an intent and returns nil after Kafka has acknowledged it. If it returns an
 	// error, the caller must not commit the fence.
@@ -52,7 +52,7 @@ type activeCalls struct {
 	calls map[uuid.UUID]bool
 }
 
-// add registers a call until the function remove is called.
+// The method add registers a call until the function remove is called.
 func (u *activeCalls) add(callID uuid.UUID) (remove func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

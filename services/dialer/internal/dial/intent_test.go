@@ -51,7 +51,7 @@ func (j *recordedIntents) published() []string {
 	return slices.Clone(j.lines)
 }
 
-// fences returns the number of committed fences.
+// The method fences returns the number of committed fences.
 func (d *fixture) fences() (n int) {
 	d.t.Helper()
 	if err := d.pool.QueryRow(d.t.Context(), `SELECT count(*) FROM fences`).Scan(&n); err != nil {

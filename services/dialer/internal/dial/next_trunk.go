@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// refused handles a refusal by a trunk. If another trunk can carry the call, refused tries that
-// trunk. Otherwise, if the operator must repair the cause, it queues the request again. In all
+// The method refused handles a refusal by a trunk. If another trunk can carry the call, it tries
+// that trunk. Otherwise, if the operator must repair the cause, it queues the request again. In all
 // other cases it ends the call.
 func (d *Dialer) refused(
 	ctx context.Context,
@@ -88,8 +88,8 @@ func (d *Dialer) tryNextTrunk(
 		return result, errors.Join(err, end)
 	}
 	if err := d.fenceAgain(ctx, r, f.order, next.order); err != nil {
-		// It is unknown whether the fence was committed. The statement of endRefused waits for a
-		// commit that is still running. If that commit succeeds, the statement changes nothing.
+		// It is unknown whether the fence was committed. The SQL statement of endRefused waits for
+		// a commit that is still running. If that commit succeeds, the statement changes nothing.
 		result, end := d.endRefused(ctx, f, r)
 		if errors.Is(err, store.ErrLost) {
 			d.withdraw(r, next.order)
@@ -104,8 +104,8 @@ func (d *Dialer) tryNextTrunk(
 		}
 		next.generation = generation
 	}
-	// The refused call is void now. If its intent stayed valid and the next call was released, a
-	// failover would end the request although it can still be dialed.
+	// The refused call is void now, so its intent is withdrawn. With that intent, a failover would
+	// end the request even if the next trunk fails and the request is queued again.
 	d.withdraw(r, f.order)
 	failpoint.Inject("dialer over sip: after second fence")
 	return d.originateFenced(ctx, next, r)

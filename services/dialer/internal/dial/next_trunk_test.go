@@ -197,8 +197,8 @@ func newFixture(t *testing.T) *fixture {
 	return d
 }
 
-// dial runs a dialer. It returns when Originate was called as often as answers has functions, and
-// the last attempt has ended.
+// The method dial runs a dialer. It returns when Originate was called as often as answers has
+// functions, and the last attempt has ended.
 func (d *fixture) dial(over *fakeCarrier) {
 	d.t.Helper()
 	d.run(over, func() error {
@@ -209,13 +209,14 @@ func (d *fixture) dial(over *fakeCarrier) {
 	})
 }
 
-// run runs a dialer. It returns when the function until returns nil and the last attempt has ended.
+// The method run runs a dialer. It returns when the function until returns nil and the last attempt
+// has ended.
 func (d *fixture) run(over *fakeCarrier, until func() error) {
 	d.t.Helper()
 	d.start(over, until, func(dialer *dial.Dialer, _ *store.Store) func(context.Context) error { return dialer.Run })
 }
 
-// review runs the method Review of a process that owns one fenced call without an attempt.
+// The method review runs Dialer.Review in a process that owns one fenced call without an attempt.
 func (d *fixture) review(over *fakeCarrier, until func() error) {
 	d.t.Helper()
 	d.start(over, until, func(dialer *dial.Dialer, st *store.Store) func(context.Context) error {

@@ -16,7 +16,7 @@ const permitTimeout = 4 * time.Second
 
 // permit decides before each INVITE of a fenced call whether the INVITE may be sent. It is safe for
 // concurrent use, because another goroutine sends the second INVITE after the trunk has requested
-// authentication.
+// authentication. A fenced call is one whose fence (the row that permits one dial) is committed.
 type permit struct {
 	dialer  *Dialer
 	request dialqueue.Request
@@ -58,7 +58,7 @@ func (p *permit) allow(ctx context.Context) bool {
 	return p.answer.Good() && p.fenced()
 }
 
-// fenced reports whether the database is reconciled and this process owns the fence.
+// The method fenced reports whether the database is reconciled and this process owns the fence.
 func (p *permit) fenced() bool { return p.dialer.sameGeneration(p.generation) && p.dialer.reconciled() }
 
 // result returns the newest result of the gates that permits the call. stop is not nil if the gates

@@ -60,7 +60,8 @@ func (q *queue) find(ctx context.Context, st *store.Store) error {
 	return nil
 }
 
-// claimed stores the result of a claim that searched the workspaces in the parameter window.
+// The method claimed stores the result of a claim that searched the workspaces in the parameter
+// window.
 func (q *queue) claimed(window []uuid.UUID, c store.Claimed) {
 	q.candidates.Claimed(window, c.Last, c.Drained, time.Now())
 	if q.full += len(window); len(c.Requests) > 0 {

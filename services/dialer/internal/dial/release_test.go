@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// operatorFault returns a function for fakeCarrier. The trunk refuses the call because of the
-// operator's credentials.
+// operatorFault returns an Originate function for fakeCarrier. The function refuses each call, as a
+// trunk does if the operator's credentials are wrong.
 func operatorFault(by string) func(carrier.Originate) error {
 	return func(carrier.Originate) error {
 		return &carrier.Refused{

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// reviewInterval is the time between two searches for fenced calls for which no attempt is running.
+// reviewInterval is the time between two searches for fenced calls without a running attempt.
 const reviewInterval = 2 * time.Second
 
 // Review searches for fenced calls of this process for which no attempt is running. The

@@ -51,8 +51,8 @@ func TestRun_WaitingOriginateReleasesItsWorker(t *testing.T) {
 	}
 }
 
-// A process that stops does not wait for a slow trunk. The call is then initiated, and its leg
-// exists as long as the process of the carrier.
+// A process that stops does not wait for the response of a slow trunk. The call must then have the
+// status initiated.
 func TestRun_StopEndsTheWaitForASlowTrunk(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)

@@ -98,8 +98,8 @@ type allocator struct {
 	result  Allocation
 }
 
-// give allocates one more request to a workspace to which it has already allocated n requests. It
-// returns false if a limit does not permit this.
+// The method give allocates one more request to a workspace to which it has already allocated n
+// requests. It returns false if a limit does not permit this.
 func (a *allocator) give(w WorkspaceDemand, n int) bool {
 	if n >= w.Waiting || !a.worker(w, n) || !w.Barred && (!a.channel(w, n) || !a.token(w, n)) {
 		return false
@@ -133,8 +133,8 @@ func (a *allocator) token(w WorkspaceDemand, n int) bool {
 	return w.Bucket.has(n, false)
 }
 
-// wait returns the time until a token lets the workspace start another request. It returns 0 if no
-// channel is free for the workspace.
+// The method wait returns the time until a token lets the workspace start another request. It
+// returns 0 if no channel is free for the workspace.
 func (a *allocator) wait(w WorkspaceDemand, n int) (wait time.Duration) {
 	if w.Barred || !a.channel(w, n) {
 		return 0
@@ -157,10 +157,10 @@ func (w WorkspaceDemand) usedUp(n int) bool {
 	return !w.Barred && (w.InUse+n >= w.MaxLive || !w.Bucket.has(n, false))
 }
 
-// mayTake reports whether a workspace that uses own units may take one more unit. The parameter all
-// is the limit, and left is the number of free units. The last tenth of the limit, rounded up, is
-// reserved for workspaces that use less than a hundredth of the limit. A workspace that uses no
-// unit may take any free unit.
+// mayTake reports whether a workspace that uses own units of a limit may take one more unit. The
+// parameter all is the limit, and left is the number of free units. The last tenth of the limit,
+// rounded up, is reserved for workspaces that use less than a hundredth of the limit. A workspace
+// that uses no unit may take any free unit.
 func mayTake(all, left, own int) bool {
 	return left > 0 && (left > (all+9)/10 || own < max(1, all/100))
 }

@@ -64,9 +64,9 @@ func EndUnknown() Refusal {
 // the request is overdue.
 type Found string
 
-// Waiting: the request is in the queue, is in progress, or ended less than the duration Telling
-// ago. Lost: the request had never arrived. Over: the request had ended, but the service `calls`
-// did not receive the end.
+// Waiting: the request is in the queue, is in progress, or ended less than a minute ago (Telling).
+// Lost: the request had never arrived. Over: the request had ended, but the service `calls` did not
+// receive the end.
 const (
 	Waiting Found = "waiting"
 	Lost    Found = "lost"
@@ -76,7 +76,7 @@ const (
 // Founds returns all values of Found.
 func Founds() []Found { return []Found{Waiting, Lost, Over} }
 
-// Telling is the longest time in which the event of a request's end reaches the service `calls`.
+// Telling is the longest time that the event of a request's end needs to reach the service `calls`.
 const Telling = time.Minute
 
 // Refusal is the reason why a request ends without a call. Code and Detail become the error of the
@@ -101,7 +101,7 @@ const (
 )
 
 // maxLooks is how often a request is put back because its agent is not known yet. The delays add up
-// to about a minute. After a replica has died, no replica reads its partitions of agents.v1 for
+// to about a minute. After a replica has died, its partitions of agents.v1 are not read for up to
 // that time, while another replica still reads call-requests.v1.
 const maxLooks = 15
 
@@ -157,7 +157,7 @@ func Expired(noCapacity bool) Refusal {
 	return Refusal{CodeQueueExpired, "The call could not be dialled for as long as it may wait; ask for it again."}
 }
 
-// NoNumber is the refusal of a request for whose agent no trunk has a caller number.
+// NoNumber is the refusal of a request if no trunk has a caller number for its agent.
 func NoNumber() Refusal {
 	return Refusal{CodeInvalidAgent, "The agent has no number to call from. Set the agent's from_number, or ask the " +
 		"operator to give it a number (ringfence numbers add NUMBER AGENT) or to set caller_ids of the trunk. " +

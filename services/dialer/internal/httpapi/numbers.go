@@ -80,9 +80,9 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, viewNumber(added))
 }
 
-// onceKnown calls the function do again while do returns the error unknown, for at most
-// agentTimeout. This is necessary if the agent was created a moment ago and its record has not
-// arrived yet.
+// onceKnown calls the function do. If do returns the error in the parameter unknown, onceKnown
+// calls it again, for at most agentTimeout. This is necessary if the agent was created a moment ago
+// and its record has not arrived yet.
 func onceKnown(ctx context.Context, unknown error, do func() error) error {
 	for start := time.Now(); ; {
 		err := do()

@@ -19,8 +19,8 @@ type Job struct {
 	remove func(context.Context) error
 }
 
-// NewJob returns a job. The job calls report for a new report, put to store the report, and remove
-// at the end.
+// NewJob returns a job. The job calls report to make a report, put to store the report, and remove
+// to delete the report when the job ends.
 func NewJob(report func() Report, put func(context.Context, Report) error, remove func(context.Context) error) *Job {
 	return &Job{report: report, put: put, remove: remove}
 }

@@ -26,8 +26,8 @@ func talk(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, due, done int) 
 	}
 }
 
-// roomFor returns the limits of a claim: the parameter most in total, and 32 analyses per
-// workspace. The workspaces in the parameter full already have 32 analyses in progress.
+// roomFor returns the limits of a claim: 32 analyses per workspace, and in total as many as the
+// parameter most. The workspaces in the parameter full already have 32 analyses in progress.
 func roomFor(most int, full ...uuid.UUID) store.AnalysisLimits {
 	room := store.AnalysisLimits{Total: most, PerWorkspace: 32, Ongoing: map[uuid.UUID]int{}}
 	for _, workspace := range full {
@@ -63,7 +63,7 @@ func TestDueAnalyses_PagesReadDoNotGrowWithTheBacklogOfOneWorkspace(t *testing.T
 		case next != other:
 			t.Fatalf("next = %v, want %v", next, other)
 		}
-		// Pages runs the statements of the claim again, with each kind of plan.
+		// The method Pages runs the statements of the claim again, with each kind of plan.
 		for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
 			n, plans := seen.Pages(t, mode)
 			if n == 0 {

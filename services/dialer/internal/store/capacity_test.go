@@ -134,7 +134,7 @@ func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code st
 	st, workspace := store.New(pool, uuid.Must(uuid.NewV7()), limit), uuid.Must(uuid.NewV7())
 	limited(t, pool, st, workspace, 1, 100_000)
 	if crowded {
-		fenced(t, pool, st, aRequest(workspace, 1)) // this call uses the only live call of the limit
+		fenced(t, pool, st, aRequest(workspace, 1)) // this live call reaches the limit of one call
 	}
 	old, young := aRequest(workspace, 2), aRequest(workspace, 3)
 	old.DueAt = time.Now().Add(-25 * time.Hour)
@@ -146,7 +146,7 @@ func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code st
 	if trunkDown {
 		claimWithoutTrunk(t, st, 0)
 	}
-	for range 2 { // the second time changes nothing
+	for range 2 { // the second call of Expire changes nothing
 		if _, err := st.Expire(t.Context()); err != nil {
 			t.Fatal(err)
 		}

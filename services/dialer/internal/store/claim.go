@@ -22,7 +22,7 @@ const (
 	// A fence that began before the end of its claim can commit up to longestClaimDelay after that
 	// end. Until then, the request counts as in use.
 	longestClaimDelay = 2 * time.Second
-	// Due finds a request up to dueAhead before it is due.
+	// The method Due finds a request up to dueAhead before it is due.
 	dueAhead = 2 * time.Second
 )
 
@@ -414,8 +414,8 @@ func idAt(at time.Time) (id uuid.UUID) {
 	return id
 }
 
-// take claims the share of each workspace in one round trip. It stores in the parameter taken how
-// many requests each workspace received.
+// The method take claims the share of each workspace in one round trip. It stores in the parameter
+// taken how many requests each workspace received.
 func (s *Store) take(
 	ctx context.Context, tx *pg.Pipeline, rows []workspaceRow, shares, taken []int, requests *[]dialqueue.Request,
 ) error {
@@ -444,8 +444,8 @@ func (s *Store) take(
 	return tx.Ask(ctx, &batch)
 }
 
-// store adds the changed buckets to the commit: the tokens that were taken, and the workspaces
-// whose requests were left without capacity.
+// The method store adds the changed buckets to the commit: the tokens that were taken, and the
+// workspaces whose requests were left without capacity.
 func (u usage) store(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allocation, taken []int) {
 	all := 0
 	var batch pgx.Batch

@@ -55,7 +55,7 @@ func BenchmarkClaim(b *testing.B) {
 		for _, side := range sides {
 			side.claimOne(b)
 		}
-		sides = append(sides[1:], sides[0]) // the order changes in each round
+		sides = append(sides[1:], sides[0]) // the order of the queues changes in each round
 	}
 	for _, side := range sides {
 		slices.Sort(side.took)
@@ -142,8 +142,8 @@ func (s *costSide) claimOne(b *testing.B) {
 	}
 }
 
-// pages returns the number of pages that a claim reads. It measures a generic and a custom plan and
-// returns the larger number.
+// The method pages returns the number of pages that a claim reads. It measures a generic and a
+// custom plan and returns the larger number.
 func (s *costSide) pages(b *testing.B) (most int) {
 	b.Helper()
 	watchedPool, seen := pgtest.Watch(b, s.pool)
@@ -155,7 +155,7 @@ func (s *costSide) pages(b *testing.B) (most int) {
 		store.Timing{ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, CapacityLimit: 24 * time.Hour},
 	)
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
-		for range 20 { // Pages runs the claim again, which needs another due request
+		for range 20 { // the method Pages runs the claim again, which needs another due request
 			s.enqueue(b)
 		}
 		seen.Forget()

@@ -25,8 +25,8 @@ SELECT gen_random_uuid(), $1, 'queued', '+1415' || lpad((n % 9999999)::text, 7, 
 	now() + $4::interval + n * interval '1 millisecond', now() + $4::interval + n * interval '1 millisecond'
 FROM generate_series($2::integer, $3::integer) n`
 
-// many enqueues requests of one workspace to the numbers from first to last. They are due after the
-// parameter at.
+// The function many enqueues requests of one workspace to the numbers from first to last. They
+// become due after the duration at.
 func many(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, first, last int, at time.Duration) {
 	t.Helper()
 	_, err := pool.Exec(t.Context(), knownWorkspace, workspace, dialqueue.DefaultMaxLiveCalls, dialqueue.DefaultCallsPerSecond)
@@ -84,8 +84,8 @@ func TestClaim_ManyRequestsOfOneWorkspaceDoNotDelayAnother(t *testing.T) {
 	}
 }
 
-// pagesOf returns the number of pages that the last statements of the function do read. It measures
-// a generic and a custom plan and returns the larger number.
+// pagesOf calls the function do and returns the number of pages that its last statements read. It
+// measures a generic and a custom plan and returns the larger number.
 func pagesOf(t *testing.T, seen *pgtest.Watched, do func()) (most int) {
 	t.Helper()
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
@@ -118,7 +118,7 @@ func TestClaim_PagesReadDoNotGrowWithScheduledRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		claim = pagesOf(t, seen, func() {
-			for range 20 { // Pages runs the claim again, which needs another due request
+			for range 20 { // the method Pages runs the claim again, which needs another due request
 				next++
 				enqueue(t, pool, plain, aRequest(workspace, next))
 			}

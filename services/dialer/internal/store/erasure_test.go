@@ -20,7 +20,7 @@ import (
 
 const secret = "Xylophone"
 
-// about returns a request whose fields contain personal data of a person.
+// The function about returns a request whose fields contain personal data of a person.
 func about(workspace uuid.UUID, number int) dialqueue.Request {
 	r := aRequest(workspace, number)
 	r.Variables, r.TimeZone = []byte(`{"name":"`+secret+`"}`), secret
@@ -63,7 +63,7 @@ func erase(t *testing.T, pool *pgxpool.Pool, st *store.Store, id uuid.UUID, e st
 	within(t, pool, func(tx pgx.Tx) error { return st.EraseRequest(t.Context(), tx, id, e) })
 }
 
-// kept counts the rows that contain the person's data.
+// The function kept counts the rows that contain the person's data.
 func kept(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
 	return count(t, pool, `SELECT (SELECT count(*) FROM dial_queue WHERE variables::text LIKE '%`+secret+`%')
@@ -85,7 +85,7 @@ func TestEraseRequest_QueuedRequestsEndAsBlocked(t *testing.T) {
 	}
 	claimed = taken[0]
 	enqueue(t, pool, st, ahead, other)
-	for range 2 { // the second time changes nothing
+	for range 2 { // the second erasure changes nothing
 		erase(t, pool, st, ahead.CallRequestID, e)
 		erase(t, pool, st, claimed.CallRequestID, e)
 	}
@@ -234,7 +234,8 @@ func TestOrderErasure_PublishesErasedAfterEarlierEvents(t *testing.T) {
 	if n := kept(t, pool); n != 2 {
 		t.Errorf("rows with personal data = %d, want those of the other workspace and of the later call", n)
 	}
-	// the events of two calls, and one report for each of the two orders
+	// the events of two calls, and one report for each of the two times that the erasure was
+	// ordered
 	if n := len(published(t, pool, e.ID.String())); n != 6 {
 		t.Errorf("outbox rows of the erasure = %d, want 6", n)
 	}

@@ -118,8 +118,8 @@ func RowGuard(sql string, args pg.Args) Guard {
 }
 
 // MoveFeed returns the guard of a batch of events. The guard returns ErrLost unless this process is
-// the reader and the stored position equals the parameter from. It sets the position to the
-// parameter to and extends the lease.
+// the reader and the stored position equals the parameter from. Otherwise the guard stores the end
+// of the batch as the new position and extends the lease.
 func (s *Store) MoveFeed(trunk string, from, to FeedPosition) Guard {
 	return RowGuard(moveOn, pg.Args{
 		"trunk": trunk, "instance": s.instance, "feed": to.Feed, "cursor": to.Cursor,

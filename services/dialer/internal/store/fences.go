@@ -55,7 +55,7 @@ const lockNotAvailable = "55P03"
 // oneLive is the unique index that permits only one live call to a number of a workspace.
 const oneLive = "calls_one_live"
 
-// Fence is the permission to dial a claimed request once.
+// Fence is the row that permits a process to dial a claimed request once.
 type Fence struct {
 	Request dialqueue.Request
 	CallID  uuid.UUID
@@ -285,9 +285,9 @@ SELECT now(), o.due_at, (SELECT count(*) FROM fences f WHERE f.call_request_id =
 
 // Release makes the call of an attempt void, because no phone rang, and queues the request again.
 // The request can be claimed after the parameter wait. The wait doubles with each fence of the
-// request, up to 8 times wait. The void call keeps the cause, which can be empty; Releases counts
-// it. The next dial needs a new fence (ADR 2). If recovery or another process has taken over the
-// call, Release returns ErrLost and changes nothing.
+// request, up to 8 times wait. The cause, which can be empty, is stored in the void call, so that
+// the method Releases can count it. The next dial needs a new fence (ADR 2). If recovery or another
+// process has taken over the call, Release returns ErrLost and changes nothing.
 func (s *Store) Release(
 	ctx context.Context, r dialqueue.Request, callID uuid.UUID, cause callstate.Cause, wait time.Duration,
 ) error {

@@ -308,7 +308,7 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, alive boo
 		return fmt.Errorf("end request: %w", err)
 	}
 	settled.Failed++
-	// No row is stored for the lost call. Its event ended is published for the consumers that
+	// No row is stored for the lost call. Its event `ended` is published for the consumers that
 	// received earlier events of the call.
 	lost := &callstate.Call{
 		CallID: i.CallID, CallRequestID: &i.CallRequestID, WorkspaceID: i.WorkspaceID, Direction: callstate.Outbound,
@@ -390,8 +390,8 @@ SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_b
 		WHERE c.ended_at IS NULL AND c.status = 'fenced' AND c.ending = '' AND f.fenced_at <= @since::timestamptz)`
 
 // AdvanceIntents stores end offsets of the topic as the new positions. The caller read the offsets
-// before the time since, which is a time of the database. If a request that was claimed or dialed
-// before that time can still get a fence, AdvanceIntents changes nothing and returns false. The
+// before the time since, which is a time of the database. AdvanceIntents changes nothing and
+// returns false if a request that was claimed or dialed before that time can still get a fence. The
 // intent of that fence can have an offset below the new positions, and a reconciliation after a
 // failover must read it.
 func (s *Store) AdvanceIntents(

@@ -33,7 +33,7 @@ func instant() *time.Time {
 	return &now
 }
 
-// dial stores the leg of an outbound call and returns the id of the call.
+// The function dial stores the leg of an outbound call and returns the id of the call.
 func dial(t *testing.T, j *store.Legs) uuid.UUID {
 	t.Helper()
 	id := uuid.Must(uuid.NewV7())
@@ -56,7 +56,7 @@ func apply(t *testing.T, pool *pgxpool.Pool, guard store.Guard) error {
 	})
 }
 
-// wants checks that the guard returns the error in the parameter want.
+// The function wants checks that the guard returns the error in the parameter want.
 func wants(t *testing.T, pool *pgxpool.Pool, name string, guard store.Guard, want error) {
 	t.Helper()
 	if err := apply(t, pool, guard); !errors.Is(err, want) {
@@ -165,8 +165,8 @@ func TestHeartbeat_ReturnsRequestedLegsOnlyToTheOwner(t *testing.T) {
 	}
 }
 
-// adopts sends heartbeats until the owner adopts legs, and returns these legs. An owner adopts legs
-// only after its heartbeats were in time for one lease.
+// The function adopts sends heartbeats until the owner adopts legs, and returns these legs. An
+// owner adopts legs only after its heartbeats were in time for one lease.
 func adopts(t *testing.T, j *store.Legs) (calls []store.Leg) {
 	t.Helper()
 	testkit.Until(t, "calls are adopted", func() bool {

@@ -19,7 +19,7 @@ func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 	st, workspace, reportedAt := newStore(pool), uuid.Must(uuid.NewV7()), time.Now()
 	ago := func(d time.Duration) *time.Time { at := reportedAt.Add(-d); return &at }
 	for n, tt := range []struct {
-		name, was string // was is the state of the request before the call; empty if it never arrived
+		name, was string // was: the state of the request before the call; empty if the request never arrived
 		ended     *time.Time
 		want      dialqueue.Found
 		is        string

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The analysis of a call can run later than the call's leg would be deleted. The analysis reads the
-// time of the callback from the leg, so the leg must be kept until then.
+// The analysis of a call can run after the time at which the call's leg is normally deleted. The
+// analysis reads the time of the callback from the leg, so the leg must be kept until then.
 func TestPrune_KeepsLegsWhoseAnalysisIsPending(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)

@@ -235,9 +235,9 @@ func (s *Store) Block(ctx context.Context, r dialqueue.Request, why dialqueue.Re
 	})
 }
 
-// endClaim runs a guarded UPDATE that ends the claim of a request. It publishes the event that the
-// function of returns. The UPDATE returns the current time, followed by the columns for the
-// parameter also.
+// endClaim runs a guarded UPDATE that ends the claim of a request. It then calls the function `of`
+// and publishes the event that `of` returns. The UPDATE returns the current time, which is passed
+// to `of`, and the columns that are stored in the variables `also`.
 func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, of func(at time.Time) callstate.Fact,
 	also ...any) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
@@ -362,7 +362,8 @@ func (s *Store) ReturnStrays(ctx context.Context) (int64, error) {
 	return moved.RowsAffected(), nil
 }
 
-// The statement moves the requests of live calls whose look_at is more than five minutes ago.
+// The statement moves the requests of live calls forward if their look_at is more than five minutes
+// ago.
 const moveLongCalls = `
 UPDATE dial_queue q SET look_at = now()
 WHERE q.call_request_id = ANY (ARRAY(

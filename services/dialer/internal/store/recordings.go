@@ -237,9 +237,9 @@ WHERE call_id = ANY (ARRAY(
 		AND r.ended_at < @now::timestamptz - coalesce(make_interval(days => w.keep_recordings_days), @keep::interval)
 	ORDER BY r.ended_at LIMIT @limit FOR UPDATE OF r SKIP LOCKED))`
 
-// Expire marks up to limit recordings for deletion whose retention period has ended. The period is
-// the setting of the workspace, or the parameter keep if the workspace has no setting. Expire
-// returns how many recordings it marked.
+// Expire marks recordings for deletion whose retention period has ended, at most limit of them. The
+// period is the setting of the workspace, or the parameter keep if the workspace has no setting.
+// Expire returns how many recordings it marked.
 func (s *Recordings) Expire(ctx context.Context, now time.Time, keep time.Duration, limit int) (int64, error) {
 	did, err := s.pool.Exec(ctx, expireRecordings, pg.Args{"now": now, "keep": keep, "limit": limit})
 	if err != nil {

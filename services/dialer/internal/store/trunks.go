@@ -233,8 +233,8 @@ func (s *Trunks) many(ctx context.Context, sql string, args pg.Args) ([]trunks.T
 	return trunks, nil
 }
 
-// named converts the error of a statement: to ErrNameTaken if the name of the trunk is in use.
-// Other errors are returned unchanged.
+// The function named converts the error of a statement: to ErrNameTaken if the name of the trunk is
+// in use. Other errors are returned unchanged.
 func named(err error) error {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && refused.Code == "23505" && refused.ConstraintName == "trunks_name" {
@@ -261,8 +261,9 @@ func (s *Trunks) args(t trunks.Trunk) (pg.Args, error) {
 	}, nil
 }
 
-// opened returns the trunk with its decrypted password. If the password cannot be decrypted, the
-// trunk has no password. Such a trunk can still be read, and an operator can set another password.
+// The method opened returns the trunk with its decrypted password. If the password cannot be
+// decrypted, the trunk has no password. Such a trunk can still be read, and an operator can set
+// another password.
 func (s *Trunks) opened(r row) trunks.Trunk {
 	var password []byte
 	if r.PasswordSealed != nil {
