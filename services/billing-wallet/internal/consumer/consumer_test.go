@@ -155,7 +155,7 @@ func order(request, workspace uuid.UUID) *eventv1.CallRequestEvent {
 	return &eventv1.CallRequestEvent{CallRequestId: request.String(), WorkspaceId: workspace.String()}
 }
 
-func TestEvents_RepeatedInAnyOrderSettleOnce(t *testing.T) {
+func TestEvents_RepeatedEventsInAnyOrderSettleTheHoldOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 10*money.Credit)

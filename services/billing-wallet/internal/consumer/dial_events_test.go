@@ -14,7 +14,7 @@ import (
 
 // If the event `ended` is lost, the next event of the ended call settles the hold. Later events of
 // the call change nothing, even if the lost event `ended` arrives after all.
-func TestDialEvents_AnyEventOfAnEndedCallSettlesOnce(t *testing.T) {
+func TestDialEvents_AnyEventOfAnEndedCallSettlesTheHoldOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit)
@@ -47,7 +47,7 @@ func TestDialEvents_AnyEventOfAnEndedCallSettlesOnce(t *testing.T) {
 	wallettest.Balances(t, s.store, workspace, money.Credit-50_000, 0)
 }
 
-func TestDialEvents_EventOfALiveCallSettlesNothing(t *testing.T) {
+func TestDialEvents_EventOfALiveCallSettlesNoHold(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit)

@@ -20,7 +20,7 @@ import (
 func (a *API) Routes(tel *telemetry.Telemetry, keys *serviceauth.Keys) (http.Handler, error) {
 	traces, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
-		return nil, fmt.Errorf("make the question interceptor: %w", err)
+		return nil, fmt.Errorf("make the trace interceptor: %w", err)
 	}
 	router := httpserver.NewRouter(tel)
 	router.Route("/v1", func(r chi.Router) {

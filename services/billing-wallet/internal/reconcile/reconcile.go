@@ -133,7 +133,7 @@ func (w Walk) interrupted(ctx context.Context, result report, err error) error {
 	// an error of print is ignored, because the error of the comparison is returned
 	_ = w.print(ctx, "broken off: ", result)
 	if ctx.Err() != nil {
-		return errors.New("reconciling was interrupted: run it again")
+		return errors.New("reconciliation was interrupted: run it again")
 	}
-	return fmt.Errorf("reconciling was broken off: %w", err)
+	return fmt.Errorf("reconciliation was broken off by an error: %w", err)
 }

@@ -160,7 +160,7 @@ func TestHold_WithoutAWalletIsAnError(t *testing.T) {
 	}
 }
 
-func TestSettle_EndsOfARequestInAnyOrderSettleOnce(t *testing.T) {
+func TestSettle_OutcomesInAnyOrderSettleTheHoldOnce(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
@@ -331,7 +331,7 @@ func raceReference(t *testing.T, st *store.Store) {
 	}
 }
 
-func TestTransactions_PagesNewestFirst(t *testing.T) {
+func TestTransactions_AreListedNewestFirst(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	workspace := wallettest.Workspace(t, st, money.Credit)

@@ -59,7 +59,7 @@ func TestHeartbeat_WorksWhileThePoolIsSaturated(t *testing.T) {
 }
 
 // A process whose own heartbeats are late must not take over calls of other processes.
-func TestTakeOver_OnlyWithHealthyHeartbeats(t *testing.T) {
+func TestTakeOver_NeedsHealthyHeartbeats(t *testing.T) {
 	t.Parallel()
 	work, beats := openPools(t)
 	own, dead, lease := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7()), time.Minute

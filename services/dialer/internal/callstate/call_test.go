@@ -30,7 +30,7 @@ func outbound() *callstate.Call {
 
 func lastEvent(c *callstate.Call) *eventv1.Call { return c.Facts()[len(c.Facts())-1].Event.GetCall() }
 
-func TestZone_PrefersTheNameThenTheNumberThenUTC(t *testing.T) {
+func TestZone_UsesTheNameElseTheNumberElseUTC(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ named, number, want string }{
 		{"Asia/Tokyo", "+18005551234", "Asia/Tokyo"}, {"Asia/Tokyo", "+14155550101", "Asia/Tokyo"}, {"", "+14155550101",

@@ -11,7 +11,7 @@ import (
 
 // A consumer can apply this event instead of the first ended event. Until the call changes, the
 // event must have the same id each time.
-func TestEndedAgain_ContainsTheCallAndChangesNothing(t *testing.T) {
+func TestEndedAgain_RepeatsTheEndedEventOfAnUnchangedCall(t *testing.T) {
 	t.Parallel()
 	request := uuid.New()
 	ended := time.Now()

@@ -39,7 +39,7 @@ func order(id uuid.UUID, overdue bool) *eventv1.CallRequestEvent {
 // An overdue order whose request is still queued is counted as waiting. An overdue order whose
 // request had never arrived is queued and counted as lost, once per event id. Other orders are not
 // counted.
-func TestOverdueOrder_IsCountedByWhereItWasFound(t *testing.T) {
+func TestOverdueOrder_IsCountedByTheStateOfItsRequest(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(
 		t,

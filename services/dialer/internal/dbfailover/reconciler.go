@@ -267,7 +267,7 @@ func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) err
 		return err
 	}
 	if len(open) > 0 {
-		slog.WarnContext(ctx, "dial intents without a fence found in the database",
+		slog.WarnContext(ctx, "dial intents found, their fences are missing in the database",
 			"requests", len(open), "server", state.Server)
 		if err := r.settle(ctx, state.Server, found, bounds.End); err != nil {
 			return err

@@ -657,7 +657,7 @@ func TestReconciled_StaysTrueWhileTheServerCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestReconcile_NoClaimBeforeReconciliation(t *testing.T) {
+func TestReconcile_RequestsAreClaimedOnlyAfterReconciliation(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()

@@ -80,7 +80,7 @@ func TestIntend_PublishesBeforeEachFence(t *testing.T) {
 	}
 }
 
-func TestIntend_NoFenceWithoutAcknowledgement(t *testing.T) {
+func TestIntend_WithoutAcknowledgementNoFenceIsCommitted(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	var fences int

@@ -9,7 +9,7 @@ import (
 
 // If the own limits of a workspace delayed a request, the delay is counted with a different
 // label. The service level objective does not include these delays.
-func TestLateness_ExcludesDelaysCausedByWorkspaceLimits(t *testing.T) {
+func TestLateness_LabelsDelaysCausedByWorkspaceLimits(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, limits string

@@ -73,7 +73,7 @@ func TestPermit_ChecksTheGatesAgainBeforeALateINVITE(t *testing.T) {
 
 // A failover happens after the fence was committed. No INVITE may be sent. The request must be
 // queued again, and its intent withdrawn.
-func TestPermit_NoINVITEBeforeTheDatabaseIsReconciled(t *testing.T) {
+func TestPermit_SendsNoINVITEBeforeTheDatabaseIsReconciled(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	var pending atomic.Bool

@@ -45,7 +45,7 @@ func (q *queue) find(ctx context.Context, st *store.Store) error {
 			return err
 		}
 		if moved > 0 {
-			slog.WarnContext(ctx, "unreadable due requests moved to the front of the dial queue",
+			slog.WarnContext(ctx, "requests moved to the front of the dial queue, no claim could find them",
 				"requests", moved)
 		}
 		q.tidied, now = now, time.Now()

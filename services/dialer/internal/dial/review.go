@@ -28,7 +28,7 @@ func (d *Dialer) Review(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		if err := d.review(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "review of fenced calls without an attempt failed", "error", err)
+			slog.WarnContext(ctx, "review of fenced calls without a running attempt failed", "error", err)
 		}
 	}
 }
@@ -57,7 +57,7 @@ func (d *Dialer) resolve(ctx context.Context, callID uuid.UUID) error {
 	if err != nil && !unknown {
 		return err
 	}
-	slog.WarnContext(ctx, "fenced call without an attempt resolved", "call_id", callID, "known_to_carrier", !unknown)
+	slog.WarnContext(ctx, "fenced call without a running attempt continued or ended", "call_id", callID, "known_to_carrier", !unknown)
 	err = d.store.Change(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*callstate.Call) {
 		c := calls[callID]
 		switch {

@@ -56,7 +56,7 @@ func (o fixture) fetch(t *testing.T, method, target, ranges string) *httptest.Re
 	return answer
 }
 
-func TestRecording_IsServedToAValidLinkOnly(t *testing.T) {
+func TestRecording_IsServedOnlyForAValidLink(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	now := time.Now()

@@ -187,11 +187,11 @@ WHERE call_id = ANY (ARRAY(
 func (s *Store) Sweep(ctx context.Context) (int64, error) {
 	longest, err := s.pool.Exec(ctx, sweepLongest)
 	if err != nil {
-		return 0, fmt.Errorf("sweep longest calls: %w", err)
+		return 0, fmt.Errorf("mark calls that rang or lasted too long: %w", err)
 	}
 	overdue, err := s.pool.Exec(ctx, sweepDeadline)
 	if err != nil {
-		return 0, fmt.Errorf("sweep overdue calls: %w", err)
+		return 0, fmt.Errorf("mark calls without an end event: %w", err)
 	}
 	return longest.RowsAffected() + overdue.RowsAffected(), nil
 }

@@ -357,7 +357,7 @@ WHERE q.call_request_id = ANY (ARRAY(
 func (s *Store) ReturnStrays(ctx context.Context) (int64, error) {
 	moved, err := s.pool.Exec(ctx, returnStrays)
 	if err != nil {
-		return 0, fmt.Errorf("return stray requests: %w", err)
+		return 0, fmt.Errorf("move requests before the scan position: %w", err)
 	}
 	return moved.RowsAffected(), nil
 }

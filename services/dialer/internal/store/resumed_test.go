@@ -93,7 +93,7 @@ func TestFence_RejectsARequestThatIsNotDue(t *testing.T) {
 
 // ApplySetting stores a new version of a workspace before the event of the old version arrives. The
 // late event must change nothing, so no request becomes due.
-func TestSaveWorkspace_OlderVersionMakesNoRequestDue(t *testing.T) {
+func TestSaveWorkspace_OlderVersionLeavesRequestsScheduled(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
 	st := newStore(pool)

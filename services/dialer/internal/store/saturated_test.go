@@ -62,7 +62,7 @@ func TestAdopt_TakesNoLegsDirectlyAfterAFailedHeartbeat(t *testing.T) {
 
 // A process starts directly after an outage of the database. The other processes look dead, because
 // they have not sent their next heartbeats yet. The new process must not take over their legs.
-func TestAdopt_TakesNoLegsBeforeALeaseOfOwnHeartbeats(t *testing.T) {
+func TestAdopt_TakesNoLegsInTheFirstLeaseAfterTheStart(t *testing.T) {
 	t.Parallel()
 	pool, owner := newLegPool(t), uuid.New()
 	const beat = "INSERT INTO sip_leg_owners (owner, seen_at) VALUES ($1, now())"
