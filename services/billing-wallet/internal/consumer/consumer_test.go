@@ -110,7 +110,8 @@ func (s *service) until(what string, holds func() (bool, error)) {
 	}
 }
 
-// count waits until the result of the query, which counts rows, equals the parameter want.
+// The method count waits until the query, which counts rows, returns the number in the parameter
+// want.
 func (s *service) count(what, query string, want int, args ...any) {
 	s.Helper()
 	s.until(what, func() (bool, error) {

@@ -63,8 +63,8 @@ func start(t testing.TB) *stack {
 	return s
 }
 
-// request sends a request for the workspace, signed by the gateway. If operator is empty, request
-// sends a customer's request.
+// The method request sends a request for the workspace, signed by the gateway. If operator is
+// empty, it sends a customer's request.
 func (s *stack) request(method, path string, workspace uuid.UUID, operator, body string) (int, string) {
 	s.Helper()
 	token, err := s.keys["gateway"].SignCaller("billing-wallet", serviceauth.Caller{

@@ -43,7 +43,7 @@ func viewTransaction(t ledger.Transaction) transactionView {
 		openapi.TimestampOf(t.CreatedAt())}
 }
 
-// payment validates the body and returns its type, amount and reference.
+// The method payment validates the body and returns its type, amount and reference.
 func (b transactionBody) payment() (kind ledger.Kind, amount money.Micro, reference string, err error) {
 	switch {
 	case b.Type == nil:

@@ -27,7 +27,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// books are a workspace with an open, a captured and a released hold.
+// books contains the ids of a workspace and of its open, its captured and its released hold.
 type books struct{ workspace, open, captured, released uuid.UUID }
 
 func keep(t *testing.T, pool *pgxpool.Pool, st *store.Store) books {
@@ -222,8 +222,9 @@ func TestRun_ReportsEveryInconsistency(t *testing.T) {
 	}
 }
 
-// compare requires exactly the differences in the parameter want, in any order. An element of want
-// is the beginning of a line without the workspace. The text <id> in want matches any id.
+// The function compare requires that the output contains exactly the differences in want, in any
+// order. An element of want is the beginning of a line without the workspace. The text <id> in want
+// matches any id.
 func compare(t *testing.T, name string, b books, args pgx.NamedArgs, lines, want []string) {
 	t.Helper()
 	if len(lines) != len(want) {
@@ -322,7 +323,7 @@ func TestRun_UnknownWorkspaceAndInterruptionAreErrors(t *testing.T) {
 	}
 }
 
-// scripted checks that the JSON object contains the same differences as the lines.
+// The function scripted checks that the JSON object contains the same differences as the lines.
 func scripted(t *testing.T, st *store.Store, workspace uuid.UUID, lines []string) {
 	t.Helper()
 	var out bytes.Buffer

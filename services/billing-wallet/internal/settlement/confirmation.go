@@ -37,7 +37,7 @@ type Confirmer struct {
 	open, unconfirmed, oldest prometheus.Gauge
 }
 
-// NewConfirmer returns a confirmer for holds that are older than the parameter after. The confirmer
+// NewConfirmer returns a confirmer. It reports holds that are older than the given duration, and
 // repeats the event of a hold each time that duration has passed.
 func NewConfirmer(st *store.Store, relay *outbox.Relay, after time.Duration, metrics prometheus.Registerer) *Confirmer {
 	factory := promauto.With(metrics)

@@ -32,7 +32,7 @@ func relayOf(t *testing.T, pool *pgxpool.Pool) *outbox.Relay {
 	return outbox.NewRelay(pool, bus, prometheus.NewRegistry(), outbox.Config{})
 }
 
-// held makes a hold and moves its creation time back by the parameter age.
+// The function held makes a hold and moves its creation time back by the given age.
 func held(t *testing.T, st *store.Store, owner *pgxpool.Pool, workspace uuid.UUID, age time.Duration) uuid.UUID {
 	t.Helper()
 	order := wallettest.Order(workspace)

@@ -81,7 +81,7 @@ func (d *HoldBatcher) Hold(ctx context.Context, order holds.Order) (holds.Decisi
 	}
 }
 
-// serve commits the orders of one workspace until no order is left.
+// The method serve commits the orders of one workspace until no order is left.
 func (d *HoldBatcher) serve(ctx context.Context, workspaceID uuid.UUID) {
 	for {
 		d.mu.Lock()

@@ -203,7 +203,7 @@ UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = 
 RETURNING holds.request_id, holds.workspace_id`
 
 // EnqueueUnconfirmed writes an event to the outbox for up to limit holds that are older than the
-// parameter after and whose event `requested` did not arrive. A hold gets at most one event in each
+// given duration and whose event `requested` did not arrive. A hold gets at most one event in each
 // period of that length.
 func (s *Store) EnqueueUnconfirmed(
 	ctx context.Context, after time.Duration, limit int, event func(Request) outbox.Event,
@@ -212,7 +212,7 @@ func (s *Store) EnqueueUnconfirmed(
 }
 
 // EnqueueLongOpen writes an event to the outbox for up to limit confirmed holds that are open for
-// longer than the parameter after. A hold gets at most one event in each period of that length.
+// longer than the given duration. A hold gets at most one event in each period of that length.
 func (s *Store) EnqueueLongOpen(
 	ctx context.Context, after time.Duration, limit int, event func(Request) outbox.Event,
 ) (marked []Request, err error) {

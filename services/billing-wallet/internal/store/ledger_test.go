@@ -223,7 +223,7 @@ func (h *history) settle(most int) {
 	h.pending = slices.Delete(h.pending, 0, len(done))
 }
 
-// check compares the stored balances and the sums of the entries with the model.
+// The method check compares the stored balances and the sums of the entries with the model.
 func (h *history) check() {
 	books, err := h.st.Books(h.Context(), h.workspace)
 	if err != nil {

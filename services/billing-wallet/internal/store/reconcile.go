@@ -127,7 +127,8 @@ SELECT EXISTS (SELECT FROM wallets WHERE workspace_id = @workspace_id),
 // rows.
 const allowTime = `SET LOCAL statement_timeout = '30min'`
 
-// snapshot returns the options of a transaction in which all statements read the same snapshot.
+// The function snapshot returns the options of a transaction in which all statements read the same
+// snapshot.
 func snapshot() pgx.TxOptions {
 	return pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 }

@@ -9,8 +9,8 @@ const (
 	// sweepInterval is the time between two sweeps. A sweep reads pending settlements from the
 	// first row.
 	sweepInterval = time.Minute
-	// floorStep is the minimum increase of the floor. Smaller increases are not worth the
-	// transaction id that Unsettled must take for each increase.
+	// floorStep is the minimum increase of the floor (the lowest id that is read). Smaller
+	// increases are not worth the transaction id that Unsettled must take for each increase.
 	floorStep = 500
 )
 

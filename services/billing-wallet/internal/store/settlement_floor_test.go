@@ -20,8 +20,8 @@ INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seco
 SELECT $1, gen_random_uuid(), 'canceled', 0 FROM generate_series(1, $2::integer)`
 
 // insertAndDelete inserts n pending settlements, reads them, and deletes them as Settle does. Then
-// it reads two more times. The first read finds the next floor. The second read raises the floor,
-// unless an earlier transaction is still running.
+// it reads two more times. The first read finds the next floor (the lowest id that is read). The
+// second read raises the floor, unless an earlier transaction is still running.
 func insertAndDelete(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID, n int) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), insertPending, workspace, n); err != nil {

@@ -54,8 +54,8 @@ func (s *Store) EnqueueIfHeld(ctx context.Context, tx pgx.Tx, outcomes ...holds.
 	return stored, nil
 }
 
-// changed returns a batch callback that sets *into to true if the statement changed a row, and
-// otherwise to false.
+// The function changed returns a batch callback that sets *into to true if the statement changed a
+// row, and otherwise to false.
 func changed(into *bool) func(pgconn.CommandTag) error {
 	return func(tag pgconn.CommandTag) error {
 		*into = tag.RowsAffected() > 0
@@ -123,8 +123,8 @@ func (s *Store) Unsettled(ctx context.Context) ([]Unsettled, error) {
 	return list, nil
 }
 
-// unsettled reads the pending settlements whose ids are at least the parameter from. All
-// transactions with ids below xmin had ended before the read.
+// The method unsettled reads the pending settlements from the given id upwards. All transactions
+// with ids below xmin had ended before the read.
 func (s *Store) unsettled(ctx context.Context, from int64) (list []Unsettled, xmin int64, err error) {
 	var batch pgx.Batch
 	batch.Queue(oldestTransaction).QueryRow(func(row pgx.Row) error { return row.Scan(&xmin) })
@@ -229,7 +229,7 @@ UPDATE holds SET state = s.state, captured_micro = s.captured, call_id = s.call_
 FROM unnest(@request_ids::uuid[], @states::text[], @captured::bigint[], @call_ids::uuid[]) AS s (request_id, state, captured, call_id)
 WHERE holds.request_id = s.request_id AND holds.state = 'held'`
 
-// decide settles the holds in the order of the outcomes, and queues the changed rows.
+// The function decide settles the holds in the order of the outcomes, and queues the changed rows.
 func decide(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]holds.Hold,
 	outcomes []holds.Outcome) ([]Settlement, error) {
 	var (

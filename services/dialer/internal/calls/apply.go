@@ -123,7 +123,7 @@ type folding struct {
 // applied.
 var errUnanswered = errors.New("a call ended as if answered, without an answer")
 
-// arrived returns the inbound calls that begin to ring with these events.
+// The method arrived returns the inbound calls that begin to ring with these events.
 func (f *folding) arrived() (calls []store.Arrived) {
 	for _, e := range f.events {
 		if e.Inbound && e.Kind == carrier.Ringing {
@@ -271,5 +271,5 @@ func dialedAt(e carrier.Event) time.Time {
 	return e.At
 }
 
-// zone returns the time zone of the person with whom the agent talks.
+// The function zone returns the time zone of the person with whom the agent talks.
 func zone(c *callstate.Call) *time.Location { return callstate.Zone(c.TimeZone, c.Person()) }

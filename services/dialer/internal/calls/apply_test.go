@@ -26,7 +26,8 @@ import (
 
 const lease = time.Minute
 
-// fixture is a database with one fenced call whose leg belongs to a process.
+// fixture is a database with one fenced call (its fence, the row that permits the dial, is
+// committed). The leg of the call belongs to a process.
 type fixture struct {
 	t      *testing.T
 	pool   *pgxpool.Pool
@@ -72,7 +73,8 @@ func (d *fixture) exec(sql string, args ...any) {
 	}
 }
 
-// event returns an event of the call at the given number of seconds after the call's start.
+// The method event returns an event of the call at the given number of seconds after the call's
+// start.
 func (d *fixture) event(kind carrier.Kind, seconds int) carrier.Event {
 	dialed := d.begun
 	return carrier.Event{
@@ -81,7 +83,7 @@ func (d *fixture) event(kind carrier.Kind, seconds int) carrier.Event {
 	}
 }
 
-// ended returns the event that the person hung up.
+// The method ended returns the event that the person hung up.
 func (d *fixture) ended(seconds int) carrier.Event {
 	e := d.event(carrier.Ended, seconds)
 	e.Cause, e.Outcome, e.Reached = callstate.NormalClearing, agent.OutcomeInterested, agent.ReachedHuman
@@ -118,7 +120,7 @@ func (d *fixture) row() (r row) {
 	return r
 }
 
-// events returns the kinds of the call's events in the outbox, in order.
+// The method events returns the kinds of the call's events in the outbox, in order.
 func (d *fixture) events() []string {
 	d.t.Helper()
 	rows, err := d.pool.Query(d.t.Context(), "SELECT payload FROM outbox ORDER BY id")

@@ -51,7 +51,8 @@ func (f *feed) Find(_ context.Context, id uuid.UUID) (carrier.CallStatus, error)
 	return known, nil
 }
 
-// readerFixture is a database with one fenced call, and a fake carrier.
+// readerFixture is a database with one fenced call (its fence, the row that permits the dial, is
+// committed), and a fake carrier.
 type readerFixture struct {
 	t      *testing.T
 	pool   *pgxpool.Pool
@@ -99,8 +100,8 @@ func (r *readerFixture) reader() *EventReader {
 	return NewEventReader(st, r.feed, NewApplier(st, nil, nil))
 }
 
-// add appends an event to the stream. The event happened the given number of seconds after the
-// start of the call.
+// The method add appends an event to the stream. The event happened the given number of seconds
+// after the start of the call.
 func (r *readerFixture) add(id uuid.UUID, kind carrier.Kind, seconds int) {
 	dialed := r.begun
 	e := carrier.Event{
@@ -131,7 +132,7 @@ func (r *readerFixture) takeOver() {
 	r.exec("UPDATE carrier_cursors SET reader_until = now() - interval '1 second'")
 }
 
-// published returns the kinds of the events in the outbox, in order.
+// The method published returns the kinds of the events in the outbox, in order.
 func (r *readerFixture) published() (kinds []string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), "SELECT payload FROM outbox ORDER BY id")

@@ -77,8 +77,8 @@ func (r *OptOutReporter) report(ctx context.Context) error {
 	return fault
 }
 
-// unreachable reports whether err means that contacts-compliance cannot be reached. Any other error
-// concerns only the opt-out that was sent.
+// The function unreachable reports whether err means that contacts-compliance cannot be reached.
+// Any other error concerns only the opt-out that was sent.
 func unreachable(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled:

@@ -22,7 +22,7 @@ const (
 	erased   = "erased"
 )
 
-// publish adds the event of a change, with the current state of the call.
+// The method publish adds the event of a change, with the current state of the call.
 func (c *Call) publish(name string, at time.Time) {
 	f := c.newFact(name, at)
 	switch name {
@@ -84,7 +84,7 @@ func (c *Call) EndedAgain() Fact {
 	return f
 }
 
-// event returns the current state of the call as a message of dial-events.v1.
+// The method event returns the current state of the call as a message of dial-events.v1.
 func (c *Call) event() *eventv1.Call {
 	out := &eventv1.Call{
 		CallId: c.CallID.String(), Direction: string(c.Direction), From: c.From, ToE164: c.To, AgentId: c.AgentID.String(),
@@ -117,8 +117,8 @@ func (c *Call) event() *eventv1.Call {
 	return out
 }
 
-// seconds returns the time between two instants in seconds, rounded up. It returns nil if an
-// instant is nil.
+// The function seconds returns the time between two instants in seconds, rounded up. It returns nil
+// if an instant is nil.
 func seconds(from, to *time.Time) *int32 {
 	if from == nil || to == nil {
 		return nil

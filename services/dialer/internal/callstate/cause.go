@@ -69,7 +69,7 @@ func (c Cause) Conversed() bool {
 	return false
 }
 
-// status returns the status of a call that ended with this cause.
+// The method status returns the status of a call that ended with this cause.
 func (c Cause) status(answered bool) Status {
 	if answered && c.Conversed() {
 		return Completed
@@ -116,8 +116,8 @@ func (c Cause) errorCode() (errorCode, detail string) {
 	return CodeProviderUnavailable, "The carrier could not complete the call; ask for it again later."
 }
 
-// disposition returns the disposition of a call that ended with this cause. For a completed call,
-// the disposition comes from the conversation instead.
+// The method disposition returns the disposition of a call that ended with this cause. For a
+// completed call, the disposition comes from the conversation instead.
 func (c Cause) disposition(status Status) string {
 	switch status {
 	case Busy:

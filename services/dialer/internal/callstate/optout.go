@@ -78,7 +78,7 @@ func (c *Call) settledOutcome() string {
 }
 
 // lastWords returns the person's last words and the time of these words. If the transcript has no
-// such words, it returns "" and the parameter at.
+// such words, it returns "" and the given time.
 func (c *Call) lastWords(at time.Time) (string, time.Time) {
 	if c.Erased {
 		return "", at

@@ -83,8 +83,9 @@ func (p *Publisher) Ready() error {
 	return nil
 }
 
-// Intend publishes the intent and waits until Kafka has acknowledged it. The fence of the call may
-// be committed only if the result is nil. Otherwise the intent is withdrawn.
+// Intend publishes the intent and waits until Kafka has acknowledged it. The fence of the call (the
+// row that permits the dial) may be committed only if the result is nil. Otherwise the intent is
+// withdrawn.
 func (p *Publisher) Intend(ctx context.Context, i store.Intent) error {
 	record, err := encodeIntended(i)
 	if err != nil {
@@ -127,9 +128,9 @@ func (p *Publisher) Withdraw(i store.Intent) {
 	})
 }
 
-// produce passes a record to the client, which sends records of concurrent dials together. The
-// record is not canceled when the dial is canceled: after a cancellation it would be unknown
-// whether the topic contains the record.
+// The method produce passes a record to the client, which sends records of concurrent dials
+// together. The record is not canceled when the dial is canceled: after a cancellation it would be
+// unknown whether the topic contains the record.
 func (p *Publisher) produce(record *kgo.Record, answered func(error)) {
 	p.mu.Lock()
 	p.unacknowledged++
@@ -195,8 +196,8 @@ func (p *Publisher) findTopic(ctx context.Context) bool {
 	return true
 }
 
-// probe closes an open circuit when Kafka acknowledges a record or responds to a ping. It opens a
-// closed circuit if the brokers do not respond while the dialer dials nothing.
+// The method probe closes an open circuit when Kafka acknowledges a record or responds to a ping.
+// It opens a closed circuit if the brokers do not respond while the dialer dials nothing.
 func (p *Publisher) probe(ctx context.Context) {
 	p.mu.Lock()
 	fault, failed, unacknowledged, idle := p.fault, p.failed, p.unacknowledged, time.Since(p.lastAck)
@@ -229,8 +230,8 @@ func (p *Publisher) probe(ctx context.Context) {
 	}
 }
 
-// repeat publishes the withdrawal of an intent again. A repeated withdrawal has no effect on a
-// reconciliation.
+// The method repeat publishes the withdrawal of an intent again. A repeated withdrawal has no
+// effect on a reconciliation.
 func (p *Publisher) repeat(ctx context.Context, failed store.Intent) {
 	record, err := encodeWithdrawn(failed)
 	if err != nil {

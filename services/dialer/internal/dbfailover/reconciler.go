@@ -48,8 +48,8 @@ const (
 	reasonIntents        = "intents"
 )
 
-// Reconciler settles intents that have no fence in the database. It permits the store to claim and
-// fence requests only on a server that is reconciled.
+// Reconciler settles intents that have no fence (the row that permits one dial) in the database. It
+// permits the store to claim and fence requests only on a server that is reconciled.
 type Reconciler struct {
 	cfg       kafka.Config
 	client    *kafka.Client
@@ -100,8 +100,8 @@ func NewReconciler(
 	return r
 }
 
-// Ready returns nil if requests may be dialed: the server is reconciled, and the circuit of the
-// publisher is closed.
+// Ready returns nil if requests may be dialed: the server is reconciled, and the circuit breaker of
+// the publisher is closed.
 func (r *Reconciler) Ready() error {
 	if reason := r.pending.Load(); reason != nil {
 		return fmt.Errorf("the database is not reconciled with %s: waiting for %s", kafka.DialIntents.Name, *reason)
@@ -117,8 +117,8 @@ func (r *Reconciler) OnChange(f func()) { r.changed = f }
 func (r *Reconciler) MayDial() bool { return r.Ready() == nil }
 
 // Reconciled reports whether the server is reconciled, so that INVITEs of fenced calls may be sent.
-// An open circuit of the publisher does not forbid these INVITEs, because the intents of fenced
-// calls are already published.
+// These INVITEs are permitted even if the circuit breaker of the publisher is open, because the
+// intents of fenced calls are already published.
 func (r *Reconciler) Reconciled() bool { return r.pending.Load() == nil }
 
 func (r *Reconciler) report() {
@@ -280,8 +280,8 @@ func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) err
 	return nil
 }
 
-// start returns the offsets from which reconcile reads the topic. It returns ErrConfirmationNeeded
-// if the topic has lost records after these offsets.
+// The method start returns the offsets from which reconcile reads the topic. It returns
+// ErrConfirmationNeeded if the topic has lost records after these offsets.
 func (r *Reconciler) start(ctx context.Context, state store.ServerState, bounds kafka.Bounds) (kafka.Offsets, error) {
 	if state.TopicID != uuid.Nil && state.TopicID != bounds.ID {
 		return nil, fmt.Errorf("topic %s has the id %s, and the database was reconciled with %s: %w",
@@ -332,11 +332,11 @@ func (l *intentLog) add(i store.Intent, isWithdrawal bool) {
 	}
 }
 
-// valid returns the intents of a request whose calls may have rung, newest first. It returns at
-// most one intent of each process: the newest one that is not withdrawn. An older intent of the
-// same process is not valid, because a process publishes the next intent of a request only after
-// its previous dial has ended. Intents of other processes are still valid: a process that has lost
-// its claim can publish its intent after the intent of the call that rang.
+// The method valid returns the intents of a request whose calls may have rung, newest first. It
+// returns at most one intent of each process: the newest one that is not withdrawn. An older intent
+// of the same process is not valid, because a process publishes the next intent of a request only
+// after its previous dial has ended. Intents of other processes are still valid: a process that has
+// lost its claim can publish its intent after the intent of the call that rang.
 func (l *intentLog) valid(request uuid.UUID) (valid []store.Intent) {
 	seen := map[uuid.UUID]bool{}
 	for _, i := range slices.Backward(l.intents[request]) {
@@ -382,9 +382,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// settle waits for the other dialers and reads the withdrawals that they published meanwhile. It
-// then settles the intents that are still open. It ignores intents after the offsets in end,
-// because their fences can commit only on the present server.
+// The method settle waits for the other dialers and reads the withdrawals that they published
+// meanwhile. It then settles the intents that are still open. It ignores intents after the offsets
+// in end, because their fences can commit only on the present server.
 func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog, end kafka.Offsets) error {
 	if err := r.wait(ctx); err != nil {
 		return err

@@ -75,7 +75,7 @@ func (w *fixture) reconciler(meanwhile func()) *Reconciler {
 	return r
 }
 
-// reconcile runs a new reconciler once, which must permit dialing afterwards.
+// The method reconcile runs a new reconciler once, which must permit dialing afterwards.
 func (w *fixture) reconcile() {
 	w.Helper()
 	r := w.reconciler(nil)
@@ -104,8 +104,8 @@ func (w *fixture) exec(sql string, args ...any) {
 	}
 }
 
-// intent returns an intent of a new request to a new number. The process that published the intent
-// is dead.
+// The method intent returns an intent of a new request to a new number. The process that published
+// the intent is dead.
 func (w *fixture) intent() store.Intent {
 	id, now := uuid.Must(uuid.NewV7()), time.Now()
 	return store.Intent{
@@ -121,7 +121,7 @@ func another(i store.Intent) store.Intent {
 	return i
 }
 
-// enqueue adds the request of an intent to the dial queue.
+// The method enqueue adds the request of an intent to the dial queue.
 func (w *fixture) enqueue(i store.Intent) {
 	w.Helper()
 	r := dialqueue.Request{
@@ -146,7 +146,8 @@ func (w *fixture) publish(intents ...store.Intent) {
 	}
 }
 
-// withdraw publishes a withdrawal of the intent and waits until Kafka has acknowledged it.
+// The method withdraw publishes a withdrawal of the intent and waits until Kafka has acknowledged
+// it.
 func (w *fixture) withdraw(i store.Intent) {
 	w.Helper()
 	w.publisher.Withdraw(i)
@@ -155,7 +156,7 @@ func (w *fixture) withdraw(i store.Intent) {
 	}
 }
 
-// alive stores a heartbeat of the process that published the intent.
+// The method alive stores a heartbeat of the process that published the intent.
 func (w *fixture) alive(i store.Intent) {
 	w.Helper()
 	w.exec(`INSERT INTO instances (instance_id) VALUES ($1)`, i.InstanceID)
@@ -170,8 +171,8 @@ func (w *fixture) inAnotherCall(i store.Intent) {
 }
 
 // dialedOver publishes two intents of one request. In the first, the given process dials over a
-// trunk, which refuses the call: the intent has a fence and is withdrawn. The second is the intent
-// i for the next trunk, which has no fence.
+// trunk, which refuses the call: the intent has a fence (the row that permits the dial) and is
+// withdrawn. The second is the intent i for the next trunk, which has no fence.
 func (w *fixture) dialedOver(i store.Intent, instance uuid.UUID) {
 	w.Helper()
 	w.enqueue(i)
@@ -182,7 +183,8 @@ func (w *fixture) dialedOver(i store.Intent, instance uuid.UUID) {
 	w.fenced(refused)
 }
 
-// fenced inserts the fence and the call of an intent, and sets the state of its request to dialing.
+// The method fenced inserts the fence and the call of an intent, and sets the state of its request
+// to dialing.
 func (w *fixture) fenced(i store.Intent) {
 	w.Helper()
 	w.exec(`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id) VALUES ($1, $2, 1, 'sim', $3)`,
@@ -579,8 +581,8 @@ func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
 	}
 }
 
-// While the circuit of the publisher is open, no request may be claimed. But calls that are fenced
-// already may be dialed.
+// While the circuit breaker of the publisher is open, no request may be claimed. But calls that are
+// fenced already may be dialed.
 func TestReconciled_IsTrueWhileThePublisherFails(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)

@@ -21,8 +21,8 @@ import (
 
 const (
 	// retryDelay is the time until the next attempt if the agent or the workspace is not known yet,
-	// or if the circuit is open. If the agent is unknown, the delay grows with each attempt.
-	// retryWrite also pauses for retryDelay between two tries.
+	// or if the carrier's circuit breaker is open. If the agent is unknown, the delay grows with
+	// each attempt. retryWrite also pauses for retryDelay between two tries.
 	retryDelay = 500 * time.Millisecond
 	// gateRetryDelay is the time until the next attempt if contacts-compliance did not respond to
 	// the dial-time check.
@@ -40,7 +40,8 @@ const (
 	// process. Another process can possibly reach the agent, so the delay is short.
 	maxAgentDelay = 5 * time.Second
 	// busyNumberDelay is the time until the next attempt if the called number is already in a call.
-	// A fenced call also waits for busyNumberDelay between two dial-time checks.
+	// A call whose fence (the row that permits the dial) is committed also waits for
+	// busyNumberDelay between two dial-time checks.
 	busyNumberDelay = 250 * time.Millisecond
 	// gateTimeout limits how long a fenced call waits for a result of the dial-time check. It is
 	// shorter than the time after which the watchdog ends the shortest call.
@@ -50,9 +51,9 @@ const (
 	stopTimeout = 15 * time.Second
 )
 
-// attempt dials one claimed request. If the context stopping has ended, attempt dials only if the
-// fence is already committed. The function free releases the worker. It can be called early, while
-// the attempt only waits for a trunk.
+// The method attempt dials one claimed request. If the process has begun to stop (the context
+// stopping has ended), attempt dials only if the fence is already committed. The function free
+// releases the worker. It can be called early, while the attempt only waits for a trunk.
 func (d *Dialer) attempt(stopping context.Context, r dialqueue.Request, inputs dialInputs, free func()) {
 	waited := time.Duration(0)
 	if r.QueuedAt != nil {

@@ -1,7 +1,7 @@
 // Package dial takes due requests from the dial queue and dials each request at most once. An
 // attempt checks the request, calls the gates (the compliance checks in contacts-compliance),
-// publishes an intent, and commits the fence. Then it passes the call to the carrier. Package calls
-// applies the later events of the call.
+// publishes an intent, and commits the fence (the row that permits one dial). Then it passes the
+// call to the carrier. Package calls applies the later events of the call.
 package dial
 
 import (
@@ -53,9 +53,9 @@ type Limits struct {
 	// Both apply to all replicas together. OfTrunk is called before each claim.
 	Overall dialqueue.Limit
 	OfTrunk func(context.Context) (dialqueue.Limit, error)
-	// Failures is the number of consecutive failures that open the carrier's circuit. CircuitRest
-	// is how long the circuit stays open the first time. If Failures is 0, the carrier has its own
-	// circuits.
+	// Failures is the number of consecutive failures that open the carrier's circuit breaker.
+	// CircuitRest is how long it stays open the first time. If Failures is 0, the carrier has its
+	// own circuit breakers.
 	Failures    int
 	CircuitRest time.Duration
 	// From returns the trunk over which a call is tried next, and the number that the called phone
@@ -64,8 +64,8 @@ type Limits struct {
 	// carrier.ErrNoNumber blocks the request. If From is nil, the dialer shows the wanted number or
 	// dialqueue.DefaultFrom, over any trunk.
 	From func(ctx context.Context, wanted string, without []string) (number, over string, err error)
-	// Agents contains the circuits of the addresses of AI agents. If Agents is nil, there are no
-	// circuits.
+	// Agents contains the circuit breakers of the addresses of AI agents. If Agents is nil, there
+	// are none.
 	Agents *agent.Circuits
 	// MayDial reports whether this process may claim requests. If MayDial is nil, it always may.
 	MayDial func() bool
@@ -135,8 +135,8 @@ func New(
 	return d
 }
 
-// lateness returns the histogram of the delay from the due time to the dial. held is true if a
-// limit of the workspace delayed the request; such delays have their own label.
+// The method lateness returns the histogram of the delay from the due time to the dial. held is
+// true if a limit of the workspace delayed the request; such delays have their own label.
 func (d *Dialer) lateness(held bool) prometheus.Observer {
 	if held {
 		return d.lag.WithLabelValues("limits")

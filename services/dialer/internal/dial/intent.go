@@ -27,9 +27,9 @@ func (d *Dialer) intend(ctx context.Context, r dialqueue.Request, o carrier.Orig
 	return d.intents.Intend(ctx, d.intent(r, o))
 }
 
-// withdraw publishes that the intent of a call is not valid any more, because no phone rang for the
-// call and none will ring. It is called in three cases: the fence was not committed, the request is
-// queued again, or another trunk was fenced instead.
+// The method withdraw publishes that the intent of a call is not valid any more, because no phone
+// rang for the call and none will ring. It is called in three cases: the fence was not committed,
+// the request is queued again, or another trunk was fenced instead.
 //
 // If the request has ended, its intent must stay valid. Otherwise the request could be dialed again
 // after a failover that loses its end. With the intent, the reconciliation ends the request with

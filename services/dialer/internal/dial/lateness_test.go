@@ -34,7 +34,7 @@ func TestLateness_LabelsDelaysCausedByWorkspaceLimits(t *testing.T) {
 	}
 }
 
-// lateness returns the number of dialed requests, by the value of the label held.
+// The method lateness returns the number of dialed requests, by the value of the label held.
 func (d *fixture) lateness() map[string]uint64 {
 	d.t.Helper()
 	families, err := d.metrics.Gather()

@@ -42,8 +42,9 @@ func (c *cutting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The fence for the second trunk is committed, but the server's response to the commit is lost.
-// This process must dial over the second trunk, because no other process will.
+// The fence (the row that permits the dial) for the second trunk is committed, but the server's
+// response to the commit is lost. This process must dial over the second trunk, because no other
+// process will.
 func TestTryNextTrunk_DialsAfterALostCommitResponse(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -52,9 +52,9 @@ func (d *Dialer) givesUpAgent(ctx context.Context, f fenced, r dialqueue.Request
 	return err == nil && released+1 >= maxOwnAgentAttempts
 }
 
-// tryNextTrunk dials over the next trunk, with another call id and another fence. No event contains
-// the refused call, so customers see only the last call of the attempt. If no other trunk can be
-// tried, the refusal is the result of the attempt.
+// tryNextTrunk dials over the next trunk, with another call id and another fence (the row that
+// permits one dial). No event contains the refused call, so customers see only the last call of the
+// attempt. If no other trunk can be tried, the refusal is the result of the attempt.
 func (d *Dialer) tryNextTrunk(
 	ctx context.Context,
 	f fenced,

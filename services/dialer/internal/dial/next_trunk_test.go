@@ -91,8 +91,8 @@ func (c *fakeCarrier) originates() []carrier.Originate {
 // zone is the time zone that the gates return. It differs from the time zone of the number.
 const zone = "Asia/Tokyo"
 
-// fakeGate is a fake of the dial-time check in contacts-compliance. It permits every call until its
-// method close is called.
+// fakeGate is a fake of the gates (the dial-time check in contacts-compliance). It permits every
+// call until its method close is called.
 type fakeGate struct {
 	compliancev1.UnimplementedDialCheckServiceHandler
 	mu     sync.Mutex

@@ -26,15 +26,16 @@ type permit struct {
 
 	mu     sync.Mutex
 	answer peers.Answer
-	// stop is the refusal by the gates, and state is the state in which the request then ends. stop
-	// is nil if the gates have not refused.
+	// stop is the refusal by the gates (the dial-time check), and state is the state in which the
+	// request then ends. stop is nil if the gates have not refused.
 	stop  *dialqueue.Refusal
 	state dialqueue.State
 }
 
-// allow reports whether an INVITE may be sent now. The database must be reconciled, this process
-// must own the fence, and the gates must have permitted the call within the last 2 s. If the last
-// result of the gates is older, allow checks them again and waits for at most permitTimeout.
+// The method allow reports whether an INVITE may be sent now. The database must be reconciled, this
+// process must own the fence, and the gates must have permitted the call within the last 2 s. If
+// the last result of the gates is older, allow checks them again and waits for at most
+// permitTimeout.
 func (p *permit) allow(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, permitTimeout)
 	defer cancel()
@@ -61,8 +62,8 @@ func (p *permit) allow(ctx context.Context) bool {
 // The method fenced reports whether the database is reconciled and this process owns the fence.
 func (p *permit) fenced() bool { return p.dialer.sameGeneration(p.generation) && p.dialer.reconciled() }
 
-// result returns the newest result of the gates that permits the call. stop is not nil if the gates
-// refused the call.
+// The method result returns the newest result of the gates that permits the call. stop is not nil
+// if the gates refused the call.
 func (p *permit) result() (answer peers.Answer, stop *dialqueue.Refusal, state dialqueue.State) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// The carrier prepares the dial for so long that the result of the gates expires. The dialer must
-// check the gates again directly before the INVITE.
+// The carrier prepares the dial for so long that the result of the gates (the dial-time check)
+// expires. The dialer must check the gates again directly before the INVITE.
 func TestPermit_ChecksTheGatesAgainBeforeALateINVITE(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -71,8 +71,8 @@ func TestPermit_ChecksTheGatesAgainBeforeALateINVITE(t *testing.T) {
 	}
 }
 
-// A failover happens after the fence was committed. No INVITE may be sent. The request must be
-// queued again, and its intent withdrawn.
+// A failover happens after the fence (the row that permits the dial) was committed. No INVITE may
+// be sent. The request must be queued again, and its intent withdrawn.
 func TestPermit_SendsNoINVITEBeforeTheDatabaseIsReconciled(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
@@ -126,14 +126,14 @@ func TestPermit_RefusalAfterTheFirstINVITEEndsTheCall(t *testing.T) {
 	}
 }
 
-// close makes every later check refuse the call.
+// The method close makes every later check refuse the call.
 func (g *fakeGate) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = true
 }
 
-// count returns the number of checks so far.
+// The method count returns the number of checks so far.
 func (g *fakeGate) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -26,8 +26,8 @@ type queue struct {
 	tidied time.Time // time of the last run of ReturnStrays
 }
 
-// pause returns the time until the next search for workspaces with due requests. It is zero or
-// negative if the search is due.
+// The method pause returns the time until the next search for workspaces with due requests. It is
+// zero or negative if the search is due.
 func (q *queue) pause(now time.Time) time.Duration {
 	pause := maxScanInterval
 	if q.wanted {
@@ -36,7 +36,7 @@ func (q *queue) pause(now time.Time) time.Duration {
 	return q.searchedAt.Add(pause).Sub(now)
 }
 
-// find searches for workspaces with due requests.
+// The method find searches for workspaces with due requests.
 func (q *queue) find(ctx context.Context, st *store.Store) error {
 	now := time.Now()
 	if now.Sub(q.tidied) >= tidyInterval {
@@ -98,7 +98,7 @@ func (u *unused) add(r dialqueue.Request) {
 	u.of[r.WorkspaceID]++
 }
 
-// take returns the tokens of the given workspaces and removes them from the count.
+// The method take returns the tokens of the given workspaces and removes them from the count.
 func (u *unused) take(workspaces []uuid.UUID) map[uuid.UUID]int {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -12,7 +12,9 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// reviewInterval is the time between two searches for fenced calls without a running attempt.
+// reviewInterval is the time between two searches for fenced calls without a running attempt. A
+// call is fenced if its fence (the row that permits the dial) is committed and nothing else about
+// the dial is stored.
 const reviewInterval = 2 * time.Second
 
 // Review searches for fenced calls of this process for which no attempt is running. The
@@ -49,8 +51,8 @@ func (d *Dialer) review(ctx context.Context) error {
 	return nil
 }
 
-// resolve continues or ends a fenced call, depending on whether the carrier finds it. An attempt
-// can have ended the call in the meantime, so Change locks the call and reads it again.
+// The method resolve continues or ends a fenced call, depending on whether the carrier finds it. An
+// attempt can have ended the call in the meantime, so Change locks the call and reads it again.
 func (d *Dialer) resolve(ctx context.Context, callID uuid.UUID) error {
 	known, err := d.carrier.Find(ctx, callID)
 	unknown := errors.Is(err, carrier.ErrUnknownCall)

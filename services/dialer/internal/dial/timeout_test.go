@@ -9,8 +9,8 @@ import (
 // notStopping is a duration after which no test is still running.
 const notStopping = time.Hour
 
-// A fenced call waits for the gates up to gateTimeout, even if contacts-compliance is slow. When
-// the process begins to stop, the wait becomes shorter.
+// A call whose fence is committed waits for the gates (the dial-time check) up to gateTimeout, even
+// if contacts-compliance is slow. When the process begins to stop, the wait becomes shorter.
 func TestWithinTimeout_IsShorterWhileTheProcessStops(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

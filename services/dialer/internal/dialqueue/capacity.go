@@ -187,7 +187,8 @@ func NewBucket(rate float64, tokens *float64, since time.Duration) Bucket {
 // to the bucket.
 func (b Bucket) Take(n int) float64 { return min(b.burst(), b.Tokens-float64(n)) }
 
-// burst returns the capacity of the bucket: the tokens of a tenth of a second, but at least one.
+// The method burst returns the capacity of the bucket: the tokens of a tenth of a second, but at
+// least one.
 func (b Bucket) burst() float64 {
 	if b.Rate <= 0 {
 		return 0
@@ -195,12 +196,12 @@ func (b Bucket) burst() float64 {
 	return max(1, b.Rate/10)
 }
 
-// reserve returns how many tokens of a shared bucket are reserved for small workspaces: a tenth of
-// the capacity beyond one token.
+// The method reserve returns how many tokens of a shared bucket are reserved for small workspaces:
+// a tenth of the capacity beyond one token.
 func (b Bucket) reserve() float64 { return (b.burst() - 1) / 10 }
 
-// missing returns how many tokens are missing for one more call after n calls. It is zero or
-// negative if no token is missing.
+// The method missing returns how many tokens are missing for one more call after n calls. It is
+// zero or negative if no token is missing.
 func (b Bucket) missing(n int, leaveReserve bool) float64 {
 	needed := float64(n) + 1
 	if leaveReserve {

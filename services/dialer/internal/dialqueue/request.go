@@ -42,8 +42,8 @@ type Request struct {
 	// ClaimedUntil is the time at which the claim ends. It identifies the claim, because each claim
 	// of a request ends at a different time.
 	ClaimedUntil time.Time `db:"claimed_until"`
-	// TimeZone is the person's time zone, as the gates returned it. It is empty if the zone is not
-	// known.
+	// TimeZone is the person's time zone, as the gates (the dial-time check) returned it. It is
+	// empty if the zone is not known.
 	TimeZone string `db:"-"`
 	// HeldBack is true if the request waited because its workspace had reached its own limits.
 	HeldBack bool `db:"-"`
@@ -204,8 +204,8 @@ func NewRescheduled(id, workspaceID uuid.UUID, until, at time.Time) callstate.Fa
 	return f
 }
 
-// NewDialing returns the event that a fence was committed. attempt is the number of this fence
-// among the fences of the request, starting at 1.
+// NewDialing returns the event that a fence (the row that permits one dial) was committed. attempt
+// is the number of this fence among the fences of the request, starting at 1.
 func NewDialing(id, workspaceID uuid.UUID, attempt int32, at time.Time) callstate.Fact {
 	f := callstate.New(id, id, workspaceID, "dialing", int64(attempt)-1, at)
 	f.Event.Event = &eventv1.DialEvent_Dialing{Dialing: &eventv1.Dialing{Attempt: attempt}}

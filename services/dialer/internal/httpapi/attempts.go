@@ -46,7 +46,7 @@ func viewAttempt(a store.Attempt) attemptView {
 }
 
 // listAttempts handles GET /admin/v1/workspaces/{id}/attempts?of=. It returns the attempts newest
-// first. The query parameter of is the id of a call or of a call request.
+// first. The query parameter `of` is the id of a call or of a call request.
 func (a *API) listAttempts(w http.ResponseWriter, r *http.Request) error {
 	query, err := page.Parse(r.URL.Query())
 	if err != nil {

@@ -77,7 +77,7 @@ func open(f testing.TB) fixture {
 
 func (o fixture) home() string { return "/admin/v1/workspaces/" + o.workspace.String() + "/numbers" }
 
-// sign adds the signature that the gateway adds to a request of an operator.
+// The method sign adds the signature that the gateway adds to a request of an operator.
 func (o fixture) sign(t testing.TB, request *http.Request) {
 	t.Helper()
 	token, err := o.gateway.SignCaller(

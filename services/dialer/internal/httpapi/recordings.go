@@ -83,7 +83,7 @@ func (w *contentWriter) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController find the connection.
 func (w *contentWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// refusal returns the error that http.ServeContent wrote, or nil.
+// The method refusal returns the error that http.ServeContent wrote, or nil.
 func (w *contentWriter) refusal() error {
 	switch w.refused {
 	case 0:

@@ -36,7 +36,7 @@ func emptyRecordings(t testing.TB) httpapi.Recordings {
 	return httpapi.Recordings{Files: files, Links: links}
 }
 
-// fetch sends the request that the gateway sends for a client with a link.
+// The method fetch sends the request that the gateway sends for a client with a link.
 func (o fixture) fetch(t *testing.T, method, target, ranges string) *httptest.ResponseRecorder {
 	t.Helper()
 	request := httptest.NewRequest(method, target, nil)

@@ -28,7 +28,7 @@ type settingStep struct {
 	value   int32 // value of max_live_calls of a workspace, or of max_call_seconds of an agent
 }
 
-// send delivers the version and returns the error that the sender receives.
+// The method send delivers the version and returns the error that the sender receives.
 func (o fixture) send(t *testing.T, url string, topic kafka.Topic, step settingStep, event proto.Message) error {
 	t.Helper()
 	if step.kafka {

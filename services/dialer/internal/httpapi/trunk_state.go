@@ -78,9 +78,9 @@ type states struct {
 	live    map[uuid.UUID]int
 }
 
-// states reads the reports and counts from which the states of trunks are computed. It returns no
-// error, because a client must not receive a 500 after its change was stored. If the reports cannot
-// be read, the state of each trunk is unknown.
+// The method states reads the reports and counts from which the states of trunks are computed. It
+// returns no error, because a client must not receive a 500 after its change was stored. If the
+// reports cannot be read, the state of each trunk is unknown.
 func (a *API) states(ctx context.Context) states {
 	reports, err := a.replicas.List(ctx)
 	if err != nil {
@@ -93,8 +93,8 @@ func (a *API) states(ctx context.Context) states {
 	return states{reports: reports, live: live}
 }
 
-// view returns a trunk with its state. After a change of the trunk's settings, the state is unknown
-// until the reports contain the new version of the settings.
+// The method view returns a trunk with its state. After a change of the trunk's settings, the state
+// is unknown until the reports contain the new version of the settings.
 func (s states) view(t trunks.Trunk) trunkView {
 	seen := replicas.OfTrunk(s.reports, t.TrunkID, t.Version)
 	merged := replicas.Merge(seen)

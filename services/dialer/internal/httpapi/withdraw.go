@@ -13,8 +13,9 @@ import (
 	"ringfence.dev/proto/dialerv1"
 )
 
-// Withdraw removes a request from the queue for the service `calls`. The withdrawal and the fence
-// are guarded updates of the same row, so only one of them succeeds.
+// Withdraw removes a request from the queue for the service `calls`. The withdrawal and the commit
+// of a fence (the row that permits one dial) are guarded updates of the same row, so only one of
+// them succeeds.
 func (a *API) Withdraw(
 	ctx context.Context,
 	req *connect.Request[dialerv1.WithdrawRequest],

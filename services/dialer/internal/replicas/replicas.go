@@ -35,8 +35,8 @@ type SIP struct {
 	RTP string `json:"rtp"`
 }
 
-// AgentCircuit is an address of AI agents whose circuit is open, because it could not be reached
-// several times in a row.
+// AgentCircuit is an address of AI agents whose circuit breaker is open, because the address could
+// not be reached several times in a row.
 type AgentCircuit struct {
 	Kind string `json:"kind"`
 	// WorkspaceID is the workspace whose own model has the address. It is nil for the operator's
@@ -206,7 +206,7 @@ func Merge(seen []ReportedTrunk) Trunk {
 	return merged
 }
 
-// earlier returns the earlier of two times. A time that is nil is ignored.
+// The function earlier returns the earlier of two times. A time that is nil is ignored.
 func earlier(a, b *time.Time) *time.Time {
 	if a == nil || b != nil && b.Before(*a) {
 		return b

@@ -19,8 +19,8 @@ type Attempt struct {
 	CallID        uuid.UUID  `db:"call_id"`
 	CallRequestID *uuid.UUID `db:"call_request_id"`
 	Direction     string     `db:"direction"`
-	// Fence is the number of the fence among the fences of the call request. It is nil for an
-	// inbound call.
+	// Fence is the number of the attempt's fence (the row that permits one dial) among the fences
+	// of the call request. It is nil for an inbound call.
 	Fence     *int32     `db:"attempt"`
 	TrunkID   uuid.UUID  `db:"trunk_id"`
 	Trunk     string     `db:"trunk"`

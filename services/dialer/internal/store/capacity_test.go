@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// end changes a fenced call to initiated and then ends the call.
+// The function end changes a fenced call to initiated and then ends the call.
 func end(t *testing.T, st *store.Store, id uuid.UUID) {
 	t.Helper()
 	err := st.Change(t.Context(), []uuid.UUID{id}, func(calls map[uuid.UUID]*callstate.Call) {

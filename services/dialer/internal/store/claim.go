@@ -19,8 +19,9 @@ const (
 	extraRequests = 16
 	// lateAfter is how long after its due time a request counts as late.
 	lateAfter = 5 * time.Second
-	// A fence that began before the end of its claim can commit up to longestClaimDelay after that
-	// end. Until then, the request counts as in use.
+	// The transaction that commits a fence (the row that permits one dial) can begin before the end
+	// of the claim and commit up to longestClaimDelay after it. Until then, the request counts as
+	// in use.
 	longestClaimDelay = 2 * time.Second
 	// The method Due finds a request up to dueAhead before it is due.
 	dueAhead = 2 * time.Second

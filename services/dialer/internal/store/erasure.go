@@ -24,8 +24,8 @@ type Erasure struct {
 	WorkspaceID uuid.UUID
 }
 
-// blockErased and the statement of the fence change the same row, so only the first of the two
-// transactions succeeds.
+// blockErased and the statement that commits a fence (the row that permits one dial) change the
+// same row, so only the first of the two transactions succeeds.
 const blockErased = `
 UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, held = false, variables = NULL, ended_at = now()
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND state = 'queued'

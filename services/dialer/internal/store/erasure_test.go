@@ -27,8 +27,8 @@ func about(workspace uuid.UUID, number int) dialqueue.Request {
 	return r
 }
 
-// published returns the names of the dial events and erasure reports in the outbox, in order. It
-// appends "with the secret" to the names of those that contain the person's data.
+// The function published returns the names of the dial events and erasure reports in the outbox, in
+// order. It appends "with the secret" to the names of those that contain the person's data.
 func published(t *testing.T, pool *pgxpool.Pool, of string) (names []string) {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), "SELECT topic, payload FROM outbox WHERE position($1 in encode(payload, 'escape')) > 0 ORDER BY id", of)

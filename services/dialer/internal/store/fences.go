@@ -43,9 +43,9 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent, @time_zone
 FROM dial_queue q WHERE q.call_request_id = @call_request_id`
 
-// boundFenceLocks limits how long a fence waits for a lock, for example the lock of a transaction
-// that withdraws many requests. Otherwise the claims of the other fences in the group could expire
-// meanwhile.
+// boundFenceLocks limits how long the commit of a fence (the row that permits one dial) waits for a
+// lock, for example the lock of a transaction that withdraws many requests. Otherwise the claims of
+// the other fences in the group could expire meanwhile.
 const boundFenceLocks = `SET LOCAL lock_timeout = '500ms'`
 
 // lockNotAvailable is the SQLSTATE of the error after lock_timeout. The transaction was then rolled
@@ -114,9 +114,9 @@ func (s *Store) Fence(ctx context.Context, r dialqueue.Request, callID uuid.UUID
 	return s.Fences(ctx, []Fence{fence})[0]
 }
 
-// fence updates the requests in one round trip. It updates them in the order of their ids, so that
-// two transactions cannot deadlock. The fences and calls of the updated requests are inserted
-// together with the commit.
+// The method fence changes the requests in one round trip. It changes them in the order of their
+// ids, so that two transactions cannot deadlock. The fences and calls of the changed requests are
+// inserted together with the commit.
 func (s *Store) fence(ctx context.Context, tx *pg.Pipeline, fences []Fence, results []error) error {
 	order := make([]int, len(fences))
 	for i := range order {

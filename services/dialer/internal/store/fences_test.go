@@ -62,8 +62,8 @@ UPDATE dial_queue SET look_at = look_at + interval '1 second' WHERE call_request
 	}
 }
 
-// committed counts the fence of a call, if it was committed together with the call and with the
-// request's state dialing.
+// The query committed counts the fence of a call (the row that permits the dial), if it was
+// committed together with the call and with the request's state dialing.
 const committed = `SELECT count(*) FROM fences f JOIN calls USING (call_id)
 JOIN dial_queue q ON q.call_request_id = f.call_request_id AND q.state = 'dialing' WHERE call_id = $1`
 

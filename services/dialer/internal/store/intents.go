@@ -17,7 +17,8 @@ import (
 )
 
 // ErrServerChanged is returned if this database server is not the one that was reconciled with
-// dial-intents.v1. It can be a promoted standby or a restored backup that lacks the last fences.
+// dial-intents.v1. It can be a promoted standby or a restored backup that lacks the last fences
+// (the rows that permit dials).
 var ErrServerChanged = errors.New("the database server is not the one that was reconciled with dial-intents.v1")
 
 // serverGuard stores the identity of the only server on which requests may be claimed and dialed.
@@ -28,7 +29,7 @@ type serverGuard struct{ server atomic.Pointer[string] }
 // server.
 func (s *Store) UseServer(identity string) { s.guard.server.Store(&identity) }
 
-// server returns the identity that UseServer set, or "" if UseServer was not called.
+// The method server returns the identity that UseServer set, or "" if UseServer was not called.
 func (s *Store) server() string {
 	if identity := s.guard.server.Load(); identity != nil {
 		return *identity
@@ -319,8 +320,8 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, alive boo
 	return outbox.Put(ctx, tx, outgoing(lost.Facts()...)...)
 }
 
-// restore inserts the call of an intent and the fence of that call. It returns false if another
-// call to the number is live, because only one is permitted.
+// The function restore inserts the call of an intent and the fence of that call. It returns false
+// if another call to the number is live, because only one is permitted.
 func restore(ctx context.Context, tx pgx.Tx, args pg.Args) (bool, error) {
 	if _, err := tx.Exec(ctx, restoreRequest, args); err != nil {
 		return false, fmt.Errorf("restore request: %w", err)

@@ -47,7 +47,7 @@ func dial(t *testing.T, j *store.Legs) uuid.UUID {
 	return c.CallID
 }
 
-// apply runs a transaction that only checks a guard and applies no events.
+// The function apply runs a transaction that only checks a guard and applies no events.
 func apply(t *testing.T, pool *pgxpool.Pool, guard store.Guard) error {
 	t.Helper()
 	return store.New(pool, uuid.New(), store.Timing{}).ApplyEvents(t.Context(), store.Events{

@@ -205,7 +205,7 @@ func (s *Store) PutBack(ctx context.Context, r dialqueue.Request, wait time.Dura
 	return nil
 }
 
-// The parameter until is computed with the clock of contacts-compliance. If that clock is slow, the
+// The time in `until` is computed with the clock of contacts-compliance. If that clock is slow, the
 // time can be in the past on this server. Without the minimum of one second, the request would be
 // claimed and checked again and again without a pause.
 const reschedule = `

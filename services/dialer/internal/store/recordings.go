@@ -22,9 +22,9 @@ import (
 var ErrRefused = errors.New("the call is not to be recorded")
 
 // Recordings stores the states of recordings, for a process that writes files into one spool
-// directory. A recording changes from the state recording to recorded and then to stored. A
-// recording that is being deleted has the state leaving. A recording whose file cannot be reached
-// has the state lost.
+// directory (the spool). A recording changes from the state recording to recorded and then to
+// stored. A recording that is being deleted has the state leaving. A recording whose file cannot be
+// reached has the state lost.
 type Recordings struct {
 	pool  *pgxpool.Pool
 	spool uuid.UUID

@@ -29,7 +29,7 @@ func applyAll(t *testing.T, st *store.Store, versions ...dialqueue.Workspace) {
 	}
 }
 
-// scheduled enqueues a request that is due in an hour.
+// The function scheduled enqueues a request that is due in an hour.
 func scheduled(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID) dialqueue.Request {
 	t.Helper()
 	r := aRequest(workspace, 1)

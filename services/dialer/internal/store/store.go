@@ -67,7 +67,7 @@ func (s *Store) inTx(ctx context.Context, f func(pgx.Tx) error) error {
 	return pg.InTx(ctx, s.pool, f)
 }
 
-// outgoing converts facts into outbox events.
+// The function outgoing converts facts into outbox events.
 func outgoing(facts ...callstate.Fact) []outbox.Event {
 	events := make([]outbox.Event, 0, len(facts))
 	for _, f := range facts {
@@ -145,8 +145,8 @@ func (s *Store) HandOver(ctx context.Context) error {
 const stillFenced = `
 SELECT EXISTS (SELECT 1 FROM calls WHERE call_id = @call_id AND owner = @instance AND status = 'fenced' AND ending = '')`
 
-// StillFenced reports whether the call is fenced and this process still owns it. Only then may this
-// process dial the call.
+// StillFenced reports whether the call has the status fenced and this process still owns it. Only
+// then may this process dial the call.
 func (s *Store) StillFenced(ctx context.Context, callID uuid.UUID) (bool, error) {
 	var mine bool
 	err := s.pool.QueryRow(ctx, stillFenced, pg.Args{"call_id": callID, "instance": s.instance}).Scan(&mine)

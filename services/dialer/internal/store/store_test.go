@@ -100,7 +100,7 @@ func count(t *testing.T, pool *pgxpool.Pool, query string, args ...any) (n int) 
 	return n
 }
 
-// wide returns a capacity that limits only the number of free workers.
+// The function wide returns a capacity that limits only the number of free workers.
 func wide(workers int) store.Capacity {
 	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
 	return store.Capacity{Workers: dialqueue.Workers{Free: workers}, Trunk: "sim", OfTrunk: ample, Total: ample}
@@ -170,7 +170,8 @@ const knownWorkspace = `
 INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations)
 VALUES ($1, 0, 'active', true, $2, $3, '{}') ON CONFLICT DO NOTHING`
 
-// fenced enqueues a request, claims it and commits its fence. It returns the id of the call.
+// The function fenced enqueues a request, claims it and commits its fence (the row that permits the
+// dial). It returns the id of the call.
 func fenced(t *testing.T, pool *pgxpool.Pool, st *store.Store, r dialqueue.Request) uuid.UUID {
 	t.Helper()
 	enqueue(t, pool, st, r)

@@ -252,9 +252,9 @@ type AnalysisLimits struct {
 }
 
 // DueAnalyses claims calls whose analysis is due. It searches up to 64 workspaces in the order of
-// their ids. It begins with the first id that is greater than the parameter after. A claimed call
-// is due again after 90 s unless its analysis is stored before. next is the value of after for the
-// next claim, and uuid.Nil after the last workspace.
+// their ids. It begins with the first id that is greater than `after`. A claimed call is due again
+// after 90 s unless its analysis is stored before. next is the value of `after` for the next claim,
+// and uuid.Nil after the last workspace.
 func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, limits AnalysisLimits) (due []Analysis,
 	next uuid.UUID, err error) {
 	workspaces, left, next, err := s.workspacesWithAnalyses(ctx, after, limits)
