@@ -18,7 +18,7 @@ import (
 const (
 	// ackTimeout is how long a dial waits until Kafka acknowledges its intent.
 	ackTimeout = time.Second
-	// probeInterval is the time between two attempts to close an open circuit.
+	// probeInterval is the time between two attempts to close the open circuit breaker.
 	probeInterval = time.Second
 	// If the publisher has published nothing for idleInterval, it checks that the brokers respond.
 	idleInterval = 5 * time.Second

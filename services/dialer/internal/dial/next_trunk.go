@@ -104,8 +104,9 @@ func (d *Dialer) tryNextTrunk(
 		}
 		next.generation = generation
 	}
-	// The refused call is void now, so its intent is withdrawn. With that intent, a failover would
-	// end the request even if the next trunk fails and the request is queued again.
+	// The refused call is void now, so its intent is withdrawn. If the intent stayed valid, a
+	// failover would end the request, even if the next trunk also refuses and the request is queued
+	// again.
 	d.withdraw(r, f.order)
 	failpoint.Inject("dialer over sip: after second fence")
 	return d.originateFenced(ctx, next, r)

@@ -157,10 +157,10 @@ func (w WorkspaceDemand) usedUp(n int) bool {
 	return !w.Barred && (w.InUse+n >= w.MaxLive || !w.Bucket.has(n, false))
 }
 
-// mayTake reports whether a workspace that uses own units of a limit may take one more unit. The
-// parameter all is the limit, and left is the number of free units. The last tenth of the limit,
-// rounded up, is reserved for workspaces that use less than a hundredth of the limit. A workspace
-// that uses no unit may take any free unit.
+// mayTake reports whether a workspace that already uses `own` units of a limit may take one more
+// unit. The parameter all is the limit, and left is the number of free units. The last tenth of the
+// limit, rounded up, is reserved for workspaces that use less than a hundredth of the limit. A
+// workspace that uses no unit may take any free unit.
 func mayTake(all, left, own int) bool {
 	return left > 0 && (left > (all+9)/10 || own < max(1, all/100))
 }
