@@ -108,7 +108,7 @@ func helm(t *testing.T, args ...string) (out []byte, stderr string, err error) {
 	return out, stderr, err
 }
 
-// manifests returns the output of `helm template` for one chart.
+// The function manifests returns the output of `helm template` for one chart.
 func manifests(t *testing.T, chart string, args ...string) []byte {
 	t.Helper()
 	out, stderr, err := helm(t, append([]string{"template", "ringfence", filepath.Join(root, "helm", chart)}, args...)...)
@@ -124,8 +124,8 @@ const registry = "registry.example.net"
 // publicKey has the form of a public key.
 const publicKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 
-// least returns the arguments that a chart requires: the public keys and the registry. The chart of
-// all six services also requires the networks of the dialer's nodes.
+// The function least returns the arguments that a chart requires: the public keys and the registry.
+// The chart of all six services also requires the networks of the dialer's nodes.
 func least(t *testing.T, chart string) (args []string) {
 	t.Helper()
 	args = append(keysOf(t, chart), "--set", "global.registry="+registry)
@@ -293,9 +293,9 @@ func checkContainer(t *testing.T, name string, c container, objects map[string]o
 	}
 }
 
-// The key that signs the consent records must come from the Secret, and the file with the signed
-// heads of these records (CONSENT_HEAD_LOG) must be on a volume claim. An uninstall removes
-// neither.
+// The key that signs the consent records must come from the Secret. CONSENT_HEAD_LOG, the file with
+// the signed heads (the last rows) of the consent log, must be on a volume claim. An uninstall
+// removes neither.
 func TestCharts_UninstallKeepsConsentKeyAndHeads(t *testing.T) {
 	t.Parallel()
 	const name = "contacts-compliance"
@@ -332,8 +332,8 @@ func appVersion(t *testing.T, chart string) string {
 	return ""
 }
 
-// within reports whether the selector has at least one label and the pods have all labels of the
-// selector.
+// The function within reports whether the selector has at least one label and the pods have all
+// labels of the selector.
 func within(selector, labels map[string]any) bool {
 	for name, value := range selector {
 		if labels[name] != value {
@@ -343,7 +343,7 @@ func within(selector, labels map[string]any) bool {
 	return len(selector) > 0
 }
 
-// leads reports whether the container opens every port that the Service forwards to.
+// The function leads reports whether the container opens every port that the Service forwards to.
 func leads(service object, c container) bool {
 	for _, p := range service.Spec.Ports {
 		if !slices.ContainsFunc(c.Ports, func(open openPort) bool { return open.Name == p.TargetPort && open.ContainerPort == p.Port }) {

@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 )
 
-// written writes the text to a new values file and returns the file's path.
+// The function written writes the text to a new values file and returns the file's path.
 func written(t *testing.T, text string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "values.yaml")

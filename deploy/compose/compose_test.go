@@ -23,8 +23,8 @@ var (
 
 const root = "../.."
 
-// read returns every variable that the Go code in dir and the imported libs read. The map's value
-// is true if the variable is required.
+// The function read returns every variable that the Go code in dir and the imported libs read. The
+// map's value is true if the variable is required.
 func read(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	found, libs := map[string]bool{}, map[string]bool{}
@@ -91,7 +91,7 @@ func compare(t *testing.T, where string, set map[string]bool, reads map[string]b
 	}
 }
 
-func TestComposeFile_SetsKnownAndAllRequiredVariables(t *testing.T) {
+func TestComposeFile_SetsOnlyKnownAndAllRequiredVariables(t *testing.T) {
 	t.Parallel()
 	dirs := map[string]string{"simcarrier": "cmd/simcarrier"}
 	for _, name := range services {

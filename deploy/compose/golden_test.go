@@ -18,9 +18,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// score returns the arguments of kube-score without the ignored checks. Warnings count as errors.
-// Two checks are always ignored: a CPU limit would throttle a service while other CPU is idle, and
-// the pull policy Always would make a start depend on the registry, although tags are never reused.
+// The function score returns the arguments of kube-score without the ignored checks. Warnings count
+// as errors. Two checks are always ignored: a CPU limit would throttle a service while other CPU is
+// idle, and the pull policy Always would make a start depend on the registry, although tags are
+// never reused.
 func score(ignored ...string) []string {
 	args := []string{
 		"score", "--output-format", "ci", "--exit-one-on-warning",
@@ -34,14 +35,14 @@ func score(ignored ...string) []string {
 	return append(args, "-")
 }
 
-// alone is the name of the check that a Deployment has several replicas. environments/small.yaml
-// and simcarrier.yaml fail this check on purpose: they have one replica, because they are for
-// trials.
+// The constant alone is the name of the check that a Deployment has several replicas.
+// environments/small.yaml and simcarrier.yaml fail this check on purpose: they have one replica,
+// because they are for trials.
 const alone = "deployment-replicas"
 
-// scaled is the name of the check that a Deployment with a HorizontalPodAutoscaler does not set
-// replicas. The charts set replicas anyway: without the field, the API server would set 1 when
-// autoscaling is enabled.
+// The constant scaled is the name of the check that a Deployment with a HorizontalPodAutoscaler
+// does not set replicas. The charts set replicas anyway: without the field, the API server would
+// set 1 when autoscaling is enabled.
 const scaled = "deployment-targeted-by-hpa-does-not-have-replicas-configured"
 
 // TestCharts_MatchTheGoldenFiles compares all charts with the golden files in testdata/charts. It
@@ -128,8 +129,8 @@ func TestCharts_ContainEveryAlertRuleUnchanged(t *testing.T) {
 
 var runbook = regexp.MustCompile(`runbook_url: docs/runbooks/([A-Za-z]+)\.md`)
 
-// tool runs a program with the rendered manifests as input. The environment variable with the given
-// name contains the program's path.
+// The function tool runs a program with the rendered manifests as input. The environment variable
+// with the given name contains the program's path.
 func tool(t *testing.T, rendered []byte, variable string, args ...string) {
 	t.Helper()
 	program := os.Getenv(variable)

@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// recipe returns the build flags and environment of deploy/Dockerfile.
+// The function recipe returns the build flags and environment of deploy/Dockerfile.
 func recipe(t *testing.T) (flags string, env []string) {
 	t.Helper()
 	text := strings.Join(lines(t, "deploy/Dockerfile"), "\n")
@@ -36,7 +36,7 @@ func recipe(t *testing.T) (flags string, env []string) {
 	return command[1], []string{setting[1], "GOWORK=", "GOFLAGS=", "VERSION=1.2.3-test"}
 }
 
-// programs returns the packages of the programs in images, by name.
+// The function programs returns the packages of the programs in images, by name.
 func programs() map[string]string {
 	mains := map[string]string{"simcarrier": "./cmd/simcarrier"}
 	for _, name := range services {

@@ -137,7 +137,7 @@ func rendered(t *testing.T, environment string, args ...string) (h renderedChart
 	return h
 }
 
-// pods returns the labels of each workload's pods.
+// The method pods returns the labels of each workload's pods.
 func (h renderedCharts) pods() map[string]map[string]any {
 	found := map[string]map[string]any{}
 	for _, o := range h.objects {
@@ -181,7 +181,8 @@ func (h renderedCharts) formatRules(t *testing.T, rules []policyRule) (all []str
 	return slices.Compact(all)
 }
 
-// called returns the name of the peer that a rule allows: a workload, a namespace, or a network.
+// The method called returns the name of the peer that a rule allows: a workload, a namespace, or a
+// network.
 func (h renderedCharts) called(t *testing.T, peer policyPeer) string {
 	t.Helper()
 	switch {
@@ -214,8 +215,8 @@ func (h renderedCharts) called(t *testing.T, peer policyPeer) string {
 	return fmt.Sprintf("pods %v of namespaces %v", peer.PodSelector, peer.NamespaceSelector)
 }
 
-// seen returns the names under which other pods see a service. With host networking, other pods see
-// the dialer also under its node addresses.
+// The method seen returns the names under which other pods see a service. With host networking,
+// other pods see the dialer also under its node addresses.
 func (h renderedCharts) seen(name string) []string {
 	if name == "dialer" && h.nodes != "" {
 		return []string{name, h.nodes}
@@ -223,10 +224,10 @@ func (h renderedCharts) seen(name string) []string {
 	return []string{name}
 }
 
-// TestCharts_PoliciesAllowOnlyTheServicesConnections checks that each pod has one policy. Both ends
-// of a connection must allow the calls between services, the servers that every service needs, and
-// the documented access from outside. The policies must allow nothing else.
-func TestCharts_PoliciesAllowOnlyTheServicesConnections(t *testing.T) {
+// TestCharts_NetworkPoliciesAllowOnlyListedConnections checks that each pod has one policy. Both
+// ends of a connection must allow the calls between services, the servers that every service needs,
+// and the documented access from outside. The policies must allow nothing else.
+func TestCharts_NetworkPoliciesAllowOnlyListedConnections(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		environment, clients string
@@ -277,8 +278,8 @@ func TestCharts_PoliciesAllowOnlyTheServicesConnections(t *testing.T) {
 	}
 }
 
-// each checks that exactly one policy selects each workload, and that this policy restricts both
-// directions.
+// The method each checks that exactly one policy selects each workload, and that this policy
+// restricts both directions.
 func (h renderedCharts) each(t *testing.T) {
 	t.Helper()
 	pods := h.pods()
@@ -296,8 +297,8 @@ func (h renderedCharts) each(t *testing.T) {
 	}
 }
 
-// leads checks that the settings of a service contain the address of another service, with the port
-// that the policies allow.
+// The method leads checks that the settings of a service contain the address of another service,
+// with the port that the policies allow.
 func (h renderedCharts) leads(t *testing.T, name, peer string) {
 	t.Helper()
 	for variable, of := range addresses {

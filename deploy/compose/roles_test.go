@@ -86,8 +86,8 @@ func TestRoles_AccessOnlyTheirSchema(t *testing.T) {
 	try(t, bin, second, "the local stack")
 }
 
-// script returns the statements of postgres.sql. As in psql, \gexec executes the results of the
-// previous statement.
+// The function script returns the statements of postgres.sql. As in psql, \gexec executes the
+// results of the previous statement.
 func script(t *testing.T, super *pgx.Conn) (steps []string) {
 	t.Helper()
 	var text []string
@@ -116,8 +116,8 @@ func script(t *testing.T, super *pgx.Conn) (steps []string) {
 	return append(steps, made...)
 }
 
-// in returns the server's URL with another database, and with another role if the parameter role is
-// set.
+// The function in returns the server's URL with another database, and with another role if the
+// parameter role is set.
 func in(t *testing.T, super, database, role, password string) string {
 	t.Helper()
 	address, err := url.Parse(super)
@@ -143,8 +143,8 @@ func connected(t *testing.T, address string) *pgx.Conn {
 	return conn
 }
 
-// try migrates a database with the real programs and the environment of Compose, and then tests
-// every application role.
+// The function try migrates a database with the real programs and the environment of Compose, and
+// then tests every application role.
 func try(t *testing.T, bin, super, by string) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -219,8 +219,8 @@ func (i *roleTester) holds(what, question string, args ...any) {
 	}
 }
 
-// stays checks that the role cannot read or write in other schemas, cannot create objects, and has
-// no other privileges.
+// The method stays checks that the role cannot read or write in other schemas, cannot create
+// objects, and has no other privileges.
 func (i *roleTester) stays(own string, tables map[string][]string) {
 	for schema, names := range tables {
 		if schema == own {
@@ -244,7 +244,7 @@ func (i *roleTester) stays(own string, tables map[string][]string) {
 		FROM pg_roles r WHERE rolname = current_user`)
 }
 
-// keeps checks the privileges of the role on the tables of its schema.
+// The method keeps checks the privileges of the role on the tables of its schema.
 func (i *roleTester) keeps(schema string, forbidden map[string]string) {
 	for table, deeds := range forbidden {
 		for deed := range strings.FieldsSeq(deeds) {

@@ -18,11 +18,12 @@ import (
 // that the group has not committed.
 const lag = "ringfence_kafka_consumer_lag_records"
 
-// TestCharts_ConsumersScaleOnTheirLag checks that each consumer scales on the lag of its group, in
-// those of its topics that have the most partitions. The HPA must state the number of partitions.
-// Its target must be the number of records that arrive in ten seconds at the rate in
-// docs/deploy/helm.md. No service scales on compacted topics, because settings change rarely.
-// TestCharts_ServicesStartAndPlaceACall checks that the binaries export these metrics.
+// TestCharts_ConsumersScaleOnTheirLag checks the metrics on which each consumer scales: the lags of
+// its consumer group in the topics that have the most partitions of all its topics. Compacted
+// topics are not used, because they contain settings, which change rarely. The HPA must state the
+// number of partitions. Its target must be the number of records that arrive in ten seconds at the
+// rate in docs/deploy/helm.md. TestCharts_ServicesStartAndPlaceACall checks that the binaries
+// export these metrics.
 func TestCharts_ConsumersScaleOnTheirLag(t *testing.T) {
 	t.Parallel()
 	table := strings.Join(lines(t, "docs/deploy/helm.md"), "\n")
@@ -78,8 +79,8 @@ func TestCharts_AdapterHasEveryScalingMetric(t *testing.T) {
 	}
 }
 
-// adapted returns the query that prometheus-adapter generates for a metric from the rules of
-// helm/environments. It returns "" unless exactly one rule matches.
+// The function adapted returns the query that prometheus-adapter generates for a metric from the
+// rules of helm/environments. It returns "" unless exactly one rule matches.
 func adapted(t *testing.T, metric, matchers string) (query string) {
 	t.Helper()
 	var adapter struct {

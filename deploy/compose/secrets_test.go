@@ -41,7 +41,8 @@ func secretsScript(t *testing.T, dir string, env ...string) (string, error) {
 	return string(out), err
 }
 
-// authority writes a certificate authority to a file and returns its path and its text.
+// The function authority writes a certificate authority to a file and returns its path and its
+// text.
 func authority(t *testing.T) (path string, text []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -16,8 +16,8 @@ import (
 
 var (
 	structTag = regexp.MustCompile("`(env:\"[A-Z][^`]*)`")
-	// secret matches the names of variables with secret values. It does not match TRUSTED_KEYS,
-	// because those keys are public.
+	// The pattern secret matches the names of variables with secret values. It does not match
+	// TRUSTED_KEYS, because those keys are public.
 	secret = regexp.MustCompile(`^(POSTGRES_(DIRECT_|MIGRATE_)?URL|[A-Z0-9_]*(KEY|KEYS|PASSWORD|TOKENS?|PEPPER|SECRET))$`)
 	named  = regexp.MustCompile(`(?m)^ *(?:- name: |- \{name: )?([A-Z][A-Z0-9_]{3,})(?::|,|$)`)
 )
@@ -92,9 +92,9 @@ func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
 	}
 }
 
-// TestCharts_SetKnownAndAllRequiredVariables checks that every value of a chart reaches its binary,
-// that every secret comes from the Secret, and that every required variable is set.
-func TestCharts_SetKnownAndAllRequiredVariables(t *testing.T) {
+// TestCharts_SetOnlyKnownAndAllRequiredVariables checks that every value of a chart reaches its
+// binary, that every secret comes from the Secret, and that every required variable is set.
+func TestCharts_SetOnlyKnownAndAllRequiredVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
 		reads, set, v := read(t, "services/"+name), map[string]bool{}, valuesOf(t, name)
@@ -118,8 +118,8 @@ func TestCharts_SetKnownAndAllRequiredVariables(t *testing.T) {
 	}
 }
 
-// schema returns values.schema.json of a service: the library's schema, with the binary's variables
-// under env.
+// The function schema returns values.schema.json of a service: the library's schema, with the
+// binary's variables under env.
 func schema(t *testing.T, name string) []byte {
 	t.Helper()
 	var whole map[string]any
@@ -144,7 +144,7 @@ func schema(t *testing.T, name string) []byte {
 	return append(text, '\n')
 }
 
-// described returns every variable that a service reads, with its help text.
+// The function described returns every variable that a service reads, with its help text.
 func described(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -174,7 +174,8 @@ func TestCharts_SchemasAcceptOnlyKnownVariables(t *testing.T) {
 	}
 }
 
-// golden compares got with a committed file, or writes the file if RINGFENCE_UPDATE is set.
+// The function golden compares got with a committed file, or writes the file if RINGFENCE_UPDATE is
+// set.
 func golden(t *testing.T, path string, got []byte) {
 	t.Helper()
 	if os.Getenv("RINGFENCE_HELM") == "" {

@@ -29,11 +29,11 @@ type panel struct {
 	Links       []struct{ URL string }
 }
 
-// number reports whether the panel shows the current value instead of a graph.
+// The method number reports whether the panel shows the current value instead of a graph.
 func (p panel) number() bool { return p.Type == "stat" }
 
-// boards decodes every dashboard strictly into Grafana's own types, and returns the part that the
-// tests read.
+// The function boards decodes every dashboard strictly into Grafana's own types, and returns the
+// part that the tests read.
 func boards(t *testing.T) []board {
 	t.Helper()
 	paths, err := filepath.Glob("dashboards/*.json")

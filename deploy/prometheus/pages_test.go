@@ -70,7 +70,7 @@ func pagesOf(t *testing.T) map[string]string {
 	return pages
 }
 
-// blocks returns the lines of the code blocks of one language.
+// The function blocks returns the lines of the code blocks of one language.
 func blocks(text, kind string) (lines []string) {
 	for _, found := range regexp.MustCompile("(?s)```"+kind+"\n(.*?)```").FindAllStringSubmatch(text, -1) {
 		lines = append(lines, strings.Split(strings.TrimSpace(found[1]), "\n")...)

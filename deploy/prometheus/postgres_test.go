@@ -42,7 +42,8 @@ func TestRunbooks_TablesOfPostgresPagesExist(t *testing.T) {
 	}
 }
 
-// made reports whether a migration of the schema creates a table or a function with this name.
+// The function made reports whether a migration of the schema creates a table or a function with
+// this name.
 func made(t *testing.T, schema, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob("../../services/" + strings.ReplaceAll(schema, "_", "-") + "/internal/store/migrations/*.sql")

@@ -92,7 +92,7 @@ func TestConfig_PassesPromtoolAndAmtool(t *testing.T) {
 	}
 }
 
-// debian returns the path of a program of the Debian packages prometheus and
+// The function debian returns the path of a program of the Debian packages prometheus and
 // prometheus-alertmanager.
 func debian(t *testing.T, name string) string {
 	t.Helper()

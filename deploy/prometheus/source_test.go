@@ -81,8 +81,8 @@ func source(t *testing.T) code {
 	return c
 }
 
-// routes reports whether a Go file contains a route with this path. The file can split the path
-// into a prefix and a rest.
+// The method routes reports whether a Go file contains a route with this path. The file can split
+// the path into a prefix and a rest.
 func (c code) routes(path string) bool {
 	if strings.HasPrefix(path, "/debug/pprof/") {
 		return c.words["/debug/pprof/"]
@@ -109,8 +109,8 @@ var (
 	called = regexp.MustCompile(`[a-z_]+\s*\(`)
 )
 
-// unknown returns the metrics of a query that the code does not register. The metrics of the Go
-// runtime, of the process and of kgo count as registered.
+// The method unknown returns the metrics of a query that the code does not register. The metrics of
+// the Go runtime, of the process and of kgo count as registered.
 func (c code) unknown(query string) (missing []string) {
 	query = called.ReplaceAllString(noise.ReplaceAllString(query, " "), "(")
 	for _, name := range names.FindAllString(query, -1) {
@@ -158,8 +158,8 @@ var (
 	panel   = regexp.MustCompile(`(?:^|[^*])\*([A-Z0-9][^*\n]*)\*(?:[^*]|$)`)
 )
 
-// strange returns the names in a runbook that do not exist: log lines, fields, settings, panels,
-// routes, paths, tests and make targets.
+// The method strange returns the names in a runbook that do not exist: log lines, fields, settings,
+// panels, routes, paths, tests and make targets.
 func (c code) strange(page string) (words []string) {
 	page = fenced.ReplaceAllString(page, "")
 	for _, found := range quoted.FindAllStringSubmatch(page, -1) {

@@ -198,8 +198,9 @@ func (s Spec[C]) migrate(ctx context.Context, cfg C) error {
 	return pg.Migrate(ctx, cfg.common().Postgres.MigrateURL, s.Schema(), s.Tracks()...)
 }
 
-// replay applies the parked records of a topic again. The relays of the serving replicas publish
-// the events that the handlers write.
+// replay applies the parked records of a topic again: the records that the handlers could not
+// apply, which are in the dead-letter topic. The relays of the serving replicas publish the events
+// that the handlers write.
 func (s Spec[C]) replay(ctx context.Context, cfg C, topic string) error {
 	tel, err := telemetry.Start(ctx, cfg.common().Telemetry, s.Name)
 	if err != nil {

@@ -138,7 +138,7 @@ func late(asked chan<- struct{}, answers <-chan struct{}) http.Handler {
 	return handler
 }
 
-// free returns an address of this machine with a free port.
+// The function free returns an address of this machine with a free port.
 func free(t *testing.T) string {
 	t.Helper()
 	port, err := testkit.Port()

@@ -95,8 +95,8 @@ func QueryText(q url.Values, name string) (*string, error) {
 	return &value, nil
 }
 
-// once returns the value of a query parameter. If the parameter occurs several times in the query,
-// once returns 422, because it is unclear which value applies.
+// The function once returns the value of a query parameter. If the parameter occurs several times
+// in the query, the function returns 422, because it is unclear which value applies.
 func once(q url.Values, name string) (value string, given bool, err error) {
 	if len(q[name]) > 1 {
 		return "", true, apierr.Validation(name, "must stand once in the query.")

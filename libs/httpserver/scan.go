@@ -14,8 +14,8 @@ import (
 // nesting would use more stack.
 const maxDepth = 32
 
-// scan rejects what encoding/json accepts: invalid UTF-8, single surrogates, NUL characters and
-// deep nesting.
+// The function scan rejects text that encoding/json accepts but the API does not: invalid UTF-8,
+// single surrogates, NUL characters and deep nesting.
 func scan(body []byte) error {
 	if at := invalidUTF8(body); at >= 0 {
 		return invalidText(body, at, "bytes that are not UTF-8")
@@ -46,8 +46,9 @@ func scan(body []byte) error {
 	return nil
 }
 
-// escape returns the length of the escape sequence at the start of text, and the fault of the
-// sequence or "". encoding/json rejects malformed sequences, so escape ignores them.
+// The function escape returns the length of the escape sequence at the start of text. The result
+// wrong describes why the sequence is refused, and is "" for an accepted one. encoding/json rejects
+// malformed sequences, so escape does not check for them.
 func escape(text []byte) (size int, wrong string) {
 	first, ok := codeUnit(text)
 	switch {

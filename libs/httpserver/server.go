@@ -107,7 +107,7 @@ func (p *leavingWriter) Flush() {
 // Unwrap is for http.ResponseController.
 func (p *leavingWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// settings returns the timeouts and limits of every server.
+// The method settings returns the timeouts and limits of every server.
 func (s *Server) settings() *http.Server {
 	return &http.Server{
 		Handler:           s.Handler,

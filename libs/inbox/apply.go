@@ -23,7 +23,8 @@ import (
 // incoming is a record that was fetched from Kafka and is being applied.
 type incoming struct {
 	kafka.Record
-	// fault is the error with which the record is parked. It is nil until such an error occurs.
+	// fault is the error because of which the record is parked (moved to the dead-letter topic). It
+	// is nil until such an error occurs.
 	fault error
 	// result is the outcome of the record in the last transaction: applied, skipped, parked or
 	// duplicate. reason is the error of a parked record.
@@ -62,7 +63,7 @@ func (c *Consumer) apply(ctx context.Context, chunks ...*chunk) error {
 	}
 }
 
-// committed counts the records of a committed transaction and logs the parked records.
+// The method committed counts the records of a committed transaction and logs the parked records.
 func (c *Consumer) committed(chunks []*chunk) {
 	wake := false
 	for _, ch := range chunks {
@@ -83,8 +84,9 @@ func (c *Consumer) committed(chunks []*chunk) {
 }
 
 func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit func(), err error) {
-	// last is the record whose handler queued statements that are sent with the commit. The
-	// variable last is nil if the batch has several records.
+	// If the handler gets one record and queues statements that are sent with the commit, last is
+	// that record. An error of the commit can then be an error of these statements, and the record
+	// is parked. Otherwise last is nil.
 	var last *incoming
 	err = pg.InPipeline(ctx, c.pool, func(tx *pg.Pipeline) error {
 		last = nil
@@ -117,8 +119,8 @@ func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit fun
 	return onCommit, err
 }
 
-// sort divides records into records to apply, records to park, and duplicates. A record is parked
-// if an earlier record of its key is parked.
+// The method sort divides records into records to apply, records to park, and duplicates. A record
+// is parked if an earlier record of its key is parked.
 func (b *lookup) sort(chunks []*chunk) (fresh, toPark []*incoming) {
 	for _, ch := range chunks {
 		for _, rec := range ch.records {
@@ -189,8 +191,8 @@ func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, records []*incoming) (
 	return outcome, nil
 }
 
-// traced starts the span that covers the handling of a record, and returns the record with the
-// span.
+// The method traced starts the span that covers the handling of a record, and returns the record
+// with the span.
 func (c *Consumer) traced(ctx context.Context, rec *incoming) Record {
 	_, span := telemetry.Continue(ctx, "process "+rec.Topic, rec.Headers[kafka.HeaderTraceParent], time.Since(rec.Time),
 		attribute.String("messaging.system", "kafka"),
@@ -233,10 +235,10 @@ func neverFits(err error) bool {
 		fault.Code == "23514" && fault.ConstraintName != ""
 }
 
-// refuses reports whether the database executed the statements and rejected the result: a
-// constraint violation or an exception of a function. A change of other data can make such a record
-// valid, so the record is retried for a limited time (worker.applySingle). Errors of the
-// connection, timeouts, conflicts and missing objects do not count.
+// The function refuses reports whether the database executed the statements and rejected the
+// result: a constraint violation or an exception of a function. A change of other data can make
+// such a record valid, so the record is retried for a limited time (worker.applySingle). Errors of
+// the connection, timeouts, conflicts and missing objects do not count.
 func refuses(err error) bool {
 	var fault *pgconn.PgError
 	if !errors.As(err, &fault) || len(fault.Code) != 5 || isMissingPartition(err) {

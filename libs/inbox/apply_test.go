@@ -110,8 +110,8 @@ func (b *applyBench) handleBatch(ctx context.Context, tx pgx.Tx, batch []Record)
 	return outcome, nil
 }
 
-// records returns one new record for each value. The key of a record is the part of its value
-// before the dash.
+// The method records returns one new record for each value. The key of a record is the part of its
+// value before the dash.
 func (b *applyBench) records(values ...string) (records []*incoming) {
 	for _, value := range values {
 		key, _, _ := strings.Cut(value, "-")
@@ -226,7 +226,8 @@ func TestApply_DuplicatesAreNotPassedToTheHandler(t *testing.T) {
 	}
 }
 
-// copies returns records with the same events, as if a relay had published the events twice.
+// The method copies returns records with the same events, as if a relay had published the events
+// twice.
 func (b *applyBench) copies(records []*incoming) (copies []*incoming) {
 	for _, rec := range records {
 		copies = append(copies, &incoming{Record: rec.Record})
@@ -266,9 +267,9 @@ func TestApply_ErrorRollsEverythingBack(t *testing.T) {
 	}
 }
 
-// TestApply_ParksARecordWithTheEffectsOfOthers checks that one transaction parks a record and the
-// later records of its key, and applies all other records.
-func TestApply_ParksARecordWithTheEffectsOfOthers(t *testing.T) {
+// TestApply_ParksARecordAndAppliesTheOthersInOneTransaction checks that one transaction parks a
+// record and the later records of its key, and applies all other records.
+func TestApply_ParksARecordAndAppliesTheOthersInOneTransaction(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, func(values []string) (Outcome, error) {
 		results := make([]Result, len(values))

@@ -26,9 +26,9 @@ type chunk struct {
 	done    chan error // has a buffer for one error
 }
 
-// enoughRecords determines when transactions of a topic run concurrently. Another transaction
-// starts when this number of records waits for each running transaction. Slow handlers therefore
-// run in parallel, and records of fast handlers share commits.
+// enoughRecords determines when transactions of a topic run concurrently. If n transactions of the
+// topic run and more than n times enoughRecords records wait, another transaction starts. Slow
+// handlers therefore run in parallel, and records of fast handlers share commits.
 const enoughRecords = 16
 
 // maxPause is the maximum pause between the end of a transaction and the next one.
@@ -78,8 +78,9 @@ func (b *batcher) run(topic string) {
 	}
 }
 
-// take removes the oldest chunks, up to the size of a transaction, and returns them ordered by
-// partition. Transactions that lock rows per partition therefore lock them in the same order.
+// The method take removes the oldest chunks, up to the size of a transaction, and returns them
+// ordered by partition. Transactions that lock rows per partition therefore lock them in the same
+// order and do not deadlock.
 func (b *batcher) take(topic string) []*chunk {
 	b.mu.Lock()
 	defer b.mu.Unlock()

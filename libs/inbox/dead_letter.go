@@ -113,8 +113,9 @@ func revive(letter kafka.Record) (kafka.Record, error) {
 }
 
 func (c *Consumer) logParked(rec *incoming) {
-	slog.Error("record and its key parked", "consumer", c.name, "topic", rec.Topic, "partition", rec.Partition,
-		"offset", rec.Offset, "event_id", rec.EventID, "event_type", rec.Type, "dlq", c.dlq(rec.Topic), "error", rec.reason)
+	slog.Error("record parked; later records with the same key are parked too",
+		"consumer", c.name, "topic", rec.Topic, "partition", rec.Partition, "offset", rec.Offset,
+		"event_id", rec.EventID, "event_type", rec.Type, "dlq", c.dlq(rec.Topic), "error", rec.reason)
 }
 
 // brief returns the text of an error in a form that a row and a header can store: shortened, with

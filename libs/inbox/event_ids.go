@@ -64,13 +64,14 @@ SELECT event_id FROM recent UNION ALL SELECT event_id FROM late`
 )
 
 // mayBeOfAnotherDay reports whether the id can be stored under another day than the day of the
-// record's time, or will soon be too old for inbox_events.
+// record's time, or will soon be too old for inbox_events. The id is then stored with
+// insertIDsOfAnyDay, which searches all days.
 func (rec *incoming) mayBeOfAnotherDay() bool {
 	return rec.EventID.Version() != 7 || time.Since(rec.Time) > 7*24*time.Hour
 }
 
 // This statement runs after the insert of the ids. If the insert waited for another transaction,
-// this statement reads the keys that the other transaction parked.
+// this statement also returns the keys of the records that the other transaction parked.
 const selectParkedKeys = `
 SELECT DISTINCT key_hash FROM dead_letters
 WHERE consumer = @consumer AND topic = @topic AND key_hash = ANY(@hashes::bytea[])`
@@ -191,7 +192,7 @@ func (c *Consumer) createDays(ctx context.Context) error {
 func (c *Consumer) retain(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := c.Retain(ctx); err != nil && ctx.Err() == nil {
-			slog.Warn("inbox retention failed", "consumer", c.name, "error", err)
+			slog.Warn("retention of inbox event ids failed", "consumer", c.name, "error", err)
 		}
 		pause(ctx, 30*time.Minute+rand.N(time.Hour))
 	}

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// at returns a record of a new event whose time is daysAgo days in the past.
+// The method at returns a record of a new event whose time is daysAgo days in the past.
 func (b *applyBench) at(value string, daysAgo int) *incoming {
 	rec := b.records(value)[0]
 	rec.Time = time.Now().UTC().AddDate(0, 0, -daysAgo)
@@ -28,14 +28,14 @@ func TestApply_RecognizesAnEventThatWasPublishedTwice(t *testing.T) {
 	}{
 		{name: "today", first: 0, again: 0},
 		{name: "on the oldest day of inbox_events", first: 8, again: 8},
-		{name: "older than inbox_events", first: 9, again: 9},
+		{name: "older than the oldest day of inbox_events", first: 9, again: 9},
 		{name: "a year-old record of a compacted topic", first: 400, again: 400},
-		{name: "producer's clock a month ahead", first: -30, again: -30},
+		{name: "both publications by a clock that is a month ahead", first: -30, again: -30},
 		{name: "published again after midnight", first: 1, again: 0},
 		{name: "published again after a restore", first: 7, again: 0},
-		{name: "an older event time the second time", first: 0, again: 2},
-		{name: "became too old for inbox_events", first: 8, again: 9},
-		{name: "producer's clock a month ahead the first time", first: -30, again: 0},
+		{name: "second publication has an older event time", first: 0, again: 2},
+		{name: "became too old for inbox_events between the publications", first: 8, again: 9},
+		{name: "first publication by a clock that is a month ahead", first: -30, again: 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -67,8 +67,9 @@ func TestApply_RecognizesAnEventWhoseDayBecameTooOld(t *testing.T) {
 	b.wantCalls()
 }
 
-// TestApply_StoresIDsOfFutureEventsAsLateEvents checks where the id of an event from the future
-// is stored. If its day were limited to tomorrow, the day would change at each midnight.
+// TestApply_StoresIDsOfFutureEventsAsLateEvents checks that the id of an event with a future time
+// is stored in inbox_late_events. If it were stored under the day of tomorrow instead, a repetition
+// of the event after midnight would get another day and would not be recognized.
 func TestApply_StoresIDsOfFutureEventsAsLateEvents(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
@@ -94,7 +95,7 @@ func (b *applyBench) exec(sql string, args ...any) {
 	}
 }
 
-// days returns the number of partitions of inbox_events.
+// The method days returns the number of partitions of inbox_events.
 func (b *applyBench) days() (n int) {
 	b.t.Helper()
 	const countDays = `SELECT count(*) FROM pg_inherits WHERE inhparent = 'inbox_events'::regclass`
@@ -104,9 +105,9 @@ func (b *applyBench) days() (n int) {
 	return n
 }
 
-// TestRetain_CreatesDaysWhileAnotherTransactionReadsEventIDs covers a backup that reads the table
-// for hours while the next partitions are created.
-func TestRetain_CreatesDaysWhileAnotherTransactionReadsEventIDs(t *testing.T) {
+// TestRetain_CreatesPartitionsWhileAnotherTransactionReads covers a backup that reads the table of
+// event ids for hours while the next partitions are created.
+func TestRetain_CreatesPartitionsWhileAnotherTransactionReads(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
 	b.addDay(20)
@@ -132,7 +133,7 @@ func TestRetain_CreatesDaysWhileAnotherTransactionReadsEventIDs(t *testing.T) {
 	}
 }
 
-func TestRetain_DropsDaysAndDeletesLateIDs(t *testing.T) {
+func TestRetain_DropsOldPartitionsAndDeletesOldLateIDs(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
 	owner := pgtest.Owner(t, b.pool, "inbox_test")

@@ -370,7 +370,8 @@ func (g *group) assigned(_ context.Context, client *kgo.Client, added map[string
 			w := newWorker(g, client, p)
 			g.workers[p] = w
 			g.consumer.backlog.Took(topic, number)
-			client.ResumeFetchPartitions(p.asMap()) // a pause survives a rebalance, so end it here
+			// the client keeps a partition paused after a rebalance, so resume it
+			client.ResumeFetchPartitions(p.asMap())
 			go w.run()
 		}
 	}
@@ -456,15 +457,15 @@ func lookUpIDs(ctx context.Context, client *kgo.Client, topics []string) (map[st
 	return ids, nil
 }
 
-// revoked lets the workers of revoked partitions finish, and commits their offsets before another
-// member starts.
+// revoked is the callback for partitions that move to another member. It lets their workers finish,
+// and commits the offsets before the other member starts.
 func (g *group) revoked(ctx context.Context, client *kgo.Client, gone map[string][]int32) {
 	g.stop(g.remove(gone), drainTimeout)
 	g.commit(ctx, client)
 }
 
-// lost stops the workers without a wait, because the partitions can already be assigned to another
-// member.
+// lost is the callback for partitions that this member has already lost. It stops their workers
+// without a wait, because the partitions can already be assigned to another member.
 func (g *group) lost(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
 	g.stop(g.remove(gone), 0)
 }
@@ -513,8 +514,8 @@ func (g *group) stop(workers []*worker, drain time.Duration) {
 	}
 }
 
-// ended reports whether all workers ended within timeout. A transaction that continues after that
-// cannot commit if another process applies the same records.
+// The function ended reports whether all workers ended within timeout. A transaction that continues
+// after that cannot commit if another process applies the same records.
 func ended(workers []*worker, timeout time.Duration) bool {
 	late := time.After(timeout)
 	for _, w := range workers {
@@ -532,7 +533,7 @@ func (g *group) commit(ctx context.Context, client *kgo.Client) {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	if err := client.CommitMarkedOffsets(ctx); err != nil {
-		slog.Warn("group offsets were not committed; metrics of the lag are too high until the next commit",
+		slog.Warn("consumer group offsets not committed; the lag metrics are too high until the next commit",
 			"consumer", g.consumer.name, "error", err)
 	}
 }

@@ -122,7 +122,7 @@ func (b *bench) run(pool *pgxpool.Pool) (stop func()) {
 	return stop
 }
 
-// relay runs a relay, which publishes the dead letters.
+// The method relay runs a relay, which publishes the dead letters.
 func (b *bench) relay() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -150,7 +150,7 @@ func again(rec *kgo.Record) *kgo.Record {
 	return &kgo.Record{Topic: rec.Topic, Key: rec.Key, Value: rec.Value, Headers: rec.Headers}
 }
 
-// effects returns the values of a key in the order of their effects.
+// The method effects returns the values of a key in the order of their effects.
 func (b *bench) effects(key string) []int64 {
 	b.Helper()
 	rows, err := b.pool.Query(b.Context(), "SELECT value FROM effect WHERE key = $1 ORDER BY n", key)
@@ -217,7 +217,7 @@ func TestConsumer_SkippedRecordIsNotParked(t *testing.T) {
 	}
 }
 
-func TestConsumer_ParksAnInvalidRecordAndItsKey(t *testing.T) {
+func TestConsumer_ParksAnInvalidRecordAndLaterRecordsOfItsKey(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.relay()

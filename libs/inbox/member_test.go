@@ -31,7 +31,7 @@ func TestConsumer_RestartedReplicaGetsItsPartitionsWithoutAWait(t *testing.T) {
 	b.eventually("an orderly stop leaves the group", func() bool { return b.members() == 0 })
 }
 
-// members returns the number of members of the consumer's group.
+// The method members returns the number of members of the consumer's group.
 func (b *bench) members() int {
 	groups, err := kadm.NewClient(b.wire.Client).DescribeGroups(b.Context(), service)
 	if err != nil {

@@ -36,8 +36,9 @@ WHERE ctid = @row AND consumer = @consumer AND topic = @topic AND partition = @p
 	AND topic_id = @topic_id AND next_offset = @before
 RETURNING ctid`
 
-// queueMove adds an update of the chunk's position to the batch. After the batch was sent, moved is
-// the new ctid of the row. It is invalid if another process has changed the position.
+// queueMove adds an update of the chunk's position to the batch. After the batch was sent, the
+// parameter moved contains the new ctid of the row. The ctid is invalid if another process has
+// changed the position.
 func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, moved *pgtype.TID) {
 	args := c.positionArgs(ch.partition, ch.before.topicID)
 	args["row"], args["before"], args["after"] = ch.before.row, ch.before.next, ch.after
@@ -191,8 +192,8 @@ func (c *Consumer) movedBack(p partition, cause string, was, is int64) {
 		"consumer", c.name, "topic", p.topic, "partition", p.number, "cause", cause, "was", was, "is", is)
 }
 
-// expired logs and counts the records that Kafka deleted before they were applied: those from the
-// offset next to the offset logStart.
+// The method expired logs and counts the records that Kafka deleted before they were applied: those
+// from the offset next to the offset logStart.
 func (c *Consumer) expired(p partition, next, logStart int64) {
 	c.metrics.expired.WithLabelValues(p.topic).Add(float64(logStart - next))
 	slog.Error("records were deleted before they were applied", "consumer", c.name, "topic", p.topic,

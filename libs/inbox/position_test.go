@@ -223,7 +223,7 @@ func TestConsumer_CountsRecordsThatExpiredBeforeTheyWereApplied(t *testing.T) {
 	}
 }
 
-// expired returns the sum of ringfence_inbox_expired_records_total.
+// The function expired returns the sum of ringfence_inbox_expired_records_total.
 func expired(t *testing.T, registry *prometheus.Registry) (sum float64) {
 	t.Helper()
 	families, err := registry.Gather()

@@ -23,8 +23,8 @@ import (
 	"ringfence.dev/libs/service"
 )
 
-// dlqTimeout is how long Replay waits until the relay has published the parked records in the
-// outbox.
+// dlqTimeout is how long Replay waits for the relay to publish the parked records that are still in
+// the outbox.
 const dlqTimeout = 5 * time.Second
 
 // Replay applies the parked records of a topic. It reads <topic>.<name>.dlq from its start and
@@ -118,7 +118,7 @@ func (c *Consumer) replayOnce(ctx context.Context, topic string) (applied, refus
 	return r.applied, len(r.refused), nil
 }
 
-// unread returns the end offset of each partition that still contains records.
+// The function unread returns the end offset of each partition that still contains records.
 func unread(ctx context.Context, client *kafka.Client, topic string) (map[int32]int64, error) {
 	admin := kadm.NewClient(client.Client)
 	starts, err := admin.ListStartOffsets(ctx, topic)
@@ -150,7 +150,7 @@ type replay struct {
 	consumer *Consumer
 	topic    string
 	applied  int
-	blocked  map[string]bool // keys of records that were parked again, whose later records are not tried
+	blocked  map[string]bool // keys with a record that was parked again; later records of the key are not tried
 	refused  map[uuid.UUID]bool
 }
 
@@ -165,7 +165,7 @@ INSERT INTO inbox_late_events (consumer, topic, event_id) VALUES (@consumer, @to
 
 func (r *replay) one(ctx context.Context, wire *kgo.Record) error {
 	c := r.consumer
-	letter, _ := kafka.Read(wire) // for a record without an id, revive returns an error
+	letter, _ := kafka.Read(wire) // ignore a missing ce_id: the header dlq_event_id contains the id
 	if id, err := uuid.Parse(letter.Headers[headerDLQEventID]); err == nil {
 		letter.EventID = id
 	}

@@ -33,7 +33,7 @@ func (s *logBuffer) has(words string) bool {
 	return strings.Contains(s.text.String(), words)
 }
 
-// partitions returns the total number of partitions of the topics.
+// The method partitions returns the total number of partitions of the topics.
 func (b *bench) partitions(names ...string) (n int) {
 	found, err := kadm.NewClient(b.wire.Client).ListTopics(b.Context(), names...)
 	if err != nil {

@@ -169,7 +169,8 @@ func (w *worker) withWaiting(next fetched) []*kgo.Record {
 	return records
 }
 
-// current returns the records of a batch, or none if the batch was fetched before the last seek.
+// The method current returns the records of a batch, or none if the batch was fetched before the
+// last seek.
 func (w *worker) current(batch fetched) []*kgo.Record {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -269,7 +270,8 @@ func (w *worker) applySingle(rec *incoming) error {
 		w.logRetry(rec, err)
 		w.group.consumer.metrics.retries.WithLabelValues(rec.Topic).Inc()
 		if isMissingPartition(err) {
-			// if the partition is missing in a table of the service, this call has no effect
+			// If the partition is missing in inbox_events, this call creates it. If it is missing
+			// in a table of the service, the call has no effect.
 			_ = w.group.consumer.createDays(w.ctx)
 		}
 		if !w.pause(wait) {
@@ -291,10 +293,10 @@ func (w *worker) pause(d time.Duration) bool {
 	}
 }
 
-// correct replaces the worker's position if the stored position differs. A difference means that
-// another process has applied records, or that the database was restored. The parameter stored can
-// be older than the worker's last transaction, so correct reads the position again. It returns
-// false if the worker must stop.
+// The method correct replaces the worker's position if the stored position differs. A difference
+// means that another process has applied records, or that the database was restored. The parameter
+// stored can be older than the worker's last transaction, so correct reads the position again. It
+// returns false if the worker must stop.
 func (w *worker) correct(stored position) bool {
 	if stored == w.position {
 		return true

@@ -68,16 +68,15 @@ func NewBacklog(group string, topics []string, registry prometheus.Registerer) *
 	return b
 }
 
-// Took records that the partition was assigned to this process and that none of its records waits
-// to be applied.
+// Took marks the partition as assigned to this process, without a record that waits to be applied.
 func (b *Backlog) Took(topic string, partition int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waits[topicPartition{topic, partition}] = time.Time{}
 }
 
-// Waits records that the oldest fetched record of a partition has waited to be applied since the
-// given time. The zero time means that no record waits.
+// Waits sets the time since which the oldest fetched record of a partition has waited to be
+// applied. The zero time means that no record waits.
 func (b *Backlog) Waits(topic string, partition int32, since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,7 +86,7 @@ func (b *Backlog) Waits(topic string, partition int32, since time.Time) {
 	}
 }
 
-// Left records that the partition is no longer assigned to this process.
+// Left marks the partition as no longer assigned to this process.
 func (b *Backlog) Left(topic string, partition int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

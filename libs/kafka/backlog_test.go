@@ -100,7 +100,8 @@ func TestBacklog_LagOfANewGroupIsAllRecords(t *testing.T) {
 	}
 }
 
-// gauges returns the values of all metrics by name and labels, without the label of the group.
+// The function gauges returns the values of all metrics by name and labels, without the label of
+// the group.
 func gauges(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	families, err := registry.Gather()
 	if err != nil {

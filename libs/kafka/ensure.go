@@ -35,8 +35,8 @@ func (m Making) check() error {
 	return nil
 }
 
-// on returns the settings for a cluster with the given number of brokers. It replaces zero values
-// with defaults.
+// The method on returns the settings for a cluster with the given number of brokers. It replaces
+// zero values with defaults.
 func (m Making) on(brokers int) Making {
 	if m.Replication == 0 {
 		m.Replication = 1
@@ -152,8 +152,8 @@ func (e *ensuring) create(ctx context.Context, missing []Topic) error {
 	return e.known(ctx)
 }
 
-// known waits until every partition of the topics has a leader. The controller confirms the
-// creation before all brokers know the new topics.
+// The method known waits until every partition of the topics has a leader. The controller confirms
+// the creation before all brokers know the new topics.
 func (e *ensuring) known(ctx context.Context) error {
 	for {
 		have, err := e.admin.ListTopics(ctx, e.names()...)
@@ -180,7 +180,7 @@ func led(have kadm.TopicDetail, topic Topic) bool {
 	return have.Err == nil && len(have.Partitions) > 0 && len(have.Partitions) >= int(topic.Partitions)
 }
 
-// commands returns the kafka-topics.sh commands that create the topics.
+// The method commands returns the kafka-topics.sh commands that create the topics.
 func (e *ensuring) commands(missing []Topic) string {
 	var all strings.Builder
 	for _, topic := range missing {
@@ -235,7 +235,7 @@ func (e *ensuring) verify(ctx context.Context, topics []Topic, have kadm.TopicDe
 // The brokers set the timestamp of each record when they append it, and retention uses this
 // timestamp. With the producer's time (CreateTime), a clock that is wrong has two effects. If the
 // clock of a relay is a week behind, retention deletes its records immediately. If the clock is
-// ahead, a segment is kept for longer than erasure promises.
+// ahead, Kafka keeps personal data for longer than the documented retention.
 const (
 	timestampType = "message.timestamp.type"
 	logAppendTime = "LogAppendTime"
@@ -359,7 +359,7 @@ func (t Topic) policy() string {
 	return "delete"
 }
 
-// settings returns the settings with which the topic is created.
+// The method settings returns the settings with which the topic is created.
 func (t Topic) settings(minInsync int) map[string]*string {
 	policy, insync, timestamps := t.policy(), strconv.Itoa(minInsync), logAppendTime
 	settings := map[string]*string{"cleanup.policy": &policy, "min.insync.replicas": &insync, timestampType: &timestamps}

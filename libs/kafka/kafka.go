@@ -152,7 +152,7 @@ func (l *logger) note(level kgo.LogLevel, fault error) {
 	l.fault, l.faultAt = fault, time.Now()
 }
 
-// lately returns the last error, or nil if that error is older than repeatInterval.
+// The method lately returns the last error, or nil if that error is older than repeatInterval.
 func (l *logger) lately() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

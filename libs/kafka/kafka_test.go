@@ -114,7 +114,7 @@ func TestRead_RecordWithoutIDGetsADerivedID(t *testing.T) {
 	}
 }
 
-func TestDecode_ParksWrongTypeOrBytes(t *testing.T) {
+func TestDecode_ParksWrongTypeAndInvalidBytes(t *testing.T) {
 	t.Parallel()
 	var value wrapperspb.Int64Value
 	if err := (kafka.Record{Type: "google.protobuf.BoolValue"}).Decode(&value); !kafka.IsPark(err) {

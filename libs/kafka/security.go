@@ -29,7 +29,7 @@ type Security struct {
 	Password  string `env:"KAFKA_PASSWORD" help:"password of KAFKA_USER"`
 }
 
-// options returns the client options. Its error names the invalid setting.
+// The method options returns the client options. Its error names the invalid setting.
 func (s Security) options() ([]kgo.Opt, error) {
 	var options []kgo.Opt
 	switch {

@@ -29,7 +29,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// guarded starts a broker with TLS and a password and returns its configuration.
+// The function guarded starts a broker with TLS and a password and returns its configuration.
 func guarded(t *testing.T, mechanism string) kafka.Config {
 	t.Helper()
 	return guardedAs(t, mechanism, net.IPv4(127, 0, 0, 1), time.Hour)

@@ -67,8 +67,8 @@ func writeAll(t testing.TB, pool *pgxpool.Pool, perAggregate int, wake func()) {
 	writers.Wait()
 }
 
-// firsts returns the events of each key in the order of their first delivery. It also returns the
-// number of repeated events.
+// The function firsts returns the events of each key in the order of their first delivery. It also
+// returns the number of repeated events.
 func firsts(t testing.TB, records []*kgo.Record) (byKey map[string][]int, duplicates int) {
 	byKey, seen := map[string][]int{}, map[string]bool{}
 	for _, wire := range records {
@@ -123,14 +123,15 @@ func TestRelay_ConcurrentWritersKeepAllEventsInOrder(t *testing.T) {
 }
 
 const (
-	// relaySession selects the session of a relay by its last statement. The statements of the age
-	// use the pool, not this session.
+	// relaySession selects the session of a relay by its last statement. The statements that read
+	// the age of the oldest row use the pool, not this session.
 	relaySession = ` FROM pg_stat_activity WHERE datname = current_database()
 		AND query LIKE ANY (ARRAY['DELETE FROM outbox WHERE%', '%bytes_before%', '%outbox_leases%', 'LISTEN%'])
 			AND query NOT LIKE '%AS bounded%' AND pid <> pg_backend_pid()`
-	// leading terminates the session of the leading relay.
+	// The statement leading terminates the session of the leading relay.
 	leading = `SELECT count(pg_terminate_backend(pid))` + relaySession
-	// lingers counts the sessions that have published rows and are about to delete them.
+	// The statement lingers counts the sessions that have published rows and are about to delete
+	// them.
 	lingers = `SELECT count(*)` + relaySession + ` AND wait_event = 'PgSleep'`
 )
 

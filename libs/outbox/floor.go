@@ -13,9 +13,9 @@ const sweepInterval = time.Minute
 // only when all transactions have ended that were running when the higher row was read. The ids of
 // these transactions are lower than the id of the transaction that deleted the row. (The xmax of a
 // snapshot is not such a bound. It is one more than the highest transaction id that has ended, so
-// transactions with that id and higher ids can be running.) A transaction can have the id of its
-// row before it has a transaction id. For this case the relay reads from the first row every
-// sweepInterval. Such a read is called a sweep.
+// transactions with that id and higher ids can be running.) A transaction can have an id for its
+// row, but no transaction id yet. The floor can rise above the id of such a row. The relay
+// therefore reads from the first row every sweepInterval. Such a read is called a sweep.
 type floor struct {
 	// id is the lowest id from which the relay must read.
 	id int64
@@ -27,7 +27,8 @@ type floor struct {
 	swept time.Time
 }
 
-// from returns the id from which the relay must read now, and whether this read is a sweep.
+// The method from returns the id from which the relay must read now, and whether this read is a
+// sweep.
 func (f *floor) from(now time.Time) (id int64, sweep bool) {
 	if now.Sub(f.swept) >= sweepInterval {
 		return 0, true
@@ -35,10 +36,10 @@ func (f *floor) from(now time.Time) (id int64, sweep bool) {
 	return f.id, false
 }
 
-// published updates the floor after a read whose rows were all deleted. last is the id of the last
-// row of the read, or 0 if the read returned no rows. deletedBy is the id of the transaction that
-// deleted the rows, or 0 if another relay had deleted them. all is true if there were no further
-// rows. Transactions with ids below xmin had ended before the read.
+// The method published updates the floor after a read whose rows were all deleted. last is the id
+// of the last row of the read, or 0 if the read returned no rows. deletedBy is the id of the
+// transaction that deleted the rows, or 0 if another relay had deleted them. all is true if there
+// were no further rows. Transactions with ids below xmin had ended before the read.
 func (f *floor) published(last int64, all bool, xmin, deletedBy int64) {
 	if f.next > 0 && xmin > f.deletedBy && (all || last >= f.next) {
 		f.id, f.next = max(f.id, f.next), 0

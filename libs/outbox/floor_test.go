@@ -106,8 +106,8 @@ func TestRelay_ReadsNoDeletedRowsBelowTheFloor(t *testing.T) {
 			args      pg.Args
 			most      int
 		}{
-			{name: "the relay's read", statement: oldestRows, args: pg.Args{"floor": floor, "most": batchRows}, most: 20},
-			{name: "the sample of the age", statement: sampleAge, args: pg.Args{}, most: 30},
+			{name: "the relay reads rows", statement: oldestRows, args: pg.Args{"floor": floor, "most": batchRows}, most: 20},
+			{name: "the relay reads the age of the oldest row", statement: sampleAge, args: pg.Args{}, most: 30},
 		} {
 			if got := pagesOf(t, pool, test.statement, test.args); got > test.most {
 				t.Errorf("pages of %s = %d, want at most %d", test.name, got, test.most)

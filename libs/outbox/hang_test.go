@@ -110,7 +110,7 @@ func (p *process) awaitStopped() {
 	})
 }
 
-// leader returns the holder of a lease that has not expired, or "".
+// The function leader returns the holder of a lease that has not expired, or "".
 func leader(t testing.TB, pool *pgxpool.Pool) (holder string) {
 	t.Helper()
 	const statement = `SELECT coalesce(max(holder::text) FILTER (WHERE expires_at > clock_timestamp()), '')

@@ -79,8 +79,8 @@ func (s *session) acquire() (held bool, err error) {
 	return s.updateLease(acquireLease, statementTimeout)
 }
 
-// verifyLease returns an error unless the lease was renewed less than maxAge ago. Otherwise it
-// renews the lease first.
+// verifyLease returns nil if the lease was renewed less than maxAge ago. Otherwise it renews the
+// lease, and returns errDeposed if the renewal fails.
 func (s *session) verifyLease(maxAge time.Duration) error {
 	if time.Since(s.renewed) < maxAge {
 		return nil
@@ -102,12 +102,13 @@ func (s *session) release() {
 	}
 }
 
-// updateLease runs one of the statements above. It reports whether this relay now has the lease.
+// updateLease runs acquireLease, renewLease or releaseLease. If another relay has the lease, the
+// statement changes nothing and updateLease returns false.
 func (s *session) updateLease(statement string, timeout time.Duration) (held bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	// the server adds the duration to its own, later time, so the relay's estimate is the earlier
-	// one
+	// The relay reads its clock before it sends the statement. The lease begins later, in the
+	// server, so it does not end before the relay expects.
 	began := time.Now()
 	args := pgx.NamedArgs{"holder": s.relay.id, "fence": s.fence, "duration": s.relay.lease.duration, "floor": s.floor.id}
 	err = s.conn.QueryRow(ctx, statement, args).Scan(&s.fence, &s.floor.id)

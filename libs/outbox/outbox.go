@@ -159,7 +159,7 @@ func queue(ctx context.Context, batch *pgx.Batch, statement string, args pg.Args
 	return nil
 }
 
-// headers returns the headers of an event, except source and time.
+// The method headers returns the headers of an event, except source and time.
 func (e Event) headers(ctx context.Context) map[string]string {
 	headers := map[string]string{
 		kafka.HeaderSpecVersion: "1.0",
@@ -176,8 +176,8 @@ func (e Event) headers(ctx context.Context) map[string]string {
 	return headers
 }
 
-// clean changes headers of other producers so that they can be stored: jsonb accepts neither NUL
-// nor invalid UTF-8. Without clean, a record with such headers could not be parked.
+// The function clean changes headers of other producers so that they can be stored: jsonb accepts
+// neither NUL nor invalid UTF-8. Without clean, a record with such headers could not be parked.
 func clean(headers map[string]string) map[string]string {
 	cleaned := make(map[string]string, len(headers))
 	for name, value := range headers {

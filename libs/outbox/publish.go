@@ -33,11 +33,11 @@ type row struct {
 	CreatedAt time.Time
 }
 
-// oldestRows returns the rows from the floor on, and the transaction id below which all
-// transactions had ended. If the relay read from the last published row instead, it would miss a
-// row with a lower id that commits later. bytes_before limits the memory: the batch ends with the
-// row that reaches 16 MiB. If there are no rows, the statement returns one row whose columns are
-// NULL except that transaction id.
+// oldestRows returns the rows from the floor on (the lowest id that must be read), and the
+// transaction id below which all transactions had ended. If the relay read from the last published
+// row instead, it would miss a row with a lower id that commits later. bytes_before limits the
+// memory: the batch ends with the row that reaches 16 MiB. If there are no rows, the statement
+// returns one row whose columns are NULL except that transaction id.
 const oldestRows = `
 SELECT pg_snapshot_xmin(snapshot)::text::bigint,
        oldest.id, oldest.event_id, oldest.topic, oldest.key, oldest.headers, oldest.payload, oldest.created_at
@@ -98,7 +98,8 @@ func (s *session) relayBatch(ctx context.Context) (found int, all bool, err erro
 	}
 	s.floor.published(rows[len(rows)-1].ID, all, xmin, deletedBy)
 	if all {
-		// the read returned all rows, so a row that waits now was committed later
+		// The read returned all rows, and all of them are published: store the age 0. A row that is in
+		// the outbox now was committed after the read.
 		s.relay.age.Store(&ageSample{at: started})
 	}
 	return len(rows), all, nil
@@ -203,13 +204,13 @@ func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) er
 		case <-done:
 			done, late = nil, time.After(grace)
 		case <-late:
-			return fmt.Errorf("stopped before Kafka acknowledged %d rows, still in the outbox", waiting)
+			return fmt.Errorf("stopped before Kafka acknowledged %d rows, which are still in the outbox", waiting)
 		case <-ticks.C:
 			if err := s.verifyLease(s.relay.lease.renewInterval); err != nil {
 				return err
 			}
 			if time.Since(lastAck) > s.relay.ackTimeout {
-				return fmt.Errorf("%d rows waiting for Kafka since %s: %w", waiting, s.relay.ackTimeout, errSilent)
+				return fmt.Errorf("%d rows have waited for Kafka for %s: %w", waiting, s.relay.ackTimeout, errSilent)
 			}
 		}
 	}
@@ -231,8 +232,8 @@ func (r *Relay) produce(round context.Context, w row, answered func(error)) {
 	})
 }
 
-// record returns the Kafka record of a row. Its span continues the trace of the transaction that
-// wrote the row.
+// The method record returns the Kafka record of a row. Its span continues the trace of the
+// transaction that wrote the row.
 func (w row) record(round context.Context) (*kgo.Record, trace.Span) {
 	ctx := propagation.TraceContext{}.Extract(round, propagation.MapCarrier(w.Headers))
 	span := trace.SpanFromContext(ctx)
@@ -254,9 +255,9 @@ func (w row) record(round context.Context) (*kgo.Record, trace.Span) {
 	return record, span
 }
 
-// acknowledged returns the ids of the rows that can be deleted: in each topic, the rows before the
-// first failed row. The rows after it are published again, so that the events of a topic stay in
-// order.
+// The function acknowledged returns the ids of the rows that can be deleted: in each topic, the
+// rows before the first failed row. The rows after it are published again, so that the events of a
+// topic stay in order.
 func acknowledged(rows []row, faults []error) []int64 {
 	ids := make([]int64, 0, len(rows))
 	faulty := map[string]bool{}

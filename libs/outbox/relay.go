@@ -110,7 +110,7 @@ func (r *Relay) keepRelaying(ctx context.Context) {
 			return
 		}
 		if err != nil && err.Error() != last {
-			slog.Warn("outbox relay session failed, another one starts", "error", err)
+			slog.Warn("outbox relay session failed, a new session starts", "error", err)
 			last = err.Error()
 		}
 		if time.Since(started) > 10*time.Second {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-func TestParse(t *testing.T) {
+func TestParse_ReadsValidAndRefusesInvalidParameters(t *testing.T) {
 	id := uuid.Must(uuid.NewV7())
 	for _, row := range []struct {
 		name, query string

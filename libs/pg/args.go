@@ -59,8 +59,9 @@ func (a Args) RewriteQuery(ctx context.Context, conn *pgx.Conn, sql string, args
 	return read.sql, values, nil
 }
 
-// read lets pgx parse the statement with each argument's name as the value of that argument. ok is
-// false if the statement contains a name for which no argument was passed.
+// The method read passes the statement to pgx with each argument's name as its value. The values
+// that pgx returns are then the names in the order of $1, $2, …. The result ok is false if the
+// statement contains a name for which no argument was passed.
 func (a Args) read(ctx context.Context, sql string) (read statement, ok bool, err error) {
 	names := make(pgx.NamedArgs, len(a))
 	for name := range a {

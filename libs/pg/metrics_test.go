@@ -36,7 +36,7 @@ func TestPool_ReportsTheDatabaseAndItsClock(t *testing.T) {
 	}
 }
 
-// values returns the values of the metrics without labels.
+// The function values returns the values of the metrics without labels.
 func values(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()

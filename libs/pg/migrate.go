@@ -145,7 +145,8 @@ func checkVersions(ctx context.Context, pool *pgxpool.Pool, schema string, track
 	return nil
 }
 
-// versions returns the name of the table that contains the applied versions of the track.
+// The method versions returns the name of the table that contains the applied versions of the
+// track.
 func (m Migrations) versions() string { return "schema_" + m.Name }
 
 // ErrOldSchema is the error of Migrate and Open for a schema that was created by a version before
@@ -174,7 +175,8 @@ func (m Migrations) refuseOld(schema string, query func(sql string, arg any) sca
 	return nil
 }
 
-// newest returns the highest version number among the migration files, or 0 if there are none.
+// The method newest returns the highest version number among the migration files, or 0 if there are
+// none.
 func (m Migrations) newest() (int64, error) {
 	files, err := fs.Glob(m.FS, "*.sql")
 	if err != nil {
@@ -191,7 +193,8 @@ func (m Migrations) newest() (int64, error) {
 	return newest, nil
 }
 
-// applied returns the version of the track in the database, or 0 if it was never migrated.
+// The method applied returns the version of the track in the database, or 0 if it was never
+// migrated.
 func (m Migrations) applied(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 	var exists bool
 	err := pool.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", pgx.Identifier{m.versions()}.Sanitize()).Scan(&exists)

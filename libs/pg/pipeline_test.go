@@ -32,7 +32,7 @@ func serials(t *testing.T, pool *pgxpool.Pool) (list []int32) {
 	return list
 }
 
-// later queues one statement with LaterAll.
+// The function later queues one statement with LaterAll.
 func later(tx *pg.Pipeline, sql string, args pg.Args) {
 	batch := &pgx.Batch{}
 	batch.Queue(sql, args)

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// pooled returns a configuration that connects through a PgBouncer in transaction mode. The
-// PgBouncer has one session.
+// The function pooled returns a configuration that connects through a PgBouncer in transaction
+// mode. The PgBouncer has one session.
 func pooled(t *testing.T, pool *pgxpool.Pool) pg.Config {
 	t.Helper()
 	at := pool.Config().ConnConfig

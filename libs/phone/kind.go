@@ -34,13 +34,13 @@ func (n Number) Forbidden() string {
 	return n.forbiddenKind()
 }
 
-// reserved returns the country codes that are assigned but not in use, and are therefore not in the
-// metadata. The Vatican City (379) uses numbers of Italy, and Kazakhstan (997) shares +7 with
-// Russia.
+// The function reserved returns the country codes that are assigned but not in use, and are
+// therefore not in the metadata. The Vatican City (379) uses numbers of Italy, and Kazakhstan (997)
+// shares +7 with Russia.
 func reserved() []string { return []string{"+379", "+997"} }
 
-// assigned reports whether the number begins with an assigned country calling code. No code is a
-// prefix of another code, so at most one of the three lengths matches.
+// The method assigned reports whether the number begins with an assigned country calling code. No
+// code is a prefix of another code, so at most one of the three lengths matches.
 func (n Number) assigned() bool {
 	digits := string(n[1:])
 	for length := 1; length <= 3 && length <= len(digits); length++ {
@@ -74,8 +74,9 @@ func (n Number) forbiddenKind() string {
 	return ""
 }
 
-// short reports whether the number is a helpline, emergency or service code after a country code.
-// North America is excluded: its short codes that fit E.164 are used for text messages only.
+// The function short reports whether the number is a helpline, emergency or service code after a
+// country code. North America is excluded: its short codes that fit E.164 are used for text
+// messages only.
 func short(parsed *phonenumbers.PhoneNumber) bool {
 	return parsed.GetCountryCode() != nanp && phonenumbers.IsValidShortNumber(parsed)
 }

@@ -77,8 +77,8 @@ func readAreas(text string) (map[string]area, error) {
 	return read, nil
 }
 
-// area returns the area of a number that begins with +1. It returns the zero value if the number is
-// too short, or if its area code is not geographic.
+// The method area returns the area of a number that begins with +1. It returns the zero value if
+// the number is too short, or if its area code is not geographic.
 func (n Number) area() area {
 	if len(n) != len("+1")+10 {
 		return area{}

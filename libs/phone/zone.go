@@ -104,9 +104,9 @@ func mobileCarriesArea(country int) bool { return country == 54 || country == 55
 var overlayText string
 
 // overlay is the content of overlay.txt, which corrects the zones in the metadata. Each map has
-// number prefixes as keys. The field only contains zones that replace the metadata, and the field
-// add contains additional zones. The field country contains the zones of numbers without an area
-// code.
+// number prefixes as keys. The zones in the map `only` replace those in the metadata. The zones in
+// the map `add` are added to those in the metadata. The map `country` contains the zones of numbers
+// without an area code.
 type overlay struct{ only, add, country map[string][]string }
 
 // overlays contains the content of overlay.txt. If the file is invalid, it is empty. A test checks
@@ -132,7 +132,8 @@ func readOverlay(text string) (overlay, error) {
 	return o, nil
 }
 
-// lines returns the lines of a data file by line number, without comments and empty lines.
+// The function lines returns the lines of a data file by line number, without comments and empty
+// lines.
 func lines(text string) map[int]string {
 	found := map[int]string{}
 	i := 0
@@ -145,8 +146,8 @@ func lines(text string) map[int]string {
 	return found
 }
 
-// corrected returns the zones of a number or prefix: the zones in the metadata with the corrections
-// of overlay.txt.
+// The function corrected returns the zones of a number or prefix: the zones in the metadata with
+// the corrections of overlay.txt.
 func corrected(prefix string) []string {
 	o := overlays()
 	names, mended := longest(o.only, prefix)
@@ -168,7 +169,7 @@ func wholeCountry(number, code string) []string {
 	return corrected(code)
 }
 
-// longest returns the entry of the longest key that is a prefix of number.
+// The function longest returns the entry of the longest key that is a prefix of number.
 func longest(of map[string][]string, number string) ([]string, bool) {
 	for length := len(number); length > 1; length-- {
 		if names, ok := of[number[:length]]; ok {
@@ -195,7 +196,7 @@ func lookup(prefix string) []string {
 	return names
 }
 
-// canonical returns the current name of a zone. The metadata contains some old names.
+// The function canonical returns the current name of a zone. The metadata contains some old names.
 func canonical(name string) string {
 	switch name {
 	case "Africa/Asmera":

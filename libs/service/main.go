@@ -42,8 +42,8 @@ type Command[C any] struct {
 	Run  func(ctx context.Context, cfg C) error
 }
 
-// flags returns the flag set of the command. A parse error is returned and does not exit the
-// process.
+// The method flags returns the flag set of the command. A parse error is returned and does not exit
+// the process.
 func (c Command[C]) flags() *flag.FlagSet {
 	set := flag.NewFlagSet(c.Name, flag.ContinueOnError)
 	set.SetOutput(io.Discard)

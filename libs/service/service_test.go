@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// waiting returns a part that records its name when it is stopped.
+// The function waiting returns a part that records its name when it is stopped.
 func waiting(name string, stopped *[]string, mu *sync.Mutex) Part {
 	return Part{name, func(ctx context.Context) error {
 		<-ctx.Done()
@@ -86,7 +86,7 @@ func TestRun_SIGTERMStopsTheParts(t *testing.T) {
 }
 
 func TestRun_ErrorNamesPartsThatDoNotStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // of the budget for all parts, the relay gets 0.2 s to stop
+	synctest.Test(t, func(t *testing.T) { // 0.2 s of the 2 s for all parts remain for the relay
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		hold := make(chan struct{})

@@ -20,8 +20,8 @@ const (
 	leeway = 30 * time.Second
 )
 
-// use is the purpose of a token. Because of this claim, a token that identifies a service is not
-// accepted as a token that identifies an API caller, and the reverse.
+// The type use is the purpose of a token. Because of this claim, a token that identifies a service
+// is not accepted as a token that identifies an API caller, and the reverse.
 type use string
 
 const (

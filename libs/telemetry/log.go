@@ -25,7 +25,7 @@ func logHandler(out io.Writer, format string, level slog.Level) (slog.Handler, e
 	return nil, fmt.Errorf("LOG_FORMAT is %q: it must be json or text", format)
 }
 
-// traced adds the trace id of the context to each line.
+// traced is a log handler that adds the trace id of the context to each log record.
 type traced struct{ slog.Handler }
 
 func (h traced) Handle(ctx context.Context, record slog.Record) error {
@@ -38,8 +38,9 @@ func (h traced) Handle(ctx context.Context, record slog.Record) error {
 func (h traced) WithAttrs(attrs []slog.Attr) slog.Handler { return traced{h.Handler.WithAttrs(attrs)} }
 func (h traced) WithGroup(name string) slog.Handler       { return traced{h.Handler.WithGroup(name)} }
 
-// text writes one line per record for people: time, level, message, key=value. It omits the name of
-// the service, because the local stack adds that name to the beginning of each line.
+// text is a log handler for readable output. It writes one line per log record: time, level,
+// message, key=value. It omits the name of the service, because the local stack adds that name to
+// the beginning of each line.
 type text struct {
 	out    io.Writer
 	level  slog.Level

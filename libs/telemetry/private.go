@@ -85,7 +85,8 @@ func (t *Telemetry) privateHandler() http.Handler {
 	return mux
 }
 
-// failing runs all checks concurrently and returns the names of the checks that fail or time out.
+// The method failing runs all checks concurrently and returns the names of the checks that fail or
+// time out.
 func (t *Telemetry) failing(ctx context.Context) []string {
 	t.mu.Lock()
 	checks := slices.Clone(t.checks)

@@ -14,8 +14,8 @@ import (
 // parameter matches a placeholder in a route template. The names of placeholders are not compared.
 var parameter = regexp.MustCompile(`\{[^}]*\}`)
 
-// Customers fails the test if the routes of a chi router below /v1 differ from the operations. An
-// operation prints as "GET /v1/calls/{id}".
+// Customers is a check of the API for customers. It fails the test if the routes of a chi router
+// below /v1 differ from the operations. An operation prints as "GET /v1/calls/{id}".
 func Customers[O fmt.Stringer](t *testing.T, router http.Handler, operations []O) {
 	t.Helper()
 	routes, ok := router.(chi.Routes)
@@ -39,7 +39,7 @@ func Customers[O fmt.Stringer](t *testing.T, router http.Handler, operations []O
 	Same(t, answered, described)
 }
 
-// Same fails the test if the two lists differ or contain duplicates.
+// Same is a check of two lists. It fails the test if the two lists differ or contain duplicates.
 func Same(t *testing.T, answered, described []string) {
 	t.Helper()
 	if len(described) == 0 {

@@ -57,7 +57,7 @@ func (s *Server) Storage() recordingstore.Storage {
 	return recordingstore.Storage{URL: s.URL, Region: Region, Bucket: Bucket, AccessKey: AccessKey, SecretKey: SecretKey}
 }
 
-// Away makes every request fail from the call with true until the call with false.
+// Away switches the server to a state in which every request fails (true), or back (false).
 func (s *Server) Away(away bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,7 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	_, _ = fmt.Fprintf(w, "<Error><Code>%s</Code></Error>", code)
 }
 
-// payload reads a plain body, or a body of signed chunks ("size;chunk-signature=…").
+// The function payload reads a plain body, or a body of signed chunks ("size;chunk-signature=…").
 func payload(r *http.Request) ([]byte, error) {
 	if !strings.HasPrefix(r.Header.Get("X-Amz-Content-Sha256"), "STREAMING-") {
 		return io.ReadAll(r.Body)
@@ -170,7 +170,7 @@ func check(r *http.Request, now time.Time) error {
 		from, err := time.Parse("20060102T150405Z", at)
 		life, fault := strconv.Atoi(query.Get("X-Amz-Expires"))
 		if err != nil || fault != nil || !now.Before(from.Add(time.Duration(life)*time.Second)) {
-			return errors.New("the link has ended")
+			return errors.New("the link has expired")
 		}
 	} else {
 		for part := range strings.SplitSeq(strings.TrimPrefix(r.Header.Get("Authorization"), "AWS4-HMAC-SHA256 "), ",") {
@@ -187,7 +187,7 @@ func check(r *http.Request, now time.Time) error {
 		at, sum = r.Header.Get("X-Amz-Date"), r.Header.Get("X-Amz-Content-Sha256")
 	}
 	if len(at) < 8 || credential != AccessKey+"/"+scope(at) {
-		return errors.New("nobody is known by this credential")
+		return errors.New("the credential is unknown")
 	}
 	whole := strings.Join([]string{r.Method, r.URL.EscapedPath(), canonical(query), headers(r, signed), signed, sum}, "\n")
 	digest := sha256.Sum256([]byte(whole))
@@ -197,7 +197,7 @@ func check(r *http.Request, now time.Time) error {
 		key = mac(key, step)
 	}
 	if !hmac.Equal([]byte(hex.EncodeToString(key)), []byte(given)) {
-		return errors.New("the signature is not good")
+		return errors.New("the signature is invalid")
 	}
 	return nil
 }

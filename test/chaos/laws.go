@@ -328,7 +328,7 @@ func (j *judge) logs() error {
 	for line := range strings.Lines(string(log)) {
 		line = strings.TrimSpace(line)
 		switch {
-		case strings.Contains(line, "record and its key parked"), strings.Contains(line, "handler panicked"),
+		case strings.Contains(line, "record parked; later records"), strings.Contains(line, "handler panicked"),
 			strings.Contains(line, "panic:"), strings.Contains(line, "DATA RACE"):
 			j.r.broken(lawAnswers, line)
 		}

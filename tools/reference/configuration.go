@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// programs returns the services in the order in which a call passes through them.
+// The function programs returns the services in the order in which a call passes through them.
 func programs() []string {
 	return []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
 }

@@ -89,7 +89,7 @@ func set(node *yaml.Node, key string, value *yaml.Node) {
 	node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}, value)
 }
 
-// member returns the value of a key of a mapping, or nil.
+// The function member returns the value of a key of a mapping, or nil.
 func member(node *yaml.Node, key string) *yaml.Node {
 	if node == nil || node.Kind != yaml.MappingNode {
 		return nil
@@ -102,7 +102,7 @@ func member(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// keep removes the members of a mapping for which the function fits returns false.
+// The function keep removes the members of a mapping for which the function fits returns false.
 func keep(node *yaml.Node, fits func(key string, value *yaml.Node) bool) {
 	var kept []*yaml.Node
 	for i := 0; i < len(node.Content); i += 2 {

@@ -53,7 +53,7 @@ func TestRead_ResolvesAnchorsAndRefusesMissingValues(t *testing.T) {
 	}
 }
 
-func TestForGenerator_AddsOrderAndRemovesEqualErrors(t *testing.T) {
+func TestForGenerator_AddsFieldOrderAndRemovesEqualErrors(t *testing.T) {
 	t.Parallel()
 	document, err := read([]byte(`
 responses:

@@ -68,8 +68,8 @@ func TestCodes_EqualTheExamplesOfTheAPIDescription(t *testing.T) {
 	}
 }
 
-// codes returns the error codes in a file, each with its line number. For an error whose code is
-// not a literal, it calls the function unread.
+// The function codes returns the error codes in a file, each with its line number. For an error
+// whose code is not a literal, it calls the function unread.
 func codes(s source, unread func(line int)) map[string]int {
 	found := map[string]int{}
 	literal := func(e ast.Expr) {
@@ -113,7 +113,7 @@ func codes(s source, unread func(line int)) map[string]int {
 	return found
 }
 
-// constructor returns the name of the apierr function that e uses, or "".
+// The function constructor returns the name of the apierr function that e uses, or "".
 func constructor(s source, e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.SelectorExpr:
@@ -133,7 +133,7 @@ func named(e ast.Expr, name string) bool {
 	return ok && ident.Name == name
 }
 
-// examples returns the codes of the error examples in the API description.
+// The function examples returns the codes of the error examples in the API description.
 func examples(t *testing.T) []string {
 	t.Helper()
 	var document struct {

@@ -97,8 +97,9 @@ func TestMakefile_PatternsSelectTests(t *testing.T) {
 	}
 }
 
-// alternatives splits a pattern at each |, inside and outside of parentheses, into patterns without
-// |. A closing parenthesis can be missing, because the Makefile computes the rest of the pattern.
+// The function alternatives splits a pattern at each |, inside and outside of parentheses, into
+// patterns without |. A closing parenthesis can be missing, because the Makefile computes the rest
+// of the pattern.
 func alternatives(all string) []string {
 	if strings.Count(all, "(") > strings.Count(all, ")") {
 		all += ")"

@@ -122,7 +122,7 @@ func TestDocuments_CiteNoOutsideDocumentsOrCommits(t *testing.T) {
 	}
 }
 
-// documents returns the Markdown files of the repository by their path.
+// The function documents returns the Markdown files of the repository by their path.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	pages, root := map[string]string{}, os.DirFS(repository)
@@ -147,7 +147,7 @@ func documents(t *testing.T) map[string]string {
 	return pages
 }
 
-// anchors returns the anchors that GitHub gives to the headings of a page.
+// The function anchors returns the anchors that GitHub gives to the headings of a page.
 func anchors(page string) map[string]bool {
 	found := map[string]bool{}
 	for _, h := range heading.FindAllStringSubmatch(codeBlock.ReplaceAllString(page, ""), -1) {

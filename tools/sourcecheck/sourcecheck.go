@@ -87,7 +87,8 @@ func ignored(name, base string) bool {
 	return strings.HasPrefix(base, ".") || name == "bin" || base == "testdata" || base == "node_modules"
 }
 
-// skeleton checks that every service has the files and folders that all services share.
+// The function skeleton checks that every service has the files and folders that all services
+// share.
 func skeleton(tree fs.FS) (violations []string) {
 	modules, _ := fs.Glob(tree, "services/*/go.mod")
 	for _, module := range modules {
@@ -107,8 +108,8 @@ func skeleton(tree fs.FS) (violations []string) {
 var statement = regexp.MustCompile(`^\s*(SELECT\s|INSERT\s+INTO\s|UPDATE\s+\S+\s+(AS\s+\S+\s+)?SET\s|DELETE\s+FROM\s|` +
 	`WITH\s+\w+\s+AS\s|LOCK\s+TABLE\s|TRUNCATE\s)`)
 
-// statements reports SQL statements of a service outside of the service's internal/store. Packages
-// for tests can contain SQL.
+// The function statements reports SQL statements of a service outside of the service's
+// internal/store. Packages for tests can contain SQL.
 func statements(s source, report func(token.Pos, string)) {
 	parts := strings.Split(path.Dir(s.path), "/")
 	if parts[0] != "services" || len(parts) > 3 && parts[2] == "internal" && parts[3] == "store" {
@@ -126,7 +127,8 @@ func statements(s source, report func(token.Pos, string)) {
 	})
 }
 
-// variables reports environment variables without a help text. --help prints the help texts.
+// The function variables reports environment variables without a help text. --help prints the help
+// texts.
 func variables(s source, report func(token.Pos, string)) {
 	ast.Inspect(s.file, func(n ast.Node) bool {
 		field, ok := n.(*ast.Field)

@@ -81,8 +81,8 @@ func reserve(t testing.TB, brokers string) {
 	}
 }
 
-// empty deletes all consumer groups and all topics that were used, and waits until they are
-// deleted.
+// The function empty deletes all consumer groups and all topics that were used, and waits until
+// they are deleted.
 func empty(ctx context.Context, admin *kadm.Client) error {
 	cluster, err := admin.BrokerMetadata(ctx)
 	if err != nil {

@@ -96,8 +96,9 @@ func connect(t testing.TB, pool *pgxpool.Pool, schema, role string) *pgxpool.Poo
 	return other
 }
 
-// template returns the name of the migrated database to clone, and creates the database if it does
-// not exist. It takes an advisory lock in the server's first database, which all processes share.
+// The function template returns the name of the migrated database to clone, and creates the
+// database if it does not exist. It takes an advisory lock in the server's first database, which
+// all processes share.
 func template(ctx context.Context, admin *pgx.Conn, super, schema string, tracks []pg.Migrations) (string, error) {
 	sum, err := fingerprint(schema, tracks)
 	if err != nil {
@@ -188,8 +189,8 @@ type adminConn struct {
 	url  string
 }
 
-// use calls the function do with the connection. It first opens a connection if none is open, or if
-// the open connection belongs to another server than the one of the parameter url.
+// The method use calls the function do with the connection. It first opens a connection if none is
+// open, or if the open connection belongs to another server than the one of the parameter url.
 func (a *adminConn) use(ctx context.Context, url string, do func(*pgx.Conn) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -217,7 +218,8 @@ func closeSoon(pool *pgxpool.Pool) {
 	}
 }
 
-// as returns the URL of the server for another database. If role is set, the URL is for that role.
+// The function as returns the URL of the server for another database. If role is set, the URL is
+// for that role.
 func as(super, database, role string) string {
 	address, err := url.Parse(super)
 	if err != nil {

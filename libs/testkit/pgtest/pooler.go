@@ -112,8 +112,8 @@ max_client_conn = 1000
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// reach returns the configuration with which the pool of the application role connects to the
-// database.
+// The function reach returns the configuration with which the pool of the application role connects
+// to the database.
 func reach(t testing.TB, super, database, schema string) pg.Config {
 	t.Helper()
 	direct := as(super, database, pg.AppRole(schema))

@@ -25,7 +25,7 @@ type Config struct {
 	APIKeyPepper   string   `env:"API_KEY_PEPPER,required" help:"secret of at least 16 bytes with which API keys and operator tokens are hashed; if it changes, all of them become invalid"`
 	OperatorTokens []string `env:"OPERATOR_TOKENS" envSeparator:"," help:"operators as name=token,name=token; the tokens of all other operators are revoked; empty: no operator is changed"`
 	TrustedProxies []string `env:"TRUSTED_PROXIES" envSeparator:"," help:"addresses or networks of proxies whose X-Forwarded-For header is trusted; empty: none"`
-	ReadyURLs      []string `env:"READY_URLS" envSeparator:"," help:"private /readyz of each service as name=url,name=url, for the public GET /readyz; a name with several URLs has replicas"`
+	ReadyURLs      []string `env:"READY_URLS" envSeparator:"," help:"private /readyz of each service as name=url,name=url, for the public GET /readyz; several URLs with one name are replicas of one service"`
 }
 
 func (c Config) owners() map[string]string {
@@ -36,7 +36,7 @@ func (c Config) owners() map[string]string {
 // minToken is the minimum length of an operator token in bytes. Shorter tokens could be guessed.
 const minToken = 16
 
-// operators returns the operators in OPERATOR_TOKENS, with the hashes of their tokens.
+// The method operators returns the operators in OPERATOR_TOKENS, with the hashes of their tokens.
 func (c Config) operators(pepper apikeys.Pepper) ([]store.Operator, error) {
 	var operators []store.Operator
 	var errs []error

@@ -93,7 +93,7 @@ func strip(value any) any {
 }
 
 // secret reports whether a JSON member could contain a secret. Only the name of the member decides.
-// The function reports rather too many members than too few.
+// In case of doubt it returns true.
 func secret(name string) bool {
 	name = strings.ToLower(name)
 	if name == "key" || strings.HasSuffix(name, "_key") {

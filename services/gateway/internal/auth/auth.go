@@ -123,8 +123,8 @@ func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID u
 	return holder, status, nil
 }
 
-// unknown returns the 401 for an unknown key. If the count of the request failed, unknown returns
-// the error of the count instead.
+// The method unknown returns the 401 for an unknown key. If the count of the request failed,
+// unknown returns the error of the count instead.
 func (d *Authenticator) unknown(status ratelimit.Status, err error) (store.Principal, ratelimit.Status, error) {
 	if err == nil {
 		err = unknownKey()

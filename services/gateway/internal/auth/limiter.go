@@ -27,8 +27,8 @@ type refusal struct {
 	until  time.Time
 }
 
-// count counts a request under the counter key. If a refusal of this key is cached, count returns
-// that refusal and counts nothing.
+// The method count counts a request under the counter key. If a refusal of this key is cached, it
+// returns that refusal and counts nothing.
 func (t *limiter) count(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
 	if status, refused := t.stillRefused(key, policy); refused {
 		return status, nil

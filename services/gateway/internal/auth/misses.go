@@ -20,10 +20,10 @@ type misses struct {
 
 func newMisses() *misses { return &misses{last: newCache[string, time.Time]()} }
 
-// add records an unknown key or token of the address.
+// The method add stores that the address sent an unknown key or token.
 func (m *misses) add(address string) { m.last.Add(address, time.Now()) }
 
-// has reports whether the address sent an unknown key or token within the last minute.
+// The method has reports whether the address sent an unknown key or token within the last minute.
 func (m *misses) has(address string) bool {
 	at, ok := m.last.Get(address)
 	return ok && time.Since(at) < ratelimit.Window

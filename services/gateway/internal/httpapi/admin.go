@@ -117,15 +117,15 @@ func actorOf(r *http.Request) actor {
 	return act
 }
 
-// caller returns the identity that the gateway signs for the owner of a route: the operator, and
-// the workspace that the request is about.
+// The method caller returns the identity that the gateway signs for the owner of a route: the
+// operator, and the workspace that the request is about.
 func (act actor) caller(w workspaces.Workspace) serviceauth.Caller {
 	return serviceauth.Caller{WorkspaceID: w.ID, RequestID: act.requestID, Access: serviceauth.Write,
 		Webhooks: w.Webhooks(), Operator: act.operator}
 }
 
-// intent returns the audit intent for the operator's request: the record that a change is about to
-// be made.
+// The method intent returns the audit intent for the operator's request: the record that a change
+// is about to be made.
 func (act actor) intent(r *http.Request, template string, workspaceID *uuid.UUID) (audit.Intent, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -165,7 +165,7 @@ func (a *Admin) closeIntent(ctx context.Context, intent audit.Intent, err error)
 	// the intent remains, and the retention job later writes the audit entry with the outcome
 	// unknown
 	if failed != nil {
-		slog.WarnContext(ctx, "audit intent not concluded, the retention job concludes it later",
+		slog.WarnContext(ctx, "audit intent of a failed change not removed; the retention job writes an audit entry later",
 			"intent", intent.ID, "error", failed)
 	}
 }
@@ -190,5 +190,5 @@ func missing(thing string) error {
 	return apierr.New(http.StatusNotFound, "not_found", "There is no such %s.", thing)
 }
 
-// template returns the path template of the route that chi matched.
+// The function template returns the path template of the route that chi matched.
 func template(r *http.Request) string { return chi.RouteContext(r.Context()).RoutePattern() }

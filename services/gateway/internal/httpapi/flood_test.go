@@ -90,8 +90,8 @@ func allocatedBytes() uint64 {
 	return stats.TotalAlloc
 }
 
-// settled waits until at most limit goroutines run, and returns their number. If limit is 0, it
-// waits until the number is stable.
+// The function settled waits until at most limit goroutines run, and returns their number. If limit
+// is 0, it waits until the number is stable.
 func settled(t *testing.T, limit int) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)

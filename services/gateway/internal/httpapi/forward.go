@@ -20,7 +20,7 @@ import (
 // contact.
 const contactRoute = "/admin/v1/workspaces/{id}/contacts/{phone_e164}"
 
-// proxied forwards an operator's request about a workspace to the owner of the route.
+// The method proxied forwards an operator's request about a workspace to the owner of the route.
 func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 	if _, ok := a.table.Find(r.URL); !ok {
 		return httpserver.NoRoute()
@@ -109,8 +109,8 @@ func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.Owne
 	return response, nil
 }
 
-// before returns the state that a change will replace, by sending a GET to the path of the change.
-// It returns nil for a POST, for an erasure, and if the GET fails with an error status.
+// The method before returns the state that a change will replace, by sending a GET to the path of
+// the change. It returns nil for a POST, for an erasure, and if the GET fails with an error status.
 func (a *Admin) before(ctx context.Context, match proxy.Match, request proxy.OwnerRequest) (json.RawMessage, error) {
 	if request.Method == http.MethodPost || match.Template == contactRoute {
 		return nil, nil

@@ -46,7 +46,8 @@ func FuzzPublic(f *testing.F) {
 	surface.Fuzz(f)
 }
 
-// open reports whether a path needs no key. The response to such a path is not always JSON.
+// The function open reports whether a path needs no key. The response to such a path is not always
+// JSON.
 func open(address *url.URL) bool {
 	open := []string{"/readyz", "/openapi.json", "/llms.txt"}
 	return slices.Contains(open, address.Path) || strings.HasPrefix(address.Path, "/docs")

@@ -387,7 +387,7 @@ func TestPublic_HostileBodiesAreRefusedOrHarmless(t *testing.T) {
 	}
 }
 
-// bomb returns 64 MiB of spaces, compressed with gzip.
+// The function bomb returns 64 MiB of spaces, compressed with gzip.
 func bomb(t *testing.T) string {
 	t.Helper()
 	var packed bytes.Buffer

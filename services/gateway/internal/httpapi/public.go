@@ -95,8 +95,8 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// recording forwards a request for a recording to the dialer, which checks the signature of the
-// link. The request needs no API key and is counted by the client's address.
+// The method recording forwards a request for a recording to the dialer, which checks the signature
+// of the link. The request needs no API key and is counted by the client's address.
 func (p *Public) recording(w http.ResponseWriter, r *http.Request, open proxy.Match, requestID uuid.UUID) error {
 	httpserver.Hurry(w, r, refusedBodyTimeout)
 	status, err := p.auth.LimitAnonymous(r)

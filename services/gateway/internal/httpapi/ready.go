@@ -84,7 +84,7 @@ type serviceView struct {
 	Ready bool   `json:"ready"`
 }
 
-// list handles GET /admin/v1/services. It returns the services of READY_URLS.
+// The method list handles GET /admin/v1/services. It returns the services of READY_URLS.
 func (r *Readiness) list(w http.ResponseWriter, request *http.Request) error {
 	failing := r.unready(request.Context())
 	answer := struct {
@@ -96,7 +96,8 @@ func (r *Readiness) list(w http.ResponseWriter, request *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, answer)
 }
 
-// unready returns the names of the services that are not ready. Concurrent calls share one result.
+// The method unready returns the names of the services that are not ready. Concurrent calls share
+// one result.
 func (r *Readiness) unready(ctx context.Context) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

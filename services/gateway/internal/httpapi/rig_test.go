@@ -101,7 +101,7 @@ func seed() string {
 	return base64.StdEncoding.EncodeToString(raw)
 }
 
-// replica starts another gateway with the same database.
+// The method replica starts another gateway with the same database.
 func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 	r.t.Helper()
 	proxies, err := auth.ParseProxies([]string{"127.0.0.0/8"})
@@ -124,8 +124,8 @@ func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 	return public, admin
 }
 
-// owner returns a fake service that owns routes. It records each request and responds 200
-// {"owner":…}, unless the test sets another response.
+// The method owner returns a fake service that owns routes. It records each request and responds
+// 200 {"owner":…}, unless the test sets another response.
 func (r *rig) owner(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		body, _ := io.ReadAll(request.Body)
@@ -217,7 +217,7 @@ func (r *rig) customer(method, path, key, body string) answered {
 	return send(r.t, method, r.public.URL+path, key, body, nil)
 }
 
-// workspace creates a workspace through the operator API and returns its id.
+// The method workspace creates a workspace through the operator API and returns its id.
 func (r *rig) workspace(members string) string {
 	r.t.Helper()
 	body := `{"name":"Acme","plan":"growth","currency":"USD"}`
@@ -231,7 +231,8 @@ func (r *rig) workspace(members string) string {
 	return made.member("id")
 }
 
-// key creates an API key through the operator API. It returns the key and the id of the key.
+// The method key creates an API key through the operator API. It returns the key and the id of the
+// key.
 func (r *rig) key(workspaceID, access string) (key, id string) {
 	r.t.Helper()
 	made := r.operator("POST", "/admin/v1/workspaces/"+workspaceID+"/api-keys", `{"name":"test","access":"`+access+`"}`)
@@ -258,7 +259,7 @@ type entry struct {
 	After       map[string]any
 }
 
-// audit returns the audit entries of a workspace, newest first.
+// The method audit returns the audit entries of a workspace, newest first.
 func (r *rig) audit(workspaceID string) []entry {
 	r.t.Helper()
 	listed := r.operator("GET", "/admin/v1/audit?limit=100&workspace_id="+workspaceID, "")

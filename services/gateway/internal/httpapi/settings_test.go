@@ -70,7 +70,7 @@ func (o *settingOwner) CheckPolicy(
 	return connect.NewResponse(&settingsv1.CheckPolicyResponse{Fault: o.policyFault}), nil
 }
 
-// versions returns the versions of workspaces that the fake service applied, in order.
+// The method versions returns the versions of workspaces that the fake service applied, in order.
 func (o *settingOwner) versions() []int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -88,7 +88,7 @@ func (o *settingOwner) onApply(apply func(context.Context, *eventv1.WorkspaceEve
 	o.apply = apply
 }
 
-// events returns the workspace events in the outbox, in order.
+// The method events returns the workspace events in the outbox, in order.
 func (r *rig) events() []*eventv1.WorkspaceEvent {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), "SELECT payload FROM outbox WHERE topic = 'workspaces.v1' ORDER BY id")

@@ -170,7 +170,7 @@ func removeClientHeaders(header http.Header) {
 	}
 }
 
-// buffer reads the whole body, up to MaxBody bytes.
+// The function buffer reads the whole body, up to MaxBody bytes.
 func buffer(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength > httpserver.MaxBody {
 		return httpserver.TooLarge()
@@ -210,7 +210,8 @@ var ErrUnreached = errors.New("the owner was not reached")
 
 var errSignatureRejected = errors.New("the owner does not accept our signature")
 
-// relay checks a response of an owner. It removes the headers that the gateway sets itself.
+// The function relay checks a response of an owner. It removes the headers that the gateway sets
+// itself.
 func relay(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusSwitchingProtocols {
 		// the client was authenticated, so the keys of the gateway or of the owner are

@@ -86,7 +86,7 @@ ON CONFLICT (id) DO NOTHING`
 func (s *Store) ConcludeOldIntents(ctx context.Context, age time.Duration) (int64, error) {
 	tag, err := s.pool.Exec(ctx, concludeOldIntents, pgx.NamedArgs{"age": age})
 	if err != nil {
-		return 0, fmt.Errorf("give up intents: %w", err)
+		return 0, fmt.Errorf("conclude old intents: %w", err)
 	}
 	return tag.RowsAffected(), nil
 }

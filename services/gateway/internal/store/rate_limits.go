@@ -89,7 +89,7 @@ const deleteExpiredLimits = `DELETE FROM rate_limits WHERE tat < now() - interva
 func (s *Store) DeleteExpiredLimits(ctx context.Context) (int64, error) {
 	tag, err := s.pool.Exec(ctx, deleteExpiredLimits)
 	if err != nil {
-		return 0, fmt.Errorf("forget counts: %w", err)
+		return 0, fmt.Errorf("delete expired rate limits: %w", err)
 	}
 	return tag.RowsAffected(), nil
 }

@@ -50,8 +50,8 @@ func (s *Store) Workspaces(ctx context.Context, request page.Request) ([]workspa
 	return found, nil
 }
 
-// cursor converts pg.ErrNotFound to the 422 for a starting_after that is not the id of a row. It
-// returns other errors unchanged.
+// The function cursor converts pg.ErrNotFound to the 422 for a starting_after that is not the id of
+// a row. It returns other errors unchanged.
 func cursor(err error) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return page.UnknownCursor()
