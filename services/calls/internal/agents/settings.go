@@ -163,8 +163,8 @@ func (s script) playable() bool {
 	return s.ToneHz >= 0 && s.ToneHz < 4000 && s.ToneMillis >= 0 && s.ToneMillis <= 60_000 && s.EndAfterMillis >= 0
 }
 
-// anywhere accepts every IP address. The dialer checks the address of the agent's server when it
-// connects, because the host name is resolved only then.
+// The function anywhere accepts every IP address. The dialer checks the address of the agent's
+// server when it connects, because the host name is resolved only then.
 func anywhere(netip.Addr) bool { return true }
 
 func (k known) judgeWords() error {

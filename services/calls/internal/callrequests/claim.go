@@ -57,7 +57,8 @@ func (in *Intake) claim(ctx context.Context, want store.Claim, fingerprint []byt
 	}
 }
 
-// await polls the key until the key is done or free, or until the lease of the key has expired.
+// await polls the key until the request of the key is stored, the key is free, or the lease of the
+// key has expired.
 func (in *Intake) await(ctx context.Context, want store.Claim, deadline time.Time) (store.KeyState, error) {
 	for pause := firstPollInterval; ; pause = min(2*pause, maxPollInterval) {
 		state, err := in.store.KeyState(ctx, want.WorkspaceID, want.Key)
@@ -82,7 +83,7 @@ func (in *Intake) await(ctx context.Context, want store.Claim, deadline time.Tim
 
 // giveUp lets the next POST use the key. After a refusal the key is free, and the next POST gets a
 // new request id. After any other error the key keeps its request id, because a hold with this id
-// may exist. If the database fails too, the key stays claimed until its lease expires.
+// may exist. If giveUp fails too, the key stays claimed until its lease expires.
 func (in *Intake) giveUp(ctx context.Context, claim store.Claim, why error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// FuzzOrder checks that every body gives either an order within the limits or a 422 error that
-// names a field.
+// FuzzOrder checks that every body gives either a call request within the limits or a 422 error
+// that names a field.
 func FuzzOrder(f *testing.F) {
 	good := `{"agent_id":"0190c2a0-7b2c-7c3e-8f00-aabbccddeeff","to":"+14155550123","contact_id":"0190c2a0-7b2c-7c3e-8f00-aabbccddeeff","variables":{"a":1},` +
 		`"external_ref":"order-1","idempotency_key":"k","scheduled_for":"2026-12-04T09:00:00+02:00","schedule_if_outside_hours":true}`

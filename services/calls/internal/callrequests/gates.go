@@ -78,7 +78,7 @@ func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, req *c
 	return nil
 }
 
-// hold reserves the price of the longest possible call in billing-wallet.
+// The method hold reserves the price of the longest possible call in billing-wallet.
 //
 // If an earlier POST failed after its hold, the wallet returns that hold. The agent's
 // max_call_seconds can have changed since then. So the request uses the max_call_seconds of the

@@ -42,7 +42,8 @@ func (w *KeyExpiryJob) Run(ctx context.Context) error {
 	}
 }
 
-// Once deletes every key whose request ended longer ago than the configured time.
+// Once runs the job one time: it deletes every key whose request ended longer ago than the
+// configured time.
 func (w *KeyExpiryJob) Once(ctx context.Context) error {
 	before := page.FirstID(time.Now().Add(-w.keep))
 	for {

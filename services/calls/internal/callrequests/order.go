@@ -101,8 +101,8 @@ func compact(raw json.RawMessage) json.RawMessage {
 	return text.Bytes()
 }
 
-// fields reads the members of a body and collects the errors. A member that is null counts as
-// absent.
+// A value of type fields reads the members of a body and collects the errors. A member that is null
+// counts as absent.
 type fields struct {
 	body     map[string]json.RawMessage
 	problems []string
@@ -117,8 +117,8 @@ func (f *fields) absent(name string) bool {
 	return !given || string(raw) == "null"
 }
 
-// member returns the value of the member with this name, or nil if the member is absent. If the
-// value has another type, member records the error and returns nil.
+// The function member returns the value of the member with this name, or nil if the member is
+// absent. If the value has another type, the error is added to f.problems and the result is nil.
 func member[T any](f *fields, name, fault string) *T {
 	var value *T
 	if !f.absent(name) && json.Unmarshal(f.body[name], &value) != nil {
@@ -143,9 +143,9 @@ func (f *fields) id(name string) *uuid.UUID {
 	return &id
 }
 
-// slot reads a member whose value is a date-time. If the time is at most maxBehind in the past, the
-// call is due now and slot returns nil. An earlier time is an error, and so is a time more than
-// maxAhead in the future.
+// The method slot reads a member whose value is a date-time. If the time is at most maxBehind in
+// the past, the call is due now and the result is nil. An earlier time is an error, and so is a
+// time more than maxAhead in the future.
 func (f *fields) slot(name string, now time.Time) *time.Time {
 	s := f.text(name)
 	if s == nil {

@@ -29,7 +29,8 @@ type RepublishJob struct {
 	after time.Duration
 	wake  func()
 	count prometheus.Counter
-	// from is the due time at which the next pass continues.
+	// The next pass publishes only requests that were due after `from`. It is the due time of the
+	// last published request, or zero if the last pass reached the newest overdue request.
 	from time.Time
 }
 
@@ -60,7 +61,7 @@ func (w *RepublishJob) Run(ctx context.Context) error {
 	}
 }
 
-// Once publishes overdue requests again. It publishes at most maxPerPass requests.
+// Once runs one pass: it publishes at most maxPerPass overdue requests again.
 func (w *RepublishJob) Once(ctx context.Context) error {
 	for published := 0; published < maxPerPass; {
 		done, last, err := w.store.Republish(ctx, w.after, w.from, republishBatch, time.Now(), resume)

@@ -77,7 +77,8 @@ func newFixture(t *testing.T) *fixture {
 	return &fixture{T: t, pool: pool, store: st, handlers: handlers, workspace: uuid.Must(uuid.NewV7())}
 }
 
-// erased applies a record of contacts.v1 that orders an erasure. It returns the id of the erasure.
+// The method erased applies a record of contacts.v1 that orders an erasure. It returns the id of
+// the erasure.
 func (f *fixture) erased(id, contact uuid.UUID, number string) uuid.UUID {
 	f.Helper()
 	order := &eventv1.Erased{ErasureId: id.String(), PhoneE164: number, ContactId: contact.String(), Erasures: 1}

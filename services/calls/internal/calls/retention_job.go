@@ -55,7 +55,8 @@ func (w *RetentionJob) Run(ctx context.Context) error {
 	}
 }
 
-// Once deletes all data whose retention period has ended at the time `now`.
+// Once runs the job one time: it deletes all data whose retention period has ended at the time
+// `now`.
 func (w *RetentionJob) Once(ctx context.Context, now time.Time) error {
 	if err := w.store.DeleteErasures(ctx, now.Add(-erasureRetention)); err != nil {
 		return err

@@ -1,6 +1,6 @@
 package callstate
 
-// live is the list status of a call that has not ended.
+// The constant live is the list status of every call that has not ended.
 const live = "live"
 
 // ListStatus returns the status of an ended call, and live for all other calls. The list status

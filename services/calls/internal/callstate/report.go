@@ -46,8 +46,8 @@ func FromDialer(ev *eventv1.DialEvent) (Call, error) {
 	return c, nil
 }
 
-// disclosure returns the record of the disclosure as customers see it. It returns nil if the dialer
-// has no record.
+// The function disclosure returns the disclosure as customers see it. It returns nil if the dialer
+// did not report a disclosure.
 func disclosure(d *eventv1.Disclosure) *openapi.CallDisclosure {
 	if d == nil {
 		return nil
@@ -78,8 +78,8 @@ func AnalysisFrom(ev *eventv1.Analysed) (Analysis, error) {
 	return a, nil
 }
 
-// text returns s without NUL characters, because Postgres cannot store them. It returns nil if the
-// result is empty.
+// The function text returns s without NUL characters, because Postgres cannot store them. It
+// returns nil if the result is empty.
 func text(s string) *string {
 	s = strings.ReplaceAll(s, "\x00", "")
 	if s == "" {

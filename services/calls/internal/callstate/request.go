@@ -75,9 +75,9 @@ type Ending struct {
 	Detail string
 }
 
-// Dial records that the dialer committed the fence of this attempt: from then on, the dialer may
-// dial. If attempt is 0, the number is unknown and DialAttempt does not change. A late event of an
-// attempt that was released changes nothing.
+// Dial records that the dialer committed the fence (the row that permits one dial) of this attempt.
+// From then on, the dialer may dial. If attempt is 0, the number is unknown and DialAttempt does
+// not change. A late event of an attempt that was released changes nothing.
 func (r *Request) Dial(attempt int32) bool {
 	if r.Status.Final() || attempt > 0 && attempt <= r.DialAttempt {
 		return false
@@ -87,8 +87,8 @@ func (r *Request) Dial(attempt int32) bool {
 	return changed
 }
 
-// Release queues the request again after the dialer released the attempt, because no phone rang. A
-// late event of an older attempt changes nothing.
+// Release queues the request again after the dialer released the attempt: no phone rang, so the
+// dialer may dial again. A late event of an older attempt changes nothing.
 func (r *Request) Release(attempt int32) bool {
 	if r.Status.Final() || r.CallID != nil || attempt < r.DialAttempt {
 		return false

@@ -86,8 +86,8 @@ func (c *Consumer) lock(ctx context.Context, tx pgx.Tx, wanted store.Wanted) (*c
 	return &countedFold{Fold: f}, err
 }
 
-// write writes the rows that the events changed. After the commit, the counters are incremented. If
-// there are new events, the relay is woken.
+// The method write writes the rows that the events changed. After the commit, the counters are
+// incremented. If there are new events, the relay is woken.
 func (c *Consumer) write(ctx context.Context, tx pgx.Tx, f *countedFold, outcome inbox.Outcome) (inbox.Outcome, error) {
 	wake := f.wakeRelay || f.HasEvents()
 	outcome.OnCommit = func() {
@@ -101,7 +101,7 @@ func (c *Consumer) write(ctx context.Context, tx pgx.Tx, f *countedFold, outcome
 	return outcome, f.Write(ctx, tx)
 }
 
-// read decodes a Kafka record.
+// The function read decodes a Kafka record.
 func read(rec kafka.Record) (r report, err error) {
 	r.event = &eventv1.DialEvent{}
 	if err := rec.Decode(r.event); err != nil {

@@ -19,7 +19,8 @@ import (
 )
 
 // onWalletEvents stores the charges of requests. If billing-wallet reports an unconfirmed hold,
-// onWalletEvents publishes the request again or abandons the request id.
+// onWalletEvents publishes the request of the hold again. If no such request exists, it abandons
+// the request id, so that no request with this id can be created.
 func (c *Consumer) onWalletEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -75,7 +76,8 @@ func readWalletEvent(rec kafka.Record) (event *eventv1.WalletEvent, requestID uu
 }
 
 // confirmHold handles a hold that billing-wallet cannot confirm. It publishes the request of the
-// hold again. If no such request exists, confirmHold abandons the request id.
+// hold again. If no such request exists, confirmHold abandons the request id, so that no request
+// with this id can be created.
 func (c *Consumer) confirmHold(ctx context.Context, tx pgx.Tx, requestID uuid.UUID, workspace string) error {
 	workspaceID, err := uuid.Parse(workspace)
 	if err != nil {
@@ -88,8 +90,8 @@ func (c *Consumer) confirmHold(ctx context.Context, tx pgx.Tx, requestID uuid.UU
 	return err
 }
 
-// settle stores the charge in the request, because the charge can arrive before the call. If the
-// call is known, settle also stores the charge in the call.
+// The method settle stores the charge in the request, because the charge can arrive before the
+// call. If the call is known, it also stores the charge in the call.
 func (c *Consumer) settle(ctx context.Context, f *countedFold, requestID uuid.UUID, amount *money.Micro) error {
 	req := f.Request(requestID)
 	if req == nil {

@@ -45,16 +45,17 @@ func (r *rig) createWithSecret(more ...any) *account {
 	return a
 }
 
-// spoke returns a dial event with an analysis. The summary and the transcript contain the secret
-// text.
+// The method spoke returns a dial event with an analysis. The summary and the transcript contain
+// the secret text.
 func (a *account) spoke() *eventv1.DialEvent {
 	ev := a.analysed()
 	ev.GetAnalysed().SummaryJson, ev.GetAnalysed().TranscriptJson = []byte(`{"customer_name":"Xylophone"}`), []byte(`{"turns":["Xylophone"]}`)
 	return ev
 }
 
-// steps returns one line for each reported erasure step: the service, the id of the call (none for
-// the erasure itself) and a colon, then the further steps that the report lists.
+// The method steps returns one line for each report of a finished erasure step. The line contains
+// the service of the step and the id of its call (empty for the first step of the erasure). After a
+// colon it lists the steps that must follow.
 func (r *rig) steps() (steps []string) {
 	r.t.Helper()
 	for _, f := range outboxEvents[eventv1.ErasureReport](r, kafka.ErasureReports) {

@@ -47,8 +47,8 @@ func (a *account) at(seconds int) *timestamppb.Timestamp {
 
 func (a *account) id() string { return a.call.GetCallId() }
 
-// event returns the next dial event. The function `change` updates the call, which is part of the
-// event. If change is nil, the event contains no call.
+// The method event returns the next dial event. The function `change` updates the call, which is
+// part of the event. If change is nil, the event contains no call.
 func (a *account) event(change func(*eventv1.Call), set func(*eventv1.DialEvent)) *eventv1.DialEvent {
 	ev := &eventv1.DialEvent{WorkspaceId: a.r.workspace.String(), OccurredAt: a.at(5)}
 	if a.request != uuid.Nil {

@@ -17,7 +17,7 @@ type slot struct {
 	// request is the id of the key's request. If the first POST failed, a repeated POST gets the
 	// same id.
 	request string
-	// to is the phone number in the body that claimed the key.
+	// The field `to` is the phone number in the body that claimed the key.
 	to   string
 	done bool
 }

@@ -42,7 +42,7 @@ func (r *rig) fetch(workspace uuid.UUID, path string, query url.Values) func(int
 // filter, "" matches every value.
 type traits map[string]string
 
-// shows reports whether the filter matches the traits.
+// The method shows reports whether the filter matches the item.
 func (filter traits) shows(item traits) bool {
 	for name, value := range filter {
 		if value != "" && item[name] != value {
@@ -170,7 +170,7 @@ func TestLists_RefuseCursorsOfOtherLists(t *testing.T) {
 		want         int
 	}{
 		{"/v1/calls", a.id(), 200},
-		// The call does not match the filter, but a call of the workspace is a valid cursor.
+		// The call does not match the filter, but every call of the workspace is a valid cursor.
 		{"/v1/calls?status=completed", a.id(), 200},
 		{"/v1/calls", a.request.String(), 422},
 		{"/v1/calls", other.String(), 422},

@@ -103,8 +103,8 @@ func requestID(r *http.Request) (uuid.UUID, error) {
 	return id, err
 }
 
-// missing returns 404 if the workspace has no such row. The response is the same if the row belongs
-// to another workspace.
+// The function missing converts pg.ErrNotFound to a 404 error: the workspace has no such row. The
+// response is the same if the row belongs to another workspace.
 func missing(err error, thing string) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return apierr.NotFound(thing)

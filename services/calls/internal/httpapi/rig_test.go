@@ -116,7 +116,7 @@ func (r *rig) peer(name string, self *serviceauth.Keys) string {
 	return server.URL
 }
 
-// keys returns the keys of the service `self`, which trusts the services in `trusted`.
+// The function keys returns the keys of the service `self`, which trusts the services in `trusted`.
 func keys(t testing.TB, self string, trusted ...*serviceauth.Keys) *serviceauth.Keys {
 	t.Helper()
 	seed := make([]byte, 32)
@@ -326,7 +326,7 @@ func (r *rig) requestEvents(id uuid.UUID) (names []string) {
 	return names
 }
 
-// events returns the public events that were written so far, as customers receive them.
+// The method events returns the public events that were written so far, as customers receive them.
 func (r *rig) events() (events []map[string]any) {
 	r.t.Helper()
 	for _, f := range outboxEvents[eventv1.CallEvent](r, kafka.CallEvents) {

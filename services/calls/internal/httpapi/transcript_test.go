@@ -41,15 +41,15 @@ func localLinks(t *testing.T) (*httpapi.RecordingLinks, *recordingstore.Links) {
 	return made, known
 }
 
-// transcribed returns a dial event with an analysis whose transcript has two utterances.
+// The method transcribed returns a dial event with an analysis whose transcript has two utterances.
 func (a *account) transcribed() *eventv1.DialEvent {
 	ev := a.analysed()
 	ev.GetAnalysed().TranscriptJson = []byte(`{"turns":[{"role":"agent","text":"Good day.","at":"2026-11-21T10:00:00.123456+01:00"},{"role":"person","text":"Yes?","at":"2026-11-21T09:00:02Z"}],"truncated":true}`)
 	return ev
 }
 
-// recorded returns a dial event with the key of the recording. key is "" if the recording was
-// deleted.
+// The method recorded returns a dial event with the key of the recording. The parameter key is ""
+// if the recording was deleted.
 func (a *account) recorded(key string) *eventv1.DialEvent {
 	return a.event(func(c *eventv1.Call) { c.RecordingKey = key }, func(ev *eventv1.DialEvent) { ev.Event = &eventv1.DialEvent_Recorded{Recorded: &eventv1.Recorded{}} })
 }

@@ -117,9 +117,10 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 	return rows, nil
 }
 
-// statement returns the statement that has an index for the filter. A contact has few calls, so the
-// statement reads all calls of the contact. For all other filters the statement reads each pair of
-// direction and list status separately. So a rare status is found quickly among a million calls.
+// The method statement returns the SQL statement that can use an index for the filter. A contact
+// has few calls, so the statement reads all calls of the contact. For all other filters the
+// statement reads each pair of direction and list status separately. So a rare status is found
+// quickly among a million calls.
 func (f CallFilter) statement() string {
 	where := ""
 	if f.AgentID != nil {

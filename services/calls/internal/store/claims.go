@@ -34,10 +34,10 @@ ON CONFLICT (workspace_id, key) DO UPDATE SET
 WHERE NOT k.done AND k.leased_until <= now()
 RETURNING workspace_id, key, request_id, epoch`
 
-// ClaimKey claims a key that is free or whose lease has expired. ok is false if the key is done or
-// claimed by another POST. If a POST takes over a key with the same body, the request id stays the
-// same, so that pre-check and hold return their earlier results. If the body differs, the request
-// id is new, because the earlier results belong to another order.
+// ClaimKey claims a key that is free or whose lease has expired. ok is false if the key already has
+// a stored request or is claimed by another POST. If a POST takes over a key with the same body,
+// the request id stays the same, so that pre-check and hold return their earlier results. If the
+// body differs, the request id is new, because the earlier results belong to another call request.
 func (s *Store) ClaimKey(ctx context.Context, want Claim, fingerprint []byte, lease time.Duration) (got Claim, ok bool, err error) {
 	got, err = pg.One[Claim](ctx, s.pool, claimKey, pgx.NamedArgs{
 		"workspace_id": want.WorkspaceID, "key": want.Key, "request_id": want.RequestID,
@@ -100,7 +100,8 @@ func (s *Store) LapseKey(ctx context.Context, c Claim) error {
 	return nil
 }
 
-// finishKey marks the key as done. If the claim was lost, the statement changes no row.
+// finishKey marks the key as done after its request was stored. If the claim was lost, the
+// statement changes no row.
 const finishKey = `
 UPDATE idempotency_keys SET done = true
 WHERE workspace_id = @workspace_id AND key = @key AND request_id = @request_id`

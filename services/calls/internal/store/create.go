@@ -151,7 +151,7 @@ func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspace
 	})
 }
 
-// PlacementInputs contains the local data that are needed to check an order.
+// PlacementInputs contains the local data that are needed to check the body of POST /v1/calls.
 type PlacementInputs struct {
 	// Destinations are the only prefixes that the workspace can call. An empty list means no
 	// restriction. The list is also empty if the workspace is not known yet. The dialer checks the

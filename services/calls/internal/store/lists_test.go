@@ -16,9 +16,9 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// many is the number of calls and of requests that the tests insert; mostPages is the greatest
-// number of database pages that a list may read. One workspace has almost all rows, including the
-// oldest ones. Only the oldest rows have the rare values.
+// The constant many is the number of calls and of requests that the tests insert. The constant
+// mostPages is the greatest number of database pages that a list may read. One workspace has almost
+// all rows, including the oldest ones. Only the oldest rows have the rare values.
 const (
 	many      = 30_000
 	mostPages = 250
@@ -49,7 +49,7 @@ SELECT concat(lpad(to_hex(1750000000000 + n), 12, '0'), '70008', substr(md5(n::t
 FROM generate_series(1, @many::int) AS n,
     LATERAL (SELECT CASE WHEN n < 4 THEN 'blocked' WHEN n % 3 = 0 THEN 'queued' ELSE 'completed' END AS status) AS s`
 
-// seeded returns a database with these calls and requests.
+// The function seeded returns a database with these calls and requests.
 func seeded(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
