@@ -96,7 +96,7 @@ func addDials(f gate.Facts, count store.RecentDials) (gate.Facts, error) {
 	return f, err
 }
 
-// facts adds the inputs and the rules for the number to f.
+// The method facts adds the inputs and the rules for the number to f.
 func (g *Checks) facts(q store.Target, inputs store.Inputs, f gate.Facts) gate.Facts {
 	// the database stores microseconds; with the same precision here, an evaluation of the stored
 	// inputs gives the same result

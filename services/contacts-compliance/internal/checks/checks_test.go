@@ -44,7 +44,7 @@ type fixture struct {
 	workspace uuid.UUID
 }
 
-// open creates a workspace whose calling window is always open.
+// The function open creates a workspace whose calling window is always open.
 func open(t *testing.T) fixture {
 	t.Helper()
 	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations,

@@ -113,7 +113,8 @@ func (g *Checks) tryPreCheck(ctx context.Context, req PreCheckRequest, patch con
 	return Allowed{ContactID: contactID, Variables: merged, ScheduledFor: d.Outcome.At, Erasures: inputs.Erasures}, nil
 }
 
-// named returns the fault of the request's contact_id, or "" if the contact_id is valid or absent.
+// The function named returns the fault of the request's contact_id, or "" if the contact_id is
+// valid or absent.
 func named(q store.Target, inputs store.Inputs) gate.Named {
 	switch {
 	case q.NamedContact == uuid.Nil:

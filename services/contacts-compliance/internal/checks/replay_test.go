@@ -84,7 +84,7 @@ func everyRule(t *testing.T, h fixture) {
 		req(florida, time.Time{}, nil)
 	}
 	h.policy(t, `{"window":{"start":"09:00","end":"09:01"}}`)
-	// this contact's zone is open while California is closed
+	// the window is open in the zone of this contact and closed in California
 	if _, _, err := h.store.Create(t.Context(), contacts.Contact{
 		ID: uuid.Must(uuid.NewV7()), WorkspaceID: h.workspace, Number: "+14155550196",
 		Metadata: contacts.Document{"time_zone": json.RawMessage(`"Asia/Kolkata"`)},
@@ -224,7 +224,8 @@ func (h fixture) comparePreCheck(t *testing.T, rt *rapid.T, req checks.PreCheckR
 	}
 }
 
-// lastMinute reports whether the previewed minute is open but closes too soon for a dial.
+// lastMinute reports whether the pre-check allows the previewed time. If the dial-time check
+// refuses this time, the hours close too soon for a dial.
 func lastMinute(p checks.Preview) bool {
 	f := p.Facts
 	f.Stage = gate.PreCheck

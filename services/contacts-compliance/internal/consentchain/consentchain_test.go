@@ -76,7 +76,8 @@ func signedBy(k *consentchain.Keys) string {
 	return row.KeyID + " " + hex.EncodeToString(row.MAC)
 }
 
-// walk verifies the rows and the head, and returns the first break of the chain, or nil.
+// The function walk verifies the rows and the head, and returns the first break of the chain, or
+// nil.
 func walk(k *consentchain.Keys, head consentchain.SignedLink, rows ...consentchain.Row) *consentchain.Break {
 	chain := consentchain.NewVerifier(uuid.UUID{3}, k, nil, consentchain.Link{})
 	for _, row := range rows {

@@ -27,8 +27,8 @@ type HeadLogConfig struct {
 
 const (
 	headLogInterval = time.Minute
-	// maxTransaction is the longest expected duration of a transaction. A head becomes visible at
-	// the commit, which can be this long after its moved_at.
+	// maxTransaction is the longest expected duration of a transaction. A new head becomes visible
+	// at its commit, which can be this long after moved_at, the time that is stored in the head.
 	maxTransaction = 5 * time.Minute
 	// After writesPerFullScan writes, one write reads all heads. The others read only heads with a
 	// new moved_at, and a person with access to the database can change moved_at.

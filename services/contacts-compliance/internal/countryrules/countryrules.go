@@ -1,6 +1,6 @@
 // Package countryrules contains the calling rules of countries: hours, holidays, frequency caps and
-// required consent. Each policy pack is a JSON file with citations. The law was reviewed up to the
-// last day of the pack. The packs are not legal advice.
+// required consent. Each policy pack is a JSON file with citations. The law was reviewed for all
+// days up to the pack's CoversUntil. The packs are not legal advice.
 package countryrules
 
 import (
@@ -75,7 +75,7 @@ func (l Library) Pack(name string) (Pack, bool) {
 	return p, ok
 }
 
-// Ending returns the packs whose CoversUntil is before the given day.
+// The method Ending returns the packs whose CoversUntil is before the given day.
 func (l Library) Ending(before window.Date) []Pack {
 	var ending []Pack
 	for _, name := range l.Names() {
@@ -97,11 +97,11 @@ func (l Library) Check(c Choice) error {
 	return nil
 }
 
-// For returns the rules for a number at a place. The rules of the country come before the rules of
-// its regions. If the country of the number is not known, all chosen packs apply. If the region is
-// not known, the rules of all regions apply. Fallback applies to a country that is in none of the
-// chosen packs. If this build does not contain a chosen pack, For returns a rule that is always
-// closed for this pack.
+// The method For returns the rules for a number at a place. The rules of the country come before
+// the rules of its regions. If the country of the number is not known, all chosen packs apply. If
+// the region is not known, the rules of all regions apply. Fallback applies to a country that is in
+// none of the chosen packs. If this build does not contain a chosen pack, the result contains a
+// rule for this pack that is always closed.
 func (l Library) For(chosen []Choice, place phone.Place) []Rule {
 	var rules []Rule
 	known := false
@@ -133,8 +133,8 @@ func (p Pack) covers(country string) bool {
 	return len(p.Countries) == 0 || slices.Contains(p.Countries, country)
 }
 
-// rules returns the rules for a purpose. If the pack has no rule for the purpose, the rules of the
-// next stricter purpose apply.
+// The method rules returns the rules for a purpose. If the pack has no rule for the purpose, the
+// rules of the next stricter purpose apply.
 func (p Pack) rules(purpose Purpose, place phone.Place) []Rule {
 	order := purposes()
 	for i := slices.Index(order, purpose); i > 0; i-- {

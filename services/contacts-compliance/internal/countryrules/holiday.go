@@ -27,7 +27,7 @@ type Holiday struct {
 	Dates    []window.Date  `json:"dates,omitempty"`
 }
 
-// Is reports whether a day is the holiday or the day on which it is observed.
+// The method Is reports whether a day is the holiday or the day on which it is observed.
 func (h Holiday) Is(day window.Date) bool {
 	if slices.Contains(h.Dates, day) {
 		return true
@@ -49,7 +49,7 @@ func (h Holiday) Is(day window.Date) bool {
 	return false
 }
 
-// in returns the holiday of one year. ok is false if the holiday is a list of days.
+// The method in returns the holiday of one year. ok is false if the holiday is a list of days.
 func (h Holiday) in(year int) (window.Date, bool) {
 	switch {
 	case h.Easter != nil:
@@ -79,7 +79,7 @@ func easter(year int) window.Date {
 	return window.Date{Year: year, Month: time.Month(n / 31), Day: n%31 + 1}
 }
 
-// fault returns an error if the JSON of a holiday is not valid.
+// The method fault returns an error if the JSON of a holiday is not valid.
 func (h Holiday) fault() error {
 	kinds := 0
 	for _, is := range []bool{h.Easter != nil, h.Weekday != "", h.Day != 0, len(h.Dates) > 0} {

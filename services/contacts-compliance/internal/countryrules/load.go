@@ -87,7 +87,7 @@ var (
 	region  = regexp.MustCompile(`^[A-Z]{2}-[A-Z]{2}$`)
 )
 
-// pack validates the file and converts it to a Pack.
+// The method pack validates the file and converts it to a Pack.
 func (f file) pack(name string) (Pack, []error) {
 	var faults []error
 	addFault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -136,8 +136,8 @@ func (f file) pack(name string) (Pack, []error) {
 	return p, faults
 }
 
-// alwaysInForce reports whether on every day some rule without a region is in force. It considers
-// only rules that share a purpose with r.
+// alwaysInForce reports whether at least one rule without a region is in force on every day. It
+// considers only rules that have a purpose in common with r.
 func (p Pack) alwaysInForce(r Rule) bool {
 	day := window.Date{}
 	for {
@@ -161,7 +161,7 @@ func (p Pack) alwaysInForce(r Rule) bool {
 	}
 }
 
-// rule validates the row and converts it to a Rule.
+// The method rule validates the row and converts it to a Rule.
 func (r row) rule(f file) (Rule, []error) {
 	var faults []error
 	addFault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -244,7 +244,7 @@ func week(hours map[string][]window.Range) (w Week, err error) {
 	return w, nil
 }
 
-// ordered returns an error if ranges overlap or are not in order.
+// The function ordered returns an error if ranges overlap or are not in order.
 func ordered(ranges []window.Range) error {
 	for i, r := range ranges[min(1, len(ranges)):] {
 		if r.Start < ranges[i].End {

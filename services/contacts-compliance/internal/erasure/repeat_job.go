@@ -1,5 +1,5 @@
-// Package erasure publishes an erasure again until every service has reported that its part is
-// done. The data of this service is erased by Store.Erase of package store.
+// Package erasure publishes an erasure again until every service has reported that it has erased
+// its data. The data of this service is erased by Store.Erase of package store.
 package erasure
 
 import (
@@ -14,7 +14,7 @@ import (
 
 const (
 	repeatInterval = time.Minute
-	// repeatAfter is the time after which an erasure that is still open is published again.
+	// repeatAfter is the time after which an erasure that is not yet done is published again.
 	repeatAfter = 15 * time.Minute
 )
 

@@ -28,8 +28,8 @@ func zones(t interface{ Fatal(...any) }, names ...string) []window.Zone {
 	return loaded
 }
 
-// allowed returns facts that every gate allows: a number in New York, noon there, and the default
-// policy.
+// The function allowed returns facts that every gate allows: a number in New York, noon there, and
+// the default policy.
 func allowed(t *testing.T) gate.Facts {
 	return gate.Facts{
 		Stage: gate.PreCheck, At: time.Date(2026, 6, 15, 16, 0, 0, 0, time.UTC), DND: contacts.DNDUnknown,

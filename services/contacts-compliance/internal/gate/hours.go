@@ -18,9 +18,9 @@ type clock struct {
 	rule *countryrules.Rule
 }
 
-// clocks returns all clocks that must be open: the workspace's window in its time zone, and each
-// rule of the packs in the recipient's time zones. If the policy has an override, the rules do not
-// apply. A clock that is always open is left out, because it needs no time zone.
+// The method clocks returns all clocks that must be open: the workspace's window in its time zone,
+// and each rule of the packs in the recipient's time zones. If the policy has an override, the
+// rules do not apply. A clock that is always open is left out, because it needs no time zone.
 func (f Facts) clocks() []clock {
 	var all []clock
 	if !f.Policy.Window.Always() {
@@ -41,7 +41,8 @@ func (f Facts) clocks() []clock {
 	return all
 }
 
-// hours evaluates the calling window, the packs' hours and holidays, and the frequency caps.
+// The method hours evaluates the calling window, the packs' hours and holidays, and the frequency
+// caps.
 func (f Facts) hours() Outcome {
 	clocks := f.clocks()
 	if slices.ContainsFunc(clocks, func(c clock) bool { return len(c.Zones) == 0 }) {
@@ -140,9 +141,9 @@ func (c clock) explain(zone window.Zone, day window.Date) refusal {
 	return reason
 }
 
-// next returns the earliest time, not before `from` and within 30 days, at which all hours are open
-// and no frequency cap is reached. The hours must still be open after dialMargin. Otherwise the
-// dial-time check would defer the request again.
+// The method next returns the earliest time, not before `from` and within 30 days, at which all
+// hours are open and no frequency cap is reached. The hours must still be open after dialMargin.
+// Otherwise the dial-time check would defer the request again.
 func (f Facts) next(clocks []clock, from time.Time) (time.Time, bool) {
 	hours := make([]window.Clock, 0, len(clocks))
 	for _, c := range clocks {
@@ -186,7 +187,7 @@ func mayBeInForce(r countryrules.Rule, at time.Time) bool {
 	return r.InForce(day) || r.InForce(day.AddDays(-1)) || r.InForce(day.AddDays(1))
 }
 
-// zones returns the time zones of the workspace's window.
+// The method zones returns the time zones of the workspace's window.
 func (f Facts) zones() []window.Zone {
 	if f.Policy.Timezone == policy.Recipient {
 		return f.recipientZones()

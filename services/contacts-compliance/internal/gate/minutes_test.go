@@ -150,7 +150,7 @@ func TestEvaluate_MatchesAMinuteByMinuteSearch(t *testing.T) {
 		len(places), seed)
 }
 
-// walker walks through the two years of one place.
+// A walker checks the minutes of two years for one place.
 type walker struct {
 	t                   *testing.T
 	seed                uint64

@@ -30,7 +30,7 @@ type day struct {
 	day   int
 }
 
-// stretch is a part of a UTC day. In this part, the wall clock of a zone advances without a jump,
+// A stretch is a part of a UTC day. In this part, the wall clock of a zone advances without a jump,
 // and the local date stays the same.
 type stretch struct {
 	from, till int // minutes of the UTC day: from is included, till is not
@@ -67,7 +67,7 @@ func (a *almanac) clock(t testing.TB, name string) *wallClock {
 	return a.clocks[name]
 }
 
-// day returns the n-th UTC day after firstMinute.
+// The method day returns the n-th UTC day after firstMinute.
 func (c *wallClock) day(n int) []stretch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,7 +176,7 @@ func addHoliday(days map[day]bool, h countryrules.Holiday, year int) {
 	}
 }
 
-// open reports whether a minute, counted from firstMinute, is open.
+// The method open reports whether a minute, counted from firstMinute, is open.
 func (o *oracle) open(minute int) bool {
 	if n := minute / minutesOfDay; !o.seen[n] {
 		o.seen[n] = true
@@ -185,8 +185,8 @@ func (o *oracle) open(minute int) bool {
 	return o.shut[minute/64]&(1<<(minute%64)) == 0
 }
 
-// next returns the first open minute that is not before the given one. If there is none, it returns
-// a minute after farthest.
+// The method next returns the first open minute that is not before the given one. If there is none,
+// it returns a minute after farthest.
 func (o *oracle) next(minute int) int {
 	if minute < o.searched || minute > o.found {
 		o.searched, o.found = minute, minute
@@ -262,7 +262,8 @@ func (o *oracle) lookAtCaps(n int, r countryrules.Rule) {
 	}
 }
 
-// within returns the part of a stretch in which a rule is open: the whole stretch, or some ranges.
+// The function within returns the part of a stretch in which a rule is open: the whole stretch, or
+// some ranges.
 func within(r countryrules.Rule, texts ruleTexts, holidays map[day]bool, s stretch) (all bool, ranges []window.Range) {
 	switch {
 	case s.date > texts.covers:

@@ -154,8 +154,8 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewContact(c))
 }
 
-// metadata parses the metadata to merge. It returns nil if the member metadata is absent, and an
-// error if the member is null.
+// The method metadata parses the metadata to merge. It returns nil if the member metadata is
+// absent, and an error if the member is null.
 func (f fields) metadata() (*openapi.Document, error) {
 	raw, given := f["metadata"]
 	if !given {

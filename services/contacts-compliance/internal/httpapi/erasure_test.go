@@ -176,7 +176,7 @@ func (r *fixture) progress(t *testing.T) string {
 func TestErasure_IsDoneAfterEveryStep(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	// the erased number has no contact: an inbound caller need not be one
+	// the erased number has no contact, because an inbound caller need not be a contact
 	got := r.operator(t, http.MethodDelete, erasedPath, "")
 	r.checkResponse(t, got, http.StatusOK, "")
 	entry, _ := got.body["erasure"].(map[string]any)

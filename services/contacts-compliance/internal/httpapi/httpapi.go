@@ -147,7 +147,7 @@ func invalidPhone(what string) error {
 		what)
 }
 
-// found converts pg.ErrNotFound to a 404 error.
+// The function found converts pg.ErrNotFound to a 404 error.
 func found(err error, thing string) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return apierr.NotFound(thing)
@@ -169,7 +169,7 @@ func decode(r *http.Request) (fields, error) {
 	return body, err
 }
 
-// has reports whether the field has a value other than null.
+// The method has reports whether the field has a value other than null.
 func (f fields) has(name string) bool {
 	raw, ok := f[name]
 	return ok && !isNull(raw)
@@ -177,8 +177,8 @@ func (f fields) has(name string) bool {
 
 func isNull(raw json.RawMessage) bool { return bytes.Equal(bytes.TrimSpace(raw), []byte("null")) }
 
-// text returns an optional string of at most limit characters. It is nil if the field is absent or
-// null.
+// The method text returns an optional string of at most limit characters. It is nil if the field is
+// absent or null.
 func (f fields) text(name string, limit int) (*string, error) {
 	if !f.has(name) {
 		return nil, nil //nolint:nilnil // the field is absent
@@ -193,7 +193,7 @@ func (f fields) text(name string, limit int) (*string, error) {
 	return &text, nil
 }
 
-// required returns a string, or an error if the field is absent or null.
+// The method required returns a string, or an error if the field is absent or null.
 func (f fields) required(name string, limit int) (string, error) {
 	text, err := f.text(name, limit)
 	if err != nil {

@@ -105,7 +105,7 @@ func TestLimits_ApplyToMergedMetadata(t *testing.T) {
 	}
 }
 
-// fresh returns an unused number.
+// The function fresh returns an unused number.
 func fresh() string {
 	id := uuid.New()
 	return fmt.Sprintf("+1500%03d%04d", int(id[0]), int(id[1])<<4|int(id[2])>>4)

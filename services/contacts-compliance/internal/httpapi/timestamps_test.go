@@ -43,8 +43,8 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	}
 	const admin = "/admin/v1/workspaces/%s"
 	for path, want := range map[string]int{
-		// two decisions: each has call_at, judged_at and created_at, and their inputs have one and
-		// two timestamps
+		// Each of the two decisions has call_at, judged_at and created_at. The inputs of one
+		// decision contain one more timestamp, and those of the other contain two.
 		admin + "/decisions":       9,
 		admin + "/consent-records": 2,
 		admin + "/contacts/+15005550001/preview?at=2027-06-04T09:00:00Z": 1,

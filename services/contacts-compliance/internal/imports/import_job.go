@@ -96,8 +96,9 @@ func (im *Importer) RunNext(ctx context.Context) (more bool, err error) {
 	return true, nil
 }
 
-// read stores each number of the list once, and also the bad lines. If a read was interrupted, the
-// next read starts again at the first line and ignores numbers that are already stored.
+// The method read stores each number of the list once, and also the bad lines. If a read was
+// interrupted, the next read starts again at the first line and ignores numbers that are already
+// stored.
 func (im *Importer) read(ctx context.Context, job *store.Import) error {
 	file := &partsReader{ctx: ctx, store: im.store, id: job.ID, sum: sha256.New()}
 	list := NewListReader(file)

@@ -98,8 +98,8 @@ func removeSeparators(value string) string {
 	}, value)
 }
 
-// read returns the next line without its line ending. If the line is too long, whole is false and
-// read returns only the beginning of the line.
+// The method read returns the next line without its line ending. If the line is too long, whole is
+// false and only the beginning of the line is returned.
 func (r *ListReader) read() (text string, whole bool, err error) {
 	line, err := r.lines.ReadSlice('\n')
 	if errors.Is(err, io.EOF) && len(line) > 0 {
@@ -123,8 +123,8 @@ func (r *ListReader) read() (text string, whole bool, err error) {
 	return text, false, nil
 }
 
-// heading reports whether a first line is a line of headings or a "sep=" line. It sets the
-// separator and the column of the numbers.
+// The method heading reports whether a first line is a line of headings or a "sep=" line. It sets
+// the separator and the column of the numbers.
 func (r *ListReader) heading(text string) bool {
 	if parts, ok := strings.CutPrefix(text, "sep="); ok && len(parts) == 1 && strings.ContainsAny(parts, ",;\t") {
 		return true // the line of headings determines the separator
@@ -160,7 +160,7 @@ func (r *ListReader) fields(text string) []string {
 	return fields
 }
 
-// bad returns a bad line with a printable, shortened value.
+// The method bad returns a bad line with a printable, shortened value.
 func (r *ListReader) bad(value, reason string) *BadLine {
 	value = strings.Map(func(char rune) rune {
 		if char < ' ' || char == utf8.RuneError {

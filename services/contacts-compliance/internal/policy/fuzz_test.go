@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// FuzzParse checks that an accepted policy opens at some time, and that a policy read from its JSON
-// is unchanged. An error must name a field.
+// FuzzParse checks that the window of an accepted policy is open at some time. It also checks that
+// a policy is unchanged after it is encoded as JSON and read again. An error must name a field.
 func FuzzParse(f *testing.F) {
 	good := `{"window":{"start":"09:00","end":"20:00","days":["mon"]},"timezone":"recipient","packs":["us","in:service"],"override":{"reason":"x"}}`
 	bodies := append(testkit.Mutations(good), good)

@@ -126,8 +126,8 @@ func Parse(raw json.RawMessage, packs countryrules.Library) (Policy, error) {
 	return b.packs(p, packs)
 }
 
-// packs validates the packs. A window that is wider than the hours of a pack needs an override with
-// a reason (docs/reference/api/compliance.md#policy-packs).
+// The method packs validates the packs. A window that is wider than the hours of a pack needs an
+// override with a reason (docs/reference/api/compliance.md#policy-packs).
 func (b body) packs(p Policy, packs countryrules.Library) (Policy, error) {
 	if len(b.Packs) == 0 {
 		return p, nil

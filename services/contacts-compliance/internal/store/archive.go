@@ -142,8 +142,8 @@ type verifier struct {
 	loggedBefore  time.Time
 	heads, starts map[uuid.UUID]*consentchain.SignedLink
 	result        *VerifyResult
-	// last is the last row of the chain that must be in the head log. Its Seq is 0 if there is no
-	// such row.
+	// last is the newest row of the current chain that is so old that the head log must already
+	// contain it. Its Seq is 0 if there is no such row.
 	last consentchain.Row
 	// imports are the records of imports.
 	imports []consentchain.Row

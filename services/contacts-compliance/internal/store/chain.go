@@ -83,8 +83,8 @@ func (s *Store) chainAt(workspace uuid.UUID, head headRow) *chain {
 	return c
 }
 
-// append signs a row and adds its INSERT to the batch. If the row has no id, append creates one. A
-// zero OccurredAt becomes the current time.
+// The method append signs a row and adds its INSERT to the batch. If the row has no id, it gets a
+// new one. A zero OccurredAt becomes the current time.
 func (c *chain) append(batch *pgx.Batch, row consentchain.Row) error {
 	if row.ID == uuid.Nil {
 		id, err := uuid.NewV7()

@@ -95,7 +95,8 @@ func (s *Store) Erase(ctx context.Context, ch contacts.Change) (erased contacts.
 			Subject: subject.Sum,
 		}, c.UpdatedAt))
 	})
-	// This is the progress at the time of the commit, so it is not read from the database.
+	// At the commit, the progress of every erasure is this one: see firstSteps. So it is not read
+	// from the database.
 	entry.Services = []ErasureProgress{
 		{Service: "calls", Steps: 1, Open: 1}, {Service: "contacts-compliance", Steps: 1, DoneAt: &entry.RequestedAt},
 		{Service: "dialer", Steps: 1, Open: 1},

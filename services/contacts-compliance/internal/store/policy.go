@@ -150,7 +150,7 @@ func recordPolicy(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, p policy.
 
 // recentDials returns one time for each other request to the number: the last time at which the
 // dial-time check allowed the request. The newest time is first. A request that was allowed counts
-// as a dial even if no channel was free for it.
+// as a dial even if no channel of a trunk was free for it.
 const recentDials = `
 SELECT max(judged_at) AS dialed_at
 FROM decisions

@@ -133,8 +133,8 @@ func allContacts(t *testing.T, st *store.Store, workspace uuid.UUID) (all []cont
 	}
 }
 
-// filtered returns the numbers that List must return. If there are more contacts than the limit,
-// this is one number more than the limit.
+// The function filtered returns the numbers that List must return. If there are more contacts than
+// the limit, it returns one number more than the limit.
 func filtered(all []contacts.Contact, f store.Filter, asked page.Request) []phone.Number {
 	var kept []contacts.Contact
 	below := asked.After == uuid.Nil

@@ -299,7 +299,7 @@ func TestSetPolicy_StoredVersionLocksNoRow(t *testing.T) {
 		t.Errorf("apply version 2 before the batch commits: %v", err)
 	}
 	// If version 2 had waited for the batch, the database would have ended the idle session of the
-	// batch.
+	// batch, and this commit would fail.
 	if err := batch.Commit(t.Context()); err != nil {
 		t.Errorf("commit the batch: %v", err)
 	}
