@@ -94,7 +94,7 @@ func (in *Intake) hold(ctx context.Context, req *callstate.Request) error {
 	case answer.GetInsufficient() != nil:
 		return apierr.New(http.StatusPaymentRequired, "insufficient_credits", "%s", answer.GetInsufficient().GetMessage())
 	case answer.GetHeld() == nil:
-		return fmt.Errorf("hold for call request %s: the answer is newer than this build", req.ID)
+		return fmt.Errorf("hold for call request %s: the response of billing-wallet is newer than this build", req.ID)
 	}
 	if seconds := answer.GetHeld().GetMaxCallSeconds(); seconds > 0 {
 		req.MaxCallSeconds = seconds

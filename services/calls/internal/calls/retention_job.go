@@ -45,7 +45,7 @@ func (w *RetentionJob) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := w.Once(ctx, time.Now()); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "expired data not deleted", "error", err)
+			slog.ErrorContext(ctx, "expired call data not deleted", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -98,7 +98,8 @@ func (w *RetentionJob) deleteOld(ctx context.Context, retention store.Retention,
 			all += deleted
 		}
 		if all > 0 {
-			slog.InfoContext(ctx, "expired data deleted", "what", step.data, "workspace_id", retention.WorkspaceID, "rows", all)
+			slog.InfoContext(ctx, "expired call data deleted",
+				"what", step.data, "workspace_id", retention.WorkspaceID, "rows", all)
 		}
 	}
 	return nil

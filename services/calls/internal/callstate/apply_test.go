@@ -191,10 +191,10 @@ func TestAnnounce_CompletedWaitsForChargeAndAnalysis(t *testing.T) {
 		billable                   int32
 		wantAfter                  time.Duration // 0 means that the event is published immediately
 	}{
-		{name: "both missing: the longer wait", billable: 6, wantAfter: 10 * time.Second},
+		{name: "charge and analysis missing: the longer wait", billable: 6, wantAfter: 10 * time.Second},
 		{name: "charge known: the wait for the analysis", charged: true, billable: 6, wantAfter: 10 * time.Second},
 		{name: "analysis known: the wait for the charge", analysed: true, billable: 6, wantAfter: 5 * time.Second},
-		{name: "both known: immediately", charged: true, analysed: true, billable: 6},
+		{name: "charge and analysis known: immediately", charged: true, analysed: true, billable: 6},
 		{name: "nothing billable: no charge to wait for", analysed: true},
 		{name: "an inbound call is not charged", analysed: true, inbound: true, billable: 6},
 	}

@@ -159,7 +159,7 @@ func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 	req := f.Request(*r.requestID)
 	if req == nil {
 		if r.call == nil {
-			return kafka.Skipf("call request %s is not ours", *r.requestID)
+			return kafka.Skipf("call request %s does not exist in this database", *r.requestID)
 		}
 		return nil // the request is unknown, but foldCall stores its call
 	}

@@ -96,7 +96,7 @@ func (c *Consumer) settle(ctx context.Context, f *countedFold, requestID uuid.UU
 	req := f.Request(requestID)
 	if req == nil {
 		// for example: the hold of an abandoned request id was released
-		return kafka.Skipf("call request %s is not ours", requestID)
+		return kafka.Skipf("call request %s does not exist in this database", requestID)
 	}
 	if !req.Settle(amount) {
 		return nil

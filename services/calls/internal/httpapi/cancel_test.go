@@ -184,7 +184,7 @@ func TestUnconfirmedHold_RequestIsPublishedAgain(t *testing.T) {
 	}
 }
 
-func TestUnconfirmedHold_IDWithoutARequestIsAbandoned(t *testing.T) {
+func TestUnconfirmedHold_RequestIDWithoutARequestIsAbandoned(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	died := newID(t)

@@ -28,7 +28,7 @@ func NewRecordingLinks(s recordingstore.Storage) (*RecordingLinks, error) {
 	if where == recordingstore.Local {
 		local, err := recordingstore.NewLinks(s)
 		if err == nil && s.LinkURL == "" {
-			err = fmt.Errorf("RECORDINGS_LINK_URL is empty: it is the gateway's public address, which links to recordings lead to")
+			err = fmt.Errorf("RECORDINGS_LINK_URL is empty: set it to the public URL of the gateway, for links to recordings")
 		}
 		return &RecordingLinks{local: local}, err
 	}

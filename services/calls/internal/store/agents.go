@@ -136,7 +136,7 @@ func (s *Store) knownCursor(ctx context.Context, exists string, p page.Request, 
 	}
 	var known bool
 	if err := s.pool.QueryRow(ctx, exists, args).Scan(&known); err != nil {
-		return fmt.Errorf("look for the cursor: %w", err)
+		return fmt.Errorf("find the row of the cursor: %w", err)
 	}
 	if !known {
 		return page.UnknownCursor()

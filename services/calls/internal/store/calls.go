@@ -46,7 +46,7 @@ WHERE workspace_id = @workspace_id AND id = @id AND recording_key IS NOT NULL AN
 func (s *Store) Recording(ctx context.Context, workspaceID, id uuid.UUID) (key string, err error) {
 	key, err = pg.Value[string](ctx, s.pool, recordingOf, pg.Args{"workspace_id": workspaceID, "id": id})
 	if err != nil {
-		return "", fmt.Errorf("read where the recording of call %s lies: %w", id, err)
+		return "", fmt.Errorf("read recording key of call %s: %w", id, err)
 	}
 	return key, nil
 }

@@ -70,7 +70,7 @@ WHERE workspace_id = @workspace_id AND key = @key`
 func (s *Store) KeyState(ctx context.Context, workspaceID uuid.UUID, key string) (KeyState, error) {
 	state, err := pg.One[KeyState](ctx, s.pool, selectKeyState, pgx.NamedArgs{"workspace_id": workspaceID, "key": key})
 	if err != nil {
-		return KeyState{}, fmt.Errorf("look at idempotency key: %w", err)
+		return KeyState{}, fmt.Errorf("read idempotency key: %w", err)
 	}
 	return state, nil
 }
@@ -128,7 +128,7 @@ func (s *Store) DeleteExpiredKeys(ctx context.Context, beforeID uuid.UUID, keep 
 	tag, err := s.pool.Exec(ctx, deleteExpiredKeys, pgx.NamedArgs{"before_id": beforeID, "keep": keep.Seconds(),
 		"limit": limit})
 	if err != nil {
-		return 0, fmt.Errorf("forget idempotency keys: %w", err)
+		return 0, fmt.Errorf("delete expired idempotency keys: %w", err)
 	}
 	return tag.RowsAffected(), nil
 }

@@ -143,7 +143,7 @@ func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspace
 	batch.Queue(abandonRequest, lockArgs(requestID))
 	batch.Queue(dropClaim, lockArgs(requestID))
 	if err = tx.SendBatch(ctx, batch).Close(); err != nil {
-		return false, fmt.Errorf("bury request id %s: %w", requestID, err)
+		return false, fmt.Errorf("abandon request id %s: %w", requestID, err)
 	}
 	return false, outbox.Put(ctx, tx, outbox.Event{
 		Topic: kafka.CallRequests, Key: requestID.String(), WorkspaceID: workspaceID,

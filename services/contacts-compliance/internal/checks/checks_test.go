@@ -340,7 +340,7 @@ func TestPreCheck_ReturnsTheWantedTimeOrTheNextOpening(t *testing.T) {
 	}
 }
 
-func TestCheck_UsesEveryChangeCommittedBefore(t *testing.T) {
+func TestCheck_UsesEveryChangeCommittedBeforeTheCheck(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	req := h.request(number, "")

@@ -122,8 +122,8 @@ func (w *HeadLog) Write(ctx context.Context) error {
 		}
 		if head.Seq < before {
 			w.rollbacks.Inc()
-			slog.ErrorContext(ctx, "consent chain is shorter than before: run verify", "workspace_id", head.WorkspaceID, "rows",
-				head.Seq, "before", before)
+			slog.ErrorContext(ctx, "consent chain is shorter than before: run ringfence services verify",
+				"workspace_id", head.WorkspaceID, "rows", head.Seq, "before", before)
 		}
 		w.written[head.WorkspaceID] = head.Seq
 		w.line++

@@ -48,7 +48,7 @@ func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record)
 		return kafka.Parkf("read workspace event: %w", err)
 	}
 	if change == nil {
-		return kafka.Skipf("the workspace event carries no calling policy")
+		return kafka.Skipf("the workspace event contains no calling policy")
 	}
 	err = c.store.SetPolicy(ctx, tx, *change, c.packs)
 	var invalid *apierr.Error

@@ -68,7 +68,7 @@ func TestMerge_LimitsApplyToTheMergedDocument(t *testing.T) {
 	}
 }
 
-func TestMerge_ReplacesTopLevelKeysAndNullRemoves(t *testing.T) {
+func TestMerge_ReplacesTopLevelKeysAndRemovesNullKeys(t *testing.T) {
 	t.Parallel()
 	before, err := contacts.ParseDocument("m", json.RawMessage(`{"keep":{"x":1},"replace":{"x":1},"gone":1}`))
 	if err != nil {

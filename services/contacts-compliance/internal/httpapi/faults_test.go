@@ -26,7 +26,7 @@ func TestRoutes_ErrorNamesEveryInvalidField(t *testing.T) {
 				"metadata must be an object.",
 		},
 		{
-			name: "contact", method: http.MethodPatch, path: contact, body: `{"name":7,"metadata":null}`,
+			name: "change of a contact", method: http.MethodPatch, path: contact, body: `{"name":7,"metadata":null}`,
 			want: "name must be a string. metadata must be an object.",
 		},
 		{

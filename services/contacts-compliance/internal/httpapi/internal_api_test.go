@@ -27,7 +27,7 @@ func (r *fixture) allowAllHours(t *testing.T) {
 	r.policy(t, `{"window":{"start":"00:00","end":"24:00"}}`)
 }
 
-func TestInternalAPI_OptOutInACallClosesTheNextDialCheck(t *testing.T) {
+func TestInternalAPI_NextDialTimeCheckDeniesANumberAfterItsOptOut(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.allowAllHours(t)

@@ -130,7 +130,7 @@ func listFile(numbers int) string {
 
 const countOptedOut = `SELECT count(*) FROM contacts WHERE workspace_id = $1 AND dnd_status = 'dnd'`
 
-func TestImport_OptsOutEveryNumberWithOneRecord(t *testing.T) {
+func TestImport_OptsOutAllNumbersAndStoresASingleRecord(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	// the opt-out of this number was removed before the import

@@ -22,7 +22,7 @@ type Config struct {
 	Retention retention.Config
 }
 
-// box returns the seal.Box that encrypts and decrypts the secrets of subscriptions.
+// The method box returns the seal.Box that encrypts and decrypts the secrets of subscriptions.
 func (c Config) box() (*seal.Box, error) {
 	box, err := seal.New(c.Seal)
 	if err != nil {
@@ -31,7 +31,7 @@ func (c Config) box() (*seal.Box, error) {
 	return box, nil
 }
 
-// check returns all errors of the configuration.
+// The method check returns all errors of the configuration.
 func (c Config) check() error {
 	var faults []error
 	delays := c.Dispatch.RetryDelays

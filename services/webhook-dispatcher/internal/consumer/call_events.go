@@ -59,7 +59,7 @@ func (c *Consumer) onCallEvents(
 	}
 	for i, matched := range done.Matched {
 		if matched == 0 {
-			outcome.Results[recordOf[i]] = inbox.Skip(fmt.Errorf("no subscription lists %s", events[i].Type))
+			outcome.Results[recordOf[i]] = inbox.Skip(fmt.Errorf("no subscription lists the event type %s", events[i].Type))
 		}
 	}
 	outcome.OnCommit = func() {

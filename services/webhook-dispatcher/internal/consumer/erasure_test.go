@@ -124,7 +124,8 @@ func TestErasure_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	for _, work := range h.claimAll(sub, 2) {
 		wantEqual(t, "body is set", len(work.Body) > 0, true)
 		wantEqual(t, "body has personal data", bytes.Contains(work.Body, []byte(secret)), *work.CallID != call)
-		if n := h.emptyBodies(); n > 1 { // the body of the attempt that was in flight during the erasure
+		// at most the body of the delivery that was in flight during the erasure is deleted
+		if n := h.emptyBodies(); n > 1 {
 			t.Errorf("emptied bodies = %d, want at most 1", n)
 		}
 		h.complete(work, deliveries.OutcomeDelivered)

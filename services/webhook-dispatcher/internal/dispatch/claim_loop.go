@@ -90,9 +90,9 @@ type poller struct {
 	busy bool
 }
 
-// poll passes the endpoints whose deliveries became due since the last poll to the limits. The
-// first call lists all active subscriptions with due deliveries. Once in listInterval, a later call
-// does the same.
+// The method poll reads which deliveries became due since the last poll and adds their endpoints to
+// the limits. The first call lists all active subscriptions with due deliveries. Once in
+// listInterval, a later call does the same.
 func (p *poller) poll(ctx context.Context, tick bool) error {
 	if p.polledTo.IsZero() || time.Since(p.listedAt) > listInterval {
 		return p.list(ctx)
@@ -179,7 +179,8 @@ func (d *Dispatcher) claim(ctx context.Context, quotas []store.Quota) error {
 	return nil
 }
 
-// release returns claimed deliveries to the queue, because the limits do not allow their requests.
+// The method release returns claimed deliveries to the queue, because the limits do not allow their
+// requests.
 func (d *Dispatcher) release(ctx context.Context, back []deliveries.Work) {
 	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()

@@ -187,8 +187,8 @@ func classify(err error) deliveries.Failure {
 	}
 }
 
-// excerpt returns the beginning of a response body. It replaces characters that are not printable
-// by spaces.
+// The function excerpt returns the beginning of a response body. It replaces characters that are
+// not printable by spaces.
 func excerpt(body []byte) string {
 	body = body[:min(len(body), maxExcerpt)]
 	text := strings.Map(func(r rune) rune {

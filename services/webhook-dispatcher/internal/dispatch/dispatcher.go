@@ -106,7 +106,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// start sends a claimed attempt in a new goroutine.
+// The method start sends a claimed attempt in a new goroutine.
 func (d *Dispatcher) start(ctx context.Context, r *request, w deliveries.Work) {
 	d.metrics.inflight.Inc()
 	d.sending.Go(func() {
@@ -128,7 +128,7 @@ func (d *Dispatcher) start(ctx context.Context, r *request, w deliveries.Work) {
 	})
 }
 
-// attempt sends one request and returns its result.
+// The method attempt sends one request and returns its result.
 func (d *Dispatcher) attempt(ctx context.Context, w deliveries.Work, slowed bool) deliveries.Result {
 	attrs := []attribute.KeyValue{
 		attribute.String("webhook.delivery_id", w.DeliveryID.String()), attribute.String("webhook.subscription_id",

@@ -176,13 +176,13 @@ func TestHangingEndpoints_OfOneHostShareTheLimitOfTheHost(t *testing.T) {
 	wantEqual(t, "requests to the host", all, 20)
 	wantEqual(t, "most requests at the same time", most, 20)
 	bad.release()
-	r.awaitEmptyQueue() // even then, no more requests than the limit of the host are sent at the same time
+	r.awaitEmptyQueue() // also after the release, the host gets at most 20 requests at the same time
 	_, all, most = bad.counts()
 	wantEqual(t, "requests to the host", all, 500)
 	wantEqual(t, "most requests at the same time", most, 20)
 }
 
-func TestResume_StartsWithTwoRequests(t *testing.T) {
+func TestResume_FirstSendsOnlyTwoRequests(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	cfg := r.longTimeouts()

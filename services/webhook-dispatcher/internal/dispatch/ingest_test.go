@@ -48,7 +48,7 @@ func TestIngest_EventsOfACallAreSentInOrder(t *testing.T) {
 }
 
 // Every event that is ingested during a change to paused is either delivered or skipped.
-func TestIngest_EveryEventAroundAPauseIsDeliveredOrSkipped(t *testing.T) {
+func TestIngest_EventsDuringAChangeToPausedAreDeliveredOrSkipped(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	recv := newReceiver(t, nil)

@@ -58,7 +58,7 @@ type limits struct {
 	hosts      map[string]*host
 	// ready contains two lists of endpoints with due deliveries: ready[0] has the unhealthy
 	// endpoints and ready[1] the healthy ones. The limits of the listed endpoints may allow another
-	// request. Claims begin with each of the two lists in turn.
+	// request. Claims begin alternately with ready[0] and ready[1].
 	ready [2]*list.List
 	round int
 	// freed receives a value when an endpoint with due deliveries may be able to send a request.
@@ -104,7 +104,7 @@ type dueState struct {
 	from time.Time
 }
 
-// add adds a delivery that has been due since the time `from`.
+// The method add adds a delivery that has been due since the time `from`.
 func (k *dueState) add(from time.Time) {
 	if !k.due || from.Before(k.from) {
 		k.from = from
@@ -112,8 +112,8 @@ func (k *dueState) add(from time.Time) {
 	k.due = true
 }
 
-// set stores the due time of the oldest delivery that is left after a claim. nil means that no
-// delivery is due.
+// The method set stores the due time of the oldest delivery that is left after a claim. nil means
+// that no delivery is due.
 func (k *dueState) set(oldest *time.Time) {
 	if *k = (dueState{}); oldest != nil {
 		k.add(*oldest)
@@ -123,7 +123,7 @@ func (k *dueState) set(oldest *time.Time) {
 type host struct {
 	name     string
 	inFlight int
-	// waiting lists the endpoints that cannot send only because the host is at its limit.
+	// waiting contains endpoints with due deliveries that wait until the host is below its limit.
 	waiting *list.List
 }
 
@@ -174,8 +174,8 @@ func (l *limits) addDue(due []store.Due) {
 	}
 }
 
-// resume sets the limit to minLimit, so that the deliveries that waited during a pause do not all
-// arrive at once.
+// The method resume sets the limit to minLimit, so that the deliveries that waited during a pause
+// do not all arrive at once.
 func (e *endpoint) resume(at time.Time) {
 	if time.Since(at) < idleTimeout {
 		e.limit = minLimit
@@ -184,9 +184,9 @@ func (e *endpoint) resume(at time.Time) {
 	e.resumedAt = at
 }
 
-// reserve returns the number of deliveries to claim for each endpoint. It already counts these
-// deliveries as in flight. The caller must pass the result to start. If the claim failed, the
-// caller must pass it to cancel instead.
+// The method reserve returns the number of deliveries to claim for each endpoint. It already counts
+// these deliveries as in flight. After the claim, the caller must pass the result to l.start. If
+// the claim failed, the caller must pass it to l.cancel instead.
 func (l *limits) reserve() (quotas []store.Quota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -227,7 +227,7 @@ func (l *limits) reserve() (quotas []store.Quota) {
 	return quotas
 }
 
-// cancel ends the reservation of a failed claim.
+// The method cancel removes the reservation of a failed claim.
 func (l *limits) cancel(quotas []store.Quota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,9 +238,9 @@ func (l *limits) cancel(quotas []store.Quota) {
 	}
 }
 
-// start ends a reservation and counts the claimed deliveries as in flight. requests[i] belongs to
-// work[i]. The deliveries in back must be released: their url changed after the reservation, and
-// the new host is at its limit.
+// The method start removes a reservation. Instead it counts the claimed deliveries as in flight.
+// requests[i] belongs to work[i]. The deliveries in back must be released: their url changed after
+// the reservation, and the new host is at its limit.
 func (l *limits) start(quotas []store.Quota, claimed store.Claimed) (requests []*request, work, back []deliveries.Work) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -299,7 +299,7 @@ func (l *limits) start(quotas []store.Quota, claimed store.Claimed) (requests []
 	return requests, work, back
 }
 
-// end ends a request and adapts the limit of its endpoint to the response.
+// The method end counts a request as ended and adapts the limit of its endpoint to the response.
 func (l *limits) end(r *request, response deliveries.Response) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -332,7 +332,7 @@ func (l *limits) release(r *request) {
 	l.enqueue(r.endpoint)
 }
 
-// increase returns the amount by which a quick response raises a limit.
+// The function increase returns the amount by which a quick response raises a limit.
 func increase(limit float64) float64 {
 	if limit < fastLimit {
 		return 1
@@ -363,8 +363,8 @@ func (l *limits) wakeBlocked(ids []uuid.UUID) {
 	}
 }
 
-// tick is called once in each poll interval. It marks stalled endpoints as unhealthy, queues
-// endpoints with due deliveries, and removes idle endpoints.
+// The dispatcher calls tick once in each poll interval. The method marks stalled endpoints as
+// unhealthy, queues endpoints with due deliveries, and removes idle endpoints.
 func (l *limits) tick() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -383,7 +383,7 @@ func (l *limits) tick() {
 	}
 }
 
-// backlog returns at most limit endpoints with due deliveries, for Store.CountBacklog.
+// The method backlog returns at most limit endpoints with due deliveries, for Store.CountBacklog.
 func (l *limits) backlog(limit int) (due []store.Quota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -417,8 +417,8 @@ func (l *limits) available(e *endpoint, to *host) int {
 	return max(0, min(n, int(e.limit)-e.inFlight, l.maxPerHost-to.inFlight))
 }
 
-// free returns the number of further requests that all healthy endpoints can have together. If
-// healthy is false, it returns this number for all unhealthy endpoints.
+// The method free returns the number of further requests that all healthy endpoints can have
+// together. If healthy is false, it returns this number for all unhealthy endpoints.
 func (l *limits) free(healthy bool) int {
 	free := l.max - l.inFlight
 	if !healthy {

@@ -6,7 +6,7 @@ const (
 	// recoveryTime is the time for which an endpoint must respond quickly before a new slowdown can
 	// begin. If the endpoint is slow again earlier, the previous slowdown continues.
 	recoveryTime = 5 * time.Second
-	// maxOtherDelay is the longest delay by other causes with which a delivery still counts as
+	// If other causes delayed a delivery by more than maxOtherDelay, the delivery does not count as
 	// delayed by its endpoint.
 	maxOtherDelay = 5 * time.Second
 )
@@ -29,7 +29,8 @@ func (s *slowdown) update(active bool, now time.Time) {
 	s.active = active
 }
 
-// resume ends a pause. Deliveries that were queued before now count as delayed by the endpoint.
+// The method resume ends a pause. Deliveries that were queued before now count as delayed by the
+// endpoint.
 func (s *slowdown) resume(now time.Time) { *s = slowdown{until: now, active: true} }
 
 // delayed reports whether the endpoint delayed a delivery by more than maxOtherDelay, while other

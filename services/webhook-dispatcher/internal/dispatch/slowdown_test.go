@@ -22,12 +22,13 @@ func TestSlowdown_CountsOnlyLongDelaysThatTheEndpointCaused(t *testing.T) {
 		want    bool
 	}{
 		{name: "no slowdown", created: 0, queued: 0, sent: 60, want: false},
-		{name: "slow from the creation to the request",
+		{name: "endpoint slow from the event to the request",
 			notes: []note{{true, 0}}, created: 1, queued: 1, sent: 60, want: true},
 		{name: "sent within 5 s", notes: []note{{true, 0}}, created: 1, queued: 1, sent: 5, want: false},
 		{name: "queued 29 s late by the service", notes: []note{{true, 0}}, created: 1, queued: 30, sent: 60, want: false},
-		{name: "slow only for the last 7 s", notes: []note{{true, 55}}, created: 1, queued: 1, sent: 62, want: false},
-		{name: "slow again after 3 quick seconds",
+		{name: "endpoint slow only for the last 7 s",
+			notes: []note{{true, 55}}, created: 1, queued: 1, sent: 62, want: false},
+		{name: "endpoint slow again after 3 quick seconds",
 			notes: []note{{true, 0}, {false, 20}, {true, 23}}, created: 1, queued: 1, sent: 60,
 			want: true},
 		{name: "slowdown that ended 40 s ago",

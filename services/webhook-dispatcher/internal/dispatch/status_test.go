@@ -103,7 +103,7 @@ func TestFailure_DisablesTheSubscriptionUntilItIsResumed(t *testing.T) {
 	})
 }
 
-func TestFailure_TestDeliveriesCountButDoNotDisableTheSubscription(t *testing.T) {
+func TestFailure_TestDeliveriesAreCountedButDoNotDisableTheSubscription(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	recv := newReceiver(t, always(500))

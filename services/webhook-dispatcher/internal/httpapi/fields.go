@@ -32,8 +32,8 @@ func (f *fields) given(name string) bool {
 	return ok && string(raw) != "null"
 }
 
-// text returns the string in a member. It returns nil if the member is absent. If the member is not
-// a string, text records the error and returns nil.
+// The method text returns the string in a member. It returns nil if the member is absent. If the
+// member is not a string, the error is recorded and the result is nil.
 func (f *fields) text(name string) *string {
 	var value *string
 	if !f.given(name) {
@@ -46,8 +46,8 @@ func (f *fields) text(name string) *string {
 	return value
 }
 
-// events returns the event types in the member events. It returns nil if the member is absent. If
-// the member is not an array of strings, events records the error and returns nil.
+// The method events returns the event types in the member `events`. It returns nil if the member is
+// absent. If the member is not an array of strings, the error is recorded and the result is nil.
 func (f *fields) events() []openapi.EventType {
 	if !f.given("events") {
 		return nil
@@ -66,7 +66,7 @@ func (f *fields) events() []openapi.EventType {
 	return events
 }
 
-// record collects a validation error. It ignores nil.
+// The method record collects a validation error. It ignores nil.
 func (f *fields) record(fault *apierr.Error) {
 	if fault != nil {
 		f.faults = append(f.faults, fault.Message)

@@ -95,9 +95,9 @@ func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, openapi.WebhookSubscriptionCreated{ID: sub.ID, SigningSecret: secret, StoreThis: storeSecretNotice})
 }
 
-// change reads the body of a PATCH. If url or events is absent or null, the field is not changed.
-// All errors with the code validation_error are reported together. Other errors are reported only
-// if there are none.
+// The method change reads the body of a PATCH. If url or events is absent or null, the field is not
+// changed. All errors with the code validation_error are reported together. Other errors are
+// reported only if there are none.
 func (a *API) change(f *fields) (change store.Change, err error) {
 	url, events := f.text("url"), f.events()
 	if err := f.err(); err != nil {

@@ -94,8 +94,8 @@ func (h *fixture) secret() string {
 	return secret
 }
 
-// opens returns the number of secrets that the keys open. It also checks the values of these
-// secrets.
+// The method opens returns the number of secrets that the keys open. It also checks the values of
+// these secrets.
 func (h *fixture) opens(ids ...string) (n int) {
 	h.t.Helper()
 	box := h.box(ids...)
@@ -324,8 +324,8 @@ func (h *fixture) awaitBlocked() {
 	})
 }
 
-// Replicas with both orders of keys rotate secrets continuously while Run is called 20 times. No
-// rotated secret may be lost.
+// Two replicas rotate secrets continuously while Run is called 20 times. One replica still seals
+// with the old key, the other with the new key. No rotated secret may be lost.
 func TestRotation_KeepsSecretsThatReplicasReplaceConcurrently(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -51,8 +51,8 @@ type Poll struct {
 	ChangedSince time.Time
 	// Limit is the maximum number of deliveries that are read.
 	Limit int
-	// If Idle is true, PollDue sends one statement instead of two, but planning this statement
-	// takes longer.
+	// Set Idle if no delivery was claimed since the last poll. PollDue then sends one statement
+	// instead of two, but planning this statement takes longer.
 	Idle bool
 }
 

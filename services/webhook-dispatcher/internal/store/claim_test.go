@@ -36,7 +36,8 @@ func queueLength() int {
 }
 
 // insertCrowd adds @subs subscriptions. Each has @each due deliveries. Four of five subscriptions
-// are paused. Every second call has an event that waits for an earlier event.
+// are paused. Two consecutive deliveries of a subscription belong to one call, so the second waits
+// for the first.
 const insertCrowd = `
 WITH sub AS (
     INSERT INTO subscriptions (id, workspace_id, name, url, events, status, secret_sealed, secret_last4)
@@ -148,7 +149,7 @@ func TestClaim_ReadsFewPagesPerDelivery(t *testing.T) {
 	wantAtMost(t, "pages read by a claim of 256 deliveries", many, 256*60)
 }
 
-// 8,000 of 10,000 subscriptions are paused. All of them have due deliveries.
+// Of 10,000 subscriptions, 9,999 are paused and one is active. Each of them has due deliveries.
 func TestPoll_DoesNotReadDeliveriesOfPausedSubscriptions(t *testing.T) {
 	t.Parallel()
 	pool := newCrowd(t, 10_000, 2, "1 hour")

@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-func TestDelete_StopsClaimsAndLaterStepsDeleteTheRows(t *testing.T) {
+func TestDelete_StopsClaimsAndRowsAreDeletedLater(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	sub, other := r.subscribe(ws, "call.completed"), r.subscribe(ws, "call.completed")

@@ -91,9 +91,10 @@ type matchRow struct {
 	Webhooks bool
 }
 
-// match locks the subscriptions that list the types of the events, in the order of their ids, and
-// reads their workspaces. A change or a deletion of such a subscription waits until the deliveries
-// are committed. So after the response to a DELETE, no delivery of the subscription is inserted.
+// The function match locks the subscriptions that list the types of the events, in the order of
+// their ids, and reads their workspaces. A change or a deletion of such a subscription waits until
+// the deliveries are committed. So after the response to a DELETE, no delivery of the subscription
+// is inserted.
 func match(ctx context.Context, tx pgx.Tx, events []deliveries.Event) (map[uuid.UUID][]*matchRow, error) {
 	found := map[uuid.UUID][]*matchRow{} // the matched subscriptions of each workspace
 	var ids []uuid.UUID
@@ -149,14 +150,14 @@ type newDelivery struct {
 	sub   *matchRow
 }
 
-// skips reports whether the delivery is stored as skipped.
+// The method skips reports whether the delivery is stored as skipped.
 func (r newDelivery) skips() bool { return !r.sub.Webhooks || r.sub.Status != subscriptions.Active }
 
 func (r newDelivery) erased() bool { return r.event.Erased }
 
-// insert returns the statements that store deliveries and their events. It returns nil if there are
-// no rows. Rows are ordered by event id, so that two transactions with the same events cannot
-// deadlock.
+// The function insert returns the statements that store deliveries and their events. It returns nil
+// if there are no rows. Rows are ordered by event id, so that two transactions with the same events
+// cannot deadlock.
 func insert(rows []newDelivery) *pgx.Batch {
 	if len(rows) == 0 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// fill queues deliveries of one subscription. Each of them was claimed once.
+// The statement fill inserts queued deliveries of one subscription. Each of them was claimed once.
 const fill = `
 WITH history AS (
     INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, status)
@@ -21,8 +21,8 @@ WITH history AS (
 INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, attempt)
 SELECT id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, 1 FROM history RETURNING delivery_id`
 
-// entries is the number of index entries of the tables deliveries and delivery_queue that were
-// read.
+// The query entries returns the number of index entries of the tables deliveries and delivery_queue
+// that were read.
 const entries = `SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname LIKE 'deliveries%' OR relname = 'delivery_queue'`
 
 // A connection keeps the plan that it made when the partition of the day was almost empty. The plan

@@ -77,7 +77,7 @@ func addQueue(t *testing.T, pool *pgxpool.Pool, workspace, sub uuid.UUID, n int)
 	}
 }
 
-// read returns the number that a query of the statistics selects.
+// The method read returns the number that a query of the statistics selects.
 func (m *meteredStore) read(query string) (n int64) {
 	m.t.Helper()
 	for range 2 { // a session reports its counters only after the next statement

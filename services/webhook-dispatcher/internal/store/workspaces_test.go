@@ -86,7 +86,7 @@ func TestSetWorkspace_HoldsDeliveriesWhileTheWebhooksFeatureIsOff(t *testing.T) 
 	}
 }
 
-func TestSetWorkspace_SendsOnlyWithTheFeatureAndWithoutSuspension(t *testing.T) {
+func TestSetWorkspace_DeliveryStatusFollowsSuspensionAndFeature(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name                string
@@ -159,7 +159,7 @@ func TestSetWorkspace_StoredVersionLocksNoRow(t *testing.T) {
 		t.Errorf("apply version 2 before the batch commits: %v", err)
 	}
 	// If version 2 had waited for the batch, the database would have ended the idle session of the
-	// batch.
+	// batch, and this commit would fail.
 	if err := batch.Commit(t.Context()); err != nil {
 		t.Errorf("commit the batch: %v", err)
 	}
