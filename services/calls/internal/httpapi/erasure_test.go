@@ -53,9 +53,9 @@ func (a *account) spoke() *eventv1.DialEvent {
 	return ev
 }
 
-// The method steps returns one line for each report of a finished erasure step. The line contains
-// the service of the step and the id of its call (empty for the first step of the erasure). After a
-// colon it lists the steps that must follow.
+// The method steps returns one line for each report of an erasure step. The line contains the
+// service and the id of the call (empty if the step is not about one call). After a colon it lists
+// the further steps of the report.
 func (r *rig) steps() (steps []string) {
 	r.t.Helper()
 	for _, f := range outboxEvents[eventv1.ErasureReport](r, kafka.ErasureReports) {

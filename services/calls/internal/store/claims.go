@@ -100,8 +100,8 @@ func (s *Store) LapseKey(ctx context.Context, c Claim) error {
 	return nil
 }
 
-// finishKey marks the key as done after its request was stored. If the claim was lost, the
-// statement changes no row.
+// finishKey marks the key as done, in the transaction that stores its request. If the claim was
+// lost, the statement changes no row.
 const finishKey = `
 UPDATE idempotency_keys SET done = true
 WHERE workspace_id = @workspace_id AND key = @key AND request_id = @request_id`

@@ -158,8 +158,8 @@ func TestEvaluate_AppliesTheRulesOfPacks(t *testing.T) {
 	}
 }
 
-// A rule that requires consent is in force only on certain days. Consent is required while any of
-// these days is the local date somewhere on earth.
+// A rule that requires consent can be in force only on certain days. Consent is required while any
+// of these days is the local date somewhere on earth.
 func TestEvaluate_RequiresConsentOnEveryLocalDateOfTheRule(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -95,8 +95,7 @@ func (s *Store) Erase(ctx context.Context, ch contacts.Change) (erased contacts.
 			Subject: subject.Sum,
 		}, c.UpdatedAt))
 	})
-	// At the commit, the progress of every erasure is this one: see firstSteps. So it is not read
-	// from the database.
+	// Every erasure starts with this progress (firstSteps), so it is not read from the database.
 	entry.Services = []ErasureProgress{
 		{Service: "calls", Steps: 1, Open: 1}, {Service: "contacts-compliance", Steps: 1, DoneAt: &entry.RequestedAt},
 		{Service: "dialer", Steps: 1, Open: 1},

@@ -51,8 +51,8 @@ type Poll struct {
 	ChangedSince time.Time
 	// Limit is the maximum number of deliveries that are read.
 	Limit int
-	// Set Idle if no delivery was claimed since the last poll. PollDue then sends one statement
-	// instead of two, but planning this statement takes longer.
+	// Idle is true if the dispatcher sent no claim since its last poll and was not woken. PollDue
+	// then sends one statement instead of two, but planning this statement takes longer.
 	Idle bool
 }
 
