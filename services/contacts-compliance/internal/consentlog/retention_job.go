@@ -48,7 +48,7 @@ func (p *RetentionJob) Run(ctx context.Context) error {
 		pause := retentionInterval
 		if err := p.RunOnce(ctx); err != nil && ctx.Err() == nil {
 			pause = retryDelay
-			slog.WarnContext(ctx, "consent record retention job failed", "error", err)
+			slog.WarnContext(ctx, "retention of consent records and decisions failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():
