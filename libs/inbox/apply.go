@@ -104,7 +104,7 @@ func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit fun
 		}
 		onCommit = outcome.OnCommit
 		if outcome.Last != nil {
-			tx.LaterAll(outcome.Last)
+			tx.QueueBatch(outcome.Last)
 			if len(fresh) == 1 {
 				last = fresh[0]
 			}

@@ -131,7 +131,7 @@ func (c *Consumer) begin(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) 
 			return err
 		})
 	}
-	if err := tx.Ask(ctx, &batch); err != nil {
+	if err := tx.RunBatch(ctx, &batch); err != nil {
 		return nil, fmt.Errorf("begin a transaction for %d records of %s: %w", len(ids), topic, err)
 	}
 	for i, ch := range chunks {

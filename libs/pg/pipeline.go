@@ -11,7 +11,7 @@ import (
 )
 
 // Pipeline is a transaction that needs few round trips. BEGIN is sent together with the first
-// statements. Statements of LaterAll are sent together with the next statements or with COMMIT.
+// statements. Statements of QueueBatch are sent together with the next statements or with COMMIT.
 // Statements run in the order of the calls. Begin, Commit and Rollback return an error, because
 // InPipeline begins and ends the transaction.
 type Pipeline struct {
@@ -30,7 +30,7 @@ var (
 const rollbackTime = 5 * time.Second
 
 // InPipeline does what InTx does, with a Pipeline. It commits if f returns nil and rolls back
-// otherwise. A transaction that sends one batch and queues its other statements with LaterAll needs
+// otherwise. A transaction that sends one batch and queues its other statements with QueueBatch needs
 // two round trips.
 func InPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) error) error {
 	for try := 1; ; try++ {
@@ -74,17 +74,17 @@ func runPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) erro
 	return nil
 }
 
-// LaterAll queues a batch. The batch is sent before the next statement of another method, or with
+// QueueBatch queues a batch. The batch is sent before the next statement of another method, or with
 // COMMIT. If a statement of the batch fails, that next statement or the commit returns the error.
 // The functions that the batch contains read the results.
-func (p *Pipeline) LaterAll(batch *pgx.Batch) {
+func (p *Pipeline) QueueBatch(batch *pgx.Batch) {
 	p.queued.QueuedQueries = append(p.queued.QueuedQueries, batch.QueuedQueries...)
 }
 
-// Ask sends the queued statements and the batch in one round trip. The functions that the batch
+// RunBatch sends the queued statements and the batch in one round trip. The functions that the batch
 // contains read the results.
-func (p *Pipeline) Ask(ctx context.Context, batch *pgx.Batch) error {
-	p.LaterAll(batch)
+func (p *Pipeline) RunBatch(ctx context.Context, batch *pgx.Batch) error {
+	p.QueueBatch(batch)
 	return p.flush(ctx)
 }
 

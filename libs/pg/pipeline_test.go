@@ -32,11 +32,11 @@ func serials(t *testing.T, pool *pgxpool.Pool) (list []int32) {
 	return list
 }
 
-// The function later queues one statement with LaterAll.
+// The function later queues one statement with QueueBatch.
 func later(tx *pg.Pipeline, sql string, args pg.Args) {
 	batch := &pgx.Batch{}
 	batch.Queue(sql, args)
-	tx.LaterAll(batch)
+	tx.QueueBatch(batch)
 }
 
 func TestInPipeline_RunsInOrderAndCommitsAll(t *testing.T) {
@@ -49,7 +49,7 @@ func TestInPipeline_RunsInOrderAndCommitsAll(t *testing.T) {
 			did = tag.RowsAffected()
 			return nil
 		})
-		tx.LaterAll(batch)
+		tx.QueueBatch(batch)
 		if _, err := tx.Exec(ctx, "INSERT INTO serial (v) VALUES (2)"); err != nil {
 			return err
 		}

@@ -79,7 +79,7 @@ func (s *Store) openWallet(ctx context.Context, tx *pg.Pipeline, workspaceID uui
 	// This query follows the lock statement in the batch. So it also reads the rows that the
 	// previous owner of the lock committed.
 	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(collectInto(&known))
-	if err := tx.Ask(ctx, batch); err != nil {
+	if err := tx.RunBatch(ctx, batch); err != nil {
 		return ledger.Wallet{}, nil, fmt.Errorf("lock wallet: %w", err)
 	}
 	if len(wallets) == 0 {
@@ -144,7 +144,7 @@ func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error
 		"per_minute": perMinute, "increments": increments, "max_call": maxCall,
 	})
 	queuePostings(batch, wallet, balances, posted)
-	tx.LaterAll(batch)
+	tx.QueueBatch(batch)
 	return nil
 }
 

@@ -166,7 +166,7 @@ func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, pu
 		waiting := &pgx.Batch{}
 		waiting.Queue(claimPending, pg.Args{"workspace_id": workspaceID, "limit": limit, "floor": floor}).
 			Query(collectInto(&outcomes))
-		if err := tx.Ask(ctx, waiting); err != nil {
+		if err := tx.RunBatch(ctx, waiting); err != nil {
 			return fmt.Errorf("claim outcomes: %w", err)
 		}
 		done = nil
@@ -184,7 +184,7 @@ func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, pu
 		if err := publish(batch, done); err != nil {
 			return err
 		}
-		tx.LaterAll(batch)
+		tx.QueueBatch(batch)
 		failpoint.Inject("billing-wallet: before settle commit")
 		return nil
 	})
@@ -209,7 +209,7 @@ func (s *Store) lockHolds(ctx context.Context, tx *pg.Pipeline, workspaceID uuid
 	// This query follows the lock statement in the batch. So it also reads the rows that the
 	// previous owner of the lock committed.
 	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(collectInto(&found))
-	if err := tx.Ask(ctx, batch); err != nil {
+	if err := tx.RunBatch(ctx, batch); err != nil {
 		return ledger.Wallet{}, nil, fmt.Errorf("lock wallet and read holds: %w", err)
 	}
 	if len(wallets) == 0 {

@@ -76,7 +76,7 @@ func (s *Store) record(ctx context.Context, ch contacts.Change, unknown UnknownN
 				return err
 			}
 		}
-		tx.LaterAll(batch) // the batch is sent together with COMMIT, to save a round trip
+		tx.QueueBatch(batch) // the batch is sent together with COMMIT, to save a round trip
 		return nil
 	})
 	if err != nil && !errors.Is(err, pg.ErrNotFound) {
@@ -123,7 +123,7 @@ func lockNumber(ctx context.Context, tx *pg.Pipeline, ch contacts.Change, unknow
 	if ch.CallID != uuid.Nil {
 		batch.Queue(callRecorded, args).QueryRow(func(row pgx.Row) error { return row.Scan(&found.recorded) })
 	}
-	if err := tx.Ask(ctx, batch); err != nil {
+	if err := tx.RunBatch(ctx, batch); err != nil {
 		return found, fmt.Errorf("lock contact and head: %w", err)
 	}
 	if !known {

@@ -55,7 +55,7 @@ func (s *Store) Change(ctx context.Context, ids []uuid.UUID, decide func(map[uui
 		var locked []*callstate.Call
 		var batch pgx.Batch
 		queueLock(&batch, ids, &locked)
-		if err := tx.Ask(ctx, &batch); err != nil {
+		if err := tx.RunBatch(ctx, &batch); err != nil {
 			return fmt.Errorf("lock calls: %w", err)
 		}
 		return s.changeLocked(ctx, tx, locked, decide)
@@ -127,7 +127,7 @@ func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*cal
 			return err
 		}
 	}
-	tx.LaterAll(&batch)
+	tx.QueueBatch(&batch)
 	return nil
 }
 

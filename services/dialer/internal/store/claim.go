@@ -373,7 +373,7 @@ func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, work
 		u.rows, err = pgx.CollectRows(rows, pgx.RowToStructByName[workspaceRow])
 		return err
 	})
-	if err := tx.Ask(ctx, &batch); err != nil {
+	if err := tx.RunBatch(ctx, &batch); err != nil {
 		return usage{}, err
 	}
 	for i, limit := range []dialqueue.Limit{c.Total, c.OfTrunk} {
@@ -442,7 +442,7 @@ func (s *Store) take(
 	if batch.Len() == 0 {
 		return nil
 	}
-	return tx.Ask(ctx, &batch)
+	return tx.RunBatch(ctx, &batch)
 }
 
 // The method store adds the changed buckets to the commit: the tokens that were taken, and the
@@ -473,7 +473,7 @@ func (u usage) store(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allocatio
 			})
 		}
 	}
-	tx.LaterAll(&batch)
+	tx.QueueBatch(&batch)
 }
 
 // saveBucket adds a statement to the batch. It inserts the bucket of a scope if version is 0.

@@ -160,7 +160,7 @@ func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 		}
 		var locked []*callstate.Call
 		queueLock(&batch, events.Calls, &locked)
-		if err := tx.Ask(ctx, &batch); err != nil {
+		if err := tx.RunBatch(ctx, &batch); err != nil {
 			return err
 		}
 		var folded Folded
@@ -178,7 +178,7 @@ func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 		for _, o := range folded.OptOuts {
 			queueOptOut(&rest, o)
 		}
-		tx.LaterAll(&rest)
+		tx.QueueBatch(&rest)
 		return nil
 	})
 	if err != nil {

@@ -153,10 +153,10 @@ func (s *Store) fence(ctx context.Context, tx *pg.Pipeline, fences []Fence, resu
 			return outbox.Queue(traced, &inserts, outgoing(dialing)...)
 		})
 	}
-	if err := tx.Ask(ctx, &guards); err != nil {
+	if err := tx.RunBatch(ctx, &guards); err != nil {
 		return err
 	}
-	tx.LaterAll(&inserts)
+	tx.QueueBatch(&inserts)
 	return nil
 }
 

@@ -58,7 +58,7 @@ func (s *Store) DeleteQueued(
 			positions, err = pgx.CollectRows(rows, pgx.RowToStructByName[QueuePosition])
 			return err
 		})
-		if err := tx.Ask(ctx, &batch); err != nil {
+		if err := tx.RunBatch(ctx, &batch); err != nil {
 			return err
 		}
 		if n = len(positions); n == 0 {

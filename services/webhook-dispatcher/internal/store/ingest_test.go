@@ -109,7 +109,7 @@ func (r *fixture) ingest(before func(), events ...deliveries.Event) (done store.
 	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) (err error) {
 		var claim pgx.Batch // the inbox sends its first statements together with BEGIN
 		claim.Queue("SELECT 1")
-		if err := tx.Ask(r.t.Context(), &claim); err != nil {
+		if err := tx.RunBatch(r.t.Context(), &claim); err != nil {
 			return err
 		}
 		done, err = r.store.Ingest(r.t.Context(), tx, events...)
