@@ -43,8 +43,8 @@ func options(t *testing.T, env ...string) kit.Options {
 		}
 		env = append(env, fmt.Sprintf("%s=%d", variable, port))
 	}
-	// Another process takes over the work of a killed process when the leases of the killed process
-	// have expired.
+	// After a kill, another process takes over the work only when the leases of the killed process
+	// have expired. The leases are short here, so the tests wait only a few seconds.
 	env = append(env, "OUTBOX_LEASE=1s", "INSTANCE_LEASE=2s", "CLAIM_LEASE=3s", "RINGFENCE_RESTART_PAUSE=500ms")
 	return kit.Options{Bin: bin, Home: home, Env: append(env, "SIMULATOR_TIME_SCALE=0.02")}
 }

@@ -57,8 +57,8 @@ func (s *callPrinter) step(what, format string, args ...any) {
 
 func (s *callPrinter) raw(format string, args ...any) { fmt.Fprintf(s.out, format, args...) }
 
-// limit is called when the workspace has reached its limit of subscriptions. It prints these
-// subscriptions, each with the command that deletes it.
+// limit prints the subscriptions that use up the workspace's limit, each with the command that
+// deletes it. It is called when the limit is reached.
 func (s *callPrinter) limit(full *limitError) {
 	s.raw("  %s\n\n", operator.Printable(full.Error()))
 	for _, sub := range full.taken {

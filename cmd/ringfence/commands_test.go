@@ -50,8 +50,8 @@ func admin(t *testing.T, status int) *adminServer {
 	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
 	t.Setenv("RINGFENCE_ADMIN_TOKEN", "a-token-of-the-test")
 	t.Setenv("RINGFENCE_WORKSPACE", "01a1fe16-7bf6-7d8f-b534-2e98b17693a4")
-	// This program replaces the binaries of the services. It prints hostile text, JSON with --json,
-	// and log lines.
+	// This program takes the place of the services' binaries. It prints hostile text, JSON with
+	// --json, and log lines.
 	via := filepath.Join(t.TempDir(), "via")
 	script := fmt.Appendf(nil, `#!/bin/sh
 printf 'a\n%[1]s\n{"msg":"%[1]s"}\n%[1]s' >&2

@@ -179,7 +179,8 @@ func (d *demo) look(ctx context.Context) error {
 	return nil
 }
 
-// tolerant returns nil for an error that can be absent at the next poll.
+// tolerant returns nil for a response with status 429 or 503, because the demo polls again. It
+// returns every other error.
 func tolerant(err error) error {
 	var refused *refusal
 	if errors.As(err, &refused) && (refused.status == http.StatusTooManyRequests || refused.status == http.StatusServiceUnavailable) {

@@ -64,8 +64,8 @@ var (
 )
 
 // spoken returns the arguments of each ringfence command line on a page, in shell blocks and in
-// sentences. A line that ends with a backslash continues on the next line. A command line with the
-// argument "…" is left out.
+// sentences. A line that ends with a backslash continues on the next line. A command line that
+// contains "…" is left out, because it is incomplete.
 func spoken(page string) (lines [][]string) {
 	var found [][]string
 	block, inside := "", false
@@ -98,7 +98,8 @@ func spoken(page string) (lines [][]string) {
 	return lines
 }
 
-// understood parses a command line without running the command.
+// understood parses a command line without running the command. It returns an error if the command
+// line is invalid.
 func understood(args []string) error {
 	var cli commands
 	helped := false

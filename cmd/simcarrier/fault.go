@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// The faults that a rule can request. The first group changes the response to an originate request,
-// the second the call, and the third the events of the call. GET /log always shows what really
-// happened.
+// The faults that a rule can request. The faults of the first group change the response to an
+// originate request, those of the second group the call, and those of the third group the events of
+// the call. GET /log always shows what really happened.
 const (
 	FaultRefuse        = "refuse"
 	FaultCrash         = "crash"
@@ -105,8 +105,8 @@ func (x *Network) Rules() []Rule {
 	return slices.Clone(x.rules)
 }
 
-// strike returns the rule for a call with this number and counts the call. If no rule matches, it
-// returns the zero Rule.
+// strike returns the rule that applies to a call with this number, and counts the call for the
+// rule. If no rule applies, it returns the zero Rule.
 func (x *Network) strike(number string) Rule {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -131,7 +131,7 @@ func die() {
 	select {}
 }
 
-// cut removes the steps that the fault of the call prevents.
+// cut removes the steps of the call that its fault prevents.
 func (l *line) cut(steps []step) []step {
 	switch l.fault {
 	case FaultDead:
@@ -144,7 +144,7 @@ func (l *line) cut(steps []step) []step {
 	return steps
 }
 
-// hides reports whether the fault of the call omits or delays events of this kind.
+// The method hides reports whether the fault of the call omits or delays events of this kind.
 func (l *line) hides(kind string) bool {
 	switch l.fault {
 	case FaultLose:
@@ -157,7 +157,8 @@ func (l *line) hides(kind string) bool {
 	return false
 }
 
-// echoes returns the repeated or delayed events that are sent after the event e.
+// The method echoes returns the repeated or delayed events that the network sends after the event
+// e.
 func (l *line) echoes(e Entry) (again []Entry) {
 	switch {
 	case l.fault == FaultRepeat, l.fault == FaultAnswerTwice && e.Kind == KindAnswer:

@@ -35,7 +35,7 @@ func (n network) events(id string) (kinds []string, events []map[string]any) {
 	return kinds, events
 }
 
-// order adds a fault rule.
+// order adds a fault rule to the network.
 func (n network) order(rule string) {
 	n.t.Helper()
 	if status := n.do("POST", "/faults", json.RawMessage(rule), nil); status != http.StatusCreated {

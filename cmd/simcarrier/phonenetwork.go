@@ -33,8 +33,8 @@ type line struct {
 	steps  []step
 	waited bool
 	timer  *time.Timer
-	// fault is the fault that applies to the events of the line. held contains the events that are
-	// sent later, out of order.
+	// fault is the fault that applies to the events of the line. held is the event that
+	// FaultDisorder sends later, after the next one.
 	fault string
 	held  *Entry
 }
@@ -83,7 +83,7 @@ func (x *Network) replay(e Entry) {
 		x.lines[e.CallID] = append(lines, l)
 		return
 	}
-	for _, l := range lines { // if the call id has two live lines, use the older line
+	for _, l := range lines { // if the call id has two live lines, the entry belongs to the older line
 		if l.call.EndedAt == nil {
 			l.note(e)
 			return
@@ -111,7 +111,7 @@ func (x *Network) Originate(callID, from, to string, dialedAt *time.Time) error 
 	return x.dial(callID, from, to, dialedAt, "")
 }
 
-// dial does what Originate does, for a call with a fault.
+// dial does what Originate does, and applies the fault to the call.
 func (x *Network) dial(callID, from, to string, dialedAt *time.Time, fault string) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -234,8 +234,8 @@ func (x *Network) proceed(l *line) {
 	}
 }
 
-// party returns the name of the party by in the journal. For the person at the far end this is
-// caller or callee, depending on the direction of the call.
+// party returns the name that the journal uses for the party by. The person at the far end is the
+// caller or the callee, depending on the direction of the call.
 func (x *Network) party(l *line, by string) string {
 	switch {
 	case by == "person" && l.call.Inbound:

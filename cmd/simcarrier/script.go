@@ -9,7 +9,7 @@ import (
 // step is one action of the simulated person, at a time after the previous step.
 type step struct {
 	after time.Duration
-	// patient marks a wait to which the time scale does not apply.
+	// patient is true if the time scale does not apply to the time before this step.
 	patient bool
 	kind    string
 	text    string

@@ -69,7 +69,7 @@ func TestEvents_LongPollReturnsWithTheFirstEvent(t *testing.T) {
 	})
 }
 
-// Hidden events do not end a long poll.
+// An event that a fault hides does not end a long poll.
 func TestEvents_LongPollIgnoresHiddenEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLocal(t)

@@ -19,20 +19,22 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// another is the service that runs in another version while the function upgraded runs.
+// another is the service that the method upgraded restarts in another version.
 const another = "gateway"
 
 // local is the program that starts a stack. It looks for the other programs in its own folder.
 const local = "ringfence-local"
 
-// beside is a second stack. It reaches a phone over a SIP trunk. Only faults place calls in the
-// second stack, so these calls do not affect the first stack.
+// beside is a second stack. It calls a phone over a SIP trunk. Only injected faults place calls in
+// it, so its calls do not affect the first stack.
 type beside struct {
 	*world
 	phone     *phone
-	bin, real string // bin contains links to the stack's programs, real contains the programs
+	// bin contains links to the programs that the stack starts, real contains the programs
+	// themselves
+	bin, real string
 	pair      string // the certificate and key of the stack
-	agent     string // the id of the agent of the calls
+	agent     string // the id of the agent that talker creates
 	trunk     struct{ ID string }
 }
 
@@ -77,9 +79,9 @@ func (w *world) second(t *testing.T) *beside {
 	return b
 }
 
-// compared marks every wallet as reconciled, so that the alert on a missing reconciliation does not
-// fire. The stack reconciles only once an hour, but this test shortens the three hours of the alert
-// to three minutes.
+// compared marks every wallet as reconciled, so that the alert on an overdue reconciliation does
+// not fire. The alert fires after three hours, which this test shortens to three minutes. But the
+// stack still reconciles only once an hour.
 func (b *beside) compared(t *testing.T) {
 	t.Helper()
 	b.exec(t, `INSERT INTO billing_wallet.reconciliations (workspace_id, checked_at, differences) SELECT workspace_id, now() + interval '1 day', 0 FROM billing_wallet.wallets
@@ -107,8 +109,8 @@ func (b *beside) filled(t *testing.T) {
 	}
 }
 
-// links replaces a program of the stack by a link to the program in the folder from. The program
-// uses the link at its next start.
+// The method links replaces a program of the stack by a link to the program in the folder from. The
+// stack uses the link at the next start of the program.
 func (b *beside) links(t *testing.T, program, from string) {
 	t.Helper()
 	path := filepath.Join(b.bin, program)
@@ -119,8 +121,9 @@ func (b *beside) links(t *testing.T, program, from string) {
 }
 
 // upgraded restarts the gateway in another version, and the dialer with a certificate that is valid
-// for one hour, and then calls during. The alert on certificates fires, because its three days are
-// shortened to more than one hour. Afterwards upgraded restores the version and the certificate.
+// for one hour. Then it calls the function during. The alert on certificates fires: its three days
+// are shortened to 72 minutes, which is more than one hour. At the end upgraded restores the
+// version and the certificate.
 func (b *beside) upgraded(t *testing.T, during func()) {
 	t.Helper()
 	folder := t.TempDir()
@@ -134,7 +137,7 @@ func (b *beside) upgraded(t *testing.T, during func()) {
 }
 
 // restarted restarts the gateway with the binary in the folder, and the dialer with a certificate
-// that is valid for the duration good.
+// that is valid for the time good.
 func (b *beside) restarted(t *testing.T, folder string, good time.Duration) {
 	t.Helper()
 	b.links(t, another, folder)
@@ -146,8 +149,8 @@ func (b *beside) restarted(t *testing.T, folder string, good time.Duration) {
 	}
 }
 
-// long is the validity of a certificate on which no alert fires: it is longer than the alert's
-// three weeks, which the test shortens.
+// long is the validity of a certificate for which no alert fires. The alert's three weeks are
+// shortened to 8.4 hours, which is less.
 const long = 24 * time.Hour
 
 // certificate creates a certificate and key that are valid for the given time, and returns
@@ -170,7 +173,7 @@ func certificate(t *testing.T, good time.Duration) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 }
 
-// restless returns a function that kills a service again and again, each time after Prometheus has
+// restless returns a function that kills a service repeatedly, each time after Prometheus has
 // scraped the new process.
 func (b *beside) restless(t *testing.T, service string) func(context.Context) {
 	t.Helper()
@@ -192,7 +195,7 @@ func (b *beside) restless(t *testing.T, service string) func(context.Context) {
 			if seen++; !up(ctx) {
 				seen = 0
 			}
-			if seen > 5 { // longer than the scrape interval, so Prometheus has scraped the process
+			if seen > 5 { // this is longer than the scrape interval, so Prometheus has scraped the process
 				b.KillOne(service, 0)
 				seen = 0
 			}
@@ -200,7 +203,7 @@ func (b *beside) restless(t *testing.T, service string) func(context.Context) {
 	}
 }
 
-// calls returns a function that places calls to the phone, one after the other.
+// The method calls returns a function that places calls to the phone, one after the other.
 func (b *beside) calls(pause time.Duration) func(context.Context) {
 	return func(ctx context.Context) {
 		for ctx.Err() == nil {
@@ -210,7 +213,7 @@ func (b *beside) calls(pause time.Duration) func(context.Context) {
 	}
 }
 
-// every waits for the pause between two actions of an injected fault, or until ctx ends.
+// The function every waits until the pause is over or ctx ends.
 func every(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -220,7 +223,7 @@ func every(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// meanwhile repeats the action `deed` until the call of the parameter `until` returns.
+// meanwhile runs the parameter deed until the parameter until has returned.
 func meanwhile(t *testing.T, until func(), deed func(context.Context)) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())

@@ -29,8 +29,8 @@ func (w *world) publish(t *testing.T, topic, value string) {
 	}
 }
 
-// ahead commits an offset beyond the end of a topic for a stopped service. After a restore of the
-// database, the committed offset is ahead of the database in the same way.
+// ahead commits an offset beyond the end of a topic for a stopped service. The service's database
+// then seems to be older than the consumer group's offset, as after a restore of a backup.
 func (w *world) ahead(t *testing.T, service, topic string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", ports(t, w.home)["kafka"])))
@@ -47,8 +47,8 @@ func (w *world) ahead(t *testing.T, service, topic string) {
 	})
 }
 
-// metric returns the value of a metric of a service, or 0 if the metric does not exist. In the
-// parameter metric, labels must be sorted by name.
+// metric returns the value of a service's metric, or 0 if the service does not export it. The
+// parameter metric is the name with its labels, which must be sorted.
 func (w *world) metric(t *testing.T, service, metric string) (value float64) {
 	t.Helper()
 	doors, err := w.PrivateAddresses(service)
@@ -104,8 +104,8 @@ func (w *world) locked(t *testing.T, table string, during time.Duration) {
 	await(t, table+" was locked", func() bool { return time.Since(began) > during })
 }
 
-// files lowers a process's limit of open files to the number of files that are open, calls during,
-// and restores the limit.
+// files lowers a process's limit of open files to the number of files that it has open now. It
+// calls the function during and then restores the limit.
 func (w *world) files(t *testing.T, name string, during func()) {
 	t.Helper()
 	pids := w.Processes()[name]

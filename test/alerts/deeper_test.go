@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// deeper returns more faults of the first stack. These faults need more than a stopped process.
+// deeper returns the faults of the first stack for which it is not enough to stop a process.
 func deeper() []fault {
 	return []fault{
 		{"the table of call requests is locked repeatedly", false, []string{
@@ -74,7 +74,9 @@ func deeper() []fault {
 			late := func() float64 {
 				return w.metric(t, "webhook-dispatcher", fmt.Sprintf(held, "count", "")) - w.metric(t, "webhook-dispatcher", fmt.Sprintf(held, "bucket", `le="30",`))
 			}
-			before := late() // the late deliveries that the service attributes to the endpoint
+			// the number of late deliveries so far whose delay the service attributes to the
+			// endpoint
+			before := late()
 			w.lazy.Store(true)
 			await(t, "more than 20 late deliveries are attributed to the endpoint", func() bool {
 				return late()-before > 20
@@ -106,8 +108,8 @@ func elsewhere() []fault {
 		{"an upgrade is incomplete and a certificate expires soon", false, []string{
 			"ServiceVersionsMixed (ticket)", "CertificateExpiresSoon", "CertificateExpiresSoon (ticket)",
 		}, func(t *testing.T, w *world, until func()) {
-			// stop the load: the alert's hour is shortened to a minute, in which no scrape may be
-			// missing
+			// Stop the load of the first stack. The alert's hour is shortened to a minute. Under
+			// load, a scrape could fail in this minute, and the alert would not fire.
 			w.quiet.Store(true)
 			w.beside.upgraded(t, until)
 			w.quiet.Store(false)
@@ -195,8 +197,8 @@ func elsewhere() []fault {
 	}
 }
 
-// leaderless takes the lease of a service's outbox relay while the function during runs, so that
-// the service cannot publish events.
+// leaderless takes the lease of a service's outbox relay while it runs the function during. The
+// service cannot publish events in this time.
 func (w *world) leaderless(t *testing.T, schema string, during func()) {
 	t.Helper()
 	conn := w.sql(t)

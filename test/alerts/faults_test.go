@@ -36,7 +36,8 @@ func stopped(process string) func(*testing.T, *world, func()) {
 	return func(t *testing.T, w *world, until func()) { w.stop(t, process, until) }
 }
 
-// switched returns the injection of a fault that sets a flag of the world.
+// switched returns a function that injects a fault: it sets a flag of the world until the fault is
+// over.
 func switched(of func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
 	return func(_ *testing.T, w *world, until func()) {
 		of(w).Store(true)
@@ -48,7 +49,7 @@ func switched(of func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
 // faults returns all faults in the order of their injection.
 func faults() []fault { return slices.Concat(hanging(), deeper(), elsewhere()) }
 
-// hanging returns the faults that stop a process, and the faults that consist of one invalid row or
+// hanging returns the faults that stop a process, and the faults that need only one invalid row or
 // record.
 func hanging() []fault {
 	return []fault{
@@ -86,8 +87,8 @@ func hanging() []fault {
 		{"the dialer hangs, then continues", false, []string{
 			"CallsDialledLate", "CallsDialledLate (ticket)",
 		}, func(t *testing.T, w *world, until func()) {
-			// long enough that more than a seventh of the calls in the alert's shortened hour are
-			// late
+			// The dialer is stopped long enough that more than a seventh of the calls in a minute
+			// are late. A minute is the alert's shortened hour.
 			w.stop(t, "dialer", func() {
 				began := time.Now()
 				await(t, "calls have waited for 20 s", func() bool { return time.Since(began) > 20*time.Second })
@@ -101,7 +102,7 @@ func hanging() []fault {
 			"CallsCompletedIncomplete (ticket)",
 		}, func(t *testing.T, w *world, until func()) {
 			began := time.Now()
-			for range 60 { // place the calls before the stop, because POST requests fail without billing-wallet
+			for range 60 { // calls are placed before the stop, because without billing-wallet a POST fails
 				w.later(t, 15*time.Second-time.Since(began))
 			}
 			w.stop(t, "billing-wallet", func() {
@@ -155,12 +156,12 @@ func hanging() []fault {
 	}
 }
 
-// spared lists the alerts that must not fire while an endpoint is slow, which is the only fault
-// without alerts. Deliveries that are late only because of a slow endpoint must not count.
+// spared lists the alerts that must not fire while an endpoint is slow. A delivery that is late
+// only because its endpoint is slow must not count. No other fault has an empty list of alerts.
 var spared = []string{"EventsDeliveredLate", "EventsDeliveredLate (ticket)"}
 
-// made waits until no alert of the fault is active, and injects the fault. When every alert has
-// fired, made repairs the fault and waits until the alerts have resolved.
+// The method made waits until no alert of the fault is active, and injects the fault. When every
+// alert has fired, it repairs the fault and waits until the alerts have resolved.
 func (f fault) made(t *testing.T, w *world, p *prometheus) {
 	t.Helper()
 	watched, asked := f.alerts, time.Now()

@@ -20,9 +20,9 @@ const (
 // their labels are unknown.
 var afterFirstEvent = []string{"ringfence_outbox_publish_errors_total", "ringfence_dialer_sip_refusals_total"}
 
-// listed compares the metrics of the stack with docs/reference/metrics.md. Only `make observe` runs
-// the comparison, because only there every service runs with every feature. RINGFENCE_METRICS=write
-// writes the page.
+// The method listed compares the metrics of the stack with docs/reference/metrics.md. It runs only
+// in `make observe`, because only there every service runs with every feature. With
+// RINGFENCE_METRICS=write it writes the page instead.
 func (p *prometheus) listed(t *testing.T) {
 	t.Helper()
 	if !whole() {
@@ -69,9 +69,10 @@ func (p *prometheus) listed(t *testing.T) {
 
 var grows = regexp.MustCompile(`(?:rate|increase)\(([a-z_]+(?:\{[^}]*\})?)\[`)
 
-// standing checks the counters whose increase fires an alert. Each counter must exist with the
-// value 0 before its first event. Otherwise Prometheus would not see the first event as an
-// increase. The counter of ended calls is excluded, because its label values are not a fixed set.
+// The method standing checks the counters whose increase fires an alert. Each counter must exist
+// with the value 0 before its first event. Otherwise Prometheus would not count the first event as
+// an increase. The counter of ended calls is excluded, because the values of its labels are unknown
+// in advance.
 func (p *prometheus) standing(t *testing.T) {
 	t.Helper()
 	var missing []query
@@ -94,7 +95,7 @@ func (p *prometheus) standing(t *testing.T) {
 	}
 }
 
-// theirs reports whether a metric comes from a library, not from Ringfence.
+// The function theirs reports whether a metric comes from a library, not from Ringfence.
 func theirs(name string) bool {
 	for _, prefix := range []string{"go_", "process_", "promhttp_", "kafka_buffered_", "kafka_connect", "kafka_disconnect", "kafka_fetch_", "kafka_produce_", "kafka_read_", "kafka_write_", "kafka_request_"} {
 		if strings.HasPrefix(name, prefix) {

@@ -60,7 +60,7 @@ func queries(t *testing.T) (all []query) {
 	return all
 }
 
-// empty returns those of the given queries that return no data yet.
+// The method empty returns the queries in the parameter still that return no data yet.
 func (p *prometheus) empty(t *testing.T, still []query) (empty []query) {
 	t.Helper()
 	for _, q := range still {

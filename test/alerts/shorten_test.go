@@ -75,8 +75,8 @@ func keepRules(t *testing.T, path string, groups []kit.RuleGroup) {
 var (
 	ranges  = regexp.MustCompile(`\[(\d+[smhd])\]`)
 	offsets = regexp.MustCompile(`\boffset \d+[smhd]\b`)
-	// bounds matches a duration in seconds with which a rule compares a metric. The rules write
-	// such a duration as a product, for example 3 * 3600.
+	// bounds matches a duration, in seconds, in the condition of a rule. The rules write such a
+	// duration as a product, for example 3 * 3600.
 	bounds = regexp.MustCompile(`\b(\d+) \* (60|3600|86400)\b`)
 )
 

@@ -119,7 +119,7 @@ func raise(t *testing.T, bin string, env ...string) (home string, s *kit.Stack) 
 }
 
 // moody starts the unreliable endpoint. It refuses the first attempt of every third delivery, and
-// every attempt while breaks is true.
+// all attempts while breaks is true.
 func (w *world) moody(t *testing.T) string {
 	t.Helper()
 	var mu sync.Mutex
@@ -188,7 +188,7 @@ func (w *world) load(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// read sends the other requests of customers: it lists subscriptions and cancels scheduled calls.
+// read sends the other requests of a customer: it lists subscriptions, and cancels scheduled calls.
 func (w *world) read(ctx context.Context, n int64) {
 	_, _, _ = w.tenant.API.Do(ctx, http.MethodGet, "/v1/webhook-subscriptions", nil)
 	later, err := w.tenant.Place(ctx, map[string]any{"to": fmt.Sprintf("+1415%05d80", n%100000), "scheduled_for": time.Now().Add(24 * time.Hour).UTC()})
@@ -197,8 +197,8 @@ func (w *world) read(ctx context.Context, n int64) {
 	}
 }
 
-// later places a call that becomes due after the given time. It repeats the request after an error,
-// because an earlier fault can still have an effect.
+// later places a call that becomes due after the time wait. It repeats the request after an error,
+// because the effect of an earlier fault can continue for a while.
 func (w *world) later(t *testing.T, wait time.Duration) (placed kit.Request) {
 	t.Helper()
 	order := map[string]any{"to": fmt.Sprintf("+1415%05d00", w.numbers.Add(1)%100000), "scheduled_for": time.Now().Add(wait).UTC()}
@@ -213,7 +213,8 @@ func (w *world) later(t *testing.T, wait time.Duration) (placed kit.Request) {
 	return placed
 }
 
-// stop stops every process with the given name (SIGSTOP) while the function during runs.
+// stop stops every process with the given name (SIGSTOP), runs the function during, and continues
+// the processes.
 func (w *world) stop(t *testing.T, name string, during func()) {
 	t.Helper()
 	pids := w.Processes()[name]

@@ -76,7 +76,8 @@ func (b *Balancer) Run(ctx context.Context) {
 	}
 }
 
-// probe sends probes and stores the result in the field ready until ctx ends.
+// probe sends probes to the replica until ctx ends, and stores the latest result in the field
+// ready.
 func (r *replica) probe(ctx context.Context) {
 	client := &http.Client{Timeout: probeTimeout, Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()

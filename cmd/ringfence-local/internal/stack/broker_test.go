@@ -111,7 +111,8 @@ func TestRun_RestartKeepsRecordsAndTopics(t *testing.T) {
 func TestRun_SecondBrokerOnTheSameDirectoryIsRefused(t *testing.T) {
 	cfg := config(t)
 	start(t, cfg)
-	makeTopic(t, cfg, "up", nil) // the first broker has locked the directory if it can create a topic
+	// the first broker is running and has locked the directory once it has created a topic
+	makeTopic(t, cfg, "up", nil)
 	other := cfg
 	other.Port, _ = Free(cfg.Port)
 	err := Run(within(t), other)

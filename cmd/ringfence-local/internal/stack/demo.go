@@ -17,9 +17,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The names and references of the objects in the demo workspace. A start after a kill finds
-// existing objects by these values and creates no duplicates. It creates an API key again only if
-// the key's secret was not saved.
+// The names and references of the objects in the demo workspace. If a start was killed, the next
+// start finds the existing objects by these values and creates no duplicates. It creates an API key
+// again only if the key's secret was not saved.
 const (
 	demoName      = "Demo"
 	demoAgent     = "Ada"
@@ -53,7 +53,8 @@ func (s *stack) demoWorkspace(ctx context.Context) (Demo, error) {
 		if err != nil {
 			return *demo, err
 		}
-		if status == http.StatusNotFound { // this database is not the one of the last start
+		// the database is new: it does not contain the workspace of the last start
+		if status == http.StatusNotFound {
 			*demo = Demo{}
 		}
 	}
@@ -217,8 +218,8 @@ func (op operator) into(ctx context.Context, method, path string, body, into any
 }
 
 // unknownAgent is the part of an error response that contains the code invalid_agent. The dialer
-// returns this error until it has received the event of a new agent. This can happen if POST of the
-// agent returned 503.
+// returns this error until it has received the event of a new agent. A successful POST of an agent
+// waits for the dialer, but a POST that returned 503 can have stored the agent without this wait.
 const unknownAgent = `"code":"invalid_agent"`
 
 // maxTries limits the attempts of one request. A request is repeated while the gateway does not

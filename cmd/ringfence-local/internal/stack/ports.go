@@ -26,9 +26,9 @@ func given(variable string, usual int) int {
 	return usual
 }
 
-// detour returns the address at which the program asker reaches the program peer. By default this
-// is the parameter straight. Tests set RINGFENCE_DETOURS to use the address of a proxy instead:
-// "dialer>postgres=127.0.0.1:7001,everybody>kafka=…".
+// detour returns the address at which the program asker connects to the program peer. Without a
+// detour this is the peer's own address, the parameter straight. Tests set RINGFENCE_DETOURS to put
+// a proxy in between: "dialer>postgres=127.0.0.1:7001,everybody>kafka=…".
 func detour(asker, peer, straight string) string {
 	for line := range strings.SplitSeq(os.Getenv("RINGFENCE_DETOURS"), ",") {
 		if address, ok := strings.CutPrefix(line, asker+">"+peer+"="); ok {
@@ -42,7 +42,8 @@ func detour(asker, peer, straight string) string {
 // same address, because the broker advertises only one.
 const allClients = "everybody"
 
-// httpPort returns the name under which the port of a replica behind a balancer is stored.
+// httpPort returns the name under which the state file stores the port of one replica behind a
+// balancer.
 func httpPort(listener string, replica int) string {
 	return fmt.Sprintf("%s http %d", listener, replica)
 }

@@ -52,9 +52,9 @@ type stack struct {
 }
 
 // Up starts everything, prints how to place the first call, and waits until ctx ends. Then it stops
-// all processes in order. When hurry ends, the dialer hangs up its calls and all other processes
-// are killed. When kill ends, the dialer is killed as well. If the start fails, Up stops everything
-// and returns the error.
+// all processes in order. When the context hurry ends, the dialer hangs up its calls and all other
+// processes are killed. When the context kill ends, the dialer is killed as well. If the start
+// fails, Up stops everything and returns the error.
 func Up(ctx, hurry, kill context.Context, opts Options) error {
 	s := &stack{Options: opts, replicas: 1, procs: NewSupervisor(opts.Starter, opts.Console, opts.Home.Path(childrenFile))}
 	defer s.down(hurry, kill)
@@ -166,7 +166,7 @@ func (s *stack) binariesThere() error {
 	return nil
 }
 
-// keep starts the children as one rank.
+// The method keep starts the children as one rank. Each child is restarted if it ends.
 func (s *stack) keep(ctx context.Context, specs ...Spec) error {
 	rank := make([]*Child, 0, len(specs))
 	defer func() { s.ranks = append(s.ranks, rank) }()
@@ -219,8 +219,8 @@ func stopChild(hurry, kill context.Context, child *Child) {
 	child.Stop(patience)
 }
 
-// drain returns how long calls can continue after the dialer was stopped. If DRAIN_LIMIT is not a
-// duration, the dialer reports the error.
+// drain returns how long calls can continue after the dialer was stopped. An invalid DRAIN_LIMIT is
+// ignored here, because the dialer refuses it at its start.
 func (s *stack) drain() time.Duration {
 	if limit, err := time.ParseDuration(os.Getenv("DRAIN_LIMIT")); err == nil {
 		return limit

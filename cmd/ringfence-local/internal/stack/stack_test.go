@@ -107,9 +107,9 @@ func TestSettlePorts_PublicPortInUseIsAnErrorWithRemedy(t *testing.T) {
 	}
 }
 
-// refused calls settlePorts, which must fail, and returns the error message. It uses the clock of
-// synctest, so the time that settlePorts gives another program to release the port passes
-// immediately.
+// The function refused calls settlePorts, which must fail, and returns the error message. It uses
+// the clock of synctest, so the time that settlePorts gives another program to release the port
+// passes immediately.
 func refused(t *testing.T, s *stack) (message string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

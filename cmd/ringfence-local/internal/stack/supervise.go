@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The pause before a restart begins with the constant first and doubles up to the longest pause. If
-// a child has run for the duration settled, its next pause is as short as the first one again.
+// The first pause before a restart is firstPause. Each further pause is twice as long, up to
+// longestPause. If a child has run for the duration settled, its next pause is firstPause again.
 const (
 	firstPause   = 200 * time.Millisecond
 	longestPause = 5 * time.Second

@@ -204,7 +204,8 @@ type Listed struct {
 const maxPage = 100
 
 // List prints the objects of a collection, newest first, page by page. columns are paths such as
-// "id" or "heading=path.of.keys". If the request for a page fails, the JSON array is not closed.
+// "id" or "heading=path.of.keys". If the request for a page fails, the JSON array is not closed, so
+// a script cannot mistake the output for the whole list.
 func (d *Client) List(ctx context.Context, path string, filter url.Values, want Listed, columns ...string) error {
 	l, more := d.list(columns), false
 	for page, err := range d.pages(ctx, path, filter, want) {

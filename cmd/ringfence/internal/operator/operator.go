@@ -24,8 +24,8 @@ type Commands struct {
 	Services   services   `cmd:"" group:"operator" help:"Commands of the services' binaries: parked records, reconciliation of wallets, consent log, encrypted secrets."`
 }
 
-// Named is the workspace that -w or the environment names. It is empty if neither names a
-// workspace, even if there is a default workspace.
+// Named is the workspace id from the flag -w or from the environment. It is empty if neither
+// contains an id, even if there is a default workspace.
 type Named string
 
 // WorkspaceClient is a Client with a workspace.

@@ -69,7 +69,7 @@ func (l *list) end() error {
 	return nil
 }
 
-// elements returns a page as elements of a JSON array. The method end closes the array.
+// The method elements formats a page as elements of a JSON array. The method end closes the array.
 func (l *list) elements(members []json.RawMessage) (string, error) {
 	var text bytes.Buffer
 	for i, member := range members {
@@ -139,7 +139,7 @@ func aligned(widths []int, rows [][]string) string {
 	return page.String()
 }
 
-// pairs formats two columns.
+// pairs formats rows of two columns, a key and its value.
 func pairs(rows [][]string) string {
 	widths := make([]int, 2)
 	widen(widths, rows)
@@ -233,7 +233,7 @@ func find(value json.RawMessage, path string) json.RawMessage {
 	return value
 }
 
-// each returns the values of a key in all members of a list, formatted for people.
+// each returns the values of one key from all members of a list, formatted for people.
 func each(list []json.RawMessage, key string) json.RawMessage {
 	found := make([]string, len(list))
 	for i, member := range list {

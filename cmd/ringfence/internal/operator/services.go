@@ -104,7 +104,7 @@ func (r *ServiceCommand) aside(line string) error {
 	return nil
 }
 
-// lines passes on the output of the binary line by line.
+// A lines receives the output of the binary and passes it on line by line.
 type lines struct {
 	begun []byte
 	say   func(line string) error

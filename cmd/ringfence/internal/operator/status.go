@@ -19,7 +19,7 @@ type statusTrunk struct {
 	Recent        struct{ Calls, Failures int }
 }
 
-// statusAnswers contains the responses from which the output of the command is made.
+// statusAnswers contains the responses of /admin/v1 that the command prints.
 type statusAnswers struct {
 	services struct {
 		Services []struct {
