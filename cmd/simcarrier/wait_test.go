@@ -86,7 +86,7 @@ func TestEvents_LongPollIgnoresHiddenEvents(t *testing.T) {
 	})
 }
 
-func TestFault_LateDialsAfterTheDelayEvenIfTheClientDisconnects(t *testing.T) {
+func TestFault_DelayedRequestIsDialedEvenIfTheClientDisconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, began, id := newLocal(t), time.Now(), uuid.NewString()
 		l.request(http.MethodPost, "/faults", `{"fault":"late","delay_ms":2000}`)

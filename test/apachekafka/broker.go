@@ -29,8 +29,8 @@ type broker struct {
 	advertise  string
 	properties []string
 	scram      []string
-	// alone is true if prepare formats the broker's folder. Otherwise the folder is a copy of the
-	// formatted folder of node 1.
+	// alone is true if prepare formats the broker's folder itself. Otherwise prepare copies the
+	// formatted folder of node 1, which is faster.
 	alone bool
 }
 

@@ -47,8 +47,8 @@ func cluster(t *testing.T) (brokers []*throwaway, cfg kafka.Config) {
 }
 
 // TestCluster_SurvivesTheLossOfOneBroker checks the default of three replicas and two in-sync
-// replicas. Without one broker everything continues. Without two brokers no record is acknowledged,
-// and no acknowledged record is lost.
+// replicas. After the loss of one broker, records are still acknowledged. After the loss of two
+// brokers, a new record is not acknowledged.
 func TestCluster_SurvivesTheLossOfOneBroker(t *testing.T) {
 	t.Parallel()
 	brokers, cfg := cluster(t)
@@ -105,7 +105,7 @@ func TestCluster_SurvivesTheLossOfOneBroker(t *testing.T) {
 	}
 }
 
-// thin returns the number of under-replicated partitions, or -1 before the first measurement.
+// thin returns the number of under-replicated partitions, or -1 if it was not measured yet.
 func thin(t *testing.T, registry *prometheus.Registry) float64 {
 	t.Helper()
 	families, err := registry.Gather()

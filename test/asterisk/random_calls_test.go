@@ -81,14 +81,14 @@ type record struct {
 	dialer             string
 }
 
-// kill is the end of one dialer by SIGKILL. The field ports contains the UDP ports of the killed
-// process. At the time replaced, the next process opened the same SIP port.
+// kill is one SIGKILL of a dialer. The field ports contains the UDP ports of the killed process.
+// The field replaced is the time at which the next process opened the same SIP port.
 type kill struct {
 	at, replaced time.Time
 	ports        map[string]bool
 }
 
-// of reports whether the killed dialer placed the call.
+// The method of reports whether the killed dialer placed the call.
 func (k kill) of(r record) bool {
 	_, port, err := net.SplitHostPort(r.dialer)
 	return err == nil && k.ports[port] && r.start.Before(k.replaced)
@@ -588,7 +588,7 @@ func (s *trial) sipSocket(t *testing.T, ports map[string]bool) string {
 	return ""
 }
 
-// records reads Asterisk's call detail records after the last call.
+// The method records reads Asterisk's call detail records after the last call.
 func (s *trial) records(t *testing.T) map[string][]record {
 	t.Helper()
 	err := kit.Until(t.Context(), kit.HangTimeout, "Asterisk has no channels", func() (bool, error) {

@@ -103,9 +103,9 @@ func (s *trial) checkAgent(t *testing.T, p *phone, turns []turn, recording []byt
 	}
 }
 
-// tolerance returns the permitted difference between a recording and a transcript. The difference
-// is the audio of the packets that arrive while the phone hangs up. For an interrupted turn one
-// word is added, because transcripts are cut between words.
+// tolerance returns the permitted difference between a recording and a transcript. Packets that
+// arrive while the phone hangs up can cause a difference. In an interrupted turn, the difference
+// can also be one word, because a transcript is cut between words.
 func tolerance(text, kept string) time.Duration {
 	const packets = 200 * time.Millisecond
 	if text == kept {
@@ -136,7 +136,8 @@ func (s *trial) checkPerson(t *testing.T, p *phone, turns []turn, recording []by
 }
 
 // maxGap is the longest part of a turn that may be missing in a recording, because Asterisk drops
-// frames of a recording on a busy machine. It is shorter than each word of the agent except "I".
+// frames of a recording on a busy machine. It is shorter than every word of the agent except "I",
+// so a missing word is detected.
 const maxGap = 100 * time.Millisecond
 
 // found is the part of a text's audio that a recording contains.
@@ -151,8 +152,8 @@ type found struct {
 	ordered bool
 }
 
-// find searches a recording for each frame of a text's audio. The audio of each text is unique
-// noise.
+// find searches a recording for each frame of a text's audio. The audio of a text is noise that
+// occurs in no other text.
 func (s *trial) find(t *testing.T, text string, recording []byte) found {
 	t.Helper()
 	const frame = 160

@@ -42,7 +42,7 @@ type CallSetup struct {
 	Meter   *probe.Meter
 	// Each is the duration of one measurement.
 	Each time.Duration
-	// Held is the number of concurrent calls in the measurement of the function Held.
+	// Held is the number of concurrent calls that the function Held keeps answered.
 	Held int
 	// Profile is the file for the CPU profile of the dialer under load. If Profile is empty, the
 	// bench writes no profile.
@@ -142,7 +142,7 @@ func ids(workspaces []*kit.Workspace) (ids []string) {
 	return ids
 }
 
-// every calls the function do for each item, with the given number of concurrent clients. The first
+// The function every calls do for each item, with the given number of concurrent clients. The first
 // error ends the loop.
 func every[T any](ctx context.Context, clients int, items []T, do func(context.Context, int, T) error) error {
 	var (
@@ -173,8 +173,9 @@ func every[T any](ctx context.Context, clients int, items []T, do func(context.C
 
 const openRequests = `SELECT count(*) FROM calls.call_requests WHERE workspace_id = ANY ($1::uuid[]) AND status IN ('queued', 'dialing')`
 
-// ended waits until the workspaces have no open call request. It also returns nil if no call
-// request ends during the time patience, because the caller then reports the missing calls.
+// The method ended waits until the workspaces have no open call request. If no call request ends
+// during the time patience, it gives up and returns nil, because the caller then reports the
+// missing calls.
 func (h *CallStack) ended(ctx context.Context, workspaces []*kit.Workspace, patience time.Duration) error {
 	left, moved := -1, time.Now()
 	for {

@@ -54,7 +54,7 @@ type dialResult struct {
 	asked int
 	took  []time.Duration
 	used  probe.Time
-	// The field results is a text with the number of attempts for each result.
+	// results lists each result of an attempt with the number of its attempts, as text.
 	results string
 }
 
@@ -198,7 +198,8 @@ func (h *CallStack) watchDials(ctx context.Context, numbers []string, due map[st
 	return got, nil
 }
 
-// results returns the number of attempts by result between two readings of the dialer's metrics.
+// The function results compares two readings of the dialer's metrics. It returns each result of an
+// attempt with the number of attempts in between.
 func results(before, after map[string]float64) string {
 	const name = `ringfence_dialer_attempts_total{result="`
 	var parts []string

@@ -19,8 +19,8 @@ import (
 const (
 	// heldFor is the time during which all calls are live.
 	heldFor = time.Minute
-	// callers is the number of clients that post calls, and hangers the number of clients that let
-	// the persons hang up.
+	// callers is the number of clients that post calls. hangers is the number of clients that make
+	// the called persons hang up.
 	callers, hangers = 16, 16
 	// rampPatience limits the time without progress of any call. After this time, the missing calls
 	// count as lost.

@@ -54,9 +54,9 @@ func ofOnePost() []probe.Commit {
 	}
 }
 
-// inboxRow returns the write of a consumed event's id. The version of the product for which the
-// goal was set made this write in every consumer. The bench creates the table itself, so that the
-// baseline stays the same in later versions.
+// inboxRow returns the write that stores the id of a consumed event. Every consumer made this write
+// in the version for which the goal was set. The bench creates the table itself, so the baseline
+// does not change with the product.
 func inboxRow(schema string) probe.Write {
 	return probe.Write{
 		Table: schema + ".inbox",

@@ -158,8 +158,8 @@ func (m *meter) stop(ctx context.Context) (used, error) {
 	return u, nil
 }
 
-// judged returns the parameter verdict. If the CPU time could not be measured (without /proc, or on
-// another machine), it returns the reason instead.
+// judged returns the verdict. If the CPU time could not be measured (without /proc, or on another
+// machine), it returns the reason instead.
 func (u used) judged(verdict string) string {
 	if u.dispatcher <= 0 || u.backends <= 0 {
 		return "not measured: it takes Linux and a Postgres of this machine"

@@ -92,9 +92,9 @@ func (e *endpoint) set(ctx context.Context, status string) (time.Time, error) {
 	return time.Now(), err
 }
 
-// latestAndFirst returns two results. The first is the longest time from the response to a pause to
-// the last request before the subscription is resumed. The second is, for each resume, the time
-// from the response to the first request.
+// latestAndFirst returns two results. `latest` is the longest time from the response to a pause to
+// the last request before the resume. `first` contains, for each resume, the time from the response
+// to the first request.
 func latestAndFirst(
 	arrivals []Arrival, paused, resumed []time.Time,
 ) (latest time.Duration, first []time.Duration) {

@@ -291,8 +291,8 @@ func fill(ctx context.Context, db *pgx.Conn, t table, rows pgx.CopyFromSource) e
 	return err
 }
 
-// table is one of the tables that the lists read. Its function returns the row of the n-th call of
-// a history.
+// table is one of the tables that the lists read. The field row returns the table's row for the
+// n-th call of a history.
 type table struct {
 	schema, name string
 	columns      []string

@@ -76,7 +76,7 @@ func TestSource_EventsOfACallAreOrderedAndNotAdjacent(t *testing.T) {
 	}
 }
 
-func TestCount_SeparatesMissingAndRepeatedEvents(t *testing.T) {
+func TestCount_CountsMissingAndRepeatedEventsSeparately(t *testing.T) {
 	t.Parallel()
 	p, start := newPublished(), time.Unix(1_780_574_400, 0)
 	var ids []uuid.UUID

@@ -172,7 +172,7 @@ func (s *scene) tell(callID, kind string) {
 	s.known.arrived = append(s.known.arrived, kit.Delivery{CallID: callID, Type: kind, EventID: "e " + callID, Sequence: 1, Signed: true})
 }
 
-// record adds a skipped event of the call, as if the subscription was paused.
+// The method record adds an event of the call that was skipped, as if the subscription was paused.
 func (s *scene) record(kind string, sequence int) {
 	callID := "c1"
 	s.known.deliveries = append(s.known.deliveries, delivery{ID: "d1", EventID: "e " + kind, Type: kind, CallID: &callID, Sequence: sequence, Status: "skipped"})

@@ -60,7 +60,7 @@ type load struct {
 
 	mu     sync.Mutex
 	orders []*order
-	// shut maps each number to the periods in which the number was opted out.
+	// shut maps each number to the periods in which no call may be dialed because of an opt-out.
 	shut    map[string][]span
 	answers map[string]map[int]int // operation → status → number of responses; status 0 means no response
 	lies    []string
@@ -235,7 +235,7 @@ func (l *load) place(ctx context.Context, o *order) (status int) {
 			l.lie("the key %s of workspace %s made %d requests, %s and %s", o.key, o.tenant.name, o.made, o.id, req.ID)
 		}
 		o.id = req.ID
-	// the order was refused, or its result is unknown
+	// the call request was refused, or it is unknown whether it exists
 	case status == 402 && o.tenant.poor, status == 503, status == 0:
 	case status == 422 && l.isShut(o):
 	default:

@@ -50,7 +50,7 @@ type settings struct {
 	afterFaults func(context.Context, *world) error
 }
 
-// whole returns the Field of a full run: every target can have every kind of fault.
+// whole returns the Field of a full run: every kind of fault can affect every target.
 func whole(replicas int) Field {
 	return Field{
 		Processes: killable(), Replicated: services(), Replicas: replicas, Links: links(),
@@ -204,7 +204,8 @@ func (w *world) storm(ctx context.Context, plan []Fault, l *load, say func(strin
 	return done, err
 }
 
-// standing returns the number of orders that were sent so far, and the number that were accepted.
+// standing returns the number of responses so far, to requests of all kinds, and the number of
+// accepted orders.
 func (l *load) standing() (asked, accepted int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

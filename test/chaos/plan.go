@@ -119,7 +119,8 @@ func Plan(seed uint64, length time.Duration, field Field) (plan []Fault) {
 	}
 }
 
-// quiet returns the time at which every fault of the plan is over, or the time at if it is later.
+// quiet returns the time when every fault of the plan is over, but not a time before the parameter
+// at.
 func quiet(plan []Fault, at time.Duration) time.Duration {
 	for _, f := range plan {
 		at = max(at, f.over())
@@ -127,7 +128,7 @@ func quiet(plan []Fault, at time.Duration) time.Duration {
 	return at
 }
 
-// over returns the time from which the target of the fault can have another fault.
+// over returns the earliest time at which the target of the fault can have another fault.
 func (f Fault) over() time.Duration {
 	if f.Kind == Kill || f.Kind == Choke || f.Kind == Blackout {
 		return f.At + f.For + recoveryTime

@@ -25,7 +25,8 @@ const (
 	laws
 )
 
-// promise returns two texts: the guarantee, and how the report names a violation of the guarantee.
+// promise returns the name of the guarantee, and the word with which the report counts the
+// violations of the guarantee.
 func (l law) promise() (says, breach string) {
 	return [laws]string{
 		"at-most-once dialing", "compliance at dial time", "exact money",
@@ -61,7 +62,8 @@ func newReport() *Report {
 
 func (r *Report) broken(l law, how ...string) { r.Breaches[l] = append(r.Breaches[l], how...) }
 
-// difference reports an amount of money that is wrong by the amount in the parameter by.
+// difference reports a wrong amount of money. The parameter by is the difference from the right
+// amount.
 func (r *Report) difference(by money.Micro, how string) {
 	r.Different += max(by, -by)
 	r.broken(lawMoney, how)

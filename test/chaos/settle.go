@@ -180,8 +180,8 @@ func heard(c *kit.SippCall, followed bool) (log []kit.LogLine) {
 	return log
 }
 
-// refusal is the kind of the log line for a call that this trunk refused and that another trunk can
-// have accepted.
+// refusal is the kind of a log line for a call that a trunk refused. Another trunk can have
+// accepted the same call.
 const refusal = "refuse"
 
 // read returns everything that the API has about a workspace.

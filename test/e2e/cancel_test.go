@@ -40,9 +40,8 @@ func (m manner) String() string {
 type raced struct {
 	id, to string
 	manner manner
-	// The field answers contains the statuses of the responses to the cancels. unanswered is true
-	// if another cancel had status 503 or no response, because then the effect of that cancel is
-	// unknown.
+	// answers contains the statuses of the responses to the cancels. unanswered is true if a cancel
+	// had status 503 or no response. The effect of such a cancel is unknown.
 	answers    []int
 	unanswered bool
 }
@@ -108,7 +107,7 @@ type racing struct {
 type aim struct {
 	at, step time.Duration
 	late     bool // the last cancel was too late
-	// timely is the number of cancels before the dial, tardy the number of cancels after the dial.
+	// timely counts the cancels that came before the dial, tardy those that came after it.
 	timely, tardy int
 }
 
@@ -155,7 +154,8 @@ func (run *racing) oneSided() bool {
 }
 
 // lane places and cancels one call request after the other. It ends when every manner has had
-// cancels both before and after the dial, or at a limit.
+// enough cancels before the dial and enough after it, or when a maximum number of rounds is
+// reached.
 func (run *racing) lane(rng *rand.Rand, first, rounds int) {
 	posting, canceling := kit.NewClient(run.s.Demo.BaseURL, run.w.WriteKey), [2]*kit.Client{}
 	for i := range canceling {
@@ -186,7 +186,8 @@ func (run *racing) lane(rng *rand.Rand, first, rounds int) {
 	}
 }
 
-// post places the call request and returns the time, by the clock of this machine, when it is due.
+// post places the call request and returns the time at which it is due, by the clock of this
+// machine.
 func (run *racing) post(client *kit.Client, r *raced) (due time.Time, err error) {
 	body := map[string]any{"agent_id": run.w.AgentID, "to": r.to, "idempotency_key": "race-" + r.to}
 	if r.manner == scheduled {
@@ -242,7 +243,8 @@ func (run *racing) cancel(clients [2]*kit.Client, r *raced, rng *rand.Rand) erro
 	return err
 }
 
-// ask sends a cancel and repeats it after a 503 until ctx ends. silent is true if there was a 503.
+// ask sends a cancel and repeats it after a 503 until ctx ends. The result silent is true if there
+// was a 503.
 func (run *racing) ask(ctx context.Context, client *kit.Client, id string) (status int, silent bool, err error) {
 	err = kit.Until(ctx, kit.HangTimeout, "the cancel is answered", func() (bool, error) {
 		var answer []byte

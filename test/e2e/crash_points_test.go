@@ -72,8 +72,8 @@ func pointsIn(dir string) (points []string, err error) {
 	return points, err
 }
 
-// inbound gives the workspace a number for inbound calls. It repeats the request, because a dialer
-// that restarted after a kill can still lack the agent.
+// inbound gives the workspace a number for inbound calls. It repeats the request while the dialer,
+// which can have restarted after a kill, has not received the agent yet.
 func inbound(t *testing.T, w *kit.Workspace, to string) {
 	t.Helper()
 	until(t, "the dialer has received the agent", func() bool {
@@ -104,7 +104,7 @@ func (sc *scenario) run(point string) {
 	sc.t.Helper()
 	sc.accepted = map[string]string{}
 	posting := &load{w: sc.w, accepted: sc.accepted, answers: map[int]int{}}
-	if settlesOrphan(point) { // only a hold whose POST request died reaches these failpoints
+	if settlesOrphan(point) { // only a hold whose POST request was killed reaches these failpoints
 		sc.set("calls: after hold")
 		status, _, err := sc.w.API.Do(sc.t.Context(), "POST", "/v1/calls", map[string]any{"agent_id": sc.w.AgentID, "to": number(sc.first + 50)})
 		if err == nil && status == 202 {

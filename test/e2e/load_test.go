@@ -27,8 +27,8 @@ type load struct {
 	open     atomic.Int64 // the number of POST requests that are not accepted yet
 }
 
-// maxOpenSeconds limits the number of open POST requests, in seconds of the rate. On a slow machine
-// this limit lowers the rate.
+// maxOpenSeconds limits the number of open POST requests to those of ten seconds at the wanted
+// rate. On a slow machine this limit lowers the rate.
 const maxOpenSeconds = 10
 
 // run posts calls until ctx ends. Then it waits until every open POST request has a response.

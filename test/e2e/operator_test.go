@@ -20,14 +20,16 @@ type operator struct {
 	workspace string
 }
 
-// does runs a command. The command must succeed, and its output must contain every text in the
-// parameter want, which separates them with the character |.
+// The method does runs a command. The command must succeed. Its output must contain every text in
+// the parameter want, in which the character
+// separates the texts.
 func (o operator) does(want string, args ...string) string {
 	o.t.Helper()
 	return o.types("", want, args...)
 }
 
-// types does the same as the method does, and also passes a text to the command's standard input.
+// The method types runs a command like the method does, and writes stdin to the command's standard
+// input.
 func (o operator) types(stdin, want string, args ...string) string {
 	o.t.Helper()
 	output, err := o.s.RunCLI(o.t.Context(), stdin, append([]string{"-w", o.workspace}, args...)...)
@@ -42,7 +44,7 @@ func (o operator) types(stdin, want string, args ...string) string {
 	return output
 }
 
-// makes runs a command that creates an object, and returns the object's id.
+// The method makes runs a command that creates an object, and returns the object's id.
 func (o operator) makes(args ...string) string {
 	o.t.Helper()
 	var made struct{ ID string }

@@ -110,8 +110,8 @@ func TestOptOut_TrialDetectsAMissingDialTimeCheck(t *testing.T) {
 	}
 }
 
-// turning estimates the time between the response to the POST and the dial. Refusals are sent at
-// about this time.
+// turning estimates the time from the response to the POST to the dial. The opt-outs and
+// withdrawals are sent at about this time.
 type turning struct {
 	mu sync.Mutex
 	at time.Duration
@@ -166,8 +166,8 @@ func (run *refusing) race(rng *rand.Rand, trials, lanes int) {
 	run.took = time.Since(began)
 }
 
-// After one of `asked` refusals, the call request is read immediately, to learn whether the dial
-// was earlier or later.
+// On average, one in `asked` call requests is read immediately after its opt-out or withdrawal. Its
+// status shows whether the dial was earlier or later.
 const asked = 4
 
 func (run *refusing) trial(n, lane int, own *rand.Rand) error {
@@ -239,10 +239,10 @@ type judged struct {
 	originates int
 }
 
-// judgeRefusals waits until every call request has ended. It compares each refusal with the
-// decisions, the call requests and the carrier's log. The result behind is the number of persons
-// who were dialed after the response to their refusal. This is no fault if the dial-time check ran
-// before the record.
+// judgeRefusals waits until every call request has ended. It compares each opt-out or withdrawal
+// with the stored decisions, the call requests and the carrier's log. The result behind is the
+// number of persons who were dialed after the response to their opt-out or withdrawal. This is
+// permitted if the dial-time check ran before the record was committed.
 func judgeRefusals(t *testing.T, s *kit.Stack, run *refusing) (faults []string, dialled, behind int) {
 	t.Helper()
 	of := make([]map[string]*judged, len(run.houses))

@@ -19,8 +19,8 @@ import (
 const (
 	firstShared = 8_000_000
 	// fairShare is the minimum share of each of two replicas in work that is divided by partitions
-	// or claims. HTTP requests are divided by connections, so each replica must only have answered
-	// some of them. The share is not checked if there were fewer than ofSo operations.
+	// or claims. HTTP requests are divided by connections, so there it is enough if each replica
+	// has answered one request. No share is checked if there were fewer than ofSo operations.
 	fairShare, ofSo = 0.1, 60
 	requested, read = "ringfence_http_request_duration_seconds_count", "ringfence_inbox_records_total"
 	// concurrentClients is the number of concurrent clients, and sharedEach the number of calls of

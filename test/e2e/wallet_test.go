@@ -208,8 +208,9 @@ func (c *crowd) cancel(t *testing.T, n int) {
 	}
 }
 
-// answer sends a POST request and repeats it while the status is 503, as the API requires. Retries
-// with the same key are a part of the test. The result unheard is true if there was a 503.
+// answer sends a POST request and repeats it while the status is 503, as the API requires. A
+// repeated POST /v1/calls has the same idempotency key. The result unheard is true if an earlier
+// attempt had status 503 or no response.
 func (c *crowd) answer(t *testing.T, path string, body any) (status int, answer []byte, unheard bool) {
 	t.Helper()
 	err := kit.Until(t.Context(), kit.HangTimeout, "POST "+path+" is answered", func() (bool, error) {

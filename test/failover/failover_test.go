@@ -28,13 +28,13 @@ const (
 	// burst is the number of requests that are due at the time of the kill.
 	burst = 300
 	// dialed is a number of calls. From about the beginning of the burst, the standby receives no
-	// WAL (Postgres' log of changes). After the carrier has received this many calls, Kafka
-	// receives no records. The standby therefore lacks the fences of these calls, the rows that
-	// permit one dial. Kafka has their intents, the records that announce a dial.
+	// WAL (Postgres' log of changes). When the carrier has received this many calls, Kafka stops
+	// receiving records too. The standby therefore lacks the fences of these calls (the rows that
+	// permit one dial), but Kafka has their intents (the records that announce a dial).
 	dialed = 60
-	// stall is the time before the kill in which no record reaches Kafka. Without this time, a
-	// dialer that does not wait for Kafka's acknowledgement could not be detected: it would dial
-	// calls whose intents are lost.
+	// stall is the time before the kill in which no record reaches Kafka. A dialer must not dial
+	// before Kafka has acknowledged its intent. Without the stall, the test could not detect a
+	// dialer that dials anyway.
 	stall = 300 * time.Millisecond
 	// slow is the mean delay of Kafka's responses in milliseconds.
 	slow = 120

@@ -248,7 +248,7 @@ func (w *world) wantTranscript(t *testing.T, house *kit.Workspace, callID string
 		t.Fatalf("turns of the transcript = %d (%+v), want %d", len(transcript.Turns), transcript.Turns, len(want))
 	}
 	for i, turn := range transcript.Turns {
-		// the turn was interrupted
+		// the turn with the greeting was interrupted, so its text is only a beginning
 		whole := turn.Text == want[i].text || i == 1 && len(turn.Text) < len(greeting) && strings.HasPrefix(greeting, strings.TrimRight(turn.Text, " …-–—."))
 		sharedstack.Equal(t, "turn.Role", turn.Role, want[i].role)
 		sharedstack.Equal(t, "whole", whole, true)

@@ -36,7 +36,7 @@ type played struct {
 func (p played) spokenDuration() (sum time.Duration) {
 	for _, turn := range p.Transcript.Turns {
 		if turn.Role == "agent" {
-			// the mark that follows an interrupted turn is not spoken
+			// the mark after an interrupted turn is not a spoken text
 			text := strings.TrimSuffix(turn.Text, " –")
 			sum += time.Duration(len(text)) * letter
 		}

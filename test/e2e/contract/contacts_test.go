@@ -18,7 +18,7 @@ func TestContacts_CreateValidatesEachField(t *testing.T) {
 	type row struct {
 		name  string
 		body  any
-		field string // "" if the response is 201
+		field string // the field that the error names, or "" if the response is 201
 	}
 	rows := []row{
 		{"only a phone number", set{"phone_e164": number(1)}, ""},

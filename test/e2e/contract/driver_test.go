@@ -46,7 +46,7 @@ func transport(from string) *http.Transport {
 	return &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 512, IdleConnTimeout: unused, DisableCompression: true}
 }
 
-// customer returns a client of the public API.
+// customer returns a client of the public API that uses the key.
 func customer(t *testing.T, key string) *client {
 	t.Helper()
 	return &client{base: stack(t).Demo.BaseURL, key: key, http: &http.Client{Transport: wire(t, transport("")), Timeout: 30 * time.Second}}
@@ -201,7 +201,7 @@ func (a answer) ids() []string {
 	return ids
 }
 
-// at sends the same request from every client at the same time.
+// The function at runs ask for every client at the same time, and returns the results.
 func at[T any](clients []*client, ask func(i int, c *client) T) []T {
 	answers, gate := make([]T, len(clients)), make(chan struct{})
 	var all sync.WaitGroup
@@ -225,8 +225,8 @@ func tally(answers []answer) map[string]int {
 	return counts
 }
 
-// set contains workspace settings that replace those of the function workspace. The value nil
-// removes a setting.
+// set is a JSON object. As an argument of the function workspace, it replaces default settings of
+// the new workspace, and the value nil removes a setting.
 type set map[string]any
 
 // tenant is a workspace with an agent and keys.

@@ -166,7 +166,8 @@ func (e finish) mustBeTheCall(t *testing.T, got answer, w *tenant, to, ref strin
 			}
 		}
 	}
-	if e.outcome == "callback_requested" { // the next day at ten o'clock in the time zone of the person
+	// the person asks to be called at ten o'clock on the next day, in the person's time zone
+	if e.outcome == "callback_requested" {
 		zone, _ := time.LoadLocation(cmp.Or(e.zone, "America/Los_Angeles"))
 		ended, at := instant(t, timings["ended_at"].(string)).In(zone), instant(t, summary["scheduled_for"].(string)).In(zone)
 		if want := time.Date(ended.Year(), ended.Month(), ended.Day()+1, 10, 0, 0, 0, zone); !at.Equal(want) {

@@ -107,12 +107,13 @@ func TestFlood_OpenPathsAreNotCounted(t *testing.T) {
 }
 
 // TestFlood_ValidKeysOfTheSameAddressPass sends requests with invalid keys and, from the same
-// address, requests with two valid keys. The gateway replica has already cached one of these keys.
-// The other is used for the first time.
+// address, requests with two valid keys. The gateway replica has already cached the first valid
+// key. The second one is used for the first time.
 func TestFlood_ValidKeysOfTheSameAddressPass(t *testing.T) {
 	const address = "203.0.113.40"
 	w := workspace(t)
-	// this connection leads to the same replica
+	// The client w.read keeps this connection. Its later requests therefore reach the same replica,
+	// which has then cached the key.
 	w.read.want(t, 200, "GET", "/v1/wallet", nil, forwarded, address)
 	ctx, stop := context.WithCancel(t.Context())
 	var flood sync.WaitGroup
@@ -152,8 +153,8 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 		return limitsOf(t, "a stranger", c.refused(t, 401, "invalid_api_key", "GET", "/v1/calls", nil, lines...)).remaining
 	}
 	const untouched = 599
-	// after sends 90 requests from an address and returns the result of the function look. After 9
-	// s these requests no longer count, because an address may send one more request every 100 ms.
+	// The function after sends 90 requests from the address and then calls look immediately. Each
+	// 100 ms, one of the 90 requests stops counting, so after 9 s none would count.
 	after := func(c *client, from string, look func() int) int {
 		t.Helper()
 		at(make([]*client, 90), func(int, *client) int { return left(c, from) })

@@ -28,8 +28,8 @@ type format func(string) error
 // Validate implements openapi3.StringFormatValidator.
 func (f format) Validate(value string) error { return f(value) }
 
-// stamps returns validators for the formats of values in responses: ids in lower case, times in UTC
-// with milliseconds.
+// stamps returns validators for the formats of values in responses. An id must be in lower case,
+// and a time in UTC with milliseconds.
 func stamps() map[string]openapi3.StringFormatValidator {
 	return map[string]openapi3.StringFormatValidator{
 		"uuid": format(func(s string) error { return matches(canonicalUUID, s) }),
@@ -51,8 +51,8 @@ func stamps() map[string]openapi3.StringFormatValidator {
 	}
 }
 
-// wishes returns validators for the formats of values that a request can contain. They accept more
-// than the formats of responses.
+// wishes returns validators for the formats of values in requests. Requests may use more formats
+// than responses.
 func wishes() map[string]openapi3.StringFormatValidator {
 	return map[string]openapi3.StringFormatValidator{
 		"uuid":      format(uuid.Validate),

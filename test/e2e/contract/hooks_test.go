@@ -28,7 +28,7 @@ func TestHooks_CreateValidatesEachField(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		body any
-		code string // "" if the response is 201
+		code string // the error code, or "" if the response is 201
 	}{
 		{"only the required fields", good(), ""},
 		{"every event type, including webhook.test", good("events", append(everyEvent(), "webhook.test")), ""},
@@ -252,9 +252,9 @@ func TestHooks_SubscriptionReceivesOnlyItsTypesWhileActive(t *testing.T) {
 	w.write.refused(t, 404, "not_found", "POST", subscriptions+"/"+uuid.NewString()+"/test", nil)
 }
 
-// TestHooks_EventsOfAPauseCanBeReplayed checks that operators can list and replay the events of a
-// pause. The audit log must record the operator.
-func TestHooks_EventsOfAPauseCanBeReplayed(t *testing.T) {
+// TestHooks_EventsSkippedDuringAPauseCanBeReplayed pauses a subscription. Operators must be able to
+// list and replay the events of this time, and the audit log must name the operator.
+func TestHooks_EventsSkippedDuringAPauseCanBeReplayed(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
 	hooks, path := stack(t).Hooks, "/"+w.id+"/late"

@@ -124,7 +124,7 @@ func TestHours_WindowAppliesInTheTimeZoneOfTheNumber(t *testing.T) {
 	w.write.want(t, 202, "POST", "/v1/calls", order)
 }
 
-func TestHours_ScheduledForIsATimeWithinAYear(t *testing.T) {
+func TestHours_ScheduledForIsAtMostAYearAhead(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
 	now := time.Now()
@@ -138,7 +138,7 @@ func TestHours_ScheduledForIsATimeWithinAYear(t *testing.T) {
 			now.Add(366*24*time.Hour - time.Minute).Truncate(time.Second)},
 		{"366 days and a minute ahead", now.Add(366*24*time.Hour + time.Minute).UTC().Format(time.RFC3339), time.Time{}},
 		{"the year 9999", "9999-12-31T23:59:59Z", time.Time{}},
-		// scheduled_for can be a time in the past.
+		// A time up to 7 days in the past is accepted (see below), an earlier time is not.
 		{"8 days in the past", now.AddDate(0, 0, -8).UTC().Format(time.RFC3339), time.Time{}},
 		{"the zero time of Unix", "1970-01-01T00:00:00Z", time.Time{}},
 		{"the zero time of Go", "0001-01-01T00:00:00Z", time.Time{}},
@@ -173,8 +173,8 @@ func TestHours_ScheduledForIsATimeWithinAYear(t *testing.T) {
 	}
 }
 
-// afterwards is a change that is made between POST and dial, with the error code that the call
-// request then gets.
+// afterwards is one change between the POST and the dial. The call request must then end with the
+// error code.
 type afterwards struct {
 	name, code string
 	change     func(w *tenant, to string)
@@ -204,9 +204,9 @@ func changes(t *testing.T) []*afterwards {
 	}
 }
 
-// TestBlocked_RequestThatFailsTheDialTimeCheck checks a call request that passed the pre-check and
-// fails the dial-time check. It must end as blocked, without a call, an event or a charge.
-func TestBlocked_RequestThatFailsTheDialTimeCheck(t *testing.T) {
+// TestDialTimeCheck_FailureBlocksTheRequest makes call requests that pass the pre-check and then
+// fail the dial-time check. Each must end as blocked, without a call, an event or a charge.
+func TestDialTimeCheck_FailureBlocksTheRequest(t *testing.T) {
 	rows := changes(t)
 	for _, row := range rows {
 		row.w = workspace(t)
@@ -220,7 +220,8 @@ func TestBlocked_RequestThatFailsTheDialTimeCheck(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			w := row.w
 			comes(t, row.id)
-			if row.code == "api_not_enabled" { // without API access the workspace cannot read the request
+			// the workspace cannot read its request while it has no API access
+			if row.code == "api_not_enabled" {
 				leaves(t, row.id)
 				w.operator.want(t, 200, "PATCH", w.admin, set{"features": set{"api": true}})
 			}
@@ -252,7 +253,7 @@ func TestBlocked_RequestThatFailsTheDialTimeCheck(t *testing.T) {
 	}
 }
 
-func TestBlocked_ClosedWindowMovesTheRequestToTheNextOpening(t *testing.T) {
+func TestDialTimeCheck_ClosedWindowMovesTheRequestToTheNextOpening(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, oneCall)
 	queued := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later(), "schedule_if_outside_hours", true))

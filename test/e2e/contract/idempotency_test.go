@@ -117,7 +117,7 @@ func decimal(t *testing.T, text string) *big.Rat {
 func TestIdempotency_BodyKeyPrecedesHeaderKey(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
-	// The time ahead is so late that no call request is dialed during the test.
+	// The scheduled time is so late that no call request is dialed during the test.
 	ahead := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	order := func(members ...any) set { return w.order(number(1), append(members, "scheduled_for", ahead)...) }
 	first := w.write.want(t, 202, "POST", "/v1/calls", order("idempotency_key", "a"))

@@ -213,11 +213,12 @@ func TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 			}
 		}
 	}
-	operate(true) // first, because the customer's probes delete objects
+	operate(true) // the reads come first, because the customer's probes delete objects
 	for _, p := range probes(s) {
 		mustTell(p, p.ask(t, s.write, "", s.agent, p.theirs))
 	}
-	operate(false) // last, because one probe deletes the customer's key
+	// the changes come last, because one of them revokes the API key that the customer's probes use
+	operate(false)
 }
 
 // unknownID returns an id that does not exist.

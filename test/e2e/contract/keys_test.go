@@ -79,7 +79,8 @@ func TestKeys_AreStoredAsKeyedHashes(t *testing.T) {
 	}
 }
 
-// needles returns the forms of a key that must not be stored.
+// needles returns the forms in which a key must not be stored: plain text, and hashes without a
+// secret.
 func needles(key, secret string) map[string]string {
 	all := map[string]string{}
 	for name, text := range map[string]string{"the key": key, "its secret part": secret} {
@@ -128,8 +129,9 @@ type ending struct {
 	changed time.Time
 }
 
-// TestKeys_RevocationAppliesOnAllReplicasIn5s sends requests to both replicas every 100 ms on many
-// connections. The requests begin before each change and end 5 s after it.
+// TestKeys_RevocationAppliesOnAllReplicasIn5s ends the access of several keys. Meanwhile it sends
+// requests to both replicas every 100 ms on many connections, from before each change until 5 s
+// after it.
 func TestKeys_RevocationAppliesOnAllReplicasIn5s(t *testing.T) {
 	endings := []*ending{
 		{name: "a revoked key", status: 401, code: "invalid_api_key", change: func(w *tenant) {

@@ -137,7 +137,7 @@ func TestListing_FiltersSelectCallsAndRequests(t *testing.T) {
 		"?created_after=1970-01-01T00:00:00Z":          {b, a},
 		"?created_before=9999-12-31T23:59:59Z":         {b, a},
 		"?created_after=0001-01-01T00:00:00Z":          {b, a},
-		// The + in the time is not escaped.
+		// The + in the time is not escaped, and must not be read as a space.
 		"?created_after=" + born[a].In(east).Format("2006-01-02T15:04:05.000-07:00"):                  {b},
 		"?created_after=" + url.QueryEscape(born[a].In(east).Format("2006-01-02T15:04:05.000-07:00")): {b},
 		"?created_after=" + stamp(born[a].Add(-1e6)) + "&created_before=" + stamp(born[b]):            {a},

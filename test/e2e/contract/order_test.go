@@ -59,7 +59,7 @@ func (a ask) do(t *testing.T, c *client, id string, header ...string) answer {
 	return c.do(t, a.method, strings.Replace(a.path, "{id}", id, 1), a.body, header...)
 }
 
-func TestOrder_RequestsCoverEveryOperation(t *testing.T) {
+func TestCheckOrder_TestedRequestsCoverEveryOperation(t *testing.T) {
 	// These operations need no key. service_test.go tests them.
 	asked := []string{"readInterfaceDescription", "readReadiness", "readReference"}
 	for _, a := range asks() {
@@ -71,9 +71,9 @@ func TestOrder_RequestsCoverEveryOperation(t *testing.T) {
 	}
 }
 
-// TestOrder_ChecksOfEveryRoute sends requests with several errors. The response
-// must contain the error of the check that is first in the documented order.
-func TestOrder_ChecksOfEveryRoute(t *testing.T) {
+// TestCheckOrder_EveryRoute sends requests with several errors. The response must contain the error
+// of the check that is first in the documented order.
+func TestCheckOrder_EveryRoute(t *testing.T) {
 	starter := workspace(t, set{"plan": "starter"})
 	deaf := workspace(t, set{"features": set{"webhooks": false}})
 	w := workspace(t)
@@ -135,10 +135,10 @@ func TestOrder_ChecksOfEveryRoute(t *testing.T) {
 	}
 }
 
-// TestOrder_RateLimitFollowsTheKey checks the position of the rate limit in the order of checks.
-// The gateway must check the key before the rate limit, and the plan, the access, the route and
-// everything else after it.
-func TestOrder_RateLimitFollowsTheKey(t *testing.T) {
+// TestCheckOrder_RateLimitFollowsTheKey checks the position of the rate limit in the order of
+// checks. The gateway must check the key before the rate limit, and everything else (the plan, the
+// access, the route) after it.
+func TestCheckOrder_RateLimitFollowsTheKey(t *testing.T) {
 	one := set{"rate_limit_per_minute": 1}
 	w, starter := workspace(t, one), workspace(t, one, set{"plan": "starter"})
 	w.read.want(t, 200, "GET", "/v1/wallet", nil)
@@ -157,7 +157,7 @@ func TestOrder_RateLimitFollowsTheKey(t *testing.T) {
 	}
 }
 
-func TestOrder_OtherMethodsOfAPathGet405(t *testing.T) {
+func TestCheckOrder_OtherMethodsOfAPathGet405(t *testing.T) {
 	w := workspace(t)
 	known := map[string][]string{}
 	for _, a := range asks() {
@@ -186,8 +186,8 @@ func TestOrder_OtherMethodsOfAPathGet405(t *testing.T) {
 	}
 }
 
-// place is one error of POST /v1/calls. If the number causes the error, the field to is that
-// number.
+// place is one error of POST /v1/calls. The field to is the called number if the number causes the
+// error, or else "".
 type place struct {
 	name, code string
 	status     int
@@ -207,9 +207,9 @@ func (p place) goesWith(other place) bool {
 	return !contacts && (p.to == "" || other.to == "")
 }
 
-// TestOrder_ChecksOfPlacingACall sends every possible pair of errors. The response
-// must have the error of the earlier check.
-func TestOrder_ChecksOfPlacingACall(t *testing.T) {
+// TestCheckOrder_PlacingACall sends every possible pair of errors. The response must have the error
+// of the earlier check.
+func TestCheckOrder_PlacingACall(t *testing.T) {
 	closed := closedWindow(time.Now())
 	open, shut := workspace(t), workspace(t, set{"calling_policy": set{"window": closed.window, "timezone": "UTC"}})
 	optedOut, withdrawn, clean := number(1), number(1), number(1)
@@ -274,10 +274,10 @@ func TestOrder_ChecksOfPlacingACall(t *testing.T) {
 	}
 }
 
-// TestOrder_ReplayPrecedesOtherChecks checks when the gateway detects a replay, that is, a repeated
-// idempotency key. It must do so after it has checked the JSON and the API key, and before all
-// other checks.
-func TestOrder_ReplayPrecedesOtherChecks(t *testing.T) {
+// TestCheckOrder_ReplayPrecedesOtherChecks checks when the gateway detects a replay, that is, a
+// repeated idempotency key. It must do so after it has checked the JSON and the API key, and before
+// all other checks.
+func TestCheckOrder_ReplayPrecedesOtherChecks(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, oneCall)
 	to, ahead := number(1), time.Now().Add(time.Hour).UTC().Format(time.RFC3339)

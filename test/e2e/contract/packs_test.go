@@ -26,7 +26,7 @@ func (w *tenant) preview(t *testing.T, number string) answer {
 	return w.operator.want(t, 200, "GET", w.admin+"/contacts/"+url.PathEscape(number)+"/preview", nil)
 }
 
-func TestPacks_WiderHoursNeedAReason(t *testing.T) {
+func TestCountryRules_WiderHoursNeedAReason(t *testing.T) {
 	w := workspace(t)
 	looser := set{"packs": []string{"us"}, "window": set{"start": "07:00", "end": "22:00"}}
 	if got := w.operator.refused(t, 422, "validation_error", "PATCH", w.admin, set{"calling_policy": looser}); !strings.Contains(got.body, "calling_policy.window") {
@@ -38,7 +38,7 @@ func TestPacks_WiderHoursNeedAReason(t *testing.T) {
 	w.operator.refused(t, 422, "validation_error", "PATCH", w.admin, set{"calling_policy": set{"packs": []string{"mars"}}})
 }
 
-func TestPacks_ConsentAndCapsApplyFromPOSTToDial(t *testing.T) {
+func TestCountryRules_ConsentAndCapsApplyAtPOSTAndAtDial(t *testing.T) {
 	w := heldToPacks(t)
 	const florida, crowd = "+13055551200", "+13055551300"
 	if got := w.write.refused(t, 422, "consent_withdrawn", "POST", "/v1/calls", w.order(florida)); !strings.Contains(got.body, "pack us") {

@@ -123,7 +123,7 @@ func TestPlacing_ValidatesEachField(t *testing.T) {
 	}
 }
 
-func TestPlacing_RefusesOtherDestinations(t *testing.T) {
+func TestPlacing_RefusesDestinationsThatAreNotAllowed(t *testing.T) {
 	w := workspace(t, set{"destinations": []string{"+1415", "+49"}})
 	w.topUp(t, "1000")
 	w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later()))

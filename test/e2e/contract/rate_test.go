@@ -21,8 +21,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// pause waits for the time in a response or in the documentation, for example in the header
-// Retry-After.
+// pause waits for a time that a response or the documentation names, for example the time in the
+// header Retry-After.
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
@@ -78,7 +78,7 @@ func limitsOf(t *testing.T, what string, a answer) limits {
 	return l
 }
 
-func TestRate_LimitIsExactOverTwoReplicas(t *testing.T) {
+func TestRate_LimitIsExactAcrossTwoReplicas(t *testing.T) {
 	const limit, asked = 120, 300
 	w := workspace(t, set{"plan": "growth", "rate_limit_per_minute": nil})
 	clients := crowd(t, w.read.key, asked)

@@ -32,7 +32,7 @@ WITH due AS (
 )
 SELECT (SELECT count(*) FROM due) + count(*) FROM dialer.dial_queue WHERE call_request_id = ANY ($1) AND state NOT IN ('queued', 'dialing')`
 
-// comes makes several call requests in the dialer's queue due at the same time.
+// The function comes makes several call requests in the dialer's queue due at the same time.
 func comes(t *testing.T, ids ...string) {
 	t.Helper()
 	db := database(t)
@@ -53,8 +53,8 @@ func comes(t *testing.T, ids ...string) {
 	})
 }
 
-// leaves waits until a call request is no longer queued. It reads the dialer's queue, because a
-// workspace without API access cannot read its call requests.
+// The function leaves waits until a call request has left the dialer's queue. It reads the queue in
+// the database, because a workspace without API access cannot read its call requests.
 func leaves(t *testing.T, id string) {
 	t.Helper()
 	db := database(t)
@@ -77,7 +77,8 @@ func database(t *testing.T) *pgx.Conn {
 	return db
 }
 
-// stopped makes the call request due and checks that it ends with the error code.
+// The method stopped makes the call request due and checks that it ends as blocked with the error
+// code.
 func (w *tenant) stopped(t *testing.T, id, code string) {
 	t.Helper()
 	comes(t, id)

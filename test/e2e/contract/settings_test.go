@@ -136,8 +136,8 @@ type values struct {
 	name  string
 	write func(w *settingTenant, i int)
 	check func(w *settingTenant) response
-	// status contains the expected status after a write with an even index, and after a write with
-	// an odd index.
+	// status contains two expected statuses of the next request. The first applies after a write
+	// with an even index, the second after a write with an odd index.
 	status [2]int
 	code   [2]string
 }
@@ -187,7 +187,8 @@ func settingTable() []values {
 		w.write("PUT", "/contacts/"+w.number(0)+"/consent", map[string]any{"status": status, "source": "form"},
 			http.StatusOK)
 	}
-	longest := func(w *settingTenant, i int) { // the hold of a call of 3,600 s is more than the credit
+	// with the longer maximum of 3,600 s, the hold is more than the credit
+	longest := func(w *settingTenant, i int) {
 		w.write("PATCH", "/agents/"+w.AgentID, map[string]any{"max_call_seconds": []int{3600, 1}[i%2]}, http.StatusOK)
 	}
 	return []values{

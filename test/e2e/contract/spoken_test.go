@@ -10,9 +10,10 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestSpoken_CustomerReadsTranscriptAndRecording stores a recording for a call, because calls of
-// the simulated carrier have no audio. Then it reads the recording as a customer does.
-func TestSpoken_CustomerReadsTranscriptAndRecording(t *testing.T) {
+// TestCustomer_ReadsTranscriptAndRecording stores a recording for a call, because calls of the
+// simulated carrier have no audio. Then it reads the transcript and the recording as a customer
+// does.
+func TestCustomer_ReadsTranscriptAndRecording(t *testing.T) {
 	w := workspace(t, set{"features": set{"transcripts": true, "recordings": true}})
 	stranger := workspace(t)
 	w.topUp(t, "10")

@@ -45,8 +45,8 @@ func TestSubscriptions_ConcurrentChangesLeaveAtMostFiveActive(t *testing.T) {
 				paused = append(paused, id)
 			}
 		}
-		// One half of the clients resumes paused subscriptions, two clients for each subscription.
-		// The other half creates subscriptions.
+		// Half of the clients create subscriptions. The others resume paused subscriptions, two
+		// clients for each one.
 		answers := at(clients, func(i int, c *client) answer {
 			if i%2 == 0 {
 				return create(i, c)
@@ -61,8 +61,8 @@ func TestSubscriptions_ConcurrentChangesLeaveAtMostFiveActive(t *testing.T) {
 			t.Errorf("round %d: answers = %v, want 201, 200 and 409 alone", round, got)
 		}
 	}
-	// With five active subscriptions, an active subscription can be changed, and a paused one
-	// cannot be resumed. Each deleted subscription permits another.
+	// Five subscriptions are active, which is the maximum. An active one can be changed, and a
+	// paused one cannot be resumed. After the deletion of one, exactly one can be created.
 	for _, id := range w.read.want(t, 200, "GET", subscriptions+"?limit=100", nil).ids() {
 		got := w.write.do(t, "PATCH", subscriptions+"/"+id, set{"status": "active", "events": []string{"call.busy", "webhook.test"}})
 		if got.status != 200 && got.code() != "subscription_limit_reached" {

@@ -272,7 +272,7 @@ func TestUnseen_OmitsSeenResponses(t *testing.T) {
 	if err := d.Answer("POST", address, 422, headers(), []byte(refusal("recipient_dnd"))); err != nil {
 		t.Fatal(err)
 	}
-	// The response is invalid, so it is not recorded.
+	// An invalid response is not recorded, so its code remains unseen.
 	_ = d.Answer("POST", address, 402, headers(), []byte(refusal("recipient_dnd")))
 	if err := d.Answer("PUT", address, 405, headers(), []byte(refusal("method_not_allowed"))); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,8 @@ func TestFailing_SubscriptionIsWarnedDisabledAndResumed(t *testing.T) {
 	disabled, warned := w.metrics(t, "ringfence_webhooks_subscriptions_disabled_total"), w.metrics(t, "ringfence_webhooks_subscriptions_warned_total")
 
 	// The first delivery fails in all its five attempts. There are then five failures in a row and
-	// one exhausted delivery, which is less than half of the limits.
+	// one exhausted delivery. The limit is 12 failures in a row, and a warning comes at half of it,
+	// so there is no warning yet.
 	w.publish(t, events[0])
 	first := c.awaitDelivery(t, events[0].id, "failed")
 	s := c.shown(t)
@@ -88,8 +89,8 @@ func TestFailing_SubscriptionIsWarnedDisabledAndResumed(t *testing.T) {
 	c.back(t, hooks, events, first)
 }
 
-// back resumes the subscription. The waiting deliveries then continue. It replays the skipped
-// deliveries.
+// The method back resumes the subscription, after which the waiting deliveries continue. Then it
+// replays the deliveries that were skipped or failed.
 func (c *customer) back(t *testing.T, hooks *endpoint, events []event, first delivery) {
 	t.Helper()
 	c.set(t, "active")

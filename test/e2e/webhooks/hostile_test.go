@@ -45,7 +45,7 @@ func unheard(failure string) wanted {
 	return w
 }
 
-// later replaces the minimum delays, for a receiver that sends Retry-After.
+// The method later replaces the minimum delays, for a receiver that sends Retry-After.
 func (w wanted) later(least ...time.Duration) wanted {
 	w.least = least
 	return w

@@ -161,7 +161,7 @@ func TestTick_CompactsTopicsAfterARestart(t *testing.T) {
 	}
 }
 
-func TestGuard_ClosesConnectionsThatDoNotSendKafka(t *testing.T) {
+func TestGuard_ClosesConnectionsThatDoNotSendKafkaRequests(t *testing.T) {
 	cfg := config(t)
 	start(t, cfg)
 	makeTopic(t, cfg, "up", nil)

@@ -222,7 +222,7 @@ func TestCheckHome_RenamesTheClusterOfADeletedHome(t *testing.T) {
 	keeps("the new cluster")
 }
 
-func TestFind_HighestVersionFirst(t *testing.T) {
+func TestHighestFirst_ReturnsTheHighestVersionFirst(t *testing.T) {
 	root := t.TempDir()
 	for _, version := range []string{"9.6", "15", "16"} {
 		if err := os.MkdirAll(filepath.Join(root, "lib7", version, "bin"), 0o755); err != nil {

@@ -146,7 +146,7 @@ func TestOrphans_ContainsOnlyProcessesOfTheKilledRun(t *testing.T) {
 	}
 }
 
-func TestOrphans_ReturnsNoneForAnIncompleteRecord(t *testing.T) {
+func TestOrphans_ReturnsNoneForAnIncompleteFile(t *testing.T) {
 	record := filepath.Join(t.TempDir(), "children.json")
 	if err := os.WriteFile(record, []byte(`[{"name":"calls","pid":1`), 0o600); err != nil {
 		t.Fatal(err)

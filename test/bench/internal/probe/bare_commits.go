@@ -130,8 +130,8 @@ func (c Copies) Drop(ctx context.Context) error {
 	return err
 }
 
-// statement is a prepared statement with the binary values of a sample row. fresh says which values
-// are replaced before each execution.
+// statement is a prepared statement with the binary values of a sample row. The field fresh lists
+// the values that are replaced before each execution.
 type statement struct {
 	name, sql string
 	oids      []uint32

@@ -194,8 +194,8 @@ func bytesOf(ctx context.Context, address string, into map[string]float64) error
 	return lines.Err()
 }
 
-// tell prints the difference between the last two bills, minus the usage of an idle stack during an
-// equal time.
+// tell prints the usage between the last two bills, minus the usage of an idle stack in the same
+// time.
 func tell(idle, before, after bill, calls, deliveries int) {
 	took := after.at.Sub(before.at)
 	asIdle := took.Seconds() / before.at.Sub(idle.at).Seconds()

@@ -113,7 +113,8 @@ func (m *Meter) look(ctx context.Context) error {
 	return nil
 }
 
-// Less returns the CPU time that was used since the earlier reading before.
+// Less subtracts the earlier reading `before`, so the result is the CPU time that was used since
+// then.
 func (t Time) Less(before Time) Time {
 	used := Time{}
 	for name, spent := range t {

@@ -52,7 +52,8 @@ func Parse(text io.Reader, name string) (Histogram, error) {
 	return found, lines.Err()
 }
 
-// Less returns the values that were added since the earlier reading before.
+// Less subtracts the earlier reading `before`, so the result contains only the values that were
+// added since then.
 func (g Histogram) Less(before Histogram) Histogram {
 	since := Histogram{buckets: map[float64]float64{}, sum: g.sum - before.sum, Count: g.Count - before.Count}
 	for bound, n := range g.buckets {

@@ -40,7 +40,7 @@ func TestQuantile_InterpolatesInsideTheBucket(t *testing.T) {
 	}
 }
 
-func TestLess_CountsOnlyLaterValues(t *testing.T) {
+func TestHistogram_LessReturnsOnlyLaterValues(t *testing.T) {
 	t.Parallel()
 	before, after := read(t, "100"), read(t, "100")
 	after.buckets[0.001], after.buckets[0.005], after.buckets[0.01], after.buckets[math.Inf(1)] = 10, 90, 104, 104

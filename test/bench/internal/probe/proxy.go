@@ -28,7 +28,8 @@ func (c Counts) Sum() (n int) {
 	return n
 }
 
-// Less returns the executions since the earlier reading before.
+// Less subtracts the earlier reading `before`, so the result contains only the executions since
+// then.
 func (c Counts) Less(before Counts) Counts {
 	since := Counts{}
 	for statement, times := range c {
@@ -48,7 +49,7 @@ type Traffic struct {
 	Sent, Received int64
 }
 
-// Less returns the traffic since the earlier reading before.
+// Less subtracts the earlier reading `before`, so the result contains only the traffic since then.
 func (t Traffic) Less(before Traffic) Traffic {
 	return Traffic{t.Trips - before.Trips, t.Sent - before.Sent, t.Received - before.Received}
 }
@@ -87,7 +88,7 @@ func Listen(target string) (*Proxy, error) {
 // Close stops accepting connections. Open connections continue.
 func (p *Proxy) Close() { _ = p.ln.Close() }
 
-// Of returns the sum of the counts of all roles with the prefix.
+// Of returns the counts of all roles whose names begin with the prefix, added up.
 func (p *Proxy) Of(prefix string) Counts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,7 +112,7 @@ func (p *Proxy) add(role, statement string) {
 	p.roles[role][strings.Join(strings.Fields(statement), " ")]++
 }
 
-// Passed returns the sum of the traffic of all roles with the prefix.
+// Passed returns the traffic of all roles whose names begin with the prefix, added up.
 func (p *Proxy) Passed(prefix string) (all Traffic) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
