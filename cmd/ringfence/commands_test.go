@@ -403,7 +403,7 @@ func TestReplay_EndsIfNoDeliveryIsReplayed(t *testing.T) {
 	code, out, faults := runCommand(t, "webhooks", "replay", "7", "--failed", "2026-06-04T09:00:00Z")
 	wantCode(t, "replay", code, 0)
 	wantText(t, "output", out, "replayed  3\n")
-	wantText(t, "stderr", faults, "2 queued again so far\n3 queued again so far\n")
+	wantText(t, "stderr", faults, "2 deliveries queued again so far\n3 deliveries queued again so far\n")
 }
 
 // TestImport_PrintsProgress checks that progress is printed when it changes, and that unknown

@@ -332,8 +332,8 @@ func TestListen_PrintsUntilStoppedAndCleansUp(t *testing.T) {
 		forge bool
 		want  string
 	}{
-		{"what is signed well is verified", false, "webhook.test     signature verified, attempt 1"},
-		{"what is forged is refused", true, "REFUSED: the signature does not match the body"},
+		{"a valid signature is verified", false, "webhook.test     signature verified, attempt 1"},
+		{"a forged signature is refused", true, "REFUSED: the signature does not match the body"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFakeStack(t)

@@ -114,7 +114,7 @@ func (x *Network) strike(number string) Rule {
 		r := &x.rules[i]
 		if strings.HasPrefix(number, r.To) && (r.Times == 0 || r.Struck < r.Times) {
 			r.Struck++
-			slog.Info("fault applied", "fault", r.Fault, "struck", r.Struck)
+			slog.Info("fault applied to a call", "fault", r.Fault, "struck", r.Struck)
 			return *r
 		}
 	}

@@ -32,7 +32,7 @@ func (x *Network) deleteFaults(w http.ResponseWriter, _ *http.Request) {
 func (r Rule) before(w http.ResponseWriter, req *http.Request) (done bool) {
 	switch r.Fault {
 	case FaultRefuse:
-		refuse(w, http.StatusServiceUnavailable, "refused, as ordered")
+		refuse(w, http.StatusServiceUnavailable, "refused by a fault rule")
 		return true
 	case FaultCrashUndialed:
 		die()

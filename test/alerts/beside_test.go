@@ -29,7 +29,7 @@ const local = "ringfence-local"
 // it, so its calls do not affect the first stack.
 type beside struct {
 	*world
-	phone     *phone
+	phone *phone
 	// bin contains links to the programs that the stack starts, real contains the programs
 	// themselves
 	bin, real string

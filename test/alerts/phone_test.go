@@ -12,7 +12,7 @@ import (
 // accepts every other request.
 type phone struct {
 	port, audio int
-	deaf        atomic.Bool // true: the phone does not respond to any message
+	deaf        atomic.Bool  // true: the phone does not respond to any message
 	full        atomic.Bool  // true: the phone refuses calls
 	talks       atomic.Int64 // the number of answered calls
 }

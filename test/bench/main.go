@@ -298,7 +298,7 @@ func (b *bench) start(ctx context.Context, home, db string, env ...string) (*kit
 		return nil, err
 	}
 	if port == admin {
-		return nil, errors.New("two free ports are one: try again")
+		return nil, errors.New("the two ports that were found are equal: try again")
 	}
 	settings := []string{
 		fmt.Sprintf("RINGFENCE_PORT=%d", port), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", admin),

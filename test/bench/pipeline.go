@@ -116,14 +116,14 @@ func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, 
 	if n := len(k.unanswered); n > 0 {
 		all := countDials(entries, k.unanswered)
 		h.Landing.forget(k.unanswered)
-		fmt.Printf("    beside them: %d POSTs given up, answered 503 for a minute or not at all, of which %d were dialled all the same, %d twice\n", n, n-all.missing, all.twice)
+		fmt.Printf("    not included: %d POST requests with 503 for a minute or no response, of which %d were dialed anyway, %d twice\n", n, n-all.missing, all.twice)
 	}
 	if line := k.used.Line("call", k.counted); line != "" {
 		fmt.Printf("    %s\n", line)
 	}
 	for _, w := range workspaces {
 		if wrong, err := w.Differences(ctx); err != nil || len(wrong) > 0 {
-			return 0, fmt.Errorf("the books do not agree: %v %w", wrong, err)
+			return 0, fmt.Errorf("the wallet differs from the ledger or the charges: %v %w", wrong, err)
 		}
 	}
 	return perSecond, nil

@@ -51,7 +51,7 @@ func posts(ctx context.Context, b *bench) error {
 	for text := range strings.SplitSeq(b.clients, ",") {
 		clients, err := strconv.Atoi(text)
 		if err != nil || clients < 1 {
-			return fmt.Errorf("-clients: %q is no number of clients", text)
+			return fmt.Errorf("-clients: %q is not a number of clients", text)
 		}
 		if err := b.level(ctx, db, clients, post); err != nil {
 			return err

@@ -110,7 +110,7 @@ func certificate(args []string) (*tls.Config, []string, error) {
 	}
 	number, err := strconv.Atoi(args[2])
 	if err != nil || number < 1 || number > 200 {
-		return nil, nil, fmt.Errorf("%q is no number of addresses", args[2])
+		return nil, nil, fmt.Errorf("%q is not a number of addresses", args[2])
 	}
 	authority, err := tls.LoadX509KeyPair(args[0], args[1])
 	if err != nil {

@@ -35,7 +35,7 @@ func (t template) event() *eventv1.PublicEvent { return t.fact.GetPublic() }
 // completes is a phone number that the simulated carrier answers and completes.
 const completes = "+14155550101"
 
-var errFewEvents = errors.New("the call that everything is copied from had no three events")
+var errFewEvents = errors.New("the call whose events are the templates has fewer than three events")
 
 // learn places a real call and reads its records from the topic.
 func (h *WebhookStack) learn(ctx context.Context) ([]template, error) {

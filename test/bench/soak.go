@@ -105,7 +105,7 @@ func (h *WebhookStack) bursts(ctx context.Context, long time.Duration, size int,
 	return nil
 }
 
-var errRestarted = errors.New("the dispatcher was started anew in the middle of the soak")
+var errRestarted = errors.New("the dispatcher was restarted during the soak")
 
 // printSoak waits for the remaining deliveries and retries, and prints the figures.
 func (h *WebhookStack) printSoak(ctx context.Context, all [3]*endpoint, first, last window) error {

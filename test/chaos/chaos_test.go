@@ -175,7 +175,7 @@ func TestReport_ListsViolations(t *testing.T) {
 	r := newReport()
 	r.Seed = 42
 	text := r.String()
-	sharedstack.Contains(t, "text", text, "Every law held")
+	sharedstack.Contains(t, "text", text, "Every guarantee held")
 	sharedstack.Contains(t, "text", text, "0 doubles")
 	sharedstack.Contains(t, "text", text, "0 difference")
 	r.broken(lawOnce, "+14155550100 rang again for call c1")

@@ -96,7 +96,7 @@ func (r *Report) String() string {
 	row("requests", fmt.Sprintf("%d: %s", sum(r.Requests), counted(r.Requests)))
 	row("", fmt.Sprintf("%d of them were answered with their id", r.Accepted))
 	if r.Missed > 0 {
-		row("", fmt.Sprintf("%d deeds were left out: %d were open", r.Missed, maxOpen))
+		row("", fmt.Sprintf("%d operations were left out, because %d were open", r.Missed, maxOpen))
 	}
 	if len(r.Codes) > 0 {
 		row("", "codes: "+counted(r.Codes))
@@ -132,7 +132,7 @@ func (r *Report) String() string {
 		}
 	}
 	if r.Holds() {
-		b.WriteString("\n  Every law held.\n")
+		b.WriteString("\n  Every guarantee held.\n")
 	} else {
 		fmt.Fprintf(&b, "\n  Again: RINGFENCE_SEED=%d make chaos\n", r.Seed)
 	}

@@ -21,8 +21,7 @@ type operator struct {
 }
 
 // The method does runs a command. The command must succeed. Its output must contain every text in
-// the parameter want, in which the character
-// separates the texts.
+// the parameter want, in which the character '|' separates the texts.
 func (o operator) does(want string, args ...string) string {
 	o.t.Helper()
 	return o.types("", want, args...)

@@ -223,7 +223,7 @@ func refuse(t *testing.T, w *kit.Workspace, r *refusal, wait time.Duration) erro
 			return false, err
 		}
 		if status != http.StatusOK {
-			return false, fmt.Errorf("refusal of %s: %d %s, want 200", r.to, status, answer)
+			return false, fmt.Errorf("opt-out or withdrawal of %s: %d %s, want 200", r.to, status, answer)
 		}
 		return true, nil
 	})
@@ -253,10 +253,10 @@ func judgeRefusals(t *testing.T, s *kit.Stack, run *refusing) (faults []string, 
 	all.Wait()
 	log, err := s.CarrierLog(t.Context())
 	if err != nil {
-		t.Fatalf("what became of them: CarrierLog: %v", err)
+		t.Fatalf("read the carrier's log: %v", err)
 	}
 	if t.Failed() {
-		t.Fatal("what became of them: t.Failed() = true, want false")
+		t.Fatal("reading the call requests failed, see above")
 	}
 	originates := map[string]int{}
 	for _, line := range log {

@@ -255,7 +255,7 @@ func books(t *testing.T, w *kit.Workspace, spendable, held int) {
 	err := kit.Until(t.Context(), kit.HangTimeout, "the credit is as expected and the ledger has no difference",
 		func() (bool, error) {
 			if differences, err := w.Differences(t.Context()); err != nil || len(differences) > 0 {
-				return false, fmt.Errorf("the books do not agree: %v, %v", differences, err)
+				return false, fmt.Errorf("the wallet differs from the ledger or the charges: %v, %v", differences, err)
 			}
 			err := w.Admin.Into(t.Context(), "GET", "/admin/v1/workspaces/"+w.ID+"/wallet", nil, 200, &seen)
 			return seen == want, err

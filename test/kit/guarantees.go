@@ -236,7 +236,7 @@ func moneyFaults(ctx context.Context, w *Workspace, calls []lightCall, credit fl
 	}
 	differences, err := w.Differences(ctx)
 	for _, difference := range differences {
-		faults = append(faults, "exact money: the books do not agree: "+difference)
+		faults = append(faults, "exact money: the wallet differs from the ledger or the charges: "+difference)
 	}
 	return faults, err
 }

@@ -51,7 +51,7 @@ func parse(written string) (all []Message, err error) {
 		}
 		when, err := time.ParseInLocation("2006-01-02 15:04:05.999999", strings.ReplaceAll(written[place[2]:place[3]], "\t", " "), time.Local)
 		if err != nil {
-			return nil, fmt.Errorf("read a time of sipp's: %w", err)
+			return nil, fmt.Errorf("read a time in the log of sipp: %w", err)
 		}
 		head, text, whole := strings.Cut(written[place[1]:end], "\n\n")
 		if !whole {

@@ -87,6 +87,6 @@ func bounded(deed func() error) error {
 	case err := <-done:
 		return err
 	case <-time.After(30 * time.Second):
-		return errors.New("toxiproxy does not let go of a connection")
+		return errors.New("toxiproxy did not close a connection in time")
 	}
 }

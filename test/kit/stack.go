@@ -61,7 +61,7 @@ type run struct {
 	err  error
 }
 
-var errEnded = errors.New("it stopped by itself")
+var errEnded = errors.New("the stack ended without a signal")
 
 // Start starts a stack and returns when the stack can place calls. It appends the stack's output to
 // Home/stack.log.

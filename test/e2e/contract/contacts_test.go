@@ -22,7 +22,7 @@ func TestContacts_CreateValidatesEachField(t *testing.T) {
 	}
 	rows := []row{
 		{"only a phone number", set{"phone_e164": number(1)}, ""},
-		{"null is absent", set{"phone_e164": number(1), "name": nil, "metadata": nil}, ""},
+		{"null means that the field is absent", set{"phone_e164": number(1), "name": nil, "metadata": nil}, ""},
 		{"unknown fields are ignored", set{"phone_e164": number(1), "id": "x", "dnd_status": "dnd", "consent_status": 7}, ""},
 		{"a name of 200 characters", set{"phone_e164": number(1), "name": strings.Repeat("ü", 200)}, ""},
 		{"a name of 201 characters", set{"phone_e164": number(1), "name": strings.Repeat("x", 201)}, "name"},

@@ -63,7 +63,7 @@ func wishes() map[string]openapi3.StringFormatValidator {
 
 func matches(pattern *regexp.Regexp, s string) error {
 	if !pattern.MatchString(s) {
-		return fmt.Errorf("%q is not like %s", s, pattern)
+		return fmt.Errorf("%q does not match %s", s, pattern)
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func matches(pattern *regexp.Regexp, s string) error {
 func absolute(s string) error {
 	address, err := url.Parse(s)
 	if err == nil && (address.Scheme == "" || address.Host == "") {
-		return fmt.Errorf("%q is no absolute address", s)
+		return fmt.Errorf("%q is not an absolute address", s)
 	}
 	return err
 }

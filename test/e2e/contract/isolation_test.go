@@ -198,7 +198,7 @@ func TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 	after := s.everything(t)
 	for what, was := range before {
 		if after[what] != was {
-			t.Errorf("%s changed under another workspace's hand:\n before %s\n after  %s", what, was, after[what])
+			t.Errorf("a request of another workspace changed %s:\n before %s\n after  %s", what, was, after[what])
 		}
 	}
 	mustTell := func(p probe, own answer) {

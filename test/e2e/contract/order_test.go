@@ -110,7 +110,7 @@ func TestCheckOrder_EveryRoute(t *testing.T) {
 				check("a plan without webhooks, by a key that may only read", a.do(t, deaf.read, unknown), 403, "webhooks_not_enabled")
 			}
 			if a.writes() {
-				check("a key that may only read, and no such thing", a.do(t, w.read, unknown), 403, "missing_scope")
+				check("a read key and an unknown id", a.do(t, w.read, unknown), 403, "missing_scope")
 				check("a read key and an invalid body", w.read.do(t, a.method, strings.Replace(a.path, "{id}", unknown, 1), "{"),
 					403, "missing_scope")
 			}
@@ -124,7 +124,7 @@ func TestCheckOrder_EveryRoute(t *testing.T) {
 			}
 			if strings.Contains(a.path, "{id}") {
 				for _, id := range []string{unknown, "x", "00000000-0000-0000-0000-000000000000", strings.ToUpper(unknown) + "0", "%00", "%FF", "+", "1%20or%201"} {
-					check("no such thing", a.do(t, w.write, id), 404, "not_found")
+					check("an unknown or invalid id", a.do(t, w.write, id), 404, "not_found")
 				}
 			}
 			if a.writes() {

@@ -41,7 +41,7 @@ func documents() []struct {
 		ok    bool
 	}{
 		{"an empty object", set{}, true},
-		{"null is absent", nil, true},
+		{"null means that the field is absent", nil, true},
 		{"100 keys", wide(100), true},
 		{"101 keys", wide(101), false},
 		{"5 levels", deep(5), true},
@@ -68,7 +68,7 @@ func TestPlacing_ValidatesEachField(t *testing.T) {
 	rows := []row{
 		{"only the required fields", nil, "", ""},
 		{"unknown fields are ignored", []any{"priority", "high", "status", "completed", "id", 7}, "", ""},
-		{"null is absent", []any{"contact_id", nil, "external_ref", nil, "idempotency_key", nil, "schedule_if_outside_hours", nil}, "", ""},
+		{"null means that the field is absent", []any{"contact_id", nil, "external_ref", nil, "idempotency_key", nil, "schedule_if_outside_hours", nil}, "", ""},
 		{"external_ref of 255 characters", []any{"external_ref", strings.Repeat("ü", 255)}, "", ""},
 		{"external_ref of 256 characters", []any{"external_ref", strings.Repeat("x", 256)}, "validation_error", "external_ref"},
 		{"external_ref that is a number", []any{"external_ref", 1042}, "validation_error", "external_ref"},

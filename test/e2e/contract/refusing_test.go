@@ -87,7 +87,7 @@ func (w *tenant) stopped(t *testing.T, id, code string) {
 	sharedstack.Equal(t, "error_code", got.text("error_code"), code)
 	sharedstack.Equal(t, "call_id", got.text("call_id"), "")
 	if got := w.operator.want(t, 200, "GET", w.admin+"/decisions?call_request_id="+id, nil); !strings.Contains(got.body, `"kind":"dial","result":"closed"`) {
-		t.Errorf("the decision of its gate is not kept: %s", got.body)
+		t.Errorf("the decision of the dial-time check is not stored: %s", got.body)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestOptOut_ImportedBlocksQueuedRequests(t *testing.T) {
 		sharedstack.Contains(t, "got.body", got.body, `"bad":1,"bad_rows":[{"line":4,"value":"nobody"`)
 	}
 	if records := w.operator.want(t, 200, "GET", w.admin+"/consent-records?phone="+url.QueryEscape(to), nil); len(records.ids()) != 1 {
-		t.Errorf("records %s, want the one of the import", records.body)
+		t.Errorf("records = %s, want only the record of the import", records.body)
 	}
 	w.stopped(t, waits, "recipient_dnd")
 }

@@ -276,7 +276,7 @@ func decode(body []byte) (value any, err error) {
 		return nil, fmt.Errorf("read the body: %w", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the body")
+		return nil, errors.New("there is more text after the JSON value")
 	}
 	return value, nil
 }

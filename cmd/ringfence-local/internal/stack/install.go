@@ -22,7 +22,7 @@ func (s Source) install(ctx context.Context) error {
 	root := os.Geteuid() == 0
 	if !root && runtime.GOOS != "darwin" {
 		if exec.CommandContext(ctx, "sudo", "-n", "true").Run() != nil {
-			return errors.New("not root, and sudo wants a password")
+			return errors.New("this user is not root, and sudo needs a password")
 		}
 		sudo = []string{"sudo", "-n"}
 	}

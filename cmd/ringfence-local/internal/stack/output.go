@@ -29,7 +29,7 @@ func NewConsole(file *os.File) *Console {
 	return &Console{out: file, colour: terminal}
 }
 
-// Plain returns a console that prints to out without colors.
+// Plain returns a console that prints to the writer and uses no colors.
 func Plain(out io.Writer) *Console { return &Console{out: out} }
 
 // Say prints a message of ringfence-local.

@@ -287,7 +287,7 @@ func (d *Client) page(ctx context.Context, path string, query url.Values) (got p
 		return page{}, fmt.Errorf("%s has items without an id: the next page cannot be requested", path)
 	}
 	if last.ID == query.Get("starting_after") {
-		return page{}, fmt.Errorf("%s returned the same page again", path)
+		return page{}, fmt.Errorf("%s returned the same page again: the list is incomplete", path)
 	}
 	query.Set("starting_after", last.ID)
 	return got, nil

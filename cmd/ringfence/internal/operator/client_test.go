@@ -31,7 +31,7 @@ func TestList_PrintsAllPages(t *testing.T) {
 		pages []string
 	}{
 		{"one page", Listed{Limit: 100}, 100, true, []string{"100"}},
-		{"a few", Listed{Limit: 3}, 3, true, []string{"3"}},
+		{"fewer than a page", Listed{Limit: 3}, 3, true, []string{"3"}},
 		{"more than a page", Listed{Limit: 130}, 130, true, []string{"100", "30"}},
 		{"all", Listed{Limit: 1, All: true}, 250, false, []string{"100", "100", "100"}},
 	} {

@@ -147,7 +147,7 @@ func (c webhooksReplay) Run(ctx context.Context, o *WorkspaceClient) error {
 		}
 		total, more = total+done.Replayed, done.HasMore && done.Replayed > 0
 		if more {
-			o.Remark("%d queued again so far", total)
+			o.Remark("%d deliveries queued again so far", total)
 		}
 	}
 	return o.Member(fmt.Appendf(nil, `{"replayed":%d}`, total))
