@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// events waits until the call has ended and returns the events of the call in order. It fails if an
-// event contains the fields that mark a fault.
+// The method events waits until the call has ended and returns the events of the call in order. It
+// fails if an event contains the fields that mark a fault.
 func (n network) events(id string) (kinds []string, events []map[string]any) {
 	n.t.Helper()
 	n.ended(id)

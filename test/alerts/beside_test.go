@@ -213,7 +213,7 @@ func (b *beside) calls(pause time.Duration) func(context.Context) {
 	}
 }
 
-// The function every waits until the pause is over or ctx ends.
+// every returns after the pause between two actions of an injected fault, or when ctx ends.
 func every(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

@@ -29,8 +29,8 @@ func (w *world) publish(t *testing.T, topic, value string) {
 	}
 }
 
-// ahead commits an offset beyond the end of a topic for a stopped service. The service's database
-// then seems to be older than the consumer group's offset, as after a restore of a backup.
+// The method ahead commits an offset beyond the end of a topic for a stopped service. The service's
+// database then seems to be older than the consumer group's offset, as after a restore of a backup.
 func (w *world) ahead(t *testing.T, service, topic string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", ports(t, w.home)["kafka"])))

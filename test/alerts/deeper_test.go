@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// deeper returns the faults of the first stack for which it is not enough to stop a process.
+// The function deeper returns the faults of the first stack for which it is not enough to stop a
+// process.
 func deeper() []fault {
 	return []fault{
 		{"the table of call requests is locked repeatedly", false, []string{
@@ -101,8 +102,8 @@ func deeper() []fault {
 	}
 }
 
-// elsewhere returns the faults of the second stack. One of them also stops the dialer of the first
-// stack.
+// The function elsewhere returns the faults of the second stack. One of them also stops the dialer
+// of the first stack.
 func elsewhere() []fault {
 	return []fault{
 		{"an upgrade is incomplete and a certificate expires soon", false, []string{

@@ -197,8 +197,8 @@ func (w *world) read(ctx context.Context, n int64) {
 	}
 }
 
-// later places a call that becomes due after the time wait. It repeats the request after an error,
-// because the effect of an earlier fault can continue for a while.
+// The method later places a call that becomes due after the time wait. It repeats the request after
+// an error, because the effect of an earlier fault can continue for a while.
 func (w *world) later(t *testing.T, wait time.Duration) (placed kit.Request) {
 	t.Helper()
 	order := map[string]any{"to": fmt.Sprintf("+1415%05d00", w.numbers.Add(1)%100000), "scheduled_for": time.Now().Add(wait).UTC()}

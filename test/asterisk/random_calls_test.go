@@ -88,7 +88,7 @@ type kill struct {
 	ports        map[string]bool
 }
 
-// The method of reports whether the killed dialer placed the call.
+// The method of reports whether the killed dialer placed the call of the record.
 func (k kill) of(r record) bool {
 	_, port, err := net.SplitHostPort(r.dialer)
 	return err == nil && k.ports[port] && r.start.Before(k.replaced)

@@ -142,7 +142,7 @@ func ids(workspaces []*kit.Workspace) (ids []string) {
 	return ids
 }
 
-// The function every calls do for each item, with the given number of concurrent clients. The first
+// every runs the parameter do for each item, with the given number of concurrent clients. The first
 // error ends the loop.
 func every[T any](ctx context.Context, clients int, items []T, do func(context.Context, int, T) error) error {
 	var (

@@ -21,8 +21,8 @@ func withCallStack(measure func(context.Context, *CallStack) error) func(context
 	}
 }
 
-// claims runs the benchmark of the claim statement in a separate Postgres, because the benchmark
-// creates roles.
+// The function claims runs the benchmark of the claim statement in a separate Postgres, because the
+// benchmark creates roles.
 func claims(ctx context.Context, b *bench) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")
 	if err != nil {

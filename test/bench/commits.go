@@ -61,8 +61,8 @@ func perPOST(idle, before, after transactions, posts int) (all, writing, countin
 	return of(idle.all, before.all, after.all), of(idle.writing, before.writing, after.writing), of(idle.counting, before.counting, after.counting)
 }
 
-// commits counts the transactions of one POST on an idle stack. It returns an error if there are
-// more durable commits than expectedCommits.
+// The function commits counts the transactions of one POST on an idle stack. It returns an error if
+// there are more durable commits than expectedCommits.
 func commits(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench commits", "1000000")
 	if err != nil {

@@ -86,8 +86,8 @@ func converse(ctx context.Context, bin string, count int, each time.Duration) er
 	return nil
 }
 
-// answering starts the fake model. The model speaks a greeting and then sends back the audio that
-// it receives.
+// The function answering starts the fake model. The model speaks a greeting and then sends back the
+// audio that it receives.
 func answering(ctx context.Context, program string) (url string, end func(), err error) {
 	cmd := exec.CommandContext(ctx, program, "-echo")
 	cmd.Stderr = os.Stderr

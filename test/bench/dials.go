@@ -58,9 +58,9 @@ type dialResult struct {
 	results string
 }
 
-// dials measures and prints one rate. If alone is true, it stops the services that consume the
-// dialer's events, so that these services use no CPU time beside the dialer, as on separate
-// machines.
+// The method dials measures and prints one rate. If alone is true, it stops the services that
+// consume the dialer's events, so that these services use no CPU time beside the dialer, as on
+// separate machines.
 func (h *CallStack) dials(ctx context.Context, loop *bareDials, rate int, alone bool) error {
 	got, err := h.becomeDue(ctx, rate, alone)
 	if err != nil {
@@ -211,8 +211,8 @@ func results(before, after map[string]float64) string {
 	return "attempts: " + strings.Join(parts, ", ")
 }
 
-// halt stops the services that consume the dialer's events if alone is true. The function goOn
-// continues them.
+// The method halt stops the services that consume the dialer's events if alone is true. The
+// function goOn continues them.
 func (h *CallStack) halt(alone bool) (goOn func() error, err error) {
 	if !alone {
 		return func() error { return nil }, nil

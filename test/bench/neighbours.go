@@ -60,8 +60,8 @@ func Neighbours(ctx context.Context, h *WebhookStack) error {
 	return healthy.drop(ctx)
 }
 
-// beside runs one round. The result tried is the number of requests that the dispatcher sent to the
-// endpoints that hang.
+// The method beside runs one round. The result tried is the number of requests that the dispatcher
+// sent to the endpoints that hang.
 func (h *WebhookStack) beside(ctx context.Context, healthy *endpoint, hanging int) (got countedRecords, tried int, err error) {
 	lane := h.lane()
 	others := make([]*endpoint, hanging)

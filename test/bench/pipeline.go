@@ -18,10 +18,9 @@ import (
 // late is the time after which a missing webhook of a call counts as lost.
 const late = time.Minute
 
-// Pipeline keeps a constant number of calls in progress, each from its POST to its terminal
-// webhook. The next call replaces a finished call, so the measured rate is sustained. A level (one
-// number of calls in progress) first lets as many calls end as are in progress. Only later calls
-// count.
+// Pipeline measures several levels. A level is a constant number of calls in progress, each from its
+// POST to its terminal webhook. The next call replaces a finished call, so the measured rate is
+// sustained. The first calls of a level (as many as are in progress) do not count.
 func Pipeline(ctx context.Context, h *CallStack) error {
 	best, at := 0.0, 0
 	for underWay := 16; underWay <= 1024; underWay *= 4 {

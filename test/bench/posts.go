@@ -26,9 +26,9 @@ const (
 // serial numbers all calls of the bench, so that no number is called twice.
 var serial atomic.Int64
 
-// posts prints POST /v1/calls per second for several numbers of clients. Before and after each
-// measurement it runs the baseline loop with the same number of goroutines. The calls are scheduled
-// for the next day, so that the dialer does not dial them.
+// The function posts prints POST /v1/calls per second for several numbers of clients. Before and
+// after each measurement it runs the baseline loop with the same number of goroutines. The calls
+// are scheduled for the next day, so that the dialer does not dial them.
 func posts(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench posts", "10000000")
 	if err != nil {

@@ -25,8 +25,8 @@ const (
 	goalReads = 1.5
 	// apartCalls is the time between two calls of the large history.
 	apartCalls = 20 * time.Second
-	// The first warmUp responses of a client do not count. A p99 is calculated from at least enough
-	// responses.
+	// The first `warmUp` responses of a client do not count. A p99 is calculated from at least
+	// `enough` responses.
 	warmUp, enough = 10, 400
 )
 
@@ -154,8 +154,9 @@ func questions() []question {
 	}
 }
 
-// reads sends the same read requests to a workspace with a million calls and to a workspace with a
-// thousand calls, alternately. First one client sends them, and then eight clients.
+// The function reads sends the same read requests to a workspace with a million calls and to a
+// workspace with a thousand calls, alternately. First one client sends them, and then eight
+// clients.
 func reads(ctx context.Context, b *bench) error {
 	many, few, err := b.histories(ctx)
 	if err != nil {
@@ -219,7 +220,7 @@ func (b *bench) compare(ctx context.Context, clients int, q question, few, many 
 	return ofFew, ofMany, err
 }
 
-// histories inserts the rows of both histories directly into the tables.
+// The method histories inserts the rows of both histories directly into the tables.
 func (b *bench) histories(ctx context.Context) (many, few *history, err error) {
 	db, err := pgx.Connect(ctx, b.db)
 	if err != nil {

@@ -84,8 +84,9 @@ func (h *WebhookStack) learn(ctx context.Context) ([]template, error) {
 // without the dispatcher, sends this body.
 func (h *WebhookStack) body() []byte { return h.templates[len(h.templates)-1].event().GetBody() }
 
-// answersAfter calls ring before the first call is answered, and completesAfter calls ring before
-// the first call ends. Two events of one call are therefore never adjacent.
+// answersAfter is the number of calls that ring before the first call is answered. completesAfter
+// is the number of calls that ring before the first call ends. Two events of one call are therefore
+// never adjacent.
 const (
 	answersAfter   = 20
 	completesAfter = 60

@@ -91,7 +91,8 @@ func (h *WebhookStack) soak(ctx context.Context, warm time.Duration, rate float6
 	return first, last, context.Cause(soaking)
 }
 
-// bursts publishes size records in one burst each second.
+// The method bursts publishes records in bursts: every second, as many at once as the parameter
+// size says.
 func (h *WebhookStack) bursts(ctx context.Context, long time.Duration, size int, from *source) error {
 	began := time.Now()
 	for n := 0; time.Duration(n)*time.Second < long; n++ {
@@ -145,7 +146,7 @@ func (h *WebhookStack) printSoak(ctx context.Context, all [3]*endpoint, first, l
 // claimSeconds is the dispatcher's histogram of its claims.
 const claimSeconds = "ringfence_webhooks_claim_duration_seconds"
 
-// claims reads the histogram at the dispatcher's private port.
+// The method claims reads the histogram at the dispatcher's private port.
 func (h *WebhookStack) claims(ctx context.Context) (probe.Histogram, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.private+"/metrics", nil)
 	if err != nil {

@@ -168,9 +168,9 @@ func (h *WebhookStack) pid() (int, error) {
 	return pids[0], nil
 }
 
-// halt stops the dispatcher (SIGSTOP) and returns a function that kills it, after which the stack
-// starts a new one. The new process finds all records that arrived in the meantime, as after a
-// crash.
+// The method halt stops the dispatcher (SIGSTOP) and returns a function that kills it, after which
+// the stack starts a new one. The new process finds all records that arrived in the meantime, as
+// after a crash.
 func (h *WebhookStack) halt() (again func() error, err error) {
 	pid, err := h.pid()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 
 const callsPerSecond = 10
 
-// webhooks prints the time from a POST to its first and its last webhook. The carrier's time scale
-// is zero, and the rate is so low that the machine is nearly idle.
+// The function webhooks prints the time from a POST to its first and its last webhook. The
+// carrier's time scale is zero, and the rate is so low that the machine is nearly idle.
 func webhooks(ctx context.Context, b *bench) error {
 	hooks := b.hooks
 	w, err := b.stack.NewWorkspace(ctx, "bench webhooks", "100000")
@@ -119,7 +119,7 @@ func idle(ctx context.Context, b *bench) error {
 	})
 }
 
-// costs measures the cost of a call in a separate stack.
+// The function costs measures the cost of a call in a separate stack.
 func costs(ctx context.Context, b *bench) error {
 	return proxied(ctx, b, "costs", func(stack *kit.Stack, _, db string, proxy *probe.Proxy) error {
 		meter, err := probe.NewCPU(ctx, stack, db)

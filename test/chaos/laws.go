@@ -118,7 +118,7 @@ func (j *judge) count(known truth) {
 	}
 }
 
-// strangers checks that no workspace can read the data of another workspace.
+// The method strangers checks that no workspace can read the data of another workspace.
 func (j *judge) strangers(ctx context.Context, known truth) error {
 	for _, other := range j.w.tenants {
 		if other == known.tenant {
@@ -149,8 +149,8 @@ func dialled(log []kit.LogLine) map[string]int {
 	return dials
 }
 
-// dials checks each originate request that the carrier received. It must belong to a call request,
-// and a call request must not have two originates.
+// The method dials checks each originate request that the carrier received. It must belong to a
+// call request, and a call request must not have two originates.
 func (j *judge) dials(log []kit.LogLine, owned map[string]bool) {
 	seen, refused := map[string]bool{}, map[string]bool{}
 	for _, line := range log {
@@ -172,8 +172,8 @@ func (j *judge) dials(log []kit.LogLine, owned map[string]bool) {
 	}
 }
 
-// answers checks that each accepted call request exists, that no canceled call request was dialed,
-// and that each call belongs to a call request.
+// The method answers checks that each accepted call request exists, that no canceled call request
+// was dialed, and that each call belongs to a call request.
 func (j *judge) answers(known truth, dials map[string]int) {
 	requests, calls, asked := map[string]request{}, map[string]bool{}, map[string]int{}
 	for _, req := range known.requests {
@@ -218,7 +218,7 @@ func (j *judge) answers(known truth, dials map[string]int) {
 	}
 }
 
-// gates checks that no number was dialed before its scheduled time or during an opt-out.
+// The method gates checks that no number was dialed before its scheduled time or during an opt-out.
 func (j *judge) gates(known truth) {
 	due := map[string]time.Time{}
 	for _, req := range known.requests {
@@ -242,8 +242,8 @@ func (j *judge) gates(known truth) {
 	}
 }
 
-// webhooks checks the events of each call. Each event must be delivered, or recorded as skipped or
-// failed. Each call must have one terminal event.
+// The method webhooks checks the events of each call. Each event must be delivered, or recorded as
+// skipped or failed. Each call must have one terminal event.
 func (j *judge) webhooks(known truth) {
 	type event struct {
 		call     string
@@ -295,8 +295,8 @@ func (j *judge) webhooks(known truth) {
 	}
 }
 
-// terminals maps each call to the ids of its terminal events. It includes the delivered events, and
-// the events that are recorded as skipped or failed.
+// The function terminals maps each call to the ids of its terminal events. It includes the
+// delivered events, and the events that are recorded as skipped or failed.
 func terminals(arrived []kit.Delivery, recorded []delivery) map[string]map[string]string {
 	of := map[string]map[string]string{}
 	note := func(call, event, kind string) {
@@ -319,7 +319,7 @@ func terminals(arrived []kit.Delivery, recorded []delivery) map[string]map[strin
 	return of
 }
 
-// logs checks that no record was dead-lettered and that no process panicked.
+// The method logs checks that no record was dead-lettered and that no process panicked.
 func (j *judge) logs() error {
 	log, err := os.ReadFile(filepath.Join(j.w.home, "stack.log"))
 	if err != nil {

@@ -128,7 +128,8 @@ func quiet(plan []Fault, at time.Duration) time.Duration {
 	return at
 }
 
-// over returns the earliest time at which the target of the fault can have another fault.
+// The method over returns the earliest time at which the target of the fault can have another
+// fault.
 func (f Fault) over() time.Duration {
 	if f.Kind == Kill || f.Kind == Choke || f.Kind == Blackout {
 		return f.At + f.For + recoveryTime

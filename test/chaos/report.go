@@ -139,7 +139,7 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// answers formats the number of responses by operation and status.
+// The method answers formats the number of responses by operation and status.
 func (r *Report) answers() string {
 	var b strings.Builder
 	statuses := map[int]bool{}
@@ -168,7 +168,7 @@ func (r *Report) answers() string {
 	return b.String()
 }
 
-// faults formats the number of faults by target and kind.
+// The method faults formats the number of faults by target and kind.
 func (r *Report) faults() string {
 	var b strings.Builder
 	table := func(title string, targets []string, kinds []Kind) {
@@ -210,7 +210,7 @@ func sum(of map[string]int) (all int) {
 	return all
 }
 
-// counted formats counts, the largest first.
+// The function counted formats counts, the largest first.
 func counted(of map[string]int) string {
 	names := slices.Collect(maps.Keys(of))
 	slices.SortFunc(names, func(a, b string) int {

@@ -34,7 +34,7 @@ func (j *judge) settle(ctx context.Context, within time.Duration) {
 	}
 }
 
-// open lists the requests, calls and deliveries of a workspace that are in progress.
+// The method open lists the requests, calls and deliveries of a workspace that are in progress.
 func (j *judge) open(ctx context.Context, t *tenant) (found []string, err error) {
 	var errs []error
 	list := func(client *kit.Client, path, what string, statuses ...string) {
@@ -153,9 +153,9 @@ func (j *judge) dialog(ctx context.Context) (log []kit.LogLine, err error) {
 	return log, nil
 }
 
-// heard converts a call in sipp's log into lines in the format of the simulated carrier's log. The
-// parameter followed is true if a later trunk exists, which can accept a call that this trunk
-// refused.
+// The function heard converts a call in sipp's log into lines in the format of the simulated
+// carrier's log. The parameter followed is true if a later trunk exists, which can accept a call
+// that this trunk refused.
 func heard(c *kit.SippCall, followed bool) (log []kit.LogLine) {
 	line := func(kind string, at time.Time) {
 		if !at.IsZero() {
@@ -219,8 +219,8 @@ func (j *judge) read(ctx context.Context, t *tenant) (known truth, err error) {
 	return known, errors.Join(faults...)
 }
 
-// talks compares the talk time of each completed call with the carrier's log, because the talk time
-// is charged.
+// The method talks compares the talk time of each completed call with the carrier's log, because
+// the talk time is charged.
 func (j *judge) talks(known truth, log []kit.LogLine) {
 	answered, over := map[string]time.Time{}, map[string]time.Time{}
 	for _, line := range log {
@@ -253,8 +253,8 @@ func (j *judge) about(reported, talked int64) bool {
 	return reported >= talked-1 && reported <= talked+1+int64(mostPause/time.Second)
 }
 
-// charges compares the charge of each call with the call's talk time. It returns the sum of the
-// charges.
+// The method charges compares the charge of each call with the call's talk time. It returns the sum
+// of the charges.
 func (j *judge) charges(known truth) (all money.Micro) {
 	for id, c := range known.calls {
 		want := money.Micro(0)
@@ -269,8 +269,8 @@ func (j *judge) charges(known truth) (all money.Micro) {
 	return all
 }
 
-// money checks that the balance is the sum of the top-ups minus the charges, and that the
-// reconciliation finds no difference.
+// The method money checks that the balance is the sum of the top-ups minus the charges, and that
+// the reconciliation finds no difference.
 func (j *judge) money(ctx context.Context, known truth) error {
 	paid, charged := known.credit, j.charges(known)
 	var wallet struct{ Balance money.Micro }

@@ -15,8 +15,8 @@ import (
 // TestFailpoints_WorkCompletesAfterEachKill kills a process at each failpoint, a named place in the
 // code at which a test can kill the process. The failpoints are between any two steps of claim,
 // hold, commit, cancel and settlement. All work that was in progress must complete. The failpoints
-// of the dialer run with -large only. TestCrash_NoPointDialsTwice in services/dialer/cmd/dialer
-// always runs them.
+// of the dialer run here with -large only, because TestCrash_NoFailpointDialsTwice in
+// services/dialer/cmd/dialer always runs them.
 func TestFailpoints_WorkCompletesAfterEachKill(t *testing.T) {
 	w := stack(t)
 	for i, point := range w.points {

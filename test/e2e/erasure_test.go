@@ -279,7 +279,8 @@ func (p *erased) calledUs(t *testing.T) {
 	})
 }
 
-// kept checks that the opt-out, the consent records and the existence of the calls are kept.
+// The method kept checks that the opt-out, the consent records and the existence of the calls are
+// kept.
 func (p *erased) kept(t *testing.T, rows []row) {
 	t.Helper()
 	found := map[string]int{}

@@ -55,7 +55,7 @@ func (o operator) makes(args ...string) string {
 	return made.ID
 }
 
-// refused runs a command. The command must fail with the message.
+// The method refused runs a command. The command must fail with the message.
 func (o operator) refused(want string, args ...string) {
 	o.t.Helper()
 	output, err := o.s.RunCLI(o.t.Context(), "", append([]string{"-w", o.workspace}, args...)...)
@@ -245,7 +245,7 @@ func (o operator) whyNot(w *kit.Workspace) {
 	o.does("The number was not called: blocked, recipient_dnd.|precheck|dial|recipient_dnd", "calls", "why", placed.ID)
 }
 
-// comes makes a call request in the dialer's queue due immediately.
+// The method comes makes a call request in the dialer's queue due immediately.
 func (o operator) comes(id string) {
 	o.t.Helper()
 	conn := superuser(o.t, o.s)

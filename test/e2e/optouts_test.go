@@ -310,8 +310,8 @@ func (r refusal) judge(j *judged) string {
 	return ""
 }
 
-// known waits until every call request of a workspace has ended, and returns the call requests with
-// their decisions.
+// The function known waits until every call request of a workspace has ended, and returns the call
+// requests with their decisions.
 func known(t *testing.T, w *kit.Workspace) map[string]*judged {
 	t.Helper()
 	type request struct {

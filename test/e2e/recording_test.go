@@ -77,7 +77,7 @@ func fetch(t *testing.T, link, ranges string) (status int, body []byte) {
 
 const headerBytes = 58
 
-// sides checks the format of a recording and returns the samples of both channels.
+// The function sides checks the format of a recording and returns the samples of both channels.
 func sides(t *testing.T, file []byte) (person, agent []byte) {
 	t.Helper()
 	if len(file) < headerBytes {

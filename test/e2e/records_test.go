@@ -153,7 +153,7 @@ func snapshot(t *testing.T, s *kit.Stack, w *kit.Workspace) []byte {
 	return data
 }
 
-// parked counts the records in every dead-letter topic.
+// The function parked counts the records in every dead-letter topic.
 func parked(t *testing.T, admin *kadm.Client) map[string]int64 {
 	t.Helper()
 	counts := map[string]int64{}

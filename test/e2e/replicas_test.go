@@ -123,7 +123,8 @@ func work(t *testing.T, s *kit.Stack) map[string][]float64 {
 	return all
 }
 
-// fair checks that each replica did a part of the work between two readings of a counter.
+// The function fair checks that each replica did a part of the work between two readings of a
+// counter.
 func fair(t *testing.T, name, metric string, before, after []float64) {
 	t.Helper()
 	sum, did := 0.0, make([]float64, len(after))
@@ -150,8 +151,8 @@ func fair(t *testing.T, name, metric string, before, after []float64) {
 	}
 }
 
-// joined reports whether each replica of a service has partitions. It is true for a service that
-// consumes no topics.
+// The function joined reports whether each replica of a service has partitions. It is true for a
+// service that consumes no topics.
 func joined(t *testing.T, s *kit.Stack, name string) bool {
 	t.Helper()
 	addresses, err := s.PrivateAddresses(name)

@@ -34,11 +34,11 @@ const (
 	firstRolled  = 7_000_000
 )
 
-// TestUpgrade_NoRequestFails replaces both replicas of every service by another binary, one after
-// the other. Meanwhile a client sends requests and repeats none. No request may fail, and no event
-// may be lost or sent twice. RINGFENCE_OLD_BIN names older binaries (make upgrade). Otherwise the
-// old binaries are copies. With older binaries or -large the services are replaced one after the
-// other, to the new binaries and back. Otherwise all services are replaced at the same time.
+// TestUpgrade_NoRequestFails replaces the binary of every service, one replica after the other.
+// Meanwhile a client sends requests and repeats none. No request may fail, and no event may be lost
+// or sent twice. RINGFENCE_OLD_BIN names older binaries (make upgrade). Without it, the old
+// binaries are copies of the new ones. With older binaries or -large, one service after the other
+// is replaced, to the new binary and back. Otherwise all services are replaced at the same time.
 func TestUpgrade_NoRequestFails(t *testing.T) {
 	whole := os.Getenv("RINGFENCE_OLD_BIN") != "" || sharedstack.Large()
 	now := binaries(t)
@@ -196,7 +196,7 @@ func put(t *testing.T, place, from, name string) {
 	}
 }
 
-// copies copies the binaries of the services into a new folder.
+// The function copies copies the binaries of the services into a new folder.
 func copies(t *testing.T, bin string) string {
 	t.Helper()
 	if os.Getenv("RINGFENCE_OLD_BIN") != "" {
@@ -225,7 +225,8 @@ func duplicate(from, to string) error {
 	return cmp.Or(err, out.Close())
 }
 
-// outside returns a folder that an unprivileged process can read, unlike those of t.TempDir.
+// The function outside returns a folder that an unprivileged process can read, unlike those of
+// t.TempDir.
 func outside(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ringfence-roll-")

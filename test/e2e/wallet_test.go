@@ -244,8 +244,8 @@ func (c *crowd) each(work []string, do func(string)) {
 	clients.Wait()
 }
 
-// books waits until the available credit and the held credit equal the given numbers of holds. At
-// every read the ledger must have no difference.
+// The function books waits until the available credit and the held credit equal the given numbers
+// of holds. At every read the ledger must have no difference.
 func books(t *testing.T, w *kit.Workspace, spendable, held int) {
 	t.Helper()
 	var seen struct{ Spendable, Held, Balance money.Micro }

@@ -258,7 +258,7 @@ func (x *trial) load() (stop func()) {
 	}
 }
 
-// originates counts the calls for each number in the carrier's log.
+// The method originates counts the calls for each number in the carrier's log.
 func (x *trial) originates() map[string]int {
 	x.t.Helper()
 	log, err := x.stack.CarrierLog(x.t.Context())
@@ -338,7 +338,7 @@ func (x *trial) settle() (r result) {
 	return r
 }
 
-// live lists the calls that have not ended according to the API.
+// The method live lists the calls that have not ended according to the API.
 func (x *trial) live() (list string, err error) {
 	for _, status := range []string{"initiated", "ringing", "in_progress"} {
 		query := url.Values{"status": {status}}
@@ -353,7 +353,7 @@ func (x *trial) live() (list string, err error) {
 	return list, nil
 }
 
-// twice returns the numbers for which the carrier received more than one call.
+// The method twice returns the numbers for which the carrier received more than one call.
 func (x *trial) twice() (numbers []string) {
 	x.t.Helper()
 	for to, n := range x.originates() {
@@ -454,9 +454,9 @@ func (x *trial) dialedSince(at time.Time) (n int) {
 	return n
 }
 
-// conversations counts the calls of the dialers that were not killed: the calls that were answered
-// before the kill and had not ended then. It counts the completed and the broken calls separately.
-// A call that is missing in the new database is broken.
+// The method conversations counts the calls of the dialers that were not killed: the calls that
+// were answered before the kill and had not ended then. It counts the completed and the broken
+// calls separately. A call that is missing in the new database is broken.
 func (x *trial) conversations(db *server, killed time.Time) (continued, broken int) {
 	log, err := x.stack.CarrierLog(x.t.Context())
 	if err != nil {
@@ -490,7 +490,7 @@ SELECT instance_id::text FROM dialer.instances WHERE seen_at > now() - interval 
 	return continued, broken
 }
 
-// owners maps each call to the dialer instance that committed the call's fence.
+// The function owners maps each call to the dialer instance that committed the call's fence.
 func owners(db *server) map[string]string {
 	return pairs(db, `SELECT call_id::text, instance_id::text FROM dialer.fences`)
 }

@@ -257,7 +257,7 @@ func (s *Stack) PrivateAddresses(name string) (addresses []string, err error) {
 }
 
 // KillOne sends SIGKILL to one process with the given name. It returns false if there was no such
-// process. pick selects one of several processes.
+// process. If there are several, the parameter pick selects one.
 func (s *Stack) KillOne(name string, pick int) bool {
 	pids := s.Processes()[name]
 	if len(pids) == 0 {

@@ -181,7 +181,8 @@ Content-Length: [len]
 ]]></send>`)
 }
 
-// calling is a caller that calls the stack's number through the proxy and waits for a BYE.
+// calling returns the script of a caller that calls the stack's number through the proxy and waits
+// for a BYE.
 func calling(e *ear) script {
 	request := func(method, uri, to, seq string) string {
 		return method + " " + uri + " SIP/2.0\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\nFrom: <sip:+14155550001@[local_ip]:[local_port]>;tag=[pid]caller\n" +

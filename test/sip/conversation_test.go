@@ -174,7 +174,8 @@ func TestConversation_CompletesFromPOSTToWebhook(t *testing.T) {
 	wantRecorded(t, house, call.CallID, bo)
 }
 
-// over waits until the last event of a request's call is delivered, and returns the call.
+// The method over waits until the last event of a request's call is delivered, and returns the
+// call.
 func (w *world) over(t *testing.T, house *kit.Workspace, req kit.Request, last string) kit.Call {
 	t.Helper()
 	var id string

@@ -111,8 +111,8 @@ func (w *world) throughProxy() error {
 	return err
 }
 
-// answering starts the model. Its script contains, in order, the words that the model hears in each
-// call, and the answers to these words.
+// The method answering starts the model. Its script contains, in order, the words that the model
+// hears in each call, and the answers to these words.
 func (w *world) answering() (url string, err error) {
 	url, err = w.Model([]map[string]any{
 		{"heard": interruption, "text": explained},
@@ -168,7 +168,8 @@ func agent(t *testing.T, house *kit.Workspace, settings map[string]any) (id stri
 	return made.ID
 }
 
-// events waits until the last event of a call is delivered, and returns the call's events.
+// The method events waits until the last event of a call is delivered, and returns the call's
+// events.
 func (w *world) events(t *testing.T, house *kit.Workspace, callID, last string) (got []kit.Delivery) {
 	t.Helper()
 	until(t, "the event "+last, func() bool {

@@ -16,8 +16,8 @@ type script []string
 
 const tag = ";tag=[pid]far[call_number]"
 
-// over returns a script that receives an INVITE. The INVITE must have reached the proxy over the
-// given transport.
+// The function over returns a script that receives an INVITE. The INVITE must have reached the
+// proxy over the given transport.
 func over(transport string) script {
 	s := invited()
 	s[0] = strings.Replace(s[0], "</action>", `<ereg regexp="^ *`+transport+`$" search_in="hdr" header="X-Came-Over:" check_it="true" assign_to="4"/></action>`, 1)
@@ -245,7 +245,7 @@ func (e *ear) heard() (frames, loud int) {
 	return e.frames, e.loud
 }
 
-// hears waits until the condition cond on the received audio is true.
+// The method hears waits until the condition cond on the received audio is true.
 func (e *ear) hears(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	until(t, "the person hears "+what, func() bool {

@@ -144,7 +144,7 @@ func (c *client) want(t *testing.T, status int, method, path string, body any, h
 	return got
 }
 
-// refused sends one request and requires an error response with the code.
+// The method refused sends one request and requires an error response with the code.
 func (c *client) refused(t *testing.T, status int, code, method, path string, body any, header ...string) answer {
 	t.Helper()
 	got := c.do(t, method, path, body, header...)

@@ -17,8 +17,8 @@ import (
 // is a trusted proxy of the stack.
 const forwarded = "X-Forwarded-For"
 
-// strangers returns, by name, functions that create a client without a valid key. The parameter n
-// makes each client different.
+// The function strangers returns, by name, functions that create a client without a valid key. The
+// parameter n makes each client different.
 func strangers(t *testing.T) map[string]func(n int64) *client {
 	t.Helper()
 	shared := customer(t, "")
@@ -153,7 +153,7 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 		return limitsOf(t, "a stranger", c.refused(t, 401, "invalid_api_key", "GET", "/v1/calls", nil, lines...)).remaining
 	}
 	const untouched = 599
-	// The function after sends 90 requests from the address and then calls look immediately. Each
+	// The function after sends 90 requests from the address and then calls look immediately. Every
 	// 100 ms, one of the 90 requests stops counting, so after 9 s none would count.
 	after := func(c *client, from string, look func() int) int {
 		t.Helper()

@@ -65,8 +65,8 @@ type probe struct {
 
 func (p probe) title() string { return p.operation + ", " + p.name }
 
-// ask sends the probe with one of the two ids. In the response, it replaces the parts that differ
-// in every response.
+// ask sends the probe with one of the two ids. It replaces the parts of the response that differ
+// each time, so that two responses can be compared.
 func (p probe) ask(t *testing.T, c *client, base, agent, value string) answer {
 	t.Helper()
 	method, _, _ := strings.Cut(p.operation, " ")

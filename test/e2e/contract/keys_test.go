@@ -79,8 +79,7 @@ func TestKeys_AreStoredAsKeyedHashes(t *testing.T) {
 	}
 }
 
-// needles returns the forms in which a key must not be stored: plain text, and hashes without a
-// secret.
+// needles returns the forms in which a key must not be stored: as plain text or as an unkeyed hash.
 func needles(key, secret string) map[string]string {
 	all := map[string]string{}
 	for name, text := range map[string]string{"the key": key, "its secret part": secret} {

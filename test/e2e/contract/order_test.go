@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// ask is a valid request to one operation of the API. An object of the workspace replaces {id} in
-// the path.
+// ask is a valid request to one operation of the API. The test replaces {id} in the path by the id
+// of an object.
 type ask struct {
 	operation, method, path string
 	body                    any

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// later returns a value of scheduled_for that is after the end of the tests.
+// The function later returns a value of scheduled_for that is after the end of the tests.
 func later() string { return time.Now().Add(time.Hour).UTC().Format(time.RFC3339) }
 
 // deep returns an object with the given number of nested levels.

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// later places a call that is due after an hour.
+// The method later places a call that is due after an hour.
 func (w *tenant) later(t *testing.T, to string) (id string) {
 	t.Helper()
 	return w.write.want(t, 202, "POST", "/v1/calls", w.order(to, "scheduled_for", later())).text("id")

@@ -256,7 +256,8 @@ func typed(t *testing.T, c *client) *openapi.ClientWithResponses {
 	return api
 }
 
-// of returns a function that requires the status of a response of the generated client.
+// The function of returns a function that requires the status of a response of the generated
+// client.
 func of[T interface{ StatusCode() int }](response T, err error) func(t *testing.T, status int) T {
 	return func(t *testing.T, status int) T {
 		t.Helper()

@@ -218,7 +218,7 @@ func mustHaveSigned(t *testing.T, w *tenant, secrets []string, asked []testDeliv
 	}
 }
 
-// signs reports whether the signature is valid for the secret.
+// The function signs reports whether the signature is valid for the secret.
 func signs(secret, header string, body []byte) bool {
 	stamp, mac, _ := strings.Cut(strings.TrimPrefix(header, "t="), ",v1=")
 	h := hmac.New(sha256.New, []byte(secret))

@@ -220,7 +220,7 @@ func (c *customer) replay(t testing.TB, status string, since time.Time) int {
 	return answer.Replayed
 }
 
-// open counts the rows of the subscription's queue.
+// The method open counts the rows of the subscription's queue.
 func (c *customer) open(t testing.TB, where string) (n int) {
 	t.Helper()
 	query := "SELECT count(*) FROM webhook_dispatcher.delivery_queue WHERE subscription_id = $1 AND " + where

@@ -111,7 +111,7 @@ func (b *book) count() int {
 	return len(b.got)
 }
 
-// of returns the requests of one event in the order of their arrival.
+// The method of returns the requests of one event in the order of their arrival.
 func (b *book) of(event string) (mine []request) {
 	for _, r := range b.all() {
 		if r.event == event {
@@ -161,7 +161,7 @@ func lineOf(r *http.Request) net.Conn {
 	return line
 }
 
-// answering sets the status and the delay of the responses.
+// The method answering sets the status and the delay of the responses.
 func (e *endpoint) answering(status int, wait time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

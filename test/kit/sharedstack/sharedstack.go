@@ -51,7 +51,7 @@ func Binaries(t testing.TB) string {
 	return dir
 }
 
-// Complete adds links to the folder bin for those programs of the folder built that bin does not
+// Complete creates in the folder bin a link to each program of the folder built that bin does not
 // contain.
 func Complete(bin, built string) error {
 	all, err := os.ReadDir(built)

@@ -205,9 +205,9 @@ func (s *Server) clear(ctx context.Context) error {
 	return nil
 }
 
-// inside returns the Postgres processes that use the data directory, the postmaster first. Some
-// systems do not show the working directory of a process. On such a system, inside returns the
-// process whose id is in the pid file, if that process is a postgres.
+// The function inside returns the Postgres processes that use the data directory, the postmaster
+// first. Some systems do not show the working directory of a process. On such a system, inside
+// returns the process whose id is in the pid file, if that process is a postgres.
 func inside(data string, postmaster int) []Identity {
 	var found []Identity
 	add := func(pid int) {

@@ -1,4 +1,4 @@
-// Child processes: their start, prefixed output, signals, restart after a crash, and the record by
+// Child processes: their start, prefixed output, signals, restart after a crash, and the file by
 // which a later run finds orphaned processes.
 
 package stack

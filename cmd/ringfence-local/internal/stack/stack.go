@@ -180,7 +180,7 @@ func (s *stack) keep(ctx context.Context, specs ...Spec) error {
 	return nil
 }
 
-// down stops the ranks in reverse order: services, carrier, broker, Postgres.
+// The method down stops the ranks in reverse order: services, carrier, broker, Postgres.
 func (s *stack) down(hurry, kill context.Context) {
 	if len(s.ranks) == 0 {
 		return

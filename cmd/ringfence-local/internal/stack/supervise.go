@@ -19,7 +19,7 @@ const (
 	settled      = 10 * time.Second
 )
 
-// Supervisor restarts children that end, and records the running ones.
+// Supervisor restarts children that end, and writes the list of the running ones to a file.
 type Supervisor struct {
 	// Longest is the longest pause between restarts, 5 s by default. Set it before the first Keep.
 	Longest time.Duration
@@ -32,7 +32,8 @@ type Supervisor struct {
 	live []Identity
 }
 
-// NewSupervisor returns a supervisor that records the running children in a file.
+// NewSupervisor returns a supervisor. The parameter record is the path of the file for the list of
+// the running children.
 func NewSupervisor(starter *Starter, console *Console, record string) *Supervisor {
 	return &Supervisor{Longest: longestPause, starter: starter, console: console, record: record}
 }

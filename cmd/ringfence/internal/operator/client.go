@@ -241,8 +241,8 @@ type page struct {
 	HasMore bool              `json:"has_more"`
 }
 
-// pages yields the pages of a collection, newest first. It requests each page when the caller needs
-// it. An error is the last item.
+// The method pages yields the pages of a collection, newest first. It requests each page when the
+// caller needs it. An error is the last item.
 func (d *Client) pages(ctx context.Context, path string, filter url.Values, want Listed) iter.Seq2[page, error] {
 	query := url.Values{}
 	for name, values := range filter {

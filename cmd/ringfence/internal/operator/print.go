@@ -146,8 +146,8 @@ func pairs(rows [][]string) string {
 	return aligned(widths, rows)
 }
 
-// blocks formats each row as several lines, one line per column. The first row contains the
-// headings.
+// The function blocks formats each row as several lines, one line per column. The first row
+// contains the headings.
 func blocks(rows [][]string) string {
 	members := make([]string, 0, len(rows))
 	for _, row := range rows[1:] {

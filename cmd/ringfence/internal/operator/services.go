@@ -104,7 +104,7 @@ func (r *ServiceCommand) aside(line string) error {
 	return nil
 }
 
-// A lines receives the output of the binary and passes it on line by line.
+// The type lines receives the output of the binary and passes it on line by line.
 type lines struct {
 	begun []byte
 	say   func(line string) error

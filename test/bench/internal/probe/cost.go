@@ -19,9 +19,8 @@ import (
 )
 
 const (
-	// underWay is the number of concurrent clients. A client first places as many calls as the
-	// constant warm says. These calls do not count. Then it places as many calls as the constant
-	// each says.
+	// underWay is the number of concurrent clients. Each client first places `warm` calls, which do
+	// not count, and then `each` calls, which count.
 	underWay, each, warm = 32, 25, 3
 	// quiet is the duration of the measurement of the idle stack. The idle stack's polling is
 	// subtracted from the cost of the calls.
@@ -109,7 +108,7 @@ func Measure(ctx context.Context, s Setup) error {
 	return nil
 }
 
-// calls places the calls and waits until all webhooks of the calls have arrived.
+// The method calls places the calls and waits until all webhooks of the calls have arrived.
 func (s Setup) calls(ctx context.Context, w *kit.Workspace, done, more int) error {
 	var all sync.WaitGroup
 	faults := make([]error, underWay)
