@@ -61,7 +61,7 @@ type run struct {
 	err  error
 }
 
-var errEnded = errors.New("the stack ended without a signal")
+var errEnded = errors.New("its process exited with status 0")
 
 // Start starts a stack and returns when the stack can place calls. It appends the stack's output to
 // Home/stack.log.
