@@ -108,7 +108,7 @@ func TestAnswer_RefusesUndocumentedResponses(t *testing.T) {
 		{"no error body", "GET", path, 404, headers(), "", "EOF"},
 		{"plain text instead of JSON", "GET", path, 404, headers("Content-Type", "text/plain"), "404 page not found",
 			"content type"},
-		{"two JSON values", "GET", path, 404, headers(), refusal("not_found") + "{}", "follows"},
+		{"two JSON values", "GET", path, 404, headers(), refusal("not_found") + "{}", "more text after"},
 		{"no Service-Version", "GET", path, 200, headers("Service-Version", ""), request, "Service-Version"},
 		{"another Service-Version", "GET", path, 200, headers("Service-Version", "2026-06-05"), request, "Service-Version"},
 		{"no RateLimit", "GET", path, 200, headers("RateLimit", ""), request, "RateLimit"},
