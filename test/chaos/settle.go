@@ -283,7 +283,7 @@ func (j *judge) money(ctx context.Context, known truth) error {
 	}
 	differences, err := known.Differences(ctx)
 	for _, difference := range differences {
-		j.r.broken(lawMoney, "the books of workspace "+known.name+" do not agree: "+difference)
+		j.r.broken(lawMoney, "the wallet of workspace "+known.name+" differs from the ledger or the charges: "+difference)
 	}
 	return err
 }
