@@ -46,7 +46,7 @@ func (p *prometheus) listed(t *testing.T) {
 	}
 	slices.Sort(lines)
 	if os.Getenv(rewriting) == "write" {
-		keep(t, inventory, "# Metrics\n\nWhat the services tell, scraped from the whole stack by `make observe`; those of Go, of the process and of the Kafka client are theirs. No label holds an id, a number or a customer; sip_trunk is the name that an operator gave a trunk.\n\n| metric | type | is |\n|---|---|---|\n"+strings.Join(lines, "\n")+"\n")
+		keep(t, inventory, "# Metrics\n\nThese are the metrics of all services, as `make observe` scraped them from the whole stack. The metrics of the Go runtime, of the process and of the Kafka client are not listed. No label contains an id, a phone number or a customer. The label sip_trunk contains the name that an operator gave to a trunk.\n\n| metric | type | meaning |\n|---|---|---|\n"+strings.Join(lines, "\n")+"\n")
 		return
 	}
 	text, err := os.ReadFile(inventory)
