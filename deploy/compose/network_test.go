@@ -232,7 +232,7 @@ func TestCharts_NetworkPoliciesAllowOnlyListedConnections(t *testing.T) {
 	for _, row := range []struct {
 		environment, clients string
 		servers              []string            // servers outside the cluster that every service needs
-		database             []string            // database access, which migrations also need
+		database             []string            // containers that connect to the database; migrations connect too
 		outside              map[string][]string // servers outside the cluster that only one service needs
 	}{
 		{"default", anywhere, []string{"TCP 9092, anywhere"}, []string{"TCP 5432, anywhere"}, nil},

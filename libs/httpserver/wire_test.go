@@ -113,7 +113,7 @@ func TestServer_BodyThatLooksLikeAnErrorIsNotChanged(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	reader := bufio.NewReader(conn)
-	for range 2 { // the second response on the same connection is protected as well
+	for range 2 { // both responses of the connection must have the headers
 		if _, err := io.WriteString(conn, "GET /recordings/1 HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}

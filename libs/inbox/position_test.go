@@ -280,9 +280,9 @@ func TestConsumer_PartitionWithoutAPositionIsReadFromItsStart(t *testing.T) {
 	}
 }
 
-// TestConsumer_FirstStartCountsNoMovedPosition covers a new installation, whose group has committed
-// no offset.
-func TestConsumer_FirstStartCountsNoMovedPosition(t *testing.T) {
+// TestConsumer_FirstStartDoesNotCountAsAMovedPosition covers a new installation, whose group has
+// committed no offset.
+func TestConsumer_FirstStartDoesNotCountAsAMovedPosition(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.produce(record("a", 1))

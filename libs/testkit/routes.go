@@ -43,7 +43,7 @@ func Customers[O fmt.Stringer](t *testing.T, router http.Handler, operations []O
 func Same(t *testing.T, answered, described []string) {
 	t.Helper()
 	if len(described) == 0 {
-		t.Error("nothing is described")
+		t.Error("the API description contains no operation")
 	}
 	for _, each := range answered {
 		if !slices.Contains(described, each) {

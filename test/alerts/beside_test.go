@@ -121,9 +121,9 @@ func (b *beside) links(t *testing.T, program, from string) {
 }
 
 // upgraded restarts the gateway in another version, and the dialer with a certificate that is valid
-// for one hour. Then it calls the function during. The alert on certificates fires: its three days
-// are shortened to 72 minutes, which is more than one hour. At the end upgraded restores the
-// version and the certificate.
+// for one hour. Then it calls the function during. The alert on certificates then fires: in this
+// test its threshold is 72 minutes instead of three days. At the end upgraded restores the version
+// and the certificate.
 func (b *beside) upgraded(t *testing.T, during func()) {
 	t.Helper()
 	folder := t.TempDir()

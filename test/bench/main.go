@@ -48,7 +48,7 @@ type bench struct {
 	db    string
 	stack *kit.Stack
 	hooks *kit.Receiver
-	// landing records the deliveries that hooks receives.
+	// landing records the deliveries that the receiver in the field hooks gets.
 	landing *Landing
 	// house is the shared state of the measurements of deliveries. It is nil before the first of
 	// them.

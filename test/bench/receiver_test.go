@@ -43,7 +43,7 @@ func post(ctx context.Context, server *httptest.Server, path, attempt string, ev
 	return resp.StatusCode, resp.Body.Close()
 }
 
-func TestReceiver_RespondsByPathAndRecordsFirstBytes(t *testing.T) {
+func TestReceiver_RespondsByPathAndRecordsTheTimeOfTheFirstByte(t *testing.T) {
 	t.Parallel()
 	r, server := receiverEndpoint(t)
 	last := time.Now().UnixNano()

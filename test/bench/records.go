@@ -85,8 +85,8 @@ func (h *WebhookStack) learn(ctx context.Context) ([]template, error) {
 func (h *WebhookStack) body() []byte { return h.templates[len(h.templates)-1].event().GetBody() }
 
 // answersAfter is the number of calls that ring before the first call is answered. completesAfter
-// is the number of calls that ring before the first call ends. Two events of one call are therefore
-// never adjacent.
+// is the number of calls that ring before the first call ends. So between two events of one call
+// there are always events of other calls.
 const (
 	answersAfter   = 20
 	completesAfter = 60

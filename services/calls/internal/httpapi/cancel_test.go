@@ -262,10 +262,10 @@ func TestUnconfirmedHold_ConcurrentPOSTLeavesNoUnusedHold(t *testing.T) {
 	}
 }
 
-// TestRepublish_OverdueDialingRequestIsNotDialedAgain covers a request whose end was lost. The
-// request has been dialing for longer than its call can last. The dialer must not dial the request
-// again.
-func TestRepublish_OverdueDialingRequestIsNotDialedAgain(t *testing.T) {
+// TestRepublish_OverdueRequestInStatusDialingIsNotDialedAgain covers a request whose end was lost.
+// The request has been dialing for longer than its call can last. The dialer must not dial the
+// request again.
+func TestRepublish_OverdueRequestInStatusDialingIsNotDialedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	old, young := r.place(), r.place()

@@ -24,7 +24,7 @@ type Workspace struct {
 	KeepTranscriptsDays int32
 	// Transcripts reports whether transcripts are stored and shown.
 	Transcripts bool
-	// Recordings reports whether recordings are shown.
+	// Recordings reports whether the workspace's customers can read recordings.
 	Recordings bool
 }
 

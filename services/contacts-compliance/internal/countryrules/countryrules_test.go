@@ -306,7 +306,7 @@ func TestRule_JSONFormDecodesToTheSameRule(t *testing.T) {
 	}
 }
 
-func TestEnding_ReturnsPacksThatExpireBeforeADay(t *testing.T) {
+func TestEnding_ReturnsPolicyPacksThatExpireBeforeTheGivenDay(t *testing.T) {
 	t.Parallel()
 	l := embedded(t)
 	if got := l.Ending(window.Date{Year: 2028, Month: 12, Day: 31}); len(got) != 0 {

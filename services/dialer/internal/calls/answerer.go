@@ -58,7 +58,7 @@ func (a *Answerer) Run(ctx context.Context) error {
 		case <-a.wake:
 		}
 		if err := a.answerDue(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "not all due inbound calls answered", "error", err)
+			slog.WarnContext(ctx, "not all waiting inbound calls could be answered", "error", err)
 		}
 	}
 }

@@ -150,8 +150,8 @@ func TestRecording_ContainsTheCallFromItsStart(t *testing.T) {
 	}
 }
 
-// While the database creates the recording, the audio is kept in memory. The recording must contain
-// this audio.
+// While the row of the recording is being inserted into the database, the audio is kept in memory.
+// The recording must contain this audio.
 func TestRecording_ContainsAudioFromBeforeTheFileExists(t *testing.T) {
 	t.Parallel()
 	s := newFakeRecorder(t)

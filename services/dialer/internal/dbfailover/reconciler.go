@@ -408,7 +408,7 @@ func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog
 		}
 		r.settled.WithLabelValues("restored").Add(float64(settled.Restored))
 		r.settled.WithLabelValues("failed").Add(float64(settled.Failed))
-		slog.WarnContext(ctx, "dial intents settled", "restored", settled.Restored, "failed", settled.Failed)
+		slog.WarnContext(ctx, "fences of dial intents restored", "restored", settled.Restored, "failed", settled.Failed)
 	}
 	return nil
 }

@@ -89,8 +89,8 @@ func Allocate(shared []Shared, workers Workers, workspaces []WorkspaceDemand) Al
 	return a.result
 }
 
-// allocator computes an allocation. out is how many requests it has allocated from the shared
-// limits so far.
+// allocator divides the free capacity among the workspaces. The field out is the number of requests
+// that it has allocated from the shared limits so far.
 type allocator struct {
 	shared  []Shared
 	workers Workers

@@ -118,8 +118,9 @@ func AgentOf(event *eventv1.AgentEvent) (Agent, error) {
 	}, nil
 }
 
-// From returns the number from which the agent calls: the agent's from_number, otherwise the
-// parameter number, whose inbound calls the agent answers. It is empty if the agent has neither.
+// From returns the number from which the agent calls: its from_number or, if that is not set, the
+// argument number. The argument is the number whose inbound calls the agent answers. The result is
+// empty if the agent has neither.
 func (a Agent) From(number string) string { return cmp.Or(a.FromE164, number) }
 
 // Number is a phone number of a workspace. An agent answers the inbound calls to it.

@@ -13,7 +13,7 @@ import (
 // have different letters.
 type line struct {
 	*JitterBuffer
-	heard string // one character per frame: its letter, "_" for silence, "?" for a mixed frame
+	heard string // the letter of each frame's packet; "_": silence, "?": a mixed frame
 	now   time.Duration
 	base  uint32
 	first uint16
@@ -103,7 +103,7 @@ func TestJitterBuffer_ReplacesALostPacketAfterTheWait(t *testing.T) {
 	l.at(40)
 	l.frame(2)
 	l.at(70)
-	l.want(t, "a") // 20 ms for the frame and 60 ms for the wait
+	l.want(t, "a") // played 80 ms after its arrival: 20 ms of frame, 60 ms of wait
 	l.at(80)
 	l.want(t, "a_c")
 	l.frame(3)

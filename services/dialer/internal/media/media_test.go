@@ -339,7 +339,7 @@ func TestStream_AcceptsANewSource(t *testing.T) {
 	}
 }
 
-func TestStream_SendsNothingDuringAHold(t *testing.T) {
+func TestStream_SendsNothingWhileTheCallIsOnHold(t *testing.T) {
 	d := newStreamTest(t)
 	d.connect(t)
 	d.script = "ab"

@@ -56,7 +56,7 @@ type moment struct {
 	slot int64
 	due  atomic.Int64 // turn of the next frame
 
-	mu    sync.Mutex // protects the fields below, and writes of due
+	mu    sync.Mutex // protects the fields below; also locked to write the field due
 	frame int64      // number of the next frame
 	quiet int        // number of consecutive frames of silence
 	least int64      // shortest wait of the measured frames, in turns

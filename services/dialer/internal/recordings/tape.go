@@ -93,7 +93,7 @@ func (t *Tape) end(discard bool) {
 	if discard {
 		_ = os.Remove(t.file.Name())
 	} else {
-		_, _ = fix(t.file) // after an error, settle repairs the header before the upload
+		_, _ = fix(t.file) // if it fails, the method settle repairs the header before the upload
 	}
 	_ = t.file.Close()
 	t.file = nil

@@ -14,8 +14,8 @@ const (
 	// suspectNew applies to a trunk that has accepted no call since its settings last changed.
 	// suspectProven applies to all other trunks.
 	suspectNew, suspectProven = 2, 5
-	// suspectOneWorkspace is the threshold instead if all refused calls are of one workspace and
-	// another workspace has called over the trunk.
+	// suspectOneWorkspace is used instead of the other two thresholds if all refused calls are of one
+	// workspace and another workspace has called over the trunk.
 	suspectOneWorkspace = 20
 	// maxReleases is how often a call request to one number is released after a 403, which means
 	// that it goes back to the queue. After that, the call request ends. Otherwise a barred number

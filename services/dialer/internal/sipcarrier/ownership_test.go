@@ -293,8 +293,9 @@ func TestRefresh_RestoresALegWhoseTrunkIsFull(t *testing.T) {
 	testkit.Until(t, "the call ends", func() bool { return p.Live() == 0 })
 }
 
-// A standby that lacks the newest rows becomes the database server while an inbound call rings, and
-// again while the call is answered. The owner of the leg stores the call again.
+// A standby becomes the database server during a call. It lacks the newest rows of the call. The
+// call continues. When the next event of the call is stored, its owner stores the leg and the
+// earlier events again.
 func TestRefresh_RestoresAnInboundCallAfterAFailover(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)

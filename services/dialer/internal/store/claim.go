@@ -194,8 +194,9 @@ type workspaceRow struct {
 	Next float64 `db:"next"`
 }
 
-// heldBack reports whether the workspace's own limits delayed the request: the workspace reached
-// them before the request was late. Otherwise the service itself delayed the request.
+// heldBack reports whether the workspace's own limits delayed the request. This is the case if the
+// workspace was at its limits when the request became late. Otherwise the service has delayed the
+// request.
 func (w workspaceRow) heldBack(r dialqueue.Request) bool {
 	return w.OwnLimitSince != nil && w.OwnLimitSince.Sub(r.DueAt) <= lateAfter
 }

@@ -381,9 +381,10 @@ func putPositions(ctx context.Context, tx pgx.Tx, offsets map[int32]int64) error
 	return err
 }
 
-// The query reports whether a request can still get a fence whose intent was published before
-// @since. There are two cases: a claim that was made before @since, and a call that was fenced
-// before @since and that its trunk can refuse, so that another trunk is tried.
+// The query reports whether a fence can still be committed whose intent was published before
+// @since. There are two cases. A claim that was made before @since can still lead to a fence. And
+// the trunk can still refuse a call that was fenced before @since: the dialer then fences the call
+// for another trunk.
 const mayFence = `
 SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_by IS NOT NULL
 		AND q.look_at > now() - interval '1 minute' AND q.look_at <= @since::timestamptz + @lease::interval)

@@ -9,7 +9,8 @@ import (
 // reached. Test deliveries are not counted
 // (docs/reference/api/webhooks.md#failure-counter-and-automatic-disabling).
 type FailureRule struct {
-	// Failures is the number of failed attempts since the last success.
+	// Failures is the number of failed attempts in a row after which the subscription can become
+	// failed.
 	Failures int `env:"WEBHOOK_FAILED_AFTER_FAILURES" envDefault:"20" help:"Failed attempts in a row after which a subscription is set to failed; the other two WEBHOOK_FAILED_AFTER thresholds must be reached too."`
 	// Duration is the time since the first of these failures.
 	Duration time.Duration `env:"WEBHOOK_FAILED_AFTER" envDefault:"15m" help:"Time since the first of the failed attempts in a row after which a subscription is set to failed."`

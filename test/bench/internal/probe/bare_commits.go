@@ -31,9 +31,10 @@ type Commit struct {
 	Writes  []Write
 }
 
-// Write is one prepared statement. An insert copies the newest row that the stack wrote into the
-// table, and replaces the columns in Fresh. Any other statement is in the field SQL, where {} is
-// replaced by the name of the table's copy and {other.table} by the name of another table's copy.
+// Write is one prepared statement. An insert copies the newest row that the stack has inserted into
+// the table, with other values in the columns of Fresh. The copy goes into a second table with the
+// same columns. Any other statement is in the field SQL: {} is replaced by the name of the second
+// table, and {other.table} by the name of the second table of another one.
 type Write struct {
 	Table string
 	Fresh map[string]Value
