@@ -175,8 +175,8 @@ type Held struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	AmountMicro int64                  `protobuf:"varint,1,opt,name=amount_micro,json=amountMicro,proto3" json:"amount_micro,omitempty"`
 	Currency    string                 `protobuf:"bytes,2,opt,name=currency,proto3" json:"currency,omitempty"`
-	// The max_call_seconds for which the hold pays. A repeated call returns the value of the first
-	// one. 0 if the billing-wallet does not set this field.
+	// The max_call_seconds for which the hold pays. A repeated RPC returns the value of the first
+	// RPC. 0 if an older version of billing-wallet responds, which does not set this field.
 	MaxCallSeconds int32 `protobuf:"varint,3,opt,name=max_call_seconds,json=maxCallSeconds,proto3" json:"max_call_seconds,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache

@@ -44,13 +44,13 @@ const (
 
 // DialCheckServiceClient is a client for the ringfence.compliance.v1.DialCheckService service.
 type DialCheckServiceClient interface {
-	// Check evaluates the gates again, shortly before the dial. A result is valid for two seconds of
-	// the caller's monotonic clock.
+	// Check evaluates the compliance gates again, shortly before the dial. The dialer can use a
+	// result for two seconds, measured with its monotonic clock.
 	Check(context.Context, *connect.Request[CheckRequest]) (*connect.Response[CheckResponse], error)
-	// RecordOptOut records that a person asked in a call not to be called again. It is idempotent by
-	// call_id.
+	// RecordOptOut stores that a person asked during a call not to be called again. It is idempotent
+	// by call_id.
 	RecordOptOut(context.Context, *connect.Request[RecordOptOutRequest]) (*connect.Response[RecordOptOutResponse], error)
-	// LookupCaller finds the contact of an inbound caller. It never creates one.
+	// LookupCaller finds the contact of an inbound caller. It never creates a contact.
 	LookupCaller(context.Context, *connect.Request[LookupCallerRequest]) (*connect.Response[LookupCallerResponse], error)
 }
 
@@ -111,13 +111,13 @@ func (c *dialCheckServiceClient) LookupCaller(ctx context.Context, req *connect.
 // DialCheckServiceHandler is an implementation of the ringfence.compliance.v1.DialCheckService
 // service.
 type DialCheckServiceHandler interface {
-	// Check evaluates the gates again, shortly before the dial. A result is valid for two seconds of
-	// the caller's monotonic clock.
+	// Check evaluates the compliance gates again, shortly before the dial. The dialer can use a
+	// result for two seconds, measured with its monotonic clock.
 	Check(context.Context, *connect.Request[CheckRequest]) (*connect.Response[CheckResponse], error)
-	// RecordOptOut records that a person asked in a call not to be called again. It is idempotent by
-	// call_id.
+	// RecordOptOut stores that a person asked during a call not to be called again. It is idempotent
+	// by call_id.
 	RecordOptOut(context.Context, *connect.Request[RecordOptOutRequest]) (*connect.Response[RecordOptOutResponse], error)
-	// LookupCaller finds the contact of an inbound caller. It never creates one.
+	// LookupCaller finds the contact of an inbound caller. It never creates a contact.
 	LookupCaller(context.Context, *connect.Request[LookupCallerRequest]) (*connect.Response[LookupCallerResponse], error)
 }
 

@@ -199,8 +199,8 @@ func (*CheckResponse_Later) isCheckResponse_Result() {}
 // Open means that the call may be placed now.
 type Open struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The recipient's time zone (IANA name), for dates and times in the conversation. Empty if
-	// unknown.
+	// The recipient's time zone (IANA name), for dates and times in the conversation. Empty if the
+	// time zone is unknown.
 	TimeZone      string `protobuf:"bytes,1,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -243,7 +243,7 @@ func (x *Open) GetTimeZone() string {
 	return ""
 }
 
-// Closed means that the request ends as blocked with this code.
+// Closed means that the call is not permitted. The call request ends as blocked with this code.
 type Closed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// recipient_dnd, consent_withdrawn, outside_calling_hours
@@ -297,7 +297,8 @@ func (x *Closed) GetMessage() string {
 	return ""
 }
 
-// Later means that it is outside the calling window and that the request may wait for the next one.
+// Later means that the current time is outside the calling window, and that the call request can
+// wait for the next calling window.
 type Later struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ScheduledFor  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=scheduled_for,json=scheduledFor,proto3" json:"scheduled_for,omitempty"`
@@ -348,7 +349,7 @@ type RecordOptOutRequest struct {
 	PhoneE164   string                 `protobuf:"bytes,2,opt,name=phone_e164,json=phoneE164,proto3" json:"phone_e164,omitempty"`
 	CallId      string                 `protobuf:"bytes,3,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	HeardAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=heard_at,json=heardAt,proto3" json:"heard_at,omitempty"`
-	// The words of the person, as evidence. May be empty.
+	// The words of the person, as evidence. Can be empty.
 	Evidence      string `protobuf:"bytes,5,opt,name=evidence,proto3" json:"evidence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -511,7 +512,7 @@ type LookupCallerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty if there is no contact with this number.
 	ContactId string `protobuf:"bytes,1,opt,name=contact_id,json=contactId,proto3" json:"contact_id,omitempty"`
-	// The recipient's time zone (IANA name). Empty if unknown.
+	// The caller's time zone (IANA name). Empty if the time zone is unknown.
 	TimeZone      string `protobuf:"bytes,2,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -39,8 +39,9 @@ const (
 
 // PreCheckServiceClient is a client for the ringfence.compliance.v1.PreCheckService service.
 type PreCheckServiceClient interface {
-	// PreCheck evaluates all gates, finds or creates the contact and merges the variables. It is
-	// idempotent by call_request_id. If a gate refuses the call, only the decision is stored.
+	// PreCheck evaluates all compliance gates, finds or creates the contact and merges the variables.
+	// It is idempotent by call_request_id. If a gate refuses the call, PreCheck stores only the
+	// decision.
 	PreCheck(context.Context, *connect.Request[PreCheckRequest]) (*connect.Response[PreCheckResponse], error)
 }
 
@@ -77,8 +78,9 @@ func (c *preCheckServiceClient) PreCheck(ctx context.Context, req *connect.Reque
 // PreCheckServiceHandler is an implementation of the ringfence.compliance.v1.PreCheckService
 // service.
 type PreCheckServiceHandler interface {
-	// PreCheck evaluates all gates, finds or creates the contact and merges the variables. It is
-	// idempotent by call_request_id. If a gate refuses the call, only the decision is stored.
+	// PreCheck evaluates all compliance gates, finds or creates the contact and merges the variables.
+	// It is idempotent by call_request_id. If a gate refuses the call, PreCheck stores only the
+	// decision.
 	PreCheck(context.Context, *connect.Request[PreCheckRequest]) (*connect.Response[PreCheckResponse], error)
 }
 

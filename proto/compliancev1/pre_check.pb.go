@@ -27,9 +27,10 @@ type PreCheckRequest struct {
 	CallRequestId string                 `protobuf:"bytes,1,opt,name=call_request_id,json=callRequestId,proto3" json:"call_request_id,omitempty"`
 	WorkspaceId   string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	ToE164        string                 `protobuf:"bytes,3,opt,name=to_e164,json=toE164,proto3" json:"to_e164,omitempty"`
-	// If empty, the contact is found or created by the number.
+	// If empty, PreCheck finds or creates the contact by the number.
 	ContactId string `protobuf:"bytes,4,opt,name=contact_id,json=contactId,proto3" json:"contact_id,omitempty"`
-	// The variables of the request, a JSON object. null removes a variable. Empty if there are none.
+	// The variables of the call request, a JSON object. The value null removes a variable of the
+	// contact. Empty if the call request has no variables.
 	VariablesJson []byte `protobuf:"bytes,5,opt,name=variables_json,json=variablesJson,proto3" json:"variables_json,omitempty"`
 	// The time at which the call is wanted. Absent means now.
 	ScheduledFor           *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=scheduled_for,json=scheduledFor,proto3" json:"scheduled_for,omitempty"`
@@ -203,10 +204,11 @@ type Allowed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContactId     string                 `protobuf:"bytes,1,opt,name=contact_id,json=contactId,proto3" json:"contact_id,omitempty"`
 	VariablesJson []byte                 `protobuf:"bytes,2,opt,name=variables_json,json=variablesJson,proto3" json:"variables_json,omitempty"`
-	// The time of the request, or the start of the next calling window if the request may wait for
-	// it.
+	// The requested time, or the start of the next calling window if the call request can wait for
+	// that window.
 	ScheduledFor *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=scheduled_for,json=scheduledFor,proto3" json:"scheduled_for,omitempty"`
-	// How often the number had been erased when the call was allowed (see Erased in contacts.v1).
+	// How often the data of this number had been erased when the call was allowed (see Erased in
+	// contacts.proto).
 	Erasures      int64 `protobuf:"varint,4,opt,name=erasures,proto3" json:"erasures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

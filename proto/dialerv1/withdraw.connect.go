@@ -39,9 +39,10 @@ const (
 
 // WithdrawServiceClient is a client for the ringfence.dialer.v1.WithdrawService service.
 type WithdrawServiceClient interface {
-	// Withdraw removes a request from the dial queue. Withdraw and the fence update the same row, and
-	// the first commit wins. A withdrawal that arrives before its request is stored and takes effect
-	// later. It is idempotent.
+	// Withdraw removes a call request from the dial queue. Withdraw and the fence (the row that
+	// permits the dial) update the same row of the queue, and the first commit wins. If a withdrawal
+	// arrives before its call request, the dialer stores the withdrawal and applies it when the call
+	// request arrives. Withdraw is idempotent.
 	Withdraw(context.Context, *connect.Request[WithdrawRequest]) (*connect.Response[WithdrawResponse], error)
 }
 
@@ -77,9 +78,10 @@ func (c *withdrawServiceClient) Withdraw(ctx context.Context, req *connect.Reque
 
 // WithdrawServiceHandler is an implementation of the ringfence.dialer.v1.WithdrawService service.
 type WithdrawServiceHandler interface {
-	// Withdraw removes a request from the dial queue. Withdraw and the fence update the same row, and
-	// the first commit wins. A withdrawal that arrives before its request is stored and takes effect
-	// later. It is idempotent.
+	// Withdraw removes a call request from the dial queue. Withdraw and the fence (the row that
+	// permits the dial) update the same row of the queue, and the first commit wins. If a withdrawal
+	// arrives before its call request, the dialer stores the withdrawal and applies it when the call
+	// request arrives. Withdraw is idempotent.
 	Withdraw(context.Context, *connect.Request[WithdrawRequest]) (*connect.Response[WithdrawResponse], error)
 }
 

@@ -75,7 +75,7 @@ func (x *WithdrawRequest) GetWorkspaceId() string {
 
 type WithdrawResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// False if the request was dialed or had ended before.
+	// False if the call request had already been dialed or had already ended.
 	Withdrawn     bool `protobuf:"varint,1,opt,name=withdrawn,proto3" json:"withdrawn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

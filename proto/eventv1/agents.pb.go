@@ -22,8 +22,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// AgentEvent is the value of the records on agents.v1 (key agent_id, compacted). It has the full
-// state without secrets. The newest version is used.
+// AgentEvent is the value of the records on agents.v1 (key agent_id, compacted). Each event
+// contains the full state without secrets. Readers use the newest version.
 type AgentEvent struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	AgentId     string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -122,11 +122,11 @@ type AgentEvent_Agent struct {
 
 func (*AgentEvent_Agent) isAgentEvent_Event() {}
 
-// Agent has the settings of a conversation.
+// Agent contains the settings for conversations of one AI agent.
 type Agent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// E.164. If empty, the default caller id is used.
+	// The caller number in E.164 form. If empty, the default caller id is used.
 	FromE164       string `protobuf:"bytes,2,opt,name=from_e164,json=fromE164,proto3" json:"from_e164,omitempty"`
 	MaxCallSeconds int32  `protobuf:"varint,3,opt,name=max_call_seconds,json=maxCallSeconds,proto3" json:"max_call_seconds,omitempty"`
 	Instructions   string `protobuf:"bytes,4,opt,name=instructions,proto3" json:"instructions,omitempty"`

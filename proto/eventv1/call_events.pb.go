@@ -136,12 +136,12 @@ type PublicEvent struct {
 	EventId string `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
 	// call.ringing, call.answered, call.completed, call.failed, call.no_answer, call.busy
 	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
-	// Counts the events of the call, from 1.
+	// The number of the event within the call, counted from 1.
 	Sequence int32 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// The complete envelope: the bytes that every delivery sends.
 	Body []byte `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
-	// The person was erased before this event. The body has no personal data and is deleted after its
-	// deliveries.
+	// True if the data of the person was erased before this event. The body then contains no personal
+	// data, and it is deleted after its deliveries.
 	Erased        bool `protobuf:"varint,5,opt,name=erased,proto3" json:"erased,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -212,8 +212,8 @@ func (x *PublicEvent) GetErased() bool {
 	return false
 }
 
-// BodiesErased orders the deletion of stored event bodies, because the person of the call was
-// erased. A body that is still to be delivered is replaced by one without personal data.
+// BodiesErased orders the deletion of stored event bodies, because the data of the called person
+// must be erased. A body that is not delivered yet is replaced by a body without personal data.
 type BodiesErased struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ErasureId string                 `protobuf:"bytes,1,opt,name=erasure_id,json=erasureId,proto3" json:"erasure_id,omitempty"`

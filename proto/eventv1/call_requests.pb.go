@@ -161,27 +161,29 @@ func (*CallRequestEvent_Abandoned) isCallRequestEvent_Event() {}
 
 func (*CallRequestEvent_Erased) isCallRequestEvent_Event() {}
 
-// Requested orders one call. It is published once at acceptance. It is published again if the
-// request is queued 15 minutes after it was due, if it is dialing for 15 minutes longer than its
-// call may take, or if billing-wallet asks for it.
+// Requested orders one call. The service `calls` publishes this event when it accepts the call
+// request. It publishes the event again in three cases: the call request is still queued 15 minutes
+// after it was due; it has been dialing for 15 minutes longer than its call can take;
+// billing-wallet has published Unconfirmed.
 type Requested struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ToE164    string                 `protobuf:"bytes,1,opt,name=to_e164,json=toE164,proto3" json:"to_e164,omitempty"`
 	AgentId   string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	ContactId string                 `protobuf:"bytes,3,opt,name=contact_id,json=contactId,proto3" json:"contact_id,omitempty"`
-	// The variables of the contact merged with those of the request, a JSON object.
+	// The variables of the contact merged with the variables of the call request, a JSON object.
 	VariablesJson          []byte                 `protobuf:"bytes,4,opt,name=variables_json,json=variablesJson,proto3" json:"variables_json,omitempty"`
 	ExternalRef            string                 `protobuf:"bytes,5,opt,name=external_ref,json=externalRef,proto3" json:"external_ref,omitempty"`
 	ScheduledFor           *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=scheduled_for,json=scheduledFor,proto3" json:"scheduled_for,omitempty"`
 	ScheduleIfOutsideHours bool                   `protobuf:"varint,7,opt,name=schedule_if_outside_hours,json=scheduleIfOutsideHours,proto3" json:"schedule_if_outside_hours,omitempty"`
-	// The value that the hold pays for.
+	// The maximum talk time that the hold pays for.
 	MaxCallSeconds int32 `protobuf:"varint,8,opt,name=max_call_seconds,json=maxCallSeconds,proto3" json:"max_call_seconds,omitempty"`
-	// The time at which the request was accepted.
+	// The time at which the call request was accepted.
 	QueuedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=queued_at,json=queuedAt,proto3" json:"queued_at,omitempty"`
-	// The request was published again, because it was still queued long after it was due.
+	// True if this event was published again because the call request was still queued long after it
+	// was due.
 	Overdue bool `protobuf:"varint,10,opt,name=overdue,proto3" json:"overdue,omitempty"`
-	// The dialer publishes the end of the request again if it has ended. It never enqueues the
-	// request.
+	// If true, the dialer must not enqueue the call request. It only publishes the last event of the
+	// call request again if the call request has ended.
 	EndOnly       bool `protobuf:"varint,11,opt,name=end_only,json=endOnly,proto3" json:"end_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -294,7 +296,7 @@ func (x *Requested) GetEndOnly() bool {
 	return false
 }
 
-// Canceled means that the client canceled the request before it was dialed.
+// Canceled means that the client canceled the call request before it was dialed.
 type Canceled struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -331,8 +333,8 @@ func (*Canceled) Descriptor() ([]byte, []int) {
 	return file_ringfence_event_v1_call_requests_proto_rawDescGZIP(), []int{2}
 }
 
-// Abandoned means that a request with this id does not exist and never will. Its hold may be
-// released.
+// Abandoned means that a call request with this id does not exist and will never exist.
+// billing-wallet can release its hold.
 type Abandoned struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -369,8 +371,9 @@ func (*Abandoned) Descriptor() ([]byte, []int) {
 	return file_ringfence_event_v1_call_requests_proto_rawDescGZIP(), []int{3}
 }
 
-// RequestErased orders the erasure of the personal data of a request and its calls, because the
-// person was erased. A request that is queued ends as blocked with consent_withdrawn.
+// RequestErased orders the erasure of the personal data of a call request and its calls, because
+// the data of the person must be erased. A call request that is still queued ends as blocked with
+// consent_withdrawn.
 type RequestErased struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ErasureId     string                 `protobuf:"bytes,1,opt,name=erasure_id,json=erasureId,proto3" json:"erasure_id,omitempty"`

@@ -22,8 +22,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ContactEvent is the value of the records on contacts.v1. The key is a hash of workspace and
-// number, so that it contains no number.
+// ContactEvent is the value of the records on contacts.v1. The key of a record is a hash of
+// workspace and number, because a key must not contain a phone number.
 type ContactEvent struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
@@ -106,15 +106,16 @@ type ContactEvent_Erased struct {
 
 func (*ContactEvent_Erased) isContactEvent_Event() {}
 
-// Erased orders the erasure of a person's data (docs/reference/api/operator-api.md#erasure). It is
-// published again until every service has reported its part as done.
+// Erased orders the erasure of a person's data (docs/reference/api/operator-api.md#erasure). The
+// event is published again until every service has reported that its steps are done.
 type Erased struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ErasureId string                 `protobuf:"bytes,1,opt,name=erasure_id,json=erasureId,proto3" json:"erasure_id,omitempty"`
 	PhoneE164 string                 `protobuf:"bytes,2,opt,name=phone_e164,json=phoneE164,proto3" json:"phone_e164,omitempty"`
 	ContactId string                 `protobuf:"bytes,3,opt,name=contact_id,json=contactId,proto3" json:"contact_id,omitempty"`
-	// How often the number has been erased, including this time. Data that was created with a lower
-	// count is erased. Data that was created later belongs to a new relation and is kept.
+	// How often the data of this number has been erased, including this time. Data that was created
+	// with a lower count must be erased. Data with this count was created after the erasure and is
+	// kept.
 	Erasures      int64 `protobuf:"varint,4,opt,name=erasures,proto3" json:"erasures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

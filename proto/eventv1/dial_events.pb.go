@@ -22,15 +22,15 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// DialEvent is the value of the records on dial-events.v1. The key is call_request_id, or call_id
-// for an inbound call.
+// DialEvent is the value of the records on dial-events.v1. The key of a record is call_request_id,
+// or call_id for an inbound call.
 type DialEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty for an inbound call.
 	CallRequestId string                 `protobuf:"bytes,1,opt,name=call_request_id,json=callRequestId,proto3" json:"call_request_id,omitempty"`
 	WorkspaceId   string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	OccurredAt    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
-	// The whole state of the call, so that a reader needs only the newest event. Absent until the
+	// The whole state of the call, so that a reader needs only the newest event. Absent before the
 	// call was offered to a trunk.
 	Call *Call `protobuf:"bytes,4,opt,name=call,proto3" json:"call,omitempty"`
 	// Types that are valid to be assigned to Event:
@@ -291,15 +291,15 @@ type Call struct {
 	CallId string                 `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// inbound, outbound
 	Direction string `protobuf:"bytes,2,opt,name=direction,proto3" json:"direction,omitempty"`
-	// E.164, or "anonymous" for a withheld inbound number.
+	// The caller's number in E.164 form, or "anonymous" if an inbound caller withholds the number.
 	From    string `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
 	ToE164  string `protobuf:"bytes,4,opt,name=to_e164,json=toE164,proto3" json:"to_e164,omitempty"`
 	AgentId string `protobuf:"bytes,5,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Empty if unknown.
+	// Empty if the contact is unknown.
 	ContactId string `protobuf:"bytes,6,opt,name=contact_id,json=contactId,proto3" json:"contact_id,omitempty"`
 	// initiated, ringing, in_progress, completed, no_answer, busy, failed, canceled
 	Status string `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
-	// The name of a Q.850 cause after the end of the call, otherwise empty.
+	// The reason for the end of the call: the name of a Q.850 cause. Empty before the end.
 	HangupCause string                 `protobuf:"bytes,8,opt,name=hangup_cause,json=hangupCause,proto3" json:"hangup_cause,omitempty"`
 	Disposition string                 `protobuf:"bytes,9,opt,name=disposition,proto3" json:"disposition,omitempty"`
 	QueuedAt    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=queued_at,json=queuedAt,proto3" json:"queued_at,omitempty"`
@@ -307,20 +307,23 @@ type Call struct {
 	RingingAt   *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=ringing_at,json=ringingAt,proto3" json:"ringing_at,omitempty"`
 	AnsweredAt  *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=answered_at,json=answeredAt,proto3" json:"answered_at,omitempty"`
 	EndedAt     *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
-	// Rounded up. Absent if the phase did not begin.
+	// Durations in seconds, rounded up. Absent if that phase of the call did not begin.
 	RingSeconds  *int32 `protobuf:"varint,15,opt,name=ring_seconds,json=ringSeconds,proto3,oneof" json:"ring_seconds,omitempty"`
 	TalkSeconds  *int32 `protobuf:"varint,16,opt,name=talk_seconds,json=talkSeconds,proto3,oneof" json:"talk_seconds,omitempty"`
 	TotalSeconds *int32 `protobuf:"varint,17,opt,name=total_seconds,json=totalSeconds,proto3,oneof" json:"total_seconds,omitempty"`
-	// The talk seconds if the call completed, otherwise 0. billing-wallet charges this value.
+	// The talk time in seconds if the call was completed, otherwise 0. billing-wallet charges for
+	// this time.
 	BillableSeconds int32 `protobuf:"varint,18,opt,name=billable_seconds,json=billableSeconds,proto3" json:"billable_seconds,omitempty"`
-	// Set if a failed call fails its request, for example invalid_number or provider_rejected.
+	// Set if the call request ended as failed because of this call, for example invalid_number or
+	// provider_rejected.
 	ErrorCode   string `protobuf:"bytes,19,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
 	ErrorDetail string `protobuf:"bytes,20,opt,name=error_detail,json=errorDetail,proto3" json:"error_detail,omitempty"`
 	// Increases by one with every event of this call.
 	Version int64 `protobuf:"varint,21,opt,name=version,proto3" json:"version,omitempty"`
-	// The key of the recording in the operator's storage. Empty if there is none.
+	// The key of the recording in the operator's storage. Empty if there is no recording.
 	RecordingKey string `protobuf:"bytes,22,opt,name=recording_key,json=recordingKey,proto3" json:"recording_key,omitempty"`
-	// What was played of the disclosure. Absent before the end of the call, and if it is unknown.
+	// The part of the disclosure that was played. Absent before the end of the call, and if the part
+	// is unknown.
 	Disclosure    *Disclosure `protobuf:"bytes,23,opt,name=disclosure,proto3" json:"disclosure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -517,12 +520,14 @@ func (x *Call) GetDisclosure() *Disclosure {
 	return nil
 }
 
-// Disclosure describes what was played of the disclosure in one call. If started_at is absent,
-// nothing was played. Otherwise either finished_at or cut_at is set: the time of the last frame
-// that was sent.
+// Disclosure describes how much of the disclosure was played in one call. The disclosure is the
+// announcement that the caller is an AI agent. If started_at is absent, nothing was played.
+// Otherwise either finished_at (it was played completely) or cut_at (it was interrupted) is the
+// time of the last audio frame that was sent.
 type Disclosure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The text to be spoken: the disclosure, and the notice if the call is recorded.
+	// The text to be spoken: the disclosure and, if the call is recorded, the notice of the
+	// recording.
 	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
 	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	FinishedAt    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
@@ -589,7 +594,7 @@ func (x *Disclosure) GetCutAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// Withdrawn means that the request was removed from the dial queue before the dial.
+// Withdrawn means that the call request was removed from the dial queue before the dial.
 type Withdrawn struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -626,7 +631,8 @@ func (*Withdrawn) Descriptor() ([]byte, []int) {
 	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{3}
 }
 
-// Blocked means that a gate refused the call at dial time. No trunk was asked.
+// Blocked means that a compliance gate refused the call at the dial-time check. The call was not
+// offered to a trunk.
 type Blocked struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ErrorCode     string                 `protobuf:"bytes,1,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
@@ -679,12 +685,14 @@ func (x *Blocked) GetErrorDetail() string {
 	return ""
 }
 
-// Rescheduled means that the request is queued until scheduled_for, its next calling window. With
-// released_attempt the request returns from dialing to queued (docs/adr/0002).
+// Rescheduled means that the call request is queued until scheduled_for, the start of its next
+// calling window. If released_attempt is set, the call request returns from dialing to queued
+// (docs/adr/0002).
 type Rescheduled struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	ScheduledFor *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=scheduled_for,json=scheduledFor,proto3" json:"scheduled_for,omitempty"`
-	// The attempt whose fence was released because no phone rang. 0 if the request was not dialed.
+	// The attempt whose fence (the row that permits the dial) was released because no phone rang. 0
+	// if the call request was not dialed.
 	ReleasedAttempt int32 `protobuf:"varint,2,opt,name=released_attempt,json=releasedAttempt,proto3" json:"released_attempt,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -734,11 +742,12 @@ func (x *Rescheduled) GetReleasedAttempt() int32 {
 	return 0
 }
 
-// Dialing is published twice: without a call when the fence is committed, and with the call, in
-// status initiated, when the trunk accepted it.
+// Dialing is published twice. The first event, without a call, means that the fence (the row that
+// permits the dial) is committed. The second event contains the call in status initiated and means
+// that the trunk has accepted the call.
 type Dialing struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The attempt that the fence permits, from 1. 0 in records with a call.
+	// The number of the attempt that the fence permits, counted from 1. 0 in events with a call.
 	Attempt       int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -858,8 +867,8 @@ func (*Answered) Descriptor() ([]byte, []int) {
 // Ended is the terminal event of a call.
 type Ended struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The outcome that the conversation determined, for example opted_out. Empty if only the analysis
-	// can determine it.
+	// The outcome that was determined during the conversation, for example opted_out. Empty if only
+	// the later analysis can determine the outcome.
 	Outcome       string `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -902,13 +911,13 @@ func (x *Ended) GetOutcome() string {
 	return ""
 }
 
-// Analysed follows Ended after the conversation was analysed.
+// Analysed is published after Ended, when the analysis of the conversation is done.
 type Analysed struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Outcome string                 `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	// The summary of the call (docs/reference/api/calls.md), JSON. Empty if there is none.
+	// The summary of the call as JSON (docs/reference/api/calls.md). Empty if there is no summary.
 	SummaryJson []byte `protobuf:"bytes,2,opt,name=summary_json,json=summaryJson,proto3" json:"summary_json,omitempty"`
-	// JSON. Empty if there is none.
+	// The transcript of the call as JSON. Empty if there is no transcript.
 	TranscriptJson []byte `protobuf:"bytes,3,opt,name=transcript_json,json=transcriptJson,proto3" json:"transcript_json,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -965,7 +974,7 @@ func (x *Analysed) GetTranscriptJson() []byte {
 	return nil
 }
 
-// Failed means that the request ended without a call.
+// Failed means that the call request ended as failed without a call.
 type Failed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ErrorCode     string                 `protobuf:"bytes,1,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
@@ -1056,8 +1065,9 @@ func (*Recorded) Descriptor() ([]byte, []int) {
 	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{12}
 }
 
-// CallErased means that the caller of an inbound call was erased. Summary and transcript are
-// deleted, and none follows. For an outbound call, RequestErased on call-requests.v1 orders this.
+// CallErased means that the data of the caller of an inbound call was erased. Summary and
+// transcript are deleted, and no later event contains them. For an outbound call, RequestErased on
+// call-requests.v1 orders the erasure.
 type CallErased struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ErasureId     string                 `protobuf:"bytes,1,opt,name=erasure_id,json=erasureId,proto3" json:"erasure_id,omitempty"`

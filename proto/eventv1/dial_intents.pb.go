@@ -146,21 +146,21 @@ func (*DialIntent_Intended) isDialIntent_Event() {}
 
 func (*DialIntent_Withdrawn) isDialIntent_Event() {}
 
-// DialIntended means that a dialer is about to commit the fence of the call. Kafka acknowledges the
-// record before the fence commits.
+// DialIntended means that a dialer is about to commit the fence of the call: the database row that
+// permits the dial. The fence is committed only after Kafka has acknowledged this record.
 type DialIntended struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// E.164.
+	// The caller number in E.164 form.
 	From    string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
 	ToE164  string `protobuf:"bytes,2,opt,name=to_e164,json=toE164,proto3" json:"to_e164,omitempty"`
 	Trunk   string `protobuf:"bytes,3,opt,name=trunk,proto3" json:"trunk,omitempty"`
 	AgentId string `protobuf:"bytes,4,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Empty if unknown.
+	// Empty if the contact is unknown.
 	ContactId string `protobuf:"bytes,5,opt,name=contact_id,json=contactId,proto3" json:"contact_id,omitempty"`
-	// The maximum talk time.
+	// The maximum talk time in seconds.
 	MaxCallSeconds int32                  `protobuf:"varint,6,opt,name=max_call_seconds,json=maxCallSeconds,proto3" json:"max_call_seconds,omitempty"`
 	QueuedAt       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=queued_at,json=queuedAt,proto3" json:"queued_at,omitempty"`
-	// IANA name. Empty if unknown.
+	// The recipient's time zone (IANA name). Empty if the time zone is unknown.
 	TimeZone      string `protobuf:"bytes,8,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -252,8 +252,8 @@ func (x *DialIntended) GetTimeZone() string {
 	return ""
 }
 
-// DialIntentWithdrawn means that no phone rang for the call and that none will ring. The request
-// may be dialed again with another call.
+// DialIntentWithdrawn means that no phone rang for the call and that no phone will ring. The call
+// request can be dialed again with another call.
 type DialIntentWithdrawn struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields

@@ -122,14 +122,15 @@ type ErasureReport_StepDone struct {
 
 func (*ErasureReport_StepDone) isErasureReport_Event() {}
 
-// StepDone means that a step of an erasure is done and that the steps in next follow from it. An
-// erasure is complete when all reported steps are done.
+// StepDone means that a step of an erasure is done. The field next contains the steps that follow
+// from this step. An erasure is complete when all reported steps are done.
 type StepDone struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The object of the step: a call id or a call request id. Empty for the erasure itself.
 	Ref  string         `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
 	Next []*ErasureStep `protobuf:"bytes,2,rep,name=next,proto3" json:"next,omitempty"`
-	// Further reports with more next steps follow. The step is not done yet.
+	// If true, the step is not done yet: further reports of the same step with more next steps
+	// follow.
 	More          bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -206,7 +206,7 @@ func (x *Captured) GetCurrency() string {
 	return ""
 }
 
-// Released means that the hold was returned to the wallet and nothing was charged.
+// Released means that the whole hold was returned to the wallet. Nothing was charged.
 type Released struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CallId        string                 `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
@@ -251,8 +251,8 @@ func (x *Released) GetCallId() string {
 	return ""
 }
 
-// Unconfirmed means that a hold is older than two minutes and that its request was not received.
-// The calls service publishes Requested again, or Abandoned.
+// Unconfirmed means that a hold is older than two minutes, and that billing-wallet has not received
+// Requested for its call request. The service `calls` then publishes Requested again, or Abandoned.
 type Unconfirmed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields

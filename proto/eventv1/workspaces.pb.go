@@ -22,12 +22,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// WorkspaceEvent is the value of the records on workspaces.v1 (key workspace_id, compacted). It has
-// the full state. The newest version is used.
+// WorkspaceEvent is the value of the records on workspaces.v1 (key workspace_id, compacted). Each
+// event contains the full state. Readers use the newest version.
 type WorkspaceEvent struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// Increases by one with every change. A reader ignores lower versions than the one it has stored.
+	// Increases by one with every change. A reader ignores an event whose version is lower than the
+	// stored version.
 	Version    int64                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	OccurredAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
 	// Types that are valid to be assigned to Event:
@@ -115,7 +116,7 @@ type WorkspaceEvent_Workspace struct {
 
 func (*WorkspaceEvent_Workspace) isWorkspaceEvent_Event() {}
 
-// Workspace has the settings of a workspace that other services use.
+// Workspace contains the settings of a workspace that other services use.
 type Workspace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -124,7 +125,7 @@ type Workspace struct {
 	Currency string `protobuf:"bytes,3,opt,name=currency,proto3" json:"currency,omitempty"`
 	// active, suspended
 	Status string `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
-	// The result of plan and overrides.
+	// The features of the plan, with the overrides of the operator applied.
 	ApiEnabled      bool  `protobuf:"varint,5,opt,name=api_enabled,json=apiEnabled,proto3" json:"api_enabled,omitempty"`
 	WebhooksEnabled bool  `protobuf:"varint,6,opt,name=webhooks_enabled,json=webhooksEnabled,proto3" json:"webhooks_enabled,omitempty"`
 	MaxLiveCalls    int32 `protobuf:"varint,7,opt,name=max_live_calls,json=maxLiveCalls,proto3" json:"max_live_calls,omitempty"`
@@ -135,13 +136,13 @@ type Workspace struct {
 	KeepCallsDays       int32 `protobuf:"varint,10,opt,name=keep_calls_days,json=keepCallsDays,proto3" json:"keep_calls_days,omitempty"`
 	KeepTranscriptsDays int32 `protobuf:"varint,11,opt,name=keep_transcripts_days,json=keepTranscriptsDays,proto3" json:"keep_transcripts_days,omitempty"`
 	KeepWebhooksDays    int32 `protobuf:"varint,12,opt,name=keep_webhooks_days,json=keepWebhooksDays,proto3" json:"keep_webhooks_days,omitempty"`
-	// Whether transcripts are stored, and whether calls are recorded if the agent's disclosure
-	// announces it. Both are off unless the operator turns them on.
+	// Whether transcripts are stored, and whether calls are recorded. A call is recorded only if the
+	// agent's disclosure announces the recording. Both are off unless the operator turns them on.
 	TranscriptsEnabled bool  `protobuf:"varint,13,opt,name=transcripts_enabled,json=transcriptsEnabled,proto3" json:"transcripts_enabled,omitempty"`
 	RecordingsEnabled  bool  `protobuf:"varint,14,opt,name=recordings_enabled,json=recordingsEnabled,proto3" json:"recordings_enabled,omitempty"`
 	KeepRecordingsDays int32 `protobuf:"varint,15,opt,name=keep_recordings_days,json=keepRecordingsDays,proto3" json:"keep_recordings_days,omitempty"`
-	// Absent if the policy was set by a version that did not store it. A reader then keeps the policy
-	// that it has.
+	// Absent if an earlier version of the gateway set the policy without its operator and version. A
+	// reader then keeps the policy that it has stored.
 	CallingPolicy *CallingPolicy `protobuf:"bytes,16,opt,name=calling_policy,json=callingPolicy,proto3" json:"calling_policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

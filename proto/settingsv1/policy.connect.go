@@ -39,8 +39,8 @@ const (
 
 // PolicyServiceClient is a client for the ringfence.settings.v1.PolicyService service.
 type PolicyServiceClient interface {
-	// CheckPolicy validates a calling policy and stores nothing. The gateway calls it before it
-	// commits a workspace.
+	// CheckPolicy validates a calling policy and stores nothing. The gateway calls CheckPolicy before
+	// it commits a workspace.
 	CheckPolicy(context.Context, *connect.Request[CheckPolicyRequest]) (*connect.Response[CheckPolicyResponse], error)
 }
 
@@ -76,8 +76,8 @@ func (c *policyServiceClient) CheckPolicy(ctx context.Context, req *connect.Requ
 
 // PolicyServiceHandler is an implementation of the ringfence.settings.v1.PolicyService service.
 type PolicyServiceHandler interface {
-	// CheckPolicy validates a calling policy and stores nothing. The gateway calls it before it
-	// commits a workspace.
+	// CheckPolicy validates a calling policy and stores nothing. The gateway calls CheckPolicy before
+	// it commits a workspace.
 	CheckPolicy(context.Context, *connect.Request[CheckPolicyRequest]) (*connect.Response[CheckPolicyResponse], error)
 }
 

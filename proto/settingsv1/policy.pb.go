@@ -69,7 +69,7 @@ func (x *CheckPolicyRequest) GetPolicyJson() []byte {
 type CheckPolicyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty if the policy is valid. Otherwise the message of the 422 response, which contains the
-	// field.
+	// name of the invalid field.
 	Fault         string `protobuf:"bytes,1,opt,name=fault,proto3" json:"fault,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -39,9 +39,10 @@ const (
 
 // SettingServiceClient is a client for the ringfence.settings.v1.SettingService service.
 type SettingServiceClient interface {
-	// ApplySetting stores the setting unless the same or a newer version is already stored. It
-	// responds after the commit, so the next decision of the receiver uses it. It is idempotent. The
-	// same message arrives later as an event and then changes nothing.
+	// ApplySetting stores the setting unless the same or a newer version is already stored. The
+	// response is sent after the commit, so the next decision of the receiving service uses the new
+	// setting. ApplySetting is idempotent. The same message arrives later as an event and then
+	// changes nothing.
 	ApplySetting(context.Context, *connect.Request[ApplySettingRequest]) (*connect.Response[ApplySettingResponse], error)
 }
 
@@ -77,9 +78,10 @@ func (c *settingServiceClient) ApplySetting(ctx context.Context, req *connect.Re
 
 // SettingServiceHandler is an implementation of the ringfence.settings.v1.SettingService service.
 type SettingServiceHandler interface {
-	// ApplySetting stores the setting unless the same or a newer version is already stored. It
-	// responds after the commit, so the next decision of the receiver uses it. It is idempotent. The
-	// same message arrives later as an event and then changes nothing.
+	// ApplySetting stores the setting unless the same or a newer version is already stored. The
+	// response is sent after the commit, so the next decision of the receiving service uses the new
+	// setting. ApplySetting is idempotent. The same message arrives later as an event and then
+	// changes nothing.
 	ApplySetting(context.Context, *connect.Request[ApplySettingRequest]) (*connect.Response[ApplySettingResponse], error)
 }
 

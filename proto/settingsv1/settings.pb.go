@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ApplySettingRequest has the full state, like the event of the same version.
+// ApplySettingRequest contains the full state, like the event of the same version.
 type ApplySettingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Setting:
