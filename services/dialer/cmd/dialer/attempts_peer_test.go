@@ -15,8 +15,6 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// The function refusing returns a scenario for sipp (a SIP test program). In it, a trunk answers
-// OPTIONS with 200 and every INVITE with the given status.
 func refusing(status string) string {
 	return `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="trunk">
@@ -36,7 +34,6 @@ Content-Length: 0
 ` + optionsAndEnd
 }
 
-// ringing is a sipp scenario of a trunk whose phones ring until they are canceled.
 const ringing = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="trunk">
 <recv request="OPTIONS" optional="true" next="options"/>
@@ -95,7 +92,6 @@ Content-Length: 0
 </scenario>
 `
 
-// conversing is a sipp scenario of a caller who hangs up after the call was answered.
 const conversing = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="caller">
 <send retrans="500"><![CDATA[
@@ -150,8 +146,6 @@ Content-Length: 0
 </scenario>
 `
 
-// startLogging does the same as startTrunk, and sipp logs its messages. The function received
-// returns the messages that sipp logged.
 func startLogging(t *testing.T, scenario string) (port int, received func() string) {
 	t.Helper()
 	peertest.Installed(t, "sipp")
@@ -176,7 +170,6 @@ func startLogging(t *testing.T, scenario string) (port int, received func() stri
 	}
 }
 
-// attempt is one attempt over a trunk, as the admin API shows it.
 type attempt struct {
 	CallID    string  `json:"call_id"`
 	Direction string  `json:"direction"`
@@ -191,7 +184,6 @@ type attempt struct {
 	EndedAt   *string `json:"ended_at"`
 }
 
-// attempts returns the attempts of a call or a call request, oldest first.
 func (r *rig) attempts(p *process, of uuid.UUID) []attempt {
 	r.t.Helper()
 	status, response := r.admin(p, "GET", "/attempts?of="+of.String(), "")
@@ -212,8 +204,6 @@ func (r *rig) attempts(p *process, of uuid.UUID) []attempt {
 	return found
 }
 
-// The first trunk refuses, and the dialer tries the second trunk. The response of each trunk is
-// stored, with the Call-ID that the trunk logged.
 func TestAttempts_ShowTheResponseOfEachTrunk(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -276,8 +266,7 @@ func TestAttempts_ShowTheResponseOfEachTrunk(t *testing.T) {
 	}
 }
 
-// The Call-ID is stored before the INVITE is sent. So it is known even if the process is killed
-// directly after the INVITE.
+// The stored Call-ID is known even if the process is killed directly after the INVITE.
 func TestAttempts_CallIDIsStoredBeforeTheINVITE(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -315,7 +304,6 @@ func text(of *string) string {
 	return *of
 }
 
-// An inbound call is found by the Call-ID that the caller chose.
 func TestAttempts_InboundCallHasTheCallersCallID(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -349,8 +337,6 @@ func TestAttempts_InboundCallHasTheCallersCallID(t *testing.T) {
 	}
 }
 
-// The trunk answers with a redirect, which the dialer does not follow. The error must not claim
-// that the number does not exist.
 func TestAttempts_RedirectIsNotReportedAsAMissingNumber(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

@@ -40,35 +40,31 @@ import (
 // legPeriod is how long the SIP legs of ended calls stay in the database.
 const legPeriod = 10 * time.Minute
 
-// pools are the process's database connections. The connections in beats are only for heartbeats,
-// so that a heartbeat never waits for a free connection.
+// pools are the process's database connections. A heartbeat must never wait for a free connection,
+// so heartbeats have their own pool.
 type pools struct{ work, beats *pgxpool.Pool }
 
-// carrierParts contains the carrier, and the functions and jobs that belong to it.
 type carrierParts struct {
 	carrier.Carrier
 	run   func(context.Context) error
 	drain time.Duration
-	// limit returns the capacity of the trunks, which all replicas share.
+	// limit returns the capacity of all trunks. All replicas share this capacity.
 	limit func(context.Context) (dialqueue.Limit, error)
-	// from chooses the caller number and the trunk of a call; see dial.Limits.From.
-	from func(ctx context.Context, wanted string, without []string) (number, over string, err error)
-	// report returns what this process reports to operators.
+	// See dial.Limits.From.
+	from   func(ctx context.Context, wanted string, without []string) (number, over string, err error)
 	report func() replicas.Report
-	// check tests a trunk. It is nil if the carrier is not SIP.
+	// check is nil if the carrier is not SIP.
 	check httpapi.Check
-	// refresh applies the events of this process's live calls again, after another database server
-	// has taken over.
+	// refresh applies the events of this process's live calls again after a failover of the
+	// database.
 	refresh func()
-	// feed is the event stream of a carrier that stores its events. It is nil if the carrier itself
-	// applies its events to calls.
-	feed carrier.EventStream
-	// calls applies the events of the carrier to calls.
+	// feed is nil if the carrier itself applies its events to calls.
+	feed  carrier.EventStream
 	calls *calls.Applier
 }
 
-// readEvents returns the function that reads the event stream of the carrier. If the carrier has no
-// event stream, the function only waits until ctx ends.
+// readEvents returns the function that reads the event stream of the carrier. Without an event
+// stream, the function only waits until ctx ends.
 func (l carrierParts) readEvents(
 	st *store.Store, relay *outbox.Relay, lookEvery time.Duration, ended func(),
 ) func(context.Context) error {
@@ -103,8 +99,8 @@ func openCarrier(
 			run:    func(context.Context) error { return nil },
 			limit:  func(context.Context) (dialqueue.Limit, error) { return most, nil },
 			report: func() replicas.Report { return replicas.Report{AgentCircuits: circuits.Open()} },
-			// No refresh is needed, because the function of readEvents continues at the position
-			// that is stored in the database.
+			// No refresh is needed. The events are read from the position that is stored in the
+			// database.
 			refresh: func() {},
 		}, nil
 	case cfg.Carrier == "sim":
@@ -235,10 +231,10 @@ func openSIP(
 	}
 	return carrierParts{Carrier: line, report: report, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {
 		defer ua.Close()
-		// Inbound calls wait until this channel is closed, so that the listeners of the applier are
-		// set before the first call.
+		// Inbound calls wait until this channel is closed, because the applier needs its listeners
+		// before the first call.
 		close(opened)
-		// the audio must continue until the calls have ended, and ctx ends earlier
+		// ctx ends before the last calls, and their audio must continue
 		paced, stop := context.WithCancel(context.WithoutCancel(ctx))
 		defer stop()
 		var both errgroup.Group
@@ -251,7 +247,7 @@ func openSIP(
 	}}, line, nil
 }
 
-// openAgents returns one agent.Opener for each kind of agent.
+// openAgents returns the agent.Opener of each kind of agent.
 func openAgents(cfg Config, circuits *agent.Circuits) (map[string]agent.Opener, error) {
 	over, err := cfg.guard()
 	if err != nil {

@@ -10,15 +10,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// faulty makes the simulated carrier fail for a range of numbers. The parameter rule is the JSON of
-// the fault.
 func (r *rig) faulty(rule string) {
 	r.t.Helper()
 	var ordered map[string]any
 	r.carrier(http.MethodPost, "/faults", rule, &ordered)
 }
 
-// The method forgets deletes the data of the simulated carrier. The carrier must not be running.
+// The carrier must not run while its data is deleted.
 func (r *rig) forgets() {
 	r.t.Helper()
 	for _, variable := range r.simEnv {
@@ -30,9 +28,7 @@ func (r *rig) forgets() {
 	}
 }
 
-// The method unstuck checks that all calls and call requests end, and that a new call request is
-// dialed.
-func (r *rig) unstuck(to string) {
+func (r *rig) awaitAllEnded(to string) {
 	r.t.Helper()
 	if facts := r.ends(r.request(to)); names(facts) != talked {
 		r.t.Errorf("the next call: %s %v", names(facts), last(facts))
@@ -45,7 +41,6 @@ func (r *rig) unstuck(to string) {
 	})
 }
 
-// An ended value is the expected end of a call over a faulty carrier.
 type ended struct {
 	status, code string
 	dials        int
@@ -74,9 +69,6 @@ func (r *rig) judge(what, to string, id uuid.UUID, want ended) {
 	}
 }
 
-// Each call uses a number for which the simulated carrier has one of its faults. The carrier's log
-// must contain at most one dial per call request. Each call request has one end, and no call or
-// call request remains open.
 func TestCarrier_FaultsCauseAtMostOneDial(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
@@ -91,8 +83,8 @@ func TestCarrier_FaultsCauseAtMostOneDial(t *testing.T) {
 		{"hang", "", "99", ended{"failed", "agent_unavailable", 1, false}},
 		{"hang_undialed", "", "01", unknown},
 		{"late", `,"delay_ms":1000`, "01", ended{"completed", "", 1, true}},
-		// The carrier responds after the dialer has given up the call. The dialer hangs the call up
-		// when the call's first event arrives.
+		// The carrier responds after the dialer has given up the call. The dialer hangs up at the
+		// call's first event.
 		{"late", `,"delay_ms":7000`, "99", ended{"failed", "dial_state_unknown", 1, false}},
 		{"dead", "", "01", ended{"no_answer", "", 1, false}},
 		{"endless", "", "01", ended{"no_answer", "", 1, false}},
@@ -100,12 +92,12 @@ func TestCarrier_FaultsCauseAtMostOneDial(t *testing.T) {
 		{"repeat", "", "01", ended{"completed", "", 1, true}},
 		{"disorder", "", "01", ended{"completed", "", 1, true}},
 		{"disorder", "", "90", ended{"busy", "", 1, false}},
-		// The event of the end arrives before the event of the answer, so the dialer queries the
-		// carrier for the time of the answer.
+		// The end arrives before the answer. So the dialer queries the carrier for the time of the
+		// answer.
 		{"disorder", "", "95", ended{"completed", "", 1, true}},
-		{"lose", "", "90", ended{"busy", "", 1, false}},         // the watchdog queries the carrier for the end
-		{"lose", "", "01", ended{"completed", "", 1, true}},     // the watchdog queries the carrier for the end
-		{"lose_end", "", "01", ended{"completed", "", 1, true}}, // the watchdog queries the carrier for the end
+		{"lose", "", "90", ended{"busy", "", 1, false}},
+		{"lose", "", "01", ended{"completed", "", 1, true}},
+		{"lose_end", "", "01", ended{"completed", "", 1, true}},
 	}
 	ids := make([]uuid.UUID, len(tests))
 	to := func(i int) string { return fmt.Sprintf("+1415557%02d%s", i, tests[i].digits) }
@@ -117,11 +109,9 @@ func TestCarrier_FaultsCauseAtMostOneDial(t *testing.T) {
 		r.judge(tt.fault+" "+tt.digits, to(i), ids[i], tt.want)
 	}
 	await(t, "the call that rang too late is hung up", func() bool { return len(r.log("hangup", to(5))) == 1 })
-	r.unstuck("+14155990101")
+	r.awaitAllEnded("+14155990101")
 }
 
-// The carrier loses the end events of long calls. The dialer regularly queries the carrier about
-// its live calls.
 func TestCarrier_LiveCallCheckEndsCallsWithoutAnEndEvent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
@@ -137,16 +127,14 @@ func TestCarrier_LiveCallCheckEndsCallsWithoutAnEndEvent(t *testing.T) {
 	for _, tt := range tests {
 		r.faulty(`{"fault":"` + tt.fault + `","to":"` + tt.to + `"}`)
 	}
-	lives := r.request("+14155550898") // the phone rings for a second
+	lives := r.request("+14155550898")
 	for _, tt := range tests {
 		r.judge(tt.fault+" of "+tt.to, tt.to, r.request(tt.to), tt.want)
 	}
 	r.judge("a call that went on", "+14155550898", lives, ended{"completed", "", 1, true})
-	r.unstuck("+14155550803")
+	r.awaitAllEnded("+14155550803")
 }
 
-// The carrier is killed while it handles an originate request, and starts again, once with its data
-// and once without.
 func TestCarrier_CrashDuringOriginateDialsOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
@@ -156,10 +144,10 @@ func TestCarrier_CrashDuringOriginateDialsOnce(t *testing.T) {
 		forgetful bool
 		want      ended
 	}{
-		// The carrier still has its data. It shows that the crash ended the call.
+		// The carrier's data shows that the crash ended the call.
 		{"crash", "+14155550501", false, ended{"failed", "provider_unavailable", 1, false}},
 		{"crash_undialed", "+14155550502", false, ended{"failed", "dial_state_unknown", 0, false}},
-		// The carrier's log was deleted too, so it contains no dial.
+		// The carrier's data was deleted. So the carrier's log contains no dial.
 		{"crash", "+14155550503", true, ended{"failed", "dial_state_unknown", 0, false}},
 	}
 	for _, tt := range tests {
@@ -171,12 +159,10 @@ func TestCarrier_CrashDuringOriginateDialsOnce(t *testing.T) {
 		}
 		r.startCarrier()
 		r.judge(tt.fault, tt.to, id, tt.want)
-		r.unstuck(tt.to[:10] + "88")
+		r.awaitAllEnded(tt.to[:10] + "88")
 	}
 }
 
-// The carrier is paused, so that it responds to no request, and continues later. It then places the
-// calls too late, and the dialer hangs them up.
 func TestCarrier_LateCallsOfAPausedCarrierAreHungUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
@@ -189,16 +175,15 @@ func TestCarrier_LateCallsOfAPausedCarrierAreHungUp(t *testing.T) {
 	await(t, "the dialer gives up the originate request", func() bool { return strings.Contains(p.output(), "result=unknown") })
 	resume()
 	facts := r.ends(id)
-	once(t, r, to, facts)
+	wantOneDial(t, r, to, facts)
 	if c := last(facts).GetCall(); c.GetStatus() != "failed" {
 		t.Errorf("ended as %v", c)
 	}
 	await(t, "every call that the carrier placed is hung up", func() bool { return len(r.log("hangup", to)) == len(r.log("originate", to)) })
-	r.unstuck("+14155550602")
+	r.awaitAllEnded("+14155550602")
 }
 
-// The carrier loses its data during a call. In one case the dialer keeps running. In the other case
-// the dialer is killed too. A call whose end is not known is not charged and not dialed again.
+// A call whose end is not known is not charged and not dialed again.
 func TestCarrier_LostDataEndsTheCallWithoutASecondDial(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "4") // the persons talk for at least 8 s
@@ -221,5 +206,5 @@ func TestCarrier_LostDataEndsTheCallWithoutASecondDial(t *testing.T) {
 	forget()
 	r.dialer("CIRCUIT_REST=100ms")
 	r.judge("a dialer that died", dies, id, ended{"failed", "dial_state_unknown", 0, false})
-	r.unstuck("+14155550795")
+	r.awaitAllEnded("+14155550795")
 }

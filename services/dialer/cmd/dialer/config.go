@@ -60,7 +60,7 @@ type Config struct {
 // check validates values that depend on each other or on a constant.
 func (c Config) check() error {
 	// Kafka can deliver a call request again after its row was deleted. The call request is then
-	// older than QUEUE_LIMIT, so the dialer does not dial it again (ADR 12).
+	// older than QUEUE_LIMIT and is not dialed again (ADR 12).
 	if c.QueueLimit <= 0 || c.QueueLimit >= calls.RowPeriod {
 		return fmt.Errorf(
 			"QUEUE_LIMIT (%s) must be longer than zero and shorter than %gh: the rows of ended requests are "+
@@ -97,7 +97,6 @@ func (c Config) limits(
 	}
 }
 
-// sipConfig configures the addresses of SIP and audio.
 type sipConfig struct {
 	UDP           string        `env:"SIP_UDP_ADDR"         envDefault:"127.0.0.1:5060" help:"address to listen on for SIP over UDP; empty: none"`
 	TCP           string        `env:"SIP_TCP_ADDR"                                     help:"address to listen on for SIP over TCP; empty: none"`
@@ -112,7 +111,6 @@ type sipConfig struct {
 	AllowNetworks []string      `env:"AGENT_ALLOW_NETWORKS"                             help:"networks, as CIDRs, that the URLs of agents may use in addition to public addresses"`
 }
 
-// listening returns the addresses on which this process listens.
 func (c sipConfig) listening() replicas.SIP {
 	return replicas.SIP{
 		UDP: c.UDP, TCP: c.TCP, TLS: c.TLS, Advertised: c.Advertised,
@@ -120,8 +118,8 @@ func (c sipConfig) listening() replicas.SIP {
 	}
 }
 
-// advertised returns the IP address at which trunks reach this process. If no address is
-// configured, it returns the address of the first SIP listener.
+// advertised returns the IP address at which trunks reach this process. The default is the address
+// of the first SIP listener.
 func (c sipConfig) advertised() (netip.Addr, error) {
 	if c.Advertised != "" {
 		ip, err := netip.ParseAddr(c.Advertised)
@@ -142,8 +140,6 @@ func (c sipConfig) advertised() (netip.Addr, error) {
 	return ip, nil
 }
 
-// recordingsConfig configures the storage of recordings and the spool (the local directory before
-// the upload).
 type recordingsConfig struct {
 	Storage   recordingstore.Storage
 	Directory string        `env:"RECORDINGS_DIR"       help:"directory in which recordings are stored, shared by all replicas; required with RECORDINGS_LINK_KEYS"`

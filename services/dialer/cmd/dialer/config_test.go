@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Without SIP_ADVERTISED_ADDR, the advertised address is the address of the first listener. Trunks
-// must reach the dialer at this address, because they send their BYE to it.
+// Trunks send their BYE to the advertised address.
 func TestAdvertised_IsTheAddressOfTheFirstListener(t *testing.T) {
 	t.Parallel()
 	const missing = "SIP_ADVERTISED_ADDR is missing"
@@ -52,8 +51,8 @@ func TestAdvertised_IsTheAddressOfTheFirstListener(t *testing.T) {
 	}
 }
 
-// Kafka can deliver a call request again after its row was deleted. The call request must then be
-// older than QUEUE_LIMIT, so that it is not dialed again (ADR 12).
+// A call request that Kafka delivers after its row was deleted must be older than QUEUE_LIMIT (ADR
+// 12).
 func TestCheck_QueueLimitIsShorterThanRetention(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-// crashPoints returns the names of all failpoints in the code, except those that only SIP trunks
-// use (failover_test.go tests them).
+// crashPoints returns the names of all failpoints, except those of SIP trunks (see
+// failover_test.go).
 func crashPoints(t *testing.T) (points []string) {
 	t.Helper()
 	named := regexp.MustCompile(`failpoint\.Inject\("([^"]+)"\)`)
@@ -47,9 +47,7 @@ func crashPoints(t *testing.T) (points []string) {
 	return points
 }
 
-// A dialer is killed at each failpoint and started again. The carrier's log must have at most one
-// dial per call request. Several dialers run in parallel, and each of them tests some of the
-// failpoints.
+// Several dialers run in parallel. Each dialer crashes at some of the failpoints.
 func TestCrash_NoFailpointDialsTwice(t *testing.T) {
 	t.Parallel()
 	const dialers = 3
@@ -66,21 +64,18 @@ func TestCrash_NoFailpointDialsTwice(t *testing.T) {
 	}
 }
 
-// crashing is a dialer that crashes at a failpoint. The field arm is the path of a file that
-// contains the name of the failpoint.
+// crashing is a dialer that reads the name of its failpoint from the file arm.
 type crashing struct {
 	*rig
 	process *process
 	arm     string
 }
 
-// dieAt makes the dialer crash at the failpoint and checks the end of each call request. The
-// parameter i is the number of the failpoint.
 func (c *crashing) dieAt(t *testing.T, point string, i int) {
 	t.Helper()
 	r := c.within(t)
 	to := func(digits string) string { return fmt.Sprintf("+1415555%02d%s", i, digits) }
-	r.settled(to("90"))
+	r.awaitIdle(to("90"))
 	if err := os.WriteFile(c.arm, []byte(point), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +89,7 @@ func (c *crashing) dieAt(t *testing.T, point string, i int) {
 		}
 		return c.process.ended()
 	})
-	c.process = c.dialer("CRASH_FILE=" + c.arm) // this process stays alive for the next failpoint
+	c.process = c.dialer("CRASH_FILE=" + c.arm)
 	taken := false
 	await(t, "the dialer answers the withdrawal", func() bool {
 		var err error
@@ -105,7 +100,7 @@ func (c *crashing) dieAt(t *testing.T, point string, i int) {
 		t.Error("withdraw of the request for later = false, want true")
 	}
 	for to, id := range map[string]uuid.UUID{to("01"): talks, to("96"): optsOut} {
-		once(t, r, to, r.ends(id))
+		wantOneDial(t, r, to, r.ends(id))
 	}
 	if got := names(r.ends(far)); got != "withdrawn" {
 		t.Errorf("events of the withdrawn request = %q, want withdrawn", got)
@@ -113,7 +108,6 @@ func (c *crashing) dieAt(t *testing.T, point string, i int) {
 	await(t, "no call request is claimed or in a call", func() bool { return r.inUse() == 0 })
 }
 
-// inUse counts the call requests that are claimed or in a call.
 func (r *rig) inUse() (n int) {
 	r.t.Helper()
 	const query = `SELECT count(*) FROM dial_queue
@@ -124,9 +118,8 @@ func (r *rig) inUse() (n int) {
 	return n
 }
 
-// The method settled waits until a new call request to the number has ended and all opt-outs are
-// reported.
-func (r *rig) settled(to string) {
+// awaitIdle waits until a new call request has ended and all opt-outs are reported.
+func (r *rig) awaitIdle(to string) {
 	r.t.Helper()
 	r.ends(r.request(to))
 	await(r.t, "every opt-out is reported", func() bool {
@@ -136,9 +129,9 @@ func (r *rig) settled(to string) {
 	})
 }
 
-// The function once checks that a call request has one end and was dialed at most once. If its call
-// was interrupted, the call must not be charged.
-func once(t *testing.T, r *rig, to string, facts []fact) {
+// wantOneDial checks the end, the dials and the charge of a call request. An interrupted call must
+// not be charged.
+func wantOneDial(t *testing.T, r *rig, to string, facts []fact) {
 	t.Helper()
 	finals := 0
 	for _, f := range facts {
@@ -157,7 +150,6 @@ func once(t *testing.T, r *rig, to string, facts []fact) {
 	}
 }
 
-// inProgress waits until the call of a call request is answered, and returns the call's id.
 func inProgress(t *testing.T, r *rig, id uuid.UUID) string {
 	t.Helper()
 	callID := ""
@@ -172,7 +164,6 @@ func inProgress(t *testing.T, r *rig, id uuid.UUID) string {
 	return callID
 }
 
-// The dialer is killed during a call. The next process hangs up the call and does not dial again.
 func TestCrash_NextProcessHangsUpTheCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "8") // the persons talk for at least 16 s
@@ -200,7 +191,6 @@ func TestCrash_NextProcessHangsUpTheCall(t *testing.T) {
 	}
 }
 
-// A call ends while no dialer runs. The next process reads the result of the call from the carrier.
 func TestCrash_CallThatEndedWhileNoDialerRanKeepsItsResult(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.3")
@@ -221,7 +211,6 @@ func TestCrash_CallThatEndedWhileNoDialerRanKeepsItsResult(t *testing.T) {
 	}
 }
 
-// One of two replicas is killed. The calls of the other replica continue.
 func TestCrash_CallsOfTheOtherReplicaContinue(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "2")
@@ -234,9 +223,8 @@ func TestCrash_CallsOfTheOtherReplicaContinue(t *testing.T) {
 		return n
 	}
 	await(t, "both replicas send heartbeats", func() bool { return owners() == 2 })
-	// Either replica can claim a call request, so call requests are sent until the second replica
-	// has a call. The last two digits of the numbers are 00 to 89, because the persons with these
-	// numbers talk.
+	// Either replica can claim a call request. So the test sends call requests until the second
+	// replica has a call. The persons whose numbers end in 00 to 89 talk.
 	var ids []uuid.UUID
 	ofFirst := map[string]bool{}
 	await(t, "the second replica has a call", func() bool {
@@ -288,8 +276,6 @@ func TestCrash_CallsOfTheOtherReplicaContinue(t *testing.T) {
 	}
 }
 
-// The dialer is stopped with a signal during a call. The call continues, and the next process
-// handles it until its end.
 func TestStop_CallsContinueInTheNextProcess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "2")
@@ -306,9 +292,7 @@ func TestStop_CallsContinueInTheNextProcess(t *testing.T) {
 	}
 }
 
-// A dialer is paused after it has committed the fence (the row that permits the dial) and before it
-// calls the carrier. The pause is longer than its lease, so another dialer takes over the call and
-// ends it. The first dialer must not dial after the pause.
+// The pause begins after the commit of the fence. The pause is longer than the dialer's lease.
 func TestPause_CallThatWasTakenOverIsNotDialed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -333,8 +317,7 @@ func TestPause_CallThatWasTakenOverIsNotDialed(t *testing.T) {
 	await(t, "the gates are checked again after the fence", again.Load)
 	resume := pause(t, p)
 	r.dialer()
-	// The events of the call are not published yet, because the paused dialer still leads the
-	// relay. So the test reads the database.
+	// The paused dialer still leads the relay, so the events of the call are not published yet.
 	await(t, "the second dialer ends the call", func() bool {
 		var code string
 		err := r.pool.QueryRow(t.Context(), "SELECT error_code FROM calls WHERE call_request_id = $1", id).Scan(&code)
@@ -388,7 +371,7 @@ func TestEnd_WatchdogEndsTheCallIfTheCarrierIsUnreachable(t *testing.T) {
 	case c.GetBillableSeconds() != 0:
 		t.Errorf("c.GetBillableSeconds() = %v, want 0", c.GetBillableSeconds())
 	}
-	// The carrier cannot be reached now. The call request whose dial fails is queued again, and the
+	// The carrier cannot be reached now. The call request whose dial fails is queued again. The
 	// other call requests wait.
 	released := r.request("+14155550109", func(o *order) { o.maxCall = 1 })
 	await(t, "the request is queued again", func() bool {

@@ -23,7 +23,7 @@ const (
 	unconnected = "dialing dialing ended"
 )
 
-// The test rows are the table of docs/test-numbers.md and the mapping of
+// The rows are the table of docs/test-numbers.md and the mapping of
 // docs/reference/api/calls.md#hangup-causes-and-call-status.
 func TestDial_EachTestNumberHasItsDocumentedResult(t *testing.T) {
 	t.Parallel()
@@ -80,8 +80,6 @@ func TestDial_EachTestNumberHasItsDocumentedResult(t *testing.T) {
 	summaries(t, r, ids)
 }
 
-// inOrder checks the events of a call request: the first event has no call, versions increase by
-// one, and times and durations match each other.
 func inOrder(t *testing.T, facts []fact) {
 	t.Helper()
 	if facts[0].event.GetCall() != nil {
@@ -175,7 +173,6 @@ func summaries(t *testing.T, r *rig, ids map[string]uuid.UUID) {
 	await(t, "the opt-out is reported", func() bool { return r.gate.heard("+14155551296") == 1 })
 }
 
-// One call request is published many times: several times in a row, and again after it has ended.
 func TestDial_RepeatedRequestIsDialedOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -205,8 +202,7 @@ func TestDial_RepeatedRequestIsDialedOnce(t *testing.T) {
 func TestDial_AppliesTheResultOfTheGates(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
-	// deferredUntil is the time before which the deferred call request must not be dialed: 3 s
-	// after the check.
+	// deferredUntil is 3 s after the check. The call request must not be dialed earlier.
 	var deferredUntil atomic.Pointer[time.Time]
 	r.gate.answer = func(req *compliancev1.CheckRequest, times int) (*compliancev1.CheckResponse, error) {
 		switch req.GetToE164() {
@@ -292,8 +288,7 @@ func TestDial_SuspensionAndDeletedAgentBlockTheCall(t *testing.T) {
 	}
 }
 
-// The commit of the fence is delayed until the result of the gates is older than 2 s. The dialer
-// must then check the gates again.
+// The commit of the fence is delayed until the result of the gates is older than 2 s.
 func TestDial_ChecksTheGatesAgainIfTheirResultIsTooOld(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -321,8 +316,6 @@ func TestDial_ChecksTheGatesAgainIfTheirResultIsTooOld(t *testing.T) {
 	}
 }
 
-// Three calls to one number are requested at the same time. The dialer dials the next one after the
-// previous one has ended.
 func TestDial_OneLiveCallPerNumber(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.1")
@@ -344,8 +337,7 @@ func TestDial_OneLiveCallPerNumber(t *testing.T) {
 	}
 }
 
-// contacts-compliance has not acknowledged an opt-out. The dialer does not dial the number,
-// although the gates permit the call.
+// The number is not dialed before the acknowledgment, although the gates permit the call.
 func TestOptOut_IsReportedUntilAcknowledged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -387,7 +379,7 @@ func TestWithdraw_RemovesAQueuedRequest(t *testing.T) {
 	})
 	early, dialled := uuid.Must(uuid.NewV7()), r.request("+14155550052")
 	r.ends(dialled)
-	for range 2 { // the second withdrawal returns the same result
+	for range 2 {
 		for id, want := range map[uuid.UUID]bool{queued: true, early: true, dialled: false} {
 			if got, err := r.withdraw(p, id); err != nil {
 				t.Errorf("withdraw: %v", err)

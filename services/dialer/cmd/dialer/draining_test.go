@@ -27,7 +27,6 @@ type held struct {
 	ended    chan sip.End
 }
 
-// callers places calls to a number through a proxy.
 type callers struct {
 	t     *testing.T
 	agent *sip.UserAgent
@@ -35,8 +34,7 @@ type callers struct {
 	to    string
 }
 
-// call places one call and returns when the call is answered or has ended. answered is false if the
-// call ended without an answer.
+// call places one call and returns when the call is answered or has ended.
 func (c *callers) call() (h held, answered bool) {
 	c.t.Helper()
 	body, err := sdp.NewSession(1, sdp.Local{Address: netip.MustParseAddr("127.0.0.1"), Port: 40000}).Offer(sdp.Both)
@@ -64,8 +62,6 @@ func (c *callers) call() (h held, answered bool) {
 	}
 }
 
-// One of two dialers is stopped while both have calls. Its calls continue, and new calls reach the
-// other dialer. No call is lost, and the stopped process ends with its last call.
 func TestSIP_DrainBehindADispatcherLosesNoCall(t *testing.T) {
 	t.Parallel()
 	const ours, each = "+14155559100", 3
@@ -108,9 +104,8 @@ func TestSIP_DrainBehindADispatcherLosesNoCall(t *testing.T) {
 	if err := both[0].cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	// Place new calls directly after the signal. The dispatcher possibly does not know yet that one
-	// dialer is stopping. That dialer refuses a new call, and the dispatcher then sends the call to
-	// the other dialer.
+	// These calls begin directly after the signal. The dispatcher possibly still sends calls to the
+	// stopping dialer. That dialer refuses them, and the dispatcher sends them to the other dialer.
 	for range 2 * each {
 		h, answered := callers.call()
 		if !answered {

@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// asteriskTrunk is the configuration of an Asterisk. It is a format text with two addresses: the
-// Asterisk listens at the first one and accepts calls from the second one.
+// asteriskTrunk is a format text with two addresses. The Asterisk listens at the first address and
+// accepts calls from the second address.
 const asteriskTrunk = `[transport-udp]
 type=transport
 protocol=udp
@@ -43,10 +43,8 @@ endpoint=ringfence
 match=%[2]s
 `
 
-// asteriskSetup describes an Asterisk and the dialer's trunk to it.
 type asteriskSetup struct {
-	// dialplan contains the steps that the Asterisk runs for every call. It is a format text in
-	// which %s is the file of the announcement.
+	// In dialplan, %s is the file of the announcement.
 	dialplan     string
 	announcement time.Duration
 	// rtp contains additional lines of rtp.conf. trunk contains additional JSON fields of the
@@ -54,8 +52,6 @@ type asteriskSetup struct {
 	rtp, trunk string
 }
 
-// asteriskRig starts an Asterisk, and a dialer with a trunk to the Asterisk. Every agent uses the
-// model.
 func asteriskRig(t *testing.T, model *modeltest.RealtimeServer, setup asteriskSetup) *rig {
 	t.Helper()
 	peertest.AsteriskInstalled(t)
@@ -91,18 +87,15 @@ func asteriskRig(t *testing.T, model *modeltest.RealtimeServer, setup asteriskSe
 	return r
 }
 
-// The Asterisk plays an announcement and then waits without sending RTP. The call continues if RTCP
-// packets arrive within the media timeout, or if there is no media timeout. Otherwise the call
-// ends.
+// The Asterisk plays an announcement and then sends only RTCP.
 func TestTrunk_RTCPKeepsACallWithoutRTP(t *testing.T) {
 	t.Parallel()
 	const dialplan = "Answer()\n same => n,Playback(%%s)\n same => n,Wait(%d)\n same => n,Hangup()\n"
 	tests := []struct {
 		name string
-		// rtcp is the time between two RTCP packets of Asterisk. The default of Asterisk is 5 s.
+		// rtcp is the time between two RTCP packets. The default of Asterisk is 5 s.
 		rtcp time.Duration
-		// timeout is the setting media_timeout_seconds. wait is the number of seconds for which
-		// Asterisk waits.
+		// timeout is the setting media_timeout_seconds. wait is how many seconds Asterisk waits.
 		timeout, wait int
 		cause         callstate.Cause
 		status        string
@@ -141,9 +134,8 @@ func TestTrunk_RTCPKeepsACallWithoutRTP(t *testing.T) {
 	}
 }
 
-// The Asterisk plays an announcement before it answers, and then sends the agent's audio back. The
-// announcement does not count as an answer: the model does not receive the announcement, and the
-// call is answered only after it.
+// The Asterisk plays an announcement before the answer. The model must not receive the
+// announcement.
 func TestTrunk_EarlyMediaIsNotAnAnswer(t *testing.T) {
 	t.Parallel()
 	const announcement = 2 * time.Second
@@ -161,8 +153,7 @@ func TestTrunk_EarlyMediaIsNotAnAnswer(t *testing.T) {
 	}
 }
 
-// sipp sends its SDP answer in the 183 and not in the 200. It sends the agent's audio back, so the
-// model must receive speech.
+// sipp sends the agent's audio back, so the model must receive speech.
 func TestTrunk_200WithoutSDPUsesTheSDPOfThe183(t *testing.T) {
 	t.Parallel()
 	scenario := answersThen(audioOfSipp, okStep("BYE", "200 OK"))
@@ -181,11 +172,9 @@ func TestTrunk_200WithoutSDPUsesTheSDPOfThe183(t *testing.T) {
 	wantEchoedCall(t, r.ends(r.request("+14155551702")), model)
 }
 
-// quietAgent contains the settings of an agent that speaks first and has no disclosure.
 const quietAgent = `{"kind":"openai_realtime","disclosure":{"off_reason":"a test"},"greeting":"Good day."}`
 
-// wantEchoedCall checks a call with echoedModel to a phone that sends the agent's audio back. The
-// model must receive audio only after the call was answered.
+// The phone sends the agent's audio back. The model must receive audio only after the answer.
 func wantEchoedCall(t *testing.T, facts []fact, model *modeltest.RealtimeServer) {
 	t.Helper()
 	if got, want := names(facts), talked; got != want {
@@ -215,8 +204,7 @@ func wantEchoedCall(t *testing.T, facts []fact, model *modeltest.RealtimeServer)
 	}
 }
 
-// eventTime returns the time of the event with the name, or the zero time if there is no such
-// event.
+// eventTime returns the zero time if there is no such event.
 func eventTime(facts []fact, name string) (at time.Time) {
 	for _, each := range facts {
 		if names([]fact{each}) == name {

@@ -12,7 +12,6 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// receivedFacts contains the events that were read from dial-events.v1.
 type receivedFacts struct {
 	mu    sync.Mutex
 	facts []fact
@@ -26,7 +25,6 @@ type fact struct {
 	event *eventv1.DialEvent
 }
 
-// listen collects the events of dial-events.v1.
 func (r *rig) listen(cfg kafka.Config) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...), kgo.ConsumeTopics(kafka.DialEvents.Name),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
@@ -50,7 +48,7 @@ func (r *rig) listen(cfg kafka.Config) {
 	}
 }
 
-// factsOf returns the received events of one call request or inbound call, without duplicates.
+// The parameter key is the id of a call request or of an inbound call.
 func (r *rig) factsOf(key string) (facts []fact) {
 	r.receivedFacts.mu.Lock()
 	defer r.receivedFacts.mu.Unlock()
@@ -72,7 +70,6 @@ func names(facts []fact) string {
 	return strings.Join(all, " ")
 }
 
-// ends waits for the final event of a call request and returns all its events.
 func (r *rig) ends(id uuid.UUID) []fact {
 	r.t.Helper()
 	var facts []fact

@@ -12,8 +12,6 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// trunkThat adds a trunk that plays the script for each call, and returns when the trunk is up. The
-// function dials returns how many calls to a number the trunk has received.
 func (r *rig) trunkThat(p *process, name string, priority int, script func(*siptest.Call)) (dials func(to string) int) {
 	r.t.Helper()
 	var mu sync.Mutex
@@ -31,7 +29,7 @@ func (r *rig) trunkThat(p *process, name string, priority int, script func(*sipt
 		r.t.Fatalf("POST = %d %v", status, response)
 	}
 	path := "http://" + p.addr + "/admin/v1/trunks/" + response["id"].(string)
-	// before the trunk has answered OPTIONS, it gets no call
+	// A trunk gets no call before its first response to OPTIONS.
 	await(r.t, "the trunk has answered OPTIONS", func() bool {
 		status, response := r.asOperator("GET", path, "")
 		return status == 200 && response["state"] == "up"
@@ -43,9 +41,6 @@ func (r *rig) trunkThat(p *process, name string, priority int, script func(*sipt
 	}
 }
 
-// The first trunk refuses every call, and at the second trunk every number is busy. The dialer is
-// killed after the first refusal, before it tries the second trunk. It must not dial a second time
-// after the restart.
 func TestFailover_CrashBetweenTwoTrunksDialsOnce(t *testing.T) {
 	t.Parallel()
 	whole, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
@@ -77,7 +72,7 @@ func TestFailover_CrashBetweenTwoTrunksDialsOnce(t *testing.T) {
 			<-p.done
 			p = whole.dialer(env...)
 			facts := r.ends(id)
-			once(t, r, number, facts)
+			wantOneDial(t, r, number, facts)
 			if end := last(facts).GetCall(); end.GetErrorCode() != "dial_state_unknown" {
 				t.Errorf(`facts: end.GetErrorCode() = %q, want "dial_state_unknown"; names(facts) = %s; last(facts) = %v`,
 					end.GetErrorCode(), names(facts), last(facts))

@@ -16,9 +16,8 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-// The database connection closes while the fence (the row that permits the dial) is being
-// committed. The process does not know whether the commit succeeded. It must find out, because no
-// other process would dial the call or make the fence void.
+// No other process dials the call or makes the fence void. So this process must find out whether
+// the commit succeeded.
 func TestFence_DialsOnceIfTheCommitResponseIsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -46,8 +45,7 @@ func TestFence_DialsOnceIfTheCommitResponseIsLost(t *testing.T) {
 	}
 }
 
-// The workspace is suspended after the fence was committed and before the call reaches the carrier.
-// The gates in contacts-compliance still permit the call, so the dialer itself must block it.
+// The gates in contacts-compliance still permit the call. The dialer itself must block the call.
 func TestFence_SuspensionAfterTheFenceBlocksTheCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -73,8 +71,6 @@ func TestFence_SuspensionAfterTheFenceBlocksTheCall(t *testing.T) {
 	}
 }
 
-// contacts-compliance always refuses the report of one opt-out. The other opt-out is reported
-// anyway.
 func TestOptOut_RefusedReportDoesNotDelayTheOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -104,8 +100,8 @@ func TestOptOut_RefusedReportDoesNotDelayTheOthers(t *testing.T) {
 	}
 }
 
-// cutter forwards connections to Postgres. When the test has set port, the cutter closes the
-// connection from that port instead of forwarding the next answer of Postgres.
+// cutter forwards connections to Postgres. If port is set, cutter drops the next answer to that
+// port and closes the connection.
 type cutter struct {
 	addr, target string
 	port         atomic.Int32
@@ -167,7 +163,7 @@ func (c *cutter) serve(in net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() { pump(in, out, func() bool { return false }) })
 	both.Go(func() {
-		// one answer of Postgres contains the results of the insert of the fence and of the commit
+		// Postgres sends the results of the insert and of the commit in one answer.
 		pump(out, in, func() bool {
 			mine := c.port.Load() == own
 			if mine {
@@ -179,8 +175,6 @@ func (c *cutter) serve(in net.Conn) {
 	both.Wait()
 }
 
-// The dialer repeats the dial-time check until contacts-compliance answers, and then dials exactly
-// once.
 func TestDial_ChecksTheGatesAgainIfTheyAreUnavailable(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-// gate is a fake of contacts-compliance, which evaluates the gates.
+// gate is a fake of contacts-compliance.
 type gate struct {
 	mu      sync.Mutex
 	answer  func(req *compliancev1.CheckRequest, times int) (*compliancev1.CheckResponse, error)

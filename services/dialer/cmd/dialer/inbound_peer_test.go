@@ -13,8 +13,7 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// The constant strange is a sipp scenario of a call to a number that is not assigned. The scenario
-// fails if any response except 100 arrives before the 404.
+// The scenario strange fails if any response except 100 arrives before the 404.
 const strange = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="caller">
 <send retrans="500"><![CDATA[
@@ -55,8 +54,6 @@ Content-Length: 0
 </scenario>
 `
 
-// callIn starts a sipp that plays the scenario of a caller once. sipp sends from the port of the
-// address in the parameter from.
 func callIn(t *testing.T, scenario, from string, port int, to string, more ...string) *peertest.Program {
 	t.Helper()
 	peertest.Installed(t, "sipp")
@@ -72,7 +69,6 @@ func callIn(t *testing.T, scenario, from string, port int, to string, more ...st
 	return peertest.Start(t, dir, "sipp", append(append(args, more...), to)...)
 }
 
-// assignNumber assigns agentNumber to the rig's agent.
 func (r *rig) assignNumber(p *process) {
 	r.t.Helper()
 	body := `{"phone_e164":"` + agentNumber + `","agent_id":"` + r.agent.String() + `"}`
@@ -81,7 +77,6 @@ func (r *rig) assignNumber(p *process) {
 	}
 }
 
-// No agent has the called number. The dialer refuses the call with 404, and the call does not ring.
 func TestInbound_UnassignedNumberIsNotFound(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -90,15 +85,14 @@ func TestInbound_UnassignedNumberIsNotFound(t *testing.T) {
 	callIn(t, strange, "127.0.0.1", port, address).Ends(t)
 }
 
-// The address of the caller belongs to two trunks. With the settings of the first trunk, the dialer
-// would refuse the call with 488. It must use the settings of the second trunk and answer the call.
-// A disabled trunk is ignored.
+// The caller's address belongs to two trunks. With the settings of the first trunk, the dialer
+// would refuse the call with 488.
 func TestInbound_TransportAndPortSelectTheTrunk(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, first string
-		// disabled reports that the first trunk is disabled. The first trunk then has the same
-		// transport and port as the call.
+		// If disabled is true, the first trunk is disabled and has the transport and port of the
+		// call.
 		disabled bool
 	}{
 		{name: "first trunk has another transport", first: `,"transport":"tls","srtp":"required"`},
@@ -126,7 +120,7 @@ func TestInbound_TransportAndPortSelectTheTrunk(t *testing.T) {
 			}
 			r.setAgent(`{"script":{"tone_hz":440,"tone_millis":200,"end_after_millis":400}}`)
 			r.assignNumber(p)
-			// When this call gets a response, the dialer has read the second trunk.
+			// A response to this call shows that the dialer has read the second trunk.
 			callIn(t, strange, "127.0.0.66", peertest.Port(t), address).Ends(t)
 			callIn(t, calledBySipp, "127.0.0.1", port, address, "-s", agentNumber).Ends(t)
 			var trunk string
@@ -148,7 +142,6 @@ func TestInbound_TransportAndPortSelectTheTrunk(t *testing.T) {
 	}
 }
 
-// sipp calls over IPv6 and sends the agent's audio back.
 func TestInbound_IPv6CallIsAnswered(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")

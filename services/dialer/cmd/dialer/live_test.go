@@ -16,8 +16,6 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// An agent of the kind openai_live is published in the topic agents.v1. The agent talks over SIP
-// and opts the person out.
 func TestLive_AgentTalksAndOptsThePersonOut(t *testing.T) {
 	const words = "Please never call me again."
 	model := modeltest.NewLive(modeltest.LiveOptions{

@@ -2,8 +2,6 @@ package main
 
 import "testing"
 
-// While Kafka is unavailable, nothing is dialed. Long calls still count in the used channels of
-// their trunk.
 func TestLongCalls_AreCountedWithoutKafka(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

@@ -47,7 +47,6 @@ func spec() app.Spec[Config] {
 	}
 }
 
-// start creates the parts of the dialer: the components that the process runs.
 func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, error) {
 	tel, keys, pool, relay := rt.Telemetry, rt.Keys, rt.Pool, rt.Relay
 	db := pools{work: rt.Pool, beats: rt.Heartbeats}
@@ -128,8 +127,8 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		{Name: "inbound calls", Run: answerer.Run},
 		{Name: "recordings", Run: recordings.run},
 		{Name: "carrier events", Run: trunk.readEvents(st, relay, cfg.LookEvery, dialer.Wake)},
-		// when this part has stopped, all calls of the process have ended; the parts above stop
-		// later
+		// When this part has stopped, all calls of the process have ended. The parts above stop
+		// later.
 		{Name: "carrier", Run: trunk.run},
 		{Name: "dialing", Run: dialer.Run},
 		rt.Consumer(handlers(st, rt, dialer.Wake)),
@@ -137,10 +136,9 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}, nil
 }
 
-// acceptIntents is run by an operator who accepts that older records of dial-intents.v1 are lost.
-// Each of these records is an intent: it shows that a call request was dialed. The serving
-// processes can then reconcile the database with the remaining records. A call request whose intent
-// is lost can be dialed a second time.
+// An operator runs acceptIntents to accept that older intents (records of dial-intents.v1) are
+// lost. The serving processes then reconcile the database with the remaining intents. A call
+// request whose intent is lost can be dialed a second time.
 func acceptIntents(ctx context.Context, cfg Config, pool *pgxpool.Pool) error {
 	st, err := openStore(cfg, pool)
 	if err != nil {

@@ -7,9 +7,6 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// A call over a trunk needs a caller number: sipp accepts an INVITE only from +14155550100. If the
-// agent has no number, the dialer refuses the call request before it sends an INVITE. The error
-// describes how to add a number.
 func TestAgent_RequestWithoutCallerNumberIsRefused(t *testing.T) {
 	t.Parallel()
 	const shown = "+14155550100"

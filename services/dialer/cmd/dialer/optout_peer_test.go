@@ -20,8 +20,6 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// newSummaries starts a fake of the model for summaries. It returns the given outcome for every
-// call.
 func newSummaries(t *testing.T, outcome string) (url string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -36,8 +34,6 @@ func newSummaries(t *testing.T, outcome string) (url string) {
 	return server.URL + "/v1"
 }
 
-// newModel starts a model that greets the person and receives the given words. It responds with the
-// reply and then ends the call.
 func newModel(t *testing.T, words string, reply modeltest.RealtimeReply) (url string) {
 	t.Helper()
 	model := modeltest.NewRealtime(modeltest.RealtimeOptions{
@@ -56,9 +52,7 @@ func newModel(t *testing.T, words string, reply modeltest.RealtimeReply) (url st
 	return model.URL
 }
 
-// newWebsocketAgent starts a customer's agent. The agent transcribes the words, calls the tool
-// end_call with the outcome opted_out, and closes the connection. newWebsocketAgent returns the URL
-// of the agent, and the environment variable with which the dialer trusts the agent's certificate.
+// The result trust is an environment variable. With it, the dialer trusts the agent's certificate.
 func newWebsocketAgent(t *testing.T, words string) (url, trust string) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +84,6 @@ func newWebsocketAgent(t *testing.T, words string) (url, trust string) {
 	return "wss" + strings.TrimPrefix(server.URL, "https"), "SSL_CERT_FILE=" + writeCertificate(t, server.Certificate())
 }
 
-// evidence returns the evidence that was reported with the newest opt-out of a number.
 func (g *gate) evidence(number string) (evidence string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -112,10 +105,8 @@ func writeCertificate(t *testing.T, certificate *x509.Certificate) (file string)
 	return file
 }
 
-// In a call with sipp, which sends the agent's audio back, a person can opt out in several ways.
-// Each opt-out must be reported to contacts-compliance with the person's words, and must block the
-// next call request for the number. Only in the last two rows does the dialer itself recognise the
-// words as a refusal.
+// sipp sends the agent's audio back as the person's speech. In the last two rows, the dialer itself
+// recognises the words as a refusal.
 func TestAgent_OptOutIsReported(t *testing.T) {
 	t.Parallel()
 	const leave, plain, number = "That is enough for me.", "Please never call me again.", "+14155551601"
@@ -160,8 +151,7 @@ func TestAgent_OptOutIsReported(t *testing.T) {
 			if status, body := r.admin(p, "PUT", keys, `{"key":"a-secret-of-the-agent"}`); status != 200 {
 				t.Fatalf("PUT agent key = %d %v, want 200", status, body)
 			}
-			// The report of the opt-out fails. The dialer has stored the opt-out itself, and this
-			// must block the next call request.
+			// The report of the opt-out fails. The stored opt-out must block the next call request.
 			r.gate.optOut = func(int) error { return errors.New("away") }
 
 			facts := r.ends(r.request(number))
@@ -179,8 +169,7 @@ func TestAgent_OptOutIsReported(t *testing.T) {
 	}
 }
 
-// The person has opted out, and then sipp stops. Without audio, the call fails after the trunk's
-// media timeout. The call must keep its outcome, its transcript and the opt-out.
+// sipp stops after the opt-out. Without audio, the call fails after the trunk's media timeout.
 func TestTrunk_FailedCallKeepsOptOut(t *testing.T) {
 	t.Parallel()
 	const words, number = "Please never call me again.", "+14155551602"
@@ -224,8 +213,8 @@ func TestTrunk_FailedCallKeepsOptOut(t *testing.T) {
 	}
 }
 
-// The model ends the call with an outcome that is not in the agent's list of outcomes. The dialer
-// must send the list to the model. The model can then send another outcome.
+// The dialer must send the list of outcomes to the model. The model can then choose an outcome of
+// the list.
 func TestAgent_UnlistedOutcomeIsRefused(t *testing.T) {
 	t.Parallel()
 	const words = "Yes, gladly."

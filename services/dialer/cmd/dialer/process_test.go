@@ -10,7 +10,6 @@ import (
 	"testing"
 )
 
-// process is a child process.
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -18,7 +17,6 @@ type process struct {
 	log  *syncBuffer
 }
 
-// syncBuffer is a buffer that is safe for concurrent use.
 type syncBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -30,7 +28,6 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-// output returns the output of the process so far.
 func (p *process) output() string {
 	p.log.mu.Lock()
 	defer p.log.mu.Unlock()
@@ -55,7 +52,6 @@ func startProcess(t testing.TB, path string, env []string) *process {
 	return p
 }
 
-// ended reports whether the process has ended.
 func (p *process) ended() bool {
 	select {
 	case <-p.done:
@@ -70,7 +66,6 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// pause stops a process with SIGSTOP. The function resume continues the process.
 func pause(t testing.TB, p *process) (resume func()) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {

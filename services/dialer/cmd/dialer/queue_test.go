@@ -13,11 +13,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// troubled is a fake carrier that can fail in two ways: it refuses calls with an internal error, or
-// it cannot be reached. Otherwise it accepts every call.
+// troubled is a fake carrier that can refuse calls or be unreachable.
 type troubled struct {
 	refuses, absent atomic.Bool
-	// asked is the number of calls. When asked equals last, the carrier can no longer be reached.
+	// asked is the number of calls. When asked equals last, the carrier becomes unreachable.
 	asked, last atomic.Int64
 }
 
@@ -46,9 +45,6 @@ func (c *troubled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The carrier refuses calls with an internal error. After three refusals the circuit opens, and no
-// further call request fails. Call requests that were queued in the meantime are dialed after a
-// successful test call.
 func TestCircuit_OpensAfterRefusalsAndClosesAfterASuccess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -63,7 +59,7 @@ func TestCircuit_OpensAfterRefusalsAndClosesAfterASuccess(t *testing.T) {
 	}
 	for n := range 3 {
 		if n == 2 {
-			c.absent.Store(true) // from now on the carrier cannot be reached, so the circuit cannot close
+			c.absent.Store(true) // the carrier cannot be reached, so the circuit cannot close
 		}
 		if end := last(r.ends(r.request(fmt.Sprintf("+141555504%02d", n)))); end.GetCall().GetErrorCode() != "provider_unavailable" {
 			t.Fatalf("call %d ended %v", n, end)
@@ -114,14 +110,11 @@ func body(t *testing.T, url string) string {
 	return text.String()
 }
 
-// Two dialers process a queue on a small trunk. One dialer is paused for longer than its leases,
-// and the other is killed. The carrier never has more calls than one workspace may have. At the
-// end, no capacity is in use.
 func TestQueue_KilledAndPausedDialersDoNotExceedLimits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.1")
 	first, second := r.dialer("TRUNK_CHANNELS=10"), r.dialer("TRUNK_CHANNELS=10")
-	r.settled("+14155560690")
+	r.awaitIdle("+14155560690")
 	var ids []uuid.UUID
 	for n := range 80 {
 		ids = append(ids, r.request(fmt.Sprintf("+141555607%02d", n)))
@@ -141,7 +134,7 @@ func TestQueue_KilledAndPausedDialersDoNotExceedLimits(t *testing.T) {
 	second.kill()
 	r.dialer("TRUNK_CHANNELS=10")
 	for n, id := range ids {
-		once(t, r, fmt.Sprintf("+141555607%02d", n), r.ends(id))
+		wantOneDial(t, r, fmt.Sprintf("+141555607%02d", n), r.ends(id))
 	}
 	await(t, "no call request is claimed or in a call", func() bool { return r.inUse() == 0 })
 	if most := r.maxConcurrent(); most > 9 {
@@ -149,7 +142,6 @@ func TestQueue_KilledAndPausedDialersDoNotExceedLimits(t *testing.T) {
 	}
 }
 
-// maxConcurrent returns the highest number of concurrent calls according to the carrier's log.
 func (r *rig) maxConcurrent() (most int) {
 	r.t.Helper()
 	var page struct{ Data []logLine }
@@ -167,11 +159,9 @@ func (r *rig) maxConcurrent() (most int) {
 	return most
 }
 
-// One workspace has 2,000 due call requests and uses all channels that one workspace may use. The
-// call requests of another workspace must be dialed before this backlog has ended.
 func TestQueue_BacklogOfOneWorkspaceDoesNotDelayAnother(t *testing.T) {
 	t.Parallel()
-	// A call lasts longer than a second, so 18 channels need more than a minute for the backlog.
+	// Each call lasts longer than a second. So 18 channels need more than a minute for the backlog.
 	r := newRig(t, "0.5")
 	big := r.within(t)
 	big.workspace, big.agent = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
@@ -189,7 +179,7 @@ func TestQueue_BacklogOfOneWorkspaceDoesNotDelayAnother(t *testing.T) {
 		return r.inUse() >= 18
 	})
 	var ids []uuid.UUID
-	for n := range 4 { // two of these call requests are dialed at a time
+	for n := range 4 {
 		ids = append(ids, r.request(fmt.Sprintf("+141555091%02d", n)))
 	}
 	for n, id := range ids {

@@ -14,16 +14,14 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// recordingParts contains the parts that record calls. Its fields are nil if no storage is
-// configured. The fields files and links are set only if recordings are stored in a local
-// directory.
+// recordingParts contains the parts that record calls. All fields are nil if no storage is
+// configured. The fields files and links are set only for storage in a local directory.
 type recordingParts struct {
 	recorder *recordings.Recorder
 	files    *recordings.Directory
 	links    *recordingstore.Links
 }
 
-// openRecordings opens the storage of recordings and the spool.
 func openRecordings(
 	cfg recordingsConfig,
 	pool *pgxpool.Pool,
@@ -73,7 +71,6 @@ func openRecordings(
 	return t, nil
 }
 
-// run runs the recorder until ctx ends.
 func (t recordingParts) run(ctx context.Context) error {
 	if t.recorder == nil {
 		<-ctx.Done()

@@ -39,13 +39,11 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// waitTimeout ends waits that would hang. It is long, because a consumer that is killed during a
-// rebalance of its consumer group delays the next consumer for half a minute. So tests kill only a
-// process that has settled.
+// waitTimeout only ends waits that hang. Kafka takes half a minute to replace a consumer that was
+// killed during a rebalance.
 const waitTimeout = 2 * time.Minute
 
-// binaries builds the real dialer, with failpoints enabled, and the real simulated carrier. It
-// builds them once.
+// binaries builds the dialer with failpoints, and the simulated carrier.
 var binaries = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "dialer-test"); err != nil {
 		return "", err
@@ -54,7 +52,6 @@ var binaries = sync.OnceValues(func() (dir string, err error) {
 		"dialer":     {"-tags", "crashpoints", "."},
 		"simcarrier": {"ringfence.dev/cmd/simcarrier"},
 	} {
-		// Build without debug symbols.
 		build := exec.Command("go", append([]string{"build", "-ldflags=-s -w", "-o", filepath.Join(dir, target)}, args...)...)
 		if out, err := build.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build %s: %w\n%s", target, err, out)
@@ -65,7 +62,7 @@ var binaries = sync.OnceValues(func() (dir string, err error) {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// the tests mostly wait, so more of them than processors can run in parallel
+	// The tests mostly wait, so more tests can run in parallel than there are processors.
 	if err := flag.Set("test.parallel", "10"); err != nil {
 		panic(err)
 	}
@@ -76,8 +73,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// rig contains one or more dialers and the services that they use. All of these services are real,
-// except contacts-compliance.
+// rig contains dialers and the services that they use. Only contacts-compliance is a fake.
 type rig struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
@@ -93,20 +89,19 @@ type rig struct {
 	env       []string
 	workspace uuid.UUID
 	agent     uuid.UUID
-	// replicas contains the newest process of each replica, by the number in the replica's name.
+	// replicas contains the newest process of each replica. The index is the number in the
+	// replica's name.
 	replicas *[]*process
 
 	receivedFacts *receivedFacts
 }
 
-// The method within returns the same rig for a subtest.
 func (r *rig) within(t testing.TB) *rig {
 	own := *r
 	own.t = t
 	return &own
 }
 
-// newRig starts all services except the dialer.
 func newRig(t testing.TB, timeScale string) *rig {
 	t.Helper()
 	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{},
@@ -141,8 +136,7 @@ func newRig(t testing.TB, timeScale string) *rig {
 		"SIGNING_KEY=" + own, "TRUSTED_KEYS=calls=" + callsPublic + ",gateway=" + gatewayPublic,
 		"SEALING_KEYS=test=" + base64.StdEncoding.EncodeToString(make([]byte, 32)),
 		"INSTANCE_LEASE=1s", "CLAIM_LEASE=4s", "OUTBOX_LEASE=1s", "LOG_FORMAT=text",
-		// These ports are above the ephemeral ports of Linux and the ports of libs/testkit. So no
-		// other program uses the audio ports.
+		// These ports are above the ephemeral ports of Linux and above the ports of libs/testkit.
 		"RTP_PORT_LOW=61000", "RTP_PORT_HIGH=65534",
 	}
 	go r.listen(cfg)
@@ -150,7 +144,6 @@ func newRig(t testing.TB, timeScale string) *rig {
 	return r
 }
 
-// startCarrier starts the simulated carrier. It can be called again after the carrier was killed.
 func (r *rig) startCarrier() {
 	r.t.Helper()
 	bin, err := binaries()
@@ -167,9 +160,8 @@ func (r *rig) startCarrier() {
 	})
 }
 
-// dialer starts a replica. The parameter extra overrides environment variables. If a replica has
-// ended, the new replica gets the same name, like a pod of a StatefulSet. Kafka then immediately
-// assigns the partitions of the ended replica to the new one.
+// A new replica gets the name of a replica that has ended, like a pod of a StatefulSet. Kafka then
+// immediately assigns the old partitions to the new replica.
 func (r *rig) dialer(extra ...string) *process {
 	r.t.Helper()
 	bin, err := binaries()
@@ -197,7 +189,6 @@ func (r *rig) dialer(extra ...string) *process {
 	return p
 }
 
-// announce publishes the workspace and its agent to Kafka.
 func (r *rig) announce(enabled, deleted bool) {
 	r.t.Helper()
 	version := time.Now().UnixNano()
@@ -216,7 +207,6 @@ func (r *rig) announce(enabled, deleted bool) {
 	})
 }
 
-// withoutNumber removes the agent's number.
 func (r *rig) withoutNumber() {
 	r.t.Helper()
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
@@ -239,7 +229,6 @@ type order struct {
 	waitable bool
 }
 
-// request publishes a call request for a number and returns its id.
 func (r *rig) request(to string, change ...func(*order)) uuid.UUID {
 	r.t.Helper()
 	o := order{id: uuid.Must(uuid.NewV7()), to: to, maxCall: 600, dueAt: time.Now(), agent: r.agent}
@@ -279,7 +268,6 @@ type logLine struct {
 	To     string `json:"to"`
 }
 
-// log returns the lines of the carrier's log that have the kind and the called number.
 func (r *rig) log(kind, to string) (lines []logLine) {
 	r.t.Helper()
 	var page struct{ Data []logLine }
@@ -312,7 +300,6 @@ func (r *rig) carrier(method, path, body string, into any) {
 	}
 }
 
-// withdraw calls the method Withdraw of the dialer, as the service `calls` does.
 func (r *rig) withdraw(p *process, id uuid.UUID) (bool, error) {
 	client := dialerv1.NewWithdrawServiceClient(http.DefaultClient, "http://"+p.addr,
 		connect.WithInterceptors(r.calls.ClientInterceptor(name)))
@@ -327,7 +314,6 @@ func (r *rig) withdraw(p *process, id uuid.UUID) (bool, error) {
 	return resp.Msg.GetWithdrawn(), nil
 }
 
-// admin sends one HTTP request of an operator, as the gateway forwards it.
 func (r *rig) admin(p *process, method, path, body string) (status int, answer map[string]any) {
 	r.t.Helper()
 	return r.asOperator(method, "http://"+p.addr+"/admin/v1/workspaces/"+r.workspace.String()+path, body)
@@ -374,7 +360,6 @@ func keysOf(t testing.TB, self, private string) *serviceauth.Keys {
 	return keys
 }
 
-// freeAddr returns an address that no program uses until a process of the test listens at it.
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	port, err := testkit.Port()
@@ -384,8 +369,6 @@ func freeAddr(t testing.TB) string {
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// await waits until holds() returns true. The test fails after waitTimeout. The
-// parameter what describes the condition.
 func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	ticker, timeout := time.NewTicker(20*time.Millisecond), time.After(waitTimeout)
@@ -399,9 +382,8 @@ func await(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// holdFences creates a trigger that delays each insert of a fence while another transaction has the
-// advisory lock. The trigger polls the lock. If it waited for the lock, lock_timeout would end the
-// insert.
+// The trigger delays each insert of a fence while another transaction has the advisory lock. The
+// trigger polls, because lock_timeout would end an insert that waits for the lock.
 const holdFences = `
 CREATE FUNCTION hold_fence() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -412,8 +394,7 @@ BEGIN
 END $$;
 CREATE TRIGGER hold_fence BEFORE INSERT ON fences FOR EACH ROW EXECUTE FUNCTION hold_fence()`
 
-// lockFences blocks the insert of every fence until the function release is called. Fences can
-// still be read.
+// lockFences blocks inserts of fences until release is called. Fences can still be read.
 func lockFences(t testing.TB, r *rig) (release func()) {
 	t.Helper()
 	super := pgtest.Super(t, r.pool, name)
@@ -435,8 +416,7 @@ func lockFences(t testing.TB, r *rig) (release func()) {
 	}
 }
 
-// The function tooOld waits until the last result of the gates for a call request is too old for a
-// dial. The gates can have been called more than once, so tooOld waits after the last call.
+// The gates can have been called several times. Only the age of the last result counts.
 func tooOld(t testing.TB, r *rig, id uuid.UUID) {
 	t.Helper()
 	var asked time.Time

@@ -12,7 +12,6 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// ringAtSipp starts a dialer and calls a phone of sipp. It returns when the phone rings.
 func ringAtSipp(t *testing.T, number string, env ...string) (r *rig, p *process, id uuid.UUID, received func() string) {
 	t.Helper()
 	r = newRig(t, "0")
@@ -24,7 +23,6 @@ func ringAtSipp(t *testing.T, number string, env ...string) (r *rig, p *process,
 	return r, p, id, received
 }
 
-// statusOf returns the status of the call of a call request, or "" if there is no call.
 func (r *rig) statusOf(id uuid.UUID) (status string) {
 	r.t.Helper()
 	err := r.pool.QueryRow(r.t.Context(),
@@ -35,8 +33,6 @@ func (r *rig) statusOf(id uuid.UUID) (status string) {
 	return status
 }
 
-// A call request is withdrawn while its phone rings. The dialer refuses the withdrawal, and the API
-// client gets 409 not_cancelable. The phone rings until RING_LIMIT.
 func TestWithdraw_IsRefusedWhileThePhoneRings(t *testing.T) {
 	t.Parallel()
 	r, p, id, received := ringAtSipp(t, "+14155551314", "RING_LIMIT=15s")
@@ -62,7 +58,6 @@ func TestWithdraw_IsRefusedWhileThePhoneRings(t *testing.T) {
 	}
 }
 
-// A dialer is stopped while a phone rings. The phone must receive a CANCEL before the process ends.
 func TestStop_CancelsARingingPhone(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -13,9 +13,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// The owner of a call is killed directly before and directly after it applies an event of the call:
-// the ringing, the answer or the end. The next process ends the call. Each call request has one
-// end. If the state of the call is unknown, the call is not charged.
+// The owner of a call is killed directly before or directly after it applies an event of the call.
+// A call whose state is unknown is not charged.
 func TestSIP_CrashAroundEachEventEndsTheCallOnce(t *testing.T) {
 	t.Parallel()
 	whole, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
@@ -23,8 +22,8 @@ func TestSIP_CrashAroundEachEventEndsTheCallOnce(t *testing.T) {
 	p := whole.dialer(env...)
 	type death struct{ stage, point string }
 	var next atomic.Pointer[death]
-	// The function at enables the failpoint of a stage. If before is not empty, it is a status of
-	// the call, and the function first waits until the call has this status.
+	// The failpoint is enabled when the call has the status in before. If before is empty, it is
+	// enabled immediately.
 	at := func(c *siptest.Call, stage, before string) {
 		d := next.Load()
 		if d.stage != stage {
@@ -83,7 +82,7 @@ func TestSIP_CrashAroundEachEventEndsTheCallOnce(t *testing.T) {
 			<-p.done
 			p = whole.dialer(env...)
 			facts := r.ends(id)
-			once(t, r, number, facts)
+			wantOneDial(t, r, number, facts)
 			end := last(facts).GetCall()
 			if got := end.GetErrorCode(); got != tt.code {
 				t.Errorf("error code = %q, want %q; events %s", got, tt.code, names(facts))

@@ -28,21 +28,19 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// person is the far end of a call. The person speaks once, after the agent has been silent for some
-// time.
+// person is the far end of a call. The person speaks once, after some silence of the agent.
 type person struct {
 	mu sync.Mutex
-	// heard is the number of the agent's loud frames; quiet is the number of silent frames since
-	// the last loud one
+	// heard is the number of the agent's loud frames. quiet is the number of silent frames since
+	// the last loud frame.
 	heard, quiet int
-	sent         int // number of frames that the person has sent
+	sent         int
 }
 
 const (
-	// speech is the number of 20 ms frames for which the person speaks.
+	// The person speaks for 50 frames of 20 ms.
 	speech = 50
-	// lull is the number of silent frames of the agent after which the person speaks. Pauses within
-	// a sentence of the agent are shorter.
+	// The person speaks after 40 silent frames of the agent. Pauses within a sentence are shorter.
 	lull = 40
 )
 
@@ -76,8 +74,6 @@ func (p *person) NextFrame(dst []byte) bool {
 	return true
 }
 
-// farEnd starts a trunk that answers every call with the audio of the person p, and then calls
-// goesOn.
 func farEnd(t *testing.T, p *person, goesOn func(*siptest.Call)) (port int) {
 	t.Helper()
 	x := siptest.New(t, transport.Config{UDP: "127.0.0.1:0"})
@@ -112,9 +108,7 @@ func farEnd(t *testing.T, p *person, goesOn func(*siptest.Call)) (port int) {
 	return x.Port(transport.UDP)
 }
 
-// The test makes a whole call with a trunk, audio in both directions, and a model with the Realtime
-// API. The person opts out. The test is not parallel, because its audio is sent in real time and
-// parallel tests could delay it.
+// The test is not parallel, because parallel tests could delay its real-time audio.
 func TestSIP_ModelTalksAndOptsThePersonOut(t *testing.T) {
 	r := newRig(t, "0")
 	var noted atomic.Bool
@@ -227,8 +221,7 @@ func TestSIP_ModelTalksAndOptsThePersonOut(t *testing.T) {
 	}
 }
 
-// A caller calls a number over a trunk, and the agent of that number answers. A caller whose
-// address belongs to no trunk gets no response.
+// A caller whose address belongs to no trunk gets no response.
 func TestSIP_InboundCallIsAnswered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The dialer logs the addresses at which it listens, and the admin API shows them.
 func TestDialer_ShowsItsListeningAddresses(t *testing.T) {
 	t.Parallel()
 	r, address := newRig(t, "0"), freeAddr(t)

@@ -8,8 +8,6 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// calledBySipp is a sipp scenario of a phone that calls the agent and stays connected until it
-// receives a BYE.
 const calledBySipp = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="phone">
 <send retrans="500"><![CDATA[
@@ -63,8 +61,7 @@ Content-Length: 0
 </scenario>
 `
 
-// A dialer is stopped and waits for the end of a call with sipp. A second signal makes it hang up.
-// sipp ends without an error only if it receives the BYE.
+// sipp reports an error unless the BYE arrives.
 func TestStop_SecondSignalSendsBYE(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")

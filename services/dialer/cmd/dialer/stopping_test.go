@@ -14,8 +14,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip"
 )
 
-// A dialer with a live call is stopped. The phone must receive a BYE before the process ends. The
-// dialer sends the BYE after DRAIN_LIMIT, or at the second signal.
+// The dialer sends the BYE after DRAIN_LIMIT, or at the second signal.
 func TestSIP_StopHangsUpLiveCalls(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -61,9 +60,8 @@ func TestSIP_StopHangsUpLiveCalls(t *testing.T) {
 	}
 }
 
-// sendStops sends the signals to the process. The operating system can merge two equal signals, so
-// the second one is sent only after the process has received the first. Different signals are not
-// merged and are sent without a pause.
+// The operating system can merge two equal signals. So sendStops waits until the process has
+// received the first signal before it sends an equal one.
 func sendStops(t *testing.T, p *process, signals []syscall.Signal) {
 	t.Helper()
 	for i, stop := range signals {
@@ -79,11 +77,9 @@ func sendStops(t *testing.T, p *process, signals []syscall.Signal) {
 	}
 }
 
-// agentNumber is the number of the agent that the function answering sets up.
 const agentNumber = "+14155559100"
 
-// The function answering starts a dialer with an agent that answers calls. It returns the SIP
-// address for the calls. The parameter limit is DRAIN_LIMIT.
+// The returned text is the SIP address of the agent. The parameter limit is DRAIN_LIMIT.
 func answering(t *testing.T, limit string) (*rig, *process, string) {
 	t.Helper()
 	r, address := newRig(t, "0"), freeAddr(t)
@@ -107,7 +103,6 @@ func answering(t *testing.T, limit string) (*rig, *process, string) {
 	return r, p, address
 }
 
-// liveCall starts a dialer and calls its agent.
 func liveCall(t *testing.T, limit string) (*rig, *process, held) {
 	t.Helper()
 	r, p, address := answering(t, limit)

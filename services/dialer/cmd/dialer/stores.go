@@ -30,14 +30,13 @@ func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 	}), nil
 }
 
-// secrets contains the stores of encrypted secrets.
 type secrets struct {
 	trunks *store.Trunks
 	keys   *store.AgentKeys
 }
 
-// openSecrets opens the stores of encrypted secrets. It encrypts all secrets again with the first
-// sealing key, so that older keys can be removed.
+// openSecrets opens the stores of encrypted secrets. All secrets are encrypted again with the first
+// sealing key. So older keys can be removed.
 func openSecrets(ctx context.Context, cfg Config, pool *pgxpool.Pool) (secrets, error) {
 	box, err := seal.New(cfg.Sealing)
 	if err != nil {
@@ -56,7 +55,6 @@ func openSecrets(ctx context.Context, cfg Config, pool *pgxpool.Pool) (secrets, 
 	return opened, nil
 }
 
-// handlers returns the Kafka handlers of the topics that the service reads.
 func handlers(st *store.Store, rt *app.Runtime, wakeDialing func()) inbox.Handlers {
 	return consumer.New(st, consumer.Wakes{Dialing: wakeDialing, Relay: rt.Relay.Wake}, rt.Telemetry.Metrics).Handlers()
 }

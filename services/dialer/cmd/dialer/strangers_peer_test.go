@@ -9,9 +9,6 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// The list of rejected calls contains a call from an address that belongs to no trunk, and a call
-// to a number that no agent has. Each entry names the setting with which the dialer would accept
-// the call.
 func TestRejectedCalls_ListNamesTheSettingThatWouldAcceptTheCall(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")

@@ -15,13 +15,10 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// tlsPhone is a baresip (a SIP phone program) that accepts calls only over TLS. It contains the
-// data for a trunk to this phone.
+// tlsPhone is a baresip (a SIP phone program) that accepts calls only over TLS.
 type tlsPhone struct {
-	phone *peertest.Phone
-	// number is the number that the phone answers.
-	number string
-	// certificate is the phone's self-signed certificate.
+	phone       *peertest.Phone
+	number      string
 	certificate string
 	// env contains the environment variables of a dialer that listens over TLS.
 	env []string
@@ -60,7 +57,6 @@ func newTLSPhone(t *testing.T, number string) tlsPhone {
 	}
 }
 
-// settings returns the JSON settings of a trunk to the phone.
 func (p tlsPhone) settings(t *testing.T) string {
 	t.Helper()
 	trusted, err := json.Marshal(p.certificate)
@@ -70,8 +66,6 @@ func (p tlsPhone) settings(t *testing.T) string {
 	return fmt.Sprintf(`,"transport":"tls","srtp":"required","ca_certificates":%s`, trusted)
 }
 
-// A TLS trunk is checked twice: without its CA certificate in the settings, and with the CA
-// certificate.
 func TestTrunkCheck_OverTLSNeedsTheCACertificate(t *testing.T) {
 	t.Parallel()
 	far := newTLSPhone(t, "+14155551801")
@@ -100,13 +94,11 @@ func TestTrunkCheck_OverTLSNeedsTheCACertificate(t *testing.T) {
 	}
 }
 
-// keyOfSRTP matches a key of SRTP, but not a key whose characters were all replaced by the letter
+// keyOfSRTP matches a key of SRTP. It does not match a redacted key, which contains only the letter
 // x.
 var keyOfSRTP = regexp.MustCompile(`inline:[A-Za-z0-9+/]*[A-Za-wyz0-9+/]`)
 
-// A call to a baresip over TLS with SRTP is traced. The trace contains the decrypted messages
-// without the keys. The trace of the trunk begins with the OPTIONS request that precedes the first
-// call.
+// The trace of the trunk begins with the OPTIONS request that precedes the first call.
 func TestTrace_OverTLSIsDecryptedWithoutKeys(t *testing.T) {
 	t.Parallel()
 	far := newTLSPhone(t, "+14155551802")

@@ -15,7 +15,6 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// fetch sends a GET of an operator and returns the response.
 func (r *rig) fetch(url string) (status int, content string) {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, url, nil)
@@ -39,8 +38,7 @@ func (r *rig) fetch(url string) (status int, content string) {
 	return resp.StatusCode, string(read)
 }
 
-// wantInTrace checks which texts the trace contains. A text must be in the trace if its value in
-// the map is true. Otherwise it must not be in the trace.
+// The value in texts is true if the trace must contain the text.
 func wantInTrace(t *testing.T, trace string, texts map[string]bool) {
 	t.Helper()
 	for text, want := range texts {
@@ -50,7 +48,7 @@ func wantInTrace(t *testing.T, trace string, texts map[string]bool) {
 	}
 }
 
-// secret returns the text that the group of the pattern matches in the messages that sipp received.
+// secret returns the first group of the pattern in the messages that sipp received.
 func secret(t *testing.T, received, pattern string) string {
 	t.Helper()
 	found := regexp.MustCompile(pattern).FindStringSubmatch(received)
@@ -60,8 +58,6 @@ func secret(t *testing.T, received, pattern string) string {
 	return found[1]
 }
 
-// The trace of a trunk is turned on while the dialer runs. It contains the messages of a call with
-// a digest, but not the digest itself.
 func TestTrace_ContainsTheCallWithoutTheDigest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -107,7 +103,6 @@ func TestTrace_ContainsTheCallWithoutTheDigest(t *testing.T) {
 	}
 }
 
-// Over TCP, the trace contains each message as a separate packet, without the keys of SRTP.
 func TestTrace_OverTCPHasNoSRTPKeys(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -144,7 +139,6 @@ func TestTrace_OverTCPHasNoSRTPKeys(t *testing.T) {
 	})
 }
 
-// Two replicas have recorded messages of a trunk. Each replica returns the messages of both.
 func TestTrace_ContainsTheMessagesOfAllReplicas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

@@ -19,11 +19,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// In the first call, the agent requests two transfers. The first one, to a country that the
-// workspace may not call, is refused. The second one succeeds. In the second call, the person asks
-// for a callback. The summary contains the callback, although the model reports another outcome.
-// The test is not parallel, because its audio is sent in real time and parallel tests could delay
-// it.
+// The test is not parallel, because parallel tests could delay its real-time audio.
 func TestSIP_TransfersACallAndReportsACallback(t *testing.T) {
 	r := newRig(t, "0")
 	pacific, err := time.LoadLocation("America/Los_Angeles")

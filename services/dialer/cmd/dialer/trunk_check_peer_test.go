@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The check of a trunk tests the credentials at a peer that challenges requests. It places no call.
 func TestTrunkCheck_TestsTheCredentials(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -47,7 +46,6 @@ func TestTrunkCheck_TestsTheCredentials(t *testing.T) {
 	}
 }
 
-// If the dialer runs without SIP, no trunk can be checked.
 func TestTrunkCheck_IsRefusedWithoutSIP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

@@ -24,15 +24,14 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// challenging is a sipp scenario of a trunk. The trunk answers OPTIONS and challenges every INVITE.
-// It answers 403 to a wrong digest and 486 to the right one.
+// The trunk challenges every INVITE. It answers 403 to a wrong digest and 486 to the right digest.
 var challenging = scenario(``, `403 Forbidden`)
 
-// The constant again is the response of a trunk that sends another challenge after a wrong digest.
+// Some trunks send another challenge after a wrong digest.
 const again = `401 Unauthorized
 WWW-Authenticate: Digest realm="far", nonce="a8d2", algorithm=MD5, qop="auth"`
 
-// The constant slowly is the response of a trunk that needs 6 s to check a digest.
+// Some trunks need 6 s to check a digest.
 const slowly = trying + `<pause milliseconds="6000"/>
 `
 
@@ -49,9 +48,8 @@ Content-Length: 0
 ]]></send>
 `
 
-// The function scenario returns a sipp scenario of a trunk that challenges every INVITE. The
-// parameter answer is the trunk's response to a wrong digest. The parameter before is a message that
-// the trunk sends ahead of that response.
+// The parameter answer is the trunk's response to a wrong digest. The parameter before is a message
+// that precedes this response.
 func scenario(before, answer string) string {
 	status, headers, _ := strings.Cut(answer, "\n")
 	if headers != "" {
@@ -116,21 +114,18 @@ Content-Length: 0
 `
 }
 
-// startTrunk runs a sipp that plays the scenario for every call. The parameter more contains
-// additional options of sipp.
 func startTrunk(t *testing.T, scenario string, more ...string) (port int) {
 	t.Helper()
 	return startTrunkAt(t, "127.0.0.1", scenario, more...)
 }
 
-// startTrunkAt does the same as startTrunk, but at another address of this machine.
 func startTrunkAt(t *testing.T, address, scenario string, more ...string) (port int) {
 	t.Helper()
 	_, port = startSipp(t, address, scenario, more...)
 	return port
 }
 
-// startSipp runs a sipp that plays the scenario for every call, and waits until sipp listens.
+// startSipp returns when sipp listens.
 func startSipp(t *testing.T, address, scenario string, more ...string) (peer *peertest.Program, port int) {
 	t.Helper()
 	peertest.Installed(t, "sipp")
@@ -155,7 +150,6 @@ func startSipp(t *testing.T, address, scenario string, more ...string) (peer *pe
 	return peer, port
 }
 
-// addTrunk adds a trunk at a port of this machine and returns the URL path of the trunk.
 func (r *rig) addTrunk(p *process, port int, more string) (path string) {
 	r.t.Helper()
 	url := "http://" + p.addr + "/admin/v1/trunks"
@@ -166,8 +160,6 @@ func (r *rig) addTrunk(p *process, port int, more string) (path string) {
 	return url + "/" + response["id"].(string)
 }
 
-// inQueue returns the state of a call request and the number of its fences (the rows that each
-// permit one dial).
 func (r *rig) inQueue(id uuid.UUID) (state string, fences int) {
 	r.t.Helper()
 	err := r.pool.QueryRow(r.t.Context(), `
@@ -179,7 +171,6 @@ func (r *rig) inQueue(id uuid.UUID) (state string, fences int) {
 	return state, fences
 }
 
-// patchTrunk changes settings of a trunk over the admin API.
 func (r *rig) patchTrunk(path, change string) {
 	r.t.Helper()
 	status, response := r.asOperator("PATCH", path, change)
@@ -188,7 +179,6 @@ func (r *rig) patchTrunk(path, change string) {
 	}
 }
 
-// wantBusy waits for the end of a call request and checks that the callee was busy.
 func (r *rig) wantBusy(id uuid.UUID) *eventv1.Call {
 	r.t.Helper()
 	end := last(r.ends(id)).GetCall()
@@ -198,9 +188,6 @@ func (r *rig) wantBusy(id uuid.UUID) *eventv1.Call {
 	return end
 }
 
-// The operator has configured a wrong password. The call request that detects this is queued again,
-// and no other call request is dialed. After the password was corrected, all call requests are
-// dialed.
 func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, scenario string }{
@@ -217,7 +204,6 @@ func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
 			path := r.addTrunk(p, port, `,"username":"account","password":"wrong","caller_ids":["+14155550100"]`)
 			first := r.request("+14155551301")
 			r.awaitReleased(first)
-			// The log shows the operator which trunk refused, and with which response.
 			await(t, "the log contains the refusal", func() bool {
 				return strings.Contains(p.output(), "SIP trunk circuit breaker opened")
 			})
@@ -247,7 +233,6 @@ func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
 	}
 }
 
-// awaitReleased waits until a call request was dialed and is queued again.
 func (r *rig) awaitReleased(id uuid.UUID) {
 	r.t.Helper()
 	await(r.t, "the request is queued again", func() bool {
@@ -259,8 +244,8 @@ func (r *rig) awaitReleased(id uuid.UUID) {
 	})
 }
 
-// A trunk that answers 403 to a wrong password possibly refuses only the number. So its circuit
-// opens only after two numbers were refused. Both call requests stay queued.
+// A 403 possibly concerns only the number. So the circuit opens only after two numbers were
+// refused.
 func TestTrunk_ForbiddenAccountKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, scenario string }{
@@ -293,9 +278,7 @@ func TestTrunk_ForbiddenAccountKeepsRequestsQueued(t *testing.T) {
 	}
 }
 
-// A trunk that never accepted a call answers 403 to one number repeatedly. The error that ends the
-// call request names the operator's account and not the callee. The second call request to the
-// number ends in the same way.
+// The trunk never accepted a call. So the error names the operator's account and not the callee.
 func TestTrunk_ForbiddenAccountIsNotTheCalleesFault(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, scenario string }{
@@ -335,8 +318,7 @@ func TestTrunk_ForbiddenAccountIsNotTheCalleesFault(t *testing.T) {
 	}
 }
 
-// released returns the number of void calls of a call request and the number of its fences. A void
-// call is an attempt after which the call request was queued again.
+// A void call is an attempt after which the call request was queued again.
 func (r *rig) released(id uuid.UUID) (void, fences int) {
 	r.t.Helper()
 	err := r.pool.QueryRow(r.t.Context(), `SELECT count(*) FILTER (WHERE c.status = 'void'), count(f.call_id)
@@ -347,16 +329,14 @@ func (r *rig) released(id uuid.UUID) (void, fences int) {
 	return void, fences
 }
 
-// silent is a sipp scenario of a trunk that answers OPTIONS but sends no response to an INVITE.
 const silent = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="trunk">
 <recv request="OPTIONS" optional="true" next="options"/>
 <recv request="INVITE" next="end"/>
 ` + optionsAndEnd
 
-// If a trunk does not respond to an INVITE, or answers 5xx, the call request ends. Its error says
-// that the carrier is at fault. The error does not blame the callee, and does not say that the
-// state of the call is unknown.
+// The error blames the carrier, not the callee. It does not say that the state of the call is
+// unknown.
 func TestTrunk_FaultOfTheTrunkEndsTheRequest(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -385,7 +365,6 @@ func TestTrunk_FaultOfTheTrunkEndsTheRequest(t *testing.T) {
 	}
 }
 
-// A trunk that does not answer OPTIONS gets no calls.
 func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -402,8 +381,7 @@ func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 		const query = "SELECT EXISTS (SELECT 1 FROM dial_queue WHERE call_request_id = $1)"
 		return r.pool.QueryRow(t.Context(), query, id).Scan(&known) == nil && known
 	})
-	// If the dialer dialed the call request, it would send the INVITE within milliseconds. The
-	// dialer repeats OPTIONS for seconds.
+	// The dialer would send an INVITE within milliseconds. Five OPTIONS requests take seconds.
 	for range 5 {
 		packet := make([]byte, 1500)
 		n, _, err := silent.ReadFrom(packet)
@@ -428,8 +406,6 @@ func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 	}
 }
 
-// A call request waits because there is no trunk. A metric and the log show the reason. The call
-// request is dialed after a trunk was added.
 func TestTrunk_MissingTrunkKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -458,8 +434,8 @@ func TestTrunk_MissingTrunkKeepsRequestsQueued(t *testing.T) {
 	await(t, "the metric shows the trunk", trunks(1))
 }
 
-// switched is a TCP listener that forwards connections to an address only after the test has opened
-// it. Before that, it closes every connection.
+// switched closes every connection until the test opens it. After that, it forwards connections to
+// an address.
 type switched struct {
 	address string
 	open    atomic.Bool
@@ -502,7 +478,6 @@ func forward(conn net.Conn, to string) {
 	_, _ = io.Copy(conn, far)
 }
 
-// While the model cannot be reached, no INVITE is sent and the call requests stay queued.
 func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -545,8 +520,7 @@ func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 	}
 }
 
-// The dialer crashes after a trunk has refused the call and before the call request is queued
-// again. The call request must not be dialed a second time: the recovery job ends it.
+// The recovery job ends the call request.
 func TestTrunk_CrashBeforeRequeueDialsOnce(t *testing.T) {
 	t.Parallel()
 	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")

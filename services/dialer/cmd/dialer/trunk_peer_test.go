@@ -20,9 +20,8 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// answersThen returns a sipp scenario of a trunk that answers OPTIONS. For every INVITE it rings
-// and sends a 200. The parameter audio is the address in the SDP of the 200. After that, the trunk
-// executes the steps.
+// The parameter audio is the address in the SDP of the 200. After the 200, the trunk executes the
+// steps.
 func answersThen(audio, steps string) string {
 	response := func(status, body string) string {
 		kind := ""
@@ -63,8 +62,7 @@ Contact: <sip:far@[local_ip]:[local_port]>
 `
 }
 
-// The function within returns the sipp step that sends a request in the dialog and receives a 200.
-func within(method string, seq int, headers, body string) string {
+func requestStep(method string, seq int, headers, body string) string {
 	return fmt.Sprintf(`<send><![CDATA[
 
 %[1]s [$contact] SIP/2.0
@@ -82,7 +80,6 @@ Max-Forwards: 70
 `, method, seq, headers, body)
 }
 
-// okStep returns the sipp step that receives a request and sends a response.
 func okStep(method, status string) string {
 	return `<recv request="` + method + `"/>
 <send><![CDATA[
@@ -100,11 +97,9 @@ Content-Length: 0
 `
 }
 
-// audioOfSipp is the part of an SDP with the address at which sipp itself receives audio.
 const audioOfSipp = "IN IP[media_ip_type] [media_ip]\ns=-\nc=IN IP[media_ip_type] [media_ip]\nt=0 0\n" +
 	"m=audio [media_port]"
 
-// setAgent changes the settings of the agent and waits until the dialer has stored them.
 func (r *rig) setAgent(settings string) {
 	r.t.Helper()
 	version := time.Now().UnixNano()
@@ -122,13 +117,11 @@ func (r *rig) setAgent(settings string) {
 	})
 }
 
-// A transfer fails because the trunk refuses it, or because its target is busy. The model receives
-// an error, and the conversation continues.
 func TestTrunk_FailedTransferContinuesTheConversation(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, steps string }{
 		{name: "trunk refuses REFER", steps: okStep("REFER", "603 Decline")},
-		{name: "target is busy", steps: okStep("REFER", "202 Accepted") + within("NOTIFY", 2,
+		{name: "target is busy", steps: okStep("REFER", "202 Accepted") + requestStep("NOTIFY", 2,
 			"Event: refer\nSubscription-State: terminated;reason=noresource\nContent-Type: message/sipfrag\n",
 			"SIP/2.0 486 Busy Here\n")},
 	}
@@ -175,7 +168,6 @@ func TestTrunk_FailedTransferContinuesTheConversation(t *testing.T) {
 	}
 }
 
-// SIP and audio use IPv6. sipp sends the agent's audio back, and the model receives it.
 func TestTrunk_IPv6CarriesAudioInBothDirections(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -202,7 +194,6 @@ func TestTrunk_IPv6CarriesAudioInBothDirections(t *testing.T) {
 	}
 }
 
-// echoedModel starts a model that ends the call after it has received speech.
 func echoedModel(t *testing.T) *modeltest.RealtimeServer {
 	t.Helper()
 	model := modeltest.NewRealtime(modeltest.RealtimeOptions{
@@ -218,9 +209,8 @@ func echoedModel(t *testing.T) *modeltest.RealtimeServer {
 	return model
 }
 
-// A trunk sends audio from another address than its SIP messages. A phone behind a NAT sends audio
-// from another port than the port in its SDP, and receives audio at the port from which it sends.
-// The dialer ignores audio packets from a third address, and sends no audio to that address.
+// A phone behind a NAT sends and receives audio at a port that differs from its SDP. Audio packets
+// from a third address must be ignored.
 func TestTrunk_AudioFollowsTheAddressOfAPhoneBehindNAT(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -240,7 +230,7 @@ func TestTrunk_AudioFollowsTheAddressOfAPhoneBehindNAT(t *testing.T) {
 		t.Errorf("source of the audio at the translated port = %q, want %q", got, want)
 	}
 	sendRTP(t, third, agent, 100)
-	for range 50 { // the phone sends one second of audio after the packets of the third address
+	for range 50 { // 50 packets are one second of audio
 		received(t, translated)
 	}
 	if err := third.SetReadDeadline(time.Now()); err != nil {
@@ -261,7 +251,6 @@ func listenRTP(t *testing.T, address string) *net.UDPConn {
 	return conn
 }
 
-// received waits for a UDP packet and returns its source.
 func received(t *testing.T, conn *net.UDPConn) *net.UDPAddr {
 	t.Helper()
 	if err := conn.SetReadDeadline(time.Now().Add(waitTimeout)); err != nil {
@@ -274,7 +263,6 @@ func received(t *testing.T, conn *net.UDPConn) *net.UDPAddr {
 	return from
 }
 
-// sendRTP sends the given number of RTP packets with loud mu-law audio.
 func sendRTP(t *testing.T, conn *net.UDPConn, to *net.UDPAddr, packets int) {
 	t.Helper()
 	packet := make([]byte, 12+160)
@@ -289,9 +277,8 @@ func sendRTP(t *testing.T, conn *net.UDPConn, to *net.UDPAddr, packets int) {
 	}
 }
 
-// Two dialers share the limits of a trunk. Each dialer receives the SIP requests within the calls
-// that it owns. The lease is long, because sipp sometimes pauses. With a short lease, the other
-// dialer would take over the call and send a BYE, and sipp does not log the end of such a call.
+// The lease is long, because sipp sometimes pauses. With a short lease, the other dialer would take
+// over the call and send a BYE. sipp does not log the end of such a call.
 func TestTrunk_TwoDialersKeepTheSharedLimits(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -305,7 +292,7 @@ func TestTrunk_TwoDialersKeepTheSharedLimits(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			r, file := newRig(t, "0"), filepath.Join(t.TempDir(), "calls")
-			steps := `<pause milliseconds="300"/>` + within("BYE", 2, "", "")
+			steps := `<pause milliseconds="300"/>` + requestStep("BYE", 2, "", "")
 			port := startTrunk(t, answersThen(audioOfSipp, steps), "-trace_logs", "-log_file", file)
 			first := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "INSTANCE_LEASE=1m", "CLAIM_LEASE=2m")
 			r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "INSTANCE_LEASE=1m", "CLAIM_LEASE=2m")
@@ -322,8 +309,6 @@ func TestTrunk_TwoDialersKeepTheSharedLimits(t *testing.T) {
 	}
 }
 
-// callMany sends one call request to each of several consecutive phone numbers. The parameter calls
-// is how many, and from is the first number. All calls must complete.
 func (r *rig) callMany(calls, from int) {
 	r.t.Helper()
 	var ids []uuid.UUID
@@ -337,8 +322,8 @@ func (r *rig) callMany(calls, from int) {
 	}
 }
 
-// checkChannels checks in sipp's log that a trunk with three channels had at most two calls at a
-// time. The third channel is reserved for small workspaces.
+// The trunk has three channels. One channel is reserved for small workspaces, so at most two are
+// used.
 func checkChannels(t *testing.T, log []sippLine) {
 	t.Helper()
 	const want = 2
@@ -352,7 +337,7 @@ func checkChannels(t *testing.T, log []sippLine) {
 	}
 }
 
-// checkPace checks in sipp's log the rate of calls on a trunk that permits six calls per second.
+// The trunk permits six calls per second.
 func checkPace(t *testing.T, log []sippLine) {
 	t.Helper()
 	var begun []time.Duration

@@ -6,8 +6,7 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// Each replica shows the state of a trunk at all replicas: whether the trunk answers OPTIONS, and
-// whether its circuit is open. Here the circuit is open only in the replica that dialed.
+// The circuit is open only in the replica that dialed.
 func TestTrunkState_IsShownForAllReplicas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

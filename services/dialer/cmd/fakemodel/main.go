@@ -29,7 +29,6 @@ type scriptLine struct {
 	Args   string `json:"args"`
 }
 
-// model is one of the fake servers of package modeltest.
 type model interface {
 	http.Handler
 	Received(kind string) []json.RawMessage
@@ -102,8 +101,8 @@ func writeEvents(w http.ResponseWriter, events []json.RawMessage) {
 	_ = json.NewEncoder(w).Encode(append([]json.RawMessage{}, events...))
 }
 
-// The function hears returns a function that returns the transcript of the person's nth utterance.
-// After the end of the script, the returned function returns an ellipsis.
+// The returned function returns the transcript of the person's nth utterance. After the end of the
+// script, the transcript is an ellipsis.
 func hears(lines []scriptLine) func(int) string {
 	return func(n int) string {
 		if n > 0 && n <= len(lines) {

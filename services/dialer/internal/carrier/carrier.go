@@ -1,6 +1,6 @@
-// Package carrier defines what the dialer requires of a telephone carrier: it places, answers and
-// ends calls, and returns the state of a call. The package also defines the events of calls. Each
-// carrier is a package and passes the conformance suite in carriertest.
+// Package carrier defines what the dialer requires of a telephone carrier. A carrier places,
+// answers and ends calls, and returns the state of a call. The package also defines the events of
+// calls. Each carrier is a separate package and passes the conformance suite in carriertest.
 package carrier
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 // Carrier places and ends calls. All methods are safe for concurrent use. Every replica may call
-// them for every call, in any order, and most methods get only the call's id. So a carrier must
+// every method for every call, in any order. Most methods get only the call's id. So a carrier must
 // store all other data of a call before it publishes the call's first event. Every method returns
 // within 10 s, and immediately when ctx ends. Originate can take longer if Originate.Waiting is
 // set.
@@ -63,10 +63,11 @@ type Carrier interface {
 type EventStream interface {
 	Carrier
 	// Events returns the events after a position in the stream. Position 0 is the beginning. Events
-	// returns immediately if there are events, and can return only some of them. If there are none,
-	// it waits, at most for the duration wait. If Events is called again with the same position, it
-	// returns the same events, also in another replica and after a restart, unless the name of the
-	// stream has changed. If the position is after the end of the stream, Events returns no events.
+	// returns immediately if there are events, and can return only some of them. Otherwise Events
+	// waits for events, at most for the duration wait. If Events is called again with the same
+	// position, it returns the same events. This is also true in another replica and after a
+	// restart, unless the name of the stream has changed. If the position is after the end of the
+	// stream, Events returns no events.
 	//
 	// Event.Seq increases. The events of one call are in the order in which they happened, and each
 	// is in the stream once. Ended is the last event of a call, except that an opt-out can follow.

@@ -19,7 +19,7 @@ type OriginatedCalls struct {
 	young, old map[uuid.UUID]struct{}
 }
 
-// First reports whether the call id is new, and stores it.
+// First stores a call id and reports whether the id is new.
 func (a *OriginatedCalls) First(callID uuid.UUID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -62,8 +62,8 @@ type Answer struct {
 func (a Answer) Good() bool { return time.Since(a.asked) < validity }
 
 // Since returns a copy of the result that is valid for 2 s from the given time, if that time is
-// earlier than the start of the check. The dialer calls Since with the time at which it read the
-// other conditions of the dial, so that these conditions are not older than 2 s either.
+// earlier than the start of the check. The dialer passes the time at which it read the other
+// conditions of the dial. So these conditions are at most 2 s old at the dial.
 func (a Answer) Since(at time.Time) Answer {
 	if at.Before(a.asked) {
 		a.asked = at

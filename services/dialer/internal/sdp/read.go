@@ -115,7 +115,6 @@ type audio struct {
 	crypto    []offeredKey
 }
 
-// audio reads the relevant parts of an audio stream.
 func (s stream) audio() (a audio, err error) {
 	if s.parsed == nil || s.port == 0 {
 		return a, ErrNoAudio

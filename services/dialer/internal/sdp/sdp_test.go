@@ -16,7 +16,6 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// key returns a key of consecutive bytes. The parameter first is the first byte.
 func key(first byte) (k sdp.Key) {
 	for i := range k {
 		k[i] = first + byte(i)
@@ -117,7 +116,6 @@ func TestOffer_VersionIncreasesOnlyIfTheSDPChanges(t *testing.T) {
 	}
 }
 
-// far is the SDP of a far end.
 type far struct{ session, media []string }
 
 func (f far) String() string {
@@ -127,8 +125,6 @@ func (f far) String() string {
 	) + "\r\n"
 }
 
-// The function theirs returns the SDP of a far end with the given formats, with telephone-event as
-// type 96, and with additional attributes of the stream.
 func theirs(formats, attributes string, session ...string) far {
 	f := far{session: append([]string{"c=IN IP4 203.0.113.9", "t=0 0"}, session...)}
 	f.media = []string{

@@ -177,7 +177,7 @@ func (s *Session) take(offered stream) (a audio, agreed Agreed, key offeredKey, 
 	return a, agreed, key, nil
 }
 
-// agree returns what is the same for offers and answers: the address, the codecs in the far end's
+// agree returns the values that offers and answers share: the address, the codecs in the far end's
 // order, and the payload type of the far end's telephone-events.
 func (s *Session) agree(a audio) (Agreed, error) {
 	agreed := Agreed{Remote: a.address, EventOut: a.event}

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier/carriertest"
 )
 
-// broken is a carrier that breaks a rule. If one of its functions is set, broken calls this
-// function instead of the method of the correct carrier.
+// broken is a carrier that breaks a rule. A function that is set replaces the method of the correct
+// carrier.
 type broken struct {
 	Carrier   carrier.EventStream
 	originate func(context.Context, carrier.Originate) (time.Time, error)
@@ -77,7 +77,6 @@ func (b *broken) Ready(ctx context.Context) error {
 	return b.Carrier.Ready(ctx)
 }
 
-// ruleResult records the failures of a rule.
 type ruleResult struct {
 	ctx    context.Context
 	mu     sync.Mutex
@@ -93,7 +92,6 @@ func (v *ruleResult) Errorf(format string, args ...any) {
 }
 func (v *ruleResult) Fatalf(format string, args ...any) { v.Errorf(format, args...); runtime.Goexit() }
 
-// runRule runs one rule against a network and returns the failures.
 func runRule(t *testing.T, rule string, n *carriertest.Network) []string {
 	t.Helper()
 	rules := carriertest.Rules()
@@ -101,8 +99,8 @@ func runRule(t *testing.T, rule string, n *carriertest.Network) []string {
 	if i < 0 {
 		t.Fatalf("there is no rule %q", rule)
 	}
-	// the timeout must be longer than the time that any rule waits to see that an event does not
-	// arrive
+	// Some rules wait to see that an event does not arrive. The timeout must be longer than that
+	// wait.
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	v := &ruleResult{ctx: ctx}
@@ -115,7 +113,6 @@ func runRule(t *testing.T, rule string, n *carriertest.Network) []string {
 	return v.faults
 }
 
-// eachBatch makes the carrier change every batch of events.
 func eachBatch(b *broken, rewrite func([]carrier.Event) []carrier.Event) {
 	b.events = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 		batch, err := b.Carrier.Events(ctx, after, wait)
@@ -124,7 +121,6 @@ func eachBatch(b *broken, rewrite func([]carrier.Event) []carrier.Event) {
 	}
 }
 
-// eachEvent makes the carrier change every event.
 func eachEvent(b *broken, rewrite func(*carrier.Event)) {
 	eachBatch(b, func(events []carrier.Event) []carrier.Event {
 		for i := range events {
@@ -134,5 +130,4 @@ func eachEvent(b *broken, rewrite func(*carrier.Event)) {
 	})
 }
 
-// The function ignoring returns a context that does not end when ctx ends.
 func ignoring(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }

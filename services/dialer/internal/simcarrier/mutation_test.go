@@ -38,7 +38,6 @@ const (
 	forgetting  = "a carrier without its memory starts a new stream"
 )
 
-// mutations returns carriers that break one rule each.
 func mutations() []mutation {
 	return slices.Concat(originateMutations(), hangupMutations(), newsMutations())
 }
@@ -383,7 +382,6 @@ func newsMutations() []mutation {
 	}
 }
 
-// For each rule, the conformance suite must report a failure if a carrier breaks the rule.
 func TestConformance_FindsEveryBrokenRule(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutations() {

@@ -21,7 +21,6 @@ import (
 	"ringfence.dev/services/dialer/internal/simcarrier"
 )
 
-// binary builds the program simcarrier once, and returns its path.
 var binary = sync.OnceValues(func() (path string, err error) {
 	dir, err := os.MkdirTemp("", "simcarrier-test")
 	if err != nil {
@@ -42,7 +41,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// simProcess is a process of the program simcarrier, which simulates a carrier.
 type simProcess struct {
 	t          testing.TB
 	addr, base string
@@ -51,10 +49,9 @@ type simProcess struct {
 	cmd        *exec.Cmd
 }
 
-// The function fresh returns a network with a new process.
 func fresh(t testing.TB) *carriertest.Network {
 	t.Helper()
-	// testkit.Port reserves the port, so it is still free after the carrier was stopped
+	// testkit.Port reserves the port, so the port is still free after the carrier has stopped
 	port, err := testkit.Port()
 	if err != nil {
 		t.Fatal(err)

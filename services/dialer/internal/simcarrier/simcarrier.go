@@ -48,7 +48,6 @@ func New(base string) *Carrier {
 // Name returns the carrier's name, which fences contain.
 func (c *Carrier) Name() string { return "sim" }
 
-// eventBody and statusBody are JSON bodies of the carrier's responses.
 type eventBody struct {
 	Seq      int64      `json:"seq"`
 	At       time.Time  `json:"at"`
@@ -181,8 +180,8 @@ func (c *Carrier) do(ctx context.Context, method, path string, body, into any) (
 	return c.send(ctx, method, path, body, into)
 }
 
-// send sends one HTTP request. It hides the type of the body, so that the HTTP client cannot read
-// the body again and therefore does not repeat the request.
+// send sends one HTTP request. The HTTP client repeats a request only if it can read the body
+// again. So send hides the type of the body.
 func (c *Carrier) send(ctx context.Context, method, path string, body, into any) (int, error) {
 	var payload io.Reader
 	if body != nil {

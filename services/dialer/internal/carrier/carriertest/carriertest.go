@@ -21,24 +21,25 @@ type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// Network is a new carrier and its far end. A number behaves as the name of its field says.
+// Network is a new carrier and its far end. The name of a number's field describes the behavior of
+// that number.
 type Network struct {
-	// Carrier is the carrier. Its Events returns the events that the carrier published. For a
-	// carrier without a stream, Events returns the events that the carrier applied to calls.
+	// Carrier.Events returns the events that the carrier published. For a carrier without a stream,
+	// Events returns the events that were applied to calls.
 	Carrier carrier.EventStream
-	// HasFeed reports that the carrier stores its events. Only then do the rules about the stream
-	// of events apply.
+	// HasFeed reports that the carrier stores its events. The rules about the stream of events
+	// apply only to such a carrier.
 	HasFeed bool
-	// Talks answers after a short time, talks and hangs up. Busy is busy. Rings starts to ring
-	// after a short time and rings until the test ends. Slow neither rings nor answers until the
-	// test ends. Stays answers after a short time and does not hang up.
+	// The number Talks answers after a short time, talks and hangs up. The number Busy is busy. The
+	// number Rings starts to ring after a short time and rings until the test ends. The number Slow
+	// neither rings nor answers. The number Stays answers after a short time and does not hang up.
 	Talks, Busy, Rings, Slow, Stays string
 	// Refuses is a number that the far end refuses before the phone rings.
 	Refuses string
-	// Silent is a number that rings, but the far end does not respond to the originate until the
-	// carrier gives up. SilentUndialed does not respond either, and does not ring, so the carrier
-	// does not have the call afterwards. SilentUndialed is empty for a carrier that stores a call
-	// before it dials, because such a carrier always has the call.
+	// The number Silent rings, but the far end does not respond to the originate until the carrier
+	// gives up. The number SilentUndialed neither rings nor responds, so the carrier does not have
+	// the call afterwards. SilentUndialed is empty for a carrier that stores a call before the
+	// dial.
 	Silent, SilentUndialed string
 	// Another returns the same carrier in another dialer process.
 	Another func() carrier.EventStream
@@ -47,8 +48,8 @@ type Network struct {
 	Dials func(callID uuid.UUID) int
 	// Call places an inbound call.
 	Call func(from, to string) uuid.UUID
-	// Stop stops the carrier. Start starts it again. If forgetful is true, the carrier has lost all
-	// its data.
+	// Stop stops the carrier, and Start starts the carrier again. If forgetful is true, the carrier
+	// has lost all its data.
 	Stop  func()
 	Start func(forgetful bool)
 }
@@ -87,12 +88,10 @@ func Rules() []Rule {
 }
 
 const (
-	// testTimeout ends a test that hangs.
 	testTimeout = time.Minute
-	// longPoll is a time to wait for events that is longer than any test.
+	// longPoll is longer than any test.
 	longPoll = time.Hour
-	// originateTimeout is the time after which the suite cancels an originate that does not reach
-	// the far end.
+	// originateTimeout ends an originate that does not reach the far end.
 	originateTimeout = time.Second
 	// skew is the permitted difference between the clocks of the carrier and of the test.
 	skew = 5 * time.Second
@@ -104,20 +103,17 @@ func order(to string) carrier.Originate {
 	return carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: from, To: to}
 }
 
-// dialed is a call and the time at which its originate was sent.
 type dialed struct {
 	carrier.Originate
 	at time.Time
 }
 
-// The function originate originates a call. The field at of the result is a time of the carrier's
-// clock.
+// The field at of the result is a time of the carrier's clock.
 func originate(ctx context.Context, over carrier.Carrier, o carrier.Originate) (dialed, error) {
 	at, err := over.Originate(ctx, o)
 	return dialed{Originate: o, at: at}, err
 }
 
-// dial originates a call that the carrier must accept.
 func dial(t T, n *Network, to string) dialed {
 	t.Helper()
 	d, err := originate(t.Context(), n.Carrier, order(to))
@@ -130,7 +126,7 @@ func dial(t T, n *Network, to string) dialed {
 	return d
 }
 
-// reader reads the events from the beginning, stores them and checks the rules of the stream.
+// reader stores all events of the stream and checks the rules of the stream.
 type reader struct {
 	t     T
 	trunk carrier.EventStream
@@ -141,8 +137,7 @@ type reader struct {
 
 func read(t T, trunk carrier.EventStream) *reader { return &reader{t: t, trunk: trunk} }
 
-// readBatch reads one batch of events and returns its length. If there are no events, it waits for
-// them, at most for the duration wait.
+// readBatch waits for events, at most for the duration wait, and returns their number.
 func (r *reader) readBatch(wait time.Duration) int {
 	r.t.Helper()
 	batch, err := r.trunk.Events(r.t.Context(), r.place, wait)
@@ -163,7 +158,6 @@ func (r *reader) readBatch(wait time.Duration) int {
 	return len(batch.Events)
 }
 
-// eventsOf returns the events of one call that the reader has read.
 func (r *reader) eventsOf(callID uuid.UUID) (events []carrier.Event) {
 	for _, one := range r.all {
 		if one.CallID == callID {
@@ -173,8 +167,6 @@ func (r *reader) eventsOf(callID uuid.UUID) (events []carrier.Event) {
 	return events
 }
 
-// The method until reads events until the call has an event of the kind, and returns the events of
-// the call.
 func (r *reader) until(callID uuid.UUID, kind carrier.Kind) []carrier.Event {
 	r.t.Helper()
 	for begun := time.Now(); ; r.readBatch(time.Second) {
@@ -187,7 +179,6 @@ func (r *reader) until(callID uuid.UUID, kind carrier.Kind) []carrier.Event {
 	}
 }
 
-// readAll reads all events that exist, without waiting.
 func (r *reader) readAll() {
 	r.t.Helper()
 	for r.readBatch(0) > 0 {

@@ -141,8 +141,8 @@ func restarted(t T, n *Network) {
 			r.feed, len(r.all))
 	}
 	checkFind(t, n, done.CallID, ended)
-	// The restart has ended the live call, or the call continues. In both cases the end of the call
-	// must be published.
+	// The restart can have ended the live call, or the call continues. In both cases the end of the
+	// call must be published.
 	if _, err := n.Carrier.Hangup(t.Context(), alive.CallID); err != nil {
 		t.Errorf("hang up: %v", err)
 	}

@@ -42,8 +42,7 @@ func unknown(t T, n *Network) {
 	}
 }
 
-// hungUp waits until a call has an event of the kind in the parameter state. Then it hangs up the
-// call twice.
+// hungUp hangs up the call twice, because Hangup can be repeated.
 func hungUp(t T, n *Network, to string, state carrier.Kind) {
 	o := dial(t, n, to)
 	r := read(t, n.Carrier)

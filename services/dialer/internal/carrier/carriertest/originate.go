@@ -46,7 +46,6 @@ func busyCall(t T, n *Network) {
 	checkFind(t, n, o.CallID, events)
 }
 
-// checkEvents checks the fields of all events of an outbound call.
 func checkEvents(t T, o dialed, events []carrier.Event) {
 	t.Helper()
 	last := o.at.Add(-skew)
@@ -70,8 +69,7 @@ func checkEvents(t T, o dialed, events []carrier.Event) {
 	}
 }
 
-// checkFind checks that the state that Find returns for the call has the time of each event, and
-// the cause of the event Ended.
+// Find must return the time of each event, and the cause of the event Ended.
 func checkFind(t T, n *Network, callID uuid.UUID, events []carrier.Event) {
 	t.Helper()
 	known, err := n.Carrier.Find(t.Context(), callID)
@@ -110,7 +108,7 @@ func checkDials(t T, n *Network, callID uuid.UUID, times int) {
 }
 
 func askedTwice(t T, n *Network) {
-	for _, to := range []string{n.Rings, n.Busy} { // one call that rings, and one call that has ended
+	for _, to := range []string{n.Rings, n.Busy} {
 		o := dial(t, n, to)
 		if to == n.Busy {
 			read(t, n.Carrier).until(o.CallID, carrier.Ended)
@@ -166,8 +164,7 @@ func refusal(t T, n *Network) {
 		t.Errorf("Find = %v, want ErrUnknownCall", err)
 	}
 	r := read(t, n.Carrier)
-	// When the end of this later call has arrived, all events of the refused call would have
-	// arrived too.
+	// The end of this later call arrives after all events of the refused call.
 	r.until(dial(t, n, n.Busy).CallID, carrier.Ended)
 	if events := r.eventsOf(o.CallID); len(events) != 0 {
 		t.Errorf("events of a refused call = %v, want none", kinds(events))
@@ -245,8 +242,7 @@ func givenUp(t T, n *Network) {
 	checkDials(t, n, o.CallID, 1)
 }
 
-// notPermitted checks that Permit is called once. It also checks that, without a permit, no phone
-// rings and the carrier does not have the call.
+// Without a permit, no phone rings and the carrier does not have the call.
 func notPermitted(t T, n *Network) {
 	o, asked := order(n.Rings), 0
 	o.Permit = func(context.Context) bool { asked++; return false }
@@ -278,8 +274,7 @@ func wantUnknownOutcome(t T, err error) {
 	}
 }
 
-// itRings checks that an originate which got no response has created exactly one call, and that the
-// call can be ended.
+// An originate without a response must have created exactly one call. Hangup must end this call.
 func itRings(t T, n *Network, o dialed) {
 	t.Helper()
 	r := read(t, n.Carrier)
