@@ -156,7 +156,6 @@ func (a *UserAgent) newRefusal(req *sip.Request, code int, text string, cause ca
 // terminated is the reason phrase of the response 487.
 const terminated = "Request Terminated"
 
-// errTaken is returned if Take or Refuse was called before.
 var errTaken = errors.New("the call was taken or refused before")
 
 // Take accepts responsibility for the call but does not answer it. The caller of Take can then call
@@ -209,7 +208,6 @@ type answerRequest struct {
 	sent chan error
 }
 
-// runInbound handles an inbound call until its end.
 func (d *Dialog) runInbound(canceled <-chan struct{}) {
 	defer d.linger()
 	limit := time.NewTimer(maxArrivalTime)
@@ -241,12 +239,10 @@ func (d *Dialog) runInbound(canceled <-chan struct{}) {
 	}
 }
 
-// refuseInvite refuses the call with a final response to the INVITE.
 func (d *Dialog) refuseInvite(code int, text string, cause callstate.Cause) {
 	d.agent.respond(d.arrival.req, d.arrival.tx, d.withTag(d.agent.newRefusal(d.arrival.req, code, text, cause)))
 }
 
-// withTag adds this side's tag to the header To of a response.
 func (d *Dialog) withTag(res *sip.Response) *sip.Response {
 	res.To().Params.Add("tag", d.tag)
 	return res
@@ -315,13 +311,12 @@ func (d *Dialog) sendAnswer(body []byte) error {
 	return nil
 }
 
-// tokenBucket is a token bucket. It holds at most the tokens that arrive in one second.
+// tokenBucket holds at most the tokens that arrive in one second.
 type tokenBucket struct {
 	perSecond, level float64
 	at               time.Time
 }
 
-// take takes a token. It returns false if the bucket is empty.
 func (p *tokenBucket) take(now time.Time) bool {
 	p.level = min(p.perSecond, p.level+now.Sub(p.at).Seconds()*p.perSecond)
 	if p.at.IsZero() {

@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// callee accepts inbound calls. The called number selects the callee's behavior.
+// The called number selects the callee's behavior.
 type callee struct {
 	*sip.UserAgent
 	t     *testing.T
@@ -65,7 +65,7 @@ func (d *callee) arrive(a *sip.Arrival) {
 		d.t.Errorf("ring: %v", err)
 	}
 	if a.To != "rings" {
-		for range 2 { // the second call of the method has no effect
+		for range 2 {
 			if err := dialog.Answer(context.Background(), []byte(answer)); err != nil && a.To != "races" {
 				d.t.Errorf(`answer: a.To = %q, want "races"`, a.To)
 			} else if err != nil && !errors.Is(err, sip.ErrEnded) {
@@ -75,7 +75,6 @@ func (d *callee) arrive(a *sip.Arrival) {
 	}
 }
 
-// of(callID) returns the leg of an inbound call.
 func (d *callee) of(callID string) (l *leg) {
 	d.t.Helper()
 	testkit.Until(d.t, "the call comes in", func() bool {
@@ -160,8 +159,7 @@ func TestArrival_EndsIfTheCallerCancels(t *testing.T) {
 		if err := d.of(l.id).Answer(t.Context(), []byte(answer)); !errors.Is(err, sip.ErrEnded) {
 			t.Errorf("answer after the end: %v", err)
 		}
-		// The caller cancels while the callee answers. Whichever of the two happens first, both
-		// sides end the call.
+		// The caller cancels while the callee answers. Either of the two can happen first.
 		for range 20 {
 			both := r.dial("", to("races"))
 			go both.hangUp(callstate.NormalClearing)
@@ -187,7 +185,6 @@ func TestArrival_WithheldCallerIDIsEmpty(t *testing.T) {
 	}
 }
 
-// Calls beyond the rate limit, during a drain and from unknown addresses are refused.
 func TestArrival_RefusesCallsBeyondTheRateOrDuringADrainOrFromUnknownSources(t *testing.T) {
 	t.Parallel()
 	d := newCallee(t, func(cfg *sip.Config) { cfg.ArrivalsPerSecond = 3 })
@@ -221,7 +218,6 @@ func TestArrival_RefusesCallsBeyondTheRateOrDuringADrainOrFromUnknownSources(t *
 	}
 }
 
-// The load generator sipp calls the user agent. The call is answered, canceled or refused.
 func TestArrival_SippCallIsAnsweredCanceledOrRefused(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -328,8 +324,6 @@ Content-Length: 0
 ]]></send><recv response="200"/>`
 )
 
-// Two user agents receive inbound calls from a proxy, and one of them is drained. Its live calls
-// continue, new calls reach the other user agent, and no call is lost.
 func TestDrain_DispatcherSendsNewCallsToTheOtherUserAgent(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -367,8 +361,7 @@ func TestDrain_DispatcherSendsNewCallsToTheOtherUserAgent(t *testing.T) {
 	}
 }
 
-// Admit refuses the address of a peer, but the peer takes part in a call. It may send requests of
-// that call over a new connection.
+// The peer takes part in a call, so the peer may send requests of that call over a new connection.
 func TestAdmit_PeerOfACallMayOpenANewConnection(t *testing.T) {
 	r := newFixture(t, transport.TCP, func(cfg *sip.Config) { cfg.Admit = nil; cfg.Linger = 50 * time.Millisecond })
 	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(r.agent.Port(transport.TCP)))

@@ -15,8 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// The function shows returns a certificate for a host, and a trust anchor, in PEM. A client with
-// this trust anchor accepts only this certificate.
+// The result trusted is a trust anchor that accepts only this certificate.
 func shows(t *testing.T, host string) (pair *tls.Certificate, trusted string) {
 	t.Helper()
 	key, cert, err := peertest.Certificate(host)
@@ -64,8 +63,7 @@ func (p *phone) rig(change ...func(*sip.Trunk)) *fixture {
 
 func bob(o *sip.Invite, _ *leg) { o.To = "bob" }
 
-// A real phone (baresip) answers over TLS, holds and resumes the call, and either side hangs up. If
-// the phone's certificate is not trusted, the connection is closed before any SIP message is sent.
+// If the phone's certificate is not trusted, no SIP message is sent.
 func TestBaresip_AnswersOverTLS(t *testing.T) {
 	t.Parallel()
 	p := newPhone(t)
@@ -99,8 +97,6 @@ func TestBaresip_AnswersOverTLS(t *testing.T) {
 	}
 }
 
-// A real phone (baresip) calls over TLS. The call is answered, held and resumed, and either side
-// hangs up.
 func TestBaresip_CallsOverTLS(t *testing.T) {
 	t.Parallel()
 	p := newPhone(t)

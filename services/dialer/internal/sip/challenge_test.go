@@ -14,9 +14,8 @@ import (
 )
 
 // Over TCP, the transaction of the first INVITE ends with the ACK of the 407. The user agent can
-// then find both events at the same time: the 407 and the end of the transaction. It must answer
-// the 407 and must not treat the call as failed. Go selects one of the two events at random, so the
-// test makes many calls.
+// then find two events: the 407 and the end of the transaction. The user agent must answer the 407
+// in both orders. Go selects one of the two events at random, so the test makes many calls.
 func TestInvite_AnswersAChallengeThatIsReadLate(t *testing.T) {
 	t.Parallel()
 	const loopback = "127.0.0.1:0"
@@ -54,8 +53,7 @@ func TestInvite_AnswersAChallengeThatIsReadLate(t *testing.T) {
 	}
 }
 
-// If the teardown state cannot be stored, the INVITE with credentials is not sent. The fault is
-// then this process's, and the 401 does not count as a refusal by the trunk.
+// The database is at fault, so the 401 does not count as a refusal by the trunk.
 func TestInvite_CredentialsAreNotSentIfTheStateCannotBeStored(t *testing.T) {
 	t.Parallel()
 	const loopback = "127.0.0.1:0"

@@ -102,8 +102,8 @@ type Dialog struct {
 	invite      *sip.Request // the last INVITE that set up the leg; nil for an inbound call
 	hangupCause callstate.Cause
 	ended       bool
-	// orphan reports that a call of the leg can still exist at the peer although this side has no
-	// use for it. Such a call must only be ended. endReported reports that Ended was called.
+	// orphan reports that the peer can still have a call that this side does not need. Such a call
+	// must be ended. endReported reports that Ended was called.
 	orphan, endReported bool
 	// elsewhere reports that a process at another address sent the INVITE, so this process does not
 	// receive the final response to that INVITE.
@@ -146,7 +146,6 @@ func newDialog(a *UserAgent, by *transport.Transport, t Trunk, seen Observer, ca
 	}
 }
 
-// run handles an outbound leg until its end.
 func (d *Dialog) run(tx *sip.ClientTx) {
 	if d.setUp(tx) {
 		d.runEstablished()
@@ -338,7 +337,6 @@ func (d *Dialog) endBye(cause callstate.Cause) {
 	d.end(End{At: at, Cause: cause, ByUs: true, Status: sip.StatusOK})
 }
 
-// nextCSeq returns the CSeq of the next request of this side.
 func (d *Dialog) nextCSeq() uint32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -397,7 +395,6 @@ func (d *Dialog) ack(us leg, invite *sip.Request, seq uint32) {
 	}
 }
 
-// byeCause returns the cause that a BYE of the peer names.
 func byeCause(req *sip.Request) callstate.Cause { return ByeCause(values(req, "Reason")) }
 
 func tagOf(to *sip.ToHeader) string {

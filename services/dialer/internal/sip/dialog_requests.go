@@ -10,7 +10,6 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// handleRequest handles a request of a peer.
 func (a *UserAgent) handleRequest(req *sip.Request, tx *sip.ServerTx) {
 	id, from, to, cseq := req.CallID(), req.From(), req.To(), req.CSeq()
 	if id == nil || from == nil || to == nil || cseq == nil || cseq.MethodName != req.Method {
@@ -30,7 +29,6 @@ func (a *UserAgent) handleRequest(req *sip.Request, tx *sip.ServerTx) {
 	d.handleRequest(req, tx, from.Params.GetOr("tag", ""))
 }
 
-// handleOutsideDialog handles a request that belongs to no dialog.
 func (a *UserAgent) handleOutsideDialog(req *sip.Request, tx *sip.ServerTx) {
 	switch req.Method {
 	case sip.INVITE:
@@ -78,7 +76,7 @@ func (a *UserAgent) refuse(req *sip.Request, tx *sip.ServerTx, code int, text st
 	a.respond(req, tx, a.plain(req, code, text))
 }
 
-// respond sends a response to a request, except to an ACK.
+// respond sends no response to an ACK.
 func (a *UserAgent) respond(req *sip.Request, tx *sip.ServerTx, res *sip.Response) {
 	if req.IsAck() {
 		tx.Terminate()
@@ -89,7 +87,6 @@ func (a *UserAgent) respond(req *sip.Request, tx *sip.ServerTx, res *sip.Respons
 	}
 }
 
-// handleRequest handles a request from the peer of this leg.
 func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag string) {
 	if !req.IsAck() { // the peer's request can arrive before the 200 that the peer sent first
 		waitForEither(d.answered, d.done)
@@ -283,7 +280,6 @@ func (d *Dialog) renegotiate(req *sip.Request, tx *sip.ServerTx) {
 	})
 }
 
-// addContact adds the header Contact.
 func (d *Dialog) addContact(res *sip.Response) *sip.Response {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -16,7 +16,6 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// The call is hung up in three phases: before any response, after 100, and while the phone rings.
 func TestHangup_CancelsInEveryPhaseOfSetup(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
@@ -60,8 +59,6 @@ func TestInvite_RingTimeoutCancels(t *testing.T) {
 	})
 }
 
-// A 200 arrives after the CANCEL was sent. The user agent acknowledges the 200 and hangs the call
-// up. Answered is not called.
 func TestHangup_AnswerThatCrossesTheCancelIsHungUp(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
@@ -85,8 +82,6 @@ func TestHangup_AnswerThatCrossesTheCancelIsHungUp(t *testing.T) {
 	})
 }
 
-// The trunk responds only after the leg has ended. If the phone then rings, the user agent cancels
-// the call. If the phone is answered, the user agent acknowledges the 200 and hangs up.
 func TestInvite_EndsACallThatRingsOrIsAnsweredTooLate(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	over, canceled := make(chan struct{}), make(chan struct{})
@@ -106,8 +101,7 @@ func TestInvite_EndsACallThatRingsOrIsAnsweredTooLate(t *testing.T) {
 	}
 }
 
-// Several phones answer one INVITE. The user agent keeps the first call and hangs up the others. A
-// retransmitted 200 is acknowledged again, with a new branch.
+// A retransmitted 200 is acknowledged again, with a new branch.
 func TestInvite_HangsUpOtherPhonesOfAForkedINVITE(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	branches := make(chan string, 8)

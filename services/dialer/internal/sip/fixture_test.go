@@ -56,7 +56,7 @@ func newAgent(t *testing.T, change ...func(*sip.Config)) *sip.UserAgent {
 	return agent
 }
 
-// leg is a leg of the user agent, with a record of the observer's functions that were called.
+// leg records which functions of the observer were called.
 type leg struct {
 	t  *testing.T
 	id string
@@ -67,12 +67,11 @@ type leg struct {
 	answer        string
 	end           sip.End
 	change        chan struct{}
-	// offered returns the SDP answer to an SDP offer of the peer. If offered is nil, the SDP answer
-	// is the constant offer.
+	// If offered is nil, the SDP answer is the constant offer.
 	offered func([]byte) ([]byte, error)
 	// refuse is the error that Answered returns.
 	refuse error
-	// sent contains the arguments of Observer.Sent: the times at which the first INVITE was sent.
+	// sent contains the arguments of Observer.Sent.
 	sent []time.Time
 }
 
@@ -118,7 +117,6 @@ func (l *leg) observer() sip.Observer {
 	}
 }
 
-// dial calls a number that ends in the suffix.
 func (r *fixture) dial(suffix string, change ...func(*sip.Invite, *leg)) *leg {
 	r.t.Helper()
 	l := &leg{t: r.t, id: uuid.NewString(), change: make(chan struct{})}
@@ -134,8 +132,7 @@ func (r *fixture) dial(suffix string, change ...func(*sip.Invite, *leg)) *leg {
 	return l
 }
 
-// The method until waits until a function of the observer was called the given number of times. The
-// parameter what is the name of the function.
+// The parameter what is the name of a function of the observer.
 func (l *leg) until(what string, times int) {
 	l.t.Helper()
 	patience := time.After(siptest.Timeout)
@@ -164,7 +161,6 @@ func count(all []string, one string) (times int) {
 	return times
 }
 
-// The method ends waits for the end of the leg and compares it with the expected values.
 func (l *leg) ends(cause callstate.Cause, byUs bool, notifications ...string) sip.End {
 	l.t.Helper()
 	l.until("ended", 1)
@@ -194,7 +190,6 @@ func (r *fixture) countRequests(l *leg, method sipmsg.RequestMethod) int {
 	return r.far.Requests(method, l.id)
 }
 
-// samePorts returns a trunk that has the same port for UDP and TCP.
 func samePorts(t *testing.T) (*siptest.Trunk, error) {
 	t.Helper()
 	for range 20 {

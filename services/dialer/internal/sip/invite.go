@@ -149,7 +149,6 @@ func (d *Dialog) firstInvite() *sip.Request {
 	return req
 }
 
-// addOffer adds the headers and the body that each INVITE has.
 func (d *Dialog) addOffer(req *sip.Request, body []byte) {
 	req.AppendHeader(sip.NewHeader("Allow", allowed))
 	req.AppendHeader(sip.NewHeader("Supported", "timer"))
@@ -225,7 +224,6 @@ func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 	}
 }
 
-// timerCause returns the cause of the end when the current timer of the setup expires.
 func (at *attempt) timerCause() callstate.Cause {
 	switch {
 	case at.rang:
@@ -250,7 +248,6 @@ func (at *attempt) abandon(cause callstate.Cause) {
 	}
 }
 
-// errNoResponse is the error of a leg without a final response to the INVITE.
 var errNoResponse = errors.New("no final response to the INVITE")
 
 // endWithoutResponse ends a leg whose INVITE got no final response. The leg becomes an orphan, and
@@ -265,7 +262,6 @@ func (at *attempt) endWithoutResponse(cause callstate.Cause, why error) bool {
 	return false
 }
 
-// endTransactionFailed ends a leg whose transaction failed.
 func (at *attempt) endTransactionFailed(err error) {
 	cause := callstate.NetworkOutOfOrder
 	if errors.Is(err, transport.ErrTimeout) {
@@ -275,10 +271,9 @@ func (at *attempt) endTransactionFailed(err error) {
 	at.endWithoutResponse(cause, err)
 }
 
-// watchAcks reads the responses of the transaction until the transaction ends, and drops them.
-// setUp handles the responses from the queue d.responses, because only this queue keeps their
-// order. watchAcks closes the channel acked when a final response arrives, because the transaction
-// has then acknowledged a refusal.
+// watchAcks drops the responses of the transaction until the transaction ends. Only the queue
+// d.responses keeps the order of the responses, so setUp reads that queue. watchAcks closes the
+// channel acked at a final response, because the transaction has then acknowledged a refusal.
 func (at *attempt) watchAcks() {
 	tx, acked := at.tx, make(chan struct{})
 	at.acked = acked
@@ -301,7 +296,6 @@ func (at *attempt) watchAcks() {
 	})
 }
 
-// handleResponses handles the queued responses to the newest INVITE.
 func (at *attempt) handleResponses() (answered, over bool) {
 	for {
 		res := at.responses.pop()

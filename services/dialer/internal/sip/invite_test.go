@@ -17,7 +17,6 @@ import (
 
 var transports = []string{transport.UDP, transport.TCP}
 
-// The function over runs a test once with each transport.
 func over(t *testing.T, test func(*testing.T, string)) {
 	t.Parallel()
 	for _, transport := range transports {
@@ -64,7 +63,6 @@ func TestHangup_SendsBYEAfterTheAnswer(t *testing.T) {
 	})
 }
 
-// Any number of provisional responses is accepted, and Rang is called once.
 func TestInvite_ManyProvisionalResponsesCallRangOnce(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
@@ -89,9 +87,8 @@ func TestInvite_EarlyMediaIsNotAnAnswer(t *testing.T) {
 	r.dial("01").ends(callstate.NoAnswer, false, "taken", "rang")
 }
 
-// The causes are in the table of docs/reference/api/calls.md#sip-responses-and-hangup-causes. This
-// test makes calls for some of the rows. TestFinal_EachResponseHasItsDocumentedCause checks all
-// rows.
+// The table of causes is docs/reference/api/calls.md#sip-responses-and-hangup-causes. This test
+// makes calls for some rows. TestFinal_EachResponseHasItsDocumentedCause checks all rows.
 func TestInvite_EachFinalResponseHasItsDocumentedCause(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	for suffix, want := range map[string]callstate.Cause{
@@ -198,7 +195,6 @@ func TestInvite_HangsUpIfTheSDPAnswerIsRejected(t *testing.T) {
 	l.ends(callstate.IncompatibleDest, true, "taken", "answered")
 }
 
-// If nothing can be sent, Invite returns an error, and the observer is not called.
 func TestInvite_ReturnsAnErrorIfNothingCanBeSent(t *testing.T) {
 	r := newFixture(t, transport.TCP)
 	for name, spoil := range map[string]func(*sip.Trunk, *sip.Invite){
@@ -230,8 +226,7 @@ func TestInvite_ReturnsAnErrorIfNothingCanBeSent(t *testing.T) {
 	}
 }
 
-// An INVITE that is too large for a datagram is sent over TCP if the trunk permits it. If the trunk
-// does not permit TCP or has no TCP listener, a large datagram is sent.
+// If the trunk does not permit TCP or has no TCP listener, a large datagram is sent.
 func TestInvite_LargeRequestUsesTCP(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	by := make(chan string, 1)
@@ -300,8 +295,8 @@ func TestInvite_ResolvesTheHostNameOfTheTrunk(t *testing.T) {
 	l.ends(callstate.NoAnswer, true, "taken", "rang")
 }
 
-// FirstResponse ends the first call after 100 ms. The timeout of SIP itself, 32 s, is longer than
-// siptest.Timeout. So it cannot end a call in this test.
+// FirstResponse ends the first call after 100 ms. The timeout of SIP itself is longer than
+// siptest.Timeout and cannot end a call in this test.
 func TestInvite_TrunkWithoutResponseHasFailed(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {})

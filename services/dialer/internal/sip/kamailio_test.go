@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// proxying is a Kamailio route that challenges all requests, stays in the path of the call
-// (Record-Route) and sends calls to one destination.
+// proxying is a Kamailio route that challenges all requests and stays in the path of the call
+// (Record-Route).
 const proxying = `
 request_route {
 	if (!mf_process_maxfwd_header("10")) { sl_send_reply("483", "Too Many Hops"); exit; }

@@ -21,8 +21,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// If SIGNAL_TEST_DIALS is set, a test has started this process in order to kill it. TestMain then
-// places a call and waits until the process is killed.
+// A test starts this process with SIGNAL_TEST_DIALS in order to kill it. TestMain then places a
+// call and waits until the process is killed.
 func TestMain(m *testing.M) {
 	if config := os.Getenv("SIGNAL_TEST_DIALS"); config != "" {
 		if err := dialAndWait(config); err != nil {
@@ -35,7 +35,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// doomed contains the arguments of the process that is killed.
 type doomed struct {
 	At    string
 	Trunk sip.Trunk
@@ -63,8 +62,6 @@ func dialAndWait(config string) error {
 	select {}
 }
 
-// A process is killed while a call rings, or after the call was answered. The next process at the
-// same address must end the call at sipp, directly and through a proxy that requests credentials.
 // TestReap_EndsRingingAndAnsweredCalls covers TCP, because sipp ends a call when the call's
 // connection closes.
 func TestReap_EndsTheCallOfAKilledProcess(t *testing.T) {
@@ -98,9 +95,8 @@ func TestReap_EndsTheCallOfAKilledProcess(t *testing.T) {
 	}
 }
 
-// The process is killed while the phone rings. Another process is then at the same address, and the
-// phone is answered. The process at the address does not know the call, because a third process
-// owns the call's row. The process at the address must hang up.
+// A third process owns the row of the call. So the process at the address of the killed process
+// does not know the call, and must hang up anyway.
 func TestHandleResponse_HangsUpACallAnsweredAfterItsProcessWasKilled(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -113,8 +109,8 @@ func TestHandleResponse_HangsUpACallAnsweredAfterItsProcessWasKilled(t *testing.
 	peer.Ends(t)
 }
 
-// killedWhen runs a process that dials. When the process prints the word, killedWhen kills it and
-// returns the teardown state that the process stored.
+// killedWhen runs a process that dials, and kills the process when it prints the word. The result
+// is the teardown state that the process stored.
 func killedWhen(t *testing.T, word string, what doomed) []byte {
 	t.Helper()
 	config, err := json.Marshal(what)

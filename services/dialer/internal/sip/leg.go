@@ -164,7 +164,6 @@ type leg struct {
 	cseq      uint32
 }
 
-// request returns a request with the CSeq of the leg.
 func (l *leg) request(method sip.RequestMethod) *sip.Request {
 	target, routes := l.target, l.routes
 	// the first route is a strict router (RFC 3261 section 12.2.1.1)

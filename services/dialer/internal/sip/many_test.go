@@ -14,8 +14,6 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// Many calls of every kind run concurrently. Each call ends once. After Linger, the user agent has
-// no legs.
 func TestInvite_ManyConcurrentCallsLeaveNoLeg(t *testing.T) {
 	t.Parallel()
 	x := siptest.New(t, transport.Config{UDP: "127.0.0.1:0"})

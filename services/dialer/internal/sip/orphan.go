@@ -127,8 +127,8 @@ func (s *strays) keep(key strayKey, answer *sip.Response) *stray {
 	return s.answers[key]
 }
 
-// findOrKeep returns the leg of a response. If the user agent has no such leg, findOrKeep stores a
-// 200 that it has not received before, and returns its stray.
+// findOrKeep returns the leg of a response. If the user agent has no such leg and the response is a
+// new 200, findOrKeep stores the 200 and returns its stray.
 func (a *UserAgent) findOrKeep(id *sip.CallIDHeader, tag string, res *sip.Response) (*Dialog, *stray) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

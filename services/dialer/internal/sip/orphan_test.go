@@ -19,11 +19,10 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// A user agent is closed during a ringing call and an answered call. The next user agent at the
-// same address must end both calls.
 func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 	over(t, func(t *testing.T, protocol string) {
-		// the test reserves the port, so no other test takes it between the two user agents
+		// The test reserves the port, so that no other test uses the port between the two user
+		// agents.
 		at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 		r := newFixture(t, protocol, func(cfg *sip.Config) { cfg.UDP, cfg.TCP = at, at })
 		r.far.On("01", func(c *siptest.Call) {
@@ -84,8 +83,8 @@ func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 	})
 }
 
-// The stored teardown state says that the call rings, but the call was answered before the process
-// died. The call is hung up after the 200 is retransmitted.
+// The stored teardown state says that the call rings, but the call was answered later. The call is
+// hung up after the 200 is retransmitted.
 func TestReap_HangsUpACallAnsweredAfterTheStateWasStored(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
@@ -115,7 +114,6 @@ func TestReap_HangsUpACallAnsweredAfterTheStateWasStored(t *testing.T) {
 	testkit.Until(t, "the answered call is hung up", func() bool { return r.countRequests(l, sipmsg.BYE) == 1 })
 }
 
-// The far end answered after the process had died and before Reap was called in the next process.
 // The next process hangs up immediately, because a far end can wait up to 4 s before it retransmits
 // the 200 (RFC 3261 section 13.3.1.4).
 func TestReap_HangsUpACallAnsweredBeforeReap(t *testing.T) {
@@ -148,9 +146,8 @@ func TestReap_HangsUpACallAnsweredBeforeReap(t *testing.T) {
 	testkit.Until(t, "the answered call is hung up", func() bool { return r.countRequests(l, sipmsg.BYE) == 1 })
 }
 
-// A ringing call is canceled from an address that differs from the dead process's address. The
-// final response to the INVITE is sent to the old address, so the response to the CANCEL must end
-// the wait.
+// The final response to the INVITE is sent to the old address. So the response to the CANCEL must
+// end the wait.
 func TestReap_CancelsACallFromAnotherAddress(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
@@ -170,7 +167,6 @@ func TestReap_CancelsACallFromAnotherAddress(t *testing.T) {
 	}
 }
 
-// Unknown addresses get no response. Invalid messages from an admitted address cause no failure.
 func TestAdmit_UnknownSourcesGetNoResponse(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	closed := newAgent(t, func(cfg *sip.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
@@ -203,11 +199,11 @@ func TestAdmit_UnknownSourcesGetNoResponse(t *testing.T) {
 	for _, garbage := range garbage() {
 		send(r.agent, garbage)
 	}
-	for heard(50*time.Millisecond) != "" { // read until no response is left
+	for heard(50*time.Millisecond) != "" {
 	}
 	send(r.agent, options)
 	response := heard(siptest.Timeout)
-	for strings.HasPrefix(response, "SIP/2.0 4") { // read until the response to the last invalid message
+	for strings.HasPrefix(response, "SIP/2.0 4") {
 		response = heard(siptest.Timeout)
 	}
 	if !strings.HasPrefix(response, "SIP/2.0 200") {
@@ -219,7 +215,6 @@ func TestAdmit_UnknownSourcesGetNoResponse(t *testing.T) {
 	r.dial("01").ends(callstate.NormalClearing, false)
 }
 
-// garbage returns invalid messages.
 func garbage() []string {
 	via := "Via: SIP/2.0/UDP 127.0.0.1:9;branch=z9hG4bKg\r\n"
 	all := []string{

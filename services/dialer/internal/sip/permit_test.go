@@ -16,21 +16,18 @@ import (
 )
 
 const (
-	// gateValidity is the maximum age of a result of the gates (the compliance checks) when an
-	// INVITE is sent.
+	// gateValidity is the maximum age of a gate result when an INVITE is sent.
 	gateValidity = 2 * time.Second
 	slowLookup   = 2800 * time.Millisecond
 	slowRefusal  = 4500 * time.Millisecond
 )
 
-// clock is a clock that the test advances.
 type clock struct{ now atomic.Int64 }
 
 func (c *clock) advance(by time.Duration) { c.now.Add(int64(by)) }
 
 func (c *clock) read() time.Duration { return time.Duration(c.now.Load()) }
 
-// slowNames are host names whose lookups take time.
 type slowNames struct {
 	names
 	clock *clock
@@ -46,9 +43,8 @@ func (n slowNames) LookupSRV(ctx context.Context, service, proto, name string) (
 	return n.names.LookupSRV(ctx, service, proto, name)
 }
 
-// The name lookups and the first address are slow. The result of the gates expires before each of
-// the three INVITEs: the first INVITE, the INVITE to the second address, and the INVITE with
-// credentials. So each INVITE needs a new permit.
+// The gate result expires before each of the three INVITEs: the first INVITE, the INVITE to the
+// second address, and the INVITE with credentials.
 func TestInvite_RequestsAPermitBeforeEachINVITE(t *testing.T) {
 	var (
 		now     clock
@@ -98,7 +94,7 @@ func TestInvite_SentIsTheTimeOfTheFirstINVITE(t *testing.T) {
 	tests := []struct {
 		name      string
 		challenge int
-		first     func(*siptest.Call) // script of the first address, or nil if the name has only one address
+		first     func(*siptest.Call) // nil if the name has only one address
 		invites   int
 	}{
 		{name: "answered without a challenge", invites: 1},
@@ -155,8 +151,7 @@ func TestInvite_SentIsTheTimeOfTheFirstINVITE(t *testing.T) {
 	}
 }
 
-// Only the first INVITE is permitted. A response that requires another INVITE is then the result of
-// the call.
+// The response that requires another INVITE is then the result of the call.
 func TestInvite_SendsNoFurtherINVITEWithoutAPermit(t *testing.T) {
 	tests := []struct {
 		name      string

@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// The type names is a resolver. Each host name has SRV records that point to these ports of the
-// loopback address, in this order.
+// The type names is a resolver. Each host name has SRV records for these ports of the loopback
+// address, in this order.
 type names []int
 
 func (names) LookupIPAddr(context.Context, string) ([]net.IPAddr, error) {
@@ -33,8 +33,7 @@ func (n names) LookupSRV(context.Context, string, string, string) (string, []*ne
 	return "", records, nil
 }
 
-// The INVITE is sent to the next address only in two cases: the first address does not listen, or
-// its first response is 503 (RFC 3263 section 4.3).
+// See RFC 3263 section 4.3.
 func TestInvite_TriesTheNextAddressOnlyIfTheFirstDoesNotListenOrSends503(t *testing.T) {
 	says := func(codes ...int) func(*siptest.Call) {
 		return func(c *siptest.Call) {
@@ -47,8 +46,7 @@ func TestInvite_TriesTheNextAddressOnlyIfTheFirstDoesNotListenOrSends503(t *test
 		name, transport string
 		first, second   func(*siptest.Call) // first is nil if there is no listener
 		challenge       int
-		// asked is the expected number of INVITEs at the second address. status and cause are the
-		// expected end of the call.
+		// asked is the expected number of INVITEs at the second address.
 		asked, status int
 		cause         callstate.Cause
 	}{

@@ -117,7 +117,6 @@ func ByeCause(reasons []string) callstate.Cause {
 // isNormalClearing reports whether the Q.850 number is 16 or 31. These numbers report no fault.
 func isNormalClearing(number int) bool { return number == 16 || number == 31 }
 
-// causeOf returns the cause of a Q.850 number.
 func causeOf(number int) (callstate.Cause, bool) {
 	switch number {
 	case 1:

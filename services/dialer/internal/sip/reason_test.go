@@ -155,8 +155,6 @@ func FuzzReason(f *testing.F) {
 	})
 }
 
-// No other trunk is tried if the phone can ring, or if the response is about the number or the
-// person.
 func TestFinal_ElsewhereIsTrueOnlyForFaultsOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	for status := 300; status < 700; status++ {

@@ -101,7 +101,6 @@ func (at *attempt) sendAgain(res *sip.Response) bool {
 	return true
 }
 
-// addSessionTimer adds the headers of the session timer to a request that sets up a session.
 func (d *Dialog) addSessionTimer(req *sip.Request) {
 	if e := d.timer.Wanted(); e.After > 0 {
 		req.AppendHeader(sip.NewHeader("Session-Expires", e.String()))
@@ -109,7 +108,6 @@ func (d *Dialog) addSessionTimer(req *sip.Request) {
 	}
 }
 
-// sessionExpires returns the value of the header Session-Expires, or "".
 func sessionExpires(msg sip.Message) string {
 	for _, name := range []string{"Session-Expires", "x"} {
 		if headers := msg.GetHeaders(name); len(headers) > 0 {
@@ -192,7 +190,6 @@ func (d *Dialog) sendRefresh() (*sip.Response, error) {
 	return d.reinvite(ctx, req, us)
 }
 
-// reinvite sends an INVITE within the dialog and acknowledges the response.
 func (d *Dialog) reinvite(ctx context.Context, req *sip.Request, us leg) (*sip.Response, error) {
 	if !d.reserveInvite() {
 		res := sip.NewResponse(sip.StatusRequestPending, "an INVITE of the peer is open")
@@ -240,7 +237,6 @@ func (d *Dialog) reinvited(req *sip.Request, res *sip.Response, tx *sip.ClientTx
 	d.ack(us, req, seq)
 }
 
-// final waits for the final response to an INVITE.
 func final(ctx context.Context, tx *sip.ClientTx) (*sip.Response, error) {
 	for {
 		select {

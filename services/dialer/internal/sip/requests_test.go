@@ -15,7 +15,6 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// The refresh is an INVITE with the same SDP, or an UPDATE if the peer supports it.
 func TestSession_ThisSideRefreshesWithINVITEOrUPDATE(t *testing.T) {
 	for _, method := range []sipmsg.RequestMethod{sipmsg.INVITE, sipmsg.UPDATE} {
 		t.Run(string(method), func(t *testing.T) {
@@ -44,8 +43,8 @@ func TestSession_ThisSideRefreshesWithINVITEOrUPDATE(t *testing.T) {
 	}
 }
 
-// The peer refreshes the session once, with an interval of one second, and sends no more refreshes.
-// The leg is hung up when the refreshed session ends, and not earlier.
+// The peer refreshes the session once, with an interval of one second. The leg must end when that
+// interval ends, and not earlier.
 func TestSession_HangsUpIfThePeerDoesNotRefresh(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	refreshed := make(chan time.Time, 1)
@@ -82,8 +81,6 @@ func TestSession_HangsUpIfThePeerAnswersTheRefreshWith481(t *testing.T) {
 	r.dial("01").ends(callstate.RecoveryOnTimerExpire, true, "taken", "answered")
 }
 
-// The trunk refuses the requested session interval with 422 and names a longer interval. The INVITE
-// is then sent again with the longer interval.
 func TestSession_RequestsALongerIntervalAfter422(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.trunk.SessionTimer = 30 * time.Second
@@ -122,7 +119,6 @@ func TestSession_TooShortIntervalIsRefusedWith422(t *testing.T) {
 	r.dial("01").ends(callstate.NormalClearing, false)
 }
 
-// The peer sends an INVITE while an INVITE of this side has no final response.
 func TestReinvite_PeerGets491WhileOurINVITEIsOpen(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
@@ -138,7 +134,6 @@ func TestReinvite_PeerGets491WhileOurINVITEIsOpen(t *testing.T) {
 	r.dial("01").ends(callstate.NormalClearing, false)
 }
 
-// A transfer that fails does not change the call.
 func TestRefer_SucceedsOnlyIfTheTargetAnswers(t *testing.T) {
 	const active, over = "Subscription-State: active;expires=60", "Subscription-State: terminated;reason=noresource"
 	for _, tt := range []struct {

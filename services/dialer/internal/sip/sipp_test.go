@@ -22,8 +22,6 @@ func sdpOf(direction string) string {
 	return "v=0\no=user1 53655765 2353687637 IN IP[local_ip_type] [local_ip]\ns=-\nc=IN IP[media_ip_type] [media_ip]\nt=0 0\nm=audio [media_port] RTP/AVP 0\na=rtpmap:0 PCMU/8000\na=" + direction + "\n"
 }
 
-// The function invited begins a scenario: it waits for the INVITE and stores the request's Contact,
-// From and To.
 func invited() *scenario {
 	s := &scenario{}
 	s.add(`<recv request="INVITE" rrs="true"><action>
@@ -36,7 +34,6 @@ func invited() *scenario {
 
 func (s *scenario) add(steps ...string) *scenario { s.steps = append(s.steps, steps...); return s }
 
-// say adds a step that sends a response to the last request.
 func (s *scenario) say(code int, body string, headers ...string) *scenario {
 	tag := ownTag
 	if code == 100 {
@@ -45,7 +42,6 @@ func (s *scenario) say(code int, body string, headers ...string) *scenario {
 	return s.respond(code, tag, body, headers...)
 }
 
-// ok adds a step that answers a request within the dialog with 200.
 func (s *scenario) ok(body string, headers ...string) *scenario {
 	return s.respond(200, "", body, headers...)
 }
@@ -56,8 +52,7 @@ func (s *scenario) respond(code int, tag, body string, headers ...string) *scena
 	return s.send(text, body, headers...)
 }
 
-// ask adds a step that sends a request within the dialog. A later step with the function response
-// must wait for the response.
+// The step does not wait for the response.
 func (s *scenario) ask(method, body string, seq int, headers ...string) *scenario {
 	text := fmt.Sprintf("%s [$1] SIP/2.0\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\nFrom: [$3]%s\nTo: [$2]\nCall-ID: [call_id]\nCSeq: %d %s\n[routes]\nMax-Forwards: 70\n", method, ownTag, seq, method)
 	text += "Contact: <sip:callee@[local_ip]:[local_port];transport=[transport]>\n"
@@ -74,12 +69,10 @@ func (s *scenario) send(text, body string, headers ...string) *scenario {
 	return s.add("<send><![CDATA[\n\n" + text + "Content-Length: [len]\n\n" + body + "\n]]></send>")
 }
 
-// hear adds a step that waits for a request.
 func (s *scenario) hear(method string) *scenario {
 	return s.add(fmt.Sprintf(`<recv request=%q rrs="true"/>`, method))
 }
 
-// response adds a step that waits for a response.
 func (s *scenario) response(code int) *scenario {
 	return s.add(fmt.Sprintf(`<recv response="100" optional="true"/><recv response="%d"/>`, code))
 }
@@ -88,20 +81,18 @@ func (s *scenario) pause(ms int) *scenario {
 	return s.add(fmt.Sprintf(`<pause milliseconds="%d"/>`, ms))
 }
 
-// answered adds the steps that ring, answer and wait for the ACK.
 func (s *scenario) answered(headers ...string) *scenario {
 	return s.say(180, "").say(200, sdpOf("sendrecv"), headers...).hear("ACK")
 }
 
-// hungUp adds the steps that wait for a BYE of the user agent and answer it.
+// The user agent sends the BYE.
 func (s *scenario) hungUp() *scenario { return s.hear("BYE").ok("") }
 
-// hangsUp adds a step that sends a BYE.
+// The far end sends the BYE.
 func (s *scenario) hangsUp(headers ...string) *scenario {
 	return s.ask("BYE", "", 77, headers...).response(200)
 }
 
-// canceled adds the steps that wait for the CANCEL of the INVITE and answer it.
 func (s *scenario) canceled() *scenario {
 	s.add(`<recv request="CANCEL"/>`).ok("")
 	// The 487 is the response to the INVITE, so the method in its CSeq is INVITE and not CANCEL.
@@ -118,7 +109,6 @@ Content-Length: 0
 ]]></send>`).hear("ACK")
 }
 
-// play runs the scenario in a new sipp and returns its port.
 func (s *scenario) play(t *testing.T, protocol string, more ...string) (peer *peertest.Program, port int) {
 	t.Helper()
 	peertest.Installed(t, "sipp")
@@ -151,7 +141,6 @@ func (s *scenario) play(t *testing.T, protocol string, more ...string) (peer *pe
 	return peer, port
 }
 
-// The function against returns a user agent whose trunk is a sipp that plays the scenario.
 func against(t *testing.T, protocol string, s *scenario, more ...string) (*fixture, *peertest.Program) {
 	t.Helper()
 	peer, port := s.play(t, protocol, more...)

@@ -11,7 +11,6 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// sippCase passes if the call ends as expected and sipp reports success.
 type sippCase struct {
 	name string
 	far  *scenario

@@ -83,8 +83,8 @@ func (t *Timer) StartRefresh() {
 	t.refreshing = true
 }
 
-// Failed schedules another refresh after pause. It returns false if that refresh would be too late,
-// because the peer hangs up before it.
+// Failed schedules another refresh after pause. Failed returns false if the peer hangs up before
+// that refresh.
 func (t *Timer) Failed(pause time.Duration, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

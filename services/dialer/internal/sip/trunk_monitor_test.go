@@ -14,8 +14,6 @@ import (
 
 var errSilent = errors.New("nobody answers")
 
-// The trunk stays up after one unanswered OPTIONS request and goes down after the second. The first
-// answered OPTIONS request makes it up again.
 func TestTrunkMonitor_TwoUnansweredOPTIONSMeanDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -49,8 +47,6 @@ func TestTrunkMonitor_TwoUnansweredOPTIONSMeanDown(t *testing.T) {
 	})
 }
 
-// A registration is renewed when half of the granted time has passed. REGISTER is repeated after
-// failures. The registration is removed at the end.
 func TestTrunkMonitor_RenewsAndRemovesTheRegistration(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

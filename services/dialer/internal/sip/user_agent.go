@@ -262,7 +262,6 @@ func (a *UserAgent) spawn(work func()) {
 	}
 }
 
-// legEnded counts a leg that has ended.
 func (a *UserAgent) legEnded() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -271,7 +270,6 @@ func (a *UserAgent) legEnded() {
 	}
 }
 
-// removeLeg removes a leg.
 func (a *UserAgent) removeLeg(d *Dialog) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -415,7 +413,6 @@ func (a *UserAgent) Register(ctx context.Context, t Trunk, expires time.Duration
 	return grantedFor(res, contact, expires), nil
 }
 
-// newRequest returns a request outside of dialogs.
 func (a *UserAgent) newRequest(
 	t Trunk, method sip.RequestMethod, uri sip.Uri,
 ) (*sip.Request, *transport.Transport, transport.Route, error) {
@@ -445,7 +442,6 @@ func (a *UserAgent) newRequest(
 	return req, by, to, nil
 }
 
-// addUserAgent adds the header User-Agent.
 func (a *UserAgent) addUserAgent(req *sip.Request) {
 	if a.cfg.UserAgent != "" {
 		req.AppendHeader(sip.NewHeader("User-Agent", a.cfg.UserAgent))

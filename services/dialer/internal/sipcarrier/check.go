@@ -209,7 +209,6 @@ func tlsFault(err error) trunks.CheckStep {
 	return failed(remedy, "%v", err)
 }
 
-// certificate describes a certificate in one line.
 func certificate(c *x509.Certificate) string {
 	names := slices.Clone(c.DNSNames)
 	for _, address := range c.IPAddresses {
@@ -222,7 +221,6 @@ func certificate(c *x509.Certificate) string {
 	return fmt.Sprintf("certificate for %s, valid until %s", strings.Join(names, ", "), until)
 }
 
-// options sends OPTIONS to the trunk.
 func (k *trunkCheck) options(ctx context.Context) trunks.CheckStep {
 	begun := time.Now()
 	reply, err := k.carrier.agent.Options(ctx, sipTrunk(k.trunk))

@@ -22,7 +22,6 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// directory is a resolver with the host names that a test sets.
 type directory map[string]string
 
 func (d directory) LookupIPAddr(_ context.Context, host string) ([]net.IPAddr, error) {
@@ -53,7 +52,6 @@ func certificate(t *testing.T, host string) (pair tls.Certificate, pem string) {
 	return pair, string(cert)
 }
 
-// silentPort returns a UDP port at which no program answers.
 func silentPort(t *testing.T) uint16 {
 	t.Helper()
 	silent, err := net.ListenPacket("udp4", loopback)
@@ -114,8 +112,8 @@ func TestCheck_ReportsTheFailedStepAndItsRemedy(t *testing.T) {
 	tests := []struct {
 		name   string
 		change []func(*trunks.Trunk)
-		// The field want contains the expected results of the steps. seen and remedy are expected
-		// texts of the last step that ran.
+		// The field want contains the expected results of the steps. The fields seen and remedy are
+		// expected texts of the last step that ran.
 		want, seen, remedy string
 	}{
 		{
@@ -255,8 +253,7 @@ func TestCheck_ReportsTheFailedStepAndItsRemedy(t *testing.T) {
 	}
 }
 
-// The check accepts only the addresses that calls use. These are the addresses of the same family
-// as SIP_ADVERTISED_ADDR.
+// Calls use only addresses of the same family as SIP_ADVERTISED_ADDR.
 func TestCheck_UsesTheFamilyOfTheAdvertisedAddress(t *testing.T) {
 	t.Parallel()
 	names := directory{"four.test": "192.0.2.1", "six.test": "2001:db8::1"}
@@ -281,7 +278,7 @@ func TestCheck_UsesTheFamilyOfTheAdvertisedAddress(t *testing.T) {
 			t.Cleanup(agent.Close)
 			carrier := sipcarrier.New(agent, nil, nil, nil, nil, sipcarrier.Config{Names: names})
 			one := trunks.New(uuid.New())
-			// This process has no listener for the transport, so nothing is sent.
+			// This process has no TCP listener, so nothing is sent.
 			one.Name, one.Host, one.Port, one.Transport = "main", tt.host, 5060, trunks.TCP
 			step := carrier.Check(t.Context(), one)[0]
 			if got := step.Name + " " + string(step.Result); got != tt.want {

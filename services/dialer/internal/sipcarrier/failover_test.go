@@ -22,17 +22,15 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// The function hears starts a trunk that runs a script for each call. It returns the trunk's port
-// and a function that returns how many calls arrived.
-func hears(t *testing.T, script func(*siptest.Call)) (port int, dials func() int) {
+func scriptedTrunk(t *testing.T, script func(*siptest.Call)) (port int, dials func() int) {
 	t.Helper()
 	x, n := siptest.New(t, transport.Config{UDP: loopback}), atomic.Int64{}
 	x.On("", func(c *siptest.Call) { n.Add(1); script(c) })
 	return x.Port(transport.UDP), func() int { return int(n.Load()) }
 }
 
-// Originate names the trunk that refused the call, so that another trunk is tried, only in one
-// case: the trunk is at fault, no phone rang, and the refusal arrived in time.
+// The error names the trunk only if another trunk can be tried. The trunk is then at fault, no
+// phone rang, and the refusal arrived in time.
 func TestOriginate_RefusalNamesTheTrunkIfAnotherTrunkCanBeTried(t *testing.T) {
 	t.Parallel()
 	says := func(codes ...int) func(*siptest.Call) {
@@ -45,8 +43,8 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherTrunkCanBeTried(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		script func(*siptest.Call)
-		// named reports that the error names the trunk, so another trunk may be tried. taken
-		// reports that the trunk counts as having accepted the call.
+		// If named is true, the error names the trunk. If taken is true, the trunk counts as having
+		// accepted the call.
 		named, taken bool
 	}{
 		{name: "503", script: says(503), named: true, taken: false},
@@ -64,8 +62,8 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherTrunkCanBeTried(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			x := newFixture(t)
-			port, refused := hears(t, tt.script)
-			spare, taken := hears(t, says(180))
+			port, refused := scriptedTrunk(t, tt.script)
+			spare, taken := scriptedTrunk(t, says(180))
 			var one, two trunks.Trunk
 			p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 				one, two = good, good
@@ -100,16 +98,15 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherTrunkCanBeTried(t *testing.T) {
 	}
 }
 
-// The trunk sends 100. It sends its next response only when Originate waits for a slow trunk. A
-// refusal that arrives so late makes Originate return an error only if it concerns the account.
+// The trunk sends 100. The next response arrives while Originate waits for a slow trunk.
 func TestOriginate_LateRefusalCountsOnlyIfItConcernsTheAccount(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
 		answer int // the status of the next response, or 0 if there is none
 		spare  bool
-		// refused reports that the operator must correct the account. If refused is false, the
-		// trunk counts as having accepted the call.
+		// If refused is true, the operator must correct the account. Otherwise the trunk counts as
+		// having accepted the call.
 		refused bool
 	}{
 		{name: "401", answer: 401, refused: true},
@@ -125,7 +122,7 @@ func TestOriginate_LateRefusalCountsOnlyIfItConcernsTheAccount(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			waiting, stop := make(chan struct{}), make(chan struct{})
-			port, dials := hears(t, func(c *siptest.Call) {
+			port, dials := scriptedTrunk(t, func(c *siptest.Call) {
 				c.Respond(100, "")
 				<-waiting
 				if tt.answer == 0 {
@@ -168,14 +165,12 @@ func TestOriginate_LateRefusalCountsOnlyIfItConcernsTheAccount(t *testing.T) {
 	}
 }
 
-// A trunk has sent only 100 when another database server takes over and Refresh is called. Refresh
-// ends the wait of Originate, and the trunk counts as having accepted the call. The trunk has not
-// proved that it works. So its half-open circuit stays half-open, and the next call tests the
-// trunk.
+// Another database server takes over after the trunk has sent only 100. The trunk has not proved
+// that it works, so its half-open circuit stays half-open.
 func TestOriginate_RefreshEndsTheWaitForTheTrunk(t *testing.T) {
 	t.Parallel()
 	waiting := make(chan struct{})
-	port, _ := hears(t, func(c *siptest.Call) { c.Respond(100, "") })
+	port, _ := scriptedTrunk(t, func(c *siptest.Call) { c.Respond(100, "") })
 	var one trunks.Trunk
 	p := newFixture(t).beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 		one = good
@@ -207,9 +202,8 @@ func TestOriginate_RefreshEndsTheWaitForTheTrunk(t *testing.T) {
 	}
 }
 
-// RING_LIMIT is shorter than the time that a trunk has for its first response. If a trunk sends no
-// response, the call must still end with the cause of a failed trunk, and not as a phone that was
-// not answered.
+// RING_LIMIT is shorter than the time for the trunk's first response. The cause must still be a
+// failed trunk and not a phone that was not answered.
 func TestOriginate_ShortRingLimitDoesNotHideASilentTrunk(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -243,10 +237,9 @@ func TestOriginate_ShortRingLimitDoesNotHideASilentTrunk(t *testing.T) {
 	}
 }
 
-// A trunk that has accepted no call answers 403 to one number again and again. At first the call
-// request is released: it goes back to the queue. After several refusals it is not released any
-// more, and the account is suspected, even if the trunk sent a 100 before. If the trunk has
-// accepted a call before, the 403 concerns the number.
+// A trunk that has accepted no call answers 403 to one number again and again. The call request is
+// released several times. After that, the account is suspected. If the trunk has accepted a call,
+// the 403 concerns the number.
 func TestOriginate_ForbiddenSuspectsTheAccount(t *testing.T) {
 	t.Parallel()
 	forbid := func(before ...int) func(*siptest.Call) {
@@ -269,7 +262,7 @@ func TestOriginate_ForbiddenSuspectsTheAccount(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			port, _ := hears(t, tt.script)
+			port, _ := scriptedTrunk(t, tt.script)
 			var one trunks.Trunk
 			p := newFixture(t).beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 				one = good
@@ -296,8 +289,6 @@ func TestOriginate_ForbiddenSuspectsTheAccount(t *testing.T) {
 	}
 }
 
-// wantAccountRefused checks the result of Originate: whether it reports that a trunk refused the
-// account, and which trunk the error names.
 func wantAccountRefused(t *testing.T, err error, refused bool, by string) {
 	t.Helper()
 	if !refused {
@@ -318,8 +309,8 @@ func wantAccountRefused(t *testing.T, err error, refused bool, by string) {
 	}
 }
 
-// Ready sends OPTIONS to all trunks concurrently. If it sent them one after the other, the five
-// silent trunks would use all of its time.
+// Ready sends OPTIONS to all trunks concurrently. Otherwise the five silent trunks would use all of
+// its time.
 func TestReady_OneAnsweringTrunkIsEnough(t *testing.T) {
 	t.Parallel()
 	deaf, err := net.ListenPacket("udp4", loopback)
@@ -347,14 +338,14 @@ func TestReady_OneAnsweringTrunkIsEnough(t *testing.T) {
 	}
 }
 
-// A trunk permits two calls per second, and two processes share the trunk. Each process may then
-// place one call per second over the trunk, and sends its second call over another trunk.
+// The trunk permits two calls per second, and two processes share the trunk. So each process may
+// place one call per second over the trunk.
 func TestOriginate_ProcessesShareTheRateOfATrunk(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	says := func(c *siptest.Call) { c.Respond(180, "") }
-	slow, _ := hears(t, says)
-	fast, spared := hears(t, says)
+	slow, _ := scriptedTrunk(t, says)
+	fast, spared := scriptedTrunk(t, says)
 	x.begin(loopback)
 	var one, two trunks.Trunk
 	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
@@ -364,7 +355,7 @@ func TestOriginate_ProcessesShareTheRateOfATrunk(t *testing.T) {
 		return trunkList{one, two}
 	})
 	p.awaitAnswers(t, one, two)
-	// in this time the trunk permits two calls to all processes together
+	// In this time, the trunk permits two calls for both processes together.
 	pace := time.NewTicker(1100 * time.Millisecond)
 	defer pace.Stop()
 	for begun := time.Now(); spared() == 0; <-pace.C {
@@ -384,7 +375,6 @@ func TestOriginate_ProcessesShareTheRateOfATrunk(t *testing.T) {
 	}
 }
 
-// trunkList contains the trunks of a process, in order.
 type trunkList []trunks.Trunk
 
 func (s trunkList) Active(context.Context) ([]trunks.Trunk, error) { return s, nil }
@@ -462,8 +452,6 @@ func TestOriginate_TriesAnotherTrunkOnlyIfNothingWasSent(t *testing.T) {
 	}
 }
 
-// A trunk answered OPTIONS and then closed its port. Nothing could be sent to this trunk, so the
-// call is offered to the next trunk.
 func TestOriginate_TriesAnotherTrunkIfOneStoppedListening(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)

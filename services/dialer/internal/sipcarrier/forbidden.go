@@ -35,7 +35,6 @@ type forbiddenCounter struct {
 	more  bool
 }
 
-// addCaller stores that a workspace calls over the trunk.
 func (f *forbiddenCounter) addCaller(workspaceID uuid.UUID) {
 	if !f.any {
 		f.first, f.any = workspaceID, true

@@ -11,8 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// The call is recorded with the number that From returns, so the INVITE must contain this number. A
-// trunk that would show another number is not used.
+// The call is recorded with the number that From returns. So the INVITE must contain this number.
 func TestFrom_ReturnsTheNumberThatThePhoneShows(t *testing.T) {
 	t.Parallel()
 	const wanted, shown = "+15005550006", "+14155550100"
@@ -51,15 +50,14 @@ func TestFrom_ReturnsTheNumberThatThePhoneShows(t *testing.T) {
 	}
 }
 
-// The caller ID of one trunk is not shown over another trunk, even if the other trunk has no
-// caller_ids. The provider of the other trunk possibly does not accept the number.
+// The provider of the other trunk possibly does not accept this caller ID.
 func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
 	t.Parallel()
 	const shown = "+14155550101"
 	x := newFixture(t)
 	busy := func(c *siptest.Call) { c.Respond(486, "") }
-	owner, _ := hears(t, busy)
-	other, dials := hears(t, busy)
+	owner, _ := scriptedTrunk(t, busy)
+	other, dials := scriptedTrunk(t, busy)
 	var one, two trunks.Trunk
 	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 		one, two = good, good
@@ -94,14 +92,14 @@ func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
 	}
 }
 
-// From takes a token of the trunk's calls per second. When the first trunk has no token left, From
-// returns the second trunk and the number of the second trunk.
+// When the first trunk has no token left, From returns the second trunk and the number of the
+// second trunk.
 func TestFrom_TakesATokenOfTheTrunksCallsPerSecond(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	busy := func(c *siptest.Call) { c.Respond(486, "") }
-	slow, first := hears(t, busy)
-	fast, second := hears(t, busy)
+	slow, first := scriptedTrunk(t, busy)
+	fast, second := scriptedTrunk(t, busy)
 	var one, two trunks.Trunk
 	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 		one, two = good, good

@@ -116,7 +116,6 @@ func (c *Carrier) numberAssigned(ctx context.Context, l *leg, to string) bool {
 	return false
 }
 
-// inboundObserver returns the observer of an inbound leg.
 func (l *leg) inboundObserver() sip.Observer {
 	return sip.Observer{
 		Keep:    l.keep,

@@ -15,7 +15,6 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// list is a Trunks that returns the given trunks or an error.
 type list struct {
 	trunks []trunks.Trunk
 	err    error
@@ -23,7 +22,6 @@ type list struct {
 
 func (l *list) Active(context.Context) ([]trunks.Trunk, error) { return l.trunks, l.err }
 
-// directory is a resolver with the names that a test sets. It can be unavailable.
 type directory struct {
 	hosts map[string][]string
 	srv   map[string][]string // the targets of SRV records, by name
@@ -51,8 +49,7 @@ func (d *directory) LookupSRV(_ context.Context, service, proto, name string) (s
 	return "", found, d.fault
 }
 
-// A trunk may call from the addresses to which the dialer sends calls over the trunk's transport.
-// The trunk may not call from any other address.
+// A trunk may call from each address to which the dialer sends calls over the trunk's transport.
 func TestInboundFilter_AdmitsTargetsOfSRVRecords(t *testing.T) {
 	t.Parallel()
 	names := &directory{
@@ -144,7 +141,7 @@ func TestInboundFilter_AdmitsOnlyTrunks(t *testing.T) {
 		t.Error("a trunk is not admitted during an outage of the database")
 	}
 	known.err, names.fault = nil, errors.New("no resolver")
-	// Makes the stored addresses old enough for another lookup.
+	// The stored addresses become old enough for another lookup.
 	d.last[named.TrunkID] = resolved{host: named.Host, addresses: d.last[named.TrunkID].addresses}
 	look()
 	if who("203.0.113.9") != "named" {
@@ -181,8 +178,7 @@ func TestInboundFilter_FindsATrunkAddedAfterTheLastRead(t *testing.T) {
 	}
 }
 
-// Providers use one host name for several transports. An inbound call gets the settings of the
-// trunk that has the same transport as the call.
+// Providers use one host name for several transports.
 func TestInboundFilter_PrefersTransportAndPortOfTheCall(t *testing.T) {
 	t.Parallel()
 	at := func(name string, transport trunks.Transport, port uint16) trunks.Trunk {

@@ -12,7 +12,6 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// Many inbound calls over a trunk open no more conversations than the trunk has channels.
 func TestArrive_RefusesCallsBeyondTheChannels(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -40,7 +39,6 @@ func TestArrive_RefusesCallsBeyondTheChannels(t *testing.T) {
 	}
 }
 
-// A call to an unassigned number is refused with 404 and does not ring.
 func TestArrive_UnassignedNumberIsNotFound(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)

@@ -47,8 +47,8 @@ type leg struct {
 	// answered reports that an outbound call was answered.
 	answered bool
 	closed   bool
-	// slowTrunk is closed when the trunk has sent only 100 for refusalWait, and Originate continues
-	// to wait for the trunk's next response. trunkIsSlow is true after that.
+	// slowTrunk is closed when Originate continues to wait after refusalWait, because the trunk has
+	// sent only 100. trunkIsSlow is then true.
 	slowTrunk   chan struct{}
 	trunkIsSlow bool
 	// retryableTrunk is the id of the trunk of this leg, if another trunk can be tried after this
@@ -207,12 +207,10 @@ func (l *leg) event(kind carrier.Kind, at time.Time) *carrier.Event {
 	return e
 }
 
-// enqueueEvent queues an event.
 func (l *leg) enqueueEvent(kind carrier.Kind, at time.Time) {
 	l.enqueue(entry{event: l.event(kind, at)})
 }
 
-// enqueue adds a step to the queue.
 func (l *leg) enqueue(one entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -396,7 +394,6 @@ func (l *leg) giveUp() {
 	l.hangUp(callstate.Unspecified)
 }
 
-// outboundObserver returns the observer of an outbound leg.
 func (l *leg) outboundObserver() sip.Observer {
 	j, c, begun := l.carrier.legStore, l.record, false
 	return sip.Observer{
@@ -621,9 +618,9 @@ func (l *leg) refused(e sip.End) *carrier.Refused {
 	return nil
 }
 
-// notPermitted returns the refusal for a call whose next INVITE was not permitted. The trunk's
-// response had required that INVITE. After a 401 or 407 the credentials were therefore not sent, so
-// the response does not mean that the trunk rejects the account.
+// notPermitted returns the refusal for a call whose next INVITE was not permitted. After a 401 or
+// 407, that INVITE would have contained the credentials. So the response does not mean that the
+// trunk rejects the account.
 func (l *leg) notPermitted(e sip.End, elsewhere bool) *carrier.Refused {
 	response := &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason}
 	refused := &carrier.Refused{Cause: e.Cause, Err: fmt.Errorf("%w: %w", response, carrier.ErrNotPermitted)}

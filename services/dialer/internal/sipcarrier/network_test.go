@@ -75,20 +75,17 @@ type fixture struct {
 	first *pgxpool.Pool
 	udp   string
 	mu    sync.Mutex
-	// branches by Call-ID, because a retransmitted INVITE does not count as a new call
-	rang  map[string]map[string]bool
-	alive *process
-	talks sipcarrier.Talks
-	away  atomic.Bool // true while the processes cannot reach the database
-	// serves is the function Config.Serves.
+	// A retransmitted INVITE has the same branch, so it does not count as a new call.
+	rang   map[string]map[string]bool
+	alive  *process
+	talks  sipcarrier.Talks
+	away   atomic.Bool // true while the processes cannot reach the database
 	serves func(ctx context.Context, to string) (bool, error)
-	// applied contains the events that all processes applied.
+	// applied contains the events of all processes.
 	applied applied
 	// waits counts the calls of Apply that returned store.ErrServerChanged.
-	waits atomic.Int64
-	// channels is the number of channels of the trunk.
-	channels int32
-	// ringLimit is Config.RingLimit.
+	waits     atomic.Int64
+	channels  int32
 	ringLimit time.Duration
 }
 
@@ -116,8 +113,6 @@ func (a *applied) add(events []carrier.Event) {
 	a.more = make(chan struct{})
 }
 
-// The method after returns the events whose sequence number is higher than the given one. If there
-// are none, it waits for them, at most for the duration wait.
 func (a *applied) after(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -156,7 +151,6 @@ func (a applying) Apply(ctx context.Context, guard store.Guard, events []carrier
 	return err
 }
 
-// process is one dialer process.
 type process struct {
 	*sipcarrier.Carrier
 	x     *fixture
@@ -164,13 +158,12 @@ type process struct {
 	pool  *pgxpool.Pool
 	store *store.Store
 	over  trunks.Trunk
-	// stop kills the process without the usual shutdown. end stops the process in the same way as
-	// SIGTERM.
+	// stop kills the process. end stops the process in the same way as SIGTERM.
 	stop, end func()
 }
 
-// Originate inserts the row of the call, as the commit of a fence (the row that permits a dial)
-// does, and then originates the call.
+// Originate inserts the row of the call, as the commit of a fence does, and then originates the
+// call.
 func (p *process) Originate(ctx context.Context, o carrier.Originate) (time.Time, error) {
 	if err := p.x.insertFenced(ctx, o); err != nil && ctx.Err() == nil {
 		return time.Time{}, err
@@ -178,8 +171,7 @@ func (p *process) Originate(ctx context.Context, o carrier.Originate) (time.Time
 	return p.Carrier.Originate(ctx, o)
 }
 
-// insertFenced inserts the row of an outbound call, as the commit of a fence or a reconciliation
-// does.
+// insertFenced inserts the row of an outbound call, as the commit of a fence does.
 func (x *fixture) insertFenced(ctx context.Context, o carrier.Originate) error {
 	const fenced = `
 		INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
@@ -203,8 +195,7 @@ func (p *process) Active(ctx context.Context) ([]trunks.Trunk, error) {
 	return []trunks.Trunk{p.over}, p.pool.Ping(ctx)
 }
 
-// The type now is a carrier that forwards each method call to the process that is alive at that
-// time.
+// The type now forwards each method call to the process that is alive.
 type now struct{ x *fixture }
 
 func (n now) process() *process {
@@ -229,12 +220,11 @@ func (n now) Events(ctx context.Context, after int64, wait time.Duration) (carri
 }
 func (n now) Ready(ctx context.Context) error { return n.process().Ready(ctx) }
 
-// activeTrunks returns the active trunks of a process.
 type activeTrunks interface {
 	Active(ctx context.Context) ([]trunks.Trunk, error)
 }
 
-// trunkStore returns the active trunks of a process, and finds one trunk that is not active.
+// trunkStore can also find a trunk that is not active.
 type trunkStore struct {
 	activeTrunks
 	disabled trunks.Trunk
@@ -250,7 +240,6 @@ func (b trunkStore) Find(ctx context.Context, id uuid.UUID) (trunks.Trunk, error
 	return trunks.Trunk{}, errors.Join(err, pg.ErrNotFound)
 }
 
-// begin starts a process at an address and waits until its trunk has answered OPTIONS.
 func (x *fixture) begin(udp string) *process {
 	x.t.Helper()
 	p := x.beginOver(udp, nil)
@@ -258,8 +247,7 @@ func (x *fixture) begin(udp string) *process {
 	return p
 }
 
-// awaitAnswers waits until the trunks have answered OPTIONS. Before that, no call is offered to the
-// trunks.
+// No call is offered to a trunk before the trunk has answered OPTIONS.
 func (p *process) awaitAnswers(t testing.TB, all ...trunks.Trunk) {
 	t.Helper()
 	for _, one := range all {
@@ -267,7 +255,7 @@ func (p *process) awaitAnswers(t testing.TB, all ...trunks.Trunk) {
 	}
 }
 
-// beginOver starts a process with the trunks that others returns. good is the trunk of the fixture.
+// The function others receives the trunk of the fixture and returns the trunks of the process.
 func (x *fixture) beginOver(udp string, others func(good trunks.Trunk) activeTrunks) *process {
 	x.t.Helper()
 	p, ready := &process{x: x}, make(chan struct{})
@@ -311,13 +299,12 @@ func (x *fixture) beginOver(udp string, others func(good trunks.Trunk) activeTru
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
 	go func() { _ = p.Run(ctx) }()
 	p.end = cancel
-	// After this, goroutines of the process that still run can do nothing, as in a killed process.
+	// After this, goroutines that still run can do nothing, as in a killed process.
 	p.stop = sync.OnceFunc(func() { agent.Close(); pool.Close(); cancel() })
 	x.t.Cleanup(p.stop)
 	return p
 }
 
-// The method rings counts a call that arrives at the far end.
 func (x *fixture) rings(c *siptest.Call) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

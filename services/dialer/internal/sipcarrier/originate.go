@@ -183,7 +183,6 @@ func (c *Carrier) sendInvite(
 	return pendingOriginate{l, result}, nil
 }
 
-// awaitResult waits until the trunk has accepted or refused the call.
 func (c *Carrier) awaitResult(ctx context.Context, o carrier.Originate, f pendingOriginate) error {
 	if err := f.result(ctx, o); err != nil {
 		return fmt.Errorf("originate %s: %w", o.CallID, err)

@@ -26,8 +26,6 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// dial originates a call to a number that ends in the suffix, and waits for an event of the kind in
-// the parameter until.
 func dial(t *testing.T, p *process, suffix string, until carrier.Kind) uuid.UUID {
 	t.Helper()
 	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+141555502" + suffix}
@@ -38,7 +36,6 @@ func dial(t *testing.T, p *process, suffix string, until carrier.Kind) uuid.UUID
 	return o.CallID
 }
 
-// news waits for an event of the kind in a call, and returns the event.
 func news(t *testing.T, p *process, id uuid.UUID, kind carrier.Kind) carrier.Event {
 	t.Helper()
 	for after, begun := int64(0), time.Now(); time.Since(begun) < testkit.Timeout; {
@@ -56,8 +53,7 @@ func news(t *testing.T, p *process, id uuid.UUID, kind carrier.Kind) carrier.Eve
 	return carrier.Event{}
 }
 
-// A second process took over a call, but it possibly could not reach the trunk. So the first
-// process, which is still alive, also sends a BYE.
+// The second process possibly could not reach the trunk. So the first process also sends a BYE.
 func TestRun_HangsUpLegsThatAnotherProcessTookOver(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -81,8 +77,7 @@ func TestRun_HangsUpLegsThatAnotherProcessTookOver(t *testing.T) {
 	}
 }
 
-// A process with live calls is stopped, and DRAIN_LIMIT is zero. The process cancels a call that
-// rings. A call that was answered ends as failed.
+// DRAIN_LIMIT is zero. A ringing call is canceled, and an answered call ends as failed.
 func TestRun_StopHangsUpLiveCalls(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -131,7 +126,6 @@ func TestRun_StopHangsUpLiveCalls(t *testing.T) {
 	}
 }
 
-// callbackTalks creates conversations and passes their TalkCallbacks to the test.
 type callbackTalks struct{ callbacks chan sipcarrier.TalkCallbacks }
 
 func (t callbackTalks) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
@@ -150,9 +144,7 @@ func (t callbackTalk) Answer(_ []byte, callbacks sipcarrier.TalkCallbacks) error
 
 func (t callbackTalk) Begin(callbacks sipcarrier.TalkCallbacks) { t.callbacks <- callbacks }
 
-// The heartbeat of a process is late during a call, and another process takes over the call. The
-// first process hangs up. After that it stores only an opt-out. The call ends once, and its events
-// are in order.
+// The heartbeat of a process is late during a call, so another process takes over the call.
 func TestRun_LegOfAnotherOwnerStoresOnlyAnOptOut(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -222,8 +214,8 @@ func TestRun_LegOfAnotherOwnerStoresOnlyAnOptOut(t *testing.T) {
 	}
 }
 
-// During a conversation, a standby that lacks the newest rows becomes the database server. Refresh
-// restores the row of the call, its leg and its answer.
+// The standby that becomes the database server lacks the newest rows. Refresh restores the row of
+// the call, its leg and its answer.
 func TestRefresh_RestoresAConversationAfterAFailover(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -268,8 +260,8 @@ func TestRefresh_RestoresAConversationAfterAFailover(t *testing.T) {
 	testkit.Until(t, "the call ends", func() bool { return p.Live() == 0 })
 }
 
-// A failover loses the row of a live leg, and other calls then use all channels of its trunk. The
-// row is stored again anyway, because the call is live.
+// After the failover, other calls use all channels of the trunk. The row is stored again anyway,
+// because the call is live.
 func TestRefresh_RestoresALegWhoseTrunkIsFull(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -293,9 +285,8 @@ func TestRefresh_RestoresALegWhoseTrunkIsFull(t *testing.T) {
 	testkit.Until(t, "the call ends", func() bool { return p.Live() == 0 })
 }
 
-// A standby becomes the database server during a call. It lacks the newest rows of the call. The
-// call continues. When the next event of the call is stored, its owner stores the leg and the
-// earlier events again.
+// The standby that becomes the database server lacks the newest rows. The owner stores the leg and
+// the earlier events again with the next event.
 func TestRefresh_RestoresAnInboundCallAfterAFailover(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -322,7 +313,6 @@ func TestRefresh_RestoresAnInboundCallAfterAFailover(t *testing.T) {
 	x.awaitStatus(id, "completed")
 }
 
-// ring places an inbound call and returns after the call has begun to ring.
 func ring(t *testing.T, p *process) (*sip.Dialog, uuid.UUID) {
 	t.Helper()
 	caller, err := sip.New(sip.Config{UDP: loopback, Admit: func(netip.Addr) bool { return true }})
@@ -346,7 +336,6 @@ func ring(t *testing.T, p *process) (*sip.Dialog, uuid.UUID) {
 	return dialog, id
 }
 
-// awaitStatus waits until the row of a call has the status.
 func (x *fixture) awaitStatus(id uuid.UUID, want string) {
 	x.t.Helper()
 	testkit.NoError(x.t, func() error {
@@ -362,7 +351,6 @@ func (x *fixture) awaitStatus(id uuid.UUID, want string) {
 	})
 }
 
-// exec changes the database with an SQL statement.
 func exec(t *testing.T, x *fixture, sql string, args ...any) {
 	t.Helper()
 	if _, err := x.first.Exec(t.Context(), sql, args...); err != nil {
@@ -370,7 +358,6 @@ func exec(t *testing.T, x *fixture, sql string, args ...any) {
 	}
 }
 
-// legs returns the number of rows of a call in sip_legs.
 func (x *fixture) legs(id uuid.UUID) (n int) {
 	x.t.Helper()
 	const read = "SELECT count(*) FROM sip_legs WHERE call_id = $1"
@@ -380,9 +367,8 @@ func (x *fixture) legs(id uuid.UUID) (n int) {
 	return n
 }
 
-// A standby that lacks the newest rows becomes the database server during a call. The call
-// continues. The owner stores the leg again, and applies the earlier events again with the next
-// event.
+// The standby that becomes the database server lacks the newest rows. The owner stores the leg and
+// the earlier events again with the next event.
 func TestRun_RestoresACallAfterAFailover(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -421,8 +407,8 @@ func TestRun_RestoresACallAfterAFailover(t *testing.T) {
 	}
 }
 
-// A process died, and then the trunk of its call was disabled. The trunk challenges the request
-// that ends the call, so the credentials of the disabled trunk are needed.
+// The trunk challenges the request that ends the call, so the credentials of the disabled trunk are
+// needed.
 func TestRun_EndsCallsOfADeadProcessOverADisabledTrunk(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -467,7 +453,6 @@ type unreadyTalk struct{ talk }
 
 func (unreadyTalk) Ready(context.Context) error { return errors.New("the agent is not there") }
 
-// If the agent's session cannot be opened, no phone rings and the call request stays queued.
 func TestOriginate_SendsNoINVITEWithoutAnAgent(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -496,8 +481,8 @@ func TestOriginate_SendsNoINVITEWithoutAnAgent(t *testing.T) {
 	}
 }
 
-// The permit is requested only after the agent's session is open, because opening it can take
-// seconds. Without a permit, no INVITE is sent.
+// The permit is requested only after the agent's session is open, because opening a session can
+// take seconds.
 func TestOriginate_SendsNoINVITEWithoutAPermit(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -523,7 +508,7 @@ func TestOriginate_SendsNoINVITEWithoutAPermit(t *testing.T) {
 }
 
 // The trunk requests credentials, and the second INVITE is not permitted. The trunk has not
-// rejected the account, so its circuit stays closed.
+// rejected the account.
 func TestOriginate_RefusedPermitAfterAChallengeKeepsTheCircuitClosed(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -562,7 +547,6 @@ func TestOriginate_RefusedPermitAfterAChallengeKeepsTheCircuitClosed(t *testing.
 	}
 }
 
-// If the database fails directly before the INVITE, the circuit of the trunk stays closed.
 func TestOriginate_DatabaseFaultDoesNotCountAgainstTheTrunk(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -590,8 +574,7 @@ func TestOriginate_DatabaseFaultDoesNotCountAgainstTheTrunk(t *testing.T) {
 	}
 }
 
-// outage creates conversations. While ready is true, opening an agent's session makes the database
-// unavailable.
+// While ready is true, opening an agent's session makes the database unavailable.
 type outage struct {
 	x     *fixture
 	ready atomic.Bool
@@ -641,8 +624,8 @@ func TestRun_SendsHeartbeatsWhileItWaits(t *testing.T) {
 	})
 }
 
-// A BYE ends an answered call, but the stored state of a ringing call leads to a CANCEL. If the
-// teardown state cannot be stored at the answer, it must be stored later.
+// The stored state of a ringing call leads to a CANCEL, but an answered call needs a BYE. So the
+// state must be stored later.
 func TestKeep_StoresTheTeardownStateLaterAfterAFailure(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)

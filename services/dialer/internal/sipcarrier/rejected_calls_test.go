@@ -50,7 +50,7 @@ func FuzzParty(f *testing.F) {
 	})
 }
 
-// The twenty newest attempts are kept. A retransmitted INVITE is counted once.
+// A retransmitted INVITE is counted once.
 func TestRejectedCalls_KeepsTheLastTwenty(t *testing.T) {
 	t.Parallel()
 	s := NewRejectedCalls()
@@ -79,8 +79,7 @@ func TestRejectedCalls_KeepsTheLastTwenty(t *testing.T) {
 	}
 }
 
-// Several connections from one address appear as one attempt, with the time of the newest
-// connection. Each connection is counted.
+// Several connections from one address are one attempt in the list.
 func TestRejectedCalls_CountsEachConnection(t *testing.T) {
 	t.Parallel()
 	s := NewRejectedCalls()

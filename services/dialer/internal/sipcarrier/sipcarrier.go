@@ -105,9 +105,8 @@ type Result struct {
 	// CallbackAt is the time at which the person asked to be called back. It is nil if no callback
 	// was agreed.
 	CallbackAt *time.Time
-	// Disclosure states which part of the disclosure was played. The disclosure is the text at the
-	// start of a call which says that an AI speaks. Disclosure is nil if there was no disclosure,
-	// or if the part is unknown.
+	// Disclosure states which part of the disclosure was played. It is nil if there was no
+	// disclosure, or if the part is unknown.
 	Disclosure *agent.DisclosureRecord
 }
 

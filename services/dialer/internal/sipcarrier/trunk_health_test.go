@@ -59,9 +59,8 @@ func TestOperatorFault_IsTrueIfTheAccountCanBeTheCause(t *testing.T) {
 	}
 }
 
-// A 403 can be about the callee's number. The account becomes the likely cause, and the circuit
-// opens, only after a 403 for several numbers in a row. A call request to a single number is
-// released a limited number of times.
+// A 403 can be about the callee's number. So the circuit opens only after a 403 for several numbers
+// in a row. A call request to a single number is released a limited number of times.
 func TestOperatorFault_SeveralForbiddenNumbersSuspectTheAccount(t *testing.T) {
 	t.Parallel()
 	one, other := uuid.UUID{1}, uuid.UUID{2}
@@ -147,8 +146,7 @@ func TestOperatorFault_SeveralForbiddenNumbersSuspectTheAccount(t *testing.T) {
 	}
 }
 
-// A fault of this process does not count against the trunk. An INVITE to a trunk that cannot be
-// reached opens the circuit of the trunk.
+// An INVITE to a trunk that cannot be reached opens the circuit of the trunk.
 func TestCountResult_FaultOfThisProcessDoesNotCount(t *testing.T) {
 	t.Parallel()
 	o := newCare(nil)
@@ -164,7 +162,6 @@ func TestCountResult_FaultOfThisProcessDoesNotCount(t *testing.T) {
 	}
 }
 
-// After the trunk has accepted a call, the account is not suspected any more.
 func TestOperatorFault_AcceptedCallEndsTheSuspicion(t *testing.T) {
 	t.Parallel()
 	o := newCare(nil)
@@ -180,8 +177,7 @@ func TestOperatorFault_AcceptedCallEndsTheSuspicion(t *testing.T) {
 	}
 }
 
-// A call is offered to a trunk only after the trunk has answered OPTIONS. After an INVITE without a
-// response, the next call waits until the trunk answers OPTIONS again.
+// After an INVITE without a response, the next call waits until the trunk answers OPTIONS again.
 func TestChannels_TrunkGetsNoCallBeforeItAnswersOPTIONS(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -232,8 +228,7 @@ func TestChannels_TrunkGetsNoCallBeforeItAnswersOPTIONS(t *testing.T) {
 	})
 }
 
-// The reason why no trunk can take calls is logged once a minute. The test is not parallel, because
-// it replaces the default logger.
+// The test is not parallel, because it replaces the default logger.
 func TestLimit_WarnsOnceAMinuteIfNoTrunkCanTakeCalls(t *testing.T) {
 	var written bytes.Buffer
 	before := slog.Default()

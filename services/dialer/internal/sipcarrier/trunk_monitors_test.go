@@ -17,7 +17,6 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// changing is a list of trunks that a test can change.
 type changing struct {
 	mu  sync.Mutex
 	now []trunks.Trunk
@@ -106,7 +105,6 @@ func TestRun_MonitorsTheActiveTrunks(t *testing.T) {
 	wantMetrics("trunks_active 0")
 }
 
-// gathered returns the metrics of the trunk in the order of their names.
 func gathered(t *testing.T, metrics *prometheus.Registry) string {
 	t.Helper()
 	families, err := metrics.Gather()

@@ -31,7 +31,6 @@ type minute struct {
 	replicas.Recent
 }
 
-// probed stores the result of an OPTIONS request.
 func (s *trunkState) probed(start, now time.Time, status int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +43,6 @@ func (s *trunkState) probed(start, now time.Time, status int, err error) {
 	}
 }
 
-// registered stores the result of a REGISTER request.
 func (s *trunkState) registered(now time.Time, granted time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +54,6 @@ func (s *trunkState) registered(now time.Time, granted time.Duration, err error)
 	s.registeredUntil = now.Add(granted).UTC()
 }
 
-// offered counts a call that was offered to the trunk.
 func (s *trunkState) offered(now time.Time, failed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

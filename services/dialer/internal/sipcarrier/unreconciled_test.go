@@ -14,12 +14,10 @@ import (
 	"ringfence.dev/services/dialer/internal/sipcarrier"
 )
 
-// lostServer is the identity of a database server that does not exist any more. A store with this
-// identity behaves as after a restart of Postgres while Kafka is unavailable: the current server is
-// not reconciled with the records in Kafka, so rows of calls can be missing.
+// lostServer is the identity of a database server that does not exist any more. With this identity,
+// the current server is not reconciled with Kafka, so rows of calls can be missing.
 const lostServer = "a server that is gone"
 
-// optOut makes the person opt out, and waits until the opt-out is stored.
 func optOut(t *testing.T, x *fixture, callbacks sipcarrier.TalkCallbacks, id uuid.UUID) {
 	t.Helper()
 	stored := make(chan struct{})
@@ -42,8 +40,7 @@ func optOut(t *testing.T, x *fixture, callbacks sipcarrier.TalkCallbacks, id uui
 	}
 }
 
-// The database server was not reconciled, but it has the row of the call. The events of the call
-// are stored without waiting for the reconciliation.
+// The events are stored without waiting for the reconciliation.
 func TestUnreconciled_EventsOfACallWithARowAreStored(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -63,8 +60,8 @@ func TestUnreconciled_EventsOfACallWithARowAreStored(t *testing.T) {
 	x.awaitStatus(id, "completed")
 }
 
-// The database server was not reconciled, and the row of an outbound call is missing. The opt-out
-// is stored before the reconciliation. The end of the call is stored after it.
+// The opt-out is stored before the reconciliation. The end of the call is stored after the
+// reconciliation.
 func TestUnreconciled_OptOutIsStoredWithoutARow(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -96,8 +93,6 @@ func TestUnreconciled_OptOutIsStoredWithoutARow(t *testing.T) {
 	x.awaitStatus(id, "completed")
 }
 
-// The row of an inbound call is missing in the database when the person opts out. The owner of the
-// leg inserts the row again, before and after the reconciliation.
 func TestUnreconciled_OptOutInsertsTheRowOfAnInboundCallAgain(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]string{"not reconciled": lostServer, "reconciled": ""} {
@@ -125,8 +120,7 @@ func TestUnreconciled_OptOutInsertsTheRowOfAnInboundCallAgain(t *testing.T) {
 	}
 }
 
-// If the row of an inbound call cannot be inserted again, the opt-out is not acknowledged, and the
-// call is hung up. The opt-out is stored as soon as the row can be inserted.
+// The call is hung up. The opt-out is stored as soon as the row can be inserted.
 func TestUnreconciled_OptOutWithoutARowIsNotAcknowledged(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -165,7 +159,6 @@ func TestUnreconciled_OptOutWithoutARowIsNotAcknowledged(t *testing.T) {
 	x.awaitStatus(id, "failed")
 }
 
-// An inbound call rings although the database server was not reconciled.
 func TestUnreconciled_InboundCallRings(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)

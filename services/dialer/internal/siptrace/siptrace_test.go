@@ -23,7 +23,6 @@ func message(callID string, size int) siptrace.Message {
 	}
 }
 
-// The newest messages are kept, within the limits on the number of messages and of bytes.
 func TestRecorder_KeepsTheNewestMessages(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -61,8 +60,7 @@ func TestRecorder_KeepsTheNewestMessages(t *testing.T) {
 	}
 }
 
-// Only the trunks in the list of Follow are recorded. When a trunk leaves the list, its recorded
-// messages are deleted.
+// When a trunk leaves the list of Follow, its recorded messages are deleted.
 func TestRecorder_RecordsOnlyFollowedTrunks(t *testing.T) {
 	t.Parallel()
 	var r siptrace.Recorder
@@ -154,7 +152,6 @@ func TestRedact_ReplacesSecrets(t *testing.T) {
 	}
 }
 
-// packet is a UDP packet as a decoder reads it from the capture.
 type packet struct {
 	At              time.Time
 	Source, Target  netip.AddrPort
@@ -162,7 +159,7 @@ type packet struct {
 	HeaderSum, Sums uint16 // checksums of the IP and the UDP header; 0 if correct
 }
 
-// decode reads a packet capture. It shares no code with Pcap.
+// decode shares no code with Pcap.
 func decode(t *testing.T, file []byte) (packets []packet) {
 	t.Helper()
 	if got, want := binary.LittleEndian.Uint32(file), uint32(0xa1b2c3d4); got != want {
@@ -212,8 +209,7 @@ func decodeIP(t *testing.T, at time.Time, ip []byte) packet {
 	return p
 }
 
-// ones computes the Internet checksum of the data. The result is 0 if the data contains its correct
-// checksum.
+// The Internet checksum of data that contains its own correct checksum is 0.
 func ones(data []byte) uint16 {
 	if len(data)%2 == 1 {
 		data = append(bytes.Clone(data), 0)
@@ -249,7 +245,6 @@ func TestPcap_IsReadByADecoder(t *testing.T) {
 	}
 }
 
-// If tcpdump is installed, it must be able to read the capture.
 func TestPcap_IsReadByTcpdump(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("tcpdump"); err != nil {

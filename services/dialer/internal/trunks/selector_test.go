@@ -61,8 +61,8 @@ func TestSelectorNext_DoesNotExceedCallsPerSecondOfATrunk(t *testing.T) {
 	now := time.Now()
 	limited := trunks.New(uuid.UUID{1})
 	limited.CallsPerSecond = 2
-	// This trunk is first in the list but has no tokens, so Next returns it only if the other trunk
-	// has no token.
+	// This trunk is first in the list but has no tokens. Next returns this trunk only if the other
+	// trunk has no token.
 	withoutRate := trunks.Trunk{TrunkID: uuid.New()}
 	for _, tt := range []struct {
 		name      string

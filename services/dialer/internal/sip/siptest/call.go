@@ -121,8 +121,7 @@ func (c *Call) Answer(body string, headers ...string) {
 	close(acked)
 }
 
-// NotCanceledFor waits for the given time. It returns true if the INVITE was not canceled in this
-// time.
+// NotCanceledFor waits for the given time and reports whether the INVITE was not canceled.
 func (c *Call) NotCanceledFor(a time.Duration) bool {
 	select {
 	case <-c.canceled:

@@ -32,8 +32,7 @@ failure_route[NEXT] {
 	if (t_check_status("503|408") && ds_next_dst()) { t_on_failure("NEXT"); t_relay(); }
 }`
 
-// dispatching contains the settings of the module dispatcher for the route Dispatching. %q is the
-// file with the destinations.
+// In dispatching, %q is the file with the destinations.
 const dispatching = `
 loadmodule "dispatcher.so"
 modparam("tm", "fr_inv_timer", 20000)

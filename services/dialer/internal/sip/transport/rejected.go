@@ -29,7 +29,6 @@ func (l *Transport) reportDatagram(from net.Addr, data []byte) {
 	})
 }
 
-// reportConnection calls Config.Rejected for a connection that was closed.
 func (l *Transport) reportConnection(from net.Addr, transport string) {
 	if l.cfg.Rejected != nil {
 		l.cfg.Rejected(Rejected{Source: addressOf(from), Transport: transport})

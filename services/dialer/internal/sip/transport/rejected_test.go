@@ -10,8 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Dropped INVITEs are reported, with the first bytes of their headers. Other dropped requests are
-// not reported.
 func TestFilter_ReportsDroppedInvites(t *testing.T) {
 	t.Parallel()
 	const source = "192.0.2.7:5060"

@@ -7,8 +7,6 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-// idleConn is a socket that accepts every datagram that is written and returns a datagram for every
-// read.
 type idleConn struct {
 	net.PacketConn
 	peer net.Addr
@@ -18,7 +16,6 @@ func (c idleConn) WriteTo(data []byte, _ net.Addr) (int, error) { return len(dat
 
 func (c idleConn) ReadFrom(into []byte) (int, net.Addr, error) { return len(into), c.peer, nil }
 
-// While no trunk is traced, sending and receiving a datagram allocates no memory.
 func TestDatagramConn_DoesNotAllocateWithoutTrace(t *testing.T) {
 	peer := &net.UDPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 5060}
 	recorded := 0

@@ -12,7 +12,6 @@ import (
 	"github.com/emiago/sipgo/sip"
 )
 
-// book is a resolver with the host names and SRV records that a test sets.
 type book struct {
 	hosts map[string]string
 	srv   map[string][]*net.SRV
@@ -147,14 +146,13 @@ func FuzzCallID(f *testing.F) {
 	})
 }
 
-// faulty is a listener. Its first calls return errors, the next call succeeds, and all further
-// calls return net.ErrClosed.
+// The first calls of a faulty listener return errors, and the next call succeeds. All later calls
+// return net.ErrClosed.
 type faulty struct {
 	net.Listener
 	left int
 }
 
-// faultyPackets is a UDP socket that fails like faulty.
 type faultyPackets struct {
 	net.PacketConn
 	faults faulty
@@ -181,7 +179,6 @@ func (f *faulty) Accept() (net.Conn, error) {
 
 func (f *faultyPackets) ReadFrom([]byte) (int, net.Addr, error) { return 1, nil, f.faults.fault() }
 
-// Listeners continue after errors and return when they are closed.
 func TestListeners_ContinueAfterErrors(t *testing.T) {
 	t.Parallel()
 	streams := &filteredListener{Listener: &faulty{left: 3}, admits: func(net.Addr) bool { return true }, refused: nil}
