@@ -30,32 +30,34 @@ import (
 // error.
 type Carrier interface {
 	// Name is the carrier's name in fences (the rows that permit a dial) and in the table
-	// carrier_cursors. It must never change, because stored rows contain it.
+	// carrier_cursors. Name must never change, because stored rows contain it.
 	Name() string
 	// Originate dials a number, at most once, even after failures. dialedAt is the time at which
-	// the first request was sent that can make the phone ring. It is zero if no such request was
-	// sent, or if the time is unknown.
+	// the first request was sent that can make the phone ring. dialedAt is zero if no such request
+	// was sent, or if the time is unknown.
 	//
 	// If the error is nil, the carrier has accepted the call, and will publish the end of the call.
 	// A *Refused means that no phone rang and no phone will ring. ErrAlreadyOriginated means that
 	// this process originated the call before, and sent nothing now. ErrNotPermitted means that
 	// nothing was sent. After any other error it is unknown whether the phone rings, and the call
-	// must never be originated again. Find can return the state of such a call, and Hangup ends it.
+	// must never be originated again. Find can return the state of such a call, and Hangup ends
+	// such a call.
 	Originate(ctx context.Context, o Originate) (dialedAt time.Time, err error)
-	// Answer answers an inbound call. It changes nothing if the call was already answered or has
-	// ended. It returns ErrUnknownCall if the carrier never had the call.
+	// Answer answers an inbound call. Answer changes nothing if the call was already answered or
+	// has ended. Answer returns ErrUnknownCall if the carrier never had the call.
 	Answer(ctx context.Context, callID uuid.UUID) error
 	// Hangup ends a call in any state and returns the carrier's status of the call. The carrier
-	// also publishes an event for the end. Hangup can be repeated: it does not change a call that
-	// has ended. It returns ErrUnknownCall if the carrier never had the call. If an Originate is
-	// still in progress, the phone can ring after Hangup has returned. The carrier then publishes
-	// events of that call, so the caller can hang it up again.
+	// publishes an event for the end. Hangup can be repeated: a call that has ended is not changed.
+	// Hangup returns ErrUnknownCall if the carrier never had the call. If an Originate is still in
+	// progress, the phone can ring after Hangup has returned. The carrier then publishes events of
+	// that call, so the caller can hang up the call again.
 	Hangup(ctx context.Context, callID uuid.UUID) (CallStatus, error)
 	// Find returns the carrier's status of a call. The status contains at least the times and the
 	// cause that the events of the call contain. Find returns ErrUnknownCall if the carrier never
 	// had the call.
 	Find(ctx context.Context, callID uuid.UUID) (CallStatus, error)
-	// Ready returns nil if the carrier can be reached. It does not change the state of the carrier.
+	// Ready returns nil if the carrier can be reached. Ready does not change the state of the
+	// carrier.
 	Ready(ctx context.Context) error
 }
 
@@ -91,7 +93,7 @@ var ErrNoNumber = errors.New("the agent has no number, and no trunk has caller_i
 
 // Refused is a definite refusal: no phone rang and no phone will ring.
 type Refused struct {
-	// Cause is the cause of the refusal. It is never empty.
+	// Cause is the cause of the refusal. Cause is never empty.
 	Cause callstate.Cause
 	// NotSent reports that nothing was sent to the carrier.
 	NotSent bool
@@ -141,7 +143,7 @@ type Originate struct {
 	Waiting func() (stop <-chan struct{})
 }
 
-// Permitted calls Permit and returns its result. It returns true if Permit is nil.
+// Permitted calls Permit and returns its result. Permitted returns true if Permit is nil.
 func (o Originate) Permitted(ctx context.Context) bool { return o.Permit == nil || o.Permit(ctx) }
 
 // Kind is the kind of an event.
@@ -159,7 +161,7 @@ const (
 
 // Event is an event of a call.
 type Event struct {
-	// Seq is the position in the stream, from 1. It is 0 if the carrier has no stream.
+	// Seq is the position in the stream, from 1. Seq is 0 if the carrier has no stream.
 	Seq int64
 	// At is the time of the event by the carrier's clock.
 	At       time.Time
@@ -175,26 +177,26 @@ type Event struct {
 	// fixed script instead of a model) has to answer. In an OptedOut event, Text is the sentence
 	// with which the person asked not to be called again.
 	Role, Text string
-	// SpokenUntil is the time at which the last audio of an agent's Text was played. It is zero if
-	// the time is unknown.
+	// SpokenUntil is the time at which the last audio of an agent's Text was played. SpokenUntil is
+	// zero if the time is unknown.
 	SpokenUntil time.Time
 	Cause       callstate.Cause
 	// Outcome and Reached are the agent's assessment of the conversation. They are set in the event
 	// Ended. Reached is empty if there is no assessment.
 	Outcome, Reached string
-	// Disclosure states which part of the disclosure was played. It is set in the event Ended. It
-	// is nil if the part is unknown.
+	// Disclosure states which part of the disclosure was played. Disclosure is set in the event
+	// Ended. Disclosure is nil if the part is unknown.
 	Disclosure *agent.DisclosureRecord
 	// ByUs reports that the dialer hung up.
 	ByUs bool
-	// DialedAt is the time of the dial. It is nil for an inbound call.
+	// DialedAt is the time of the dial. DialedAt is nil for an inbound call.
 	DialedAt *time.Time
 }
 
 // Batch is a part of a stream of events. Feed is the name of the stream. If the name changes, the
-// stream is a new one: its positions are unrelated to the old positions, and the carrier does not
+// stream is a new one. Its positions are unrelated to the old positions, and the carrier does not
 // have the calls of the old stream. A carrier that restarts without losing its memory keeps the
-// name. It publishes the end of every call that the restart ended.
+// name. Such a carrier publishes the end of every call that the restart ended.
 type Batch struct {
 	Feed   string
 	Events []Event
@@ -208,7 +210,7 @@ type CallStatus struct {
 	ByUs                                     bool
 }
 
-// Replay applies the status to the call c. It reports whether the status ended the call. The
+// Replay applies the status to the call c. Replay reports whether the status ended the call. The
 // parameter zone is the time zone of the person.
 func (k CallStatus) Replay(c *callstate.Call, zone *time.Location) (ended bool) {
 	if k.DialedAt != nil {

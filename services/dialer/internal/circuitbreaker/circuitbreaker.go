@@ -1,7 +1,7 @@
 // Package circuitbreaker is the circuit breaker of a trunk, a carrier or an agent. After some
-// consecutive failures the circuit opens and permits no calls. It stays open for the rest time.
-// Then it permits one call, which tests whether the failures are over. The package reads no clock:
-// the caller passes the time.
+// consecutive failures, the circuit opens and permits no calls. The circuit stays open for the rest
+// time. Then the circuit permits one call, which tests whether the failures are over. The package
+// reads no clock: the caller passes the time.
 package circuitbreaker
 
 import "time"
@@ -20,7 +20,7 @@ const (
 // maxRestFactor is the ratio between the longest rest time and the first rest time.
 const maxRestFactor = 32
 
-// Breaker is one circuit. It is not safe for concurrent use.
+// Breaker is one circuit. Breaker is not safe for concurrent use.
 type Breaker struct {
 	limit       int
 	first, rest time.Duration
@@ -38,7 +38,7 @@ func New(limit int, rest time.Duration) *Breaker {
 
 func (b *Breaker) State() State { return b.state }
 
-// Rest returns how long the circuit will stay open. It is zero if the circuit is not open.
+// Rest returns how long the circuit will stay open. Rest is zero if the circuit is not open.
 func (b *Breaker) Rest(now time.Time) time.Duration {
 	if b.state != Open {
 		return 0
@@ -66,7 +66,7 @@ func (b *Breaker) Absent(now time.Time) {
 
 // Allow reserves one call. If ok is false, the circuit permits no call. If probe is true, the call
 // is the test of a half-open circuit. The caller must report the result with Succeeded or Failed.
-// If nothing was sent, the caller must call Unasked instead.
+// If nothing was sent, the caller must call Unasked.
 func (b *Breaker) Allow() (probe, ok bool) {
 	switch {
 	case b.state == Closed:
@@ -81,7 +81,7 @@ func (b *Breaker) Allow() (probe, ok bool) {
 // Unasked cancels the reservation of a test call that was not sent.
 func (b *Breaker) Unasked() { b.probing = false }
 
-// Succeeded closes a half-open circuit and reports whether it did. It does not close an open
+// Succeeded closes a half-open circuit and reports whether it did. Succeeded does not close an open
 // circuit, because the successful call began before the circuit opened.
 func (b *Breaker) Succeeded() (closed bool) {
 	b.failures = 0

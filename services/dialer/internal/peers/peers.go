@@ -26,12 +26,12 @@ const (
 	validity = 2 * time.Second
 )
 
-// Contacts is a client of contacts-compliance. It is safe for concurrent use.
+// Contacts is a client of contacts-compliance. Contacts is safe for concurrent use.
 type Contacts struct {
 	client compliancev1.DialCheckServiceClient
 }
 
-// New returns a client of the service at the base URL. It signs its tokens with keys.
+// New returns a client of the service at the base URL. The client signs its tokens with keys.
 func New(base string, keys *serviceauth.Keys) (*Contacts, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithoutMetrics())
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *Contacts) Check(ctx context.Context, r dialqueue.Request) (Answer, erro
 	)
 }
 
-// OptOut reports that a person asked not to be called again. It returns nil when
+// OptOut reports that a person asked not to be called again. OptOut returns nil when
 // contacts-compliance has stored the opt-out.
 func (c *Contacts) OptOut(ctx context.Context, o callstate.OptOut) error {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)

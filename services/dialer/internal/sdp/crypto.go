@@ -18,10 +18,10 @@ type offeredKey struct {
 	key Key
 }
 
-// keys returns the crypto attributes with the supported suite, in order. It ignores attributes with
-// a master key identifier (MKI), or with a session parameter that changes the packets (RFC 4568
-// sections 6.1 and 6.3). It also ignores the lifetime of a key, because the lifetime is longer than
-// any call.
+// keys returns the crypto attributes with the supported suite, in order. An attribute with a master
+// key identifier (MKI) is ignored. So is an attribute with a session parameter that changes the
+// packets (RFC 4568 sections 6.1 and 6.3). The lifetime of a key is not read, because the lifetime
+// is longer than any call.
 func keys(attributes []pion.Attribute) (all []offeredKey) {
 	for _, a := range attributes {
 		fields := strings.Fields(a.Value)

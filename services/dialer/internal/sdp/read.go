@@ -24,8 +24,8 @@ type text struct {
 	streams [][]string // one element per m= line: the m= line, then the c= and a= lines that belong to it
 }
 
-// cut splits an SDP text into lines. It uses only c=, m= and a= lines, because far ends write the
-// other lines in different orders and spellings.
+// An SDP text is cut into its c=, m= and a= lines. The other lines are not used, because far ends
+// write them in different orders and spellings.
 func cut(body []byte) (t text, err error) {
 	if len(body) > maxBytes {
 		return t, fmt.Errorf("%w: %d bytes", ErrMalformed, len(body))
@@ -54,7 +54,6 @@ func cut(body []byte) (t text, err error) {
 	return t, nil
 }
 
-// stream is a decoded m= line.
 type stream struct {
 	media, proto string
 	port         int
@@ -170,9 +169,8 @@ func heldAt0(declared Direction) Direction {
 	return Inactive
 }
 
-// direction returns the last direction attribute of the stream. If the stream has none, it returns
-// the attribute of the session. If the session has none either, it returns sendrecv (RFC 4566
-// section 6).
+// The last direction attribute of the stream counts, or else the attribute of the session. The
+// default is sendrecv (RFC 4566 section 6).
 func direction(session, media []pion.Attribute) Direction {
 	for _, level := range [][]pion.Attribute{media, session} {
 		for _, a := range slices.Backward(level) {

@@ -1,5 +1,5 @@
 // Package sdp negotiates the audio of a call (RFC 4566, RFC 3264): it writes SDP offers and
-// answers, and reads the far end's SDP offers and answers. It supports G.711 with 20 ms,
+// answers, and reads the far end's SDP offers and answers. The package supports G.711 with 20 ms,
 // telephone-event (RFC 4733) and SDES keys (RFC 4568), and refuses every other stream. Only a
 // Session has state. The caller passes keys and ids as arguments, and the package sends no
 // messages. The SDP of the far end is untrusted input.
@@ -88,8 +88,8 @@ func (k Key) inline() string { return base64.StdEncoding.EncodeToString(k[:]) }
 
 // Agreed is the result of a negotiation.
 type Agreed struct {
-	// Remote is the address to which audio is sent. It is invalid while the far end wants no audio.
-	// A far end shows this with the address 0.0.0.0, which holds the call (RFC 2543).
+	// Remote is the address to which audio is sent. Remote is invalid while the far end wants no
+	// audio. A far end shows this with the address 0.0.0.0, which holds the call (RFC 2543).
 	Remote netip.AddrPort
 	// Codecs are the codecs that received packets can have. The first codec is used for sent
 	// packets.

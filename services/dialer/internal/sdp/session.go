@@ -15,20 +15,20 @@ const eventType = 101
 
 // Local describes the local side of the audio.
 type Local struct {
-	// Address is the advertised IP address, to which the far end sends audio. It can differ from
-	// the address of the socket.
+	// Address is the advertised IP address, to which the far end sends audio. Address can differ
+	// from the address of the socket.
 	Address netip.Addr
 	Port    uint16
 	// Codecs are the codecs in the order of the trunk's settings. If empty, they are PCMU and PCMA.
 	Codecs  []Codec
 	Secrecy Secrecy
-	// Key encrypts sent packets. It must be random for each call. If Secrecy is Off, Key is not
+	// Key encrypts sent packets. Key must be random for each call. If Secrecy is Off, Key is not
 	// used.
 	Key Key
 }
 
-// Session is the local side of one dialog's audio: the session id, the version and the last SDP. It
-// is not safe for concurrent use.
+// Session is the local side of one dialog's audio: the session id, the version and the last SDP.
+// Session is not safe for concurrent use.
 type Session struct {
 	local   Local
 	id      uint64

@@ -1,5 +1,5 @@
-// Package simcarrier is the carrier for the simulated telephone network (cmd/simcarrier). It calls
-// the simulated network over HTTP.
+// Package simcarrier is the carrier for the simulated telephone network (cmd/simcarrier). The
+// package calls the simulated network over HTTP.
 package simcarrier
 
 import (

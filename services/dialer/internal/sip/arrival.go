@@ -95,7 +95,7 @@ func (a *UserAgent) isMerged(req *sip.Request) bool {
 }
 
 // callerNumber returns the number of the caller: the number in P-Asserted-Identity (RFC 3325), or
-// else the number in From. It returns "" if the caller withholds the number (RFC 3323).
+// else the number in From. callerNumber returns "" if the caller withholds the number (RFC 3323).
 func callerNumber(req *sip.Request) string {
 	for _, privacy := range values(req, "Privacy") {
 		if privacy = strings.ToLower(privacy); strings.Contains(privacy, "id") || strings.Contains(privacy, "user") || strings.Contains(privacy, "header") {
@@ -118,8 +118,8 @@ func callerNumber(req *sip.Request) string {
 // maxNumberLength is the maximum length of a number, in bytes.
 const maxNumberLength = 64
 
-// numberOf returns the user part of a URI without parameters. It returns "" if the user part is too
-// long or contains anything except visible ASCII characters.
+// numberOf returns the user part of a URI without parameters. numberOf returns "" if the user part
+// is too long or contains anything except visible ASCII characters.
 func numberOf(uri *sip.Uri) string {
 	user := uri.User
 	if user == "" && uri.Scheme == "tel" {
@@ -134,7 +134,7 @@ func numberOf(uri *sip.Uri) string {
 	return user
 }
 
-// Refuse refuses the call. It has no effect after Take or an earlier Refuse.
+// Refuse refuses the call. Refuse has no effect after Take or an earlier Refuse.
 func (r *Arrival) Refuse(cause callstate.Cause) {
 	if r.handled {
 		return
@@ -261,7 +261,8 @@ func (d *Dialog) Ring() error {
 var ErrEnded = errors.New("the call has ended")
 
 // Answer answers an inbound call with this side's SDP and returns after the 200 was sent. If the
-// call has already been answered, Answer does nothing. It returns ErrEnded if the call has ended.
+// call has already been answered, Answer does nothing. Answer returns ErrEnded if the call has
+// ended.
 func (d *Dialog) Answer(ctx context.Context, body []byte) error {
 	if d.arrival == nil {
 		return errTaken

@@ -51,7 +51,7 @@ type Observer struct {
 	// 200 if there is no provisional response.
 	Taken func(at time.Time)
 	// Rang is called once, when the phone rings. early is the body of the response that reports the
-	// ringing. It can be empty. Audio before the 200 (early media) does not count as an answer.
+	// ringing, and can be empty. Audio before the 200 (early media) does not count as an answer.
 	Rang func(at time.Time, early []byte)
 	// Answered receives the SDP answer to this side's offer. If Answered returns an error, the leg
 	// is hung up with the cause incompatible_destination.
@@ -66,7 +66,7 @@ type Observer struct {
 	Ended func(End)
 }
 
-// Dialog is one leg: the SIP side of one call. It handles the INVITE and then the established
+// Dialog is one leg: the SIP side of one call. Dialog handles the INVITE and then the established
 // dialog. After the end it handles late messages for Config.Linger.
 type Dialog struct {
 	agent     *UserAgent
@@ -306,8 +306,8 @@ func (d *Dialog) end(e End) {
 	d.agent.legEnded()
 }
 
-// endBye sends a BYE. It calls Ended when the peer has responded, or after confirmTimeout. In the
-// second case the BYE is still retransmitted.
+// endBye sends a BYE. endBye calls Ended when the peer has responded, or after confirmTimeout. In
+// the second case the BYE is still retransmitted.
 func (d *Dialog) endBye(cause callstate.Cause) {
 	at := time.Now()
 	d.mu.Lock()
@@ -376,7 +376,6 @@ func (a *UserAgent) untilStop() (context.Context, context.CancelFunc) {
 	return ctx, func() { quit(); cancel() }
 }
 
-// acknowledge sends the ACK of the 200 that set up the leg.
 func (d *Dialog) acknowledge() {
 	d.mu.Lock()
 	us, invite := d.leg, d.invite

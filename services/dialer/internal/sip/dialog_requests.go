@@ -118,8 +118,9 @@ func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag stri
 	}
 }
 
-// isFrom reports whether the tag belongs to the established dialog (known), whether the tag belongs
-// to another fork of the INVITE (otherFork), and whether the leg has ended (over).
+// isFrom classifies the tag of a peer. known reports that the tag belongs to the established
+// dialog. otherFork reports that the tag belongs to another fork of the INVITE. over reports that
+// the leg has ended.
 func (d *Dialog) isFrom(theirTag string) (known, otherFork, over bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -210,8 +211,8 @@ func extensions(req *sip.Request) string {
 	return strings.Join(unknown, ", ")
 }
 
-// refuseUnsupported refuses a request that requires an unsupported extension or has a session timer
-// that is too short. It reports whether it refused the request.
+// refuseUnsupported refuses a request in two cases: it requires an unsupported extension, or its
+// session timer is too short. The result reports whether the request was refused.
 func (a *UserAgent) refuseUnsupported(req *sip.Request, tx *sip.ServerTx) bool {
 	if unknown := extensions(req); unknown != "" {
 		res := a.plain(req, sip.StatusBadExtension, "Bad Extension")
@@ -302,7 +303,7 @@ func (a *UserAgent) requestedTimer(req *sip.Request) (answer Expires, tooSmall b
 }
 
 // openRemoteOffer reserves the dialog for an INVITE or UPDATE of the peer. It returns false if
-// another INVITE or UPDATE stays open. It first waits for a short time, because the request can
+// another INVITE or UPDATE stays open. The function waits for a short time, because the request can
 // arrive before the ACK of the peer's previous INVITE.
 func (d *Dialog) openRemoteOffer(req *sip.Request) bool {
 	if len(req.Body()) == 0 && req.Method == sip.UPDATE {

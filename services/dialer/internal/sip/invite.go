@@ -17,7 +17,7 @@ import (
 
 // Invite describes a call to set up. Zero durations have default values.
 type Invite struct {
-	// CallID is the Call-ID of the leg. It must be unique.
+	// CallID is the Call-ID of the leg. CallID must be unique.
 	CallID string
 	// From and To are numbers in the format of the trunk. An empty From withholds the number.
 	From, To string
@@ -181,8 +181,8 @@ type attempt struct {
 	begun                time.Time
 }
 
-// setUp handles an INVITE until its end. It returns true if the call was answered before this side
-// gave the call up.
+// setUp handles an INVITE until its end. The result is true if the call was answered before this
+// side gave the call up.
 func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 	at := &attempt{
 		Dialog: d, tx: tx, begun: time.Now(), first: time.NewTimer(d.order.FirstResponse), ring: time.NewTimer(d.order.FirstRing),
@@ -234,8 +234,8 @@ func (at *attempt) timerCause() callstate.Cause {
 	return callstate.RecoveryOnTimerExpire // a trunk that sends no response has failed
 }
 
-// abandon gives the call up. It sends the CANCEL only after a response has arrived (RFC 3261
-// section 9.1). If none has arrived, abandon is called again at the first response.
+// abandon gives the call up. The CANCEL may be sent only after a response has arrived (RFC 3261
+// section 9.1). Without a response, abandon is called again at the first response.
 func (at *attempt) abandon(cause callstate.Cause) {
 	if at.abandonCause == "" {
 		at.abandonCause = cause
@@ -363,8 +363,7 @@ func (at *attempt) handleProvisional(res *sip.Response, now time.Time) {
 	}
 }
 
-// handleAnswer handles the first 200. It acknowledges the 200, and hangs up if this side has
-// already given the call up.
+// handleAnswer acknowledges the first 200, and hangs up if this side has already given the call up.
 func (at *attempt) handleAnswer(res *sip.Response, now time.Time) bool {
 	at.mu.Lock()
 	at.leg = at.leg.answered(res)

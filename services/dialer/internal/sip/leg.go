@@ -113,7 +113,6 @@ func (t Trunk) uri(user string) sip.Uri {
 	return uri
 }
 
-// identity returns this side's URI for From and P-Asserted-Identity.
 func (t Trunk) identity(user string) sip.Uri {
 	domain := t.Domain
 	if domain == "" {

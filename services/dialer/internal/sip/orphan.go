@@ -13,9 +13,9 @@ import (
 )
 
 // sendCancel sends the CANCEL in a new transaction. Normally the final response to the INVITE ends
-// an orphan (see markOrphan). The response to the CANCEL ends the orphan in two cases: it is 481
-// (the peer has no such call), or the INVITE was sent from another address, so this process does
-// not receive the response to the INVITE.
+// an orphan (see markOrphan). The response to the CANCEL ends the orphan in two cases. In the first
+// case, the response is 481, so the peer has no such call. In the second case, the INVITE was sent
+// from another address, so this process does not receive the response to the INVITE.
 func (d *Dialog) sendCancel(cause callstate.Cause) {
 	d.mu.Lock()
 	invite := d.invite
@@ -87,7 +87,6 @@ func (a *UserAgent) handleResponse(res *sip.Response) {
 // process owns.
 const maxStrays = 1000
 
-// strayKey identifies a leg by its Call-ID and this side's tag.
 type strayKey struct {
 	id  sip.CallIDHeader
 	tag string
@@ -103,14 +102,14 @@ type stray struct {
 	err  error
 }
 
-// strays contains the newest strays. They are stored for Reap, which otherwise would have to wait
-// for the next retransmission of the 200. The pauses between retransmissions become longer.
+// strays contains the newest strays. Without them, Reap would have to wait for the next
+// retransmission of the 200. The pauses between retransmissions become longer.
 type strays struct {
 	answers map[strayKey]*stray
 	order   []strayKey
 }
 
-// keep stores a new 200 and returns its stray. It returns nil if the 200 is a retransmission.
+// The result is nil if the 200 is a retransmission.
 func (s *strays) keep(key strayKey, answer *sip.Response) *stray {
 	if s.answers == nil {
 		s.answers = map[strayKey]*stray{}
@@ -146,8 +145,8 @@ func (a *UserAgent) stray(d *Dialog) *stray {
 	return a.strays.answers[strayKey{d.id, d.tag}]
 }
 
-// endStray acknowledges the 200 and hangs up. It does not wait for the process that takes over the
-// leg. That process can have another address and then does not receive the 200.
+// endStray acknowledges the 200 and hangs up. endStray does not wait for the process that takes
+// over the leg. That process can have another address and then does not receive the 200.
 func (a *UserAgent) endStray(s *stray) {
 	defer close(s.done)
 	res := s.answer
@@ -185,7 +184,7 @@ type responses struct {
 // maxResponses limits the queue. When the queue is full, further provisional responses are dropped.
 const maxResponses = 64
 
-// push adds a response. It returns false if the queue is closed.
+// The result is false if the queue is closed.
 func (r *responses) push(res *sip.Response) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -266,8 +265,8 @@ func (d *Dialog) handleLate(res *sip.Response) {
 }
 
 // handleLateAnswer handles a 200 that is retransmitted, late, or from another phone of a forked
-// INVITE. It acknowledges each 200 with a new branch. It hangs up each dialog that is not the
-// established dialog of the leg. It sends only one BYE for each of them.
+// INVITE. Each 200 is acknowledged with a new branch. Each dialog that is not the established
+// dialog of the leg is hung up with one BYE.
 func (d *Dialog) handleLateAnswer(res *sip.Response) {
 	tag := tagOf(res.To())
 	d.mu.Lock()

@@ -10,7 +10,7 @@ import (
 
 // Final describes how the peer ended a leg before the answer.
 type Final struct {
-	// Status is the status code of the final response. It is 0 if there was no final response.
+	// Status is the status code of the final response. Status is 0 if there was no final response.
 	Status int
 	// Rang reports that a response from 180 to 199 arrived before the final response.
 	Rang bool
@@ -103,8 +103,8 @@ func (f Final) byStatus() callstate.Cause {
 	return callstate.NormalTemporaryFailure
 }
 
-// ByeCause returns the cause of a call that the peer hung up after the answer. It is the cause of a
-// known Q.850 number, or else normal_clearing.
+// ByeCause returns the cause of a call that the peer hung up after the answer. The cause is that of
+// a known Q.850 number, or else normal_clearing.
 func ByeCause(reasons []string) callstate.Cause {
 	if number, found := Q850(reasons); found && !isNormalClearing(number) {
 		if cause, listed := causeOf(number); listed {

@@ -56,8 +56,8 @@ func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Rou
 
 // sendAgain sends the INVITE again if the response requires credentials or a longer session timer.
 // After a 503 without a provisional response, it sends the INVITE to the next address of the
-// trunk's name (RFC 3263 section 4.3). It returns false if the response is the result of the call,
-// or if another INVITE is not permitted.
+// trunk's name (RFC 3263 section 4.3). sendAgain returns false if the response is the result of the
+// call, or if another INVITE is not permitted.
 func (at *attempt) sendAgain(res *sip.Response) bool {
 	next := transport.Again(at.invite)
 	to, _ := at.trunk.way()
@@ -127,9 +127,9 @@ func allows(msg sip.Message) bool {
 	return false
 }
 
-// refresh refreshes the session. It sends an UPDATE if the peer supports it, or else an INVITE that
-// repeats this side's last SDP (RFC 4028 section 7.4). refresh hangs up if the peer does not
-// respond or does not know the call.
+// The session is refreshed with an UPDATE if the peer supports UPDATE. Otherwise it is refreshed
+// with an INVITE that repeats this side's last SDP (RFC 4028 section 7.4). If the peer does not
+// respond or does not know the call, the leg is hung up.
 func (d *Dialog) refresh() {
 	defer func() {
 		select {
@@ -253,8 +253,8 @@ func final(ctx context.Context, tx *sip.ClientTx) (*sip.Response, error) {
 	}
 }
 
-// reserveInvite reserves the dialog for an INVITE of this side. It returns false while an INVITE of
-// either side is open.
+// reserveInvite reserves the dialog for an INVITE of this side. reserveInvite returns false while
+// an INVITE of either side is open.
 func (d *Dialog) reserveInvite() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -30,8 +30,8 @@ type Expires struct {
 	Refresher Refresher
 }
 
-// ParseSessionExpires reads a Session-Expires or Min-SE value. It returns false if the value is
-// invalid. The session then has no timer.
+// ParseSessionExpires reads a Session-Expires or Min-SE value. ParseSessionExpires returns false if
+// the value is invalid. The session then has no timer.
 func ParseSessionExpires(value string) (Expires, bool) {
 	parts := strings.Split(value, ";")
 	seconds, err := strconv.ParseUint(strings.TrimSpace(parts[0]), 10, 32)

@@ -54,8 +54,8 @@ func (s TeardownState) Encode() []byte {
 	return text
 }
 
-// ParseTeardown reads a state. It returns an error for a state that Encode cannot have written for
-// a real leg.
+// ParseTeardown reads a state. ParseTeardown returns an error for a state that Encode cannot have
+// written for a real leg.
 func ParseTeardown(text []byte) (TeardownState, error) {
 	var s TeardownState
 	if len(text) > maxStateBytes {

@@ -10,7 +10,7 @@ import (
 const Never = time.Duration(math.MaxInt64)
 
 // Timer is the session timer of one leg (RFC 4028). The zero value requests no timer and never
-// expires. It is safe for concurrent use.
+// expires. Timer is safe for concurrent use.
 type Timer struct {
 	mu                    sync.Mutex
 	requested, agreed     Expires
@@ -32,8 +32,8 @@ func (t *Timer) Wanted() Expires {
 	return t.requested
 }
 
-// Lengthen raises the requested interval to the Min-SE of a 422. It returns false if the Min-SE is
-// not longer than the requested interval.
+// Lengthen raises the requested interval to the Min-SE of a 422. Lengthen returns false if the
+// Min-SE is not longer than the requested interval.
 func (t *Timer) Lengthen(minSE string) bool {
 	least, ok := ParseSessionExpires(minSE)
 	t.mu.Lock()

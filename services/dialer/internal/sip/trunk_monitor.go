@@ -16,7 +16,7 @@ const (
 	minRetryInterval     = 5 * time.Second
 )
 
-// Probe sends one OPTIONS request. It returns an error if the trunk did not answer.
+// Probe sends one OPTIONS request. Probe returns an error if the trunk did not answer.
 type Probe func(context.Context) error
 
 // Register sends one REGISTER for the lifetime expires and returns the granted lifetime. If expires
@@ -36,7 +36,7 @@ type TrunkMonitorConfig struct {
 	Expires  time.Duration
 	Probe    Probe
 	Register Register
-	// Changed is called when the trunk goes up or down. It must not block.
+	// Changed is called when the trunk goes up or down. Changed must not block.
 	Changed func(up bool)
 	Log     *slog.Logger
 }

@@ -1,7 +1,7 @@
 // Package sip is a SIP user agent: it sets up, keeps and ends legs. A leg is the SIP dialog of one
-// call, and this package has no other data about calls. It uses no database and no media, and does
-// not parse SDP. An Observer receives the events of a leg in order, with their times. Package
-// transport contains the transactions and sockets.
+// call, and this package has no other data about calls. The package uses no database and no media,
+// and does not parse SDP. An Observer receives the events of a leg in order, with their times.
+// Package transport contains the transactions and sockets.
 package sip
 
 import (
@@ -37,8 +37,8 @@ type Config struct {
 	// Admit reports whether an address may send requests outside of calls. If Admit is nil, no
 	// address may send them. From other addresses, only messages of existing calls are accepted.
 	Admit func(netip.Addr) bool
-	// Rejected is called for INVITEs and connections from addresses that Admit refuses. It can be
-	// nil. Rejected must not block.
+	// Rejected is called for INVITEs and connections from addresses that Admit refuses. Rejected
+	// can be nil. Rejected must not block.
 	Rejected func(transport.Rejected)
 	// Arrive receives inbound calls. If Arrive is nil, inbound calls are refused. Arrive must not
 	// block.
@@ -64,8 +64,8 @@ type Config struct {
 	Names transport.Names
 }
 
-// UserAgent is a SIP user agent. It handles calls until Close. Its methods are safe for concurrent
-// use.
+// UserAgent is a SIP user agent. UserAgent handles calls until Close. Its methods are safe for
+// concurrent use.
 type UserAgent struct {
 	cfg       Config
 	transport *transport.Transport
@@ -183,7 +183,7 @@ func (a *UserAgent) transportTo(t Trunk, to transport.Route) (*transport.Transpo
 	return own, nil
 }
 
-// Drain refuses new calls, and answers OPTIONS and INVITE with 503. It returns when the last leg
+// Drain refuses new calls, and answers OPTIONS and INVITE with 503. Drain returns when the last leg
 // has ended, or when ctx ends.
 func (a *UserAgent) Drain(ctx context.Context) error {
 	a.mu.Lock()
@@ -231,7 +231,7 @@ func (a *UserAgent) Close() {
 	a.running.Wait()
 }
 
-// addLeg registers a leg. It returns an error if the user agent accepts no more legs.
+// addLeg registers a leg. addLeg returns an error if the user agent accepts no more legs.
 func (a *UserAgent) addLeg(d *Dialog) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -291,9 +291,9 @@ func (a *UserAgent) find(id *sip.CallIDHeader, tag string) *Dialog {
 	return a.legs[*id][tag]
 }
 
-// admits reports whether an address may send requests outside of calls. This is true if
-// Config.Admit permits the address, or if the address takes part in a call, because such a peer can
-// send requests over a new connection.
+// admits reports whether an address may send requests outside of calls. Config.Admit permits some
+// addresses. An address that takes part in a call is permitted too, because its peer can send
+// requests over a new connection.
 func (a *UserAgent) admits(addr netip.Addr) bool {
 	a.mu.Lock()
 	inCall := a.peers[addr] > 0
@@ -301,8 +301,8 @@ func (a *UserAgent) admits(addr netip.Addr) bool {
 	return inCall || a.cfg.Admit != nil && a.cfg.Admit(addr)
 }
 
-// addPeer adds the address of a peer or proxy to the addresses of the leg. It ignores a text that
-// is not an IP address with a port.
+// addPeer adds the address of a peer or proxy to the addresses of the leg. addPeer ignores a text
+// that is not an IP address with a port.
 func (d *Dialog) addPeer(hostPort string) {
 	host, _, err := net.SplitHostPort(hostPort)
 	if err != nil {
@@ -342,8 +342,8 @@ type Reply struct {
 	Challenged bool
 }
 
-// Options sends OPTIONS to a trunk, answers a challenge, and returns the final response. It returns
-// an error if there was no response, or if the response was 503.
+// Options sends OPTIONS to a trunk, answers a challenge, and returns the final response. Options
+// returns an error if there was no response, or if the response was 503.
 func (a *UserAgent) Options(ctx context.Context, t Trunk) (Reply, error) {
 	reply, err := a.exchange(ctx, t, sip.OPTIONS)
 	if err != nil {
@@ -381,7 +381,7 @@ func (a *UserAgent) exchange(ctx context.Context, t Trunk, method sip.RequestMet
 }
 
 // Address returns the address, host:port, at which trunks reach this user agent over a transport.
-// It returns "" if the user agent has no listener for the transport.
+// Address returns "" if the user agent has no listener for the transport.
 func (a *UserAgent) Address(transport string) string {
 	if a.transport.Port(transport) == 0 {
 		return ""

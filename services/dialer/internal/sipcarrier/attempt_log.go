@@ -43,7 +43,7 @@ func (l *leg) logEnd(e sip.End) {
 		"by_us", e.ByUs)
 }
 
-// masked hides the middle of a phone number. It returns "" for a withheld number.
+// masked hides the middle of a phone number. A withheld number is "".
 func masked(number string) string {
 	if number == "" {
 		return ""

@@ -19,8 +19,8 @@ var (
 	errCircuitOpen = errors.New("the circuit of this trunk is open")
 )
 
-// candidates returns the trunks that a call may be offered to, in the order of preference. It
-// excludes the trunks in without, because they have already refused the call request.
+// candidates returns the trunks that a call may be offered to, in the order of preference. The
+// trunks in without are excluded, because they have already refused the call request.
 func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunks.Trunk, error) {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
@@ -44,10 +44,10 @@ func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunks.Tr
 }
 
 // From chooses the trunk that is tried first for a call, and takes a token of that trunk's calls
-// per second. The parameter wanted is the caller number. It excludes the trunks in without, because
-// they have already refused the call request. It returns the number that the phone will show, and
-// the id of the trunk. If no trunk can take the call now, From returns the wanted number and no
-// trunk. Originate then sends nothing.
+// per second. The parameter wanted is the caller number. The trunks in without are excluded,
+// because they have already refused the call request. From returns the number that the phone will
+// show, and the id of the trunk. If no trunk can take the call now, From returns the wanted number
+// and no trunk. Originate then sends nothing.
 //
 // If wanted is empty, only a trunk with caller_ids can take the call. If no active trunk has
 // caller_ids, the error is carrier.ErrNoNumber.

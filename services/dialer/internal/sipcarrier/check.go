@@ -75,7 +75,7 @@ type trunkCheck struct {
 	reply     sip.Reply // the response to OPTIONS
 }
 
-// dns resolves the trunk's host or proxy. It reads SRV records if the trunk has no port.
+// The host or proxy of the trunk is resolved. SRV records are read if the trunk has no port.
 func (k *trunkCheck) dns(ctx context.Context) trunks.CheckStep {
 	host, port := k.trunk.Address()
 	host = strings.Trim(host, "[]")

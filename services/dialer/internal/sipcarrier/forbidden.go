@@ -9,17 +9,16 @@ import (
 // A response 403 can be about the operator's account at the carrier or about the number of the
 // callee. The counter determines which of the two is likely (ADR 2).
 const (
-	// suspectNew and suspectProven are thresholds. If a trunk refuses calls to this many different
-	// callees in a row with 403, the likely cause is the operator's account at the carrier.
-	// suspectNew applies to a trunk that has accepted no call since its settings last changed.
-	// suspectProven applies to all other trunks.
+	// suspectNew and suspectProven are thresholds for the number of callees in a row that a trunk
+	// refuses with 403. At the threshold, the likely cause is the operator's account at the
+	// carrier. suspectNew applies to a trunk that has accepted no call since its settings last
+	// changed. suspectProven applies to all other trunks.
 	suspectNew, suspectProven = 2, 5
-	// suspectOneWorkspace is used instead of the other two thresholds if all refused calls are of one
-	// workspace and another workspace has called over the trunk.
+	// suspectOneWorkspace replaces these thresholds if all refused calls are of one workspace and
+	// another workspace has called over the trunk.
 	suspectOneWorkspace = 20
-	// maxReleases is how often a call request to one number is released after a 403, which means
-	// that it goes back to the queue. After that, the call request ends. Otherwise a barred number
-	// would be dialed forever.
+	// maxReleases is how often a call request to one number is released after a 403. After that,
+	// the call request ends. Otherwise a barred number would be dialed forever.
 	maxReleases = 10
 )
 

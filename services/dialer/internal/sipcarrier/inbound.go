@@ -20,9 +20,9 @@ import (
 // answered.
 const answerTimeout = 20 * time.Second
 
-// Arrive accepts an inbound call. It does not block. The call rings after its leg was stored. The
-// call is refused if the leg cannot be stored, or if this process already uses all channels of the
-// trunk. Without this limit, callers could open more conversations than the trunk has channels.
+// Arrive accepts an inbound call. Arrive does not block. The call rings after its leg was stored.
+// The call is refused if the leg cannot be stored, or if this process already uses all channels of
+// the trunk. Without this limit, callers could open more conversations than the trunk has channels.
 func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 	to, ok := over.Read(a.To)
 	if !ok {

@@ -136,8 +136,7 @@ func (d *InboundFilter) addresses(ctx context.Context, t trunks.Trunk) []netip.A
 }
 
 // Trunk returns the trunk that a call comes from. If several trunks have the address, Trunk prefers
-// the trunk with the transport of the call, then the trunk with the port, then the trunk with the
-// best priority.
+// the transport of the call, then the port, then the best priority.
 func (d *InboundFilter) Trunk(source netip.AddrPort, transport string) (found trunks.Trunk, ok bool) {
 	best := -1
 	for _, e := range d.entriesAt(source.Addr()) {

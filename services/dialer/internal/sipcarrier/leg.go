@@ -30,8 +30,8 @@ type leg struct {
 	health  *trunkHealth // the health of the trunk; nil for an inbound call
 	record  store.Leg
 	request carrier.Originate
-	// dialedAt is the time at which the first INVITE was sent. It is set before the first event of
-	// the leg. It is zero for an inbound call.
+	// dialedAt is the time at which the first INVITE was sent. dialedAt is set before the first
+	// event of the leg. dialedAt is zero for an inbound call.
 	dialedAt time.Time
 	// ringingAt is the time at which an inbound call arrived.
 	ringingAt time.Time
@@ -55,8 +55,8 @@ type leg struct {
 	// one refuses. Otherwise it is empty.
 	retryableTrunk string
 	offer          []byte // the SDP offer of an inbound call
-	// answerDone is created when this side begins to answer an inbound call. It is closed when the
-	// event Answered is queued, or when answering has failed.
+	// answerDone is created when this side begins to answer an inbound call. answerDone is closed
+	// when the event Answered is queued, or when answering has failed.
 	answerDone chan struct{}
 	writing    bool
 	queue      []entry
@@ -77,9 +77,9 @@ type entry struct {
 	// event is an event to apply to the call. Consecutive events in the queue are applied in one
 	// transaction.
 	event *carrier.Event
-	// end is the end of the leg. It is set only in the entry with the last event.
+	// end is set only in the entry with the last event.
 	end *store.End
-	// write stores something that is not an event. It is nil if event is set.
+	// write stores something that is not an event. If event is set, write is nil.
 	write func(ctx context.Context) error
 	last  bool
 }
@@ -334,10 +334,10 @@ func (l *leg) store(ctx context.Context, next []entry) error {
 	return err
 }
 
-// handleLost is called when the guard shows that this process does not own a live leg. If a
-// failover of the database lost the row of the leg, handleLost stores the row again and returns
-// errRestored, so that the events are applied again. If the row exists, another process owns the
-// leg or the leg has ended. This process then gives up the leg.
+// handleLost is called when the guard shows that this process does not own a live leg. A failover
+// of the database can have lost the row of the leg. handleLost then stores the row again and
+// returns errRestored, so that the events are applied again. If the row exists, another process
+// owns the leg or the leg has ended. This process then gives up the leg.
 func (l *leg) handleLost(ctx context.Context) error {
 	l.mu.Lock()
 	again, stored := l.record, l.stored
@@ -474,7 +474,8 @@ func (l *leg) openAgent() {
 	}
 }
 
-// optedOut stores an opt-out. It returns when the opt-out is stored, or when Run has returned.
+// optedOut stores an opt-out. optedOut returns when the opt-out is stored, or when Run has
+// returned.
 func (l *leg) optedOut(quote string, at time.Time) {
 	stored := make(chan struct{})
 	event := l.event(carrier.OptedOut, at)
@@ -492,9 +493,10 @@ func (l *leg) optedOut(quote string, at time.Time) {
 	}
 }
 
-// storeOptOut stores an opt-out without a guard, because an opt-out counts even if another process
-// owns the leg or the leg has ended. If a failover of the database lost the row of an inbound call,
-// the earlier events insert the row again. For an outbound call the opt-out needs no row.
+// storeOptOut stores an opt-out without a guard, because an opt-out always counts. Another process
+// can own the leg, or the leg can have ended. If a failover of the database lost the row of an
+// inbound call, the earlier events insert the row again. For an outbound call the opt-out needs no
+// row.
 //
 // If the row cannot be inserted, for example because the workspace is suspended, storeOptOut hangs
 // up and returns an error.
@@ -562,9 +564,9 @@ func (l *leg) end(e sip.End, talked Result) {
 	}})
 }
 
-// endBy replaces each time that is later than the end of the call with the end of the call. Such
-// times exist: the last words of the person can be transcribed after the end, and audio can be sent
-// while the end is being processed.
+// endBy replaces each time that is later than the end of the call with the end of the call. The
+// last words of the person can be transcribed after the end. Audio can be sent while the end is
+// processed.
 func (r *Result) endBy(end time.Time) {
 	for i := range r.Turns {
 		for _, at := range []*time.Time{&r.Turns[i].At, &r.Turns[i].EndedAt} {

@@ -88,8 +88,8 @@ func (c *Carrier) Run(ctx context.Context) error {
 	}
 }
 
-// takeoverRound counts the live processes and takes over the legs of dead processes. It also hangs
-// up the legs of this process that another process has taken over.
+// takeoverRound counts the live processes and takes over the legs of dead processes. takeoverRound
+// also hangs up the legs of this process that another process has taken over.
 func (c *Carrier) takeoverRound(ctx context.Context) error {
 	ctx, done := context.WithTimeout(ctx, journalTimeout)
 	defer done()

@@ -26,9 +26,9 @@ const (
 	maxTextLength = 64
 )
 
-// RejectedCalls keeps the last inbound attempts that were refused because of the called number, or
-// because their source address belongs to no trunk. It also counts these attempts. RejectedCalls is
-// safe for concurrent use. A nil RejectedCalls keeps nothing.
+// RejectedCalls keeps the last refused inbound attempts, and counts all refused attempts. An
+// attempt is refused because of the called number, or because its source address belongs to no
+// trunk. RejectedCalls is safe for concurrent use. A nil RejectedCalls keeps nothing.
 type RejectedCalls struct {
 	counted *prometheus.CounterVec
 

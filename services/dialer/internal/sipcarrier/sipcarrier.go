@@ -33,8 +33,8 @@ import (
 )
 
 const (
-	// journalTimeout limits a database query for legs. It also limits how long Hangup waits until
-	// the owner has ended the call.
+	// journalTimeout limits a database query for legs. journalTimeout also limits how long Hangup
+	// waits until the owner has ended the call.
 	journalTimeout = 8 * time.Second
 	// pollInterval is how often a waiting Hangup reads the leg.
 	pollInterval = 50 * time.Millisecond
@@ -87,10 +87,10 @@ type Talk interface {
 
 // TalkCallbacks are the functions that a conversation calls.
 type TalkCallbacks struct {
-	// OptedOut is called when the person asks not to be called again. It returns after the opt-out
-	// was stored.
+	// OptedOut is called when the person asks not to be called again. OptedOut returns after the
+	// opt-out was stored.
 	OptedOut func(quote string, at time.Time)
-	// HangUp is called when the conversation is over. It hangs up the call with the cause.
+	// HangUp is called when the conversation is over. HangUp hangs up the call with the cause.
 	HangUp func(callstate.Cause)
 	// Transfer transfers the call to a number and returns when the call was answered there. The
 	// caller of Transfer must then hang up this leg. If Transfer returns an error, the call
@@ -102,10 +102,10 @@ type TalkCallbacks struct {
 type Result struct {
 	Turns            []agent.Turn
 	Outcome, Reached string
-	// CallbackAt is the time at which the person asked to be called back. It is nil if no callback
-	// was agreed.
+	// CallbackAt is the time at which the person asked to be called back. CallbackAt is nil if no
+	// callback was agreed.
 	CallbackAt *time.Time
-	// Disclosure states which part of the disclosure was played. It is nil if there was no
+	// Disclosure states which part of the disclosure was played. Disclosure is nil if there was no
 	// disclosure, or if the part is unknown.
 	Disclosure *agent.DisclosureRecord
 }
@@ -192,8 +192,8 @@ func New(agent *sip.UserAgent, j *store.Legs, to Calls, book TrunkStore, talks T
 // Name returns "sip", the common name of all SIP trunks.
 func (c *Carrier) Name() string { return "sip" }
 
-// Ready returns nil if the database and at least one trunk respond. It sends OPTIONS to all trunks
-// concurrently and returns after the first success.
+// Ready returns nil if the database and at least one trunk respond. Ready sends OPTIONS to all
+// trunks concurrently and returns after the first success.
 func (c *Carrier) Ready(ctx context.Context) error {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {

@@ -50,10 +50,10 @@ type trunkHealth struct {
 	opened    int
 }
 
-// operatorFault counts a refusal and reports whether the operator must correct something. If it
-// returns true, the call request is released: it goes back to the queue. It returns true after a
-// 401 or 407 to the credentials. It also returns true after a 403 if the account is or can be the
-// cause. A 403 with a Q.850 cause of the callee's network concerns only the call.
+// operatorFault counts a refusal and reports whether the operator must correct something. If the
+// result is true, the call request is released. A 401 or 407 to the credentials is such a refusal.
+// A 403 is such a refusal if the account is or can be the cause. A 403 with a Q.850 cause of the
+// callee's network concerns only the call.
 func (o *trunkHealth) operatorFault(end sip.End, order carrier.Originate) bool {
 	if !end.Elsewhere {
 		return false
@@ -119,8 +119,9 @@ func (o *trunkHealth) unavailable() bool {
 	return !o.monitor.Answered() || o.circuit.State() == circuitbreaker.Open || o.circuit.Probing()
 }
 
-// reserve reserves one call of a workspace in the circuit. It returns false if the circuit permits
-// no call. If it returns true, the caller must later call countResult or cancelReservation.
+// reserve reserves one call of a workspace in the circuit. The result is false if the circuit
+// permits no call. If the result is true, the caller must later call countResult or
+// cancelReservation.
 func (o *trunkHealth) reserve(workspaceID uuid.UUID) bool {
 	if o == nil {
 		return false
@@ -155,8 +156,8 @@ func (o *trunkHealth) countUnreachable(fault error) {
 }
 
 // countResult counts the response of the trunk to an INVITE. The parameter result is nil if the
-// trunk accepted the call, a *carrier.Refused if the trunk refused the call, or another error if
-// the trunk did not respond.
+// trunk accepted the call, and a *carrier.Refused if the trunk refused the call. Any other error
+// means that the trunk did not respond.
 func (o *trunkHealth) countResult(result error) {
 	if o == nil {
 		return

@@ -18,7 +18,7 @@ import (
 
 // These are the values of the label result of the metric ringfence_dialer_sip_invites_total. A call
 // whose INVITE could not be sent is not counted. The metric ringfence_dialer_sip_trunk_up shows
-// such a trunk, because it does not answer OPTIONS either.
+// such a trunk, because the trunk does not answer OPTIONS.
 const (
 	resultAnswered = "answered"
 	resultRefused  = "refused"
@@ -153,8 +153,8 @@ func (c *Carrier) updateMonitors(ctx context.Context) error {
 	return nil
 }
 
-// followTraced sets the trunks whose messages the recorder records. It is called before the monitor
-// of a new trunk sends the first message, so that the trace of a trunk is complete.
+// followTraced sets the trunks whose messages the recorder records. The trace of a trunk must be
+// complete. So followTraced is called before the monitor of a new trunk sends the first message.
 func (c *Carrier) followTraced(active []trunks.Trunk) {
 	if c.cfg.Trace == nil {
 		return
@@ -175,7 +175,7 @@ func (c *Carrier) deleteMetrics(name string) {
 }
 
 // startMonitor starts the monitor of a trunk. The monitor of the old settings must end first,
-// because it removes the old registration, and the removal must not delete the new registration.
+// because its end removes the old registration. That removal must not delete the new registration.
 func (c *Carrier) startMonitor(ctx context.Context, t trunks.Trunk, old *trunkHealth) *trunkHealth {
 	one := &trunkHealth{
 		name: t.Name, version: t.Version, done: make(chan struct{}),

@@ -64,10 +64,10 @@ func (r *Recorder) Follow(trunks []uuid.UUID) {
 	r.on.Store(len(rings) > 0)
 }
 
-// On reports whether any trunk is recorded. It returns false for a nil recorder.
+// On reports whether any trunk is recorded. On returns false for a nil recorder.
 func (r *Recorder) On() bool { return r != nil && r.on.Load() }
 
-// Record records a message if its trunk is in the list of Follow. It copies m.Data.
+// Record records a message if its trunk is in the list of Follow. Record copies m.Data.
 func (r *Recorder) Record(trunkID uuid.UUID, m Message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -111,7 +111,7 @@ func text(into *string, fallback string, longest int) setter {
 	}
 }
 
-// setPassword sets or removes the password. It deletes the old encrypted password.
+// setPassword sets or removes the password. setPassword deletes the old encrypted password.
 func (t *Trunk) setPassword(field string, raw json.RawMessage) error {
 	t.Sealed = nil
 	return text(&t.Password, "", maxText)(field, raw)
@@ -263,7 +263,7 @@ func isHost(text string) bool {
 	return len(text) <= 253 && hostPattern.MatchString(text)
 }
 
-// splitAddress splits host or host:port. It returns port 0 if the port is invalid.
+// splitAddress splits host or host:port. splitAddress returns port 0 if the port is invalid.
 func splitAddress(text string, transport Transport) (host string, port uint16) {
 	if whole, err := netip.ParseAddrPort(text); err == nil {
 		return whole.Addr().String(), whole.Port()

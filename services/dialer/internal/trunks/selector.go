@@ -74,7 +74,8 @@ func (s *Selector) takeToken(t Trunk, now time.Time) bool {
 	return b.take(float64(t.CallsPerSecond)/float64(max(s.processes, 1)), now)
 }
 
-// bucket is a token bucket. It holds at most the tokens of one second, but at least one token.
+// bucket is a token bucket. A bucket contains at most the tokens of one second, but at least one
+// token.
 type bucket struct {
 	tokens   float64
 	refilled time.Time

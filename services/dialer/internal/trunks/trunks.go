@@ -1,5 +1,5 @@
-// Package trunks defines the settings of a SIP trunk: its address, credentials, audio, number format
-// and limits. It opens no connection and stores nothing.
+// Package trunks defines the settings of a SIP trunk: its address, credentials, audio, number
+// format and limits. The package opens no connection and stores nothing.
 package trunks
 
 import (
@@ -119,7 +119,7 @@ type Trunk struct {
 	InboundSources []string
 }
 
-// New returns a trunk with default settings. It has no name and no host.
+// New returns a trunk with default settings. The trunk has no name and no host.
 func New(id uuid.UUID) Trunk {
 	return Trunk{
 		TrunkID: id, Status: Active, Transport: UDP, CallerIDHeader: InFrom, NumberFormat: Plus, Codecs: []string{PCMU, PCMA}, SRTP: SRTPOff,
@@ -160,8 +160,8 @@ func (t Trunk) Write(e164 string) string {
 	return e164
 }
 
-// Read converts a number in the number format of the trunk to E.164. It also accepts a number with
-// a plus. ok is false if the text is not a number.
+// Read converts a number in the number format of the trunk to E.164. Read also accepts a number
+// with a plus. ok is false if the text is not a number.
 func (t Trunk) Read(user string) (e164 string, ok bool) {
 	user, _, _ = strings.Cut(user, ";") // the user part can have parameters (RFC 3966)
 	digits, plus := strings.CutPrefix(user, "+")

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// Dispatching is a Kamailio route that stays in the path of calls. It distributes calls over
-// several destinations in turn. If a destination refuses a call, the call goes to the next
+// Dispatching is a Kamailio route that stays in the path of calls. Dispatching distributes calls
+// over several destinations in turn. If a destination refuses a call, the call goes to the next
 // destination.
 const Dispatching = `
 modparam("dispatcher", "ds_ping_reply_codes", "class=2")

@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// Timeout bounds every wait of a script. It exists only to end a test that hangs.
+// Timeout bounds every wait of a script. Timeout exists only to end a test that hangs.
 const Timeout = 30 * time.Second
 
 // Trunk is a SIP trunk that answers calls with scripts.

@@ -89,7 +89,7 @@ func (l *Transport) Prepare(req *sip.Request, to Route) error {
 	return nil
 }
 
-// Restore sets the destination of an INVITE that another process sent. It sends nothing.
+// Restore sets the destination of an INVITE that another process sent. Restore sends nothing.
 func (l *Transport) Restore(invite *sip.Request, hop, transport string) error {
 	if l.ports[transport] == 0 {
 		return &NotSent{fmt.Errorf("there is no %s listener", transport)}
@@ -112,8 +112,8 @@ func (l *Transport) Begin(ctx context.Context, req *sip.Request) (*sip.ClientTx,
 	return l.BeginPermitted(ctx, req, nil)
 }
 
-// BeginPermitted is Begin with a condition. It calls permit after the connection is open, directly
-// before the request is written. If permit is nil, the request is permitted.
+// BeginPermitted is Begin with a condition. BeginPermitted calls permit after the connection is
+// open, directly before the request is written. If permit is nil, the request is permitted.
 func (l *Transport) BeginPermitted(
 	ctx context.Context, req *sip.Request, permit func(context.Context) bool,
 ) (*sip.ClientTx, error) {
@@ -143,7 +143,7 @@ func (l *Transport) BeginPermitted(
 	return tx, nil
 }
 
-// connect opens the connection of a request and returns its transaction. It sends nothing.
+// connect opens the connection of a request and returns its transaction. Nothing is sent.
 func (l *Transport) connect(ctx context.Context, req *sip.Request) (*sip.ClientTx, error) {
 	l.sending.RLock()
 	defer l.sending.RUnlock()
@@ -254,7 +254,7 @@ type Challenge struct{ seen map[string]int }
 // maxChallenges is the maximum number of proxies and servers that may challenge one request.
 const maxChallenges = 4
 
-// Answer adds credentials for a 401 or 407 to the request. It returns false in three cases: the
+// Answer adds credentials for a 401 or 407 to the request. Answer returns false in three cases: the
 // response is no challenge, the challenge cannot be answered, or the realm has rejected these
 // credentials. A stale nonce does not count as a rejection.
 func (a *Challenge) Answer(req *sip.Request, res *sip.Response, who Credentials) bool {

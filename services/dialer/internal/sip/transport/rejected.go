@@ -35,8 +35,8 @@ func (l *Transport) reportConnection(from net.Addr, transport string) {
 	}
 }
 
-// addressOf returns an address and its port. It returns the zero value if the type of from is
-// unknown.
+// addressOf returns an address and its port. addressOf returns the zero value if the type of from
+// is unknown.
 func addressOf(from net.Addr) netip.AddrPort {
 	at, _ := netip.ParseAddrPort(from.String())
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())

@@ -88,8 +88,8 @@ type Target struct {
 	Port uint16
 }
 
-// Targets returns the targets of a host's SRV records, in the order in which they must be tried. It
-// returns no targets if there are no records or the query fails.
+// Targets returns the targets of a host's SRV records, in the order in which they must be tried.
+// Targets returns no targets if there are no records or the query fails.
 func Targets(ctx context.Context, names Names, host, transport string) (targets []Target) {
 	service, proto := "sip", strings.ToLower(transport)
 	if transport == TLS {

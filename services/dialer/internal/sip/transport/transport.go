@@ -1,6 +1,6 @@
 // Package transport sends and receives SIP messages: sockets, transports and transactions
 // (emiago/sipgo), the filter of source addresses, and digest authentication. The package has no
-// dialogs and no calls. It passes requests and responses to two functions in Config.
+// dialogs and no calls. The package passes requests and responses to two functions in Config.
 package transport
 
 import (
@@ -52,7 +52,7 @@ type Config struct {
 	Admit   func(netip.Addr) bool
 	HasCall func(callID string) bool
 	// Rejected is called for each INVITE and each connection that was dropped because Admit refused
-	// its address. It can be nil. Rejected must not block. A peer can choose hostile texts.
+	// its address. Rejected can be nil. Rejected must not block. A peer can choose hostile texts.
 	Rejected func(Rejected)
 	// Ports are the ports of another Transport that has listeners. This Transport then has no
 	// listeners and only opens connections.
@@ -94,8 +94,8 @@ type Transport struct {
 }
 
 // largeDatagrams permits datagrams up to the limit of UDP, because LargeOverTCP decides which
-// requests use TCP. It also disables the default logger of sipgo. Both settings are package
-// variables of sipgo.
+// requests use TCP. largeDatagrams also disables the default logger of sipgo. Both settings are
+// package variables of sipgo.
 var largeDatagrams = sync.OnceFunc(func() {
 	sip.UDPMTUSize = 65_000
 	sip.SetDefaultLogger(slog.New(slog.DiscardHandler))
@@ -336,8 +336,8 @@ func (s *datagramConn) ReadFrom(into []byte) (int, net.Addr, error) {
 	}
 }
 
-// filteredListener closes connections from addresses that are not admitted. It continues after
-// errors.
+// filteredListener closes connections from addresses that are not admitted. filteredListener
+// continues after errors.
 type filteredListener struct {
 	net.Listener
 	admits  func(net.Addr) bool
