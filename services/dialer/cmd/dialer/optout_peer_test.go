@@ -52,7 +52,7 @@ func newModel(t *testing.T, words string, reply modeltest.RealtimeReply) (url st
 	return model.URL
 }
 
-// The result trust is an environment variable. With it, the dialer trusts the agent's certificate.
+// With the environment variable trust, the dialer trusts the agent's certificate.
 func newWebsocketAgent(t *testing.T, words string) (url, trust string) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

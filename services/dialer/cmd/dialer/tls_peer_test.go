@@ -94,8 +94,7 @@ func TestTrunkCheck_OverTLSNeedsTheCACertificate(t *testing.T) {
 	}
 }
 
-// keyOfSRTP matches a key of SRTP. A redacted key contains only the letter x
-// and does not match.
+// keyOfSRTP matches a key of SRTP. A redacted key contains only the letter x and does not match.
 var keyOfSRTP = regexp.MustCompile(`inline:[A-Za-z0-9+/]*[A-Za-wyz0-9+/]`)
 
 // The trace of the trunk begins with the OPTIONS request that precedes the first call.

@@ -38,7 +38,8 @@ func (r *rig) fetch(url string) (status int, content string) {
 	return resp.StatusCode, string(read)
 }
 
-// The value in texts is true if the trace must contain the text.
+// The value in texts is true for a text that the trace must contain. A text with the value false
+// must not be in the trace.
 func wantInTrace(t *testing.T, trace string, texts map[string]bool) {
 	t.Helper()
 	for text, want := range texts {

@@ -24,8 +24,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// The trunk challenges every INVITE. The trunk answers 403 to a wrong digest
-// and 486 to the right digest.
+// The trunk challenges every INVITE. The trunk answers 403 to a wrong digest and 486 to the right
+// digest.
 var challenging = scenario(``, `403 Forbidden`)
 
 // Some trunks send another challenge after a wrong digest.
@@ -336,8 +336,8 @@ const silent = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <recv request="INVITE" next="end"/>
 ` + optionsAndEnd
 
-// The error blames the carrier, not the callee. The error does not say that the
-// state of the call is unknown.
+// The error blames the carrier, not the callee. The error does not say that the state of the call
+// is unknown.
 func TestTrunk_FaultOfTheTrunkEndsTheRequest(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -382,7 +382,8 @@ func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 		const query = "SELECT EXISTS (SELECT 1 FROM dial_queue WHERE call_request_id = $1)"
 		return r.pool.QueryRow(t.Context(), query, id).Scan(&known) == nil && known
 	})
-	// The dialer would send an INVITE within milliseconds. Five OPTIONS requests take seconds.
+	// If the dialer dialed, an INVITE would arrive within milliseconds. The dialer repeats OPTIONS
+	// for seconds.
 	for range 5 {
 		packet := make([]byte, 1500)
 		n, _, err := silent.ReadFrom(packet)
@@ -435,8 +436,8 @@ func TestTrunk_MissingTrunkKeepsRequestsQueued(t *testing.T) {
 	await(t, "the metric shows the trunk", trunks(1))
 }
 
-// switched closes every connection until the test opens it. After that,
-// switched forwards connections to an address.
+// switched closes every connection until the test opens it. After that, switched forwards
+// connections to an address.
 type switched struct {
 	address string
 	open    atomic.Bool

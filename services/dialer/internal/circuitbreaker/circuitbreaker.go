@@ -57,7 +57,8 @@ func (b *Breaker) Try(now time.Time) {
 }
 
 // Absent makes an open circuit stay open for another first rest time. The caller uses Absent when
-// it knows that the carrier cannot be reached. So no test call is sent, which would certainly fail.
+// it knows that the carrier cannot be reached. A test call would certainly fail, so no test call is
+// sent.
 func (b *Breaker) Absent(now time.Time) {
 	if b.state == Open {
 		b.until = now.Add(b.first)

@@ -104,9 +104,9 @@ func TestOffer_VersionIncreasesOnlyIfTheSDPChanges(t *testing.T) {
 		{version(s.Offer(sdp.Both)), "1"},
 		{version(s.Offer(sdp.SendOnly)), "2"},
 		{version(s.Offer(sdp.Both)), "3"},
-		{version(answer(offer)), "4"}, // The answer has one codec and the far end's payload type.
+		{version(answer(offer)), "4"}, // the answer has only one codec, so the SDP has changed
 		{version(answer(offer)), "4"},
-		// The offer has a new media address of the far end, but the answer stays the same.
+		// The far end's address does not appear in the answer, so the answer stays the same.
 		{version(answer(strings.ReplaceAll(offer, "203.0.113.9", "203.0.113.10"))), "4"},
 		{version(answer(strings.ReplaceAll(offer, "a=ptime", "a=sendonly\r\na=ptime"))), "5"},
 	} {

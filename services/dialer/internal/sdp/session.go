@@ -156,8 +156,8 @@ func (s *Session) Answer(offer []byte, wanted Direction) (body []byte, agreed Ag
 	return body, agreed, err
 }
 
-// take checks whether an offered stream can be used. It returns the far end's key that is used, if
-// there is one.
+// take checks whether an offered stream can be used. The result key is the far end's key that is
+// used, if there is one.
 func (s *Session) take(offered stream) (a audio, agreed Agreed, key offeredKey, err error) {
 	if a, err = offered.audio(); err != nil {
 		return a, agreed, key, err

@@ -62,8 +62,8 @@ func dialAndWait(config string) error {
 	select {}
 }
 
-// TestReap_EndsRingingAndAnsweredCalls covers TCP, because sipp ends a call when the call's
-// connection closes.
+// TestReap_EndsRingingAndAnsweredCalls covers TCP. Over TCP, sipp ends a call when the connection
+// of the killed process closes.
 func TestReap_EndsTheCallOfAKilledProcess(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")

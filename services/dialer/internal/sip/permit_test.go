@@ -151,7 +151,7 @@ func TestInvite_SentIsTheTimeOfTheFirstINVITE(t *testing.T) {
 	}
 }
 
-// The response that requires another INVITE is then the result of the call.
+// Without a permit, the response that requires another INVITE is the result of the call.
 func TestInvite_SendsNoFurtherINVITEWithoutAPermit(t *testing.T) {
 	tests := []struct {
 		name      string

@@ -20,9 +20,9 @@ import (
 // sessionTooSmall is the status 422 (RFC 4028 section 6).
 const sessionTooSmall = 422
 
-// send stores the teardown state and sends the INVITE. It calls Invite.Permit directly before the
-// INVITE is written, because the name lookup, storing the state and opening the connection can take
-// seconds.
+// send stores the teardown state and sends the INVITE. Invite.Permit is called directly before the
+// INVITE is written. The steps before that can take seconds: the name lookup, storing the state and
+// opening the connection.
 //
 // An INVITE that is too large for a datagram is sent over TCP, or over UDP if the peer accepts no
 // TCP connection (RFC 3261 section 18.1.1). If nothing could be sent to an address, the INVITE is

@@ -38,7 +38,6 @@ type InboundFilter struct {
 	last map[uuid.UUID]resolved
 }
 
-// filterEntry is a trunk with the addresses of its host.
 type filterEntry struct {
 	trunks.Trunk
 	addresses []netip.Addr

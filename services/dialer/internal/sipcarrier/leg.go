@@ -445,8 +445,8 @@ func (l *leg) outboundObserver() sip.Observer {
 	}
 }
 
-// keep stores the teardown state. If keep fails, it queues the newest state, which is then stored
-// later. Without the state, no other process could end the call after a crash.
+// keep stores the teardown state. If that fails, the newest state is queued and stored later.
+// Without the state, no other process could end the call after a crash.
 func (l *leg) keep(state []byte) error {
 	l.mu.Lock()
 	l.state = state

@@ -89,7 +89,7 @@ type fixture struct {
 	ringLimit time.Duration
 }
 
-// applied contains events in the order in which they were applied. It is safe for concurrent use.
+// applied contains events in the order in which they were applied.
 type applied struct {
 	mu     sync.Mutex
 	events []carrier.Event

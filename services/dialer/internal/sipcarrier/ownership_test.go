@@ -624,8 +624,8 @@ func TestRun_SendsHeartbeatsWhileItWaits(t *testing.T) {
 	})
 }
 
-// The stored state of a ringing call leads to a CANCEL, but an answered call needs a BYE. So the
-// state must be stored later.
+// The stored state of a ringing call leads to a CANCEL, but an answered call needs a BYE. So a
+// state that could not be stored at the answer must be stored later.
 func TestKeep_StoresTheTeardownStateLaterAfterAFailure(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)

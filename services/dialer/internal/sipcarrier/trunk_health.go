@@ -143,7 +143,6 @@ func (o *trunkHealth) cancelReservation() {
 	o.circuit.Unasked()
 }
 
-// countUnreachable counts an INVITE that could not be sent to the trunk.
 func (o *trunkHealth) countUnreachable(fault error) {
 	if o == nil {
 		return
@@ -294,7 +293,6 @@ func (i *idleLog) warn(ctx context.Context, active []trunks.Trunk, known func(uu
 	}
 }
 
-// reason returns the reason why a trunk takes no calls.
 func (o *trunkHealth) reason() string {
 	if o == nil || !o.monitor.Answered() {
 		return "it does not answer OPTIONS"

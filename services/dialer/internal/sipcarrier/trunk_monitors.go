@@ -52,7 +52,6 @@ func newRefusalsCounter() *prometheus.CounterVec {
 	}, []string{"sip_trunk", "status"})
 }
 
-// countInvite counts the response of a trunk to an INVITE.
 func (c *Carrier) countInvite(over trunks.Trunk, err error) {
 	c.monitored.health(over.TrunkID).countResult(err)
 	// The response required another INVITE, which was not permitted. So this response was not the

@@ -108,7 +108,6 @@ type dialed struct {
 	at time.Time
 }
 
-// The field at of the result is a time of the carrier's clock.
 func originate(ctx context.Context, over carrier.Carrier, o carrier.Originate) (dialed, error) {
 	at, err := over.Originate(ctx, o)
 	return dialed{Originate: o, at: at}, err

@@ -238,7 +238,7 @@ func givenUp(t T, n *Network) {
 	}
 	itRings(t, n, d)
 	_, err = n.Carrier.Originate(t.Context(), o)
-	wantUnknownOutcome(t, err) // a second originate of the call must fail too
+	wantUnknownOutcome(t, err) // a second originate of the call must fail
 	checkDials(t, n, o.CallID, 1)
 }
 

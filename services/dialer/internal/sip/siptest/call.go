@@ -34,8 +34,8 @@ type Call struct {
 	done     bool
 }
 
-// handleRequest passes a request to the script. After the end of the script, it answers the
-// request.
+// handleRequest passes a request to the script. After the end of the script, handleRequest answers
+// the request.
 func (c *Call) handleRequest(req *sip.Request, tx *sip.ServerTx) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

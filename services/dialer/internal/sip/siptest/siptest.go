@@ -32,7 +32,7 @@ type Trunk struct {
 	within    func(*sip.Request, *sip.ServerTx)
 	running   sync.WaitGroup
 	closed    bool
-	// challenge is the status of challenges, 401 or 407. It is 0 if requests are not challenged.
+	// challenge is 401 or 407, or 0 if requests are not challenged.
 	challenge          int
 	username, password string
 }

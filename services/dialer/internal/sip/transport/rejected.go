@@ -48,7 +48,7 @@ func cut(text string) string { return strings.Clone(text[:min(len(text), maxHead
 func callID(data []byte) string { return header(data, "Call-ID", "i") }
 
 // header returns the first header with the name or its short form, in a message that was not
-// parsed. It returns "" if the message has no such header.
+// parsed. The result is "" if the message has no such header.
 func header(data []byte, long, short string) string {
 	text := string(data)
 	for i := strings.IndexByte(text, '\n'); i >= 0; i = strings.IndexByte(text, '\n') {
