@@ -30,9 +30,9 @@ type Turn struct {
 }
 
 // DisclosureRecord states which part of the disclosure was played in one call. The disclosure is
-// the statement that the person is talking to an AI. If StartedAt is nil, no part was played.
-// Otherwise the time of the last frame is in FinishedAt if the disclosure was played to its end,
-// and in CutAt if it was not.
+// the statement that the person is talking to an AI. If no part was played, StartedAt is nil.
+// FinishedAt is the time of the last frame of a disclosure that was played to its end. CutAt is the
+// time of the last frame of a disclosure that was not.
 type DisclosureRecord struct {
 	// Text is the text that the agent had to say: the disclosure, and the recording notice if the
 	// call is recorded.
@@ -83,8 +83,8 @@ type Opener interface {
 // Session is one audio conversation with an agent. The methods never block and are safe for
 // concurrent use. Calls of the methods after the end of the session have no effect.
 type Session interface {
-	// Begin starts the conversation, because the person has answered. Before Begin, the agent
-	// neither speaks nor receives audio.
+	// Begin starts the conversation. The caller calls Begin when the person has answered. Before
+	// Begin, the agent neither speaks nor receives audio.
 	Begin()
 	// HearAudio sends 20 ms of the person's audio to the agent. If the connection is too slow, the
 	// frame is dropped and counted.

@@ -41,8 +41,6 @@ func (s Settings) NoticeText() (text string, known bool) {
 	return inLanguage(notices(), s.Language)
 }
 
-// inLanguage returns the sentence in the given language. If sentences does not contain the
-// language, it returns the English sentence, and known is false.
 func inLanguage(sentences map[string]string, language string) (text string, known bool) {
 	primary, _, _ := strings.Cut(strings.ToLower(language), "-")
 	if primary == "" {

@@ -114,8 +114,6 @@ type watched struct {
 // by then, it counts as a failure of the address.
 const slowOpen = 3 * time.Second
 
-// Open opens a session. If the call ends before the session is open, the attempt counts as a
-// failure of the address only if it lasted at least slowOpen.
 func (w watched) Open(ctx context.Context, spec Spec) (Session, error) {
 	start := time.Now()
 	session, err := w.next.Open(ctx, spec)

@@ -12,7 +12,6 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// opener is an Opener that never opens a session. It fails with err after a time.
 type opener struct {
 	err  error
 	take time.Duration
@@ -66,7 +65,6 @@ func TestCircuits_AreIndependentForEachAddress(t *testing.T) {
 	})
 }
 
-// If a call ends while its session is being opened, only a slow address counts as failed.
 func TestCircuits_CanceledOpenIsAFailureOnlyOfASlowAddress(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

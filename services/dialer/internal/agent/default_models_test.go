@@ -20,8 +20,6 @@ import (
 	"ringfence.dev/services/dialer/internal/summary"
 )
 
-// defaultModels returns the models that the dialer uses if its environment does not set them. The
-// keys are the names of the environment variables.
 func defaultModels(t *testing.T) map[string]string {
 	t.Helper()
 	var voice realtime.Config
@@ -41,7 +39,6 @@ func defaultModels(t *testing.T) map[string]string {
 	}
 }
 
-// sdkModel is a model constant of openai-go.
 type sdkModel struct {
 	kind, name string
 	shutdown   string // announced shutdown date; empty if none

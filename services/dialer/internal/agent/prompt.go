@@ -81,7 +81,7 @@ func language(s Settings) string {
 // known contains the contact's variables by name.
 type known map[string]json.RawMessage
 
-// The function facts decodes the variables. It returns nil if raw is not a JSON object.
+// The result is nil if raw is not a JSON object.
 func facts(raw json.RawMessage) known {
 	var read known
 	if json.Unmarshal(raw, &read) != nil {
@@ -106,8 +106,8 @@ func (k known) block() []byte {
 	return text
 }
 
-// word returns the value of one variable for use in a sentence: one line of at most maxValue
-// characters, without quotes and brackets.
+// The method word returns the value of one variable for use in a sentence. The value is one line of
+// at most maxValue characters, without quotes and brackets.
 func (k known) word(name string) string {
 	var value any
 	if json.Unmarshal(k[name], &value) != nil {
@@ -135,8 +135,7 @@ func (k known) word(name string) string {
 	return string(words[:min(len(words), maxValue)])
 }
 
-// fill replaces the placeholders in the text by the variables. Each value is put between the
-// strings open and shut.
+// Each value is written between the strings open and shut.
 func fill(text string, variables known, open, shut string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
 		return open + variables.word(placeholder.FindStringSubmatch(found)[1]) + shut

@@ -101,7 +101,6 @@ func (r refusal) clauses(text string) []string {
 	return clauses
 }
 
-// The function last returns the last clause that is not empty.
 func last(clauses []string) string {
 	for _, clause := range slices.Backward(clauses) {
 		if clause != "" {
@@ -111,10 +110,8 @@ func last(clauses []string) string {
 	return ""
 }
 
-// unseparated returns the text without its commas.
 func unseparated(text string) string { return joined(strings.ReplaceAll(text, ",", " ")) }
 
-// joined returns the words of the text, separated by one space each.
 func joined(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // The function sentences splits the words into sentences and normalises them. A full stop before a
@@ -141,7 +138,6 @@ func sentences(words string) []sentence {
 	return append(found, sentence{text: fold(text.String())})
 }
 
-// endsSentence reports whether the text after a full stop begins a new sentence.
 func endsSentence(rest []rune) bool {
 	next := strings.TrimLeft(string(rest), " \t\"”“»«¿¡")
 	for _, r := range next {
@@ -209,7 +205,6 @@ var forever = sync.OnceValue(func() *regexp.Regexp {
 		"wiecej|vice|vickrat|mer|mere|igen|enaa))*$")
 })
 
-// refusals returns the compiled expressions, by language.
 var refusals = sync.OnceValue(func() map[string]refusal {
 	compiled := map[string]refusal{}
 	for language, p := range refusalPhrases() {
@@ -233,7 +228,6 @@ func whole(clauses []string) *regexp.Regexp {
 	return regexp.MustCompile("^((no|nein|non|nao|nee|nie|ne|nej|ei) )*(" + strings.Join(clauses, "|") + ")$")
 }
 
-// wordsOf returns an expression that matches each of the phrases between word boundaries.
 func wordsOf(phrases []string) *regexp.Regexp {
 	return regexp.MustCompile(`\b(` + strings.Join(phrases, "|") + `)\b`)
 }

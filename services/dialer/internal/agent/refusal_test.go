@@ -2,8 +2,7 @@ package agent
 
 import "testing"
 
-// refusalTest is one test sentence of a person. The sentences imitate spoken language and are not
-// copied from refusalPhrases.
+// The sentences imitate spoken language and are not copied from refusalPhrases.
 type refusalTest struct {
 	language string
 	name     string
@@ -23,7 +22,6 @@ func TestRefusesFurtherCalls_RecognisesPlainRefusals(t *testing.T) {
 	}
 }
 
-// Every language that has a disclosure must also have the phrases of a refusal.
 func TestRefusesFurtherCalls_SupportsTheLanguagesOfTheDisclosure(t *testing.T) {
 	t.Parallel()
 	refused, allowed := map[string]int{}, map[string]int{}
@@ -51,8 +49,8 @@ func TestRefusesFurtherCalls_SupportsTheLanguagesOfTheDisclosure(t *testing.T) {
 	}
 }
 
-// The next sentence limits or withdraws the refusal. A refusal with a word such as "again" or
-// "stop" remains, and so does a refusal before a complaint that mentions a time.
+// A refusal with a word such as "again" or "stop" remains, and so does a refusal before a complaint
+// that mentions a time.
 func TestRefusesFurtherCalls_LaterSentenceCancelsARefusal(t *testing.T) {
 	t.Parallel()
 	limited := map[string]int{}

@@ -64,7 +64,6 @@ func list(pattern *regexp.Regexp, text string) []string {
 	return items
 }
 
-// nextDayAtTen returns 10:00 of the next day in the person's time zone.
 func nextDayAtTen(after time.Time, zone *time.Location) string {
 	year, month, day := after.In(zone).Date()
 	return time.Date(year, month, day+1, 10, 0, 0, 0, zone).Format("2006-01-02T15:04:05-07:00")

@@ -42,8 +42,8 @@ type session struct {
 	stop    func() bool
 }
 
-// tone and notice are ids of items. wordsMillis is the length of the tone that replaces spoken
-// words.
+// tone and notice are ids of items. wordsMillis is the length in ms of the tone that replaces
+// spoken words.
 const (
 	tone, notice = "tone", "notice"
 	wordsMillis  = 500
@@ -67,8 +67,8 @@ func (s *session) Begin() {
 	}
 }
 
-// The method play queues a tone. asked means that Say requested the tone. If the channel is full,
-// the tone is dropped.
+// If the channel is full, the tone is dropped. The parameter asked means that the method Say
+// requested the tone.
 func (s *session) play(millis int, asked bool) {
 	if millis == 0 || len(s.events)+3 > cap(s.events)-1 {
 		return

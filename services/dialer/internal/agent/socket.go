@@ -75,8 +75,8 @@ type Socket struct {
 	messages chan []byte
 	dropped  atomic.Int64
 	held     atomic.Bool
-	// over is canceled when the socket is closed. This ends all waits. After the channel closing
-	// was closed, the writer sends the last messages.
+	// The context over is canceled when the socket is closed, which ends all waits. When the
+	// channel closing is closed, the writer sends the last messages.
 	over     context.Context
 	end      context.CancelFunc
 	closing  chan struct{}
@@ -166,7 +166,6 @@ func (s *Socket) Next() ([]byte, error) {
 	}
 }
 
-// The method lost closes the connection and returns ErrClosed or ErrLost.
 func (s *Socket) lost(err error) error {
 	s.Cut()
 	if code := websocket.CloseStatus(err); code == websocket.StatusNormalClosure || code == websocket.StatusGoingAway {

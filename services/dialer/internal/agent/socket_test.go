@@ -20,7 +20,6 @@ func local() ssrf.Dialing {
 	return ssrf.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}).Dialing(time.Second)
 }
 
-// serve starts a server that runs the function do on each connection.
 func serve(t *testing.T, do func(context.Context, *websocket.Conn)) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

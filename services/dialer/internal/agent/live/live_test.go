@@ -103,14 +103,12 @@ func (l *line) feed(ctx context.Context) {
 	}
 }
 
-// speak makes the person speak for the given number of frames of 20 ms.
 func (l *line) speak(frames int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.loud = frames
 }
 
-// wait returns the first event for which match returns true. It waits for the event if necessary.
 func (l *line) wait(what string, match func(agent.Event) bool) agent.Event {
 	l.t.Helper()
 	hang := time.After(testkit.Timeout)
@@ -158,7 +156,6 @@ func kind(k agent.Kind) func(agent.Event) bool {
 	return func(e agent.Event) bool { return e.Kind == k }
 }
 
-// received waits for the nth event of a type that the server receives, and returns it.
 func received(t *testing.T, server *modeltest.LiveServer, kind string, n int) map[string]any {
 	t.Helper()
 	testkit.Until(t, fmt.Sprintf("the server has received %d events %s", n, kind), func() bool {
@@ -271,8 +268,6 @@ func TestOpen_LogsTheExperimentalKind(t *testing.T) {
 	}
 }
 
-// The disclosure is spoken first, and the person cannot interrupt it. The greeting follows. The
-// model receives the person's audio after the disclosure.
 func TestConversation_StartsWithDisclosureAndGreeting(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{})
@@ -326,8 +321,6 @@ func TestConversation_ReportsTheNoticeAfterTheDisclosure(t *testing.T) {
 	}
 }
 
-// If the model speaks neither the disclosure nor the recording notice, the session must fail. It
-// must not emit the event Noticed.
 func TestConversation_UnspokenDisclosureFailsTheSession(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{Unspoken: 2})
@@ -353,8 +346,6 @@ func TestConversation_RequestsAnUnspokenDisclosureAgain(t *testing.T) {
 	received(t, server, "session.commentary.append", 2)
 }
 
-// Audio is PCMU in both directions. The person's words become a transcript. The model's sound
-// becomes items without the silence between them.
 func TestConversation_TransportsAudioInBothDirections(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{
@@ -459,8 +450,7 @@ func TestConversation_EndCallRequestsNoResponse(t *testing.T) {
 	refusals(t, server)
 }
 
-// The model stops by itself when the person speaks. The item ends early and contains only the words
-// that were spoken.
+// The model stops by itself when the person speaks, so the item ends early.
 func TestConversation_InterruptionShortensTheItem(t *testing.T) {
 	t.Parallel()
 	long := strings.TrimSpace(strings.Repeat("word ", 200))

@@ -29,7 +29,6 @@ func (s *session) Begin() {
 	s.ask()
 }
 
-// HearAudio sends 20 ms of the person's audio.
 func (s *session) HearAudio(frame []byte) { s.sock.Hear(frame) }
 
 // HearDigit sends the digit to the model as a sentence, because the API has no event for digits on
@@ -46,8 +45,8 @@ func (s *session) HearDigit(digit byte) {
 
 func (s *session) Events() <-chan agent.Event { return s.events }
 
-// Say makes the model speak a sentence, after the disclosure. If the greeting was not requested
-// yet, it is left out.
+// Say makes the model speak a sentence after the disclosure. If the greeting was not requested yet,
+// the greeting is left out.
 func (s *session) Say(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,12 +63,11 @@ func (s *session) Say(text string) {
 // much audio was played.
 func (s *session) Interrupted(string, time.Duration) {}
 
-// Played has no effect.
 func (s *session) Played(string) {}
 
 // ToolResult sends a tool's result to the backend, which is the model that calls the tools. After
-// the result of the last open tool call, it requests a response. After end_call, it requests a
-// response only if the result is a refusal.
+// the result of the last open tool call, the session requests a response. After end_call, the
+// session requests a response only if the result is a refusal.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +83,6 @@ func (s *session) ToolResult(id string, result json.RawMessage) {
 	}
 }
 
-// Close ends the session.
 func (s *session) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,8 +23,8 @@ const (
 	// utterancePause is the time without a new transcript fragment that ends the person's
 	// utterance.
 	utterancePause = 800 * time.Millisecond
-	// speakTimeout is how long the model can be silent after a sentence was requested, or in the
-	// middle of that sentence, before the request is repeated.
+	// speakTimeout limits the silence of the model after a sentence was requested, and in the
+	// middle of the sentence. After a longer silence the request is repeated.
 	speakTimeout = 8 * time.Second
 )
 
@@ -33,8 +33,7 @@ const (
 	// The highest possible magnitude is 32,124.
 	loudLevel = 64
 	// maxTries is the maximum number of requests to speak one sentence.
-	maxTries = 2
-	// maxToolCalls limits the tool calls of one conversation.
+	maxTries     = 2
 	maxToolCalls = 100
 	// maxText limits the arguments of one tool call, and one transcript, in bytes.
 	maxText = 32 << 10
@@ -47,9 +46,9 @@ var (
 	errClosed  = errors.New("the model closed the session")
 )
 
-// sentence is a text that the person must hear completely. It is the disclosure with the recording
-// notice (first is true), or a text that was requested with the method Say. The model receives no
-// audio while it speaks the sentence, so that the person cannot interrupt it.
+// sentence is a text that the person must hear completely. The field first is true for the
+// disclosure with the recording notice. Other sentences were requested with the method Say. While
+// the model speaks the sentence, it receives no audio, so that the person cannot interrupt it.
 type sentence struct {
 	text       string
 	inLanguage bool
@@ -62,8 +61,8 @@ type sentence struct {
 	tries   int
 }
 
-// complete reports whether the model has spoken the whole sentence, judged by the length of its
-// transcript. If the model translates the sentence, a shorter transcript is sufficient.
+// The method complete compares the transcript with the sentence. If the model translates the
+// sentence, a shorter transcript is sufficient.
 func (u *sentence) complete() bool {
 	part := 9
 	if !u.inLanguage {
@@ -81,8 +80,8 @@ func letters(text string) (n int) {
 	return n
 }
 
-// session is one conversation with the model. mu protects the fields below it, because the
-// goroutine that reads the socket and the methods of agent.Session use them.
+// session is one conversation with the model. The goroutine that reads the socket and the methods
+// of agent.Session use the same fields. mu protects the fields below it.
 type session struct {
 	spec   agent.Spec
 	sock   *agent.Socket
@@ -115,7 +114,6 @@ func newSession(spec agent.Spec, sock *agent.Socket) *session {
 	}
 }
 
-// start sends the configuration and waits until the server has confirmed it.
 func (s *session) start(ctx context.Context, cfg sessionConfig) error {
 	stop := context.AfterFunc(ctx, s.sock.Cut)
 	defer stop()
@@ -139,8 +137,7 @@ func (s *session) start(ctx context.Context, cfg sessionConfig) error {
 	}
 }
 
-// run reads the model's events until the session has ended. A lost connection ends the call,
-// because the session cannot be opened again.
+// A lost connection ends the call, because the session cannot be opened again.
 func (s *session) run() {
 	defer close(s.events)
 	err := s.read()
@@ -175,7 +172,6 @@ func (s *session) read() error {
 	}
 }
 
-// take handles one event of the model and returns the resulting events.
 func (s *session) take(e serverEvent) ([]agent.Event, error) {
 	switch e.Type {
 	case "session.output_audio.delta":
@@ -243,8 +239,7 @@ func (s *session) onAudio(audio []byte) (events []agent.Event, err error) {
 	return append(events, followed...), err
 }
 
-// The method withheld reports whether the model's audio is dropped because the disclosure has not
-// started.
+// The model's audio is dropped until the disclosure has started.
 func (s *session) withheld() bool { return s.asked != nil && s.asked.first && !s.asked.started }
 
 func (s *session) audioEvent(audio []byte) agent.Event {
@@ -257,7 +252,6 @@ func (s *session) audioEvent(audio []byte) agent.Event {
 
 func (s *session) item() string { return "item-" + strconv.Itoa(s.items) }
 
-// The function loud reports whether at least one frame of 20 ms in the audio is loud.
 func loud(audio []byte) bool {
 	for frame := range slices.Chunk(audio, agent.FrameBytes) {
 		if amd.Level(frame) >= loudLevel {
@@ -267,8 +261,6 @@ func loud(audio []byte) bool {
 	return false
 }
 
-// endItem ends the current item and returns its events, including the transcript since the end of
-// the previous item. It returns none if there is neither an item nor a transcript.
 func (s *session) endItem() (events []agent.Event) {
 	if s.speaking {
 		s.speaking = false
@@ -284,7 +276,6 @@ func (s *session) endItem() (events []agent.Event) {
 	return events
 }
 
-// endPerson ends the person's utterance and returns the event with its transcript.
 func (s *session) endPerson() (events []agent.Event) {
 	if text := strings.TrimSpace(s.person); text != "" {
 		events = append(events, agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Text: text})
@@ -303,7 +294,7 @@ func (s *session) onWords(text string) []agent.Event {
 	if s.asked != nil && s.asked.started {
 		s.asked.letters += letters(text)
 	}
-	// settle returns an error only after a long silence, and a transcript adds no silence
+	// the method settle fails only after a long silence, and a transcript adds no silence
 	events, _ := s.settle()
 	return events
 }
@@ -319,9 +310,8 @@ func (s *session) onAppended(id string) []agent.Event {
 	return events
 }
 
-// settle checks whether the model has spoken the requested sentence. If so, settle returns the
-// events for the end of the sentence and requests the next one. If the model is silent for too
-// long, settle requests the sentence again.
+// If the model has spoken the requested sentence, the method settle ends the sentence and requests
+// the next one. If the model is silent for too long, the method requests the sentence again.
 func (s *session) settle() (events []agent.Event, err error) {
 	u := s.asked
 	if u == nil || s.speaking {
@@ -350,9 +340,9 @@ func (s *session) settle() (events []agent.Event, err error) {
 	return nil, nil
 }
 
-// ask requests the next waiting sentence, unless the model still speaks one. If no sentence waits,
-// ask lets the model receive the person's audio again and sends the request that opens the
-// conversation.
+// The method ask requests the next waiting sentence, unless the model still speaks one. If no
+// sentence waits, the model receives the person's audio again. The request that opens the
+// conversation is then sent.
 func (s *session) ask() {
 	if s.asked != nil || s.ended {
 		return
@@ -378,7 +368,6 @@ func (s *session) request(u *sentence) {
 	}
 }
 
-// append sends text to the model and returns the id of the event.
 func (s *session) append(kind, content string) string {
 	s.appends++
 	id := "append-" + strconv.Itoa(s.appends)
@@ -386,9 +375,8 @@ func (s *session) append(kind, content string) string {
 	return id
 }
 
-// If on is true, mute makes the server drop the person's audio. Otherwise the server passes the
-// audio to the model again. The session still sends the audio while the server drops it, because
-// the model uses the audio as its clock.
+// The method mute makes the server drop the person's audio, or pass it to the model again. The
+// session always sends the audio, because the model uses the audio as its clock.
 func (s *session) mute(on bool) {
 	if s.muted == on {
 		return
@@ -418,8 +406,8 @@ func (s *session) onTool(id, name, arguments string) ([]agent.Event, error) {
 	return []agent.Event{{Kind: agent.ToolCall, Tool: name, ID: id, Args: args}}, nil
 }
 
-// onError handles an error event of the server. If the server refused the request to speak a
-// sentence, the session repeats the request, up to maxTries requests. Other errors have no effect.
+// If the server refused the request to speak a sentence, the session repeats the request. A
+// sentence is requested at most maxTries times. Other errors have no effect.
 func (s *session) onError(e serverEvent) error {
 	id := e.Error.ClientEventID
 	if id == "" {
@@ -441,8 +429,8 @@ func (s *session) send(event any) {
 	}
 }
 
-// emit sends events to the receiver. After Close, emit drops an event if the channel is full,
-// instead of waiting for the receiver.
+// If the channel is full, the method emit waits for the receiver before Close, and drops the event
+// after Close.
 func (s *session) emit(events ...agent.Event) {
 	for _, e := range events {
 		select {

@@ -55,7 +55,6 @@ const (
 		"(opt_out, schedule_callback, voicemail_detected, end_call, transfer, press_digits, stop_recording), delegate " +
 		"that to the backend at once. " +
 		"Never mention the backend to the person.\n"
-	// backendRules instructs the backend model to call tools and do nothing else.
 	backendRules = "\n# Your task\nA voice model holds this conversation and delegates to you. Call the function " +
 		"that the conversation asks for, and call no function " +
 		"that it does not ask for. Answer with one short sentence for the person, or with nothing if the result needs none.\n"
@@ -101,13 +100,11 @@ type toolOutput struct {
 	Output string `json:"output"`
 }
 
-// itemEvent sends the result of a tool to the backend.
 type itemEvent struct {
 	Type string     `json:"type"`
 	Item toolOutput `json:"item"`
 }
 
-// plainEvent is an event that has only a type.
 type plainEvent struct {
 	Type string `json:"type"`
 }
@@ -142,7 +139,6 @@ func decode(message []byte) (serverEvent, error) {
 	return e, nil
 }
 
-// audio returns the audio of a session.output_audio.delta event.
 func (e serverEvent) audio() ([]byte, error) {
 	var audio []byte // encoding/json decodes base64
 	if err := json.Unmarshal(e.Delta, &audio); err != nil {
@@ -151,7 +147,6 @@ func (e serverEvent) audio() ([]byte, error) {
 	return audio, nil
 }
 
-// text returns the transcript fragment of the event.
 func (e serverEvent) text() string {
 	var text string
 	if json.Unmarshal(e.Delta, &text) != nil {
@@ -160,8 +155,8 @@ func (e serverEvent) text() string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// fault returns the code of an error, or its type if there is no code. The message of the error is
-// not logged.
+// The method fault returns the code of an error, or its type if there is no code. The message of
+// the error is not logged.
 func (e serverEvent) fault() string {
 	if e.Error.Code != "" {
 		return e.Error.Code
@@ -169,7 +164,6 @@ func (e serverEvent) fault() string {
 	return e.Error.Type
 }
 
-// appendAudio appends the event that sends a frame to the model.
 func appendAudio(dst, frame []byte) []byte {
 	dst = append(dst, `{"type":"session.input_audio.append","audio":"`...)
 	dst = base64.StdEncoding.AppendEncode(dst, frame)
@@ -179,8 +173,7 @@ func appendAudio(dst, frame []byte) []byte {
 // maxAppend limits the text of one appendEvent, in characters. The server accepts 500 tokens.
 const maxAppend = 1200
 
-// The function split cuts a text into pieces that each fit into one appendEvent. It cuts after a
-// space if possible.
+// Each piece fits into one appendEvent. The function split cuts after a space if possible.
 func split(text string) []string {
 	var parts []string
 	runes := []rune(text)

@@ -42,8 +42,8 @@ func New(g *ssrf.Guard, roots *x509.CertPool) *Opener {
 	return &Opener{client: agent.NewClient(g.Dialing(5*time.Second), roots), guard: g, now: time.Now}
 }
 
-// Signed returns the text that the header X-Service-Signature signs. In a webhook, the signature
-// covers the request body instead.
+// Signed returns the text that the header X-Service-Signature signs. In a webhook, the same header
+// signs the request body.
 func Signed(callID uuid.UUID, url string) []byte { return []byte(callID.String() + "." + url) }
 
 // Open connects to the agent's media URL. The agent receives no data about the call until Begin is

@@ -82,7 +82,6 @@ func (b *bot) open() agent.Session {
 	return s
 }
 
-// next returns the next message with the given event. It skips messages with other events.
 func (b *bot) next(event string) map[string]any {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), testkit.Timeout)
@@ -162,7 +161,6 @@ func TestOpen_SignsTheHandshake(t *testing.T) {
 	}
 }
 
-// The opener must not connect to any of these URLs.
 func TestOpen_RefusesForbiddenURLs(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{
@@ -270,7 +268,7 @@ func TestMark_IsReturnedAfterTheAudioBeforeIt(t *testing.T) {
 	} else if second.Item == third.Item {
 		t.Errorf("second.Item = %v, want another value", second.Item)
 	}
-	b.send(`{"event":"clear"}`) // no mark followed the audio that this message clears
+	b.send(`{"event":"clear"}`) // the third item ends without a mark
 	b.play(time.Second)
 	if fourth := take(t, s, agent.Audio); fourth.Item == third.Item {
 		t.Error("audio after a clear belongs to the item before it")
@@ -279,7 +277,7 @@ func TestMark_IsReturnedAfterTheAudioBeforeIt(t *testing.T) {
 	s.Interrupted(second.Item, 200*time.Millisecond)
 	s.Played(first.Item)
 	s.Played(first.Item)
-	s.Played(third.Item) // no mark follows the audio of this item
+	s.Played(third.Item) // this item has no mark
 	s.HearDigit('1')
 	var names []string
 	for range 2 {
@@ -331,7 +329,6 @@ func TestRecordingNoticeMark_EmitsNoticed(t *testing.T) {
 	}
 }
 
-// A mark is returned after the conversation has sent the audio that precedes the mark.
 func TestMark_IsReturnedWhenAConversationHasSentTheAudio(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
@@ -343,7 +340,8 @@ func TestMark_IsReturnedWhenAConversationHasSentTheAudio(t *testing.T) {
 	b.play(100 * time.Millisecond)
 	b.send(`{"event":"mark","mark":{"name":"end"}}`)
 	b.send(`{"event":"tool","tool":{"id":"t","name":"format_disk"}}`)
-	b.next("tool_result") // the result shows that the conversation has queued the audio and the mark
+	// the agent receives the result after the conversation has queued the audio and the mark
+	b.next("tool_result")
 	frame, n := make([]byte, 160), 0
 	for range 10 {
 		if c.NextFrame(frame) {
@@ -447,7 +445,6 @@ func TestSession_LastEventStatesWhetherTheAgentFailed(t *testing.T) {
 	}
 }
 
-// The method many sends a message up to n times, until the connection is closed.
 func (b *bot) many(n int, text string) {
 	for range n {
 		if b.ws.Write(context.Background(), websocket.MessageText, []byte(text)) != nil {

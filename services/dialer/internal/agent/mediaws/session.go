@@ -18,8 +18,7 @@ const (
 	// of a mark's name, in bytes. maxWords limits one transcript, and the arguments of one tool
 	// call, in bytes.
 	maxMarks, maxMark, maxWords = 1024, 256, 32 << 10
-	// maxToolCalls limits the tool calls of one call.
-	maxToolCalls = 200
+	maxToolCalls                = 200
 )
 
 // Names of marks with a special meaning. A mark is a named position in the agent's audio. The audio
@@ -91,8 +90,7 @@ func (s *session) Begin() {
 	s.sock.Flow()
 }
 
-// send adds the next sequence number to a message and sends it. The message "connected" has no
-// number.
+// Every message except "connected" has a sequence number.
 func (s *session) send(m message) {
 	if m.Event != "connected" {
 		m.SequenceNumber, m.StreamSID = strconv.FormatInt(s.counter.Add(1), 10), s.stream
@@ -114,7 +112,7 @@ func (s *session) HearDigit(digit byte) {
 
 func (s *session) Events() <-chan agent.Event { return s.events }
 
-// Say sends the text to the agent. An agent that does not support the event "say" ignores it.
+// An agent that does not support the event "say" ignores the event.
 func (s *session) Say(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +124,6 @@ func (s *session) Say(text string) {
 // Interrupted returns the mark of the discarded audio, because the protocol requires this.
 func (s *session) Interrupted(item string, _ time.Duration) { s.Played(item) }
 
-// Played returns the mark that ends the item.
 func (s *session) Played(item string) {
 	n, err := strconv.Atoi(item)
 	s.mu.Lock()
@@ -196,7 +193,6 @@ func (s *session) run() {
 	}
 }
 
-// take handles one message of the agent.
 func (s *session) take(m message) error {
 	switch m.Event {
 	case "media":

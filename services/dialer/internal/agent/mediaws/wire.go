@@ -79,7 +79,7 @@ type toolResult struct {
 	Result json.RawMessage `json:"result"`
 }
 
-// decode decodes one message. Invalid JSON is an error. An unknown event is not an error.
+// Invalid JSON is an error. An unknown event is not an error.
 func decode(text []byte) (message, error) {
 	var m message
 	if err := json.Unmarshal(text, &m); err != nil {
@@ -88,7 +88,6 @@ func decode(text []byte) (message, error) {
 	return m, nil
 }
 
-// audio returns the audio of a media message.
 func (m message) audio() ([]byte, error) {
 	if m.Media == nil {
 		return nil, fmt.Errorf("read the agent's audio: no media")
@@ -100,7 +99,7 @@ func (m message) audio() ([]byte, error) {
 	return audio, nil
 }
 
-// encode appends a message with the person's audio to dst. Only the socket's writer calls encode.
+// Only the socket's writer calls the method encode.
 func (s *session) encode(dst, frame []byte) []byte {
 	dst = append(dst, `{"event":"media","sequenceNumber":"`...)
 	dst = strconv.AppendInt(dst, s.counter.Add(1), 10)

@@ -25,7 +25,7 @@ type LiveReply struct {
 
 // LiveOptions are the options of a server.
 type LiveOptions struct {
-	// Key is the key that the server accepts. If Key is empty, the server accepts any key.
+	// If Key is empty, the server accepts any key.
 	Key string
 	// Hears returns the words of the person's nth utterance; n starts at 1. If Hears is nil, the
 	// server only counts the audio.

@@ -105,7 +105,6 @@ func TestLiveServer_SendsEventsThatTheSDKDecodes(t *testing.T) {
 	}
 }
 
-// The server decodes every event of the dialer with openai-go and refuses none of them.
 func TestLiveServer_AcceptsTheEventsOfTheDialer(t *testing.T) {
 	t.Parallel()
 	server := converseLive(t)

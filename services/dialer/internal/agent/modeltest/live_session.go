@@ -29,7 +29,6 @@ const (
 	keptAudio  = 100
 )
 
-// session is one Live session.
 type session struct {
 	server *LiveServer
 	ws     *websocket.Conn
@@ -47,13 +46,12 @@ type session struct {
 
 	speech  []speech
 	pending map[string]bool // tool calls without an output
-	output  string          // output of the last tool
+	output  string
 
 	loud, quiet, times int
 	hearing            bool
 }
 
-// speech is the text that the model still has to speak.
 type speech struct {
 	think int // bytes of silence before the text
 	words []string
@@ -72,7 +70,7 @@ func (s *session) write(message []byte) {
 	_ = s.ws.Write(ctx, websocket.MessageText, message)
 }
 
-// send sends an event. The caller must hold s.mu.
+// The caller must hold s.mu.
 func (s *session) send(kind string, members map[string]any) {
 	event := map[string]any{"type": kind}
 	if kind != "session.output_audio.delta" {
@@ -112,7 +110,6 @@ func (s *session) fault(clientEventID, code, param string) {
 	s.send("error", map[string]any{"error": fault})
 }
 
-// close sends session.closed with the reason, as the real server does, and closes the connection.
 func (s *session) close(reason string) {
 	s.mu.Lock()
 	if !s.closed {
@@ -138,7 +135,6 @@ func (s *session) resource() map[string]any {
 	return resource
 }
 
-// take handles one event of the client.
 func (s *session) take(message []byte) {
 	kind := typeOf(message)
 	s.mu.Lock()
@@ -182,9 +178,9 @@ func (s *session) take(message []byte) {
 	}
 }
 
-// decode reads an event with the SDK's types. It then encodes the event again. If the result
-// differs from the message, the client sent unknown members, and decode returns a description of
-// the fault.
+// The function decode reads an event with the SDK's types and encodes the event again. If the
+// result differs from the message, the client sent unknown members. The result fault describes
+// them.
 func decode(message []byte, into *live.ClientEventUnionParam) (fault string) {
 	if err := json.Unmarshal(message, into); err != nil {
 		return err.Error()
@@ -233,9 +229,8 @@ func (s *session) start(message []byte, id string) {
 	}
 }
 
-// append handles a text that the client added to the session. For session.commentary.append, the
-// model speaks the sentence that the content quotes. For session.instructions.append, the model
-// replies.
+// For session.commentary.append, the model speaks the sentence that the content quotes. For
+// session.instructions.append, the model replies.
 func (s *session) append(kind, id, content string) {
 	if len([]rune(content)) > maxContent || content == "" {
 		s.fault(id, "invalid_value", "content")
@@ -259,7 +254,7 @@ func (s *session) say(reply LiveReply) {
 	s.speech = append(s.speech, speech{think: thinkBytes, words: strings.Fields(reply.Text), reply: reply})
 }
 
-// hear receives audio of the person and sends the same amount of the model's audio.
+// The server sends as much audio as it receives.
 func (s *session) hear(message []byte) {
 	var event struct{ Audio []byte }
 	if json.Unmarshal(message, &event) != nil || s.config == nil || s.closed {
@@ -273,7 +268,6 @@ func (s *session) hear(message []byte) {
 	}
 }
 
-// listen detects the start and the end of the person's utterances in the audio.
 func (s *session) listen(audio []byte) {
 	peak := byte(0)
 	for _, b := range audio {
@@ -305,8 +299,7 @@ func (s *session) listen(audio []byte) {
 	s.say(s.server.opts.Reply(text))
 }
 
-// speak sends 100 ms of the model's audio. The transcript contains the words that begin in this
-// audio.
+// The method speak sends 100 ms of audio, and a transcript of the words that begin in this audio.
 func (s *session) speak() {
 	audio := []byte(strings.Repeat("\xff", chunkBytes))
 	for filled := 0; filled < chunkBytes && len(s.speech) > 0; {
@@ -338,7 +331,6 @@ func (s *session) speak() {
 	s.send("session.output_audio.delta", map[string]any{"delta": base64.StdEncoding.EncodeToString(audio)})
 }
 
-// The method call makes the backend model call a tool.
 func (s *session) call(reply LiveReply) {
 	args := reply.Args
 	if args == "" {
@@ -375,7 +367,7 @@ func (s *session) toolOutput(event live.ClientEventUnionParam, id string) {
 	s.output = item.Output.OfString.Value
 }
 
-// resume makes the model reply after the client has sent the outputs of all tool calls.
+// The model replies after the client has sent the outputs of all tool calls.
 func (s *session) resume(id string) {
 	if len(s.pending) > 0 || s.output == "" {
 		s.fault(id, "no_pending_response", "")

@@ -28,7 +28,7 @@ type RealtimeReply struct {
 
 // RealtimeOptions are the options of a server.
 type RealtimeOptions struct {
-	// Key is the key that the server accepts. If Key is empty, the server accepts any key.
+	// If Key is empty, the server accepts any key.
 	Key string
 	// Reply returns the content of a response. heard is the person's words or a tool's output.
 	// asked is the instructions in the client's response.create, or empty. n is the number of the
@@ -40,8 +40,8 @@ type RealtimeOptions struct {
 	// If Echo is true, the server sends each received frame back immediately after the first
 	// response. All these frames belong to one item, which never ends. Echo is for benchmarks.
 	Echo bool
-	// Chunk is the number of audio bytes in one delta event (0: 4000). Pace is the pause between
-	// two delta events.
+	// Chunk is the number of audio bytes in one delta event; 0 means 4000. Pace is the pause
+	// between two delta events.
 	Chunk int
 	Pace  time.Duration
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/coder/websocket"
 )
 
-// conn is one session of the Realtime server.
 type conn struct {
 	server  *RealtimeServer
 	ws      *websocket.Conn
@@ -39,7 +38,6 @@ type conn struct {
 
 type detection struct{ create, interrupt bool }
 
-// making is the response that the server currently sends.
 type making struct {
 	id       string
 	cancel   context.CancelFunc
@@ -61,7 +59,7 @@ func (c *conn) write(message []byte) {
 	_ = c.ws.Write(ctx, websocket.MessageText, message)
 }
 
-// send sends an event. It locks c.mu, so the caller must not hold c.mu.
+// The caller must not hold c.mu.
 func (c *conn) send(kind string, fields map[string]any) {
 	c.mu.Lock()
 	event := map[string]any{"type": kind, "event_id": c.id("event")}
@@ -90,7 +88,6 @@ func (c *conn) refuse(event map[string]any, code, message, param string) {
 	c.send("error", map[string]any{"error": fault})
 }
 
-// The method session returns the settings of the session in the form that events contain.
 func (c *conn) session() map[string]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +134,6 @@ func (c *conn) take(message []byte) {
 	}
 }
 
-// dig returns the value at a path in nested objects.
 func dig(from any, path ...string) any {
 	for _, name := range path {
 		object, _ := from.(map[string]any)
@@ -192,8 +188,8 @@ func (c *conn) update(event map[string]any) {
 	}
 }
 
-// hear handles audio. The fake refuses audio before session.update, because session.update sets the
-// format of the audio.
+// The fake refuses audio before session.update, because session.update sets the format of the
+// audio.
 func (c *conn) hear(event map[string]any) {
 	text, _ := event["audio"].(string)
 	audio, err := base64.StdEncoding.DecodeString(text)

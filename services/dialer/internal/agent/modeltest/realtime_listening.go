@@ -36,8 +36,6 @@ func (c *conn) listen(audio []byte) {
 	}
 }
 
-// startSpeech handles the start of the person's speech. It interrupts the active response if the
-// session's settings require it.
 func (c *conn) startSpeech() {
 	c.mu.Lock()
 	c.speech = c.id("item")
@@ -49,7 +47,6 @@ func (c *conn) startSpeech() {
 	}
 }
 
-// stopSpeech transcribes the speech, and creates a response if the session's settings require it.
 func (c *conn) stopSpeech(text string) {
 	c.mu.Lock()
 	item, at, create := c.speech, c.clock, c.detect.create
@@ -76,7 +73,6 @@ func (c *conn) stopSpeech(text string) {
 	})
 }
 
-// echoBack sends a received frame back without a change.
 func (c *conn) echoBack(frame string) {
 	c.mu.Lock()
 	if c.lastEcho == "" {

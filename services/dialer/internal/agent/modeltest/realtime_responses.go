@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// The method create handles response.create. It refuses the event if a response is active.
 func (c *conn) create(event map[string]any) {
 	asked, _ := dig(event, "response", "instructions").(string)
 	c.mu.Lock()
@@ -27,7 +26,6 @@ func (c *conn) create(event map[string]any) {
 	c.make(asked, metadata)
 }
 
-// The method make starts a response in the background.
 func (c *conn) make(asked string, metadata map[string]any) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.mu.Lock()
@@ -41,8 +39,8 @@ func (c *conn) make(asked string, metadata map[string]any) {
 	go c.say(ctx, m, item, reply)
 }
 
-// cancel ends the active response and waits for its end. It returns false if no response was
-// active.
+// The method cancel returns after the active response has ended. The result is false if no response
+// was active.
 func (c *conn) cancel() bool {
 	c.mu.Lock()
 	m := c.active
@@ -101,7 +99,6 @@ func Voice(text string, length time.Duration) []byte {
 	return audio
 }
 
-// speak sends the audio and transcript of the reply, faster than real time.
 func (c *conn) speak(ctx context.Context, m *making, item string, reply RealtimeReply) map[string]any {
 	audio := Voice(reply.Text, reply.Length)
 	message := func(status string, content ...any) map[string]any {
@@ -152,7 +149,6 @@ func (c *conn) speak(ctx context.Context, m *making, item string, reply Realtime
 	return done
 }
 
-// The method call sends the tool call of the reply.
 func (c *conn) call(m *making, reply RealtimeReply, index int) map[string]any {
 	c.mu.Lock()
 	item, id := c.id("item"), c.id("call")

@@ -77,8 +77,7 @@ func converse(t *testing.T) *modeltest.RealtimeServer {
 	return server
 }
 
-// The test decodes all events of the client and of the fake with the SDK's types. Every required
-// field must be present, and there must be no unknown field.
+// Every required field must be present, and no event may contain an unknown field.
 func TestSDK_DecodesAllRealtimeEvents(t *testing.T) {
 	t.Parallel()
 	server := converse(t)
@@ -94,7 +93,7 @@ func TestSDK_DecodesAllRealtimeEvents(t *testing.T) {
 			t.Errorf("the SDK knows no event %s", event.Type)
 			continue
 		}
-		whole(t, event.Type, reflect.ValueOf(variant))
+		checkFields(t, event.Type, reflect.ValueOf(variant))
 	}
 	for _, must := range []string{
 		"session.created", "session.updated", "response.created", "response.output_audio.delta", "response.output_audio.done", "response.output_audio_transcript.done",
@@ -161,9 +160,7 @@ func TestSDK_IsNotLinkedIntoTheDialer(t *testing.T) {
 	}
 }
 
-// The function whole reports an error if a value of an SDK type lacks a required field or contains
-// an unknown field.
-func whole(t *testing.T, name string, value reflect.Value) {
+func checkFields(t *testing.T, name string, value reflect.Value) {
 	t.Helper()
 	if value.Kind() != reflect.Struct {
 		return

@@ -14,9 +14,7 @@ import (
 	"ringfence.dev/services/dialer/internal/conversation"
 )
 
-// The test connects a session with a conversation, without a telephone. The person interrupts the
-// agent, and the session reports to the model how much of its audio was played. The person then
-// opts out, and the farewell is played before the call ends.
+// The test connects a session with a conversation, without a telephone.
 func TestConversation_PersonInterruptsOptsOutAndHearsTheFarewell(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{
@@ -93,13 +91,13 @@ func check(t *testing.T, server *modeltest.RealtimeServer, result conversation.R
 		t.Errorf("result.Outcome = %v, want %v", result.Outcome, agent.OutcomeOptedOut)
 	case !result.OptedOut:
 		t.Error("result.OptedOut = false, want true")
-	case words != "Never call me again.": // the person's words arrive before the tool call
+	case words != "Never call me again.":
 		t.Errorf(`words = %v, want "Never call me again."`, words)
 	}
 	if faults := server.Sent("error"); len(faults) > 0 {
 		t.Errorf("the server refused %s", faults)
 	}
-	truncated := got(t, server, "conversation.item.truncate", 1)["audio_end_ms"].(float64)
+	truncated := waitReceived(t, server, "conversation.item.truncate", 1)["audio_end_ms"].(float64)
 	// The sent audio consists of the disclosure (2 s), the farewell (0.7 s), and the part of the
 	// greeting before the interruption.
 	switch left := float64(played*20) - 2700; {

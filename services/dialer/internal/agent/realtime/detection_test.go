@@ -63,7 +63,7 @@ func TestOpen_SendsNoiseReductionAndTurnDetection(t *testing.T) {
 			l.Begin()
 			l.wait(agent.TurnDone, 1)
 			for n, want := range []map[string]any{tt.before, tt.answer} {
-				update := got(t, server, "session.update", n+1)
+				update := waitReceived(t, server, "session.update", n+1)
 				if diff := cmp.Diff(want, dig(update, "session", "audio", "input", "turn_detection")); diff != "" {
 					t.Errorf("turn_detection of session.update %d (-want +got):\n%s", n+1, diff)
 				}

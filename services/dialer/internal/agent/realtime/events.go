@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// take handles one event of the model. Unknown events are ignored. An error ends the connection.
+// Unknown events are ignored. An error ends the connection.
 func (s *session) take(e serverEvent) error {
 	switch e.Type {
 	case "response.output_audio.delta":
@@ -48,8 +48,7 @@ func (s *session) take(e serverEvent) error {
 	return nil
 }
 
-// onSpeechStarted reports that the person began to speak. If the model transcribes, a text for the
-// item follows.
+// If the model transcribes speech, an Utterance with the same item follows.
 func (s *session) onSpeechStarted(item string) {
 	if s.transcription == "" {
 		item = ""
@@ -57,7 +56,7 @@ func (s *session) onSpeechStarted(item string) {
 	s.emit(agent.Event{Kind: agent.SpeechStarted, Item: item})
 }
 
-// onAudio passes audio to the conversation. It drops further audio of an item that was interrupted.
+// Further audio of an interrupted item is dropped.
 func (s *session) onAudio(e serverEvent) error {
 	audio, err := e.audio()
 	if err != nil {
@@ -98,7 +97,6 @@ func (s *session) onItemDone(id string) {
 	}
 }
 
-// onPartialWords stores a fragment of the transcript of an item that the model has not finished.
 func (s *session) onPartialWords(e serverEvent) {
 	var delta string
 	if json.Unmarshal(e.Delta, &delta) != nil {
@@ -112,9 +110,8 @@ func (s *session) onPartialWords(e serverEvent) {
 	}
 }
 
-// emitPartialWords emits the stored transcripts of unfinished items. It is called after the session
-// has ended or the connection was lost. The model will not finish these items, but the person may
-// have heard a part of them.
+// The model will not finish these items after the end of the session or the loss of the connection.
+// The person may have heard a part of them, so their texts are emitted.
 func (s *session) emitPartialWords() {
 	s.mu.Lock()
 	partial := s.partial
@@ -125,11 +122,10 @@ func (s *session) emitPartialWords() {
 	}
 }
 
-// onWords emits a complete text and adds it to the history.
 func (s *session) onWords(role string, e serverEvent) {
 	text := strings.TrimSpace(strings.ToValidUTF8(e.Transcript[:min(len(e.Transcript), maxWords)], ""))
 	if text == "" {
-		if role == agent.RolePerson { // the sentence contains no words
+		if role == agent.RolePerson { // no words were recognised
 			s.emit(agent.Event{Kind: agent.Utterance, Role: role, Item: e.ItemID})
 		}
 		return
@@ -233,8 +229,8 @@ func (s *session) onTool(itemID, name, id, arguments string) error {
 
 // onError handles an error event that refuses the requested response. If another response is
 // active, the session repeats the request after that response, or drops the request if moot is
-// true. Otherwise it repeats the request immediately. After maxFailures consecutive failures it
-// closes the connection. Other error events have no effect.
+// true. If no response is active, the session repeats the request immediately. After maxFailures
+// consecutive failures, the session closes the connection. Other error events have no effect.
 func (s *session) onError(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,15 +13,12 @@ import (
 // The server returns the metadata with the response.
 const asked = "asked"
 
-// The function exactly returns the settings of a response that speaks one sentence and calls no
-// tool.
 func exactly(text string, inLanguage bool, s agent.Settings) responseSettings {
 	return responseSettings{Instructions: agent.SayExactly(text, inLanguage, s), ToolChoice: "none"}
 }
 
-// The method disclosure returns the request for the disclosure, which is the first response of
-// every call. The person cannot interrupt it. The model does not respond to the person until the
-// disclosure was spoken.
+// The disclosure is the first response of every call. The person cannot interrupt it. The model
+// does not respond to the person until the disclosure was spoken.
 func (s *session) disclosure() response {
 	text, inLanguage := agent.FirstWords(s.spec)
 	settings := exactly(text, inLanguage, s.spec.Settings)
@@ -50,8 +47,7 @@ func (s *session) Begin() {
 	s.ask()
 }
 
-// The session calls the method answer after the disclosure. From then on, the model responds to the
-// person, and the person can interrupt the model.
+// After the disclosure, the model responds to the person, and the person can interrupt the model.
 func (s *session) answer() {
 	if s.opened {
 		return
@@ -67,7 +63,7 @@ func (s *session) answer() {
 	)
 }
 
-// ask requests the next response after the active response has ended. The model creates only one
+// The method ask waits for the end of the active response, because the model creates only one
 // response at a time.
 func (s *session) ask() {
 	if s.active || s.ended || !s.started || len(s.waiting) == 0 {
@@ -93,7 +89,6 @@ func (s *session) Say(text string) {
 		return
 	}
 	settings := exactly(text, true, s.spec.Settings)
-	// Remove every waiting request except the disclosure.
 	s.waiting = slices.DeleteFunc(s.waiting, func(r response) bool { return !r.first })
 	clear(s.calls) // the model does not need the results any more
 	s.waiting = append(s.waiting, response{settings: &settings, fromSay: true})
@@ -130,8 +125,8 @@ func (s *session) HearDigit(digit byte) {
 
 func (s *session) Events() <-chan agent.Event { return s.events }
 
-// Interrupted reports to the model how much of an item the person heard. It ignores an unknown item
-// and an item that it already reported. The reported duration is at most the length of the item's
+// Interrupted reports to the model how much of an item the person heard. Each item is reported
+// once, and unknown items are ignored. The reported duration is at most the length of the item's
 // audio, because the API refuses a longer one.
 func (s *session) Interrupted(id string, played time.Duration) {
 	s.mu.Lock()
@@ -162,7 +157,8 @@ func (s *session) Played(id string) {
 }
 
 // ToolResult sends the result of a tool to the model. After the result of the last open tool call,
-// it requests a response. After end_call, it requests a response only if the result is a refusal.
+// the session requests a response. After end_call, the session requests a response only if the
+// result is a refusal.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

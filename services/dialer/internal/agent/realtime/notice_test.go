@@ -11,8 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// The function recorded returns a line with a session of a call that is recorded.
-func recorded(t *testing.T, server *modeltest.RealtimeServer, settings agent.Settings) *line {
+func recordedLine(t *testing.T, server *modeltest.RealtimeServer, settings agent.Settings) *line {
 	t.Helper()
 	settings.Kind = agent.Realtime
 	spec := agent.Spec{Settings: settings, Now: time.Now()}
@@ -45,7 +44,7 @@ func TestNotice_IsPartOfTheDisclosure(t *testing.T) {
 			}
 			return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, "Good day.")}
 		}})
-		l := recorded(t, server, row.settings)
+		l := recordedLine(t, server, row.settings)
 		l.Begin()
 		noticed := l.wait(agent.Noticed, 1)
 		l.wait(agent.Utterance, 2)
@@ -68,7 +67,7 @@ func TestNotice_IsPartOfTheDisclosure(t *testing.T) {
 		} else if !strings.Contains(session, "This call is recorded") {
 			t.Errorf(`%s: session = %q, want it to contain "This call is recorded"`, name, session)
 		}
-		l.clean()
+		l.requireNoErrors()
 	}
 }
 

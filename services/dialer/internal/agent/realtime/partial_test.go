@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// The call ends while the model is still sending an item. The session must emit the text that has
-// arrived, because a part of it was played.
+// The call ends while the model is still sending an item. The person heard a part of the item, so
+// the session must emit the text that has arrived.
 func TestSession_EmitsTheTextOfAnIncompleteItem(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})
@@ -39,8 +39,6 @@ func TestSession_EmitsTheTextOfAnIncompleteItem(t *testing.T) {
 	}
 }
 
-// The field Disclosure is true in the events with audio of the disclosure. The event Disclosed
-// contains the id of the last item of the disclosure.
 func TestDisclosure_AudioIsMarked(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})

@@ -18,7 +18,6 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 )
 
-// line contains a session and the events that it has emitted so far.
 type line struct {
 	agent.Session
 	t      *testing.T
@@ -65,7 +64,6 @@ func open(t *testing.T, server *modeltest.RealtimeServer, settings agent.Setting
 	return listen(t, server, s)
 }
 
-// listen collects the events of a session.
 func listen(t *testing.T, server *modeltest.RealtimeServer, s agent.Session) *line {
 	t.Helper()
 	l := &line{Session: s, t: t, server: server, more: make(chan struct{}, 1), ended: make(chan struct{})}
@@ -85,7 +83,6 @@ func listen(t *testing.T, server *modeltest.RealtimeServer, s agent.Session) *li
 	return l
 }
 
-// The method all returns the events of the given kind that were emitted so far.
 func (l *line) all(kind agent.Kind) (found []agent.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +94,6 @@ func (l *line) all(kind agent.Kind) (found []agent.Event) {
 	return found
 }
 
-// wait waits for n events of a kind and returns the last one.
 func (l *line) wait(kind agent.Kind, n int) agent.Event {
 	l.t.Helper()
 	deadline := time.After(testkit.Timeout)
@@ -120,9 +116,7 @@ func (l *line) wait(kind agent.Kind, n int) agent.Event {
 	}
 }
 
-// The function got waits until the server has received n events of a type, and returns the last
-// one.
-func got(t *testing.T, server *modeltest.RealtimeServer, kind string, n int) map[string]any {
+func waitReceived(t *testing.T, server *modeltest.RealtimeServer, kind string, n int) map[string]any {
 	t.Helper()
 	var found []json.RawMessage
 	testkit.NoError(t, func() error {
@@ -138,8 +132,7 @@ func got(t *testing.T, server *modeltest.RealtimeServer, kind string, n int) map
 	return event
 }
 
-// The method clean reports an error if the server refused an event.
-func (l *line) clean() {
+func (l *line) requireNoErrors() {
 	l.t.Helper()
 	if faults := l.server.Sent("error"); len(faults) > 0 {
 		l.t.Errorf("refused events = %s, want none", faults)
@@ -164,7 +157,7 @@ func TestOpen_ConfiguresTheModel(t *testing.T) {
 		Transfers:    map[string]string{"desk": "+41440000000"},
 	}
 	l := open(t, server, settings)
-	update := got(t, server, "session.update", 1)
+	update := waitReceived(t, server, "session.update", 1)
 	for want, path := range map[string][]string{
 		"audio/pcmu ": {"audio", "input", "format", "type"}, "audio/pcmu": {"audio", "output", "format", "type"},
 		"marin":    {"audio", "output", "voice"},
@@ -191,7 +184,7 @@ func TestOpen_ConfiguresTheModel(t *testing.T) {
 	if server.Frames() != 0 {
 		t.Error("the model received audio before Begin")
 	}
-	l.clean()
+	l.requireNoErrors()
 }
 
 func TestOpen_ReturnsAnErrorWithoutAConfirmedSession(t *testing.T) {
@@ -301,7 +294,7 @@ func TestBegin_SpeaksTheDisclosureFirst(t *testing.T) {
 			t.Errorf("audio of %s: keep %v", e.Item, e.Keep)
 		}
 	}
-	first, answers := got(t, server, "session.update", 1), got(t, server, "session.update", 2)
+	first, answers := waitReceived(t, server, "session.update", 1), waitReceived(t, server, "session.update", 2)
 	for _, setting := range []string{"create_response", "interrupt_response"} {
 		path := []string{"session", "audio", "input", "turn_detection", setting}
 		if got := dig(first, path...); got != false {
@@ -310,7 +303,7 @@ func TestBegin_SpeaksTheDisclosureFirst(t *testing.T) {
 			t.Errorf("%s: dig(answers, path...) = %v, want true", setting, got)
 		}
 	}
-	l.clean()
+	l.requireNoErrors()
 }
 
 func TestBegin_WithoutADisclosureStartsTheConversation(t *testing.T) {
@@ -326,7 +319,7 @@ func TestBegin_WithoutADisclosureStartsTheConversation(t *testing.T) {
 			t.Error("a greeting is kept")
 		}
 	}
-	l.clean()
+	l.requireNoErrors()
 }
 
 func TestBegin_RequestsAMissingDisclosureAgain(t *testing.T) {
@@ -346,12 +339,11 @@ func TestBegin_RequestsAMissingDisclosureAgain(t *testing.T) {
 		} else if utterance.Text != "Good day." {
 			t.Errorf(`%s without a sound: utterance.Text = %q, want "Good day."`, status, utterance.Text)
 		}
-		l.clean()
+		l.requireNoErrors()
 	}
 }
 
-// The function speaking returns a line on which the disclosure and the greeting were spoken.
-func speaking(t *testing.T, opts modeltest.RealtimeOptions) *line {
+func lineAfterGreeting(t *testing.T, opts modeltest.RealtimeOptions) *line {
 	t.Helper()
 	l := open(t, serve(t, opts), agent.Settings{})
 	l.Begin()
@@ -361,7 +353,7 @@ func speaking(t *testing.T, opts modeltest.RealtimeOptions) *line {
 
 func TestInterrupted_TruncatesTheItemAtThePlayedAudio(t *testing.T) {
 	t.Parallel()
-	l := speaking(t, modeltest.RealtimeOptions{})
+	l := lineAfterGreeting(t, modeltest.RealtimeOptions{})
 	greeting := l.all(agent.Utterance)[1].Item
 	length := 0
 	for _, e := range l.all(agent.Audio) {
@@ -373,7 +365,7 @@ func TestInterrupted_TruncatesTheItemAtThePlayedAudio(t *testing.T) {
 	l.wait(agent.SpeechStarted, 1)
 	l.Interrupted(greeting, 345*time.Millisecond)
 	l.Interrupted(greeting, 300*time.Millisecond) // the second call for an item has no effect
-	switch e := got(t, l.server, "conversation.item.truncate", 1); {
+	switch e := waitReceived(t, l.server, "conversation.item.truncate", 1); {
 	case e["item_id"] != greeting:
 		t.Errorf(`e["item_id"] = %v, want %v`, e["item_id"], greeting)
 	case e["audio_end_ms"] != 345.0:
@@ -387,7 +379,7 @@ func TestInterrupted_TruncatesTheItemAtThePlayedAudio(t *testing.T) {
 	}
 	l.wait(agent.TurnDone, 3)
 	l.Interrupted(answer.Item, time.Hour)
-	if e := got(t, l.server, "conversation.item.truncate", 2); e["audio_end_ms"].(float64) > 60*float64(
+	if e := waitReceived(t, l.server, "conversation.item.truncate", 2); e["audio_end_ms"].(float64) > 60*float64(
 		len(answer.Text),
 	) {
 		t.Errorf("truncated at %v, beyond the audio", e)
@@ -400,9 +392,9 @@ func TestInterrupted_TruncatesTheItemAtThePlayedAudio(t *testing.T) {
 	l.Interrupted(last.Item, time.Millisecond) // no effect, because the item was played to its end
 	l.ToolResult("unknown", nil)
 	l.HearDigit('5')
-	got(t, l.server, "response.create", 4) // responses: disclosure, greeting, farewell, and one after the digit
+	waitReceived(t, l.server, "response.create", 4) // responses: disclosure, greeting, farewell, and one after the digit
 	if n := len(l.server.Received("conversation.item.truncate")); n != 2 {
 		t.Errorf("truncations = %d, want 2", n)
 	}
-	l.clean()
+	l.requireNoErrors()
 }

@@ -15,7 +15,7 @@ import (
 const (
 	// reconnectTimeout limits the single attempt to reconnect during a call.
 	reconnectTimeout = 5 * time.Second
-	// lateEvent is how long emit waits, after Close, for the receiver of one event.
+	// After Close, lateEvent limits the wait for the receiver of one event.
 	lateEvent = 100 * time.Millisecond
 	// renewAfter is the age at which a session is replaced by a new one, because the model ends a
 	// session after 60 minutes.
@@ -48,7 +48,6 @@ type response struct {
 
 func (r response) keep() bool { return r.first || r.fromSay }
 
-// item is the state of one item of the model.
 type item struct {
 	bytes     int
 	done, cut bool
@@ -109,7 +108,6 @@ func newSession(spec agent.Spec, transcription string, dial func(context.Context
 	return s
 }
 
-// settings returns the settings of a new session.
 func (s *session) settings() *sessionSettings {
 	out := &sessionSettings{
 		Type: "realtime", OutputModalities: []string{modality}, Instructions: agent.Instructions(s.spec),
@@ -145,7 +143,6 @@ func (s *session) input() audioInput {
 	return in
 }
 
-// connect opens a socket, sends the settings, and returns when the model has confirmed them.
 func (s *session) connect(ctx context.Context) error {
 	sock, err := s.dial(ctx)
 	if err != nil {
@@ -190,8 +187,8 @@ func (s *session) connect(ctx context.Context) error {
 	return nil
 }
 
-// code returns the code of an error, or its type if there is no code. The message of the error is
-// not logged.
+// The function code returns the code of an error, or its type if there is no code. The message of
+// the error is not logged.
 func code(e serverEvent) string {
 	if e.Error.Code != "" {
 		return strconv.Quote(e.Error.Code)
@@ -199,8 +196,7 @@ func code(e serverEvent) string {
 	return strconv.Quote(e.Error.Type)
 }
 
-// run reads events until the call has ended or the session has failed. It replaces an old session,
-// and reconnects once after a lost connection.
+// An old session is replaced by a new one. After a lost connection, the session reconnects once.
 func (s *session) run(ctx context.Context) {
 	defer close(s.events)
 	for {
@@ -233,7 +229,6 @@ func (s *session) run(ctx context.Context) {
 	}
 }
 
-// read handles events until the connection is lost or a limit is exceeded.
 func (s *session) read() error {
 	s.mu.Lock()
 	sock := s.sock
@@ -253,8 +248,8 @@ func (s *session) read() error {
 	}
 }
 
-// reconnect opens a new session during the call and sends the history to it. Before that, it ends
-// the items and the response that the old session had not finished.
+// reconnect opens a new session during the call and sends the history to it. The old session's
+// unfinished items and response are ended first.
 func (s *session) reconnect(ctx context.Context) error {
 	s.mu.Lock()
 	speaking := s.active || len(s.waiting) > 0
@@ -313,7 +308,7 @@ func (s *session) reconnect(ctx context.Context) error {
 	return nil
 }
 
-// emit sends an event to the receiver. After Close, it waits for at most lateEvent.
+// After Close, the session waits for the receiver for at most lateEvent.
 func (s *session) emit(e agent.Event) {
 	select {
 	case s.events <- e:

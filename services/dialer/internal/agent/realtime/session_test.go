@@ -22,7 +22,7 @@ import (
 
 func TestToolResult_RequestsAResponse(t *testing.T) {
 	t.Parallel()
-	l := speaking(t, modeltest.RealtimeOptions{Reply: func(heard, asked string, _ int) modeltest.RealtimeReply {
+	l := lineAfterGreeting(t, modeltest.RealtimeOptions{Reply: func(heard, asked string, _ int) modeltest.RealtimeReply {
 		switch {
 		case strings.Contains(heard, "never"):
 			return modeltest.RealtimeReply{Tool: agent.ToolOptOut, Args: `{"quote":"never again"}`}
@@ -43,7 +43,7 @@ func TestToolResult_RequestsAResponse(t *testing.T) {
 	end := l.wait(agent.ToolCall, 2)
 	l.wait(agent.TurnDone, 4)
 	l.ToolResult(end.ID, json.RawMessage(`{}`))
-	got(t, l.server, "conversation.item.create", 2)
+	waitReceived(t, l.server, "conversation.item.create", 2)
 	if n := len(l.server.Received("response.create")); n != 3 {
 		t.Errorf("requested responses = %d, want 3: none after end_call", n)
 	}
@@ -54,7 +54,7 @@ func TestToolResult_RequestsAResponse(t *testing.T) {
 	if n := len(l.all(agent.ToolCall)); n != 2 {
 		t.Errorf("tool calls = %d, want each once", n)
 	}
-	l.clean()
+	l.requireNoErrors()
 }
 
 func mustJSON(t *testing.T, value any) []byte {
@@ -66,11 +66,9 @@ func mustJSON(t *testing.T, value any) []byte {
 	return text
 }
 
-// Say is called while the model may be responding to the person. The model must finish that
-// response before it speaks the text of Say.
 func TestSay_WaitsForTheActiveResponse(t *testing.T) {
 	t.Parallel()
-	l := speaking(t, modeltest.RealtimeOptions{Pace: 5 * time.Millisecond, Chunk: 800})
+	l := lineAfterGreeting(t, modeltest.RealtimeOptions{Pace: 5 * time.Millisecond, Chunk: 800})
 	l.server.Speak("Tell me all about tea.")
 	l.Say("Goodbye now.")
 	l.wait(agent.TurnDone, 4)
@@ -87,8 +85,7 @@ func TestSay_WaitsForTheActiveResponse(t *testing.T) {
 }
 
 // If a machine answers, the message can be requested before the disclosure was spoken. The model
-// must speak the disclosure, then the message, and no greeting. Only the audio of the message has
-// the field Asked.
+// must speak the disclosure, then the message, and no greeting.
 func TestSay_FollowsTheDisclosure(t *testing.T) {
 	t.Parallel()
 	l := open(
@@ -115,16 +112,16 @@ func TestSay_FollowsTheDisclosure(t *testing.T) {
 			t.Errorf("e.Asked = %v, want %v", e.Asked, e.Item == utterances[1].Item)
 		}
 	}
-	l.clean()
+	l.requireNoErrors()
 }
 
 func TestReconnect_HappensOnceAndSendsTheHistory(t *testing.T) {
 	t.Parallel()
-	l := speaking(t, modeltest.RealtimeOptions{})
+	l := lineAfterGreeting(t, modeltest.RealtimeOptions{})
 	l.server.Speak("My name is Ada.")
 	l.wait(agent.TurnDone, 3)
 	l.server.Cut()
-	got(t, l.server, "conversation.item.create", 4)
+	waitReceived(t, l.server, "conversation.item.create", 4)
 	var items []string
 	for _, one := range l.server.Received("conversation.item.create") {
 		items = append(items, string(one))
@@ -135,7 +132,7 @@ func TestReconnect_HappensOnceAndSendsTheHistory(t *testing.T) {
 			t.Errorf("history lacks %s: %v", must, items)
 		}
 	}
-	if update := got(t, l.server, "session.update", 3); dig(
+	if update := waitReceived(t, l.server, "session.update", 3); dig(
 		update,
 		"session",
 		"audio",
@@ -158,7 +155,7 @@ func TestReconnect_HappensOnceAndSendsTheHistory(t *testing.T) {
 	if n := len(l.server.Received("response.create")); n != 2 {
 		t.Errorf("requested responses = %d, want the disclosure and the greeting once", n)
 	}
-	l.clean()
+	l.requireNoErrors()
 	l.server.Cut()
 	<-l.ended
 	if failed := l.wait(agent.Failed, 1); failed.Err == nil {
@@ -184,7 +181,7 @@ func TestReconnect_RepeatsTheWholeDisclosure(t *testing.T) {
 	case !first.Keep:
 		t.Error("first.Keep = false, want true")
 	}
-	if len(l.all(agent.ItemDone)) != 3 { // the interrupted item, the disclosure and the greeting
+	if len(l.all(agent.ItemDone)) != 3 { // the items are the interrupted item, the disclosure and the greeting
 		t.Errorf("%d items done", len(l.all(agent.ItemDone)))
 	}
 }
@@ -193,7 +190,7 @@ func TestSession_FailsAfterAnUnrecoverableError(t *testing.T) {
 	t.Parallel()
 	t.Run("reconnect fails", func(t *testing.T) {
 		t.Parallel()
-		l := speaking(t, modeltest.RealtimeOptions{})
+		l := lineAfterGreeting(t, modeltest.RealtimeOptions{})
 		l.server.Refuse(1)
 		l.server.Cut()
 		l.wait(agent.Failed, 1)
@@ -215,7 +212,7 @@ func TestSession_FailsAfterAnUnrecoverableError(t *testing.T) {
 	})
 	t.Run("too many tool calls", func(t *testing.T) {
 		t.Parallel()
-		l := speaking(t, modeltest.RealtimeOptions{})
+		l := lineAfterGreeting(t, modeltest.RealtimeOptions{})
 		for i := range 101 {
 			l.server.Inject(
 				[]byte(
@@ -232,16 +229,16 @@ func TestSession_FailsAfterAnUnrecoverableError(t *testing.T) {
 	})
 	t.Run("invalid JSON", func(t *testing.T) {
 		t.Parallel()
-		l := speaking(t, modeltest.RealtimeOptions{})
+		l := lineAfterGreeting(t, modeltest.RealtimeOptions{})
 		l.server.Inject([]byte(`{"type":`))
 		l.wait(agent.Failed, 1)
 	})
 	t.Run("two messages above the size limit", func(t *testing.T) {
 		t.Parallel()
-		l := speaking(t, modeltest.RealtimeOptions{})
+		l := lineAfterGreeting(t, modeltest.RealtimeOptions{})
 		l.server.Inject([]byte(`{"type":"session.updated","x":"` + strings.Repeat("x", 2<<20) + `"}`))
 		testkit.Until(t, "the session reconnects", func() bool { return l.server.Connections() >= 2 })
-		got(t, l.server, "conversation.item.create", 2)
+		waitReceived(t, l.server, "conversation.item.create", 2)
 		l.server.Inject([]byte(`{"type":"session.updated","x":"` + strings.Repeat("x", 2<<20) + `"}`))
 		l.wait(agent.Failed, 1)
 	})
@@ -249,7 +246,7 @@ func TestSession_FailsAfterAnUnrecoverableError(t *testing.T) {
 
 func TestSession_IgnoresUnknownEvents(t *testing.T) {
 	t.Parallel()
-	l := speaking(t, modeltest.RealtimeOptions{})
+	l := lineAfterGreeting(t, modeltest.RealtimeOptions{})
 	for _, odd := range []string{`{}`, `{"type":"from.the.future",` +
 		`"delta":{"a":1}}`, `{"type":"response.output_audio.done","item_id":"never"}`,
 		`{"type":"error","error":{"code":"odd","event_id":"nobody's"}}`,
@@ -266,7 +263,7 @@ func TestSession_IgnoresUnknownEvents(t *testing.T) {
 
 func TestClose_EndsTheSession(t *testing.T) {
 	t.Parallel()
-	l := speaking(t, modeltest.RealtimeOptions{})
+	l := lineAfterGreeting(t, modeltest.RealtimeOptions{})
 	l.Close()
 	l.Close()
 	l.wait(agent.Closed, 1)
@@ -280,8 +277,7 @@ func TestClose_EndsTheSession(t *testing.T) {
 	}
 }
 
-// The function stuck returns the URL of a server that confirms the session and then does not read
-// any more.
+// The server confirms the session and then reads nothing more.
 func stuck(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -329,11 +325,10 @@ func TestHearAudio_NeverBlocks(t *testing.T) {
 	}
 }
 
-// The person interrupts the agent while audio is in transit from the model. That audio must not be
-// emitted.
+// The person interrupts the agent while audio of the item is in transit from the model.
 func TestInterrupted_DropsFurtherAudioOfTheItem(t *testing.T) {
 	t.Parallel()
-	l := speaking(t, modeltest.RealtimeOptions{})
+	l := lineAfterGreeting(t, modeltest.RealtimeOptions{})
 	greeting := l.all(agent.Utterance)[1].Item
 	before := len(l.all(agent.Audio))
 	l.Interrupted(greeting, 0)
@@ -347,7 +342,7 @@ func TestInterrupted_DropsFurtherAudioOfTheItem(t *testing.T) {
 
 func TestToolResult_RequestsOneResponseForAllResults(t *testing.T) {
 	t.Parallel()
-	l := speaking(t, modeltest.RealtimeOptions{})
+	l := lineAfterGreeting(t, modeltest.RealtimeOptions{})
 	for _, id := range []string{"c1", "c2"} {
 		l.server.Inject(
 			[]byte(
@@ -358,7 +353,7 @@ func TestToolResult_RequestsOneResponseForAllResults(t *testing.T) {
 	}
 	l.wait(agent.ToolCall, 2)
 	l.ToolResult("c1", json.RawMessage(`{}`))
-	got(t, l.server, "conversation.item.create", 1)
+	waitReceived(t, l.server, "conversation.item.create", 1)
 	l.ToolResult("c2", json.RawMessage(`{}`))
 	l.wait(agent.TurnDone, 3)
 	l.server.Inject(

@@ -23,17 +23,15 @@ type format struct {
 	Type string `json:"type"`
 }
 
-// transcription contains the settings of the transcription. The language is in Language or in
-// Languages, depending on the model.
+// Depending on the model, the language is in Language or in Languages.
 type transcription struct {
 	Model     string   `json:"model"`
 	Language  string   `json:"language,omitempty"`
 	Languages []string `json:"languages,omitempty"`
 }
 
-// newTranscription returns the settings of a transcription model. tag is the agent's BCP 47
-// language tag. The API uses only the primary subtag. gpt-transcribe and gpt-live-transcribe accept
-// a list of languages, and all other models accept one language.
+// The API uses only the primary subtag of a BCP 47 language tag. gpt-transcribe and
+// gpt-live-transcribe accept a list of languages. All other models accept one language.
 func newTranscription(model, tag string) *transcription {
 	primary, _, _ := strings.Cut(strings.ToLower(tag), "-")
 	if primary != "" && (model == "gpt-transcribe" || model == "gpt-live-transcribe") {
@@ -42,9 +40,8 @@ func newTranscription(model, tag string) *transcription {
 	return &transcription{Model: model, Language: primary}
 }
 
-// turnDetection contains the agent's setting, and whether the model responds to the person. During
-// the disclosure, the person's speech is transcribed, but it neither causes a response nor
-// interrupts the model.
+// During the disclosure, the person's speech is transcribed. The speech neither causes a response
+// nor interrupts the model.
 type turnDetection struct {
 	agent.TurnDetection
 	CreateResponse    bool `json:"create_response"`
@@ -96,7 +93,8 @@ type conversationItem struct {
 	Output  string    `json:"output,omitempty"`
 }
 
-// clientEvent is an event that is sent to the model. Audio is sent by appendAudio instead.
+// clientEvent is an event that is sent to the model, except audio. The function appendAudio writes
+// the events with audio.
 type clientEvent struct {
 	Type     string            `json:"type"`
 	EventID  string            `json:"event_id,omitempty"`
@@ -112,7 +110,6 @@ type truncation struct {
 	AudioEndMS   int64  `json:"audio_end_ms"`
 }
 
-// serverEvent is an event of the model.
 type serverEvent struct {
 	Type       string          `json:"type"`
 	ItemID     string          `json:"item_id"`
@@ -141,7 +138,7 @@ type serverEvent struct {
 	} `json:"error"`
 }
 
-// decode decodes one event. Invalid JSON is an error; an unknown event is not.
+// Invalid JSON is an error. An unknown event is not an error.
 func decode(message []byte) (serverEvent, error) {
 	var e serverEvent
 	if err := json.Unmarshal(message, &e); err != nil {
@@ -150,7 +147,6 @@ func decode(message []byte) (serverEvent, error) {
 	return e, nil
 }
 
-// audio returns the audio of a delta event.
 func (e serverEvent) audio() ([]byte, error) {
 	if len(e.Delta) < 2 || e.Delta[0] != '"' {
 		return nil, fmt.Errorf("read the agent's audio: not a string")
@@ -171,7 +167,6 @@ func (e serverEvent) audio() ([]byte, error) {
 	return audio[:n], nil
 }
 
-// appendAudio appends the event that sends a frame to the model.
 func appendAudio(dst, frame []byte) []byte {
 	dst = append(dst, `{"type":"input_audio_buffer.append","audio":"`...)
 	dst = base64.StdEncoding.AppendEncode(dst, frame)

@@ -7,7 +7,6 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// BenchmarkAppendAudio measures the encoding of one frame.
 func BenchmarkAppendAudio(b *testing.B) {
 	frame, buf := make([]byte, agent.FrameBytes), []byte(nil)
 	b.ReportAllocs()
@@ -16,7 +15,7 @@ func BenchmarkAppendAudio(b *testing.B) {
 	}
 }
 
-// BenchmarkDelta measures the decoding of half a second of the model's audio.
+// One operation decodes half a second of the model's audio.
 func BenchmarkDelta(b *testing.B) {
 	message := []byte(
 		`{"type":"response.output_audio.delta","event_id":"event_1","response_id":"resp_1","item_id":"item_1",` +
