@@ -69,19 +69,19 @@ func BenchmarkTalks(b *testing.B) {
 	)
 	all, answers := make([]sipcarrier.Talk, len(phones)), make([]int64, len(phones))
 	for i, phone := range phones {
-		all[i] = ring(b, talks)
+		all[i] = startCall(b, talks)
 		answers[i] = time.Now().UnixNano()
 		pickUp(b, all[i], phone)
 		time.Sleep(10 * time.Millisecond) // start a hundred calls per second
 	}
 	time.Sleep(settling)
-	before := late(b, metrics)
+	before := sentPackets(b, metrics)
 	begun, spent := time.Now(), cpuTime(b)
 	for b.Loop() {
 		time.Sleep(window)
 	}
 	spent, took := cpuTime(b)-spent, time.Since(begun)
-	after := late(b, metrics)
+	after := sentPackets(b, metrics)
 	goroutines := runtime.NumGoroutine()
 	lost := counted(b, metrics, "ringfence_dialer_rtp_lost_packets_total")
 	unsent := counted(
@@ -129,8 +129,7 @@ func (o hours) ConversationInputs(context.Context, uuid.UUID) (store.Conversatio
 	return store.ConversationInputs{Settings: []byte(o), Person: "+14155550101", MaxCallSeconds: 3600}, nil
 }
 
-// ring starts the media of one call and waits until the session of its agent is open.
-func ring(b *testing.B, talks *conversation.SIPCalls) sipcarrier.Talk {
+func startCall(b *testing.B, talks *conversation.SIPCalls) sipcarrier.Talk {
 	b.Helper()
 	talk, err := talks.Begin(b.Context(), uuid.New(), trunks.New(uuid.Nil))
 	if err != nil {
@@ -190,9 +189,9 @@ func counted(b *testing.B, metrics prometheus.Gatherer, name string) (sum float6
 	return sum
 }
 
-// The function late returns the numbers of sent packets from the histogram of delays. The key is
-// the bound of a bucket in seconds. The value is the number of packets with at most this delay.
-func late(b *testing.B, metrics prometheus.Gatherer) map[float64]float64 {
+// The key is the upper bound of a bucket in seconds. The value is the number of packets with at
+// most this delay.
+func sentPackets(b *testing.B, metrics prometheus.Gatherer) map[float64]float64 {
 	b.Helper()
 	families, err := metrics.Gather()
 	if err != nil {
@@ -209,8 +208,7 @@ func late(b *testing.B, metrics prometheus.Gatherer) map[float64]float64 {
 	return counts
 }
 
-// quantile computes a quantile from the cumulative counts of a histogram, in ms. It interpolates
-// linearly within a bucket.
+// The counts are those of a cumulative histogram in seconds. The result is in ms.
 func quantile(counts map[float64]float64, q float64) float64 {
 	bounds := slices.Sorted(maps.Keys(counts))
 	if len(bounds) == 0 {

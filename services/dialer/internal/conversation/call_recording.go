@@ -27,7 +27,6 @@ type callRecording struct {
 	ended        bool
 }
 
-// join sets the conversation that is recorded.
 func (t *callRecording) join(c *Conversation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -61,8 +60,8 @@ func (t *callRecording) begin() {
 	}()
 }
 
-// The method record makes the conversation pass its audio to the given preRecording. If it is nil,
-// the conversation stops passing audio. record returns false if the recording has already ended.
+// If the parameter to is nil, the conversation passes no more audio. The result is false if the
+// recording has already ended.
 func (t *callRecording) record(to *preRecording) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,8 +89,7 @@ func newPreRecording() *preRecording {
 	return &preRecording{person: make([]byte, 0, maxBytes), agent: make([]byte, 0, maxBytes)}
 }
 
-// Tick receives 20 ms of audio of both sides. It does not allocate memory. Audio that does not fit
-// is dropped.
+// Tick allocates no memory. Audio that does not fit is dropped.
 func (l *preRecording) Tick(person, agent []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,10 +107,8 @@ func (l *preRecording) attach(recording *recordings.Tape) {
 	l.recording, l.person, l.agent = recording, nil, nil
 }
 
-// discard ends and deletes the recording.
 func (t *callRecording) discard() { t.end((*recordings.Tape).Discard) }
 
-// close ends the recording and keeps it.
 func (t *callRecording) close() { t.end((*recordings.Tape).Close) }
 
 func (t *callRecording) end(how func(*recordings.Tape)) {

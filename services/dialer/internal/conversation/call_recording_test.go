@@ -24,14 +24,12 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// fakeRecorder creates recordings in a real database. It can delay the start of a recording.
 type fakeRecorder struct {
 	*recordings.Recorder
 	pool  *pgxpool.Pool
 	spool string
-	// hears returns how long the person has been connected. requested is the result of hears at the
-	// time at which the recording was requested. started is the result of hears at the time at
-	// which the recording existed.
+	// hears returns how long the person has been connected. requested is this time at the request
+	// for the recording. started is this time when the recording exists.
 	hears              func() time.Duration
 	requested, started atomic.Int64
 	// slow is the delay between the request for a recording and its creation.
@@ -68,7 +66,7 @@ func newFakeRecorder(t *testing.T) *fakeRecorder {
 	return s
 }
 
-// Begin stores the call, because the fixture does not, and then starts its recording.
+// The fixture does not store the call, so Begin stores it before the recording starts.
 func (s *fakeRecorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (tape *recordings.Tape, err error) {
 	s.requested.Store(int64(s.hears()))
 	for s.hears() < time.Duration(s.requested.Load())+s.slow {
@@ -86,7 +84,7 @@ func (s *fakeRecorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID)
 	return s.Recorder.Begin(ctx, workspaceID, callID)
 }
 
-// sound returns the total length of all recordings, or -1 if there is no file.
+// The result is -1 if there is no file.
 func (s *fakeRecorder) sound(t *testing.T) time.Duration {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.spool, "*.wav"))
@@ -163,8 +161,8 @@ func TestRecording_ContainsAudioFromBeforeTheFileExists(t *testing.T) {
 	}
 }
 
-// recordCall records a call for at least half a second. It returns the length of the recording, and
-// the length of the audio that the person received after the recording was created.
+// recorded is the length of the recording. heard is the length of the audio that the person
+// received after the recording was created.
 func recordCall(t *testing.T, s *fakeRecorder) (recorded, heard time.Duration) {
 	t.Helper()
 	r := newRecordedCallTest(t, `{"script":{"tone_hz":440,"tone_millis":60000,"speaks":true}}`, s, nil)

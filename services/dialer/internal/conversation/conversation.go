@@ -37,7 +37,6 @@ type Settings struct {
 type Leg interface {
 	// SpeakSoon is called after audio was added to an empty queue. It must not block.
 	SpeakSoon()
-	// SendDigits sends DTMF digits.
 	SendDigits(ctx context.Context, digits string) error
 	// Transfer transfers the call to a number. Transfer returns when the transfer has succeeded or
 	// failed.
@@ -277,10 +276,11 @@ func (c *Conversation) Run(ctx context.Context) Result {
 	return c.result()
 }
 
-// awaitLastSentence keeps the session open after the end of the call, for at most lastSentence,
-// until the person's last sentence is transcribed. An opt-out in this sentence counts. If response
-// is true, awaitLastSentence also waits for the agent's response to the sentence, because the agent
-// can call a tool in it. The agent receives silence, so that it detects the end of the sentence.
+// After the end of the call, the session stays open until the person's last sentence is
+// transcribed, for at most lastSentence. An opt-out in this sentence counts. The agent's response
+// to the sentence can contain a tool call. If the parameter response is true, the conversation
+// waits for this response too. The agent receives silence, so that it detects the end of the
+// sentence.
 func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agent.Event, response bool) {
 	tick, limit := time.NewTicker(agent.Duration(agent.FrameBytes)), time.NewTimer(lastSentence)
 	defer tick.Stop()
@@ -309,8 +309,8 @@ func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agen
 	}
 }
 
-// drain reads the remaining events of a closed session. These events can contain words, an outcome
-// or an opt-out from the last moment of the call.
+// The remaining events of a closed session can contain words, an outcome or an opt-out from the
+// last moment of the call.
 func (c *Conversation) drain(events <-chan agent.Event) {
 	limit := time.NewTimer(time.Second)
 	defer limit.Stop()
@@ -332,8 +332,8 @@ func (c *Conversation) drain(events <-chan agent.Event) {
 	}
 }
 
-// onLate handles an event that arrives after the last frame was sent. Such an event can add to the
-// transcript, set the outcome, or opt the person out. It has no other effect.
+// onLate handles an event that arrives after the last frame was sent. Such an event can only add to
+// the transcript, set the outcome, or opt the person out.
 func (c *Conversation) onLate(e agent.Event) {
 	switch e.Kind {
 	case agent.Utterance:

@@ -61,7 +61,6 @@ func (c *Conversation) reworded() string {
 	return words
 }
 
-// letters returns the letters and digits of a text in lower case.
 func letters(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) {

@@ -18,7 +18,7 @@ const (
 	firstFrame = 20 * time.Millisecond
 )
 
-// speakWords makes the agent send all audio of a text immediately, as real models do.
+// Real models send all audio of a text immediately.
 func (k *conversationTest) speakWords(item, text string, disclosure bool) {
 	k.send(
 		agent.Event{
@@ -34,7 +34,6 @@ func (k *conversationTest) speakWords(item, text string, disclosure bool) {
 	k.send(agent.Event{Kind: agent.TurnDone})
 }
 
-// turnTexts returns the texts of the turns of a transcript.
 func turnTexts(turns []agent.Turn) (texts []string) {
 	for _, turn := range turns {
 		texts = append(texts, turn.Text)
@@ -42,16 +41,14 @@ func turnTexts(turns []agent.Turn) (texts []string) {
 	return texts
 }
 
-// The person hangs up at different times. The agent had sent all audio and text before the first
-// word was played.
+// Before the first word is played, the agent has sent all audio and text.
 func TestTranscript_EndsWhereThePersonHungUp(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
 		after time.Duration
 		want  []string
-		// started, finished and cut are the expected times in the record of the disclosure. Zero
-		// means none.
+		// These are the expected times in the record of the disclosure. Zero means none.
 		started, finished, cut time.Duration
 	}{
 		{name: "hangup before the first frame"},
@@ -112,10 +109,9 @@ func TestTranscript_EndsWhereThePersonHungUp(t *testing.T) {
 func TestTranscript_ExcludesFramesThatWereNotSent(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		name     string
-		from, to time.Duration // period in which no frame is sent
-		want     []string
-		// started and cut are the expected times in the record of the disclosure. Zero means none.
+		name         string
+		from, to     time.Duration // period in which no frame is sent
+		want         []string
 		started, cut time.Duration
 	}{
 		{name: "no frame is sent", to: 20 * time.Second},
@@ -163,7 +159,7 @@ func TestTranscript_ExcludesFramesThatWereNotSent(t *testing.T) {
 	}
 }
 
-// after returns the time that is d after begun, or nil if d is zero.
+// The result is nil if d is zero.
 func after(begun time.Time, d time.Duration) *time.Time {
 	if d == 0 {
 		return nil

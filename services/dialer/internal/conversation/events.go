@@ -10,10 +10,9 @@ import (
 )
 
 const (
-	// closeDelay applies to a call that is about to end and whose agent has not sent TurnDone. The
-	// call ends when the queue of audio has been empty for closeDelay. If the conversation waits
-	// for a requested sentence, sentenceDelay applies instead, because the agent needs longer to
-	// start that sentence.
+	// A call can be about to end while its agent has not sent TurnDone. Such a call ends when the
+	// queue of audio has been empty for closeDelay. While the conversation waits for a requested
+	// sentence, sentenceDelay applies, because the agent needs longer to start the sentence.
 	closeDelay, sentenceDelay = 1500 * time.Millisecond, 5 * time.Second
 	// closeTimeout limits the time between the decision to end a call and its end. After
 	// closeTimeout the call ends even if audio is still queued.
@@ -85,7 +84,6 @@ type closing struct {
 	dry time.Time
 }
 
-// handle handles one event of the agent.
 func (c *Conversation) handle(ctx context.Context, e agent.Event) {
 	now := time.Now()
 	switch e.Kind {
@@ -136,8 +134,7 @@ func (c *Conversation) handle(ctx context.Context, e agent.Event) {
 	}
 }
 
-// The method arrived counts the audio that the agent sent, including audio that is dropped
-// afterwards.
+// Audio that is dropped afterwards is counted too.
 func (c *Conversation) arrived(e agent.Event) {
 	it := c.transcript.item(e.Item)
 	it.disclosure = it.disclosure || e.Disclosure
@@ -146,7 +143,6 @@ func (c *Conversation) arrived(e agent.Event) {
 	}
 }
 
-// onAudio queues audio of the agent.
 func (c *Conversation) onAudio(e agent.Event) {
 	c.arrived(e)
 	if c.cuts[e.Item] {
@@ -178,15 +174,13 @@ func (c *Conversation) onAudio(e agent.Event) {
 	}
 }
 
-// The method overdue reports whether audio must be dropped because the agent sent it after the
-// request for the last sentence. After a voicemail message or a farewell, the model must not add
-// anything. For an agent of kind media_ws it returns false, because such an agent does not mark the
-// audio of the requested sentence.
+// The model must not add anything to a voicemail message or a farewell. Audio that the agent sends
+// after the request for this last sentence is dropped. An agent of kind media_ws does not mark the
+// audio of the requested sentence, so its audio is not dropped.
 func (c *Conversation) overdue(e agent.Event) bool {
 	return c.closing != nil && c.closing.last && !e.Keep && c.settings.Agent.Kind != agent.MediaWS
 }
 
-// drop makes the conversation discard all further audio of an item.
 func (c *Conversation) drop(item string) {
 	if len(c.cuts) >= maxItems {
 		clear(c.cuts)
@@ -194,8 +188,8 @@ func (c *Conversation) drop(item string) {
 	c.cuts[item] = true
 }
 
-// flush handles a barge-in: the person interrupts the agent. It discards the queued audio, except
-// audio that the person must hear. It has no effect on the last sentence of a call.
+// When the person interrupts the agent, the queued audio is discarded, except audio that the person
+// must hear. The last sentence of a call cannot be interrupted.
 func (c *Conversation) flush() {
 	if c.closing != nil {
 		return
@@ -211,8 +205,6 @@ func (c *Conversation) flush() {
 	}
 }
 
-// The method update processes what the stream has done since the last update. It records which
-// audio was played, handles detected signals, and ends a closing call when the queue is empty.
 func (c *Conversation) update() {
 	now := time.Now()
 	c.recordPlayout()
@@ -248,7 +240,6 @@ func (c *Conversation) update() {
 	}
 }
 
-// recordPlayout adds the audio of the queue that was sent so far to the transcript.
 func (c *Conversation) recordPlayout() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -268,21 +259,20 @@ func (c *Conversation) recordPieces(pieces []*piece) {
 	c.queue.lost = c.queue.lost[:0]
 }
 
-// halt ends the playout. Audio that is still queued is never sent.
+// Audio that is still queued is never sent.
 func (c *Conversation) halt() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.recordPieces(c.queue.halt())
 }
 
-// close makes the call end after all queued audio was played.
+// The call ends after all queued audio was played.
 func (c *Conversation) close(cause callstate.Cause) {
 	if c.closing == nil {
 		c.closing = &closing{cause: cause, limit: time.Now().Add(closeTimeout)}
 	}
 }
 
-// closeWith makes the agent speak a last sentence and then ends the call.
 func (c *Conversation) closeWith(text string, cause callstate.Cause) {
 	if c.closing != nil {
 		return
@@ -306,7 +296,8 @@ func (c *Conversation) end(cause callstate.Cause) {
 	}
 }
 
-// The method due applies every limit whose time has come. It returns the time until the next limit.
+// The method due applies every limit whose time has come. The result is the time until the next
+// limit.
 func (c *Conversation) due(now time.Time) time.Duration {
 	if c.over {
 		return 0

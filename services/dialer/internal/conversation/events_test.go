@@ -34,15 +34,15 @@ func TestBargeIn_ReportsWhatWasPlayed(t *testing.T) {
 			t.Errorf("loud audio sent = %s, want 600ms", heard)
 		}
 		switch {
-		case len(k.fakeSession.now().cuts) != 2:
-			t.Errorf("length of cuts = %v, want 2", len(k.fakeSession.now().cuts))
-		case k.fakeSession.now().cuts["cut"] != 500*time.Millisecond:
-			t.Errorf(`cuts["cut"] = %v, want %v`, k.fakeSession.now().cuts["cut"], 500*time.Millisecond)
-		case k.fakeSession.now().cuts["never"] != 0:
-			t.Errorf(`cuts["never"] = %v, want 0`, k.fakeSession.now().cuts["never"])
+		case len(k.fakeSession.soFar().cuts) != 2:
+			t.Errorf("length of cuts = %v, want 2", len(k.fakeSession.soFar().cuts))
+		case k.fakeSession.soFar().cuts["cut"] != 500*time.Millisecond:
+			t.Errorf(`cuts["cut"] = %v, want %v`, k.fakeSession.soFar().cuts["cut"], 500*time.Millisecond)
+		case k.fakeSession.soFar().cuts["never"] != 0:
+			t.Errorf(`cuts["never"] = %v, want 0`, k.fakeSession.soFar().cuts["never"])
 		}
-		if !slices.Equal(k.fakeSession.now().played, []string{"done"}) {
-			t.Errorf("items reported as played = %v", k.fakeSession.now().played)
+		if !slices.Equal(k.fakeSession.soFar().played, []string{"done"}) {
+			t.Errorf("items reported as played = %v", k.fakeSession.soFar().played)
 		}
 		k.send(agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Item: "person", Text: "Wait."})
 		k.hangUp()
@@ -72,9 +72,9 @@ func TestBargeIn_DoesNotInterruptTheDisclosure(t *testing.T) {
 		if heard := k.heardAudio(); heard != time.Second {
 			t.Errorf("loud audio sent = %s, want only the whole disclosure", heard)
 		}
-		if _, found := k.fakeSession.now().cuts["disclosure"]; found {
+		if _, found := k.fakeSession.soFar().cuts["disclosure"]; found {
 			t.Error("cut: found = true, want false")
-		} else if got := len(k.fakeSession.now().cuts); got != 1 {
+		} else if got := len(k.fakeSession.soFar().cuts); got != 1 {
 			t.Errorf("cut: length of cuts = %d, want 1", got)
 		}
 	})
@@ -276,12 +276,12 @@ func TestRun_HangupEndsTheSession(t *testing.T) {
 		k.hangUp()
 		k.wantEnd("", 0, 0)
 		switch {
-		case !k.fakeSession.now().ended:
+		case !k.fakeSession.soFar().ended:
 			t.Error("session closed = false, want true")
-		case k.fakeSession.now().digits != "#":
-			t.Errorf(`digits received by the agent = %v, want "#"`, k.fakeSession.now().digits)
-		case k.fakeSession.now().calls[0] != "begin":
-			t.Errorf(`first call of the agent = %v, want "begin"`, k.fakeSession.now().calls[0])
+		case k.fakeSession.soFar().digits != "#":
+			t.Errorf(`digits received by the agent = %v, want "#"`, k.fakeSession.soFar().digits)
+		case k.fakeSession.soFar().calls[0] != "begin":
+			t.Errorf(`first call of the agent = %v, want "begin"`, k.fakeSession.soFar().calls[0])
 		}
 	})
 }

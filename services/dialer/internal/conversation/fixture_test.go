@@ -17,14 +17,12 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// fakeSession is a session whose events the test sends. It records the calls of its methods.
 type fakeSession struct {
 	events chan agent.Event
 	mu     sync.Mutex
 	sessionCalls
 }
 
-// sessionCalls contains the recorded calls of a fakeSession.
 type sessionCalls struct {
 	calls    []string
 	cuts     map[string]time.Duration
@@ -36,8 +34,7 @@ type sessionCalls struct {
 	ended    bool
 }
 
-// The method now returns a copy of the calls that were recorded so far.
-func (f *fakeSession) now() sessionCalls {
+func (f *fakeSession) soFar() sessionCalls {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.sessionCalls
@@ -98,7 +95,6 @@ func (f *fakeSession) Close() {
 	}
 }
 
-// fakeLeg is a leg whose methods return the error in the field err.
 type fakeLeg struct {
 	mu   sync.Mutex
 	soon int
@@ -127,7 +123,6 @@ func (p *fakeLeg) Transfer(_ context.Context, to string) error {
 	return p.err
 }
 
-// fakeDetector returns the signal that the test has stored in next, and then clears next.
 type fakeDetector struct{ next Signal }
 
 func (e *fakeDetector) Hear([]byte) Signal {
@@ -158,7 +153,6 @@ type conversationTest struct {
 
 var errPhone = errors.New("the telephone says no")
 
-// converse starts a conversation and passes it to the function test.
 func converse(t *testing.T, settings agent.Settings, test func(*conversationTest)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -217,7 +211,6 @@ func (k *conversationTest) pump() {
 	}
 }
 
-// pass waits in virtual time.
 func (k *conversationTest) pass(d time.Duration) {
 	time.Sleep(d) // virtual time
 	synctest.Wait()
@@ -230,7 +223,6 @@ func (k *conversationTest) send(events ...agent.Event) {
 	synctest.Wait()
 }
 
-// speak makes the agent send an item of the given length.
 func (k *conversationTest) speak(item string, length time.Duration) {
 	k.send(
 		agent.Event{Kind: agent.Audio, Item: item, Audio: tone(length)},
@@ -238,7 +230,6 @@ func (k *conversationTest) speak(item string, length time.Duration) {
 	)
 }
 
-// hear makes the person loud for the given time.
 func (k *conversationTest) hear(length time.Duration) {
 	for range length / (20 * time.Millisecond) {
 		k.HearFrame(tone(20 * time.Millisecond))
@@ -250,14 +241,13 @@ func (k *conversationTest) tool(name, args string) {
 	k.send(agent.Event{Kind: agent.ToolCall, Tool: name, ID: name, Args: json.RawMessage(args)})
 }
 
-// heardAudio returns the total length of the loud audio that was sent to the person.
+// Only loud audio is counted.
 func (k *conversationTest) heardAudio() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return agent.Duration(len(k.line) - bytes.Count(k.line, []byte{silence}))
 }
 
-// isOver reports whether the conversation has ended.
 func (k *conversationTest) isOver() bool {
 	select {
 	case <-k.over:
@@ -267,7 +257,6 @@ func (k *conversationTest) isOver() bool {
 	}
 }
 
-// wantEnd waits for the end of the conversation and checks its cause and its time.
 func (k *conversationTest) wantEnd(cause callstate.Cause, after, within time.Duration) {
 	k.t.Helper()
 	<-k.over
@@ -281,7 +270,6 @@ func (k *conversationTest) wantEnd(cause callstate.Cause, after, within time.Dur
 	}
 }
 
-// tone returns loud audio of the given length.
 func tone(length time.Duration) []byte {
 	return bytes.Repeat([]byte{0x20, 0xa0}, int(length*agent.BytesPerSecond/time.Second)/2)
 }

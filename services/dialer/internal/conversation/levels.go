@@ -14,7 +14,6 @@ func magnitude(sample byte) int {
 	return (int(sample&0x0f)<<3+0x84)<<(sample>>4) - 0x84
 }
 
-// The function loud reports whether a frame contains speech or another sound.
 func loud(frame []byte) bool {
 	sum := 0
 	for _, sample := range frame {
@@ -57,7 +56,7 @@ func (h *frameRing) push(frame []byte) {
 	h.n++
 }
 
-// pop returns the oldest frame, or nil if the ring is empty.
+// The result is nil if the ring is empty.
 func (h *frameRing) pop() []byte {
 	if h.n == 0 {
 		return nil

@@ -9,10 +9,10 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// An agent can return the outcome opted_out without calling the tool opt_out. At each of the times
-// below, this outcome must be an opt-out. The OptedOut callback must run exactly once, with the
-// person's last words. RefusesFurtherCalls must not match these words. Otherwise the test would
-// pass without the outcome.
+// An agent can return the outcome opted_out without calling the tool opt_out. This outcome must be
+// an opt-out at any time of the call. The OptedOut callback must run exactly once, with the
+// person's last words. RefusesFurtherCalls must not match these words, so that only the outcome can
+// cause the opt-out.
 func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "No, thank you, that is enough."
@@ -106,8 +106,7 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 	}
 }
 
-// The model ends the call before it has transcribed the person's last sentence, which refuses
-// further calls. The refusal is an opt-out, and the wait for the transcript is limited.
+// The model ends the call before it has transcribed the person's last sentence.
 func TestEndCall_WaitsForTheTranscriptOfTheLastSentence(t *testing.T) {
 	t.Parallel()
 	const words = "Please never call me again."
@@ -147,8 +146,8 @@ func TestEndCall_WaitsForTheTranscriptOfTheLastSentence(t *testing.T) {
 	}
 }
 
-// The person refuses further calls, and the model calls no tool. The words are an opt-out even if
-// they are transcribed after the person hung up.
+// The model calls no tool. The words are an opt-out even if they are transcribed after the person
+// hung up.
 func TestUtterance_RefusalOfFurtherCallsIsAnOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "Rufen Sie mich bitte nie wieder an."

@@ -43,7 +43,6 @@ type share struct {
 	began, last time.Time
 }
 
-// The method play records that a frame with audio of the piece is sent now.
 func (p *piece) play(now time.Time) {
 	if p.began.IsZero() {
 		p.began = now
@@ -51,7 +50,7 @@ func (p *piece) play(now time.Time) {
 	p.last = now
 }
 
-// take moves up to len(dst) bytes of the piece to dst. It allocates no memory.
+// The method take allocates no memory.
 func (p *piece) take(dst []byte) (n int) {
 	for n < len(dst) && p.chunk < len(p.chunks) {
 		moved := copy(dst[n:], p.chunks[p.chunk][p.offset:])
@@ -86,7 +85,6 @@ type playout struct {
 	dropped, trimmed int64
 }
 
-// add appends audio to the piece of an item. If the item has no open piece, add starts a new one.
 func (q *playout) add(id string, audio []byte, keep bool) {
 	if q.halted {
 		return
@@ -106,8 +104,7 @@ func (q *playout) add(id string, audio []byte, keep bool) {
 	q.ratchet.arrived += len(audio)
 }
 
-// finish marks an item as complete. An item without audio gets an empty piece, so that the item
-// keeps its position in the order.
+// An item without audio gets an empty piece, so that the item keeps its position in the order.
 func (q *playout) finish(id string) {
 	p := q.find(id)
 	if p == nil {
@@ -132,8 +129,8 @@ func (q *playout) find(id string) *piece {
 	return nil
 }
 
-// next fills dst with the next frame. spoke is false if there is no frame to send. moved means that
-// an item began or ended, or that the queue became empty.
+// spoke is false if there is no frame to send. moved means that an item began or ended, or that the
+// queue became empty.
 func (q *playout) next(dst []byte) (spoke, moved bool) {
 	if q.ratchet.tick(q.depth) && q.depth >= 2*len(dst) && q.skipSilence(len(dst)) {
 		q.trimmed++
@@ -181,7 +178,7 @@ func (q *playout) unsent() {
 	q.lost, q.frame = append(q.lost, q.frame...), q.frame[:0]
 }
 
-// settle moves head past the pieces that are complete and were played to the end.
+// The method settle moves head past the pieces that are complete and were played to the end.
 func (q *playout) settle() (moved bool) {
 	for q.head < len(q.pieces) && q.pieces[q.head].done && q.pieces[q.head].left() == 0 {
 		q.head++
@@ -190,8 +187,8 @@ func (q *playout) settle() (moved bool) {
 	return moved
 }
 
-// skipSilence drops the next frame if it is silent, lies inside one chunk, and belongs to a piece
-// that the person can interrupt.
+// The next frame is dropped if it is silent, is inside one chunk, and belongs to a piece that the
+// person can interrupt.
 func (q *playout) skipSilence(size int) bool {
 	if q.head >= len(q.pieces) {
 		return false
@@ -220,15 +217,14 @@ type cut struct {
 	played, total time.Duration
 }
 
-// halt discards all queued audio and returns the pieces. After that, no more audio is sent.
+// After a call of the method halt, no more audio is sent.
 func (q *playout) halt() []*piece {
 	pieces := q.pieces
 	q.pieces, q.head, q.depth, q.waited, q.halted = nil, 0, 0, 0, true
 	return pieces
 }
 
-// flush discards all pieces except those in which keep is true. It returns how much of each
-// discarded piece was played.
+// Pieces in which keep is true are not discarded.
 func (q *playout) flush() (cuts []cut) {
 	kept := q.pieces[:q.head]
 	for _, p := range q.pieces[q.head:] {
@@ -248,7 +244,6 @@ func (q *playout) flush() (cuts []cut) {
 	return cuts
 }
 
-// collect removes and returns the items that were completely played.
 func (q *playout) collect() (played []string) {
 	for _, p := range q.pieces[:q.head] {
 		played = append(played, p.id)
@@ -259,9 +254,10 @@ func (q *playout) collect() (played []string) {
 }
 
 // ratchet detects an agent that sends audio in real time but is behind, for example a gateway after
-// a stall. The queue of such an agent never becomes empty, so all its audio is played late. To
-// correct this, silent frames are dropped. ratchet observes the last four periods (slots) of half a
-// second. A model sends audio faster than real time, and such audio is not trimmed.
+// a stall. The queue of such an agent never becomes empty, so all its audio is played late. Silent
+// frames are dropped until the agent is in time again. ratchet observes the last four periods of
+// half a second, which are called slots. A model sends audio faster than real time, and no frames
+// of a model are dropped.
 type ratchet struct {
 	arrived int // number of bytes that arrived in the current slot
 	slots   [slots]int
@@ -281,8 +277,8 @@ const (
 	surplus = 2 * agent.FrameBytes
 )
 
-// tick must be called every 20 ms with the length of the queue. It reports whether silence may be
-// trimmed.
+// The caller must call the method tick every 20 ms with the length of the queue in bytes. The
+// result reports whether a silent frame may be dropped.
 func (r *ratchet) tick(depth int) bool {
 	if r.n == 0 || depth < r.lowest {
 		r.lowest = depth

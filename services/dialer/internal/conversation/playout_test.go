@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The agent adds audio in pieces of any size. The frames must contain the same bytes in order.
-// Silence may be added only after the end of an item.
+// The frames must contain the bytes of the pieces in order. Silence may be added only after the end
+// of an item.
 func TestPlayout_PiecesOfAnySizeBecomeFrames(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -95,10 +95,9 @@ type discard struct{}
 
 func (discard) Tick(_, _ []byte) {}
 
-// The function late plays a queue that starts with the given length of silence, for some seconds.
-// The function chunk returns the audio that arrives at each tick. late returns the queue and its
-// final length.
-func late(
+// At the start, the queue contains silence of the length behind. The function chunk returns the
+// audio that arrives at each tick. depth is the final length of the queue.
+func playBehind(
 	t *testing.T,
 	behind time.Duration,
 	seconds int,
@@ -118,7 +117,7 @@ func late(
 
 func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 	t.Parallel()
-	q, depth := late(t, 500*time.Millisecond, 10, func(int) []byte { return hush(20 * time.Millisecond) })
+	q, depth := playBehind(t, 500*time.Millisecond, 10, func(int) []byte { return hush(20 * time.Millisecond) })
 	if depth > 20*time.Millisecond {
 		t.Errorf("depth = %v, want at most %v", depth, 20*time.Millisecond)
 	} else if q.trimmed == 0 {
@@ -126,7 +125,7 @@ func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 	}
 	// Audio that arrives in groups of three frames must not be trimmed after the agent has caught
 	// up.
-	q, _ = late(t, 500*time.Millisecond, 20, func(tick int) []byte {
+	q, _ = playBehind(t, 500*time.Millisecond, 20, func(tick int) []byte {
 		switch {
 		case tick < 500:
 			return hush(20 * time.Millisecond)
@@ -140,9 +139,8 @@ func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 	} else if q.trimmed > 30 {
 		t.Errorf("trimmed frames = %v, want at most 30", q.trimmed)
 	}
-	// An agent was late and then sends faster than real time. At most half a second later, trimming
-	// must end.
-	q, _ = late(t, time.Second, 10, func(tick int) []byte {
+	// An agent that was late sends faster than real time. Trimming must end within half a second.
+	q, _ = playBehind(t, time.Second, 10, func(tick int) []byte {
 		switch {
 		// the first slot contains the initial second of audio, so trimming starts after four more
 		// slots, at 2.5 s
@@ -162,14 +160,14 @@ func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 
 func TestRatchet_TrimsOnlySilence(t *testing.T) {
 	t.Parallel()
-	if q, depth := late(t, 500*time.Millisecond, 1,
+	if q, depth := playBehind(t, 500*time.Millisecond, 1,
 		func(int) []byte { return tone(20 * time.Millisecond) }); q.trimmed != 0 {
 		t.Errorf("late: trimmed frames = %v, want 0", q.trimmed)
 	} else if depth != 500*time.Millisecond {
 		t.Errorf("late: depth = %v, want %v", depth, 500*time.Millisecond)
 	}
 	talking := func(int) []byte { return tone(20 * time.Millisecond) }
-	q, depth := late(t, 0, 10, func(tick int) []byte {
+	q, depth := playBehind(t, 0, 10, func(tick int) []byte {
 		if tick == 0 {
 			return tone(520 * time.Millisecond)
 		}
@@ -187,7 +185,7 @@ func TestRatchet_TrimsOnlySilence(t *testing.T) {
 		}
 		return hush(20 * time.Millisecond)
 	}
-	if q, depth := late(t, 500*time.Millisecond, 10, word); depth > 100*time.Millisecond {
+	if q, depth := playBehind(t, 500*time.Millisecond, 10, word); depth > 100*time.Millisecond {
 		t.Errorf("late: depth = %v, want at most %v", depth, 100*time.Millisecond)
 	} else if q.trimmed == 0 {
 		t.Error("late: trimmed frames = 0, want more")
@@ -222,13 +220,12 @@ func TestRatchet_DoesNotTrimAnAgentFasterThanRealTime(t *testing.T) {
 			return hush(time.Duration(order.IntN(80)) * time.Millisecond)
 		},
 	} {
-		if q, _ := late(t, 200*time.Millisecond, 10, chunk); q.trimmed != 0 {
+		if q, _ := playBehind(t, 200*time.Millisecond, 10, chunk); q.trimmed != 0 {
 			t.Errorf("%s: trimmed frames = %d, want 0", name, q.trimmed)
 		}
 	}
 }
 
-// recording stores the audio of both sides.
 type recording struct{ person, agent []byte }
 
 func (r *recording) Tick(person, agentAudio []byte) {
@@ -288,8 +285,7 @@ func TestRecorder_LimitsTheSkew(t *testing.T) {
 	}
 }
 
-// The leg is notified when audio is added to an empty queue. It is not notified while earlier audio
-// is played.
+// The leg is not notified while earlier audio is played.
 func TestConversation_NotifiesTheLegOfNewAudio(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
@@ -316,7 +312,7 @@ func TestConversation_NotifiesTheLegOfNewAudio(t *testing.T) {
 // frame covers the next delay.
 func TestRatchet_CatchesUpWithOneLateFrame(t *testing.T) {
 	t.Parallel()
-	if q, depth := late(t, 20*time.Millisecond, 4, func(int) []byte { return hush(20 * time.Millisecond) }); depth > 0 {
+	if q, depth := playBehind(t, 20*time.Millisecond, 4, func(int) []byte { return hush(20 * time.Millisecond) }); depth > 0 {
 		t.Errorf("late: depth = %v, want 0", depth)
 	} else if q.trimmed != 1 {
 		t.Errorf("late: trimmed frames = %v, want 1", q.trimmed)
@@ -330,7 +326,7 @@ func TestRatchet_CatchesUpWithOneLateFrame(t *testing.T) {
 		}
 		return hush(20 * time.Millisecond)
 	}
-	if q, _ := late(t, 20*time.Millisecond, 10, delays); q.trimmed != 0 {
+	if q, _ := playBehind(t, 20*time.Millisecond, 10, delays); q.trimmed != 0 {
 		t.Errorf("trimmed frames = %d, want 0", q.trimmed)
 	}
 }

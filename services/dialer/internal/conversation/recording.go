@@ -11,15 +11,14 @@ import (
 // whole recording notice was sent.
 const noticeMark = "\x00noticed"
 
-// notice is the state of the recording notice.
 type notice struct {
 	item     string // last item of the notice
 	heard    bool
 	objected bool
 }
 
-// The method noticed queues the mark after the notice. If the notice was interrupted, noticed has
-// no effect, so the recording does not start.
+// The method noticed queues the mark after the notice. If the notice was interrupted, no mark is
+// queued and the recording does not start.
 func (c *Conversation) noticed(item string) {
 	if c.settings.Noticed == nil || c.notice.heard || c.cuts[item] {
 		return
@@ -31,16 +30,14 @@ func (c *Conversation) noticed(item string) {
 	c.update()
 }
 
-// unnotice handles a discarded item. If the item is the notice and was not played completely, the
-// recording will not start.
+// If the discarded item is the notice and was not played completely, the recording does not start.
 func (c *Conversation) unnotice(one cut) {
 	if one.id == c.notice.item && one.played < one.total {
 		c.notice.item = noticeMark // no item has this id
 	}
 }
 
-// The method recordable is called when playback has reached the notice's mark. It calls Noticed,
-// which starts the recording.
+// When playback reaches the notice's mark, the callback Noticed starts the recording.
 func (c *Conversation) recordable(item string) {
 	if c.notice.item != item || c.notice.heard || c.notice.objected {
 		return
@@ -49,8 +46,7 @@ func (c *Conversation) recordable(item string) {
 	c.settings.Noticed()
 }
 
-// The method object ends the recording and calls Objected, because the person does not want to be
-// recorded.
+// The person does not want to be recorded, so the recording ends.
 func (c *Conversation) object() {
 	if c.notice.objected || c.settings.Objected == nil {
 		return
@@ -60,9 +56,8 @@ func (c *Conversation) object() {
 	c.settings.Objected()
 }
 
-// addUtterance adds words to the transcript. If the words of the person plainly object to the
-// recording, it ends the recording. If they plainly refuse further calls, it opts the person out.
-// It does this even if the agent calls no tool.
+// If the person's words plainly object to the recording, the recording ends. If the words plainly
+// refuse further calls, the person is opted out. Both happen even if the agent calls no tool.
 func (c *Conversation) addUtterance(e agent.Event, now time.Time) {
 	c.transcript.say(e.Role, e.Item, e.Text, now)
 	if e.Role != agent.RolePerson {

@@ -10,14 +10,12 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// memoryRecorder is a recorder in memory.
 type memoryRecorder struct{ person, agent []byte }
 
 func (r *memoryRecorder) Tick(person, agentAudio []byte) {
 	r.person, r.agent = append(r.person, person...), append(r.agent, agentAudio...)
 }
 
-// notices counts the calls of Noticed and Objected.
 type notices struct{ noticed, objected atomic.Int32 }
 
 func recorded(t *testing.T, test func(*conversationTest, *notices, *memoryRecorder)) {
@@ -50,7 +48,7 @@ func TestRecording_StartsAfterTheNotice(t *testing.T) {
 		if sessionCalls.noticed.Load() != 1 {
 			t.Errorf("calls of Noticed = %d, want 1", sessionCalls.noticed.Load())
 		}
-		if played := k.fakeSession.now().played; slices.ContainsFunc(
+		if played := k.fakeSession.soFar().played; slices.ContainsFunc(
 			played,
 			func(item string) bool { return item != "disclosure" },
 		) {
@@ -118,7 +116,7 @@ func TestRecording_EndsAfterAnObjection(t *testing.T) {
 			case len(into.agent) != before:
 				t.Errorf("%s: length of recorded audio of the agent = %v, want %v", name, len(into.agent), before)
 			}
-			if result := k.fakeSession.now(); name == "agent calls stop_recording" &&
+			if result := k.fakeSession.soFar(); name == "agent calls stop_recording" &&
 				slices.Index(result.calls, "objected") > slices.Index(result.calls, "result "+agent.ToolStopRecording) {
 				t.Errorf("%s: tool result before the end of the recording: %v", name, result.calls)
 			}

@@ -109,15 +109,13 @@ func (t *SIPCalls) describe(port uint16, trunk trunks.Trunk) (*sdp.Session, erro
 
 var errNoKind = errors.New("this build has no agent of this kind")
 
-// openedAgent is an open session and the settings of its conversation. recording is nil if the call
-// is not recorded.
+// recording is nil if the call is not recorded.
 type openedAgent struct {
 	session   agent.Session
 	settings  Settings
 	recording *callRecording
 }
 
-// open opens the session of a call's agent.
 func (t *SIPCalls) open(ctx context.Context, callID uuid.UUID) (opened openedAgent, err error) {
 	order, err := t.store.ConversationInputs(ctx, callID)
 	if err != nil {

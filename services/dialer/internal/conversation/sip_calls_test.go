@@ -27,8 +27,7 @@ const patience = testkit.Timeout
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-// orders is a Store that returns the same agent settings for every call. The string contains these
-// settings.
+// orders is a Store that returns these agent settings for every call.
 type orders string
 
 func (o orders) ConversationInputs(context.Context, uuid.UUID) (store.ConversationInputs, error) {
@@ -47,8 +46,7 @@ func (noKeys) Key(context.Context, uuid.UUID, uuid.UUID) (string, error) {
 	return "", pg.ErrNotFound
 }
 
-// person is the far end of a call. It contains the person's stream and the audio that the person
-// received.
+// person is the far end of a call.
 type person struct {
 	mu     sync.Mutex
 	loud   int
@@ -69,7 +67,7 @@ func (p *person) HearFrame(frame []byte) {
 
 func (p *person) HearDigit(byte) {}
 
-// time returns the length of the received audio, including silence.
+// The result is the length of the received audio, including silence.
 func (p *person) time() time.Duration {
 	_, frames := p.heard()
 	return time.Duration(frames) * 20 * time.Millisecond
@@ -81,7 +79,6 @@ func (p *person) heard() (loud, frames int) {
 	return p.loud, p.frames
 }
 
-// callTest is one call between a talk and a person.
 type callTest struct {
 	t       *testing.T
 	streams *media.Streams
@@ -104,7 +101,7 @@ func newCallTest(
 	return newRecordedCallTest(t, settings, nil, agents, change...)
 }
 
-// newRecordedCallTest returns a call that is recorded, unless the recorder is nil.
+// The call is recorded, unless the recorder is nil.
 func newRecordedCallTest(
 	t *testing.T,
 	settings string,
@@ -280,7 +277,6 @@ func TestTalk_ContinuesAfterAHold(t *testing.T) {
 	}
 }
 
-// opener opens sessions by calling a function of the test.
 type opener func(ctx context.Context) (agent.Session, error)
 
 func (o opener) Open(ctx context.Context, _ agent.Spec) (agent.Session, error) { return o(ctx) }
@@ -340,7 +336,6 @@ func TestTalk_ClosesTheSessionOfAnUnansweredCall(t *testing.T) {
 	}
 }
 
-// specOpener records the spec with which a session was opened.
 type specOpener chan agent.Spec
 
 func (a specOpener) Open(_ context.Context, spec agent.Spec) (agent.Session, error) {

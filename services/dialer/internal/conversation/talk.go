@@ -50,30 +50,26 @@ type talk struct {
 	result       sipcarrier.Result
 }
 
-// Offer returns the SDP offer of the stream.
 func (t *talk) Offer() []byte { return t.offer }
 
-// FrameUnsent implements media.Source.
 func (t *talk) FrameUnsent() {
 	if c := t.conversation.Load(); c != nil {
 		c.FrameUnsent()
 	}
 }
 
-// NextFrame returns the agent's next frame.
 func (t *talk) NextFrame(dst []byte) bool {
 	c := t.conversation.Load()
 	return c != nil && c.NextFrame(dst)
 }
 
-// HearFrame receives the person's audio. Before the answer it has no effect.
+// Before the answer, HearFrame has no effect.
 func (t *talk) HearFrame(frame []byte) {
 	if c := t.conversation.Load(); c != nil {
 		c.HearFrame(frame)
 	}
 }
 
-// HearDigit receives a key that the person pressed.
 func (t *talk) HearDigit(digit byte) {
 	if c := t.conversation.Load(); c != nil {
 		c.HearDigit(digit)
@@ -86,8 +82,7 @@ func (t *talk) timedOut() {
 	}
 }
 
-// reach starts to open the agent's session in the background. Only the first call of reach has an
-// effect.
+// The session is opened in the background. Only the first call of the method reach has an effect.
 func (t *talk) reach() {
 	t.open.Do(func() {
 		go func() {
@@ -99,7 +94,6 @@ func (t *talk) reach() {
 	})
 }
 
-// Answer connects the stream as the SDP answer requires, and starts the conversation.
 func (t *talk) Answer(answer []byte, callbacks sipcarrier.TalkCallbacks) error {
 	agreed, err := t.session.ReadAnswer(answer, sdp.Both)
 	if err != nil {
@@ -112,7 +106,6 @@ func (t *talk) Answer(answer []byte, callbacks sipcarrier.TalkCallbacks) error {
 	return nil
 }
 
-// Begin starts the conversation.
 func (t *talk) Begin(callbacks sipcarrier.TalkCallbacks) {
 	t.callbacks.Store(&callbacks)
 	t.reach() // a call can be answered without a ringing response before it
@@ -121,7 +114,6 @@ func (t *talk) Begin(callbacks sipcarrier.TalkCallbacks) {
 	}
 }
 
-// Ready waits until the agent's session is open.
 func (t *talk) Ready(ctx context.Context) error {
 	t.reach()
 	select {
@@ -134,8 +126,7 @@ func (t *talk) Ready(ctx context.Context) error {
 	}
 }
 
-// Accept returns the SDP answer to a caller's offer. If the offer is empty, it returns the dialer's
-// own SDP offer.
+// If the offer is empty, Accept returns the dialer's own SDP offer.
 func (t *talk) Accept(offer []byte) ([]byte, error) {
 	if len(offer) == 0 {
 		return t.offer, nil
@@ -143,7 +134,7 @@ func (t *talk) Accept(offer []byte) ([]byte, error) {
 	return t.Offered(offer)
 }
 
-// converse runs the conversation. If the agent's session is not open in time, it hangs up.
+// If the agent's session is not open in time, the call is hung up.
 func (t *talk) converse(callbacks sipcarrier.TalkCallbacks) {
 	defer close(t.talked)
 	limit := time.NewTimer(agentTimeout)
@@ -227,7 +218,6 @@ func (t *talk) Agreed(answer []byte) {
 	}
 }
 
-// End ends the conversation and closes the stream. It returns the result of the conversation.
 func (t *talk) End() sipcarrier.Result {
 	t.stop()
 	if t.begun.Load() {
@@ -254,7 +244,6 @@ func (t *talk) dismiss() {
 	}
 }
 
-// phoneLeg is the Leg of a SIP call.
 type phoneLeg struct {
 	stream   *media.Stream
 	transfer func(ctx context.Context, to string) error
@@ -276,7 +265,6 @@ func (l phoneLeg) Transfer(ctx context.Context, to string) error {
 // amdDetector adapts amd.Detector to the interface Detector.
 type amdDetector struct{ amd.Detector }
 
-// Hear analyses the person's next frame.
 func (e *amdDetector) Hear(frame []byte) (heard Signal) {
 	signal := e.Detector.Hear(frame)
 	if signal&amd.Machine != 0 {

@@ -34,8 +34,7 @@ func argumentsOf(e agent.Event) (args arguments) {
 	return args
 }
 
-// onTool executes a tool call. If the arguments are invalid, the tool result is a refusal with a
-// reason.
+// If the arguments are invalid, the tool result is a refusal with a reason.
 func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
 	args := argumentsOf(e)
 	switch e.Tool {
@@ -123,8 +122,8 @@ func (c *Conversation) settleOutcome(outcome string) {
 	}
 }
 
-// optOut calls the OptedOut callback. It does so only once per conversation, and before the agent
-// can speak again. If quote is empty, the person's last words are the evidence.
+// The OptedOut callback runs only once per conversation, and before the agent can speak again. If
+// quote is empty, the person's last words are the evidence.
 func (c *Conversation) optOut(quote string) {
 	if c.opted && c.quoteLimit.IsZero() {
 		return
@@ -145,8 +144,7 @@ func (c *Conversation) reportOptOut(quote string) {
 	}
 }
 
-// callBack stores the time of the agreed callback. A time without an offset is in the person's time
-// zone.
+// A time without an offset is in the person's time zone.
 func (c *Conversation) callBack(id, text string) {
 	at, err := time.Parse(time.RFC3339, text)
 	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04"} {
@@ -178,8 +176,7 @@ func (c *Conversation) callBack(id, text string) {
 	}
 }
 
-// transfer transfers the call to a target from the agent's settings. The model cannot choose any
-// other number.
+// The model can choose only a number from the agent's settings.
 func (c *Conversation) transfer(ctx context.Context, id, name string) {
 	to, listed := c.settings.Agent.Transfers[name]
 	if !listed || c.leg == nil {
@@ -235,8 +232,7 @@ func (c *Conversation) onMachine(id, kind string) {
 	}
 }
 
-// voicemail applies the agent's policy for answering machines. It returns false if the agent
-// continues the conversation.
+// The result is false if the agent continues the conversation.
 func (c *Conversation) voicemail(now time.Time) (settled bool) {
 	c.reached = agent.ReachedVoicemail
 	switch policy := c.settings.Agent.OnVoicemail; {
@@ -284,13 +280,11 @@ func (c *Conversation) onFax(now time.Time) {
 	c.end(callstate.NormalClearing)
 }
 
-// leaveMessage makes the agent speak the message, and then ends the call.
 func (c *Conversation) leaveMessage() {
 	c.closeWith(c.settings.Agent.VoicemailText(), callstate.NormalClearing)
 }
 
-// result returns the result of the conversation with the disposition and the outcome. See
-// docs/reference/api/calls.md#disposition-and-outcome.
+// docs/reference/api/calls.md#disposition-and-outcome describes the disposition and the outcome.
 func (c *Conversation) result() Result {
 	c.mu.Lock()
 	r := Result{

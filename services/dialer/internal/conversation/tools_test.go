@@ -15,8 +15,8 @@ func TestOptOut_IsStoredBeforeTheFarewell(t *testing.T) {
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.tool(agent.ToolOptOut, `{"quote":"never\u0000 again `+strings.Repeat("x", 2000)+`"}`)
 		k.tool(agent.ToolOptOut, `{"quote":"twice"}`)
-		if !slices.Equal(k.fakeSession.now().calls, []string{"begin", "opted out", "result opt_out", "result opt_out"}) {
-			t.Errorf("order of the calls = %v", k.fakeSession.now().calls)
+		if !slices.Equal(k.fakeSession.soFar().calls, []string{"begin", "opted out", "result opt_out", "result opt_out"}) {
+			t.Errorf("order of the calls = %v", k.fakeSession.soFar().calls)
 		}
 		switch {
 		case len(k.opted) != 1:
@@ -53,7 +53,7 @@ func TestCallback_StoresAFutureTimeInThePersonsZone(t *testing.T) {
 			if k.result.CallbackAt != nil {
 				got = k.result.CallbackAt.Format(time.RFC3339)
 			}
-			state := k.fakeSession.now().result[agent.ToolCallback]["state"]
+			state := k.fakeSession.soFar().result[agent.ToolCallback]["state"]
 			switch {
 			case got != want:
 				t.Errorf("%q: got = %v, want %v", text, got, want)
@@ -75,13 +75,13 @@ func TestTransfer_RefusesTargetsOutsideTheSettings(t *testing.T) {
 			k.tool(agent.ToolTransfer, `{"to":"`+to+`"}`)
 			if k.phone.to != "" {
 				t.Errorf("transfer target = %q, want it empty", k.phone.to)
-			} else if got := k.fakeSession.now().result[agent.ToolTransfer]["state"]; got != "refused" {
+			} else if got := k.fakeSession.soFar().result[agent.ToolTransfer]["state"]; got != "refused" {
 				t.Errorf(`result[agent.ToolTransfer]["state"] = %q, want "refused"`, got)
 			}
 		}
 		k.phone.err = errPhone
 		k.tool(agent.ToolTransfer, `{"to":"desk"}`)
-		if got := k.fakeSession.now().result[agent.ToolTransfer]["state"]; got != "failed" {
+		if got := k.fakeSession.soFar().result[agent.ToolTransfer]["state"]; got != "failed" {
 			t.Errorf(`a transfer that failed: result[agent.ToolTransfer]["state"] = %q, want "failed"`, got)
 		} else if k.isOver() {
 			t.Error("a transfer that failed: ended = true, want false")
@@ -102,7 +102,7 @@ func TestDigits_SendsValidDigitsOnly(t *testing.T) {
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		for digits, want := range map[string]string{"1": "done", "0123456789*#": "done", "": "refused", "1A": "refused", "12 3": "refused", strings.Repeat("1", 33): "refused"} {
 			k.tool(agent.ToolDigits, `{"digits":"`+digits+`"}`)
-			if got := k.fakeSession.now().result[agent.ToolDigits]["state"]; got != want {
+			if got := k.fakeSession.soFar().result[agent.ToolDigits]["state"]; got != want {
 				t.Errorf("got = %v, want %v", got, want)
 			} else if want == "done" && k.phone.keys != digits {
 				t.Errorf("sent digits = %v, want %v", k.phone.keys, digits)
@@ -110,9 +110,9 @@ func TestDigits_SendsValidDigitsOnly(t *testing.T) {
 		}
 		k.tool("format_disk", `{}`)
 		k.tool(agent.ToolDigits, `[1]`)
-		if got := k.fakeSession.now().result["format_disk"]["state"]; got != "refused" {
+		if got := k.fakeSession.soFar().result["format_disk"]["state"]; got != "refused" {
 			t.Errorf(`result["format_disk"]["state"] = %q, want "refused"`, got)
-		} else if got := k.fakeSession.now().result[agent.ToolDigits]["state"]; got != "refused" {
+		} else if got := k.fakeSession.soFar().result[agent.ToolDigits]["state"]; got != "refused" {
 			t.Errorf(`result[agent.ToolDigits]["state"] = %q, want "refused"`, got)
 		}
 	})
@@ -201,7 +201,7 @@ func TestRun_TranscribesTheSentenceBeforeTheHangup(t *testing.T) {
 		if k.isOver() {
 			t.Fatal("over: ended = true, want false")
 		}
-		if got := k.fakeSession.now().frames; got < 80 {
+		if got := k.fakeSession.soFar().frames; got < 80 {
 			t.Fatalf("over: frames received by the agent = %v, want at least 80", got)
 		}
 		k.send(
@@ -256,7 +256,7 @@ func TestVoicemail_MessagePolicyLeavesTheMessage(t *testing.T) {
 			// During the machine's greeting, the agent's audio is not played.
 			k.send(agent.Event{Kind: agent.Audio, Item: "babble", Audio: tone(time.Second)})
 			k.hear(3 * time.Second)
-			if got := len(k.fakeSession.now().sayTexts); got != 0 {
+			if got := len(k.fakeSession.soFar().sayTexts); got != 0 {
 				t.Errorf("length of requested sentences = %d, want 0", got)
 			} else if got := k.heardAudio(); got > time.Second {
 				t.Errorf("loud audio sent = %v, want at most %v", got, time.Second)
@@ -265,14 +265,14 @@ func TestVoicemail_MessagePolicyLeavesTheMessage(t *testing.T) {
 			k.hear(20 * time.Millisecond)
 			// The mailbox must contain the disclosure and the message.
 			want := []string{"Hello, you are talking to an AI assistant. Please call back."}
-			if got := k.fakeSession.now().sayTexts; !slices.Equal(got, want) {
+			if got := k.fakeSession.soFar().sayTexts; !slices.Equal(got, want) {
 				t.Fatalf("sayTexts = %q, want %q", got, want)
 			}
 			message(k)
 			k.wantEnd(callstate.NormalClearing, 5*time.Second, 5100*time.Millisecond)
 			if k.result.Reached != agent.ReachedVoicemail {
 				t.Errorf("disposition = %v, want %v", k.result.Reached, agent.ReachedVoicemail)
-			} else if got := k.fakeSession.now().cuts["babble"]; got != 0 {
+			} else if got := k.fakeSession.soFar().cuts["babble"]; got != 0 {
 				t.Errorf(`cuts["babble"] = %v, want 0`, got)
 			}
 		})
@@ -284,11 +284,11 @@ func TestVoicemail_MessagePolicyLeavesTheMessage(t *testing.T) {
 			k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
 			k.hear(4 * time.Second)
 			k.pass(1900 * time.Millisecond)
-			if len(k.fakeSession.now().sayTexts) != 0 {
+			if len(k.fakeSession.soFar().sayTexts) != 0 {
 				t.Error("the message started before 2 s of silence")
 			}
 			k.pass(200 * time.Millisecond)
-			if len(k.fakeSession.now().sayTexts) != 1 {
+			if len(k.fakeSession.soFar().sayTexts) != 1 {
 				t.Error("the message did not start after 2 s of silence")
 			}
 		})
@@ -298,7 +298,7 @@ func TestVoicemail_MessagePolicyLeavesTheMessage(t *testing.T) {
 		converse(t, settings, func(k *conversationTest) {
 			k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
 			k.hear(messageTimeout + 100*time.Millisecond)
-			if len(k.fakeSession.now().sayTexts) != 1 {
+			if len(k.fakeSession.soFar().sayTexts) != 1 {
 				t.Error("the message did not start")
 			}
 		})
@@ -352,7 +352,7 @@ func TestVoicemail_ContinuePolicyContinuesTheConversation(t *testing.T) {
 		k.pass(3 * time.Second)
 		if k.isOver() {
 			t.Error("ended = true, want false")
-		} else if got := k.fakeSession.now().result[agent.ToolVoicemail]["next"]; got != "Go on." {
+		} else if got := k.fakeSession.soFar().result[agent.ToolVoicemail]["next"]; got != "Go on." {
 			t.Errorf(`result[agent.ToolVoicemail]["next"] = %q, want "Go on."`, got)
 		}
 		k.hangUp()
@@ -363,8 +363,7 @@ func TestVoicemail_ContinuePolicyContinuesTheConversation(t *testing.T) {
 	})
 }
 
-// The agent returns an outcome that its list does not contain. The refusal must contain the list,
-// and the call must wait for another outcome for a limited time.
+// The refusal must contain the list, and the call must wait for another outcome for a limited time.
 func TestEndCall_RefusesAnUnlistedOutcome(t *testing.T) {
 	t.Parallel()
 	settings := agent.Settings{Outcomes: []string{"sold", "not_sold"}}
@@ -387,7 +386,7 @@ func TestEndCall_RefusesAnUnlistedOutcome(t *testing.T) {
 				if k.isOver() {
 					t.Fatal("the call ended without waiting for the correction")
 				}
-				answer := k.fakeSession.now().result[agent.ToolEndCall]
+				answer := k.fakeSession.soFar().result[agent.ToolEndCall]
 				if got := answer["state"]; got != "refused" {
 					t.Errorf("state of the first answer = %v, want refused", got)
 				}

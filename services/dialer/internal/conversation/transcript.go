@@ -49,8 +49,7 @@ type item struct {
 
 func newTranscript() transcript { return transcript{items: map[string]*item{}} }
 
-// item returns the record of an item, and creates it if necessary. If the id is empty or maxItems
-// is reached, the new record is not stored.
+// If the id is empty or maxItems is reached, a new item is not stored.
 func (tr *transcript) item(id string) *item {
 	it := tr.items[id]
 	if it == nil {
@@ -62,15 +61,14 @@ func (tr *transcript) item(id string) *item {
 	return it
 }
 
-// begin records when the person started an utterance. Only the first call for an item has an
-// effect.
+// Only the first call for an item has an effect.
 func (tr *transcript) begin(id string, at time.Time) {
 	if it := tr.item(id); it.began.IsZero() {
 		it.began = at
 	}
 }
 
-// The method play records how much of an item has been sent. An item can have more than one piece.
+// An item can have more than one piece.
 func (tr *transcript) play(p *piece) {
 	if p.played == p.recorded {
 		return
@@ -120,12 +118,10 @@ func (tr *transcript) heard() (turns int) {
 	return turns
 }
 
-// endsWithPerson reports whether the last turn belongs to the person.
 func (tr *transcript) endsWithPerson() bool {
 	return len(tr.entries) > 0 && tr.entries[len(tr.entries)-1].turn.Role == agent.RolePerson
 }
 
-// lastHeard returns the last words of the person, or "" if there are none.
 func (tr *transcript) lastHeard() string {
 	for _, w := range slices.Backward(tr.entries) {
 		if w.turn.Role == agent.RolePerson {

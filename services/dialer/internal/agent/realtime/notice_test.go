@@ -67,7 +67,7 @@ func TestNotice_IsPartOfTheDisclosure(t *testing.T) {
 		} else if !strings.Contains(session, "This call is recorded") {
 			t.Errorf(`%s: session = %q, want it to contain "This call is recorded"`, name, session)
 		}
-		l.requireNoErrors()
+		l.checkNoErrors()
 	}
 }
 

@@ -132,7 +132,7 @@ func waitReceived(t *testing.T, server *modeltest.RealtimeServer, kind string, n
 	return event
 }
 
-func (l *line) requireNoErrors() {
+func (l *line) checkNoErrors() {
 	l.t.Helper()
 	if faults := l.server.Sent("error"); len(faults) > 0 {
 		l.t.Errorf("refused events = %s, want none", faults)
@@ -184,7 +184,7 @@ func TestOpen_ConfiguresTheModel(t *testing.T) {
 	if server.Frames() != 0 {
 		t.Error("the model received audio before Begin")
 	}
-	l.requireNoErrors()
+	l.checkNoErrors()
 }
 
 func TestOpen_ReturnsAnErrorWithoutAConfirmedSession(t *testing.T) {
@@ -303,7 +303,7 @@ func TestBegin_SpeaksTheDisclosureFirst(t *testing.T) {
 			t.Errorf("%s: dig(answers, path...) = %v, want true", setting, got)
 		}
 	}
-	l.requireNoErrors()
+	l.checkNoErrors()
 }
 
 func TestBegin_WithoutADisclosureStartsTheConversation(t *testing.T) {
@@ -319,7 +319,7 @@ func TestBegin_WithoutADisclosureStartsTheConversation(t *testing.T) {
 			t.Error("a greeting is kept")
 		}
 	}
-	l.requireNoErrors()
+	l.checkNoErrors()
 }
 
 func TestBegin_RequestsAMissingDisclosureAgain(t *testing.T) {
@@ -339,7 +339,7 @@ func TestBegin_RequestsAMissingDisclosureAgain(t *testing.T) {
 		} else if utterance.Text != "Good day." {
 			t.Errorf(`%s without a sound: utterance.Text = %q, want "Good day."`, status, utterance.Text)
 		}
-		l.requireNoErrors()
+		l.checkNoErrors()
 	}
 }
 
@@ -392,9 +392,9 @@ func TestInterrupted_TruncatesTheItemAtThePlayedAudio(t *testing.T) {
 	l.Interrupted(last.Item, time.Millisecond) // no effect, because the item was played to its end
 	l.ToolResult("unknown", nil)
 	l.HearDigit('5')
-	waitReceived(t, l.server, "response.create", 4) // responses: disclosure, greeting, farewell, and one after the digit
+	waitReceived(t, l.server, "response.create", 4) // disclosure, greeting, farewell, and a response to the digit
 	if n := len(l.server.Received("conversation.item.truncate")); n != 2 {
 		t.Errorf("truncations = %d, want 2", n)
 	}
-	l.requireNoErrors()
+	l.checkNoErrors()
 }

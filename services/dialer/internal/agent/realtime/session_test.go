@@ -54,7 +54,7 @@ func TestToolResult_RequestsAResponse(t *testing.T) {
 	if n := len(l.all(agent.ToolCall)); n != 2 {
 		t.Errorf("tool calls = %d, want each once", n)
 	}
-	l.requireNoErrors()
+	l.checkNoErrors()
 }
 
 func mustJSON(t *testing.T, value any) []byte {
@@ -112,7 +112,7 @@ func TestSay_FollowsTheDisclosure(t *testing.T) {
 			t.Errorf("e.Asked = %v, want %v", e.Asked, e.Item == utterances[1].Item)
 		}
 	}
-	l.requireNoErrors()
+	l.checkNoErrors()
 }
 
 func TestReconnect_HappensOnceAndSendsTheHistory(t *testing.T) {
@@ -155,7 +155,7 @@ func TestReconnect_HappensOnceAndSendsTheHistory(t *testing.T) {
 	if n := len(l.server.Received("response.create")); n != 2 {
 		t.Errorf("requested responses = %d, want the disclosure and the greeting once", n)
 	}
-	l.requireNoErrors()
+	l.checkNoErrors()
 	l.server.Cut()
 	<-l.ended
 	if failed := l.wait(agent.Failed, 1); failed.Err == nil {
