@@ -9,7 +9,6 @@ import (
 	"ringfence.dev/services/dialer/internal/media"
 )
 
-// sound is a sequence of pieces of audio at 8 kHz.
 type sound struct {
 	samples []float64
 	random  *rand.Rand
@@ -34,8 +33,8 @@ func (s *sound) tone(ms int, hertz, level float64) *sound {
 	return s.piece(ms, func(t float64) float64 { return level * math.Sin(2*math.Pi*hertz*t) })
 }
 
-// The method speech adds words of 300 ms with pauses of 80 ms. The sound imitates vowels: its pitch
-// changes, and two formants shape the harmonics. The formants change from vowel to vowel.
+// The words have 300 ms and the pauses have 80 ms. The sound imitates vowels: its pitch changes,
+// and two formants shape the harmonics. The formants change from vowel to vowel.
 func (s *sound) speech(ms int, pitch float64) *sound {
 	phase, last := 0.0, -1.0
 	var weights []float64
@@ -63,7 +62,6 @@ func (s *sound) speech(ms int, pitch float64) *sound {
 	})
 }
 
-// The method frames encodes the sound in mu-law and passes each frame to the function hear.
 func (s *sound) frames(hear func(frame []byte, at time.Duration)) {
 	frame := make([]byte, frameSamples)
 	for at := 0; at+frameSamples <= len(s.samples); at += frameSamples {
@@ -127,7 +125,6 @@ func TestGreeting_ClassifiesByLength(t *testing.T) {
 	}
 }
 
-// mix returns the sound with added noise.
 func mix(over *sound, noise float64) func(float64) float64 {
 	return func(t float64) float64 {
 		return over.samples[min(int(math.Round(t*8000)), len(over.samples)-1)] + noise*over.random.NormFloat64()

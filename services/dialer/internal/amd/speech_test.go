@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The function spoken returns the audio of a text that espeak-ng speaks, at 8 kHz.
+// The program espeak-ng speaks the text.
 func spoken(t *testing.T, voice, text string) *sound {
 	t.Helper()
 	wav, err := exec.Command("espeak-ng", "-v", voice, "-s", "160", "--stdout", text).Output()
@@ -36,8 +36,8 @@ func spoken(t *testing.T, voice, text string) *sound {
 	})
 }
 
-// Two samples are not in the table, because the detector classifies them wrongly. A business
-// greeting of 3 s is classified as a recording, and a recording of 2 s as a person.
+// The table omits two samples that the detector classifies wrongly: a business greeting of 3 s, and
+// a recording of 2 s.
 func TestDetector_ClassifiesSynthesisedSpeech(t *testing.T) {
 	if _, err := exec.LookPath("espeak-ng"); err != nil {
 		if os.Getenv("CI") == "true" {

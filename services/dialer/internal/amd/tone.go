@@ -91,8 +91,6 @@ func (t *Tones) tone(ended bool) Tone {
 	return Tone{Hertz: (lowest + t.bin) * hertz, For: time.Duration(t.frames) * frameTime, Ended: ended}
 }
 
-// strongest returns the frequency bin of the tone in a frame. The second result is false if the
-// frame contains no tone.
 func strongest(frame []byte) (bin int, is bool) {
 	if len(frame) != frameSamples {
 		return 0, false

@@ -97,7 +97,7 @@ func (discard) Tick(_, _ []byte) {}
 
 // At the start, the queue contains silence of the length behind. The function chunk returns the
 // audio that arrives at each tick. depth is the final length of the queue.
-func playBehind(
+func lagged(
 	t *testing.T,
 	behind time.Duration,
 	seconds int,
@@ -117,7 +117,7 @@ func playBehind(
 
 func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 	t.Parallel()
-	q, depth := playBehind(t, 500*time.Millisecond, 10, func(int) []byte { return hush(20 * time.Millisecond) })
+	q, depth := lagged(t, 500*time.Millisecond, 10, func(int) []byte { return hush(20 * time.Millisecond) })
 	if depth > 20*time.Millisecond {
 		t.Errorf("depth = %v, want at most %v", depth, 20*time.Millisecond)
 	} else if q.trimmed == 0 {
@@ -125,7 +125,7 @@ func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 	}
 	// Audio that arrives in groups of three frames must not be trimmed after the agent has caught
 	// up.
-	q, _ = playBehind(t, 500*time.Millisecond, 20, func(tick int) []byte {
+	q, _ = lagged(t, 500*time.Millisecond, 20, func(tick int) []byte {
 		switch {
 		case tick < 500:
 			return hush(20 * time.Millisecond)
@@ -140,7 +140,7 @@ func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 		t.Errorf("trimmed frames = %v, want at most 30", q.trimmed)
 	}
 	// An agent that was late sends faster than real time. Trimming must end within half a second.
-	q, _ = playBehind(t, time.Second, 10, func(tick int) []byte {
+	q, _ = lagged(t, time.Second, 10, func(tick int) []byte {
 		switch {
 		// the first slot contains the initial second of audio, so trimming starts after four more
 		// slots, at 2.5 s
@@ -160,14 +160,14 @@ func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 
 func TestRatchet_TrimsOnlySilence(t *testing.T) {
 	t.Parallel()
-	if q, depth := playBehind(t, 500*time.Millisecond, 1,
+	if q, depth := lagged(t, 500*time.Millisecond, 1,
 		func(int) []byte { return tone(20 * time.Millisecond) }); q.trimmed != 0 {
 		t.Errorf("late: trimmed frames = %v, want 0", q.trimmed)
 	} else if depth != 500*time.Millisecond {
 		t.Errorf("late: depth = %v, want %v", depth, 500*time.Millisecond)
 	}
 	talking := func(int) []byte { return tone(20 * time.Millisecond) }
-	q, depth := playBehind(t, 0, 10, func(tick int) []byte {
+	q, depth := lagged(t, 0, 10, func(tick int) []byte {
 		if tick == 0 {
 			return tone(520 * time.Millisecond)
 		}
@@ -185,7 +185,7 @@ func TestRatchet_TrimsOnlySilence(t *testing.T) {
 		}
 		return hush(20 * time.Millisecond)
 	}
-	if q, depth := playBehind(t, 500*time.Millisecond, 10, word); depth > 100*time.Millisecond {
+	if q, depth := lagged(t, 500*time.Millisecond, 10, word); depth > 100*time.Millisecond {
 		t.Errorf("late: depth = %v, want at most %v", depth, 100*time.Millisecond)
 	} else if q.trimmed == 0 {
 		t.Error("late: trimmed frames = 0, want more")
@@ -220,7 +220,7 @@ func TestRatchet_DoesNotTrimAnAgentFasterThanRealTime(t *testing.T) {
 			return hush(time.Duration(order.IntN(80)) * time.Millisecond)
 		},
 	} {
-		if q, _ := playBehind(t, 200*time.Millisecond, 10, chunk); q.trimmed != 0 {
+		if q, _ := lagged(t, 200*time.Millisecond, 10, chunk); q.trimmed != 0 {
 			t.Errorf("%s: trimmed frames = %d, want 0", name, q.trimmed)
 		}
 	}
@@ -312,7 +312,7 @@ func TestConversation_NotifiesTheLegOfNewAudio(t *testing.T) {
 // frame covers the next delay.
 func TestRatchet_CatchesUpWithOneLateFrame(t *testing.T) {
 	t.Parallel()
-	if q, depth := playBehind(t, 20*time.Millisecond, 4, func(int) []byte { return hush(20 * time.Millisecond) }); depth > 0 {
+	if q, depth := lagged(t, 20*time.Millisecond, 4, func(int) []byte { return hush(20 * time.Millisecond) }); depth > 0 {
 		t.Errorf("late: depth = %v, want 0", depth)
 	} else if q.trimmed != 1 {
 		t.Errorf("late: trimmed frames = %v, want 1", q.trimmed)
@@ -326,7 +326,7 @@ func TestRatchet_CatchesUpWithOneLateFrame(t *testing.T) {
 		}
 		return hush(20 * time.Millisecond)
 	}
-	if q, _ := playBehind(t, 20*time.Millisecond, 10, delays); q.trimmed != 0 {
+	if q, _ := lagged(t, 20*time.Millisecond, 10, delays); q.trimmed != 0 {
 		t.Errorf("trimmed frames = %d, want 0", q.trimmed)
 	}
 }

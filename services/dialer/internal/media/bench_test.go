@@ -16,8 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// echoed is the Source and the Sink of a stream. It sends frames that contain the time, and
-// measures how long their echoes take.
+// echoed sends frames that contain the time, and measures how long their echoes take.
 type echoed struct {
 	now  func() time.Duration
 	mu   sync.Mutex
@@ -152,8 +151,6 @@ func (l *lateness) snapshot() (counts [len(bounds) + 1]uint64) {
 	return counts
 }
 
-// quantile computes a quantile from the counts of a histogram. It interpolates linearly within a
-// bucket.
 func quantile(counts [len(bounds) + 1]uint64, q float64) time.Duration {
 	all := uint64(0)
 	for _, n := range counts {

@@ -26,14 +26,14 @@ type DTMFReceiver struct {
 	at        time.Duration
 }
 
-// If no packet arrives for the duration lull, the current event has ended, and its end packet was
-// lost. lull is the length of five packets of 20 ms.
+// lull is the length of five packets of 20 ms. If no packet arrives for this time, the current
+// event has ended and its end packet was lost.
 const lull = 100 * time.Millisecond
 
 // Hear handles the payload of a telephone-event packet. It reports whether a new digit begins with
 // this packet. A digit counts from its first packet, so the loss of end packets does not lose the
-// digit. Later packets, repeated end packets and the segments of a very long event (RFC 4733
-// section 2.5.1.3) do not begin a digit.
+// digit. Later packets and repeated end packets do not begin a digit. The segments of a very long
+// event (RFC 4733 section 2.5.1.3) do not begin one either.
 func (h *DTMFReceiver) Hear(
 	payload []byte,
 	timestamp uint32,
@@ -69,8 +69,8 @@ func (h *DTMFReceiver) Restart() { *h = DTMFReceiver{} }
 const (
 	// frame is the length of a frame of 20 ms in timestamp units.
 	frame = 160
-	// tone and pause are the lengths of a digit and of the pause after it, in frames: 100 ms each,
-	// twice what ITU-T Q.24 requires.
+	// tone is the length of a digit and pause is the length of the pause after it, in frames. Each
+	// is 100 ms, twice what ITU-T Q.24 requires.
 	tone, pause = 5, 5
 	// ends is the number of end packets that are sent for each digit (RFC 4733 section 2.5.1.4).
 	ends = 3

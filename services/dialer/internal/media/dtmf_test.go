@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// digitPacket is a received event packet and the time of its arrival in ms.
 type digitPacket struct {
 	at, timestamp int
 	event         byte

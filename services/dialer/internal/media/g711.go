@@ -44,8 +44,8 @@ func FromALaw(audio []byte) {
 // LinearALaw returns the sample of an A-law byte, at most ±32,256.
 func LinearALaw(b byte) int16 { return aLinear(b) }
 
-// muLinear decodes a byte by table 2a of ITU-T G.711. In a byte, all bits are inverted, 3 bits are
-// the segment, and 4 bits are the step. Samples have 14 bits and a bias of 33.
+// muLinear decodes a byte by table 2a of ITU-T G.711. All bits of a byte are inverted. Three bits
+// are the segment, and four bits are the step. Samples have 14 bits and a bias of 33.
 func muLinear(b byte) int16 {
 	b = ^b
 	value := (int(b&0x0F)<<1+33)<<(b>>4&7) - 33
@@ -64,7 +64,7 @@ func muByte(sample int16) byte {
 	return ^b
 }
 
-// aLinear decodes a byte by table 1a of ITU-T G.711. In a byte, the even bits are inverted, and the
+// aLinear decodes a byte by table 1a of ITU-T G.711. The even bits of a byte are inverted, and the
 // sign bit is set for positive values. Samples have 13 bits.
 func aLinear(b byte) int16 {
 	b ^= 0x55

@@ -170,8 +170,8 @@ func (b *JitterBuffer) Audio(a Arrival, timestamp uint32, audio []byte, now time
 	b.drain(now, len(audio))
 }
 
-// Elapse passes silence for overdue frames. The caller must call it about every 20 ms. Therefore
-// frames continue after the first packet even if no more packets arrive.
+// Elapse passes silence for overdue frames. The caller must call Elapse about every 20 ms. After
+// the first packet, frames continue even if no more packets arrive.
 func (b *JitterBuffer) Elapse(now time.Duration) {
 	for range maxFill {
 		if !b.begun || now < b.due {
@@ -215,8 +215,8 @@ func (b *JitterBuffer) clear() {
 	b.head, b.top = 0, 0
 }
 
-// tooLate records that a packet was late by the given number of samples. It returns true if all
-// packets have been late for shiftTime. This means that the network delay has grown.
+// tooLate records that a packet was late by the given number of samples. The result is true if all
+// packets have been late for shiftTime, because the network delay has grown.
 func (b *JitterBuffer) tooLate(by int64, now time.Duration) bool {
 	b.wait = min(b.wait+time.Duration(by)*time.Second/8000, maxWait)
 	b.lateAt = now
@@ -236,15 +236,13 @@ func (b *JitterBuffer) shrinkWait(now time.Duration, length int) {
 	b.wait = max(b.wait-bufferFrameTime, minWait, time.Duration(length)*time.Second/8000)
 }
 
-// The method put stores samples at the position at. It overwrites silence, or samples that are
-// equal to the new samples.
+// The method put overwrites silence, or samples that are equal to the new samples.
 func (b *JitterBuffer) put(at int64, audio []byte) {
 	b.mark(at, at+int64(len(audio)))
 	n := copy(b.samples[at%int64(len(b.samples)):], audio)
 	copy(b.samples[:], audio[n:])
 }
 
-// mark marks the samples [from, to) as present.
 func (b *JitterBuffer) mark(from, to int64) {
 	for at := from; at < to; {
 		inFrame := at % BufferedFrame
@@ -256,8 +254,7 @@ func (b *JitterBuffer) mark(from, to int64) {
 	b.top = max(b.top, to)
 }
 
-// drain passes all complete frames to the function hear. length is the length of the packet that
-// completed the frames, in samples.
+// length is the length in samples of the packet that completed the frames.
 func (b *JitterBuffer) drain(now time.Duration, length int) {
 	passed := false
 	for b.have[b.head/BufferedFrame%frames] == whole {

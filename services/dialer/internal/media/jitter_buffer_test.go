@@ -36,8 +36,7 @@ func newLine() *line {
 	return l
 }
 
-// The method at advances the time to the given time in ms, in steps of 20 ms as the pacing loop
-// does.
+// The time advances in steps of 20 ms, as in the pacing loop.
 func (l *line) at(ms int) {
 	for to := time.Duration(ms) * time.Millisecond; l.now < to; {
 		l.now = min(l.now-l.now%bufferFrameTime+bufferFrameTime, to)
@@ -45,8 +44,8 @@ func (l *line) at(ms int) {
 	}
 }
 
-// The method packet sends a packet with the given sequence number. It contains the samples [from,
-// from+length) of a stream whose frames are the letters of the alphabet.
+// The packet contains the samples [from, from+length) of a stream whose frames are the letters of
+// the alphabet.
 func (l *line) packet(number, from, length int) {
 	audio := make([]byte, length)
 	for i := range audio {
@@ -57,7 +56,6 @@ func (l *line) packet(number, from, length int) {
 	}
 }
 
-// The method frame sends the n-th frame of a stream without pauses.
 func (l *line) frame(n int) { l.packet(n, n*BufferedFrame, BufferedFrame) }
 
 func (l *line) want(t *testing.T, heard string) {
@@ -103,7 +101,7 @@ func TestJitterBuffer_ReplacesALostPacketAfterTheWait(t *testing.T) {
 	l.at(40)
 	l.frame(2)
 	l.at(70)
-	l.want(t, "a") // played 80 ms after its arrival: 20 ms of frame, 60 ms of wait
+	l.want(t, "a") // after 20 ms for the length of the frame and a wait of 60 ms
 	l.at(80)
 	l.want(t, "a_c")
 	l.frame(3)

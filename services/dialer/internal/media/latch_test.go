@@ -12,7 +12,6 @@ var (
 	another       = netip.MustParseAddrPort("203.0.113.9:1025")
 )
 
-// The function heard returns how many of n consecutive packets are accepted.
 func heard(l *Latch, from netip.AddrPort, number uint16, n int) (count int) {
 	for i := range n {
 		if l.Admit(from, 7, number+uint16(i)) {
@@ -69,7 +68,7 @@ func TestLatch_AcceptsOneOtherPortOfTheSignalledAddress(t *testing.T) {
 
 func TestLatch_AcceptsTheFirstPortWithConsecutivePackets(t *testing.T) {
 	l := signal()
-	for n := range uint16(100) { // two sources that alternate, and one with random numbers
+	for n := range uint16(100) { // two sources alternate, and one source sends random numbers
 		if l.Admit(otherPort, 7, n) {
 			t.Fatal("accepted without a stream: l.Admit(otherPort, 7, n) = true, want false")
 		}

@@ -33,9 +33,9 @@ type Source interface {
 }
 
 // Sink receives the far end's audio and digits. It receives 50 frames per second from the first
-// packet until Close, with silence for missing packets, and each digit once. A frame is valid only
-// until the method returns. The goroutines that read packets and pace streams call the methods. The
-// methods must therefore return immediately, and must not call the stream.
+// packet until Close, with silence for missing packets. Each digit is received once. A frame is
+// valid only until the method returns. The goroutines that read packets and pace streams call the
+// methods. The methods must therefore return immediately, and must not call the stream.
 type Sink interface {
 	HearFrame(frame []byte)
 	HearDigit(digit byte)
@@ -161,7 +161,7 @@ func (s *Streams) add(stream *Stream) {
 	}
 }
 
-// remove removes a stream. It returns when the pacing loop no longer uses the stream.
+// remove returns when the pacing loop no longer uses the stream.
 func (s *Streams) remove(stream *Stream) {
 	s.pacing.Lock()
 	s.paced = slices.DeleteFunc(s.paced, func(other *Stream) bool { return other == stream })
@@ -204,7 +204,6 @@ func (s *Streams) Run(ctx context.Context) error {
 // ErrClosed means that the stream was closed.
 var ErrClosed = errors.New("stream is closed")
 
-// The function silent fills a frame with silence.
 func silent(frame []byte) {
 	for i := range frame {
 		frame[i] = Silence

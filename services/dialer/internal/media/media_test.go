@@ -19,8 +19,7 @@ var (
 	stranger = netip.MustParseAddrPort("192.0.2.66:40000")
 )
 
-// voice is the Source and the Sink of a stream. It sends frames that contain consecutive letters,
-// and records the frames that it receives.
+// voice sends frames that contain consecutive letters, and records the frames that it receives.
 type voice struct {
 	mu       sync.Mutex
 	script   string
@@ -82,7 +81,7 @@ func newStreamTest(t testing.TB) *streamTest {
 		settings: Settings{FirstPacket: 30 * time.Second, Silence: 15 * time.Second},
 	}
 	d.streams.now = func() time.Duration { return d.time }
-	d.streams.pacer.turn.Store(1) // now run(20 ms) executes four turns, one for each slot
+	d.streams.pacer.turn.Store(1) // a call of run with 20 ms now executes four turns, one for each slot
 	d.Stream = newStream(
 		d.streams,
 		Leg{Source: &d.voice, Sink: &d.voice, TimedOut: func() { d.timeouts <- struct{}{} }},
@@ -115,7 +114,7 @@ func (d *streamTest) connect(t testing.TB, change ...func(*sdp.Agreed)) {
 	}
 }
 
-// run advances the time by the duration forward. The pacing loop runs at every turn.
+// The pacing loop runs at every turn.
 func (d *streamTest) run(forward time.Duration) {
 	for end := d.time + forward; d.time < end; {
 		d.time += slotTime
@@ -123,7 +122,6 @@ func (d *streamTest) run(forward time.Duration) {
 	}
 }
 
-// packet returns a packet of the far end with the given sequence number.
 func (d *streamTest) packet(number uint16, change ...func(*rtp.Packet)) []byte {
 	p := rtp.Packet{
 		Header:  rtp.Header{Version: 2, SSRC: 77, SequenceNumber: number, Timestamp: uint32(number-65530) * Frame},
@@ -139,7 +137,7 @@ func (d *streamTest) packet(number uint16, change ...func(*rtp.Packet)) []byte {
 	return append(make([]byte, 0, 1500), raw...)
 }
 
-// speak sends n packets of the far end, one every 20 ms.
+// The far end sends one packet every 20 ms.
 func (d *streamTest) speak(from netip.AddrPort, n int, change ...func(*rtp.Packet)) {
 	for range n {
 		d.take(d.packet(d.number, change...), from, d.time)

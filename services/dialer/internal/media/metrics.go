@@ -49,7 +49,7 @@ func (s *Stream) Stats() Stats {
 	return stats
 }
 
-// add adds the counts of b to a. The jitter of a becomes the higher one of both.
+// The jitter of a becomes the higher one of both.
 func (a *Stats) add(b Stats) {
 	for _, c := range counters {
 		*c.of(a) += *c.of(&b)
@@ -57,7 +57,6 @@ func (a *Stats) add(b Stats) {
 	a.Jitter = max(a.Jitter, b.Jitter)
 }
 
-// counter maps a field of Stats to a metric.
 type counter struct {
 	desc   *prometheus.Desc
 	of     func(*Stats) *uint64
@@ -130,7 +129,6 @@ var (
 	}
 )
 
-// collector sums the counts of all streams at each scrape.
 type collector struct{ *Streams }
 
 // Describe implements prometheus.Collector.

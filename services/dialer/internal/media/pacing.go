@@ -27,8 +27,7 @@ type pacer struct {
 
 func (p *pacer) due() time.Duration { return time.Duration(p.turn.Load()) * slotTime }
 
-// catchUp makes all streams skip whole frames if the loop is too late. It returns the number of
-// skipped frames.
+// If the loop is too late, all streams skip whole frames.
 func (p *pacer) catchUp(now time.Duration) (skipped uint64) {
 	if behind := now - p.due(); behind > maxBehind+slotTime {
 		skipped = uint64((behind - maxBehind) / frameTime)
@@ -56,7 +55,7 @@ type moment struct {
 	slot int64
 	due  atomic.Int64 // turn of the next frame
 
-	mu    sync.Mutex // protects the fields below; also locked to write the field due
+	mu    sync.Mutex // protects the fields below; a write of the field due needs the lock too
 	frame int64      // number of the next frame
 	quiet int        // number of consecutive frames of silence
 	least int64      // shortest wait of the measured frames, in turns
@@ -97,8 +96,7 @@ func (m *moment) take(turn int64) (frame int64, ok bool) {
 	return frame, true
 }
 
-// recordSent records whether the sent frame was silence. During a pause, the stream moves back to
-// its usual turn, by one turn per frame.
+// During a pause, the stream moves back to its usual turn, by one turn per frame.
 func (m *moment) recordSent(silence bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -117,9 +115,9 @@ func (m *moment) recordSent(silence bool) {
 
 // The method soon is called when audio was added to an empty queue. It can move the stream to
 // another turn. After a pause, the audio is sent in the next turn. If the audio arrived just too
-// late, so that silence was sent instead, the stream is moved one turn later. If the agent sends in
-// real time, the stream is moved earlier after realTimeFrames frames, by one turn less than the
-// shortest wait of these frames. The frame with the shortest wait then waits for one turn.
+// late, silence was sent in its place, and the stream is moved one turn later. An agent in real
+// time is measured for realTimeFrames frames. The stream is then moved earlier, by one turn less
+// than the shortest wait of these frames. The frame with the shortest wait then waits for one turn.
 func (m *moment) soon(turn int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,8 +11,6 @@ import (
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-// The function vacant returns a range that contains the given number of even ports. No port of the
-// range is bound.
 func vacant(t *testing.T, ports int) (low, high uint16) {
 	t.Helper()
 	for low = 20001; low < 60000; low += uint16(2*ports) + 2 {

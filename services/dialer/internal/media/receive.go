@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// take handles one datagram. It overwrites the bytes of the parameter packet.
+// The method take overwrites the bytes of the parameter packet.
 func (s *Stream) take(packet []byte, from netip.AddrPort, now time.Duration) {
 	in := &s.in
 	in.mu.Lock()
@@ -90,7 +90,6 @@ const (
 	maxKeys = 20
 )
 
-// press handles the payload of a telephone-event packet.
 func (s *Stream) press(payload []byte, now time.Duration) {
 	in := &s.in
 	if !in.direction.Receives() {
@@ -112,9 +111,9 @@ func (s *Stream) press(payload []byte, now time.Duration) {
 	}
 }
 
-// elapse fills gaps with silence and reports a timeout. If the goroutine that reads packets holds
-// the lock, elapse does nothing, because the pacing loop must not wait. It is called again after 20
-// ms.
+// The method elapse fills gaps with silence and reports a timeout. If the goroutine that reads
+// packets holds the lock, the method has no effect, because the pacing loop must not wait. It is
+// called again after 20 ms.
 func (s *Stream) elapse(now time.Duration) {
 	in := &s.in
 	if !in.mu.TryLock() {

@@ -25,7 +25,6 @@ func (s *Stream) listenRTCP() {
 	go s.readRTCP(conn)
 }
 
-// readRTCP reads until the connection is closed.
 func (s *Stream) readRTCP(conn *net.UDPConn) {
 	buffer := make([]byte, 2048)
 	for {
@@ -52,8 +51,7 @@ func (s *Stream) takeRTCP(packet []byte, from netip.Addr, now time.Duration) {
 	s.in.alive, s.in.timeoutReported = now, false
 }
 
-// timeout returns how long the stream waits for an RTP or RTCP packet. A negative result means that
-// there is no limit.
+// A negative result means that there is no limit.
 func (s *Stream) timeout() time.Duration {
 	first, limit := s.streams.settings.FirstPacket, s.streams.settings.Silence
 	if s.leg.Timeout != 0 {

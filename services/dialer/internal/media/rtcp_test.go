@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// receiverReport is an empty RTCP receiver report (RFC 3550 section 6.4.2).
+// RFC 3550 section 6.4.2 defines the receiver report.
 func receiverReport() []byte { return []byte{0x80, 201, 0, 1, 0, 0, 0, 77} }
 
 // A phone sends no audio, because of silence suppression or a mute button, but sends an RTCP report
@@ -49,7 +49,7 @@ func TestTimeout_RTCPRestartsIt(t *testing.T) {
 	}
 }
 
-// Leg.Timeout replaces Settings.Silence. It replaces Settings.FirstPacket only if it is longer.
+// Leg.Timeout replaces Settings.FirstPacket only if it is longer.
 func TestTimeout_LegTimeoutReplacesTheSettings(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -87,7 +87,6 @@ func TestTimeout_LegTimeoutReplacesTheSettings(t *testing.T) {
 	}
 }
 
-// The test sends a report to a stream that has a socket.
 func TestOpen_ReadsRTCPOnThePortAbove(t *testing.T) {
 	t.Parallel()
 	bind := netip.MustParseAddr("127.0.0.1")

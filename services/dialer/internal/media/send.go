@@ -8,8 +8,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// say sends the packet of a frame. It returns false if no packet was sent. late is the delay of the
-// packet after its due time.
+// The result is false if no packet was sent. late is the delay of the packet after its due time.
 //
 // While the stream may send, it sends a packet for every frame. Silence is sent as audio, because
 // NATs, recorders and media timeouts need a steady stream, and not every far end supports comfort
@@ -61,8 +60,7 @@ func (s *Stream) say(frame int64, late time.Duration) bool {
 	return true
 }
 
-// transmit writes the header, encrypts the packet if the call uses SRTP, and sends it. The caller
-// must hold out.mu.
+// The caller must hold out.mu.
 func (s *Stream) transmit(packet []byte, to netip.AddrPort) error {
 	if _, err := s.out.header.MarshalTo(packet); err != nil {
 		return fmt.Errorf("write RTP header: %w", err)

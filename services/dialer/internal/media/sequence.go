@@ -1,6 +1,5 @@
 package media
 
-// arrivalVerdict classifies a packet by its sequence number.
 type arrivalVerdict int
 
 const (
@@ -73,14 +72,13 @@ func (s *sequenceNumber) see(number uint16) arrivalVerdict {
 	return wild
 }
 
-// begin starts a new sequence. The counts of the earlier sequence are kept.
+// The counts of the earlier sequence are kept.
 func (s *sequenceNumber) begin(number uint16) {
 	s.begun, s.newest, s.seen, s.follows = true, number, 1, -1
 	s.expected++
 	s.received++
 }
 
-// lost returns the number of packets that never arrived.
 func (s *sequenceNumber) lost() uint64 {
 	return s.expected - min(s.received, s.expected)
 }

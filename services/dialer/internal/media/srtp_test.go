@@ -50,8 +50,8 @@ func seal(t testing.TB, out *Encrypter, ssrc uint32, number uint16) []byte {
 	return sealed
 }
 
-// RFC 3711 B.3 contains the session keys for this master key. With these keys, the test computes
-// the expected packet by RFC 3711 sections 4.1.1 and 4.2.
+// RFC 3711 B.3 contains the session keys for this master key. The test computes the expected packet
+// with these keys by RFC 3711 sections 4.1.1 and 4.2.
 func TestSeal_EncryptsByRFC3711(t *testing.T) {
 	bytesOf := func(text string) []byte {
 		raw, err := hex.DecodeString(text)

@@ -32,7 +32,6 @@ type Stream struct {
 	in  hearing
 }
 
-// sending is the state of the direction from the dialer to the far end.
 type sending struct {
 	mu        sync.Mutex
 	direction sdp.Direction
@@ -51,7 +50,6 @@ type sending struct {
 	late, latest         time.Duration // sum and maximum of the delays of sent packets
 }
 
-// hearing is the state of the direction from the far end to the dialer.
 type hearing struct {
 	mu        sync.Mutex
 	closed    bool
@@ -174,7 +172,6 @@ func (s *Stream) connectIn(agreed sdp.Agreed) error {
 	return nil
 }
 
-// aim makes the stream send to the latch's target.
 func (s *Stream) aim() {
 	to := s.in.latch.Target()
 	if old := s.target.Load(); old != nil && *old == to {

@@ -156,7 +156,6 @@ type counting struct{ n *int }
 func (c counting) HearFrame([]byte) { *c.n++ }
 func (c counting) HearDigit(byte)   {}
 
-// The function open starts streams on loopback with a running pacing loop.
 func open(t *testing.T, settings Settings) (*Streams, *prometheus.Registry) {
 	t.Helper()
 	if !settings.Bind.IsValid() {

@@ -196,9 +196,8 @@ func TestStream_PacketsFromUnknownAddressesDoNotRestartTheTimeout(t *testing.T) 
 	<-d.timeouts
 }
 
-// The method real makes an agent speak in real time. Each frame is added at the time of the
-// stream's usual turn plus the parameter after. The result is how long the last frame waited until
-// it was sent.
+// Each frame is added at the time of the stream's usual turn plus the parameter after. The result
+// is how long the last frame waited until it was sent.
 func (d *streamTest) real(t *testing.T, frames int, after time.Duration) (waited time.Duration) {
 	t.Helper()
 	for range frames {
@@ -222,8 +221,7 @@ func (d *streamTest) real(t *testing.T, frames int, after time.Duration) (waited
 	return waited
 }
 
-// The agent's first audio after a pause must be sent within one turn. In the next pause, the stream
-// must return to its usual turn.
+// In the pause after the first audio, the stream must return to its usual turn.
 func TestSpeakSoon_SendsWithin5MillisecondsAfterAPause(t *testing.T) {
 	for after := range 20 {
 		d := newStreamTest(t)
@@ -255,8 +253,8 @@ func TestSpeakSoon_SendsWithin5MillisecondsAfterAPause(t *testing.T) {
 	}
 }
 
-// An agent has sent in real time for a while. Then its frames must wait at most 10 ms. This must
-// also be true if the frames arrive 4 ms later than before.
+// An agent has sent in real time for a while. Then its frames must wait at most 10 ms, even if they
+// arrive 4 ms later than before.
 func TestSpeakSoon_ShortensTheWaitOfAnAgentInRealTime(t *testing.T) {
 	for after := range 20 {
 		d := newStreamTest(t)

@@ -12,7 +12,6 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The method erase requests the erasure of a call's person and returns the id of the erasure.
 func (r *fixture) erase(call uuid.UUID) uuid.UUID {
 	r.t.Helper()
 	var request uuid.UUID
@@ -20,7 +19,7 @@ func (r *fixture) erase(call uuid.UUID) uuid.UUID {
 		r.t.Fatal(err)
 	}
 	erasure := uuid.New()
-	for range 2 { // a repeated erasure event must have no further effect
+	for range 2 { // the second erasure event must have no effect
 		err := pg.InTx(r.t.Context(), r.pool, func(tx pgx.Tx) error {
 			return r.store.EraseRequest(
 				r.t.Context(),

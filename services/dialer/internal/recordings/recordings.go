@@ -105,7 +105,7 @@ func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*T
 	r.tapes[callID] = tape
 	r.mu.Unlock()
 	if err := r.rows.Begin(ctx, workspaceID, callID, recordingstore.Key(workspaceID, callID, time.Now())); err != nil {
-		tape.Discard() // the row may exist despite the error; the method settle then closes the row
+		tape.Discard() // the row may exist despite the error; the method settle closes such a row later
 		return nil, err
 	}
 	r.results.WithLabelValues("begun").Inc()
@@ -154,7 +154,6 @@ func (r *Recorder) report(ctx context.Context, err error) {
 	}
 }
 
-// The method write stores the received audio in the files, every flushInterval.
 func (r *Recorder) write(ctx context.Context) {
 	ticker := time.NewTicker(flushInterval)
 	defer ticker.Stop()
@@ -214,8 +213,8 @@ func (r *Recorder) try(err error) error {
 	return err
 }
 
-// settle completes recordings whose audio is no longer being written: recordings that have ended,
-// and recordings of dead processes. It repairs the headers of their files.
+// Some recordings have ended, and some belong to dead processes. The method settle completes these
+// recordings and repairs the headers of their files.
 func (r *Recorder) settle(ctx context.Context) error {
 	unsettled, err := r.rows.Unfinished(ctx)
 	for _, id := range unsettled {
@@ -270,7 +269,6 @@ func (r *Recorder) lost(ctx context.Context, id uuid.UUID) {
 	r.results.WithLabelValues("lost").Inc()
 }
 
-// upload uploads one file, publishes the key of the object, and deletes the file.
 func (r *Recorder) upload(ctx context.Context, due store.Due) error {
 	limited, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
@@ -296,8 +294,7 @@ func (r *Recorder) upload(ctx context.Context, due store.Due) error {
 	return remove(file)
 }
 
-// remove deletes a recording: its file, its object in the storage, and its database row. Before
-// that, it publishes that the recording is no longer available.
+// Before the recording is deleted, an event reports that the recording is no longer available.
 func (r *Recorder) remove(ctx context.Context, due store.Due) error {
 	limited, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
@@ -346,8 +343,8 @@ func (r *Recorder) Tidy(ctx context.Context, now time.Time) error {
 	return errors.Join(faults, err, r.sweep(ctx))
 }
 
-// sweep deletes the files of calls that have no database row. Such a file remains if a process died
-// between the creation of the file and the write of the row.
+// If a process died between the creation of the file and the write of the row, the file has no
+// database row. The method sweep deletes such files.
 func (r *Recorder) sweep(ctx context.Context) error {
 	found, err := r.spool.files()
 	if err != nil || len(found) == 0 {

@@ -27,7 +27,6 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// fixture contains a database, a storage and a spool. It creates recorders.
 type fixture struct {
 	t         *testing.T
 	pool      *pgxpool.Pool
@@ -60,7 +59,7 @@ func newFixture(t *testing.T) *fixture {
 	return r
 }
 
-// The method recorder returns the recorder of another process that uses the given spool directory.
+// This is the recorder of another process that uses the given spool directory.
 func (r *fixture) recorder(spool string) *recordings.Recorder {
 	r.t.Helper()
 	opened, err := recordings.OpenSpool(spool)
@@ -82,7 +81,6 @@ func (r *fixture) recorder(spool string) *recordings.Recorder {
 	)
 }
 
-// The method call stores a live call and returns its id.
 func (r *fixture) call() uuid.UUID {
 	id := uuid.Must(uuid.NewV7())
 	r.calls++ // each call has a different number, because a number can have only one live call
@@ -110,7 +108,6 @@ func (r *fixture) exec(sql string, args ...any) {
 	}
 }
 
-// The method due makes every delayed upload and delete due now.
 func (r *fixture) due() { r.t.Helper(); r.exec(`UPDATE recordings SET try_at = now()`) }
 
 func (r *fixture) round(rec *recordings.Recorder) error { r.due(); return rec.Round(r.t.Context()) }
@@ -122,7 +119,6 @@ func (r *fixture) mustRound(rec *recordings.Recorder) {
 	}
 }
 
-// begin starts a recording and records one second of the call.
 func (r *fixture) begin(rec *recordings.Recorder, id uuid.UUID) *recordings.Tape {
 	r.t.Helper()
 	tape, err := rec.Begin(r.t.Context(), r.workspace, id)
@@ -148,8 +144,6 @@ func (r *fixture) state(id uuid.UUID) (state string) {
 	return state
 }
 
-// publishedKeys returns the recording keys of the call that were published to dial-events.v1, in
-// order.
 func (r *fixture) publishedKeys(id uuid.UUID) (keys []string) {
 	r.t.Helper()
 	for _, payload := range r.payloads("dial-events.v1") {
@@ -164,8 +158,8 @@ func (r *fixture) publishedKeys(id uuid.UUID) (keys []string) {
 	return keys
 }
 
-// The method steps returns the erasure steps that were reported as done, and the further steps that
-// were announced.
+// The result done has the erasure steps that were reported as done. The result next has the further
+// steps that were announced.
 func (r *fixture) steps() (done, next []string) {
 	r.t.Helper()
 	for _, payload := range r.payloads("erasure-reports.v1") {
@@ -199,8 +193,7 @@ func (r *fixture) files() []string {
 	return found
 }
 
-// The method object checks that exactly one object is stored, and that it contains a recording of
-// the given number of seconds.
+// Exactly one object must be stored.
 func (r *fixture) object(seconds int) {
 	r.t.Helper()
 	objects := r.s3.Objects()
@@ -238,7 +231,7 @@ func TestRecorder_UploadsARecordingOnce(t *testing.T) {
 		t.Errorf("state during the call = %s", r.state(id))
 	}
 	tape.Close()
-	second(tape) // this audio arrives after the end and must not be recorded
+	second(tape) // this audio arrives after the end of the recording
 	r.mustRound(rec)
 	if got := r.state(id); got != "recorded" {
 		t.Errorf(`before the end of the call is published: state of id = %q, want "recorded"`, got)
@@ -444,7 +437,6 @@ func TestRecorder_MarksRecordingsOfAnUnreachableSpoolAsLost(t *testing.T) {
 	}
 }
 
-// The program sox must be able to read the file.
 func TestTape_IsReadableBySox(t *testing.T) {
 	r := newFixture(t)
 	rec, id := r.recorder(r.spool), r.call()

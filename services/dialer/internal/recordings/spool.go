@@ -18,7 +18,6 @@ type Spool struct {
 	name uuid.UUID
 }
 
-// nameFile contains the spool's name.
 const nameFile = "spool.id"
 
 // OpenSpool opens the directory. If the directory does not exist, OpenSpool creates it.
@@ -56,7 +55,7 @@ func (s *Spool) Name() uuid.UUID { return s.name }
 
 func (s *Spool) path(callID uuid.UUID) string { return filepath.Join(s.dir, callID.String()+".wav") }
 
-// The method tape creates the file of a call. The file is locked while a process writes it.
+// The file is locked while a process writes it.
 func (s *Spool) tape(callID uuid.UUID) (*Tape, error) {
 	file, err := os.OpenFile(s.path(callID), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -74,8 +73,7 @@ func (s *Spool) tape(callID uuid.UUID) (*Tape, error) {
 // errBusy means that another process writes the file.
 var errBusy = errors.New("the recording is being written")
 
-// lock locks a file until the file is closed. The operating system releases the lock of a killed
-// process.
+// The operating system releases the lock of a killed process.
 func lock(file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -84,8 +82,8 @@ func lock(file *os.File) error {
 	return err
 }
 
-// mend corrects the header according to the length of the file, and returns the number of bytes of
-// audio. It returns errBusy if a process is writing the file, and os.ErrNotExist if there is no
+// mend corrects the header according to the length of the file. sound is the number of bytes of
+// audio. The error is errBusy if a process is writing the file, and os.ErrNotExist if there is no
 // file.
 func (s *Spool) mend(callID uuid.UUID) (sound int64, err error) {
 	file, err := os.OpenFile(s.path(callID), os.O_RDWR, 0)
@@ -99,7 +97,7 @@ func (s *Spool) mend(callID uuid.UUID) (sound int64, err error) {
 	return fix(file)
 }
 
-// fix removes an incomplete sample and writes the header. It returns the number of bytes of audio.
+// An incomplete sample at the end is removed. The result is the number of bytes of audio.
 func fix(file *os.File) (sound int64, err error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -115,7 +113,6 @@ func fix(file *os.File) (sound int64, err error) {
 	return sound, file.Sync()
 }
 
-// files returns the ids of the calls that have a file.
 func (s *Spool) files() (calls []uuid.UUID, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 	"ringfence.dev/services/dialer/internal/recordings"
 )
 
-// storage is the interface of both kinds of storage.
 type storage interface {
 	Put(ctx context.Context, key, file string) error
 	Delete(ctx context.Context, key string) error
@@ -32,8 +31,7 @@ func aFile(t *testing.T, text string) string {
 	return path
 }
 
-// checkStorage checks a storage. The function there returns the content of the object with a key,
-// and whether the object exists.
+// The function there returns the content of the object with a key, and whether the object exists.
 func checkStorage(t *testing.T, s storage, there func(key string) (string, bool)) {
 	t.Helper()
 	key, other := recordingstore.Key(
@@ -64,7 +62,7 @@ func checkStorage(t *testing.T, s storage, there func(key string) (string, bool)
 	if err := s.Put(t.Context(), key, "no such file"); err == nil {
 		t.Error("Put of a missing file succeeded")
 	}
-	for range 2 { // the second Delete must not return an error
+	for range 2 { // a Delete of a missing object must not return an error
 		if err := s.Delete(t.Context(), key); err != nil {
 			t.Errorf("delete: %v", err)
 		}

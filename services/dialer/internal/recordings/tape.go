@@ -18,9 +18,9 @@ type Tape struct {
 
 	mu     sync.Mutex
 	sound  []byte
-	broken bool // audio is no longer recorded
+	broken bool
 	ended  bool
-	gone   bool // the recording was discarded
+	gone   bool
 
 	disk  sync.Mutex // held while the file is written
 	file  *os.File
@@ -47,8 +47,7 @@ func (t *Tape) Tick(person, agent []byte) {
 
 var errSlow = errors.New("the disk is too slow")
 
-// flush writes the received audio to the file. After an error, the recording stops. flush returns
-// the error only once.
+// After an error, the recording stops, and further calls of the method flush return no error.
 func (t *Tape) flush() error {
 	t.disk.Lock()
 	defer t.disk.Unlock()
@@ -93,7 +92,7 @@ func (t *Tape) end(discard bool) {
 	if discard {
 		_ = os.Remove(t.file.Name())
 	} else {
-		_, _ = fix(t.file) // if it fails, the method settle repairs the header before the upload
+		_, _ = fix(t.file) // if this fails, the method settle repairs the header before the upload
 	}
 	_ = t.file.Close()
 	t.file = nil

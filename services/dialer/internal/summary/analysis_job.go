@@ -26,9 +26,9 @@ const (
 	// maxStarts is how many times the summary of a call may be started. After that the call gets no
 	// summary, because the summary may be the reason why the process died.
 	maxStarts = 3
-	// maxAnalyses is the maximum number of concurrent analyses, and maxPerWorkspace the maximum for
-	// one workspace. A slow endpoint of a workspace therefore delays only this workspace's
-	// summaries. batch is the number of calls that are claimed together.
+	// maxAnalyses is the maximum number of concurrent analyses. maxPerWorkspace is the maximum for
+	// one workspace, so a slow endpoint delays only the summaries of its workspace. batch is the
+	// number of calls that are claimed together.
 	maxAnalyses     = 128
 	maxPerWorkspace = maxAnalyses / 4
 	batch           = 16
@@ -53,8 +53,8 @@ type Analyser struct {
 	relay      *outbox.Relay
 	wake       chan struct{}
 	busy       chan struct{}
-	// turn is the id of the workspace after which the next search starts. Only the goroutine of Run
-	// uses turn.
+	// turn is the id of the workspace at which the last search stopped. The next search starts
+	// after it. Only the goroutine of Run uses turn.
 	turn uuid.UUID
 
 	mu      sync.Mutex
@@ -96,7 +96,7 @@ func (a *Analyser) Run(ctx context.Context) error {
 	}
 }
 
-// The method round starts the due analyses, one workspace after another. It returns after a search
+// Due analyses are started one workspace after another. The method round returns after a search
 // through all workspaces has found no due analysis. It does not wait for the analyses.
 func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
 	// quiet means that no due analysis was found since the search began at the first workspace.
@@ -129,7 +129,7 @@ func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
 	}
 }
 
-// room returns the limits of the next claim: the total number of calls, and the number for each
+// The result is the limits of the next claim: the total number of calls, and the number for each
 // workspace.
 func (a *Analyser) room() store.AnalysisLimits {
 	a.mu.Lock()
@@ -145,8 +145,7 @@ func (a *Analyser) enter(due []store.Analysis) {
 	}
 }
 
-// The method leave records the end of an analysis. If the workspace had reached its limit, leave
-// wakes the analyser.
+// If the workspace had reached its limit, the end of an analysis wakes the analyser.
 func (a *Analyser) leave(workspace uuid.UUID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -18,7 +18,6 @@ import (
 	"ringfence.dev/services/dialer/internal/summary"
 )
 
-// endpoint is a fake SummaryModel that records its calls.
 type endpoint struct {
 	summarise func(ctx context.Context, c summary.Call) (*agent.Summary, error)
 	mu        sync.Mutex
@@ -38,8 +37,7 @@ func (oneKey) Key(context.Context, uuid.UUID, uuid.UUID) (string, error) {
 	return "the agent's own", nil
 }
 
-// The function ended stores an ended call and returns its id. The call's agent has the given
-// settings, and the analysis of the call is due.
+// The analysis of the stored call is due.
 func ended(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, settings, outcome string) uuid.UUID {
 	t.Helper()
 	call := uuid.Must(uuid.NewV7())
@@ -111,8 +109,8 @@ func TestRun_HangingEndpointDelaysOnlyItsWorkspace(t *testing.T) {
 	analysed(t, pool, ended(t, pool, uuid.New(), `{}`, "unknown"))
 }
 
-// Many calls of one workspace wait for their analysis. At most a quarter of the concurrent analyses
-// may belong to this workspace. When one of them ends, the next one must start.
+// At most a quarter of the concurrent analyses may belong to one workspace. When one of them ends,
+// the next one must start.
 func TestRun_OneWorkspaceGetsAQuarterOfTheAnalyses(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

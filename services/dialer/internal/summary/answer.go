@@ -33,9 +33,8 @@ type answer struct {
 	ScheduledFor  any      `json:"scheduled_for"`
 }
 
-// read decodes the summary in the model's text. The text must contain one JSON object, which can be
-// inside a code block. An outcome that is not in the agent's list is an error. A time that is
-// invalid or in the past is left out.
+// The model's text must contain one JSON object, which can be inside a code block. An outcome that
+// is not in the agent's list is an error. A time that is invalid or in the past is left out.
 func read(text string, c Call) (*agent.Summary, error) {
 	begin, end := strings.IndexByte(text, '{'), strings.LastIndexByte(text, '}')
 	if begin < 0 || end < begin {
@@ -105,8 +104,7 @@ func list(texts []string) []string {
 	return kept
 }
 
-// The function clean returns the text as one line without control characters, cut to at most the
-// given number of characters.
+// The result is one line without control characters, cut to at most the given number of characters.
 func clean(text string, most int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == unicode.ReplacementChar {

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// step states how strictly a request constrains the form of the model's answer. Endpoints support
-// different steps. Some endpoints accept a schema but do not enforce it.
+// step states how strictly a request constrains the form of the model's answer. Not every endpoint
+// supports every step. Some endpoints accept a schema but do not enforce the schema.
 type step int
 
 const (
@@ -32,7 +32,6 @@ type chatMessage struct {
 	Content string `json:"content"`
 }
 
-// defaultModel is the default of SUMMARY_MODEL.
 const defaultModel = "gpt-6-luna"
 
 type chat struct {
@@ -48,9 +47,9 @@ func question(model string, c Call, step step) chat {
 		Messages: []chatMessage{{"system", rules(c)}, {"user", "<transcript>\n" + lines(c.Turns) + "\n</transcript>"}},
 	}
 	if model == defaultModel {
-		// The default model reasons unless the request turns this off. With reasoning it takes
-		// longer than SUMMARY_TIMEOUT. Requests to other models do not contain the field, because
-		// an endpoint can refuse an unknown field.
+		// The default model reasons unless the request turns this off. With reasoning, a response
+		// takes longer than SUMMARY_TIMEOUT. Requests to other models do not contain the field,
+		// because an endpoint can refuse an unknown field.
 		q.ReasoningEffort = "none"
 	}
 	switch step {
@@ -65,8 +64,8 @@ func question(model string, c Call, step step) chat {
 	return q
 }
 
-// rules returns the instructions for the model. They describe the form of the answer in words,
-// because some endpoints do not enforce a schema.
+// The instructions describe the form of the answer in words, because some endpoints do not enforce
+// a schema.
 func rules(c Call) string {
 	text, _ := json.Marshal(form(c)) // encoding strings, lists and objects cannot fail
 	zone := c.zone()
@@ -89,8 +88,7 @@ func (c Call) zone() *time.Location {
 	return c.Zone
 }
 
-// form returns the JSON schema of the summary. The schema is strict: every key is required, and
-// optional values are null.
+// The schema is strict: every key is required, and optional values are null.
 func form(c Call) map[string]any {
 	list := map[string]any{"type": "array", "items": map[string]any{"type": "string"}}
 	maybe := map[string]any{"type": []string{"string", "null"}}
@@ -117,8 +115,8 @@ func form(c Call) map[string]any {
 	}
 }
 
-// The function lines returns the turns as JSON, one turn per line. The JSON contains no < or >, so
-// a turn cannot end the <transcript> block. The middle of a long conversation is left out.
+// The result has one turn per line, as JSON. The JSON contains no < or >, so a turn cannot end the
+// <transcript> block. The middle of a long conversation is left out.
 func lines(turns []agent.Turn) string {
 	text := make([]string, 0, len(turns))
 	size := 0

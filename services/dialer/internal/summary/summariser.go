@@ -37,8 +37,7 @@ const (
 	maxTries = 4
 	rest     = 250 * time.Millisecond
 	// maxAnswer limits the response of an endpoint, in bytes.
-	maxAnswer = 256 << 10
-	// defaultTimeout is used if Timeout is 0.
+	maxAnswer      = 256 << 10
 	defaultTimeout = 15 * time.Second
 )
 
@@ -98,9 +97,8 @@ type endpoint struct {
 	client          *http.Client
 }
 
-// endpoint returns the API that summarises the call. If the field url is empty, there is no such
-// API. The operator's key is sent only to the operator's URL, and the guard checks every URL of a
-// workspace.
+// If the field url is empty, no API summarises the call. The operator's key is sent only to the
+// operator's URL, and the guard checks every URL of a workspace.
 func (s *Summariser) endpoint(c Call) (endpoint, error) {
 	to := endpoint{url: s.cfg.URL, key: s.cfg.Key, model: s.cfg.Model, client: s.own}
 	if own := c.Settings.Summary.BaseURL; own != "" {
@@ -176,7 +174,6 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("the endpoint answered %d", r.status) }
 
-// ask sends one request and returns the model's text.
 func (s *Summariser) ask(ctx context.Context, to endpoint, c Call, step step) (string, error) {
 	body, err := json.Marshal(question(to.model, c, step))
 	if err != nil {
@@ -215,7 +212,7 @@ func (s *Summariser) ask(ctx context.Context, to endpoint, c Call, step step) (s
 		} `json:"choices"`
 	}
 	if json.Unmarshal(answer, &reply) != nil || len(reply.Choices) == 0 {
-		return "", nil // read returns an error for an empty text
+		return "", nil // the function read returns an error for an empty text
 	}
 	return reply.Choices[0].Message.Content, nil
 }

@@ -20,15 +20,14 @@ import (
 
 const good = `{"outcome":"interested","confidence":0.9,"next_action":"Send the offer.","business_type":"bakery","customer_name":"Ada","key_interests":["tea"],"key_objections":[],"scheduled_for":"2026-11-23T09:00:00+01:00"}`
 
-// request is one request that the endpoint received.
 type request struct {
 	auth, kind string
 	messages   []chatMessage
 	body       map[string]any
 }
 
-// fakeEndpoint answers the nth request with its nth reply, and later requests with the last reply.
-// A reply is a status and a body, or the model's text with status 200.
+// fakeEndpoint sends the nth reply to the nth request, and the last reply to later requests. A
+// reply is a status and a body, or the model's text with status 200.
 type fakeEndpoint struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -88,7 +87,6 @@ func serve(t *testing.T, replies ...reply) *fakeEndpoint {
 	return f
 }
 
-// The method requests returns the requests so far.
 func (f *fakeEndpoint) requests() []request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -123,7 +121,6 @@ func aCall() Call {
 	}
 }
 
-// Each row is an endpoint. It refuses some forms of the answer, returns a useless answer, or fails.
 func TestSummarise_TriesSimplerForms(t *testing.T) {
 	t.Parallel()
 	ok := func(text string) reply { return reply{status: 200, text: text} }
@@ -289,7 +286,6 @@ func TestSummarise_RefusesATooLongAnswer(t *testing.T) {
 	}
 }
 
-// The person's words must not be able to end the block that contains them.
 func TestQuestion_QuotesTheTranscript(t *testing.T) {
 	t.Parallel()
 	c := aCall()
@@ -417,7 +413,6 @@ func at(want string) func(*agent.Summary) bool {
 	}
 }
 
-// For any text that a model returns, the summary must have the right form.
 func FuzzRead(f *testing.F) {
 	f.Add(good)
 	f.Add("```json\n" + good + "```")
