@@ -70,8 +70,8 @@ func NewCircuits(failures int, rest time.Duration) *Circuits {
 const probePause = 500 * time.Millisecond
 
 // Allow returns how long a call to an agent at the address must wait. If rest is 0, the call can be
-// placed now. It may be the call that tests whether the address works again, so the caller must
-// call done at the end of the attempt.
+// placed now. This call can be the test whether the address works again, so the caller must call
+// done at the end of the attempt.
 func (c *Circuits) Allow(a Address) (done func(), rest time.Duration) {
 	nothing := func() {}
 	if c == nil {

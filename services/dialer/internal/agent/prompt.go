@@ -78,7 +78,6 @@ func language(s Settings) string {
 	return s.Language
 }
 
-// known contains the contact's variables by name.
 type known map[string]json.RawMessage
 
 // The result is nil if raw is not a JSON object.
@@ -90,8 +89,9 @@ func facts(raw json.RawMessage) known {
 	return read
 }
 
-// block returns the JSON of as many variables as fit into maxFacts, in the order of their names.
-// The JSON contains no <, > or &, because json.Marshal writes them as \u003c and so on.
+// The method block returns the JSON of as many variables as fit into maxFacts, in the order of
+// their names. The JSON contains no <, > or &, because json.Marshal writes these characters as
+// \u003c and so on.
 func (k known) block() []byte {
 	kept, room := known{}, maxFacts
 	for _, name := range slices.Sorted(maps.Keys(k)) {

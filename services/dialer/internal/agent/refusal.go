@@ -146,7 +146,7 @@ func endsSentence(rest []rune) bool {
 	return true
 }
 
-// fold returns the text in lower case without accents, because transcripts often omit them.
+// The function fold removes accents, because transcripts often omit them, and returns lower case.
 func fold(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Mn, r) {
@@ -222,8 +222,8 @@ var refusals = sync.OnceValue(func() map[string]refusal {
 	return compiled
 })
 
-// whole returns an expression that matches a whole text if the text is one of the clauses, or "no"
-// any number of times and then one of the clauses.
+// The expression matches a whole text that is one of the clauses. Before the clause, the text can
+// contain "no" any number of times.
 func whole(clauses []string) *regexp.Regexp {
 	return regexp.MustCompile("^((no|nein|non|nao|nee|nie|ne|nej|ei) )*(" + strings.Join(clauses, "|") + ")$")
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// After is a function that calls do once, after the given wait. It does not call do if stop was
-// called before that. In production, a wrapper of time.AfterFunc is used.
+// After is a function that calls do once, after the given wait. If stop is called before that, do
+// is not called. In production, a wrapper of time.AfterFunc is used.
 type After func(wait time.Duration, do func()) (stop func() bool)
 
 // ScriptedOpener opens sessions of the scripted agent, which play a script.

@@ -175,7 +175,7 @@ func (s *Socket) lost(err error) error {
 }
 
 // Close sends the messages of the parameter last and a close frame, and then closes the connection.
-// It does not wait for this. Later calls have no effect.
+// Close returns before this is done. Later calls have no effect.
 func (s *Socket) Close(last ...[]byte) {
 	s.closed.Do(func() {
 		for _, message := range last {
@@ -236,7 +236,7 @@ func (s *Socket) closeInOrder() {
 	}
 }
 
-// ping closes the connection if the agent does not answer a ping in time. This ends the reader and
+// If the agent does not answer a ping in time, the connection is closed. This ends the reader and
 // the writer.
 func (s *Socket) ping(every, wait time.Duration) {
 	ticker := time.NewTicker(every)

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// hertz is the frequency resolution that a frame of 20 ms allows.
+	// The constant hertz is the frequency resolution of a frame of 20 ms.
 	hertz = 50
 	// lowest and highest are the bounds of the analysed frequencies, in steps of hertz. Beeps have
 	// 400 to 2,500 Hz.
@@ -113,8 +113,8 @@ func strongest(frame []byte) (bin int, is bool) {
 // noise shifts the estimate.
 const around = 3
 
-// loudest returns the strongest bin near the estimated frequency. sum is the power of that bin and
-// its two neighbours.
+// The result bin is the strongest bin near the estimated frequency. The result sum is the power of
+// that bin and its two neighbours.
 func loudest(samples *[frameSamples]float64) (bin int, sum float64) {
 	// In a sine wave, each sample is c times the previous sample minus the sample before that, with
 	// c = 2·cos ω. c is estimated by least squares. This costs as much as the analysis of one bin.

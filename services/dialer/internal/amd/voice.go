@@ -20,7 +20,8 @@ const (
 	// quietest is the minimum level of a voice on a line without noise. The value is the threshold
 	// of Asterisk's AMD.
 	quietest = 256
-	// above is the minimum ratio between the level of a voice and the noise of the line.
+	// The constant above is the minimum ratio between the level of a voice and the noise of the
+	// line.
 	above = 3
 	// floorRise limits how fast the measured noise level rises: by 1/64 per frame, so that it
 	// doubles in 0.9 s. In each pause between words, the level falls again.

@@ -33,8 +33,7 @@ func (t *callRecording) join(c *Conversation) {
 	t.conversation = c
 }
 
-// begin starts the recording in the background, so that the conversation does not wait for the
-// database.
+// The recording starts in the background, so that the conversation does not wait for the database.
 func (t *callRecording) begin() {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)

@@ -125,7 +125,6 @@ type Conversation struct {
 	state
 }
 
-// result is the result of a tool that runs in the background.
 type result struct {
 	id, tool string
 	err      error

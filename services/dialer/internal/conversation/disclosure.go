@@ -8,10 +8,10 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// disclosure returns the record that states how much of the disclosure was played. The disclosure
-// is finished if the last frame of its last item was sent. Otherwise it was cut at the last frame
-// that was sent. The result is nil if there is neither a disclosure nor a notice, or if an agent of
-// kind media_ws did not mark the disclosure.
+// The record states how much of the disclosure was played. The disclosure is finished if the last
+// frame of its last item was sent. Otherwise it was cut at the last frame that was sent. The result
+// is nil if there is neither a disclosure nor a notice. It is also nil if an agent of kind media_ws
+// did not mark the disclosure.
 func (c *Conversation) disclosure() *agent.DisclosureRecord {
 	if c.settings.Disclosure == "" || c.disclosed == "" && c.settings.Agent.Kind == agent.MediaWS {
 		return nil
@@ -40,10 +40,10 @@ func (c *Conversation) disclosure() *agent.DisclosureRecord {
 	return record
 }
 
-// reworded returns the agent's transcript of the disclosure if the words differ from the text that
-// the agent had to speak. It returns "" if the words are the same, or if the agent has not sent the
-// whole disclosure. The agent itself writes the transcript, so the transcript does not prove which
-// words the audio contains.
+// The result is the agent's transcript of the disclosure if the words differ from the text that the
+// agent had to speak. The result is empty if the words are the same, or if the agent has not sent
+// the whole disclosure. The agent itself writes the transcript, so the transcript does not prove
+// which words the audio contains.
 func (c *Conversation) reworded() string {
 	if c.settings.Disclosure == "" || c.disclosed == "" {
 		return ""

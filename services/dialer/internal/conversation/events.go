@@ -70,13 +70,13 @@ type state struct {
 type closing struct {
 	cause callstate.Cause
 	limit time.Time
-	// asked means that the conversation waits for audio of a requested sentence, or for another
+	// If asked is true, the conversation waits for audio of a requested sentence, or for another
 	// call of the tool end_call.
 	asked bool
 	// correcting means that the conversation refused a call of the tool end_call because of its
 	// outcome, and waits for another one. In this state asked is true.
 	correcting bool
-	// last means that no audio is played except the requested sentence and the disclosure.
+	// If last is true, no audio is played except the requested sentence and the disclosure.
 	last bool
 	// audioSent means that the agent has sent all its audio.
 	audioSent bool
@@ -134,7 +134,7 @@ func (c *Conversation) handle(ctx context.Context, e agent.Event) {
 	}
 }
 
-// Audio that is dropped afterwards is counted too.
+// The audio is counted even if it is dropped afterwards.
 func (c *Conversation) arrived(e agent.Event) {
 	it := c.transcript.item(e.Item)
 	it.disclosure = it.disclosure || e.Disclosure

@@ -74,10 +74,9 @@ type playout struct {
 	depth  int // in bytes
 	halted bool
 	waited int // number of ticks for which the incomplete frame has waited so far
-	// now is the time at which the current frame is taken.
-	now time.Time
-	// frame contains the shares of the last frame. lost contains the shares of frames that were not
-	// sent and that are not yet subtracted from the transcript.
+	now    time.Time
+	// The field frame contains the shares of the last frame. The field lost contains the shares of
+	// frames that were not sent, until they are subtracted from the transcript.
 	frame, lost []share
 	ratchet     ratchet
 	// dropped is the number of bytes that did not fit into the queue. trimmed is the number of

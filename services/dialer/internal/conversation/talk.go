@@ -236,7 +236,6 @@ func (t *talk) End() sipcarrier.Result {
 	return t.result
 }
 
-// dismiss closes an agent's session for which no conversation was started.
 func (t *talk) dismiss() {
 	<-t.opened
 	if t.agent.session != nil {

@@ -77,8 +77,9 @@ func (c *Conversation) onLateTool(e agent.Event) {
 }
 
 // endCall ends the call after all queued audio was played. If the first outcome is not in the
-// agent's list, endCall refuses it and returns the list. The conversation then waits until the
-// agent calls end_call again. This wait has the same limits as the wait for a last sentence.
+// agent's list, the tool call is refused and its result contains the list. The conversation then
+// waits until the agent calls end_call again. This wait has the same limits as the wait for a last
+// sentence.
 func (c *Conversation) endCall(id, outcome string) {
 	first := c.closing == nil
 	c.settleOutcome(outcome)

@@ -191,7 +191,7 @@ func TestFax_EndsTheCallUnlessThePolicyIsToContinue(t *testing.T) {
 	})
 }
 
-// An opt-out must count even if the person hangs up in the middle of the sentence.
+// An opt-out must be stored even if the person hangs up in the middle of the sentence.
 func TestRun_TranscribesTheSentenceBeforeTheHangup(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {

@@ -16,8 +16,8 @@ const (
 	maxWords, maxTurn, maxTurns = 256 << 10, 32 << 10, 4096
 	// maxItems limits the number of items whose playout is recorded.
 	maxItems = 2048
-	// fastSpeech is a high rate of speech, in characters per second. It is used to estimate the
-	// shortest possible audio of a text.
+	// fastSpeech is a high rate of speech, in characters per second. The shortest possible audio of
+	// a text is estimated with this rate.
 	fastSpeech = 20
 )
 
@@ -81,7 +81,7 @@ func (tr *transcript) play(p *piece) {
 	p.recorded = p.played
 }
 
-// unplay subtracts a share of a frame that was not sent. The method play must have added the share
+// A share of a frame that was not sent is subtracted. The method play must have added the share
 // before.
 func (tr *transcript) unplay(of share) {
 	it := tr.item(of.piece.id)
@@ -94,16 +94,16 @@ func (tr *transcript) unplay(of share) {
 	}
 }
 
-// say adds text to the transcript. The parameter now is the time of the text. If its item has a
-// time, the method turns uses that time instead.
+// The parameter now is the time of the text. If the item of the text has a time, the method turns
+// uses the item's time.
 func (tr *transcript) say(role, item, text string, now time.Time) {
 	if text = strings.TrimSpace(text); text == "" || tr.full {
 		return
 	}
 	text = strings.ToValidUTF8(text[:min(len(text), maxTurn)], "")
 	tr.size += len(text)
-	// The turn that exceeds the limit is stored too. The transcript is then too long for
-	// agent.Transcript, which marks it as truncated.
+	// The turn that exceeds the limit is stored. The transcript is then too long for
+	// agent.Transcript, which marks the transcript as truncated.
 	tr.full = tr.size > maxWords || len(tr.entries) == maxTurns
 	tr.entries = append(tr.entries, words{agent.Turn{Role: role, Text: text, At: now}, item})
 }

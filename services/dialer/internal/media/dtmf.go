@@ -30,10 +30,10 @@ type DTMFReceiver struct {
 // event has ended and its end packet was lost.
 const lull = 100 * time.Millisecond
 
-// Hear handles the payload of a telephone-event packet. It reports whether a new digit begins with
+// Hear handles the payload of a telephone-event packet and reports whether a new digit begins with
 // this packet. A digit counts from its first packet, so the loss of end packets does not lose the
-// digit. Later packets and repeated end packets do not begin a digit. The segments of a very long
-// event (RFC 4733 section 2.5.1.3) do not begin one either.
+// digit. Later packets and repeated end packets do not begin a digit. A segment of a very long
+// event (RFC 4733 section 2.5.1.3) does not begin a digit.
 func (h *DTMFReceiver) Hear(
 	payload []byte,
 	timestamp uint32,
@@ -104,8 +104,8 @@ type DTMFPacket struct {
 }
 
 // Next returns the packet for the frame that begins at the timestamp now. If event is true, the
-// packet must be sent instead of audio. If event is false, audio must be sent. muted means that
-// this audio must be silent, because it is the pause after a digit.
+// packet must be sent. If event is false, audio must be sent. muted means that this audio must be
+// silent, because it is the pause after a digit.
 func (s *DTMFSender) Next(now uint32) (p DTMFPacket, event, muted bool) {
 	if s.queue == "" {
 		return p, false, false

@@ -48,12 +48,13 @@ type JitterStats struct {
 }
 
 // JitterBuffer converts the packets of one RTP stream into ordered frames of 20 ms, 50 per second.
-// It reads no clock: the caller passes the packets and the time. It is not safe for concurrent use.
+// It reads no clock: the caller passes the packets and the time. A JitterBuffer is not safe for
+// concurrent use.
 //
 // The buffer does not delay packets that arrive in order, because neither an agent nor a recorder
-// needs a steady pace. It waits 60 to 120 ms for a missing packet, depending on the network, and
-// then passes silence instead. It also passes silence while the sender sends no packets, because an
-// agent that receives no audio never detects the end of an utterance.
+// needs a steady pace. For a missing packet the buffer waits 60 to 120 ms, depending on the
+// network, and then passes silence. While the sender sends no packets, the buffer passes silence,
+// because an agent that receives no audio never detects the end of an utterance.
 type JitterBuffer struct {
 	hear func(frame []byte)
 
@@ -62,7 +63,7 @@ type JitterBuffer struct {
 	have     [frames]uint32
 
 	begun bool
-	// head is the position of the next frame, and top the position after the newest sample. Both
+	// head is the position of the next frame. top is the position after the newest sample. Both
 	// count samples since the start. stamp is the timestamp at head.
 	head, top int64
 	stamp     uint32
@@ -200,7 +201,7 @@ func (b *JitterBuffer) begin(timestamp uint32, now time.Duration) {
 	b.due = now + bufferFrameTime + b.wait
 }
 
-// jump restarts the buffer at a timestamp that is unrelated to the earlier timestamps.
+// The new timestamp is unrelated to the earlier timestamps.
 func (b *JitterBuffer) jump(timestamp uint32) {
 	b.restart++
 	b.clear()
@@ -216,7 +217,7 @@ func (b *JitterBuffer) clear() {
 }
 
 // tooLate records that a packet was late by the given number of samples. The result is true if all
-// packets have been late for shiftTime, because the network delay has grown.
+// packets have been late for shiftTime. This means that the network delay has grown.
 func (b *JitterBuffer) tooLate(by int64, now time.Duration) bool {
 	b.wait = min(b.wait+time.Duration(by)*time.Second/8000, maxWait)
 	b.lateAt = now
@@ -283,7 +284,7 @@ func (b *JitterBuffer) pass(now time.Duration) {
 	b.top = max(b.top, b.head)
 }
 
-// measure updates the jitter (RFC 3550 A.8).
+// RFC 3550 A.8 defines this calculation of the jitter.
 func (b *JitterBuffer) measure(timestamp uint32, now time.Duration) {
 	transit := int64(int32(uint32(now*8000/time.Second) - timestamp))
 	if b.begun {

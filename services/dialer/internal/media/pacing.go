@@ -12,9 +12,9 @@ const (
 	// streams are sent in four bursts of 125.
 	slots    = 4
 	slotTime = frameTime / slots
-	// After a stall, the loop catches up by at most maxBehind. It sends two late frames per stream,
-	// which a jitter buffer tolerates, and skips older frames. Timestamps follow the clock, and no
-	// audio of the source is lost.
+	// After a stall, the loop catches up by at most maxBehind. The loop sends two late frames per
+	// stream, which a jitter buffer tolerates, and skips older frames. Timestamps follow the clock,
+	// and no audio of the source is lost.
 	maxBehind = 2 * frameTime
 )
 
@@ -62,8 +62,7 @@ type moment struct {
 	came  int
 }
 
-// begin schedules the stream's first frame in the first turn of its slot that is not before the
-// given turn.
+// The first frame is due in the first turn of the stream's slot that is not before the given turn.
 func (m *moment) begin(slot, turn int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,8 +72,7 @@ func (m *moment) begin(slot, turn int64) {
 
 func (m *moment) usual() int64 { return m.frame*slots + m.slot }
 
-// take returns the number of the frame that the stream sends in this turn. ok is false if the
-// stream sends nothing in this turn.
+// ok is false if the stream sends nothing in this turn.
 func (m *moment) take(turn int64) (frame int64, ok bool) {
 	if m.due.Load() > turn {
 		return 0, false
@@ -113,11 +111,12 @@ func (m *moment) recordSent(silence bool) {
 	}
 }
 
-// The method soon is called when audio was added to an empty queue. It can move the stream to
+// The method soon is called when audio was added to an empty queue. The stream can then be moved to
 // another turn. After a pause, the audio is sent in the next turn. If the audio arrived just too
-// late, silence was sent in its place, and the stream is moved one turn later. An agent in real
-// time is measured for realTimeFrames frames. The stream is then moved earlier, by one turn less
-// than the shortest wait of these frames. The frame with the shortest wait then waits for one turn.
+// late, silence was sent in its place, and the stream is moved one turn later. If the agent sends
+// in real time, the waits of realTimeFrames frames are measured. The stream is then moved earlier,
+// by one turn less than the shortest wait of these frames. The frame with the shortest wait then
+// waits for one turn.
 func (m *moment) soon(turn int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -142,7 +141,7 @@ func (m *moment) soon(turn int64) {
 	}
 }
 
-// pace sends the frames of all due turns, and returns the time until the next turn.
+// The result is the time until the next turn.
 func (s *Streams) pace(now time.Duration) time.Duration {
 	if n := s.pacer.catchUp(now); n > 0 {
 		s.skipped.Add(n)

@@ -46,8 +46,8 @@ func NewPortPool(bind netip.Addr, low, high uint16, rest time.Duration) (*PortPo
 	if low != 0 && (p.all < 1 || int(high) < first) {
 		return nil, fmt.Errorf("no even port from %d to %d", low, high)
 	}
-	// start at a random port, so that a new process probably does not start with the ports of the
-	// previous process
+	// The first port is random, so that a restarted process probably does not use the ports of the
+	// previous process first.
 	p.next = rand.IntN(max(p.all, 1))
 	return p, nil
 }

@@ -112,8 +112,8 @@ func (s *Stream) press(payload []byte, now time.Duration) {
 }
 
 // The method elapse fills gaps with silence and reports a timeout. If the goroutine that reads
-// packets holds the lock, the method has no effect, because the pacing loop must not wait. It is
-// called again after 20 ms.
+// packets holds the lock, the method has no effect, because the pacing loop must not wait. The loop
+// calls the method again after 20 ms.
 func (s *Stream) elapse(now time.Duration) {
 	in := &s.in
 	if !in.mu.TryLock() {

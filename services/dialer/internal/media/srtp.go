@@ -121,9 +121,8 @@ func (in *Decrypter) knows(ssrc uint32) bool {
 	return false
 }
 
-// prove checks the first packet of a source by decrypting it in a separate context. This is
-// necessary because a context stores state for every source, even for a source that sends forged
-// packets.
+// The first packet of a source is decrypted in a separate context. This is necessary because a
+// context stores state for every source, even for a source that sends forged packets.
 func (in *Decrypter) prove(packet []byte, ssrc uint32) error {
 	if len(in.sources) == maxSources {
 		return ErrForged

@@ -189,8 +189,8 @@ func (s *Stream) aim() {
 // invalid, or that the queue is full.
 var ErrNoDigits = errors.New("these digits cannot be sent")
 
-// SendDigits queues digits (0-9 * # A-D). Each digit is sent as a telephone-event of 100 ms instead
-// of audio, never as a tone.
+// SendDigits queues digits (0-9 * # A-D). Each digit is sent as a telephone-event of 100 ms, never
+// as a tone.
 func (s *Stream) SendDigits(digits string) error {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
@@ -201,8 +201,8 @@ func (s *Stream) SendDigits(digits string) error {
 }
 
 // SpeakSoon must be called when the Source has audio after a time without audio. If the far end has
-// received silence, the audio is sent within 5 ms instead of at the stream's usual turn. The
-// following frames are sent every 20 ms after that.
+// received silence, the audio is sent within 5 ms, before the stream's usual turn. The following
+// frames are sent every 20 ms after that.
 func (s *Stream) SpeakSoon() { s.moment.soon(s.streams.pacer.turn.Load()) }
 
 // Close ends the stream and returns its counts. After Close has returned, the stream no longer

@@ -26,9 +26,9 @@ const (
 	// flushInterval is the time between two writes of the files. If a process dies, a recording
 	// loses at most this much audio.
 	flushInterval = 500 * time.Millisecond
-	// roundInterval is the time between two rounds. A round is a search for due uploads and
-	// deletes, and their execution. tidyInterval is the time between two searches for recordings
-	// that are too old, that cannot be reached, or that are unknown to the database.
+	// roundInterval is the time between two rounds. A round searches for due uploads and deletes,
+	// and executes them. tidyInterval is the time between two searches for recordings that are too
+	// old, that cannot be reached, or that are unknown to the database.
 	roundInterval, tidyInterval = time.Second, time.Minute
 	// maxObjects is the maximum number of uploads, and of deletes, in one round. storageTimeout
 	// limits one upload or delete.
@@ -93,8 +93,8 @@ func New(
 }
 
 // Begin starts the recording of a live call. It returns store.ErrRefused if the call must not be
-// recorded. The file is created and locked before the database row is written. A process that finds
-// the row therefore also finds the file.
+// recorded. The file is created and locked before the database row is written, so that a process
+// that finds the row finds the file.
 func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*Tape, error) {
 	tape, err := r.spool.tape(callID)
 	if err != nil {
@@ -328,7 +328,7 @@ func (r *Recorder) tell(ctx context.Context, callID uuid.UUID, key string) error
 }
 
 // Tidy marks the recordings that are too old at the time now as due for deletion. It marks the
-// recordings of unreachable spools as lost. It also deletes files that belong to no recording.
+// recordings of unreachable spools as lost. It deletes files that belong to no recording.
 func (r *Recorder) Tidy(ctx context.Context, now time.Time) error {
 	var faults error
 	for gone := int64(batch); gone == batch; {

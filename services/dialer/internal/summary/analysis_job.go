@@ -54,7 +54,7 @@ type Analyser struct {
 	wake       chan struct{}
 	busy       chan struct{}
 	// turn is the id of the workspace at which the last search stopped. The next search starts
-	// after it. Only the goroutine of Run uses turn.
+	// after this workspace. Only the goroutine of Run uses turn.
 	turn uuid.UUID
 
 	mu      sync.Mutex
@@ -97,7 +97,7 @@ func (a *Analyser) Run(ctx context.Context) error {
 }
 
 // Due analyses are started one workspace after another. The method round returns after a search
-// through all workspaces has found no due analysis. It does not wait for the analyses.
+// through all workspaces has found no due analysis. The method does not wait for the analyses.
 func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
 	// quiet means that no due analysis was found since the search began at the first workspace.
 	for quiet := a.turn == uuid.Nil; ; {

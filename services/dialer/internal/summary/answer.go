@@ -21,7 +21,6 @@ const (
 	maxAhead = 366 * 24 * time.Hour
 )
 
-// answer is the JSON object that the model returns.
 type answer struct {
 	Outcome       string   `json:"outcome"`
 	Confidence    *float64 `json:"confidence"`

@@ -117,8 +117,9 @@ func (s *Summariser) endpoint(c Call) (endpoint, error) {
 	return to, nil
 }
 
-// Summarise requests a summary. If there is no endpoint, or if the person said nothing, it sends no
-// request and returns nil without an error. It tries until ctx ends or maxTries is reached.
+// Summarise requests a summary. If there is no endpoint, or if the person said nothing, Summarise
+// sends no request and returns nil without an error. Requests are repeated until ctx ends or
+// maxTries is reached.
 func (s *Summariser) Summarise(ctx context.Context, c Call) (*agent.Summary, error) {
 	to, err := s.endpoint(c)
 	if err != nil || to.url == "" || !anybody(c.Turns) {

@@ -76,7 +76,6 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 	return s, nil
 }
 
-// endpoint returns the URL of the model, the key for it, and the client that must connect to it.
 // The operator's key is sent only to the operator's URL. The guard checks every URL of a workspace,
 // even if the URL has the operator's host.
 func (o *Opener) endpoint(spec agent.Spec) (client *http.Client, url, key string, err error) {

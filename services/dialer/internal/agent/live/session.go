@@ -24,7 +24,7 @@ const (
 	// utterance.
 	utterancePause = 800 * time.Millisecond
 	// speakTimeout limits the silence of the model after a sentence was requested, and in the
-	// middle of the sentence. After a longer silence the request is repeated.
+	// middle of the sentence. After a longer silence, the sentence is requested again.
 	speakTimeout = 8 * time.Second
 )
 
@@ -80,8 +80,8 @@ func letters(text string) (n int) {
 	return n
 }
 
-// session is one conversation with the model. The goroutine that reads the socket and the methods
-// of agent.Session use the same fields. mu protects the fields below it.
+// session is one conversation with the model. mu protects the fields below it, because the
+// goroutine that reads the socket and the methods of agent.Session use them.
 type session struct {
 	spec   agent.Spec
 	sock   *agent.Socket

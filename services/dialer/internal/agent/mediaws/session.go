@@ -160,9 +160,9 @@ func (s *session) Close() {
 	s.sock.Close()
 }
 
-// run reads messages until either side ends the session. If the agent closes the socket or sends
-// hangup, the queued audio is played before the call ends. A lost connection ends the call, because
-// the agent could not continue the same conversation on a new connection.
+// If the agent closes the socket or sends hangup, the queued audio is played before the call ends.
+// A lost connection ends the call, because the agent could not continue the same conversation on a
+// new connection.
 func (s *session) run() {
 	defer close(s.events)
 	var err error
@@ -186,8 +186,8 @@ func (s *session) run() {
 	s.mu.Unlock()
 	s.emit(agent.Event{Kind: agent.ItemDone, Item: strconv.Itoa(item)})
 	s.emit(last)
-	// Wait for Close, so that marks are still returned while the last audio is played. Close sends
-	// the stop message and closes the connection.
+	// Wait for Close: marks must be returned while the last audio is played. Close sends the stop
+	// message and closes the connection.
 	if !ours {
 		<-s.over
 	}

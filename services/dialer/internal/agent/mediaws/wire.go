@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// message is a message of the protocol, in either direction. It contains the event's name and one
-// object that has the same name.
+// message is a message of the protocol, in either direction. A message contains the event's name
+// and one object that has the same name.
 type message struct {
 	Event          string      `json:"event"`
 	SequenceNumber string      `json:"sequenceNumber,omitempty"`

@@ -235,8 +235,8 @@ func (c *conn) createItem(event map[string]any) {
 	c.send("conversation.item.done", map[string]any{"item": item, "previous_item_id": nil})
 }
 
-// truncate handles conversation.item.truncate. Like the real server, it refuses an item that is not
-// the assistant's, and a length beyond the item's audio.
+// Like the real server, the fake refuses an item that is not the assistant's, and a length beyond
+// the item's audio.
 func (c *conn) truncate(event map[string]any) {
 	id, _ := event["item_id"].(string)
 	end, _ := event["audio_end_ms"].(float64)

@@ -146,9 +146,9 @@ func (s *session) onWords(role string, e serverEvent) {
 func (s *session) onCreated(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The model may have created this response without a request. It then refuses the response that
-	// the session has requested. The error event arrives before this response ends, so s.asked must
-	// be kept for onError.
+	// If the model has created this response without a request, it refuses the response that the
+	// session has requested. The error event arrives before this response ends, so s.asked must be
+	// kept for onError.
 	s.active = true
 	requestID := e.Response.Metadata[asked]
 	s.returnsIDs = s.returnsIDs || requestID != ""

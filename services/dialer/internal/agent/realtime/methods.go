@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// asked is the key in a response's metadata under which the session sends the id of its request.
-// The server returns the metadata with the response.
+// The session sends the id of its request under this key in a response's metadata. The server
+// returns the metadata with the response.
 const asked = "asked"
 
 func exactly(text string, inLanguage bool, s agent.Settings) responseSettings {

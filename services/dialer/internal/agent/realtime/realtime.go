@@ -74,8 +74,7 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 	return s, nil
 }
 
-// client returns the HTTP client for the agent's URL. The guard checks every URL of a workspace,
-// even if the URL has the operator's host.
+// The guard checks every URL of a workspace, even if the URL has the operator's host.
 func (o *Opener) client(spec agent.Spec) *http.Client {
 	if spec.Settings.BaseURL != "" {
 		return o.guarded
@@ -83,8 +82,7 @@ func (o *Opener) client(spec agent.Spec) *http.Client {
 	return o.own
 }
 
-// address returns the URL of the model and the header with the key. The operator's key is sent only
-// to the operator's URL.
+// The operator's key is sent only to the operator's URL.
 func (o *Opener) address(spec agent.Spec) (string, http.Header, error) {
 	base, key := o.cfg.URL, o.cfg.Key
 	if spec.Settings.BaseURL != "" {

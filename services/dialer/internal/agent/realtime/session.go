@@ -37,10 +37,10 @@ var (
 	errMessages = errors.New("the model sent an invalid message")
 )
 
-// response is a response that the session requests. first means that it is the disclosure. fromSay
-// means that it is a text that was requested with the method Say. The person cannot interrupt these
-// two. moot means that the request is dropped if the model refuses it because another response is
-// active.
+// response is a response that the session requests. The field first is true for the disclosure.
+// fromSay is true for a text that was requested with the method Say. The person cannot interrupt
+// these two. The model can refuse the request because another response is active. If moot is true,
+// the request is then dropped.
 type response struct {
 	settings             *responseSettings
 	first, fromSay, moot bool
@@ -66,17 +66,16 @@ type session struct {
 	ended   bool
 	started bool
 	opened  bool // the disclosure was spoken or is not needed, so the model may respond to the person
-	// active means that a response was requested or is being created. asked is the last requested
-	// response, until it has ended or was refused. askedID is the id of the event that requested
-	// it. waiting contains the responses that will be requested next.
+	// active means that a response was requested or is being created. The field asked is the last
+	// requested response, until it has ended or was refused. askedID is the id of the event that
+	// requested this response. waiting contains the responses that will be requested next.
 	active  bool
 	asked   *response
 	askedID string
 	waiting []response
 	// kept is the id of the active response if the person must not interrupt it, and otherwise
 	// empty. keptFromSay means that this response was requested with the method Say. returnsIDs
-	// means that the server returns the request's id in the metadata of a response. It becomes true
-	// with the first such response.
+	// becomes true when the server has returned a request's id in the metadata of a response.
 	kept        string
 	keptFromSay bool
 	returnsIDs  bool
