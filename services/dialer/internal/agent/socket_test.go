@@ -36,8 +36,8 @@ func serve(t *testing.T, do func(context.Context, *websocket.Conn)) string {
 
 func plain(dst, frame []byte) []byte { return append(dst, frame...) }
 
-// The agent's machine has failed without closing the connection. Writes to the connection can
-// succeed for minutes.
+// If the agent's machine fails without closing the connection, writes to the connection can succeed
+// for minutes.
 func TestPing_ClosesADeadConnection(t *testing.T) {
 	t.Parallel()
 	// The server does not read, so it sends no pong.
@@ -55,7 +55,7 @@ func TestPing_KeepsALiveConnection(t *testing.T) {
 	t.Parallel()
 	url := serve(t, func(ctx context.Context, ws *websocket.Conn) {
 		time.AfterFunc(50*time.Millisecond, func() { _ = ws.Write(ctx, websocket.MessageText, []byte("still here")) })
-		_, _, _ = ws.Read(ctx) // Read also responds to pings
+		_, _, _ = ws.Read(ctx) // Read responds to pings
 	})
 	s, err := dial(t.Context(), NewClient(local(), nil), url, nil, plain, 5*time.Millisecond, time.Minute)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// The program espeak-ng speaks the text.
 func spoken(t *testing.T, voice, text string) *sound {
 	t.Helper()
 	wav, err := exec.Command("espeak-ng", "-v", voice, "-s", "160", "--stdout", text).Output()

@@ -122,7 +122,7 @@ func BenchmarkTalks(b *testing.B) {
 	b.ReportMetric(float64(goroutines), "goroutines")
 }
 
-// hours is a Store that permits calls of up to an hour. Its value is the settings of the agent.
+// hours is a Store that permits calls of an hour. Its value is the settings of the agent.
 type hours string
 
 func (o hours) ConversationInputs(context.Context, uuid.UUID) (store.ConversationInputs, error) {

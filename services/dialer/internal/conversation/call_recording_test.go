@@ -100,12 +100,12 @@ func (s *fakeRecorder) sound(t *testing.T) time.Duration {
 
 func afterwards(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop }
 
-// objecting is a scripted agent that calls the tool stop_recording after a time.
+// objecting is an agent that calls the tool stop_recording after a time.
 type objecting struct {
 	*agent.ScriptedOpener
 	tool  string
 	when  <-chan struct{}
-	found func() // called when the tool call has a result
+	found func()
 }
 
 type objector struct {
@@ -148,8 +148,8 @@ func TestRecording_ContainsTheCallFromItsStart(t *testing.T) {
 	}
 }
 
-// While the row of the recording is being inserted into the database, the audio is kept in memory.
-// The recording must contain this audio.
+// While the row of the recording is inserted into the database, the audio is kept in memory. The
+// recording must contain this audio.
 func TestRecording_ContainsAudioFromBeforeTheFileExists(t *testing.T) {
 	t.Parallel()
 	s := newFakeRecorder(t)

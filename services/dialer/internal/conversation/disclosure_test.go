@@ -14,11 +14,11 @@ import (
 const (
 	disclosureWords = "Hello, this is an AI. We record."
 	greetingWords   = "Good day Ms Smith."
-	// firstFrame is the time at which the stream takes the first frame of the conversation.
+	// The stream takes the first frame of the conversation at this time.
 	firstFrame = 20 * time.Millisecond
 )
 
-// Real models send all audio of a text immediately.
+// Like a real model, the agent sends all audio of the text immediately.
 func (k *conversationTest) speakWords(item, text string, disclosure bool) {
 	k.send(
 		agent.Event{
@@ -159,7 +159,6 @@ func TestTranscript_ExcludesFramesThatWereNotSent(t *testing.T) {
 	}
 }
 
-// The result is nil if d is zero.
 func after(begun time.Time, d time.Duration) *time.Time {
 	if d == 0 {
 		return nil
@@ -248,7 +247,6 @@ func TestDisclosure_RecordsTheMarkedAudioOfAMediaWSAgent(t *testing.T) {
 	}
 }
 
-// The agent can speak other words than the text of the disclosure.
 func TestDisclosure_ComparesTheAgentsTranscript(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, spoken, want string }{

@@ -167,7 +167,7 @@ func TestRun_EndsTheCallAfterSilence(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{SilenceSeconds: 10}, func(k *conversationTest) {
 		k.speak("a", 5*time.Second)
-		k.pass(9 * time.Second) // 4 s after the last word of the agent
+		k.pass(9 * time.Second) // this is 4 s after the last word of the agent
 		k.hear(time.Second)
 		k.pass(9 * time.Second)
 		if k.isOver() {
@@ -175,7 +175,7 @@ func TestRun_EndsTheCallAfterSilence(t *testing.T) {
 		}
 		k.HearDigit('5')
 		for range 9 * 50 {
-			k.HearFrame(hush(20 * time.Millisecond)) // a quiet frame counts as silence
+			k.HearFrame(hush(20 * time.Millisecond))
 			k.pass(20 * time.Millisecond)
 		}
 		k.wantEnd(callstate.SilenceTimeout, 28*time.Second, 30*time.Second)

@@ -131,8 +131,8 @@ func (e *fakeDetector) Hear([]byte) Signal {
 	return now
 }
 
-// conversationTest is a conversation in virtual time. It takes a frame every 20 ms, as a media
-// stream does.
+// conversationTest is a conversation in virtual time. Like a media stream, it takes a frame every
+// 20 ms.
 type conversationTest struct {
 	*Conversation
 	t            *testing.T
@@ -147,8 +147,7 @@ type conversationTest struct {
 	line         []byte        // sent audio, including silence
 	mu           sync.Mutex
 	stop         chan struct{}
-	// If fails is true, no frame can be sent.
-	fails atomic.Bool
+	fails        atomic.Bool
 }
 
 var errPhone = errors.New("the telephone says no")
@@ -241,7 +240,6 @@ func (k *conversationTest) tool(name, args string) {
 	k.send(agent.Event{Kind: agent.ToolCall, Tool: name, ID: name, Args: json.RawMessage(args)})
 }
 
-// Only loud audio is counted.
 func (k *conversationTest) heardAudio() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -118,9 +118,9 @@ func TestEndCall_WaitsForTheTranscriptOfTheLastSentence(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		events []agent.Event // the events after the agent has ended the call
+		events []agent.Event // events after the agent has ended the call
 		want   []string
-		end    time.Duration // expected time from the start to the end of the conversation
+		end    time.Duration // time from the start to the end of the conversation
 	}{
 		{name: "transcript arrives", events: []agent.Event{transcript("p", words)}, want: []string{words}, end: time.Second},
 		{name: "sentence without words", events: []agent.Event{transcript("p", "")}, end: time.Second},

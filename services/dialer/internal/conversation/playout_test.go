@@ -142,8 +142,8 @@ func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 	// An agent that was late sends faster than real time. Trimming must end within half a second.
 	q, _ = lagged(t, time.Second, 10, func(tick int) []byte {
 		switch {
-		// the first slot contains the initial second of audio, so trimming starts after four more
-		// slots, at 2.5 s
+		// The first slot contains the initial second of audio. Trimming therefore starts at 2.5 s,
+		// after four more slots.
 		case tick < 140:
 			return hush(20 * time.Millisecond)
 		case tick == 140:

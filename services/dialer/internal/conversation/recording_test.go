@@ -122,7 +122,7 @@ func TestRecording_EndsAfterAnObjection(t *testing.T) {
 			}
 		})
 	}
-	// the person objects before the notice was played
+	// The person objects before the notice is played.
 	recorded(t, func(k *conversationTest, sessionCalls *notices, _ *memoryRecorder) {
 		k.speak("notice", time.Second)
 		k.send(
@@ -136,7 +136,6 @@ func TestRecording_EndsAfterAnObjection(t *testing.T) {
 			t.Errorf("calls of Objected = %v, want 1", sessionCalls.objected.Load())
 		}
 	})
-	// words of the agent are not an objection
 	recorded(t, func(k *conversationTest, sessionCalls *notices, _ *memoryRecorder) {
 		k.send(agent.Event{Kind: agent.Utterance, Role: agent.RoleAgent, Text: "I can stop recording if you like."})
 		if sessionCalls.objected.Load() != 0 {

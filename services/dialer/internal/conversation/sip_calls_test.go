@@ -27,7 +27,6 @@ const patience = testkit.Timeout
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-// orders is a Store that returns these agent settings for every call.
 type orders string
 
 func (o orders) ConversationInputs(context.Context, uuid.UUID) (store.ConversationInputs, error) {
@@ -46,7 +45,6 @@ func (noKeys) Key(context.Context, uuid.UUID, uuid.UUID) (string, error) {
 	return "", pg.ErrNotFound
 }
 
-// person is the far end of a call.
 type person struct {
 	mu     sync.Mutex
 	loud   int
@@ -67,7 +65,6 @@ func (p *person) HearFrame(frame []byte) {
 
 func (p *person) HearDigit(byte) {}
 
-// The result is the length of the received audio, including silence.
 func (p *person) time() time.Duration {
 	_, frames := p.heard()
 	return time.Duration(frames) * 20 * time.Millisecond
@@ -101,7 +98,6 @@ func newCallTest(
 	return newRecordedCallTest(t, settings, nil, agents, change...)
 }
 
-// The call is recorded, unless the recorder is nil.
 func newRecordedCallTest(
 	t *testing.T,
 	settings string,

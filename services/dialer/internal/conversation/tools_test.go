@@ -263,7 +263,6 @@ func TestVoicemail_MessagePolicyLeavesTheMessage(t *testing.T) {
 			}
 			k.fakeDetector.next = Beep
 			k.hear(20 * time.Millisecond)
-			// The mailbox must contain the disclosure and the message.
 			want := []string{"Hello, you are talking to an AI assistant. Please call back."}
 			if got := k.fakeSession.soFar().sayTexts; !slices.Equal(got, want) {
 				t.Fatalf("sayTexts = %q, want %q", got, want)

@@ -82,7 +82,7 @@ func BenchmarkStreams(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	time.Sleep(time.Second) // warm-up, which is not measured
+	time.Sleep(time.Second) // the first second is not measured
 	for _, v := range voices {
 		v.reset()
 	}
@@ -104,7 +104,7 @@ func BenchmarkStreams(b *testing.B) {
 	if err := <-ended; err != nil {
 		b.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond) // wait for the last echoes
+	time.Sleep(300 * time.Millisecond)
 	var sum Stats
 	for _, s := range all {
 		sum.add(s.Close())

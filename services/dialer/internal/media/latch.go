@@ -10,9 +10,9 @@ const probation = 5
 // Latch decides from which addresses a stream accepts packets, and to which address the stream
 // sends. With symmetric RTP, a stream sends to the address from which packets arrive. The latch
 // restricts this, so that an attacker cannot redirect the audio. The latch accepts the address in
-// the far end's SDP description, and one other port of the same IP address. The far end can use
-// another port because it is behind a NAT. The zero Latch accepts no packets. Latch is not safe for
-// concurrent use.
+// the far end's SDP description, and one other port of the same IP address. A far end behind a NAT
+// can send from such a port. The zero Latch accepts no packets. Latch is not safe for concurrent
+// use.
 type Latch struct {
 	signalled netip.AddrPort
 	locked    netip.AddrPort // accepted address; invalid if there is none yet

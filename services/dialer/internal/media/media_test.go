@@ -23,7 +23,7 @@ var (
 type voice struct {
 	mu       sync.Mutex
 	script   string
-	heard    []byte // first byte of each frame
+	heard    []byte
 	digits   string
 	timeouts chan struct{}
 	unsent   int
@@ -60,7 +60,7 @@ func (v *voice) HearDigit(digit byte) {
 	v.digits += string(digit)
 }
 
-// streamTest is a stream without a socket, with a clock that the test controls.
+// streamTest has no socket, and the test controls its clock.
 type streamTest struct {
 	*Stream
 	voice
@@ -114,7 +114,6 @@ func (d *streamTest) connect(t testing.TB, change ...func(*sdp.Agreed)) {
 	}
 }
 
-// The pacing loop runs at every turn.
 func (d *streamTest) run(forward time.Duration) {
 	for end := d.time + forward; d.time < end; {
 		d.time += slotTime
@@ -474,8 +473,8 @@ func TestStream_ReceivesDigitsOfASeparateSource(t *testing.T) {
 }
 
 func TestStream_ReceivesDigits(t *testing.T) {
-	// 101 is the local payload type. 96 is the far end's payload type, which some far ends use for
-	// sending too.
+	// 101 is the local payload type. 96 is the far end's payload type. Some far ends send with
+	// their own payload type.
 	for _, payloadType := range []uint8{101, 96} {
 		d := newStreamTest(t)
 		d.connect(t)

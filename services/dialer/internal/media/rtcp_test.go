@@ -57,7 +57,7 @@ func TestTimeout_LegTimeoutReplacesTheSettings(t *testing.T) {
 		timeout time.Duration
 		spoken  bool
 		quiet   time.Duration // time without packets that causes no timeout
-		want    uint64        // expected number of timeouts 2 s later
+		want    uint64        // timeouts 2 s later
 	}{
 		{name: "shorter timeout", timeout: 5 * time.Second, spoken: true, quiet: 4 * time.Second, want: 1},
 		{name: "longer timeout", timeout: time.Minute, spoken: true, quiet: 59 * time.Second, want: 1},

@@ -48,7 +48,7 @@ func TestStream_EncryptsWithSRTP(t *testing.T) {
 		d.take(forged, far, d.time)
 		d.take(packet, far, d.time)
 		d.take(again, far, d.time)
-		d.take(d.packet(900+n), far, d.time) // this packet is not encrypted
+		d.take(d.packet(900+n), far, d.time)
 		d.run(frameTime)
 	}
 	if string(d.heard) != "abcdefghij" {
@@ -65,8 +65,8 @@ func TestStream_EncryptsWithSRTP(t *testing.T) {
 	d.script = "k"
 	d.run(frameTime)
 	seal := d.out.seal
-	// A session refresh must not restart the encryption, because the packet counter would begin
-	// again.
+	// A session refresh must not restart the encryption, because the packet counter would restart
+	// too.
 	if d.connect(t, keyed(1, 2)); d.out.seal != seal {
 		t.Error("a refresh reset the key")
 	}

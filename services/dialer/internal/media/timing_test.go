@@ -92,8 +92,8 @@ func TestPacing_SkipsFramesAfterALongStall(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		stall   time.Duration
-		most    int    // maximum number of packets that are sent together
-		skipped uint64 // number of skipped frames
+		most    int // maximum number of packets that are sent together
+		skipped uint64
 	}{
 		{"stall of 40 ms: no frame is skipped", 40 * time.Millisecond, 3, 0},
 		{"stall of 200 ms: 8 frames are skipped", 200 * time.Millisecond, 3, 8},
@@ -227,7 +227,7 @@ func TestSpeakSoon_SendsWithin5MillisecondsAfterAPause(t *testing.T) {
 		d := newStreamTest(t)
 		d.connect(t)
 		d.run(time.Second)
-		for range 5 { // the shift must work more than once
+		for range 5 { // the stream must be shifted more than once
 			if waited := d.real(t, 1, time.Duration(after)*time.Millisecond); waited > slotTime {
 				t.Errorf("audio %d ms after the turn waited %s", after, waited)
 			}

@@ -59,7 +59,6 @@ func newFixture(t *testing.T) *fixture {
 	return r
 }
 
-// This is the recorder of another process that uses the given spool directory.
 func (r *fixture) recorder(spool string) *recordings.Recorder {
 	r.t.Helper()
 	opened, err := recordings.OpenSpool(spool)
@@ -193,7 +192,6 @@ func (r *fixture) files() []string {
 	return found
 }
 
-// Exactly one object must be stored.
 func (r *fixture) object(seconds int) {
 	r.t.Helper()
 	objects := r.s3.Objects()
@@ -343,8 +341,8 @@ func TestRecorder_UploadsTheFilesOfAKilledProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Write the file as it is during a call: its header contains no sizes, and half a sample is at
-	// its end.
+	// During a call, the header of the file contains no sizes, and the file can end with half a
+	// sample.
 	if err := os.WriteFile(file, slices.Concat(recordings.Header(0), body[recordings.HeaderBytes:], []byte{9}),
 		0o600); err != nil {
 		t.Fatal(err)

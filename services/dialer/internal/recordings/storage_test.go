@@ -43,7 +43,7 @@ func checkStorage(t *testing.T, s storage, there func(key string) (string, bool)
 		uuid.New(),
 		time.Now(),
 	)
-	for _, text := range []string{"one", "two"} { // the second Put replaces the object
+	for _, text := range []string{"one", "two"} {
 		if err := s.Put(t.Context(), key, aFile(t, text)); err != nil {
 			t.Fatal(err)
 		}

@@ -37,7 +37,6 @@ func (oneKey) Key(context.Context, uuid.UUID, uuid.UUID) (string, error) {
 	return "the agent's own", nil
 }
 
-// The analysis of the stored call is due.
 func ended(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, settings, outcome string) uuid.UUID {
 	t.Helper()
 	call := uuid.Must(uuid.NewV7())

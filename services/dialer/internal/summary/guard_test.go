@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/libs/ssrf"
 )
 
-// The operator's endpoint has a private address. A workspace must not be able to connect to that
-// address by a host name that resolves to it.
+// The operator's endpoint has a private address. A host name of a workspace can resolve to this
+// address, but the workspace must not be able to connect to it.
 func TestEndpoint_WorkspaceCannotReachTheOperatorsAddress(t *testing.T) {
 	t.Parallel()
 	operators := httptest.NewServer(http.NotFoundHandler())

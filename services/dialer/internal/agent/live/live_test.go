@@ -40,8 +40,8 @@ func opener(server *modeltest.LiveServer, log *slog.Logger) *live.Opener {
 	return live.New(cfg, ssrf.New(nil), nil, log)
 }
 
-// line is the telephone side of a session. It sends the person's audio at twenty times real time
-// and collects the events. The fake server measures time by this audio.
+// line sends the person's audio at twenty times real time and collects the events. The fake server
+// measures time by this audio.
 type line struct {
 	agent.Session
 	t     *testing.T
@@ -49,7 +49,7 @@ type line struct {
 	ended chan struct{}
 
 	mu      sync.Mutex
-	loud    int // number of frames for which the person still speaks
+	loud    int // number of frames of speech that are still to be sent
 	events  []agent.Event
 	changed chan struct{} // each event closes this channel and replaces it
 }
@@ -421,7 +421,8 @@ func TestConversation_SendsToolResults(t *testing.T) {
 				t.Errorf("arguments = %s, want %s", got, tt.args)
 			}
 			l.ToolResult(called.ID, json.RawMessage(result))
-			l.ToolResult(called.ID, json.RawMessage(result)) // a second result of the same call has no effect
+			// the model receives only the first result of a tool call
+			l.ToolResult(called.ID, json.RawMessage(result))
 			l.wait("answer after the result", utterance(agent.RoleAgent, "That is noted."))
 			if got := len(server.Received("response.item.create")); got != 1 {
 				t.Errorf("results that the server received = %d, want 1", got)
@@ -472,7 +473,7 @@ func TestConversation_InterruptionShortensTheItem(t *testing.T) {
 	if len(cut.Text) >= len(long) {
 		t.Errorf("the model said %d characters, want fewer than %d", len(cut.Text), len(long))
 	}
-	l.Interrupted(cut.Item, time.Second) // no event is sent, because the API has none for an interruption
+	l.Interrupted(cut.Item, time.Second) // this has no effect, because the API has no event for an interruption
 	l.wait("words of the person", utterance(agent.RolePerson, "Stop."))
 	l.wait("answer", utterance(agent.RoleAgent, "Sorry."))
 	refusals(t, server)

@@ -26,7 +26,7 @@ import (
 	"ringfence.dev/services/dialer/internal/conversation"
 )
 
-// bot is a fake of a customer's agent. It accepts only one connection.
+// The fake agent accepts only one connection.
 type bot struct {
 	notice string
 	t      *testing.T
@@ -306,7 +306,7 @@ func TestRecordingNoticeMark_EmitsNoticed(t *testing.T) {
 		} else if notice != "" && got != notice {
 			t.Errorf("notice of the message = %v, want %v", got, notice)
 		}
-		b.send(`{"event":"mark","mark":{"name":"recording_notice"}}`) // a mark without audio before it
+		b.send(`{"event":"mark","mark":{"name":"recording_notice"}}`)
 		b.play(time.Second)
 		b.send(`{"event":"mark","mark":{"name":"recording_notice"}}`)
 		b.send(`{"event":"hangup"}`)

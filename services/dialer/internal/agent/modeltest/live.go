@@ -1,6 +1,6 @@
 // Package modeltest has fakes of OpenAI's Realtime API and Live API (GPT-Live) for tests and for
 // cmd/fakemodel. The fake of the Live API decodes the events of clients with the types of
-// openai-go. It refuses an event that contains unknown members.
+// openai-go. An event that contains unknown members is refused.
 package modeltest
 
 import (
@@ -76,8 +76,8 @@ func UnstartedLive(opts LiveOptions) *LiveServer {
 	return &LiveServer{opts: opts}
 }
 
-// QuotedLive returns the sentence that the text requests word for word. If the text requests none,
-// it returns "".
+// QuotedLive returns the sentence that the text requests word for word, or "" if the text requests
+// no sentence.
 func QuotedLive(text string) string {
 	var sentence string
 	if i := strings.Index(text, `: "`); i >= 0 && json.Unmarshal([]byte(text[i+2:]), &sentence) == nil {

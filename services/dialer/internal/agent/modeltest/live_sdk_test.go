@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// converseLive runs a conversation in which the server sends events of every kind that it supports.
+// The server sends events of every kind that it supports.
 func converseLive(t *testing.T) *modeltest.LiveServer {
 	t.Helper()
 	server := modeltest.NewLive(modeltest.LiveOptions{

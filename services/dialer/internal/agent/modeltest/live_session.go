@@ -35,7 +35,7 @@ type session struct {
 
 	mu       sync.Mutex
 	counter  int
-	config   map[string]any // nil before session.start
+	config   map[string]any
 	closed   bool
 	muted    bool
 	unspoken int
@@ -45,7 +45,7 @@ type session struct {
 	audioOut int
 
 	speech  []speech
-	pending map[string]bool // tool calls without an output
+	pending map[string]bool
 	output  string
 
 	loud, quiet, times int
@@ -299,7 +299,7 @@ func (s *session) listen(audio []byte) {
 	s.say(s.server.opts.Reply(text))
 }
 
-// The method speak sends 100 ms of audio, and a transcript of the words that begin in this audio.
+// The transcript contains the words that begin in these 100 ms of audio.
 func (s *session) speak() {
 	audio := []byte(strings.Repeat("\xff", chunkBytes))
 	for filled := 0; filled < chunkBytes && len(s.speech) > 0; {

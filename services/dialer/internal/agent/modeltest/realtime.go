@@ -87,8 +87,8 @@ func UnstartedRealtime(opts RealtimeOptions) *RealtimeServer {
 	return &RealtimeServer{opts: opts}
 }
 
-// QuotedRealtime returns the sentence that the instructions request word for word. If they request
-// none, it returns other.
+// QuotedRealtime returns the sentence that the instructions request word for word. If the
+// instructions request no sentence, QuotedRealtime returns other.
 func QuotedRealtime(instructions, other string) string {
 	var text string
 	if i := strings.Index(instructions, `: "`); i >= 0 && json.Unmarshal([]byte(instructions[i+2:]), &text) == nil {

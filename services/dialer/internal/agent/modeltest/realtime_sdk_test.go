@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 )
 
-// converse runs a conversation that contains every event that the client and the fake support.
+// The conversation contains every event that the client and the fake support.
 func converse(t *testing.T) *modeltest.RealtimeServer {
 	t.Helper()
 	server := modeltest.NewRealtime(

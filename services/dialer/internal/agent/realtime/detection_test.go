@@ -17,7 +17,7 @@ func TestOpen_SendsNoiseReductionAndTurnDetection(t *testing.T) {
 		name           string
 		settings       agent.Settings
 		noise          any
-		before, answer map[string]any // expected turn_detection during and after the disclosure
+		before, answer map[string]any // turn_detection during the disclosure, and after it
 	}{
 		{
 			name:   "defaults",

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The operator's model has a private address. A workspace must not be able to connect to that
-// address by a host name that resolves to it.
+// The operator's model has a private address. A host name of a workspace can resolve to this
+// address, but the workspace must not be able to connect to it.
 func TestClient_WorkspaceCannotReachTheOperatorsAddress(t *testing.T) {
 	t.Parallel()
 	operators := httptest.NewServer(http.NotFoundHandler())

@@ -364,7 +364,7 @@ func TestInterrupted_TruncatesTheItemAtThePlayedAudio(t *testing.T) {
 	l.server.Speak("Stop.")
 	l.wait(agent.SpeechStarted, 1)
 	l.Interrupted(greeting, 345*time.Millisecond)
-	l.Interrupted(greeting, 300*time.Millisecond) // the second call for an item has no effect
+	l.Interrupted(greeting, 300*time.Millisecond)
 	switch e := waitReceived(t, l.server, "conversation.item.truncate", 1); {
 	case e["item_id"] != greeting:
 		t.Errorf(`e["item_id"] = %v, want %v`, e["item_id"], greeting)

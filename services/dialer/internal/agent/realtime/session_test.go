@@ -39,7 +39,8 @@ func TestToolResult_RequestsAResponse(t *testing.T) {
 		t.Errorf("call.Args = %q, want %q", string(call.Args), `{"quote":"never again"}`)
 	}
 	l.ToolResult(call.ID, json.RawMessage(`{"state":"noted"}`))
-	l.ToolResult(call.ID, json.RawMessage(`{"state":"noted"}`)) // the second result has no effect
+	// the model receives only the first result of a tool call
+	l.ToolResult(call.ID, json.RawMessage(`{"state":"noted"}`))
 	end := l.wait(agent.ToolCall, 2)
 	l.wait(agent.TurnDone, 4)
 	l.ToolResult(end.ID, json.RawMessage(`{}`))
@@ -362,7 +363,7 @@ func TestToolResult_RequestsOneResponseForAllResults(t *testing.T) {
 		),
 	)
 	l.wait(agent.ToolCall, 3)
-	l.ToolResult("c3", json.RawMessage(`{}`)) // requests another response after the earlier ones
+	l.ToolResult("c3", json.RawMessage(`{}`))
 	l.wait(agent.TurnDone, 4)
 	var order []string
 	for _, message := range l.server.Received("") {
