@@ -117,7 +117,7 @@ type Kind string
 //   - Audio is a piece of an item, of any length. An item is one utterance of the agent.
 //   - ItemDone is the end of an item.
 //   - SpeechStarted: the person began to speak, so the queued audio is out of date. If Item is set,
-//     an Utterance with this item follows, whose text is empty if the agent understood no words.
+//     an Utterance with this item follows. Its text is empty if the agent understood no words.
 //   - Clear: the agent requests that its queued audio is discarded.
 //   - Disclosed: the agent has sent the whole disclosure. Item is the last item of the disclosure.
 //   - Noticed: the agent has sent all of Spec.Notice. Item is the last item of the notice.

@@ -53,7 +53,7 @@ func inLanguage(sentences map[string]string, language string) (text string, know
 }
 
 // ObjectsToRecording reports whether the person's words ask not to be recorded. The function
-// recognises only plain requests. It is needed because a model can fail to call the tool
+// recognises only plain requests. The function is needed because a model can fail to call the tool
 // stop_recording.
 func ObjectsToRecording(words string) bool {
 	lower := strings.ToLower(strings.ReplaceAll(words, "’", "'"))

@@ -60,7 +60,8 @@ type Circuits struct {
 }
 
 // NewCircuits returns circuit breakers. A circuit breaker opens after the given number of
-// consecutive failures of its address. The parameter rest is how long it stays open the first time.
+// consecutive failures of its address. The parameter rest is how long the circuit breaker stays
+// open the first time.
 func NewCircuits(failures int, rest time.Duration) *Circuits {
 	return &Circuits{failures: failures, rest: rest, all: map[Address]*circuitbreaker.Breaker{}}
 }
@@ -110,8 +111,8 @@ type watched struct {
 	next     Opener
 }
 
-// The end of a call cancels the opening of its session. If the opening had lasted at least slowOpen
-// by then, it counts as a failure of the address.
+// The end of a call cancels the opening of its session. An opening that is canceled after at least
+// slowOpen counts as a failure of the address.
 const slowOpen = 3 * time.Second
 
 func (w watched) Open(ctx context.Context, spec Spec) (Session, error) {

@@ -27,8 +27,8 @@ type sentence struct {
 }
 
 // RefusesFurtherCalls reports whether the words of a person plainly ask not to be called again. The
-// function supports the languages of the disclosure. It is needed because a model can fail to call
-// the tool opt_out.
+// function supports the languages of the disclosure. The function is needed because a model can
+// fail to call the tool opt_out.
 //
 // A refusal must be a whole clause. A sentence that mentions a time or a circumstance is not a
 // refusal, unless the sentence ends with words such as "not ever". A question is a refusal only if

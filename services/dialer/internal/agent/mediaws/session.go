@@ -64,8 +64,8 @@ func newSession(spec agent.Spec) *session {
 	}
 }
 
-// Begin sends the start message. It contains the contact's variables and the texts that the agent
-// must speak first.
+// Begin sends the start message, which contains the contact's variables and the texts that the
+// agent must speak first.
 func (s *session) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -110,7 +110,7 @@ func (s *session) onPartialWords(e serverEvent) {
 	}
 }
 
-// The model will not finish these items after the end of the session or the loss of the connection.
+// After the end of the session or the loss of the connection, the model does not finish its items.
 // The person may have heard a part of them, so their texts are emitted.
 func (s *session) emitPartialWords() {
 	s.mu.Lock()

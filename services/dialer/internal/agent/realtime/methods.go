@@ -63,7 +63,7 @@ func (s *session) answer() {
 	)
 }
 
-// The method ask waits for the end of the active response, because the model creates only one
+// While a response is active, the method ask has no effect, because the model creates only one
 // response at a time.
 func (s *session) ask() {
 	if s.active || s.ended || !s.started || len(s.waiting) == 0 {
