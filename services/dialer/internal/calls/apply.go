@@ -24,8 +24,9 @@ import (
 
 // Listeners are functions that the Applier calls after a commit. They must not block.
 type Listeners struct {
-	// Ended is called after calls ended, Arrived after inbound calls began to ring, OptedOut after
-	// opt-outs were stored, and HangUp after calls were marked to be hung up.
+	// Ended is called after calls ended. Arrived is called after inbound calls began to ring.
+	// OptedOut is called after opt-outs were stored. HangUp is called after calls were marked to be
+	// hung up.
 	Ended, Arrived, OptedOut, HangUp func()
 }
 
@@ -33,15 +34,15 @@ type Listeners struct {
 type Applier struct {
 	store *store.Store
 	relay *outbox.Relay
-	// find returns the status that the carrier has stored about a call. If find is nil, nothing is
-	// looked up, because the events of this carrier are complete.
+	// The function find returns the status of a call at the carrier. It is nil if the carrier's
+	// event stream is complete.
 	find   func(context.Context, uuid.UUID) (carrier.CallStatus, error)
 	listen Listeners
 }
 
 // NewApplier returns an applier without listeners. Some carriers can lose the event that a call was
-// answered. For such a carrier, the Applier calls find when the call ends. For other carriers the
-// caller passes nil.
+// answered. For such a carrier, the applier calls the parameter find when a call ends. For other
+// carriers, find is nil.
 func NewApplier(
 	st *store.Store, relay *outbox.Relay, find func(context.Context, uuid.UUID) (carrier.CallStatus, error),
 ) *Applier {
@@ -89,7 +90,6 @@ func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier
 	return nil
 }
 
-// notify calls the listeners for the committed events.
 func (a *Applier) notify(f *folding) {
 	a.relay.Wake()
 	if f.ends > 0 {
@@ -106,24 +106,20 @@ func (a *Applier) notify(f *folding) {
 	}
 }
 
-// folding applies events to locked calls. Its method fold starts again from the beginning if the
-// transaction is retried.
+// If the transaction is retried, the method fold starts again from the beginning.
 type folding struct {
 	events                          []carrier.Event
 	ends, arrivals, optOuts, breaks int
 	orphans                         map[uuid.UUID]bool
-	// unanswered contains the calls about which the carrier must be queried. known contains the
-	// results of these queries. If complete is true, the carrier is never queried.
+	// The carrier must be queried about the calls in unanswered. The results are stored in known.
+	// If complete is true, the carrier is never queried.
 	unanswered []uuid.UUID
 	known      map[uuid.UUID]carrier.CallStatus
 	complete   bool
 }
 
-// errUnanswered is returned by fold if the carrier must be queried before the events can be
-// applied.
 var errUnanswered = errors.New("a call ended as if answered, without an answer")
 
-// The method arrived returns the inbound calls that begin to ring with these events.
 func (f *folding) arrived() (calls []store.Arrived) {
 	for _, e := range f.events {
 		if e.Inbound && e.Kind == carrier.Ringing {
@@ -211,16 +207,14 @@ func (f *folding) apply(c *callstate.Call, e carrier.Event) {
 	}
 }
 
-// optOut returns the opt-out of an event whose outbound call has no row. It returns nil if the
-// number is not valid.
+// The event's outbound call has no row. optOut returns nil if the number is not valid.
 func optOut(e carrier.Event) *callstate.OptOut {
 	c := callstate.Call{CallID: e.CallID, WorkspaceID: e.WorkspaceID, Direction: callstate.Outbound, To: e.To}
 	c.RecordOptOut(e.Text, e.At)
 	return c.OptOut()
 }
 
-// The method say adds an utterance to the transcript. If the event has no Role, the person spoke,
-// and the scripted agent replies.
+// If the event has no Role, the person spoke, and the scripted agent replies.
 func (f *folding) say(c *callstate.Call, e carrier.Event) {
 	text := storable(e.Text)
 	if e.Role != "" {
@@ -236,13 +230,13 @@ func (f *folding) say(c *callstate.Call, e carrier.Event) {
 	}
 }
 
-// storable returns the text without NUL bytes and invalid UTF-8, which Postgres cannot store.
+// Postgres cannot store NUL bytes and invalid UTF-8.
 func storable(text string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
 }
 
-// lostAnswer handles the end of a call that must have been answered although no event says so. It
-// uses the carrier's status of the call, or adds the call to unanswered.
+// The call must have been answered, although no event says so. lostAnswer uses the carrier's status
+// of the call, or adds the call to unanswered.
 func (f *folding) lostAnswer(c *callstate.Call, e carrier.Event) {
 	if f.complete || !c.Live() || c.AnsweredAt != nil || !e.Cause.Conversed() {
 		return
@@ -256,7 +250,6 @@ func (f *folding) lostAnswer(c *callstate.Call, e carrier.Event) {
 	known.Replay(c, time.UTC)
 }
 
-// judged returns the agent's judgement of the conversation, or nil if the event has none.
 func judged(e carrier.Event) *agent.Judgement {
 	if e.Reached == "" {
 		return nil
@@ -271,5 +264,4 @@ func dialedAt(e carrier.Event) time.Time {
 	return e.At
 }
 
-// The function zone returns the time zone of the person with whom the agent talks.
 func zone(c *callstate.Call) *time.Location { return callstate.Zone(c.TimeZone, c.Person()) }

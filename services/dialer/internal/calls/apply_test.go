@@ -26,8 +26,6 @@ import (
 
 const lease = time.Minute
 
-// fixture is a database with one fenced call (its fence, the row that permits the dial, is
-// committed). The leg of the call belongs to a process.
 type fixture struct {
 	t      *testing.T
 	pool   *pgxpool.Pool
@@ -73,8 +71,6 @@ func (d *fixture) exec(sql string, args ...any) {
 	}
 }
 
-// The method event returns an event of the call at the given number of seconds after the call's
-// start.
 func (d *fixture) event(kind carrier.Kind, seconds int) carrier.Event {
 	dialed := d.begun
 	return carrier.Event{
@@ -83,7 +79,6 @@ func (d *fixture) event(kind carrier.Kind, seconds int) carrier.Event {
 	}
 }
 
-// The method ended returns the event that the person hung up.
 func (d *fixture) ended(seconds int) carrier.Event {
 	e := d.event(carrier.Ended, seconds)
 	e.Cause, e.Outcome, e.Reached = callstate.NormalClearing, agent.OutcomeInterested, agent.ReachedHuman
@@ -100,7 +95,6 @@ func (d *fixture) apply(guard store.Guard, events ...carrier.Event) error {
 	return calls.NewApplier(d.store, nil, nil).Apply(d.t.Context(), guard, events)
 }
 
-// row contains the columns of the call that the tests compare.
 type row struct {
 	Status, Cause string
 	Turns         int
@@ -120,7 +114,6 @@ func (d *fixture) row() (r row) {
 	return r
 }
 
-// The method events returns the kinds of the call's events in the outbox, in order.
 func (d *fixture) events() []string {
 	d.t.Helper()
 	rows, err := d.pool.Query(d.t.Context(), "SELECT payload FROM outbox ORDER BY id")
@@ -153,7 +146,7 @@ func TestApply_CommitsCallsAndOutboxTogether(t *testing.T) {
 	}
 	guards := []store.Guard{d.owner.Guard(d.callID), d.owner.AnswerGuard(d.callID, answer.At)}
 	for i, events := range steps {
-		for range 2 { // the second run repeats the events, as after a commit whose response was lost
+		for range 2 { // the second run repeats a commit whose response was lost
 			if err := d.apply(guards[i], events...); err != nil {
 				t.Fatal(err)
 			}
@@ -175,7 +168,6 @@ func TestApply_CommitsCallsAndOutboxTogether(t *testing.T) {
 	}
 }
 
-// After another process has taken over a leg, the former owner may store only an opt-out.
 func TestApply_FormerOwnerStoresOnlyAnOptOut(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
@@ -210,9 +202,8 @@ func TestApply_FormerOwnerStoresOnlyAnOptOut(t *testing.T) {
 	}
 }
 
-// A server that was not reconciled can lack the rows of outbound calls, which the reconciliation
-// will insert. The events of such a call must wait until then. An opt-out must be stored
-// immediately.
+// A server that was not reconciled can lack the rows of outbound calls. The reconciliation inserts
+// these rows later. Only an opt-out must be stored immediately.
 func TestApply_DelaysEventsOfMissingCallsUntilReconciliation(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
@@ -239,8 +230,7 @@ func TestApply_DelaysEventsOfMissingCallsUntilReconciliation(t *testing.T) {
 	}
 }
 
-// The call ended with a cause that only answered calls have, but no event says that it was
-// answered. The carrier must be queried.
+// The cause of the end is a cause that only answered calls have.
 func TestApply_QueriesTheCarrierForAMissingAnswer(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)

@@ -13,8 +13,8 @@ import (
 const (
 	// If there are no new events, the carrier responds to a request for events after longPoll.
 	longPoll = 2 * time.Second
-	// retryPause is the pause after an error. It is also the time between two attempts to become
-	// the reader while another replica is the reader.
+	// retryPause is the pause after an error. While another replica is the reader, it is also the
+	// time between two attempts to become the reader.
 	retryPause = 500 * time.Millisecond
 )
 
@@ -54,8 +54,8 @@ func (r *EventReader) Run(ctx context.Context) error {
 	return nil
 }
 
-// The method read applies one batch of events if this replica is the reader. The commit extends the
-// lease of the reader. It fails if another replica has become the reader.
+// The commit of a batch extends the lease of the reader. The commit fails if another replica has
+// become the reader.
 func (r *EventReader) read(ctx context.Context) (isReader bool, err error) {
 	var place store.FeedPosition
 	if r.place != nil {

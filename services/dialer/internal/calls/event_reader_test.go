@@ -25,7 +25,6 @@ import (
 
 const lease = time.Minute
 
-// feed is a fake carrier whose event stream is a slice.
 type feed struct {
 	carrier.Carrier
 	name   string
@@ -51,8 +50,6 @@ func (f *feed) Find(_ context.Context, id uuid.UUID) (carrier.CallStatus, error)
 	return known, nil
 }
 
-// readerFixture is a database with one fenced call (its fence, the row that permits the dial, is
-// committed), and a fake carrier.
 type readerFixture struct {
 	t      *testing.T
 	pool   *pgxpool.Pool
@@ -89,19 +86,15 @@ func (r *readerFixture) exec(sql string, args ...any) {
 	}
 }
 
-// store returns the store of a new process.
 func (r *readerFixture) store() *store.Store {
 	return store.New(r.pool, uuid.New(), store.Timing{InstanceLease: lease, RingLimit: lease, WatchdogGrace: lease})
 }
 
-// reader returns the reader of a new process.
 func (r *readerFixture) reader() *EventReader {
 	st := r.store()
 	return NewEventReader(st, r.feed, NewApplier(st, nil, nil))
 }
 
-// The method add appends an event to the stream. The event happened the given number of seconds
-// after the start of the call.
 func (r *readerFixture) add(id uuid.UUID, kind carrier.Kind, seconds int) {
 	dialed := r.begun
 	e := carrier.Event{
@@ -127,12 +120,10 @@ func (r *readerFixture) mustRead(reader *EventReader) {
 	}
 }
 
-// takeOver ends the lease of the current reader, so that another process can become the reader.
 func (r *readerFixture) takeOver() {
 	r.exec("UPDATE carrier_cursors SET reader_until = now() - interval '1 second'")
 }
 
-// The method published returns the kinds of the events in the outbox, in order.
 func (r *readerFixture) published() (kinds []string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), "SELECT payload FROM outbox ORDER BY id")
@@ -186,7 +177,7 @@ func TestEventReader_RepeatedEventsChangeNothing(t *testing.T) {
 	r.add(r.callID, carrier.Ended, 6)
 	r.mustRead(reader)
 	r.takeOver()
-	r.mustRead(r.reader()) // the reader of another process must continue at the stored position
+	r.mustRead(r.reader())
 	r.wantPublished("dialing", "ringing", "answered", "ended", "analysed")
 	r.wantCursor(8)
 }
@@ -206,8 +197,6 @@ func TestEventReader_EventsAfterTheEndChangeNothing(t *testing.T) {
 	r.wantCursor(5)
 }
 
-// An event belongs to a call that has no row. The call must be marked to be hung up, and the events
-// of other calls must be applied.
 func TestEventReader_MarksAnUnknownCallToBeHungUp(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)
@@ -232,8 +221,7 @@ func TestEventReader_MarksAnUnknownCallToBeHungUp(t *testing.T) {
 	r.wantCursor(4)
 }
 
-// The lease of the reader has ended, but its process has not noticed this yet. It must not apply
-// events.
+// The process has not noticed that its lease has ended.
 func TestEventReader_AppliesNothingAfterItsLeaseEnded(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)
@@ -258,7 +246,7 @@ func TestEventReader_AppliesNothingAfterItsLeaseEnded(t *testing.T) {
 	r.wantPublished("dialing", "ringing", "answered", "ended", "analysed")
 }
 
-// After a restart of the carrier, its events are lost and a new stream begins.
+// After a restart of the carrier, its events are lost.
 func TestEventReader_ReadsANewStreamFromItsBeginning(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)

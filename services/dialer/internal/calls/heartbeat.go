@@ -16,7 +16,7 @@ type Heartbeat struct {
 	store   *store.Store
 	lease   time.Duration
 	start   time.Time
-	last    atomic.Int64 // when the last stored heartbeat was sent, as time since start; 0: none
+	last    atomic.Int64 // time between the start and the last stored heartbeat; 0 if there is none
 	monitor *replicas.Monitor
 	// gaps is the number of heartbeats that were late. Before such a heartbeat, other processes may
 	// have considered this process dead.
@@ -25,8 +25,8 @@ type Heartbeat struct {
 
 // NewHeartbeat returns a heartbeat of this process. Other processes consider this process dead if
 // no heartbeat was stored for the duration lease. The store must use database connections that no
-// other code uses (store.On). Otherwise a heartbeat could wait for a connection, and a healthy
-// process would look dead.
+// other code uses (store.On). If a heartbeat had to wait for a connection, a healthy process would
+// look dead.
 func NewHeartbeat(st *store.Store, lease time.Duration) *Heartbeat {
 	return &Heartbeat{store: st, lease: lease, start: time.Now(), monitor: replicas.NewMonitor(lease)}
 }

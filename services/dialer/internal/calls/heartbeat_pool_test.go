@@ -17,7 +17,6 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// openPools returns two pools of one database. Only heartbeats use the pool beats.
 func openPools(t *testing.T) (work, beats *pgxpool.Pool) {
 	t.Helper()
 	work = pgtest.New(
@@ -35,7 +34,6 @@ func openPools(t *testing.T) (work, beats *pgxpool.Pool) {
 	return work, beats
 }
 
-// saturate acquires every connection of the pool until the test ends.
 func saturate(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	for range pool.Config().MaxConns {
@@ -58,7 +56,6 @@ func TestHeartbeat_WorksWhileThePoolIsSaturated(t *testing.T) {
 	}
 }
 
-// A process whose own heartbeats are late must not take over calls of other processes.
 func TestTakeOver_NeedsHealthyHeartbeats(t *testing.T) {
 	t.Parallel()
 	work, beats := openPools(t)

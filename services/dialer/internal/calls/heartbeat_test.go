@@ -19,7 +19,7 @@ import (
 const recoveryLease = 500 * time.Millisecond
 
 // After a late heartbeat, other processes can have taken over the calls that this process fenced
-// before. So the next heartbeat must have another generation.
+// before.
 func TestHeartbeat_ChangesTheGenerationAfterALateHeartbeat(t *testing.T) {
 	pool := pgtest.New(
 		t,

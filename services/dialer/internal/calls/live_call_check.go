@@ -90,8 +90,7 @@ func (l *LiveCallCheck) check(ctx context.Context) error {
 	return l.settle(ctx, endedAtCarrier)
 }
 
-// endedAtCarrier queries the carrier about the live calls and returns those that have ended. The
-// queries are spread over half of the interval.
+// The queries are spread over half of the interval.
 func (l *LiveCallCheck) endedAtCarrier(ctx context.Context, live []uuid.UUID) map[uuid.UUID]carrier.CallStatus {
 	found := map[uuid.UUID]carrier.CallStatus{}
 	if len(live) == 0 {
@@ -122,8 +121,8 @@ func (l *LiveCallCheck) endedAtCarrier(ctx context.Context, live []uuid.UUID) ma
 	return found
 }
 
-// removeUnread removes the calls whose end can still arrive in the event stream. The reader then
-// ends these calls, because the event has more details than the result of Find.
+// removeUnread removes the calls whose end can still arrive in the event stream. The reader must
+// end these calls, because the event has more details than the result of Find.
 func (l *LiveCallCheck) removeUnread(ctx context.Context, endedAtCarrier map[uuid.UUID]carrier.CallStatus) error {
 	place, isReader, err := l.store.ReadFeed(ctx, l.carrier.Name())
 	if err != nil {

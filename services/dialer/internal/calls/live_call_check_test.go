@@ -13,7 +13,6 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// newLiveCallCheck returns a check in a process that has read the whole stream.
 func (r *readerFixture) newLiveCallCheck(ended func()) *LiveCallCheck {
 	reader := r.reader()
 	r.mustRead(reader)
@@ -43,7 +42,7 @@ func TestLiveCallCheck_EndsACallWithoutAnEndEvent(t *testing.T) {
 	}
 	r.feed.known[r.callID] = r.endedAt(5)
 	endedAtCarrier := looker.endedAtCarrier(t.Context(), live)
-	for range 2 { // the second run changes nothing
+	for range 2 {
 		if err := looker.settle(t.Context(), endedAtCarrier); err != nil {
 			t.Fatalf("settle: %v", err)
 		}
@@ -54,8 +53,7 @@ func TestLiveCallCheck_EndsACallWithoutAnEndEvent(t *testing.T) {
 	}
 }
 
-// If the event of an end can still be in the stream, the check must not end the call. The reader
-// ends it later, because the event has more details.
+// The event of the end has more details than the check.
 func TestLiveCallCheck_LeavesUnreadEndsToTheReader(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)

@@ -65,7 +65,7 @@ func (r *OptOutReporter) report(ctx context.Context) error {
 		if err := r.contacts.OptOut(ctx, o); err != nil {
 			fault = errors.Join(fault, err)
 			if unreachable(err) {
-				return fault // the next run reports the remaining opt-outs too
+				return fault // the next run reports the remaining opt-outs
 			}
 			continue // a rejected report must not delay the other reports
 		}
@@ -77,8 +77,8 @@ func (r *OptOutReporter) report(ctx context.Context) error {
 	return fault
 }
 
-// The function unreachable reports whether err means that contacts-compliance cannot be reached.
-// Any other error concerns only the opt-out that was sent.
+// unreachable reports whether contacts-compliance cannot be reached. Any other error concerns only
+// the opt-out that was sent.
 func unreachable(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled:

@@ -17,7 +17,6 @@ import (
 )
 
 const (
-	// recoveryInterval is the time between two runs of each task of the job.
 	recoveryInterval = 500 * time.Millisecond
 	// maxHangups is the highest number of calls that are hung up at the same time.
 	maxHangups = 16
@@ -88,10 +87,9 @@ func (r *Recoverer) logError(ctx context.Context, what string, err error) {
 	}
 }
 
-// takeOver takes over the calls of dead processes, which are then hung up. It does nothing while
-// this process's own heartbeats are slow, and for one lease after a heartbeat failed or was late.
-// In these cases the heartbeats of other processes are probably late too, and takeOver would hang
-// up calls of healthy processes.
+// takeOver does nothing while this process's own heartbeats are slow, and for one lease after a
+// heartbeat failed or was late. In these cases the heartbeats of other processes are probably late
+// too, and takeOver would hang up calls of healthy processes.
 func (r *Recoverer) takeOver(ctx context.Context) error {
 	if !r.heartbeat.Healthy() {
 		return nil
@@ -134,9 +132,10 @@ func (r *Recoverer) hangUpDue(ctx context.Context) error {
 	return group.Wait()
 }
 
-// hangUp hangs up one call at the carrier. Usually the carrier then sends an end event, which ends
-// the call in the database. hangUp itself ends the call in the database only in two cases: the
-// carrier does not find the call, or the ending of the call is final (callstate.Ending.Final).
+// Usually the carrier sends an end event after a hangup, and this event ends the call in the
+// database. hangUp itself ends the call in the database in two cases. In the first case, the
+// carrier does not find the call. In the second case, the ending of the call is final
+// (callstate.Ending.Final).
 func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	if h.Orphan {
 		return r.hangUpOrphan(ctx, h.CallID)
@@ -161,8 +160,7 @@ func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	return storeErr
 }
 
-// hangUpOrphan hangs up an orphaned call: the call is live at the carrier, but its row has ended or
-// does not exist.
+// The call is live at the carrier, but its row has ended or does not exist.
 func (r *Recoverer) hangUpOrphan(ctx context.Context, callID uuid.UUID) error {
 	if _, err := r.carrier.Hangup(ctx, callID); err != nil && !errors.Is(err, carrier.ErrUnknownCall) {
 		return err

@@ -14,9 +14,9 @@ import (
 const RowPeriod = 60 * 24 * time.Hour
 
 const (
-	// transcriptPeriod is how long a transcript is kept after the end of its call. By then the
-	// service `calls` has stored it. The period is shorter than the shortest retention that a
-	// workspace can set for transcripts.
+	// transcriptPeriod is how long a transcript is kept after the end of its call. By the end of
+	// this period, the service `calls` has stored the transcript. The period is shorter than the
+	// shortest retention that a workspace can set for transcripts.
 	transcriptPeriod = 24 * time.Hour
 	interval         = 10 * time.Minute
 	// passInterval is the pause between two passes over all old rows. A pass is expensive, because
@@ -29,7 +29,7 @@ const (
 // 12). Every replica runs the job for all rows.
 type RetentionJob struct {
 	store  *store.Store
-	passed time.Time // time of the last pass over the rows
+	passed time.Time
 }
 
 // NewRetentionJob returns a job of the store.

@@ -44,9 +44,10 @@ const (
 // Ending is the reason why the dialer hangs up a call. It is empty if the dialer does not hang up.
 type Ending string
 
-// EndingRecovery: the process that owned the call is dead. EndingUnknown: the carrier did not
-// report whether it accepted the call. EndingWatchdog: no end event arrived in time. EndingLost:
-// after EndingRecovery or EndingUnknown, no end event arrived in time.
+// EndingRecovery means that the process that owned the call is dead. EndingUnknown means that the
+// carrier did not report whether it accepted the call. EndingWatchdog means that no end event
+// arrived in time. EndingLost means that no end event arrived in time after EndingRecovery or
+// EndingUnknown.
 const (
 	EndingNone     Ending = ""
 	EndingRecovery Ending = "recovery"
@@ -107,8 +108,8 @@ type Call struct {
 	optOut *OptOut
 }
 
-// Zone returns the time zone of a person: the zone with the given name, else the first zone in
-// which the person's number is used, else UTC. A name that is not a time zone is ignored.
+// Zone returns the time zone with the given name. If there is no such zone, it returns the first
+// zone in which the person's number is used, or UTC if there is none.
 func Zone(name string, person phone.Number) *time.Location {
 	if name != "" {
 		if zone, err := time.LoadLocation(name); err == nil {
@@ -124,8 +125,8 @@ func Zone(name string, person phone.Number) *time.Location {
 // Facts returns the events of the changes since the row was read, in order.
 func (c *Call) Facts() []Fact { return c.facts }
 
-// Final reports whether the call ends in the database immediately, whatever the carrier responds to
-// the hangup.
+// Final reports whether the call ends in the database immediately. For such an ending, the
+// carrier's response to the hangup is not needed.
 func (e Ending) Final() bool { return e == EndingWatchdog || e == EndingLost }
 
 // Unheard returns the end of a call that the dialer wants to hang up and that the carrier does not
@@ -237,7 +238,7 @@ type End struct {
 
 // End ends the call. It returns false if the call had already ended. The events of a completed call
 // contain the agent's judgement. If the trunk or the agent failed after the answer, the call keeps
-// its outcome and its transcript, but gets no summary.
+// its outcome and its transcript, but it gets no summary.
 func (c *Call) End(e End) bool {
 	if !c.Live() {
 		return false
@@ -278,8 +279,8 @@ func (c *Call) End(e End) bool {
 	return true
 }
 
-// Analyse publishes the analysis of a conversation once. summary is nil if no summary could be
-// made. Analyse returns false if no analysis is due.
+// Analyse publishes the analysis of a conversation once. The parameter summary is nil if no summary
+// could be made. Analyse returns false if no analysis is due.
 func (c *Call) Analyse(summary *agent.Summary, at time.Time) bool {
 	if !c.Analysing {
 		return false
@@ -317,23 +318,21 @@ func (c *Call) Erase(erasure uuid.UUID, at time.Time) {
 	}
 }
 
-// dropTranscript deletes the transcript of an ended call of an erased person.
 func (c *Call) dropTranscript() {
 	if c.Erased {
 		c.Turns = nil
 	}
 }
 
-// settle sets the status, the cause and the disposition of the call, and the error of its call
-// request.
 func (c *Call) settle(e End) {
 	cause, unknown := e.Cause, false
 	switch c.Ending {
-	// No reason is stored. If the event nevertheless says that the dialer hung up, the process that
-	// owned the call was dead, and the carrier hung up before the recovery job took the call over.
+	// The dialer has stored no reason, although the event says that the dialer hung up. The process
+	// that owned the call was dead, and the carrier hung up before the recovery job took the call
+	// over.
 	case EndingNone:
 		unknown = e.ByUs && cause == Unspecified
-	case EndingAgent: // also if the person hung up after the agent had failed
+	case EndingAgent: // this includes a call that the person hung up after the agent had failed
 		cause = AgentError
 	// If the call ended before the dialer hung up, the cause of the carrier is kept.
 	case EndingRecovery, EndingUnknown, EndingLost:
@@ -370,8 +369,8 @@ func (c *Call) settle(e End) {
 	}
 }
 
-// notBefore returns at. But if an earlier step of the call has a later time, because the clocks
-// differ, it returns that time.
+// The clocks of two processes can differ. If an earlier step of the call has a later time than at,
+// notBefore returns that later time.
 func (c *Call) notBefore(at time.Time) time.Time {
 	for _, earlier := range []*time.Time{c.DialedAt, c.RingingAt, c.AnsweredAt} {
 		if earlier != nil && at.Before(*earlier) {

@@ -22,7 +22,6 @@ const (
 	erased   = "erased"
 )
 
-// The method publish adds the event of a change, with the current state of the call.
 func (c *Call) publish(name string, at time.Time) {
 	f := c.newFact(name, at)
 	switch name {
@@ -40,15 +39,12 @@ func (c *Call) publish(name string, at time.Time) {
 	c.facts = append(c.facts, f)
 }
 
-// publishErased adds the event that the transcript must be deleted.
 func (c *Call) publishErased(erasure uuid.UUID, at time.Time) {
 	f := c.newFact(erased, at)
 	f.Event.Event = &eventv1.DialEvent_Erased{Erased: &eventv1.CallErased{ErasureId: erasure.String()}}
 	c.facts = append(c.facts, f)
 }
 
-// publishAnalysis sets the outcome and adds the event with the outcome, the summary and the
-// transcript.
 func (c *Call) publishAnalysis(judged agent.Judgement, at time.Time) {
 	c.settleOutcome(judged.Outcome, at)
 	analysis := &eventv1.Analysed{Outcome: judged.Outcome}
@@ -67,8 +63,8 @@ func (c *Call) newFact(name string, at time.Time) Fact {
 	if c.CallRequestID != nil {
 		requestID, key = *c.CallRequestID, *c.CallRequestID
 	}
-	// The id is derived from the call instead of the request. A request that is tried on two trunks
-	// has two calls with equal versions, and their events must have different ids.
+	// A request that is tried on two trunks has two calls with equal versions. The id is derived
+	// from the call, because the events of the two calls must have different ids.
 	f := New(c.CallID, requestID, c.WorkspaceID, name, c.Version, at)
 	f.Key = key.String()
 	f.Event.Call = c.event()
@@ -84,7 +80,6 @@ func (c *Call) EndedAgain() Fact {
 	return f
 }
 
-// The method event returns the current state of the call as a message of dial-events.v1.
 func (c *Call) event() *eventv1.Call {
 	out := &eventv1.Call{
 		CallId: c.CallID.String(), Direction: string(c.Direction), From: c.From, ToE164: c.To, AgentId: c.AgentID.String(),
@@ -117,8 +112,7 @@ func (c *Call) event() *eventv1.Call {
 	return out
 }
 
-// The function seconds returns the time between two instants in seconds, rounded up. It returns nil
-// if an instant is nil.
+// The result is rounded up.
 func seconds(from, to *time.Time) *int32 {
 	if from == nil || to == nil {
 		return nil

@@ -44,8 +44,7 @@ func TestZone_UsesTheNameElseTheNumberElseUTC(t *testing.T) {
 	}
 }
 
-// The rows are the causes of docs/reference/api/calls.md#hangup-causes-and-call-status, each with
-// the status, the disposition and the error code of the request.
+// The rows are the causes of docs/reference/api/calls.md#hangup-causes-and-call-status.
 func TestEnd_MapsCausesToStatusAndErrorCode(t *testing.T) {
 	tests := []struct {
 		cause                          callstate.Cause
@@ -101,8 +100,6 @@ func TestEnd_MapsCausesToStatusAndErrorCode(t *testing.T) {
 	}
 }
 
-// If the operator's account can be the reason of a refusal, the error detail must name the account.
-// The error code must not change.
 func TestEnd_NamesTheSuspectedAccount(t *testing.T) {
 	t.Parallel()
 	end := func(e callstate.End) *eventv1.Call {
@@ -127,8 +124,7 @@ func TestEnd_NamesTheSuspectedAccount(t *testing.T) {
 	}
 }
 
-// The cause depends on why the dialer hung up, and on whether the call had ended before. If the
-// owner of a call is dead, the end of the call is unknown only if the dialer hung up first.
+// If the owner of a call is dead, the end of the call is unknown only if the dialer hung up first.
 func TestEnd_CauseFollowsTheReasonOfTheHangup(t *testing.T) {
 	tests := []struct {
 		name                     string
@@ -242,8 +238,6 @@ func TestHear_ReportsOptOutsAndFailuresOfTheAgent(t *testing.T) {
 	}
 }
 
-// Whatever the order of the events is, the status only moves forward, and the call ends at most
-// once.
 func TestCall_StatusOnlyMovesForward(t *testing.T) {
 	rank := map[callstate.Status]int{
 		callstate.Fenced:     0,
@@ -313,8 +307,8 @@ func TestFact_SameFactHasTheSameID(t *testing.T) {
 	}
 }
 
-// A request that is tried on two trunks has two calls. The ends of both calls must have different
-// ids, so that a consumer's inbox applies both.
+// A request that is tried on two trunks has two calls. A consumer's inbox must apply the ends of
+// both calls.
 func TestFact_IDsOfTwoCallsOfARequestDiffer(t *testing.T) {
 	first, second := outbound(), outbound()
 	second.CallRequestID = first.CallRequestID
@@ -328,8 +322,7 @@ func TestFact_IDsOfTwoCallsOfARequestDiffer(t *testing.T) {
 	}
 }
 
-// An agent with its own model judges the conversation. The scripted agent must not add its
-// judgement.
+// The scripted agent must not add its judgement.
 func TestEnd_UsesTheAgentsJudgement(t *testing.T) {
 	t.Parallel()
 	c := outbound()

@@ -69,7 +69,6 @@ func (c Cause) Conversed() bool {
 	return false
 }
 
-// The method status returns the status of a call that ended with this cause.
 func (c Cause) status(answered bool) Status {
 	if answered && c.Conversed() {
 		return Completed
@@ -88,12 +87,12 @@ func (c Cause) status(answered bool) Status {
 	return Failed
 }
 
-// accountRefused is the error detail of a call that a trunk refused certainly or probably because
-// of the operator's account.
+// accountRefused is the error detail of a call that a trunk refused. The operator's account is
+// certainly or probably the reason of the refusal.
 const accountRefused = "The operator's trunk did not accept the call from the operator's account; " +
 	"the callee had no part in it. Ask your operator to check the trunk, then ask for the call again."
 
-// errorCode returns the error code of the request, and a text that says what the customer can do.
+// The text says what the customer can do.
 func (c Cause) errorCode() (errorCode, detail string) {
 	switch c {
 	case NoRouteDestination:
@@ -116,8 +115,7 @@ func (c Cause) errorCode() (errorCode, detail string) {
 	return CodeProviderUnavailable, "The carrier could not complete the call; ask for it again later."
 }
 
-// The method disposition returns the disposition of a call that ended with this cause. For a
-// completed call, the disposition comes from the conversation instead.
+// The disposition of a completed call comes from the conversation.
 func (c Cause) disposition(status Status) string {
 	switch status {
 	case Busy:

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// A consumer can apply this event instead of the first ended event. Until the call changes, the
-// event must have the same id each time.
+// A consumer can apply this event and ignore the first ended event. So the event must have the same
+// id until the call changes.
 func TestEndedAgain_RepeatsTheEndedEventOfAnUnchangedCall(t *testing.T) {
 	t.Parallel()
 	request := uuid.New()

@@ -8,8 +8,6 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// The trunk or the agent fails during the conversation. The outcome that is known by then must be
-// kept.
 func TestEnd_FailureAfterTheAnswerKeepsTheOutcome(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -20,7 +20,6 @@ type OptOut struct {
 	HeardAt  time.Time `db:"heard_at"`
 }
 
-// maxEvidenceBytes limits the evidence of an opt-out.
 const maxEvidenceBytes = 1000
 
 // Evidence returns the text as it is stored: valid UTF-8 without NUL, at most maxEvidenceBytes
@@ -58,9 +57,8 @@ func (c *Call) RecordOptOut(evidence string, at time.Time) {
 // OptOut returns the opt-out that was recorded after the row was read, or nil.
 func (c *Call) OptOut() *OptOut { return c.optOut }
 
-// settleOutcome sets the outcome of the conversation. It is the only code that does, so the outcome
-// opted_out always records an opt-out, even if it comes from the end of the call or from the
-// summary.
+// Only settleOutcome sets the outcome of the conversation. So the outcome opted_out always records
+// an opt-out, even if it comes from the end of the call or from the summary.
 func (c *Call) settleOutcome(outcome string, at time.Time) {
 	c.Outcome = outcome
 	if outcome == agent.OutcomeOptedOut {
@@ -68,8 +66,7 @@ func (c *Call) settleOutcome(outcome string, at time.Time) {
 	}
 }
 
-// settledOutcome returns the outcome for the event `ended`. It returns "" if only the later summary
-// can determine the outcome.
+// The outcome of the event `ended` is empty if only the later summary can determine it.
 func (c *Call) settledOutcome() string {
 	if c.Status == Completed && c.Outcome == agent.OutcomeUnknown {
 		return ""
@@ -77,8 +74,7 @@ func (c *Call) settledOutcome() string {
 	return c.Outcome
 }
 
-// lastWords returns the person's last words and the time of these words. If the transcript has no
-// such words, it returns "" and the given time.
+// If the transcript has no words of the person, lastWords returns "" and the given time.
 func (c *Call) lastWords(at time.Time) (string, time.Time) {
 	if c.Erased {
 		return "", at

@@ -7,8 +7,7 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// The event `ended` must contain the outcome, because the service `calls` needs it and the summary
-// can arrive later.
+// The service `calls` needs the outcome in the event `ended`, because the summary can arrive later.
 func TestEnd_EndedEventHasTheOutcomeOfTheConversation(t *testing.T) {
 	t.Parallel()
 	judged := func(outcome string) *agent.Judgement {
@@ -16,7 +15,7 @@ func TestEnd_EndedEventHasTheOutcomeOfTheConversation(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		words  string // what the person says to the scripted agent
+		words  string
 		cause  callstate.Cause
 		judged *agent.Judgement
 		want   string

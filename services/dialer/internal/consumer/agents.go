@@ -10,7 +10,6 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// onAgent stores an agent unless the same or a newer version is already stored.
 func (c *Consumer) onAgent(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var event eventv1.AgentEvent
 	if err := rec.Decode(&event); err != nil {

@@ -18,12 +18,10 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// A queued request wakes the dialer only if it is due within two seconds. For later requests this
-// is not necessary: the dialer also searches the queue every second, and when the next request that
-// it has found becomes due.
+// A queued request wakes the dialer only if it is due within two seconds. The dialer finds later
+// requests because it searches the queue every second.
 const soon = 2 * time.Second
 
-// callRequest is one decoded event of call-requests.v1.
 type callRequest struct {
 	id, workspaceID uuid.UUID
 	event           *eventv1.CallRequestEvent
@@ -31,8 +29,7 @@ type callRequest struct {
 	order *dialqueue.Request
 }
 
-// onCallRequests queues new requests and withdraws canceled requests. Consecutive requested events
-// of a batch are queued with one call of Enqueue.
+// Consecutive requested events of a batch are queued with one call of Enqueue.
 func (c *Consumer) onCallRequests(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -71,10 +68,9 @@ func (c *Consumer) onCallRequests(
 
 var errKnown = errors.New("the call request is known")
 
-// commitActions are the actions that follow the commit of a batch.
 type commitActions struct {
-	// due means that a request is due soon, so the dialer must be woken. events means that the
-	// outbox has new events, so the relay must be woken.
+	// If due is true, a request is due soon and the dialer must be woken. If events is true, the
+	// outbox has new events and the relay must be woken.
 	due, events bool
 	// overdue contains, for each overdue order of the batch, where the dialer found the request.
 	overdue []dialqueue.Found
@@ -92,8 +88,7 @@ func (c *Consumer) committed(actions commitActions) {
 	}
 }
 
-// ordersFrom returns the call requests of the new requested events at the beginning of the slice.
-// It stops at the first event of another kind.
+// ordersFrom stops at the first event that is not a new requested event.
 func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	for _, event := range events {
 		if requested := event.event.GetRequested(); requested == nil || requested.GetOverdue() ||
@@ -105,8 +100,8 @@ func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	return orders
 }
 
-// applyOther applies one event that is not a new requested event: for example an overdue order, a
-// cancel or an erasure.
+// The event is not a new requested event. For example, it is an overdue order, a cancel or an
+// erasure.
 func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
 	switch e := event.event.GetEvent().(type) {
 	case *eventv1.CallRequestEvent_Requested:
@@ -128,8 +123,8 @@ func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest,
 	return kafka.Parkf("call request event %T is newer than this build", event.event.GetEvent())
 }
 
-// applyOverdue applies an overdue order: a requested event that the service `calls` published
-// again, because the request was not dialed in time.
+// An overdue order is a requested event that the service `calls` published again, because the
+// request was not dialed in time.
 func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
 	endOnly := event.event.GetRequested().GetEndOnly()
 	found, err := c.store.EnqueueOverdue(ctx, tx, *event.order, event.event.GetOccurredAt().AsTime(), endOnly)
@@ -154,8 +149,7 @@ func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callReques
 	return nil
 }
 
-// readCallRequest decodes an event. The order of a requested event also contains the trace context
-// of ctx.
+// The order of a requested event contains the trace context of ctx.
 func readCallRequest(ctx context.Context, rec kafka.Record) (r callRequest, err error) {
 	r.event = &eventv1.CallRequestEvent{}
 	if err := rec.Decode(r.event); err != nil {

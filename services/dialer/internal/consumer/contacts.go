@@ -13,7 +13,7 @@ import (
 )
 
 // onContact starts the erasure of a person's inbound calls. Outbound calls are erased by the erased
-// events of call-requests.v1, one event per request.
+// events of call-requests.v1. There is one such event per request.
 func (c *Consumer) onContact(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var event eventv1.ContactEvent
 	if err := rec.Decode(&event); err != nil {

@@ -24,8 +24,6 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The function order returns the requested event of a call request. If overdue is true, the service
-// `calls` has published the event again.
 func order(id uuid.UUID, overdue bool) *eventv1.CallRequestEvent {
 	now := timestamppb.Now()
 	return &eventv1.CallRequestEvent{
@@ -36,9 +34,6 @@ func order(id uuid.UUID, overdue bool) *eventv1.CallRequestEvent {
 	}
 }
 
-// An overdue order is a requested event that was published again. If its request is still queued,
-// it is counted as waiting. If its request had never arrived, the request is queued, and the order
-// is counted as lost, once per event id. Other orders are not counted.
 func TestOverdueOrder_IsCountedByTheStateOfItsRequest(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(
@@ -110,7 +105,6 @@ func TestOverdueOrder_IsCountedByTheStateOfItsRequest(t *testing.T) {
 	}
 }
 
-// The function found returns the metric of overdue orders, by the label found.
 func found(t *testing.T, metrics *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := metrics.Gather()

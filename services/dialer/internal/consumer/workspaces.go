@@ -10,7 +10,6 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// onWorkspace stores a workspace unless the same or a newer version is already stored.
 func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var event eventv1.WorkspaceEvent
 	if err := rec.Decode(&event); err != nil {

@@ -30,7 +30,6 @@ import (
 // source is the attribute ce_source of all records.
 const source = "/dialer"
 
-// encodeIntended returns the record that publishes an intent.
 func encodeIntended(i store.Intent) (*kgo.Record, error) {
 	event := newEvent(i)
 	intended := &eventv1.DialIntended{
@@ -47,7 +46,7 @@ func encodeIntended(i store.Intent) (*kgo.Record, error) {
 	return encode(i, event)
 }
 
-// encodeWithdrawn returns the record that withdraws an intent: no phone rang for its call.
+// A withdrawal means that no phone rang for the call of the intent.
 func encodeWithdrawn(i store.Intent) (*kgo.Record, error) {
 	event := newEvent(i)
 	event.Event = &eventv1.DialIntent_Withdrawn{Withdrawn: &eventv1.DialIntentWithdrawn{}}
@@ -88,8 +87,7 @@ func encode(i store.Intent, event *eventv1.DialIntent) (*kgo.Record, error) {
 	return record, nil
 }
 
-// decode reads a record. withdrawn is true if the record withdraws an earlier intent of the same
-// call.
+// If withdrawn is true, the record withdraws an earlier intent of the same call.
 func decode(rec kafka.Record) (i store.Intent, withdrawn bool, err error) {
 	var event eventv1.DialIntent
 	if err := rec.Decode(&event); err != nil {

@@ -24,12 +24,11 @@ const (
 	idleInterval = 5 * time.Second
 )
 
-// errNotAcknowledged is returned if Kafka did not acknowledge an intent in time.
 var errNotAcknowledged = fmt.Errorf("kafka did not acknowledge the intent within %s", ackTimeout)
 
 // Publisher publishes intents. Its circuit breaker opens if Kafka does not acknowledge an intent in
-// time, and closes when Kafka acknowledges a record again. While the circuit is open, the dialer
-// claims no requests.
+// time. The circuit breaker closes when Kafka acknowledges a record. While the circuit is open, the
+// dialer claims no requests.
 type Publisher struct {
 	client   *kafka.Client
 	failures prometheus.Counter
@@ -114,7 +113,7 @@ func (p *Publisher) Intend(ctx context.Context, i store.Intent) error {
 
 // Withdraw publishes that no phone rang for the call and that no phone will ring. It does not wait
 // for Kafka. If the withdrawal is lost, a later reconciliation can end the request with
-// dial_state_unknown although it could still be dialed.
+// dial_state_unknown, although the request could still be dialed.
 func (p *Publisher) Withdraw(i store.Intent) {
 	record, err := encodeWithdrawn(i)
 	if err != nil {
@@ -128,9 +127,8 @@ func (p *Publisher) Withdraw(i store.Intent) {
 	})
 }
 
-// The method produce passes a record to the client, which sends records of concurrent dials
-// together. The record is not canceled when the dial is canceled: after a cancellation it would be
-// unknown whether the topic contains the record.
+// The client sends records of concurrent dials together. A record is not canceled when its dial is
+// canceled. After a cancellation it would be unknown whether the topic contains the record.
 func (p *Publisher) produce(record *kgo.Record, answered func(error)) {
 	p.mu.Lock()
 	p.unacknowledged++
@@ -182,7 +180,6 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 }
 
-// findTopic closes the circuit if the topic exists.
 func (p *Publisher) findTopic(ctx context.Context) bool {
 	trying, cancel := context.WithTimeout(ctx, 10*probeInterval)
 	defer cancel()
@@ -230,8 +227,7 @@ func (p *Publisher) probe(ctx context.Context) {
 	}
 }
 
-// The method repeat publishes the withdrawal of an intent again. A repeated withdrawal has no
-// effect on a reconciliation.
+// A repeated withdrawal has no effect on a reconciliation.
 func (p *Publisher) repeat(ctx context.Context, failed store.Intent) {
 	record, err := encodeWithdrawn(failed)
 	if err != nil {

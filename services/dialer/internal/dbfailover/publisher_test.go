@@ -56,7 +56,7 @@ func TestIntend_FailsIfKafkaDoesNotAcknowledge(t *testing.T) {
 		t.Error("Ready after an intent without acknowledgement = nil, want an error")
 	}
 	cluster.Control(func(kmsg.Request) (kmsg.Response, error, bool) {
-		refuse = false // no lock: this function and the function above run in the same goroutine of the cluster
+		refuse = false // no lock is needed, because the cluster calls both functions in the same goroutine
 		return nil, nil, false
 	})
 	testkit.Until(t, "the circuit closes", func() bool {

@@ -20,13 +20,13 @@ import (
 const (
 	// checkInterval is the time between two checks whether the database server has changed.
 	checkInterval = time.Second
-	// checkTimeout limits the duration of one check.
-	checkTimeout = 5 * time.Second
+	checkTimeout  = 5 * time.Second
 	// advanceInterval is the time between two attempts to move the stored positions forward.
 	advanceInterval = 10 * time.Second
 	// settleWait is how long the reconciler waits, so that the other dialers can reconnect and
-	// withdraw their intents. It waits at least for the instance lease. After the lease, each
-	// process has either sent a heartbeat to the new server, or may not dial any more.
+	// withdraw their intents. The reconciler waits at least for the instance lease. After the
+	// lease, each other process has either sent a heartbeat to the new server or may not dial any
+	// more.
 	settleWait = 5 * time.Second
 	// batchSize is the number of requests whose intents are settled in one transaction.
 	batchSize = 500
@@ -60,15 +60,14 @@ type Reconciler struct {
 	// pending is the reason why nothing is dialed. It is nil if the server is reconciled.
 	pending  atomic.Pointer[string]
 	advanced time.Time
-	// next contains the end of the topic that will be stored as the next positions. If next is nil,
-	// the end must be read first.
+	// next is the end of the topic that will be stored as the next positions. If next is nil, the
+	// end must be read first.
 	next *positions
 	// used is the server that was last passed to UseServer. It is empty before the first check.
 	used string
 	// The function changed is called when the server has changed and is reconciled.
 	changed func()
-	// The function wait returns when the other dialers have had time to reconnect and to withdraw
-	// their intents.
+	// The function wait gives the other dialers time to reconnect and to withdraw their intents.
 	wait func(context.Context) error
 }
 
@@ -154,8 +153,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// The method leave moves the stored positions forward when this process stops. If every dialer has
-// stopped, the positions are at the end of the topic, so the next start reads few intents.
+// The method leave moves the stored positions forward when this process stops. After the last
+// dialer has stopped, the positions are at the end of the topic. So the next start reads few
+// intents.
 func (r *Reconciler) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 	defer cancel()
@@ -206,8 +206,7 @@ func (r *Reconciler) stop(ctx context.Context, state store.ServerState) {
 	}
 }
 
-// positions contains an end of the topic. It also contains the state of the server that was read
-// after that end.
+// positions contains an end of the topic. The state of the server was read after that end.
 type positions struct {
 	state  store.ServerState
 	bounds kafka.Bounds
@@ -215,8 +214,8 @@ type positions struct {
 
 // The method advance stores an end of the topic as the new positions. Later reconciliations then
 // read no intent below that end. So advance must wait until no request can get a fence for such an
-// intent any more. Until then it keeps the same end: a newer end would also depend on newer claims
-// and calls, and under load there are always new ones.
+// intent any more. Meanwhile advance keeps the same end. A newer end would also depend on newer
+// claims and calls, and under load there are always new claims.
 func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -243,9 +242,8 @@ func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error
 	return err
 }
 
-// The method reconcile settles the intents that have no fence in the database. The caller must have
-// read the parameter state before. Because reconcile reads the end of the topic afterwards, this
-// end is after every intent whose fence committed on an earlier server.
+// The caller must have read the parameter state before. Because reconcile reads the end of the
+// topic afterwards, this end is after every intent whose fence committed on an earlier server.
 func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) error {
 	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
 	if err != nil {
@@ -280,8 +278,8 @@ func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) err
 	return nil
 }
 
-// The method start returns the offsets from which reconcile reads the topic. It returns
-// ErrConfirmationNeeded if the topic has lost records after these offsets.
+// The method start returns ErrConfirmationNeeded if the topic has lost records after the returned
+// offsets.
 func (r *Reconciler) start(ctx context.Context, state store.ServerState, bounds kafka.Bounds) (kafka.Offsets, error) {
 	if state.TopicID != uuid.Nil && state.TopicID != bounds.ID {
 		return nil, fmt.Errorf("topic %s has the id %s, and the database was reconciled with %s: %w",
@@ -306,8 +304,7 @@ func (r *Reconciler) start(ctx context.Context, state store.ServerState, bounds 
 	return from, nil
 }
 
-// intentLog contains the intents and withdrawals that were read. The intents of a request are in
-// the order of the topic.
+// The intents of a request are in the order of the topic.
 type intentLog struct {
 	intents   map[uuid.UUID][]store.Intent
 	withdrawn map[uuid.UUID]bool
@@ -334,9 +331,9 @@ func (l *intentLog) add(i store.Intent, isWithdrawal bool) {
 
 // The method valid returns the intents of a request whose calls may have rung, newest first. It
 // returns at most one intent of each process: the newest one that is not withdrawn. An older intent
-// of the same process is not valid, because a process publishes the next intent of a request only
-// after its previous dial has ended. Intents of other processes are still valid: a process that has
-// lost its claim can publish its intent after the intent of the call that rang.
+// of the same process is not valid. A process publishes the next intent of a request only after its
+// previous dial has ended. Intents of other processes are still valid. A process that has lost its
+// claim can publish its intent after the intent of the call that rang.
 func (l *intentLog) valid(request uuid.UUID) (valid []store.Intent) {
 	seen := map[uuid.UUID]bool{}
 	for _, i := range slices.Backward(l.intents[request]) {
@@ -384,7 +381,7 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // The method settle waits for the other dialers and reads the withdrawals that they published
 // meanwhile. It then settles the intents that are still open. It ignores intents after the offsets
-// in end, because their fences can commit only on the present server.
+// in the parameter end, because their fences can commit only on the present server.
 func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog, end kafka.Offsets) error {
 	if err := r.wait(ctx); err != nil {
 		return err
@@ -413,9 +410,9 @@ func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog
 	return nil
 }
 
-// The method read reads the topic between two offsets and adds the intents and withdrawals to the
-// log. It returns ErrConfirmationNeeded if it cannot decode a record. Such a record can be the
-// intent of a call that rang, and its request must not be dialed again.
+// The method read returns ErrConfirmationNeeded if it cannot decode a record between the two
+// offsets. Such a record can be the intent of a call that rang, and its request must not be dialed
+// again.
 func (r *Reconciler) read(ctx context.Context, from, to kafka.Offsets, log *intentLog) error {
 	return kafka.Scan(ctx, r.cfg, "dialer-reconciler", kafka.DialIntents, from, to, func(rec kafka.Record) error {
 		i, withdrawn, err := decode(rec)

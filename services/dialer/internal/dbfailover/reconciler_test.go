@@ -32,8 +32,6 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// fixture is a Kafka cluster and a database. The test can change the server identity that the
-// database returns.
 type fixture struct {
 	*testing.T
 	pool      *pgxpool.Pool
@@ -62,8 +60,7 @@ func newFixture(t *testing.T) *fixture {
 	return w
 }
 
-// reconciler returns a reconciler. Instead of waiting for the other dialers, it calls the function
-// meanwhile, unless meanwhile is nil.
+// The function meanwhile replaces the wait for the other dialers. It can be nil.
 func (w *fixture) reconciler(meanwhile func()) *Reconciler {
 	r := NewReconciler(w.cfg, w.publisher, w.store, time.Minute, prometheus.NewRegistry())
 	r.wait = func(context.Context) error {
@@ -75,7 +72,7 @@ func (w *fixture) reconciler(meanwhile func()) *Reconciler {
 	return r
 }
 
-// The method reconcile runs a new reconciler once, which must permit dialing afterwards.
+// The reconciliation must permit dialing.
 func (w *fixture) reconcile() {
 	w.Helper()
 	r := w.reconciler(nil)
@@ -87,7 +84,6 @@ func (w *fixture) reconcile() {
 	}
 }
 
-// moveTo changes the server identity that the database returns, as a failover does.
 func (w *fixture) moveTo(server string) {
 	w.Helper()
 	_, err := pgtest.Owner(w, w.pool, "dialer").Exec(w.Context(), fmt.Sprintf(
@@ -104,8 +100,7 @@ func (w *fixture) exec(sql string, args ...any) {
 	}
 }
 
-// The method intent returns an intent of a new request to a new number. The process that published
-// the intent is dead.
+// The process that published the intent is dead.
 func (w *fixture) intent() store.Intent {
 	id, now := uuid.Must(uuid.NewV7()), time.Now()
 	return store.Intent{
@@ -115,13 +110,12 @@ func (w *fixture) intent() store.Intent {
 	}
 }
 
-// The function another returns an intent of the same request, published by another process.
+// Another process has published an intent of the same request.
 func another(i store.Intent) store.Intent {
 	i.CallID, i.InstanceID = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	return i
 }
 
-// The method enqueue adds the request of an intent to the dial queue.
 func (w *fixture) enqueue(i store.Intent) {
 	w.Helper()
 	r := dialqueue.Request{
@@ -146,8 +140,6 @@ func (w *fixture) publish(intents ...store.Intent) {
 	}
 }
 
-// The method withdraw publishes a withdrawal of the intent and waits until Kafka has acknowledged
-// it.
 func (w *fixture) withdraw(i store.Intent) {
 	w.Helper()
 	w.publisher.Withdraw(i)
@@ -156,13 +148,11 @@ func (w *fixture) withdraw(i store.Intent) {
 	}
 }
 
-// The method alive stores a heartbeat of the process that published the intent.
 func (w *fixture) alive(i store.Intent) {
 	w.Helper()
 	w.exec(`INSERT INTO instances (instance_id) VALUES ($1)`, i.InstanceID)
 }
 
-// inAnotherCall inserts a live call of another request to the number of the intent.
 func (w *fixture) inAnotherCall(i store.Intent) {
 	w.Helper()
 	w.exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
@@ -170,9 +160,9 @@ func (w *fixture) inAnotherCall(i store.Intent) {
 		uuid.Must(uuid.NewV7()), w.workspace, i.To)
 }
 
-// dialedOver publishes two intents of one request. In the first, the given process dials over a
-// trunk, which refuses the call: the intent has a fence (the row that permits the dial) and is
-// withdrawn. The second is the intent i for the next trunk, which has no fence.
+// dialedOver publishes two intents of one request for two trunks. The first intent has a fence (the
+// row that permits the dial). The first trunk refuses the call, and the first intent is withdrawn.
+// The second intent has no fence.
 func (w *fixture) dialedOver(i store.Intent, instance uuid.UUID) {
 	w.Helper()
 	w.enqueue(i)
@@ -183,8 +173,6 @@ func (w *fixture) dialedOver(i store.Intent, instance uuid.UUID) {
 	w.fenced(refused)
 }
 
-// The method fenced inserts the fence and the call of an intent, and sets the state of its request
-// to dialing.
 func (w *fixture) fenced(i store.Intent) {
 	w.Helper()
 	w.exec(`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id) VALUES ($1, $2, 1, 'sim', $3)`,
@@ -196,16 +184,13 @@ func (w *fixture) fenced(i store.Intent) {
 	w.exec(`UPDATE dial_queue SET state = 'dialing' WHERE call_request_id = $1`, i.CallRequestID)
 }
 
-// outcome is what the database contains about the request of an intent.
 type outcome struct {
 	State string
 	// Call is the status of the call. Owned is true if the process of the intent owns the call.
-	Call  string
-	Owned bool
-	// Ending is the reason why the dialer must hang up the call.
+	Call   string
+	Owned  bool
 	Ending string
-	// Fences is the number of fences of the request. Failed is the number of events with
-	// dial_state_unknown.
+	// Failed is the number of events with dial_state_unknown.
 	Fences, Failed int
 }
 
@@ -231,12 +216,12 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		// before inserts rows and publishes records before the failover.
+		// before runs before the failover.
 		before func(w *fixture, i store.Intent)
 		// meanwhile runs while the reconciler waits for the other dialers.
 		meanwhile func(w *fixture, i store.Intent)
-		// If stale is true, another process publishes a second intent of the request after the
-		// first one. It withdraws this intent while the reconciler waits.
+		// If stale is true, another process publishes a second intent of the request. It withdraws
+		// this intent while the reconciler waits.
 		stale bool
 		want  outcome
 	}{
@@ -429,7 +414,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 					tt.meanwhile(w, i)
 				}
 			})
-			for range 2 { // the second check changes nothing
+			for range 2 {
 				if err := r.check(t.Context()); err != nil {
 					t.Fatalf("check = %v", err)
 				}
@@ -441,8 +426,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 	}
 }
 
-// Two dialers have read the same open intents. The second dialer settles them after the first
-// dialer and must change nothing.
+// Two dialers have read the same open intents.
 func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -468,7 +452,7 @@ func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
 	}
 }
 
-// A dialer dies after it published an intent and before it committed the fence. If the database
+// A dialer can die after it published an intent and before it committed the fence. If the database
 // server has not changed, another dialer can dial the request.
 func TestReconcile_DoesNotSettleIntentsOfTheSameServer(t *testing.T) {
 	t.Parallel()
@@ -483,8 +467,7 @@ func TestReconcile_DoesNotSettleIntentsOfTheSameServer(t *testing.T) {
 	}
 }
 
-// Consumers of dial-events.v1 can have received earlier events of a lost call, so they must receive
-// its end.
+// Consumers of dial-events.v1 can have received earlier events of a lost call.
 func TestReconcile_PublishesTheEndOfALostCall(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -518,8 +501,7 @@ func TestReconcile_PublishesTheEndOfALostCall(t *testing.T) {
 	}
 }
 
-// If another call to the number is live, a lost call is not inserted again. Consumers must receive
-// the end of the lost call anyway.
+// If another call to the number is live, a lost call is not inserted again.
 func TestReconcile_PublishesTheEndOfACallThatIsNotRestored(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -581,8 +563,7 @@ func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
 	}
 }
 
-// While the circuit breaker of the publisher is open, no request may be claimed. But calls that are
-// fenced already may be dialed.
+// The intents of fenced calls are already published, so these calls may be dialed.
 func TestReconciled_IsTrueWhileThePublisherFails(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -602,8 +583,8 @@ func TestReconciled_IsTrueWhileThePublisherFails(t *testing.T) {
 	}
 }
 
-// If the database fails or is slow, its server has not necessarily changed. Calls that are fenced
-// already may still be dialed, because the statements of a dial then fail or wait too.
+// If the database fails or is slow, its server has not necessarily changed. Fenced calls may still
+// be dialed, because the statements of a dial fail or wait too.
 func TestReconciled_StaysTrueWhileTheServerCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -704,8 +685,7 @@ func TestOnChange_IsCalledOnceForEachServer(t *testing.T) {
 	}
 }
 
-// The topic can have lost intents of fences that the database lost too. Nothing may be dialed until
-// an operator has confirmed this.
+// The topic can have lost intents of fences that the database also lost.
 func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -772,8 +752,7 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 	}
 }
 
-// A record that this build cannot decode can be the intent of a call that rang. Nothing may be
-// dialed until an operator has confirmed that it is skipped. Then the other intents are settled.
+// A record that this build cannot decode can be the intent of a call that rang.
 func TestReconcile_UndecodableIntentNeedsConfirmation(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -850,8 +829,7 @@ func TestAdvance_NextReconciliationReadsNoIntentAgain(t *testing.T) {
 	}
 }
 
-// A process can have published the intent of a claimed request and not committed its fence yet. The
-// position must stay before this intent.
+// A process can have published the intent of a claimed request and not committed its fence yet.
 func TestAdvance_KeepsThePositionWhileAClaimCanCommitAFence(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -881,7 +859,7 @@ func TestAdvance_KeepsThePositionWhileAClaimCanCommitAFence(t *testing.T) {
 }
 
 // A request can be claimed while the reconciler reads the end of the topic. The intent of this
-// claim can be below that end, so the position must stay.
+// claim can be below that end.
 func TestAdvance_KeepsThePositionForAClaimMadeMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -927,7 +905,7 @@ func TestAdvance_KeepsThePositionForAClaimMadeMeanwhile(t *testing.T) {
 }
 
 // The trunk of a fenced call can refuse the call. The intent for the next trunk is then published
-// before the fence for that trunk commits, so the position must stay while a call is fenced.
+// before the fence for that trunk commits.
 func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -970,8 +948,7 @@ func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
 	}
 }
 
-// Under load there is always a claim. The positions must move when the claims that were made before
-// the end of the topic was read have ended.
+// Under load there is always a claim.
 func TestAdvance_WaitsOnlyForClaimsMadeBeforeTheEndWasRead(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -984,7 +961,7 @@ func TestAdvance_WaitsOnlyForClaimsMadeBeforeTheEndWasRead(t *testing.T) {
 	}
 	advance := func() {
 		t.Helper()
-		r.advanced = time.Time{} // as if the previous advance was long ago
+		r.advanced = time.Time{}
 		if err := r.check(t.Context()); err != nil {
 			t.Fatalf("check = %v", err)
 		}
@@ -1011,9 +988,8 @@ func TestAdvance_WaitsOnlyForClaimsMadeBeforeTheEndWasRead(t *testing.T) {
 	}
 }
 
-// A topic that has lost records can end before the stored position. The position must then move
-// back to the end of the topic. Otherwise the next reconciliation would return
-// ErrConfirmationNeeded.
+// A topic that has lost records can end before the stored position. If the position did not move
+// back, the next reconciliation would return ErrConfirmationNeeded.
 func TestAdvance_MovesThePositionBackToTheEndOfTheTopic(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)

@@ -12,22 +12,20 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// A request whose agent is unknown is put back, and the delay grows with each attempt. The 16th
-// attempt blocks the request.
 func TestRun_RetriesAndThenBlocksAnUnknownAgent(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		State string
 		Looks int
-		Wait  time.Duration // time until the next attempt
+		Wait  time.Duration
 	}
 	tests := []struct {
 		name      string
 		looks     int
 		wantState dialqueue.State
 		wantLooks int
-		wantWait  time.Duration // minimum of Wait
-		wantCode  string        // error code of the blocked event
+		wantWait  time.Duration
+		wantCode  string
 	}{
 		{
 			name:      "11th attempt",
@@ -88,8 +86,6 @@ func TestRun_RetriesAndThenBlocksAnUnknownAgent(t *testing.T) {
 	}
 }
 
-// blockedCode returns the error code of the blocked event in the outbox, or "" if the outbox is
-// empty.
 func (d *fixture) blockedCode(t *testing.T) string {
 	t.Helper()
 	var payloads [][]byte

@@ -22,16 +22,15 @@ import (
 const (
 	// retryDelay is the time until the next attempt if the agent or the workspace is not known yet,
 	// or if the carrier's circuit breaker is open. If the agent is unknown, the delay grows with
-	// each attempt. retryWrite also pauses for retryDelay between two tries.
+	// each attempt. The function retryWrite also pauses for retryDelay between two tries.
 	retryDelay = 500 * time.Millisecond
 	// gateRetryDelay is the time until the next attempt if contacts-compliance did not respond to
 	// the dial-time check.
 	gateRetryDelay = time.Second
 	// numberRetryDelay is the time until the next attempt if no caller number could be chosen.
 	numberRetryDelay = time.Second
-	// releaseDelay is how long a request waits after its first release. A request is released,
-	// which means that it is queued again, if a fault of the operator's trunk or account prevented
-	// the dial.
+	// releaseDelay is how long a request waits after its first release. To release a request is to
+	// queue it again after a fault of the operator's trunk or account prevented the dial.
 	releaseDelay = time.Second
 	// maxOwnAgentAttempts limits the attempts of a request that fail because a model of the
 	// request's workspace cannot be reached.
@@ -51,9 +50,9 @@ const (
 	stopTimeout = 15 * time.Second
 )
 
-// The method attempt dials one claimed request. If the process has begun to stop (the context
-// stopping has ended), attempt dials only if the fence is already committed. The function free
-// releases the worker. It can be called early, while the attempt only waits for a trunk.
+// The method attempt dials one claimed request. When the process begins to stop, the context
+// stopping ends. From then on, attempt dials only if the fence is already committed. The function
+// free releases the worker. It can be called early, while the attempt only waits for a trunk.
 func (d *Dialer) attempt(stopping context.Context, r dialqueue.Request, inputs dialInputs, free func()) {
 	waited := time.Duration(0)
 	if r.QueuedAt != nil {
@@ -94,8 +93,8 @@ func notDialed(result string) bool {
 	return false
 }
 
-// The method try dials a request and returns the result, which is a value of the metric's label
-// result. If an error leaves the request queued, another attempt begins when the claim expires.
+// The result is a value of the metric's label result. If an error leaves the request queued,
+// another attempt begins when the claim expires.
 func (d *Dialer) try(
 	ctx, stopping context.Context, r dialqueue.Request, inputs dialInputs, free func(),
 ) (result string, err error) {
@@ -122,7 +121,7 @@ func (d *Dialer) try(
 		return "put_back", d.store.PutBack(ctx, r, min(wait, maxAgentDelay), 0)
 	}
 	answer, err := d.contacts.Check(ctx, r)
-	// the validity of the result begins when the workspace and the agent were read
+	// the result is valid from the time at which the workspace and the agent were read
 	answer = answer.Since(inputs.at)
 	if err != nil {
 		return "gate_silent", errors.Join(err, d.store.PutBack(ctx, r, gateRetryDelay, 0))
@@ -148,7 +147,7 @@ func (d *Dialer) try(
 		return "put_back", errors.Join(err, d.store.PutBack(ctx, r, numberRetryDelay, 0))
 	}
 	release, ok := d.carrier.allow()
-	if !ok { // checked before the fence is committed, because a refusal after that would end the request
+	if !ok { // this check precedes the commit of the fence, because a later refusal would end the request
 		return "put_back", d.store.PutBack(ctx, r, retryDelay, 0)
 	}
 	defer release()
@@ -204,13 +203,12 @@ func (d *Dialer) reach(a *dialqueue.Agent) (done func(), wait time.Duration) {
 	return d.limits.Agents.Allow(address)
 }
 
-// fenced is an attempt whose fence is committed.
 type fenced struct {
 	order carrier.Originate
 	// wanted is the number of the agent. A trunk can show a different number.
 	wanted string
-	// ownAgent is true if the agent runs on a model of the workspace, and false if it runs on the
-	// operator's model.
+	// ownAgent is true if the agent runs on a model of the workspace. It is false if the agent runs
+	// on the operator's model.
 	ownAgent bool
 	answer   peers.Answer
 	// generation is the generation of the heartbeat (see calls.Heartbeat). It was read before the
@@ -219,13 +217,12 @@ type fenced struct {
 	// dialedAt is the time of the first SIP request that can make the phone ring. It is zero if no
 	// such request was sent.
 	dialedAt time.Time
-	// refused is the refusal by the previous trunk, and refusedAt is the time of the first SIP
-	// request to that trunk. For the first trunk, refused is nil.
+	// refused is the refusal by the previous trunk, or nil for the first trunk. refusedAt is the
+	// time of the first SIP request to the previous trunk.
 	refused   *carrier.Refused
 	refusedAt time.Time
 }
 
-// dialed returns dialedAt, or the current time if dialedAt is zero.
 func (f fenced) dialed() time.Time {
 	if f.dialedAt.IsZero() {
 		return time.Now().UTC().Truncate(time.Microsecond)
@@ -233,16 +230,15 @@ func (f fenced) dialed() time.Time {
 	return f.dialedAt
 }
 
-// observeLate measures the time from the due time of a request to its first SIP request. An attempt
-// is measured only once, at its first trunk.
+// An attempt is measured only once, at its first trunk.
 func (d *Dialer) observeLate(ctx context.Context, f fenced, r dialqueue.Request) {
 	if f.refused == nil && !f.dialedAt.IsZero() {
 		telemetry.Observe(ctx, d.lateness(r.HeldBack), f.dialedAt.Sub(r.DueAt).Seconds())
 	}
 }
 
-// originateFenced dials a fenced call. Only the process that committed the fence calls
-// originateFenced, and at most once for each fence.
+// Only the process that committed the fence may call originateFenced, and at most once for each
+// fence.
 func (d *Dialer) originateFenced(ctx context.Context, f fenced, r dialqueue.Request) (result string, err error) {
 	for !f.answer.Good() || !d.sameGeneration(f.generation) {
 		// a heartbeat was late, so other processes can have ended this call
@@ -294,7 +290,7 @@ func (d *Dialer) originateFenced(ctx context.Context, f fenced, r dialqueue.Requ
 }
 
 // The method stop ends an attempt that the gates refuse after its fence is committed. If a trunk
-// has already refused the call, that refusal is the result of the attempt instead.
+// has already refused the call, the result of the attempt is that refusal.
 func (d *Dialer) stop(
 	ctx context.Context, f fenced, r dialqueue.Request, state dialqueue.State, refusal dialqueue.Refusal,
 ) (result string, err error) {
@@ -305,8 +301,8 @@ func (d *Dialer) stop(
 	return string(state), unlessLost(d.retryWrite(ctx, void))
 }
 
-// The method release queues the request again. It is used if the operator must repair the cause of
-// a refusal, and if this process may not dial any more. The call of the attempt becomes void,
+// The method release queues the request again in two cases. Either the operator must repair the
+// cause of a refusal, or this process may not dial any more. The call of the attempt becomes void,
 // because no phone rang and no event contained the call.
 func (d *Dialer) release(
 	ctx context.Context,
@@ -326,7 +322,6 @@ func (d *Dialer) release(
 	return "released", errors.Join(originateErr, unlessLost(err))
 }
 
-// The method settle stores the result of the method Originate in the call.
 func (d *Dialer) settle(ctx context.Context, f fenced, originateErr error) (result string, err error) {
 	callID, dialedAt := f.order.CallID, f.dialed()
 	initiate := func(c *callstate.Call) { c.Initiate(dialedAt) }
@@ -353,8 +348,8 @@ func (d *Dialer) change(ctx context.Context, callID uuid.UUID, decide func(*call
 }
 
 // askAgain repeats the dial-time check and the check of the request until both have a result. If
-// stop is not nil, the request may not be dialed: a check refused it, or there was no result in
-// time. state is then the state in which the request ends.
+// stop is not nil, the request may not be dialed. Either a check refused the request, or there was
+// no result in time. The result state is then the state in which the request ends.
 func (d *Dialer) askAgain(
 	ctx context.Context,
 	r dialqueue.Request,
@@ -396,8 +391,8 @@ func sleep(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// withinTimeout reports whether a fenced call that has waited since the time start may continue to
-// wait. If the process is stopping, the limit is stopTimeout.
+// A fenced call may wait for the duration timeout. If the process is stopping, the limit is
+// stopTimeout.
 func (d *Dialer) withinTimeout(start time.Time, timeout time.Duration) bool {
 	stoppedAt := d.stoppedAt.Load()
 	return time.Since(start) < timeout && (stoppedAt == nil || time.Since(*stoppedAt) < stopTimeout)
@@ -408,7 +403,7 @@ func (d *Dialer) sameGeneration(generation int64) bool {
 }
 
 // confirmFence sends a heartbeat and reads whether this process still owns the fence. The returned
-// generation was read before that query, so it is safe to dial while the generation stays the same.
+// generation was read before that query. So it is safe to dial while the generation stays the same.
 func (d *Dialer) confirmFence(ctx context.Context, callID uuid.UUID) (generation int64, owned bool, err error) {
 	err = d.retryWrite(ctx, func() error {
 		if err := d.heartbeat.Send(ctx); err != nil {
@@ -422,9 +417,9 @@ func (d *Dialer) confirmFence(ctx context.Context, callID uuid.UUID) (generation
 }
 
 // fencedDespite reports whether a fence is committed although the database did not acknowledge the
-// commit. To find out, it puts the request back. This statement waits for a commit that is still
-// running. If the commit did not happen, this statement ends the claim, and the intent is
-// withdrawn.
+// commit. For this purpose, the function puts the request back. The statement waits for a commit
+// that is still running. If the commit did not happen, the statement ends the claim, and the intent
+// is withdrawn.
 func (d *Dialer) fencedDespite(ctx context.Context, r dialqueue.Request, o carrier.Originate) bool {
 	err := d.retryWrite(ctx, func() error { return d.store.PutBack(ctx, r, retryDelay, 0) })
 	if err != nil {
@@ -449,8 +444,8 @@ func (d *Dialer) retryWrite(ctx context.Context, write func() error) error {
 	}
 }
 
-// unlessLost returns nil instead of store.ErrLost. In that case the request was canceled or another
-// process has claimed it, so nothing is left to do.
+// store.ErrLost means that the request was canceled or another process has claimed it. In both
+// cases nothing is left to do.
 func unlessLost(err error) error {
 	if errors.Is(err, store.ErrLost) {
 		return nil

@@ -48,7 +48,7 @@ func newCircuitCarrier(
 	return t
 }
 
-// The caller of updateMetrics must have locked mu, unless no other goroutine has the carrier yet.
+// The caller must have locked mu, unless no other goroutine has the carrier yet.
 func (t *circuitCarrier) updateMetrics() {
 	for _, state := range []circuitbreaker.State{circuitbreaker.Closed, circuitbreaker.HalfOpen, circuitbreaker.Open} {
 		value := 0.0

@@ -38,8 +38,8 @@ const (
 	// no claim would read. MoveLongCalls runs at the same interval.
 	tidyInterval = time.Minute
 	// minClaimPause is the shortest pause between two claims. During the pause more requests become
-	// due, so that one claim takes several. After a slow claim the pause is twice the duration of
-	// the claim, but at most maxClaimPause. This limits the load of claims on the database.
+	// due, and the next claim takes all of them. After a slow claim the pause is twice the duration
+	// of the claim, but at most maxClaimPause. This limits the load of claims on the database.
 	minClaimPause, maxClaimPause = 2 * time.Millisecond, 50 * time.Millisecond
 	// faultPause is the pause after an error of the database or the carrier.
 	faultPause = time.Second
@@ -49,8 +49,8 @@ const (
 type Limits struct {
 	// Attempts is the highest number of requests on which this process works at the same time.
 	Attempts int
-	// Overall is the limit of all trunks together, and OfTrunk returns the limit of the carrier.
-	// Both apply to all replicas together. OfTrunk is called before each claim.
+	// Overall is the limit of all trunks together. OfTrunk returns the limit of the carrier. Each
+	// limit applies to all replicas together. OfTrunk is called before each claim.
 	Overall dialqueue.Limit
 	OfTrunk func(context.Context) (dialqueue.Limit, error)
 	// Failures is the number of consecutive failures that open the carrier's circuit breaker.
@@ -89,7 +89,7 @@ type Dialer struct {
 	wake        chan struct{}
 	attempts    sync.WaitGroup
 	busy        busy
-	stoppedAt   atomic.Pointer[time.Time] // time at which the process began to stop; nil before
+	stoppedAt   atomic.Pointer[time.Time] // nil before the process begins to stop
 	unused      unused
 	queue       queue
 	full        time.Duration // the last pause in which requests waited for capacity
@@ -135,8 +135,7 @@ func New(
 	return d
 }
 
-// The method lateness returns the histogram of the delay from the due time to the dial. held is
-// true if a limit of the workspace delayed the request; such delays have their own label.
+// If held is true, a limit of the workspace delayed the request. Such delays have their own label.
 func (d *Dialer) lateness(held bool) prometheus.Observer {
 	if held {
 		return d.lag.WithLabelValues("limits")
@@ -189,8 +188,6 @@ func (d *Dialer) mayDial() bool { return d.limits.MayDial == nil || d.limits.May
 
 func (d *Dialer) reconciled() bool { return d.limits.Reconciled == nil || d.limits.Reconciled() }
 
-// claimAndDial claims due requests and starts an attempt for each. It returns the time until the
-// next claim.
 func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 	workers := d.busy.workers(d.limits.Attempts)
 	if workers.Free <= 0 || !d.mayDial() {
@@ -231,8 +228,7 @@ func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 	return wait
 }
 
-// startAttempts starts an attempt for each claimed request. It reads the inputs of all these
-// requests in one round trip to the database.
+// startAttempts reads the inputs of all these requests in one round trip to the database.
 func (d *Dialer) startAttempts(ctx context.Context, requests []dialqueue.Request) {
 	if len(requests) == 0 {
 		return
@@ -260,16 +256,13 @@ func (d *Dialer) startAttempts(ctx context.Context, requests []dialqueue.Request
 	})
 }
 
-// dialInputs contains the inputs of a request and the time at which they were read. If they could
-// not be read, err is set.
+// If the inputs could not be read, err is set.
 type dialInputs struct {
 	store.DialInputs
 	at  time.Time
 	err error
 }
 
-// nextWindow returns the workspaces that the next claim searches. If no workspace has due requests,
-// it returns the time until the next search.
 func (d *Dialer) nextWindow(ctx context.Context) (window []uuid.UUID, wait time.Duration, err error) {
 	now := time.Now()
 	window, next, ok := d.queue.candidates.Next(now)
@@ -288,8 +281,7 @@ func (d *Dialer) nextWindow(ctx context.Context) (window []uuid.UUID, wait time.
 	return window, wait, nil
 }
 
-// pauseAfter returns how long the dialer waits after a claim. It waits if due requests were left
-// because no capacity or no token was free.
+// The dialer waits if due requests were left because no capacity or no token was free.
 func (d *Dialer) pauseAfter(claimed store.Claimed) time.Duration {
 	switch {
 	case len(claimed.Requests) > 0 || !claimed.Left || !d.queue.allFull():
@@ -310,7 +302,6 @@ func (d *Dialer) fault(ctx context.Context, err error) time.Duration {
 	return faultPause
 }
 
-// busy counts the attempts in progress, by workspace.
 type busy struct {
 	mu  sync.Mutex
 	all int

@@ -23,7 +23,6 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// queryCounter counts the statements and batches that go to the database.
 type queryCounter struct{ statements, batches atomic.Int64 }
 
 func (a *queryCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -40,8 +39,6 @@ func (*queryCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEnd
 func (*queryCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (*queryCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// All requests are scheduled for later or held. The dialer must search the queue only once per
-// second, and must claim no request.
 func TestRun_SearchesOnceASecondWhileNothingIsDue(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(
@@ -93,7 +90,7 @@ func TestRun_SearchesOnceASecondWhileNothingIsDue(t *testing.T) {
 	if took < 2900*time.Millisecond {
 		t.Errorf("time of four searches = %s, want at least 2.9 s", took)
 	}
-	if n := seen.statements.Load(); n > 1 { // one statement is permitted: that of ReturnStrays
+	if n := seen.statements.Load(); n > 1 { // the statement ReturnStrays is permitted
 		t.Errorf("statements other than searches = %d, want at most 1", n)
 	}
 }

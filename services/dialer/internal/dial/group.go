@@ -21,8 +21,7 @@ const (
 // one transaction of several members. While a group runs, new members wait and form the next group.
 // If no group runs, a member does not wait.
 type groups[T any] struct {
-	// The function run writes the items of a group and returns one result per item, in the same
-	// order.
+	// The function run writes the items of a group. The results are in the order of the items.
 	run func(context.Context, []T) []error
 
 	mu      sync.Mutex
@@ -35,8 +34,8 @@ type member[T any] struct {
 	done chan error
 }
 
-// The method do adds an item to a group, waits for the transaction of the group, and returns the
-// result of the item. It takes no context, because attempts are never canceled.
+// The method do returns after the transaction of the item's group. The method do takes no context,
+// because attempts are never canceled.
 func (g *groups[T]) do(item T) error {
 	m := member[T]{item: item, done: make(chan error, 1)}
 	g.mu.Lock()
@@ -48,7 +47,6 @@ func (g *groups[T]) do(item T) error {
 	return <-m.done
 }
 
-// The method work runs groups until no member waits.
 func (g *groups[T]) work() {
 	for group := g.take(); len(group) > 0; group = g.take() {
 		items := make([]T, len(group))
@@ -77,9 +75,8 @@ type callChange struct {
 	decide func(*callstate.Call)
 }
 
-// changeCalls stores the changes of several calls in one transaction. If the database rejects the
-// transaction, each change is stored in its own transaction, so that one invalid change does not
-// prevent the others.
+// If the database rejects the transaction of several changes, each change is stored in its own
+// transaction. So one invalid change does not prevent the others.
 func (d *Dialer) changeCalls(ctx context.Context, changes []callChange) []error {
 	ids := make([]uuid.UUID, len(changes))
 	for i, c := range changes {

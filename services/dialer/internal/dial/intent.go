@@ -28,8 +28,8 @@ func (d *Dialer) intend(ctx context.Context, r dialqueue.Request, o carrier.Orig
 }
 
 // The method withdraw publishes that the intent of a call is not valid any more, because no phone
-// rang for the call and none will ring. It is called in three cases: the fence was not committed,
-// the request is queued again, or another trunk was fenced instead.
+// rang for the call and none will ring. The method is called in three cases: the fence was not
+// committed, the request is queued again, or a fence for another trunk was committed.
 //
 // If the request has ended, its intent must stay valid. Otherwise the request could be dialed again
 // after a failover that loses its end. With the intent, the reconciliation ends the request with
@@ -46,13 +46,11 @@ func (d *Dialer) intent(r dialqueue.Request, o carrier.Originate) store.Intent {
 	}
 }
 
-// activeCalls contains the calls for which an attempt of this process is running.
 type activeCalls struct {
 	mu    sync.Mutex
 	calls map[uuid.UUID]bool
 }
 
-// The method add registers a call until the function remove is called.
 func (u *activeCalls) add(callID uuid.UUID) (remove func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

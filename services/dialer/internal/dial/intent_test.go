@@ -16,15 +16,13 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// recordedIntents stores intents and withdrawals in the order in which the dialer published them.
 type recordedIntents struct {
-	mu    sync.Mutex
-	lines []string
-	all   []store.Intent
-	// withdrawn contains the calls whose intents were withdrawn.
+	mu        sync.Mutex
+	lines     []string
+	all       []store.Intent
 	withdrawn []uuid.UUID
-	// intend is called for the nth intent, starting at n = 1, and returns the result of Intend. If
-	// intend is nil, every intent is acknowledged.
+	// intend is called for the nth intent, starting at n = 1. If intend is nil, every intent is
+	// acknowledged.
 	intend func(n int, i store.Intent) error
 }
 
@@ -51,7 +49,6 @@ func (j *recordedIntents) published() []string {
 	return slices.Clone(j.lines)
 }
 
-// The method fences returns the number of committed fences.
 func (d *fixture) fences() (n int) {
 	d.t.Helper()
 	if err := d.pool.QueryRow(d.t.Context(), `SELECT count(*) FROM fences`).Scan(&n); err != nil {
@@ -122,8 +119,7 @@ func TestRun_ClaimsNothingWhileMayDialIsFalse(t *testing.T) {
 func TestWithdraw_WithdrawsOnlyIntentsOfRequestsThatAreQueuedAgain(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		name string
-		// before is an SQL statement that runs when the first intent is published.
+		name    string
 		before  string
 		answers []func(carrier.Originate) error
 		want    []string
@@ -186,16 +182,13 @@ func TestWithdraw_KeepsTheIntentOfACallThatAnotherProcessEnds(t *testing.T) {
 	}
 }
 
-// A trunk refuses a call and another trunk is tried. Only one intent may be withdrawn: the intent
-// of the call whose fence is not valid any more.
 func TestWithdraw_WithdrawsOnlyTheIntentWithoutAValidFence(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		// meanwhile changes the database before the first trunk returns its refusal.
+		// meanwhile runs before the first trunk refuses.
 		meanwhile func(d *fixture, callID uuid.UUID)
-		// want is the index of the intent that must be withdrawn.
-		want int
+		want      int
 	}{
 		{name: "the fence for the second trunk is committed", meanwhile: func(*fixture, uuid.UUID) {}, want: 0},
 		{
@@ -240,8 +233,8 @@ func TestWithdraw_WithdrawsOnlyTheIntentWithoutAValidFence(t *testing.T) {
 	}
 }
 
-// After a failover, a reconciliation has inserted a fenced call of this process. No attempt is
-// running for this call, so Review must end or continue it.
+// The reconciliation after a failover can insert a fenced call of this process. No attempt is
+// running for this call.
 func TestReview_ContinuesOrEndsAFencedCallWithoutAnAttempt(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

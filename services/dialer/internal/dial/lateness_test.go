@@ -7,8 +7,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// If the own limits of a workspace delayed a request, the delay is counted with a different
-// label. The service level objective does not include these delays.
+// The service level objective does not include delays by a workspace's own limits.
 func TestLateness_LabelsDelaysCausedByWorkspaceLimits(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -34,7 +33,6 @@ func TestLateness_LabelsDelaysCausedByWorkspaceLimits(t *testing.T) {
 	}
 }
 
-// The method lateness returns the number of dialed requests, by the value of the label held.
 func (d *fixture) lateness() map[string]uint64 {
 	d.t.Helper()
 	families, err := d.metrics.Gather()

@@ -15,8 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// cutting is a database connection that closes after it has sent the commit of the second fence,
-// and before the server's response arrives.
+// cutting is a database connection that closes before the response to the second commit arrives.
 type cutting struct {
 	net.Conn
 	fencing, committing atomic.Bool
@@ -43,8 +42,7 @@ func (c *cutting) Read(p []byte) (int, error) {
 }
 
 // The fence (the row that permits the dial) for the second trunk is committed, but the server's
-// response to the commit is lost. This process must dial over the second trunk, because no other
-// process will.
+// response to the commit is lost. No other process dials the request.
 func TestTryNextTrunk_DialsAfterALostCommitResponse(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

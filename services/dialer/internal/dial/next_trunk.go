@@ -15,9 +15,9 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The method refused handles a refusal by a trunk. If another trunk can carry the call, it tries
-// that trunk. Otherwise, if the operator must repair the cause, it queues the request again. In all
-// other cases it ends the call.
+// The method refused tries another trunk if one can carry the call. If there is no such trunk and
+// the operator must repair the cause, the method refused queues the request again. In all other
+// cases it ends the call.
 func (d *Dialer) refused(
 	ctx context.Context,
 	f fenced,
@@ -41,7 +41,7 @@ func (d *Dialer) refused(
 	return result, err
 }
 
-// givesUpAgent reports whether the attempt was the last permitted one to reach a model of the
+// givesUpAgent reports whether the attempt was the last permitted attempt to reach a model of the
 // workspace. The request then ends, because only the workspace can repair its model. Attempts that
 // were released because of a trunk are not counted.
 func (d *Dialer) givesUpAgent(ctx context.Context, f fenced, r dialqueue.Request, refused *carrier.Refused) bool {
@@ -65,7 +65,7 @@ func (d *Dialer) tryNextTrunk(
 	slog.InfoContext(ctx, "call refused by the trunk, trying another trunk", "call_request_id", r.CallRequestID,
 		"call_id", f.order.CallID, "trunk_id", refused.RefusedBy, "cause", string(refused.Cause), "error", refused.Err)
 	f.refused, f.refusedAt = refused, f.dialed()
-	if !f.answer.Good() { // the gates must permit the call before another fence is committed
+	if !f.answer.Good() {
 		answer, stop, _ := d.askAgain(ctx, r)
 		if stop != nil {
 			return d.endRefused(ctx, f, r)
@@ -112,7 +112,7 @@ func (d *Dialer) tryNextTrunk(
 	return d.originateFenced(ctx, next, r)
 }
 
-// endRefused ends the attempt with the last refusal of a trunk. But if the operator must repair the
+// endRefused ends the attempt with the last refusal of a trunk. If the operator must repair the
 // cause, endRefused queues the request again.
 func (d *Dialer) endRefused(ctx context.Context, f fenced, r dialqueue.Request) (result string, err error) {
 	if f.refused.OperatorFault {

@@ -36,19 +36,15 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// fakeCarrier is a carrier for one request. Its method Originate calls the functions in answers,
-// one after another.
+// Each call of Originate calls the next function in answers.
 type fakeCarrier struct {
 	carrier.Carrier
-	mu      sync.Mutex
-	answers []func(carrier.Originate) error
-	got     []carrier.Originate
-	// returnedAt contains the time at which each call of Originate returned.
-	returnedAt []time.Time
-	// If unreachable is true, the method Ready returns an error.
+	mu          sync.Mutex
+	answers     []func(carrier.Originate) error
+	got         []carrier.Originate
+	returnedAt  []time.Time
 	unreachable bool
-	// If knowsCalls is true, the method Find finds every call.
-	knowsCalls bool
+	knowsCalls  bool
 }
 
 func (c *fakeCarrier) Ready(context.Context) error {
@@ -81,26 +77,22 @@ func (c *fakeCarrier) Originate(_ context.Context, o carrier.Originate) (time.Ti
 	return time.Time{}, originateErr
 }
 
-// originates returns the parameters of all calls of Originate so far.
 func (c *fakeCarrier) originates() []carrier.Originate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.got
 }
 
-// zone is the time zone that the gates return. It differs from the time zone of the number.
+// The time zone differs from the time zone of the number.
 const zone = "Asia/Tokyo"
 
-// fakeGate is a fake of the gates (the dial-time check in contacts-compliance). It permits every
-// call until its method close is called.
+// fakeGate permits every call until its method close is called.
 type fakeGate struct {
 	compliancev1.UnimplementedDialCheckServiceHandler
-	mu     sync.Mutex
-	closed bool
-	// firstAsked is the time of the first check.
+	mu         sync.Mutex
+	closed     bool
 	firstAsked time.Time
-	// checks is the number of checks.
-	checks int
+	checks     int
 }
 
 func (g *fakeGate) Check(
@@ -127,7 +119,6 @@ func (g *fakeGate) Check(
 	), nil
 }
 
-// fixture is a database with one due request, and a fake gate.
 type fixture struct {
 	t          *testing.T
 	pool       *pgxpool.Pool
@@ -136,16 +127,13 @@ type fixture struct {
 	request    dialqueue.Request
 	mayDial    func() bool
 	reconciled func() bool
-	// intents records the published intents and withdrawals.
-	intents *recordedIntents
-	// If ownCircuits is true, the dialer has no circuit breaker for the carrier, as with the SIP
-	// carrier.
+	intents    *recordedIntents
+	// If ownCircuits is true, the dialer has no circuit breaker for the carrier. The SIP carrier is
+	// used in this way.
 	ownCircuits bool
-	// from is used as Limits.From.
-	from func(ctx context.Context, wanted string, without []string) (number, over string, err error)
-	// If trunkDown is true, no trunk can take a call.
-	trunkDown bool
-	// attempts is used as Limits.Attempts. 0 means 5.
+	from        func(ctx context.Context, wanted string, without []string) (number, over string, err error)
+	trunkDown   bool
+	// 0 means 5
 	attempts int
 }
 
@@ -197,8 +185,8 @@ func newFixture(t *testing.T) *fixture {
 	return d
 }
 
-// The method dial runs a dialer. It returns when Originate was called as often as answers has
-// functions, and the last attempt has ended.
+// The method dial returns after every function in answers was called and the last attempt has
+// ended.
 func (d *fixture) dial(over *fakeCarrier) {
 	d.t.Helper()
 	d.run(over, func() error {
@@ -209,14 +197,13 @@ func (d *fixture) dial(over *fakeCarrier) {
 	})
 }
 
-// The method run runs a dialer. It returns when the function until returns nil and the last attempt
-// has ended.
+// The method run returns after the function until has returned nil and the last attempt has ended.
 func (d *fixture) run(over *fakeCarrier, until func() error) {
 	d.t.Helper()
 	d.start(over, until, func(dialer *dial.Dialer, _ *store.Store) func(context.Context) error { return dialer.Run })
 }
 
-// The method review runs Dialer.Review in a process that owns one fenced call without an attempt.
+// The process owns one fenced call without an attempt.
 func (d *fixture) review(over *fakeCarrier, until func() error) {
 	d.t.Helper()
 	d.start(over, until, func(dialer *dial.Dialer, st *store.Store) func(context.Context) error {
@@ -288,8 +275,8 @@ func (d *fixture) start(
 	}
 }
 
-// calls returns the status, cause and ending of each call of the request, in the order of their
-// fences.
+// The calls are in the order of their fences. The text of a call contains its status, cause and
+// ending.
 func (d *fixture) calls() (calls []string) {
 	d.t.Helper()
 	rows, err := d.pool.Query(
@@ -336,8 +323,7 @@ func TestTryNextTrunk_StoresTheINVITETimeOfTheTrunkWithTheResult(t *testing.T) {
 	busy := refuse(callstate.NormalTemporaryFailure, "one")
 	for name, tt := range map[string]struct {
 		answers []func(carrier.Originate) error
-		// trunk is the index of the trunk whose INVITE determines dialed_at.
-		trunk int
+		trunk   int
 	}{
 		"the second trunk takes it": {answers: []func(carrier.Originate) error{busy, accept}, trunk: 1},
 		"the second trunk refuses the call": {answers: []func(carrier.Originate) error{busy, refuse(callstate.UserBusy, "")},
@@ -360,19 +346,18 @@ func TestTryNextTrunk_StoresTheINVITETimeOfTheTrunkWithTheResult(t *testing.T) {
 	}
 }
 
-// After a refusal, the dialer tries the next trunk with another call id and another fence. It does
-// so only while this process owns the first call and the request may still be dialed.
+// The dialer may try the next trunk only while this process owns the first call and the request may
+// still be dialed.
 func TestTryNextTrunk_FencesEachTrunkSeparately(t *testing.T) {
 	t.Parallel()
 	busy := refuse(callstate.NormalTemporaryFailure, "one")
 	for _, tt := range []struct {
 		name    string
 		answers func(d *fixture) []func(carrier.Originate) error
-		// calls, state, inUse and events are what the test expects at the end.
-		calls  []string
-		state  string
-		inUse  int
-		events int
+		calls   []string
+		state   string
+		inUse   int
+		events  int
 	}{
 		{"the second trunk takes it",
 			func(*fixture) []func(carrier.Originate) error { return []func(carrier.Originate) error{busy, accept} }, []string{"void", "initiated"}, "dialing", 1, 2},

@@ -11,8 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// If no caller number can be chosen at the moment, the request must be put back, and it must use no
-// capacity while it waits.
+// The request must use no capacity while it waits.
 func TestRun_PutsTheRequestBackWithoutACallerNumber(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
@@ -40,8 +39,8 @@ func TestRun_PutsTheRequestBackWithoutACallerNumber(t *testing.T) {
 	}
 }
 
-// The carrier receives the caller number. TrunkNumber states whether this number is one of the
-// trunk's caller_ids instead of the agent's number. Both must be correct for the second trunk too.
+// TrunkNumber is true if the caller number is one of the trunk's caller_ids. It is false for the
+// agent's number.
 func TestRun_MarksCallerNumbersOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	const ofAgent, ofTrunk = "+14155550100", "+14155550101"

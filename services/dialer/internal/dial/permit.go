@@ -26,8 +26,8 @@ type permit struct {
 
 	mu     sync.Mutex
 	answer peers.Answer
-	// stop is the refusal by the gates (the dial-time check), and state is the state in which the
-	// request then ends. stop is nil if the gates have not refused.
+	// stop is the refusal by the gates (the dial-time check). It is nil if the gates have not
+	// refused. The field state is the state in which a refused request ends.
 	stop  *dialqueue.Refusal
 	state dialqueue.State
 }
@@ -59,11 +59,9 @@ func (p *permit) allow(ctx context.Context) bool {
 	return p.answer.Good() && p.fenced()
 }
 
-// The method fenced reports whether the database is reconciled and this process owns the fence.
 func (p *permit) fenced() bool { return p.dialer.sameGeneration(p.generation) && p.dialer.reconciled() }
 
-// The method result returns the newest result of the gates that permits the call. stop is not nil
-// if the gates refused the call.
+// stop is not nil if the gates refused the call.
 func (p *permit) result() (answer peers.Answer, stop *dialqueue.Refusal, state dialqueue.State) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,13 +14,12 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// The carrier prepares the dial for so long that the result of the gates (the dial-time check)
-// expires. The dialer must check the gates again directly before the INVITE.
+// The preparation of the dial takes so long that the result of the gates (the dial-time check)
+// expires.
 func TestPermit_ChecksTheGatesAgainBeforeALateINVITE(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		name string
-		// meanwhile runs while the carrier prepares the dial.
+		name      string
 		meanwhile func(d *fixture)
 		permitted bool
 		calls     []string
@@ -71,8 +70,8 @@ func TestPermit_ChecksTheGatesAgainBeforeALateINVITE(t *testing.T) {
 	}
 }
 
-// A failover happens after the fence (the row that permits the dial) was committed. No INVITE may
-// be sent. The request must be queued again, and its intent withdrawn.
+// A failover happens after the fence (the row that permits the dial) was committed. The request
+// must be queued again, and its intent must be withdrawn.
 func TestPermit_SendsNoINVITEBeforeTheDatabaseIsReconciled(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
@@ -95,8 +94,8 @@ func TestPermit_SendsNoINVITEBeforeTheDatabaseIsReconciled(t *testing.T) {
 	}
 }
 
-// The trunk requests authentication for the first INVITE. Before the second INVITE, the gates
-// refuse. The trunk's response must then end the call, and no other trunk is tried.
+// The trunk requests authentication for the first INVITE, and the gates refuse before the second
+// INVITE. No other trunk may be tried.
 func TestPermit_RefusalAfterTheFirstINVITEEndsTheCall(t *testing.T) {
 	t.Parallel()
 	for name, by := range map[string]string{"no other trunk": "", "another trunk": uuid.NewString()} {
@@ -126,14 +125,12 @@ func TestPermit_RefusalAfterTheFirstINVITEEndsTheCall(t *testing.T) {
 	}
 }
 
-// The method close makes every later check refuse the call.
 func (g *fakeGate) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = true
 }
 
-// The method count returns the number of checks so far.
 func (g *fakeGate) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

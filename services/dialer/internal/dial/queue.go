@@ -12,11 +12,11 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// queue is what this process has read from the dial queue. Only Dialer.Run uses it.
+// Only Dialer.Run uses the queue.
 type queue struct {
 	candidates dialqueue.Candidates
-	// wanted is true if a request can have become due after the last search. searchedAt is the time
-	// at which the last search began, and searchTime is its duration.
+	// wanted is true if a request can have become due after the last search. searchedAt is the
+	// start of the last search. searchTime is the duration of the last search.
 	wanted     bool
 	searchedAt time.Time
 	searchTime time.Duration
@@ -26,8 +26,7 @@ type queue struct {
 	tidied time.Time // time of the last run of ReturnStrays
 }
 
-// The method pause returns the time until the next search for workspaces with due requests. It is
-// zero or negative if the search is due.
+// The result is zero or negative if the search is due.
 func (q *queue) pause(now time.Time) time.Duration {
 	pause := maxScanInterval
 	if q.wanted {
@@ -36,7 +35,6 @@ func (q *queue) pause(now time.Time) time.Duration {
 	return q.searchedAt.Add(pause).Sub(now)
 }
 
-// The method find searches for workspaces with due requests.
 func (q *queue) find(ctx context.Context, st *store.Store) error {
 	now := time.Now()
 	if now.Sub(q.tidied) >= tidyInterval {
@@ -60,8 +58,7 @@ func (q *queue) find(ctx context.Context, st *store.Store) error {
 	return nil
 }
 
-// The method claimed stores the result of a claim that searched the workspaces in the parameter
-// window.
+// The claim searched the workspaces in the parameter window.
 func (q *queue) claimed(window []uuid.UUID, c store.Claimed) {
 	q.candidates.Claimed(window, c.Last, c.Drained, time.Now())
 	if q.full += len(window); len(c.Requests) > 0 {
@@ -69,8 +66,8 @@ func (q *queue) claimed(window []uuid.UUID, c store.Claimed) {
 	}
 }
 
-// allFull reports whether claims have searched every workspace without taking a request. The dialer
-// then pauses, because no claim can succeed before capacity becomes free.
+// allFull reports whether claims have searched every workspace without taking a request. No claim
+// can then succeed before capacity becomes free, so the dialer pauses.
 func (q *queue) allFull() bool {
 	if q.full < q.candidates.Len() {
 		return false
@@ -98,7 +95,6 @@ func (u *unused) add(r dialqueue.Request) {
 	u.of[r.WorkspaceID]++
 }
 
-// The method take returns the tokens of the given workspaces and removes them from the count.
 func (u *unused) take(workspaces []uuid.UUID) map[uuid.UUID]int {
 	u.mu.Lock()
 	defer u.mu.Unlock()

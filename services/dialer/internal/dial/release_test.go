@@ -10,8 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// operatorFault returns an Originate function for fakeCarrier. The function refuses each call, as a
-// trunk does if the operator's credentials are wrong.
+// A trunk refuses a call in this way if the operator's credentials are wrong.
 func operatorFault(by string) func(carrier.Originate) error {
 	return func(carrier.Originate) error {
 		return &carrier.Refused{
@@ -95,8 +94,7 @@ func TestRefused_OperatorFaultQueuesTheRequestAgain(t *testing.T) {
 	}
 }
 
-// If a model of the workspace cannot be reached, the request must end after five attempts. If the
-// operator's model cannot be reached, the request must stay in the queue.
+// If the operator's model cannot be reached, the request must stay in the queue.
 func TestRefused_EndsAfterFiveAttemptsToReachAWorkspacesModel(t *testing.T) {
 	t.Parallel()
 	unreachable := func(carrier.Originate) error {

@@ -9,14 +9,12 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// Queued requests of a suspended workspace must be blocked even if no trunk can take a call, or if
-// the carrier's circuit is open.
 func TestRun_BlocksRequestsOfASuspendedWorkspaceWithoutATrunk(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		// If trunkDown is true, there is no trunk. Otherwise the calls fail until the carrier's
-		// circuit opens.
+		// If trunkDown is true, there is no trunk. If it is false, the calls fail until the
+		// carrier's circuit opens.
 		trunkDown bool
 	}{
 		{name: "no trunk can take a call", trunkDown: true},

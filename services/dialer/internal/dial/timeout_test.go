@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// notStopping is a duration after which no test is still running.
 const notStopping = time.Hour
 
-// A call whose fence is committed waits for the gates (the dial-time check) up to gateTimeout, even
-// if contacts-compliance is slow. When the process begins to stop, the wait becomes shorter.
+// A fenced call waits for the gates (the dial-time check) up to gateTimeout, even if
+// contacts-compliance is slow.
 func TestWithinTimeout_IsShorterWhileTheProcessStops(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

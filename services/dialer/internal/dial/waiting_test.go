@@ -10,8 +10,6 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// The process works on one request at a time. While the method Originate waits for a slow trunk,
-// the next request must not wait.
 func TestRun_WaitingOriginateReleasesItsWorker(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
@@ -51,8 +49,7 @@ func TestRun_WaitingOriginateReleasesItsWorker(t *testing.T) {
 	}
 }
 
-// A process that stops does not wait for the response of a slow trunk. The call must then have the
-// status initiated.
+// A process that stops does not wait for the response of a slow trunk.
 func TestRun_StopEndsTheWaitForASlowTrunk(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)

@@ -26,8 +26,6 @@ func talk(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, due, done int) 
 	}
 }
 
-// roomFor returns the limits of a claim: 32 analyses per workspace, and in total as many as the
-// parameter most. The workspaces in the parameter full already have 32 analyses in progress.
 func roomFor(most int, full ...uuid.UUID) store.AnalysisLimits {
 	room := store.AnalysisLimits{Total: most, PerWorkspace: 32, Ongoing: map[uuid.UUID]int{}}
 	for _, workspace := range full {
@@ -36,8 +34,6 @@ func roomFor(most int, full ...uuid.UUID) store.AnalysisLimits {
 	return room
 }
 
-// The endpoint of one workspace does not respond, so its analyses wait. The test compares the pages
-// that a claim reads while ten calls of this workspace wait, and while 30,000 wait.
 func TestDueAnalyses_PagesReadDoNotGrowWithTheBacklogOfOneWorkspace(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -47,7 +43,6 @@ func TestDueAnalyses_PagesReadDoNotGrowWithTheBacklogOfOneWorkspace(t *testing.T
 	pages := func() (most int) {
 		t.Helper()
 		talk(t, pool, other, 3, 1000)
-		// the same as autovacuum does
 		if _, err := super.Exec(t.Context(), "VACUUM ANALYZE calls"); err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +58,6 @@ func TestDueAnalyses_PagesReadDoNotGrowWithTheBacklogOfOneWorkspace(t *testing.T
 		case next != other:
 			t.Fatalf("next = %v, want %v", next, other)
 		}
-		// The method Pages runs the statements of the claim again, with each kind of plan.
 		for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
 			n, plans := seen.Pages(t, mode)
 			if n == 0 {
@@ -88,8 +82,6 @@ func TestDueAnalyses_PagesReadDoNotGrowWithTheBacklogOfOneWorkspace(t *testing.T
 	}
 }
 
-// Each claim serves only some of the workspaces. After several claims all workspaces are served,
-// and a workspace with many calls does not delay the workspaces after it.
 func TestDueAnalyses_ServesWorkspacesInTurn(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

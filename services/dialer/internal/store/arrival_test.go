@@ -10,8 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The database stores no row for an inbound call to a suspended workspace. Without a row, the call
-// is not answered.
+// A call without a row is not answered.
 func TestApplyEvents_InboundCallOfASuspendedWorkspaceIsNotStored(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

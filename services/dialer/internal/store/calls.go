@@ -48,8 +48,8 @@ WITH over AS (
 	RETURNING call_request_id, workspace_id, to_e164
 )` + releaseHeld
 
-// Change locks the rows of the calls with these ids. It then calls the parameter decide with the
-// calls that exist, and stores the changes together with the events of the calls.
+// Change locks the rows of the calls with these ids and calls the parameter decide with the calls
+// that exist. It stores the changes and the events of these calls in one transaction.
 func (s *Store) Change(ctx context.Context, ids []uuid.UUID, decide func(map[uuid.UUID]*callstate.Call)) error {
 	return pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var locked []*callstate.Call
@@ -72,7 +72,6 @@ func (s *Store) Record(ctx context.Context, callID uuid.UUID, key string, at tim
 	})
 }
 
-// queueLock adds a query to the batch that locks and reads the existing calls.
 func queueLock(batch *pgx.Batch, ids []uuid.UUID, locked *[]*callstate.Call) {
 	batch.Queue(lockCalls, pg.Args{"ids": ids}).Query(func(rows pgx.Rows) (err error) {
 		*locked, err = pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[callstate.Call])
@@ -85,8 +84,7 @@ INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at)
 VALUES (@call_id, @workspace_id, @phone_e164, @evidence, @heard_at)
 ON CONFLICT (call_id) DO NOTHING`
 
-// queueOptOut adds a statement to the batch that stores an opt-out. Only the first opt-out of a
-// call is stored.
+// Only the first opt-out of a call is stored.
 func queueOptOut(batch *pgx.Batch, o *callstate.OptOut) {
 	batch.Queue(insertOptOut, pg.Args{
 		"call_id": o.CallID, "workspace_id": o.WorkspaceID, "phone_e164": o.PhoneE164,
@@ -94,8 +92,7 @@ func queueOptOut(batch *pgx.Batch, o *callstate.OptOut) {
 	})
 }
 
-// changeLocked calls the parameter decide with the locked calls. It then queues the changed rows,
-// the opt-outs and the events of the calls. The commit sends them in the same round trip.
+// The commit sends the changed rows, the opt-outs and the events in one round trip.
 func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*callstate.Call, decide func(map[uuid.UUID]*callstate.Call)) error {
 	byID := make(map[uuid.UUID]*callstate.Call, len(locked))
 	before := make(map[uuid.UUID]callstate.Call, len(locked))
@@ -142,8 +139,8 @@ func (s *Store) callArgs(c *callstate.Call) pg.Args {
 	}
 }
 
-// queueTraced adds events to a batch. The events continue the trace in the parameter traceparent,
-// which is stored with their call or call request.
+// The events continue the trace in the parameter traceparent, which is stored with their call or
+// call request.
 func queueTraced(ctx context.Context, batch *pgx.Batch, name, traceparent string, facts ...callstate.Fact) error {
 	if len(facts) == 0 {
 		return nil

@@ -13,7 +13,6 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The function end changes a fenced call to initiated and then ends the call.
 func end(t *testing.T, st *store.Store, id uuid.UUID) {
 	t.Helper()
 	err := st.Change(t.Context(), []uuid.UUID{id}, func(calls map[uuid.UUID]*callstate.Call) {
@@ -25,8 +24,6 @@ func end(t *testing.T, st *store.Store, id uuid.UUID) {
 	}
 }
 
-// A request uses capacity while it is claimed or in a call. Each end of a claim or call must free
-// this capacity.
 func TestClaim_CapacityIsFreedByEveryEndOfAClaimOrCall(t *testing.T) {
 	t.Parallel()
 	fence := func(t *testing.T, st *store.Store, r dialqueue.Request) uuid.UUID {
@@ -104,8 +101,6 @@ func TestClaim_CapacityIsFreedByEveryEndOfAClaimOrCall(t *testing.T) {
 	}
 }
 
-// A workspace has a limit of one call. A process claims a request of the workspace and dies. After
-// the claim has expired, another process must be able to claim a request of the workspace.
 func TestClaim_ExpiredClaimOfADeadProcessFreesCapacity(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -123,10 +118,8 @@ func TestClaim_ExpiredClaimOfADeadProcessFreesCapacity(t *testing.T) {
 	}
 }
 
-// expired runs Expire in a workspace with a limit of one call and an old request. It returns the
-// error code of the old request, or "" if the request did not end. If crowded is true, a claim
-// finds no capacity for the request. If trunkDown is true, a claim finds no trunk that can take a
-// call.
+// expired runs Expire and returns the error code of the old request. The code is empty if the
+// request did not end.
 func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code string) {
 	t.Helper()
 	pool := newPool(t)
@@ -134,7 +127,7 @@ func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code st
 	st, workspace := store.New(pool, uuid.Must(uuid.NewV7()), limit), uuid.Must(uuid.NewV7())
 	limited(t, pool, st, workspace, 1, 100_000)
 	if crowded {
-		fenced(t, pool, st, aRequest(workspace, 1)) // this live call reaches the limit of one call
+		fenced(t, pool, st, aRequest(workspace, 1)) // the workspace has reached its limit of one call
 	}
 	old, young := aRequest(workspace, 2), aRequest(workspace, 3)
 	old.DueAt = time.Now().Add(-25 * time.Hour)
@@ -146,7 +139,7 @@ func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code st
 	if trunkDown {
 		claimWithoutTrunk(t, st, 0)
 	}
-	for range 2 { // the second call of Expire changes nothing
+	for range 2 { // Expire can be repeated
 		if _, err := st.Expire(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,6 @@ var ErrChannels = errors.New("the channels of the trunk are in use")
 
 const storedCall = `SELECT EXISTS (SELECT FROM sip_legs WHERE call_id = @call_id)`
 
-// notStored returns why StoreOutbound stored no leg.
 func (j *Legs) notStored(ctx context.Context, c Leg) error {
 	var stored bool
 	if err := j.pool.QueryRow(ctx, storedCall, pg.Args{"call_id": c.CallID}).Scan(&stored); err != nil {

@@ -15,8 +15,6 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Inbound and outbound calls begin concurrently in four processes. Together they never use more
-// channels than the trunk has.
 func TestStoreOutbound_ConcurrentCallsKeepTheChannelLimit(t *testing.T) {
 	t.Parallel()
 	const channels, calls = 5, 40
@@ -47,8 +45,6 @@ func TestStoreOutbound_ConcurrentCallsKeepTheChannelLimit(t *testing.T) {
 	}
 }
 
-// Calls begin and end concurrently. The trunk never has more live calls than channels, and the end
-// of a call frees a channel.
 func TestStoreOutbound_EndedLegFreesItsChannel(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
@@ -71,15 +67,14 @@ func TestStoreOutbound_EndedLegFreesItsChannel(t *testing.T) {
 	}
 }
 
-// insertLegs inserts 20,000 live legs whose counted_at is the given duration before now.
+// The counted_at of these live legs is the given duration before now.
 const insertLegs = `
 INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner, counted_at)
 SELECT gen_random_uuid(), $1, false, '', '', gen_random_uuid(), now() - $2::interval
 FROM generate_series(1, 20000) AS n`
 
-// While a transaction has an old snapshot, vacuum cannot remove legs that have ended. Counting a
-// trunk's channels must not read legs that were last counted more than ten minutes ago. It reads
-// each page of the other ended legs once: at most one page for 40 legs.
+// While a transaction has an old snapshot, vacuum cannot remove legs that have ended. A count of
+// channels must not read the legs that were last counted more than ten minutes ago.
 func TestStoreOutbound_ReadsFewPagesOfEndedLegs(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -138,8 +133,6 @@ func pagesOfEndedLegs(t *testing.T, counted time.Duration, most int) {
 	}
 }
 
-// A call that began long ago still uses a channel of its trunk. A long inbound call also still
-// counts towards the limit of all trunks.
 func TestMoveLongCalls_LongCallsAreStillCounted(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

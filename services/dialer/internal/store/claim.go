@@ -14,14 +14,13 @@ import (
 )
 
 const (
-	// extraRequests is how many requests a claim reads in addition to the share of the workspace,
-	// because some of the requests that it reads cannot be claimed.
+	// A claim reads extraRequests more requests than the share of the workspace, because some of
+	// the requests cannot be claimed.
 	extraRequests = 16
 	// lateAfter is how long after its due time a request counts as late.
 	lateAfter = 5 * time.Second
-	// The transaction that commits a fence (the row that permits one dial) can begin before the end
-	// of the claim and commit up to longestClaimDelay after it. Until then, the request counts as
-	// in use.
+	// A fence (the row that permits one dial) can commit up to longestClaimDelay after the end of
+	// its claim. Until then, the limits count the request as in use.
 	longestClaimDelay = 2 * time.Second
 	// The method Due finds a request up to dueAhead before it is due.
 	dueAhead = 2 * time.Second
@@ -30,14 +29,14 @@ const (
 // Capacity is the capacity that one claim may use.
 type Capacity struct {
 	Workers dialqueue.Workers
-	// Trunk is the name of the carrier. OfTrunk is zero while no trunk can take a call. The claim
-	// then takes only requests that must be blocked, and does not record a lack of capacity for the
-	// other due requests.
+	// Trunk is the name of the carrier. While no trunk can take a call, OfTrunk is zero. A claim
+	// with a zero OfTrunk takes only requests that must be blocked. Such a claim does not record a
+	// lack of capacity for the other due requests.
 	Trunk   string
 	OfTrunk dialqueue.Limit
 	Total   dialqueue.Limit
-	// Unused is, by workspace, the number of tokens that earlier claims took for requests that were
-	// not dialed afterwards.
+	// Unused is, by workspace, the number of tokens that earlier claims took for requests without a
+	// dial.
 	Unused map[uuid.UUID]int
 }
 
@@ -47,8 +46,8 @@ type Claimed struct {
 	// Last is the index of the last workspace to which a request was allocated, or -1 if there is
 	// none.
 	Last int
-	// Drained contains the workspaces that have no more due requests, with the time until their
-	// next request is due. This time is 0 if no request is due within two seconds.
+	// Drained contains the workspaces that have no more due requests. The value is the time until
+	// the workspace's next request is due, or 0 if no request is due within two seconds.
 	Drained map[uuid.UUID]time.Duration
 	// Left is true if the claim left due requests in the queue. Wait is the time until a token
 	// permits another request. Wait is zero if no token is missing.
@@ -71,7 +70,7 @@ WHERE q.look_at <= now() + @ahead::interval`
 // requests cannot be dialed yet.
 func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
 	var found []dialqueue.Due
-	// one transaction for both statements, because byIndex is valid until the transaction ends
+	// byIndex is valid until the transaction ends, so both statements use one transaction
 	var batch pgx.Batch
 	batch.Queue(byIndex)
 	batch.Queue(due, pg.Args{"ahead": dueAhead}).Query(func(rows pgx.Rows) error {
@@ -128,9 +127,9 @@ WHERE (q.state = 'dialing' OR q.state = 'queued' AND q.claimed_by IS NOT NULL)
 	AND (q.state = 'dialing' OR q.look_at > now() - @delay::interval)
 GROUP BY q.workspace_id`
 
-// isCounted selects the rows that the limits count. It is true for each live leg and each live
-// inbound call, because MoveLongCalls regularly sets their counted_at to the current time. It lets
-// a count skip the index entries of older rows.
+// isCounted selects the rows that the limits count. MoveLongCalls regularly sets counted_at of live
+// legs and live inbound calls to the current time. So isCounted is true for these rows, and a count
+// can skip the index entries of older rows.
 const isCounted = `counted_at > now() - interval '10 minutes'`
 
 // Inbound calls are counted too, because they use channels of the trunks. The ORDER BY makes the
@@ -165,13 +164,12 @@ CROSS JOIN LATERAL (SELECT count(*) AS waiting, min(f.look_at) AS first FROM (
 	ORDER BY q.look_at LIMIT @workers::bigint) f) q
 ORDER BY w.place`
 
-// workspaceRow contains what a claim reads about a workspace.
 type workspaceRow struct {
 	WorkspaceID    uuid.UUID `db:"workspace_id"`
 	Barred         bool      `db:"barred"`
 	CallsPerSecond int32     `db:"calls_per_second"`
 	MaxLiveCalls   int32     `db:"max_live_calls"`
-	// the version of the workspace's bucket; 0 if the workspace has no bucket
+	// Version is the version of the workspace's bucket, or 0 if the workspace has no bucket.
 	Version    int64      `db:"version"`
 	Tokens     *float64   `db:"tokens"`
 	FilledFor  float64    `db:"filled_for"`
@@ -185,8 +183,8 @@ type workspaceRow struct {
 	// last second.
 	OwnLimitSince *time.Time `db:"own_limit_since"`
 	OwnLimitNoted bool       `db:"own_limit_noted"`
-	// Waiting is the number of due requests; requests beyond the number of free workers are not
-	// counted. First is the time at which the first of these requests became due.
+	// Waiting is the number of due requests, but at most the number of free workers. First is the
+	// time at which the first of these requests became due.
 	Waiting int        `db:"waiting"`
 	First   *time.Time `db:"first"`
 	// Next is the number of seconds until the next request is due. It is 0 if no request becomes
@@ -195,8 +193,7 @@ type workspaceRow struct {
 }
 
 // heldBack reports whether the workspace's own limits delayed the request. This is the case if the
-// workspace was at its limits when the request became late. Otherwise the service has delayed the
-// request.
+// workspace was at its limits when the request became late.
 func (w workspaceRow) heldBack(r dialqueue.Request) bool {
 	return w.OwnLimitSince != nil && w.OwnLimitSince.Sub(r.DueAt) <= lateAfter
 }
@@ -216,9 +213,11 @@ const (
 // A request before its due time is claimed only if it must be blocked: its workspace may not dial,
 // or its agent is deleted. If the workspace may dial again, the request waits until its due time.
 //
-// The lock on the live call delays the end of that call, so that the end of the call finds the held
-// request. If another transaction is changing the call, the request is left for the next claim.
-// coalesce keeps the planner from using a partial index where the id identifies the row.
+// The statement locks the row of the live call. The lock delays the end of that call, so the end
+// finds the held request. If another transaction is changing the call, the request is left for the
+// next claim.
+// The function coalesce keeps the planner from using a partial index where the id identifies the
+// row.
 const claim = `
 WITH oldest AS MATERIALIZED (
 	SELECT q.call_request_id, q.to_e164, q.look_at, q.due_at, q.due_at < now() - @queue_limit::interval AS expired,
@@ -324,18 +323,17 @@ func (s *Store) Claim(ctx context.Context, c Capacity, workspaces []uuid.UUID) (
 	return claimed, nil
 }
 
-// usage is what a claim reads about limits and used capacity.
 type usage struct {
 	rows       []workspaceRow
-	workspaces []dialqueue.WorkspaceDemand // the demand of each row in rows
+	workspaces []dialqueue.WorkspaceDemand
 	scopes     []string
-	versions   []int64 // the version of the bucket of each scope in scopes
+	versions   []int64
 	shared     []dialqueue.Shared
-	first      *time.Time // the end of the oldest claim whose request is still in use
+	first      *time.Time // the end of the oldest claim whose request is in use
 }
 
-// readUsage waits for the lock that excludes other claims. Then it reads the waiting requests and
-// the used capacity. Both take one round trip.
+// One round trip takes the lock that excludes other claims, and reads the waiting requests and the
+// used capacity.
 func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, workspaces []uuid.UUID) (usage, error) {
 	u := usage{scopes: []string{total, trunkPrefix + c.Trunk}, versions: make([]int64, 2)}
 	inUse, all, inbound, buckets := map[uuid.UUID]int{}, 0, 0, map[string]bucketRow{}
@@ -416,8 +414,6 @@ func idAt(at time.Time) (id uuid.UUID) {
 	return id
 }
 
-// The method take claims the share of each workspace in one round trip. It stores in the parameter
-// taken how many requests each workspace received.
 func (s *Store) take(
 	ctx context.Context, tx *pg.Pipeline, rows []workspaceRow, shares, taken []int, requests *[]dialqueue.Request,
 ) error {
@@ -446,8 +442,6 @@ func (s *Store) take(
 	return tx.RunBatch(ctx, &batch)
 }
 
-// The method store adds the changed buckets to the commit: the tokens that were taken, and the
-// workspaces whose requests were left without capacity.
 func (u usage) store(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allocation, taken []int) {
 	all := 0
 	var batch pgx.Batch
@@ -477,8 +471,8 @@ func (u usage) store(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allocatio
 	tx.QueueBatch(&batch)
 }
 
-// saveBucket adds a statement to the batch. It inserts the bucket of a scope if version is 0.
-// Otherwise it changes the bucket if that version is still the current one.
+// If version is 0, the statement inserts the bucket. Otherwise it changes the bucket if that
+// version is still the current one.
 func saveBucket(batch *pgx.Batch, version int64, args pg.Args) {
 	args["version"], args["late"] = version, lateAfter
 	if version == 0 {

@@ -20,8 +20,6 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// costSide is one of the queues that the benchmark compares: its database, and the workspace whose
-// requests the benchmark claims.
 type costSide struct {
 	name      string
 	pool      *pgxpool.Pool
@@ -55,7 +53,7 @@ func BenchmarkClaim(b *testing.B) {
 		for _, side := range sides {
 			side.claimOne(b)
 		}
-		sides = append(sides[1:], sides[0]) // the order of the queues changes in each round
+		sides = append(sides[1:], sides[0])
 	}
 	for _, side := range sides {
 		slices.Sort(side.took)
@@ -68,8 +66,6 @@ func BenchmarkClaim(b *testing.B) {
 	}
 }
 
-// newCostSide fills a queue with requests of the given number of workspaces, due between one and 31
-// days from now. It then analyzes the tables as autovacuum does.
 func newCostSide(b *testing.B, name string, rows, workspaces int) (side *costSide, ids []uuid.UUID) {
 	b.Helper()
 	pool := pgtest.New(b, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
@@ -124,7 +120,6 @@ func (s *costSide) enqueue(b *testing.B) {
 	}
 }
 
-// claimOne measures the claim of one due request including the commit. Then it ends the request.
 func (s *costSide) claimOne(b *testing.B) {
 	b.Helper()
 	s.enqueue(b)
@@ -142,8 +137,6 @@ func (s *costSide) claimOne(b *testing.B) {
 	}
 }
 
-// The method pages returns the number of pages that a claim reads. It measures a generic and a
-// custom plan and returns the larger number.
 func (s *costSide) pages(b *testing.B) (most int) {
 	b.Helper()
 	watchedPool, seen := pgtest.Watch(b, s.pool)
@@ -155,7 +148,7 @@ func (s *costSide) pages(b *testing.B) (most int) {
 		store.Timing{ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, CapacityLimit: 24 * time.Hour},
 	)
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
-		for range 20 { // the method Pages runs the claim again, which needs another due request
+		for range 20 { // the method Pages runs a claim again, and each claim needs a due request
 			s.enqueue(b)
 		}
 		seen.Forget()

@@ -25,15 +25,13 @@ SELECT gen_random_uuid(), $1, 'queued', '+1415' || lpad((n % 9999999)::text, 7, 
 	now() + $4::interval + n * interval '1 millisecond', now() + $4::interval + n * interval '1 millisecond'
 FROM generate_series($2::integer, $3::integer) n`
 
-// The function many enqueues requests of one workspace to the numbers from first to last. They
-// become due after the duration at.
 func many(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, first, last int, at time.Duration) {
 	t.Helper()
 	_, err := pool.Exec(t.Context(), knownWorkspace, workspace, dialqueue.DefaultMaxLiveCalls, dialqueue.DefaultCallsPerSecond)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const atOnce = 10_000 // rows per statement, so that no statement reaches the statement timeout
+	const atOnce = 10_000 // a larger statement reaches the statement timeout
 	for ; first <= last; first += atOnce {
 		if _, err := pool.Exec(t.Context(), manyRequests, workspace, first, min(last, first+atOnce-1), at); err != nil {
 			t.Fatal(err)
@@ -50,8 +48,6 @@ func limited(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.U
 	})
 }
 
-// One workspace has 100,000 due requests. The next claim must take the single request of another
-// workspace. A claim with only one free worker can take it one claim later.
 func TestClaim_ManyRequestsOfOneWorkspaceDoNotDelayAnother(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -84,8 +80,6 @@ func TestClaim_ManyRequestsOfOneWorkspaceDoNotDelayAnother(t *testing.T) {
 	}
 }
 
-// pagesOf calls the function do and returns the number of pages that its last statements read. It
-// measures a generic and a custom plan and returns the larger number.
 func pagesOf(t *testing.T, seen *pgtest.Watched, do func()) (most int) {
 	t.Helper()
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
@@ -102,8 +96,6 @@ func pagesOf(t *testing.T, seen *pgtest.Watched, do func()) (most int) {
 	return most
 }
 
-// With 50,000 scheduled requests, 301 workspaces and 8,000 due requests, a claim reads as many
-// pages as with 1,000 scheduled requests. Due reads at most six pages for each workspace.
 func TestClaim_PagesReadDoNotGrowWithScheduledRequests(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -112,13 +104,12 @@ func TestClaim_PagesReadDoNotGrowWithScheduledRequests(t *testing.T) {
 	super := pgtest.Super(t, pool, "dialer")
 	workspace, next := uuid.Must(uuid.NewV7()), 0
 	pages := func() (claim, look int) {
-		// the same as autovacuum does
 		_, err := super.Exec(t.Context(), "VACUUM ANALYZE dial_queue, rate_buckets, workspaces")
 		if err != nil {
 			t.Fatal(err)
 		}
 		claim = pagesOf(t, seen, func() {
-			for range 20 { // the method Pages runs the claim again, which needs another due request
+			for range 20 { // the method Pages runs a claim again, and each claim needs a due request
 				next++
 				enqueue(t, pool, plain, aRequest(workspace, next))
 			}
@@ -137,7 +128,7 @@ func TestClaim_PagesReadDoNotGrowWithScheduledRequests(t *testing.T) {
 	many(t, pool, ahead, 10_001, 11_000, 24*time.Hour)
 	few, _ := pages()
 	many(t, pool, ahead, 11_001, 60_000, 24*time.Hour)
-	for n := range 300 { // adds 300 workspaces with one scheduled request each
+	for n := range 300 {
 		many(t, pool, uuid.Must(uuid.NewV7()), n, n, 24*time.Hour)
 	}
 	many(t, pool, uuid.Must(uuid.NewV7()), 60_001, 68_000, -time.Hour)
@@ -151,7 +142,6 @@ func TestClaim_PagesReadDoNotGrowWithScheduledRequests(t *testing.T) {
 	}
 }
 
-// Many requests of one workspace become due at the same time as one request of another workspace.
 func TestClaim_ManyRequestsDueAtTheSameTimeDoNotDelayAnother(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -173,8 +163,6 @@ func TestClaim_ManyRequestsDueAtTheSameTimeDoNotDelayAnother(t *testing.T) {
 	t.Error("three claims did not take the single request")
 }
 
-// One workspace takes as many requests as the limits permit. The last tenth of the channels and of
-// the rate must remain for workspaces with few calls.
 func TestClaim_LastTenthOfCapacityIsReservedForSmallWorkspaces(t *testing.T) {
 	t.Parallel()
 	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
@@ -184,7 +172,7 @@ func TestClaim_LastTenthOfCapacityIsReservedForSmallWorkspaces(t *testing.T) {
 	}{
 		{name: "channels of the trunk", trunk: dialqueue.Limit{Live: 20, PerSecond: 100_000}, overall: ample},
 		{name: "live calls of all trunks", trunk: ample, overall: dialqueue.Limit{Live: 20, PerSecond: 100_000}},
-		// the bucket holds 20 tokens, of which 2 are reserved
+		// the bucket has 20 tokens, and 2 of these tokens are reserved
 		{name: "calls per second of the trunk", trunk: dialqueue.Limit{Live: 100_000, PerSecond: 200}, overall: ample},
 		{name: "calls per second of all trunks", trunk: ample, overall: dialqueue.Limit{Live: 100_000, PerSecond: 200}},
 	}
@@ -216,8 +204,6 @@ func TestClaim_LastTenthOfCapacityIsReservedForSmallWorkspaces(t *testing.T) {
 	}
 }
 
-// Four processes claim, dial and end calls concurrently. Meanwhile the test counts the requests in
-// use. The count never exceeds a limit.
 func TestClaim_ReplicasTogetherKeepTheLimitOfLiveCalls(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -268,7 +254,6 @@ func TestClaim_ReplicasTogetherKeepTheLimitOfLiveCalls(t *testing.T) {
 	}
 }
 
-// dialClaimed claims requests, dials each of them, ends the calls and returns their number.
 func dialClaimed(t *testing.T, st *store.Store, capacity store.Capacity) (calls int64) {
 	t.Helper()
 	claimed, err := claimOnce(t.Context(), st, capacity)
@@ -293,8 +278,6 @@ SELECT coalesce(sum(n), 0), coalesce(sum(n) FILTER (WHERE workspace_id = $1), 0)
 	SELECT workspace_id, count(*) AS n FROM dial_queue
 	WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now() GROUP BY workspace_id) u`
 
-// While the first call is live, no claim reads the second request to the number. The end of the
-// first call makes the second request due immediately.
 func TestClaim_SecondRequestToANumberWaitsForTheFirstCall(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(*testing.T, *store.Store, dialqueue.Request, uuid.UUID){
@@ -344,8 +327,8 @@ func TestClaim_SecondRequestToANumberWaitsForTheFirstCall(t *testing.T) {
 	}
 }
 
-// stalling is a pool that delays the second batch of a transaction, as if the process stopped for
-// some time during a claim.
+// stalling is a pool that delays the second batch of a transaction. The delay simulates a process
+// that stops for some time during a claim.
 type stalling struct {
 	batches atomic.Int64
 	stopped chan struct{}
@@ -367,8 +350,6 @@ func (s *stalling) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.Trace
 	return ctx
 }
 
-// A process stops for some time while it has the lock of claims. Other processes can claim again
-// within seconds, and the transaction of the stopped process is rolled back.
 func TestClaim_ProcessPausedInAClaimDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -399,7 +380,6 @@ func TestClaim_ProcessPausedInAClaimDoesNotBlockOthers(t *testing.T) {
 	}
 }
 
-// Three processes claim as fast as they can. Together they exceed no rate limit.
 func TestClaim_ReplicasTogetherKeepTheRateLimit(t *testing.T) {
 	t.Parallel()
 	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}

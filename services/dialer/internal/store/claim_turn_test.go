@@ -7,8 +7,6 @@ import (
 	"github.com/google/uuid"
 )
 
-// More workspaces have due requests than one claim serves. Each workspace must receive one request
-// before any workspace receives a second one.
 func TestClaim_EveryWorkspaceIsServed(t *testing.T) {
 	t.Parallel()
 	const workspaces, workers = 150, 10

@@ -80,9 +80,9 @@ WHERE workspace_id = @workspace_id AND call_id = ANY (ARRAY(`
 	eraseRecordingsOfCalls   = eraseRecordingsOf + `SELECT unnest(@calls::uuid[]))) RETURNING call_id`
 )
 
-// eraseRecordings marks recordings for deletion. It returns one erasure step for each recording,
-// because the recording is deleted later. The step is reported after the deletion. The recording of
-// a live call is deleted after the end of the call.
+// eraseRecordings marks recordings for deletion and returns one erasure step for each recording. A
+// step is reported after the recording is deleted. The recording of a live call is deleted after
+// the end of the call.
 func eraseRecordings(ctx context.Context, tx pgx.Tx, sql string, args pg.Args) (next []*eventv1.ErasureStep, err error) {
 	ids, err := pg.Values[uuid.UUID](ctx, tx, sql, args)
 	if err != nil {
@@ -133,13 +133,12 @@ WHERE erasure_id = (SELECT erasure_id FROM erasures WHERE step_at <= now() ORDER
 	FOR UPDATE SKIP LOCKED)
 RETURNING erasure_id, workspace_id, phone_e164, again, after_call`
 
-// erasureJob is an erasure whose next step this process has claimed.
 type erasureJob struct {
 	ID          uuid.UUID `db:"erasure_id"`
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	Number      string    `db:"phone_e164"`
 	Again       bool      `db:"again"`
-	// AfterCall is the id of the last call that was erased.
+	// AfterCall is the last erased call.
 	AfterCall uuid.UUID `db:"after_call"`
 }
 
@@ -240,7 +239,6 @@ func (s *Store) queueErased(
 	return next, nil
 }
 
-// stepDone returns the event that reports a completed step of an erasure.
 func stepDone(e Erasure, step *eventv1.StepDone) outbox.Event {
 	return outbox.Event{
 		Topic: kafka.ErasureReports, Key: e.ID.String(), WorkspaceID: e.WorkspaceID,

@@ -17,7 +17,6 @@ import (
 
 var large = flag.Bool("large", false, "erase a person with 100,000 inbound calls, as make test-nightly does")
 
-// eraseCalls does all due steps of all erasures, and returns the number of steps.
 func eraseCalls(t *testing.T, st *store.Store, limit int) (steps int) {
 	t.Helper()
 	for {
@@ -40,8 +39,7 @@ SELECT gen_random_uuid(), $1, 'inbound', $2, '+14155550100', $1, 'completed', no
 	'[{"role":"person","text":"Xylophone","at":"2026-11-21T12:00:00Z"}]'
 FROM generate_series(1, $3)`
 
-// addInboundCalls inserts many calls in one statement. It connects as the owner of the schema,
-// because that role has no statement timeout.
+// The owner of the schema has no statement timeout.
 func addInboundCalls(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, number string, calls int) {
 	t.Helper()
 	owner := pgtest.Owner(t, pool, "dialer")
@@ -50,8 +48,6 @@ func addInboundCalls(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, numb
 	}
 }
 
-// A person has called 4,000 times. Each transaction locks only the calls of one step. Every call is
-// erased and reported once. A second replica can continue the job.
 func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 	t.Parallel()
 	const number, calls, limit = "+14155550111", 4_000, 500
@@ -115,8 +111,7 @@ func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 	}
 }
 
-// A person has 100,000 inbound calls. The transaction that applies the erasure's record reads only
-// a few pages, so it does not delay later records. The job erases the calls afterwards.
+// A transaction that reads many calls would delay later records of the consumer.
 func TestOrderErasure_ReadsNoCalls(t *testing.T) {
 	t.Parallel()
 	const number, calls = "+14155550112", 100_000
@@ -136,8 +131,7 @@ func TestOrderErasure_ReadsNoCalls(t *testing.T) {
 	}
 }
 
-// A job erases a person with many inbound calls. Meanwhile the consumer applies other records of
-// the partition. A record that waits a second for a lock of the job fails.
+// A record fails if it waits a second for a lock of the job.
 func TestOrderErasure_RunningJobDoesNotDelayOtherRecords(t *testing.T) {
 	t.Parallel()
 	const number, limit = "+14155550113", 200
@@ -192,8 +186,8 @@ func TestOrderErasure_RunningJobDoesNotDelayOtherRecords(t *testing.T) {
 		default:
 		}
 	}
-	// The limit of one second is a requirement. Only the large run checks it, because make test
-	// asserts no times.
+	// The limit of one second is a requirement. Only the large run checks this limit, because make
+	// test asserts no times.
 	if *large && longest > time.Second {
 		t.Errorf("longest record beside the erasure = %s, want at most 1 s", longest)
 	}

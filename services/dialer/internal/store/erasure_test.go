@@ -20,15 +20,14 @@ import (
 
 const secret = "Xylophone"
 
-// The function about returns a request whose fields contain personal data of a person.
 func about(workspace uuid.UUID, number int) dialqueue.Request {
 	r := aRequest(workspace, number)
 	r.Variables, r.TimeZone = []byte(`{"name":"`+secret+`"}`), secret
 	return r
 }
 
-// The function published returns the names of the dial events and erasure reports in the outbox, in
-// order. It appends "with the secret" to the names of those that contain the person's data.
+// The function published returns the dial events and erasure reports in the outbox. If an event
+// contains the person's data, "with the secret" follows its name.
 func published(t *testing.T, pool *pgxpool.Pool, of string) (names []string) {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), "SELECT topic, payload FROM outbox WHERE position($1 in encode(payload, 'escape')) > 0 ORDER BY id", of)
@@ -63,7 +62,6 @@ func erase(t *testing.T, pool *pgxpool.Pool, st *store.Store, id uuid.UUID, e st
 	within(t, pool, func(tx pgx.Tx) error { return st.EraseRequest(t.Context(), tx, id, e) })
 }
 
-// The function kept counts the rows that contain the person's data.
 func kept(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
 	return count(t, pool, `SELECT (SELECT count(*) FROM dial_queue WHERE variables::text LIKE '%`+secret+`%')
@@ -85,7 +83,7 @@ func TestEraseRequest_QueuedRequestsEndAsBlocked(t *testing.T) {
 	}
 	claimed = taken[0]
 	enqueue(t, pool, st, ahead, other)
-	for range 2 { // the second erasure changes nothing
+	for range 2 {
 		erase(t, pool, st, ahead.CallRequestID, e)
 		erase(t, pool, st, claimed.CallRequestID, e)
 	}
@@ -121,7 +119,6 @@ func TestEraseRequest_QueuedRequestsEndAsBlocked(t *testing.T) {
 	}
 }
 
-// The person is erased during the conversation.
 func TestEraseRequest_LiveCallEndsWithoutPersonalData(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -234,14 +231,12 @@ func TestOrderErasure_PublishesErasedAfterEarlierEvents(t *testing.T) {
 	if n := kept(t, pool); n != 2 {
 		t.Errorf("rows with personal data = %d, want those of the other workspace and of the later call", n)
 	}
-	// the events of two calls, and one report for each of the two times that the erasure was
-	// ordered
+	// the events of two calls, and one report for each of the two orders of the erasure
 	if n := len(published(t, pool, e.ID.String())); n != 6 {
 		t.Errorf("outbox rows of the erasure = %d, want 6", n)
 	}
 }
 
-// The person is erased between the end of a conversation and its summary.
 func TestEraseRequest_RunningAnalysisPublishesNoSummary(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

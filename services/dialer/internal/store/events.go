@@ -61,8 +61,8 @@ UPDATE carrier_cursors SET feed = @feed, cursor = @cursor, reader_until = now() 
 WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @was_cursor
 	AND ` + onServer
 
-// An inbound call to a suspended workspace gets no row. The event then finds no row, so that the
-// call is stored as an orphaned call and hung up.
+// An inbound call to a suspended workspace gets no row. Its event is then stored as an orphaned
+// call, and the call is hung up.
 const insertArrival = `
 INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds,
 	end_by, deadline_at, answer_at)
@@ -117,9 +117,9 @@ func RowGuard(sql string, args pg.Args) Guard {
 	}
 }
 
-// MoveFeed returns the guard of a batch of events. The guard returns ErrLost unless this process is
-// the reader and the stored position equals the parameter from. Otherwise the guard stores the end
-// of the batch as the new position and extends the lease.
+// MoveFeed returns the guard of a batch of events. If this process is the reader and the stored
+// position equals the parameter from, the guard stores the end of the batch as the new position and
+// extends the lease. Otherwise the guard returns ErrLost.
 func (s *Store) MoveFeed(trunk string, from, to FeedPosition) Guard {
 	return RowGuard(moveOn, pg.Args{
 		"trunk": trunk, "instance": s.instance, "feed": to.Feed, "cursor": to.Cursor,
@@ -133,8 +133,8 @@ type Events struct {
 	Guard   Guard
 	Arrived []Arrived
 	// Calls are the ids of all calls that have events. Fold applies the events to the calls that
-	// have a row. If reconciled is false, the server was not reconciled with dial-intents.v1. It
-	// can then lack rows that the reconciliation will insert. If Fold returns an error, the
+	// have a row. If reconciled is false, the server was not reconciled with dial-intents.v1, and
+	// rows can be missing that the reconciliation will insert. If Fold returns an error, the
 	// transaction stores nothing.
 	Calls []uuid.UUID
 	Fold  func(calls map[uuid.UUID]*callstate.Call, reconciled bool) (Folded, error)
@@ -189,7 +189,7 @@ func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 
 const liveCalls = `SELECT call_id FROM calls WHERE ended_at IS NULL AND status <> 'fenced'`
 
-// LiveCalls returns the calls that have not ended and that the carrier accepted, according to their
+// LiveCalls returns the calls that the carrier accepted and that have not ended, according to their
 // rows.
 func (s *Store) LiveCalls(ctx context.Context) ([]uuid.UUID, error) {
 	ids, err := pg.Values[uuid.UUID](ctx, s.pool, liveCalls, nil)

@@ -21,8 +21,8 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// A claim is identified by the time at which it ends. coalesce keeps the planner from using an
-// index on look_at, because all requests of a claim have the same look_at.
+// A claim is identified by the time at which it ends. All requests of a claim have the same
+// look_at. The function coalesce keeps the planner from using an index on look_at.
 const fenceRequest = `
 UPDATE dial_queue q SET state = 'dialing', claimed_by = NULL, traceparent = @traceparent
 WHERE q.call_request_id = @call_request_id AND q.state = 'queued' AND q.claimed_by = @instance
@@ -44,8 +44,8 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 FROM dial_queue q WHERE q.call_request_id = @call_request_id`
 
 // boundFenceLocks limits how long the commit of a fence (the row that permits one dial) waits for a
-// lock, for example the lock of a transaction that withdraws many requests. Otherwise the claims of
-// the other fences in the group could expire meanwhile.
+// lock. Without this limit, a transaction that withdraws many requests could delay the group until
+// its claims expire.
 const boundFenceLocks = `SET LOCAL lock_timeout = '500ms'`
 
 // lockNotAvailable is the SQLSTATE of the error after lock_timeout. The transaction was then rolled
@@ -100,7 +100,7 @@ func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 			results[i] = fmt.Errorf("fence request %s with call %s: %w", f.Request.CallRequestID, f.CallID, err)
 		}
 	}
-	_ = alone.Wait() // the functions of the group never return an error
+	_ = alone.Wait()
 	return results
 }
 
@@ -114,9 +114,8 @@ func (s *Store) Fence(ctx context.Context, r dialqueue.Request, callID uuid.UUID
 	return s.Fences(ctx, []Fence{fence})[0]
 }
 
-// The method fence changes the requests in one round trip. It changes them in the order of their
-// ids, so that two transactions cannot deadlock. The fences and calls of the changed requests are
-// inserted together with the commit.
+// The method fence changes the requests in the order of their ids, so that two transactions cannot
+// deadlock. The fences and calls of the changed requests are inserted together with the commit.
 func (s *Store) fence(ctx context.Context, tx *pg.Pipeline, fences []Fence, results []error) error {
 	order := make([]int, len(fences))
 	for i := range order {
@@ -175,8 +174,8 @@ const voidCall = `
 UPDATE calls SET status = 'void', ended_at = now(), variables = NULL, hangup_cause = @cause
 WHERE call_id = @call_id AND status = 'fenced' AND owner = @instance AND ending = ''`
 
-// The requests that are held for the same number become due, because the call to that number will
-// not take place. The request that was due first keeps its place in the queue.
+// The call to the number will not take place. So the requests that are held for this number become
+// due. The request that was due first keeps its place in the queue.
 const voidRequest = `
 WITH over AS (
 	UPDATE dial_queue SET state = @state, ended_at = now(), variables = NULL
@@ -185,9 +184,9 @@ WITH over AS (
 ), called_up AS (` + releaseHeld + `)
 SELECT now() FROM over`
 
-// releaseHeld makes up to 100 held requests due. They were held because their number was in a call
-// of the relation over, which has ended. The first of them is dialed, and the others are then held
-// again during its call.
+// releaseHeld makes up to 100 held requests due after the call to their number has ended. The
+// relation over contains the ended calls. The first of the requests is dialed, and the others are
+// held again during its call.
 const releaseHeld = `
 	UPDATE dial_queue d SET held = false,
 		look_at = greatest(least(due_at, now()), ` + frontOf + `d.workspace_id` + newest + `)
@@ -285,8 +284,8 @@ SELECT now(), o.due_at, (SELECT count(*) FROM fences f WHERE f.call_request_id =
 
 // Release makes the call of an attempt void, because no phone rang, and queues the request again.
 // The request can be claimed after the parameter wait. The wait doubles with each fence of the
-// request, up to 8 times wait. The cause, which can be empty, is stored in the void call, so that
-// the method Releases can count it. The next dial needs a new fence (ADR 2). If recovery or another
+// request, up to 8 times wait. The cause, which can be empty, is stored in the void call, and the
+// method Releases counts it. The next dial needs a new fence (ADR 2). If recovery or another
 // process has taken over the call, Release returns ErrLost and changes nothing.
 func (s *Store) Release(
 	ctx context.Context, r dialqueue.Request, callID uuid.UUID, cause callstate.Cause, wait time.Duration,

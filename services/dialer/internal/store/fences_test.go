@@ -15,8 +15,7 @@ import (
 func TestFences_RejectsOnlyTheRequestsThatMayNotBeDialed(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		name string
-		// before is an SQL statement that changes the second of the three claimed requests.
+		name   string
 		before string
 	}{
 		{name: "the number is in another call", before: `
@@ -62,12 +61,10 @@ UPDATE dial_queue SET look_at = look_at + interval '1 second' WHERE call_request
 	}
 }
 
-// The query committed counts the fence of a call (the row that permits the dial), if it was
-// committed together with the call and with the request's state dialing.
+// A committed fence counts only if its call and the request's state dialing were committed too.
 const committed = `SELECT count(*) FROM fences f JOIN calls USING (call_id)
 JOIN dial_queue q ON q.call_request_id = f.call_request_id AND q.state = 'dialing' WHERE call_id = $1`
 
-// claimedFences claims requests and returns a fence for each.
 func claimedFences(t *testing.T, st *store.Store, n int) (fences []store.Fence) {
 	t.Helper()
 	for _, r := range claim(t, st, n) {
@@ -140,8 +137,6 @@ func TestDialInputs_ReturnsTheInputsOfEachRequest(t *testing.T) {
 	}
 }
 
-// Another transaction locks the row of one request, as a transaction that withdraws many requests
-// does.
 func TestFences_LockedRowRejectsOnlyItsOwnRequest(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -172,8 +167,8 @@ func TestFences_LockedRowRejectsOnlyItsOwnRequest(t *testing.T) {
 	}
 }
 
-// One process claims the same request twice. An attempt of the first claim puts back, reschedules
-// or blocks the request late. This must not end the second claim.
+// One process claims the same request twice. An attempt of the first claim must not end the second
+// claim.
 func TestClaim_LateAttemptDoesNotEndALaterClaim(t *testing.T) {
 	t.Parallel()
 	no := dialqueue.Refusal{Code: dialqueue.CodeOutsideHours, Detail: "No."}

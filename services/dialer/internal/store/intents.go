@@ -21,7 +21,6 @@ import (
 // (the rows that permit dials).
 var ErrServerChanged = errors.New("the database server is not the one that was reconciled with dial-intents.v1")
 
-// serverGuard stores the identity of the only server on which requests may be claimed and dialed.
 type serverGuard struct{ server atomic.Pointer[string] }
 
 // UseServer permits claims, fences and reads of the carrier's events only on the server with this
@@ -29,7 +28,6 @@ type serverGuard struct{ server atomic.Pointer[string] }
 // server.
 func (s *Store) UseServer(identity string) { s.guard.server.Store(&identity) }
 
-// The method server returns the identity that UseServer set, or "" if UseServer was not called.
 func (s *Store) server() string {
 	if identity := s.guard.server.Load(); identity != nil {
 		return *identity
@@ -43,8 +41,6 @@ const onServer = `(@server::text = '' OR server_identity() = @server::text)`
 
 const checkServer = `SELECT ` + onServer
 
-// sameServer reads the result of the statement checkServer. It returns an error if the server is
-// another one.
 func sameServer(row pgx.Row) error {
 	var same bool
 	if err := row.Scan(&same); err != nil {
@@ -93,7 +89,7 @@ SELECT server_identity() AS server, coalesce(r.server, '') AS reconciled,
 	coalesce(r.topic_id, '00000000-0000-0000-0000-000000000000') AS topic_id, now() AS now
 FROM (VALUES (true)) AS always (one) LEFT JOIN reconciled_servers r USING (one)`
 
-// ServerState reads the identity and the state of the server that runs the database.
+// ServerState reads the identity of the database server and its last reconciliation.
 func (s *Store) ServerState(ctx context.Context) (state ServerState, err error) {
 	if state, err = pg.One[ServerState](ctx, s.pool, serverState, nil); err != nil {
 		return state, fmt.Errorf("read server state: %w", err)
@@ -127,7 +123,7 @@ const unfenced = `
 SELECT i.call_id FROM unnest(@call_ids::uuid[]) i (call_id)
 WHERE NOT EXISTS (SELECT FROM fences f WHERE f.call_id = i.call_id)`
 
-// Unfenced returns the ids of those calls that have no fence.
+// Unfenced returns the given ids of calls that have no fence.
 func (s *Store) Unfenced(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
 	found, err := pg.Values[uuid.UUID](ctx, s.pool, unfenced, pg.Args{"call_ids": ids})
 	if err != nil {
@@ -138,8 +134,8 @@ func (s *Store) Unfenced(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, err
 
 const lockRequest = `SELECT state FROM dial_queue WHERE call_request_id = @call_request_id FOR UPDATE`
 
-// The call of an intent may be live if two conditions are true. Its process has sent a heartbeat
-// within the lease, and the call is not older than its longest duration.
+// The call of an intent may be live if its process has sent a heartbeat within the lease and the
+// call is not older than its longest duration.
 const mayLive = `
 SELECT EXISTS (SELECT FROM instances i WHERE i.instance_id = @instance_id AND i.seen_at > now() - @lease::interval)
 	AND @at::timestamptz + make_interval(secs => @max_call_seconds::integer) + @grace::interval > now()`
@@ -275,8 +271,7 @@ func (s *Store) intentArgs(i Intent) pg.Args {
 	}
 }
 
-// settleIntent settles one intent. If alive is true, the process of the intent is alive and the
-// call can be live.
+// If alive is true, the process of the intent is alive and the call can be live.
 func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, alive bool, settled *Settled) error {
 	args := s.intentArgs(i)
 	args["alive"] = alive
@@ -320,8 +315,8 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, alive boo
 	return outbox.Put(ctx, tx, outgoing(lost.Facts()...)...)
 }
 
-// The function restore inserts the call of an intent and the fence of that call. It returns false
-// if another call to the number is live, because only one is permitted.
+// The function restore returns false if another call to the number is live, because only one call
+// to a number is permitted.
 func restore(ctx context.Context, tx pgx.Tx, args pg.Args) (bool, error) {
 	if _, err := tx.Exec(ctx, restoreRequest, args); err != nil {
 		return false, fmt.Errorf("restore request: %w", err)
@@ -382,8 +377,8 @@ func putPositions(ctx context.Context, tx pgx.Tx, offsets map[int32]int64) error
 }
 
 // The query reports whether a fence can still be committed whose intent was published before
-// @since. There are two cases. A claim that was made before @since can still lead to a fence. And
-// the trunk can still refuse a call that was fenced before @since: the dialer then fences the call
+// @since. There are two cases. A claim that was made before @since can still lead to a fence. A
+// trunk can still refuse a call that was fenced before @since, and the dialer then fences the call
 // for another trunk.
 const mayFence = `
 SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_by IS NOT NULL
@@ -435,9 +430,9 @@ func replaceTopic(ctx context.Context, tx pgx.Tx, server string, topicID uuid.UU
 	return putPositions(ctx, tx, offsets)
 }
 
-// AcceptTopic makes the next reconciliation read the topic from the given offsets, instead of the
-// stored topic and positions. Intents that the topic no longer contains are not settled, so that
-// their requests can be dialed twice. Therefore only an operator may call AcceptTopic.
+// AcceptTopic makes the next reconciliation read the topic from the given offsets and ignore the
+// stored topic and positions. Intents that the topic no longer contains are not settled. Their
+// requests can be dialed twice, so only an operator may call AcceptTopic.
 func (s *Store) AcceptTopic(ctx context.Context, topicID uuid.UUID, starts map[int32]int64) error {
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		return replaceTopic(ctx, tx, "", topicID, starts)

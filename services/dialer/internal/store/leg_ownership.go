@@ -75,9 +75,8 @@ func (j *Legs) Heartbeat(ctx context.Context) ([]Leg, error) {
 	return asked, err
 }
 
-// A process takes over legs only if it has sent a heartbeat within half a lease. The reason is that
-// after an outage of the database, the heartbeats of all processes are old, although the processes
-// are alive.
+// A process takes over legs only if it has sent a heartbeat within half a lease. After an outage of
+// the database, the heartbeats of all processes are old, although the processes are alive.
 const adopt = `
 WITH s AS (
 UPDATE sip_legs SET owner = @owner WHERE call_id = ANY (ARRAY(
@@ -111,7 +110,7 @@ func (j *Legs) LiveOwners(ctx context.Context) (n int, err error) {
 
 const lost = `SELECT call_id FROM sip_legs WHERE call_id = ANY (@calls) AND (owner <> @owner OR ended_at IS NOT NULL)`
 
-// LostLegs returns those of the given calls whose leg belongs to another owner or has ended.
+// LostLegs returns the given calls whose leg belongs to another owner or has ended.
 func (j *Legs) LostLegs(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error) {
 	found, err := pg.Values[uuid.UUID](ctx, j.pool, lost, pg.Args{"calls": calls, "owner": j.owner})
 	if err != nil {
@@ -129,7 +128,7 @@ func many(ctx context.Context, pool *pgxpool.Pool, sql string, args pg.Args) ([]
 }
 
 const (
-	// A leg is kept until the analysis of its call, which reads callback_at and can be late.
+	// A leg is kept until the analysis of its call. The analysis reads callback_at and can be late.
 	pruneCalls = `
 DELETE FROM sip_legs WHERE call_id = ANY (ARRAY(
 	SELECT c.call_id FROM sip_legs c

@@ -20,10 +20,9 @@ import (
 // its teardown state, and whether it has ended. The status of the call is in the row of the call.
 // The guards of Legs are the first statements of the transactions that change that row.
 type Legs struct {
-	pool  *pgxpool.Pool
-	owner uuid.UUID
-	lease time.Duration
-	// heartbeats is a pool that only heartbeats use.
+	pool       *pgxpool.Pool
+	owner      uuid.UUID
+	lease      time.Duration
 	heartbeats *pgxpool.Pool
 	monitor    *replicas.Monitor
 }
@@ -75,7 +74,7 @@ INSERT INTO sip_attempts (attempt_id, call_id, trunk_id, trunk, sip_call_id)
 SELECT @attempt_id::uuid, call_id, @trunk_id, @trunk, @sip_call_id FROM begun
 ON CONFLICT (attempt_id) DO UPDATE SET ended_at = NULL`
 
-	// The row lock prevents that another process takes the leg over before the events commit.
+	// The row lock prevents another process from taking the leg over before the events commit.
 	owned = `
 SELECT call_id FROM sip_legs WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL FOR UPDATE`
 
@@ -169,7 +168,7 @@ func (j *Legs) StoreTeardown(ctx context.Context, callID uuid.UUID, teardown []b
 	return nil
 }
 
-// storable returns the text without the characters that a text column cannot store.
+// A text column cannot store the removed characters.
 func storable(text string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
 }

@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	legLease = 5 * time.Minute // long enough that no lease ends during a test
-	// shortLease is the lease of tests that wait until the lease has ended.
+	legLease   = 5 * time.Minute // long enough that no lease ends during a test
 	shortLease = time.Second
 )
 
@@ -33,7 +32,6 @@ func instant() *time.Time {
 	return &now
 }
 
-// The function dial stores the leg of an outbound call and returns the id of the call.
 func dial(t *testing.T, j *store.Legs) uuid.UUID {
 	t.Helper()
 	id := uuid.Must(uuid.NewV7())
@@ -47,7 +45,6 @@ func dial(t *testing.T, j *store.Legs) uuid.UUID {
 	return c.CallID
 }
 
-// The function apply runs a transaction that only checks a guard and applies no events.
 func apply(t *testing.T, pool *pgxpool.Pool, guard store.Guard) error {
 	t.Helper()
 	return store.New(pool, uuid.New(), store.Timing{}).ApplyEvents(t.Context(), store.Events{
@@ -56,7 +53,6 @@ func apply(t *testing.T, pool *pgxpool.Pool, guard store.Guard) error {
 	})
 }
 
-// The function wants checks that the guard returns the error in the parameter want.
 func wants(t *testing.T, pool *pgxpool.Pool, name string, guard store.Guard, want error) {
 	t.Helper()
 	if err := apply(t, pool, guard); !errors.Is(err, want) {
@@ -165,8 +161,7 @@ func TestHeartbeat_ReturnsRequestedLegsOnlyToTheOwner(t *testing.T) {
 	}
 }
 
-// The function adopts sends heartbeats until the owner adopts legs, and returns these legs. An
-// owner adopts legs only after its heartbeats were in time for one lease.
+// An owner adopts legs only after its heartbeats were in time for one lease.
 func adopts(t *testing.T, j *store.Legs) (calls []store.Leg) {
 	t.Helper()
 	testkit.Until(t, "calls are adopted", func() bool {

@@ -8,8 +8,6 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// One replica stores a new limit 200 times. After each change, the next claim of another replica
-// must use the new limit.
 func TestApplyWorkspace_NextClaimUsesTheNewLimits(t *testing.T) {
 	t.Parallel()
 	const writes, due = 200, 5

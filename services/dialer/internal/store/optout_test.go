@@ -14,8 +14,6 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// A call can get the outcome opted_out in several ways. Each of them must store an opt-out with the
-// person's words, report it, and block the next dial of the number.
 func TestChange_OutcomeOptedOutStoresAnOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "Please never call me again."

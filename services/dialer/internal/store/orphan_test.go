@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// A process finds an orphaned call and dies before it hangs the call up. Another process must find
-// the orphan in the database, because later events do not report it again.
+// A process can find an orphaned call and die before it hangs the call up. Later events do not
+// report the orphan again.
 func TestDueHangups_ReturnsOrphansToEveryProcess(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -23,7 +23,7 @@ func TestDueHangups_ReturnsOrphansToEveryProcess(t *testing.T) {
 		t.Fatal("read feed: mine = false, want true")
 	}
 	orphan := uuid.New()
-	for cursor := range int64(2) { // the events that the call rings and that it is answered
+	for cursor := range int64(2) {
 		next := store.FeedPosition{Feed: "a", Cursor: cursor + 1}
 		events := store.Events{
 			Guard: dead.MoveFeed("sim", place, next), Calls: []uuid.UUID{orphan},

@@ -10,16 +10,13 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// A request that is queued, in progress or has just ended is reported as waiting. A request that
-// never arrived is reported as lost, and is queued now. A request that ended long before is
-// reported as over, and its end is published again.
 func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace, reportedAt := newStore(pool), uuid.Must(uuid.NewV7()), time.Now()
 	ago := func(d time.Duration) *time.Time { at := reportedAt.Add(-d); return &at }
 	for n, tt := range []struct {
-		name, was string // was: the state of the request before the call; empty if the request never arrived
+		name, was string // was is empty if the request never arrived
 		ended     *time.Time
 		want      dialqueue.Found
 		is        string
@@ -58,9 +55,8 @@ func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 	}
 }
 
-// A consumer has lost the event of a request's end, and the service `calls` publishes the request
-// again. The terminal event is then published again. For a withdrawn request it has the id of the
-// first event.
+// A consumer can lose the event of a request's end. The service `calls` then publishes the request
+// again, and the dialer publishes the terminal event again.
 func TestEnqueueOverdue_PublishesTheEndAgain(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

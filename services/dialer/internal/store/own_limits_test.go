@@ -11,8 +11,7 @@ import (
 )
 
 // If a request is late before its workspace reaches its own limits, the service has delayed the
-// request, even if the request waits for these limits afterwards. Every process can decide this
-// from the row in rate_buckets.
+// request. This is true even if the request waits for these limits afterwards.
 func TestClaim_MarksRequestsHeldBackByOwnLimits(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -57,20 +56,17 @@ func TestClaim_MarksRequestsHeldBackByOwnLimits(t *testing.T) {
 	}
 }
 
-// If a claim leaves due requests because of the workspace's own limits, it stores the current time
-// in own_limit_since. If it leaves them because of the shared limits, it stores nothing. While the
-// workspace stays at its own limits, own_limit_since is not changed.
 func TestClaim_StoresWhenAWorkspaceReachedItsLimits(t *testing.T) {
 	t.Parallel()
 	const is = ` FROM rate_buckets WHERE scope = $1::uuid::text AND own_limit_seen > now() - interval '1 hour' AND `
 	for _, tt := range []struct {
 		name string
 		live int32
-		// before contains SQL expressions for the stored own_limit_since and own_limit_seen: since
-		// when, and until when, the workspace was at its limits. It is empty if neither is stored.
+		// before contains SQL expressions for the stored own_limit_since and own_limit_seen. It is
+		// empty if neither is stored.
 		before string
 		trunk  int
-		noted  string // SQL condition for the bucket after the claim; empty if nothing is stored
+		noted  string // empty if nothing is stored
 	}{
 		{
 			name: "the workspace reaches its own limit of live calls", live: 1, before: "", trunk: 100,
@@ -113,8 +109,6 @@ func TestClaim_StoresWhenAWorkspaceReachedItsLimits(t *testing.T) {
 	}
 }
 
-// The next claim returns the token of a request that was not dialed to the buckets of the workspace
-// and of the shared limits.
 func TestClaim_ReturnsUnusedTokens(t *testing.T) {
 	t.Parallel()
 	slow := dialqueue.Limit{Live: 100_000, PerSecond: 1}
@@ -156,8 +150,8 @@ func TestClaim_ReturnsUnusedTokens(t *testing.T) {
 	}
 }
 
-// Claims read a workspace's requests from its scan position onwards, so no claim finds a request
-// before that position. ReturnStrays moves such a request to the front of the queue.
+// Claims read a workspace's requests from its scan position onwards. A request before that position
+// is never found.
 func TestReturnStrays_MovesRequestsBeforeTheScanPositionToTheFront(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())

@@ -11,8 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The analysis of a call can run after the time at which the call's leg is normally deleted. The
-// analysis reads the time of the callback from the leg, so the leg must be kept until then.
+// The analysis of a call can be late. It reads the time of the callback from the leg.
 func TestPrune_KeepsLegsWhoseAnalysisIsPending(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
@@ -46,7 +45,6 @@ func TestPrune_KeepsLegsWhoseAnalysisIsPending(t *testing.T) {
 	}
 }
 
-// Attempts are kept for 30 days, which is longer than their legs are kept.
 func TestPrune_DeletesOldAttempts(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)

@@ -61,7 +61,6 @@ LEFT JOIN LATERAL (
 ) c ON q.state = 'ended'
 WHERE q.call_request_id = @call_request_id AND q.ended_at IS NOT NULL`
 
-// endedRow is a request that has ended.
 type endedRow struct {
 	State       dialqueue.State `db:"state"`
 	WorkspaceID uuid.UUID       `db:"workspace_id"`
@@ -101,9 +100,8 @@ func (s *Store) EnqueueOverdue(
 	return dialqueue.Over, outbox.Put(ctx, tx, again)
 }
 
-// endAgain returns the terminal event of a request. If the request had no call, the event has the
-// same id as the first terminal event. The reason of a blocked or failed request is not stored, so
-// the event has the error dial_state_unknown instead.
+// If the request had no call, the event has the same id as the first terminal event. The reason of
+// a blocked or failed request is not stored, so the event has the error dial_state_unknown.
 func (s *Store) endAgain(ctx context.Context, tx pgx.Tx, id uuid.UUID, ended endedRow) (outbox.Event, error) {
 	var again callstate.Fact
 	switch {
@@ -173,12 +171,11 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 	return withdrawn, nil
 }
 
-// ofClaim is the SQL condition that the request still has the given claim. The time at which the
-// claim ends distinguishes it from a later claim of the same process.
+// ofClaim is the SQL condition that the request still has the given claim. The end time of a claim
+// distinguishes it from a later claim of the same process.
 const ofClaim = `call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
 	AND coalesce(look_at, 'infinity') = @claimed_until`
 
-// claimArgs returns the arguments of ofClaim.
 func (s *Store) claimArgs(r dialqueue.Request) pg.Args {
 	return pg.Args{
 		"call_request_id": r.CallRequestID, "instance": s.instance, "claimed_until": r.ClaimedUntil,
@@ -235,9 +232,9 @@ func (s *Store) Block(ctx context.Context, r dialqueue.Request, why dialqueue.Re
 	})
 }
 
-// endClaim runs a guarded UPDATE that ends the claim of a request. It then calls the function `of`
-// and publishes the event that `of` returns. The UPDATE returns the current time, which is passed
-// to `of`, and the columns that are stored in the variables `also`.
+// endClaim runs a guarded UPDATE that ends the claim of a request. It then publishes the event that
+// the function `of` returns. The UPDATE returns the current time for `of`, and the columns that are
+// stored in the variables `also`.
 func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, of func(at time.Time) callstate.Fact,
 	also ...any) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
@@ -287,7 +284,6 @@ WHERE q.call_request_id = ANY (ARRAY(
 	WHERE b.no_capacity_at > now() - interval '1 minute' AND e.due_at < now() - @capacity_limit::interval LIMIT 200))
 RETURNING q.call_request_id, q.workspace_id, q.traceparent, now() AS at, true AS no_capacity`
 
-// expiredRow is a request that Expire ended.
 type expiredRow struct {
 	CallRequestID uuid.UUID `db:"call_request_id"`
 	WorkspaceID   uuid.UUID `db:"workspace_id"`
@@ -338,8 +334,8 @@ const (
 	newest  = `::text ORDER BY b.version DESC LIMIT 1)`
 )
 
-// returnStrays changes requests whose look_at is before the scan position of their workspace, so
-// that no claim reads them. A transaction of more than ten seconds can leave a request there.
+// returnStrays changes requests whose look_at is before the scan position of their workspace. No
+// claim reads such requests. A transaction of more than ten seconds can leave a request there.
 const returnStrays = `
 UPDATE dial_queue q SET look_at = ` + frontOf + `q.workspace_id` + newest + `
 WHERE q.call_request_id = ANY (ARRAY(
@@ -362,8 +358,7 @@ func (s *Store) ReturnStrays(ctx context.Context) (int64, error) {
 	return moved.RowsAffected(), nil
 }
 
-// The statement moves the requests of live calls forward if their look_at is more than five minutes
-// ago.
+// The statement changes requests of live calls whose look_at is more than five minutes ago.
 const moveLongCalls = `
 UPDATE dial_queue q SET look_at = now()
 WHERE q.call_request_id = ANY (ARRAY(
@@ -373,8 +368,8 @@ WHERE q.call_request_id = ANY (ARRAY(
 			ORDER BY b.version DESC LIMIT 1), '-infinity')
 	ORDER BY l.look_at LIMIT 10000 FOR UPDATE SKIP LOCKED))`
 
-// These statements set counted_at of live legs and live inbound calls to the current time, if
-// counted_at is more than five minutes ago.
+// The statements change live legs and live inbound calls whose counted_at is more than five minutes
+// ago.
 const (
 	moveLegs = `
 UPDATE sip_legs SET counted_at = now() WHERE call_id = ANY (ARRAY(

@@ -35,9 +35,9 @@ func NewRecordings(pool *pgxpool.Pool, spool uuid.UUID) *Recordings {
 	return &Recordings{pool: pool, spool: spool}
 }
 
-// The statement locks the row of the call until the commit, so that an erasure of the person cannot
-// run concurrently. If the erasure commits before the statement, the statement refuses the
-// recording. If the erasure commits later, it deletes the recording.
+// The statement locks the row of the call until the commit, so an erasure of the person cannot run
+// concurrently. If the erasure commits before the statement, the statement refuses the recording.
+// If the erasure commits later, it deletes the recording.
 const beginRecording = `
 INSERT INTO recordings (call_id, workspace_id, key, spool)
 SELECT c.call_id, c.workspace_id, @key, @spool FROM calls c
@@ -79,8 +79,8 @@ func (s *Recordings) Unfinished(ctx context.Context) ([]uuid.UUID, error) {
 
 const knownRecordings = `SELECT call_id FROM recordings WHERE spool = @spool AND call_id = ANY (@calls::uuid[])`
 
-// Known returns those of the calls that have a recording in this spool. The files of the other
-// calls can be deleted.
+// Known returns the given calls that have a recording in this spool. The files of the other calls
+// can be deleted.
 func (s *Recordings) Known(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error) {
 	return s.ids(ctx, knownRecordings, pg.Args{"spool": s.spool, "calls": calls})
 }
@@ -99,8 +99,8 @@ UPDATE recordings SET ended_at = now(), try_at = now(), tries = 0,
 WHERE call_id = @call_id AND state = 'recording'`
 
 // Close stores that the file of a recording is complete and waits for its upload. If dropped is
-// true, or if the person was erased meanwhile, Close marks the recording for deletion instead.
-// Close can be repeated.
+// true, or if the person was erased meanwhile, Close marks the recording for deletion. Close can be
+// repeated.
 func (s *Recordings) Close(ctx context.Context, callID uuid.UUID, dropped bool) error {
 	if _, err := s.pool.Exec(ctx, close, pg.Args{"call_id": callID, "drop": dropped}); err != nil {
 		return fmt.Errorf("close the recording of call %s: %w", callID, err)
@@ -110,9 +110,9 @@ func (s *Recordings) Close(ctx context.Context, callID uuid.UUID, dropped bool) 
 
 const lose = `UPDATE recordings SET state = 'lost', ended_at = coalesce(ended_at, now()) WHERE call_id = @call_id AND state IN ('recording', 'recorded') AND erasures = '{}'`
 
-// MarkLost stores that the file of a recording does not exist, and reports whether the recording
-// now has the state lost. If an erasure waits for the recording, MarkLost marks the recording for
-// deletion instead.
+// MarkLost stores that the file of a recording does not exist. It returns true if the recording now
+// has the state lost. If an erasure waits for the recording, MarkLost marks the recording for
+// deletion and returns false.
 func (s *Recordings) MarkLost(ctx context.Context, callID uuid.UUID) (lost bool, err error) {
 	did, err := s.pool.Exec(ctx, lose, pg.Args{"call_id": callID})
 	if err != nil {
@@ -124,8 +124,8 @@ func (s *Recordings) MarkLost(ctx context.Context, callID uuid.UUID) (lost bool,
 	return false, s.Close(ctx, callID, true)
 }
 
-// If a spool had no heartbeat for @after, its files cannot be reached. If an erasure waits for a
-// recording in it, the recording is marked for deletion instead of as lost.
+// If a spool had no heartbeat for @after, its files cannot be reached. If an erasure waits for such
+// a recording, the recording is marked for deletion.
 const loseUnreachable = `
 UPDATE recordings r SET state = CASE WHEN erasures = '{}' THEN 'lost' ELSE 'leaving' END, spool = @spool, try_at = now(), ended_at = coalesce(ended_at, now())
 WHERE r.call_id = ANY (ARRAY(
@@ -237,9 +237,9 @@ WHERE call_id = ANY (ARRAY(
 		AND r.ended_at < @now::timestamptz - coalesce(make_interval(days => w.keep_recordings_days), @keep::interval)
 	ORDER BY r.ended_at LIMIT @limit FOR UPDATE OF r SKIP LOCKED))`
 
-// Expire marks recordings for deletion whose retention period has ended, at most limit of them. The
-// period is the setting of the workspace, or the parameter keep if the workspace has no setting.
-// Expire returns how many recordings it marked.
+// Expire marks up to limit recordings for deletion whose retention period has ended. The period is
+// the setting of the workspace, or the parameter keep if the workspace has no setting. Expire
+// returns how many recordings it marked.
 func (s *Recordings) Expire(ctx context.Context, now time.Time, keep time.Duration, limit int) (int64, error) {
 	did, err := s.pool.Exec(ctx, expireRecordings, pg.Args{"now": now, "keep": keep, "limit": limit})
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// List returns no report that is older than maxReportAge: five times the interval at which
-// processes store their reports.
+// List returns no report that is older than maxReportAge. Processes store their reports five times
+// within this time.
 const maxReportAge = 10 * time.Second
 
 // ReplicaReports stores the reports of the dialer processes.
@@ -23,8 +23,8 @@ type ReplicaReports struct{ pool *pgxpool.Pool }
 // NewReplicaReports returns a store that uses the pool.
 func NewReplicaReports(pool *pgxpool.Pool) *ReplicaReports { return &ReplicaReports{pool: pool} }
 
-// A killed process cannot delete its report. Therefore each process also deletes reports that are
-// older than an hour.
+// A killed process cannot delete its report. So each process also deletes reports that are older
+// than an hour.
 const putReport = `
 WITH old AS (
 	DELETE FROM replica_reports WHERE owner <> @owner AND reported_at < now() - interval '1 hour'

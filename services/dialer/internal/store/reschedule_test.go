@@ -12,13 +12,13 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// A slow clock of contacts-compliance can compute a calling window that has already begun on this
+// If the clock of contacts-compliance is slow, a calling window can already have begun on this
 // server.
 func TestReschedule_IsAtLeastOneSecondAhead(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
-		ahead time.Duration // time of the window, relative to the clock of the database
+		ahead time.Duration
 		least time.Duration
 		most  time.Duration
 	}{
@@ -49,7 +49,6 @@ func TestReschedule_IsAtLeastOneSecondAhead(t *testing.T) {
 			if err := pool.QueryRow(t.Context(), readDue, r.CallRequestID).Scan(&due); err != nil {
 				t.Fatalf("read the request: %v", err)
 			}
-			// The time of the event is the time of the transaction.
 			ahead := due.Sub(event.GetOccurredAt().AsTime().Truncate(time.Microsecond))
 			if ahead < test.least {
 				t.Errorf("new due time is %v ahead, want at least %v", ahead, test.least)
@@ -64,7 +63,6 @@ func TestReschedule_IsAtLeastOneSecondAhead(t *testing.T) {
 	}
 }
 
-// onlyDialEvent returns the only dial event in the outbox for a call request.
 func onlyDialEvent(t *testing.T, pool *pgxpool.Pool, request uuid.UUID) *eventv1.DialEvent {
 	t.Helper()
 	const query = "SELECT payload FROM outbox WHERE topic = 'dial-events.v1' AND key = $1"

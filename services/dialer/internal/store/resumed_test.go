@@ -29,7 +29,6 @@ func applyAll(t *testing.T, st *store.Store, versions ...dialqueue.Workspace) {
 	}
 }
 
-// The function scheduled enqueues a request that is due in an hour.
 func scheduled(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID) dialqueue.Request {
 	t.Helper()
 	r := aRequest(workspace, 1)
@@ -38,7 +37,6 @@ func scheduled(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid
 	return r
 }
 
-// wantKept checks that look_at still is the due time of the request.
 func wantKept(t *testing.T, pool *pgxpool.Pool, r dialqueue.Request) {
 	t.Helper()
 	var got time.Time
@@ -68,8 +66,7 @@ func TestClaim_RequestsOfAResumedWorkspaceStayScheduled(t *testing.T) {
 }
 
 // A claim takes a request of a suspended workspace before its due time, to block it. The workspace
-// is resumed before the attempt reads the workspace. The request must then not be dialed before its
-// due time.
+// can be resumed before the attempt reads the workspace.
 func TestFence_RejectsARequestThatIsNotDue(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
@@ -91,8 +88,7 @@ func TestFence_RejectsARequestThatIsNotDue(t *testing.T) {
 	wantKept(t, pool, r)
 }
 
-// ApplySetting stores a new version of a workspace before the event of the old version arrives. The
-// late event must change nothing, so no request becomes due.
+// ApplySetting can store a new version of a workspace before the event of the old version arrives.
 func TestSaveWorkspace_OlderVersionLeavesRequestsScheduled(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
@@ -103,7 +99,6 @@ func TestSaveWorkspace_OlderVersionLeavesRequestsScheduled(t *testing.T) {
 	wantKept(t, pool, r)
 }
 
-// A claim takes the requests of a deleted agent before their due time, so that they are blocked.
 func TestClaim_TakesRequestsOfADeletedAgent(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
@@ -119,9 +114,8 @@ func TestClaim_TakesRequestsOfADeletedAgent(t *testing.T) {
 	}
 }
 
-// The consumer reads each event after ApplySetting has stored the same version. Such an event must
-// take no lock, because the batch would keep the lock until its commit and delay the next change of
-// the workspace or agent.
+// The consumer reads each event after ApplySetting has stored the same version. A lock of such an
+// event would delay the next change of the workspace or agent until the batch commits.
 func TestSaveWorkspace_StoredVersionTakesNoLock(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
@@ -140,8 +134,8 @@ func TestSaveWorkspace_StoredVersionTakesNoLock(t *testing.T) {
 	if err := st.ApplyWorkspace(ctx, version(workspace, 2, "active")); err != nil {
 		t.Errorf("apply version 2 before the batch commits: %v", err)
 	}
-	// If the change to version 2 had waited for the batch, the database would have ended the idle
-	// session of the batch.
+	// The database ends the idle session of the batch if the change to version 2 waits for the
+	// batch.
 	if err := batch.Commit(t.Context()); err != nil {
 		t.Errorf("commit the batch: %v", err)
 	}
@@ -172,8 +166,6 @@ func TestSaveAgent_StoredVersionTakesNoLock(t *testing.T) {
 	if err := st.ApplyAgent(ctx, agent); err != nil {
 		t.Errorf("apply version 2 before the batch commits: %v", err)
 	}
-	// If the change to version 2 had waited for the batch, the database would have ended the idle
-	// session of the batch.
 	if err := batch.Commit(t.Context()); err != nil {
 		t.Errorf("commit the batch: %v", err)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// oldID returns a UUIDv7 that was created at the given time.
 func oldID(at time.Time) uuid.UUID {
 	id := uuid.Must(uuid.NewV7())
 	for i, ms := 5, at.UnixMilli(); i >= 0; i, ms = i-1, ms>>8 {
@@ -108,8 +107,8 @@ func TestDeleteEnded_KeepsYoungAndReferencedRows(t *testing.T) {
 	}
 }
 
-// If a request arrives again after its row was deleted, it is queued. But no claim takes the
-// request, because its due time is longer ago than QUEUE_LIMIT.
+// No claim takes the request that arrives again, because its due time is longer ago than
+// QUEUE_LIMIT.
 func TestDeleteEnded_RequestThatArrivesAgainIsNotDialed(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -32,8 +32,7 @@ func TestHeartbeat_SucceedsWhileThePoolIsSaturated(t *testing.T) {
 	}
 }
 
-// After an outage of the database, the heartbeats of all processes are old. The first process that
-// sends a heartbeat again must not take over the legs of the others.
+// After an outage of the database, the heartbeats of all processes are old.
 func TestAdopt_TakesNoLegsDirectlyAfterAFailedHeartbeat(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
@@ -60,8 +59,8 @@ func TestAdopt_TakesNoLegsDirectlyAfterAFailedHeartbeat(t *testing.T) {
 	}
 }
 
-// A process starts directly after an outage of the database. The other processes look dead, because
-// they have not sent their next heartbeats yet. The new process must not take over their legs.
+// Directly after an outage of the database, the other processes look dead, because they have not
+// sent their next heartbeats yet.
 func TestAdopt_TakesNoLegsInTheFirstLeaseAfterTheStart(t *testing.T) {
 	t.Parallel()
 	pool, owner := newLegPool(t), uuid.New()

@@ -14,18 +14,13 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// deadTimes contains the times of the rows that become dead: requests that were dialed, and inbound
-// calls. The times are relative to now.
 type deadTimes struct {
-	// due is when the requests became due. claimedUntil is when their claims ended.
 	due, claimedUntil time.Duration
-	// counted is the counted_at of the inbound calls.
-	counted time.Duration
+	counted           time.Duration
 }
 
 // While a transaction has an old snapshot, vacuum cannot remove dead rows. The statements of the
-// queue must not read the dead rows of requests that ended earlier. They read as many pages with
-// 22,000 dead requests as with 2,000.
+// queue must not read the dead rows of requests that ended earlier.
 func TestQueue_PagesReadDoNotGrowDuringAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	earlier := deadTimes{due: -time.Hour, claimedUntil: -6 * time.Minute, counted: -11 * time.Minute}
@@ -37,9 +32,8 @@ func TestQueue_PagesReadDoNotGrowDuringAnOldSnapshot(t *testing.T) {
 	}
 }
 
-// While a transaction has an old snapshot, the statements of the queue read the dead rows of
-// requests that were dialed in the last half minute. Each of these requests leaves several dead
-// rows. Nevertheless the statements read at most one more page for every five requests.
+// While a transaction has an old snapshot, vacuum cannot remove the dead rows of recent requests.
+// The statements of the queue read these rows.
 func TestQueue_DeadRowsOfTheLastHalfMinuteCostFewPages(t *testing.T) {
 	t.Parallel()
 	recent := deadTimes{due: -20 * time.Second, claimedUntil: 30 * time.Second, counted: -time.Minute}
@@ -51,8 +45,7 @@ func TestQueue_DeadRowsOfTheLastHalfMinuteCostFewPages(t *testing.T) {
 	}
 }
 
-// pagesBesideDeadRows returns the pages that each statement of the queue reads with 2,000 and with
-// 22,000 dead requests.
+// The maps contain, by statement, the pages that it reads with 2,000 and with 22,000 dead requests.
 func pagesBesideDeadRows(t *testing.T, at deadTimes) (few, lot map[string]int) {
 	t.Helper()
 	pool := newPool(t)
@@ -83,9 +76,6 @@ func pagesBesideDeadRows(t *testing.T, at deadTimes) (few, lot map[string]int) {
 	if err := plain.Fence(t.Context(), long, uuid.Must(uuid.NewV7()), dialqueue.DefaultFrom, "sim"); err != nil {
 		t.Fatalf("Fence: %v", err)
 	}
-	// dialed adds n requests that were dialed and ended during the long call, n inbound calls that
-	// ended, and a bucket version for every ten requests. It then sets the scan position of the
-	// claims to half a minute ago.
 	dialed := func(n int) {
 		exec("UPDATE dial_queue SET look_at = now() - interval '10 minutes' WHERE state = 'dialing'")
 		exec("UPDATE rate_buckets SET version = version + 1, scan_from = now() - interval '11 minutes'")
@@ -159,8 +149,6 @@ func pagesBesideDeadRows(t *testing.T, at deadTimes) (few, lot map[string]int) {
 	return few, lot
 }
 
-// While a transaction has an old snapshot, the metrics must count the requests in use without
-// reading the dead rows of requests that ended earlier.
 func TestReadDepth_PagesReadDoNotGrowDuringAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -206,7 +194,6 @@ func TestReadDepth_PagesReadDoNotGrowDuringAnOldSnapshot(t *testing.T) {
 	}
 }
 
-// turnOffVacuum disables autovacuum for the tables of the queue.
 func turnOffVacuum(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	owner := pgtest.Owner(t, pool, "dialer")
@@ -217,7 +204,6 @@ func turnOffVacuum(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-// claimOf adds a new request of the workspace and claims it.
 func claimOf(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID, next *int) dialqueue.Request {
 	t.Helper()
 	*next++

@@ -28,7 +28,7 @@ var ErrLost = errors.New("the row changed meanwhile")
 type Timing struct {
 	// InstanceLease is how long after its last heartbeat a process counts as alive.
 	InstanceLease time.Duration
-	// ClaimLease is how long a claimed request belongs to the process that claimed it.
+	// ClaimLease is how long a process owns a request that it claimed.
 	ClaimLease time.Duration
 	// A request that was not dialed ends when it has been due for QueueLimit.
 	QueueLimit time.Duration
@@ -67,7 +67,6 @@ func (s *Store) inTx(ctx context.Context, f func(pgx.Tx) error) error {
 	return pg.InTx(ctx, s.pool, f)
 }
 
-// The function outgoing converts facts into outbox events.
 func outgoing(facts ...callstate.Fact) []outbox.Event {
 	events := make([]outbox.Event, 0, len(facts))
 	for _, f := range facts {
@@ -85,8 +84,8 @@ ON CONFLICT (instance_id) DO UPDATE SET
 	steady_since = CASE WHEN instances.seen_at < now() - @lease::interval / 2 THEN now() ELSE instances.steady_since END`
 
 // Heartbeat stores the heartbeat of this process. If the previous heartbeat is older than half a
-// lease, the process takes over no calls for the next lease. The reason is that after an outage of
-// the database, the heartbeats of all processes are old.
+// lease, the process takes over no calls for the next lease. After an outage of the database, the
+// heartbeats of all processes are old, although the processes are alive.
 func (s *Store) Heartbeat(ctx context.Context) error {
 	args := pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease}
 	if _, err := s.pool.Exec(ctx, instanceHeartbeat, args); err != nil {

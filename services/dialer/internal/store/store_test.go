@@ -29,7 +29,6 @@ func newPool(t *testing.T) *pgxpool.Pool {
 	return pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 }
 
-// newStore returns the store of a new replica.
 func newStore(pool *pgxpool.Pool) *store.Store { return newInstance(pool, uuid.Must(uuid.NewV7())) }
 
 func newInstance(pool *pgxpool.Pool, id uuid.UUID) *store.Store {
@@ -45,7 +44,6 @@ func within(t *testing.T, pool *pgxpool.Pool, f func(tx pgx.Tx) error) {
 	}
 }
 
-// aRequest returns a request that is due now.
 func aRequest(workspace uuid.UUID, number int) dialqueue.Request {
 	now := time.Now()
 	return dialqueue.Request{
@@ -70,7 +68,7 @@ func enqueue(t *testing.T, pool *pgxpool.Pool, st *store.Store, requests ...dial
 }
 
 // The consumer serves all workspaces. Unusual variables in a request of one customer must not stop
-// it.
+// the consumer.
 func TestEnqueue_StoresAnyValidJSON(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -100,7 +98,6 @@ func count(t *testing.T, pool *pgxpool.Pool, query string, args ...any) (n int) 
 	return n
 }
 
-// The function wide returns a capacity that limits only the number of free workers.
 func wide(workers int) store.Capacity {
 	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
 	return store.Capacity{Workers: dialqueue.Workers{Free: workers}, Trunk: "sim", OfTrunk: ample, Total: ample}
@@ -111,7 +108,6 @@ func claim(t *testing.T, st *store.Store, workers int) []dialqueue.Request {
 	return claimAs(t, st, wide(workers)).Requests
 }
 
-// claimAs claims requests of the first workspaces that Due returns.
 func claimAs(t *testing.T, st *store.Store, c store.Capacity) store.Claimed {
 	t.Helper()
 	claimed, err := (&claimer{Store: st}).claim(t.Context(), c)
@@ -121,7 +117,6 @@ func claimAs(t *testing.T, st *store.Store, c store.Capacity) store.Claimed {
 	return claimed
 }
 
-// claimer is a replica that serves the workspaces in turn, as the dialer does.
 type claimer struct {
 	*store.Store
 	candidates dialqueue.Candidates
@@ -146,8 +141,6 @@ func claimOnce(ctx context.Context, st *store.Store, c store.Capacity) (store.Cl
 	return (&claimer{Store: st}).claim(ctx, c)
 }
 
-// claimWithoutTrunk claims while no trunk can take a call. It requires that the claim takes as many
-// requests as the parameter want.
 func claimWithoutTrunk(t *testing.T, st *store.Store, want int) {
 	t.Helper()
 	over := wide(8)
@@ -157,21 +150,16 @@ func claimWithoutTrunk(t *testing.T, st *store.Store, want int) {
 	}
 }
 
-// inUse returns the number of requests that count towards the limits.
 func inUse(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
 	return count(t, pool, `SELECT count(*) FROM dial_queue
 		WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()`)
 }
 
-// knownWorkspace inserts a workspace with the default limits, unless the workspace already has a
-// row.
 const knownWorkspace = `
 INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations)
 VALUES ($1, 0, 'active', true, $2, $3, '{}') ON CONFLICT DO NOTHING`
 
-// The function fenced enqueues a request, claims it and commits its fence (the row that permits the
-// dial). It returns the id of the call.
 func fenced(t *testing.T, pool *pgxpool.Pool, st *store.Store, r dialqueue.Request) uuid.UUID {
 	t.Helper()
 	enqueue(t, pool, st, r)
@@ -186,8 +174,6 @@ func fenced(t *testing.T, pool *pgxpool.Pool, st *store.Store, r dialqueue.Reque
 	return id
 }
 
-// Withdraw and the fence of the same request run concurrently, 200 times. Exactly one of them may
-// succeed, and the result of Withdraw must match the state of the request.
 func TestWithdraw_ExactlyOneOfWithdrawalAndFenceSucceeds(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -330,7 +316,6 @@ func TestClaim_DoesNotTakeScheduledRequests(t *testing.T) {
 	}
 }
 
-// dueWorkspaces returns the workspaces that Due finds.
 func dueWorkspaces(t *testing.T, st *store.Store) []dialqueue.Due {
 	t.Helper()
 	found, err := st.Due(t.Context())
@@ -373,7 +358,6 @@ func TestFence_RejectsASecondLiveCallToANumber(t *testing.T) {
 	}
 }
 
-// A fence can be deleted only 60 days after its commit. A fence can never be changed.
 func TestFences_DeletingAYoungFenceIsRejected(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -386,7 +370,6 @@ func TestFences_DeletingAYoungFenceIsRejected(t *testing.T) {
 	}
 }
 
-// The result depends only on the times in the rows, not on the duration of the test.
 func TestTakeOver_TakesOnlyCallsOfDeadProcesses(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

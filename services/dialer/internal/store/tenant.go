@@ -19,8 +19,8 @@ import (
 )
 
 // ON CONFLICT DO UPDATE locks the existing row even if its WHERE is false. A batch of events must
-// not keep locks on rows that ApplySetting has already stored. So the SELECT excludes versions that
-// are already stored.
+// not keep locks on rows that ApplySetting has already stored. So the SELECT excludes stored
+// versions.
 const saveWorkspace = `
 INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations,
 	recordings, keep_recordings_days)
@@ -84,7 +84,6 @@ ON CONFLICT (agent_id) DO UPDATE SET version = EXCLUDED.version, name = EXCLUDED
 	max_call_seconds = EXCLUDED.max_call_seconds, settings = EXCLUDED.settings, deleted = EXCLUDED.deleted
 WHERE agents.version < EXCLUDED.version`
 
-// dropKey deletes the model key of a deleted agent.
 const dropKey = `
 DELETE FROM agent_keys k USING agents a
 WHERE k.workspace_id = @workspace_id AND k.agent_id = @agent_id AND a.agent_id = k.agent_id AND a.workspace_id = k.workspace_id AND a.deleted`
@@ -200,7 +199,7 @@ func (s *Store) ConversationInputs(ctx context.Context, callID uuid.UUID) (o Con
 }
 
 // The recursion steps from workspace to workspace through the index. It reads one index entry of
-// each workspace, even if many calls of a workspace wait.
+// each workspace, even if a workspace has many waiting calls.
 const dueAnalyses = `
 WITH RECURSIVE walk (workspace_id, n) AS (
 	(SELECT c.workspace_id, 1 FROM calls c WHERE c.analyse_at IS NOT NULL AND c.workspace_id > @after ORDER BY c.workspace_id LIMIT 1)
@@ -227,8 +226,8 @@ SELECT d.call_id, d.workspace_id, d.agent_id, d.person, d.time_zone, d.turns, d.
 FROM claimed d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id = d.workspace_id
 	LEFT JOIN sip_legs s ON s.call_id = d.call_id`
 
-// Analysis is an ended call whose conversation must be summarized. Analyses is the number of times
-// that the analysis was started, including this time.
+// Analysis is an ended call whose conversation must be summarized. Analyses counts the starts of
+// the analysis, including this start.
 type Analysis struct {
 	CallID      uuid.UUID    `db:"call_id"`
 	WorkspaceID uuid.UUID    `db:"workspace_id"`
@@ -244,8 +243,8 @@ type Analysis struct {
 }
 
 // AnalysisLimits limits a claim of analyses. Total is the limit of this claim. PerWorkspace is the
-// highest number of analyses that a workspace may have in progress, and Ongoing is the number that
-// each workspace has in progress now.
+// highest number of concurrent analyses of a workspace. Ongoing is the current number of each
+// workspace.
 type AnalysisLimits struct {
 	Total, PerWorkspace int
 	Ongoing             map[uuid.UUID]int
@@ -271,8 +270,7 @@ func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, limits Analysi
 	return due, next, nil
 }
 
-// workspacesWithAnalyses returns the workspaces that have due analyses and are below their limit.
-// left is the number of analyses that each of them may start.
+// The map left contains, by workspace, how many analyses the workspace may start.
 func (s *Store) workspacesWithAnalyses(ctx context.Context, after uuid.UUID,
 	limits AnalysisLimits) (workspaces []uuid.UUID, left []int, next uuid.UUID, err error) {
 	rows, err := s.pool.Query(ctx, dueAnalyses, pg.Args{"after": after, "steps": dialqueue.WorkspacesPerClaim})
@@ -370,7 +368,6 @@ func (s *Store) DialInputs(ctx context.Context, requests ...dialqueue.Request) (
 	return known, nil
 }
 
-// person identifies a person by the workspace and the phone number.
 type person struct {
 	workspaceID uuid.UUID
 	phone       string

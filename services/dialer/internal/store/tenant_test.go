@@ -69,7 +69,6 @@ func TestConversationInputs_HaveTheNewestSettings(t *testing.T) {
 	}
 }
 
-// When an agent is deleted, its key must be deleted too.
 func TestSaveAgent_DeletesTheKeyOfADeletedAgent(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -15,8 +15,6 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-// Each live process must respond to each request once. The result must contain the number of
-// processes that did not respond.
 func TestMessages_CollectsTheMessagesOfAllProcesses(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: Migrations})
@@ -82,8 +80,6 @@ func TestMessages_CollectsTheMessagesOfAllProcesses(t *testing.T) {
 	}
 }
 
-// A killed process left a request and stored messages. DeleteOld deletes both, and keeps a new
-// request.
 func TestDeleteOld_DeletesRequestsOlderThanAMinute(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: Migrations})

@@ -12,8 +12,6 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// An attempt must be kept longer than its leg. This is also true if no INVITE was sent for the
-// attempt and the call was then offered to another trunk.
 func TestDeleteRefused_KeepsTheRowOfTheAttempt(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
@@ -25,7 +23,7 @@ func TestDeleteRefused_KeepsTheRowOfTheAttempt(t *testing.T) {
 	unsent := store.Refusal{
 		At: *instant(), Cause: callstate.NetworkOutOfOrder, ByUs: true, Answer: store.Answer{Error: "not sent: no such host"},
 	}
-	if err := j.DeleteRefused(t.Context(), offered, unsent); err != nil { // no leg was stored before
+	if err := j.DeleteRefused(t.Context(), offered, unsent); err != nil {
 		t.Fatal(err)
 	}
 	offered.TrunkID = uuid.New()
@@ -36,7 +34,7 @@ func TestDeleteRefused_KeepsTheRowOfTheAttempt(t *testing.T) {
 	refused := store.Refusal{
 		At: *instant(), Cause: callstate.SwitchCongestion, Answer: store.Answer{Status: 503, Reason: strings.Repeat("é", 501)},
 	}
-	for range 2 { // the second time repeats a commit whose response was lost
+	for range 2 { // the second run repeats a commit whose response was lost
 		if err := j.DeleteRefused(t.Context(), offered, refused); err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +69,6 @@ func TestDeleteRefused_KeepsTheRowOfTheAttempt(t *testing.T) {
 	}
 }
 
-// An answered call must have the SIP status 200, even if the process that owned the leg is dead.
 func TestEndGuard_StoresTheEndOfTheAttempt(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)

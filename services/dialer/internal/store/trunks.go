@@ -36,7 +36,6 @@ type Trunks struct {
 // NewTrunks returns a store that encrypts the passwords with the parameter box.
 func NewTrunks(pool *pgxpool.Pool, box *seal.Box) *Trunks { return &Trunks{pool: pool, box: box} }
 
-// row is a row of the table trunks.
 type row struct {
 	TrunkID        uuid.UUID `db:"trunk_id"`
 	Version        int64     `db:"version"`
@@ -159,7 +158,6 @@ func (s *Trunks) List(ctx context.Context, asked page.Request) ([]trunks.Trunk, 
 
 const active = `SELECT ` + trunkColumns + ` FROM trunks WHERE status = 'active' ORDER BY priority, trunk_id`
 
-// dropCache deletes the cached list, so that a change by this process takes effect immediately.
 func (s *Trunks) dropCache() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,8 +231,6 @@ func (s *Trunks) many(ctx context.Context, sql string, args pg.Args) ([]trunks.T
 	return trunks, nil
 }
 
-// The function named converts the error of a statement: to ErrNameTaken if the name of the trunk is
-// in use. Other errors are returned unchanged.
 func named(err error) error {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && refused.Code == "23505" && refused.ConstraintName == "trunks_name" {
@@ -261,9 +257,8 @@ func (s *Trunks) args(t trunks.Trunk) (pg.Args, error) {
 	}, nil
 }
 
-// The method opened returns the trunk with its decrypted password. If the password cannot be
-// decrypted, the trunk has no password. Such a trunk can still be read, and an operator can set
-// another password.
+// If the password cannot be decrypted, the trunk has no password. Such a trunk can still be read,
+// and an operator can set another password.
 func (s *Trunks) opened(r row) trunks.Trunk {
 	var password []byte
 	if r.PasswordSealed != nil {
