@@ -12,15 +12,15 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
-// onCallRequests confirms the hold of each request for which a requested event arrived. If a
-// request was canceled or abandoned, onCallRequests enqueues the end of the request for settlement.
+// A requested event confirms the hold of its request. If a request was canceled or abandoned,
+// onCallRequests enqueues the end of the request for settlement.
 func (c *Consumer) onCallRequests(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
 	var requests []store.Request
 	var requestEnds []holds.Outcome
-	var recordOf []int // for each element of requests, the index of its Kafka record
+	var recordOf []int // the index of the Kafka record of each request
 	for i, rec := range batch {
 		requestEnd, err := readCallRequest(ctx, rec)
 		if outcome.Results[i], err = inbox.ResultOf(err); err != nil || outcome.Results[i].IsParked() {
@@ -53,9 +53,8 @@ func (c *Consumer) onCallRequests(
 	return outcome, err
 }
 
-// readCallRequest decodes an event of a call request. For a requested event, requestEnd.Reason is
-// empty: the request exists, and its hold must be confirmed. For other events, requestEnd is the
-// end of the request.
+// For a requested event, requestEnd.Reason is empty: the request exists, and its hold must be
+// confirmed. For other events, requestEnd is the end of the request.
 func readCallRequest(ctx context.Context, rec inbox.Record) (requestEnd holds.Outcome, err error) {
 	var event eventv1.CallRequestEvent
 	if err := rec.Decode(&event); err != nil {

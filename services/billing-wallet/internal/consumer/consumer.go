@@ -27,7 +27,7 @@ type Consumer struct {
 }
 
 // New returns a consumer. The consumer calls the function settle after each commit that stored ends
-// of requests. settle must not block.
+// of requests. The function settle must not block.
 func New(st *store.Store, settle func()) *Consumer { return &Consumer{store: st, settle: settle} }
 
 // Handlers maps each topic to its handler.
@@ -39,8 +39,7 @@ func (c *Consumer) Handlers() inbox.Handlers {
 	}
 }
 
-// outcomeOf returns an outcome of the request with an empty Reason. The outcome contains the trace
-// context of ctx.
+// The outcome has an empty Reason and the trace context of ctx.
 func outcomeOf(ctx context.Context, request, workspace string) (requestEnd holds.Outcome, err error) {
 	if requestEnd.RequestID, err = uuid.Parse(request); err != nil {
 		return requestEnd, kafka.Parkf("call_request_id %q is no UUID", request)

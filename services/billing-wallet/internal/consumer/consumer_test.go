@@ -25,17 +25,13 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// testTimeout is the timeout of a test that waits for a condition.
 const testTimeout = 2 * time.Minute
 
-// service is the consumer and the settler of billing-wallet with a broker and a database for one
-// test.
 type service struct {
 	*testing.T
-	pool  *pgxpool.Pool
-	store *store.Store
-	bus   *kafka.Client
-	// metrics are the settler's metrics.
+	pool    *pgxpool.Pool
+	store   *store.Store
+	bus     *kafka.Client
 	metrics *prometheus.Registry
 }
 
@@ -110,8 +106,6 @@ func (s *service) until(what string, holds func() (bool, error)) {
 	}
 }
 
-// The method count waits until the query, which counts rows, returns the number in the parameter
-// want.
 func (s *service) count(what, query string, want int, args ...any) {
 	s.Helper()
 	s.until(what, func() (bool, error) {
@@ -207,8 +201,8 @@ func TestEvents_RepeatedEventsInAnyOrderSettleTheHoldOnce(t *testing.T) {
 	}
 }
 
-// published reads wallet-events.v1 until the topic has events of as many requests as the parameter
-// want, and the outbox is empty. published returns the events by request.
+// published reads wallet-events.v1 until the topic has events of the wanted number of requests and
+// the outbox is empty. The result contains the events by request.
 func (s *service) published(want int) map[string][]string {
 	s.Helper()
 	s.count("everything is published", `SELECT count(*) FROM outbox`, 0)
@@ -256,9 +250,7 @@ func TestEvents_EndOfARequestReleasesTheHold(t *testing.T) {
 	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
 }
 
-// TestEvents_SecondEndOfARequestOnlyIncrementsTheMetric publishes two ends of each request. The two events
-// are in two topics, or in one topic. The first end settles the hold and publishes one event. The
-// second end only increments the metric of late settlements.
+// The two ends of a request can be in two topics or in one topic.
 func TestEvents_SecondEndOfARequestOnlyIncrementsTheMetric(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -324,7 +316,7 @@ func TestEvents_InboundAndInvalidEventsDoNotStopOthers(t *testing.T) {
 	broken.Call = nil
 	s.publish(kafka.DialEvents, uuid.NewString(), wallettest.ID(), broken)
 	s.send(kafka.DialEvents, uuid.NewString(), wallettest.ID(), "ringfence.event.v1.DialEvent", []byte{0xff})
-	newer := order(request, workspace) // an event type that this build does not know
+	newer := order(request, workspace) // this build does not know the event type
 	s.publish(kafka.CallRequests, uuid.NewString(), wallettest.ID(), newer)
 	s.count("three records are parked", `SELECT count(*) FROM dead_letters`, 3)
 	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), dial(request, workspace, &eventv1.Ended{}, 60))

@@ -12,15 +12,14 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/holds"
 )
 
-// onDialEvents enqueues the ends of requests. Every event of a call contains the current state of
-// the call. So if the event `ended` is lost, the next event of the ended call settles the hold.
-// Only a call that has ended can be charged.
+// Every event of a call contains the current state of the call. So if the event `ended` is lost,
+// the next event of the ended call settles the hold. Only a call that has ended can be charged.
 func (c *Consumer) onDialEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
 	var requestEnds, repeated []holds.Outcome
-	var recordOf []int // for each element of repeated, the index of its Kafka record
+	var recordOf []int // the index of the Kafka record of each repeated outcome
 	for i, rec := range batch {
 		requestEnd, repeats, err := readDialEvent(ctx, rec)
 		if outcome.Results[i], err = inbox.ResultOf(err); err != nil || outcome.Results[i].IsParked() {
@@ -58,9 +57,8 @@ func (c *Consumer) onDialEvents(
 	return outcome, nil
 }
 
-// readDialEvent decodes an event and returns the end of its request. repeats is true if the event
-// was published after the event `ended` of its call. In that case the hold is almost always settled
-// already.
+// If repeats is true, the event was published after the event `ended` of its call. In that case the
+// hold is almost always settled already.
 func readDialEvent(ctx context.Context, rec inbox.Record) (requestEnd holds.Outcome, repeats bool, err error) {
 	var event eventv1.DialEvent
 	if err := rec.Decode(&event); err != nil {

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// If the event `ended` is lost, the next event of the ended call settles the hold. Later events of
-// the call change nothing, even if the lost event `ended` arrives after all.
+// If the event `ended` is lost, the next event of the ended call settles the hold. The lost event
+// can also arrive later.
 func TestDialEvents_AnyEventOfAnEndedCallSettlesTheHoldOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)

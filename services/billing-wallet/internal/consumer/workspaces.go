@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
-// onWorkspace creates the workspace's wallet, unless ApplySetting has already created the wallet.
+// ApplySetting can have created the wallet already.
 func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var ev eventv1.WorkspaceEvent
 	if err := rec.Decode(&ev); err != nil {

@@ -135,8 +135,7 @@ func TestSettle_FreeCallIsReleased(t *testing.T) {
 	}
 }
 
-// TestCharge_IsTheExactPriceOfStartedIncrements compares each charge with a price that the test
-// computes from fractions without rounding.
+// The test computes each expected price from fractions without rounding.
 func TestCharge_IsTheExactPriceOfStartedIncrements(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {

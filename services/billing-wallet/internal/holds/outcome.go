@@ -34,13 +34,13 @@ type Outcome struct {
 	WaitedSeconds float64
 }
 
-// Late is the kind of a late outcome. A late outcome changes nothing, because its hold is already
-// settled or does not exist.
+// Late is the kind of a late outcome. A late outcome changes nothing. Its hold is already settled
+// or does not exist.
 type Late string
 
 // The kinds of late outcomes, as values of the metric's label kind. Repeat means that the outcome
-// has the same call and price as the capture: another event of the call settled the hold before
-// this event arrived.
+// has the same call and price as the capture. In this case another event of the call settled the
+// hold before this event arrived.
 const (
 	NotLate             Late = ""
 	Repeat              Late = "repeat"
@@ -62,9 +62,9 @@ func (h Hold) Charge(seconds int32) money.Micro {
 	return min(money.Price(h.PerMinute, seconds, h.IncrementSeconds), h.Amount)
 }
 
-// Settle returns the settled hold: captured if the seconds have a price above 0, otherwise
-// released. If the hold is already settled, Settle returns the hold unchanged, and late is the kind
-// of the late outcome.
+// Settle returns the settled hold. The hold is captured if the seconds have a price above 0, and
+// released if not. If the hold is already settled, Settle returns the hold unchanged, and late is
+// the kind of the late outcome.
 func (h Hold) Settle(v Outcome) (settled Hold, late Late) {
 	charge := h.Charge(v.BillableSeconds)
 	switch {

@@ -11,7 +11,6 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// FuzzAPI sends requests to the whole service, as a customer and as an operator of one workspace.
 func FuzzAPI(f *testing.F) {
 	s := start(f)
 	workspace := wallettest.Workspace(f, s.store, money.Credit)

@@ -67,8 +67,7 @@ func orderOf(request *billingv1.HoldRequest) (order holds.Order, err error) {
 	return order, nil
 }
 
-// holdError converts an error to a Connect error for the service `calls`. It also logs an internal
-// error, because no caller of holdError does.
+// holdError also logs an internal error, because no caller of holdError logs errors.
 func holdError(ctx context.Context, order holds.Order, err error) error {
 	switch {
 	case errors.Is(err, store.ErrNoWallet):

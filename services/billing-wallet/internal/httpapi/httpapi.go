@@ -23,8 +23,7 @@ type API struct {
 // New returns the API.
 func New(st *store.Store, batcher *store.HoldBatcher) *API { return &API{store: st, holds: batcher} }
 
-// workspace returns the workspace id from the path of an operator's request. The gateway has
-// already checked that the workspace exists.
+// The gateway has already checked that the workspace exists.
 func workspace(r *http.Request) (uuid.UUID, error) { return httpserver.PathID(r, "id", "workspace") }
 
 // clientError returns 404 if the workspace has no wallet. Other errors are returned unchanged.

@@ -24,7 +24,6 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// stack is the service with a real listener, and the signing keys of the services that call it.
 type stack struct {
 	testing.TB
 	url     string
@@ -63,8 +62,7 @@ func start(t testing.TB) *stack {
 	return s
 }
 
-// The method request sends a request for the workspace, signed by the gateway. If operator is
-// empty, it sends a customer's request.
+// If operator is empty, the request is a customer's request.
 func (s *stack) request(method, path string, workspace uuid.UUID, operator, body string) (int, string) {
 	s.Helper()
 	token, err := s.keys["gateway"].SignCaller("billing-wallet", serviceauth.Caller{
@@ -82,7 +80,7 @@ func (s *stack) request(method, path string, workspace uuid.UUID, operator, body
 	if err != nil {
 		s.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // the body is read to its end
+	defer answer.Body.Close() //nolint:errcheck
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
 		s.Fatal(err)
@@ -246,11 +244,12 @@ func TestRoutes_OnlyTheGatewayIsAccepted(t *testing.T) {
 		status, body := s.request("GET", path, workspace, "", "")
 		s.wants("a customer at "+path, status, body, 401, `"invalid_api_key"`)
 	}
-	answer, err := http.Get(s.url + "/v1/wallet") //nolint:noctx // has no header that identifies the caller
+	// this request has no header that identifies the caller
+	answer, err := http.Get(s.url + "/v1/wallet") //nolint:noctx
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // the test reads only the status code
+	defer answer.Body.Close() //nolint:errcheck
 	if answer.StatusCode != 401 {
 		t.Errorf("without a caller = %d, want 401", answer.StatusCode)
 	}
@@ -311,8 +310,7 @@ func TestHold_ReturnsTheHoldOrTheMissingCredit(t *testing.T) {
 	}
 }
 
-// TestHold_RepeatedHoldKeepsMaxCallSeconds repeats a hold with a larger max_call_seconds. The first
-// hold does not change, and the response contains the max_call_seconds of the first hold.
+// The response must contain the max_call_seconds of the first hold.
 func TestHold_RepeatedHoldKeepsMaxCallSeconds(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -27,8 +27,7 @@ func viewRate(r holds.Rate) rateView {
 	return rateView{r.Prefix, r.PerMinute.String(), r.IncrementSeconds}
 }
 
-// The method rate converts the body to a rate. If the body has no increment, the default increment
-// is used.
+// If the body has no increment, the default increment is used.
 func (b rateBody) rate() (holds.Rate, error) {
 	read := holds.Default()
 	if b.Prefix == nil {

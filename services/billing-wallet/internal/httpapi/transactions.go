@@ -26,8 +26,7 @@ type transactionBody struct {
 	Reference *string `json:"reference"`
 }
 
-// transactionView is one transaction in a response. amount is a decimal string, as in the request
-// body.
+// The field amount is a decimal string, as in the request body.
 type transactionView struct {
 	ID            uuid.UUID         `json:"id"`
 	Type          ledger.Kind       `json:"type"`
@@ -43,7 +42,6 @@ func viewTransaction(t ledger.Transaction) transactionView {
 		openapi.TimestampOf(t.CreatedAt())}
 }
 
-// The method payment validates the body and returns its type, amount and reference.
 func (b transactionBody) payment() (kind ledger.Kind, amount money.Micro, reference string, err error) {
 	switch {
 	case b.Type == nil:

@@ -23,8 +23,7 @@ func (a *API) wallet(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// accountsView is a wallet as operators see it. The balance is the sum of the spendable and the
-// held credit.
+// The balance is the sum of the spendable and the held credit.
 type accountsView struct {
 	Balance           money.Micro        `json:"balance"`
 	Held              money.Micro        `json:"held"`

@@ -46,7 +46,8 @@ const (
 	OpenButSettled DifferenceKind = "open_but_settled"
 	// SettledTwice: the hold has several capture or release transactions.
 	SettledTwice DifferenceKind = "settled_twice"
-	// WrongSettlement: the hold is captured but has a release transaction, or the reverse.
+	// WrongSettlement: the hold is captured but has a release transaction, or the hold is released
+	// but has a capture transaction.
 	WrongSettlement DifferenceKind = "wrong_settlement"
 	// WrongRelease: the release does not return the amount of the hold.
 	WrongRelease DifferenceKind = "wrong_release"

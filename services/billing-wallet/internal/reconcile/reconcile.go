@@ -1,6 +1,6 @@
 // Package reconcile compares wallets, transactions and holds with each other. The command reconcile
-// prints every difference. The service compares periodically and counts the differences. Neither
-// repairs anything. Package store contains the comparisons.
+// prints every difference. The service compares periodically and counts the differences. Neither of
+// them repairs anything. Package store contains the comparisons.
 package reconcile
 
 import (
@@ -27,8 +27,8 @@ const progressInterval = 5 * time.Second
 type Walk struct {
 	Store *store.Store
 	// Out receives a line for each difference, and at the end a line with the count. If
-	// service.Scripted(ctx) is true, Out receives one JSON object instead. Progress receives the
-	// progress lines.
+	// service.Scripted(ctx) is true, Out receives one JSON object and no lines. Progress receives
+	// the progress lines.
 	Out, Progress io.Writer
 	// Interval is the time between two progress lines. If Interval is 0, 5 s are used.
 	Interval time.Duration
@@ -76,8 +76,7 @@ func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 	return nil
 }
 
-// compare compares one workspace. Each time ticks receives a value, compare calls the function
-// progress.
+// Each time ticks receives a value, compare calls the function progress.
 func (w Walk) compare(ctx context.Context, id uuid.UUID, progress func(),
 	ticks <-chan time.Time) (found []ledger.Difference, err error) {
 	done := make(chan struct{})
@@ -95,7 +94,6 @@ func (w Walk) compare(ctx context.Context, id uuid.UUID, progress func(),
 	}
 }
 
-// report is the result for the workspaces that were compared so far.
 type report struct {
 	Workspaces  int                 `json:"workspaces"`
 	Differences []ledger.Difference `json:"differences"` // the first maxDifferences differences
@@ -116,7 +114,6 @@ func (a report) String() string {
 	return fmt.Sprintf("%d workspaces compared, %d differences", a.Workspaces, a.Count)
 }
 
-// print prints the result.
 func (w Walk) print(ctx context.Context, prefix string, result report) error {
 	if service.Scripted(ctx) {
 		return json.NewEncoder(w.Out).Encode(result)
@@ -130,7 +127,6 @@ func (w Walk) print(ctx context.Context, prefix string, result report) error {
 // were no differences.
 func (w Walk) interrupted(ctx context.Context, result report, err error) error {
 	result.BrokenOff = true
-	// an error of print is ignored, because the error of the comparison is returned
 	_ = w.print(ctx, "broken off: ", result)
 	if ctx.Err() != nil {
 		return errors.New("reconciliation was interrupted: run it again")

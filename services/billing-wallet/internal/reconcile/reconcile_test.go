@@ -27,7 +27,6 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// books contains the ids of a workspace and of its open, its captured and its released hold.
 type books struct{ workspace, open, captured, released uuid.UUID }
 
 func keep(t *testing.T, pool *pgxpool.Pool, st *store.Store) books {
@@ -60,7 +59,6 @@ func keep(t *testing.T, pool *pgxpool.Pool, st *store.Store) books {
 	return b
 }
 
-// unguard removes the constraints of the tables, so that a test can write inconsistent rows.
 func unguard(t *testing.T, super *pgxpool.Pool) {
 	t.Helper()
 	for _, statement := range []string{
@@ -82,8 +80,7 @@ const again = `INSERT INTO transactions (id, workspace_id, kind, reference, oper
 	SELECT gen_random_uuid(), workspace_id, kind, reference, operator, request_id, wallet_micro, held_micro, revenue_micro, funding_micro
 	FROM transactions WHERE workspace_id = @workspace AND `
 
-// Each element of forgeries is an SQL statement that makes rows inconsistent, and the differences
-// that the reconciliation must find afterwards.
+// Each statement makes rows inconsistent, and the reconciliation must find the differences.
 var forgeries = []struct {
 	name, sql string
 	want      []string
@@ -165,8 +162,6 @@ var forgeries = []struct {
 	{"a hold is in another currency", `UPDATE holds SET currency = 'EUR' WHERE request_id = @open`, []string{"wrong_currency: <open>: kept EUR, found USD"}},
 }
 
-// TestRun_ReportsEveryInconsistency runs each forgery as the superuser, after the constraints were
-// removed. Then it checks the output of the command reconcile.
 func TestRun_ReportsEveryInconsistency(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -222,9 +217,8 @@ func TestRun_ReportsEveryInconsistency(t *testing.T) {
 	}
 }
 
-// The function compare requires that the output contains exactly the differences in want, in any
-// order. An element of want is the beginning of a line without the workspace. The text <id> in want
-// matches any id.
+// The output must contain the differences in want, in any order. An element of want is the
+// beginning of a line without the workspace. The text <id> in want matches any id.
 func compare(t *testing.T, name string, b books, args pgx.NamedArgs, lines, want []string) {
 	t.Helper()
 	if len(lines) != len(want) {
@@ -245,8 +239,7 @@ func compare(t *testing.T, name string, b books, args pgx.NamedArgs, lines, want
 	}
 }
 
-// lineChannel is a writer that passes each written line to a goroutine that waits for one. If no
-// goroutine waits, the line is dropped.
+// If no goroutine waits for a line, the line is dropped.
 type lineChannel chan string
 
 func (h lineChannel) Write(line []byte) (int, error) {
@@ -257,8 +250,8 @@ func (h lineChannel) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestRun_PrintsProgress locks a table, so that the comparison of a workspace waits until a
-// progress line was printed.
+// The test locks a table, so that the comparison of a workspace waits until a progress line was
+// printed.
 func TestRun_PrintsProgress(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -323,7 +316,6 @@ func TestRun_UnknownWorkspaceAndInterruptionAreErrors(t *testing.T) {
 	}
 }
 
-// The function scripted checks that the JSON object contains the same differences as the lines.
 func scripted(t *testing.T, st *store.Store, workspace uuid.UUID, lines []string) {
 	t.Helper()
 	var out bytes.Buffer

@@ -24,9 +24,9 @@ const (
 	longOpenFactor = 180
 )
 
-// Confirmer publishes the event `unconfirmed` for two kinds of open holds. Either the event
-// `requested` of the request did not arrive, or it arrived and the hold is still open after hours.
-// The second kind exists because the event of a request's end can be lost. Confirmer repeats the
+// Confirmer publishes the event `unconfirmed` for two kinds of open holds. A hold of the first kind
+// has a request whose event `requested` did not arrive. A hold of the second kind is still open
+// hours after this event, because the event of a request's end can be lost. Confirmer repeats the
 // event until the service `calls` responds. Confirmer never releases a hold: only an event about
 // the request releases it.
 type Confirmer struct {
@@ -37,8 +37,8 @@ type Confirmer struct {
 	open, unconfirmed, oldest prometheus.Gauge
 }
 
-// NewConfirmer returns a confirmer. It reports holds that are older than the given duration, and
-// repeats the event of a hold each time that duration has passed.
+// NewConfirmer returns a confirmer. It reports holds that are older than the duration after, and
+// repeats the report of each hold at this interval.
 func NewConfirmer(st *store.Store, relay *outbox.Relay, after time.Duration, metrics prometheus.Registerer) *Confirmer {
 	factory := promauto.With(metrics)
 	return &Confirmer{

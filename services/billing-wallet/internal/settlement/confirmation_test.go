@@ -32,7 +32,6 @@ func relayOf(t *testing.T, pool *pgxpool.Pool) *outbox.Relay {
 	return outbox.NewRelay(pool, bus, prometheus.NewRegistry(), outbox.Config{})
 }
 
-// The function held makes a hold and moves its creation time back by the given age.
 func held(t *testing.T, st *store.Store, owner *pgxpool.Pool, workspace uuid.UUID, age time.Duration) uuid.UUID {
 	t.Helper()
 	order := wallettest.Order(workspace)
@@ -53,7 +52,6 @@ func older(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, by time.Durat
 	}
 }
 
-// The function exactly sets the age of a hold and marks the hold as not reported.
 func exactly(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, age time.Duration) {
 	t.Helper()
 	if _, err := owner.Exec(t.Context(), `
@@ -62,7 +60,6 @@ func exactly(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, age time.Du
 	}
 }
 
-// reportedEarly reports whether a hold was reported when it was exactly two minutes old.
 func reportedEarly(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID) (reported bool) {
 	t.Helper()
 	err := owner.QueryRow(t.Context(), `SELECT coalesce(confirm_requested_at - created_at > interval '2 minutes', false) FROM holds WHERE request_id = $1`, requestID).Scan(&reported)
@@ -89,7 +86,7 @@ func TestConfirmer_RepeatsTheEventUntilTheHoldIsConfirmed(t *testing.T) {
 		t.Helper()
 		exactly(t, owner, young, 118*time.Second) // the hold is not due when a pass starts
 		n, err := asker.Pass(t.Context())
-		// The pass took so long that the hold became due during it. Reporting the hold is then
+		// If the pass took long, the hold became due during the pass, and a report of the hold is
 		// correct.
 		if n == want+1 && reportedEarly(t, owner, young) {
 			late++
@@ -135,8 +132,7 @@ func confirm(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace, reque
 	}
 }
 
-// TestConfirmer_ReportsLongOpenHolds covers an open hold whose event `requested` arrived, but whose
-// request's end was lost.
+// The event `requested` of the hold arrived, but the event of the request's end was lost.
 func TestConfirmer_ReportsLongOpenHolds(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)

@@ -100,7 +100,7 @@ func (s *Settler) Pass(ctx context.Context) (outcomes int, err error) {
 		return 0, err
 	}
 	oldest := 0.0
-	var fault error // an error of one workspace does not stop the others
+	var fault error
 	for _, waiting := range workspaces {
 		oldest = max(oldest, waiting.WaitedSeconds)
 		n, err := s.settleWorkspace(ctx, waiting.WorkspaceID)
@@ -144,8 +144,7 @@ func (s *Settler) settleWorkspace(ctx context.Context, workspaceID uuid.UUID) (o
 	}
 }
 
-// publish adds the event of a settlement to the batch. The event continues the trace of the settled
-// outcome. A late outcome has no event.
+// The event continues the trace of the settled outcome. A late outcome has no event.
 func publish(ctx context.Context, batch *pgx.Batch, done store.Settlement) (trace.Span, error) {
 	waited := time.Duration(done.Outcome.WaitedSeconds * float64(time.Second))
 	ctx, span := telemetry.Continue(ctx, "settle hold", done.Outcome.Traceparent, waited,

@@ -17,9 +17,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// TestSettler_OneFailingWorkspaceDoesNotStopOthers corrupts the balance of one wallet, so that the
-// capture in that wallet fails. The outcome stays pending, and the metric of the oldest pending
-// settlement rises. The outcomes of other workspaces are settled.
+// The balance of one wallet is corrupted, so that the capture in that wallet fails. The metric of
+// the oldest pending settlement must rise.
 func TestSettler_OneFailingWorkspaceDoesNotStopOthers(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)

@@ -28,7 +28,6 @@ const (
 	rounds     = 12
 )
 
-// contention is the set of workspaces that the concurrent workers use.
 type contention struct {
 	*testing.T
 	pool       *pgxpool.Pool
@@ -39,9 +38,8 @@ type contention struct {
 	open []holds.Order
 }
 
-// TestLedger_ConcurrentWorkNeverDeadlocks runs 64 workers on three workspaces. They make, end,
-// confirm, report and settle holds, post payments, replace rates and compare balances. The code
-// retries after a deadlock, which would hide it, so the test reads the server's count of deadlocks.
+// The code retries after a deadlock. A retry would hide the deadlock, so the test reads the
+// server's count of deadlocks.
 func TestLedger_ConcurrentWorkNeverDeadlocks(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -60,7 +58,7 @@ func TestLedger_ConcurrentWorkNeverDeadlocks(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, order := range c.open { // the test ends all requests whose holds are still open
+	for _, order := range c.open {
 		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			return c.st.EnqueueOutcome(t.Context(), tx, holds.Outcome{WorkspaceID: order.WorkspaceID, RequestID: order.RequestID, Reason: holds.Canceled})
 		})
@@ -145,8 +143,8 @@ func (c *contention) hold(id uuid.UUID) error {
 	return err
 }
 
-// The method records confirms and ends holds of all workspaces in one transaction and in any order,
-// as the consumer does for a batch of Kafka records. Two batches can contain the same request.
+// The consumer confirms and ends holds of several workspaces in one transaction and in any order.
+// Two batches can contain the same request.
 func (c *contention) records() error {
 	c.mu.Lock()
 	published := make([]holds.Order, 0, 10)
@@ -172,8 +170,7 @@ func (c *contention) records() error {
 	})
 }
 
-// noDeadlocks waits until every connection has reported its statistics to the server. Then it
-// requires that the server counted no deadlock.
+// Every connection must have reported its statistics before the server's count is complete.
 func (c *contention) noDeadlocks() {
 	c.Helper()
 	super := pgtest.Super(c.T, c.pool, wallettest.Schema)

@@ -21,9 +21,8 @@ const (
 )
 
 // HoldBatcher combines concurrent orders of one workspace into one commit. All these orders need
-// the lock on the same wallet. With a commit for each order, each order would occupy a connection
-// and wait for the commits of the others. Each process runs at most one commit per workspace at a
-// time.
+// the lock on the same wallet. Without the batcher, each order would occupy a connection and wait
+// for the commits of the others. Each process runs at most one commit per workspace at a time.
 type HoldBatcher struct {
 	store   *Store
 	results *prometheus.CounterVec
@@ -81,7 +80,6 @@ func (d *HoldBatcher) Hold(ctx context.Context, order holds.Order) (holds.Decisi
 	}
 }
 
-// The method serve commits the orders of one workspace until no order is left.
 func (d *HoldBatcher) serve(ctx context.Context, workspaceID uuid.UUID) {
 	for {
 		d.mu.Lock()

@@ -17,13 +17,13 @@ func TestHold_ConcurrentOrdersUseAllCreditAndNotMore(t *testing.T) {
 	st := store.New(wallettest.Pool(t))
 	const covered = 64
 	workspace := wallettest.Workspace(t, st, covered*money.Credit/2)
-	batchers := []*store.HoldBatcher{store.NewHoldBatcher(st, nil), store.NewHoldBatcher(st, nil)} // two replicas
+	batchers := []*store.HoldBatcher{store.NewHoldBatcher(st, nil), store.NewHoldBatcher(st, nil)}
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	held, refused := 0, 0
 	for client := range 64 {
 		all.Go(func() {
-			for range 3 { // orders for three times the available credit
+			for range 3 { // the orders together need three times the available credit
 				decision, err := batchers[client%2].Hold(t.Context(), wallettest.Order(workspace))
 				var insufficient *holds.Insufficient
 				mu.Lock()

@@ -119,8 +119,6 @@ SELECT h.request_id, @workspace_id, h.amount, @currency, h.per_minute, h.increme
 FROM unnest(@request_ids::uuid[], @amounts::bigint[], @per_minute::bigint[], @increments::integer[], @max_call::integer[])
      AS h (request_id, amount, per_minute, increment, max_call)`
 
-// insertHolds queues the rows of the holds and their transactions. The commit sends them to the
-// database.
 func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error {
 	n := len(made)
 	requests, amounts, perMinute := make([]uuid.UUID, n), make([]int64, n), make([]int64, n)
@@ -148,9 +146,9 @@ func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error
 	return nil
 }
 
-// The condition lists the final states. With the condition state = 'held' instead, a plan that was
-// made while the table was small would read the partial index holds_unconfirmed, including all its
-// dead rows.
+// The condition lists the final states because of the planner. With the condition state = 'held', a
+// plan that was made while the table was small would read the partial index holds_unconfirmed with
+// all its dead rows.
 const confirmHold = `
 UPDATE holds SET confirmed_at = now()
 WHERE request_id = (SELECT request_id FROM holds WHERE request_id = @request_id AND workspace_id = @workspace_id FOR UPDATE SKIP LOCKED)
@@ -204,7 +202,7 @@ RETURNING holds.request_id, holds.workspace_id`
 
 // EnqueueUnconfirmed writes an event to the outbox for up to limit holds that are older than the
 // given duration and whose event `requested` did not arrive. A hold gets at most one event in each
-// period of that length.
+// period of the given duration.
 func (s *Store) EnqueueUnconfirmed(
 	ctx context.Context, after time.Duration, limit int, event func(Request) outbox.Event,
 ) (marked []Request, err error) {
@@ -212,7 +210,8 @@ func (s *Store) EnqueueUnconfirmed(
 }
 
 // EnqueueLongOpen writes an event to the outbox for up to limit confirmed holds that are open for
-// longer than the given duration. A hold gets at most one event in each period of that length.
+// longer than the given duration. A hold gets at most one event in each period of the given
+// duration.
 func (s *Store) EnqueueLongOpen(
 	ctx context.Context, after time.Duration, limit int, event func(Request) outbox.Event,
 ) (marked []Request, err error) {

@@ -18,8 +18,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// history is a wallet and a simple model of the wallet. The model computes amounts independently of
-// the code under test.
+// The model in history computes amounts independently of the code under test.
 type history struct {
 	*rapid.T
 	st        *store.Store
@@ -31,19 +30,17 @@ type history struct {
 	paid     map[string]money.Micro
 	orders   []holds.Order
 	holds    map[uuid.UUID]*modelled
-	pending  []holds.Outcome // the stored outcomes that are not settled yet, oldest first
+	pending  []holds.Outcome // oldest first
 }
 
-// modelled is a hold as the model stores it.
 type modelled struct {
 	amount, perMinute int64
 	increment         int32
 	ended             bool
 }
 
-// TestLedger_MatchesTheModelAfterRandomOperations runs random histories of payments, rates, holds and ends of
-// requests. Holds can be repeated. Ends can be late, repeated, in any order, or of unknown
-// requests. They are settled a few at a time.
+// Holds can be repeated. Ends of requests can be late, repeated, in any order, or of unknown
+// requests.
 func TestLedger_MatchesTheModelAfterRandomOperations(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -107,8 +104,7 @@ func (h *history) price() {
 	}
 }
 
-// The method order orders one to four holds in one call of Store.Hold. Some of the orders repeat
-// earlier orders.
+// Some of the orders repeat earlier orders.
 func (h *history) order() {
 	var orders []holds.Order
 	for range rapid.IntRange(1, 4).Draw(h.T, "orders") {
@@ -174,8 +170,7 @@ func (m modelled) price(seconds int32) int64 {
 	return (m.perMinute*billed + 59) / 60
 }
 
-// endRequests enqueues ends of requests in any order, and some ends twice. A request can have an
-// open hold, a settled hold or no hold.
+// A request can have an open hold, a settled hold or no hold. Some requests end twice.
 func (h *history) endRequests() {
 	var pending []holds.Outcome
 	for range rapid.IntRange(1, 4).Draw(h.T, "pending") {
@@ -223,7 +218,6 @@ func (h *history) settle(most int) {
 	h.pending = slices.Delete(h.pending, 0, len(done))
 }
 
-// The method check compares the stored balances and the sums of the entries with the model.
 func (h *history) check() {
 	books, err := h.st.Books(h.Context(), h.workspace)
 	if err != nil {

@@ -14,8 +14,6 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// TestHold_ReadsThePriceOnlyFromTheIndex looks up a number among 20 000 prefixes of its workspace
-// and 20 000 prefixes of other workspaces.
 func TestHold_ReadsThePriceOnlyFromTheIndex(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -88,9 +86,7 @@ func TestHold_ReadsThePriceOnlyFromTheIndex(t *testing.T) {
 	}
 }
 
-// TestReplaceRates_OpenHoldsKeepTheirPrices replaces the rates while holds are made and settled. An
-// existing hold keeps its price. A new hold has a price from the old or from the new rates. After
-// ReplaceRates has returned, it has a price from the new rates.
+// A hold that is made while the rates are replaced has a price from the old or from the new rates.
 func TestReplaceRates_OpenHoldsKeepTheirPrices(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
@@ -100,8 +96,7 @@ func TestReplaceRates_OpenHoldsKeepTheirPrices(t *testing.T) {
 		{{Prefix: "+1", PerMinute: 600_000, IncrementSeconds: 60}},
 		nil,
 	}
-	// The key is the price of a hold of 600 s, and the value is the index of the list with that
-	// price.
+	// The key is the price of a hold of 600 s. The value is the index of the list with that price.
 	prices := map[money.Micro]int{1_200_000: 0, 6_000_000: 1, 500_000: 2}
 	order := wallettest.Order(workspace)
 	var holding sync.WaitGroup

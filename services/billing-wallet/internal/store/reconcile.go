@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
-// Books are the balances of a workspace, computed in three ways from one snapshot: as stored, from
-// the entries, and from the holds.
+// Books are the balances of a workspace, computed in three ways from one snapshot. The first way
+// reads the stored balances. The other ways add the entries or the holds.
 type Books struct {
 	Kept ledger.Wallet
 	// Summed are the sums of the ledger's entries.
@@ -84,7 +84,6 @@ SELECT @workspace_id, 'reference_twice', reference, 'once', count(*) || ' times'
 WHERE workspace_id = @workspace_id AND reference IS NOT NULL
 GROUP BY reference HAVING count(*) > 1`
 
-// The query reads every hold of the workspace with the transactions of its request.
 const differingHolds = `
 WITH told AS (
     SELECT request_id, count(*) AS transactions,
@@ -123,12 +122,10 @@ const tracesOf = `
 SELECT EXISTS (SELECT FROM wallets WHERE workspace_id = @workspace_id),
        EXISTS (SELECT FROM transactions WHERE workspace_id = @workspace_id) OR EXISTS (SELECT FROM holds WHERE workspace_id = @workspace_id)`
 
-// allowTime raises the statement timeout to 30 minutes, because a ledger can have many millions of
-// rows.
+// A ledger can have many millions of rows.
 const allowTime = `SET LOCAL statement_timeout = '30min'`
 
-// The function snapshot returns the options of a transaction in which all statements read the same
-// snapshot.
+// All statements of such a transaction read the same snapshot.
 func snapshot() pgx.TxOptions {
 	return pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 }

@@ -67,7 +67,7 @@ func TestSaga_LateCaptureHasThePriceOfTheHold(t *testing.T) {
 	workspace := wallettest.Workspace(t, st, money.Credit)
 	order := wallettest.Order(workspace)
 	decide(t, st, order)
-	for range 3 { // billing-wallet reports the hold three times, and no response arrives
+	for range 3 { // no response to the reports arrives
 		_, err := super.Exec(t.Context(), `UPDATE holds SET created_at = created_at - interval '1 year', confirm_requested_at = confirm_requested_at - interval '1 year'`)
 		if err != nil {
 			t.Fatal(err)
@@ -132,8 +132,6 @@ func TestSaga_HoldMadeAfterTheEventAbandonedIsReleased(t *testing.T) {
 	wallettest.Balances(t, st, workspace, money.Credit, 0)
 }
 
-// TestSaga_LateEventsChangeNothing applies a second end of a request. Neither the balances nor
-// last_transaction_at change.
 func TestSaga_LateEventsChangeNothing(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)

@@ -14,31 +14,28 @@ const (
 	floorStep = 500
 )
 
-// settlementFloor stores the floor: the lowest id from which pending settlements are read. It
-// exists because vacuum cannot remove deleted rows from the index while another transaction has an
-// old snapshot. A read from the first row would visit all these rows.
+// settlementFloor stores the floor: the lowest id from which pending settlements are read. Vacuum
+// cannot remove deleted rows from the index while another transaction has an old snapshot. Without
+// the floor, a read would visit all these rows.
 //
-// A row with a lower id can be committed after a row with a higher id. Therefore the floor rises
-// only after all transactions that could commit a lower id have ended, as in the outbox relay
+// A row with a lower id can be committed after a row with a higher id. So the floor rises only
+// after all transactions that could commit a lower id have ended
 // (docs/adr/0008-read-the-outbox-from-a-floor.md).
 //
 // The floor is only in memory. A failover can lead to a server that assigns lower ids. A sweep
 // finds the rows that were inserted on that server.
 type settlementFloor struct {
 	mu sync.Mutex
-	// id is the floor.
 	id int64
 	// next is the next value of the floor. It becomes the floor when all transactions with ids up
 	// to takenBy have ended. If next is 0, no increase is planned.
 	next, takenBy int64
-	// last is the highest id that was read.
-	last int64
-	// swept is the time of the last sweep.
-	swept time.Time
+	last          int64
+	swept         time.Time
 }
 
-// The method from returns the id at which a read must start at the given time. sweep is true if the
-// read starts at the first row.
+// The method from returns the id at which a read must start at the given time. If sweep is true,
+// the read starts at the first row.
 func (f *settlementFloor) from(now time.Time) (id int64, sweep bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,10 +45,11 @@ func (f *settlementFloor) from(now time.Time) (id int64, sweep bool) {
 	return f.id, false
 }
 
-// The method read processes the ids that a query found. first and last are the lowest and the
-// highest of these ids, or 0 if the query found none. All transactions with ids below xmin had
-// ended before the query. candidate is the next floor, or 0 if the floor does not rise. If
-// candidate is not 0, the caller takes a transaction id and passes both values to the method wait.
+// The method read processes the ids that a query found. The lowest of these ids is first, and the
+// highest is last. Both are 0 if the query found no id. All transactions with ids below xmin had
+// ended before the query. The result candidate is the next floor, or 0 if the floor does not rise.
+// If candidate is not 0, the caller takes a transaction id and passes both values to the method
+// wait.
 func (f *settlementFloor) read(first, last, xmin int64) (candidate int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,14 +82,12 @@ func (f *settlementFloor) wait(candidate, takenBy int64) {
 	f.next, f.takenBy = candidate, takenBy
 }
 
-// lowest returns the floor.
 func (f *settlementFloor) lowest() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.id
 }
 
-// sweptAt stores the time of the last sweep.
 func (f *settlementFloor) sweptAt(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,14 +14,12 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// insertPending inserts pending settlements of a workspace.
 const insertPending = `
 INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seconds)
 SELECT $1, gen_random_uuid(), 'canceled', 0 FROM generate_series(1, $2::integer)`
 
-// insertAndDelete inserts n pending settlements, reads them, and deletes them as Settle does. Then
-// it reads two more times. The first read finds the next floor (the lowest id that is read). The
-// second read raises the floor, unless an earlier transaction is still running.
+// insertAndDelete reads three times. The second read finds the next floor (the lowest id that is
+// read). The third read raises the floor, unless an earlier transaction is still running.
 func insertAndDelete(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID, n int) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), insertPending, workspace, n); err != nil {
@@ -45,7 +43,6 @@ func unsettled(t *testing.T, st *store.Store) []store.Unsettled {
 }
 
 // While a transaction has an old snapshot, vacuum cannot remove deleted pending settlements.
-// Unsettled and Settle must not visit these rows.
 func TestUnsettled_SkipsDeletedRowsDuringAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -87,7 +84,7 @@ func TestUnsettled_SkipsDeletedRowsDuringAnOldSnapshot(t *testing.T) {
 	}
 }
 
-// The transaction that inserted the lowest id commits last. The next read must find its row.
+// The transaction that inserted the lowest id commits last.
 func TestUnsettled_FindsARowThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)

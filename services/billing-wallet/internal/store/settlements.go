@@ -32,16 +32,16 @@ func (s *Store) EnqueueOutcome(ctx context.Context, tx pgx.Tx, outcomes ...holds
 	return nil
 }
 
-// The condition lists the final states, for the reason that is given at confirmHold.
+// The comment at confirmHold explains why the condition lists the final states.
 const insertPendingIfHeld = `
 INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
 SELECT @workspace_id, h.request_id, @reason, @billable_seconds::integer, @call_id::uuid, @traceparent
 FROM holds h
 WHERE h.request_id = @request_id AND h.state NOT IN ('captured', 'released')`
 
-// EnqueueIfHeld does the same as EnqueueOutcome, but stores no outcome whose hold is settled or
-// unknown. It is for events that normally arrive after the settlement. stored[i] is true if
-// outcomes[i] was stored.
+// EnqueueIfHeld stores outcomes as EnqueueOutcome does, but it stores no outcome whose hold is
+// settled or unknown. EnqueueIfHeld is for events that normally arrive after the settlement.
+// stored[i] is true if outcomes[i] was stored.
 func (s *Store) EnqueueIfHeld(ctx context.Context, tx pgx.Tx, outcomes ...holds.Outcome) (stored []bool, err error) {
 	var batch pgx.Batch
 	stored = make([]bool, len(outcomes))
@@ -54,8 +54,7 @@ func (s *Store) EnqueueIfHeld(ctx context.Context, tx pgx.Tx, outcomes ...holds.
 	return stored, nil
 }
 
-// The function changed returns a batch callback that sets *into to true if the statement changed a
-// row, and otherwise to false.
+// The batch callback sets *into to true if the statement changed a row, and to false if not.
 func changed(into *bool) func(pgconn.CommandTag) error {
 	return func(tag pgconn.CommandTag) error {
 		*into = tag.RowsAffected() > 0
@@ -123,8 +122,7 @@ func (s *Store) Unsettled(ctx context.Context) ([]Unsettled, error) {
 	return list, nil
 }
 
-// The method unsettled reads the pending settlements from the given id upwards. All transactions
-// with ids below xmin had ended before the read.
+// All transactions with ids below xmin had ended before the read.
 func (s *Store) unsettled(ctx context.Context, from int64) (list []Unsettled, xmin int64, err error) {
 	var batch pgx.Batch
 	batch.Queue(oldestTransaction).QueryRow(func(row pgx.Row) error { return row.Scan(&xmin) })
@@ -138,7 +136,8 @@ type Settlement struct {
 	Outcome holds.Outcome
 	// Hold is the hold after the settlement. If the hold is unknown, only its ids are set.
 	Hold holds.Hold
-	// Late is the kind of a late outcome, which changed nothing. Otherwise Late is holds.NotLate.
+	// Late is the kind of a late outcome, which changed nothing. For any other outcome, Late is
+	// holds.NotLate.
 	Late holds.Late
 	// TransactionID is the id of the capture or release. It is the nil UUID for a late outcome.
 	TransactionID uuid.UUID
@@ -155,8 +154,8 @@ FOR UPDATE SKIP LOCKED`
 
 const deletePending = `DELETE FROM pending_settlements WHERE id = ANY(@ids)`
 
-// Settle settles up to limit outcomes of a workspace in one commit. Each hold is settled once;
-// later outcomes of the hold are returned as late. The function publish adds the events to the
+// Settle settles up to limit outcomes of a workspace in one commit. Each hold is settled once.
+// Later outcomes of the hold are returned as late. The function publish adds the events to the
 // batch that writes the rows. If the result is empty, no outcome is pending.
 func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, publish func(*pgx.Batch,
 	[]Settlement) error) (done []Settlement, err error) {
@@ -194,8 +193,8 @@ func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, pu
 	return done, nil
 }
 
-// lockHolds locks the wallet and reads the holds of the outcomes. Only the transaction that has
-// locked the wallet settles its holds. If the workspace has no wallet, it has no holds.
+// Only the transaction that has locked the wallet settles its holds. A workspace without a wallet
+// has no holds.
 func (s *Store) lockHolds(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID,
 	outcomes []holds.Outcome) (ledger.Wallet, map[uuid.UUID]holds.Hold, error) {
 	requests := make([]uuid.UUID, 0, len(outcomes))
@@ -229,7 +228,7 @@ UPDATE holds SET state = s.state, captured_micro = s.captured, call_id = s.call_
 FROM unnest(@request_ids::uuid[], @states::text[], @captured::bigint[], @call_ids::uuid[]) AS s (request_id, state, captured, call_id)
 WHERE holds.request_id = s.request_id AND holds.state = 'held'`
 
-// The function decide settles the holds in the order of the outcomes, and queues the changed rows.
+// The function decide settles the holds in the order of the outcomes.
 func decide(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]holds.Hold,
 	outcomes []holds.Outcome) ([]Settlement, error) {
 	var (

@@ -20,8 +20,7 @@ import (
 // Store accesses the schema billing_wallet with the database role that the service uses at run
 // time.
 type Store struct {
-	pool *pgxpool.Pool
-	// floor contains the lowest id from which pending settlements are read.
+	pool  *pgxpool.Pool
 	floor settlementFloor
 }
 
@@ -61,7 +60,6 @@ func (s *Store) lock(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (led
 	return wallet, nil
 }
 
-// collectInto collects the rows of a batched statement.
 func collectInto[T any](to *[]T) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
 		*to, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])

@@ -24,7 +24,6 @@ const half = money.Credit / 2
 
 func hush(*pgx.Batch, []store.Settlement) error { return nil }
 
-// tester is the common part of testing.TB and rapid.T.
 type tester interface {
 	Helper()
 	Context() context.Context
@@ -54,7 +53,7 @@ func TestHold_RepeatedOrderReturnsTheFirstHold(t *testing.T) {
 	order := wallettest.Order(workspace)
 
 	again := order
-	again.MaxCallSeconds = 6000 // Hold returns the first hold, although this order differs from it
+	again.MaxCallSeconds = 6000 // the order differs from the first order of the hold
 	decisions, err := st.Hold(t.Context(), workspace, []holds.Order{order, again})
 	if err != nil {
 		t.Fatalf("Hold twice in a batch: error = %v", err)
@@ -280,7 +279,7 @@ func TestPay_ReferenceIsPostedOnce(t *testing.T) {
 	if _, _, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment, -2*money.Credit, "too much", "ops")); !errors.Is(err, ledger.ErrInsufficient) {
 		t.Errorf("adjustment below zero = %v, want ErrInsufficient", err)
 	}
-	// A refused payment does not use its reference: the reference can be used again.
+	// A refused payment does not use its reference. The reference can be used again.
 	if _, replayed, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment,
 		-money.Credit, "too much", "ops")); err != nil {
 		t.Errorf("smaller adjustment: Pay: %v", err)
@@ -289,8 +288,7 @@ func TestPay_ReferenceIsPostedOnce(t *testing.T) {
 	}
 }
 
-// raceReference uses one reference in sixteen concurrent top-ups and adjustments, each with another
-// amount. Exactly one transaction is posted, and every call of Pay returns that transaction.
+// Each top-up or adjustment has another amount.
 func raceReference(t *testing.T, st *store.Store) {
 	t.Helper()
 	workspace := wallettest.Workspace(t, st, money.Credit)

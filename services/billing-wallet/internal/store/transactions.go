@@ -65,8 +65,6 @@ UPDATE wallets SET wallet_micro = @wallet, held_micro = @held, revenue_micro = @
        last_transaction_at = greatest(last_transaction_at, @moved_at)
 WHERE workspace_id = @workspace_id`
 
-// queuePostings adds the transactions of one locked wallet, and the new balances of the wallet, to
-// the batch.
 func queuePostings(batch *pgx.Batch, wallet ledger.Wallet, next ledger.Accounts, posted []ledger.Transaction) {
 	if len(posted) == 0 {
 		return
