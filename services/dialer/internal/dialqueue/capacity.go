@@ -15,7 +15,7 @@ type Limit struct {
 	Live, PerSecond int
 }
 
-// Shared is a shared limit and how much of it is used.
+// Shared is a shared limit and its used part.
 type Shared struct {
 	Limit
 	InUse  int
@@ -41,7 +41,7 @@ type WorkspaceDemand struct {
 	Waiting, InUse, MaxLive int
 	Bucket                  Bucket
 	// SinceClaim is the time since a claim last took a request of the workspace. It is nil if no
-	// request was ever claimed.
+	// claim ever took a request of the workspace.
 	SinceClaim *time.Duration
 }
 
@@ -49,7 +49,7 @@ type WorkspaceDemand struct {
 type Allocation struct {
 	// Shares, NoCapacity and OwnLimit have one element per workspace. Shares is the number of
 	// requests that the workspace may start. NoCapacity is true if due requests remain although a
-	// worker is free. OwnLimit is true if the workspace's own limit is the reason, not a shared
+	// worker is free. OwnLimit is true if the reason is the workspace's own limit and not a shared
 	// limit.
 	Shares               []int
 	NoCapacity, OwnLimit []bool
@@ -89,8 +89,7 @@ func Allocate(shared []Shared, workers Workers, workspaces []WorkspaceDemand) Al
 	return a.result
 }
 
-// allocator divides the free capacity among the workspaces. The field out is the number of requests
-// that it has allocated from the shared limits so far.
+// The field out is the number of requests that were allocated from the shared limits so far.
 type allocator struct {
 	shared  []Shared
 	workers Workers
@@ -98,8 +97,8 @@ type allocator struct {
 	result  Allocation
 }
 
-// The method give allocates one more request to a workspace to which it has already allocated n
-// requests. It returns false if a limit does not permit this.
+// The method give allocates one more request to a workspace that already has n allocated requests.
+// It returns false if a limit does not permit this.
 func (a *allocator) give(w WorkspaceDemand, n int) bool {
 	if n >= w.Waiting || !a.worker(w, n) || !w.Barred && (!a.channel(w, n) || !a.token(w, n)) {
 		return false
@@ -133,8 +132,8 @@ func (a *allocator) token(w WorkspaceDemand, n int) bool {
 	return w.Bucket.has(n, false)
 }
 
-// The method wait returns the time until a token lets the workspace start another request. It
-// returns 0 if no channel is free for the workspace.
+// The result is the time until a token lets the workspace start another request. It is 0 if no
+// channel is free for the workspace.
 func (a *allocator) wait(w WorkspaceDemand, n int) (wait time.Duration) {
 	if w.Barred || !a.channel(w, n) {
 		return 0
@@ -146,8 +145,8 @@ func (a *allocator) wait(w WorkspaceDemand, n int) (wait time.Duration) {
 	return wait
 }
 
-// needsReserve reports whether a workspace must leave the reserve of a shared bucket to other
-// workspaces. It must if it has recently dialed more than a hundredth of the shared rate.
+// A shared bucket has a reserve for workspaces with few calls. A workspace may not use this reserve
+// if it has recently dialed more than a hundredth of the shared rate.
 func (w WorkspaceDemand) needsReserve(n, perSecond int) bool {
 	return n > 0 || w.SinceClaim != nil && w.SinceClaim.Seconds()*float64(perSecond) < 100
 }
@@ -157,10 +156,10 @@ func (w WorkspaceDemand) usedUp(n int) bool {
 	return !w.Barred && (w.InUse+n >= w.MaxLive || !w.Bucket.has(n, false))
 }
 
-// mayTake reports whether a workspace that already uses `own` units of a limit may take one more
-// unit. The parameter all is the limit, and left is the number of free units. The last tenth of the
-// limit, rounded up, is reserved for workspaces that use less than a hundredth of the limit. A
-// workspace that uses no unit may take any free unit.
+// mayTake reports whether a workspace may take one more unit of a limit. The parameter all is the
+// limit, left is the number of free units, and own is the number of units that the workspace uses.
+// The last tenth of the limit, rounded up, is reserved for workspaces that use less than a
+// hundredth of the limit. A workspace that uses no unit may take any free unit.
 func mayTake(all, left, own int) bool {
 	return left > 0 && (left > (all+9)/10 || own < max(1, all/100))
 }
@@ -187,8 +186,7 @@ func NewBucket(rate float64, tokens *float64, since time.Duration) Bucket {
 // to the bucket.
 func (b Bucket) Take(n int) float64 { return min(b.burst(), b.Tokens-float64(n)) }
 
-// The method burst returns the capacity of the bucket: the tokens of a tenth of a second, but at
-// least one.
+// The capacity of a bucket is the number of tokens of a tenth of a second, but at least one.
 func (b Bucket) burst() float64 {
 	if b.Rate <= 0 {
 		return 0
@@ -196,11 +194,10 @@ func (b Bucket) burst() float64 {
 	return max(1, b.Rate/10)
 }
 
-// The method reserve returns how many tokens of a shared bucket are reserved for small workspaces:
-// a tenth of the capacity beyond one token.
+// A tenth of the capacity beyond one token is reserved for small workspaces.
 func (b Bucket) reserve() float64 { return (b.burst() - 1) / 10 }
 
-// The method missing returns how many tokens are missing for one more call after n calls. It is
+// The method missing returns the number of tokens that one more call needs after n calls. It is
 // zero or negative if no token is missing.
 func (b Bucket) missing(n int, leaveReserve bool) float64 {
 	needed := float64(n) + 1

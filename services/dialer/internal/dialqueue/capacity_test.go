@@ -11,7 +11,6 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// The function ample returns a shared limit so large that no test reaches it.
 func ample() dialqueue.Shared { return shared(1_000_000, 1_000_000, 0) }
 
 func shared(live, perSecond, inUse int) dialqueue.Shared {
@@ -27,8 +26,6 @@ func workspace(waiting, inUse, maxLive int) dialqueue.WorkspaceDemand {
 	}
 }
 
-// The function paced returns a workspace with 50 due requests, a rate of five tokens per second,
-// and the given number of tokens. Its last claim was just now.
 func paced(tokens float64) dialqueue.WorkspaceDemand {
 	w := workspace(50, 0, 500)
 	w.Bucket = dialqueue.NewBucket(5, &tokens, 0)
@@ -214,7 +211,6 @@ func TestAllocate_ReportsTheWorkspacesOwnLimit(t *testing.T) {
 	}
 }
 
-// Random allocations follow one another. None of them may exceed a limit.
 func TestAllocate_NeverExceedsALimit(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -26,11 +26,11 @@ type Due struct {
 // ceil(W/WorkspacesPerClaim) claims. Candidates is not safe for concurrent use.
 type Candidates struct {
 	order []uuid.UUID
-	at    map[uuid.UUID]time.Time // when the first request of each workspace is due
+	at    map[uuid.UUID]time.Time // time at which the first request of each workspace is due
 }
 
-// Replace sets the workspaces to those that a search found at the time now. Workspaces that were in
-// the order before keep their place, and new workspaces are appended.
+// Replace sets the workspaces to those that a search found at the time now. Known workspaces keep
+// their place in the order, and new workspaces are appended.
 func (c *Candidates) Replace(found []Due, now time.Time) {
 	at := make(map[uuid.UUID]time.Time, len(found))
 	for _, due := range found {

@@ -15,7 +15,7 @@ func TestCandidates_EveryWorkspaceIsServed(t *testing.T) {
 	tests := []struct {
 		name       string
 		workspaces int
-		free       int // number of free workers
+		free       int
 	}{
 		{name: "one worker for each workspace of a claim", workspaces: 150, free: 64},
 		{name: "more workers than workspaces in a claim", workspaces: 150, free: 100},
@@ -43,7 +43,7 @@ func TestCandidates_EveryWorkspaceIsServed(t *testing.T) {
 				}
 				a := dialqueue.Allocate([]dialqueue.Shared{ample()}, dialqueue.Workers{All: 1000, Free: tt.free}, due)
 				c.Claimed(window, a.Last, nil, now)
-				c.Replace(found, now) // known workspaces must keep their places in the order
+				c.Replace(found, now)
 			}
 			if len(seen) != tt.workspaces {
 				t.Errorf("workspaces in %d claims = %d, want %d", claims, len(seen), tt.workspaces)

@@ -51,7 +51,7 @@ type Request struct {
 	TookToken bool `db:"-"`
 }
 
-// EndUnknown is the refusal of a request that ended without a call, and whose reason was not
+// EndUnknown is the refusal of a request that ended without a call. The reason of its end was not
 // stored.
 func EndUnknown() Refusal {
 	return Refusal{
@@ -64,9 +64,9 @@ func EndUnknown() Refusal {
 // the request is overdue.
 type Found string
 
-// Waiting: the request is in the queue, is in progress, or ended less than a minute ago (Telling).
-// Lost: the request had never arrived. Over: the request had ended, but the service `calls` did not
-// receive the end.
+// Waiting means that the request is in the queue, is in progress, or ended less than a minute ago
+// (Telling). Lost means that the request had never arrived. Over means that the request had ended,
+// but the service `calls` did not receive the end.
 const (
 	Waiting Found = "waiting"
 	Lost    Found = "lost"
@@ -100,9 +100,9 @@ const (
 	CodeDialUnknown     = "dial_state_unknown"
 )
 
-// maxLooks is how often a request is put back because its agent is not known yet. The delays add up
-// to about a minute. After a replica has died, its partitions of agents.v1 are not read for up to
-// that time, while another replica still reads call-requests.v1.
+// maxLooks is how often a request is put back because its agent is not known yet. The sum of the
+// delays is about a minute. After a replica has died, its partitions of agents.v1 are not read for
+// up to that time, while another replica still reads call-requests.v1.
 const maxLooks = 15
 
 // Check checks a request before the dial. If the request may be dialed, refused is nil and known is

@@ -13,7 +13,6 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// attemptView is one attempt over a SIP trunk.
 type attemptView struct {
 	ID            uuid.UUID          `json:"id"`
 	CallID        uuid.UUID          `json:"call_id"`

@@ -10,7 +10,6 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// dialerView is the response with the state of all dialer processes.
 type dialerView struct {
 	Replicas      []processView      `json:"replicas"`
 	AgentCircuits []agentCircuitView `json:"agent_circuits"`
@@ -33,8 +32,7 @@ type agentCircuitView struct {
 	OpenUntil   *openapi.Timestamp `json:"open_until"`
 }
 
-// queueView contains the numbers of requests and calls of all workspaces. Due and Scheduled stop at
-// 10000.
+// Due and Scheduled stop at 10000.
 type queueView struct {
 	Due              int64   `json:"due"`
 	Scheduled        int64   `json:"scheduled"`

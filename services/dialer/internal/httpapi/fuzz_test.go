@@ -27,7 +27,6 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// fixture is the service with one workspace and one agent.
 type fixture struct {
 	handler          http.Handler
 	gateway          *serviceauth.Keys
@@ -77,7 +76,6 @@ func open(f testing.TB) fixture {
 
 func (o fixture) home() string { return "/admin/v1/workspaces/" + o.workspace.String() + "/numbers" }
 
-// The method sign adds the signature that the gateway adds to a request of an operator.
 func (o fixture) sign(t testing.TB, request *http.Request) {
 	t.Helper()
 	token, err := o.gateway.SignCaller(
@@ -118,7 +116,6 @@ func TestAddNumber_AcceptsOnlyTheCanonicalFormOfTheAgentID(t *testing.T) {
 	}
 }
 
-// FuzzAPI sends requests to the routes of numbers and trunks.
 func FuzzAPI(f *testing.F) {
 	o := open(f)
 	home, own := o.home(), o.keyOf(o.agent)

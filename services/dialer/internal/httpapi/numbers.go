@@ -55,7 +55,8 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 		return apierr.Unprocessable("invalid_phone", "phone_e164 is not a number in E.164 form, like +14155550123.")
 	}
 	agentID, err := uuid.Parse(*body.AgentID)
-	if err != nil || len(*body.AgentID) != 36 { // uuid.Parse also accepts notations of other lengths
+	// the function uuid.Parse also accepts notations of other lengths
+	if err != nil || len(*body.AgentID) != 36 {
 		return apierr.Validation("agent_id", "is not a UUID.")
 	}
 	id, err := uuid.NewV7()
@@ -80,9 +81,9 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, viewNumber(added))
 }
 
-// onceKnown calls the function do. If do returns the error in the parameter unknown, onceKnown
-// calls it again, for at most agentTimeout. This is necessary if the agent was created a moment ago
-// and its record has not arrived yet.
+// If an agent was created a moment ago, its record can arrive late. So onceKnown repeats the
+// function do for at most agentTimeout while the function returns the error in the parameter
+// unknown.
 func onceKnown(ctx context.Context, unknown error, do func() error) error {
 	for start := time.Now(); ; {
 		err := do()

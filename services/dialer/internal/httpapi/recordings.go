@@ -45,7 +45,7 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("stat recording: %w", err)
 	}
-	// The error is ignored: it occurs only in tests whose response writer has no connection.
+	// The error occurs only in tests whose response writer has no connection.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(downloadTimeout))
 	header := w.Header()
 	header.Set("Content-Type", recordingstore.ContentType)
@@ -83,7 +83,6 @@ func (w *contentWriter) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController find the connection.
 func (w *contentWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// The method refusal returns the error that http.ServeContent wrote, or nil.
 func (w *contentWriter) refusal() error {
 	switch w.refused {
 	case 0:

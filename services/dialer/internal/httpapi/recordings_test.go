@@ -20,7 +20,6 @@ import (
 	"ringfence.dev/services/dialer/internal/recordings"
 )
 
-// emptyRecordings returns an empty directory of recordings.
 func emptyRecordings(t testing.TB) httpapi.Recordings {
 	t.Helper()
 	files, err := recordings.NewDirectory(t.TempDir())
@@ -36,7 +35,7 @@ func emptyRecordings(t testing.TB) httpapi.Recordings {
 	return httpapi.Recordings{Files: files, Links: links}
 }
 
-// The method fetch sends the request that the gateway sends for a client with a link.
+// The gateway sends this request for a client with a link.
 func (o fixture) fetch(t *testing.T, method, target, ranges string) *httptest.ResponseRecorder {
 	t.Helper()
 	request := httptest.NewRequest(method, target, nil)

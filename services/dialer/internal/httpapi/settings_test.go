@@ -21,14 +21,12 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// settingStep is one version of a workspace or agent that arrives.
 type settingStep struct {
-	kafka   bool // true: the version arrives from Kafka; false: by ApplySetting
+	kafka   bool
 	version int64
-	value   int32 // value of max_live_calls of a workspace, or of max_call_seconds of an agent
+	value   int32 // max_live_calls of a workspace, or max_call_seconds of an agent
 }
 
-// The method send delivers the version and returns the error that the sender receives.
 func (o fixture) send(t *testing.T, url string, topic kafka.Topic, step settingStep, event proto.Message) error {
 	t.Helper()
 	if step.kafka {
@@ -61,8 +59,7 @@ func (o fixture) send(t *testing.T, url string, topic kafka.Topic, step settingS
 	return err
 }
 
-// The same setting arrives by ApplySetting and from Kafka, in any order, and versions can arrive
-// late. The newest version must be stored.
+// A version can arrive by ApplySetting or from Kafka, and it can arrive late.
 func TestSetting_NewestVersionWinsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

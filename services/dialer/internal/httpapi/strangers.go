@@ -8,7 +8,6 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// strangerView is an inbound call or connection that the dialer refused.
 type strangerView struct {
 	At        openapi.Timestamp `json:"at"`
 	Source    string            `json:"source"`

@@ -7,8 +7,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// The test stores a time without a fraction of a second. The response must show it with three
-// decimals. An encoder that omits trailing zeros would write no decimals.
+// The test stores a time without a fraction of a second. An encoder that omits trailing zeros would
+// write no decimals.
 func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	t.Parallel()
 	o := open(t)

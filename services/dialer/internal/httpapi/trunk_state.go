@@ -11,7 +11,6 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// trunkState is the state of a trunk, combined from the reports of all dialer processes.
 type trunkState struct {
 	condition
 	ChannelsInUse int           `json:"channels_in_use"`
@@ -37,14 +36,13 @@ type answerView struct {
 }
 
 // recentView contains the number of calls that were offered to the trunk in the last five minutes,
-// and how many of them failed.
+// and the number of failed calls among them.
 type recentView struct {
 	Calls     int     `json:"calls"`
 	Failures  int     `json:"failures"`
 	ErrorRate float64 `json:"error_rate"`
 }
 
-// replicaView is the state of a trunk in one process.
 type replicaView struct {
 	Replica    string            `json:"replica"`
 	ReportedAt openapi.Timestamp `json:"reported_at"`
@@ -72,15 +70,13 @@ func viewCondition(t replicas.Trunk) condition {
 	return seen
 }
 
-// states contains the reports and counts from which the states of trunks are computed.
 type states struct {
 	reports []replicas.StoredReport
 	live    map[uuid.UUID]int
 }
 
-// The method states reads the reports and counts from which the states of trunks are computed. It
-// returns no error, because a client must not receive a 500 after its change was stored. If the
-// reports cannot be read, the state of each trunk is unknown.
+// The method states returns no error, because a client must not receive a 500 after its change was
+// stored. If the reports cannot be read, the state of each trunk is unknown.
 func (a *API) states(ctx context.Context) states {
 	reports, err := a.replicas.List(ctx)
 	if err != nil {
@@ -93,8 +89,8 @@ func (a *API) states(ctx context.Context) states {
 	return states{reports: reports, live: live}
 }
 
-// The method view returns a trunk with its state. After a change of the trunk's settings, the state
-// is unknown until the reports contain the new version of the settings.
+// After a change of the trunk's settings, the state is unknown until the reports contain the new
+// version of the settings.
 func (s states) view(t trunks.Trunk) trunkView {
 	seen := replicas.OfTrunk(s.reports, t.TrunkID, t.Version)
 	merged := replicas.Merge(seen)

@@ -12,8 +12,6 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The list of trunks and the response for one trunk show the reports of all replicas. Every replica
-// must respond with the same reports.
 func TestTrunks_ShowTheStateOfAllReplicas(t *testing.T) {
 	t.Parallel()
 	o := open(t)
@@ -87,8 +85,7 @@ func TestTrunks_ShowTheStateOfAllReplicas(t *testing.T) {
 	}
 }
 
-// A change that was stored must succeed even if the reports cannot be read. The state of the trunk
-// is then unknown.
+// A change that was stored must succeed even if the reports cannot be read.
 func TestTrunks_SucceedIfReportsCannotBeRead(t *testing.T) {
 	t.Parallel()
 	o := open(t)

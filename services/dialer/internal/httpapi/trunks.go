@@ -108,7 +108,6 @@ func (a *API) listTrunks(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(query, found, a.states(r.Context()).view))
 }
 
-// writeTrunk writes a response with a trunk and its state.
 func (a *API) writeTrunk(w http.ResponseWriter, r *http.Request, status int, t trunks.Trunk) error {
 	return httpserver.WriteJSON(w, status, a.states(r.Context()).view(t))
 }
@@ -164,7 +163,6 @@ func (a *API) removeTrunk(w http.ResponseWriter, r *http.Request) error {
 	}{true, id})
 }
 
-// checkView is one step of a trunk check.
 type checkView struct {
 	Step   string             `json:"step"`
 	Result trunks.CheckResult `json:"result"`
@@ -209,7 +207,7 @@ func trunkID(r *http.Request) (uuid.UUID, error) {
 	return id, nil
 }
 
-// noTrunk returns a 404 that mentions no workspace, because all workspaces share the trunks.
+// The response mentions no workspace, because all workspaces share the trunks.
 func noTrunk() error { return apierr.New(http.StatusNotFound, "not_found", "There is no such trunk.") }
 
 func refusedTrunk(err error, name string) error {

@@ -13,15 +13,13 @@ import (
 )
 
 const (
-	lines = "/admin/v1/trunks"
-	// wholeTrunk is a request body that sets every setting of a trunk.
+	lines      = "/admin/v1/trunks"
 	wholeTrunk = `{"name":"Main","status":"active","host":"sip.example.net","port":5061,"transport":"tls",` +
 		`"outbound_proxy":"proxy.example.net:5061","username":"ringfence",
 		"password":"s3cret-of-the-trunk","register":true,"caller_ids":["+14155550100"],"caller_id_header":"p_asserted_identity","number_format":"prefix","number_prefix":"00",
 		"codecs":["pcma","pcmu"],"srtp":"required","session_seconds":90,"channels":30,"calls_per_second":5,"priority":1,"inbound_sources":["192.0.2.0/24","2001:db8::7"]}`
 )
 
-// sendOperator sends a request of an operator, signed by the gateway.
 func (o fixture) sendOperator(t *testing.T, method, path, body string) (int, map[string]any, string) {
 	t.Helper()
 	request, _ := testkit.Request(t, method, path, []byte(body))
@@ -188,8 +186,7 @@ func TestAgentKeys_AreStoredSealedAndNeverShown(t *testing.T) {
 	}
 }
 
-// The record of a new agent can arrive late from agents.v1. A key that is set directly after the
-// agent was created must be stored anyway.
+// The record of a new agent can arrive late from agents.v1.
 func TestAgentKeys_WaitForANewAgent(t *testing.T) {
 	t.Parallel()
 	o, late := open(t), uuid.New()

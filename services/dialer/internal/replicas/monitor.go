@@ -13,11 +13,11 @@ type Monitor struct {
 	lease time.Duration
 
 	mu      sync.Mutex
-	started time.Time // when the last heartbeat that was stored began
+	started time.Time // start of the last stored heartbeat
 	slow    bool      // whether the last heartbeat failed or took more than a third of the lease
-	// resumed is the time since which heartbeats are in time: the start of the first heartbeat, of the
-	// last late heartbeat, or of the first heartbeat after a failed one. It is zero after a failed
-	// heartbeat.
+	// Since the time resumed, heartbeats are in time. It is the start of the first heartbeat, of
+	// the last late heartbeat, or of the first heartbeat after a failed heartbeat. It is zero after
+	// a failed heartbeat.
 	resumed time.Time
 }
 
@@ -46,9 +46,9 @@ func (m *Monitor) Observe(start time.Time, err error) {
 }
 
 // Healthy reports whether this process may take over the calls of other processes. Three conditions
-// must be true. The last heartbeat took at most a third of the lease. It began within the last two
-// thirds of the lease, so that the next heartbeat is not late yet. For a whole lease, no heartbeat
-// failed or was late; in this time every process that is alive has sent a heartbeat.
+// must be true. The last heartbeat took at most a third of the lease. The last heartbeat began
+// within the last two thirds of the lease, so the next heartbeat is not late yet. For a whole
+// lease, no heartbeat failed or was late. In this time every live process has sent a heartbeat.
 func (m *Monitor) Healthy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,7 +18,6 @@ func TestMonitor_IsHealthyOnlyAfterALeaseOfTimelyHeartbeats(t *testing.T) {
 		took  time.Duration
 		err   error
 	}
-	// inTime returns n heartbeats with pauses of one second.
 	inTime := func(n int) []beat { return slices.Repeat([]beat{{after: time.Second}}, n) }
 	tests := []struct {
 		name  string
@@ -83,12 +82,12 @@ func TestMonitor_IsHealthyOnlyAfterALeaseOfTimelyHeartbeats(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := replicas.NewMonitor(lease)
 				for _, b := range test.beats {
-					time.Sleep(b.after) // virtual time of synctest
+					time.Sleep(b.after) // synctest replaces the clock
 					start := time.Now()
-					time.Sleep(b.took) // virtual time of synctest
+					time.Sleep(b.took)
 					m.Observe(start, b.err)
 				}
-				time.Sleep(test.since) // virtual time of synctest
+				time.Sleep(test.since)
 				if got := m.Healthy(); got != test.want {
 					t.Errorf("Healthy = %v, want %v", got, test.want)
 				}

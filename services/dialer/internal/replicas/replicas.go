@@ -1,6 +1,6 @@
 // Package replicas contains what the dialer processes store about themselves for each other:
 // reports for operators, and the monitor of heartbeats. Each process stores its report in the
-// database every two seconds, so that any process can return the reports of all processes.
+// database every two seconds, so any process can return the reports of all processes.
 package replicas
 
 import (
@@ -74,7 +74,6 @@ type RejectedCall struct {
 	Hint string `json:"hint"`
 }
 
-// maxRejectedCalls limits the result of RejectedCalls.
 const maxRejectedCalls = 20
 
 // RejectedCalls returns the last 20 calls and connections that any process refused, newest first.
@@ -137,8 +136,8 @@ type Answer struct {
 }
 
 // Recent contains the number of calls that were offered to a trunk in the last five minutes.
-// Failures is how many of them failed because of the trunk: it did not respond, or it refused for a
-// reason that does not concern the callee.
+// Failures is the number of these calls that failed because of the trunk. Either the trunk did not
+// respond, or it refused for a reason that does not concern the callee.
 type Recent struct {
 	Calls    int `json:"calls"`
 	Failures int `json:"failures"`
@@ -206,7 +205,7 @@ func Merge(seen []ReportedTrunk) Trunk {
 	return merged
 }
 
-// The function earlier returns the earlier of two times. A time that is nil is ignored.
+// The function earlier ignores a nil time.
 func earlier(a, b *time.Time) *time.Time {
 	if a == nil || b != nil && b.Before(*a) {
 		return b

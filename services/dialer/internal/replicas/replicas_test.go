@@ -79,8 +79,6 @@ func TestOfTrunk_LeavesOutOlderVersions(t *testing.T) {
 	}
 }
 
-// The job stores the report repeatedly, even after a failure, until the process ends. Then it
-// removes the report.
 func TestJob_StoresAndRemovesTheReport(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
