@@ -80,7 +80,7 @@ func (s *stack) request(method, path string, workspace uuid.UUID, operator, body
 	if err != nil {
 		s.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck
+	defer answer.Body.Close() //nolint:errcheck // the body is read to its end
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
 		s.Fatal(err)
@@ -244,12 +244,11 @@ func TestRoutes_OnlyTheGatewayIsAccepted(t *testing.T) {
 		status, body := s.request("GET", path, workspace, "", "")
 		s.wants("a customer at "+path, status, body, 401, `"invalid_api_key"`)
 	}
-	// this request has no header that identifies the caller
-	answer, err := http.Get(s.url + "/v1/wallet") //nolint:noctx
+	answer, err := http.Get(s.url + "/v1/wallet") //nolint:noctx // no header identifies the caller
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck
+	defer answer.Body.Close() //nolint:errcheck // the test reads only the status code
 	if answer.StatusCode != 401 {
 		t.Errorf("without a caller = %d, want 401", answer.StatusCode)
 	}

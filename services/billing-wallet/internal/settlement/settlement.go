@@ -100,7 +100,7 @@ func (s *Settler) Pass(ctx context.Context) (outcomes int, err error) {
 		return 0, err
 	}
 	oldest := 0.0
-	var fault error
+	var fault error // an error of one workspace does not stop the others
 	for _, waiting := range workspaces {
 		oldest = max(oldest, waiting.WaitedSeconds)
 		n, err := s.settleWorkspace(ctx, waiting.WorkspaceID)

@@ -53,7 +53,7 @@ func TestHold_RepeatedOrderReturnsTheFirstHold(t *testing.T) {
 	order := wallettest.Order(workspace)
 
 	again := order
-	again.MaxCallSeconds = 6000 // the order differs from the first order of the hold
+	again.MaxCallSeconds = 6000 // this order differs from the first order
 	decisions, err := st.Hold(t.Context(), workspace, []holds.Order{order, again})
 	if err != nil {
 		t.Fatalf("Hold twice in a batch: error = %v", err)

@@ -29,7 +29,7 @@ const (
 // 12). Every replica runs the job for all rows.
 type RetentionJob struct {
 	store  *store.Store
-	passed time.Time
+	passed time.Time // time of the last pass over the rows
 }
 
 // NewRetentionJob returns a job of the store.

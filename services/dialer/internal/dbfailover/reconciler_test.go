@@ -414,7 +414,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 					tt.meanwhile(w, i)
 				}
 			})
-			for range 2 {
+			for range 2 { // the second check changes nothing
 				if err := r.check(t.Context()); err != nil {
 					t.Fatalf("check = %v", err)
 				}
@@ -961,7 +961,7 @@ func TestAdvance_WaitsOnlyForClaimsMadeBeforeTheEndWasRead(t *testing.T) {
 	}
 	advance := func() {
 		t.Helper()
-		r.advanced = time.Time{}
+		r.advanced = time.Time{} // the previous advance was long ago
 		if err := r.check(t.Context()); err != nil {
 			t.Fatalf("check = %v", err)
 		}

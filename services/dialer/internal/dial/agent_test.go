@@ -24,7 +24,7 @@ func TestRun_RetriesAndThenBlocksAnUnknownAgent(t *testing.T) {
 		looks     int
 		wantState dialqueue.State
 		wantLooks int
-		wantWait  time.Duration
+		wantWait  time.Duration // minimum of Wait
 		wantCode  string
 	}{
 		{

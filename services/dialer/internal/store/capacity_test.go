@@ -139,7 +139,7 @@ func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code st
 	if trunkDown {
 		claimWithoutTrunk(t, st, 0)
 	}
-	for range 2 { // Expire can be repeated
+	for range 2 { // the second call of Expire changes nothing
 		if _, err := st.Expire(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -83,7 +83,7 @@ func TestEraseRequest_QueuedRequestsEndAsBlocked(t *testing.T) {
 	}
 	claimed = taken[0]
 	enqueue(t, pool, st, ahead, other)
-	for range 2 {
+	for range 2 { // the second erasure changes nothing
 		erase(t, pool, st, ahead.CallRequestID, e)
 		erase(t, pool, st, claimed.CallRequestID, e)
 	}
