@@ -76,7 +76,7 @@ func TestAuditor_EveryReplicaShowsAllDifferences(t *testing.T) {
 	pass("repaired", 0)
 }
 
-// The age in the metric must rise because a claim does not count as a comparison.
+// The age in the metric must rise, because a claim does not count as a comparison.
 func TestAuditor_AgeRisesWithoutComparisons(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]string{

@@ -288,7 +288,7 @@ func TestPay_ReferenceIsPostedOnce(t *testing.T) {
 	}
 }
 
-// Each top-up or adjustment has another amount.
+// The concurrent payments have the same reference and different amounts.
 func raceReference(t *testing.T, st *store.Store) {
 	t.Helper()
 	workspace := wallettest.Workspace(t, st, money.Credit)

@@ -230,7 +230,7 @@ func TestApply_DelaysEventsOfMissingCallsUntilReconciliation(t *testing.T) {
 	}
 }
 
-// The cause of the end is a cause that only answered calls have.
+// Only answered calls end with this cause.
 func TestApply_QueriesTheCarrierForAMissingAnswer(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)

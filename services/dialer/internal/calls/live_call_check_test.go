@@ -53,7 +53,7 @@ func TestLiveCallCheck_EndsACallWithoutAnEndEvent(t *testing.T) {
 	}
 }
 
-// The event of the end has more details than the check.
+// The event of the end has more details than the result of the check.
 func TestLiveCallCheck_LeavesUnreadEndsToTheReader(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)

@@ -224,7 +224,7 @@ type End struct {
 	// ByUs is true if the dialer hung up. The field Ending of the call then determines the status.
 	ByUs bool
 	// AccountSuspected is true if a trunk refused the call, perhaps because of the operator's
-	// account. ErrorDetail then names the account instead of the callee.
+	// account. ErrorDetail then names the account and not the callee.
 	AccountSuspected bool
 	// Zone is the person's time zone. The scripted agent interprets times of day in this zone.
 	Zone *time.Location

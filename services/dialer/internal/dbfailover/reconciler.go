@@ -170,7 +170,7 @@ func (r *Reconciler) check(ctx context.Context) error {
 	state, err := r.store.ServerState(looking)
 	cancel()
 	if err != nil {
-		return err // dials may continue: if the database fails, the statements of a dial fail too
+		return err // dials may continue, because the statements of a dial fail if the database fails
 	}
 	if state.Server != state.Reconciled {
 		r.stop(ctx, state)

@@ -948,7 +948,7 @@ func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
 	}
 }
 
-// Under load there is always a claim.
+// Under load there is always a newer claim, so the positions must not wait for newer claims.
 func TestAdvance_WaitsOnlyForClaimsMadeBeforeTheEndWasRead(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)

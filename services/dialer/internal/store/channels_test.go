@@ -67,7 +67,6 @@ func TestStoreOutbound_EndedLegFreesItsChannel(t *testing.T) {
 	}
 }
 
-// The counted_at of these live legs is the given duration before now.
 const insertLegs = `
 INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner, counted_at)
 SELECT gen_random_uuid(), $1, false, '', '', gen_random_uuid(), now() - $2::interval

@@ -132,7 +132,7 @@ GROUP BY q.workspace_id`
 // can skip the index entries of older rows.
 const isCounted = `counted_at > now() - interval '10 minutes'`
 
-// Inbound calls are counted too, because they use channels of the trunks. The ORDER BY makes the
+// Inbound calls are counted, because they use channels of the trunks. The ORDER BY makes the
 // planner use the index on counted_at.
 const countInbound = `
 SELECT count(*) FROM (SELECT FROM calls WHERE ended_at IS NULL AND direction = 'inbound' AND ` + isCounted + `

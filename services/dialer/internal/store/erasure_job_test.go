@@ -131,7 +131,7 @@ func TestOrderErasure_ReadsNoCalls(t *testing.T) {
 	}
 }
 
-// A record fails if it waits a second for a lock of the job.
+// The consumer fails if a record waits a second for a lock of the job.
 func TestOrderErasure_RunningJobDoesNotDelayOtherRecords(t *testing.T) {
 	t.Parallel()
 	const number, limit = "+14155550113", 200

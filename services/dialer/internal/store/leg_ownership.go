@@ -66,8 +66,8 @@ SELECT ` + legColumns + ` FROM sip_legs s LEFT JOIN calls c ON c.call_id = s.cal
 WHERE s.owner = @owner AND s.ended_at IS NULL
 	AND (s.hangup_at IS NOT NULL OR s.pickup_at IS NOT NULL AND s.answered_at IS NULL)`
 
-// Heartbeat stores the heartbeat of this owner. It returns those of its legs that another process
-// requested to end or to answer.
+// Heartbeat stores the heartbeat of this owner. It returns the legs of this owner that another
+// process requested to end or to answer.
 func (j *Legs) Heartbeat(ctx context.Context) ([]Leg, error) {
 	start := time.Now()
 	asked, err := many(ctx, j.heartbeats, legHeartbeat, pg.Args{"owner": j.owner})
